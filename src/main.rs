@@ -1,4 +1,35 @@
-//! The binary: command line in, exit code out.
+//! The binary: command line in, exit code out. One file a command; most take one snapshot and print what is in it.
+//!
+//! Never: has a loop of its own; `check` runs the same code once that the agent runs in a loop.
+
+#![allow(clippy::disallowed_methods, reason = "reads the command line, the environment, the clock and named files")]
+
+mod agent;
+mod check;
+mod command_line;
+mod completion;
+mod console;
+#[cfg(target_os = "linux")]
+mod demo;
+mod descriptors;
+#[cfg(test)]
+mod documents;
+mod free_ports;
+mod kubectl;
+mod lint;
+mod man;
+mod map;
+mod map_output;
+mod owner;
+mod progress;
+mod replay;
+mod report;
+mod rules;
+mod snapshot;
+mod sources;
+mod suggest;
+mod usage_error;
+mod values;
 
 use std::process::ExitCode;
 
@@ -6,7 +37,6 @@ use std::process::ExitCode;
 #[global_allocator]
 static HEAP: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;
 
-#[allow(clippy::disallowed_methods, reason = "the one place that reads the command line")]
 fn main() -> ExitCode {
-    portreeve::cli::run(std::env::args_os().collect())
+    command_line::run(std::env::args_os().collect())
 }

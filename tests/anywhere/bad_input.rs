@@ -7,7 +7,7 @@ use std::{
 };
 
 use nix::{sys::stat::Mode, unistd::mkfifo};
-use portreeve::facts::{PortRange, Reading, Snapshot};
+use portreeve_facts::{PortRange, Reading, Snapshot};
 use tempfile::TempDir;
 
 use crate::cli::{binary, ended, healthy};

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeSet, fs, path::Path};
 
-use portreeve::rules::RULES;
+use portreeve_rules::RULES;
 
 /// A rule; the test in which it speaks; the one in which something close to that is no reason to. Both are a file of
 /// `tests` and a function, and never the same one.

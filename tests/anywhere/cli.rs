@@ -9,7 +9,7 @@ use std::{
     sync::Arc,
 };
 
-use portreeve::facts::{Gap, Mode, Reading, Snapshot, Source, Why};
+use portreeve_facts::{Gap, Mode, Reading, Snapshot, Source, Why};
 use serde_json::Value;
 use tempfile::{NamedTempFile, TempDir};
 

@@ -1,11 +1,9 @@
-//! The written documents: their links lead somewhere, and they speak of this repository only.
+//! The written documents: their links lead somewhere.
 
 use std::{
     fs,
     path::{Path, PathBuf},
 };
-
-use crate::architecture::names_machine;
 
 /// Written documents, and files that people read like them.
 const READ: [&str; 15] = [
@@ -103,24 +101,4 @@ fn links_to_a_section_lead_to_one_that_is_there() {
 #[test]
 fn a_heading_has_the_anchor_that_links_use() {
     assert_eq!(anchors("# A\ntext\n## What it asks, of *us* (API)\n"), ["a", "what-it-asks-of-us-api"]);
-}
-
-#[test]
-fn no_document_names_a_folder_of_one_machine() {
-    for document in documents() {
-        let text = text(&document);
-        let line = text.lines().find(|line| names_machine(line));
-        assert_eq!(line, None, "in {document}");
-    }
-}
-
-#[test]
-fn the_architecture_speaks_of_every_room() {
-    let architecture = text("ARCHITECTURE.md");
-    for entry in fs::read_dir(root().join("src")).expect("there is source") {
-        let entry = entry.expect("there is source");
-        let room = entry.file_name().display().to_string();
-        let row = format!("| `{room}` | ");
-        assert!(!entry.path().is_dir() || architecture.contains(&row), "{room} is not in the table of rooms");
-    }
 }

@@ -3,12 +3,11 @@
 #![allow(clippy::disallowed_methods, reason = "tests read the package's own files")]
 #![allow(unreachable_pub, reason = "a test program has no outside")]
 
-mod architecture;
 mod bad_input;
 mod catalogue;
 mod cli;
 mod documents;
-mod fuzz_door;
+mod fuzz_targets;
 mod generated;
 mod hostile;
 mod lint;
@@ -20,7 +19,6 @@ mod manifests_workloads;
 mod promises;
 mod remedies;
 mod snapshots;
-mod statements;
 mod threads;
 mod verdicts;
 mod worlds;

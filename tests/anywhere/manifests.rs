@@ -2,10 +2,8 @@
 
 use std::{fs, net::IpAddr, path::PathBuf};
 
-use portreeve::{
-    cluster::{self, ClusterSource, Environment, Input, SourceOptions},
-    facts::{ClusterFacts, Family, NodeAddressKind, PortRange, Protocol, Service, ServiceKind, Source, Why},
-};
+use portreeve_cluster::{self as cluster, ClusterSource, Environment, Input, SourceOptions};
+use portreeve_facts::{ClusterFacts, Family, NodeAddressKind, PortRange, Protocol, Service, ServiceKind, Source, Why};
 use tempfile::TempDir;
 
 /// Reads files of these contents, on a host called `n1`.
@@ -317,7 +315,7 @@ fn without_a_cluster_everything_is_unknown_and_nothing_was_configured() {
 
 #[test]
 fn the_first_source_that_applies_is_taken() {
-    use portreeve::cluster::{Access, Credentials};
+    use portreeve_cluster::{Access, Credentials};
 
     let home = TempDir::new().expect("a directory");
     let environment =

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use portreeve::facts::{ClusterFacts, Family, Gap, Source, Why};
+use portreeve_facts::{ClusterFacts, Family, Gap, Source, Why};
 use proptest::prelude::*;
 use tempfile::TempDir;
 

@@ -1,6 +1,6 @@
 //! What pods are read into: those of this node, those that end or crash, and those that wait for a node.
 
-use portreeve::facts::{ClusterFacts, Pod, Protocol, Source, WaitingPod, Why};
+use portreeve_facts::{ClusterFacts, Pod, Protocol, Source, WaitingPod, Why};
 
 use crate::manifests::facts_of;
 

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use portreeve::facts::{
+use portreeve_facts::{
     CiliumConfig, Claimant, ClusterFacts, Family, ForCilium, PortRange, ProxyConfig, RangeSource, ServiceKind, Why,
     WithoutBackend,
 };

@@ -1,6 +1,6 @@
 //! What workloads are read into: their ports, and the nodes for which they are meant.
 
-use portreeve::facts::Protocol;
+use portreeve_facts::Protocol;
 
 use crate::manifests::facts_of;
 

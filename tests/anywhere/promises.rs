@@ -9,7 +9,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use portreeve::cluster::{ACCESS, REVIEWS};
+use portreeve_cluster::{ACCESS, REVIEWS};
 
 /// What says that nothing is promised, and what has to be said with it.
 const NO_PROMISE: [&str; 2] = ["no promise", "nothing"];
@@ -39,6 +39,13 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 fn sources(folders: &[&str]) -> Vec<(PathBuf, String)> {
     let paths = folders.iter().flat_map(|folder| files(&root().join(folder)));
     paths.map(|path| (path.clone(), fs::read_to_string(path).expect("a source"))).collect()
+}
+
+/// The files of the program, as paths below the repository, and their texts; without those that only tests are in.
+fn program() -> Vec<(PathBuf, String)> {
+    let below = |path: PathBuf| path.strip_prefix(root()).expect("below the repository").to_owned();
+    let all = sources(&["src", "crates"]).into_iter().map(|(path, text)| (below(path), text));
+    all.filter(|(path, _)| !path.ends_with("tests.rs")).collect()
 }
 
 fn document() -> String {
@@ -89,7 +96,7 @@ fn is_held(promise: &str) -> bool {
 
 #[test]
 fn every_test_that_the_threat_model_names_is_there() {
-    let sources = sources(&["src", "tests"]);
+    let sources = sources(&["src", "crates", "tests"]);
     let known: BTreeSet<&str> = sources.iter().flat_map(|(_, source)| tests(source)).collect();
     let document = document();
     let missing: Vec<&str> = named(&document).filter(|name| !known.contains(name)).collect();
@@ -142,7 +149,7 @@ fn no_right_is_asked_for_that_shows_a_secret_or_changes_an_object() {
 
 #[test]
 fn no_source_reads_packets_or_the_environment_of_a_process() {
-    let sources = sources(&["src"]);
+    let sources = sources(&["src", "crates"]);
     assert!(sources.iter().any(|(_, text)| text.contains("\"cmdline\"")), "files of a process are named so");
     for (path, text) in &sources {
         for words in ["\"environ\"", "/environ", "AF_PACKET", "AddressFamily::Packet", "SockProtocol::EthAll", "pcap"] {
@@ -154,7 +161,43 @@ fn no_source_reads_packets_or_the_environment_of_a_process() {
 #[test]
 fn no_unsafe_code_is_compiled() {
     let manifest = fs::read_to_string(root().join("Cargo.toml")).expect("a manifest");
-    let lints = manifest.split("[lints.rust]").nth(1).and_then(|rest| rest.split("\n[").next());
+    let lints = manifest.split("[workspace.lints.rust]").nth(1).and_then(|rest| rest.split("\n[").next());
     // What is forbidden cannot be allowed again in a source.
     assert!(lints.is_some_and(|lints| lints.contains("unsafe_code = \"forbid\"")), "{lints:?}");
+}
+
+#[test]
+fn only_the_demo_starts_programs_and_only_itself() {
+    let mut starters = BTreeSet::new();
+    for (path, text) in program() {
+        for started in text.split("Command::new(").skip(1) {
+            let is_itself = path.starts_with("src/demo") && started.starts_with("\"/proc/self/exe\")");
+            // clap has a `Command` too, of arguments.
+            let is_program = |line: &str| line.contains("process::") && line.contains("Command");
+            if !is_itself && text.lines().any(is_program) {
+                starters.insert(path.display().to_string());
+            }
+        }
+    }
+    // The login program of a kubeconfig. README.md and SECURITY.md name all that is started.
+    assert_eq!(starters, BTreeSet::from(["crates/cluster/src/credential_plugin.rs".to_owned()]));
+    for document in ["README.md", "SECURITY.md"] {
+        let text = fs::read_to_string(root().join(document)).expect("a document");
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        for words in ["*exec plugin*", "`demo` starts copies of Portreeve itself"] {
+            assert!(text.contains(words), "{document} does not say: {words}");
+        }
+    }
+}
+
+#[test]
+fn on_the_node_only_the_proxy_and_the_health_checks_are_called() {
+    let callers = program().into_iter().filter(|(_, text)| text.contains("http::get("));
+    let callers: BTreeSet<String> = callers.map(|(path, _)| path.display().to_string()).collect();
+    let named = ["health.rs", "proxy/mod.rs"].map(|file| format!("crates/kernel/src/{file}"));
+    assert_eq!(callers, named.into(), "README.md and SECURITY.md name who is called");
+    for document in ["README.md", "SECURITY.md"] {
+        let text = fs::read_to_string(root().join(document)).expect("a document");
+        assert!(text.contains("healthCheckNodePorts") && text.contains("kube-proxy"), "{document}");
+    }
 }

@@ -1,4 +1,4 @@
-//! Commands of remedies, handed to a shell: `src/rules/remedies.rs` writes all of them, and its test the recorded list.
+//! Commands of remedies, handed to a shell: `crates/rules/src/remedies.rs` writes all of them, and its test the recorded list.
 
 use std::{
     collections::BTreeSet,
@@ -7,9 +7,10 @@ use std::{
     process::Command,
 };
 
-use portreeve::{agent::judge, findings::StepKind, rules::Limits};
+use portreeve_agent::judge;
+use portreeve_rules::{Limits, findings::StepKind};
 
-const WRITER: &str = "src/rules/remedies.rs";
+const WRITER: &str = "crates/rules/src/remedies.rs";
 /// What stands in the list for a name that is made to break out of its command.
 const HOSTILE: &str = "a'b\"c $(touch x)`touch x`;touch x\n&";
 
@@ -23,7 +24,7 @@ fn source(path: &str) -> String {
 
 /// Every command that a rule can write, with hostile names in it.
 fn listed() -> Vec<String> {
-    let text = source("src/rules/remedies/snapshots/portreeve__rules__remedies__tests__commands.snap");
+    let text = source("crates/rules/src/remedies/snapshots/portreeve_rules__remedies__tests__commands.snap");
     let (_, list) = text.split_once("\n---\n").expect("a head and a list");
     serde_json::from_str(list).expect("a list of commands")
 }
@@ -77,14 +78,14 @@ fn a_shell_takes_every_command_of_the_recorded_nodes() {
 #[test]
 fn no_rule_writes_a_command_elsewhere_and_each_is_in_the_list() {
     let writer = source(WRITER);
-    let tests = source("src/rules/remedies/tests.rs");
+    let tests = source("crates/rules/src/remedies/tests.rs");
     let corpus =
         tests.split("fn every_command()").nth(1).and_then(|rest| rest.split("\n}\n").next()).expect("the test");
     for line in writer.lines().filter(|line| line.starts_with("pub(super) fn ")) {
         let name = line.trim_start_matches("pub(super) fn ").split('(').next().expect("a name");
         assert!(corpus.contains(&format!("{name}(")), "{name} is missing in `every_command`");
     }
-    let rules = fs::read_dir(rooted("src/rules")).expect("the rules").map(|entry| entry.expect("an entry").path());
+    let rules = fs::read_dir(rooted("crates/rules/src")).expect("the rules").map(|entry| entry.expect("an entry").path());
     let files = rules.filter(|path| path.extension().is_some_and(|it| it == "rs") && !path.ends_with("remedies.rs"));
     let mut read = 0;
     for path in files {

@@ -10,7 +10,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use portreeve::{cluster::Resource, facts::Why};
+use portreeve_cluster::Resource;
+use portreeve_facts::Why;
 use serde_json::Value;
 use tempfile::TempDir;
 

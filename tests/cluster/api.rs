@@ -2,10 +2,8 @@
 
 use std::{collections::BTreeSet, net::TcpListener, time::Duration};
 
-use portreeve::{
-    cluster::ACCESS,
-    facts::{Claimant, ClusterFacts, PortRange, RangeClaim, RangeSource, Source, Why},
-};
+use portreeve_cluster::ACCESS;
+use portreeve_facts::{Claimant, ClusterFacts, PortRange, RangeClaim, RangeSource, Source, Why};
 use tempfile::TempDir;
 
 use crate::{

@@ -1,6 +1,6 @@
 //! What CiliumNodeConfigs put over Cilium's ConfigMap on one node.
 
-use portreeve::facts::{Claimant, ProxyConfig, Source, Why};
+use portreeve_facts::{Claimant, ProxyConfig, Source, Why};
 use serde_json::{Value, json};
 
 use crate::{

@@ -8,10 +8,8 @@ use std::{
 };
 
 use nix::{sys::stat::Mode, unistd::mkfifo};
-use portreeve::{
-    cluster::{self, Access, ClusterSource, Credentials},
-    facts::ClusterFacts,
-};
+use portreeve_cluster::{self as cluster, Access, ClusterSource, Credentials};
+use portreeve_facts::ClusterFacts;
 use tempfile::TempDir;
 
 use crate::{api::small, fake::Fake};

@@ -11,11 +11,11 @@ use std::{
 
 use jiff::{SignedDuration, Timestamp};
 use kube::{Client, Config};
-use portreeve::{
-    facts::Protocol,
+use portreeve_agent::events::{Counters, Place, Recorder, VERBS, VOICE};
+use portreeve_facts::Protocol;
+use portreeve_rules::{
     findings::{Evidence, Finding, Key, RuleId, Severity, Subject, SubjectKind},
     ledger::{Change, Clearance},
-    sinks::events::{Counters, Place, Recorder, VERBS, VOICE},
 };
 use serde_json::Value;
 

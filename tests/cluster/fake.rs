@@ -10,10 +10,8 @@ use std::{
     time::Duration,
 };
 
-use portreeve::{
-    cluster::{self, Access, ClusterSource, Credentials},
-    facts::ClusterFacts,
-};
+use portreeve_cluster::{self as cluster, Access, ClusterSource, Credentials};
+use portreeve_facts::ClusterFacts;
 use tempfile::TempDir;
 
 use crate::said;

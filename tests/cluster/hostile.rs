@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use portreeve::facts::{Gap, Source, Why};
+use portreeve_facts::{Gap, Source, Why};
 
 use crate::{
     api::{list, page, small},

@@ -8,10 +8,8 @@ use std::{
     time::Duration,
 };
 
-use portreeve::{
-    cluster::{ClusterView, Watch},
-    facts::{RangeSource, Why},
-};
+use portreeve_cluster::{ClusterView, Watch};
+use portreeve_facts::{RangeSource, Why};
 
 use crate::{
     api::{list, small},
@@ -97,7 +95,7 @@ async fn without_the_others_nodes_are_a_gap_and_once_known_they_stay() {
     known.store(true, Ordering::Relaxed);
     until(&views, "all Nodes", |view| view.facts.nodes.seen().is_some_and(|nodes| nodes.len() == 4)).await;
     known.store(false, Ordering::Relaxed);
-    let resource = portreeve::cluster::Resource::Nodes;
+    let resource = portreeve_cluster::Resource::Nodes;
     let view = until(&views, "trouble", |view| view.statuses[&resource].failure.is_some()).await;
     assert_eq!(addresses(&view).len(), 5);
 }

@@ -10,10 +10,8 @@ use std::{
 };
 
 use nix::sched::{CloneFlags, unshare};
-use portreeve::{
-    facts::{NodeQuery, PortRange, PortSet},
-    kernel::Host,
-};
+use portreeve_facts::{NodeQuery, PortRange, PortSet};
+use portreeve_kernel::Host;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use portreeve::cluster::Resource;
+use portreeve_cluster::Resource;
 use tokio::time::sleep;
 
 use crate::{

@@ -1,6 +1,6 @@
 //! Pods that wait for free ports: polled, and nothing else is kept of the answer.
 
-use portreeve::facts::{Source, Why};
+use portreeve_facts::{Source, Why};
 
 use crate::{
     api::{list, small},

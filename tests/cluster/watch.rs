@@ -9,10 +9,8 @@ use std::{
     time::Duration,
 };
 
-use portreeve::{
-    cluster::{ACCESS, ClusterView, EndpointsOf, Resource, ResourceStatus, Watch, WatchTiming},
-    facts::{ClusterFacts, RangeSource},
-};
+use portreeve_cluster::{ACCESS, ClusterView, EndpointsOf, Resource, ResourceStatus, Watch, WatchTiming};
+use portreeve_facts::{ClusterFacts, RangeSource};
 use tokio::{
     sync::watch::{Sender, channel},
     time::{sleep, timeout},
@@ -132,7 +130,7 @@ async fn a_watch_begins_with_what_a_list_says_whole_from_the_cache_or_in_pages()
     let view = until(&views, "everything is read", whole).await;
     assert_eq!(names(&view), ["a", "b"]);
     let same = fake.access("t", PATIENT);
-    let read = portreeve::cluster::read(&portreeve::cluster::ClusterSource::Api(same), None, "n1").await;
+    let read = portreeve_cluster::read(&portreeve_cluster::ClusterSource::Api(same), None, "n1").await;
     assert_eq!(ClusterFacts { endpoints_of: None, ..(*view.facts).clone() }, read);
     let requests = fake.requests();
     let first = requests.iter().find(|path| is_list(path)).expect("a list");

@@ -8,10 +8,8 @@ use std::{
     time::Duration,
 };
 
-use portreeve::{
-    cluster::{Resource, Watch, WatchTiming},
-    facts::{Source, Why},
-};
+use portreeve_cluster::{Resource, Watch, WatchTiming};
+use portreeve_facts::{Source, Why};
 use tokio::time::{Instant, sleep};
 
 use crate::{
@@ -337,7 +335,7 @@ async fn a_rotated_token_is_taken_up() {
 async fn a_client_reads_its_credentials_again_when_they_are_refused() {
     let token = Arc::new(Mutex::new("t".to_owned()));
     let fake = Fake::guarded("127.0.0.1:0", Arc::clone(&token), |path, _| small(path));
-    let client = portreeve::cluster::client(fake.access("t", PATIENT));
+    let client = portreeve_cluster::client(fake.access("t", PATIENT));
     let ask = async || {
         let question = http::Request::get("/api/v1/nodes").body(Vec::new()).expect("a path");
         client.request_text(question).await.is_ok()

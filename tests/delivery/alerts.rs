@@ -6,7 +6,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use portreeve::{facts::Why, findings::Scope, rules::RULES};
+use portreeve_facts::Why;
+use portreeve_rules::{RULES, findings::Scope};
 use serde_json::{Value, json};
 
 use crate::promql::{Metric, Query, catalogue, promtool};

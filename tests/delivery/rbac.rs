@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use portreeve::cluster::{ACCESS, Grant, REVIEWS};
+use portreeve_cluster::{ACCESS, Grant, REVIEWS};
 use serde_json::Value;
 
 use crate::helm::{objects, render};

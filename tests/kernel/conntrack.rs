@@ -6,10 +6,8 @@ use std::{
     process::{Command, Stdio},
 };
 
-use portreeve::{
-    facts::{Masquerade, NodeQuery, PortSet, Protocol, Reading, Source, Why},
-    kernel::{Host, Known},
-};
+use portreeve_facts::{Masquerade, NodeQuery, PortSet, Protocol, Reading, Source, Why};
+use portreeve_kernel::{Host, Known};
 
 use crate::namespace::Namespace;
 

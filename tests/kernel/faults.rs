@@ -12,10 +12,8 @@ use std::{
     thread,
 };
 
-use portreeve::{
-    facts::{NodeQuery, Reading},
-    kernel::{Host, Known, pod_namespaces},
-};
+use portreeve_facts::{NodeQuery, Reading};
+use portreeve_kernel::{Host, Known, pod_namespaces};
 
 use crate::{
     namespace::Namespace,
@@ -118,7 +116,7 @@ fn pods_that_end_while_they_are_read_cost_no_other() {
     let is_over = AtomicBool::new(false);
     let mut known = Known::default();
     let mut read = || pod_namespaces(Path::new("/proc"), 0, &mut known);
-    let has = |found: &[portreeve::facts::PodNamespace]| found.iter().any(|it| it.pod_uid == stays);
+    let has = |found: &[portreeve_facts::PodNamespace]| found.iter().any(|it| it.pod_uid == stays);
     eventually(|| has(&read().ok()?).then_some(())).expect("the pod that stays");
     thread::scope(|scope| {
         scope.spawn(|| {

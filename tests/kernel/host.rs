@@ -8,10 +8,8 @@ use std::{
     process::Command,
 };
 
-use portreeve::{
-    facts::{KernelFacts, Mode, NodeQuery, Owner, PortRange, Reading, Source, State, Why},
-    kernel::{Host, Known},
-};
+use portreeve_facts::{KernelFacts, Mode, NodeQuery, Owner, PortRange, Reading, Source, State, Why};
+use portreeve_kernel::{Host, Known};
 use serde_json::Value;
 
 use crate::{

@@ -1,4 +1,4 @@
-//! Mirrors `src/kernel`: every reader against a real kernel, in private network namespaces. Needs root.
+//! Mirrors `crates/kernel/src`: every reader against a real kernel, in private network namespaces. Needs root.
 
 #![allow(clippy::disallowed_methods, reason = "makes the worlds that readers look at")]
 #![allow(unreachable_pub, reason = "a test program has no outside")]

@@ -6,10 +6,8 @@ use std::{
     process::{Command, Stdio},
 };
 
-use portreeve::{
-    facts::{Netfilter, NodeQuery, Redirection},
-    kernel::Host,
-};
+use portreeve_facts::{Netfilter, NodeQuery, Redirection};
+use portreeve_kernel::Host;
 
 use crate::namespace::Namespace;
 

@@ -23,10 +23,8 @@ use nix::{
     },
     unistd::{Uid, setfsuid},
 };
-use portreeve::{
-    facts::{Holder, Owner, Socket, Why},
-    kernel::{Cgroups, Claim, Owners, Sockets, fds_of},
-};
+use portreeve_facts::{Holder, Owner, Socket, Why};
+use portreeve_kernel::{Cgroups, Claim, Owners, Sockets, fds_of};
 
 use crate::{
     namespace::Namespace,

@@ -10,10 +10,8 @@ use std::{
     thread,
 };
 
-use portreeve::{
-    facts::{Owner, Reading},
-    kernel::{Known, pod_namespaces},
-};
+use portreeve_facts::{Owner, Reading};
+use portreeve_kernel::{Known, pod_namespaces};
 
 use crate::{
     namespace::Namespace,

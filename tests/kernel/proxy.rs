@@ -10,10 +10,8 @@ use std::{
     thread,
 };
 
-use portreeve::{
-    facts::{Mode, NodeQuery, Owner, ProxyFacts, Reading, Why},
-    kernel::Host,
-};
+use portreeve_facts::{Mode, NodeQuery, Owner, ProxyFacts, Reading, Why};
+use portreeve_kernel::Host;
 
 use crate::namespace::Namespace;
 
@@ -83,7 +81,7 @@ fn seen_until_it_is_back(rude: impl Fn(&str) -> Option<String> + Send + Clone + 
 }
 
 fn whys(proxy: &ProxyFacts) -> [Why; 3] {
-    let why = |gap: Option<&portreeve::facts::Gap>| gap.expect("a gap").why;
+    let why = |gap: Option<&portreeve_facts::Gap>| gap.expect("a gap").why;
     [why(proxy.mode.gap()), why(proxy.config.gap()), why(proxy.metrics.gap())]
 }
 

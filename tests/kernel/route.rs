@@ -8,10 +8,8 @@ use std::{
     sync::Arc,
 };
 
-use portreeve::{
-    facts::{Interfaces, NodeQuery},
-    kernel::{Host, Known},
-};
+use portreeve_facts::{Interfaces, NodeQuery};
+use portreeve_kernel::{Host, Known};
 use serde_json::Value;
 
 use crate::{namespace::Namespace, process::eventually};

@@ -12,10 +12,8 @@ use std::{
 use nix::sys::socket::{
     AddressFamily, Backlog, SockFlag, SockType, SockaddrStorage, bind, connect, listen, setsockopt, socket, sockopt,
 };
-use portreeve::{
-    facts::{Clients, Owner, PortRange, PortSet, Protocol, Socket, State, Why},
-    kernel::{ConnectionsWanted, Counting, Sockets},
-};
+use portreeve_facts::{Clients, Owner, PortRange, PortSet, Protocol, Socket, State, Why};
+use portreeve_kernel::{ConnectionsWanted, Counting, Sockets};
 
 use crate::{namespace::Namespace, process::eventually};
 

@@ -1,9 +1,7 @@
 //! Settings as the kernel prints them, in a namespace whose settings nobody else sees.
 
-use portreeve::{
-    facts::{NodeQuery, PortRange, PortSet, Reading, Sysctls},
-    kernel::Host,
-};
+use portreeve_facts::{NodeQuery, PortRange, PortSet, Reading, Sysctls};
+use portreeve_kernel::Host;
 
 use crate::namespace::Namespace;
 

@@ -5,7 +5,7 @@ use std::{
     net::{TcpListener, TcpStream},
 };
 
-use portreeve::facts::PortRange;
+use portreeve_facts::PortRange;
 use serde_json::Value;
 
 use crate::parts::{

@@ -13,10 +13,8 @@ use nix::{
         AddressFamily, Backlog, SockFlag, SockProtocol, SockType, SockaddrStorage, bind, connect, listen, socket,
     },
 };
-use portreeve::{
-    facts::{Mode, Protocol, Socket, State, VirtualServer},
-    kernel::Sockets,
-};
+use portreeve_facts::{Mode, Protocol, Socket, State, VirtualServer};
+use portreeve_kernel::Sockets;
 use serde_json::{Value, json};
 
 use crate::{

@@ -2,10 +2,8 @@
 
 use std::{collections::BTreeMap, net::SocketAddr};
 
-use portreeve::{
-    facts::Protocol,
-    findings::Vantage::{Node, Pods, Remote},
-};
+use portreeve_facts::Protocol;
+use portreeve_rules::findings::Vantage::{Node, Pods, Remote};
 use serde_json::{Value, json};
 
 use crate::{

@@ -5,7 +5,7 @@ use std::{
     process::{Command, Output},
 };
 
-use portreeve::facts::Snapshot;
+use portreeve_facts::Snapshot;
 use serde_json::Value;
 
 use crate::parts::slowness;

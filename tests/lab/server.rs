@@ -2,10 +2,8 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use portreeve::{
-    cluster::{Access, Credentials, Watch},
-    facts::{Family, PortRange, RangeSource, Service},
-};
+use portreeve_cluster::{Access, Credentials, Watch};
+use portreeve_facts::{Family, PortRange, RangeSource, Service};
 use serde_json::{Value, json};
 use tokio::{sync::watch, time::timeout};
 

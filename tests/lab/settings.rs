@@ -2,12 +2,9 @@
 
 use std::{fs, net::SocketAddr};
 
-use portreeve::{
-    dataplane::owner,
-    facts::{Mode, Protocol},
-    findings::Vantage,
-    rules::Limits,
-};
+use portreeve_dataplane::owner;
+use portreeve_facts::{Mode, Protocol};
+use portreeve_rules::{Limits, findings::Vantage};
 use serde_json::json;
 
 use crate::{

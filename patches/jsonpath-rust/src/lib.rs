@@ -1,7 +1,7 @@
 //! In the place of the crate `jsonpath-rust`, with the part of it that `kube` calls.
 //!
 //! `kube` needs it for one thing: the `auth-provider` called `gcp` of a kubeconfig, which is refused before `kube` sees it
-//! (`src/cluster/connect.rs`). The real crate brings `regex` and `pest` with it, and each page of the program that lies near
+//! (`crates/cluster/src/connect.rs`). The real crate brings `regex` and `pest` with it, and each page of the program that lies near
 //! a used one is memory on every node: `docs/performance.md`.
 
 /// What a value is asked for.

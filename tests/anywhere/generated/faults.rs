@@ -96,7 +96,7 @@ fn fault(path: &str, test: Option<&str>, lines: &[String]) -> Result<Fault, Stri
 fn all() -> Vec<Fault> {
     let mut faults = Vec::new();
     let mut complaints = Vec::new();
-    for (path, text) in ["tests", "src"].into_iter().flat_map(sources) {
+    for (path, text) in ["tests", "src", "crates"].into_iter().flat_map(sources) {
         // This file's examples are none.
         if path != file!() {
             let (found, wrong) = declared(&path, &text);

@@ -14,7 +14,7 @@
 
 use std::{collections::BTreeSet, fmt::Write as _};
 
-use portreeve::rules;
+use portreeve_rules as rules;
 
 use super::comments::{Commented, is_up_to_date, sources};
 use crate::threads::{CLASSES, Reason, UNSERVED};

@@ -1,6 +1,6 @@
 //! Arguments.
 
-use portreeve::facts::text::is_invisible;
+use portreeve_facts::text::is_invisible;
 
 use super::{Case, DURATIONS, RANGES};
 

@@ -9,7 +9,7 @@ mod snapshots;
 
 use std::fs;
 
-use portreeve::facts::text::is_invisible;
+use portreeve_facts::text::is_invisible;
 use tempfile::TempDir;
 
 use crate::{bad_input::within_seconds, cli::binary};

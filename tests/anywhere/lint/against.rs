@@ -2,7 +2,7 @@
 
 use std::ops::Deref;
 
-use portreeve::facts::{Cgroup, Gap, Owner, Pod, PodContainer, Reading, Snapshot, Source, Why};
+use portreeve_facts::{Cgroup, Gap, Owner, Pod, PodContainer, Reading, Snapshot, Source, Why};
 use serde_json::json;
 use tempfile::TempDir;
 

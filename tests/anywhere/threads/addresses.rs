@@ -1,6 +1,6 @@
 //! A Service takes the address of a node.
 
-use portreeve::facts::Mode;
+use portreeve_facts::Mode;
 
 use super::{
     objects::served,

@@ -1,6 +1,6 @@
 //! A NodePort and a process want one port, and who answers on a port where `netstat` shows nobody.
 
-use portreeve::facts::Mode;
+use portreeve_facts::Mode;
 
 use super::{
     objects::{api_server, host_pod, served, service},

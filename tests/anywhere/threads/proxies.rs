@@ -1,6 +1,6 @@
 //! The proxy's mode, what another one left, and settings that disagree.
 
-use portreeve::facts::{Mode, Netfilter, Reading};
+use portreeve_facts::{Mode, Netfilter, Reading};
 
 use super::{
     objects::{api_server, config_map, served},

@@ -1,6 +1,6 @@
 //! The kernel hands NodePorts to outgoing connections.
 
-use portreeve::facts::Mode;
+use portreeve_facts::Mode;
 
 use super::{
     objects::{host_pod, served, service},

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use portreeve::facts::{Netfilter, Protocol, Reading, Redirection};
+use portreeve_facts::{Netfilter, Protocol, Reading, Redirection};
 
 use super::{objects::pod_with_host_ports, served::Served, world::World};
 

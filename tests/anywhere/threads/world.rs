@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, sync::Arc};
 
-use portreeve::facts::{
+use portreeve_facts::{
     Address, Cgroup, Family, Gap, Holder, Learned, Link, Mode, Owner, PodContainer, Process, Protocol, Reading,
     Snapshot, Socket, Source, State, Why,
 };

@@ -2,7 +2,9 @@
 
 use std::{collections::BTreeSet, fs};
 
-use portreeve::{agent::judge, facts::Snapshot, rules::Limits};
+use portreeve_agent::judge;
+use portreeve_facts::Snapshot;
+use portreeve_rules::Limits;
 use serde_json::{Value, json};
 
 use super::{

@@ -6,13 +6,13 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
-use portreeve::{
-    agent::judge,
-    dataplane::{Outcome, owner},
-    facts::{Gap, Protocol, Snapshot},
+use portreeve_agent::judge;
+use portreeve_dataplane::{Outcome, owner};
+use portreeve_facts::{Gap, Protocol, Snapshot};
+use portreeve_rules::{
+    Limits,
     findings::{Finding, Severity, Vantage},
     ledger::Board,
-    rules::Limits,
 };
 
 use super::recording::{Recording, Row};

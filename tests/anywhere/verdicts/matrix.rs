@@ -2,7 +2,8 @@
 
 use std::{collections::BTreeMap, env, fs, net::IpAddr, path::Path};
 
-use portreeve::{facts::Mode, findings::Vantage};
+use portreeve_facts::Mode;
+use portreeve_rules::findings::Vantage;
 
 use super::{Recording, cilium, judged::is_link_local, recording::NAMESPACE, recordings};
 

@@ -8,7 +8,7 @@ mod unread;
 
 use std::fs;
 
-use portreeve::facts::{Mode, Snapshot};
+use portreeve_facts::{Mode, Snapshot};
 use serde_json::Value;
 
 use self::{

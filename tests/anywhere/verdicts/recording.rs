@@ -2,7 +2,8 @@
 
 use std::{fs, net::IpAddr, path::PathBuf};
 
-use portreeve::{facts::Protocol, findings::Vantage};
+use portreeve_facts::Protocol;
+use portreeve_rules::findings::Vantage;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 

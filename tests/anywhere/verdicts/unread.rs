@@ -2,11 +2,13 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use portreeve::{
-    agent::judge,
-    facts::{Gap, Learned, Mode, Protocol, ProxyConfig, Reading, Service, ServicePort, Snapshot, Source, Why},
+use portreeve_agent::judge;
+use portreeve_facts::{
+    Gap, Learned, Mode, Protocol, ProxyConfig, Reading, Service, ServicePort, Snapshot, Source, Why,
+};
+use portreeve_rules::{
+    Limits,
     findings::{Severity, Subject},
-    rules::Limits,
 };
 
 use super::{

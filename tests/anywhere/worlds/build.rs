@@ -2,13 +2,11 @@
 
 use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
-use portreeve::{
-    facts::{
-        Address, EphemeralUse, Family, HealthCheckAnswer, Interfaces, Link, Owner, PodNamespace, Protocol, Reading,
-        Snapshot, Socket, State, VirtualServer,
-    },
-    rules::node_query,
+use portreeve_facts::{
+    Address, EphemeralUse, Family, HealthCheckAnswer, Interfaces, Link, Owner, PodNamespace, Protocol, Reading,
+    Snapshot, Socket, State, VirtualServer,
 };
+use portreeve_rules::node_query;
 
 use super::{
     form::{Cluster, Lines, Node},

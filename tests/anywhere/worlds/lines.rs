@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-use portreeve::facts::{
+use portreeve_facts::{
     Cgroup, ContainerPort, DestinationUse, Endpoint, EndpointPort, EndpointSlice, Family, ForCilium, Gap, Holder, Node,
     NodeAddress, NodeAddressKind, Owner, Pod, PodContainer, Process, Protocol, Reading, Service, ServiceKind,
     ServicePort, Socket, Source, State, Why,

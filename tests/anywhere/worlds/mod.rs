@@ -17,7 +17,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use portreeve::facts::Snapshot;
+use portreeve_facts::Snapshot;
 use serde_json::Value;
 use tempfile::NamedTempFile;
 

@@ -5,7 +5,7 @@
 
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
-use portreeve::facts::{
+use portreeve_facts::{
     Gap, Learned, Masquerade, Mode, Netfilter, Owner, ProxyConfig, ProxyMetrics, Reading, Snapshot, Source, State,
     VirtualServer, Why,
 };

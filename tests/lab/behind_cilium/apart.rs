@@ -1,7 +1,7 @@
 //! Services of which Cilium serves a part, or that another has a share in: what annotations ask, addresses of load balancers,
 //! addresses on devices that are none of Cilium's, and endpoints of no node.
 
-use portreeve::facts::Protocol;
+use portreeve_facts::Protocol;
 use serde_json::{Value, json};
 
 use super::{

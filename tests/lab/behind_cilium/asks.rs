@@ -6,7 +6,8 @@ use std::{
     thread,
 };
 
-use portreeve::{facts::Protocol, findings::Vantage};
+use portreeve_facts::Protocol;
+use portreeve_rules::findings::Vantage;
 
 use crate::{
     parts::{ADDRESSES, Answer, Namespace},

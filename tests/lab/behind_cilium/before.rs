@@ -1,11 +1,8 @@
 //! What is recorded of the older minor: the settings in which its sources are not those of the newest.
 
-use portreeve::{
-    dataplane::{Outcome, owner},
-    facts::Protocol,
-    findings::Vantage,
-    rules::Limits,
-};
+use portreeve_dataplane::{Outcome, owner};
+use portreeve_facts::Protocol;
+use portreeve_rules::{Limits, findings::Vantage};
 
 use super::{
     BESIDE, DETECTED, FAR, Told, ask_all, ask_common,

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use portreeve::facts::Protocol;
+use portreeve_facts::Protocol;
 use serde_json::json;
 
 use super::live::Behind;

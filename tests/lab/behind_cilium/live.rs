@@ -12,7 +12,8 @@ use nix::{
     errno::Errno,
     sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, connect, socket},
 };
-use portreeve::{facts::Protocol, findings::Vantage};
+use portreeve_facts::Protocol;
+use portreeve_rules::findings::Vantage;
 use serde_json::{Value, json};
 
 use super::{

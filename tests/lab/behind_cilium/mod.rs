@@ -19,10 +19,8 @@ mod shapes;
 
 use std::process::{Command, Stdio};
 
-use portreeve::{
-    facts::{Protocol, Snapshot},
-    findings::Vantage,
-};
+use portreeve_facts::{Protocol, Snapshot};
+use portreeve_rules::findings::Vantage;
 use serde_json::json;
 
 use self::{

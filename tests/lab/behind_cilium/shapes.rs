@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use portreeve::facts::Protocol;
+use portreeve_facts::Protocol;
 use serde_json::{Value, json};
 
 use crate::{

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use portreeve::facts::Protocol;
+use portreeve_facts::Protocol;
 use serde_json::json;
 
 use super::{about, answers, claimants, each_is_told, one_answers};

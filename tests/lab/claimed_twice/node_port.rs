@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use portreeve::facts::Protocol;
+use portreeve_facts::Protocol;
 use serde_json::{Value, json};
 
 use super::{about, answers, before, claimants, each_is_told, one_answers};

@@ -1,9 +1,7 @@
 //! Facts of the cluster, which the agents of all nodes see, and one tells.
 
-use portreeve::{
-    findings::{Finding, Scope, Severity},
-    sinks::events::Counters,
-};
+use portreeve_agent::events::Counters;
+use portreeve_rules::findings::{Finding, Scope, Severity};
 use serde_json::Value;
 
 use super::{Stage, Writer, written};

@@ -1,9 +1,9 @@
 //! Whatever a rule may say about whatever object, the API server takes it.
 
-use portreeve::{
+use portreeve_agent::events::NOTE;
+use portreeve_rules::{
     findings::{Finding, Severity, Step, Subject},
-    rules::{RULES, Rule},
-    sinks::events::NOTE,
+    {RULES, Rule},
 };
 use serde_json::{Value, json};
 

@@ -1,9 +1,7 @@
 //! More findings than anybody wants to read.
 
-use portreeve::{
-    findings::{Evidence, Finding, Key, RuleId, Severity, Subject, SubjectKind},
-    sinks::events::Counters,
-};
+use portreeve_agent::events::Counters;
+use portreeve_rules::findings::{Evidence, Finding, Key, RuleId, Severity, Subject, SubjectKind};
 use serde_json::Value;
 
 use super::{Stage, written};

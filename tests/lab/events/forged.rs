@@ -1,6 +1,7 @@
 //! Events of somebody else under the names that agents use.
 
-use portreeve::{findings::Severity, sinks::events::Counters};
+use portreeve_agent::events::Counters;
+use portreeve_rules::findings::Severity;
 use serde_json::{Value, json};
 
 use super::{Stage, written};

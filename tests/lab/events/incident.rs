@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use portreeve::{
-    findings::Severity,
-    sinks::events::{Counters, VOICE},
-};
+use portreeve_agent::events::{Counters, VOICE};
+use portreeve_rules::findings::Severity;
 use serde_json::{Value, json};
 
 use super::{Stage, written};

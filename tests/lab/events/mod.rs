@@ -13,11 +13,11 @@ use std::{
 };
 
 use jiff::{SignedDuration, Timestamp};
-use portreeve::{
-    cluster::{Access, Credentials, client},
+use portreeve_agent::events::{Counters, Place, Recorder};
+use portreeve_cluster::{Access, Credentials, client};
+use portreeve_rules::{
     findings::{Evidence, Finding, Key, RuleId, Severity, Subject, SubjectKind},
     ledger::{Change, Clearance},
-    sinks::events::{Counters, Place, Recorder},
 };
 use serde_json::Value;
 use tokio::{

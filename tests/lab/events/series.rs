@@ -1,6 +1,7 @@
 //! When an Event is told again.
 
-use portreeve::{findings::Severity, sinks::events::Counters};
+use portreeve_agent::events::Counters;
+use portreeve_rules::findings::Severity;
 use serde_json::{Value, json};
 
 use super::{Stage, written};

@@ -2,7 +2,8 @@
 
 use std::{collections::BTreeMap, net::SocketAddr};
 
-use portreeve::{facts::Protocol, findings::Vantage};
+use portreeve_facts::Protocol;
+use portreeve_rules::findings::Vantage;
 use serde_json::{Value, json};
 
 use super::{

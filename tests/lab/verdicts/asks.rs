@@ -9,7 +9,8 @@ use std::{
 };
 
 use nix::net::if_::if_nametoindex;
-use portreeve::{facts::Protocol, findings::Vantage};
+use portreeve_facts::Protocol;
+use portreeve_rules::findings::Vantage;
 
 use super::binds::OTHER_LOOPBACK;
 use crate::parts::{ADDRESSES, Answer, LINK_LOCAL, Wired, answer_within, ask, slowness};

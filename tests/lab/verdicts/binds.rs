@@ -17,7 +17,7 @@ use nix::{
         SockType, SockaddrStorage, bind, listen, recvmsg, sendmsg, setsockopt, shutdown, socket, sockopt,
     },
 };
-use portreeve::facts::Protocol;
+use portreeve_facts::Protocol;
 
 use crate::parts::{Answer, LINK_LOCAL};
 

@@ -2,12 +2,12 @@
 
 use std::{collections::BTreeMap, net::IpAddr};
 
-use portreeve::{
-    agent::judge,
-    dataplane::{Claim, Outcome, owner},
-    facts::{Gap, Protocol, Snapshot},
+use portreeve_agent::judge;
+use portreeve_dataplane::{Claim, Outcome, owner};
+use portreeve_facts::{Gap, Protocol, Snapshot};
+use portreeve_rules::{
+    Limits,
     findings::{Affected, Severity, Vantage},
-    rules::Limits,
 };
 use serde_json::{Value, json};
 

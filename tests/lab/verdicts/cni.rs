@@ -6,7 +6,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use portreeve::facts::Protocol;
+use portreeve_facts::Protocol;
 use serde_json::{Value, json};
 
 use super::claims::OTHER;

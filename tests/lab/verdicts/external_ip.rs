@@ -3,10 +3,8 @@
 
 use std::{collections::BTreeSet, net::IpAddr};
 
-use portreeve::{
-    facts::{Mode, Protocol, Snapshot},
-    findings::{Affected, Severity, Vantage},
-};
+use portreeve_facts::{Mode, Protocol, Snapshot};
+use portreeve_rules::findings::{Affected, Severity, Vantage};
 use serde_json::json;
 
 use super::{

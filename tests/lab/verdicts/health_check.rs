@@ -6,7 +6,7 @@ use nix::{
     libc::linger,
     sys::socket::{setsockopt, sockopt},
 };
-use portreeve::facts::Protocol;
+use portreeve_facts::Protocol;
 use serde_json::json;
 
 use super::{

@@ -1,10 +1,8 @@
 //! A pod's hostPort against a Service's NodePort and a process: packets say who answers alone, and who when both are
 //! there, whichever came first.
 
-use portreeve::{
-    facts::{Protocol, Snapshot},
-    findings::{Affected, Severity, Vantage},
-};
+use portreeve_facts::{Protocol, Snapshot};
+use portreeve_rules::findings::{Affected, Severity, Vantage};
 use serde_json::json;
 
 use super::{

@@ -10,12 +10,10 @@ use std::{
     time::Duration,
 };
 
-use portreeve::{
-    agent::judge,
-    facts::{NodeQuery, PortRange, Protocol},
-    kernel::Host,
-    rules::Limits,
-};
+use portreeve_agent::judge;
+use portreeve_facts::{NodeQuery, PortRange, Protocol};
+use portreeve_kernel::Host;
+use portreeve_rules::Limits;
 use serde_json::json;
 
 use super::outgoing::{ECHO, begin, echo, works};

@@ -33,7 +33,7 @@ use std::{
     process::Command,
 };
 
-use portreeve::facts::{Learned, Protocol, Snapshot};
+use portreeve_facts::{Learned, Protocol, Snapshot};
 use serde_json::{Value, json};
 
 use self::{

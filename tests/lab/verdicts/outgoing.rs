@@ -13,7 +13,9 @@ use nix::{
     poll::{PollFd, PollFlags, PollTimeout, poll},
     sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, SockaddrStorage, bind, connect, recv, send, socket},
 };
-use portreeve::{agent::judge, facts::Protocol, findings::Severity, rules::Limits};
+use portreeve_agent::judge;
+use portreeve_facts::Protocol;
+use portreeve_rules::{Limits, findings::Severity};
 use serde_json::json;
 
 use crate::{

@@ -2,10 +2,8 @@
 
 use std::{env, fs, path::Path};
 
-use portreeve::{
-    facts::{Protocol, Snapshot},
-    findings::Vantage,
-};
+use portreeve_facts::{Protocol, Snapshot};
+use portreeve_rules::findings::Vantage;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 

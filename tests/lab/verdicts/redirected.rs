@@ -3,10 +3,8 @@
 
 use std::{collections::BTreeSet, net::IpAddr, process::Command, sync::Arc};
 
-use portreeve::{
-    facts::{Protocol, Reading, Snapshot},
-    findings::Severity,
-};
+use portreeve_facts::{Protocol, Reading, Snapshot};
+use portreeve_rules::findings::Severity;
 use serde_json::json;
 
 use super::{

@@ -26,10 +26,8 @@ use nix::{
         time::TimeVal,
     },
 };
-use portreeve::{
-    facts::Protocol,
-    findings::{Affected, Severity, Vantage},
-};
+use portreeve_facts::Protocol;
+use portreeve_rules::findings::{Affected, Severity, Vantage};
 use serde_json::json;
 
 use super::{

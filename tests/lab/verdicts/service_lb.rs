@@ -3,12 +3,9 @@
 
 use std::{net::IpAddr, process::Command};
 
-use portreeve::{
-    dataplane::owner,
-    facts::{Protocol, Snapshot},
-    findings::Vantage,
-    rules::Limits,
-};
+use portreeve_dataplane::owner;
+use portreeve_facts::{Protocol, Snapshot};
+use portreeve_rules::{Limits, findings::Vantage};
 use serde_json::{Value, json};
 
 use super::{

@@ -1,0 +1,193 @@
+//! Who may read the private documents over the network: whoever holds a token that the API server knows, and whose user
+//! it lets read them.
+//!
+//! A flood of tokens is no flood of requests to the API server: what cannot be a token is refused unseen, an answer is
+//! kept for a while, and there are a few reviews a second, of which readers who were let in lately have a part.
+
+use std::{
+    net::IpAddr,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Instant,
+};
+
+use axum::http::{HeaderMap, header};
+use tokio::sync::Semaphore;
+use tracing::warn;
+
+use super::{
+    refusal::Refusal,
+    review_cache::ReviewCache,
+    review_rates::{Rank, ReviewRates},
+};
+use portreeve_cluster::{Review, Reviewer, TOKEN_HEADER};
+
+/// The longest token that is reviewed, in bytes: those of ServiceAccounts have about 1,200.
+const LONGEST_TOKEN: usize = 4 << 10;
+/// Reviews that may be under way for strangers, as many again for addresses of readers who were let in lately, and as many
+/// for their tokens.
+const AT_ONCE: usize = 3;
+/// When to come again, in seconds.
+const RETRY_AFTER: u32 = 1;
+
+/// What a client wants to read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wish<'a> {
+    /// The client's address.
+    pub(super) client: IpAddr,
+    /// The node whose agent this is.
+    pub(super) node: &'a str,
+    /// What its user must be allowed to `get`.
+    pub(super) path: &'a str,
+}
+
+/// Decides by reviews of the API server.
+pub(super) struct Authorization {
+    reviewer: Option<Reviewer>,
+    known: Mutex<ReviewCache>,
+    rates: Mutex<ReviewRates>,
+    of_known_tokens: Semaphore,
+    of_known_addresses: Semaphore,
+    of_strangers: Semaphore,
+    /// Whether the last review failed, so that a server that is down is logged once.
+    failing: Mutex<bool>,
+}
+
+impl Authorization {
+    /// Without a reviewer, nobody is let in.
+    pub(super) fn new(reviewer: Option<Reviewer>) -> Self {
+        Self {
+            reviewer,
+            known: Mutex::default(),
+            rates: Mutex::new(ReviewRates::new(Instant::now())),
+            of_known_tokens: Semaphore::new(AT_ONCE),
+            of_known_addresses: Semaphore::new(AT_ONCE),
+            of_strangers: Semaphore::new(AT_ONCE),
+            failing: Mutex::new(false),
+        }
+    }
+
+    /// Whether a request with these headers may have what it wants.
+    pub(super) async fn check(&self, headers: &HeaderMap, wish: &Wish<'_>) -> Result<(), Refusal> {
+        let reviewer = self.reviewer.as_ref().ok_or(Refusal::NoApiServer)?;
+        let token = token(headers).ok_or(Refusal::NoToken)?;
+        if !is_shaped_like_a_token(token) {
+            return Err(Refusal::BadToken);
+        }
+        let known = locked(&self.known).get(token, wish.path, Instant::now());
+        let review = match known {
+            Some(review) => review,
+            None => self.review(reviewer, token, wish).await?,
+        };
+        match review {
+            Review::Allowed => Ok(()),
+            Review::Unauthenticated => Err(Refusal::BadToken),
+            Review::Forbidden { user } => Err(Refusal::Forbidden { user, path: wish.path.to_owned() }),
+        }
+    }
+
+    async fn review(&self, reviewer: &Reviewer, token: &str, wish: &Wish<'_>) -> Result<Review, Refusal> {
+        let busy = Refusal::TooManyReviews { retry_after: RETRY_AFTER };
+        let rank = locked(&self.rates).rank(wish.client, token, Instant::now());
+        let Ok(_permit) = self.under_way(rank).try_acquire() else { return Err(busy) };
+        if !locked(&self.rates).take(wish.client, token, Instant::now()) {
+            return Err(busy);
+        }
+        let reviewed = reviewer.review(token, wish.node, wish.path).await;
+        let failed_before = std::mem::replace(&mut *locked(&self.failing), reviewed.is_err());
+        match reviewed {
+            Ok(review) => {
+                if review == Review::Allowed {
+                    locked(&self.rates).allowed(wish.client, token, Instant::now());
+                }
+                locked(&self.known).put(token, wish.path, review.clone(), Instant::now());
+                Ok(review)
+            }
+            Err(error) => {
+                if !failed_before {
+                    warn!(%error, "the API server does not say who may read findings and snapshots");
+                }
+                Err(Refusal::NotReviewed)
+            }
+        }
+    }
+
+    /// The places for reviews of this rank: who shares a known reader's address cannot take those of its token.
+    fn under_way(&self, rank: Rank) -> &Semaphore {
+        match rank {
+            Rank::KnownToken => &self.of_known_tokens,
+            Rank::KnownAddress => &self.of_known_addresses,
+            Rank::Stranger => &self.of_strangers,
+        }
+    }
+}
+
+/// The token of a request. That of our own header comes first: a proxy on the way may use the other one for itself.
+fn token(headers: &HeaderMap) -> Option<&str> {
+    let own = headers.get(TOKEN_HEADER).map(|value| value.to_str().unwrap_or_default());
+    let usual = || headers.get(header::AUTHORIZATION)?.to_str().ok()?.strip_prefix("Bearer ");
+    own.or_else(usual).map(str::trim)
+}
+
+/// Whether it can be a token of a ServiceAccount: three parts of base64url, the last of which is a signature.
+fn is_shaped_like_a_token(token: &str) -> bool {
+    let is_part = |part: &str| {
+        part.len() >= 16 && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
+    };
+    token.len() <= LONGEST_TOKEN && token.split('.').count() == 3 && token.split('.').all(is_part)
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHAPED: &str = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJub2JvZHkifQ.c2lnbmF0dXJlLXNpZ25hdHVyZQ";
+
+    fn client(number: u8) -> IpAddr {
+        IpAddr::from([192, 0, 2, number])
+    }
+
+    #[test]
+    fn what_cannot_be_a_token_is_refused_unseen() {
+        assert!(is_shaped_like_a_token(SHAPED));
+        let long = format!("{SHAPED}{}", "a".repeat(LONGEST_TOKEN));
+        for wrong in ["", "a", "a.b.c", &SHAPED.replace('.', ":"), &format!("{SHAPED}.{SHAPED}"), &long, "é.é.é"] {
+            assert!(!is_shaped_like_a_token(wrong), "{wrong}");
+        }
+        assert!(!is_shaped_like_a_token(&SHAPED.replace('J', " ")));
+    }
+
+    #[test]
+    fn a_token_is_taken_from_its_own_header_or_the_usual_one() {
+        let mut headers = HeaderMap::new();
+        assert_eq!(token(&headers), None);
+        headers.insert(header::AUTHORIZATION, "Basic abc".parse().expect("a value"));
+        assert_eq!(token(&headers), None);
+        headers.insert(header::AUTHORIZATION, "Bearer usual".parse().expect("a value"));
+        assert_eq!(token(&headers), Some("usual"));
+        headers.insert(TOKEN_HEADER, "own".parse().expect("a value"));
+        assert_eq!(token(&headers), Some("own"));
+    }
+
+    #[test]
+    fn whoever_has_the_address_of_a_known_token_takes_none_of_its_places() {
+        let authorization = Authorization::new(None);
+        let places = |rank: Rank| authorization.under_way(rank).available_permits();
+        for rank in [Rank::Stranger, Rank::KnownAddress] {
+            authorization.under_way(rank).try_acquire_many(AT_ONCE as u32).expect("places").forget();
+            assert_eq!((places(rank), places(Rank::KnownToken)), (0, AT_ONCE));
+        }
+    }
+
+    #[tokio::test]
+    async fn without_an_api_server_nobody_is_let_in() {
+        let mut headers = HeaderMap::new();
+        headers.insert(TOKEN_HEADER, SHAPED.parse().expect("a value"));
+        let wish = Wish { client: client(1), node: "n1", path: "/portreeve/findings" };
+        let refused = Authorization::new(None).check(&headers, &wish).await;
+        assert_eq!(refused, Err(Refusal::NoApiServer));
+    }
+}

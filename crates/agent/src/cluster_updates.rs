@@ -1,0 +1,79 @@
+//! Starts what keeps the state of the cluster up to date beside the loop, and requests endpoints from it.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use tokio::{
+    sync::watch::{Sender, channel},
+    time::timeout,
+};
+
+use super::{
+    cluster_files::{follow_files, mark_not_yet},
+    cluster_state::{ClusterState, LastReading},
+    tasks::Tasks,
+};
+use portreeve_cluster::{self as cluster, ClusterSource, Watch};
+use portreeve_facts::ClusterFacts;
+
+/// How long to wait for endpoints that were requested.
+const ENDPOINTS_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Requests endpoints, for the loop alone: a second one who asked would replace what the first one wants. An API server is
+/// asked only for those that are requested; files hold all of them anyway.
+#[derive(Debug)]
+pub(super) struct EndpointsRequest {
+    wanted: Sender<Arc<BTreeSet<String>>>,
+    state: ClusterState,
+}
+
+impl EndpointsRequest {
+    /// Puts the endpoints of Services of these names into `facts`, if they become known in time. From then on these are
+    /// watched, and no others. Returns whether the facts are now the latest ones.
+    pub(super) async fn fill_in(&self, names: BTreeSet<String>, facts: &mut ClusterFacts) -> bool {
+        let mut state = self.state.clone();
+        let updated = async {
+            self.wanted.send_if_modified(|wanted| {
+                let new = **wanted != names;
+                if new {
+                    *wanted = Arc::new(names.clone());
+                }
+                new
+            });
+            state.endpoints_of(&names).await
+        };
+        let Ok(known) = timeout(ENDPOINTS_TIMEOUT, updated).await else { return false };
+        facts.endpoint_slices = known.endpoint_slices.clone();
+        facts.endpoints_of = known.endpoints_of.clone();
+        *facts == *known
+    }
+}
+
+/// Starts reading, with `tasks` for what runs beside the loop. The state is there at once; nothing has been read in it yet.
+pub(super) async fn start(
+    source: ClusterSource,
+    node: Option<String>,
+    hostname: String,
+    tasks: &mut Tasks,
+) -> (ClusterState, EndpointsRequest) {
+    let (wanted, endpoints_of) = channel(Arc::default());
+    let state = match source {
+        ClusterSource::Api(access) => {
+            let (mut watch, view) = Watch::start(access, node, hostname, endpoints_of);
+            tasks.spawn_saying_why("watching the cluster", async move { watch.ended().await });
+            ClusterState::Watched(view)
+        }
+        ClusterSource::Files(inputs) => {
+            let mut facts = cluster::read(&ClusterSource::None, node.as_deref(), &hostname).await;
+            mark_not_yet(&mut facts);
+            let (sender, last) = channel(LastReading::of(facts));
+            tasks.spawn("reading the files of the cluster", follow_files(inputs, node, hostname, sender));
+            ClusterState::Read(last)
+        }
+        ClusterSource::None => {
+            let facts = cluster::read(&ClusterSource::None, node.as_deref(), &hostname).await;
+            ClusterState::Read(channel(LastReading::of(facts)).1)
+        }
+    };
+    let endpoints = EndpointsRequest { wanted, state: state.clone() };
+    (state, endpoints)
+}

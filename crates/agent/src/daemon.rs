@@ -1,0 +1,397 @@
+//! The loop of the agent: look, judge, remember, publish, wait.
+
+use std::{
+    collections::BTreeSet,
+    mem,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, bail};
+use jiff::Timestamp;
+use tokio::{
+    runtime::Builder,
+    signal::unix::{Signal, SignalKind},
+    sync::watch,
+    time::{interval, sleep, timeout},
+};
+use tracing::{debug, info, warn};
+
+use super::{
+    Config,
+    change_log::{ChangeLog, log_state},
+    clock::now,
+    cluster_state::ClusterState,
+    cluster_updates::{self, EndpointsRequest},
+    heartbeat,
+    http::{self, Published, ServerState, Shared},
+    judge::{Reporting, RoundResult, advance},
+    kept_threads,
+    reload::{Load, Reloader},
+    scanner::{Scanned, Scanner, process_cpu_time, thread_cpu_time},
+    scheduler::{Cause, Extent, Scheduler},
+    signals::{listen, received},
+    socket::SocketFile,
+    tasks::Tasks,
+};
+use crate::events::Recorder;
+use portreeve_cluster::{self as cluster, ClusterSource, Reviewer};
+use portreeve_facts::{
+    ClusterFacts, KernelFacts, NodeQuery, OwnPort, Reading, SNAPSHOT_SCHEMA, Snapshot, Source, View,
+};
+use portreeve_kernel::{Host, Known};
+use portreeve_rules::{
+    self as rules, Opinion, RULES, Rule, SELDOM,
+    ledger::{Ledger, RoundTime},
+};
+
+/// How often the configuration file is read.
+const RELOAD_INTERVAL: Duration = Duration::from_secs(5);
+/// What is done beside the looks so soon after the start, above all reading the whole cluster once, is charged to nobody:
+/// the first looks would wait for it.
+const STARTING: Duration = Duration::from_secs(60);
+/// How long the first look waits for the cluster.
+const FIRST_STATE_TIMEOUT: Duration = Duration::from_secs(1);
+/// Every so many whole looks, all client sockets are read, even where that takes long: also those that can only have bound
+/// their port on purpose.
+const EVERY_CLIENT: u64 = 20;
+/// How long work that is under way may delay the end of the process.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(500);
+/// How long Events that are not written yet may delay the end of the process.
+const EVENTS_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Runs the agent until SIGTERM or SIGINT. SIGHUP loads the configuration again, as the loop does by itself every few
+/// seconds; SIGUSR1 logs the state.
+///
+/// # Errors
+/// When it cannot start: no configuration, no runtime, no thread, no signals.
+pub fn run(load: Box<Load>) -> anyhow::Result<()> {
+    let config = load().map_err(anyhow::Error::msg)?;
+    let runtime = kept_threads::runtime(&mut Builder::new_current_thread()).context("starting the runtime")?;
+    let ended = runtime.block_on(async { Agent::start(config, load).await?.run_until_stopped().await });
+    // A request that hangs must not keep the process.
+    runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
+    ended
+}
+
+struct Agent {
+    config: Config,
+    reloader: Reloader,
+    scanner: Scanner,
+    tasks: Tasks,
+    cluster: ClusterState,
+    endpoints: EndpointsRequest,
+    own_port: watch::Receiver<Reading<OwnPort>>,
+    shared: Arc<Shared>,
+    _socket: Option<SocketFile>,
+    published: watch::Sender<Published>,
+    recorder: Option<Arc<Recorder>>,
+    ledger: Ledger,
+    log: ChangeLog,
+    before: Option<Arc<Snapshot>>,
+    scheduler: Scheduler,
+    started: Instant,
+    /// What was charged to the scheduler so far, in processor time.
+    charged: Duration,
+    /// What the last look cost, in processor time.
+    last_cost: Duration,
+    /// How many whole looks there were.
+    whole_looks: u64,
+    /// What of the cluster was never read yet.
+    never_read: BTreeSet<Source>,
+    /// Whose panic was logged: rules, and `reader`.
+    panicked: BTreeSet<&'static str>,
+}
+
+impl Agent {
+    async fn start(config: Config, load: Box<Load>) -> anyhow::Result<Self> {
+        let host = Host::at(&config.host_root);
+        let hostname = host.hostname();
+        let mut known = Known::default();
+        let scanner = Scanner::start(move |wanted: &NodeQuery| host.read_again(wanted, &mut known))?;
+        Self::with(config, load, scanner, hostname).await
+    }
+
+    async fn with(config: Config, load: Box<Load>, scanner: Scanner, hostname: String) -> anyhow::Result<Self> {
+        let mut tasks = Tasks::default();
+        let (source, node) = (config.cluster.clone(), config.node.clone());
+        let (mut state, endpoints) = cluster_updates::start(source, node, hostname, &mut tasks).await;
+        let (recorder, reviewer) = match &config.cluster {
+            ClusterSource::Api(access) => {
+                let client = cluster::client(access.clone());
+                let (recorder, writing) = Recorder::start(client, access.request_timeout, now, cluster::jitter);
+                tasks.watch_over("writing Events", writing);
+                let recorder = recorder.of_agents_in(access.own_namespace());
+                (Some(Arc::new(recorder)), Some(Reviewer::new(access.clone())))
+            }
+            ClusterSource::Files(_) | ClusterSource::None => (None, None),
+        };
+        let (published, receiver) = watch::channel(Published::default());
+        let shared = Arc::new(Shared::new(reviewer, config.cpu_percent));
+        let server = ServerState {
+            published: receiver,
+            cluster: state.clone(),
+            busy: scanner.busy(),
+            recorder: recorder.clone(),
+            started: now(),
+            shared: Arc::clone(&shared),
+        };
+        let socket =
+            config.socket.as_ref().map(|path| http::start_at_socket(server.clone(), path, &mut tasks)).transpose()?;
+        let own_port = http::start(server, config.listen, &mut tasks)?;
+        if let Some(path) = &config.heartbeat {
+            tasks.spawn("writing the heartbeat", heartbeat::write_heartbeats(path.clone(), scanner.busy()));
+        }
+        let started = Instant::now();
+        let never_read = state.facts().lacks();
+        let scheduler = Scheduler::new(config.interval, config.cpu_percent, started);
+        published.send_modify(|published| published.longest = scheduler.longest());
+        Ok(Self {
+            scheduler,
+            started,
+            charged: process_cpu_time(),
+            last_cost: Duration::ZERO,
+            never_read,
+            config,
+            reloader: Reloader::new(load),
+            scanner,
+            tasks,
+            cluster: state,
+            endpoints,
+            own_port,
+            shared,
+            _socket: socket,
+            published,
+            recorder,
+            ledger: Ledger::default(),
+            log: ChangeLog::new(started),
+            before: None,
+            whole_looks: 0,
+            panicked: BTreeSet::new(),
+        })
+    }
+
+    async fn run_until_stopped(mut self) -> anyhow::Result<()> {
+        let (mut terminate, mut interrupt) = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
+        let (mut hangup, mut state) = (listen(SignalKind::hangup())?, listen(SignalKind::user_defined1())?);
+        let stopped = async {
+            tokio::select! { () = received(&mut terminate) => {}, () = received(&mut interrupt) => {} }
+        };
+        info!(version = env!("CARGO_PKG_VERSION"), interval = ?self.config.interval, "started");
+        http::log_first(&self.own_port.borrow());
+        let mut tasks = mem::take(&mut self.tasks);
+        tokio::select! {
+            () = stopped => {}
+            () = self.run_forever(&mut hangup, &mut state) => {}
+            // Blind or silent, it would go on to say that all is well.
+            ended = tasks.ended() => bail!("{ended}"),
+        }
+        if let Some(recorder) = &self.recorder {
+            // The last Events are still written, if the API server answers in time.
+            drop(timeout(EVENTS_TIMEOUT, recorder.idle()).await);
+        }
+        info!("stopped");
+        Ok(())
+    }
+
+    async fn run_forever(&mut self, hangup: &mut Signal, state: &mut Signal) {
+        // If the cluster answers at once, the first look has its facts; one that is down delays little.
+        drop(timeout(FIRST_STATE_TIMEOUT, self.cluster.answered()).await);
+        self.cluster.mark_unchanged();
+        let mut reload = interval(RELOAD_INTERVAL);
+        loop {
+            self.charge_other_work();
+            let wait = match self.scheduler.next(Instant::now()) {
+                Ok((cause, extent)) => {
+                    self.look(cause, extent).await;
+                    Duration::ZERO
+                }
+                Err(wait) => wait,
+            };
+            tokio::select! {
+                () = received(hangup) => self.reload(true),
+                () = received(state) => self.log_state(),
+                _ = reload.tick() => self.reload(false),
+                () = self.cluster.changed() => self.scheduler.changed(Instant::now()),
+                () = sleep(wait) => {}
+            }
+        }
+    }
+
+    /// Takes one look, and charges what it cost. Where the cluster has facts that it never had before, these are compared
+    /// with everything, once.
+    async fn look(&mut self, cause: Cause, mut extent: Extent) {
+        let began = Instant::now();
+        let (at, facts, query) = self.inputs(began);
+        let lacks = facts.lacks();
+        let known = self.never_read.len();
+        self.never_read.retain(|source| lacks.contains(source));
+        if self.never_read.len() < known {
+            extent = Extent::Whole;
+        }
+        self.last_cost = match self.before.clone().filter(|_| extent == Extent::Brief) {
+            Some(before) => self.look_briefly(at, facts, query, &before).await,
+            None => {
+                // Without a look before, there is nothing that could stay.
+                extent = Extent::Whole;
+                self.look_at_everything(at, facts, query).await
+            }
+        };
+        self.charged += self.last_cost;
+        debug!(?cause, ?extent, cost = ?self.last_cost, took = ?began.elapsed(), "looked");
+        let now = Instant::now();
+        self.scheduler.looked((cause, extent), self.last_cost, began, now);
+        let longest = self.scheduler.longest();
+        self.published.send_modify(|published| published.longest = longest);
+    }
+
+    /// Charges what the process did beside its looks: watches and Events. Answers have a budget of their own.
+    fn charge_other_work(&mut self) {
+        let used = process_cpu_time().saturating_sub(self.shared.spent());
+        if self.started.elapsed() > STARTING {
+            self.scheduler.charge(used.saturating_sub(self.charged), Instant::now());
+        }
+        self.charged = self.charged.max(used);
+    }
+
+    fn reload(&mut self, requested: bool) {
+        self.reloader.reload(&mut self.config, requested);
+        self.scheduler.configure(self.config.interval, self.config.cpu_percent, Instant::now());
+        self.shared.set_cpu_percent(self.config.cpu_percent);
+    }
+
+    /// Reads everything and asks every rule. Returns the processor time that took.
+    async fn look_at_everything(&mut self, at: RoundTime, facts: ClusterFacts, mut query: NodeQuery) -> Duration {
+        query.bound_on_purpose = self.is_every_client_due();
+        self.whole_looks += 1;
+        let (kernel, read) = self.scan(query).await;
+        let Some(kernel) = kernel else { return read };
+        read + self.conclude(RULES, (at, None), facts, kernel).await
+    }
+
+    /// The same without what takes as long as there are connections. What they showed `before` stays, and rules that use
+    /// it wait for the next whole look.
+    async fn look_briefly(
+        &mut self,
+        at: RoundTime,
+        facts: ClusterFacts,
+        mut query: NodeQuery,
+        before: &Snapshot,
+    ) -> Duration {
+        query.skipped = costly_sources().collect();
+        let (kernel, read) = self.scan(query).await;
+        let Some(mut kernel) = kernel else { return read };
+        costly_sources().for_each(|source| kernel.take(source, &before.kernel));
+        let cheap = RULES.iter().copied().filter(|rule| !costly_sources().any(|source| rule.looks_at(source)));
+        let times = (at, Some(before.whole_at.unwrap_or(before.at)));
+        read + self.conclude(&cheap.collect::<Vec<_>>(), times, facts, kernel).await
+    }
+
+    /// The facts of the cluster now, and what they make us ask the node.
+    fn inputs(&mut self, began: Instant) -> (RoundTime, ClusterFacts, NodeQuery) {
+        let at = RoundTime { at: now(), since_start: began.saturating_duration_since(self.started) };
+        let mut facts = (*self.cluster.facts()).clone();
+        if let Some(range) = &self.config.node_port_range {
+            facts.node_port_range = Reading::Seen(range.clone());
+        }
+        let mut query = rules::node_query(&facts, false);
+        // The port that was tried: another one in the configuration holds from the next start.
+        if let Some(own) = self.own_port.borrow().seen().filter(|own| own.taken) {
+            query.owner_ports = query.owner_ports.union(&[own.address.port()].into_iter().collect());
+        }
+        query.masquerade_ports = rules::node_ports_or_default(&facts).into();
+        (at, facts, query)
+    }
+
+    /// Reads the node, unless a reader panics, and measures what that cost.
+    async fn scan(&mut self, query: NodeQuery) -> (Option<KernelFacts>, Duration) {
+        let began = Instant::now();
+        let Scanned { seen, cost } = self.scanner.scan(query).await;
+        let seen = seen.map(|(kernel, took)| {
+            self.published.send_modify(|published| {
+                published.work.took.extend(took);
+                published.work.scanned(began.elapsed(), now());
+            });
+            kernel
+        });
+        (seen.inspect_err(|panic| self.count_panic("reader", panic)).ok(), cost)
+    }
+
+    /// Judges what was seen by these rules, with the endpoints that they need for it. With the time goes that of the last
+    /// whole look, where this is none. Returns the processor time that took.
+    async fn conclude(
+        &mut self,
+        rules: &[&'static Rule],
+        (time, whole_at): (RoundTime, Option<Timestamp>),
+        cluster: ClusterFacts,
+        kernel: KernelFacts,
+    ) -> Duration {
+        let schema = SNAPSHOT_SCHEMA.to_owned();
+        let (overrides, own_port) = (self.config.overrides.clone(), self.own_port.borrow().clone());
+        let mut snapshot = Snapshot { schema, at: time.at, whole_at, overrides, kernel, cluster, own_port };
+        let needed = rules::endpoints_needed(&snapshot);
+        if self.endpoints.fill_in(needed, &mut snapshot.cluster).await {
+            // That they are known now is no reason to look again.
+            self.cluster.mark_unchanged();
+        }
+        let spent = thread_cpu_time();
+        self.judge(rules, time, snapshot);
+        thread_cpu_time().saturating_sub(spent)
+    }
+
+    /// Whether all client sockets are read whatever that costs: now and then, and as long as there are any.
+    fn is_every_client_due(&self) -> bool {
+        let before = self.before.as_ref().map(|before| &before.kernel.clients);
+        let none_before = before.and_then(Reading::seen).is_some_and(|clients| clients.outgoing == 0);
+        !none_before || self.whole_looks.is_multiple_of(EVERY_CLIENT)
+    }
+
+    fn judge(&mut self, rules: &[&'static Rule], time: RoundTime, snapshot: Snapshot) {
+        let (now, before, limits) = (Arc::new(snapshot), self.before.clone(), self.config.limits.clone());
+        let view = View { now: &now, before: before.as_deref() };
+        self.record(time, &now, rules::ask(rules, view, &limits));
+    }
+
+    /// Remembers, logs and publishes the opinions of the rules about a snapshot.
+    fn record(&mut self, time: RoundTime, snapshot: &Arc<Snapshot>, opinions: impl Iterator<Item = Opinion>) {
+        // Changes of the cluster lead to rounds that follow each other faster than a roll-out settles.
+        let settle = self.config.interval / 2;
+        let RoundResult { changes, panicked } =
+            advance(opinions, snapshot, time, Reporting::WithPatience(settle), &mut self.ledger);
+        for rule in panicked {
+            self.count_panic(rule.0, "its findings are held");
+        }
+        self.log.log(&changes, Instant::now());
+        self.log.log_node(snapshot, Instant::now());
+        self.log.log_unread(snapshot, Instant::now());
+        if let Some(recorder) = &self.recorder {
+            recorder.round(snapshot, &changes);
+        }
+        self.before = Some(Arc::clone(snapshot));
+        let judged = (Arc::clone(snapshot), Arc::new(self.ledger.board()));
+        self.published.send_modify(|published| {
+            published.last = Some(judged);
+            published.judged_at = Some(Instant::now());
+        });
+    }
+
+    /// Counts a panic, and logs once whose it was.
+    fn count_panic(&mut self, part: &'static str, words: &str) {
+        self.published.send_modify(|published| published.work.panicked(part));
+        if self.panicked.insert(part) {
+            warn!(part, words, "panicked; please report it with a snapshot");
+        }
+    }
+
+    fn log_state(&self) {
+        log_state(&self.published.borrow(), self.config.interval, self.last_cost, &self.own_port.borrow());
+    }
+}
+
+/// What takes as long as there are connections, and is read in whole looks only.
+fn costly_sources() -> impl Iterator<Item = Source> {
+    SELDOM.into_iter().filter(|source| source.walks_connections())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,259 @@
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+use portreeve_facts::Protocol;
+use portreeve_rules::findings::{Evidence, RuleId, Vantage};
+
+fn place() -> Place {
+    Place {
+        node: "n1".to_owned(),
+        node_uid: Some("uid-n1".to_owned()),
+        kubernetes_uid: Some("uid-k".to_owned()),
+        nodes: None,
+        agents: None,
+    }
+}
+
+fn subject(kind: SubjectKind, namespace: Option<&str>, name: &str, uid: Option<&str>) -> Subject {
+    Subject { kind, namespace: namespace.map(str::to_owned), name: name.to_owned(), uid: uid.map(str::to_owned) }
+}
+
+fn web() -> Finding {
+    let rule = RuleId("listener-on-node-port");
+    let subject = subject(SubjectKind::Service, Some("shop"), "web", Some("uid-web"));
+    let evidence = Evidence::new(Severity::Critical, "nginx listens on 30080.").remedy(Step::advice("stop nginx"));
+    finding(Key { rule, subject, port: Some(30080), protocol: Some(Protocol::Tcp) }, evidence)
+}
+
+fn finding(key: Key, evidence: Evidence) -> Finding {
+    Finding { key, evidence, since: Timestamp::from_microsecond(1_700_000_000_000_001).expect("a time") }
+}
+
+fn event(finding: &Finding) -> PlannedEvent {
+    PlannedEvent::of(finding, &place()).expect("a uid")
+}
+
+/// As it is sent when it is created at once.
+fn json(event: &PlannedEvent) -> serde_json::Value {
+    serde_json::to_value(event.at(web().since)).expect("JSON")
+}
+
+#[test]
+fn a_service_has_its_event_in_its_namespace_and_the_node_beside_it() {
+    let expected = json!({
+        "apiVersion": "events.k8s.io/v1", "kind": "Event",
+        "metadata": {"name": "portreeve.fb040cdadb939d0e9c661b2442f06417", "namespace": "shop"},
+        "eventTime": "2023-11-14T22:13:20.000001Z",
+        "reportingController": "portreeve", "reportingInstance": "portreeve-n1",
+        "action": "CheckPorts", "reason": "ListenerOnNodePort", "type": "Warning",
+        "note": "On node n1: nginx listens on 30080. `kubectl portreeve findings -n shop --rule listener-on-node-port \
+                 -o wide` names every affected node, of which at most five tell. Remedy: stop nginx",
+        "regarding": {"apiVersion": "v1", "kind": "Service", "namespace": "shop", "name": "web", "uid": "uid-web"},
+        "related": {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "uid-n1"},
+    });
+    assert_eq!(json(&event(&web())), expected);
+}
+
+#[test]
+fn a_node_has_its_event_in_default() {
+    let key = Key {
+        rule: RuleId("proxy-near-fd-limit"),
+        subject: Subject::node("n1", Some("uid-n1")),
+        port: None,
+        protocol: None,
+    };
+    let expected = json!({
+        "apiVersion": "events.k8s.io/v1", "kind": "Event",
+        "metadata": {"name": "portreeve.ef5ddeba85c3f65e70967e5a60d41540", "namespace": "default"},
+        "eventTime": "2023-11-14T22:13:20.000001Z",
+        "reportingController": "portreeve", "reportingInstance": "portreeve-n1",
+        "action": "CheckPorts", "reason": "ProxyNearFdLimit", "type": "Warning",
+        "note": "it is full.",
+        "regarding": {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "uid-n1"},
+        "related": {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "uid-n1"},
+    });
+    let finding = finding(key, Evidence::new(Severity::Warning, "it is full."));
+    assert_eq!(json(&event(&finding)), expected);
+}
+
+fn crowded(subject: Subject) -> Finding {
+    let key = Key { rule: RuleId("node-port-range-crowded"), subject, port: None, protocol: None };
+    finding(key, Evidence::new(Severity::Warning, "no room.").in_cluster())
+}
+
+#[test]
+fn a_fact_of_the_cluster_hangs_on_the_kubernetes_service_without_a_node() {
+    let expected = json!({
+        "apiVersion": "events.k8s.io/v1", "kind": "Event",
+        "metadata": {"name": "portreeve.22ba71f45e6a3396135008dd0853d0fc", "namespace": "default"},
+        "eventTime": "2023-11-14T22:13:20.000001Z",
+        "reportingController": "portreeve", "reportingInstance": "portreeve-n1",
+        "action": "CheckPorts", "reason": "NodePortRangeCrowded", "type": "Warning",
+        "note": "no room.",
+        "regarding": {"apiVersion": "v1", "kind": "Service", "namespace": "default", "name": "kubernetes", "uid": "uid-k"},
+    });
+    assert_eq!(json(&event(&crowded(Subject::cluster()))), expected);
+}
+
+#[test]
+fn the_end_is_a_normal_event_of_its_own() {
+    let expected = json!({
+        "apiVersion": "events.k8s.io/v1", "kind": "Event",
+        "metadata": {"name": "portreeve.fb040cdadb939d0e9c661b2442f06417.resolved", "namespace": "shop"},
+        "eventTime": "2023-11-14T22:13:20.000001Z",
+        "reportingController": "portreeve", "reportingInstance": "portreeve-n1",
+        "action": "CheckPorts", "reason": "ListenerOnNodePortResolved", "type": "Normal",
+        "note": "On node n1 this was so, and is over: nginx listens on 30080. `kubectl portreeve findings -n shop \
+                 --rule listener-on-node-port -o wide` names the nodes that are still affected, if any.",
+        "regarding": {"apiVersion": "v1", "kind": "Service", "namespace": "shop", "name": "web", "uid": "uid-web"},
+        "related": {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "uid-n1"},
+    });
+    assert_eq!(json(&event(&web()).resolved()), expected);
+}
+
+#[test]
+fn a_name_changes_with_what_the_finding_is_about_and_with_what_it_means() {
+    let changes: [fn(&mut Finding); 8] = [
+        |it| it.key.rule = RuleId("other"),
+        |it| it.key.subject.uid = Some("recreated".to_owned()),
+        |it| it.key.port = None,
+        |it| it.key.port = Some(30081),
+        |it| it.key.protocol = Some(Protocol::Udp),
+        |it| it.evidence.severity = Severity::Warning,
+        |it| it.evidence.scope = Scope::Cluster,
+        |it| it.evidence.outcome = "refused",
+    ];
+    let mut names = BTreeSet::from([event(&web()).name]);
+    for (index, change) in changes.iter().enumerate() {
+        let mut changed = web();
+        change(&mut changed);
+        assert!(names.insert(event(&changed).name), "change {index}");
+    }
+}
+
+#[test]
+fn a_name_does_not_change_with_a_word_a_free_port_a_value_or_a_time() {
+    let changes: [fn(&mut Finding); 6] = [
+        |it| it.evidence.affects = [Vantage::Remote].into(),
+        |it| it.since = Timestamp::UNIX_EPOCH,
+        |it| it.evidence.values.push(("pid", "7".to_owned())),
+        |it| it.evidence.summary.push_str(" Really."),
+        |it| it.evidence = it.evidence.clone().remedy(Step::advice("give the Service nodePort 30002")),
+        |it| it.evidence.remedies.clear(),
+    ];
+    for (index, change) in changes.iter().enumerate() {
+        let mut changed = web();
+        change(&mut changed);
+        assert_eq!(event(&changed).name, event(&web()).name, "change {index}");
+        assert!(event(&changed).is_same_as(&event(&web())));
+    }
+}
+
+#[test]
+fn only_a_fact_of_the_cluster_has_the_same_name_on_every_node() {
+    let other = Place { node: "n2".to_owned(), ..place() };
+    let name = |finding: &Finding, place: &Place| PlannedEvent::of(finding, place).expect("a uid").name;
+    let mut shared = web();
+    shared.evidence.scope = Scope::Cluster;
+    assert_eq!(name(&shared, &place()), name(&shared, &other));
+    assert_ne!(name(&web(), &place()), name(&web(), &other));
+    assert_ne!(name(&web(), &place()), name(&shared, &place()));
+}
+
+#[test]
+fn the_nodes_of_a_voice_share_a_gate_that_says_who_holds_it() {
+    let gates: Vec<PlannedEvent> = (0..100)
+        .map(|number| {
+            let place = Place { node: format!("n{number}"), ..place() };
+            PlannedEvent::of(&web(), &place).expect("a uid").as_gate().expect("a gate")
+        })
+        .collect();
+    let names: BTreeSet<&str> = gates.iter().map(|gate| gate.name.as_str()).collect();
+    assert_eq!(names.len(), 5);
+    let gate = json(&gates[7]);
+    assert_eq!(gate["metadata"]["annotations"], json!({"portreeve/voice": "open n7"}));
+    assert_eq!(gate["related"]["name"], "n7");
+    assert_eq!(gate["note"].as_str().expect("a note").find("On node n7: nginx listens"), Some(0));
+    assert_eq!(event(&crowded(Subject::cluster())).as_gate(), None);
+}
+
+#[test]
+fn how_to_see_all_nodes_is_cut_from_no_note() {
+    let mut finding = web();
+    finding.evidence.summary = "long ".repeat(1000);
+    for event in [event(&finding), event(&finding).resolved()] {
+        let note = event.event.note.expect("a note");
+        assert!(
+            note.len() <= NOTE
+                && note.contains("`kubectl portreeve findings -n shop --rule listener-on-node-port -o wide`"),
+            "{note}"
+        );
+    }
+}
+
+#[test]
+fn an_object_without_a_uid_has_no_event() {
+    let mut finding = web();
+    finding.key.subject.uid = None;
+    assert_eq!(PlannedEvent::of(&finding, &place()), Err(NoUid));
+    let unseen = Place { kubernetes_uid: None, ..place() };
+    assert_eq!(PlannedEvent::of(&crowded(Subject::cluster()), &unseen), Err(NoUid));
+}
+
+#[test]
+fn lines_of_a_note_are_joined_by_a_space() {
+    assert_eq!(note("a.", Some("b\nc\u{202e}d\u{1b}[31m")), "a. Remedy: b cd[31m");
+}
+
+#[test]
+fn a_port_that_is_free_in_this_look_is_in_no_note_and_no_name() {
+    let of = |free: u16| {
+        let patch = Step::command(format!("kubectl patch {free}")).lasting("give Service shop/web another nodePort");
+        let mut finding = web();
+        finding.evidence.remedies = vec![patch.into()];
+        event(&finding)
+    };
+    assert_eq!(of(30000), of(30001));
+    let note = of(30000).event.note.expect("a note");
+    assert!(note.ends_with(" Remedy: give Service shop/web another nodePort"), "{note}");
+}
+
+proptest! {
+    #[test]
+    fn a_note_is_bounded_whole_and_clean(summary in any_text(), remedy in proptest::option::of(any_text())) {
+        let once = note(&summary, remedy.as_deref());
+        prop_assert!(once.len() <= NOTE);
+        prop_assert!(!once.chars().any(char::is_control));
+        let hides = once.contains(['\u{202e}', '\u{200b}', '\u{feff}', '\u{2066}']);
+        prop_assert!(!hides);
+        prop_assert_eq!(note(&once, None), once.clone());
+        let whole = clean(&summary.replace(['\n', '\t'], " "), NOTE);
+        prop_assert!(once.starts_with(&whole), "what comes first is cut last, and on a character boundary");
+    }
+
+    #[test]
+    fn every_event_is_within_the_limits_of_the_server(node in any_text(), summary in any_text()) {
+        let mut finding = web();
+        finding.evidence.summary = summary;
+        let place = Place { node, ..place() };
+        let opening = PlannedEvent::of(&finding, &place).expect("a uid");
+        for planned in [opening.resolved(), opening] {
+            let event = planned.at(finding.since);
+            let length = |text: &Option<String>| text.as_ref().expect("it is there").len();
+            prop_assert!(length(&event.note) <= NOTE);
+            for word in [&event.reporting_instance, &event.reason, &event.action] {
+                prop_assert!(length(word) <= WORD);
+            }
+            let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'.';
+            prop_assert!(planned.name.len() <= 253 && planned.name.bytes().all(plain));
+        }
+    }
+}
+
+/// Long ones, with everything that hides, reorders or takes four bytes.
+fn any_text() -> impl Strategy<Value = String> {
+    prop_oneof![".{0,40}", "[a-zäß日🦀\n\t\u{202e}\u{200b}\u{feff}\u{2066}\u{1b}]{0,1500}"]
+}

@@ -1,0 +1,311 @@
+//! Writes Events through the API server: one request at a time, in a task of its own.
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use http::{Request as HttpRequest, Response, StatusCode, header};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::{api::events::v1::EventSeries, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use kube::client::{Body, Client};
+use serde::Deserialize;
+use tokio::{
+    sync::{Notify, watch},
+    task::{AbortHandle, JoinHandle},
+    time,
+};
+use tracing::{info, warn};
+
+use super::{
+    incident::VOICE,
+    pause::LONGEST,
+    place::Place,
+    plan::{Counters, Plan},
+    request::{Hold, Reply, Request, Seen, Series, Write},
+};
+use portreeve_facts::{Snapshot, text::clean};
+use portreeve_rules::ledger::Change;
+
+/// What RBAC has to grant on `events` of `events.k8s.io`.
+pub const VERBS: [&str; 2] = ["create", "patch"];
+
+/// The longest answer that is read, in bytes.
+const ANSWER: usize = 256 << 10;
+/// The longest message of a server that is passed on, in bytes.
+const MESSAGE: usize = 256;
+/// How far those who failed at the same moment come back apart from each other, at least.
+const APART: Duration = Duration::from_secs(2);
+/// The longest sleep: the clock may be set meanwhile.
+const NAP: Duration = Duration::from_secs(60);
+
+/// The writer of Events. It ends when it is dropped; what was not written yet is written by the next one.
+#[derive(Debug)]
+pub struct Recorder {
+    shared: Arc<Shared>,
+    task: AbortHandle,
+    /// The namespace that agents run in, where it is known.
+    agents: Option<String>,
+}
+
+/// What the loop hands over, and the writer works off. It is bounded by itself, and locked for moments only.
+#[derive(Debug, Default)]
+struct Shared {
+    plan: Mutex<Plan>,
+    changed: Notify,
+    /// Whether nothing can be written now: all is written, or has to wait.
+    idle: watch::Sender<bool>,
+}
+
+impl Shared {
+    fn plan(&self) -> MutexGuard<'_, Plan> {
+        self.plan.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is to be written now.
+    fn next(&self, at: Timestamp) -> Option<Write> {
+        let mut plan = self.plan();
+        let write = plan.next(at);
+        self.idle.send_replace(write.is_none());
+        write
+    }
+}
+
+impl Recorder {
+    /// Starts to write through `client`, with `limit` for each request. `chance` throws numbers from 0 to 1. Needs a tokio
+    /// runtime. The task that writes ends only if this is dropped, or by a bug.
+    pub fn start(
+        client: Client,
+        limit: Duration,
+        clock: impl Fn() -> Timestamp + Send + 'static,
+        chance: impl Fn() -> f64 + Send + 'static,
+    ) -> (Self, JoinHandle<()>) {
+        let shared = Arc::<Shared>::default();
+        let task = tokio::spawn({
+            let shared = Arc::clone(&shared);
+            async move { work(shared, Writer { client, limit, failure: None }, clock, chance).await }
+        });
+        (Self { shared, task: task.abort_handle(), agents: None }, task)
+    }
+
+    /// The same, of agents in this namespace.
+    pub fn of_agents_in(mut self, agents: Option<String>) -> Self {
+        self.agents = agents;
+        self
+    }
+
+    /// Takes in what a look changed.
+    pub fn round(&self, snapshot: &Snapshot, changes: &[Change]) {
+        let counts_nodes = snapshot.cluster.nodes.seen().is_some() && !self.shared.plan().knows_nodes();
+        if counts_nodes || !changes.is_empty() {
+            self.offer(snapshot.at, changes, &Place::of(snapshot, self.agents.as_deref()));
+        }
+    }
+
+    /// Takes in what a round changed. Never waits for the API server.
+    pub fn offer(&self, at: Timestamp, changes: &[Change], place: &Place) {
+        let mut plan = self.shared.plan();
+        plan.know(at, place);
+        for change in changes {
+            plan.offer(at, change, place);
+        }
+        self.shared.idle.send_replace(false);
+        drop(plan);
+        self.shared.changed.notify_one();
+    }
+
+    /// Waits until everything is written that can be written now.
+    pub async fn idle(&self) {
+        // The sender lives as long as this value.
+        self.shared.idle.subscribe().wait_for(|idle| *idle).await.ok();
+    }
+
+    /// What became of Events since the start.
+    pub fn counters(&self) -> Counters {
+        self.shared.plan().counters()
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn work(shared: Arc<Shared>, mut writer: Writer, clock: impl Fn() -> Timestamp, chance: impl Fn() -> f64) {
+    loop {
+        match shared.next(clock()) {
+            Some(write) => {
+                let reply = writer.send(&write).await;
+                let wanted = if let Reply::Unavailable(wanted) = &reply { Some(*wanted) } else { None };
+                shared.plan().answer(clock(), &write, reply);
+                if let Some(wanted) = wanted {
+                    time::sleep(apart(wanted, chance())).await;
+                }
+            }
+            None => {
+                let now = clock();
+                let due = shared.plan().due(now).map(|due| due.duration_since(now).unsigned_abs());
+                // Nothing is due now, so a due time of now waits for what the next moment brings.
+                let nap = due.unwrap_or(NAP).clamp(Duration::from_millis(10), NAP);
+                // Either way the next thing is to look at the plan.
+                tokio::select! {
+                    () = shared.changed.notified() => {}
+                    () = time::sleep(nap) => {}
+                }
+            }
+        }
+    }
+}
+
+/// What those who failed at the same moment, and were named the same time, wait on top of that: each by chance another
+/// time, up to as much again.
+pub(super) fn apart(wanted: Option<SignedDuration>, chance: f64) -> Duration {
+    let most = wanted.map_or(APART, SignedDuration::unsigned_abs).clamp(APART, LONGEST.unsigned_abs());
+    most.mul_f64(chance.clamp(0.0, 1.0))
+}
+
+/// Sends requests of events.k8s.io/v1.
+struct Writer {
+    client: Client,
+    limit: Duration,
+    /// The failure that was logged last: one that lasts is logged once.
+    failure: Option<String>,
+}
+
+/// What the API server says instead of an Event.
+#[derive(Deserialize)]
+struct Status {
+    message: String,
+}
+
+type Failed = Box<dyn std::error::Error + Send + Sync>;
+
+impl Writer {
+    async fn send(&mut self, write: &Write) -> Reply {
+        let answered = match time::timeout(self.limit, self.exchange(write)).await {
+            Ok(answered) => answered,
+            Err(_) => Err(Failed::from(format!("no answer within {} s", self.limit.as_secs_f32()))),
+        };
+        let (reply, failure) = match answered {
+            Ok(Answer { reply, failure }) => (reply, failure),
+            Err(failed) => (Reply::Unavailable(None), Some(clean(&failed.to_string(), MESSAGE))),
+        };
+        if failure != self.failure {
+            match &failure {
+                Some(failure) => warn!(%failure, "an Event cannot be written"),
+                None => info!("Events can be written again"),
+            }
+            self.failure = failure;
+        }
+        reply
+    }
+
+    async fn exchange(&self, write: &Write) -> Result<Answer, Failed> {
+        let response = self.client.send(request(write)?).await?;
+        let (status, wait) = (response.status(), retry_after(&response));
+        let body = match Limited::new(response.into_body(), ANSWER).collect().await {
+            Ok(body) => body.to_bytes(),
+            // What is so long is somebody else's: no reason to leave the server alone.
+            Err(failed) if failed.is::<LengthLimitError>() => Default::default(),
+            Err(failed) => return Err(failed),
+        };
+        let reply = match (status, &write.request) {
+            (status, Request::Find | Request::Look) if status.is_success() => {
+                Seen::parse(&body).map_or(Reply::Stuck, Reply::Current)
+            }
+            (status, _) if status.is_success() => Reply::Written,
+            (StatusCode::CONFLICT, Request::Create(_)) => Reply::Exists,
+            (StatusCode::CONFLICT, Request::Hold(_)) => Reply::Overtaken,
+            (StatusCode::NOT_FOUND, _) => Reply::Missing,
+            (StatusCode::FORBIDDEN, _) => Reply::Forbidden,
+            (StatusCode::UNPROCESSABLE_ENTITY, Request::Create(_)) => Reply::Refused,
+            (StatusCode::UNAUTHORIZED | StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS, _)
+            | (StatusCode::CONFLICT, _) => Reply::Unavailable(wait),
+            (status, _) if status.is_client_error() => Reply::Stuck,
+            (_, _) => Reply::Unavailable(wait),
+        };
+        let fine = match (&reply, &write.request) {
+            (Reply::Written | Reply::Exists | Reply::Current(_) | Reply::Overtaken, _) => true,
+            (Reply::Missing, request) => !matches!(request, Request::Create(_)),
+            (Reply::Forbidden | Reply::Stuck | Reply::Refused | Reply::Unavailable(_), _) => false,
+        };
+        let failure = (!fine).then(|| {
+            let message = match serde_json::from_slice::<Status>(&body) {
+                Ok(status) => status.message,
+                Err(_) if status.is_success() => {
+                    format!("{}/{} is no Event, or a long one", write.namespace, write.name)
+                }
+                Err(_) => String::new(),
+            };
+            clean(&format!("{status}: {message}"), MESSAGE)
+        });
+        Ok(Answer { reply, failure })
+    }
+}
+
+struct Answer {
+    reply: Reply,
+    failure: Option<String>,
+}
+
+/// What changes of an Event. One that changes nothing is answered with the Event and writes nothing: no right to read is
+/// needed.
+#[derive(serde::Serialize)]
+struct Patch {
+    /// Its version and its annotations. With a version, the server refuses what another has written to since.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metadata: Option<ObjectMeta>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    series: Option<EventSeries>,
+}
+
+impl Patch {
+    fn series(series: Option<Series>) -> Self {
+        Self { metadata: None, series: series.map(Into::into) }
+    }
+
+    fn hold(hold: &Hold) -> Self {
+        let metadata = ObjectMeta {
+            resource_version: Some(hold.version.clone()),
+            annotations: Some([(VOICE.to_owned(), hold.mark.to_string())].into()),
+            ..ObjectMeta::default()
+        };
+        Self { metadata: Some(metadata), ..Self::series(hold.series) }
+    }
+}
+
+fn request(write: &Write) -> Result<HttpRequest<Body>, Failed> {
+    let events = format!("/apis/events.k8s.io/v1/namespaces/{}/events", write.namespace);
+    let one = format!("{events}/{}", write.name);
+    let (method, uri, kind, body) = match &write.request {
+        Request::Create(event) => ("POST", events, "application/json", serde_json::to_vec(event)?),
+        Request::Repeat(series) => ("PATCH", one, MERGE, serde_json::to_vec(&Patch::series(Some(*series)))?),
+        Request::Find | Request::Look => ("PATCH", one, MERGE, serde_json::to_vec(&Patch::series(None))?),
+        Request::Hold(hold) => ("PATCH", one, MERGE, serde_json::to_vec(&Patch::hold(hold))?),
+    };
+    let request = HttpRequest::builder().method(method).uri(uri);
+    let request = request.header(header::CONTENT_TYPE, kind).header(header::ACCEPT, "application/json");
+    Ok(request.body(Body::from(body))?)
+}
+
+const MERGE: &str = "application/merge-patch+json";
+
+fn retry_after(response: &Response<Body>) -> Option<SignedDuration> {
+    let value = response.headers().get(header::RETRY_AFTER)?.to_str().ok()?;
+    value.trim().parse().ok().map(|seconds: u32| SignedDuration::from_secs(seconds.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn those_who_were_named_the_same_time_come_back_apart() {
+        let waits = |wanted| [0.0, 0.5, 1.0].map(|chance| apart(wanted, chance).as_secs());
+        assert_eq!(waits(None), [0, 1, 2]);
+        assert_eq!(waits(Some(SignedDuration::from_secs(60))), [0, 30, 60]);
+        assert_eq!(waits(Some(SignedDuration::from_hours(9))), [0, 150, 300]);
+    }
+}

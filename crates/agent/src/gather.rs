@@ -1,0 +1,87 @@
+//! One snapshot: reads the cluster, derives from it what to ask the node, and reads the node.
+
+use std::{collections::BTreeSet, fmt, io};
+
+use jiff::Timestamp;
+use tracing::info;
+
+use super::own_node::no_own_node;
+use portreeve_cluster::{self as cluster, ClusterSource};
+use portreeve_facts::{NodePortRange, Overrides, OwnPort, PortSet, Reading, SNAPSHOT_SCHEMA, Snapshot, Source};
+use portreeve_kernel::Host;
+use portreeve_rules as rules;
+
+/// Where a snapshot is gathered from.
+#[derive(Clone, Debug)]
+pub struct SnapshotSources {
+    /// Where facts about the cluster come from.
+    pub cluster: ClusterSource,
+    /// This node's name in the cluster, where a person or the downward API set it.
+    pub node: Option<String>,
+    /// The node.
+    pub host: Host,
+    /// What a person configured about the node.
+    pub overrides: Overrides,
+    /// The NodePort range, where a person configured it.
+    pub node_port_range: Option<NodePortRange>,
+    /// Ports whose owners are looked up besides those that rules need.
+    pub owner_ports: PortSet,
+    /// What is not read, since no rule that is asked uses it.
+    pub skipped: BTreeSet<Source>,
+    /// Whether command lines of processes may be kept; they can hold secrets.
+    pub command_lines: bool,
+}
+
+/// What is being read or done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Services, EndpointSlices, Pods, Nodes.
+    Cluster,
+    /// Sockets, settings, addresses, the proxy.
+    Node,
+    /// The rules.
+    Rules,
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Cluster => "reading the cluster",
+            Self::Node => "reading the node",
+            Self::Rules => "judging",
+        })
+    }
+}
+
+impl SnapshotSources {
+    /// Gathers everything once, on the calling thread alone; each step is announced. `at` is the time of the snapshot.
+    ///
+    /// # Errors
+    /// As [`cluster::read_now`].
+    pub fn gather(&self, at: Timestamp, announce: impl Fn(Step)) -> io::Result<Snapshot> {
+        let Self { cluster: source, node, host, overrides, node_port_range, owner_ports, skipped, command_lines } =
+            self;
+        announce(Step::Cluster);
+        // Without a configured name, the Node with this hostname is used.
+        let hostname = if node.is_none() { host.hostname() } else { String::new() };
+        let mut cluster = cluster::read_now(source, node.as_deref(), &hostname)?;
+        // As what could not be used: nothing of the cluster is compared with this node's own Node and Pods.
+        cluster.rejected.extend(no_own_node(&cluster, &hostname));
+        if let Some(range) = node_port_range {
+            cluster.node_port_range = Reading::Seen(range.clone());
+        }
+        info!(origin = %cluster.origin, services = cluster.services.seen().map(Vec::len), "read the cluster");
+
+        announce(Step::Node);
+        let mut query = rules::node_query(&cluster, *command_lines);
+        query.owner_ports = query.owner_ports.union(owner_ports);
+        // One snapshot shows what an agent finds over several.
+        query.bound_on_purpose = true;
+        query.skipped.clone_from(skipped);
+        let kernel = host.read(&query);
+        info!(listeners = kernel.listeners.seen().map(Vec::len), sockets = %kernel.socket_source, "read the node");
+        let own_port = OwnPort::not_asked();
+        let (schema, overrides) = (SNAPSHOT_SCHEMA.to_owned(), overrides.clone());
+        Ok(Snapshot { schema, at, whole_at: None, overrides, kernel, cluster, own_port })
+    }
+}

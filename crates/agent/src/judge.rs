@@ -1,0 +1,144 @@
+//! From a snapshot to findings: asks the rules, and puts their answers into the ledger.
+
+use std::{sync::Arc, time::Duration};
+
+use tracing::debug;
+
+use portreeve_facts::{Gap, Snapshot, Source, View, Why};
+use portreeve_rules::{
+    self as rules, Limits, Opinion, Patience, RULES, Rule,
+    findings::{RuleId, Subject, SubjectKind},
+    ledger::{Board, Change, Ledger, RoundTime, Turn},
+};
+
+/// Judges one snapshot by itself, without patience: everything wrong in it is reported.
+pub fn judge(snapshot: &Snapshot, limits: &Limits) -> Board {
+    judge_by(RULES, snapshot, limits)
+}
+
+/// The same, by some rules only.
+pub fn judge_by(rules: &[&'static Rule], snapshot: &Snapshot, limits: &Limits) -> Board {
+    let mut ledger = Ledger::default();
+    let opinions = rules::ask(rules, View { now: snapshot, before: None }, limits);
+    let RoundResult { panicked, .. } =
+        advance(opinions, snapshot, RoundTime::first(snapshot.at), Reporting::AtOnce, &mut ledger);
+    let mut board = ledger.into_board();
+    let failed = board.unknown.iter().filter(|unknown| panicked.contains(&unknown.rule));
+    board.failed = failed.map(|unknown| unknown.gap.clone()).collect();
+    board
+}
+
+/// When a finding is reported.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Reporting {
+    /// At once: there is one snapshot only.
+    AtOnce,
+    /// With the patience of each rule. What needs two snapshots must have lasted this long.
+    WithPatience(Duration),
+}
+
+/// What a round changed, and which rules panicked in it.
+#[derive(Debug)]
+pub(super) struct RoundResult {
+    pub(super) changes: Vec<Change>,
+    pub(super) panicked: Vec<RuleId>,
+}
+
+/// Puts the opinions of rules about a snapshot of that time into the ledger.
+pub(super) fn advance(
+    opinions: impl IntoIterator<Item = Opinion>,
+    snapshot: &Snapshot,
+    time: RoundTime,
+    reporting: Reporting,
+    ledger: &mut Ledger,
+) -> RoundResult {
+    let mut panicked = Vec::new();
+    let unread: Arc<[Subject]> = snapshot.cluster.unread_services.iter().map(of_service).collect();
+    let round = opinions.into_iter().map(|opinion| {
+        panicked.extend(opinion.judgements.is_none().then_some(opinion.rule.id));
+        Turn { unread: Arc::clone(&unread), ..ledger_turn(opinion, reporting) }
+    });
+    let changes = ledger.advance(time, round);
+    RoundResult { changes, panicked }
+}
+
+fn of_service((namespace, name): &(String, String)) -> Subject {
+    Subject { kind: SubjectKind::Service, namespace: Some(namespace.clone()), name: name.clone(), uid: None }
+}
+
+/// A rule that panicked is unknown.
+fn ledger_turn(Opinion { rule, judgements }: Opinion, reporting: Reporting) -> Turn {
+    debug!(rule = rule.id.0, panicked = judgements.is_none(), "judged");
+    let judgements = judgements.unwrap_or_else(|| {
+        let source = rule.needs.first().copied().unwrap_or(Source::Listeners);
+        let detail = format!("rule {} failed on these facts; please report it with a snapshot", rule.id);
+        Err(Gap::new(source, Why::Malformed, detail))
+    });
+    let (patience, settle) = match (reporting, rule.patience) {
+        (Reporting::WithPatience(settle), Patience::TwoScans) => (2, settle),
+        _ => (1, Duration::ZERO),
+    };
+    Turn { rule: rule.id, patience, settle, unread: Arc::default(), judgements }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use portreeve_facts::Reading;
+
+    #[test]
+    fn a_rule_that_panicked_is_unknown_and_named() {
+        let turn = ledger_turn(Opinion { rule: RULES[0], judgements: None }, Reporting::AtOnce);
+        let gap = turn.judgements.expect_err("nothing could be judged");
+        assert!(gap.detail.contains(RULES[0].id.0), "{}", gap.detail);
+    }
+
+    static BROKEN: Rule = Rule {
+        id: RuleId("broken"),
+        title: "panics",
+        ceiling: portreeve_rules::findings::Severity::Info,
+        needs: &[],
+        uses: &[],
+        socket_needs: &[],
+        patience: Patience::One,
+        page: "",
+        check: |_, _| panic!("as a rule with a bug does"),
+    };
+
+    #[test]
+    fn a_rule_that_failed_is_a_failure_also_where_it_was_the_only_one() {
+        let world = Snapshot::healthy();
+        let board = judge_by(&[&BROKEN], &world, &Limits::default());
+        let report = portreeve_report::Report { rules: &[&BROKEN], ..portreeve_report::Report::of(&world, &board) };
+        assert_eq!(report.result(), portreeve_report::CheckResult::NotChecked);
+        assert!(report.failures()[0].detail.contains("rule broken failed"), "{board:?}");
+        assert!(judge(&world, &Limits::default()).failed.is_empty());
+    }
+
+    #[test]
+    fn findings_about_a_service_that_is_no_longer_read_whole_are_held() {
+        let mut world = Snapshot::healthy().service("web", |it| it.node_port(30080)).listens("0.0.0.0:30080");
+        let (limits, mut ledger) = (Limits::default(), Ledger::default());
+        let mut round = |world: &Snapshot| {
+            let opinions = rules::ask(RULES, View { now: world, before: None }, &limits);
+            advance(opinions, world, RoundTime::first(world.at), Reporting::AtOnce, &mut ledger);
+            let board = ledger.board();
+            board.findings.iter().filter(|finding| finding.key.subject.name == "web").count()
+        };
+        assert!(round(&world) > 0);
+        let service = world.cluster.services.get().expect("Services")[0].clone();
+        world.cluster.services = Reading::Seen(Vec::new());
+        world.cluster.unread_services = vec![(service.namespace.clone(), service.name.clone())];
+        assert!(round(&world) > 0, "unread is not healthy");
+        world.cluster.unread_services.clear();
+        assert_eq!(round(&world), 0, "it is gone");
+    }
+
+    #[test]
+    fn one_snapshot_is_reported_without_patience() {
+        let world = Snapshot::healthy().service("web", |it| it.node_port(30080)).listens("0.0.0.0:30080");
+        let board = judge(&world, &Limits::default());
+        assert!(board.findings.iter().any(|finding| finding.key.port == Some(30080)), "{board:#?}");
+        assert!(board.findings.iter().all(|finding| finding.since == world.at));
+    }
+}

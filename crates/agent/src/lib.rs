@@ -1,0 +1,51 @@
+//! Gathers the facts of the cluster and of the node, has them judged, and keeps the board. Once for `check`; for the
+//! agent in a loop, answering over HTTP from the board.
+//!
+//! Never: parses or judges.
+
+#![allow(clippy::disallowed_methods, reason = "keeps the time, listens, and writes its heartbeat")]
+
+mod authorization;
+mod bucket;
+mod change_log;
+mod clock;
+mod cluster_files;
+mod cluster_state;
+mod cluster_updates;
+mod config;
+mod connections;
+mod daemon;
+mod documents;
+pub mod events;
+mod gather;
+mod heartbeat;
+mod http;
+mod http_thread;
+mod judge;
+mod kept_metrics;
+mod kept_threads;
+pub mod log;
+mod log_queue;
+mod metered;
+pub mod metrics;
+mod own_node;
+mod process_usage;
+mod refusal;
+mod reload;
+mod request_budget;
+mod review_cache;
+mod review_rates;
+mod scanner;
+mod scheduler;
+pub mod settings;
+mod signals;
+mod socket;
+mod tasks;
+
+pub use clock::now;
+pub use config::Config;
+pub use daemon::run;
+pub use gather::{SnapshotSources, Step};
+pub use heartbeat::{NotAlive, probe};
+pub use judge::{judge, judge_by};
+pub use own_node::doubt;

@@ -1,0 +1,119 @@
+//! Whether the name that this node goes by in the cluster can be its own: a wrong `--node` makes the Pods and addresses of
+//! another node those of this one.
+
+use std::time::{Duration, Instant};
+
+use portreeve_facts::{ClusterFacts, Gap, NodeAddressKind, Snapshot, Source, Why};
+
+/// How long a name has to be in doubt before it is said: a kubelet registers its Node after it has started, and Nodes are
+/// read every ten minutes.
+const LASTING: Duration = Duration::from_secs(900);
+
+/// Why the name of this node is in doubt, in a sentence; nothing where it is not, or cannot be told.
+pub fn doubt(snapshot: &Snapshot) -> Option<String> {
+    let name = snapshot.cluster.node_name.as_ref()?;
+    let nodes = snapshot.cluster.nodes.seen().filter(|nodes| !nodes.is_empty())?;
+    let Some(node) = nodes.iter().find(|node| node.name == *name) else {
+        return Some(no_node_of(name));
+    };
+    let here = snapshot.kernel.interfaces.seen().filter(|interfaces| !interfaces.addresses.is_empty())?;
+    let mut its = node.addresses.iter().filter(|it| it.kind == NodeAddressKind::InternalIp).map(|it| it.ip).peekable();
+    let first = its.peek().copied()?;
+    let any = its.any(|ip| here.addresses.iter().any(|address| address.ip == ip));
+    (!any).then(|| format!("Node {name} has the address {first}, and this host does not; is it another node?"))
+}
+
+/// Why nothing is known of this node in the cluster, where the cluster's Nodes are known and none of them is this one. Without its
+/// Node its addresses in the cluster are not known, nor which Pods are its own. `hostname` was looked for where nobody named it.
+pub(super) fn no_own_node(cluster: &ClusterFacts, hostname: &str) -> Option<Gap> {
+    let nodes = cluster.nodes.seen().filter(|nodes| !nodes.is_empty())?;
+    let detail = match &cluster.node_name {
+        Some(name) if nodes.iter().any(|node| node.name == *name) => return None,
+        Some(name) => no_node_of(name),
+        None => format!("no Node is called {hostname}; say which one this is with --node"),
+    };
+    Some(Gap::new(Source::Nodes, Why::Ambiguous, detail))
+}
+
+fn no_node_of(name: &str) -> String {
+    format!("no Node of the cluster is called {name}; its Pods and addresses are not known")
+}
+
+/// Says once that the name of this node is in doubt.
+#[derive(Debug, Default)]
+pub(super) struct NodeDoubt {
+    since: Option<Instant>,
+    said: bool,
+}
+
+impl NodeDoubt {
+    /// Takes in what a look shows. True when it is time to say so.
+    pub(super) fn is_due(&mut self, doubt: bool, now: Instant) -> bool {
+        if !doubt {
+            *self = Self::default();
+            return false;
+        }
+        let since = *self.since.get_or_insert(now);
+        let due = !self.said && now.saturating_duration_since(since) >= LASTING;
+        self.said |= due;
+        due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use portreeve_facts::Reading;
+
+    #[test]
+    fn a_healthy_world_and_one_that_is_not_known_are_not_in_doubt() {
+        let healthy = Snapshot::healthy();
+        assert_eq!(doubt(&healthy), None);
+        let mut unnamed = healthy.clone();
+        unnamed.cluster.node_name = None;
+        assert_eq!(doubt(&unnamed), None);
+        let mut empty = healthy;
+        empty.cluster.nodes = Reading::Seen(Vec::new());
+        assert_eq!(doubt(&empty), None);
+    }
+
+    #[test]
+    fn a_name_that_no_node_has_and_that_of_another_node_are_in_doubt() {
+        let mut world = Snapshot::healthy();
+        let name = world.node_name().to_owned();
+        world.cluster.node_name = Some("other".to_owned());
+        assert!(doubt(&world).is_some_and(|said| said.contains("no Node of the cluster is called other")));
+        let mut world = Snapshot::healthy();
+        let Reading::Seen(nodes) = &mut world.cluster.nodes else { panic!("Nodes") };
+        let own = nodes.iter_mut().find(|node| node.name == name).expect("this node");
+        for address in &mut Arc::make_mut(own).addresses {
+            address.ip = [203, 0, 113, 99].into();
+        }
+        assert!(doubt(&world).is_some_and(|said| said.contains("203.0.113.99")), "{:?}", doubt(&world));
+    }
+
+    #[test]
+    fn a_cluster_whose_nodes_are_all_others_is_not_that_of_a_known_node() {
+        let mut cluster = Snapshot::healthy().cluster;
+        assert_eq!(no_own_node(&cluster, "host"), None);
+        for (name, wanted) in [(None, "called host; say which"), (Some("typo"), "called typo; its Pods")] {
+            cluster.node_name = name.map(str::to_owned);
+            let gap = no_own_node(&cluster, "host").expect("a gap");
+            assert!(gap.source == Source::Nodes && gap.detail.contains(wanted), "{gap:?}");
+        }
+        for nodes in [Reading::Seen(Vec::new()), portreeve_facts::healthy::gap(Source::Nodes, Why::NotAsked)] {
+            cluster.nodes = nodes;
+            assert_eq!(no_own_node(&cluster, "host"), None, "no Nodes were given");
+        }
+    }
+
+    #[test]
+    fn it_is_said_once_and_only_when_it_lasts() {
+        let (mut doubt, begun) = (NodeDoubt::default(), Instant::now());
+        let mut due = |doubted, minute: u64| doubt.is_due(doubted, begun + Duration::from_secs(60 * minute));
+        assert_eq!([due(true, 0), due(true, 14), due(true, 15), due(true, 16)], [false, false, true, false]);
+        assert_eq!([due(false, 17), due(true, 18), due(true, 33)], [false, false, true], "it may happen again");
+    }
+}

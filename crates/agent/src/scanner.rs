@@ -1,0 +1,111 @@
+//! The one thread that reads the node.
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Arc, Mutex, PoisonError,
+        mpsc::{Receiver, Sender, channel},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::Context;
+use nix::time::{ClockId, clock_gettime};
+use tokio::sync::oneshot;
+
+use portreeve_facts::{KernelFacts, NodeQuery, text};
+use portreeve_kernel::Took;
+
+/// Sends orders to the thread, and knows since when it has been busy.
+#[derive(Debug)]
+pub(super) struct Scanner {
+    orders: Sender<Order>,
+    busy: Busy,
+}
+
+/// Since when the thread has been reading; nothing while it waits.
+pub(super) type Busy = Arc<Mutex<Option<Instant>>>;
+
+/// Reads the node: its facts, and what each reader took.
+pub(super) trait ReadNode: FnMut(&NodeQuery) -> (KernelFacts, Took) + Send + 'static {}
+
+impl<F: FnMut(&NodeQuery) -> (KernelFacts, Took) + Send + 'static> ReadNode for F {}
+
+/// The result of one reading.
+#[derive(Debug)]
+pub(super) struct Scanned {
+    /// The facts and what each reader took, or the message of the reader's panic.
+    pub(super) seen: Result<(KernelFacts, Took), String>,
+    /// The processor time it took.
+    pub(super) cost: Duration,
+}
+
+struct Order {
+    wanted: NodeQuery,
+    reply: oneshot::Sender<Scanned>,
+}
+
+impl Scanner {
+    /// Starts the thread, which does nothing but `read`.
+    pub(super) fn start(mut read: impl ReadNode) -> anyhow::Result<Self> {
+        let (orders, ordered) = channel();
+        let busy = Busy::default();
+        let busy_of_thread = Arc::clone(&busy);
+        let thread = thread::Builder::new().name("scanner".to_owned());
+        thread.spawn(move || work(&mut read, &ordered, &busy_of_thread)).context("starting the scanner")?;
+        Ok(Self { orders, busy })
+    }
+
+    pub(super) fn busy(&self) -> Busy {
+        Arc::clone(&self.busy)
+    }
+
+    /// Reads the node once.
+    pub(super) async fn scan(&self, wanted: NodeQuery) -> Scanned {
+        let (reply, replied) = oneshot::channel();
+        // From the order on: a thread that does not even begin is stuck too.
+        *self.busy.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        // The thread ends with its channel only, and contains every panic of a reader.
+        self.orders.send(Order { wanted, reply }).expect("the scanner waits for orders");
+        replied.await.expect("the scanner answers every order")
+    }
+}
+
+fn work(read: &mut impl ReadNode, orders: &Receiver<Order>, busy: &Busy) {
+    for Order { wanted, reply } in orders {
+        let spent = thread_cpu_time();
+        let seen = catch_unwind(AssertUnwindSafe(|| read(&wanted))).map_err(|panic| panic_message(panic.as_ref()));
+        *busy.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        let scanned = Scanned { seen, cost: thread_cpu_time().saturating_sub(spent) };
+        // An agent that is stopping does not wait for the answer.
+        drop(reply.send(scanned));
+    }
+}
+
+/// Processor time of the calling thread. Not by `getrusage`, which many kernels bring up to date at a tick only: of short
+/// pieces of work it sees next to nothing.
+#[cfg(target_os = "linux")]
+pub(super) fn thread_cpu_time() -> Duration {
+    time_of(ClockId::CLOCK_THREAD_CPUTIME_ID)
+}
+
+/// Only on Linux does an agent run.
+#[cfg(not(target_os = "linux"))]
+pub(super) fn thread_cpu_time() -> Duration {
+    process_cpu_time()
+}
+
+/// Processor time of the process.
+pub(super) fn process_cpu_time() -> Duration {
+    time_of(ClockId::CLOCK_PROCESS_CPUTIME_ID)
+}
+
+fn time_of(clock: ClockId) -> Duration {
+    clock_gettime(clock).map_or(Duration::ZERO, Duration::from)
+}
+
+fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
+    let message = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
+    text::clean(message.unwrap_or("no message"), 1024)
+}

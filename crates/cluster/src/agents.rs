@@ -1,0 +1,242 @@
+//! The agents of a cluster, each read through the API server's pod proxy with the rights of the caller.
+//!
+//! It needs `list` of pods, `get` of `pods/proxy`, and `create` of `serviceaccounts/token` for the reader's ServiceAccount
+//! in the agents' namespace, and nothing else. What an agent answers is handed on as it came, and not trusted: its node
+//! may have been taken over.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use k8s_openapi::api::{core::v1, discovery};
+use nix::sys::resource::{Resource, getrlimit};
+use tokio::task::JoinSet;
+
+use super::{
+    collection::Collection,
+    connect::{Access, Impersonation, connect_as},
+    declared::{self, Declared},
+    error::Error,
+    exchange::Exchange,
+    reader_token::ReaderToken,
+    requests::{Server, encoded},
+    reviews::TOKEN_HEADER,
+};
+use portreeve_facts::{EndpointSlice, Gap, Pod, Source, Why, text};
+
+/// The label by which the chart marks agents.
+const LABEL: &str = "app.kubernetes.io/name=portreeve";
+/// The label by which an EndpointSlice names its Service.
+const SERVICE_NAME: &str = "kubernetes.io/service-name";
+/// Of how many Services endpoints are read at most: the names are in the request.
+const NAMES: usize = 50;
+/// How long a login may take: a credential plug-in may be waiting for a person.
+const LOGIN: Duration = Duration::from_secs(300);
+
+/// A request to agents. What it can take of memory is `at_once` times `usual`, and later the same of longer ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AgentRequest {
+    /// The path, like `/findings`.
+    pub path: &'static str,
+    /// How many requests run at a time.
+    pub at_once: usize,
+    /// The longest answer that is taken then, in bytes. Agents whose answers are longer are asked again when all others have
+    /// been, a few at a time.
+    pub usual: usize,
+    /// The longest answer that is taken at all, in bytes.
+    pub longest: usize,
+}
+
+impl AgentRequest {
+    /// What is wrong on a node.
+    pub const FINDINGS: Self = Self { path: "/findings", at_once: 64, usual: 1 << 20, longest: 8 << 20 };
+    /// Everything that a look saw, with all Services of the cluster.
+    pub const SNAPSHOT: Self = Self { path: "/snapshot", at_once: 2, usual: 128 << 20, longest: 128 << 20 };
+
+    /// The requests as they are at first, and those for longer answers.
+    fn rounds(self) -> [Round; 2] {
+        let Self { path, at_once, usual, longest } = self;
+        // A connection is an open file, and some are open for other things.
+        let files =
+            getrlimit(Resource::RLIMIT_NOFILE).map_or(usize::MAX, |(now, _)| now.try_into().unwrap_or(usize::MAX));
+        let at_once = at_once.min(files / 2).max(1);
+        let of_long = (at_once * usual / longest).max(1);
+        [(usual, at_once), (longest, of_long)].map(|(longest, at_once)| Round { path, longest, at_once })
+    }
+}
+
+/// Requests that run side by side.
+#[derive(Clone, Copy)]
+struct Round {
+    path: &'static str,
+    longest: usize,
+    at_once: usize,
+}
+
+/// Why an agent gave no answer.
+struct Silent {
+    gap: Gap,
+    /// It gave a longer one than was taken.
+    too_long: bool,
+}
+
+/// One agent, as the API server lists its pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Agent {
+    /// The pod's name.
+    pub pod: String,
+    /// The node it runs on, as the scheduler wrote it: what the agent reports of itself decides nothing. Empty where it was
+    /// given none.
+    pub node: String,
+    /// The port it answers on, or why no request is made.
+    port: Result<u16, Gap>,
+}
+
+/// The agents of one namespace.
+#[derive(Clone)]
+pub struct Agents {
+    server: Server,
+    exchange: Exchange,
+    token: ReaderToken,
+    namespace: String,
+}
+
+/// Where agents run, and whose tokens they accept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AgentPlace {
+    /// Their namespace.
+    pub namespace: String,
+    /// The ServiceAccount in it whose tokens they accept.
+    pub reader: String,
+}
+
+impl Agents {
+    /// Connects, acting as another user where `impersonation` names one.
+    ///
+    /// # Errors
+    /// When the credentials cannot be used.
+    pub async fn connect(access: &Access, impersonation: &Impersonation, place: AgentPlace) -> Result<Self, Gap> {
+        let login = Access { request_timeout: access.request_timeout.max(LOGIN), ..access.clone() };
+        let (client, address) = connect_as(&login, impersonation).await.map_err(|error| error.gap(Source::Pods))?;
+        let server = Server::new(client.clone(), address.clone(), access.request_timeout);
+        let exchange = Exchange { client, address, within: access.request_timeout };
+        let AgentPlace { namespace, reader } = place;
+        let token = ReaderToken::new(exchange.clone(), &namespace, &reader);
+        Ok(Self { server, exchange, token, namespace })
+    }
+
+    /// Every agent that is listed, by node; `selector` selects further by labels of the pods.
+    ///
+    /// # Errors
+    /// When the API server does not list them.
+    pub async fn list(&self, selector: Option<&str>) -> Result<Vec<Agent>, Gap> {
+        let selector = selector.map_or_else(|| LABEL.to_owned(), |more| format!("{LABEL},{more}"));
+        let listed = self.server.list(&self.pods(), &format!("&labelSelector={}", encoded(&selector))).await;
+        let pods = listed.map_err(|error| error.gap(Source::Pods))?.pods;
+        let mut agents: Vec<Agent> = pods.iter().map(|pod| agent(pod)).collect();
+        let order = |agent: &Agent| (agent.node.clone(), agent.port.is_err(), agent.pod.clone());
+        agents.sort_by_cached_key(order);
+        // One that is on its way out is not missed where another has taken its place.
+        agents.dedup_by(|next, kept| next.node == kept.node && next.port.is_err() && kept.port.is_ok());
+        Ok(agents)
+    }
+
+    /// Sends a request to agents, many at a time. `take` gets each answer as soon as it is there: the index of the agent, and
+    /// the answer or why there is none. Who drops this ends the requests that still run.
+    pub async fn fetch(
+        &self,
+        agents: &[Agent],
+        request: AgentRequest,
+        mut take: impl AsyncFnMut(usize, Result<Vec<u8>, Gap>),
+    ) {
+        let [first, second] = request.rounds();
+        let mut longer = Vec::new();
+        let at_first = async |number, answer: Result<Vec<u8>, Silent>| match answer {
+            Err(Silent { too_long: true, .. }) if first.longest < second.longest => longer.push(number),
+            answer => take(number, answer.map_err(|silent| silent.gap)).await,
+        };
+        self.fetch_side_by_side(agents, 0..agents.len(), first, at_first).await;
+        let then = async |number, answer: Result<Vec<u8>, Silent>| {
+            take(number, answer.map_err(|silent| silent.gap)).await;
+        };
+        self.fetch_side_by_side(agents, longer, second, then).await;
+    }
+
+    async fn fetch_side_by_side(
+        &self,
+        agents: &[Agent],
+        numbers: impl IntoIterator<Item = usize>,
+        round: Round,
+        mut take: impl AsyncFnMut(usize, Result<Vec<u8>, Silent>),
+    ) {
+        let mut running = JoinSet::new();
+        let mut waiting = numbers.into_iter();
+        loop {
+            for number in waiting.by_ref().take(round.at_once - running.len()) {
+                let (of_all, agent) = (self.clone(), agents[number].clone());
+                running.spawn(async move { (number, of_all.fetch_one(&agent, round).await) });
+            }
+            match running.join_next().await {
+                Some(Ok((number, answer))) => take(number, answer).await,
+                // A panic is a bug; it must not be mistaken for an agent that is well.
+                Some(Err(failed)) => std::panic::resume_unwind(failed.into_panic()),
+                None => return,
+            }
+        }
+    }
+
+    /// The EndpointSlices of all Services of these names, which the caller may list or not.
+    ///
+    /// # Errors
+    /// When the API server does not list them, or these are no names or too many.
+    pub async fn endpoint_slices(&self, names: &BTreeSet<String>) -> Result<Vec<Arc<EndpointSlice>>, Gap> {
+        let is_name = |name: &String| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+        if names.len() > NAMES || !names.iter().all(is_name) {
+            let detail = format!("the API server was not asked for the endpoints of {} Services", names.len());
+            return Err(Gap::new(Source::EndpointSlices, Why::NotAsked, detail));
+        }
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let selector = format!("{SERVICE_NAME} in ({})", names.join(","));
+        let slices = Collection::of::<discovery::v1::EndpointSlice>();
+        let listed = self.server.list(&slices, &format!("&labelSelector={}", encoded(&selector))).await;
+        listed.map(|facts| facts.endpoint_slices).map_err(|error| error.gap(Source::EndpointSlices))
+    }
+
+    /// What claims ports of nodes, in the whole cluster, as far as the caller may list it. No agent is asked.
+    pub async fn declared(&self) -> Declared {
+        declared::read(&self.server).await
+    }
+
+    async fn fetch_one(&self, agent: &Agent, Round { path, longest, .. }: Round) -> Result<Vec<u8>, Silent> {
+        let port = agent.port.clone().map_err(|gap| Silent { gap, too_long: false })?;
+        let path = self.pods().object(&format!("{}:{port}/proxy{path}", encoded(&agent.pod)));
+        // An older agent wants none, so that a person who gets none may still be answered.
+        let token = self.token.of(&agent.node).await;
+        let headers: Vec<_> = token.iter().map(|token| (TOKEN_HEADER, token.clone())).collect();
+        self.exchange.get(&path, &headers, longest).await.map_err(|error| Silent {
+            too_long: matches!(error, Error::TooLong { .. }),
+            gap: match (&token, &error) {
+                // The agent's answer says what is missing; this is why it was not sent.
+                (Err(gap), Error::Status { code: 401, .. }) => {
+                    let detail = format!("no token for agents: {}; without one: {error}", gap.detail);
+                    Gap::new(Source::Agent, Why::NotPermitted, text::clean(&detail, 2 * text::NAME))
+                }
+                _ => error.gap(Source::Agent),
+            },
+        })
+    }
+
+    fn pods(&self) -> Collection {
+        Collection::in_namespace::<v1::Pod>(&encoded(&self.namespace))
+    }
+}
+
+fn agent(pod: &Pod) -> Agent {
+    let silent = |why, what: &str| Err(Gap::new(Source::Agent, why, format!("its pod {} {what}", pod.name)));
+    let port = match pod.ports.first() {
+        _ if pod.node.is_none() => silent(Why::NotYet, "was given no node yet"),
+        _ if pod.finished => silent(Why::Unreachable, "has ended"),
+        _ if !pod.ready => silent(Why::Unreachable, "is not Ready"),
+        None => silent(Why::Malformed, "names no port to ask"),
+        Some(port) => Ok(port.port),
+    };
+    Agent { pod: pod.name.clone(), node: pod.node.clone().unwrap_or_default(), port }
+}

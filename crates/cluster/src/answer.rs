@@ -1,0 +1,286 @@
+//! The answer to one request: its body as bytes, text or objects, and the errors that are about it.
+
+use std::{
+    io::{self, BufReader, Read},
+    time::Duration,
+};
+
+use http::{Response, StatusCode, header};
+use http_body_util::BodyExt;
+use hyper::body::Bytes;
+use kube::client::Body;
+use serde::de::DeserializeSeed;
+use tokio::{
+    sync::mpsc,
+    task,
+    time::{Instant, timeout},
+};
+
+use super::{
+    error::{Error, causes},
+    meter::{Meter, Stopped},
+    object_reader::{DocumentSummary, ObjectReader},
+    object_sink::ObjectSink,
+    slim_object::SlimObject,
+    tolerant_field::Field,
+};
+use portreeve_facts::text;
+
+/// Frames of a body that may wait for the parser.
+const FRAMES: usize = 8;
+/// At most this much of a text is read, in bytes: of a refusal or of `/flagz`.
+const TEXT: usize = 256 << 10;
+/// The longest message of a server that is passed on, in bytes.
+const MESSAGE: usize = 256;
+
+/// How long a body is waited for, however long it is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// The longest time without a byte.
+    pub(super) silence: Duration,
+    /// When it has to be there.
+    pub(super) until: Instant,
+}
+
+/// An answer whose body was not read yet.
+pub(super) struct Answer {
+    /// The request, for people.
+    request: String,
+    content: String,
+    response: Response<Body>,
+    /// `None` where whoever reads the body keeps the time.
+    limits: Option<Limits>,
+}
+
+impl Answer {
+    /// The answer to `request`, which is named in errors.
+    pub(super) fn new(request: String, response: Response<Body>, limits: Option<Limits>) -> Self {
+        let value = response.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+        let content = value.map_or_else(|| "without a content type".to_owned(), |value| text::clean(value, 64));
+        Self { request, content, response, limits }
+    }
+
+    /// The next bytes of the body; `None` at its end.
+    pub(super) async fn frame(&mut self) -> Result<Option<Bytes>, Error> {
+        let frame = self.response.body_mut().frame();
+        let frame = match self.limits {
+            None => frame.await,
+            Some(Limits { silence, until }) => {
+                let left = until.saturating_duration_since(Instant::now());
+                let what = if left < silence { "the answer has not ended" } else { "nothing more of the answer" };
+                let limit = left.min(silence);
+                let late = |_| Error::TimedOut { request: self.request.clone(), what, limit };
+                timeout(limit, frame).await.map_err(late)?
+            }
+        };
+        match frame {
+            None => Ok(None),
+            // A trailer holds no data.
+            Some(Ok(frame)) => Ok(Some(frame.into_data().unwrap_or_default())),
+            Some(Err(error)) => Err(Error::Unreachable { request: self.request.clone(), what: causes(&error) }),
+        }
+    }
+
+    /// The whole body, of at most `most` bytes.
+    pub(super) async fn bytes(&mut self, most: usize) -> Result<Vec<u8>, Error> {
+        let mut bytes = Vec::new();
+        while let Some(frame) = self.frame().await? {
+            bytes.extend_from_slice(&frame);
+            if bytes.len() > most {
+                return Err(Error::TooLong { request: self.request.clone(), content: self.content.clone(), most });
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// The body as text, cut at [`TEXT`].
+    pub(super) async fn text(&mut self) -> Result<String, Error> {
+        let mut bytes = Vec::new();
+        while let Some(frame) = self.frame().await? {
+            bytes.extend_from_slice(&frame);
+            if bytes.len() >= TEXT {
+                bytes.truncate(TEXT);
+                break;
+            }
+        }
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    /// The objects of the body, added to `into` on a blocking thread while it arrives. `place` is where they are read, and
+    /// `kind` the kind of those that name none.
+    pub(super) async fn objects<S: ObjectSink>(
+        &mut self,
+        place: String,
+        kind: &'static str,
+        into: (S, Meter),
+    ) -> Result<(S, Meter, DocumentSummary), Error> {
+        let (frames, receiver) = mpsc::channel(FRAMES);
+        let parser = task::spawn_blocking(move || parse(&place, kind, Frames { receiver, rest: Bytes::new() }, into));
+        let sent = async {
+            while let Some(frame) = self.frame().await? {
+                if frames.send(frame).await.is_err() {
+                    // The parser has stopped; its result has the reason.
+                    break;
+                }
+            }
+            Ok(())
+        }
+        .await;
+        drop(frames);
+        let parsed = parser.await;
+        sent?;
+        match parsed {
+            Ok(parsed) => parsed.map_err(|why| self.stopped(&why)),
+            Err(panicked) => Err(self.wrong(&panicked.to_string())),
+        }
+    }
+
+    /// An answer that is not what the request was for.
+    pub(super) fn wrong(&self, what: &str) -> Error {
+        wrong(self.request.clone(), self.content.clone(), what)
+    }
+
+    /// An answer that was not read to its end.
+    pub(super) fn stopped(&self, why: &Stopped) -> Error {
+        match why {
+            Stopped::Malformed(what) => self.wrong(what),
+            Stopped::TooMuch(what) => Error::TooMuch { request: self.request.clone(), what: what.clone() },
+        }
+    }
+
+    /// A refusal within an answer, such as the line that ends a watch.
+    pub(super) fn refused(&self, code: u16, message: &str) -> Error {
+        let (request, message) = (self.request.clone(), text::clean(message, MESSAGE));
+        Error::Status { request, code, message, retry_after: None }
+    }
+
+    /// An answer other than 200 as an error, with the message of its Status.
+    pub(super) async fn into_refusal(mut self) -> Error {
+        let status = self.response.status();
+        let reason = status.canonical_reason().unwrap_or("an error");
+        let retry_after = retry_after(&self.response);
+        // A refusal is one without its message too.
+        let body = self.text().await.unwrap_or_default();
+        let message = message_of(&body);
+        let message = text::clean(message.as_deref().unwrap_or(reason), MESSAGE);
+        Error::Status { request: self.request, code: status.as_u16(), message, retry_after }
+    }
+}
+
+/// The `message` of a refusal. Proxies before an API server answer in shapes of their own, so nothing else has to fit.
+fn message_of(body: &str) -> Option<String> {
+    let refusal: serde_json::Value = serde_json::from_str(body).ok()?;
+    Some(refusal.get("message")?.as_str()?.to_owned())
+}
+
+/// An answer that is not what the request was for.
+pub(super) fn wrong(request: String, content: String, what: &str) -> Error {
+    Error::Answer { request, content, what: text::clean(what, MESSAGE) }
+}
+
+/// How long to wait before a busy server is asked once more, where it names a time that is short beside what a request may
+/// take.
+pub(super) fn short_wait(response: &Response<Body>, within: Duration) -> Option<Duration> {
+    let busy = matches!(response.status(), StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
+    retry_after(response).filter(|wait| busy && *wait < within / 4)
+}
+
+/// How long the server wants to be left alone: `Retry-After`, in seconds.
+fn retry_after(response: &Response<Body>) -> Option<Duration> {
+    let value = response.headers().get(header::RETRY_AFTER)?.to_str().ok()?;
+    value.trim().parse().ok().map(Duration::from_secs)
+}
+
+/// Reads one JSON document to its end, which must be an object of `kind`, or a list or Table of them. The error is for
+/// people.
+pub(super) fn parse<S: ObjectSink>(
+    place: &str,
+    kind: &str,
+    body: impl Read,
+    (mut objects, meter): (S, Meter),
+) -> Result<(S, Meter, DocumentSummary), Stopped> {
+    meter.next_page();
+    let mut parser = serde_json::Deserializer::from_reader(BufReader::new(Metered { body, meter: &meter }));
+    let mut sink = |object: SlimObject| match &object.kind {
+        Field::Value(other) if other != kind => meter.stop(format!("it holds a {other}, wanted a {kind}")),
+        _ => meter.object(objects.add(place, object)),
+    };
+    let read = ObjectReader { kind: Some(kind), closed: true, sink: &mut sink }.deserialize(&mut parser);
+    let read = read.and_then(|summary| parser.end().map(|()| summary));
+    if let Some(stopped) = meter.stopped() {
+        return Err(stopped);
+    }
+    let summary = read.map_err(|error| Stopped::Malformed(error.to_string()))?;
+    let wrong = |what: String| Err(Stopped::Malformed(what));
+    let is_wanted = |of: &str| of == "Table" || of.strip_suffix("List") == Some(kind);
+    if let Some(remaining) = summary.remaining {
+        return wrong(format!("it ends although {remaining} more items remain, wanted a way to them"));
+    }
+    match &summary.kind {
+        Some(other) if !is_wanted(other) => wrong(format!("it is a {other}, wanted a {kind}List")),
+        None if summary.list => wrong(format!("it has no kind, wanted a {kind}List")),
+        _ if summary.next_page_unread => wrong("whether there is another page cannot be read".to_owned()),
+        _ => Ok((objects, meter, summary)),
+    }
+}
+
+/// A body of which every byte is counted.
+struct Metered<'a, R> {
+    body: R,
+    meter: &'a Meter,
+}
+
+impl<R: Read> Read for Metered<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let length = self.body.read(buffer)?;
+        self.meter.read(&buffer[..length])?;
+        Ok(length)
+    }
+}
+
+/// The frames of a body as a blocking reader, for a parser that pulls.
+struct Frames {
+    receiver: mpsc::Receiver<Bytes>,
+    rest: Bytes,
+}
+
+impl Read for Frames {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while self.rest.is_empty() {
+            match self.receiver.blocking_recv() {
+                Some(bytes) => self.rest = bytes,
+                None => return Ok(0),
+            }
+        }
+        let length = self.rest.len().min(buffer.len());
+        buffer[..length].copy_from_slice(&self.rest.split_to(length));
+        Ok(length)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_busy_server_that_names_a_short_time_is_asked_once_more_and_no_other() {
+        let wait = |status: u16, after: &str| {
+            let response = Response::builder().status(status).header(header::RETRY_AFTER, after);
+            short_wait(&response.body(Body::empty()).expect("a response"), Duration::from_secs(10))
+        };
+        assert_eq!([429, 503].map(|status| wait(status, "2")), [Some(Duration::from_secs(2)); 2]);
+        assert_eq!([wait(429, "3"), wait(429, "soon"), wait(500, "2"), wait(200, "2")], [None; 4]);
+    }
+
+    #[test]
+    fn the_message_of_a_refusal_is_read_whatever_else_it_holds() {
+        let message = |body| message_of(body);
+        let status = r#"{"kind":"Status","code":403,"message":"services is forbidden"}"#;
+        assert_eq!(message(status).as_deref(), Some("services is forbidden"));
+        let of_a_proxy = r#"{"type":"error","code":"Unauthorized","message":"must authenticate"}"#;
+        assert_eq!(message(of_a_proxy).as_deref(), Some("must authenticate"));
+        for other in ["", "<html>", "[]", r#"{"message":7}"#] {
+            assert_eq!(message(other), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! What Cilium does on a node, by its settings in the form of its ConfigMap: an absent key, and a word that it does not know, are
+//! the default.
+
+use ipnet::IpNet;
+
+use super::field_values::short;
+use portreeve_facts::{CiliumConfig, Family, ProxyConfig, WithoutBackend};
+
+/// How many of `nodeport-addresses` and `devices` are kept.
+const MOST_ADDRESSES: usize = 256;
+
+/// Whether Cilium is in kube-proxy's place. Nothing where that is not told: up to 1.18, single parts of it could be turned on
+/// without the rest (`pkg/option/config.go`, `daemon/cmd/kube_proxy_replacement.go`).
+pub(super) fn replaces_kube_proxy<'a>(value: impl Fn(&str) -> Option<&'a str>) -> Option<bool> {
+    // A ConfigMap that was written from a file ends the value with a newline. Cilium passes over it, too.
+    let word = value("kube-proxy-replacement")?.trim();
+    let parts = ["enable-node-port", "enable-host-port", "enable-external-ips"];
+    match (truth(Some(word)), word) {
+        (Some(true), _) | (_, "strict") => Some(true),
+        (Some(false), _) | (_, "disabled") => {
+            (!parts.iter().any(|key| truth(value(key)) == Some(true))).then_some(false)
+        }
+        _ => None,
+    }
+}
+
+/// Its settings in kube-proxy's place, and an entry of `nodeport-addresses` with which it does not start.
+pub(super) fn proxy_config<'a>(
+    place: String,
+    value: impl Fn(&str) -> Option<&'a str> + Copy,
+) -> (ProxyConfig, Option<String>) {
+    let node_port_addresses = list(value("nodeport-addresses"));
+    let malformed = node_port_addresses.iter().find(|entry| entry.parse::<IpNet>().is_err()).cloned();
+    let config = ProxyConfig {
+        place,
+        mode: Some("cilium".to_owned()),
+        node_port_addresses,
+        iptables_masquerade: iptables_masquerade(value),
+        cilium: Some(cilium(value)),
+        ..ProxyConfig::default()
+    };
+    (config, malformed)
+}
+
+/// Whether Cilium leaves masquerading to iptables, by its ConfigMap. Nothing where that leaves it at the default, which is
+/// iptables (cilium `daemon/cmd/daemon_main.go`, 1.15 to 1.20).
+fn iptables_masquerade<'a>(value: impl Fn(&str) -> Option<&'a str>) -> Option<bool> {
+    let is = |key: &str, wanted: bool| truth(value(key)) == Some(wanted);
+    let family = |enabled: bool, key: &str| enabled && !is(key, false) && !is("masquerade", false);
+    let ipv4 = family(!is("enable-ipv4", false), "enable-ipv4-masquerade");
+    let ipv6 = family(!is("enable-ipv6", false), "enable-ipv6-masquerade");
+    match truth(value("enable-bpf-masquerade")) {
+        _ if !(ipv4 || ipv6) => Some(false),
+        in_bpf => in_bpf.map(|in_bpf| !in_bpf),
+    }
+}
+
+/// A word of truth, as Go reads it (strconv `ParseBool`).
+fn truth(text: Option<&str>) -> Option<bool> {
+    match text?.trim() {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
+        _ => None,
+    }
+}
+
+/// A list of Cilium, which takes blanks and commas.
+fn list(text: Option<&str>) -> Vec<String> {
+    let words = text.unwrap_or_default().split(|it: char| it == ',' || it.is_whitespace());
+    words.filter(|word| !word.is_empty()).take(MOST_ADDRESSES).map(short).collect()
+}
+
+/// What Cilium alone has.
+fn cilium<'a>(value: impl Fn(&str) -> Option<&'a str>) -> CiliumConfig {
+    let is = |key: &str, word: &str| value(key).is_some_and(|text| text.trim() == word);
+    let is_true = |key: &str| truth(value(key)) == Some(true);
+    let is_false = |key: &str| truth(value(key)) == Some(false);
+    CiliumConfig {
+        devices: list(value("devices")),
+        detects_devices: is_true("force-device-detection"),
+        external_ips_anywhere: is_true("disable-external-ip-mitigation"),
+        proxy_name: value("k8s-service-proxy-name").map(|name| short(name.trim())).filter(|name| !name.is_empty()),
+        families_off: [("enable-ipv4", Family::V4), ("enable-ipv6", Family::V6)]
+            .into_iter()
+            .filter_map(|(key, family)| is_false(key).then_some(family))
+            .collect(),
+        without_backend: match () {
+            () if is_false("enable-no-service-endpoints-routable") => WithoutBackend::Pass,
+            () if is("service-no-backend-response", "drop") => WithoutBackend::Drop,
+            () => WithoutBackend::Reject,
+        },
+        host_namespace_only: is_true("bpf-lb-sock-hostns-only"),
+        // The chart writes the second key since 1.20.
+        wildcard_entries: truth(value("bpf-lb-enable-wildcard-entries"))
+            .or_else(|| value("enable-datapath-plugins").map(|_| true)),
+        sctp: is_true("enable-sctp"),
+        allows_bind: is_false("node-port-bind-protection"),
+        reserves_nothing: is_false("enable-auto-protect-node-port-range"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use serde::de::DeserializeSeed;
+
+    use super::{
+        super::{convert::typed_config_map, object_reader::ObjectReader, tolerant_field::FieldErrors},
+        *,
+    };
+
+    /// The keys of a ConfigMap of a file that are kept.
+    fn kept(data: &serde_json::Value) -> Vec<String> {
+        let text = serde_json::json!({"kind": "ConfigMap", "metadata": {"name": "a"}, "data": data}).to_string();
+        let mut keys = Vec::new();
+        let mut sink = |object| {
+            keys.extend(
+                typed_config_map(object, &mut FieldErrors::default()).data.into_iter().flatten().map(|it| it.0),
+            );
+        };
+        let reader = ObjectReader { kind: None, closed: true, sink: &mut sink };
+        reader.deserialize(&mut serde_json::Deserializer::from_str(&text)).expect("an object");
+        keys
+    }
+
+    #[test]
+    fn a_file_keeps_every_key_that_is_read() {
+        let asked = RefCell::new(vec!["node-port-range".to_owned()]);
+        let note = |key: &str| -> Option<&'static str> {
+            asked.borrow_mut().push(key.to_owned());
+            (key == "kube-proxy-replacement").then_some("false")
+        };
+        replaces_kube_proxy(note);
+        proxy_config(String::new(), note);
+        let keys = asked.into_inner();
+        assert!(keys.len() > 20, "{keys:?}");
+        for key in keys {
+            let data = serde_json::Map::from_iter([(key.clone(), "true".into())]);
+            assert_eq!(kept(&data.into()), [key]);
+        }
+    }
+
+    #[test]
+    fn a_word_of_truth_tells_whether_cilium_is_in_kube_proxys_place() {
+        let told = |settings: &[(&str, &'static str)]| {
+            replaces_kube_proxy(|key| settings.iter().find(|(its, _)| *its == key).map(|(_, value)| *value))
+        };
+        for word in ["true", "True", "1", "strict", "true\n"] {
+            assert_eq!(told(&[("kube-proxy-replacement", word)]), Some(true), "{word:?}");
+        }
+        for word in ["false", "0", "disabled"] {
+            assert_eq!(told(&[("kube-proxy-replacement", word)]), Some(false), "{word:?}");
+            assert_eq!(told(&[("kube-proxy-replacement", word), ("enable-node-port", "true")]), None, "{word:?}");
+        }
+        assert_eq!(told(&[]), None);
+        assert_eq!(told(&[("kube-proxy-replacement", "partial")]), None);
+    }
+
+    #[test]
+    fn an_address_that_is_no_network_is_told() {
+        let malformed =
+            |list: &'static str| proxy_config(String::new(), |key| (key == "nodeport-addresses").then_some(list)).1;
+        assert_eq!(malformed("192.0.2.1/32, ::/0"), None);
+        assert_eq!(malformed("192.0.2.0/24,192.0.2.1"), Some("192.0.2.1".to_owned()));
+    }
+}

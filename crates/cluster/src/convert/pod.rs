@@ -1,0 +1,250 @@
+//! From a Pod to facts: one that runs on a Node, or one that waits because its ports are taken on every Node.
+
+use std::fmt;
+
+use crate::{
+    convert::probes,
+    field_values::{NODE_PORT, PORT, address, each, name, namespace, optional_port, port, protocol, reference},
+    slim_object::{
+        Affinity, Condition, Container, ContainerStatus, Labels, NameValue, NodeLabels, NodeSelectorTerm,
+        OwnerReference, Port, Requirement, SlimObject,
+    },
+    tolerant_field::{Field, FieldErrors, FieldType, Name, Time, quoted},
+};
+use portreeve_facts::{ContainerPort, Controller, Pod, PortRange, ServiceName, WaitingPod};
+
+/// What the scheduler says of a Node on which a port of the Pod is taken (kubernetes
+/// pkg/scheduler/framework/plugins/nodeports/node_ports.go).
+const NO_FREE_PORTS: &str = "didn't have free ports for the requested pod ports";
+/// The reason of a Pod that was given to a Node by name, and that its kubelet refuses for its ports (kubernetes
+/// pkg/kubelet/lifecycle/predicate.go).
+const REFUSED: &str = "NodePorts";
+/// The label with the host name of a Node, which is the Node's name unless a cloud provider chose that.
+const HOSTNAME: &str = "kubernetes.io/hostname";
+
+/// A Pod, by where it is.
+#[derive(Debug)]
+pub(crate) enum PodFacts {
+    /// On a Node; or in a file that names none, and then it may be on any.
+    Placed(Pod),
+    /// On no Node, for want of free ports.
+    Waiting(WaitingPod),
+}
+
+/// A Pod; `None` for one that waits for a Node for other reasons, and for impossible ones.
+pub(crate) fn pod(object: SlimObject, errors: &mut FieldErrors) -> Option<PodFacts> {
+    let metadata = object.metadata.take("metadata", errors).unwrap_or_default();
+    if matches!(object.spec, Field::Absent) {
+        errors.note("spec", "absent", "a mapping");
+    }
+    let spec = object.spec.take("spec", errors).unwrap_or_default();
+    let status = object.status.take("status", errors).unwrap_or_default();
+
+    let host_network = spec.host_network.take("spec.hostNetwork", errors).unwrap_or(false);
+    let containers = (spec.containers, spec.init_containers);
+    let (ports, probed) = ports_of_the_node(containers, "spec", host_network, errors);
+    let mut ips = each(status.pod_ips, "status.podIPs", errors, |entry, path, errors| {
+        let ip = entry.ip.take(format_args!("{path}.ip"), errors)?;
+        address(&ip, format_args!("{path}.ip"), errors)
+    });
+    if ips.is_empty() {
+        let ip = status.pod_ip.take("status.podIP", errors).filter(|ip| !ip.is_empty());
+        ips.extend(ip.and_then(|ip| address(&ip, "status.podIP", errors)));
+    }
+    let conditions = each(status.conditions, "status.conditions", errors, |condition, _, _| Some(condition));
+    let containers = each(status.containers, "status.containerStatuses", errors, |container, _, _| Some(container));
+    let init_containers =
+        each(status.init_containers, "status.initContainerStatuses", errors, |container, _, _| Some(container));
+    let annotations = metadata.annotations.take("metadata.annotations", errors).unwrap_or_default();
+    let security = spec.security_context.take("spec.securityContext", errors).unwrap_or_default();
+    let labels = metadata.labels.take("metadata.labels", errors).unwrap_or_default();
+    let controllers = each(metadata.owners, "metadata.ownerReferences", errors, |owner, _, _| controller(&owner));
+    let phase = status.phase.take("status.phase", errors);
+    let node = reference(spec.node_name, "spec.nodeName", errors);
+
+    let rejected = node.is_some() && phase.as_deref() == Some("Failed") && word(&status.reason) == Some(REFUSED);
+    if rejected || node.is_none() && phase.as_deref() == Some("Pending") {
+        let refused = conditions.iter().find(|condition| is_refused_for_its_ports(condition));
+        let message = refused.and_then(|condition| condition.message.seen()).map_or("", |message| &message.0);
+        if refused.is_none() && !rejected {
+            return None;
+        }
+        // The pods that it is to take the place of are ending on the Node for which it is nominated.
+        let nominated = status.nominated.seen().map(|it| it.0.clone()).filter(|it| !it.is_empty());
+        let selected =
+            || spec.node_selector.seen().and_then(|NodeLabels { hostname }| Some(hostname.seen()?.0.clone()));
+        let namespace = namespace(metadata.namespace, errors)?;
+        return Some(PodFacts::Waiting(WaitingPod {
+            service_lb_of: service_lb_of(&namespace, &labels),
+            namespace,
+            name: name(metadata.name, errors)?,
+            uid: metadata.uid.take("metadata.uid", errors),
+            controller: controllers.into_iter().next(),
+            meant_for: node.or(nominated).or_else(|| spec.affinity.seen().and_then(only_node)).or_else(selected),
+            everywhere: is_on_every_node(message),
+            rejected,
+            // On the host's network each port is one of the host.
+            ports: ports
+                .into_iter()
+                .map(|port| ContainerPort { host_port: port.host_port.or(Some(port.port)), ..port })
+                .collect(),
+            since: refused.map_or(&status.started, |condition| &condition.since).seen().map(|Time(at)| *at),
+        }));
+    }
+    let namespace = namespace(metadata.namespace, errors)?;
+    let controller = controllers.into_iter().next();
+    // Anybody may annotate a pod of his own; the kubelet deletes mirrors that it did not make.
+    let is_mirror = annotations.config_mirror.seen().is_some() && controller.as_ref().is_some_and(Controller::is_node);
+    Some(PodFacts::Placed(Pod {
+        service_lb_of: service_lb_of(&namespace, &labels),
+        namespace,
+        name: name(metadata.name, errors)?,
+        uid: metadata.uid.take("metadata.uid", errors),
+        config_hash: annotations
+            .config_hash
+            .take("metadata.annotations[kubernetes.io/config.hash]", errors)
+            .filter(|_| is_mirror),
+        controller,
+        ends: metadata.deleted.take("metadata.deletionTimestamp", errors).map(|Time(at)| at),
+        node,
+        host_network,
+        finished: matches!(phase.as_deref(), Some("Succeeded" | "Failed")),
+        ready: conditions.iter().any(|condition| is(condition, "Ready", "True")),
+        running: (!containers.is_empty()).then(|| containers.iter().chain(&init_containers).any(runs)),
+        failing: containers.iter().any(failed),
+        restarted: restarted(&containers),
+        scheduled: conditions
+            .iter()
+            .find(|condition| is(condition, "PodScheduled", "True"))
+            .and_then(|condition| condition.since.seen())
+            .map(|Time(at)| *at),
+        ips,
+        probed: probes::undeclared(probed, &ports),
+        ports,
+        more_networks: annotations.networks.seen().is_some(),
+        ip_local_port_range: each(security.sysctls, "spec.securityContext.sysctls", errors, local_port_range).pop(),
+    }))
+}
+
+/// `containers` or `initContainers`.
+type Containers = Field<Vec<Field<Container>>>;
+
+/// Ports of containers that a proxy, a CNI plugin or the host's own stack has to serve, and on the host's network those that
+/// probes ask. Of the init containers, those that run beside the others have ports, too (KEP-753, Kubernetes 1.29).
+pub(super) fn ports_of_the_node(
+    (containers, init_containers): (Containers, Containers),
+    path: &str,
+    host_network: bool,
+    errors: &mut FieldErrors,
+) -> (Vec<ContainerPort>, Vec<ContainerPort>) {
+    let mut probed = Vec::new();
+    let mut ports = each(containers, format_args!("{path}.containers"), errors, |container, path, errors| {
+        probed.extend(probes::probed(&container).filter(|_| host_network));
+        Some(each(container.ports, format_args!("{path}.ports"), errors, container_port))
+    });
+    ports.extend(each(init_containers, format_args!("{path}.initContainers"), errors, |container, path, errors| {
+        let stays = container.restart_policy.seen().is_some_and(|policy| policy == "Always");
+        stays.then(|| {
+            probed.extend(probes::probed(&container).filter(|_| host_network));
+            each(container.ports, format_args!("{path}.ports"), errors, container_port)
+        })
+    }));
+    (ports.into_iter().flatten().filter(|port| host_network || port.host_port.is_some()).collect(), probed)
+}
+
+fn word(field: &Field<String>) -> Option<&str> {
+    field.seen().map(String::as_str)
+}
+
+fn is(condition: &Condition, kind: &str, status: &str) -> bool {
+    word(&condition.kind) == Some(kind) && word(&condition.status) == Some(status)
+}
+
+/// Whether the scheduler says that the ports are taken on each Node: `0/3 nodes are available: 3 node(s) didn't ...`.
+fn is_on_every_node(message: &str) -> bool {
+    let all = message.strip_prefix("0/").and_then(|rest| rest.split_once(' ')).map(|(all, _)| all);
+    all.is_some_and(|all| message.contains(&format!(" {all} node(s) {NO_FREE_PORTS}")))
+}
+
+fn is_refused_for_its_ports(condition: &Condition) -> bool {
+    is(condition, "PodScheduled", "False")
+        && condition.message.seen().is_some_and(|message| message.0.contains(NO_FREE_PORTS))
+}
+
+fn runs(container: &ContainerStatus) -> bool {
+    container.state.seen().is_some_and(|state| state.running.seen().is_some())
+}
+
+/// Whether a container that is not ready ended with an error, now or when it last ran.
+fn failed(container: &ContainerStatus) -> bool {
+    let states = [&container.state, &container.last_state].into_iter().filter_map(Field::seen);
+    let mut codes = states.filter_map(|state| state.terminated.seen()?.exit_code.seen());
+    container.ready.seen() != Some(&true) && codes.any(|code| *code != 0)
+}
+
+/// Since when the containers run again that are not ready and ended with an error, where each of them does.
+fn restarted(containers: &[ContainerStatus]) -> Option<jiff::Timestamp> {
+    let failed = containers.iter().filter(|container| failed(container));
+    let starts = failed.map(|container| Some(container.state.seen()?.running.seen()?.started.seen()?.0));
+    starts.collect::<Option<Vec<_>>>()?.into_iter().max()
+}
+
+fn controller(owner: &OwnerReference) -> Option<Controller> {
+    let name = owner.name.seen().filter(|_| owner.controller.seen() == Some(&true))?;
+    Some(Controller { kind: owner.kind.seen()?.clone(), name: name.0.clone() })
+}
+
+/// By the labels that ServiceLB gives its pods (k3s pkg/cloudprovider/servicelb.go), in the namespace that they have unless
+/// `--servicelb-namespace` says otherwise: anybody may label a pod of his own.
+fn service_lb_of(namespace: &str, labels: &Labels) -> Option<ServiceName> {
+    if namespace != "kube-system" {
+        return None;
+    }
+    let of = |namespace: &Field<Name>, name: &Field<Name>| {
+        Some(ServiceName { namespace: namespace.seen()?.0.clone(), name: name.seen()?.0.clone() })
+    };
+    of(&labels.k3s_namespace, &labels.k3s_service).or_else(|| of(&labels.rke2_namespace, &labels.rke2_service))
+}
+
+/// The Node that every term of a node affinity names: the controller of DaemonSets writes it so, and people name the host.
+fn only_node(affinity: &Affinity) -> Option<String> {
+    fn seen<T: FieldType>(list: &Field<Vec<Field<T>>>) -> impl Iterator<Item = &T> {
+        list.seen().into_iter().flatten().filter_map(Field::seen)
+    }
+    fn named<'a>(requirement: &'a Requirement, key: &str) -> Option<&'a str> {
+        let mut values = seen(&requirement.values);
+        let only = values.next().filter(|_| values.next().is_none())?;
+        (word(&requirement.field) == Some(key) && word(&requirement.operator) == Some("In")).then_some(only.0.as_str())
+    }
+    let node_of = |term: &'_ NodeSelectorTerm| {
+        let by_name = seen(&term.fields).find_map(|it| named(it, "metadata.name"));
+        by_name.or_else(|| seen(&term.labels).find_map(|it| named(it, HOSTNAME))).map(str::to_owned)
+    };
+    let mut nodes = seen(&affinity.node.seen()?.required.seen()?.terms).map(node_of);
+    let first = nodes.next()??;
+    nodes.all(|node| node.as_ref() == Some(&first)).then_some(first)
+}
+
+fn container_port(entry: Port, path: fmt::Arguments<'_>, errors: &mut FieldErrors) -> Option<ContainerPort> {
+    let number = entry.container_port.take(format_args!("{path}.containerPort"), errors)?;
+    let host_ip = entry.host_ip.take(format_args!("{path}.hostIP"), errors).filter(|ip| !ip.is_empty());
+    Some(ContainerPort {
+        port: port(number, format_args!("{path}.containerPort"), PORT, errors)?,
+        host_port: optional_port(entry.host_port, format_args!("{path}.hostPort"), NODE_PORT, errors),
+        host_ip: host_ip.and_then(|ip| address(&ip, format_args!("{path}.hostIP"), errors)),
+        protocol: protocol(entry.protocol, format_args!("{path}.protocol"), errors)?,
+    })
+}
+
+fn local_port_range(sysctl: NameValue, path: fmt::Arguments<'_>, errors: &mut FieldErrors) -> Option<PortRange> {
+    let wanted = ["net.ipv4.ip_local_port_range", "net/ipv4/ip_local_port_range"];
+    if !sysctl.name.seen().is_some_and(|name| wanted.contains(&name.as_str())) {
+        return None;
+    }
+    let text = sysctl.value.take(format_args!("{path}.value"), errors)?.0;
+    let range = text.parse().ok();
+    if range.is_none() {
+        errors.note(format_args!("{path}.value"), quoted(&text), "two ports");
+    }
+    range
+}

@@ -1,0 +1,67 @@
+//! What claims ports of nodes, on all of them: read once, by a person whose cluster has no agents.
+
+use k8s_openapi::api::core::v1::{Pod as CorePod, Service as CoreService};
+use std::sync::Arc;
+
+use super::{
+    collection::{Collection, SERVED},
+    facts_builder::FactsBuilder,
+    object_sink::ObjectSink,
+    pages::Recency,
+    requests::{Server, encoded},
+    slim_object::SlimObject,
+};
+use portreeve_facts::{Gap, Pod, Reading, Service, Source};
+
+/// The field selector of pods that may run.
+const NOT_ENDED: &str = "status.phase!=Succeeded,status.phase!=Failed";
+
+/// What claims ports of nodes.
+#[derive(Debug)]
+pub struct Declared {
+    /// Services that a proxy serves.
+    pub services: Reading<Vec<Arc<Service>>>,
+    /// Pods that want ports of their nodes.
+    pub pods: Reading<Vec<Arc<Pod>>>,
+    /// Objects that could not be used.
+    pub rejected: Vec<Gap>,
+}
+
+/// Reads it, each list with its own bound.
+pub(super) async fn read(server: &Server) -> Declared {
+    let mut rejected = Vec::new();
+    let services = server.list(&Collection::of::<CoreService>(), &format!("&fieldSelector={}", encoded(SERVED))).await;
+    let services = services.map(|facts| {
+        rejected.extend_from_slice(facts.rejected());
+        facts.services
+    });
+    let selector = format!("&fieldSelector={}", encoded(NOT_ENDED));
+    let pods = server.pages(&Collection::of::<CorePod>(), &selector, Recency::Any, OfNodes::default).await;
+    let pods = pods.map(|(OfNodes(facts), _)| {
+        rejected.extend_from_slice(facts.rejected());
+        facts.pods
+    });
+    Declared {
+        services: services.map_err(|error| error.gap(Source::Services)).into(),
+        pods: pods.map_err(|error| error.gap(Source::Pods)).into(),
+        rejected,
+    }
+}
+
+/// Keeps pods that want ports of their nodes: they are few, however many pods there are.
+#[derive(Debug, Default)]
+struct OfNodes(FactsBuilder);
+
+impl ObjectSink for OfNodes {
+    fn add(&mut self, place: &str, object: SlimObject) -> usize {
+        let mut one = FactsBuilder::default();
+        one.add(place, object);
+        one.pods.retain(|pod| pod.node_ports().next().is_some());
+        let before = self.0.counts();
+        self.0.pods.append(&mut one.pods);
+        for gap in one.rejected() {
+            self.0.reject(gap.clone());
+        }
+        self.0.memory_since(&before)
+    }
+}

@@ -1,0 +1,134 @@
+//! The errors of reading the cluster.
+
+use std::{io, time::Duration};
+
+use portreeve_facts::{Gap, Source, Why, text};
+
+/// What a request that times out has usually got.
+pub(super) const NO_ANSWER: &str = "no answer";
+/// What files are for.
+const WANTED: &str = "what kubectl get -o yaml or -o json prints";
+/// The longest detail of a failure, in bytes.
+const DETAIL: usize = 512;
+/// How long to wait after more than there is memory for.
+const TOO_MUCH: Duration = Duration::from_secs(120);
+
+/// A source that could not be read, or not to its end.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Error {
+    /// A file that cannot be opened or read.
+    #[error("{place}: cannot be read: {source}; wanted a file with {WANTED}")]
+    Unreadable { place: String, source: io::Error },
+    /// A file without any object.
+    #[error("{place}: holds nothing, wanted {WANTED}")]
+    Empty { place: String },
+    /// A file that a Windows shell redirected.
+    #[error("{place}: is UTF-16, wanted UTF-8")]
+    Utf16 { place: String },
+    /// A document that is not what it should be, from here on.
+    #[error("{place}:{line}:{column}: {what}; wanted {WANTED}")]
+    Malformed { place: String, line: u64, column: u64, what: String },
+    /// A document that stops early.
+    #[error("{place}: ends before the kind of its List: it was cut, and its last item was left out; wanted {WANTED}")]
+    Cut { place: String },
+    /// A List that says itself that it goes on.
+    #[error("{place}: holds a page of a longer List, and not the others; wanted {WANTED}")]
+    Page { place: String },
+    /// A List that has no items, or no kind.
+    #[error("{place}: holds a List without items or without a kind, as if it was cut; wanted {WANTED}")]
+    Hollow { place: String },
+    /// A file that is not read on: beyond what is read of one, or where reading it failed.
+    #[error("{place}: line {line}: {what}")]
+    Beyond { place: String, line: u64, why: Why, what: String },
+    /// A kubeconfig, or a service account's files, that cannot be used.
+    #[error("{place}: {what}")]
+    Credentials { place: String, what: String },
+    /// An answer other than 200.
+    #[error("{request}: {code}: {message}")]
+    Status { request: String, code: u16, message: String, retry_after: Option<Duration> },
+    /// An answer that is not the wanted object.
+    #[error("{request}: the answer ({content}) is not what was asked for: {what}")]
+    Answer { request: String, content: String, what: String },
+    /// An answer of more bytes than are taken of one.
+    #[error("{request}: the answer ({content}) is not what was asked for: it is longer than {most} bytes")]
+    TooLong { request: String, content: String, most: usize },
+    /// More than there is memory for.
+    #[error("{request}: {what}")]
+    TooMuch { request: String, what: String },
+    /// No answer in time, or not all of it: `what` was not there within `limit`.
+    #[error("{request}: {what} within {} s", .limit.as_secs_f32())]
+    TimedOut { request: String, what: &'static str, limit: Duration },
+    /// No connection, or one that broke.
+    #[error("{request}: {what}")]
+    Unreachable { request: String, what: String },
+}
+
+impl Error {
+    /// The kind of failure.
+    pub(super) fn why(&self) -> Why {
+        match self {
+            Self::Unreadable { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => Why::NotPermitted,
+            Self::Status { code: 401 | 403, .. } => Why::NotPermitted,
+            Self::Status { code: 404..=406, .. } => Why::NotSupported,
+            Self::Status { code: 408 | 504, .. } | Self::TimedOut { .. } => Why::TimedOut,
+            Self::Status { code: 410, .. } => Why::Stale,
+            Self::Status { code: 400..=428, .. }
+            | Self::Empty { .. }
+            | Self::Hollow { .. }
+            | Self::Utf16 { .. }
+            | Self::Malformed { .. }
+            | Self::Cut { .. }
+            | Self::Page { .. }
+            | Self::Answer { .. }
+            | Self::TooLong { .. } => Why::Malformed,
+            Self::TooMuch { .. } => Why::TooMuch,
+            Self::Beyond { why, .. } => *why,
+            Self::Unreadable { .. } | Self::Credentials { .. } | Self::Status { .. } | Self::Unreachable { .. } => {
+                Why::Unreachable
+            }
+        }
+    }
+
+    /// The failure in a word of a closed list, for counters: the status, or what happened instead of one.
+    pub(super) fn code(&self) -> String {
+        match self {
+            Self::Status { code: code @ (400 | 401 | 403 | 404 | 408 | 410 | 429 | 500..=504), .. } => code.to_string(),
+            Self::Status { code, .. } => format!("{}xx", (code / 100).clamp(1, 5)),
+            Self::TimedOut { .. } => "timed-out".to_owned(),
+            Self::Unreachable { .. } => "unreachable".to_owned(),
+            Self::Credentials { .. } => "credentials".to_owned(),
+            Self::TooMuch { .. } => "too-much".to_owned(),
+            _ => "malformed".to_owned(),
+        }
+    }
+
+    /// How long the server wants to be left alone. What is too much now is too much in a minute, and to find that out again
+    /// costs the server a list.
+    pub(super) fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Status { retry_after, .. } => *retry_after,
+            Self::TooMuch { .. } => Some(TOO_MUCH),
+            _ => None,
+        }
+    }
+
+    /// The failure as the gap of a fact; its text may quote the server or a file, so it is cleaned here.
+    pub(super) fn gap(&self, source: Source) -> Gap {
+        Gap::new(source, self.why(), text::clean(&self.to_string(), DETAIL))
+    }
+}
+
+/// An error with its causes, each named once.
+pub(super) fn causes(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        cause = error.source();
+    }
+    // The client library's name for what failed does not help a person.
+    text.strip_prefix("ServiceError: ").map(str::to_owned).unwrap_or(text)
+}

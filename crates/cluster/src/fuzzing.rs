@@ -1,0 +1,201 @@
+//! A door for the fuzzers, to the readers of files and of answers of API servers. Only with the feature `fuzzing`.
+//!
+//! Every function takes arbitrary bytes, and panics where a promise is broken.
+
+use std::{
+    future::Future as _,
+    pin::pin,
+    task::{self, Poll},
+    time::Duration,
+};
+
+use kube::config::Kubeconfig;
+
+use super::{
+    ApiServer, FactsBuilder, answer,
+    component_config::{proxy_configuration, range_argument},
+    connect::{self, Authorization},
+    error::Error,
+    input::Input,
+    manifests,
+    meter::Meter,
+    plugin_guard::PluginGuard,
+    settings::Settings,
+    tolerant_field::FieldErrors,
+    watch,
+};
+use portreeve_facts::{ClusterFacts, Gap, Source, names, text};
+
+/// Whether a text of a fact can be shown.
+fn shown(text: &str, longest: usize) {
+    assert!(text.len() <= longest && !text.chars().any(text::is_invisible), "{text:?}");
+}
+
+/// What holds of the facts of any cluster.
+fn sound(facts: &ClusterFacts) {
+    assert!(facts.rejected.len() <= 65, "{}", facts.rejected.len());
+    facts.rejected.iter().for_each(|gap| shown(&gap.detail, 512));
+    for service in facts.services.seen().into_iter().flatten() {
+        assert!(names::is_label(&service.name) && names::is_label(&service.namespace), "{service:?}");
+        assert!(service.ports.iter().all(|port| port.port > 0 && port.node_port != Some(0)), "{service:?}");
+        service.uid.iter().chain(&service.proxy_name).for_each(|it| shown(it, text::NAME));
+    }
+    for pod in facts.pods.seen().into_iter().flatten() {
+        assert!(names::is_subdomain(&pod.name) && names::is_label(&pod.namespace), "{pod:?}");
+    }
+    for node in facts.nodes.seen().into_iter().flatten() {
+        assert!(names::is_subdomain(&node.name), "{node:?}");
+        node.kubelet_version.iter().chain(&node.container_runtime).for_each(|it| shown(it, text::NAME));
+    }
+}
+
+fn finished(facts: FactsBuilder) -> ClusterFacts {
+    let facts = facts.finish("here".to_owned(), true, None);
+    sound(&facts);
+    facts
+}
+
+/// What one file of manifests makes known: the facts, the errors, and whether settings or an unused kind were found.
+fn read_manifests(bytes: &[u8], at_once: usize) -> (ClusterFacts, Vec<Gap>, bool) {
+    let mut facts = FactsBuilder::default();
+    let errors = manifests::read_from("here", bytes, bytes.len() as u64, at_once, &mut facts);
+    let found = facts.unused.is_some() || facts.settings != Settings::default();
+    let gaps: Vec<Gap> = errors.iter().map(|error| error.gap(Source::Services)).collect();
+    gaps.iter().for_each(|gap| shown(&gap.detail, 512));
+    manifests::conclude(&[Input::Stdin], &errors, &mut facts);
+    (finished(facts), gaps, found)
+}
+
+/// A file of manifests, YAML or JSON.
+///
+/// Nothing passes in silence. What was not read is a gap. It is the same in one piece and streamed. A file that was cut is
+/// not whole.
+pub fn manifest(bytes: &[u8]) {
+    let (facts, errors, found) = read_manifests(bytes, manifests::SHORT);
+    let (services, slices) = (facts.services.seen().map(Vec::len), facts.endpoint_slices.seen().map(Vec::len));
+    let objects = [services, slices, facts.pods.seen().map(Vec::len), facts.nodes.seen().map(Vec::len)];
+    let known = objects.into_iter().flatten().any(|count| count > 0);
+    let wrong = !errors.is_empty() || !facts.rejected.is_empty();
+    // An EndpointSlice of no Service and a ConfigMap without settings are whole, and nothing.
+    let text = String::from_utf8_lossy(bytes);
+    let whole = || ["Slice", "ConfigMap", "Configuration", "Network"].iter().any(|kind| text.contains(kind));
+    assert!(wrong || found || known || services.is_some() || whole(), "{text:?} was read without a word");
+    // Beside an error, there is no absence and nobody knows all endpoints.
+    assert!(errors.is_empty() || (slices.is_none() && services != Some(0)), "{text:?} is broken, and healthy");
+    let begins = |bytes: &[u8]| bytes.trim_ascii_start().first().is_some_and(|byte| b"{[".contains(byte));
+    if !begins(bytes) || bytes.trim_ascii_start().len() < bytes.len() {
+        return;
+    }
+    let (streamed, streamed_errors, _) = read_manifests(bytes, 1 + bytes.len() % 61);
+    assert_eq!(streamed_errors.len(), errors.len(), "{text:?}");
+    if errors.is_empty() {
+        assert_eq!(streamed, facts, "{text:?}");
+        // The sum of the bytes is any place.
+        let place = bytes.iter().map(|byte| usize::from(*byte)).sum::<usize>() % bytes.len();
+        let (start, rest) = bytes.split_at(place);
+        let cut = !rest.trim_ascii().is_empty() && !begins(rest);
+        assert!(!cut || !read_manifests(start, manifests::SHORT).1.is_empty(), "{text:?}, cut at {place}, is whole");
+    }
+}
+
+/// A LIST of an API server.
+pub fn api_list(bytes: &[u8]) {
+    for kind in ["Service", "EndpointSlice", "Pod", "Node"] {
+        let into = (FactsBuilder::default(), Meter::default());
+        if let Ok((facts, ..)) = answer::parse("here", kind, bytes, into) {
+            finished(facts);
+        }
+    }
+}
+
+/// The lines of a watch, in one piece and in several: its state, and what changes.
+pub fn watch_lines(bytes: &[u8]) {
+    watch::fuzzing::watch_lines(bytes, sound);
+}
+
+/// kube-apiserver's `/flagz`.
+pub fn flagz(bytes: &[u8]) {
+    let mut settings = Settings::default();
+    let named = settings.flagz("here".to_owned(), &String::from_utf8_lossy(bytes));
+    assert_eq!(named, settings != Settings::default());
+    match settings.node_port_range() {
+        portreeve_facts::Reading::Seen(range) => assert!(range.range.first <= range.range.last),
+        portreeve_facts::Reading::Gap(gap) => shown(&gap.detail, 1024),
+    }
+}
+
+/// The settings inside ConfigMaps: of kube-proxy and of kubeadm.
+pub fn component_config(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    let mut errors = FieldErrors::default();
+    if let Some(config) = proxy_configuration("here".to_owned(), &text, &mut errors) {
+        let texts = [&config.mode, &config.detect_local_mode, &config.cluster_cidr];
+        texts.into_iter().flatten().chain(&config.node_port_addresses).for_each(|it| shown(it, text::NAME));
+    }
+    range_argument(&text, &mut errors).iter().for_each(|it| shown(it, text::NAME));
+    errors.into_iter().for_each(|error| shown(&error, 1024));
+}
+
+/// A word that no error may quote.
+const SECRET: &str = "s3cr3t-0f-a-us3r";
+
+/// What is said of a kubeconfig can be shown.
+fn said(what: String) {
+    shown(&Error::Credentials { place: "kubeconfig here".to_owned(), what }.gap(Source::Services).detail, 512);
+}
+
+fn parse(yaml: &str) -> Result<Kubeconfig, String> {
+    Kubeconfig::from_yaml(yaml).map_err(connect::of_kubeconfig)
+}
+
+/// A kubeconfig, merged with another; nothing that it names is read or started.
+pub fn kubeconfig(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    parse(&text).and_then(usable).err().into_iter().for_each(said);
+    // A token, and something that may be wrong behind it. In the text itself, the word may be a name, which is told.
+    if text.len().is_multiple_of(4) && !text.contains(SECRET) {
+        let behind = format!("users:\n- name: u\n  user:\n    token: {SECRET}\n    {text}");
+        if let Err(what) = parse(&behind).and_then(usable) {
+            assert!(!what.contains(SECRET), "{what:?} shows a token");
+            said(what);
+        }
+    }
+    if let Ok(server) = text.parse::<ApiServer>() {
+        let shown = server.to_string();
+        assert!(shown.starts_with("https://") && !shown.contains(['@', '?']), "{server}");
+        assert_eq!(shown.parse(), Ok(server));
+    }
+}
+
+/// The first of two that set a value wins. No address has a password, and no token breaks a header. Why it is of no use is
+/// handed back.
+fn usable(mut config: Kubeconfig) -> Result<(), String> {
+    let counts = |config: &Kubeconfig| [config.clusters.len(), config.auth_infos.len(), config.contexts.len()];
+    let twice = config.clone().merge(config.clone()).expect("a kubeconfig fits to itself");
+    assert_eq!(counts(&twice), counts(&config));
+    assert_eq!(twice.current_context, config.current_context);
+    for cluster in config.clusters.iter_mut().filter_map(|it| it.cluster.as_mut()) {
+        cluster.certificate_authority = None;
+    }
+    for user in config.auth_infos.iter_mut().filter_map(|it| it.auth_info.as_mut()) {
+        (user.token_file, user.client_certificate, user.client_key, user.exec) = (None, None, None, None);
+    }
+    let making = pin!(connect::configured(config, None));
+    let Poll::Ready(made) = making.poll(&mut task::Context::from_waker(task::Waker::noop())) else {
+        panic!("it waits, and was to read nothing");
+    };
+    let mut made = made?;
+    let address = made.cluster_url.to_string();
+    let place = made.cluster_url.authority().map_or("", |it| it.as_str());
+    assert!(!place.contains('@'), "{address} has a password");
+    let user = &made.auth_info;
+    let wanted = user.token.is_some() && user.auth_provider.is_none() && user.username.is_none();
+    match Authorization::take(&mut made.auth_info, Duration::from_secs(1), &PluginGuard::default()) {
+        // It fits into a header.
+        Ok(Some(Authorization::Token(_))) => {}
+        Ok(None) => assert!(!wanted, "the token is gone"),
+        Ok(Some(other)) => panic!("no file was to be read and no program to be run: {other:?}"),
+        Err(what) => return Err(what),
+    }
+    Ok(())
+}

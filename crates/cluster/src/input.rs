@@ -1,0 +1,171 @@
+//! What a person named to be read: opened so that nobody can keep us waiting, and read within bounds.
+
+use std::{
+    fmt,
+    fs::{File, OpenOptions},
+    io::{self, ErrorKind, Read},
+    os::{fd::AsFd as _, unix::fs::OpenOptionsExt as _},
+    path::PathBuf,
+    time::Duration,
+};
+
+use nix::{
+    fcntl::OFlag,
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+};
+
+use portreeve_facts::text;
+
+/// How long a pipe may stay silent. What writes into it may have to log in first.
+const SILENCE: Duration = Duration::from_secs(60);
+
+/// Where something is read from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Input {
+    /// A file; its content decides what it holds, not its name.
+    File(PathBuf),
+    /// Standard input, `-`.
+    Stdin,
+}
+
+impl From<PathBuf> for Input {
+    fn from(path: PathBuf) -> Self {
+        if path.as_os_str() == "-" { Self::Stdin } else { Self::File(path) }
+    }
+}
+
+impl fmt::Display for Input {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => {
+                let name = text::clean(&path.to_string_lossy(), text::NAME);
+                // A line of a log that begins with `::` is a command to GitHub.
+                f.write_str(if name.starts_with("::") { "./" } else { "" })?;
+                f.write_str(&name)
+            }
+            Self::Stdin => f.write_str("standard input"),
+        }
+    }
+}
+
+/// What may be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Accepted {
+    /// Files, pipes and standard input: by a command that reads it once.
+    Anything,
+    /// Files that can be read again, which never keep their reader waiting: by an agent.
+    RegularFiles,
+}
+
+impl Input {
+    /// Opens it; never waits for somebody to open the other end of a pipe.
+    ///
+    /// # Errors
+    /// When it cannot be opened, is a directory, or is not accepted.
+    pub fn open(&self, accepted: Accepted) -> io::Result<OpenInput> {
+        let file = match self {
+            Self::Stdin => File::from(io::stdin().as_fd().try_clone_to_owned()?),
+            Self::File(path) => {
+                let file = OpenOptions::new().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path)?;
+                if file.metadata()?.is_dir() {
+                    return Err(io::Error::new(ErrorKind::IsADirectory, "is a directory"));
+                }
+                file
+            }
+        };
+        let metadata = file.metadata()?;
+        if accepted == Accepted::RegularFiles && !metadata.is_file() {
+            return Err(io::Error::new(
+                ErrorKind::InvalidInput,
+                "is no regular file, and has to be read more than once",
+            ));
+        }
+        let length = if metadata.is_file() { metadata.len() } else { 0 };
+        Ok(OpenInput { file, length, silence: SILENCE })
+    }
+
+    /// Reads all of it.
+    ///
+    /// # Errors
+    /// As [`Self::open`], and when it is longer than `most` bytes, silent for too long, or breaks.
+    pub fn read(&self, accepted: Accepted, most: u64) -> io::Result<Vec<u8>> {
+        let opened = self.open(accepted)?;
+        let mut bytes = Vec::with_capacity(usize::try_from(opened.length.min(most)).unwrap_or(0));
+        opened.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 > most {
+            return Err(io::Error::new(ErrorKind::FileTooLarge, format!("is longer than {most} bytes")));
+        }
+        Ok(bytes)
+    }
+}
+
+/// An input that is there.
+#[derive(Debug)]
+pub struct OpenInput {
+    file: File,
+    /// Its length in bytes; 0 where it is not known.
+    pub(super) length: u64,
+    silence: Duration,
+}
+
+impl Read for OpenInput {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let timeout = PollTimeout::try_from(self.silence).unwrap_or(PollTimeout::MAX);
+            let mut files = [PollFd::new(self.file.as_fd(), PollFlags::POLLIN)];
+            match poll(&mut files, timeout) {
+                Ok(0) => {
+                    let silent = format!("nobody has written into it for {} s", self.silence.as_secs_f32());
+                    return Err(io::Error::new(ErrorKind::TimedOut, silent));
+                }
+                Ok(_) => {}
+                Err(nix::errno::Errno::EINTR) => continue,
+                Err(error) => return Err(error.into()),
+            }
+            match self.file.read(buffer) {
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+                read => return read,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::{sys::stat::Mode, unistd::mkfifo};
+
+    use super::*;
+
+    fn pipe() -> (tempfile::TempDir, Input) {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("pipe");
+        mkfifo(&path, Mode::S_IRUSR | Mode::S_IWUSR).expect("a pipe");
+        (directory, Input::from(path))
+    }
+
+    #[test]
+    fn a_pipe_into_which_nobody_writes_ends_with_an_error() {
+        let (_directory, input) = pipe();
+        let mut opened = input.open(Accepted::Anything).expect("it is there");
+        opened.silence = Duration::from_millis(20);
+        let error = opened.read(&mut [0; 8]).expect_err("nobody writes");
+        assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
+        let error = input.open(Accepted::RegularFiles).expect_err("no file");
+        assert!(error.to_string().contains("no regular file"), "{error}");
+    }
+
+    #[test]
+    fn what_is_written_into_a_pipe_is_read_to_its_end() {
+        let (directory, input) = pipe();
+        let path = directory.path().join("pipe");
+        let writer = std::thread::spawn(move || std::fs::write(path, "x".repeat(200_000)));
+        assert_eq!(input.read(Accepted::Anything, 200_000).expect("all of it").len(), 200_000);
+        writer.join().expect("it ends").expect("it was written");
+    }
+
+    #[test]
+    fn a_file_without_an_end_is_read_to_its_bound() {
+        let error = Input::from(PathBuf::from("/dev/zero")).read(Accepted::Anything, 4096).expect_err("endless");
+        assert_eq!(error.to_string(), "is longer than 4096 bytes");
+    }
+}

@@ -1,0 +1,145 @@
+//! The cluster: reads Services, EndpointSlices, Pods, Nodes and settings from files or from an API server, once or by
+//! watching it, and converts them to `facts`.
+//!
+//! All sources add their objects to a `FactsBuilder`, which makes [`ClusterFacts`]. A field of the wrong type is rejected
+//! by name, and the rest is kept; what could not be read is a gap.
+//!
+//! Nodes and ConfigMaps are converted from the types of `k8s_openapi`. The own Node and ConfigMaps are also read as such.
+//! Lists, watches and files are read in slim form (`slim_object`): only the fields of `facts`, one object at a time, so
+//! that memory stays small (`docs/performance.md`).
+//!
+//! Never: keeps an object of Kubernetes after its conversion, judges, or reads the node.
+
+#![allow(clippy::disallowed_methods, reason = "reads the files that a person named")]
+
+mod agents;
+mod allowance;
+mod answer;
+mod chart_files;
+mod cilium_node_configs;
+mod cilium_settings;
+mod cluster_source;
+mod collection;
+mod component_config;
+mod connect;
+mod convert;
+mod credential_files;
+mod credential_plugin;
+mod declared;
+mod early_answers;
+mod error;
+mod exchange;
+mod facts_builder;
+mod field_values;
+mod flags;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
+mod input;
+mod input_meter;
+mod jitter;
+mod managed_fields;
+mod manifest_files;
+mod manifests;
+mod mapping;
+mod memory;
+mod meter;
+mod nodes;
+mod object_reader;
+mod object_sink;
+mod pages;
+mod permissions;
+mod plugin_guard;
+mod read_once;
+mod reader_token;
+mod reconnecting_client;
+mod requests;
+mod reviews;
+mod settings;
+mod settings_places;
+mod slim_object;
+mod table_format;
+mod token;
+mod tolerant_field;
+mod value_counter;
+mod waiting_pods;
+mod watch;
+mod yaml_documents;
+mod yaml_options;
+
+use std::io;
+
+use tokio::{runtime, task};
+
+use self::facts_builder::FactsBuilder;
+pub use self::{
+    agents::{Agent, AgentPlace, AgentRequest, Agents},
+    chart_files::ChartFiles,
+    cluster_source::{ClusterSource, Environment, SourceOptions},
+    connect::{Access, ApiServer, Credentials, Impersonation},
+    declared::Declared,
+    input::{Accepted, Input, OpenInput},
+    jitter::jitter,
+    manifest_files::{ManifestFiles, read_manifests},
+    permissions::{ACCESS, Grant, REVIEWS},
+    reconnecting_client::client,
+    reviews::{NotReviewed, Review, Reviewer, TOKEN_HEADER},
+    watch::{ClusterView, EndpointsOf, Resource, ResourceStatus, Watch, WatchTiming, WatchesEnded},
+};
+use portreeve_facts::{ClusterFacts, Gap, Source, Why};
+
+/// Reads everything from `source`, of files only those that can be read again. `node` is this node's name where it is configured or comes from the downward API;
+/// otherwise `hostname` finds it among the Nodes. Never fails as a whole: each fact carries its own gap.
+pub async fn read(source: &ClusterSource, node: Option<&str>, hostname: &str) -> ClusterFacts {
+    match source {
+        ClusterSource::None => nothing(node),
+        ClusterSource::Files(inputs) => {
+            let (inputs, node, hostname) = (inputs.clone(), node.map(str::to_owned), hostname.to_owned());
+            let reader =
+                task::spawn_blocking(move || of_files(&inputs, Accepted::RegularFiles, node.as_deref(), &hostname));
+            // A panic in the reader is a bug; it must not be mistaken for an empty cluster.
+            reader.await.unwrap_or_else(|panicked| std::panic::resume_unwind(panicked.into_panic()))
+        }
+        ClusterSource::Api(access) => of_api(access, node, hostname).await,
+    }
+}
+
+/// The same, blocking, and once: pipes are read too. Must not be called on an async runtime.
+///
+/// # Errors
+/// When the operating system has no means left to wait for an API server.
+pub fn read_now(source: &ClusterSource, node: Option<&str>, hostname: &str) -> io::Result<ClusterFacts> {
+    Ok(match source {
+        ClusterSource::None => nothing(node),
+        ClusterSource::Files(inputs) => of_files(inputs, Accepted::Anything, node, hostname),
+        ClusterSource::Api(access) => {
+            let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+            let facts = runtime.block_on(of_api(access, node, hostname));
+            // A credential plug-in that hangs is not waited for.
+            runtime.shutdown_background();
+            facts
+        }
+    })
+}
+
+fn of_files(inputs: &[Input], accepted: Accepted, node: Option<&str>, hostname: &str) -> ClusterFacts {
+    let origin = inputs.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let facts = manifests::read(inputs, accepted);
+    let node = facts.node_name(node, hostname);
+    facts.finish(origin, true, node)
+}
+
+async fn of_api(access: &Access, node: Option<&str>, hostname: &str) -> ClusterFacts {
+    let (origin, node, facts) = read_once::read(access, node, hostname).await;
+    facts.finish(origin, true, node)
+}
+
+/// No cluster was given: everything is unknown, and the range is assumed.
+fn nothing(node: Option<&str>) -> ClusterFacts {
+    let mut facts = FactsBuilder::default();
+    for source in
+        [Source::Services, Source::EndpointSlices, Source::Pods, Source::WaitingPods, Source::Nodes, Source::ConfigMaps]
+    {
+        facts.mark_missing(Gap::new(source, Why::NotAsked, "no cluster was given"));
+    }
+    facts.finish("none".to_owned(), false, node.map(str::to_owned))
+}

@@ -1,0 +1,119 @@
+//! The files of a folder that may hold manifests.
+
+use std::{
+    env, fmt, fs, io,
+    path::{Component, Path, PathBuf},
+};
+
+use crate::input::{Accepted, Input};
+use portreeve_facts::FileName;
+
+/// How files of manifests end.
+const ENDINGS: [&str; 3] = ["yaml", "yml", "json"];
+/// The most files of one folder, with those below it.
+const MOST: usize = 100_000;
+/// The deepest folder that is looked into, counted from the one that a person named.
+const DEEPEST: usize = 64;
+
+/// Who meant a file to be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// A person named it.
+    Named,
+    /// A folder happens to hold it.
+    Folder,
+}
+
+impl Origin {
+    /// What a person named may be a pipe. What lies in a folder may not: nobody may write into it.
+    pub(super) fn accepted(self) -> Accepted {
+        match self {
+            Self::Named => Accepted::Anything,
+            Self::Folder => Accepted::RegularFiles,
+        }
+    }
+}
+
+/// What a path leads to.
+pub(super) struct Found {
+    pub(super) files: Vec<Input>,
+    /// What could not be listed, or is too much.
+    pub(super) failures: Vec<String>,
+    pub(super) origin: Origin,
+}
+
+/// The files of a path: itself, or those below a folder by their names. Links to folders are not followed, and what begins
+/// with a dot was not meant. A folder that cannot be listed loses nothing of the others.
+pub(super) fn files(path: &Path) -> Found {
+    let input = Input::from(path.to_owned());
+    let mut found = Found { files: Vec::new(), failures: Vec::new(), origin: Origin::Named };
+    match fs::metadata(path) {
+        _ if input == Input::Stdin => found.files.push(input),
+        Ok(metadata) if !metadata.is_dir() => found.files.push(input),
+        Ok(_) => {
+            found.origin = Origin::Folder;
+            found.collect(path, DEEPEST);
+        }
+        Err(error) => found.fail(path, format_args!("cannot be read: {error}")),
+    }
+    found
+}
+
+impl Found {
+    fn collect(&mut self, folder: &Path, depth: usize) {
+        let entries = fs::read_dir(folder).and_then(Iterator::collect::<io::Result<Vec<_>>>);
+        let mut entries = match entries {
+            Ok(entries) => entries,
+            Err(error) => return self.fail(folder, format_args!("cannot be read: {error}")),
+        };
+        entries.sort_by_key(fs::DirEntry::file_name);
+        for entry in entries.iter().filter(|it| !it.file_name().as_encoded_bytes().starts_with(b".")) {
+            let path = entry.path();
+            match entry.file_type() {
+                _ if self.files.len() + self.failures.len() > MOST => return,
+                Ok(it) if it.is_dir() => match depth.checked_sub(1) {
+                    Some(below) => self.collect(&path, below),
+                    None => self.fail(&path, format_args!("is not read: it is more than {DEEPEST} folders deep")),
+                },
+                Ok(it) if !is_manifest(&path) || (it.is_symlink() && path.is_dir()) => {}
+                Ok(_) if self.files.len() == MOST => {
+                    self.fail(&path, format_args!("is not read, nor what follows: {MOST} files come before it"));
+                }
+                Ok(_) => self.files.push(Input::File(short(&path))),
+                Err(error) => self.fail(&path, format_args!("cannot be read: {error}")),
+            }
+        }
+    }
+
+    fn fail(&mut self, path: &Path, what: fmt::Arguments<'_>) {
+        self.failures.push(format!("{}: {what}", Input::File(short(path))));
+    }
+}
+
+fn is_manifest(path: &Path) -> bool {
+    path.extension().is_some_and(|ending| ENDINGS.iter().any(|it| ending.eq_ignore_ascii_case(it)))
+}
+
+/// Of the folder that a person is in, the names alone say where files are.
+fn short(path: &Path) -> PathBuf {
+    match path.strip_prefix(".") {
+        Ok(rest) if !rest.as_os_str().is_empty() => rest.to_owned(),
+        _ => path.to_owned(),
+    }
+}
+
+/// The name of a file and its path as other programs find it: from the folder that a person is in, or the whole one of what
+/// lies outside of it.
+pub(super) fn name(input: &Input) -> FileName {
+    let name = input.to_string();
+    let Input::File(path) = input else { return FileName::new(name.clone(), name.into()) };
+    let leads_out = path.components().any(|it| it == Component::ParentDir);
+    let found = leads_out.then(|| from_here(path)).flatten();
+    FileName::new(name, found.unwrap_or_else(|| path.clone()))
+}
+
+fn from_here(path: &Path) -> Option<PathBuf> {
+    let whole = path.parent()?.canonicalize().ok()?.join(path.file_name()?);
+    let here = env::current_dir().ok()?;
+    Some(whole.strip_prefix(here).map(Path::to_owned).unwrap_or(whole))
+}

@@ -1,0 +1,320 @@
+//! Files: any output of `kubectl get -o yaml` or `-o json`, several documents, Lists, and manifests written by hand.
+//!
+//! Documents are streamed: memory is that of one object and a megabyte beyond the facts, however long the file is. That
+//! megabyte is read at once: JSON that ends in it is parsed as the text it is, with which the parser is several times as
+//! fast.
+
+use std::{
+    io::{BufReader, Cursor, ErrorKind, Read},
+    ops::RangeInclusive,
+};
+
+use serde::de::DeserializeSeed;
+use serde_json::{
+    de::{self, IoRead, StrRead},
+    error::Category,
+};
+use serde_saphyr::{MessageFormatter, UserMessageFormatter};
+
+use super::{
+    error::Error,
+    facts_builder::FactsBuilder,
+    input::{Accepted, Input},
+    input_meter::{InputMeter, MeteredInput},
+    object_reader::{DocumentSummary, ObjectReader},
+    slim_object::SlimObject,
+    yaml_documents::Documents,
+    yaml_options,
+};
+use portreeve_facts::{Gap, Source, Why, text};
+
+/// Bytes read from a file at a time.
+const BUFFER: usize = 64 << 10;
+/// Bytes that are read at once and held.
+pub(super) const SHORT: usize = 1 << 20;
+/// More errors than this are not read on for.
+const MOST_ERRORS: usize = 1_000;
+/// What the reader of objects says in place of a parser.
+const EXPECTED: &str = "expected a Kubernetes object";
+/// The longest message of a parser that is passed on, in bytes.
+const MESSAGE: usize = 200;
+
+/// Reads every input; one that fails is named, and loses nothing of the others.
+pub(super) fn read(inputs: &[Input], accepted: Accepted) -> FactsBuilder {
+    let mut facts = FactsBuilder::default();
+    let mut errors = Vec::new();
+    for input in inputs {
+        let place = input.to_string();
+        match input.open(accepted) {
+            Ok(opened) => {
+                let length = opened.length;
+                errors.extend(read_from(&place, opened, length, SHORT, &mut facts));
+            }
+            Err(source) => errors.push(Error::Unreadable { place, source }),
+        }
+    }
+    conclude(inputs, &errors, &mut facts);
+    facts
+}
+
+/// Notes what went wrong, and what is missing therefore or anyway.
+pub(super) fn conclude(inputs: &[Input], errors: &[Error], facts: &mut FactsBuilder) {
+    errors.iter().for_each(|error| facts.reject(error.gap(Source::Services)));
+    name_what_is_missing(inputs, facts, errors.first());
+}
+
+/// Reads one input to its end, or to where it breaks. `length` is its length in bytes, 0 where it is not known; `short` is
+/// how many of them are read at once.
+pub(super) fn read_from(
+    place: &str,
+    input: impl Read,
+    length: u64,
+    short: usize,
+    facts: &mut FactsBuilder,
+) -> Vec<Error> {
+    let meter = InputMeter::default();
+    let mut beginning = Vec::with_capacity(usize::try_from(length).unwrap_or(short).min(short));
+    let mut reader = MeteredInput { reader: input, meter: &meter };
+    let read = reader.by_ref().take(short as u64).read_to_end(&mut beginning);
+    let whole = match read {
+        Ok(read) => read < short,
+        Err(source) if beginning.is_empty() => return vec![Error::Unreadable { place: place.to_owned(), source }],
+        // What comes before an error counts, and the error comes again.
+        Err(_) => false,
+    };
+    let bytes = match beginning.as_slice() {
+        [0xfe, 0xff, ..] | [0xff, 0xfe, ..] => return vec![Error::Utf16 { place: place.to_owned() }],
+        [0xef, 0xbb, 0xbf, bytes @ ..] => bytes,
+        bytes => bytes,
+    };
+    let mut found = 0_usize;
+    let mut sink = |object| {
+        found += 1;
+        if meter.count_object() {
+            facts.add(place, object);
+        }
+    };
+    let mut read = match bytes.trim_ascii_start() {
+        [b'{' | b'[', ..] => match str::from_utf8(bytes) {
+            Ok(text) if whole => read_json(place, StrRead::new(text), &meter, &mut sink),
+            _ => {
+                let all = BufReader::with_capacity(BUFFER, Cursor::new(bytes).chain(reader));
+                read_json(place, IoRead::new(all), &meter, &mut sink)
+            }
+        },
+        _ => read_yaml(place, Cursor::new(bytes).chain(reader), first_strange_byte(bytes), &meter, &mut sink),
+    };
+    // An empty List is an answer; a file in which not even a List was found is none.
+    if found == 0 && read.errors.is_empty() {
+        let place = place.to_owned();
+        match (read.lists, read.empty.is_empty()) {
+            (0, _) => read.errors.push(Error::Empty { place }),
+            (_, true) => read.errors.push(Error::Hollow { place }),
+            _ => {}
+        }
+    }
+    for kind in read.empty {
+        match kind.as_str() {
+            "List" | "ServiceList" => facts.services_known = true,
+            _ => drop(facts.unused.get_or_insert(kind)),
+        }
+    }
+    read.errors
+}
+
+/// Line and column of the first byte that is not UTF-8.
+pub(super) fn first_strange_byte(bytes: &[u8]) -> Option<(u64, u64)> {
+    let error = str::from_utf8(bytes).err()?;
+    error.error_len()?;
+    let before = &bytes[..error.valid_up_to()];
+    let line = before.iter().filter(|byte| **byte == b'\n').count() as u64 + 1;
+    let column = before.iter().rev().take_while(|byte| **byte != b'\n').count() as u64 + 1;
+    Some((line, column))
+}
+
+/// What became of the documents of one input.
+#[derive(Default)]
+struct Documented {
+    lists: usize,
+    /// The kinds of Lists that are whole and have no items.
+    empty: Vec<String>,
+    errors: Vec<Error>,
+}
+
+impl Documented {
+    fn note(&mut self, place: &str, summary: DocumentSummary) {
+        self.lists += usize::from(summary.list);
+        if summary.cut {
+            self.errors.push(Error::Cut { place: place.to_owned() });
+        }
+        if summary.is_part() {
+            self.errors.push(Error::Page { place: place.to_owned() });
+        }
+        if self.empty.len() < 8 {
+            self.empty.extend(summary.empty);
+        }
+    }
+}
+
+/// One JSON document after the other, and at least one.
+fn read_json<'a>(
+    place: &str,
+    reader: impl de::Read<'a>,
+    meter: &InputMeter,
+    sink: &mut dyn FnMut(SlimObject),
+) -> Documented {
+    let mut documented = Documented::default();
+    let mut parser = serde_json::Deserializer::new(reader);
+    loop {
+        match (ObjectReader { kind: None, closed: true, sink: &mut *sink }).deserialize(&mut parser) {
+            Ok(summary) => documented.note(place, summary),
+            Err(error) => {
+                documented.errors.push(json_error(place, meter, &error));
+                return documented;
+            }
+        }
+        // That there is more is an error with a line and a column, which have to be counted.
+        if parser.end().is_ok() {
+            return documented;
+        }
+    }
+}
+
+fn json_error(place: &str, meter: &InputMeter, error: &serde_json::Error) -> Error {
+    let place = place.to_owned();
+    let (line, column) = (error.line() as u64, error.column() as u64);
+    if let Some((why, what)) = meter.fault() {
+        return Error::Beyond { place, line, why, what };
+    }
+    let message = error.to_string();
+    // serde_json ends every message with the place, which is named already.
+    let what = message.rsplit_once(" at line ").map_or(message.as_str(), |(what, _)| what);
+    let what = if error.classify() == Category::Data { what.to_owned() } else { format!("not JSON: {what}") };
+    Error::Malformed { place, line, column, what: text::clean(&what, MESSAGE) }
+}
+
+/// One YAML document after the other; one that breaks loses only its own rest.
+fn read_yaml(
+    place: &str,
+    reader: impl Read,
+    strange: Option<(u64, u64)>,
+    meter: &InputMeter,
+    sink: &mut dyn FnMut(SlimObject),
+) -> Documented {
+    let mut documented = Documented::default();
+    let mut documents = Documents::new(BufReader::with_capacity(BUFFER, reader));
+    loop {
+        match documents.advance() {
+            Ok(true) => {}
+            Ok(false) => return documented,
+            Err(error) => {
+                let (why, what) = meter.fault().unwrap_or_else(|| (Why::Malformed, error.to_string()));
+                documented.errors.push(Error::Beyond { place: place.to_owned(), line: documents.line(), why, what });
+                return documented;
+            }
+        }
+        let first_line = documents.line();
+        let result = serde_saphyr::with_deserializer_from_reader_with_options(
+            &mut documents,
+            yaml_options::streamed(),
+            |parser| ObjectReader { kind: None, closed: false, sink: &mut *sink }.deserialize(parser),
+        );
+        match result {
+            Ok(summary) => documented.note(place, summary),
+            Err(error) => {
+                if let Some((why, what)) = meter.fault() {
+                    documented.errors.push(Error::Beyond {
+                        place: place.to_owned(),
+                        line: documents.line(),
+                        why,
+                        what,
+                    });
+                    return documented;
+                }
+                documented.errors.push(yaml_error(place, first_line..=documents.line(), strange, &error));
+            }
+        }
+        // Where documents are broken without end, the first ones tell enough.
+        if documented.errors.len() > MOST_ERRORS {
+            return documented;
+        }
+    }
+}
+
+fn yaml_error(
+    place: &str,
+    lines: RangeInclusive<u64>,
+    strange: Option<(u64, u64)>,
+    error: &serde_saphyr::Error,
+) -> Error {
+    let Fault { line, column, what } = yaml_fault(lines, strange, error);
+    Error::Malformed { place: place.to_owned(), line, column, what }
+}
+
+/// Where a document is broken, and how.
+pub(super) struct Fault {
+    pub(super) line: u64,
+    pub(super) column: u64,
+    pub(super) what: String,
+}
+
+/// The same of a parser's error in the document of these lines; `strange` is where the input is not UTF-8.
+pub(super) fn yaml_fault(
+    lines: RangeInclusive<u64>,
+    strange: Option<(u64, u64)>,
+    error: &serde_saphyr::Error,
+) -> Fault {
+    let at = error.location().map(|at| (lines.start() + at.line().saturating_sub(1), at.column()));
+    let (at, what) = match error.without_snippet() {
+        serde_saphyr::Error::IOError { cause } if cause.kind() == ErrorKind::InvalidData => {
+            (strange.filter(|(line, _)| lines.contains(line)), "not YAML: not UTF-8 text".to_owned())
+        }
+        error => {
+            let message = UserMessageFormatter.format_message(error);
+            let is_yaml = message.contains(EXPECTED);
+            (at, if is_yaml { message.into_owned() } else { format!("not YAML: {message}") })
+        }
+    };
+    let (line, column) = at.unwrap_or((*lines.end(), 1));
+    Fault { line, column, what: text::clean(&what, MESSAGE) }
+}
+
+/// What a file does not hold is unknown. A whole List without Services is different: it shows that there are none.
+fn name_what_is_missing(inputs: &[Input], facts: &mut FactsBuilder, broken: Option<&Error>) {
+    if let Some(error) = broken {
+        // One file is one gap, whatever it may have held: the very endpoints that keep a Service alive, too.
+        let gap = || error.gap(Source::Services);
+        facts.mark_missing_with(Source::EndpointSlices, gap());
+        let empty = [
+            (Source::Services, facts.services.is_empty()),
+            (Source::Pods, facts.pods.is_empty()),
+            (Source::WaitingPods, facts.waiting_pods.is_empty()),
+            (Source::Nodes, facts.nodes.is_empty()),
+        ];
+        for (source, _) in empty.into_iter().filter(|(_, empty)| *empty) {
+            facts.mark_missing_with(source, gap());
+        }
+        return;
+    }
+    // Pods of a cluster are its whole list: which of them wait is seen, and that none does.
+    let no_pod = facts.pods.is_empty() && facts.waiting_pods.is_empty();
+    let empty = [
+        (Source::Services, !facts.services_known, "Service"),
+        (Source::EndpointSlices, facts.endpoint_slices.is_empty(), "EndpointSlice"),
+        (Source::Pods, no_pod, "Pod"),
+        (Source::WaitingPods, no_pod, "Pod"),
+        (Source::Nodes, facts.nodes.is_empty(), "Node"),
+    ];
+    for (source, _, kind) in empty.into_iter().filter(|(_, empty, _)| *empty) {
+        facts.mark_missing(if source == Source::Services {
+            let places: Vec<String> = inputs.iter().map(ToString::to_string).collect();
+            let instead = facts.unused.as_ref().map(|kind| format!(" but for example {kind}"));
+            let detail =
+                format!("{}: holds no Service{}, wanted Services", places.join(", "), instead.unwrap_or_default());
+            // Whoever names a file means one with Services.
+            Gap::new(source, Why::Malformed, detail)
+        } else {
+            Gap::new(source, Why::NotAsked, format!("the input holds no {kind}"))
+        });
+    }
+}

@@ -1,0 +1,98 @@
+//! A live API server, read once: one LIST per resource, and the settings.
+
+use k8s_openapi::api::{
+    core::v1::{Pod, Service},
+    discovery::v1::EndpointSlice,
+};
+
+use super::{
+    collection::{Collection, SERVED},
+    connect::{Access, connect},
+    error::Error,
+    facts_builder::FactsBuilder,
+    nodes,
+    requests::{Server, encoded},
+    settings_places::{self, SettingsRead},
+    waiting_pods,
+};
+use portreeve_facts::{Gap, Source, Why};
+
+/// What a failed connection leaves unknown.
+const EVERYTHING: [Source; 6] =
+    [Source::Services, Source::EndpointSlices, Source::Pods, Source::WaitingPods, Source::Nodes, Source::ConfigMaps];
+
+/// Reads everything that rules use. Returns the address of the server, the name of this node and the facts so far.
+/// `configured` is this node's name where it is configured.
+pub(super) async fn read(
+    access: &Access,
+    configured: Option<&str>,
+    hostname: &str,
+) -> (String, Option<String>, FactsBuilder) {
+    let mut facts = FactsBuilder::default();
+    let (client, address) = match connect(access).await {
+        Ok(connected) => connected,
+        Err(error) => {
+            facts.mark_all_missing(&EVERYTHING, &error);
+            return ("the API server".to_owned(), configured.map(str::to_owned), facts);
+        }
+    };
+    let server = Server::new(client, address, access.request_timeout);
+    // Nodes come first: they show this node's name, by which its Pods are selected, and whether the server answers.
+    match nodes::read(&server, configured).await {
+        Ok(nodes) => facts.merge(nodes),
+        Err(error @ (Error::TimedOut { .. } | Error::Unreachable { .. })) => {
+            facts.mark_all_missing(&EVERYTHING, &error);
+            return (server.address().to_owned(), configured.map(str::to_owned), facts);
+        }
+        Err(error) => facts.mark_all_missing(&[Source::Nodes], &error),
+    }
+    let node = facts.node_name(configured, hostname);
+    let endpoint_slices = Collection::of::<EndpointSlice>();
+    let (services, slices, pods, waiting, settings) = tokio::join!(
+        services(&server),
+        server.list(&endpoint_slices, ""),
+        own_pods(&server, node.as_deref(), hostname),
+        waiting_pods::read(&server),
+        settings_places::read(&server, node.as_deref()),
+    );
+    let SettingsRead { facts: settings, failed, .. } = settings;
+    let lists = [(Source::Services, services), (Source::EndpointSlices, slices), (Source::WaitingPods, waiting)];
+    for (source, list) in lists {
+        match list {
+            Ok(list) => facts.merge(list),
+            Err(error) => facts.mark_all_missing(&[source], &error),
+        }
+    }
+    facts.merge(pods);
+    facts.merge(settings);
+    for (source, error) in failed.iter().filter(|(_, error)| error.why() != Why::NotPermitted) {
+        facts.reject(error.gap(*source));
+    }
+    (server.address().to_owned(), node, facts)
+}
+
+/// Servers before 1.22 know fewer field selectors, and answer 400.
+async fn services(server: &Server) -> Result<FactsBuilder, Error> {
+    let services = Collection::of::<Service>();
+    match server.list(&services, &format!("&fieldSelector={}", encoded(SERVED))).await {
+        Err(Error::Status { code: 400, .. }) => server.list(&services, "").await,
+        result => result,
+    }
+}
+
+async fn own_pods(server: &Server, node: Option<&str>, hostname: &str) -> FactsBuilder {
+    let mut facts = FactsBuilder::default();
+    let Some(node) = node else {
+        let detail = format!("no Node is called {hostname}; say which one this is with --node");
+        facts.mark_missing(Gap::new(Source::Pods, Why::NotAsked, detail));
+        return facts;
+    };
+    let selector = format!("&fieldSelector={}", encoded(&format!("spec.nodeName={node}")));
+    match server.list(&Collection::of::<Pod>(), &selector).await {
+        Ok(pods) => pods,
+        Err(error) => {
+            facts.mark_all_missing(&[Source::Pods], &error);
+            facts
+        }
+    }
+}

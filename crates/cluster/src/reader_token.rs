@@ -1,0 +1,112 @@
+//! Tokens with which agents let a person read: asked of the API server with the person's own rights. Each is good for one
+//! agent only, so that whoever answers in one's place can read no other.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use http::header::HeaderValue;
+use k8s_openapi::{
+    api::{
+        authentication::v1::{TokenRequest, TokenRequestSpec},
+        core::v1::ServiceAccount,
+    },
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+use tokio::time::sleep;
+
+use super::{
+    collection::Collection,
+    error::Error,
+    exchange::Exchange,
+    jitter::{jitter, spread},
+    requests::encoded,
+    reviews::audience,
+};
+use portreeve_facts::{Gap, Source, Why};
+
+/// How long a token is valid, in seconds: the shortest that an API server grants.
+const VALID: i64 = 600;
+/// How long one is used. Then there is time left for the last request.
+const USED: Duration = Duration::from_secs(300);
+/// How long a refusal counts: it is the same one for every agent.
+const REFUSED: Duration = Duration::from_secs(5);
+
+/// Tokens of the ServiceAccount whose tokens agents accept.
+#[derive(Clone)]
+pub(super) struct ReaderToken {
+    exchange: Exchange,
+    path: String,
+    known: Arc<Mutex<Known>>,
+}
+
+#[derive(Default)]
+struct Known {
+    /// By node.
+    tokens: BTreeMap<String, (Instant, HeaderValue)>,
+    refused: Option<(Instant, Gap)>,
+}
+
+impl ReaderToken {
+    pub(super) fn new(exchange: Exchange, namespace: &str, account: &str) -> Self {
+        let accounts = Collection::in_namespace::<ServiceAccount>(&encoded(namespace));
+        let path = accounts.object(&format!("{}/token", encoded(account)));
+        Self { exchange, path, known: Arc::default() }
+    }
+
+    /// A token for a request that begins now to the agent of this node: the last one, or a new one.
+    ///
+    /// # Errors
+    /// When the API server issues none: the person may not ask for it, or there is no such ServiceAccount.
+    pub(super) async fn of(&self, node: &str) -> Result<HeaderValue, Gap> {
+        {
+            let known = self.known();
+            if let Some((_, token)) = known.tokens.get(node).filter(|(since, _)| since.elapsed() < USED) {
+                return Ok(token.clone());
+            }
+            if let Some((_, gap)) = known.refused.as_ref().filter(|(since, _)| since.elapsed() < REFUSED) {
+                return Err(gap.clone());
+            }
+        }
+        let token = self.request(node).await;
+        let mut known = self.known();
+        match &token {
+            Ok(token) => drop(known.tokens.insert(node.to_owned(), (Instant::now(), token.clone()))),
+            Err(gap) if matches!(gap.why, Why::NotPermitted | Why::NotSupported) => {
+                known.refused = Some((Instant::now(), gap.clone()));
+            }
+            Err(_) => {}
+        }
+        token
+    }
+
+    async fn request(&self, node: &str) -> Result<HeaderValue, Gap> {
+        let spec = TokenRequestSpec {
+            audiences: vec![audience(node)],
+            expiration_seconds: Some(VALID),
+            bound_object_ref: None,
+        };
+        let request = TokenRequest { metadata: ObjectMeta::default(), spec, status: None };
+        let issued = match self.exchange.post(&self.path, &request).await {
+            // As a GET that is repeated: a busy server names a time.
+            Err(Error::Status { code: 429 | 503, retry_after: Some(wait), .. }) if wait < self.exchange.within / 4 => {
+                sleep(spread(wait, jitter())).await;
+                self.exchange.post(&self.path, &request).await
+            }
+            issued => issued,
+        };
+        let issued = issued.map_err(|error| error.gap(Source::Agent))?;
+        let token = issued.status.and_then(|status| HeaderValue::from_str(&status.token).ok());
+        let Some(mut token) = token.filter(|token| !token.is_empty()) else {
+            return Err(Gap::new(Source::Agent, Why::Malformed, "the API server issued no token that can be sent"));
+        };
+        token.set_sensitive(true);
+        Ok(token)
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

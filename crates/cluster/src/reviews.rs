@@ -1,0 +1,95 @@
+//! Asks the API server whose a token is, and whether that user may read a path: TokenReview and SubjectAccessReview.
+
+use std::time::Duration;
+
+use k8s_openapi::api::{
+    authentication::v1::{TokenReview, TokenReviewSpec, UserInfo},
+    authorization::v1::{NonResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec},
+};
+
+use super::{connect::Access, exchange::Exchange, reconnecting_client::client};
+use portreeve_facts::text;
+
+/// The audience of tokens for the agent of a node. An API server, every other service, and the agents of other nodes refuse
+/// such a token.
+pub(super) fn audience(node: &str) -> String {
+    format!("portreeve/{node}")
+}
+
+/// The header in which a token is sent. The API server's proxy keeps `Authorization` to itself.
+pub const TOKEN_HEADER: &str = "portreeve-token";
+
+const TOKEN_REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
+const ACCESS_REVIEWS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+
+/// What the API server says of a token and a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Review {
+    /// Its user may read it.
+    Allowed,
+    /// It is nobody's, or not meant for this agent.
+    Unauthenticated,
+    /// Its user may not read it.
+    Forbidden {
+        /// The user's name.
+        user: String,
+    },
+}
+
+/// The API server did not say.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct NotReviewed(String);
+
+/// Asks for reviews with the agent's own rights.
+#[derive(Clone)]
+pub struct Reviewer(Exchange);
+
+impl Reviewer {
+    /// Credentials are read with the first review, and again after every failure.
+    pub fn new(access: Access) -> Self {
+        // A client waits for the answer.
+        let within = access.request_timeout.min(Duration::from_secs(10));
+        Self(Exchange { client: client(access), address: String::new(), within })
+    }
+
+    /// Whether this token is for the agent of `node`, and its user may `get` the path, which is no resource.
+    ///
+    /// # Errors
+    /// When the API server does not answer, or refuses to say.
+    pub async fn review(&self, token: &str, node: &str, path: &str) -> Result<Review, NotReviewed> {
+        let wanted = audience(node);
+        let spec = TokenReviewSpec { audiences: Some(vec![wanted.clone()]), token: Some(token.to_owned()) };
+        let review = TokenReview { spec, ..TokenReview::default() };
+        let status = self.post(TOKEN_REVIEWS, &review).await?.status.unwrap_or_default();
+        // A server that knows no audiences leaves them out: then the token was meant for the server itself.
+        let is_for_it = status.audiences.is_some_and(|all| all.contains(&wanted));
+        let (Some(true), true, Some(user)) = (status.authenticated, is_for_it, status.user) else {
+            return Ok(Review::Unauthenticated);
+        };
+        let UserInfo { extra, groups, uid, username } = user;
+        let Some(name) = username.clone().filter(|name| !name.is_empty()) else { return Ok(Review::Unauthenticated) };
+        let attributes = NonResourceAttributes { path: Some(path.to_owned()), verb: Some("get".to_owned()) };
+        let spec = SubjectAccessReviewSpec {
+            extra,
+            groups,
+            uid,
+            user: username,
+            non_resource_attributes: Some(attributes),
+            resource_attributes: None,
+        };
+        let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
+        let status = self.post(ACCESS_REVIEWS, &review).await?.status.unwrap_or_default();
+        if status.allowed && status.denied != Some(true) {
+            return Ok(Review::Allowed);
+        }
+        Ok(Review::Forbidden { user: text::clean(&name, text::NAME) })
+    }
+
+    async fn post<T>(&self, path: &str, document: &T) -> Result<T, NotReviewed>
+    where
+        T: serde::Serialize + serde::de::DeserializeOwned,
+    {
+        self.0.post(path, document).await.map_err(|error| NotReviewed(text::clean(&error.to_string(), 512)))
+    }
+}

@@ -1,0 +1,345 @@
+//! The cluster's own settings of the NodePort range and of the proxy.
+
+use std::{collections::BTreeMap, fmt};
+
+use k8s_openapi::api::core::v1::{ConfigMap, Node};
+use serde::Deserialize;
+
+use super::{
+    cilium_settings,
+    component_config::{proxy_configuration, range_argument},
+    convert::{K3S_ARGUMENTS, RKE2_ARGUMENTS, title},
+    field_values::{each, lenient_ip, short},
+    flags::{Flags, RANGE_FLAG},
+    memory::Memory,
+    slim_object::SlimObject,
+    tolerant_field::{Field, FieldErrors, FieldType, LongText, Name, NumberOrText, quoted},
+};
+use portreeve_facts::{
+    Claimant, Gap, NFTABLES_LOCALHOST_GATE, NodePortRange, NotPorts, PortRange, ProxyConfig, RangeClaim, RangeSource,
+    Reading, Source, Why,
+};
+
+/// Where Cilium's settings are.
+const CILIUM: &str = "ConfigMap kube-system/cilium-config";
+/// The kind of what is put over them on some nodes.
+pub(super) const CILIUM_NODE_CONFIG: &str = "CiliumNodeConfig";
+/// Where Calico's are.
+const FELIX: &str = "FelixConfiguration default";
+
+/// What CiliumNodeConfigs put over the ConfigMap on one node.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct NodeSettings {
+    /// The names of those that apply, in the order in which they do.
+    pub(super) names: Vec<String>,
+    /// Their settings.
+    pub(super) values: BTreeMap<String, String>,
+}
+
+/// Settings from every place that was read. [`Settings::node_port_range`] and [`Settings::proxy_config`] choose among
+/// them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Settings {
+    ranges: Vec<ReportedRange>,
+    pub(super) claims: Vec<RangeClaim>,
+    cilium: Option<ProxyConfig>,
+    /// Whether Cilium is in kube-proxy's place, where its settings tell.
+    pub(super) cilium_replaces: Option<bool>,
+    kube_proxy: Option<ProxyConfig>,
+    /// Node name, and the kube-proxy arguments that k3s or RKE2 was given there.
+    by_node: Vec<(String, ProxyConfig)>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct ReportedRange {
+    source: RangeSource,
+    place: String,
+    range: Result<PortRange, NotPorts>,
+}
+
+impl Settings {
+    /// How many ranges, claims and Nodes with arguments there are.
+    pub(super) fn counts(&self) -> [usize; 3] {
+        [self.ranges.len(), self.claims.len(), self.by_node.len()]
+    }
+
+    /// How much memory those take that were added since there were so many, in bytes. The others are one of each.
+    pub(super) fn memory_since(&self, [ranges, claims, by_node]: &[usize; 3]) -> usize {
+        let ranges = self.ranges[*ranges..].iter().map(|it| size_of_val(it) + it.place.heap());
+        let claims = self.claims[*claims..].iter().map(|it| size_of_val(it) + it.heap());
+        let by_node = self.by_node[*by_node..].iter().map(|it| size_of_val(it) + it.heap());
+        ranges.chain(claims).chain(by_node).sum()
+    }
+
+    /// Adds the settings of another reader.
+    pub(super) fn merge(&mut self, other: Self) {
+        self.ranges.extend(other.ranges);
+        self.claims.extend(other.claims);
+        self.by_node.extend(other.by_node);
+        self.cilium = self.cilium.take().or(other.cilium);
+        self.cilium_replaces = self.cilium_replaces.or(other.cilium_replaces);
+        self.kube_proxy = self.kube_proxy.take().or(other.kube_proxy);
+    }
+
+    /// The range from the best place that has it, in the order of [`RangeSource`]; the default where none has. A gap
+    /// where equally good places disagree, or where the only ones that have it are malformed.
+    pub(super) fn node_port_range(&self) -> Reading<NodePortRange> {
+        let gap = |why, detail| Reading::Gap(Gap::new(Source::NodePortRange, why, detail));
+        let readable = |candidate: &&ReportedRange| candidate.range.is_ok();
+        let Some(best) = self.ranges.iter().filter(readable).map(|candidate| candidate.source).min() else {
+            return match self.ranges.first() {
+                Some(ReportedRange { place, range: Err(error), .. }) => {
+                    gap(Why::Malformed, format!("{place}: {error}"))
+                }
+                _ => Reading::Seen(NodePortRange::assumed()),
+            };
+        };
+        let mut found: Vec<NodePortRange> = Vec::new();
+        for candidate in self.ranges.iter().filter(|candidate| candidate.source == best) {
+            if let Ok(range) = candidate.range
+                && found.iter().all(|known| known.range != range)
+            {
+                found.push(NodePortRange { range, source: best, place: candidate.place.clone() });
+            }
+        }
+        if let [only] = found.as_slice() {
+            return Reading::Seen(only.clone());
+        }
+        let ranges: Vec<_> = found.iter().map(|known| format!("{} says {}", known.place, known.range)).collect();
+        gap(Why::Ambiguous, ranges.join(", "))
+    }
+
+    /// The proxy's settings on `node`: Cilium where it replaces kube-proxy, else the node's own arguments, else the
+    /// cluster's ConfigMap.
+    ///
+    /// # Errors
+    /// When what Cilium does could not be read: the others may be left from before it replaced kube-proxy.
+    pub(super) fn proxy_config(&self, node: Option<&str>) -> Result<Option<ProxyConfig>, Gap> {
+        let of_cilium = self.claims.iter().filter(|claim| claim.by == Claimant::Cilium);
+        if let Some(gap) = of_cilium.filter_map(|claim| claim.ranges.gap()).next() {
+            return Err(gap.clone());
+        }
+        let own = || self.by_node.iter().find(|(name, _)| Some(name.as_str()) == node).map(|(_, config)| config);
+        Ok(self.cilium.as_ref().or_else(own).or(self.kube_proxy.as_ref()).cloned())
+    }
+
+    /// A Pod of kube-system: kube-apiserver's arguments name the range, or leave it at its default.
+    pub(super) fn api_server_pod(&mut self, pod: &SlimObject) {
+        let Some(metadata) = pod.metadata.seen() else { return };
+        let name = metadata.name.seen().map_or("", |Name(name)| name);
+        let component = metadata.labels.seen().and_then(|labels| labels.component.seen());
+        let named =
+            component.is_some_and(|component| component == "kube-apiserver") || name.starts_with("kube-apiserver");
+        if !named || metadata.namespace.seen().is_none_or(|Name(namespace)| namespace != "kube-system") {
+            return;
+        }
+        let containers = pod.spec.seen().and_then(|spec| spec.containers.seen()).into_iter().flatten();
+        for container in containers.filter_map(Field::seen) {
+            let written = [&container.command, &container.args].into_iter().filter_map(Field::seen).flatten();
+            let flags = Flags::words(written.filter_map(Field::seen).map(|LongText(text)| text.as_str()));
+            if flags.runs("kube-apiserver") {
+                let place = format!("pod kube-system/{name}");
+                self.range_of(RangeSource::ApiServerArguments, place, flags.last(RANGE_FLAG));
+            }
+        }
+    }
+
+    /// The arguments of k3s or RKE2 in the annotations of a Node.
+    pub(super) fn node_arguments(&mut self, node: &Node, errors: &mut FieldErrors) {
+        let name = node.metadata.name.as_deref().map(short).unwrap_or_default();
+        let annotations = node.metadata.annotations.as_ref();
+        for key in [K3S_ARGUMENTS, RKE2_ARGUMENTS] {
+            let path = format_args!("metadata.annotations[{key}]");
+            let Some(text) = annotations.and_then(|annotations| annotations.get(key)) else { continue };
+            let Some(text) = long(text, path, errors) else { continue };
+            let Ok(arguments) = serde_json::from_str::<Vec<String>>(text) else {
+                errors.note(path, quoted(text), "a JSON list of texts");
+                continue;
+            };
+            let flags = Flags::arguments(&arguments);
+            let place = format!("annotation {key} of node {name}");
+            if arguments.first().is_some_and(|command| command == "server") {
+                let passed = flags.passed_on("kube-apiserver-arg");
+                let range = passed.last(RANGE_FLAG).or_else(|| flags.last(RANGE_FLAG));
+                self.range_of(RangeSource::NodeArguments, place.clone(), range);
+            }
+            let proxy = flags.passed_on("kube-proxy-arg");
+            if !proxy.is_empty() {
+                let list = proxy.last("nodeport-addresses").into_iter().flat_map(|list| list.split(','));
+                let config = ProxyConfig {
+                    place,
+                    mode: proxy.last("proxy-mode").map(short),
+                    node_port_addresses: list.filter(|cidr| !cidr.is_empty()).map(short).collect(),
+                    localhost_node_ports: proxy.switch("iptables-localhost-nodeports"),
+                    bind_address: proxy.last("bind-address").and_then(lenient_ip),
+                    detect_local_mode: proxy.last("detect-local-mode").map(short),
+                    cluster_cidr: proxy.last("cluster-cidr").map(short),
+                    healthz_bind_address: proxy.last("healthz-bind-address").map(short),
+                    nftables_localhost: proxy.last("feature-gates").and_then(nftables_localhost),
+                    iptables_masquerade: None,
+                    cilium: None,
+                };
+                self.by_node.push((name.clone(), config));
+            }
+        }
+    }
+
+    /// Whether a ConfigMap, `namespace/name`, holds settings that are read. What is wrong with any other is no gap.
+    pub(super) fn reads(config_map: &str) -> bool {
+        matches!(config_map, "kube-system/kube-proxy" | "kube-system/kubeadm-config" | "kube-system/cilium-config")
+    }
+
+    /// A ConfigMap of kube-system: `kube-proxy`, `kubeadm-config` or `cilium-config`.
+    pub(super) fn config_map(&mut self, map: ConfigMap, errors: &mut FieldErrors) {
+        let title = title(&map.metadata);
+        let place = format!("ConfigMap {title}");
+        let data = map.data.unwrap_or_default();
+        let value = |key: &str| data.get(key).map(String::as_str);
+        match title.as_str() {
+            "kube-system/kube-proxy" => {
+                let path = "data[config.conf]";
+                if let Some(text) = value("config.conf").and_then(|text| long(text, path, errors)) {
+                    self.kube_proxy = self.kube_proxy.take().or(proxy_configuration(place, text, errors));
+                }
+            }
+            "kube-system/kubeadm-config" => {
+                let path = "data[ClusterConfiguration]";
+                if let Some(text) = value("ClusterConfiguration").and_then(|text| long(text, path, errors))
+                    && let Some(range) = range_argument(text, errors)
+                {
+                    self.range_of(RangeSource::KubeadmConfig, place, Some(&range));
+                }
+            }
+            "kube-system/cilium-config" => {
+                self.cilium_settings(place, &data, errors);
+            }
+            _ => {}
+        }
+    }
+
+    /// Cilium's settings, in the form of its ConfigMap.
+    pub(super) fn cilium_settings(&mut self, place: String, data: &BTreeMap<String, String>, errors: &mut FieldErrors) {
+        let value = |key: &str| data.get(key).map(String::as_str);
+        self.cilium_replaces = cilium_settings::replaces_kube_proxy(value);
+        if self.cilium_replaces == Some(true) {
+            let (config, malformed) = cilium_settings::proxy_config(place.clone(), value);
+            self.cilium = Some(config);
+            if let Some(entry) = malformed {
+                errors.note("data[nodeport-addresses]", quoted(&entry), "a list of CIDRs");
+                let detail = format!("{place}: Cilium does not start with nodeport-addresses {}", quoted(&entry));
+                self.mark_claim_missing(Claimant::Cilium, Gap::new(Source::ConfigMaps, Why::Malformed, detail));
+            }
+        }
+        if let Some(text) = value("node-port-range") {
+            self.claim(Claimant::Cilium, place, [short(text)], "data[node-port-range]", errors);
+        }
+    }
+
+    /// The `default` FelixConfiguration of Calico.
+    pub(super) fn felix(&mut self, object: SlimObject, errors: &mut FieldErrors) {
+        if object.title() != "default" {
+            return;
+        }
+        let spec = object.spec.take("spec", errors).unwrap_or_default();
+        let path = "spec.kubeNodePortRanges";
+        let ranges = each(spec.kube_node_port_ranges, path, errors, |NumberOrText(range), _, _| Some(range));
+        if !ranges.is_empty() {
+            self.claim(Claimant::Calico, FELIX.to_owned(), ranges, path, errors);
+        }
+    }
+
+    /// OpenShift's `network.config.openshift.io/cluster`; empty means the default.
+    pub(super) fn openshift(&mut self, object: SlimObject, errors: &mut FieldErrors) {
+        if object.title() != "cluster" {
+            return;
+        }
+        let spec = object.spec.take("spec", errors).unwrap_or_default();
+        let range = spec.service_node_port_range.take("spec.serviceNodePortRange", errors);
+        let range = range.filter(|range| !range.is_empty());
+        self.range_of(
+            RangeSource::OpenshiftNetwork,
+            "network.config.openshift.io/cluster".to_owned(),
+            range.as_deref(),
+        );
+    }
+
+    /// The answer of kube-apiserver's `/flagz`: JSON, or a text that separates a name from its value by one of
+    /// `:`, `: `, `=` and a space, chosen at random so that no program parses it (k8s.io/component-base/zpages/flagz).
+    ///
+    /// False when it holds no range.
+    pub(super) fn flagz(&mut self, place: String, answer: &str) -> bool {
+        #[derive(Deserialize)]
+        struct Flagz {
+            flags: Named,
+        }
+        #[derive(Deserialize)]
+        struct Named {
+            #[serde(rename = "service-node-port-range")]
+            range: Option<String>,
+        }
+        let value = if answer.trim_start().starts_with('{') {
+            serde_json::from_str::<Flagz>(answer).ok().and_then(|flagz| flagz.flags.range)
+        } else {
+            let line = answer.lines().find_map(|line| line.trim().strip_prefix(RANGE_FLAG));
+            line.map(|value| value.trim_start_matches([':', '=', ' ']).to_owned())
+        };
+        if let Some(value) = &value {
+            self.range_of(RangeSource::Flagz, place, Some(value));
+        }
+        value.is_some()
+    }
+
+    /// A place that would have the range. Where it has none, the API server uses its default.
+    fn range_of(&mut self, source: RangeSource, place: String, range: Option<&str>) {
+        let (place, range) = match range {
+            Some(text) => (place, text.parse()),
+            None => (format!("{place}, which leaves it at the default"), Ok(PortRange::DEFAULT_NODE_PORTS)),
+        };
+        self.ranges.push(ReportedRange { source, place, range });
+    }
+
+    fn claim(
+        &mut self,
+        by: Claimant,
+        place: String,
+        texts: impl IntoIterator<Item = String>,
+        path: impl fmt::Display,
+        errors: &mut FieldErrors,
+    ) {
+        let mut ranges = Vec::new();
+        for text in texts {
+            // Cilium writes `first,last`, Calico `first:last`.
+            match text.replace([',', ':'], "-").parse() {
+                Ok(range) => ranges.push(range),
+                Err(_) => errors.note(&path, quoted(&text), "a range of ports"),
+            }
+        }
+        self.claims.push(RangeClaim { by, ranges: Reading::Seen(ranges), place });
+    }
+
+    /// The place where a component keeps its own idea of the range could not be read.
+    pub(super) fn mark_claim_missing(&mut self, by: Claimant, gap: Gap) {
+        let place = match by {
+            Claimant::Cilium => CILIUM,
+            Claimant::Calico => FELIX,
+        };
+        self.claims.push(RangeClaim { by, ranges: Reading::Gap(gap), place: place.to_owned() });
+    }
+}
+
+/// A text that is parsed further; a longer one than [`LongText`] takes is noted.
+fn long<'a>(text: &'a str, path: impl fmt::Display, errors: &mut FieldErrors) -> Option<&'a str> {
+    match LongText::check(text) {
+        Ok(()) => Some(text),
+        Err(is) => {
+            errors.note(path, is, LongText::EXPECTED);
+            None
+        }
+    }
+}
+
+/// Whether a list of gates, `A=true,B=false`, has the one for NodePorts of loopback in nftables mode.
+fn nftables_localhost(gates: &str) -> Option<bool> {
+    let gates = gates.split(',').filter_map(|gate| gate.trim().split_once('='));
+    gates.rev().find(|(gate, _)| *gate == NFTABLES_LOCALHOST_GATE).map(|(_, value)| value == "true")
+}

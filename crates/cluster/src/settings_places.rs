@@ -1,0 +1,156 @@
+//! Reads the settings of the cluster from the places of an API server that may hold them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+
+use super::{
+    cilium_node_configs,
+    collection::Collection,
+    error::Error,
+    facts_builder::FactsBuilder,
+    requests::{Server, encoded},
+    settings::NodeSettings,
+};
+use portreeve_facts::{Claimant, Gap, Source, Why};
+
+/// How many places there are: ConfigMaps, kube-apiserver's Pods and `/flagz`, Calico's and OpenShift's objects.
+pub(super) const COUNT: usize = CONFIG_MAPS.len() + 4;
+
+/// The namespace of kube-apiserver's Pods and of the ConfigMaps.
+const NAMESPACE: &str = "kube-system";
+const CONFIG_MAPS: [SettingsPlace; 3] = ["kube-proxy", "kubeadm-config", CILIUM];
+const CILIUM: SettingsPlace = "cilium-config";
+const CALICO: SettingsPlace = "felixconfiguration";
+
+/// Custom resources, which `k8s_openapi` does not have.
+const FELIX_CONFIGURATION: &str = "/apis/crd.projectcalico.org/v1/felixconfigurations/default";
+const OPENSHIFT_NETWORK: &str = "/apis/config.openshift.io/v1/networks/cluster";
+
+/// A short name of a place.
+pub(super) type SettingsPlace = &'static str;
+
+/// The settings, and what became of each place.
+#[derive(Default)]
+pub(super) struct SettingsRead {
+    pub(super) facts: FactsBuilder,
+    /// The places that answered.
+    pub(super) found: BTreeSet<SettingsPlace>,
+    /// The places that are absent or forbidden.
+    pub(super) absent: BTreeMap<SettingsPlace, Error>,
+    /// The places that could not be read for another reason.
+    pub(super) failed: Vec<(Source, Error)>,
+}
+
+impl SettingsRead {
+    fn note(&mut self, place: SettingsPlace, source: Source, answer: Result<FactsBuilder, Error>) {
+        match answer {
+            Ok(facts) => {
+                self.facts.merge(facts);
+                self.found.insert(place);
+            }
+            Err(error) => {
+                if source == Source::ConfigMaps {
+                    self.facts.mark_all_missing(&[source], &error);
+                }
+                // An absent place claims no range. What a forbidden one claims is unknown.
+                if let Some(by) = claimant(place).filter(|_| error.why() != Why::NotSupported) {
+                    self.facts.settings.mark_claim_missing(by, error.gap(source));
+                }
+                match error.why() {
+                    Why::NotSupported => drop(self.absent.insert(place, error)),
+                    Why::NotPermitted if error.code() != "401" => drop(self.absent.insert(place, error)),
+                    _ => self.failed.push((source, error)),
+                }
+            }
+        }
+    }
+}
+
+/// The component that has an idea of its own of the NodePort range at a place.
+fn claimant(place: SettingsPlace) -> Option<Claimant> {
+    match place {
+        CILIUM => Some(Claimant::Cilium),
+        CALICO => Some(Claimant::Calico),
+        _ => None,
+    }
+}
+
+/// Reads every place. Each may be absent or forbidden.
+///
+/// `node` is this node's name: CiliumNodeConfigs apply to some nodes only.
+pub(super) async fn read(server: &Server, node: Option<&str>) -> SettingsRead {
+    let pods = Collection::in_namespace::<Pod>(NAMESPACE);
+    let api_servers = format!("&labelSelector={}", encoded("component=kube-apiserver"));
+    let [proxy_name, kubeadm_name, cilium_name] = CONFIG_MAPS;
+    let (api_servers, kube_proxy, kubeadm, cilium, felix, openshift, flagz) = tokio::join!(
+        server.list(&pods, &api_servers),
+        config_map(server, proxy_name),
+        config_map(server, kubeadm_name),
+        cilium(server, node),
+        server.objects(FELIX_CONFIGURATION, "FelixConfiguration"),
+        server.objects(OPENSHIFT_NETWORK, "Network"),
+        server.text("/flagz"),
+    );
+    let mut read = SettingsRead::default();
+    read.note("flagz", Source::NodePortRange, flagz.map(|answer| range_of_flagz(server, &answer)));
+    // Only their arguments count here: this node's own Pods come from another list.
+    let arguments = |pods: FactsBuilder| {
+        let mut facts = FactsBuilder::default();
+        facts.settings = pods.settings;
+        facts
+    };
+    read.note("kube-apiserver", Source::NodePortRange, api_servers.map(arguments));
+    for (place, answer) in [
+        (proxy_name, kube_proxy),
+        (cilium_name, cilium),
+        (kubeadm_name, kubeadm),
+        (CALICO, felix.map(|(facts, _)| facts)),
+        ("openshift", openshift.map(|(facts, _)| facts)),
+    ] {
+        read.note(place, Source::ConfigMaps, answer);
+    }
+    read
+}
+
+async fn config_map(server: &Server, name: &str) -> Result<FactsBuilder, Error> {
+    let collection = Collection::in_namespace::<ConfigMap>(NAMESPACE);
+    let add = |facts: &mut FactsBuilder, place: &str, map| {
+        facts.add_config_map(place, map);
+        true
+    };
+    server.typed(&collection.object(name), collection.kind, add).await
+}
+
+/// What the CiliumNodeConfigs of this node put over the ConfigMap is asked where there is one: that is where Cilium is.
+async fn cilium(server: &Server, node: Option<&str>) -> Result<FactsBuilder, Error> {
+    let collection = Collection::in_namespace::<ConfigMap>(NAMESPACE);
+    let mut read = None;
+    let keep = |_: &mut FactsBuilder, place: &str, map| {
+        read = Some((place.to_owned(), map));
+        true
+    };
+    let mut facts = server.typed(&collection.object(CILIUM), collection.kind, keep).await?;
+    let over = cilium_node_configs::read(server, node).await?;
+    match (read, over) {
+        (Some((place, map)), Ok(over)) => facts.add_cilium(&place, map, over),
+        (None, Ok(over)) if over == NodeSettings::default() => {}
+        (_, over) => {
+            let detail =
+                over.err().unwrap_or_else(|| "CiliumNodeConfigs are over a ConfigMap that is malformed".to_owned());
+            let gap = Gap::new(Source::ConfigMaps, Why::NotAsked, format!("{}: {detail}", server.address()));
+            facts.settings.mark_claim_missing(Claimant::Cilium, gap);
+        }
+    }
+    Ok(facts)
+}
+
+fn range_of_flagz(server: &Server, answer: &str) -> FactsBuilder {
+    let mut facts = FactsBuilder::default();
+    let place = format!("{}/flagz", server.address());
+    if !facts.settings.flagz(place.clone(), answer) {
+        let detail = format!("{place}: the answer names no service-node-port-range");
+        facts.reject(Gap::new(Source::NodePortRange, Why::Malformed, detail));
+    }
+    facts
+}

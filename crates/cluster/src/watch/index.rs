@@ -1,0 +1,291 @@
+//! Everything that is known, and what follows from it. Pure: updates and the time go in, facts and selections come out.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    mem,
+    sync::Arc,
+};
+
+use tokio::time::Instant;
+
+use super::{
+    cached_object::{CachedObject, ObjectBatch},
+    held::HeldMemory,
+    resource::{Resource, ResourceStatus},
+    selection::Selection,
+    update::Update,
+};
+use crate::{allowance::Allowance, error::Error, facts_builder::FactsBuilder};
+use portreeve_facts::{ClusterFacts, Gap, Reading, Source, Why};
+
+/// Objects by resource.
+#[derive(Debug)]
+pub(super) struct Index {
+    origin: String,
+    configured_node: Option<String>,
+    hostname: String,
+    /// This node's name, as far as it is known.
+    node: Option<String>,
+    /// The names of the Services whose endpoints are needed.
+    endpoints_of: Arc<BTreeSet<String>>,
+    caches: BTreeMap<Resource, ResourceCache>,
+    allowance: Arc<Allowance>,
+}
+
+/// The objects of one resource.
+#[derive(Debug)]
+struct ResourceCache {
+    objects: BTreeMap<String, CachedObject>,
+    memory: HeldMemory,
+    /// What was read as a whole; `None` until anything was.
+    selection: Option<Selection>,
+    status: ResourceStatus,
+}
+
+impl Index {
+    /// An empty index. `configured_node` is this node's name where it is known from outside the cluster.
+    pub(super) fn new(configured_node: Option<String>, hostname: String, endpoints_of: Arc<BTreeSet<String>>) -> Self {
+        let allowance = Allowance::of(Allowance::OF_AGENT);
+        let caches = Resource::ALL.into_iter().map(|resource| (resource, ResourceCache::within(&allowance))).collect();
+        let node = configured_node.clone();
+        Self { origin: "the API server".to_owned(), configured_node, hostname, node, endpoints_of, caches, allowance }
+    }
+
+    /// What everything that is read takes its memory from.
+    pub(super) fn allowance(&self) -> &Arc<Allowance> {
+        &self.allowance
+    }
+
+    /// The known object of this name, if it is the same.
+    pub(super) fn same(&self, resource: Resource, title: &str, object: &CachedObject) -> Option<CachedObject> {
+        self.caches[&resource].objects.get(title).filter(|known| *known == object).cloned()
+    }
+
+    /// Facts are made anew, and replace those before.
+    pub(super) fn facts_are_made(&mut self) {
+        self.caches.values_mut().for_each(|cache| cache.memory.facts_are_made());
+    }
+
+    /// Applies an update that shows how it was at `at`, in a time that grows with the update and not with what is known. True if
+    /// facts may have changed.
+    pub(super) fn apply(&mut self, resource: Resource, update: Update, at: Instant) -> bool {
+        let changed = self.apply_to_cache(resource, update, at);
+        if changed && resource == Resource::Nodes && self.configured_node.is_none() {
+            self.node = self.node_of_hostname();
+        }
+        changed
+    }
+
+    fn apply_to_cache(&mut self, resource: Resource, update: Update, at: Instant) -> bool {
+        let Some(cache) = self.caches.get_mut(&resource) else { return false };
+        match update {
+            Update::Connected(origin) => {
+                let changed = self.origin != origin;
+                self.origin = origin;
+                changed
+            }
+            Update::Failed(error) => {
+                let ResourceStatus { errors, failure, .. } = &mut cache.status;
+                *errors.entry(error.code()).or_default() += 1;
+                let gap = error.gap(resource.source());
+                let differs = failure.as_ref() != Some(&gap);
+                *failure = Some(gap);
+                // A part is no answer, and what is known gets in the way of what is.
+                let forgotten = matches!(error, Error::TooMuch { .. }) && cache.forget();
+                forgotten || cache.selection.is_none() && differs
+            }
+            Update::EndpointsNeeded(names) => {
+                let changed = self.endpoints_of != names;
+                self.endpoints_of = names;
+                changed
+            }
+            Update::Confirmed => cache.confirm(at),
+            Update::Replaced(selection, objects) => {
+                let same_selection = cache.selection.replace(selection.clone()).is_some_and(|was| was == selection);
+                let changed = cache.replace(objects);
+                cache.confirm(at);
+                changed || !same_selection
+            }
+            Update::Applied(objects) => {
+                cache.confirm(at);
+                objects.objects.into_iter().fold(false, |changed, (title, object)| cache.put(title, object) || changed)
+            }
+            Update::Deleted(title) => {
+                cache.confirm(at);
+                cache.put(title, None)
+            }
+        }
+    }
+
+    /// The facts, built as those of files and of single LISTs are.
+    pub(super) fn facts(&self) -> ClusterFacts {
+        let mut all = FactsBuilder::default();
+        let node = self.node.clone();
+        for (resource, cache) in &self.caches {
+            let source = resource.source();
+            match (resource, &node) {
+                (Resource::Pods, None) if self.caches[&Resource::Nodes].selection.is_some() => {
+                    let detail = format!("no Node is called {}; say which one this is with --node", self.hostname);
+                    all.mark_missing(Gap::new(source, Why::NotAsked, detail));
+                    continue;
+                }
+                _ => {}
+            }
+            let needed = self.needed(*resource);
+            match (&cache.selection, &needed) {
+                (Some(selection), Some(needed)) if !selection.covers(needed) => {
+                    let absent = || Gap::new(source, Why::NotYet, format!("{} are being read", resource.name()));
+                    all.mark_missing(cache.status.failure.clone().unwrap_or_else(absent));
+                }
+                (None, _) => all.mark_missing(cache.absence(*resource)),
+                _ => {}
+            }
+            cache.objects.values().for_each(|object| object.add_to(&mut all));
+        }
+        let settings = &self.caches[&Resource::Settings];
+        let mut facts = all.finish(self.origin.clone(), true, node);
+        if let Some(Selection::EndpointsOf(names)) = &self.caches[&Resource::EndpointSlices].selection {
+            facts.endpoints_of = Some(Arc::clone(names));
+        }
+        if settings.selection.is_none() {
+            // Nothing was read yet, so the default range must not be assumed.
+            let Gap { why, detail, .. } = settings.absence(Resource::Settings);
+            facts.node_port_range = Reading::Gap(Gap::new(Source::NodePortRange, why, detail));
+        }
+        facts
+    }
+
+    /// How fresh the knowledge of each resource is.
+    pub(super) fn statuses(&self) -> BTreeMap<Resource, ResourceStatus> {
+        self.caches.iter().map(|(resource, cache)| (*resource, cache.status.clone())).collect()
+    }
+
+    /// The failure of a resource, while it lasts.
+    pub(super) fn failure(&self, resource: Resource) -> Option<&Gap> {
+        self.caches[&resource].status.failure.as_ref()
+    }
+
+    /// What has to be read of a resource; `None` where that is not known yet, as for Pods before the own Node is.
+    pub(super) fn needed(&self, resource: Resource) -> Option<Selection> {
+        match resource {
+            Resource::Services => Some(Selection::Served),
+            Resource::WaitingPods | Resource::Nodes | Resource::Settings => Some(Selection::All),
+            Resource::Pods => self.node.clone().map(Selection::Node),
+            Resource::EndpointSlices => Some(Selection::EndpointsOf(Arc::clone(&self.endpoints_of))),
+        }
+    }
+
+    /// Whether something was neither read nor refused yet. Pods of a node that no Node is are not waited for.
+    pub(super) fn is_awaited(&self) -> bool {
+        self.caches.iter().any(|(resource, cache)| {
+            let unread = match (&cache.selection, self.needed(*resource)) {
+                (None, Some(_)) => true,
+                (None, None) => self.caches[&Resource::Nodes].selection.is_none(),
+                (Some(selection), needed) => needed.is_some_and(|needed| !selection.covers(&needed)),
+            };
+            unread && cache.status.failure.is_none()
+        })
+    }
+
+    /// Whether the endpoints of all Services of these names are known, or why they cannot be: what the facts say of it,
+    /// without making them.
+    pub(super) fn holds_endpoints_of(&self, names: &BTreeSet<String>) -> bool {
+        let slices = &self.caches[&Resource::EndpointSlices];
+        let covers = |selection: &Selection| match selection {
+            Selection::EndpointsOf(known) => known.is_superset(names),
+            _ => true,
+        };
+        let needed = self.needed(Resource::EndpointSlices);
+        let is_whole = |selection: &Selection| needed.is_none_or(|needed| selection.covers(&needed));
+        match &slices.selection {
+            Some(selection) if is_whole(selection) => covers(selection),
+            _ => slices.status.failure.is_some() || names.is_empty(),
+        }
+    }
+
+    /// This node's name, where it is configured or comes from the downward API.
+    pub(super) fn configured_node(&self) -> Option<&str> {
+        self.configured_node.as_deref()
+    }
+
+    fn node_of_hostname(&self) -> Option<String> {
+        let mut nodes = FactsBuilder::default();
+        self.caches[&Resource::Nodes].objects.values().for_each(|object| object.add_to(&mut nodes));
+        nodes.node_name(None, &self.hostname)
+    }
+}
+
+impl ResourceCache {
+    /// Nothing yet.
+    fn within(allowance: &Arc<Allowance>) -> Self {
+        let memory = HeldMemory::of(allowance);
+        Self { objects: BTreeMap::new(), memory, selection: None, status: ResourceStatus::default() }
+    }
+
+    /// Lets go of everything. True if anything was known.
+    fn forget(&mut self) -> bool {
+        mem::take(&mut self.objects).iter().for_each(|(title, object)| self.memory.let_go(title, object));
+        self.selection.take().is_some()
+    }
+
+    /// The server has confirmed what is known. False: no fact changes by that.
+    fn confirm(&mut self, at: Instant) -> bool {
+        self.status.confirmed = self.status.confirmed.max(Some(at));
+        self.status.failure = None;
+        false
+    }
+
+    /// Stores these objects instead of those before. True if any is different. One that is as it was stays the same
+    /// object, so that it is held once.
+    fn replace(&mut self, new: ObjectBatch) -> bool {
+        let mut before = mem::take(&mut self.objects);
+        let mut changed = false;
+        for (title, object) in new.objects {
+            let Some(object) = object else { continue };
+            let known = before.remove(&title);
+            if known.as_ref() != Some(&object) {
+                changed = true;
+                if let Some(known) = &known {
+                    self.memory.let_go(&title, known);
+                }
+                self.memory.add(&title, &object);
+                self.objects.insert(title, object);
+            } else if let Some(known) = known {
+                self.objects.insert(title, known);
+            }
+        }
+        before.iter().for_each(|(title, object)| self.memory.let_go(title, object));
+        changed || !before.is_empty()
+    }
+
+    /// Stores an object as it is now, or removes it. True if it was different before.
+    fn put(&mut self, title: String, object: Option<CachedObject>) -> bool {
+        let within =
+            |object: &CachedObject| self.selection.as_ref().is_none_or(|selection| object.is_within(selection));
+        let object = object.filter(within);
+        let known = self.objects.get(&title);
+        if known == object.as_ref() {
+            return false;
+        }
+        if let Some(known) = known {
+            self.memory.let_go(&title, known);
+        }
+        match object {
+            None => drop(self.objects.remove(&title)),
+            Some(object) => {
+                self.memory.add(&title, &object);
+                self.objects.insert(title, object);
+            }
+        }
+        true
+    }
+
+    /// The gap of a resource that was never read as a whole.
+    fn absence(&self, resource: Resource) -> Gap {
+        let yet = || Gap::new(resource.source(), Why::NotYet, format!("{} were not read yet", resource.name()));
+        self.status.failure.clone().unwrap_or_else(yet)
+    }
+}
+
+#[cfg(test)]
+mod tests;

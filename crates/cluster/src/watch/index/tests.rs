@@ -1,0 +1,254 @@
+use std::{collections::BTreeMap, time::Duration};
+
+use super::*;
+use crate::{error::Error, object_sink::ObjectSink, slim_object::SlimObject, watch::cached_object::ObjectBatch};
+
+fn objects(kind: &str, items: &[&str]) -> ObjectBatch {
+    read_into(ObjectBatch::default(), kind, items)
+}
+
+fn objects_within(selection: &Selection, kind: &str, items: &[&str]) -> ObjectBatch {
+    read_into(ObjectBatch::within(selection.clone(), None), kind, items)
+}
+
+fn read_into(mut objects: ObjectBatch, kind: &str, items: &[&str]) -> ObjectBatch {
+    let text = format!(r#"{{"kind":"{kind}List","items":[{}]}}"#, items.join(","));
+    let mut parser = serde_json::Deserializer::from_str(&text);
+    let mut sink = |object: SlimObject| {
+        objects.add("here", object);
+    };
+    let document = crate::object_reader::ObjectReader { kind: Some(kind), closed: true, sink: &mut sink };
+    serde::de::DeserializeSeed::deserialize(document, &mut parser).expect("a list");
+    objects
+}
+
+fn web(port: u16) -> String {
+    let spec = format!(r#"{{"type":"NodePort","ports":[{{"port":80,"nodePort":{port}}}]}}"#);
+    format!(r#"{{"metadata":{{"namespace":"d","name":"web"}},"spec":{spec}}}"#)
+}
+
+fn slice(service: &str) -> String {
+    let labels = format!(r#"{{"kubernetes.io/service-name":"{service}"}}"#);
+    format!(
+        r#"{{"metadata":{{"namespace":"d","name":"{service}-x","labels":{labels}}},"addressType":"IPv4","endpoints":[]}}"#
+    )
+}
+
+fn expired() -> Error {
+    Error::Status { request: "GET x".to_owned(), code: 410, message: "too old".to_owned(), retry_after: None }
+}
+
+fn names(of: &[&str]) -> Selection {
+    Selection::EndpointsOf(Arc::new(of.iter().map(|name| (*name).to_owned()).collect()))
+}
+
+/// An index that knows Service `d/web` and Node `n1`.
+fn index() -> (Index, Instant) {
+    let (mut index, now) = (Index::new(None, "N1".to_owned(), Arc::default()), Instant::now());
+    index.apply(
+        Resource::Nodes,
+        Update::Replaced(Selection::All, objects("Node", &[r#"{"metadata":{"name":"n1"}}"#])),
+        now,
+    );
+    index.apply(Resource::Services, Update::Replaced(Selection::Served, objects("Service", &[&web(30080)])), now);
+    (index, now)
+}
+
+#[test]
+fn nothing_is_known_before_it_was_read_as_a_whole() {
+    let facts = Index::new(None, "n1".to_owned(), Arc::default()).facts();
+    let gaps = [facts.services.gap(), facts.endpoint_slices.gap(), facts.pods.gap(), facts.nodes.gap()];
+    assert!(gaps.iter().all(|gap| gap.is_some_and(|gap| gap.why == Why::NotYet)), "{gaps:?}");
+    let gap = facts.node_port_range.gap().expect("no range is assumed before anybody was asked");
+    assert_eq!((gap.source, gap.why), (Source::NodePortRange, Why::NotYet));
+    assert_eq!(facts.proxy_config.gap().map(|gap| gap.why), Some(Why::NotYet));
+}
+
+#[test]
+fn objects_are_applied_replaced_and_deleted() {
+    let (mut index, now) = index();
+    let ports = |index: &Index| {
+        let facts = index.facts();
+        let services = facts.services.get().expect("services").clone();
+        services.iter().map(|service| service.ports[0].node_port).collect::<Vec<_>>()
+    };
+    assert_eq!(ports(&index), [Some(30080)]);
+    assert!(index.apply(Resource::Services, Update::Applied(objects("Service", &[&web(30081)])), now));
+    assert_eq!(ports(&index), [Some(30081)]);
+    assert!(index.apply(Resource::Services, Update::Deleted("d/web".to_owned()), now));
+    assert_eq!(ports(&index), []);
+    assert!(!index.apply(Resource::Services, Update::Deleted("d/web".to_owned()), now), "it was not there");
+}
+
+#[test]
+fn an_object_that_has_not_changed_changes_nothing() {
+    let (mut index, now) = index();
+    assert!(!index.apply(Resource::Services, Update::Applied(objects("Service", &[&web(30080)])), now));
+    assert!(!index.apply(
+        Resource::Services,
+        Update::Replaced(Selection::Served, objects("Service", &[&web(30080)])),
+        now
+    ));
+    assert!(!index.apply(Resource::Services, Update::Confirmed, now));
+    let of_no_concern = r#""status":{},"metadata":{"annotations":{"edited":"again"},"resourceVersion":"9","#;
+    let edited = web(30080).replace(r#""metadata":{"#, of_no_concern);
+    assert!(!index.apply(Resource::Services, Update::Applied(objects("Service", &[&edited])), now), "{edited}");
+}
+
+#[test]
+fn a_service_that_becomes_headless_is_gone() {
+    let (mut index, now) = index();
+    let headless = r#"{"metadata":{"namespace":"d","name":"web"},"spec":{"clusterIP":"None"}}"#;
+    assert!(index.apply(Resource::Services, Update::Applied(objects("Service", &[headless])), now));
+    assert_eq!(index.facts().services.get().expect("services").len(), 0);
+}
+
+#[test]
+fn a_rejected_field_is_named_as_long_as_its_object_exists() {
+    let (mut index, now) = index();
+    let odd = r#"{"metadata":{"namespace":"d","name":"odd"},"spec":{"ports":[{"port":70000}]}}"#;
+    index.apply(Resource::Services, Update::Applied(objects("Service", &[odd])), now);
+    assert!(index.facts().rejected[0].detail.contains("Service d/odd: spec.ports[0].port is 70000"));
+    assert_eq!(index.facts().unread_services, [("d".to_owned(), "odd".to_owned())]);
+    index.apply(Resource::Services, Update::Deleted("d/odd".to_owned()), now);
+    assert_eq!((index.facts().rejected, index.facts().unread_services), (Vec::new(), Vec::new()));
+}
+
+#[test]
+fn a_service_with_a_key_twice_is_one_that_was_not_read() {
+    let (mut index, now) = index();
+    let twice = web(30080).replacen('{', r#"{"spec":{},"#, 1);
+    index.apply(Resource::Services, Update::Applied(objects("Service", &[&twice])), now);
+    let facts = index.facts();
+    assert_eq!(facts.services.get().map(Vec::len), Ok(0), "{twice}");
+    assert_eq!(facts.unread_services, [("d".to_owned(), "web".to_owned())]);
+}
+
+#[test]
+fn a_failure_takes_nothing_away_that_was_known() {
+    let (mut index, now) = index();
+    let later = now + Duration::from_secs(600);
+    assert!(!index.apply(Resource::Services, Update::Failed(expired()), later));
+    assert!(index.facts().services.seen().is_some());
+    let status = &index.statuses()[&Resource::Services];
+    assert_eq!(status.age(later), Some(Duration::from_secs(600)));
+    assert_eq!(status.failure.as_ref().map(|gap| gap.why), Some(Why::Stale));
+    assert_eq!(status.errors, BTreeMap::from([("410".to_owned(), 1)]));
+
+    index.apply(Resource::Services, Update::Confirmed, later);
+    let status = &index.statuses()[&Resource::Services];
+    assert_eq!((status.age(later), &status.failure), (Some(Duration::ZERO), &None));
+    assert_eq!(status.errors["410"], 1, "a counter only rises");
+}
+
+#[test]
+fn a_failure_is_the_reason_why_nothing_is_known() {
+    let mut index = Index::new(None, "n1".to_owned(), Arc::default());
+    assert!(index.apply(Resource::Services, Update::Failed(expired()), Instant::now()));
+    let facts = index.facts();
+    assert_eq!(facts.services.gap().map(|gap| gap.why), Some(Why::Stale));
+    assert_eq!(facts.nodes.gap().map(|gap| gap.why), Some(Why::NotYet));
+}
+
+#[test]
+fn the_host_name_finds_the_node_and_the_node_its_pods() {
+    let (mut index, now) = index();
+    assert_eq!(index.needed(Resource::Pods), Some(Selection::Node("n1".to_owned())));
+    index.apply(Resource::Nodes, Update::Deleted("n1".to_owned()), now);
+    assert_eq!(index.needed(Resource::Pods), None);
+    let facts = index.facts();
+    let gap = facts.pods.gap().expect("a gap");
+    assert!(gap.why == Why::NotAsked && gap.detail.contains("--node"), "{gap:?}");
+    let configured = Index::new(Some("other".to_owned()), "n1".to_owned(), Arc::default());
+    assert_eq!(configured.needed(Resource::Pods), Some(Selection::Node("other".to_owned())));
+}
+
+#[test]
+fn endpoints_are_known_only_of_the_services_they_were_read_for() {
+    let (mut index, now) = index();
+    assert_eq!(index.needed(Resource::EndpointSlices), Some(names(&[])), "a NodePort alone is no reason to ask");
+    let Selection::EndpointsOf(web) = names(&["web"]) else { unreachable!("names are names") };
+    let needed = Arc::clone(&web);
+    assert!(index.apply(Resource::EndpointSlices, Update::EndpointsNeeded(Arc::clone(&web)), now));
+    assert!(!index.apply(Resource::EndpointSlices, Update::EndpointsNeeded(web), now), "the same again");
+    assert_eq!(index.needed(Resource::EndpointSlices), Some(names(&["web"])));
+    assert!(!index.holds_endpoints_of(&needed));
+    index.apply(
+        Resource::EndpointSlices,
+        Update::Replaced(names(&["web"]), objects("EndpointSlice", &[&slice("web")])),
+        now,
+    );
+    assert!(index.holds_endpoints_of(&needed));
+    let facts = index.facts();
+    let slices = facts.endpoint_slices_with("web").expect("slices");
+    assert_eq!(slices.iter().map(|slice| slice.service.as_str()).collect::<Vec<_>>(), ["web"]);
+    assert_eq!(facts.endpoint_slices_with("other").map_err(|gap| gap.why), Err(Why::NotAsked), "not asked is not none");
+
+    let Selection::EndpointsOf(both) = names(&["other", "web"]) else { unreachable!("names are names") };
+    index.apply(Resource::EndpointSlices, Update::EndpointsNeeded(Arc::clone(&both)), now);
+    assert!(!index.holds_endpoints_of(&both));
+    assert_eq!(index.facts().endpoint_slices.gap().map(|gap| gap.why), Some(Why::NotYet));
+
+    index.apply(Resource::EndpointSlices, Update::EndpointsNeeded(Arc::default()), now);
+    assert!(index.holds_endpoints_of(&needed) && index.facts().endpoint_slices.seen().is_some(), "fewer are covered");
+}
+
+#[test]
+fn endpoint_slices_outside_of_the_selection_are_not_kept() {
+    let (mut index, now) = index();
+    let selection = names(&["kubernetes", "web"]);
+    let found = objects_within(&selection, "EndpointSlice", &[&slice("web"), &slice("quiet")]);
+    assert_eq!(found.objects.keys().collect::<Vec<_>>(), ["d/web-x"]);
+    index.apply(Resource::EndpointSlices, Update::Replaced(selection, found), now);
+    let applied = |index: &mut Index, slice: &str| {
+        index.apply(Resource::EndpointSlices, Update::Applied(objects("EndpointSlice", &[slice])), now)
+    };
+    assert!(!applied(&mut index, &slice("quiet")));
+    assert!(applied(&mut index, &slice("web").replace("IPv4", "IPv6")));
+    assert!(applied(&mut index, &slice("web").replace(r#"e":"web""#, r#"e":"quiet""#)), "it was theirs and is not now");
+    assert_eq!(index.facts().endpoint_slices.get().expect("slices").len(), 0);
+}
+
+#[test]
+fn the_memory_of_what_is_known_is_taken_until_the_looks_that_hold_it_are_over() {
+    let mut index = Index::new(None, "n1".to_owned(), Arc::default());
+    let allowance = Arc::clone(index.allowance());
+    let odd = r#"{"metadata":{"namespace":"d","name":"odd"},"spec":{"ports":[{"port":70000}]}}"#;
+    let whole = |items: &[&str]| Update::Replaced(Selection::Served, objects("Service", items));
+    let mut taken_with = |update| {
+        index.apply(Resource::Services, update, Instant::now());
+        allowance.taken()
+    };
+    let one = taken_with(whole(&[&web(30080)]));
+    assert!(one > size_of::<portreeve_facts::Service>(), "{one}");
+    assert_eq!(taken_with(whole(&[&web(30080)])), one, "nothing has changed");
+    assert_eq!(taken_with(Update::Applied(objects("Service", &[&web(30080)]))), one);
+    let both = taken_with(Update::Applied(objects("Service", &[odd])));
+    let rejected = "spec.ports[0].port is 70000, wanted a number from 1 to 65535".len();
+    assert!(both > one + rejected, "what was rejected is kept too: {both}");
+    assert_eq!(taken_with(Update::Deleted("d/odd".to_owned())), one);
+    // A look holds what is not known any more.
+    let look = index.facts();
+    index.apply(Resource::Services, Update::Deleted("d/web".to_owned()), Instant::now());
+    assert_eq!(allowance.taken(), one);
+    index.facts_are_made();
+    assert_eq!(allowance.taken(), one, "the look before is held too");
+    index.facts_are_made();
+    drop(look);
+    assert_eq!(allowance.taken(), 0);
+}
+
+#[test]
+fn what_is_too_much_is_forgotten_and_a_gap() {
+    let (mut index, now) = index();
+    let before = index.allowance().taken();
+    let too_much = || Update::Failed(Error::TooMuch { request: "GET x".to_owned(), what: "it is large".to_owned() });
+    assert!(index.apply(Resource::Services, too_much(), now));
+    assert!(index.allowance().taken() < before);
+    let facts = index.facts();
+    assert_eq!(facts.services.gap().map(|gap| gap.detail.as_str()), Some("GET x: it is large"));
+    assert!(facts.nodes.seen().is_some());
+    assert!(!index.apply(Resource::Services, too_much(), now), "nothing more is lost");
+    index.apply(Resource::Services, Update::Replaced(Selection::Served, objects("Service", &[&web(30080)])), now);
+    assert!(index.facts().services.seen().is_some());
+}

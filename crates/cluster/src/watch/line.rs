@@ -1,0 +1,123 @@
+//! What a line of a watch brings. Pure: it is the same wherever the lines were cut, and however long they took.
+
+use std::sync::Arc;
+
+use super::{cached_object::ObjectBatch, update::Update, watch_event::WatchEvent};
+use crate::{
+    allowance::{Allowance, Share},
+    meter::{Meter, Stopped},
+    object_sink::ObjectSink,
+};
+
+/// Why a watch ends with a line.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum LineError {
+    /// It is no event of this watch, or there is too much of it.
+    Stopped(Stopped),
+    /// The server ends the watch, with a code and a message.
+    Refused(u16, String),
+}
+
+/// The present state, with which a watch begins, as far as it has come.
+pub(super) struct InitialState {
+    objects: ObjectBatch,
+    meter: Meter,
+}
+
+impl InitialState {
+    /// Nothing of it yet: an empty batch, and what counts what comes into it.
+    pub(super) fn of(objects: ObjectBatch, meter: Meter) -> Self {
+        Self { objects, meter }
+    }
+
+    /// Takes in a line, which was read at `place` in a watch of a `kind`. The resource version of the whole state, where
+    /// the line ends it: before that it is not whole.
+    pub(super) fn take(&mut self, place: &str, kind: &str, line: &[u8]) -> Result<Option<String>, LineError> {
+        if line.trim_ascii().is_empty() {
+            return Ok(None);
+        }
+        if let Err(error) = self.meter.read(line) {
+            let why = self.meter.stopped().unwrap_or_else(|| Stopped::Malformed(error.to_string()));
+            return Err(LineError::Stopped(why));
+        }
+        match event(kind, line)? {
+            WatchEvent::Applied(object) => self.meter.object(self.objects.add(place, *object)),
+            WatchEvent::Deleted(object) => {
+                self.meter.object(0);
+                self.objects.remove(&object.title());
+            }
+            WatchEvent::Error(code, message) => return Err(LineError::Refused(code, message)),
+            event @ WatchEvent::Bookmark(_) if event.ends_state() => {
+                let version = event.version().filter(|version| !version.is_empty()).cloned();
+                return version.ok_or_else(|| wrong("its state has no resource version")).map(Some);
+            }
+            WatchEvent::Bookmark(_) => self.meter.object(0),
+        }
+        Ok(None)
+    }
+
+    /// The objects so far. From here on whoever takes them counts them.
+    pub(super) fn into_objects(self) -> ObjectBatch {
+        self.objects
+    }
+}
+
+/// What a line after the state changes, and the version that it reaches; `None` for an empty line. What it brings takes its
+/// memory from `allowance`.
+pub(super) fn change(
+    place: &str,
+    kind: &str,
+    line: &[u8],
+    allowance: &Arc<Allowance>,
+) -> Result<Option<(Update, Option<String>)>, LineError> {
+    if line.trim_ascii().is_empty() {
+        return Ok(None);
+    }
+    let event = event(kind, line)?;
+    let version = event.version().cloned();
+    let update = match event {
+        WatchEvent::Applied(object) => {
+            let mut objects = ObjectBatch::default();
+            let mut room = Share::of(allowance);
+            if room.grow(objects.add(place, *object)).is_err() {
+                let what = format!("it would take {}", allowance.in_words());
+                return Err(LineError::Stopped(Stopped::TooMuch(what)));
+            }
+            Update::Applied(objects.with_room(room))
+        }
+        WatchEvent::Deleted(object) => Update::Deleted(object.title()),
+        WatchEvent::Bookmark(_) => Update::Confirmed,
+        WatchEvent::Error(code, message) => return Err(LineError::Refused(code, message)),
+    };
+    Ok(Some((update, version)))
+}
+
+fn event(kind: &str, line: &[u8]) -> Result<WatchEvent, LineError> {
+    WatchEvent::read(line, kind).map_err(|error| wrong(&error.to_string()))
+}
+
+fn wrong(what: &str) -> LineError {
+    LineError::Stopped(Stopped::Malformed(what.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::watch::selection::Selection;
+
+    #[test]
+    fn an_object_that_leaves_the_selection_before_the_state_is_whole_leaves_the_state() {
+        let slice = |service: &str| {
+            let labels = format!(r#"{{"kubernetes.io/service-name":"{service}"}}"#);
+            let metadata = format!(r#"{{"namespace":"d","name":"s","labels":{labels}}}"#);
+            let object = format!(r#"{{"metadata":{metadata},"addressType":"IPv4","endpoints":[]}}"#);
+            format!(r#"{{"type":"MODIFIED","object":{object}}}"#)
+        };
+        let selection = Selection::EndpointsOf(Arc::new(["web".to_owned()].into()));
+        let mut state = InitialState::of(ObjectBatch::within(selection, None), Meter::default());
+        assert_eq!(state.take("here", "EndpointSlice", slice("web").as_bytes()), Ok(None));
+        assert_eq!(state.objects.objects.len(), 1);
+        assert_eq!(state.take("here", "EndpointSlice", slice("other").as_bytes()), Ok(None));
+        assert_eq!(state.into_objects().objects.len(), 0);
+    }
+}

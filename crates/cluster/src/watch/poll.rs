@@ -1,0 +1,110 @@
+//! What is polled instead of watched: Nodes, Pods that wait for free ports, and the settings of the cluster.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use tokio::sync::watch;
+
+use super::resource_feed::ResourceFeed;
+use crate::{
+    error::Error,
+    nodes,
+    settings_places::{self, SettingsPlace, SettingsRead},
+    waiting_pods,
+};
+use portreeve_facts::Why;
+
+/// A place that held settings before and is absent now counts as gone after so many polls in succession, about ten
+/// seconds: a server that has just started does not know all its resources yet, and without these settings the NodePort
+/// range would be another one.
+const POLLS_UNTIL_GONE: u32 = 5;
+/// Up to so many Nodes, each agent looks for waiting Pods as often as for Nodes.
+const FEW_NODES: usize = 500;
+
+/// Polls the settings: RBAC by name permits no watch, and they hardly ever change.
+pub(super) async fn poll_settings(feed: ResourceFeed, own: Option<&str>) {
+    let mut failures = 0;
+    // The places that held something when the settings were last read as a whole.
+    let mut known: Option<BTreeSet<SettingsPlace>> = None;
+    // In how many polls in succession one of them was absent.
+    let mut polls_absent = 0;
+    loop {
+        let read = async { Ok(settings_places::read(&feed.connect().await?, own).await) };
+        let failed = match read.await {
+            Err(error) => Some(error),
+            Ok(SettingsRead { facts, found, absent, failed }) => {
+                let was_found = |place: &SettingsPlace| known.as_ref().is_some_and(|known| known.contains(place));
+                let mut lost: Vec<Error> =
+                    absent.into_iter().filter(|(place, _)| was_found(place)).map(|(_, error)| error).collect();
+                polls_absent = if lost.is_empty() { 0 } else { polls_absent + 1 };
+                // A place that is forbidden now is not a place that is gone.
+                lost.retain(|error| error.why() == Why::NotPermitted || polls_absent < POLLS_UNTIL_GONE);
+                // Before the first complete read, some settings are better than none.
+                let first_part = known.is_none() && failed.len() < settings_places::COUNT;
+                if lost.is_empty() && (failed.is_empty() || first_part) {
+                    feed.replace(facts).await;
+                }
+                if lost.is_empty() && failed.is_empty() {
+                    known = Some(found);
+                }
+                failed.into_iter().map(|(_, error)| error).chain(lost).next()
+            }
+        };
+        feed.wait_for_next_poll(failed, &mut failures, feed.timing.poll_interval).await;
+    }
+}
+
+/// Polls Nodes: a kubelet changes its Node every five minutes, and watching thousands of them would cost more than
+/// everything else. What rules need of a Node hardly ever changes.
+pub(super) async fn poll_nodes(feed: ResourceFeed, own: Option<&str>, count: watch::Sender<usize>) {
+    let mut failures = 0;
+    loop {
+        let read = async { nodes::read(&feed.connect().await?, own).await };
+        let failed = match read.await {
+            Ok(nodes) => {
+                count.send_replace(nodes.nodes.len());
+                feed.replace(nodes).await;
+                None
+            }
+            Err(error) => Some(error),
+        };
+        feed.wait_for_next_poll(failed, &mut failures, feed.timing.poll_interval).await;
+    }
+}
+
+/// Polls Pods that wait for free ports, more often while there are any. Watched, every new Pod of the cluster would be
+/// sent to every agent on its way to a Node.
+pub(super) async fn poll_waiting_pods(feed: ResourceFeed, nodes: watch::Receiver<usize>) {
+    let mut failures = 0;
+    loop {
+        let read = async { waiting_pods::read(&feed.connect().await?).await };
+        let (failed, any) = match read.await {
+            Ok(facts) => {
+                let any = !facts.waiting_pods.is_empty();
+                feed.replace(facts).await;
+                (None, any)
+            }
+            Err(error) => (Some(error), false),
+        };
+        let interval = waiting_interval(feed.timing.poll_interval, *nodes.borrow(), any);
+        feed.wait_for_next_poll(failed, &mut failures, interval).await;
+    }
+}
+
+/// The more agents there are, the less often each asks: all together ask as often as those of a cluster of
+/// [`FEW_NODES`].
+fn waiting_interval(poll_interval: Duration, nodes: usize, any: bool) -> Duration {
+    let share = nodes.max(FEW_NODES) as f64 / FEW_NODES as f64;
+    poll_interval.mul_f64(if any { share / 10.0 } else { share })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_agents_ask_no_more_often_than_few() {
+        let interval = |nodes, any| waiting_interval(Duration::from_secs(600), nodes, any).as_secs();
+        assert_eq!([interval(0, false), interval(3, true)], [600, 60]);
+        assert_eq!([interval(5000, false), interval(5000, true)], [6000, 600]);
+    }
+}

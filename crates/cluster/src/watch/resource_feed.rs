@@ -1,0 +1,99 @@
+//! One resource: its connection to the API server, and its channel to the index.
+
+use std::{convert::Infallible, sync::Arc, time::Duration};
+
+use tokio::{
+    sync::mpsc,
+    time::{Instant, sleep},
+};
+
+use super::{
+    cached_object::{CachedObject, KnownObjects, ObjectBatch},
+    resource::Resource,
+    selection::Selection,
+    timing::WatchTiming,
+    update::Update,
+};
+use crate::{
+    allowance::Allowance,
+    connect::{Access, connect},
+    error::Error,
+    facts_builder::FactsBuilder,
+    jitter::jitter,
+    requests::Server,
+};
+
+/// How often a watcher with nothing to watch confirms that, so that its knowledge does not grow old.
+const CONFIRM_EVERY: Duration = Duration::from_secs(10);
+
+/// What a watcher or a poller of one resource needs.
+pub(super) struct ResourceFeed {
+    pub(super) resource: Resource,
+    pub(super) access: Access,
+    pub(super) timing: WatchTiming,
+    pub(super) updates: mpsc::Sender<(Resource, Update, Instant)>,
+    /// What is known of it already.
+    pub(super) known: KnownObjects,
+    /// What everything that is read takes its memory from.
+    pub(super) allowance: Arc<Allowance>,
+}
+
+impl ResourceFeed {
+    /// Sends an update to the index.
+    pub(super) async fn send(&self, update: Update) {
+        self.send_as_of(Instant::now(), update).await;
+    }
+
+    /// Sends an update that shows how it was at a time.
+    pub(super) async fn send_as_of(&self, at: Instant, update: Update) {
+        self.updates.send((self.resource, update, at)).await.expect("the index lives as long as the watchers");
+    }
+
+    /// A connection of its own, with the credentials as they are now. It is made again after every failure, so that a
+    /// rotated token or certificate authority is taken up.
+    pub(super) async fn connect(&self) -> Result<Server, Error> {
+        let (client, address) = connect(&self.access).await?;
+        Ok(Server::new(client, address, self.access.request_timeout).without_retry().within(&self.allowance))
+    }
+
+    /// A batch for everything of a selection.
+    pub(super) fn batch(&self, selection: &Selection) -> ObjectBatch {
+        ObjectBatch::within(selection.clone(), Some(self.known.clone()))
+    }
+
+    /// Reports a failure and waits; `failures` is how many there were in succession.
+    pub(super) async fn back_off(&self, error: Error, failures: u32) {
+        let wait = self.timing.backoff(failures, error.retry_after(), jitter());
+        self.send(Update::Failed(error)).await;
+        sleep(wait).await;
+    }
+
+    /// Makes no request for a selection that can hold no object.
+    pub(super) async fn idle(&self, selection: &Selection) -> Infallible {
+        self.send(Update::Replaced(selection.clone(), ObjectBatch::default())).await;
+        loop {
+            sleep(CONFIRM_EVERY).await;
+            self.send(Update::Confirmed).await;
+        }
+    }
+
+    /// Sends the whole of a resource that is polled.
+    pub(super) async fn replace(&self, facts: FactsBuilder) {
+        let object = CachedObject::More(Arc::new(facts));
+        self.send(Update::Replaced(Selection::All, ObjectBatch::of_one(object))).await;
+    }
+
+    /// Waits until the next poll: `interval`, or the back-off after a failure, which is reported.
+    pub(super) async fn wait_for_next_poll(&self, failed: Option<Error>, failures: &mut u32, interval: Duration) {
+        match failed {
+            Some(error) => {
+                *failures += 1;
+                self.back_off(error, *failures).await;
+            }
+            None => {
+                *failures = 0;
+                sleep(interval.mul_f64(1.0 + jitter() / 10.0)).await;
+            }
+        }
+    }
+}

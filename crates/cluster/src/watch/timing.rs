@@ -1,0 +1,87 @@
+//! The times of watches and polls, and the back-off after failures.
+
+use std::time::Duration;
+
+use crate::jitter::spread;
+
+/// The times of watches and polls. Tests set shorter ones.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WatchTiming {
+    /// `timeoutSeconds` of a watch, in whole seconds; up to twice as long by chance, so that the watches of many agents
+    /// do not end at once.
+    pub watch_duration: Duration,
+    /// A watch without a line for so long is requested again; bookmarks come every minute.
+    pub idle_timeout: Duration,
+    /// Who sends more than is read, for so long, is asked for the present state instead: it skips what was changed again meanwhile.
+    pub behind: Duration,
+    /// How often Nodes and settings are polled, and Pods that wait for free ports where there are few Nodes.
+    pub poll_interval: Duration,
+    /// The longest wait after the first failure; it doubles with each.
+    pub first_backoff: Duration,
+    /// The longest wait after a failure: a server that is back is found within two looks of the agent.
+    pub max_backoff: Duration,
+}
+
+impl Default for WatchTiming {
+    fn default() -> Self {
+        Self {
+            watch_duration: Duration::from_secs(300),
+            idle_timeout: Duration::from_secs(90),
+            behind: Duration::from_secs(30),
+            poll_interval: Duration::from_secs(600),
+            first_backoff: Duration::from_secs(1),
+            max_backoff: Duration::from_secs(20),
+        }
+    }
+}
+
+/// The longest `Retry-After` that is obeyed.
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(300);
+
+impl WatchTiming {
+    /// How long a watch is to last; `jitter` is from 0 to 1.
+    pub(super) fn spread_watch_duration(&self, jitter: f64) -> Duration {
+        self.watch_duration.mul_f64(1.0 + jitter)
+    }
+
+    /// How long a watch has to last to end a series of failures.
+    pub(super) fn lasting(&self) -> Duration {
+        10 * self.first_backoff
+    }
+
+    /// The wait after so many failures in succession, of which `jitter`, from 0 to 1, decides half. `retry_after` comes
+    /// on top, spread over twice its time.
+    pub(super) fn backoff(&self, failures: u32, retry_after: Option<Duration>, jitter: f64) -> Duration {
+        let longest = 2_u32.saturating_pow(failures.saturating_sub(1));
+        let longest = self.first_backoff.saturating_mul(longest).min(self.max_backoff);
+        let wanted = retry_after.unwrap_or_default().min(MAX_RETRY_AFTER);
+        spread(wanted, jitter) + longest.mul_f64(0.5 + jitter / 2.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_double_up_to_the_last_and_are_spread() {
+        let timing = WatchTiming::default();
+        let waits = [1, 2, 3, 7, 100].map(|failures| timing.backoff(failures, None, 1.0).as_secs());
+        assert_eq!(waits, [1, 2, 4, 20, 20]);
+        assert_eq!(timing.backoff(2, None, 0.0), Duration::from_secs(1));
+    }
+
+    #[test]
+    fn a_server_that_asks_for_more_gets_it_within_reason_and_never_from_all_at_once() {
+        let timing = WatchTiming::default();
+        let waits = [0.0, 1.0].map(|jitter| timing.backoff(1, Some(Duration::from_secs(30)), jitter));
+        assert_eq!(waits, [Duration::from_millis(30_500), Duration::from_secs(61)]);
+        assert_eq!(timing.backoff(1, Some(Duration::MAX), 0.0), Duration::from_millis(300_500));
+    }
+
+    #[test]
+    fn watches_last_five_to_ten_minutes() {
+        let timing = WatchTiming::default();
+        assert_eq!([0.0, 1.0].map(|jitter| timing.spread_watch_duration(jitter).as_secs()), [300, 600]);
+    }
+}

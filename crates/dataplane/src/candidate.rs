@@ -1,0 +1,136 @@
+//! One candidate: a data plane with one value for each of its settings, and who answers there.
+
+use std::net::IpAddr;
+
+use super::{
+    backing::Backing,
+    cilium,
+    claim::Claim,
+    external_address::ExternalAddress,
+    local_address::{LocalAddress, is_link_local},
+    outcome::Outcome,
+    plane::{Connection, DataPlane},
+    served::{covers, may_have},
+    settings::{Localhost, Settings},
+    vantage::vantage_points,
+};
+use portreeve_facts::{ContainerPort, Family, Gap, Mode, Pod, Protocol, Source, Vantage, Why};
+
+/// One complete assumption about this node's data plane.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// The data plane.
+    pub(super) plane: &'static DataPlane,
+    /// Its settings.
+    pub(super) settings: Settings,
+}
+
+impl Candidate {
+    /// The mode.
+    pub fn mode(&self) -> Mode {
+        self.plane.mode
+    }
+
+    /// Whether a NodePort is served on an address of this node at all, from anywhere, endpoints aside.
+    pub fn captures(&self, address: LocalAddress) -> bool {
+        vantage_points(address.ip).iter().any(|from| (self.plane.captures)(&self.settings, address, *from))
+    }
+
+    /// The same of connections from outside. What leaves a node by loopback is of no list that somebody wrote for others.
+    pub(super) fn captures_from_outside(&self, address: LocalAddress) -> bool {
+        !address.ip.is_loopback() && (self.plane.captures)(&self.settings, address, Vantage::Remote)
+    }
+
+    /// Whether no family is turned off.
+    pub(super) fn serves_both_families(&self) -> bool {
+        self.settings.families_off.is_empty()
+    }
+
+    /// Whether a hostPort of a pod is served on an address of this node, from one vantage point: in the pod's families, by the
+    /// plugin `portmap` on every address.
+    ///
+    /// # Errors
+    /// When it is not known.
+    pub fn serves_host_port(
+        &self,
+        (pod, port): (&Pod, &ContainerPort),
+        address: LocalAddress,
+        from: Vantage,
+    ) -> Result<bool, Gap> {
+        match self.mode() {
+            _ if !may_have(pod, Family::of(address.ip)) => Ok(false),
+            Mode::Cilium => cilium::serves_host_port(&self.settings, port, address, from).map_err(undecided),
+            _ => Ok(covers(port, address.ip)),
+        }
+    }
+
+    /// Whether it refuses NodePorts on loopback, of Services with endpoints too.
+    pub fn refuses_on_loopback(&self) -> bool {
+        self.settings.localhost.iter().any(|it| *it != Localhost::Untouched)
+    }
+
+    /// Whether some Service, whatever its endpoints, would take an address's new connections.
+    pub fn may_take(&self, address: LocalAddress, protocol: Protocol) -> bool {
+        vantage_points(address.ip).iter().any(|from| self.may_take_from((address, protocol), *from))
+    }
+
+    /// The same of those from one vantage point.
+    pub fn may_take_from(&self, to: (LocalAddress, Protocol), from: Vantage) -> bool {
+        Backing::ALL.into_iter().any(|backing| self.outcome(to, from, backing) != Outcome::Listener)
+    }
+
+    /// Who answers a client at `from` that connects to `to` and a NodePort. [`Outcome::over`] says what it sees of it over
+    /// a protocol.
+    pub fn outcome(&self, (to, protocol): (LocalAddress, Protocol), from: Vantage, backing: Backing) -> Outcome {
+        let captured = (self.plane.captures)(&self.settings, to, from);
+        let outcome = (self.plane.outcome)(&self.settings, Connection { to, from, protocol, backing, captured });
+        match (outcome, from) {
+            (Outcome::Pod, _) | (Outcome::Refused | Outcome::TimedOut, Vantage::Node) if is_link_local(to.ip) => {
+                Outcome::Nowhere
+            }
+            (outcome, _) => outcome,
+        }
+    }
+
+    /// The same for an address that a Service claims for itself, whatever `nodePortAddresses` says, where it is taken.
+    pub fn outcome_of_external_ip(
+        &self,
+        (to, protocol): (LocalAddress, Protocol),
+        from: Vantage,
+        backing: Backing,
+    ) -> Outcome {
+        (self.plane.outcome)(&self.settings, Connection { to, from, protocol, backing, captured: true })
+    }
+
+    /// Whether such an address of this node is taken from a vantage point.
+    ///
+    /// # Errors
+    /// When it is not known.
+    pub fn captures_external(&self, claim: &ExternalAddress<'_>, from: Vantage) -> Result<bool, Gap> {
+        (self.plane.captures_external)(&self.settings, claim.ip, from, claim.field).map_err(undecided)
+    }
+
+    /// Whether what outsiders send to a load balancer's address may be dropped at every port that its Service has not.
+    pub(super) fn may_drop_other_ports(&self, to: IpAddr) -> bool {
+        self.settings.may_drop_other_ports && !self.settings.is_of_devices(to)
+    }
+
+    /// Whether a node's own connection to its link-local address and a NodePort leaves with another source address.
+    pub(super) fn masquerades_own_link_local(&self) -> bool {
+        self.plane.masquerades_own_link_local
+    }
+
+    /// Which claim counts where an external IP and a NodePort have the same address and port. `None` where it may be either.
+    pub fn external_ip_or_node_port(&self, external_ip: Outcome, node_port: Outcome) -> Option<Claim> {
+        (self.plane.external_ip_or_node_port)(external_ip, node_port)
+    }
+
+    /// The same of a NodePort and a hostPort.
+    pub fn node_port_or_host_port(&self, node_port: Outcome) -> Option<Claim> {
+        (self.plane.node_port_or_host_port)(node_port)
+    }
+}
+
+fn undecided(why: &str) -> Gap {
+    Gap::new(Source::ProxyConfig, Why::Ambiguous, why)
+}

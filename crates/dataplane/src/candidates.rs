@@ -1,0 +1,384 @@
+//! Every assumption about this node's data plane that its inputs leave possible: one candidate for every value that an
+//! input which could not be read may have.
+
+use super::{
+    candidate::Candidate,
+    external_address::ExternalAddress,
+    kube_proxy,
+    local_address::local_addresses,
+    local_detector::local_detectors,
+    plane::DataPlane,
+    planes::DATA_PLANES,
+    primary::primaries,
+    settings::{Setting, Settings},
+    unknown,
+};
+use portreeve_facts::{Affected, Gap, Interfaces, Learned, Mode, ProxyConfig, Snapshot, Source, Why};
+
+/// Everything that may be true of the data plane. A verdict counts when it holds in all candidates.
+#[derive(Debug)]
+pub struct Candidates {
+    possible: Possible,
+    /// What is possible where nothing is assumed; where the settings are assumed to be at their defaults alone.
+    unassumed: Option<Possible>,
+    /// The mode, where it is known.
+    pub mode: Result<Learned<Mode>, Gap>,
+    /// Where the settings were read, or that they were not.
+    settings: String,
+    /// `nodePortAddresses` as configured, where the settings were read.
+    node_port_addresses: Option<Vec<String>>,
+    /// The input to name when the candidates disagree.
+    missing: Option<Gap>,
+    /// The proxy has not programmed for a while what is queued: verdicts describe what it will program.
+    behind: bool,
+    /// A data plane that was not measured, by its link.
+    unmeasured: Option<&'static str>,
+}
+
+impl Candidates {
+    /// What a snapshot leaves possible. A proxy whose last sync is this many seconds late counts as behind.
+    pub fn of(snapshot: &Snapshot, interfaces: &Interfaces, lag_seconds: i64) -> Self {
+        let mode = snapshot.proxy_mode();
+        let planes: Vec<&'static DataPlane> = match &mode {
+            Ok(mode) => of_mode(mode.value).collect(),
+            Err(_) => unknown::possible(snapshot, interfaces, snapshot.contested().map(|(mode, _)| mode)).collect(),
+        };
+        let config = Config::of(snapshot, mode.as_ref().ok().map(|mode| mode.value));
+        let unmeasured =
+            mode.as_ref().err().filter(|gap| gap.why != Why::Ambiguous).and_then(|_| unknown::gap(interfaces));
+        let mut missing = unmeasured.or_else(|| mode.as_ref().err().cloned()).or(config.gap());
+        let (possible, gap) = Possible::of(&planes, None, snapshot, interfaces);
+        missing = missing.or(gap);
+        let unread = || Config::Unread(Gap::new(Source::ProxyConfig, Why::NotAsked, "the settings are assumed"));
+        let unassumed =
+            matches!(config, Config::Default).then(|| Possible::of(&planes, Some(&unread()), snapshot, interfaces).0);
+        Self {
+            possible,
+            unassumed,
+            mode,
+            settings: config.place(),
+            node_port_addresses: config.node_port_addresses(),
+            missing,
+            behind: kube_proxy::is_behind(snapshot, lag_seconds),
+            unmeasured: interfaces.unmeasured().map(|(name, _)| name),
+        }
+    }
+
+    /// Each of them: at least one.
+    pub fn iter(&self) -> impl Iterator<Item = &Candidate> {
+        self.possible.list.iter()
+    }
+
+    /// Those by which to judge who is asked at every address of this node, or at some of them. Who is asked at all is so at one that is
+    /// served, whatever list of addresses somebody wrote. That a list has none of this node's, or that a family is turned off which
+    /// Services have, is taken for nobody's wish.
+    pub fn at(&self, everywhere: bool) -> &[Candidate] {
+        self.possible.at(everywhere)
+    }
+
+    /// The same with any settings, where those are assumed.
+    pub fn unassumed_at(&self, everywhere: bool) -> Option<&[Candidate]> {
+        self.unassumed.as_ref().map(|possible| possible.at(everywhere))
+    }
+
+    /// Whether there is more than one.
+    pub fn are_several(&self) -> bool {
+        self.possible.list.len() > 1
+    }
+
+    /// The gap to name when the candidates disagree.
+    pub fn ambiguity(&self) -> Gap {
+        self.missing.clone().unwrap_or_else(|| Gap::new(Source::ProxyConfig, Why::Ambiguous, self.several()))
+    }
+
+    /// Why there is more than one although every input was read.
+    fn several(&self) -> String {
+        let mode = self.mode.as_ref().map_or("the proxy", |mode| mode.value.name());
+        if self.possible.list.iter().any(|it| it.settings.pods_by_list)
+            && self.possible.list.iter().any(|it| !it.settings.pods_by_list)
+        {
+            return format!(
+                "which devices {mode} serves, and whether its version serves pods on all their addresses, is not known"
+            );
+        }
+        format!("which devices {mode} serves is not known: those with this node's addresses, and perhaps others")
+    }
+
+    /// From which of these vantage points an external address of this node is taken.
+    ///
+    /// # Errors
+    /// When it is taken from none of them for certain, and perhaps from one.
+    pub fn taken(&self, claim: &ExternalAddress<'_>, from: &Affected) -> Result<Affected, Gap> {
+        let (mut taken, mut unknown) = (Affected::default(), None);
+        for from in from.iter().copied() {
+            match self.agree_as_known(|candidate| candidate.captures_external(claim, from)) {
+                Ok(is_taken) => taken.extend(is_taken.then_some(from)),
+                Err(gap) => unknown = Some(gap),
+            }
+        }
+        unknown.filter(|_| taken.is_empty()).map_or(Ok(taken), Err)
+    }
+
+    /// The mode with its source, or that it is unknown, for evidence.
+    pub fn mode_in_words(&self) -> String {
+        let mut words = mode_in_words(&self.mode);
+        if words == unknown::WORDS && self.possible.list.iter().any(|it| it.mode() == Mode::Cilium) {
+            words.push_str(unknown::OR_CILIUM);
+        }
+        if let (true, Some(name)) = (words.starts_with(unknown::WORDS), self.unmeasured) {
+            words.push_str(unknown::OR_UNMEASURED);
+            words.push_str(name);
+        }
+        if self.behind {
+            words.push_str("; it has changes queued that it does not program: this is what it will do when it does");
+        }
+        words
+    }
+
+    /// `nodePortAddresses` with its source, or that it was not read, for evidence.
+    pub fn node_port_addresses_in_words(&self) -> String {
+        match self.node_port_addresses.as_deref() {
+            Some([]) => format!("the mode's default (from {})", self.settings),
+            Some(addresses) => format!("{} (from {})", addresses.join(","), self.settings),
+            None => self.settings.clone(),
+        }
+    }
+
+    /// Whether something holds in every candidate, in none, or in some only.
+    pub fn agree(&self, holds: impl Fn(&Candidate) -> bool) -> Option<bool> {
+        self.agree_as_known(|candidate| Ok(holds(candidate))).ok()
+    }
+
+    /// Whether something holds in every candidate or in none.
+    ///
+    /// # Errors
+    /// When it holds in some only, or is not known of one.
+    pub fn agree_as_known(&self, holds: impl Fn(&Candidate) -> Result<bool, Gap>) -> Result<bool, Gap> {
+        let found = self.possible.list.iter().map(holds).collect::<Result<Vec<bool>, Gap>>();
+        match found {
+            Ok(found) if found.iter().all(|it| *it) => Ok(true),
+            Ok(found) if !found.contains(&true) => Ok(false),
+            Ok(_) => Err(self.ambiguity()),
+            Err(gap) => Err(gap),
+        }
+    }
+}
+
+/// Candidates.
+#[derive(Debug)]
+struct Possible {
+    /// At least one. Those of settings that were not read, and are taken to leave all addresses of this node or a family out, come last.
+    list: Vec<Candidate>,
+    /// How many come before these.
+    serving: usize,
+}
+
+impl Possible {
+    /// Those of some data planes with these settings, or with what is known of them, and an input that was not read.
+    fn of(
+        planes: &[&'static DataPlane],
+        config: Option<&Config<'_>>,
+        snapshot: &Snapshot,
+        interfaces: &Interfaces,
+    ) -> (Self, Option<Gap>) {
+        let locals = local_addresses(interfaces);
+        let (mut list, mut nowhere, mut missing) = (Vec::new(), Vec::new(), None);
+        for plane in planes {
+            let known = || Config::of(snapshot, Some(plane.mode)).possible(plane, snapshot);
+            for assumed in config.map_or_else(known, |config| config.possible(plane, snapshot)) {
+                let (candidates, gap) = candidates(plane, &assumed, snapshot, interfaces);
+                missing = missing.or(gap);
+                for candidate in candidates {
+                    let serves = || locals.iter().any(|local| candidate.captures_from_outside(*local));
+                    let leaves_out = assumed.is == Known::Unread && !(candidate.serves_both_families() && serves());
+                    let kept = if leaves_out { &mut nowhere } else { &mut list };
+                    if !kept.contains(&candidate) {
+                        kept.push(candidate);
+                    }
+                }
+            }
+        }
+        let serving = list.len();
+        list.append(&mut nowhere);
+        (Self { list, serving }, missing)
+    }
+
+    fn at(&self, everywhere: bool) -> &[Candidate] {
+        if everywhere && self.serving > 0 { &self.list[..self.serving] } else { &self.list }
+    }
+}
+
+/// The mode with its source, or that it is unknown, for evidence.
+pub fn mode_in_words(mode: &Result<Learned<Mode>, Gap>) -> String {
+    match mode {
+        Ok(mode) => mode.to_string(),
+        Err(gap) if gap.why == Why::Ambiguous => format!("unknown: {}; this holds for both", gap.detail),
+        Err(_) => unknown::WORDS.to_owned(),
+    }
+}
+
+/// The data plane of a mode.
+fn of_mode(mode: Mode) -> impl Iterator<Item = &'static DataPlane> {
+    DATA_PLANES.into_iter().filter(move |plane| plane.mode == mode)
+}
+
+/// The proxy's configuration, as far as it is known.
+enum Config<'a> {
+    /// It was read.
+    Read(&'a ProxyConfig),
+    /// The mode was configured for this look, and stands for its defaults.
+    Default,
+    /// It was not read.
+    Unread(Gap),
+}
+
+impl<'a> Config<'a> {
+    /// That of a proxy in this mode; of any where it is not known.
+    fn of(snapshot: &'a Snapshot, mode: Option<Mode>) -> Self {
+        match snapshot.proxy_config_of(mode) {
+            Ok(config) => Self::Read(config),
+            Err(_) if snapshot.overrides.proxy_mode.is_some() => Self::Default,
+            Err(gap) => Self::Unread(gap),
+        }
+    }
+
+    fn gap(&self) -> Option<Gap> {
+        match self {
+            Self::Unread(gap) => Some(gap.clone()),
+            Self::Read(_) | Self::Default => None,
+        }
+    }
+
+    fn place(&self) -> String {
+        match self {
+            Self::Read(config) => config.place.clone(),
+            Self::Default => "the mode's defaults".to_owned(),
+            Self::Unread(_) => "unknown: the addresses that are served may be others".to_owned(),
+        }
+    }
+
+    fn node_port_addresses(&self) -> Option<Vec<String>> {
+        match self {
+            Self::Read(config) => Some(config.node_port_addresses.clone()),
+            Self::Default | Self::Unread(_) => None,
+        }
+    }
+
+    /// What it may be.
+    fn possible(&self, plane: &DataPlane, snapshot: &Snapshot) -> Vec<Assumed> {
+        let each = |configs: Vec<ProxyConfig>, is| configs.into_iter().map(move |config| Assumed { config, is });
+        match self {
+            Self::Read(config) => each((plane.read)(config), Known::Read).collect(),
+            Self::Default => each((plane.read)(&ProxyConfig::default()), Known::Assumed).collect(),
+            Self::Unread(_) => {
+                let has_gate = |it: &Assumed| it.config.nftables_localhost == Some(true);
+                let has_none = kube_proxy::is_before_1_37(snapshot);
+                each((plane.unread)(), Known::Unread).filter(|it| !(has_gate(it) && has_none)).collect()
+            }
+        }
+    }
+}
+
+/// A configuration that the proxy may have.
+struct Assumed {
+    config: ProxyConfig,
+    is: Known,
+}
+
+/// How a configuration is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Known {
+    /// It was read.
+    Read,
+    /// A mode was configured for this look, of which it is the default: for a cluster, nothing follows of it.
+    Assumed,
+    /// It is one of those that are possible.
+    Unread,
+}
+
+/// A data plane with each value that its settings may have under one configuration, and the input that would show which.
+fn candidates(
+    plane: &'static DataPlane,
+    Assumed { config, is }: &Assumed,
+    snapshot: &Snapshot,
+    interfaces: &Interfaces,
+) -> (Vec<Candidate>, Option<Gap>) {
+    let needs = |setting| plane.settings.contains(&setting);
+    let node_port_addresses = (plane.node_port_addresses)(config);
+    let by_device = needs(Setting::Devices);
+    let by_address = by_device || node_port_addresses.iter().any(|text| text == "primary");
+    let (primaries, unknown_primary) = if_needed(by_address, [None, None], || primaries(snapshot, interfaces, config));
+    let neutral = Settings::NOT_NEEDED;
+    let (detectors, unknown_detector) = if_needed(needs(Setting::LocalDetector), neutral.local_detector, || {
+        local_detectors(snapshot, (*is == Known::Read).then_some(config))
+    });
+    let (localnets, unknown_localnet) = if_needed(needs(Setting::RouteLocalnet), neutral.route_localnet, || {
+        either_of(snapshot.kernel.sysctls.route_localnet.get().copied())
+    });
+    let (ages, unknown_age) = if_needed(needs(Setting::Version), neutral.before_1_26, || {
+        either_of(kube_proxy::is_before_1_26(snapshot).ok_or_else(|| kube_proxy::unknown_version(snapshot)))
+    });
+    let mut settings = neutral;
+    let cilium = config.cilium.clone().unwrap_or_default();
+    if by_device {
+        settings.families_off.clone_from(&cilium.families_off);
+        settings.sctp = cilium.sctp;
+        settings.external_ips_anywhere = cilium.external_ips_anywhere;
+        settings.may_drop_other_ports = cilium.wildcard_entries != Some(false);
+    }
+    if needs(Setting::WithoutBackend) {
+        settings.without_backend = cilium.without_backend;
+    }
+    if needs(Setting::HostNamespaceOnly) {
+        settings.host_namespace_only = cilium.host_namespace_only;
+        settings.pods_by_list = cilium.host_namespace_only && cilium.wildcard_entries == Some(false);
+    }
+    let mut candidates = Vec::new();
+    // What is not known of an address of a device, Cilium may have decided either way.
+    let ways: &[bool] = if by_device { &[false, true] } else { &[false] };
+    for (primary, otherwise) in primaries.into_iter().flat_map(|primary| ways.iter().map(move |way| (primary, *way))) {
+        match by_device {
+            true => {
+                let named = (&node_port_addresses[..], &cilium);
+                settings.serve_devices(named, primary, interfaces, otherwise);
+            }
+            false if needs(Setting::NodePortAddresses) => settings.serve_on(&node_port_addresses, primary),
+            false => {}
+        }
+        if needs(Setting::LocalhostNodePorts) {
+            settings.set_localhost_node_ports(config);
+        }
+        if needs(Setting::NftablesLocalhost) {
+            settings.set_localhost(config);
+        }
+        for local_detector in detectors.iter().copied() {
+            for route_localnet in localnets.iter().copied() {
+                for before_1_26 in ages.iter().copied() {
+                    let settings = Settings { local_detector, route_localnet, before_1_26, ..settings.clone() };
+                    candidates.push(Candidate { plane, settings });
+                }
+            }
+        }
+    }
+    (candidates, unknown_primary.or(unknown_detector).or(unknown_localnet).or(unknown_age))
+}
+
+/// What an input may be where it is needed, and why there are several; elsewhere the value that changes nothing.
+fn if_needed<T>(
+    is_needed: bool,
+    neutral: T,
+    possible: impl FnOnce() -> (Vec<T>, Option<Gap>),
+) -> (Vec<T>, Option<Gap>) {
+    if is_needed { possible() } else { (vec![neutral], None) }
+}
+
+/// What a fact is, or both where it is not known, and why it is not.
+fn either_of(fact: Result<bool, Gap>) -> (Vec<bool>, Option<Gap>) {
+    match fact {
+        Ok(fact) => (vec![fact], None),
+        Err(gap) => (vec![true, false], Some(gap)),
+    }
+}
+
+#[cfg(test)]
+mod tests;

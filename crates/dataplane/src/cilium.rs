@@ -1,0 +1,228 @@
+//! Cilium's eBPF replacement of kube-proxy. Measured with cilium-agent 1.20.2 and 1.19.7.
+//!
+//! What arrives from outside is served on one address of each of its devices, or on those of `nodeport-addresses`. What the
+//! node and its pods connect to is translated in `connect`, on every address of these devices and of loopback.
+
+use std::net::IpAddr;
+
+use super::{
+    backing::Backing,
+    claim::Claim,
+    kube_proxy::{listing_nothing, node_port_addresses},
+    local_address::LocalAddress,
+    outcome::Outcome,
+    part::Field,
+    plane::{Connection, DataPlane},
+    settings::{Setting, Settings},
+};
+use portreeve_facts::{
+    CILIUM_HOST, CiliumConfig, Claimant, ContainerPort, Family, Gap, Interfaces, Mode, PortRange, PortSet, Protocol,
+    ProxyConfig, Service, Snapshot, Vantage, WithoutBackend,
+};
+
+pub(super) static PLANE: DataPlane = DataPlane {
+    mode: Mode::Cilium,
+    settings: &[Setting::NodePortAddresses, Setting::Devices, Setting::WithoutBackend, Setting::HostNamespaceOnly],
+    unread,
+    read,
+    node_port_addresses,
+    captures,
+    captures_external,
+    outcome,
+    external_ip_or_node_port,
+    node_port_or_host_port,
+    masquerades_own_link_local: false,
+};
+
+/// What a person who asks another address has to know, where no list says otherwise.
+pub(super) const ONE_ADDRESS: &str =
+    ", for remote clients on one address of each device; set nodeport-addresses to have others served";
+
+/// Why it is not known who answers on an address of a device that is none of Cilium's.
+const BY_WHICH_DEVICE: &str =
+    "the address is on a device that Cilium does not serve: it takes what arrives by one of its own devices";
+const WHERE_PACKETS_ARRIVE: &str = "the address is on a device that Cilium does not serve, and with bpf-lb-sock-hostns-only packets of pods were not asked";
+/// The same of a hostPort.
+const OF_EVERY_ADDRESS: &str = "Cilium 1.17 served a hostPort with the hostIP 0.0.0.0 or :: on every address, and newer ones, by their sources, on none";
+
+/// Whether it serves a hostPort on an address (`pkg/loadbalancer/reflectors/k8s.go`, `upsertHostPort`): without a `hostIP` where it serves
+/// NodePorts; with one of loopback on all of it.
+pub(super) fn serves_host_port(
+    settings: &Settings,
+    port: &ContainerPort,
+    to: LocalAddress,
+    from: Vantage,
+) -> Result<bool, &'static str> {
+    let is_of_family = |ip: IpAddr| Family::of(ip) == Family::of(to.ip);
+    match port.host_ip {
+        None => Ok(captures(settings, to, from)),
+        Some(ip) if ip.is_unspecified() && is_of_family(ip) && captures(settings, to, from) => Err(OF_EVERY_ADDRESS),
+        Some(ip) if ip.is_loopback() => Ok(to.ip.is_loopback() && is_of_family(ip)),
+        Some(ip) if ip == to.ip => captures_exactly(settings, ip, from, false),
+        Some(_) => Ok(false),
+    }
+}
+
+/// Whether it refuses `bind` of this protocol and family on every NodePort: in the node's network namespace, on the wildcard
+/// and on each address that it takes. Who listens there already stays, and cannot begin again.
+pub fn refuses_bind(snapshot: &Snapshot, protocol: Protocol, family: Family) -> bool {
+    let serves = snapshot.is_in(Mode::Cilium);
+    let config = snapshot.proxy_config_of(Some(Mode::Cilium)).ok().and_then(|config| config.cilium.as_ref());
+    let allows = |config: &CiliumConfig| config.allows_bind || config.families_off.contains(&family);
+    serves && is_translated(protocol) && !config.is_some_and(allows)
+}
+
+/// The same on the NodePorts of one Service. Those that Envoy serves are free since 1.18 (`bpf/bpf_sock.c`), for Envoy itself.
+pub fn refuses_bind_of(snapshot: &Snapshot, service: &Service, protocol: Protocol, family: Family) -> bool {
+    let has = service.families.contains(&family);
+    has && !is_of_envoy(service, protocol) && refuses_bind(snapshot, protocol, family)
+}
+
+/// Whether Cilium's Envoy answers for a Service, whatever its endpoints (`bpf/bpf_sock.c`, `bpf/lib/nodeport.h`: an L7 load balancer).
+pub(super) fn is_of_envoy(service: &Service, protocol: Protocol) -> bool {
+    service.for_cilium.by_envoy && protocol == Protocol::Tcp
+}
+
+/// Cilium's own NodePort range: what it was told, else its default.
+pub fn cilium_range(snapshot: &Snapshot) -> Result<PortSet, Gap> {
+    match snapshot.cluster.range_claims.iter().find(|claim| claim.by == Claimant::Cilium) {
+        Some(claim) => Ok(claim.ranges.get()?.iter().copied().collect()),
+        None => Ok(PortRange::DEFAULT_NODE_PORTS.into()),
+    }
+}
+
+/// Whether Cilium in kube-proxy's place leaves a hostPort out, since its number may be a Service's.
+pub fn is_left_out_by_cilium(snapshot: &Snapshot, number: u16) -> Result<bool, Gap> {
+    let in_range = cilium_range(snapshot).map(|range| range.contains(number));
+    if in_range == Ok(false) || snapshot.proxy_mode()?.value != Mode::Cilium {
+        return Ok(false);
+    }
+    in_range
+}
+
+/// Whether Cilium is in kube-proxy's place on this node; nothing where it may be.
+pub(super) fn serves_here(snapshot: &Snapshot) -> Option<bool> {
+    match snapshot.proxy_mode() {
+        Ok(mode) => Some(mode.value == Mode::Cilium),
+        // One that answers, or is configured, beside it.
+        Err(_) if snapshot.contested().is_some() => None,
+        Err(_) => match snapshot.kernel.interfaces.seen() {
+            Some(interfaces) if !may_be(snapshot, interfaces) => Some(false),
+            _ => None,
+        },
+    }
+}
+
+/// Whether Cilium may be in kube-proxy's place where nobody tells: its link is on the node, without which it is not there, and
+/// its settings do not say otherwise.
+pub(super) fn may_be(snapshot: &Snapshot, interfaces: &Interfaces) -> bool {
+    interfaces.has_link(CILIUM_HOST) && snapshot.cluster.cilium_replaces != Some(false)
+}
+
+/// Whether its programs of `connect` and `bind` know the protocol (cilium `bpf/bpf_sock.c`).
+fn is_translated(protocol: Protocol) -> bool {
+    protocol != Protocol::Sctp
+}
+
+/// Each way to answer without an endpoint, with SCTP or without. Whatever else is set, a list of addresses may have none of this node's,
+/// and a family may be off.
+fn unread() -> Vec<ProxyConfig> {
+    let ways = [WithoutBackend::Reject, WithoutBackend::Drop, WithoutBackend::Pass];
+    let of = |(without_backend, host_namespace_only, sctp)| {
+        let cilium = CiliumConfig { without_backend, host_namespace_only, sctp, ..CiliumConfig::default() };
+        read(&ProxyConfig { cilium: Some(cilium), ..ProxyConfig::default() })
+    };
+    let either = [false, true].into_iter();
+    let pairs = either.clone().flat_map(|one| either.clone().map(move |other| (one, other)));
+    let served = ways.into_iter().flat_map(|way| pairs.clone().map(move |(only, sctp)| (way, only, sctp))).flat_map(of);
+    let off = Family::BOTH.map(|family| {
+        let cilium = CiliumConfig { families_off: vec![family], ..CiliumConfig::default() };
+        ProxyConfig { cilium: Some(cilium), ..ProxyConfig::default() }
+    });
+    served.chain([listing_nothing()]).chain(off).collect()
+}
+
+/// It is complete but for the devices, and for the version where that matters.
+fn read(config: &ProxyConfig) -> Vec<ProxyConfig> {
+    let is_open = |it: &CiliumConfig| it.host_namespace_only && it.wildcard_entries.is_none();
+    if !config.cilium.as_ref().is_some_and(is_open) {
+        return vec![config.clone()];
+    }
+    let either = [true, false].map(Some).into_iter();
+    let of = |wildcard_entries| {
+        let cilium = config.cilium.clone().map(|it| CiliumConfig { wildcard_entries, ..it });
+        ProxyConfig { cilium, ..config.clone() }
+    };
+    either.map(of).collect()
+}
+
+fn captures(settings: &Settings, address: LocalAddress, from: Vantage) -> bool {
+    let listed = || settings.lists(address.ip) && !address.ip.is_loopback();
+    let is_served = settings.is_of_devices(address.ip) && is_on(settings, address);
+    let is_like_outsiders = from == Vantage::Remote || from == Vantage::Pods && settings.pods_by_list;
+    is_served && (!is_like_outsiders || listed())
+}
+
+/// On the addresses of its devices. On another it takes what comes by one of them, and a load balancer's address from the node
+/// and its pods (`bpf/bpf_sock.c`, `sock4_skip_xlate`).
+fn captures_external(settings: &Settings, to: IpAddr, from: Vantage, field: Field) -> Result<bool, &'static str> {
+    captures_exactly(settings, to, from, settings.external_ips_anywhere || field == Field::LoadBalancer)
+}
+
+/// Whether what is for one address of the node alone is taken; `beyond` is whether the node and its pods are sent to it where the
+/// address is of no device of Cilium.
+fn captures_exactly(settings: &Settings, to: IpAddr, from: Vantage, beyond: bool) -> Result<bool, &'static str> {
+    match from {
+        _ if settings.is_of_devices(to) => Ok(true),
+        Vantage::Remote => Err(BY_WHICH_DEVICE),
+        Vantage::Pods if settings.host_namespace_only => Err(WHERE_PACKETS_ARRIVE),
+        _ => Ok(beyond),
+    }
+}
+
+/// Whether Cilium serves an address's family at all.
+fn is_on(settings: &Settings, address: LocalAddress) -> bool {
+    !settings.families_off.contains(&Family::of(address.ip))
+}
+
+fn outcome(settings: &Settings, connection: Connection) -> Outcome {
+    // Where pods are not served as they connect, they are as their packets arrive: all the same, but for refusals.
+    let by_socket = match connection.from {
+        Vantage::Remote => false,
+        Vantage::Pods => !settings.host_namespace_only && is_translated(connection.protocol),
+        Vantage::Node | Vantage::Loopback => true,
+    };
+    let refused = match settings.without_backend {
+        WithoutBackend::Reject => Outcome::Refused,
+        WithoutBackend::Drop | WithoutBackend::Pass => Outcome::TimedOut,
+    };
+    let is_own = matches!(connection.from, Vantage::Node | Vantage::Loopback);
+    let backing = connection.backing;
+    // The node and its pods are inside, for which internalTrafficPolicy is.
+    let is_inside = connection.from != Vantage::Remote;
+    let none_inside = matches!(backing, Backing::ReadyOutside | Backing::ElsewhereOutside);
+    let is_empty = backing == Backing::Empty || is_inside && none_inside;
+    let is_elsewhere = matches!(backing, Backing::Elsewhere | Backing::ElsewhereOutside);
+    // With both policies Local it is a Service with endpoints, of which none may be used.
+    let passes = settings.without_backend == WithoutBackend::Pass && backing != Backing::ElsewhereOutside;
+    match () {
+        () if !(connection.captured && is_on(settings, connection.to)) => Outcome::Listener,
+        // By its sources, not measured: what is not translated in `connect` goes to the process, but for pods' packets.
+        () if !is_translated(connection.protocol) && (!settings.sctp || is_own) => Outcome::Listener,
+        () if is_empty && passes => Outcome::Listener,
+        () if is_empty && by_socket => Outcome::Unreachable,
+        () if is_empty || is_elsewhere && !is_inside => refused,
+        () => Outcome::Pod,
+    }
+}
+
+/// One entry of its map, which has the endpoints of whichever Service was programmed last; since 1.19.7 of the NodePort where that is
+/// served, by its sources (`pkg/loadbalancer/writer/writer.go`, `isNodePortConflict`). Which version it is, nobody tells.
+fn external_ip_or_node_port(_: Outcome, _: Outcome) -> Option<Claim> {
+    None
+}
+
+/// It ignores a hostPort in the NodePort range.
+fn node_port_or_host_port(_: Outcome) -> Option<Claim> {
+    Some(Claim::NodePort)
+}

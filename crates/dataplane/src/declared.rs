@@ -1,0 +1,100 @@
+//! Who claims a port of nodes by declaration: what objects of the API server say, and nobody looked.
+
+use std::sync::Arc;
+
+use portreeve_facts::{Pod, Protocol, Service};
+
+/// One object that claims a port.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Declaration {
+    /// The protocol.
+    pub protocol: Protocol,
+    /// By which field.
+    pub field: DeclaredField,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// The node of a pod; nothing for a Service, which claims it on each, and for a pod that no node has yet.
+    pub node: Option<String>,
+}
+
+/// The field by which an object claims a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum DeclaredField {
+    /// `nodePort` of a Service.
+    NodePort,
+    /// `healthCheckNodePort` of a Service.
+    HealthCheckNodePort,
+    /// `hostPort` of a pod.
+    HostPort,
+    /// `containerPort` of a pod on the host's network.
+    HostNetwork,
+}
+
+/// Every object that claims a port, Services first.
+pub fn declarations(services: &[Arc<Service>], pods: &[Arc<Pod>], number: u16) -> Vec<Declaration> {
+    let of_services = services.iter().flat_map(|service| {
+        let claim = |protocol, field| Declaration {
+            protocol,
+            field,
+            namespace: service.namespace.clone(),
+            name: service.name.clone(),
+            node: None,
+        };
+        let ports = service.ports.iter().filter(|port| port.node_port == Some(number));
+        let health = (service.health_check_node_port == Some(number))
+            .then(|| claim(Protocol::Tcp, DeclaredField::HealthCheckNodePort));
+        ports.map(move |port| claim(port.protocol, DeclaredField::NodePort)).chain(health).collect::<Vec<_>>()
+    });
+    let of_pods = pods.iter().filter(|pod| !pod.finished).flat_map(|pod| {
+        let ports = pod.node_ports().filter(|(its, _)| *its == number);
+        ports.map(|(_, port)| Declaration {
+            protocol: port.protocol,
+            field: if pod.host_network { DeclaredField::HostNetwork } else { DeclaredField::HostPort },
+            namespace: pod.namespace.clone(),
+            name: pod.name.clone(),
+            node: pod.node.clone(),
+        })
+    });
+    let mut all: Vec<Declaration> = of_services.chain(of_pods).collect();
+    all.sort();
+    all.dedup();
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use portreeve_facts::Snapshot;
+
+    #[test]
+    fn a_port_is_claimed_by_each_field_that_has_it() {
+        let world = Snapshot::healthy()
+            .service("web", |it| it.node_port(30080))
+            .service("other", |it| it.node_port(30081))
+            .pod("edge", |pod| pod.host_port(80, 30080))
+            .pod("metal", |pod| {
+                pod.host_network = true;
+                pod.host_port(30080, 30080);
+            })
+            .pod("done", |pod| {
+                pod.host_port(80, 30080);
+                pod.finished = true;
+            });
+        let mut services = world.cluster.services.seen().expect("Services").clone();
+        let health = Arc::make_mut(&mut services[1]);
+        health.health_check_node_port = Some(30080);
+        let pods = world.cluster.pods.seen().expect("pods");
+        let found = declarations(&services, pods, 30080);
+        let found: Vec<_> = found.iter().map(|it| (it.field, it.name.as_str(), it.node.is_some())).collect();
+        let wanted = [
+            (DeclaredField::NodePort, "web", false),
+            (DeclaredField::HealthCheckNodePort, "other", false),
+            (DeclaredField::HostPort, "edge", true),
+            (DeclaredField::HostNetwork, "metal", true),
+        ];
+        assert_eq!(found, wanted);
+        assert_eq!(declarations(&services, pods, 80), [], "a containerPort alone is none of a node");
+    }
+}

@@ -1,0 +1,231 @@
+//! Which devices Cilium serves (cilium 1.18 to 1.20 pkg/datapath/linux/devices_controller.go and pkg/datapath/tables).
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+use super::local_address::is_link_local;
+use portreeve_facts::{Address, CILIUM_HOST, CiliumConfig, Interfaces, Link};
+
+/// What Cilium never chooses by itself: kinds, and how names begin.
+const NEVER_CHOSEN: [&str; 3] = ["bridge", "openvswitch", "ipoib"];
+const NEVER_CHOSEN_NAMES: [&str; 5] = ["cilium_", "lo", "lxc", "cni", "docker"];
+
+/// Its devices, as far as its settings and the links of a node show them.
+pub(super) struct Devices<'a> {
+    config: &'a CiliumConfig,
+    interfaces: &'a Interfaces,
+    primary: [Option<IpAddr>; 2],
+    /// A name of the list is none of a link: it may be another name of one.
+    has_stranger: bool,
+}
+
+impl<'a> Devices<'a> {
+    /// By what `devices` names, or else by the Node's addresses.
+    pub(super) fn of(config: &'a CiliumConfig, primary: [Option<IpAddr>; 2], interfaces: &'a Interfaces) -> Self {
+        let is_link =
+            |name: &str| interfaces.links.iter().any(|link| link.name == name) || interfaces.of(name).next().is_some();
+        let is_stranger = |entry: &String| !entry.starts_with('!') && !entry.ends_with('+') && !is_link(entry);
+        Self { config, interfaces, primary, has_stranger: config.devices.iter().any(is_stranger) }
+    }
+
+    /// Whether an address is one of its devices, or of `lo`; nothing where that is not known.
+    pub(super) fn have(&self, address: &Address) -> Option<bool> {
+        // The address of its own device is one of the node, whatever `devices` says, and serves nobody from outside.
+        if [CILIUM_HOST, "lo"].contains(&&*address.link) {
+            return Some(true);
+        }
+        match self.chosen(&address.link) {
+            Some(true) if is_link_local(address.ip) => None,
+            // Those of a dummy count though it is none of its devices.
+            Some(false) if self.kind(&address.link) == Some("dummy") => None,
+            chosen => chosen,
+        }
+    }
+
+    /// Whether a device is one of Cilium's.
+    fn chosen(&self, link: &str) -> Option<bool> {
+        let named = self.named(link);
+        if named.is_some() {
+            return named;
+        }
+        let detects = self.config.devices.is_empty() || self.config.detects_devices;
+        let chosen = if detects { self.detected(link) } else { Some(false) };
+        // The entry that is the name of no link may be another name of this one.
+        chosen.filter(|chosen| *chosen || !self.has_stranger)
+    }
+
+    /// What the first entry says that a name fits.
+    fn named(&self, link: &str) -> Option<bool> {
+        self.config.devices.iter().find_map(|entry| {
+            let name = entry.strip_prefix('!').unwrap_or(entry);
+            let fits = name.strip_suffix('+').map_or(name == link, |start| link.starts_with(start));
+            fits.then_some(name.len() == entry.len())
+        })
+    }
+
+    /// Whether Cilium finds a device by itself, of which it is known that it has an address.
+    fn detected(&self, name: &str) -> Option<bool> {
+        let link = self.link(name)?;
+        let kind = link.kind.as_deref();
+        let finds = match kind {
+            _ if !link.up || NEVER_CHOSEN_NAMES.iter().any(|start| name.starts_with(start)) => Some(false),
+            Some(kind) if NEVER_CHOSEN.contains(&kind) => Some(false),
+            _ if link.master.is_some() => self.detects_part(link),
+            // Of `devices` that names some it needs no default route.
+            Some("veth") if self.config.devices.is_empty() => self.has_default_route(link),
+            _ => Some(true),
+        };
+        // A node that works is served somewhere. What is meant to leave out its own address is not said for certain.
+        let has_primary = || self.interfaces.of(name).any(|address| self.primary.contains(&Some(address.ip)));
+        finds.filter(|finds| *finds || !has_primary())
+    }
+
+    /// The same of a part of another link: of a VRF Cilium finds it since 1.20, of others never.
+    fn detects_part(&self, link: &Link) -> Option<bool> {
+        let master = self.interfaces.links.iter().find(|other| Some(other.index) == link.master)?;
+        (master.kind.as_deref() != Some("vrf")).then_some(false)
+    }
+
+    fn has_default_route(&self, link: &Link) -> Option<bool> {
+        match &self.interfaces.default_links {
+            Some(links) => Some(links.contains(&link.index)),
+            None => self.has_gateway(&link.name).then_some(true),
+        }
+    }
+
+    /// Whether a default route leads by a link for certain: its gateway is in a network of the link.
+    fn has_gateway(&self, link: &str) -> bool {
+        let networks = self.interfaces.of(link).filter_map(|address| IpNet::new(address.ip, address.prefix).ok());
+        networks.into_iter().any(|network| self.interfaces.gateways.iter().any(|gateway| network.contains(gateway)))
+    }
+
+    fn link(&self, name: &str) -> Option<&Link> {
+        self.interfaces.links.iter().find(|link| link.name == name)
+    }
+
+    fn kind(&self, name: &str) -> Option<&str> {
+        self.link(name)?.kind.as_deref()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use portreeve_facts::{
+        Snapshot,
+        healthy::{PRIMARY, ip, seen},
+    };
+
+    /// Whether the address of a second link of this kind is one of Cilium's, and the Node's own, with these entries.
+    fn have(link: &str, kind: Option<&str>, devices: &[&str], detects: bool) -> [Option<bool>; 2] {
+        have_in(link, kind, devices, detects, |_| ())
+    }
+
+    /// The same with something else about the links changed.
+    fn have_in(
+        link: &str,
+        kind: Option<&str>,
+        devices: &[&str],
+        detects: bool,
+        change: impl FnOnce(&mut Interfaces),
+    ) -> [Option<bool>; 2] {
+        let mut world = Snapshot::healthy().address(link, "198.51.100.1");
+        let interfaces = seen(&mut world.kernel.interfaces);
+        let interfaces = std::sync::Arc::make_mut(interfaces);
+        for other in interfaces.links.iter_mut().filter(|it| it.name == link) {
+            other.kind = kind.map(str::to_owned);
+        }
+        change(interfaces);
+        let devices = devices.iter().map(|it| (*it).to_owned()).collect();
+        let config = CiliumConfig { devices, detects_devices: detects, ..CiliumConfig::default() };
+        let devices = Devices::of(&config, PRIMARY.map(|it| Some(ip(it))), interfaces);
+        ["198.51.100.1", PRIMARY[0]].map(|wanted| {
+            let address = interfaces.addresses.iter().find(|address| address.ip == ip(wanted));
+            devices.have(address.expect("an address"))
+        })
+    }
+
+    #[test]
+    fn a_list_of_names_is_read_as_cilium_reads_it() {
+        assert_eq!(have("ens5", None, &["eth0"], false), [Some(false), Some(true)]);
+        assert_eq!(have("ens5", None, &["!ens5", "e+"], false), [Some(false), Some(true)]);
+        assert_eq!(have("ens5", None, &["e+", "!ens5"], false), [Some(true), Some(true)]);
+        assert_eq!(have("ens5", None, &["enp3s0"], false), [None, None], "another name of one of them");
+        assert_eq!(have("ens5", None, &["ens5"], true), [Some(true), Some(true)]);
+        assert_eq!(have("ens5", None, &["eth0"], true), [Some(true), Some(true)], "it finds more");
+        assert_eq!(have("docker0", None, &["enp3s0"], true), [None, Some(true)], "what it does not find may be named");
+    }
+
+    #[test]
+    fn its_own_device_always_counts_and_a_dummy_perhaps() {
+        assert_eq!(have("cilium_host", None, &["eth0"], false)[0], Some(true));
+        assert_eq!(have("dummy0", Some("dummy"), &["eth0"], false)[0], None);
+        assert_eq!(have("dummy0", Some("dummy"), &["dummy0"], false)[0], Some(true));
+    }
+
+    #[test]
+    fn it_finds_what_is_up_but_for_some_kinds_names_and_parts() {
+        let found = |link: &str, kind, change: fn(&mut Interfaces)| have_in(link, kind, &[], false, change)[0];
+        for kind in [None, Some("vlan"), Some("macvlan"), Some("dummy")] {
+            assert_eq!(found("ens5", kind, |_| ()), Some(true), "{kind:?}");
+        }
+        for kind in NEVER_CHOSEN {
+            assert_eq!(found("ens5", Some(kind), |_| ()), Some(false), "{kind}");
+        }
+        for name in ["docker0", "cni0", "lxc1", "loop"] {
+            assert_eq!(found(name, None, |_| ()), Some(false), "{name}");
+        }
+        let last = |links: &mut Interfaces| links.links.iter_mut().next_back().map(|it| it.up = false).expect("a link");
+        assert_eq!(found("ens5", None, last), Some(false));
+    }
+
+    #[test]
+    fn it_finds_a_veth_by_its_default_route_where_no_device_is_named() {
+        let found = |devices: &[&str], routes: fn(u32) -> Option<Vec<u32>>| {
+            let change = |links: &mut Interfaces| {
+                links.default_links = routes(links.links.last().expect("a link").index);
+            };
+            have_in("net1", Some("veth"), devices, true, change)[0]
+        };
+        assert_eq!(found(&[], |index| Some(vec![2, index])), Some(true));
+        assert_eq!(found(&[], |_| Some(vec![2])), Some(false));
+        assert_eq!(found(&[], |_| None), None);
+        assert_eq!(found(&["eth0"], |_| Some(vec![2])), Some(true));
+    }
+
+    #[test]
+    fn it_finds_no_part_of_another_link_but_perhaps_of_a_vrf() {
+        let found = |kind: &'static str| {
+            let change = |links: &mut Interfaces| {
+                let link =
+                    Link { kind: Some(kind.to_owned()), index: 77, name: "whole".to_owned(), ..links.links[0].clone() };
+                links.links.last_mut().expect("a link").master = Some(77);
+                links.links.push(link);
+            };
+            have_in("ens5", None, &[], false, change)[0]
+        };
+        assert_eq!((found("bond"), found("vrf")), (Some(false), None));
+    }
+
+    #[test]
+    fn what_it_never_finds_by_itself_may_be_one_though_it_has_the_nodes_address() {
+        for kind in ["bridge", "openvswitch", "ipoib", "veth"] {
+            let mut world = Snapshot::healthy();
+            let interfaces = std::sync::Arc::make_mut(seen(&mut world.kernel.interfaces));
+            let link = interfaces.addresses.iter().find(|it| it.ip == ip(PRIMARY[0])).expect("the Node's").link.clone();
+            let of_node = interfaces.links.iter_mut().find(|it| it.name == *link).expect("its link");
+            of_node.kind = Some(kind.to_owned());
+            // Snapshots of earlier versions know gateways only.
+            interfaces.default_links = None;
+            let gateways = std::mem::take(&mut interfaces.gateways);
+            let config = CiliumConfig::default();
+            let devices = Devices::of(&config, PRIMARY.map(|it| Some(ip(it))), interfaces);
+            let address = interfaces.addresses.iter().find(|it| it.ip == ip(PRIMARY[0])).expect("the Node's");
+            assert_eq!(devices.have(address), None, "{kind}");
+            let routed = Interfaces { gateways, ..Interfaces::clone(interfaces) };
+            let devices = Devices::of(&config, PRIMARY.map(|it| Some(ip(it))), &routed);
+            assert_eq!(devices.have(address), (kind == "veth").then_some(true), "{kind} with a default route");
+        }
+    }
+}

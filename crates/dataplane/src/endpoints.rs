@@ -1,0 +1,334 @@
+//! Which endpoints a proxy would use for a Service port.
+
+use std::{collections::HashMap, net::IpAddr};
+
+use super::{
+    backing::Backing,
+    cilium::{is_of_envoy, serves_here},
+    kube_proxy::is_before_1_26,
+};
+use portreeve_facts::{
+    ClusterFacts, Endpoint, EndpointSlice, Family, Gap, Service, ServicePort, Snapshot, Source, Why,
+};
+
+/// The EndpointSlices by Service.
+pub struct Endpoints<'a> {
+    cluster: &'a ClusterFacts,
+    by_service: HashMap<(&'a str, &'a str), Vec<&'a EndpointSlice>>,
+    node: &'a str,
+    /// Whether those that still serve while they terminate stand in for ready ones; nothing where the proxy may be an old one.
+    draining: Option<bool>,
+    /// Whether Cilium is in kube-proxy's place; nothing where it may be.
+    cilium: Option<bool>,
+}
+
+impl<'a> Endpoints<'a> {
+    /// Of a snapshot, once a rule.
+    pub fn of(snapshot: &'a Snapshot) -> Self {
+        let cluster = &snapshot.cluster;
+        let mut by_service: HashMap<_, Vec<&EndpointSlice>> = HashMap::new();
+        for slice in cluster.endpoint_slices.seen().into_iter().flatten() {
+            by_service.entry((slice.namespace.as_str(), slice.service.as_str())).or_default().push(slice);
+        }
+        let cilium = serves_here(snapshot);
+        let draining = if cilium == Some(true) { Some(true) } else { is_before_1_26(snapshot).map(|old| !old) };
+        Self { cluster, by_service, node: snapshot.node_name(), draining, cilium }
+    }
+
+    /// What is behind a Service port in one family.
+    ///
+    /// # Errors
+    /// When its EndpointSlices were not read: unknown is not zero.
+    pub fn backing(&self, service: &Service, port: &ServicePort, family: Family) -> Result<Backing, Gap> {
+        let all = self.endpoints(service, port, family)?;
+        let of = |draining| self.backing_of((service, port), &all, draining);
+        match self.draining {
+            Some(draining) => of(draining),
+            None if of(true) == of(false) => of(true),
+            None => Err(depends(service, OF_VERSION)),
+        }
+    }
+
+    fn backing_of(
+        &self,
+        (service, port): (&Service, &ServicePort),
+        all: &[(&Endpoint, u16)],
+        draining: bool,
+    ) -> Result<Backing, Gap> {
+        let by_kube_proxy = self.backing_by(service, all, (false, draining));
+        let by_cilium = || match self.backing_by(service, all, (true, true)) {
+            _ if is_of_envoy(service, port.protocol) => Ok(Backing::Ready),
+            // What a mesh of clusters has is not read.
+            Backing::Empty if service.for_cilium.global => Err(GLOBAL),
+            backing => Ok(backing),
+        };
+        match self.cilium {
+            Some(false) => Ok(by_kube_proxy),
+            Some(true) => by_cilium().map_err(|why| depends(service, why)),
+            None => match by_cilium() {
+                Ok(backing) if backing == by_kube_proxy => Ok(backing),
+                Ok(_) if is_of_envoy(service, port.protocol) => Err(depends(service, OF_ENVOY)),
+                Ok(_) => Err(depends(service, OF_NO_NODE)),
+                Err(why) => Err(depends(service, why)),
+            },
+        }
+    }
+
+    /// What endpoints are behind a Service; `unnamed` is whether one of no node counts as one of this node, `draining` whether those
+    /// that terminate count.
+    fn backing_by(&self, service: &Service, all: &[(&Endpoint, u16)], (unnamed, draining): (bool, bool)) -> Backing {
+        let all = all.iter().map(|(endpoint, _)| *endpoint);
+        let is_here = |it: &&Endpoint| it.node.as_deref().map_or(unnamed, |node| node == self.node);
+        match (usable(all.clone(), draining).is_empty(), usable(all.filter(is_here), draining).is_empty()) {
+            (true, _) => Backing::Empty,
+            (false, true) => Backing::elsewhere(service.external_local, service.internal_local),
+            (false, false) => Backing::Ready,
+        }
+    }
+
+    /// The same as every value that it may have.
+    pub fn possible(&self, service: &Service, port: &ServicePort, family: Family) -> Vec<Backing> {
+        match self.backing(service, port, family) {
+            Ok(backing) => vec![backing],
+            Err(_) => {
+                let elsewhere = Backing::elsewhere(service.external_local, service.internal_local);
+                let possible = [Backing::Ready, Backing::Empty, elsewhere].into_iter();
+                possible.take(if elsewhere == Backing::Ready { 2 } else { 3 }).collect()
+            }
+        }
+    }
+
+    /// `2 usable, 1 on this node`, for evidence.
+    pub fn in_words(&self, service: &Service, port: &ServicePort, family: Family) -> String {
+        match self.endpoints(service, port, family) {
+            Ok(_) if self.cilium == Some(true) && is_of_envoy(service, port.protocol) => {
+                "none is needed: Cilium's Envoy answers".to_owned()
+            }
+            Err(gap) => format!("unknown: {}", gap.detail),
+            Ok(all) => {
+                let usable = usable(all.iter().map(|(endpoint, _)| *endpoint), self.draining != Some(false));
+                let here = usable.iter().filter(|it| it.node.as_deref() == Some(self.node)).count();
+                format!("{} usable of {}, {here} on this node", usable.len(), all.len())
+            }
+        }
+    }
+
+    /// Whether an endpoint of the Service port is at exactly this port of one of these addresses.
+    ///
+    /// # Errors
+    /// When endpoints were not read, and the Service may send to the port.
+    pub fn includes(
+        &self,
+        service: &Service,
+        port: &ServicePort,
+        addresses: &[IpAddr],
+        number: u16,
+    ) -> Result<bool, Gap> {
+        if port.target.is_none_or(|target| target == number) {
+            self.cluster.endpoint_slices_with(&service.name)?;
+        }
+        let all = Family::BOTH.into_iter().filter_map(|family| self.endpoints(service, port, family).ok()).flatten();
+        let mut here = all.filter(|(_, target)| *target == number).filter_map(|(it, _)| it.addresses.first());
+        Ok(here.any(|address| addresses.contains(address)))
+    }
+
+    /// Each endpoint of a Service port with its target port.
+    fn endpoints(
+        &self,
+        service: &Service,
+        port: &ServicePort,
+        family: Family,
+    ) -> Result<Vec<(&'a Endpoint, u16)>, Gap> {
+        self.cluster.endpoint_slices_with(&service.name)?;
+        let slices = self.by_service.get(&(service.namespace.as_str(), service.name.as_str()));
+        Ok(slices
+            .into_iter()
+            .flatten()
+            .filter(|slice| slice.family == family)
+            .flat_map(|slice| {
+                let target = slice
+                    .ports
+                    .iter()
+                    .find(|it| it.name == port.name && it.protocol == port.protocol)
+                    .and_then(|it| it.port);
+                slice.endpoints.iter().filter_map(move |endpoint| Some((endpoint, target?)))
+            })
+            .collect())
+    }
+}
+
+/// Ready ones; only if there is none, and `draining` is on, those that still serve while terminating.
+fn usable<'b>(endpoints: impl Iterator<Item = &'b Endpoint> + Clone, draining: bool) -> Vec<&'b Endpoint> {
+    let ready: Vec<_> = endpoints.clone().filter(|it| it.ready).collect();
+    match ready.is_empty() && draining {
+        true => endpoints.filter(|it| it.serving && it.terminating).collect(),
+        false => ready,
+    }
+}
+
+/// What Cilium alone makes of a Service.
+const GLOBAL: &str = "is global (service.cilium.io/global): other clusters may have endpoints of it";
+const OF_ENVOY: &str =
+    "is of an Ingress or a Gateway of Cilium, or has service.cilium.io/lb-l7: behind Cilium, Envoy answers for it";
+const OF_NO_NODE: &str = "has an endpoint without a nodeName, which for Cilium is of every node and for kube-proxy of none, or one that \
+                          serves and terminates, which an old kube-proxy leaves out";
+
+const OF_VERSION: &str =
+    "has endpoints that serve and terminate: kube-proxy uses them since 1.26, and its version is not known";
+
+fn depends(service: &Service, why: &str) -> Gap {
+    let Service { namespace, name, .. } = service;
+    Gap::new(Source::EndpointSlices, Why::Ambiguous, format!("Service {namespace}/{name} {why}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use portreeve_facts::{
+        Mode, Protocol, Reading, Source, Why,
+        healthy::{World, objects, seen},
+    };
+
+    fn backing(change: impl FnOnce(World) -> World) -> Backing {
+        let world = Snapshot::healthy().service("web", |it| change(it.node_port(30080)));
+        let service = &world.cluster.services.seen().expect("services")[0];
+        Endpoints::of(&world).backing(service, &service.ports[0], Family::V4).expect("endpoints are known")
+    }
+
+    #[test]
+    fn backing_follows_readiness_and_the_traffic_policy() {
+        assert_eq!(backing(|it| it), Backing::Ready);
+        assert_eq!(backing(World::without_endpoints), Backing::Empty);
+        assert_eq!(backing(|it| it.local().elsewhere()), Backing::Elsewhere);
+        assert_eq!(backing(World::elsewhere), Backing::Ready);
+        assert_eq!(backing(|it| it.local().without_endpoints()), Backing::Empty);
+        assert_eq!(backing(World::local_inside), Backing::Ready);
+        assert_eq!(backing(|it| it.local_inside().elsewhere()), Backing::ReadyOutside);
+        assert_eq!(backing(|it| it.local().local_inside().elsewhere()), Backing::ElsewhereOutside);
+        assert_eq!(backing(|it| it.local_inside().without_endpoints()), Backing::Empty);
+    }
+
+    #[test]
+    fn terminating_endpoints_count_only_while_they_serve_and_none_is_ready() {
+        let unready = |serving, terminating| {
+            backing(|it| {
+                it.each_slice(|slice| {
+                    for endpoint in &mut slice.endpoints {
+                        (endpoint.ready, endpoint.serving, endpoint.terminating) = (false, serving, terminating);
+                    }
+                })
+            })
+        };
+        assert_eq!(unready(true, true), Backing::Ready);
+        assert_eq!(unready(true, false), Backing::Empty);
+        assert_eq!(unready(false, true), Backing::Empty);
+    }
+
+    #[test]
+    fn an_old_proxy_sends_nothing_to_endpoints_that_terminate() {
+        let mut world = Snapshot::healthy().service("web", |it| {
+            it.node_port(30080).each_slice(|slice| {
+                let endpoint = &mut slice.endpoints[0];
+                (endpoint.ready, endpoint.serving, endpoint.terminating) = (false, true, true);
+            })
+        });
+        for (version, backing) in [("v1.25.16", Backing::Empty), ("v1.26.0", Backing::Ready), ("?", Backing::Ready)] {
+            seen(&mut world.kernel.proxy.metrics).version = Some(version.to_owned());
+            let service = &world.cluster.services.seen().expect("services")[0];
+            let found = Endpoints::of(&world).backing(service, &service.ports[0], Family::V4);
+            assert_eq!(found.expect("endpoints are known"), backing, "{version}");
+            let words = Endpoints::of(&world).in_words(service, &service.ports[0], Family::V4);
+            let usable = usize::from(backing == Backing::Ready);
+            assert!(words.starts_with(&format!("{usable} usable of 1")), "{version}: {words}");
+        }
+        // Without a kubelet it may be an old one.
+        objects(&mut world.cluster.nodes)[0].kubelet_version = None;
+        assert!(first(&world).expect_err("either").detail.contains("terminate"));
+        for newer in [Mode::Cilium, Mode::Nftables] {
+            let mut world = world.with_mode(newer);
+            seen(&mut world.kernel.proxy.metrics).version = None;
+            assert_eq!(first(&world), Ok(Backing::Ready), "{newer}");
+        }
+    }
+
+    #[test]
+    fn without_slices_each_backing_that_the_policies_leave_is_possible() {
+        let possible = |change: fn(World) -> World| {
+            let mut world = Snapshot::healthy().service("web", |it| change(it.node_port(30080)));
+            world.cluster.endpoint_slices = Reading::Gap(Gap::new(Source::EndpointSlices, Why::NotAsked, ""));
+            let service = &world.cluster.services.seen().expect("services")[0];
+            Endpoints::of(&world).possible(service, &service.ports[0], Family::V4)
+        };
+        assert_eq!(possible(|it| it), [Backing::Ready, Backing::Empty]);
+        for (elsewhere, change) in [
+            (Backing::Elsewhere, World::local as fn(World) -> World),
+            (Backing::ReadyOutside, World::local_inside),
+            (Backing::ElsewhereOutside, |it| it.local().local_inside()),
+        ] {
+            assert_eq!(possible(change), [Backing::Ready, Backing::Empty, elsewhere]);
+        }
+    }
+
+    #[test]
+    fn behind_cilium_other_clusters_may_have_endpoints_of_a_global_service() {
+        let global = |it: World| it.node_port(30080).with(|service| service.for_cilium.global = true);
+        let backing = |change: fn(World) -> World, mode: Mode| {
+            let world = Snapshot::healthy().service("web", |it| change(global(it))).with_mode(mode);
+            let service = &world.cluster.services.seen().expect("services")[0];
+            Endpoints::of(&world).backing(service, &service.ports[0], Family::V4).map_err(|gap| gap.why)
+        };
+        assert_eq!(backing(World::without_endpoints, Mode::Cilium), Err(Why::Ambiguous));
+        assert_eq!(backing(World::without_endpoints, Mode::Iptables), Ok(Backing::Empty));
+        assert_eq!(backing(|it| it, Mode::Cilium), Ok(Backing::Ready));
+    }
+
+    #[test]
+    fn an_endpoint_without_a_node_is_local_to_none_but_for_cilium_to_each() {
+        let nowhere = |it: World| it.node_port(30080).local().each_slice(|slice| slice.endpoints[0].node = None);
+        let world = Snapshot::healthy().service("web", nowhere);
+        assert_eq!(first(&world), Ok(Backing::Elsewhere));
+        let perhaps = world.clone().without_proxy().address("cilium_host", "10.244.0.1");
+        assert!(first(&perhaps).expect_err("either").detail.contains("without a nodeName"));
+        assert_eq!(first(&world.with_mode(Mode::Cilium)), Ok(Backing::Ready));
+    }
+
+    #[test]
+    fn envoy_answers_for_a_gateway_of_cilium_without_an_endpoint() {
+        let gateway = |it: World| it.node_port(30080).with(|service| service.for_cilium.by_envoy = true);
+        let world = Snapshot::healthy().service("web", |it| gateway(it).without_endpoints());
+        assert_eq!(first(&world), Ok(Backing::Empty));
+        let perhaps = world.clone().without_proxy().address("cilium_host", "10.244.0.1");
+        assert!(first(&perhaps).expect_err("either").detail.contains("Envoy"));
+        let words = |world: &Snapshot| {
+            let service = &world.cluster.services.seen().expect("services")[0];
+            Endpoints::of(world).in_words(service, &service.ports[0], Family::V4)
+        };
+        assert_eq!(words(&world), "0 usable of 0, 0 on this node");
+        let behind = world.with_mode(Mode::Cilium);
+        assert_eq!(first(&behind), Ok(Backing::Ready));
+        assert_eq!(words(&behind), "none is needed: Cilium's Envoy answers");
+        let datagrams =
+            Snapshot::healthy().service("web", |it| gateway(it).protocol(Protocol::Udp).without_endpoints());
+        assert_eq!(first(&datagrams.with_mode(Mode::Cilium)), Ok(Backing::Empty));
+    }
+
+    /// What is behind the first port of the first Service.
+    fn first(world: &Snapshot) -> Result<Backing, Gap> {
+        let service = &world.cluster.services.seen().expect("services")[0];
+        Endpoints::of(world).backing(service, &service.ports[0], Family::V4)
+    }
+
+    #[test]
+    fn words_count_what_is_usable_and_here() {
+        let world = Snapshot::healthy().service("web", |it| {
+            it.node_port(30080).elsewhere().each_slice(|slice| {
+                let here = Endpoint { node: Some("n1".to_owned()), ..slice.endpoints[0].clone() };
+                let gone = Endpoint { ready: false, serving: false, ..here.clone() };
+                slice.endpoints.extend([slice.endpoints[0].clone(), here, gone]);
+            })
+        });
+        let service = &world.cluster.services.seen().expect("services")[0];
+        let words = Endpoints::of(&world).in_words(service, &service.ports[0], Family::V4);
+        assert_eq!(words, "3 usable of 4, 1 on this node");
+    }
+}

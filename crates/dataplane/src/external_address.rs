@@ -1,0 +1,86 @@
+//! Addresses besides its cluster IPs that a Service has its proxies take.
+
+use std::{collections::HashSet, net::IpAddr};
+
+use super::part::{Field, Part};
+use portreeve_facts::{Family, Mode, Service, Snapshot};
+
+/// An address besides its cluster IPs that a Service has its node proxies take.
+#[derive(Clone, Copy, Debug)]
+pub struct ExternalAddress<'a> {
+    /// The Service.
+    pub service: &'a Service,
+    /// The address.
+    pub ip: IpAddr,
+    /// Where the Service names it.
+    pub field: Field,
+}
+
+impl<'a> ExternalAddress<'a> {
+    /// Every such address of a Service that this node's proxy serves: its external IPs, then its load balancer's addresses.
+    pub fn of(snapshot: &Snapshot, service: &'a Service) -> impl Iterator<Item = Self> {
+        let external = service.external_ips.iter().enumerate().map(|(index, ip)| (*ip, Field::ExternalIps(index)));
+        let load_balancer = service.load_balancer_ips.iter().map(|ip| (*ip, Field::LoadBalancer));
+        let mut known = HashSet::new();
+        // Nothing keeps the author of a Service from writing one a thousand times: the first one counts.
+        let each_once = external.chain(load_balancer).filter(move |(ip, _)| known.insert(*ip));
+        let is_served = snapshot.proxy_serves(service);
+        each_once.filter(move |_| is_served).map(move |(ip, field)| Self { service, ip, field })
+    }
+
+    /// Those of them that a proxy in this mode serves: kube-proxy leaves addresses of a family out that the Service has not
+    /// (kubernetes pkg/proxy/serviceport.go `newBaseServiceInfo`), Cilium does not (pkg/loadbalancer/reflectors/conversions.go).
+    pub fn served(snapshot: &Snapshot, service: &'a Service, mode: Option<Mode>) -> impl Iterator<Item = Self> {
+        Self::of(snapshot, service).filter(move |claim| claim.is_served(mode))
+    }
+
+    /// Whether a proxy in this mode serves it.
+    pub fn is_served(&self, mode: Option<Mode>) -> bool {
+        mode == Some(Mode::Cilium) || self.service.families.contains(&Family::of(self.ip))
+    }
+
+    /// What it is a part of, for annotations.
+    pub fn part(&self) -> Part {
+        Part::Address(self.field)
+    }
+
+    /// The cluster IPs of a Service that this node's proxy serves, to be compared with such addresses of others.
+    pub fn cluster_ips(snapshot: &Snapshot, service: &'a Service) -> impl Iterator<Item = Self> {
+        let is_served = snapshot.proxy_serves(service);
+        service.cluster_ips.iter().filter(move |_| is_served).map(move |ip| Self {
+            service,
+            ip: *ip,
+            field: Field::ClusterIps,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use portreeve_facts::{
+        Snapshot,
+        healthy::{PEER, ip},
+    };
+
+    #[test]
+    fn an_address_named_in_both_fields_is_one_claim_and_another_proxys_service_makes_none() {
+        let world = Snapshot::healthy().service("trap", |it| {
+            it.external_ip(PEER).with(|service| service.load_balancer_ips = vec![ip(PEER), ip("198.51.100.7")])
+        });
+        let mut service = Service::clone(&world.cluster.services.seen().expect("services")[0]);
+        let claims: Vec<_> = ExternalAddress::of(&world, &service).map(|claim| (claim.ip, claim.field)).collect();
+        assert_eq!(claims, [(ip(PEER), Field::ExternalIps(0)), (ip("198.51.100.7"), Field::LoadBalancer)]);
+        assert_eq!(service.families, Family::BOTH);
+        service.families = vec![Family::V6];
+        let served = |mode| ExternalAddress::served(&world, &service, mode).count();
+        assert_eq!([served(None), served(Some(Mode::Ipvs)), served(Some(Mode::Cilium))], [0, 0, 2]);
+        service.external_ips.push(ip("198.51.100.9"));
+        service.external_ips.insert(0, ip(PEER));
+        let fields: Vec<_> = ExternalAddress::of(&world, &service).map(|claim| claim.field).collect();
+        // Where a patch finds them.
+        assert_eq!(fields, [Field::ExternalIps(0), Field::ExternalIps(2), Field::LoadBalancer]);
+        service.proxy_name = Some("other".to_owned());
+        assert_eq!(ExternalAddress::of(&world, &service).count(), 0);
+    }
+}

@@ -1,0 +1,90 @@
+//! kube-proxy with iptables rules. Measured with kube-proxy 1.36.3 and 1.23.6.
+
+use std::net::IpAddr;
+
+use super::{
+    backing::Backing,
+    claim::Claim,
+    kube_proxy::{kube_proxy_tells_all, node_port_addresses, only_elsewhere, with_any_node_port_addresses},
+    local_address::LocalAddress,
+    outcome::Outcome,
+    plane::{Connection, DataPlane},
+    settings::{Setting, Settings},
+};
+use portreeve_facts::{Family, Mode, ProxyConfig, Vantage};
+
+pub(super) static PLANE: DataPlane = DataPlane {
+    mode: Mode::Iptables,
+    settings: &[
+        Setting::NodePortAddresses,
+        Setting::LocalhostNodePorts,
+        Setting::LocalDetector,
+        Setting::RouteLocalnet,
+        Setting::Version,
+    ],
+    unread,
+    read: kube_proxy_tells_all,
+    node_port_addresses,
+    captures,
+    captures_external: |_, _, _, _| Ok(true),
+    outcome,
+    external_ip_or_node_port,
+    node_port_or_host_port,
+    masquerades_own_link_local: false,
+};
+
+/// Any list, and every address without loopback.
+fn unread() -> Vec<ProxyConfig> {
+    let no_localhost = ProxyConfig { localhost_node_ports: Some(false), ..ProxyConfig::default() };
+    with_any_node_port_addresses().into_iter().chain([no_localhost]).collect()
+}
+
+fn captures(settings: &Settings, address: LocalAddress, _: Vantage) -> bool {
+    let listed = settings.lists(address.ip);
+    match address.ip {
+        IpAddr::V6(ip) if ip.is_loopback() => settings.before_1_26 && listed,
+        ip if ip.is_loopback() => settings.localhost_node_ports && listed,
+        ip => listed && !(settings.lists_every(Family::of(ip)) && address.vrf),
+    }
+}
+
+fn outcome(settings: &Settings, connection: Connection) -> Outcome {
+    let outcome = match (connection.backing, connection.captured) {
+        // The filter rules look at neither nodePortAddresses nor localhostNodePorts
+        // (kubernetes pkg/proxy/iptables/proxier.go, KUBE-EXTERNAL-SERVICES).
+        (Backing::Empty, _) => Outcome::Refused,
+        (Backing::Elsewhere | Backing::ElsewhereOutside, false) => Outcome::TimedOut,
+        (Backing::Ready | Backing::ReadyOutside, false) => Outcome::Listener,
+        (Backing::Ready | Backing::ReadyOutside, true) => Outcome::Pod,
+        (Backing::Elsewhere | Backing::ElsewhereOutside, true) => only_elsewhere(settings, connection),
+    };
+    match outcome {
+        Outcome::Pod if is_stuck(settings, connection.to.ip) => Outcome::TimedOut,
+        outcome => outcome,
+    }
+}
+
+/// Whether nothing that leaves an address can be sent to a pod: `::1`, and 127.0.0.1 unless `route_localnet` is on.
+fn is_stuck(settings: &Settings, address: IpAddr) -> bool {
+    address.is_loopback() && (address.is_ipv6() || !settings.route_localnet)
+}
+
+/// The claim that redirects the connection counts, then the one that refuses it.
+fn external_ip_or_node_port(external_ip: Outcome, node_port: Outcome) -> Option<Claim> {
+    match (external_ip, node_port) {
+        (Outcome::Pod, _) => Some(Claim::ExternalIp),
+        (_, Outcome::Pod | Outcome::Nowhere) => Some(Claim::NodePort),
+        (_, Outcome::Listener) => Some(Claim::ExternalIp),
+        // kube-proxy writes the rules that refuse and those that drop in no order.
+        _ if external_ip != node_port => None,
+        _ => Some(Claim::NodePort),
+    }
+}
+
+/// portmap appends its rules, and kube-proxy prepends.
+fn node_port_or_host_port(node_port: Outcome) -> Option<Claim> {
+    match node_port {
+        Outcome::Listener | Outcome::Refused | Outcome::TimedOut => Some(Claim::HostPort),
+        Outcome::Pod | Outcome::Nowhere | Outcome::Unreachable => Some(Claim::NodePort),
+    }
+}

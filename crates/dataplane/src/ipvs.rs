@@ -1,0 +1,56 @@
+//! kube-proxy with IPVS virtual servers; deprecated since Kubernetes 1.35 (KEP-5495). Measured with kube-proxy 1.36.3.
+
+use std::net::IpAddr;
+
+use super::{
+    backing::Backing,
+    claim::Claim,
+    kube_proxy::{kube_proxy_tells_all, node_port_addresses, with_any_node_port_addresses},
+    local_address::LocalAddress,
+    outcome::Outcome,
+    plane::{Connection, DataPlane},
+    settings::{Setting, Settings},
+};
+use portreeve_facts::{Family, Mode, Vantage};
+
+pub(super) static PLANE: DataPlane = DataPlane {
+    mode: Mode::Ipvs,
+    settings: &[Setting::NodePortAddresses],
+    unread: with_any_node_port_addresses,
+    read: kube_proxy_tells_all,
+    node_port_addresses,
+    captures,
+    captures_external: |_, _, _, _| Ok(true),
+    outcome,
+    external_ip_or_node_port,
+    node_port_or_host_port,
+    // It marks what goes to a NodePort to be masqueraded. Seen with kube-proxy 1.36.3 on Linux 6.1.
+    masquerades_own_link_local: true,
+};
+
+fn captures(settings: &Settings, address: LocalAddress, _: Vantage) -> bool {
+    match address.ip {
+        ip if ip.is_loopback() => false,
+        IpAddr::V6(ip) if settings.lists_every(Family::V6) => !ip.is_unicast_link_local(),
+        ip => settings.lists(ip),
+    }
+}
+
+fn outcome(_: &Settings, connection: Connection) -> Outcome {
+    match (connection.backing, connection.captured) {
+        (_, false) => Outcome::Listener,
+        (Backing::Empty, true) => Outcome::Refused,
+        // It falls back to the endpoints of other nodes (kubernetes pkg/proxy/ipvs/proxier.go, syncEndpoint).
+        (_, true) => Outcome::Pod,
+    }
+}
+
+/// One virtual server, which has the endpoints of whichever Service was programmed last.
+fn external_ip_or_node_port(_: Outcome, _: Outcome) -> Option<Claim> {
+    None
+}
+
+/// IPVS comes after portmap's rules.
+fn node_port_or_host_port(_: Outcome) -> Option<Claim> {
+    Some(Claim::HostPort)
+}

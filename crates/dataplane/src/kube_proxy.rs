@@ -1,0 +1,130 @@
+//! What data planes have in common: versions of kube-proxy, and what its modes and Cilium do alike.
+
+use super::{outcome::Outcome, plane::Connection, settings::Settings};
+use portreeve_facts::{Family, Gap, Mode, ProxyConfig, Snapshot, Source, Vantage, Why, kubernetes_version};
+
+/// Whether the proxy is a kube-proxy from before 1.26: one that sends no connection to endpoints that terminate (KEP
+/// 1669), and in iptables mode takes `::1` too (kubernetes #108250). `None` where its version is not known, and the kubelet's does not
+/// rule out an old one.
+pub(super) fn is_before_1_26(snapshot: &Snapshot) -> Option<bool> {
+    match version(snapshot) {
+        Some((major, minor, _)) => Some((major, minor) < (1, 26)),
+        // The mode came with 1.29.
+        None if snapshot.is_in(Mode::Nftables) => Some(false),
+        None => oldest_beside_kubelet(snapshot).filter(|oldest| *oldest >= (1, 26)).map(|_| false),
+    }
+}
+
+/// Whether it is certain that it is one from before 1.37, which has no gate for loopback (KEP-6032).
+pub(super) fn is_before_1_37(snapshot: &Snapshot) -> bool {
+    let newest = version(snapshot).map(|(major, minor, _)| (major, minor)).or_else(|| {
+        let (major, minor) = kubelet_version(snapshot)?;
+        Some((major, minor + MOST_SKEW))
+    });
+    newest.is_some_and(|newest| newest < (1, 37))
+}
+
+/// Why the version of kube-proxy is not known.
+pub(super) fn unknown_version(snapshot: &Snapshot) -> Gap {
+    let unreadable = || Gap::new(Source::ProxyMetrics, Why::Malformed, "kube-proxy does not tell its version");
+    snapshot.kernel.proxy.metrics.gap().cloned().unwrap_or_else(unreadable)
+}
+
+/// How many minors kube-proxy and the kubelet of a node may be apart, either way (kubernetes.io/releases/version-skew-policy).
+const MOST_SKEW: u32 = 3;
+
+/// The oldest kube-proxy, in major and minor, that may be beside this node's kubelet.
+pub(super) fn oldest_beside_kubelet(snapshot: &Snapshot) -> Option<(u32, u32)> {
+    kubelet_version(snapshot).map(|(major, minor)| (major, minor.saturating_sub(MOST_SKEW)))
+}
+
+fn kubelet_version(snapshot: &Snapshot) -> Option<(u32, u32)> {
+    let kubelet = snapshot.own_node()?.kubelet_version.as_deref()?;
+    kubernetes_version(kubelet).map(|(major, minor, _)| (major, minor))
+}
+
+fn version(snapshot: &Snapshot) -> Option<(u32, u32, u32)> {
+    kubernetes_version(snapshot.kernel.proxy.metrics.seen()?.version.as_deref()?)
+}
+
+/// Whether a kube-proxy of this version holds every NodePort with a socket: up to 1.23.6, 1.22.9 and 1.21.12
+/// (kubernetes/kubernetes pull requests 108496, 108885, 108888, 108896). `None` when it is not a version.
+pub fn holds_ports(version: &str) -> Option<bool> {
+    Some(match kubernetes_version(version)? {
+        (1, 24.., _) | (2.., ..) => false,
+        (1, 23, patch) => patch <= 6,
+        (1, 22, patch) => patch <= 9,
+        (1, 21, patch) => patch <= 12,
+        _ => true,
+    })
+}
+
+/// Whether kube-proxy's last sync lies behind what is queued, and has for longer than a sync takes, in seconds.
+pub(super) fn is_behind(snapshot: &Snapshot, lag_seconds: i64) -> bool {
+    let Some(metrics) = snapshot.kernel.proxy.metrics.seen() else { return false };
+    let (Some(synced), Some(queued)) = (metrics.last_sync, metrics.last_queued) else { return false };
+    synced < queued && snapshot.at.duration_since(queued).as_secs() > lag_seconds
+}
+
+/// `nodePortAddresses` as configured. nftables' default `primary` appears literally in its `/configz`; when another mode
+/// is judged, that is not a choice of a person.
+pub(super) fn node_port_addresses(config: &ProxyConfig) -> Vec<String> {
+    let configured = &config.node_port_addresses;
+    let is_nftables_default = config.mode.as_deref() == Some("nftables") && configured.as_slice() == ["primary"];
+    if is_nftables_default { Vec::new() } else { configured.clone() }
+}
+
+/// One address of each family that no link has: where `nodePortAddresses` was not read, it may hold none of this node's.
+const NOWHERE: [&str; 2] = ["0.0.0.0/32", "::/128"];
+
+fn listing(list: &[&str]) -> ProxyConfig {
+    let node_port_addresses = list.iter().map(|cidr| (*cidr).to_owned()).collect();
+    ProxyConfig { node_port_addresses, ..ProxyConfig::default() }
+}
+
+/// A list of addresses that has none of this node's.
+pub(super) fn listing_nothing() -> ProxyConfig {
+    listing(&NOWHERE)
+}
+
+/// The values that `nodePortAddresses` may have where it was not read: its default, the primary address, every address, and no
+/// address that is asked for. What holds in all of them holds with any list.
+pub(super) fn with_any_node_port_addresses() -> Vec<ProxyConfig> {
+    let lists: [&[&str]; 3] = [&[], &["primary"], &["all"]];
+    lists.map(listing).into_iter().chain([listing_nothing()]).collect()
+}
+
+/// Its configuration is complete: what is absent has one default.
+pub(super) fn kube_proxy_tells_all(config: &ProxyConfig) -> Vec<ProxyConfig> {
+    vec![config.clone()]
+}
+
+/// A captured connection to a Service whose endpoints are all on other nodes, with externalTrafficPolicy Local: outsiders
+/// get no answer, and the node itself is sent to the other nodes' endpoints.
+pub(super) fn only_elsewhere(settings: &Settings, connection: Connection) -> Outcome {
+    match connection.from {
+        Vantage::Remote => Outcome::TimedOut,
+        Vantage::Pods if !settings.detects_pods(Family::of(connection.to.ip)) => Outcome::TimedOut,
+        Vantage::Node | Vantage::Loopback | Vantage::Pods => Outcome::Pod,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_versions_that_hold_ports_are_known() {
+        for (version, holds) in [
+            ("v1.23.6", Some(true)),
+            ("v1.23.7", Some(false)),
+            ("v1.22.9-eks-1", Some(true)),
+            ("v1.21.13", Some(false)),
+            ("v1.19.0", Some(true)),
+            ("v1.36.3+k3s1", Some(false)),
+            ("devel", None),
+        ] {
+            assert_eq!(holds_ports(version), holds, "{version}");
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Who answers: for each data plane, what becomes of a new connection to a Service port on one of this node's addresses.
+//!
+//! Never: reads anything but facts; remembers; logs; decides whether something is wrong.
+//!
+//! To add a data plane, copy the shortest of its files, `ipvs.rs`, and add it to the list in `planes.rs`.
+//! `docs/adding-a-data-plane.md` lists all steps.
+
+// One file a data plane.
+mod cilium;
+mod iptables;
+mod ipvs;
+mod nftables;
+mod unknown;
+mod unmeasured;
+
+// What they are made of, and share.
+mod kube_proxy;
+mod plane;
+mod planes;
+mod settings;
+
+// The question: address, vantage point, backing; and the answer.
+mod backing;
+mod claim;
+mod devices;
+mod endpoints;
+mod local_address;
+mod outcome;
+mod vantage;
+
+// What inputs that were not read leave possible.
+mod candidate;
+mod candidates;
+mod local_detector;
+mod primary;
+
+// Who claims a port of this node, and who owns it.
+mod declared;
+mod external_address;
+mod kept_off;
+mod owner;
+mod owners;
+mod part;
+mod proxy_sockets;
+mod served;
+mod service_lb;
+mod sockets;
+
+pub use claim::Claim;
+pub use declared::{Declaration, DeclaredField, declarations};
+pub use outcome::Outcome;
+pub use owner::{Answered, Claimant, Ownership, owner};
+
+pub use backing::Backing;
+pub use candidate::Candidate;
+pub use candidates::{Candidates, mode_in_words};
+pub use cilium::{cilium_range, is_left_out_by_cilium, refuses_bind, refuses_bind_of};
+pub use endpoints::Endpoints;
+pub use external_address::ExternalAddress;
+pub use kept_off::{is_left, serves};
+pub use kube_proxy::holds_ports;
+pub use local_address::{LocalAddress, is_link_local, local_addresses, other_loopback};
+pub use owners::{Holding, UNNAMED, holding, owner_evidence, owner_name, pod_of, pod_of_uid};
+pub use part::{Field, Part};
+pub use proxy_sockets::{DAEMON_PORTS, Group, Own, PROXY_METRICS, Proxy, group};
+pub use served::{
+    covers, host_ports, may_have, own_network_pods, served_health_checks, served_node_ports, service_port,
+    unready_host_network_pods,
+};
+pub use service_lb::sent_to_node_port;
+pub use sockets::{ByPort, by_port, place, socket_in_words, workers};
+pub use vantage::{answering_vantage_points, is_everywhere, vantage_points};
+
+#[cfg(test)]
+mod tests;

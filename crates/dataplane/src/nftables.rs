@@ -1,0 +1,84 @@
+//! kube-proxy with nftables rules (KEP-3866). Measured with kube-proxy 1.36.3, and 1.37.2 behind
+//! its gate for NodePorts of loopback (KEP-6032).
+
+use super::{
+    backing::Backing,
+    claim::Claim,
+    kube_proxy::{kube_proxy_tells_all, only_elsewhere, with_any_node_port_addresses},
+    local_address::LocalAddress,
+    outcome::Outcome,
+    plane::{Connection, DataPlane},
+    settings::{Localhost, Setting, Settings},
+};
+use portreeve_facts::{Family, Mode, Protocol, ProxyConfig, Vantage};
+
+pub(super) static PLANE: DataPlane = DataPlane {
+    mode: Mode::Nftables,
+    settings: &[Setting::NodePortAddresses, Setting::NftablesLocalhost, Setting::LocalDetector],
+    unread,
+    read: kube_proxy_tells_all,
+    node_port_addresses,
+    captures,
+    captures_external: |_, _, _, _| Ok(true),
+    outcome,
+    external_ip_or_node_port,
+    node_port_or_host_port,
+    masquerades_own_link_local: false,
+};
+
+/// Any list, with the gate for loopback and without.
+fn unread() -> Vec<ProxyConfig> {
+    let gate = |config: &ProxyConfig| ProxyConfig { nftables_localhost: Some(true), ..config.clone() };
+    let lists = with_any_node_port_addresses();
+    let with_gate: Vec<_> = lists.iter().map(gate).collect();
+    lists.into_iter().chain(with_gate).collect()
+}
+
+/// The default is `primary`.
+fn node_port_addresses(config: &ProxyConfig) -> Vec<String> {
+    match &config.node_port_addresses[..] {
+        [] => vec!["primary".to_owned()],
+        configured => configured.to_vec(),
+    }
+}
+
+fn captures(settings: &Settings, address: LocalAddress, _: Vantage) -> bool {
+    match address.ip.is_loopback() {
+        true => settings.localhost[Family::of(address.ip).index()] != Localhost::Untouched,
+        false => settings.lists(address.ip),
+    }
+}
+
+fn outcome(settings: &Settings, connection: Connection) -> Outcome {
+    let localhost = settings.localhost[Family::of(connection.to.ip).index()];
+    match (connection.backing, connection.captured) {
+        (_, false) => Outcome::Listener,
+        // kube-proxy's own listener is a listener, and lacks a port that somebody else has.
+        (_, true) if connection.to.ip.is_loopback() => match (localhost, connection.protocol) {
+            (Localhost::Proxied, Protocol::Tcp) => Outcome::Listener,
+            _ => Outcome::Refused,
+        },
+        (Backing::Ready | Backing::ReadyOutside, true) => Outcome::Pod,
+        (Backing::Empty, true) => Outcome::Refused,
+        (Backing::Elsewhere | Backing::ElsewhereOutside, true) => only_elsewhere(settings, connection),
+    }
+}
+
+/// The claim that redirects the connection counts, then the one that refuses it.
+fn external_ip_or_node_port(external_ip: Outcome, node_port: Outcome) -> Option<Claim> {
+    match (external_ip, node_port) {
+        (Outcome::Pod, _) => Some(Claim::ExternalIp),
+        // A verdict map sends it to a chain that it does not come back from.
+        (Outcome::TimedOut, Outcome::Pod | Outcome::Nowhere) => Some(Claim::ExternalIp),
+        (_, Outcome::Listener) => Some(Claim::ExternalIp),
+        _ => Some(Claim::NodePort),
+    }
+}
+
+/// Of chains with one priority the one that was made last comes first.
+fn node_port_or_host_port(node_port: Outcome) -> Option<Claim> {
+    match node_port {
+        Outcome::Listener | Outcome::Refused | Outcome::TimedOut => Some(Claim::HostPort),
+        Outcome::Pod | Outcome::Nowhere | Outcome::Unreachable => None,
+    }
+}

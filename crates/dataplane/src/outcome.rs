@@ -1,0 +1,68 @@
+//! What becomes of a new connection.
+
+use portreeve_facts::Protocol;
+
+/// Who answers a new connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Outcome {
+    /// The process that listens there.
+    Listener,
+    /// A pod of the Service.
+    Pod,
+    /// Connection refused. The kernel rate-limits the ICMP error, so some clients see a time-out.
+    Refused,
+    /// No answer at all.
+    TimedOut,
+    /// A packet between link-local addresses is not forwarded, so one that was translated leads nowhere. Some programs
+    /// report *no route to host*, some time out.
+    Nowhere,
+    /// The client's own `connect` fails with *no route to host*: Cilium's socket load balancer has no endpoint.
+    Unreachable,
+}
+
+impl Outcome {
+    /// For evidence: "... are answered by".
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Listener => "reach the listener",
+            Self::Pod => "are answered by a pod of the Service",
+            Self::Refused => "are refused",
+            Self::TimedOut => "time out",
+            Self::Nowhere => "lead nowhere, as nothing forwards link-local addresses",
+            Self::Unreachable => "fail with no route to host",
+        }
+    }
+
+    /// Its word in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Listener => "process",
+            Self::Pod => "pod",
+            Self::Refused => "refused",
+            Self::TimedOut => "timed-out",
+            Self::Nowhere => "nowhere",
+            Self::Unreachable => "unreachable",
+        }
+    }
+
+    /// What a client of a protocol sees of it: proxies refuse with an ICMP error, which an association of SCTP outlasts,
+    /// retrying until it gives up (docs/how-nodeports-work.md: seen in ipvs mode).
+    pub fn over(self, protocol: Protocol) -> Self {
+        match (self, protocol) {
+            (Self::Refused, Protocol::Sctp) => Self::TimedOut,
+            (outcome, _) => outcome,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_association_of_sctp_ignores_that_it_is_refused() {
+        assert_eq!(Outcome::Refused.over(Protocol::Sctp), Outcome::TimedOut);
+        assert_eq!(Outcome::Refused.over(Protocol::Udp), Outcome::Refused);
+        assert_eq!(Outcome::Pod.over(Protocol::Sctp), Outcome::Pod);
+    }
+}

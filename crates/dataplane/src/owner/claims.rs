@@ -1,0 +1,112 @@
+//! What claims a port, and on what the claim rests.
+
+use std::sync::Arc;
+
+use super::{
+    super::{
+        cilium,
+        claim::Claim,
+        endpoints::Endpoints,
+        external_address::ExternalAddress,
+        owners::owner_name,
+        proxy_sockets::{Own, Proxy},
+        served::{host_ports, served_node_ports, service_port},
+        service_lb::sent_on,
+        sockets::{place, socket_in_words, workers},
+    },
+    ownership::Claimant,
+};
+use portreeve_facts::{ContainerPort, Mode, Pod, Protocol, Service, ServicePort, Snapshot, Socket};
+
+/// A claim with what it rests on.
+pub(super) enum Standing<'a> {
+    /// An external address and a port of the Service.
+    External(ExternalAddress<'a>, &'a ServicePort),
+    /// A nodePort.
+    NodePort(&'a Service, &'a ServicePort),
+    /// A hostPort.
+    HostPort(&'a Pod, &'a ContainerPort),
+    /// A listener, and how many share its address and port.
+    Socket(&'a Socket, usize),
+}
+
+/// Every claim, in the order in which a new connection meets them: external IPs, NodePorts, hostPorts, then sockets, of
+/// which one that is bound to the address comes before a wildcard.
+pub(super) fn standings<'a>(
+    snapshot: &'a Snapshot,
+    services: &'a [Arc<Service>],
+    listeners: &'a [Socket],
+    protocol: Protocol,
+    port: u16,
+) -> Vec<Standing<'a>> {
+    let addresses = services.iter().flat_map(|service| ExternalAddress::of(snapshot, service));
+    let external = addresses.flat_map(|address| {
+        let ports = address.service.ports.iter().filter(move |it| it.protocol == protocol && it.port == port);
+        ports.map(move |port| Standing::External(address, port))
+    });
+    let node_ports = served_node_ports(snapshot, services)
+        .filter(|(_, it, number)| it.protocol == protocol && *number == port)
+        .map(|(service, port, _)| Standing::NodePort(service, port));
+    let pods = snapshot.cluster.pods.seen().map_or(&[][..], Vec::as_slice);
+    let host_ports = host_ports(snapshot, pods)
+        .filter(|(_, it, number)| it.protocol == protocol && *number == port)
+        .map(|(pod, port, _)| Standing::HostPort(pod, port));
+    let sockets: Vec<&Socket> =
+        listeners.iter().filter(|it| it.protocol == protocol && it.local_port == port).collect();
+    let mut sockets = workers(&sockets);
+    sockets.sort_by_key(|(socket, _)| (socket.local.is_unspecified(), socket.device == 0));
+    let sockets = sockets.into_iter().map(|(socket, count)| Standing::Socket(socket, count));
+    external.chain(node_ports).chain(host_ports).chain(sockets).collect()
+}
+
+impl Standing<'_> {
+    /// The same in words.
+    pub(super) fn claimant(&self, snapshot: &Snapshot, endpoints: &Endpoints<'_>, proxy: &Proxy<'_>) -> Claimant {
+        let of_service = |claim, service: &Service, port: &ServicePort, what: String| {
+            let endpoints = service
+                .families
+                .iter()
+                .map(|family| format!("{family} endpoints {}", endpoints.in_words(service, port, *family)));
+            let detail = std::iter::once(what).chain(endpoints).collect::<Vec<_>>().join("; ");
+            Claimant { claim, name: format!("Service {}", service_port(service, &port.name)), detail }
+        };
+        match self {
+            Self::External(address, port) => {
+                of_service(Claim::ExternalIp, address.service, port, format!("{} {}", address.field, address.ip))
+            }
+            Self::NodePort(service, port) => {
+                let addresses = if serves_by_device(snapshot) { cilium::ONE_ADDRESS } else { "" };
+                of_service(Claim::NodePort, service, port, format!("type {}{addresses}", service.kind.name()))
+            }
+            Self::HostPort(pod, host) => {
+                let sent_on = sent_on(snapshot, pod, host).map(|it| format!("; {it}"));
+                Claimant {
+                    claim: Claim::HostPort,
+                    name: format!("pod {}/{}", pod.namespace, pod.name),
+                    detail: format!("hostPort to container port {}{}", host.port, sent_on.unwrap_or_default()),
+                }
+            }
+            Self::Socket(socket, count) => {
+                let claim = if proxy.owns(socket) == Own::Yes { Claim::Proxy } else { Claim::Listener };
+                let workers = if *count > 1 { format!(", {count} workers") } else { String::new() };
+                let name = format!("{} on {}", owner_name(snapshot, &socket.owner), place(socket));
+                let checked = health_check_of(snapshot, socket).filter(|_| claim == Claim::Proxy);
+                let checked = checked.map(|it| format!("health check of Service {}/{}; ", it.namespace, it.name));
+                let detail = format!("{}{}{workers}", checked.unwrap_or_default(), socket_in_words(socket));
+                Claimant { claim, name, detail }
+            }
+        }
+    }
+}
+
+/// Whether Cilium serves NodePorts, and no list says on which addresses.
+fn serves_by_device(snapshot: &Snapshot) -> bool {
+    let listed = snapshot.proxy_config().is_ok_and(|config| !config.node_port_addresses.is_empty());
+    snapshot.is_in(Mode::Cilium) && !listed
+}
+
+/// The Service whose healthCheckNodePort is a socket's port.
+fn health_check_of<'a>(snapshot: &'a Snapshot, socket: &Socket) -> Option<&'a Service> {
+    let mut services = snapshot.cluster.services.seen()?.iter().map(Arc::as_ref);
+    services.find(|it| socket.protocol == Protocol::Tcp && it.health_check_node_port == Some(socket.local_port))
+}

@@ -1,0 +1,48 @@
+//! The answer: what claims a port, and who answers there.
+
+use std::net::IpAddr;
+
+use super::super::{claim::Claim, outcome::Outcome};
+use portreeve_facts::{Gap, Protocol, Vantage};
+
+/// What is known of one port and protocol.
+#[derive(Clone, Debug)]
+pub struct Ownership {
+    /// The protocol.
+    pub protocol: Protocol,
+    /// The port.
+    pub port: u16,
+    /// Everything that claims it, in the order in which a new connection meets them.
+    pub claimants: Vec<Claimant>,
+    /// Who answers on each address from each vantage point. A loopback address of IPv4 that is not listed is answered like
+    /// 127.0.0.1, unless it is claimed alone.
+    pub answers: Vec<Answered>,
+    /// The proxy's mode and how it is known, in words.
+    pub mode: String,
+}
+
+/// A Service, pod or socket that claims a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claimant {
+    /// By what right.
+    pub claim: Claim,
+    /// Who: `Service default/web port http`, `pod default/web`, `process nginx`.
+    pub name: String,
+    /// Where and with what: an address, a socket, endpoints.
+    pub detail: String,
+}
+
+/// Who answers a new connection to one address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answered {
+    /// From where it comes.
+    pub from: Vantage,
+    /// Where it goes.
+    pub to: IpAddr,
+    /// What becomes of it, or why that is not known.
+    pub outcome: Result<Outcome, Gap>,
+    /// The claimant that decides it: an index into [`Ownership::claimants`]. `None` where the port is not claimed there.
+    pub by: Option<usize>,
+    /// The listener that would answer there if no other claim stood before it.
+    pub loser: Option<usize>,
+}

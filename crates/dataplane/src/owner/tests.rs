@@ -1,0 +1,242 @@
+mod cilium;
+
+use std::net::IpAddr;
+
+use super::{
+    super::{claim::Claim, outcome::Outcome},
+    *,
+};
+
+use portreeve_facts::{
+    CiliumConfig, Family, ForCilium, Mode, RangeClaim, Reading, Service, ServiceKind, Socket, Source, State, Vantage,
+    Why,
+    healthy::{PRIMARY, SECOND, World, gap, ip, objects, proxy_holder, seen, squatter},
+};
+
+fn ask(world: &Snapshot, from: Vantage, to: &str) -> (Result<Outcome, Gap>, Option<Claim>, Option<Claim>) {
+    let ownership = owner(world, 60, Protocol::Tcp, 30080).expect("it is known");
+    let claim = |index: Option<usize>| index.map(|index| ownership.claimants[index].claim);
+    let answered = ownership.answers.iter().find(|it| it.from == from && it.to == ip(to)).expect("an answer");
+    (answered.outcome.clone(), claim(answered.by), claim(answered.loser))
+}
+
+fn web() -> Snapshot {
+    Snapshot::healthy().service("web", |it| it.node_port(30080))
+}
+
+#[test]
+fn a_free_port_is_refused_and_a_listener_answers() {
+    let world = Snapshot::healthy();
+    assert_eq!(ask(&world, Vantage::Remote, PRIMARY[0]), (Ok(Outcome::Refused), None, None));
+    let world = world.listens("0.0.0.0:30080");
+    let listener = Some(Claim::Listener);
+    assert_eq!(ask(&world, Vantage::Loopback, "127.0.0.1"), (Ok(Outcome::Listener), listener, None));
+    assert_eq!(ask(&world, Vantage::Remote, PRIMARY[1]), (Ok(Outcome::Refused), None, None), "it is of IPv4");
+}
+
+#[test]
+fn a_node_port_stands_before_a_listener_where_the_mode_says_so() {
+    let world = web().listens("0.0.0.0:30080");
+    let (node_port, listener) = (Some(Claim::NodePort), Some(Claim::Listener));
+    assert_eq!(ask(&world, Vantage::Remote, SECOND[0]), (Ok(Outcome::Pod), node_port, listener));
+    let world = world.with_mode(Mode::Nftables);
+    assert_eq!(ask(&world, Vantage::Remote, PRIMARY[0]), (Ok(Outcome::Pod), node_port, listener));
+    assert_eq!(ask(&world, Vantage::Loopback, "127.0.0.1"), (Ok(Outcome::Listener), listener, None));
+}
+
+#[test]
+fn an_address_of_loopback_that_no_interface_has_is_listed_where_a_socket_is_bound_to_it() {
+    let (node_port, listener) = (Some(Claim::NodePort), Some(Claim::Listener));
+    let world = web().listens("127.0.0.53:30080");
+    assert_eq!(ask(&world, Vantage::Loopback, "127.0.0.53"), (Ok(Outcome::Pod), node_port, listener));
+    let nftables = world.with_mode(Mode::Nftables);
+    assert_eq!(ask(&nftables, Vantage::Loopback, "127.0.0.53"), (Ok(Outcome::Listener), listener, None));
+    let elsewhere = owner(&world, 60, Protocol::Tcp, 30081).expect("it is known");
+    assert!(elsewhere.answers.iter().all(|it| it.to != ip("127.0.0.53")));
+}
+
+#[test]
+fn an_external_ip_stands_before_a_node_port_on_its_address_only() {
+    let world = web().service("taker", |it| it.external_ip(PRIMARY[0]).with(|service| service.ports[0].port = 30080));
+    assert_eq!(ask(&world, Vantage::Remote, PRIMARY[0]), (Ok(Outcome::Pod), Some(Claim::ExternalIp), None));
+    assert_eq!(ask(&world, Vantage::Remote, SECOND[0]), (Ok(Outcome::Pod), Some(Claim::NodePort), None));
+}
+
+#[test]
+fn the_proxys_socket_on_the_port_of_a_health_check_names_the_service() {
+    let checked = |owner| {
+        let world = Snapshot::healthy().service("web", |it| it.with(|web| web.health_check_node_port = Some(31999)));
+        let world = world.listens_as("[::]:31999", owner).listens_as("[::]:31998", proxy_holder());
+        [31999, 31998].map(|port| {
+            let ownership = super::owner(&world, 60, Protocol::Tcp, port).expect("it is known");
+            ownership.claimants[0].detail.clone()
+        })
+    };
+    let [checks, other] = checked(proxy_holder());
+    assert!(checks.starts_with("health check of Service default/web; "), "{checks}");
+    assert!(!other.contains("health check"), "{other}");
+    let [taken, _] = checked(squatter());
+    assert!(!taken.contains("health check"), "whoever took the port answers for nobody: {taken}");
+}
+
+#[test]
+fn a_host_port_and_a_node_port_are_asked_in_the_modes_order() {
+    let world = web().pod("edge", |pod| pod.host_port(80, 30080));
+    assert_eq!(ask(&world, Vantage::Remote, PRIMARY[0]).1, Some(Claim::NodePort));
+    assert_eq!(ask(&world.clone().with_mode(Mode::Ipvs), Vantage::Remote, PRIMARY[0]).1, Some(Claim::HostPort));
+    let nftables = world.with_mode(Mode::Nftables);
+    let undefined = ask(&nftables, Vantage::Remote, PRIMARY[0]).0;
+    assert!(undefined.is_err(), "{undefined:?}");
+    assert_eq!(ask(&nftables, Vantage::Remote, SECOND[0]).1, Some(Claim::HostPort), "no NodePort is served there");
+}
+
+#[test]
+fn a_host_port_takes_what_no_service_redirects() {
+    let world = Snapshot::healthy().pod("edge", |pod| pod.host_port(80, 30080)).listens("[::]:30080");
+    let (host_port, listener) = (Some(Claim::HostPort), Some(Claim::Listener));
+    assert_eq!(ask(&world, Vantage::Remote, PRIMARY[1]), (Ok(Outcome::Pod), host_port, listener));
+    assert_eq!(ask(&world, Vantage::Loopback, "::1"), (Ok(Outcome::TimedOut), host_port, listener));
+    let empty = world.service("web", |it| it.node_port(30080).without_endpoints());
+    for mode in Mode::KUBE_PROXY {
+        let empty = empty.clone().with_mode(mode);
+        assert_eq!(ask(&empty, Vantage::Remote, PRIMARY[0]), (Ok(Outcome::Pod), host_port, listener), "{mode}");
+    }
+}
+
+#[test]
+fn an_external_ip_without_an_endpoint_lets_the_node_port_answer() {
+    let taker = |it: World| it.external_ip(PRIMARY[0]).with(|service| service.ports[0].port = 30080);
+    let world = web().service("taker", |it| taker(it).without_endpoints());
+    assert_eq!(ask(&world, Vantage::Remote, PRIMARY[0]).1, Some(Claim::NodePort));
+    let ipvs = ask(&world.with_mode(Mode::Ipvs), Vantage::Remote, PRIMARY[0]).0;
+    assert!(ipvs.is_err(), "one virtual server: {ipvs:?}");
+    let world = web().service("taker", |it| taker(it).local().elsewhere());
+    assert_eq!(ask(&world, Vantage::Remote, PRIMARY[0]).1, Some(Claim::NodePort));
+    assert_eq!(ask(&world, Vantage::Node, PRIMARY[0]).1, Some(Claim::ExternalIp));
+    let nftables = ask(&world.with_mode(Mode::Nftables), Vantage::Remote, PRIMARY[0]);
+    assert_eq!(nftables, (Ok(Outcome::TimedOut), Some(Claim::ExternalIp), None));
+}
+
+#[test]
+fn endpoints_that_were_not_read_are_the_reason_on_the_address_of_their_service_only() {
+    let taker = |it: World| it.external_ip(PRIMARY[0]).with(|service| service.ports[0].port = 30080);
+    let mut world = Snapshot::healthy().service("taker", taker).listens("0.0.0.0:30080");
+    world.cluster.endpoint_slices = gap(Source::EndpointSlices, Why::NotPermitted);
+    let unread = ask(&world, Vantage::Remote, PRIMARY[0]).0.expect_err("a process, or an endpoint");
+    assert_eq!(unread.source, Source::EndpointSlices);
+    assert_eq!(ask(&world, Vantage::Remote, SECOND[0]).0, Ok(Outcome::Listener));
+}
+
+#[test]
+fn what_is_not_known_is_unknown_only_where_it_matters() {
+    let world = web().listens("0.0.0.0:30080").without_proxy();
+    for address in [PRIMARY[0], SECOND[0]] {
+        let unknown = ask(&world, Vantage::Remote, address);
+        assert!(unknown.0.is_err() && unknown.2.is_none(), "nobody is said to lose: {unknown:?}");
+    }
+    let empty = Snapshot::healthy().service("web", |it| it.node_port(30080).without_endpoints());
+    let empty = empty.listens("0.0.0.0:30080").with_mode(Mode::Iptables);
+    let mut unread = empty.clone();
+    unread.kernel.proxy.config = gap(Source::ProxyConfig, Why::Unreachable);
+    assert_eq!(ask(&unread, Vantage::Remote, SECOND[0]).0, Ok(Outcome::Refused), "whatever list it has");
+    let mut world = web();
+    world.cluster.services = gap(Source::Services, Why::NotPermitted);
+    assert_eq!(
+        owner(&world, 60, Protocol::Tcp, 30080).map(|_| ()),
+        Err(world.cluster.services.get().expect_err("a gap"))
+    );
+}
+
+#[test]
+fn without_the_sockets_of_udp_ports_of_udp_alone_are_not_known() {
+    let mut world = web().listens("0.0.0.0:30080");
+    world.kernel.no_udp = Some(Gap::new(Source::Listeners, Why::TooMuch, "more than are read"));
+    let is_known = |protocol| owner(&world, 60, protocol, 30080).is_ok();
+    assert_eq!([Protocol::Tcp, Protocol::Udp].map(is_known), [true, false]);
+}
+
+#[test]
+fn endpoints_that_were_not_read_are_why_it_is_not_known_who_answers() {
+    let mut world = web();
+    world.cluster.endpoints_of = Some(std::sync::Arc::default());
+    let (outcome, ..) = ask(&world, Vantage::Remote, PRIMARY[0]);
+    let gap = outcome.expect_err("nobody knows what is behind it");
+    assert!(gap.source == Source::EndpointSlices && gap.detail.contains("web"), "{gap:?}");
+}
+
+fn found(world: &Snapshot) -> Ownership {
+    owner(world, 60, Protocol::Tcp, 30080).expect("it is known")
+}
+
+#[test]
+fn of_two_listeners_the_one_bound_closer_answers() {
+    let world = Snapshot::healthy().listens("0.0.0.0:30080").listens("192.0.2.1:30080");
+    assert!(found(&world).claimants[0].detail.contains("192.0.2.1:30080"), "{:?}", found(&world).claimants);
+    let device = |socket: &mut Socket| socket.device = 2;
+    let world = Snapshot::healthy().listens("0.0.0.0:30080");
+    let world = world.socket(Protocol::Tcp, State::Listen, "0.0.0.0:30080", "0.0.0.0:0", device);
+    assert!(found(&world).claimants[0].detail.contains("on interface 2"), "{:?}", found(&world).claimants);
+}
+
+#[test]
+fn workers_are_counted() {
+    let world = Snapshot::healthy().listens("0.0.0.0:30080");
+    assert!(!found(&world).claimants[0].detail.contains("workers"));
+    assert!(found(&world.listens("0.0.0.0:30080")).claimants[0].detail.ends_with(", 2 workers"));
+}
+
+#[test]
+fn a_host_port_is_on_its_host_ip_and_on_no_ipv6_loopback() {
+    let at = |host_ip: Option<&str>| {
+        Snapshot::healthy().pod("edge", |pod| {
+            pod.host_port(80, 30080);
+            pod.ports[0].host_ip = host_ip.map(ip);
+        })
+    };
+    let pod = (Ok(Outcome::Pod), Some(Claim::HostPort), None);
+    let none = (Ok(Outcome::Refused), None, None);
+    for everywhere in [at(None), at(Some("0.0.0.0"))] {
+        assert_eq!(ask(&everywhere, Vantage::Remote, SECOND[0]), pod);
+        assert_eq!(ask(&everywhere, Vantage::Loopback, "127.0.0.1"), pod);
+    }
+    assert_eq!(ask(&at(None), Vantage::Remote, PRIMARY[1]), pod);
+    assert_eq!(ask(&at(Some(PRIMARY[0])), Vantage::Remote, PRIMARY[0]), pod);
+    assert_eq!(ask(&at(Some(PRIMARY[0])), Vantage::Remote, SECOND[0]), none);
+}
+
+#[test]
+fn a_host_port_is_of_the_families_of_its_pod() {
+    let world = Snapshot::healthy().listens("[::]:30080").pod("edge", |pod| {
+        pod.host_port(80, 30080);
+        pod.ips.retain(std::net::IpAddr::is_ipv4);
+    });
+    for world in [world.clone(), world.with_mode(Mode::Ipvs)] {
+        assert_eq!(ask(&world, Vantage::Remote, PRIMARY[0]).1, Some(Claim::HostPort));
+        assert_eq!(ask(&world, Vantage::Loopback, "::1"), (Ok(Outcome::Listener), Some(Claim::Listener), None));
+    }
+}
+
+#[test]
+fn in_ipvs_mode_a_node_loses_its_own_link_local_address() {
+    let mut world = web().listens("[::]:30080").with_mode(Mode::Ipvs);
+    let addresses = &mut std::sync::Arc::make_mut(seen(&mut world.kernel.interfaces)).addresses;
+    let mut link_local = addresses.iter().find(|it| it.ip == ip(PRIMARY[1])).expect("an address").clone();
+    link_local.ip = ip("fe80::1");
+    addresses.push(link_local);
+    let process = (Ok(Outcome::Listener), Some(Claim::Listener), None);
+    let nowhere = (Ok(Outcome::Nowhere), Some(Claim::NodePort), Some(Claim::Listener));
+    assert_eq!(ask(&world, Vantage::Node, "fe80::1"), nowhere);
+    assert_eq!(ask(&world, Vantage::Remote, "fe80::1"), process, "others on the link reach it");
+    let mut local = world.clone();
+    objects(&mut local.cluster.services)[0].external_local = true;
+    assert_eq!(ask(&local, Vantage::Node, "fe80::1"), process, "nothing is masqueraded");
+    let mut datagrams = world.clone();
+    objects(&mut datagrams.cluster.services)[0].ports[0].protocol = Protocol::Udp;
+    seen(&mut datagrams.kernel.listeners).last_mut().expect("a listener").protocol = Protocol::Udp;
+    let answers = owner(&datagrams, 60, Protocol::Udp, 30080).expect("it is known").answers;
+    let at_home = answers.iter().find(|it| (it.from, it.to) == (Vantage::Node, ip("fe80::1"))).expect("an answer");
+    assert_eq!(at_home.outcome, Ok(Outcome::Listener), "a datagram arrives");
+    let mut bound = world;
+    seen(&mut bound.kernel.listeners).last_mut().expect("a listener").device = 2;
+    assert_eq!(ask(&bound, Vantage::Node, "fe80::1"), process);
+}

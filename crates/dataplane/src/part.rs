@@ -1,0 +1,47 @@
+//! The parts of what a Service has its nodes serve.
+
+use std::{fmt, net::IpAddr};
+
+use portreeve_facts::Service;
+
+/// A part of what a Service has its nodes serve.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Its nodePorts.
+    NodePorts,
+    /// Its healthCheckNodePort.
+    HealthCheck,
+    /// An address of this field.
+    Address(Field),
+}
+
+impl Part {
+    /// That of an external address or a load balancer's address of a Service; of its nodePorts without one.
+    pub fn at(service: &Service, address: Option<IpAddr>) -> Self {
+        let Some(ip) = address else { return Self::NodePorts };
+        let external = service.external_ips.iter().position(|it| *it == ip);
+        Self::Address(external.map_or(Field::LoadBalancer, Field::ExternalIps))
+    }
+}
+
+/// Where a Service names an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Field {
+    /// `spec.externalIPs`, at this index.
+    ExternalIps(usize),
+    /// `status.loadBalancer.ingress`.
+    LoadBalancer,
+    /// `spec.clusterIPs`, with which another Service's address is compared.
+    ClusterIps,
+}
+
+impl fmt::Display for Field {
+    /// `externalIP`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::ExternalIps(_) => "externalIP",
+            Self::LoadBalancer => "load balancer address",
+            Self::ClusterIps => "cluster IP",
+        })
+    }
+}

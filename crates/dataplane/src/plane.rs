@@ -1,0 +1,67 @@
+//! The shape of a data plane: the questions that each file of a data plane answers.
+
+use std::net::IpAddr;
+
+use super::{
+    backing::Backing,
+    claim::Claim,
+    local_address::LocalAddress,
+    outcome::Outcome,
+    part::Field,
+    settings::{Setting, Settings},
+};
+use portreeve_facts::{Mode, Protocol, ProxyConfig, Vantage};
+
+/// One way to program Services on a node: a value, not a trait.
+#[derive(Debug)]
+pub(super) struct DataPlane {
+    /// Its name.
+    pub(super) mode: Mode,
+    /// The settings on which its answers depend. All others are left at one value, so that no candidate differs by them.
+    pub(super) settings: &'static [Setting],
+    /// The configurations that are possible where its own was not read.
+    pub(super) unread: fn() -> Vec<ProxyConfig>,
+    /// The configurations for which one that was read may stand, where it does not say everything; itself is first.
+    pub(super) read: fn(&ProxyConfig) -> Vec<ProxyConfig>,
+    /// `nodePortAddresses` of a configuration with the data plane's default filled in; empty is every address.
+    pub(super) node_port_addresses: fn(&ProxyConfig) -> Vec<String>,
+    /// Whether NodePorts are served on an address of this node at all, asked from a vantage point, endpoints aside.
+    pub(super) captures: fn(&Settings, LocalAddress, Vantage) -> bool,
+    /// Whether an external IP or a load balancer's address, of this node and of this field, is taken from a vantage point; an
+    /// error says why that is not known.
+    pub(super) captures_external: fn(&Settings, IpAddr, Vantage, Field) -> Result<bool, &'static str>,
+    /// Who answers a connection. [`super::Candidate`] sees to link-local addresses, and [`Outcome::over`] to protocols.
+    pub(super) outcome: fn(&Settings, Connection) -> Outcome,
+    /// Which claim counts where an external IP and a NodePort have the same address and port, by what each would do with the
+    /// connection. `None` where it may be either.
+    pub(super) external_ip_or_node_port: fn(external_ip: Outcome, node_port: Outcome) -> Option<Claim>,
+    /// The same of a NodePort and a hostPort, by what the NodePort would do with the connection.
+    pub(super) node_port_or_host_port: fn(node_port: Outcome) -> Option<Claim>,
+    /// Whether a node's own connection to its link-local address and a NodePort leaves with another source address, served
+    /// or not.
+    pub(super) masquerades_own_link_local: bool,
+}
+
+/// Each is one static value.
+impl PartialEq for DataPlane {
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::eq(self, other)
+    }
+}
+
+impl Eq for DataPlane {}
+
+/// A new connection to a Service port on one of this node's addresses.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Connection {
+    /// The destination.
+    pub(super) to: LocalAddress,
+    /// From where it comes.
+    pub(super) from: Vantage,
+    /// Over which protocol.
+    pub(super) protocol: Protocol,
+    /// What the Service port has behind it.
+    pub(super) backing: Backing,
+    /// Whether the data plane takes connections to this address for the Service.
+    pub(super) captured: bool,
+}

@@ -1,0 +1,221 @@
+//! Which sockets are the proxy's own.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{
+    kube_proxy::{holds_ports, oldest_beside_kubelet},
+    served::served_node_ports,
+};
+use portreeve_facts::{Cgroup, Gap, Holder, Mode, Owner, Process, Protocol, Reading, Snapshot, Socket, Source, Why};
+
+/// Where kube-proxy reports its mode, its settings and its metrics.
+pub const PROXY_METRICS: u16 = 10249;
+
+/// Ports of well-known daemons. A process that contains a proxy (`k3s server`, `k0s`, `kubelite`) listens on some of
+/// them for reasons of its own, so there a socket of the proxy's process is still a conflict.
+pub const DAEMON_PORTS: &[u16] = &[
+    22, 53, 80, 111, 179, 443, 2379, 2380, 2381, 2703, 4240, 4244, 4789, 5473, 6081, 6443, 8472, 9099, 9100, 9345,
+    9808, 9809, 10248, 10249, 10250, 10251, 10252, 10253, 10254, 10255, 10256, 10257, 10258, 10259, 10260, 51820,
+    51871, 61678, 61679,
+];
+
+/// For so many NodePorts that it holds, a proxy may be about to open one more; in any case one.
+const MANY: usize = 8;
+
+/// Whether a socket is the proxy's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Own {
+    /// It holds a NodePort, or serves a health check: no conflict.
+    Yes,
+    /// Another process owns it.
+    No,
+    /// Not known: the proxy did not answer, and the owner of this socket seems to hold NodePorts, or has a socket where the
+    /// proxy would answer.
+    Unknown,
+}
+
+impl Own {
+    /// The gap of a socket of which this is not known.
+    pub fn unknown() -> Gap {
+        let detail = "whoever listens here listens on every NodePort that nobody else has, or where the proxy would \
+                      answer: it may be one";
+        Gap::new(Source::ProxyMode, Why::Ambiguous, detail)
+    }
+}
+
+/// Distinguishes the proxy's own sockets. No name decides: a socket is the proxy's if it shares the process, or a cgroup
+/// other than the root, with the process that answers `/proxyMode`.
+pub struct Proxy<'a> {
+    snapshot: &'a Snapshot,
+    /// Owners that hold NodePorts, as OVN-Kubernetes and old proxies do, and how many of them.
+    hold_node_ports: BTreeMap<Group<'a>, usize>,
+    /// Owners of the proxy's port, where connections are accepted and not answered: a proxy that hangs, perhaps.
+    hang: BTreeSet<Group<'a>>,
+}
+
+/// Sockets that certainly share an owner, or whose owner is not known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Group<'a> {
+    /// Of one control group, by its path.
+    Cgroup(&'a str),
+    /// Of one process: its pid, and when it was started.
+    Process(u32, u64),
+    /// Nobody knows.
+    Unknown,
+}
+
+impl<'a> Proxy<'a> {
+    /// Of a snapshot, once a rule.
+    pub fn of(snapshot: &'a Snapshot) -> Self {
+        Self { snapshot, hold_node_ports: owners_of_node_ports(snapshot), hang: hang(snapshot) }
+    }
+
+    /// Whether a listening socket on a NodePort or a healthCheckNodePort is the proxy's own.
+    pub fn owns(&self, socket: &Socket) -> Own {
+        if DAEMON_PORTS.contains(&socket.local_port) {
+            return Own::No;
+        }
+        if !matches!(socket.owner, Owner::Held(_)) {
+            return Own::No;
+        }
+        if self.shares_owner(socket) {
+            return Own::Yes;
+        }
+        if self.hang.contains(&group(socket)) {
+            return Own::Unknown;
+        }
+        if self.may_hold_on_loopback(socket) && !self.certainly_lacks(socket) {
+            return Own::Unknown;
+        }
+        let held = self.hold_node_ports.get(&group(socket)).copied();
+        match (self.certainly_lacks(socket), held, self.snapshot.overrides.proxy_mode.is_some()) {
+            (true, _, _) | (_, None, _) => Own::No,
+            // Whether a proxy holds ports follows from its version; where one answers and does not hold, none does.
+            (false, Some(_), _) if self.proxy_never_holds() => Own::No,
+            (false, Some(_), _) if self.is_cilium() => Own::No,
+            // One NodePort that is held shows little, where a kube-proxy that holds none is configured.
+            (false, Some(1), _) if self.configured_proxy_never_holds() => Own::No,
+            (false, Some(_), true) => Own::No,
+            (false, Some(_), false) => Own::Unknown,
+        }
+    }
+
+    /// Whether a socket is held by the process that answers `/proxyMode`.
+    pub fn shares_owner(&self, socket: &Socket) -> bool {
+        let proxy = &self.snapshot.kernel.proxy;
+        matches!(&socket.owner, Owner::Held(holder) if same_owner(holder, &proxy.cgroup, &proxy.process))
+    }
+
+    /// A socket of an owner that holds NodePorts, as OVN-Kubernetes and old proxies do.
+    pub fn owner_of_node_ports(&self) -> Option<&'a Socket> {
+        let listeners = self.snapshot.kernel.listeners.seen()?;
+        let held = listeners.iter().filter(|socket| self.hold_node_ports.contains_key(&group(socket)));
+        held.min_by_key(|socket| (group(socket), socket.local_port, socket.local))
+    }
+
+    /// Whether the proxy and the socket's owner are known in the same way, and differ.
+    pub fn certainly_lacks(&self, socket: &Socket) -> bool {
+        let proxy = &self.snapshot.kernel.proxy;
+        let Owner::Held(holder) = &socket.owner else { return false };
+        let identifies = |cgroup: &Reading<Cgroup>| cgroup.seen().is_some_and(|cgroup| !cgroup.is_root());
+        let comparable = identifies(&holder.cgroup) && identifies(&proxy.cgroup)
+            || holder.process.seen().is_some() && proxy.process.seen().is_some();
+        comparable && !same_owner(holder, &proxy.cgroup, &proxy.process)
+    }
+
+    /// A kube-proxy answers, and its version holds no NodePorts.
+    fn proxy_never_holds(&self) -> bool {
+        self.version().is_some_and(|version| holds_ports(version) == Some(false))
+    }
+
+    /// A kube-proxy in nftables mode that listens on loopback's NodePorts over TCP, where it is told to (KEP-6032).
+    fn may_hold_on_loopback(&self, socket: &Socket) -> bool {
+        let config = self.snapshot.proxy_config();
+        let mode = self.snapshot.is_in(Mode::Nftables);
+        let told = config.is_ok_and(|config| config.nftables_localhost == Some(true));
+        mode && told && socket.local.is_loopback() && socket.protocol == Protocol::Tcp
+    }
+
+    /// Cilium is in kube-proxy's place, and holds no port: its programs are in the kernel.
+    fn is_cilium(&self) -> bool {
+        self.snapshot.is_in(Mode::Cilium)
+    }
+
+    /// The version that a kube-proxy answers.
+    fn version(&self) -> Option<&str> {
+        self.snapshot.kernel.proxy.metrics.seen()?.version.as_deref()
+    }
+
+    /// No kube-proxy answers its version, but the cluster has the configuration of one, and none that this node may run
+    /// holds NodePorts.
+    fn configured_proxy_never_holds(&self) -> bool {
+        let configured = self.snapshot.proxy_mode().is_ok_and(|mode| Mode::KUBE_PROXY.contains(&mode.value));
+        let holds = |(major, minor)| holds_ports(&format!("v{major}.{minor}.0"));
+        self.version().is_none() && configured && oldest_beside_kubelet(self.snapshot).and_then(holds) == Some(false)
+    }
+}
+
+/// Whether two owners are the same: the same process, or the same cgroup other than the root.
+fn same_owner(holder: &Holder, cgroup: &Reading<Cgroup>, process: &Reading<Process>) -> bool {
+    let process_matches = match (holder.process.seen(), process.seen()) {
+        (Some(a), Some(b)) => a.pid == b.pid && a.started == b.started,
+        _ => false,
+    };
+    let cgroup_matches = match (holder.cgroup.seen(), cgroup.seen()) {
+        (Some(a), Some(b)) => !a.is_root() && a.path == b.path,
+        _ => false,
+    };
+    process_matches || cgroup_matches
+}
+
+/// The owners that have a listening socket on every allocated NodePort that no other keeps them off, and on most of them,
+/// and on how many. Ports that are free show that none holds them: such a proxy opens each port when it is allocated. It
+/// may be about to open one, or a few of many. What programs Services runs as root, so another user's process is no such
+/// owner.
+fn owners_of_node_ports(snapshot: &Snapshot) -> BTreeMap<Group<'_>, usize> {
+    let services = snapshot.cluster.services.seen().map_or(&[][..], Vec::as_slice);
+    let allocated: BTreeSet<(Protocol, u16)> = served_node_ports(snapshot, services)
+        .filter(|(_, port, _)| port.protocol != Protocol::Sctp) // no proxy ever held an SCTP port
+        .map(|(_, port, number)| (port.protocol, number))
+        .collect();
+    let mut held: BTreeMap<Group<'_>, BTreeSet<(Protocol, u16)>> = BTreeMap::new();
+    let mut free = allocated.clone();
+    for socket in snapshot.kernel.listeners.seen().into_iter().flatten() {
+        let port = (socket.protocol, socket.local_port);
+        if allocated.contains(&port) {
+            if socket.is_of_root() {
+                held.entry(group(socket)).or_default().insert(port);
+            }
+            free.remove(&port);
+        }
+    }
+    // No process can listen on the port of an outgoing connection either.
+    for socket in snapshot.kernel.clients.seen().into_iter().flat_map(|clients| &clients.sockets) {
+        free.remove(&(socket.protocol, socket.local_port));
+    }
+    let about_to_be_opened = |held: usize| (held / MANY).max(1);
+    held.retain(|_, ports| ports.len() * 2 > allocated.len() && free.len() <= about_to_be_opened(ports.len()));
+    held.into_iter().map(|(group, ports)| (group, ports.len())).collect()
+}
+
+fn hang(snapshot: &Snapshot) -> BTreeSet<Group<'_>> {
+    let listeners = snapshot.kernel.listeners.seen().into_iter().flatten();
+    let hangs = snapshot.kernel.proxy.mode.gap().is_some_and(|gap| gap.why == Why::TimedOut);
+    listeners
+        .filter(|socket| hangs && socket.protocol == Protocol::Tcp && socket.local_port == PROXY_METRICS)
+        .map(group)
+        .collect()
+}
+
+/// Who owns a socket, as far as it is known.
+pub fn group(socket: &Socket) -> Group<'_> {
+    let Owner::Held(holder) = &socket.owner else { return Group::Unknown };
+    match (holder.cgroup.seen(), holder.process.seen()) {
+        (Some(cgroup), _) if !cgroup.is_root() => Group::Cgroup(&cgroup.path),
+        (_, Some(process)) => Group::Process(process.pid, process.started),
+        _ => Group::Unknown,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,226 @@
+use super::*;
+use portreeve_facts::{
+    Holder, State,
+    healthy::{daemon, gap, objects, proxy_holder, seen},
+};
+
+fn owns(world: &Snapshot) -> Own {
+    let socket = world.kernel.listeners.seen().expect("listeners").last().expect("one");
+    Proxy::of(world).owns(socket)
+}
+
+#[test]
+fn a_socket_of_the_process_that_answers_proxy_mode_is_the_proxys_own() {
+    let world = Snapshot::healthy().service("web", |it| it.node_port(30080));
+    assert_eq!(owns(&world.clone().listens_as("0.0.0.0:30080", proxy_holder())), Own::Yes);
+    assert_eq!(owns(&world.listens("0.0.0.0:30080")), Own::No);
+}
+
+#[test]
+fn a_kube_proxy_that_serves_loopback_in_nftables_mode_may_hold_its_node_ports_there() {
+    let world = |local: &str, owner: Owner, gate| {
+        let world = Snapshot::healthy().service("web", |it| it.node_port(30080)).listens_as(local, owner);
+        let mut world = world.with_mode(Mode::Nftables).with_config(|config| config.nftables_localhost = gate);
+        // What holds it cannot be compared with the proxy.
+        world.kernel.proxy.cgroup = gap(Source::Cgroups, Why::NotPermitted);
+        world.kernel.proxy.process = gap(Source::Processes, Why::NotPermitted);
+        owns(&world)
+    };
+    let other = || daemon("other", 9);
+    assert_eq!(world("127.0.0.1:30080", other(), Some(true)), Own::Unknown);
+    assert_eq!(world("127.0.0.1:30080", other(), None), Own::No);
+    assert_eq!(world("192.0.2.1:30080", other(), Some(true)), Own::No);
+    let compared = Snapshot::healthy().service("web", |it| it.node_port(30080)).listens_as("127.0.0.1:30080", other());
+    let compared = compared.with_mode(Mode::Nftables).with_config(|config| config.nftables_localhost = Some(true));
+    assert_eq!(owns(&compared), Own::No, "it is certainly another process");
+    let udp = compared.with_config(|_| ()).listens_udp("127.0.0.1:30080");
+    assert_eq!(owns(&udp), Own::No);
+}
+
+#[test]
+fn a_daemons_port_is_a_conflict_even_inside_the_proxys_process() {
+    let world = Snapshot::healthy().service("web", |it| it.node_port(6443));
+    assert_eq!(owns(&world.listens_as("0.0.0.0:6443", proxy_holder())), Own::No);
+}
+
+/// No proxy answers, and Services have 30080 up to here.
+fn without_proxy(last: u16) -> Snapshot {
+    (30080..=last).fold(Snapshot::healthy().without_proxy(), |world, port| {
+        world.service(&format!("s{port}"), |it| it.node_port(port))
+    })
+}
+
+fn holds(world: Snapshot, ports: &[u16], owner: &Owner) -> Snapshot {
+    ports.iter().fold(world, |world, port| world.listens_as(&format!("0.0.0.0:{port}"), owner.clone()))
+}
+
+#[test]
+fn where_no_proxy_answers_whoever_holds_every_node_port_may_be_one() {
+    let one = holds(without_proxy(30081), &[30080], &daemon("ovnkube", 9));
+    assert_eq!(owns(&one), Own::No);
+    assert_eq!(owns(&holds(one, &[30081], &daemon("ovnkube", 9))), Own::Unknown);
+}
+
+#[test]
+fn whoever_is_not_root_holds_no_node_ports_for_a_proxy() {
+    let mut world = holds(without_proxy(30081), &[30080, 30081], &daemon("nginx", 9));
+    assert_eq!(owns(&world), Own::Unknown);
+    seen(&mut world.kernel.listeners).iter_mut().for_each(|socket| socket.uid = 65534);
+    assert_eq!(owns(&world), Own::No);
+    assert!(Proxy::of(&world).owner_of_node_ports().is_none());
+}
+
+#[test]
+fn a_foreign_listener_on_one_node_port_makes_no_conflict_of_the_others() {
+    let (ovnkube, nginx) = (daemon("ovnkube", 9), daemon("nginx", 10));
+    let world = holds(holds(without_proxy(30082), &[30082], &nginx), &[30080, 30081], &ovnkube);
+    let proxy = Proxy::of(&world);
+    let found = |port| {
+        let listeners = world.kernel.listeners.seen().expect("listeners");
+        proxy.owns(listeners.iter().find(|it| it.local_port == port).expect("one"))
+    };
+    assert_eq!([30080, 30081, 30082].map(found), [Own::Unknown, Own::Unknown, Own::No]);
+    assert_eq!(proxy.owner_of_node_ports().map(|socket| socket.local_port), Some(30080));
+}
+
+#[test]
+fn whoever_leaves_node_ports_free_holds_none_but_one_may_just_have_been_allocated() {
+    let nginx = daemon("nginx", 9);
+    assert_eq!(owns(&holds(without_proxy(30082), &[30080, 30081], &nginx)), Own::Unknown);
+    let three_of_five = holds(without_proxy(30084), &[30080, 30081, 30082], &nginx);
+    assert_eq!(owns(&three_of_five), Own::No);
+    assert!(Proxy::of(&three_of_five).owner_of_node_ports().is_none());
+    let (away, udp) =
+        (three_of_five.clone().listens("0.0.0.0:30085"), three_of_five.clone().listens_udp("0.0.0.0:30084"));
+    for world in [away, udp] {
+        assert!(Proxy::of(&world).owner_of_node_ports().is_none(), "the other one holds another port");
+    }
+    let connected = three_of_five.connects(State::Established, "192.0.2.1:30084", "192.0.2.9:443");
+    assert_eq!(owns(&connected), Own::Unknown, "a connection keeps it off");
+}
+
+#[test]
+fn of_many_node_ports_a_few_may_just_have_been_allocated() {
+    let ports: Vec<u16> = (30080..30096).collect();
+    assert_eq!(owns(&holds(without_proxy(30097), &ports, &daemon("ovnkube", 9))), Own::Unknown);
+    assert_eq!(owns(&holds(without_proxy(30098), &ports, &daemon("ovnkube", 9))), Own::No);
+    assert_eq!(owns(&holds(without_proxy(30097), &ports[1..], &daemon("ovnkube", 9))), Own::No);
+}
+
+#[test]
+fn the_only_node_port_is_held_by_no_proxy_where_one_that_holds_none_is_configured() {
+    let mut world = without_proxy(30080);
+    world.cluster.proxy_config = Snapshot::healthy().kernel.proxy.config;
+    let held = |world: &Snapshot| owns(&holds(world.clone(), &[30080], &daemon("nginx", 9)));
+    assert_eq!(held(&world), Own::No);
+    for (version, own) in [("v1.27.0", Own::No), ("v1.26.9", Own::Unknown), ("devel", Own::Unknown)] {
+        objects(&mut world.cluster.nodes)[0].kubelet_version = Some(version.to_owned());
+        assert_eq!(held(&world), own, "{version}");
+    }
+    world.cluster.nodes = gap(Source::Nodes, Why::NotAsked);
+    assert_eq!(held(&world), Own::Unknown);
+    let mut two = without_proxy(30081);
+    two.cluster.proxy_config = world.cluster.proxy_config;
+    assert_eq!(owns(&holds(two, &[30080, 30081], &daemon("ovnkube", 9))), Own::Unknown, "it may be left of another");
+}
+
+#[test]
+fn whoever_has_no_more_than_half_of_the_node_ports_holds_none() {
+    let world = holds(without_proxy(30083), &[30082, 30083], &daemon("nginx", 9));
+    assert_eq!(owns(&holds(world, &[30080, 30081], &daemon("apache2", 10))), Own::No);
+}
+
+#[test]
+fn the_node_ports_of_another_proxy_and_those_of_sctp_are_nobodys_to_hold() {
+    let world = without_proxy(30080)
+        .service("sctp", |it| it.node_port(30081).protocol(Protocol::Sctp))
+        .service("other", |it| it.node_port(30082).with(|service| service.proxy_name = Some("other".to_owned())));
+    assert_eq!(owns(&holds(world, &[30080], &daemon("ovnkube", 9))), Own::Unknown);
+}
+
+#[test]
+fn whoever_holds_the_proxys_port_and_does_not_answer_may_be_the_proxy() {
+    let mut world = Snapshot::healthy().service("a", |it| it.node_port(30080)).service("b", |it| it.node_port(30081));
+    for why in [Why::TimedOut, Why::Unreachable] {
+        world = world.without_proxy();
+        world.kernel.proxy.mode = gap(Source::ProxyMode, why);
+        let its = world.clone().listens_as("0.0.0.0:30080", proxy_holder());
+        assert_eq!(owns(&its), if why == Why::TimedOut { Own::Unknown } else { Own::No }, "{why:?}");
+        assert_eq!(owns(&its.listens("0.0.0.0:30081")), Own::No);
+    }
+}
+
+/// The same socket, with another holder.
+fn with_holder(world: &Snapshot, change: impl FnOnce(&mut Holder)) -> Snapshot {
+    let mut world = world.clone();
+    let socket = seen(&mut world.kernel.listeners).last_mut().expect("one");
+    let Owner::Held(holder) = &mut socket.owner else { panic!("held") };
+    change(holder);
+    world
+}
+
+fn rootless(holder: &mut Holder) {
+    let Reading::Seen(cgroup) = &mut holder.cgroup else { panic!("seen") };
+    (cgroup.path, cgroup.pod) = ("/".to_owned(), None);
+}
+
+#[test]
+fn the_root_cgroup_makes_nobody_the_same_and_a_pid_alone_neither() {
+    let mut world = Snapshot::healthy().service("web", |it| it.node_port(30080));
+    world = world.listens_as("0.0.0.0:30080", proxy_holder());
+    rootless_proxy(&mut world);
+    let other = |holder: &mut Holder| {
+        rootless(holder);
+        let Reading::Seen(process) = &mut holder.process else { panic!("seen") };
+        process.started += 1;
+    };
+    assert_eq!(owns(&with_holder(&world, rootless)), Own::Yes, "the same process");
+    assert_eq!(owns(&with_holder(&world, other)), Own::No, "the pid was given away again");
+}
+
+/// The proxy's own cgroup tells nothing.
+fn rootless_proxy(world: &mut Snapshot) {
+    seen(&mut world.kernel.proxy.cgroup).path = "/".to_owned();
+}
+
+#[test]
+fn who_differs_from_the_proxy_is_told_by_cgroups_only_where_both_tell() {
+    let world = Snapshot::healthy().service("web", |it| it.node_port(30080)).listens("0.0.0.0:30080");
+    let lacks = |world: &Snapshot| {
+        Proxy::of(world).certainly_lacks(world.kernel.listeners.seen().expect("listeners").last().expect("one"))
+    };
+    let unnamed = with_holder(&world, |holder| holder.process = gap(Source::Processes, Why::NotPermitted));
+    assert!(lacks(&world) && lacks(&unnamed));
+    let mut blind = with_holder(&unnamed, rootless);
+    assert!(!lacks(&blind));
+    seen(&mut blind.kernel.listeners).last_mut().expect("one").owner = Owner::NotAsked;
+    assert!(!lacks(&blind));
+    let mut rootless = unnamed;
+    rootless_proxy(&mut rootless);
+    assert!(!lacks(&rootless));
+}
+
+#[test]
+fn where_a_proxy_answers_whether_it_may_hold_everything_depends_on_its_version() {
+    let mut world = Snapshot::healthy().service("web", |it| it.node_port(30080)).listens("0.0.0.0:30080");
+    world.kernel.proxy.cgroup = gap(Source::Cgroups, Why::NotPermitted);
+    world.kernel.proxy.process = gap(Source::Processes, Why::NotPermitted);
+    assert_eq!(owns(&world), Own::No, "1.36 holds nothing");
+    seen(&mut world.kernel.proxy.metrics).version = Some("v1.23.6".to_owned());
+    assert_eq!(owns(&world), Own::Unknown);
+}
+
+#[test]
+fn processes_of_one_cgroup_are_one_holder_and_those_of_the_root_are_not() {
+    let world = Snapshot::healthy().without_proxy();
+    let world = world.service("a", |it| it.node_port(30080)).service("b", |it| it.node_port(30081));
+    let two =
+        world.listens_as("0.0.0.0:30080", daemon("ovnkube", 9)).listens_as("0.0.0.0:30081", daemon("ovnkube", 10));
+    assert_eq!(owns(&two), Own::Unknown);
+    let mut apart = two;
+    for socket in seen(&mut apart.kernel.listeners) {
+        let Owner::Held(holder) = &mut socket.owner else { panic!("held") };
+        rootless(holder);
+    }
+    assert_eq!(owns(&apart), Own::No);
+}

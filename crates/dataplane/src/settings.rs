@@ -1,0 +1,252 @@
+//! The settings on which data planes' answers depend, with one value assumed for each.
+
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    sync::LazyLock,
+};
+
+use ipnet::IpNet;
+
+use super::{devices::Devices, local_address::is_link_local};
+use portreeve_facts::{Address, CILIUM_HOST, CiliumConfig, Family, Interfaces, ProxyConfig, WithoutBackend};
+
+/// What the words of `nodePortAddresses` stand for (Kubernetes 1.37).
+const LOOPBACK: [&str; 2] = ["127.0.0.0/8", "::1/128"];
+const EVERY: [&str; 2] = ["0.0.0.0/0", "::/0"];
+
+/// What Cilium calls private (cilium pkg/ip/ip.go), as far as it is no link-local address and none of loopback.
+const PRIVATE: [&str; 15] = [
+    "0.0.0.0/8",
+    "10.0.0.0/8",
+    "100.64.0.0/10",
+    "172.16.0.0/12",
+    "192.0.0.0/24",
+    "192.0.2.0/24",
+    "192.168.0.0/16",
+    "198.18.0.0/15",
+    "198.51.100.0/24",
+    "203.0.113.0/24",
+    "224.0.0.0/4",
+    "100::/64",
+    "2001:2::/48",
+    "2001:db8::/48",
+    "fc00::/7",
+];
+
+fn is_private(ip: IpAddr) -> bool {
+    static NETWORKS: LazyLock<Vec<IpNet>> =
+        LazyLock::new(|| PRIVATE.iter().filter_map(|cidr| cidr.parse().ok()).collect());
+    NETWORKS.iter().any(|network| network.contains(&ip))
+}
+
+/// A setting that a data plane may need.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Setting {
+    /// `nodePortAddresses`, with what `primary` means on this node.
+    NodePortAddresses,
+    /// `iptables.localhostNodePorts`.
+    LocalhostNodePorts,
+    /// `detectLocalMode` and the CIDRs it uses: whether this node's pods are distinguished from outsiders.
+    LocalDetector,
+    /// The sysctl `route_localnet`. kube-proxy turns it on, and does not look again.
+    RouteLocalnet,
+    /// The gate `KubeProxyNFTablesLocalhostNodePorts`, and whether `nodePortAddresses` names loopback.
+    NftablesLocalhost,
+    /// The version of kube-proxy.
+    Version,
+    /// Which devices Cilium serves, their addresses, of which families, whether SCTP, and external IPs beyond them.
+    Devices,
+    /// `service-no-backend-response` and `enable-no-service-endpoints-routable`.
+    WithoutBackend,
+    /// `bpf-lb-sock-hostns-only`, and `bpf-lb-enable-wildcard-entries`.
+    HostNamespaceOnly,
+}
+
+#[cfg(test)]
+impl Setting {
+    /// Every setting.
+    pub(super) const ALL: [Self; 9] = [
+        Self::NodePortAddresses,
+        Self::LocalhostNodePorts,
+        Self::LocalDetector,
+        Self::RouteLocalnet,
+        Self::NftablesLocalhost,
+        Self::Version,
+        Self::Devices,
+        Self::WithoutBackend,
+        Self::HostNamespaceOnly,
+    ];
+}
+
+/// What becomes of a connection to a NodePort on an address of loopback in nftables mode (KEP-6032).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Localhost {
+    /// It is none of kube-proxy's business.
+    Untouched,
+    /// It is refused.
+    Rejected,
+    /// kube-proxy listens on TCP ports that nobody else has, and what is of another protocol is refused.
+    Proxied,
+}
+
+/// One value for every setting.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Settings {
+    /// The networks on whose addresses NodePorts are served, IPv4 then IPv6. `None` is every address of the family: a
+    /// family without a CIDR of its own is served on every address (kubernetes pkg/proxy/util/nodeport_addresses.go).
+    pub(super) networks: [Option<Vec<IpNet>>; 2],
+    /// `localhostNodePorts`, as far as it takes effect.
+    pub(super) localhost_node_ports: bool,
+    /// What nftables mode does with NodePorts of loopback's addresses, IPv4 then IPv6.
+    pub(super) localhost: [Localhost; 2],
+    /// Whether there is a local detector, IPv4 then IPv6. Without one, this node's pods count as outsiders.
+    pub(super) local_detector: [bool; 2],
+    /// `route_localnet`: whether what leaves 127.0.0.1 can be sent to a pod.
+    pub(super) route_localnet: bool,
+    /// kube-proxy from before 1.26.
+    pub(super) before_1_26: bool,
+    /// The addresses of the devices that Cilium serves, and of `lo`; `None` is every address.
+    pub(super) of_devices: Option<Vec<IpAddr>>,
+    /// The families that Cilium does not serve.
+    pub(super) families_off: Vec<Family>,
+    /// Whether Cilium serves SCTP.
+    pub(super) sctp: bool,
+    /// What becomes of a connection to a Service without an endpoint.
+    pub(super) without_backend: WithoutBackend,
+    /// Whether Cilium takes what the node and its pods send to an external IP on each address of the node.
+    pub(super) external_ips_anywhere: bool,
+    /// Whether pods are served where their packets arrive, and not where they connect.
+    pub(super) host_namespace_only: bool,
+    /// Whether such pods are served on the same addresses as outsiders alone (Cilium before 1.20).
+    pub(super) pods_by_list: bool,
+    /// Whether Cilium may drop what outsiders send to a load balancer's address at a port that no Service has: not with
+    /// `bpf-lb-enable-wildcard-entries: "false"`.
+    pub(super) may_drop_other_ports: bool,
+}
+
+impl Settings {
+    /// The values of settings that a data plane does not need.
+    pub(super) const NOT_NEEDED: Self = Self {
+        networks: [None, None],
+        localhost_node_ports: false,
+        localhost: [Localhost::Untouched; 2],
+        local_detector: [true; 2],
+        route_localnet: true,
+        before_1_26: false,
+        of_devices: None,
+        families_off: Vec::new(),
+        sctp: false,
+        without_backend: WithoutBackend::Reject,
+        external_ips_anywhere: false,
+        host_namespace_only: false,
+        pods_by_list: false,
+        may_drop_other_ports: false,
+    };
+
+    /// Sets `nodePortAddresses`, whose literal `primary` stands for these addresses.
+    pub(super) fn serve_on(&mut self, node_port_addresses: &[String], primary: [Option<IpAddr>; 2]) {
+        let networks: Vec<IpNet> = node_port_addresses
+            .iter()
+            .flat_map(|text| match text.as_str() {
+                "primary" => primary.into_iter().flatten().map(IpNet::from).collect(),
+                "localhost" => LOOPBACK.iter().filter_map(|cidr| cidr.parse().ok()).collect(),
+                "all" => EVERY.iter().filter_map(|cidr| cidr.parse().ok()).collect(),
+                cidr => cidr.parse().into_iter().collect::<Vec<IpNet>>(),
+            })
+            .collect();
+        self.networks = Family::BOTH.map(|family| {
+            let of_family: Vec<IpNet> =
+                networks.iter().copied().filter(|network| Family::of(network.addr()) == family).collect();
+            (!of_family.is_empty()).then_some(of_family)
+        });
+    }
+
+    /// Sets what nftables mode does with loopback: a network of `nodePortAddresses` that begins there is meant for it, one
+    /// that only holds it is not (kubernetes pkg/proxy/util/nodeport_addresses.go).
+    pub(super) fn set_localhost(&mut self, config: &ProxyConfig) {
+        let names =
+            |networks: &Option<Vec<IpNet>>| networks.iter().flatten().any(|network| network.addr().is_loopback());
+        if config.nftables_localhost == Some(true) {
+            self.localhost = [0, 1]
+                .map(|family| if names(&self.networks[family]) { Localhost::Proxied } else { Localhost::Rejected });
+        }
+    }
+
+    /// Sets what Cilium serves: `nodeport-addresses`, as far as they are of its devices, and without them one address of
+    /// each device and family, `lo` among them.
+    ///
+    /// With `otherwise` everything that is not known is served too: devices, link-local addresses, and each of several
+    /// addresses among which Cilium chooses.
+    pub(super) fn serve_devices(
+        &mut self,
+        (listed, config): (&[String], &CiliumConfig),
+        primary: [Option<IpAddr>; 2],
+        interfaces: &Interfaces,
+        otherwise: bool,
+    ) {
+        let all = &interfaces.addresses;
+        let devices = Devices::of(config, primary, interfaces);
+        let is_primary = |address: &Address| primary.contains(&Some(address.ip));
+        // Of a device and family it is the Node's address, or the only one. Where that one is public and another is private,
+        // Cilium 1.18.0 takes the Node's, and 1.19.7 and 1.20.2 the private one (cilium pkg/datapath/tables/node_address.go).
+        let is_chosen = |address: &Address| {
+            let family = |it: &&Address| {
+                let usable = !is_link_local(it.ip) && !it.ip.is_loopback();
+                it.link == address.link && Family::of(it.ip) == Family::of(address.ip) && usable
+            };
+            let mut rivals = all.iter().filter(family).filter(|it| it.ip != address.ip);
+            match all.iter().filter(family).find(|it| is_primary(it)) {
+                Some(primary) if !is_private(primary.ip) && all.iter().filter(family).any(|it| is_private(it.ip)) => {
+                    (primary.ip != address.ip && !is_private(address.ip)).then_some(false)
+                }
+                Some(primary) => Some(primary.ip == address.ip),
+                None => rivals.next().is_none().then_some(true),
+            }
+        };
+        let of_devices = all.iter().filter(|address| devices.have(address).unwrap_or(otherwise));
+        self.of_devices = Some(of_devices.map(|address| address.ip).collect());
+        let by_itself =
+            all.iter().filter(|address| *address.link != *CILIUM_HOST).filter(|address| match devices.have(address) {
+                Some(true) => is_chosen(address).unwrap_or(otherwise),
+                Some(false) => false,
+                None => otherwise,
+            });
+        let networks: Vec<IpNet> = match listed {
+            [] => by_itself.map(|address| IpNet::from(address.ip)).collect(),
+            listed => listed.iter().filter_map(|cidr| cidr.parse().ok()).collect(),
+        };
+        // Unlike kube-proxy's, a list without a family serves none of it.
+        self.networks = Family::BOTH.map(|family| {
+            Some(networks.iter().copied().filter(|network| Family::of(network.addr()) == family).collect())
+        });
+    }
+
+    /// Whether an address is one of Cilium's devices, or of `lo`.
+    pub(super) fn is_of_devices(&self, ip: IpAddr) -> bool {
+        ip.is_loopback() || self.of_devices.as_ref().is_none_or(|addresses| addresses.contains(&ip))
+    }
+
+    /// Sets `localhostNodePorts`: a list of addresses that lacks 127.0.0.1 turns it off.
+    pub(super) fn set_localhost_node_ports(&mut self, config: &ProxyConfig) {
+        let localhost = IpAddr::from(Ipv4Addr::LOCALHOST);
+        let mut networks = self.networks.iter().flatten().flatten().peekable();
+        let listed = networks.peek().is_none() || networks.any(|network| network.contains(&localhost));
+        self.localhost_node_ports = config.localhost_node_ports.unwrap_or(true) && listed;
+    }
+
+    /// Whether `nodePortAddresses` includes an address.
+    pub(super) fn lists(&self, ip: IpAddr) -> bool {
+        let networks = &self.networks[Family::of(ip).index()];
+        networks.as_ref().is_none_or(|networks| networks.iter().any(|network| network.contains(&ip)))
+    }
+
+    /// Whether every address of the family is served because `nodePortAddresses` names none of it.
+    pub(super) fn lists_every(&self, family: Family) -> bool {
+        self.networks[family.index()].is_none()
+    }
+
+    /// Whether this node's pods are distinguished from outsiders.
+    pub(super) fn detects_pods(&self, family: Family) -> bool {
+        self.local_detector[family.index()]
+    }
+}

@@ -1,0 +1,36 @@
+//! A data plane that was not measured: kube-router, OVN-Kubernetes, Antrea, Calico's eBPF. By their sources all of them take the
+//! Node's own address where a Service has an endpoint that may be used from this node. On other addresses, and without one, they
+//! differ. So this candidate takes that and no more; kube-proxy's modes, which are candidates beside it, take more.
+
+use super::{
+    backing::Backing,
+    local_address::LocalAddress,
+    outcome::Outcome,
+    plane::{Connection, DataPlane},
+    settings::{Setting, Settings},
+};
+use portreeve_facts::{Family, Mode, Protocol, ProxyConfig, Vantage};
+
+pub(super) static PLANE: DataPlane = DataPlane {
+    // It has no word: nobody can say that a node has it.
+    mode: Mode::Iptables,
+    settings: &[Setting::NodePortAddresses],
+    unread: || vec![ProxyConfig::default()],
+    read: |_| vec![ProxyConfig::default()],
+    node_port_addresses: |_| vec!["primary".to_owned()],
+    captures,
+    captures_external: |_, _, _, _| Ok(true),
+    outcome,
+    external_ip_or_node_port: |_, _| None,
+    node_port_or_host_port: |_| None,
+    masquerades_own_link_local: false,
+};
+
+fn captures(settings: &Settings, address: LocalAddress, _: Vantage) -> bool {
+    !settings.lists_every(Family::of(address.ip)) && settings.lists(address.ip)
+}
+
+fn outcome(_: &Settings, Connection { from, protocol, backing, captured, .. }: Connection) -> Outcome {
+    let has_one = backing == Backing::Ready || backing == Backing::ReadyOutside && from == Vantage::Remote;
+    if captured && has_one && protocol != Protocol::Sctp { Outcome::Pod } else { Outcome::Listener }
+}

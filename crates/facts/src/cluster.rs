@@ -1,0 +1,378 @@
+//! Kubernetes objects, reduced to what rules use. Whatever a tenant can write was cleaned and bounded at the door.
+
+use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer, Serialize};
+
+use super::{Family, Gap, Learned, Pod, PortRange, Protocol, ProxyConfig, Reading, Source, WaitingPod, Why, Workload};
+
+/// The Service of the API server, `namespace/name`: it has no NodePort, and yet a rule asks about its endpoints.
+pub const API_SERVER: (&str, &str) = ("default", "kubernetes");
+
+/// Everything that was read of the cluster, from files or from an API server.
+///
+/// Objects are shared: one look and the next, and whoever watches the cluster, hold the same ones.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClusterFacts {
+    /// Where it came from, e.g. `services.yaml`, `https://10.0.0.1:6443`, or `none`.
+    pub origin: String,
+    /// Whether a person configured a cluster source; then its failure is an error and not an absence.
+    pub configured: bool,
+    /// The name of this node in the cluster.
+    pub node_name: Option<String>,
+    /// Services, ExternalName and headless ones left out.
+    pub services: Reading<Vec<Arc<Service>>>,
+    /// EndpointSlices. A gap when the input holds none at all: then endpoints are unknown, not zero.
+    pub endpoint_slices: Reading<Vec<Arc<EndpointSlice>>>,
+    /// The names of the Services whose EndpointSlices these are, in whatever namespace; `None` where all were read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub endpoints_of: Option<Arc<BTreeSet<String>>>,
+    /// Pods of this node (from files: those whose `nodeName` is this node's, or all when it is not known).
+    pub pods: Reading<Vec<Arc<Pod>>>,
+    /// Pods that no node has room for because of their ports; snapshots older than it have none.
+    #[serde(default = "WaitingPod::not_asked")]
+    pub waiting_pods: Reading<Vec<Arc<WaitingPod>>>,
+    /// Workloads of files, whose pods are still to be made: those that want ports of a node.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub workloads: Vec<Arc<Workload>>,
+    /// Nodes.
+    pub nodes: Reading<Vec<Arc<Node>>>,
+    /// The NodePort range of the API server.
+    pub node_port_range: Reading<NodePortRange>,
+    /// What other components think the range is.
+    pub range_claims: Vec<RangeClaim>,
+    /// The proxy's settings as the cluster knows them: the ConfigMap `kube-system/kube-proxy`, k3s node-args,
+    /// or `cilium-config` with `kube-proxy-replacement`.
+    pub proxy_config: Reading<ProxyConfig>,
+    /// Whether Cilium is in kube-proxy's place, where its settings tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cilium_replaces: Option<bool>,
+    /// Items that could not be used, each named; the rest was.
+    pub rejected: Vec<Gap>,
+    /// Services of which something is among these, by namespace and name. What is missing of them may be there all the same.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unread_services: Vec<(String, String)>,
+}
+
+impl ClusterFacts {
+    /// The names of the Services that can be reached at an address of a node on this port.
+    pub fn reached_on(&self, number: u16) -> BTreeSet<String> {
+        let has = |service: &Service| service.ports.iter().any(|it| it.node_port == Some(number) || it.port == number);
+        let services = self.services.seen().into_iter().flatten();
+        let reached = services.filter(|service| service.is_reached_at_a_node() && has(service));
+        reached.map(|service| service.name.clone()).collect()
+    }
+
+    /// What could not be used and is a Service, or may be one, with whatever ports.
+    pub fn unread_service(&self) -> Option<&Gap> {
+        self.rejected.iter().find(|gap| gap.source == Source::Services)
+    }
+
+    /// What was not read, EndpointSlices apart: these follow from what the rest makes rules ask about.
+    pub fn lacks(&self) -> BTreeSet<Source> {
+        let Self { services, pods, waiting_pods, nodes, node_port_range, proxy_config, .. } = self;
+        let gaps = [
+            (Source::Services, services.gap()),
+            (Source::Pods, pods.gap()),
+            (Source::WaitingPods, waiting_pods.gap()),
+            (Source::Nodes, nodes.gap()),
+            (Source::NodePortRange, node_port_range.gap()),
+            (Source::ConfigMaps, proxy_config.gap()),
+        ];
+        gaps.into_iter().filter(|(_, gap)| gap.is_some()).map(|(source, _)| source).collect()
+    }
+
+    /// The EndpointSlices, where those of Services of this name are among them.
+    ///
+    /// # Errors
+    /// When they were not read, or not those.
+    pub fn endpoint_slices_with(&self, name: &str) -> Result<&[Arc<EndpointSlice>], Gap> {
+        let slices = self.endpoint_slices.get()?;
+        if self.endpoints_of.as_ref().is_some_and(|known| !known.contains(name)) {
+            let detail = format!("EndpointSlices of Services called {name} were not asked for");
+            return Err(Gap::new(Source::EndpointSlices, Why::NotAsked, detail));
+        }
+        Ok(slices)
+    }
+
+    /// Whether the endpoints of all Services of these names are known, or why they cannot be.
+    pub fn holds_endpoints_of(&self, names: &BTreeSet<String>) -> bool {
+        match &self.endpoint_slices {
+            Reading::Seen(_) => self.endpoints_of.as_ref().is_none_or(|known| known.is_superset(names)),
+            Reading::Gap(gap) => gap.why != Why::NotYet || names.is_empty(),
+        }
+    }
+}
+
+/// `core/v1` Service.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Service {
+    /// `metadata.namespace`.
+    pub namespace: String,
+    /// `metadata.name`.
+    pub name: String,
+    /// `metadata.uid`; files written by hand have none.
+    pub uid: Option<String>,
+    /// `spec.type`.
+    pub kind: ServiceKind,
+    /// `spec.clusterIPs`, or `spec.clusterIP`.
+    pub cluster_ips: Vec<IpAddr>,
+    /// `spec.ipFamilies`, each once; where absent, those of the cluster IPs, else IPv4.
+    #[serde(deserialize_with = "families")]
+    pub families: Vec<Family>,
+    /// `spec.externalIPs`.
+    pub external_ips: Vec<IpAddr>,
+    /// `status.loadBalancer.ingress[].ip` whose `ipMode` is not `Proxy`.
+    pub load_balancer_ips: Vec<IpAddr>,
+    /// `spec.externalTrafficPolicy` is `Local`.
+    pub external_local: bool,
+    /// `spec.internalTrafficPolicy` is `Local`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub internal_local: bool,
+    /// `spec.healthCheckNodePort`.
+    pub health_check_node_port: Option<u16>,
+    /// The label `service.kubernetes.io/service-proxy-name`: kube-proxy does not serve it, and Cilium does where it was told this name. With the label of
+    /// headless Services it is [`Self::OF_NO_PROXY`].
+    pub proxy_name: Option<String>,
+    /// What its annotations ask of Cilium.
+    #[serde(default, skip_serializing_if = "ForCilium::is_nothing")]
+    pub for_cilium: ForCilium,
+    /// `spec.ports`.
+    pub ports: Vec<ServicePort>,
+}
+
+/// What annotations and labels of a Service ask of Cilium. kube-proxy reads none of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ForCilium {
+    /// `service.cilium.io/global`: endpoints of other clusters serve it too, and no EndpointSlice of this one may name them.
+    pub global: bool,
+    /// `service.cilium.io/type`: what is served of it, instead of all that its own type has.
+    pub only: Option<ServiceKind>,
+    /// `service.cilium.io/node` or `/node-selector`: it is served on some nodes only.
+    pub on_some_nodes: bool,
+    /// Cilium's Envoy answers for it: it is of an Ingress or a Gateway of Cilium, or has `service.cilium.io/lb-l7`.
+    pub by_envoy: bool,
+}
+
+impl ForCilium {
+    fn is_nothing(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// A file may name a family a hundred times: rules try each combination.
+fn families<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Family>, D::Error> {
+    Vec::deserialize(deserializer).map(Family::each_once)
+}
+
+impl Service {
+    /// The proxy of a Service that none serves: no label can be that.
+    pub const OF_NO_PROXY: &'static str = "none: service.kubernetes.io/headless";
+
+    /// Whether an address of a node leads to it: a NodePort, a health check, or an address from outside.
+    pub fn is_reached_at_a_node(&self) -> bool {
+        self.ports.iter().any(|port| port.node_port.is_some())
+            || self.health_check_node_port.is_some()
+            || !self.external_ips.is_empty()
+            || !self.load_balancer_ips.is_empty()
+    }
+}
+
+/// `spec.type` of a Service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "Kubernetes' own names")]
+pub enum ServiceKind {
+    #[serde(rename = "ClusterIP")]
+    ClusterIp,
+    NodePort,
+    LoadBalancer,
+}
+
+impl ServiceKind {
+    /// Kubernetes' word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ClusterIp => "ClusterIP",
+            Self::NodePort => "NodePort",
+            Self::LoadBalancer => "LoadBalancer",
+        }
+    }
+}
+
+/// One entry of `spec.ports`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServicePort {
+    /// `name`, empty where there is one port only.
+    pub name: String,
+    /// `protocol`.
+    pub protocol: Protocol,
+    /// `port`.
+    pub port: u16,
+    /// `targetPort`, or else `port`; nothing where it is a name, or where the Service has no selector.
+    #[serde(default)]
+    pub target: Option<u16>,
+    /// `nodePort`.
+    pub node_port: Option<u16>,
+    /// Whether a client chose `nodePort`: `f:nodePort` in the managedFields of a Create or an Apply. A gap when the
+    /// object carries no managedFields. A hint: a create from a backup owns the field too.
+    pub fixed: Option<bool>,
+}
+
+/// `discovery.k8s.io/v1` EndpointSlice.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EndpointSlice {
+    /// `metadata.namespace`.
+    pub namespace: String,
+    /// The label `kubernetes.io/service-name`.
+    pub service: String,
+    /// `addressType`.
+    pub family: Family,
+    /// `ports`.
+    pub ports: Vec<EndpointPort>,
+    /// `endpoints`.
+    pub endpoints: Vec<Endpoint>,
+}
+
+/// One entry of an EndpointSlice's `ports`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EndpointPort {
+    /// `name`: equal to the Service port's.
+    pub name: String,
+    /// `protocol`.
+    pub protocol: Protocol,
+    /// `port`; absent means all ports, which a proxy ignores.
+    pub port: Option<u16>,
+}
+
+/// One entry of an EndpointSlice's `endpoints`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Endpoint {
+    /// `addresses`; kube-proxy uses the first.
+    pub addresses: Vec<IpAddr>,
+    /// `conditions.ready`, absent means true.
+    pub ready: bool,
+    /// `conditions.serving`, absent means as `ready`.
+    pub serving: bool,
+    /// `conditions.terminating`, absent means false.
+    pub terminating: bool,
+    /// `nodeName`; an endpoint without one is local to no node for kube-proxy, and to each for Cilium.
+    pub node: Option<String>,
+}
+
+/// `core/v1` Node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Node {
+    /// `metadata.name`.
+    pub name: String,
+    /// `metadata.uid`.
+    pub uid: Option<String>,
+    /// `status.addresses`, those that are IP addresses.
+    pub addresses: Vec<NodeAddress>,
+    /// The label `node.kubernetes.io/exclude-from-external-load-balancers` is present.
+    pub excluded_from_load_balancers: bool,
+    /// `status.nodeInfo.kubeletVersion`.
+    pub kubelet_version: Option<String>,
+    /// `status.nodeInfo.containerRuntimeVersion`, e.g. `containerd://2.1.4`; of other Nodes than the own it is not read.
+    #[serde(default)]
+    pub container_runtime: Option<String>,
+    /// The families of `spec.podCIDRs`; snapshots older than it have none.
+    #[serde(default)]
+    pub pod_families: Vec<Family>,
+}
+
+/// One entry of a Node's `status.addresses`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeAddress {
+    /// `type`.
+    pub kind: NodeAddressKind,
+    /// `address`.
+    pub ip: IpAddr,
+}
+
+/// `type` of a Node's address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "Kubernetes' own names")]
+pub enum NodeAddressKind {
+    #[serde(rename = "InternalIP")]
+    InternalIp,
+    #[serde(rename = "ExternalIP")]
+    ExternalIp,
+    Hostname,
+}
+
+/// The NodePort range, and how it is known.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodePortRange {
+    /// The range.
+    pub range: PortRange,
+    /// How it is known.
+    pub source: RangeSource,
+    /// The place, for people: `pod kube-system/kube-apiserver-cp1`, `--node-port-range`.
+    pub place: String,
+}
+
+impl NodePortRange {
+    /// One that a person configured, at this place.
+    pub fn configured(range: PortRange, place: &str) -> Self {
+        Self { range, source: RangeSource::Flag, place: place.to_owned() }
+    }
+
+    /// The default, said to be assumed.
+    pub fn assumed() -> Self {
+        Self {
+            range: PortRange::DEFAULT_NODE_PORTS,
+            source: RangeSource::Assumed,
+            place: "assumed: the default of kube-apiserver".to_owned(),
+        }
+    }
+}
+
+/// How a NodePort range is known, best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum RangeSource {
+    /// A person said so: `--node-port-range`, `--set`.
+    Flag,
+    /// kube-apiserver's `/flagz` (Kubernetes 1.36).
+    Flagz,
+    /// The arguments of a kube-apiserver Pod.
+    ApiServerArguments,
+    /// `k3s.io/node-args` or `rke2.io/node-args` of a server Node.
+    NodeArguments,
+    /// `kube-system/kubeadm-config`.
+    KubeadmConfig,
+    /// `network.config.openshift.io/cluster`.
+    OpenshiftNetwork,
+    /// Nobody said: the default.
+    Assumed,
+}
+
+/// What a component other than the API server thinks the range is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RangeClaim {
+    /// Whose idea it is.
+    pub by: Claimant,
+    /// The ranges.
+    pub ranges: Reading<Vec<PortRange>>,
+    /// Where it was read, or should have been.
+    pub place: String,
+}
+
+/// A component with an idea of its own of the NodePort range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Claimant {
+    /// `cilium-config` `node-port-range`; matters with its kube-proxy replacement.
+    Cilium,
+    /// FelixConfiguration `kubeNodePortRanges`; matters in ipvs mode.
+    Calico,
+}
+
+/// What the command line or the configuration sets about the node; it wins over what was read.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Overrides {
+    /// `--proxy-mode`.
+    pub proxy_mode: Option<Learned<super::Mode>>,
+}

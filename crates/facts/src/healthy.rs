@@ -1,0 +1,399 @@
+//! A healthy world for tests, and the ways in which it goes wrong, as sentences.
+//!
+//! A dual-stack node `n1` with a primary and a second address of each family, kube-proxy in iptables mode with its
+//! defaults and a local detector, a peer node `n2`, a kubelet, no Services.
+
+mod service;
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+};
+
+use jiff::Timestamp;
+
+pub use service::World;
+
+use super::{
+    Address, Cgroup, Clients, ClusterFacts, ContainerPort, EphemeralUse, Family, Gap, Holder, Interfaces, KernelFacts,
+    Learned, Link, Masquerade, Mode, Node, NodeAddress, NodeAddressKind, NodePortRange, Overrides, OwnPort, Owner, Pod,
+    PodContainer, PortRange, PortSet, Process, Protocol, ProxyConfig, ProxyFacts, ProxyMetrics, RangeSource, Reading,
+    SNAPSHOT_SCHEMA, Snapshot, SockStat, Socket, Source, State, Sysctls, Why,
+};
+
+/// The node's primary addresses.
+pub const PRIMARY: [&str; 2] = ["192.0.2.1", "2001:db8::1"];
+/// Its second addresses.
+pub const SECOND: [&str; 2] = ["192.0.2.2", "2001:db8::2"];
+/// Where the agent answers.
+pub const OWN_PORT: &str = "192.0.2.1:29517";
+/// The peer node's InternalIP.
+pub const PEER: &str = "192.0.2.9";
+
+/// An address, in tests.
+#[track_caller]
+pub fn ip(text: &str) -> IpAddr {
+    text.parse().expect("an address")
+}
+
+/// A gap, in tests.
+pub fn gap<T>(source: Source, why: Why) -> Reading<T> {
+    Reading::Gap(Gap::new(source, why, "so the test says"))
+}
+
+impl Snapshot {
+    /// Nothing is wrong here.
+    pub fn healthy() -> Self {
+        let at = Timestamp::from_second(1_800_000_000).expect("a time");
+        Self {
+            schema: SNAPSHOT_SCHEMA.to_owned(),
+            whole_at: None,
+            at,
+            overrides: Overrides::default(),
+            kernel: kernel(at),
+            cluster: ClusterFacts {
+                origin: "test".to_owned(),
+                configured: true,
+                node_name: Some("n1".to_owned()),
+                services: Reading::Seen(Vec::new()),
+                endpoint_slices: Reading::Seen(Vec::new()),
+                endpoints_of: None,
+                pods: Reading::Seen(Vec::new()),
+                waiting_pods: Reading::Seen(Vec::new()),
+                workloads: Vec::new(),
+                nodes: Reading::Seen(vec![node("n1", &PRIMARY).into(), node("n2", &[PEER]).into()]),
+                node_port_range: Reading::Seen(NodePortRange {
+                    range: PortRange::DEFAULT_NODE_PORTS,
+                    source: RangeSource::Flagz,
+                    place: "kube-apiserver /flagz".to_owned(),
+                }),
+                range_claims: Vec::new(),
+                cilium_replaces: None,
+                proxy_config: gap(Source::ConfigMaps, Why::NotAsked),
+                rejected: Vec::new(),
+                unread_services: Vec::new(),
+            },
+            own_port: Reading::Seen(OwnPort { address: OWN_PORT.parse().expect("an address"), taken: false }),
+        }
+        .listens_as("127.0.0.1:10249", proxy_holder())
+        .listens_as("[::]:10256", proxy_holder())
+        .listens_as("[::]:10250", daemon("kubelet", 700))
+    }
+
+    /// The same world with the proxy in another mode, at its defaults.
+    pub fn with_mode(&self, mode: Mode) -> Self {
+        let mut world = self.clone();
+        world.kernel.proxy.mode = Reading::Seen(Learned { value: mode, place: "127.0.0.1:10249/proxyMode".to_owned() });
+        if let Reading::Seen(config) = &mut world.kernel.proxy.config {
+            config.mode = Some(mode.name().to_owned());
+            if mode == Mode::Nftables && config.node_port_addresses.is_empty() {
+                config.node_port_addresses = vec!["primary".to_owned()];
+            }
+        }
+        world
+    }
+
+    /// Nobody knows the proxy: no mode, no settings.
+    pub fn without_proxy(mut self) -> Self {
+        let proxy = &mut self.kernel.proxy;
+        proxy.mode = gap(Source::ProxyMode, Why::Unreachable);
+        proxy.config = gap(Source::ProxyConfig, Why::Unreachable);
+        proxy.metrics = gap(Source::ProxyMetrics, Why::Unreachable);
+        proxy.cgroup = gap(Source::ProxyProcess, Why::Unreachable);
+        proxy.process = gap(Source::ProxyProcess, Why::Unreachable);
+        proxy.fds = gap(Source::ProxyProcess, Why::Unreachable);
+        self
+    }
+
+    /// Adds an object that could not be used.
+    pub fn rejects(mut self, source: Source) -> Self {
+        self.cluster.rejected.push(Gap::new(source, Why::Malformed, "test"));
+        self
+    }
+
+    /// Changes the proxy's settings.
+    #[track_caller]
+    pub fn with_config(mut self, change: impl FnOnce(&mut ProxyConfig)) -> Self {
+        match &mut self.kernel.proxy.config {
+            Reading::Seen(config) => change(config),
+            Reading::Gap(gap) => panic!("no settings to change: {gap:?}"),
+        }
+        self
+    }
+
+    /// Adds Service `default/<name>` of type NodePort with one TCP port and one ready endpoint of each family here.
+    pub fn service(mut self, name: &str, change: impl FnOnce(World) -> World) -> Self {
+        let world = change(World::new(name));
+        seen(&mut self.cluster.services).push(world.service.into());
+        seen(&mut self.cluster.endpoint_slices).extend(world.slices.into_iter().map(Arc::new));
+        self
+    }
+
+    /// Adds a TCP listener of a pod `uid-squatter` with the process `nginx`.
+    pub fn listens(self, local: &str) -> Self {
+        self.listens_as(local, squatter())
+    }
+
+    /// Adds a TCP listener of an owner.
+    pub fn listens_as(self, local: &str, owner: Owner) -> Self {
+        self.socket(Protocol::Tcp, State::Listen, local, "0.0.0.0:0", |socket| socket.owner = owner)
+    }
+
+    /// Adds an unconnected UDP socket of `uid-squatter`.
+    pub fn listens_udp(self, local: &str) -> Self {
+        self.socket(Protocol::Udp, State::Close, local, "0.0.0.0:0", |_| ())
+    }
+
+    /// Adds a client socket of `uid-squatter`.
+    pub fn connects(self, state: State, local: &str, remote: &str) -> Self {
+        self.socket(Protocol::Tcp, state, local, remote, |_| ())
+    }
+
+    /// Adds any socket; it is a listener when its state says so.
+    #[track_caller]
+    pub fn socket(
+        mut self,
+        protocol: Protocol,
+        state: State,
+        local: &str,
+        remote: &str,
+        change: impl FnOnce(&mut Socket),
+    ) -> Self {
+        let (local, remote): (SocketAddr, SocketAddr) =
+            (local.parse().expect("an address and port"), remote.parse().expect("an address and port"));
+        let listening = matches!((protocol, state), (_, State::Listen) | (Protocol::Udp, State::Close));
+        let family = Family::of(local.ip());
+        let mut socket = Socket {
+            protocol,
+            state,
+            family,
+            local: local.ip(),
+            local_port: local.port(),
+            remote: remote.ip(),
+            remote_port: remote.port(),
+            v6only: (listening && family == Family::V6).then_some(false),
+            uid: 0,
+            inode: 4000 + u64::from(local.port()),
+            cgroup: Some(77),
+            device: 0,
+            retransmits: 0,
+            owner: squatter(),
+        };
+        change(&mut socket);
+        if listening {
+            seen(&mut self.kernel.listeners).push(socket);
+        } else {
+            seen(&mut self.kernel.clients).sockets.push(socket);
+        }
+        self
+    }
+
+    /// Adds an address to a link, which is made if there is none of this name.
+    pub fn address(mut self, link: &str, address: &str) -> Self {
+        let interfaces = Arc::make_mut(seen(&mut self.kernel.interfaces));
+        if interfaces.links.iter().all(|other| other.name != link) {
+            let index = interfaces.links.len() as u32 + 1;
+            interfaces.links.push(Link {
+                index,
+                name: link.to_owned(),
+                kind: Some("dummy".to_owned()),
+                udp_port: None,
+                master: None,
+                up: true,
+            });
+        }
+        let ip = ip(address);
+        interfaces.addresses.push(Address { ip, prefix: if ip.is_ipv4() { 32 } else { 128 }, link: link.into() });
+        self
+    }
+
+    /// Sets the ephemeral port range and the reserved ports.
+    #[track_caller]
+    pub fn ephemeral(mut self, range: &str, reserved: &str) -> Self {
+        self.kernel.sysctls.ip_local_port_range = Reading::Seen(range.parse().expect("a range"));
+        self.kernel.sysctls.ip_local_reserved_ports = Reading::Seen(reserved.parse().expect("a list"));
+        self
+    }
+
+    /// Nobody reads the proxy's mode or its settings, and a person says the mode.
+    pub fn said_mode(self, mode: Mode) -> Self {
+        let mut world = self.without_proxy();
+        world.overrides.proxy_mode = Some(Learned { value: mode, place: "--proxy-mode".to_owned() });
+        world
+    }
+
+    /// Sets the NodePort range, as read from `/flagz`.
+    #[track_caller]
+    pub fn node_port_range(mut self, range: &str) -> Self {
+        seen(&mut self.cluster.node_port_range).range = range.parse().expect("a range");
+        self
+    }
+
+    /// Nobody said what the NodePort range is.
+    pub fn assumed_range(mut self) -> Self {
+        self.cluster.node_port_range = Reading::Seen(NodePortRange::assumed());
+        self
+    }
+
+    /// Adds pod `default/<name>` of uid `uid-<name>` on this node, ready.
+    pub fn pod(mut self, name: &str, change: impl FnOnce(&mut Pod)) -> Self {
+        let mut pod = Pod {
+            namespace: "default".to_owned(),
+            name: name.to_owned(),
+            uid: Some(format!("uid-{name}")),
+            config_hash: None,
+            controller: None,
+            service_lb_of: None,
+            ends: None,
+            node: Some("n1".to_owned()),
+            host_network: false,
+            finished: false,
+            ready: true,
+            running: Some(true),
+            failing: false,
+            restarted: None,
+            scheduled: None,
+            ips: vec![ip("10.244.0.9"), ip("fd00:244::9")],
+            ports: Vec::new(),
+            probed: Vec::new(),
+            more_networks: false,
+            ip_local_port_range: None,
+        };
+        change(&mut pod);
+        seen(&mut self.cluster.pods).push(pod.into());
+        self
+    }
+}
+
+impl Pod {
+    /// Adds a TCP container port with a hostPort.
+    pub fn host_port(&mut self, port: u16, host_port: u16) {
+        self.ports.push(ContainerPort { port, host_port: Some(host_port), host_ip: None, protocol: Protocol::Tcp });
+    }
+}
+
+/// A squatting pod's process.
+pub fn squatter() -> Owner {
+    held("/kubepods/besteffort/poduid-squatter/c1", Some("uid-squatter"), "nginx", 4242)
+}
+
+/// A daemon of the node outside every pod.
+pub fn daemon(command: &str, pid: u32) -> Owner {
+    held(&format!("/system.slice/{command}.service"), None, command, pid)
+}
+
+/// kube-proxy itself, which is a pod.
+pub fn proxy_holder() -> Owner {
+    held("/kubepods/burstable/poduid-kube-proxy/p1", Some("uid-kube-proxy"), "kube-proxy", 900)
+}
+
+/// Any process, by its cgroup.
+pub fn held(path: &str, pod_uid: Option<&str>, command: &str, pid: u32) -> Owner {
+    let pod = pod_uid.map(|uid| PodContainer { pod_uid: uid.to_owned(), container: None });
+    Owner::Held(Holder {
+        cgroup: Reading::Seen(Cgroup { path: path.to_owned(), pod }),
+        process: Reading::Seen(Process { pid, command: command.to_owned(), command_line: None, started: 1 }),
+    })
+}
+
+/// The fact, for changing it. Fails on a gap.
+#[track_caller]
+pub fn seen<T: std::fmt::Debug>(reading: &mut Reading<T>) -> &mut T {
+    match reading {
+        Reading::Seen(fact) => fact,
+        Reading::Gap(gap) => panic!("the test's world has a gap here: {gap:?}"),
+    }
+}
+
+/// Objects of the cluster, for changing them. Fails on a gap.
+#[track_caller]
+pub fn objects<T: Clone + std::fmt::Debug>(reading: &mut Reading<Vec<Arc<T>>>) -> Vec<&mut T> {
+    seen(reading).iter_mut().map(Arc::make_mut).collect()
+}
+
+fn node(name: &str, addresses: &[&str]) -> Node {
+    Node {
+        name: name.to_owned(),
+        uid: Some(format!("uid-{name}")),
+        addresses: addresses
+            .iter()
+            .map(|address| NodeAddress { kind: NodeAddressKind::InternalIp, ip: ip(address) })
+            .collect(),
+        excluded_from_load_balancers: false,
+        kubelet_version: Some("v1.36.3".to_owned()),
+        container_runtime: Some("containerd://2.1.4".to_owned()),
+        pod_families: Vec::new(),
+    }
+}
+
+fn kernel(at: Timestamp) -> KernelFacts {
+    let Owner::Held(proxy) = proxy_holder() else { unreachable!("the proxy is a process") };
+    KernelFacts {
+        hostname: "n1".to_owned(),
+        release: "6.18.0".to_owned(),
+        booted: None,
+        capabilities: Vec::new(),
+        listeners: Reading::Seen(Vec::new()),
+        no_udp: None,
+        socket_source: "sock_diag".to_owned(),
+        clients: Reading::Seen(Clients::default()),
+        ephemeral: Reading::Seen(EphemeralUse { at_most: 40, busiest: Vec::new() }),
+        pod_namespaces: Reading::Seen(Vec::new()),
+        sysctls: Sysctls {
+            ip_local_port_range: Reading::Seen(PortRange::DEFAULT_EPHEMERAL),
+            ip_local_reserved_ports: Reading::Seen(PortSet::default()),
+            ip_unprivileged_port_start: Reading::Seen(1024),
+            route_localnet: Reading::Seen(true),
+            tcp_tw_reuse: Reading::Seen(2),
+        },
+        sockstat: Reading::Seen(SockStat { tcp: 30, tcp_time_wait: 5, udp: 5, tcp_everywhere: 30 }),
+        interfaces: Reading::Seen(interfaces().into()),
+        nameservers: Reading::Seen(vec![ip("198.51.100.53")]),
+        ip_vs: gap(Source::IpVs, Why::NotSupported),
+        ip_vs_connections: gap(Source::IpVsConn, Why::NotSupported),
+        masquerade: Masquerade::not_asked(),
+        netfilter: gap(Source::Netfilter, Why::NotPermitted),
+        proxy: ProxyFacts {
+            mode: Reading::Seen(Learned { value: Mode::Iptables, place: "127.0.0.1:10249/proxyMode".to_owned() }),
+            config: Reading::Seen(ProxyConfig {
+                place: "127.0.0.1:10249/configz".to_owned(),
+                mode: Some("iptables".to_owned()),
+                localhost_node_ports: Some(true),
+                detect_local_mode: Some("ClusterCIDR".to_owned()),
+                cluster_cidr: Some("10.244.0.0/16,fd00:244::/48".to_owned()),
+                ..ProxyConfig::default()
+            }),
+            metrics: Reading::Seen(ProxyMetrics {
+                max_fds: Some(1_048_576),
+                open_fds: Some(14),
+                version: Some("v1.36.3".to_owned()),
+                last_sync: Some(at),
+                last_queued: Some(at),
+            }),
+            cgroup: proxy.cgroup,
+            process: proxy.process,
+            fds: gap(Source::ProxyProcess, Why::NotPermitted),
+        },
+        health_checks: Reading::Seen(Vec::new()),
+    }
+}
+
+fn interfaces() -> Interfaces {
+    let link =
+        |index, name: &str| Link { index, name: name.to_owned(), kind: None, udp_port: None, master: None, up: true };
+    let address = |link: &str, address: &str, prefix| Address { ip: ip(address), prefix, link: link.into() };
+    Interfaces {
+        links: vec![link(1, "lo"), link(2, "eth0")],
+        addresses: vec![
+            address("lo", "127.0.0.1", 8),
+            address("lo", "::1", 128),
+            address("eth0", PRIMARY[0], 24),
+            address("eth0", PRIMARY[1], 64),
+            address("eth0", SECOND[0], 24),
+            address("eth0", SECOND[1], 64),
+        ],
+        gateways: vec![ip("192.0.2.254")],
+        gateways_gap: None,
+        default_links: Some(vec![2]),
+    }
+}

@@ -1,0 +1,52 @@
+//! What was seen: plain, serializable data about one node and its cluster.
+//!
+//! Never: behaves. No I/O, no clock, no thresholds, no Kubernetes client types, and no knowledge of other rooms.
+
+mod claim_of;
+mod cluster;
+#[cfg(any(test, feature = "testing"))]
+pub mod healthy;
+mod manifest;
+mod masquerade;
+pub mod names;
+mod node;
+mod pods;
+mod ports;
+mod proxy;
+mod reading;
+mod snapshot;
+mod snapshot_document;
+mod sockets;
+pub mod text;
+mod unread;
+mod vantage;
+mod version;
+mod workload;
+
+pub use claim_of::{ClaimField, ClaimOf};
+pub use cluster::{
+    API_SERVER, Claimant, ClusterFacts, Endpoint, EndpointPort, EndpointSlice, ForCilium, Node, NodeAddress,
+    NodeAddressKind, NodePortRange, Overrides, RangeClaim, RangeSource, Service, ServiceKind, ServicePort,
+};
+pub use manifest::{
+    ACCEPT, Accepts, Claim, Claimed, FileName, Manifest, Place, Refusal, Refused, Span, Template, Written,
+};
+pub use masquerade::{Masquerade, MasqueradedFlow};
+pub use node::{
+    Address, CILIUM_HOST, HealthCheckAnswer, IPVS_LINKS, Interfaces, IpVsConnection, KernelFacts, Link, Netfilter,
+    NodeQuery, Redirection, SockStat, Sysctls, VirtualServer,
+};
+pub use pods::{ContainerPort, Controller, Pod, ServiceName, WaitingPod};
+pub use ports::{Family, NotPorts, PortRange, PortSet, Protocol};
+pub use proxy::{
+    CiliumConfig, FdUse, Learned, Mode, NFTABLES_LOCALHOST_GATE, NotAMode, ProxyConfig, ProxyFacts, ProxyMetrics,
+    WithoutBackend,
+};
+pub use reading::{Gap, Reading, Source, Why};
+pub use snapshot::{OwnPort, SNAPSHOT_SCHEMA, Snapshot, View};
+pub use sockets::{
+    Cgroup, Clients, DestinationUse, EphemeralUse, Holder, Owner, PodContainer, PodNamespace, Process, Socket, State,
+};
+pub use vantage::{Affected, Vantage};
+pub use version::kubernetes_version;
+pub use workload::{Workload, WorkloadKind};

@@ -1,0 +1,109 @@
+//! A snapshot from a document: its schema, and what no look could have written. It comes from somebody else, and what is
+//! printed of it is typed.
+
+use serde::Deserialize;
+
+use crate::{ClusterFacts, SNAPSHOT_SCHEMA, Service, Snapshot, names, text};
+
+impl Snapshot {
+    /// A snapshot from its JSON document, as `serde_json` writes it. The schema is looked at first: the error for a
+    /// document of another kind names that kind, not its first missing field.
+    ///
+    /// # Errors
+    /// In words, when it is no JSON, of another schema, or holds what no look could have written.
+    pub fn from_json(bytes: &[u8]) -> Result<Self, String> {
+        #[derive(Deserialize)]
+        struct Labelled {
+            schema: Option<String>,
+        }
+        let Labelled { schema } = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+        match schema.as_deref() {
+            Some(SNAPSHOT_SCHEMA) => {
+                let snapshot = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+                impossible(&snapshot).map_or(Ok(snapshot), Err)
+            }
+            Some(other) => {
+                Err(format!("its schema is {:?}, wanted {SNAPSHOT_SCHEMA:?}", text::clean(other, text::NAME)))
+            }
+            None => Err(format!("it has no schema, wanted {SNAPSHOT_SCHEMA:?}")),
+        }
+    }
+}
+
+/// The first thing in a snapshot that cannot be, in words: where it is, what it is, what was wanted.
+fn impossible(snapshot: &Snapshot) -> Option<String> {
+    let ClusterFacts { services, endpoint_slices, pods, nodes, node_name, .. } = &snapshot.cluster;
+    let service = services.seen().into_iter().flatten().find_map(|service| {
+        label("the name of a Service", &service.name)
+            .or_else(|| label("the namespace of a Service", &service.namespace))
+            .or_else(|| port_zero(service))
+    });
+    let slice =
+        || endpoint_slices.seen()?.iter().find_map(|it| label("the namespace of an EndpointSlice", &it.namespace));
+    let pod = || {
+        let named = |pod| subdomain("the name of a Pod", pod);
+        pods.seen()?.iter().find_map(|it| named(&it.name).or_else(|| label("the namespace of a Pod", &it.namespace)))
+    };
+    let node = || nodes.seen()?.iter().find_map(|it| subdomain("the name of a Node", &it.name));
+    let own = || subdomain("the name of this node", node_name.as_deref()?);
+    service.or_else(slice).or_else(pod).or_else(node).or_else(own)
+}
+
+fn label(what: &str, name: &str) -> Option<String> {
+    (!names::is_label(name)).then(|| format!("{what} is {:?}, wanted {}", shown(name), names::LABEL_WORDS))
+}
+
+fn subdomain(what: &str, name: &str) -> Option<String> {
+    (!names::is_subdomain(name)).then(|| format!("{what} is {:?}, wanted {}", shown(name), names::SUBDOMAIN))
+}
+
+fn port_zero(service: &Service) -> Option<String> {
+    let mut ports = service.ports.iter();
+    let zero =
+        ports.any(|port| port.port == 0 || port.node_port == Some(0)) || service.health_check_node_port == Some(0);
+    zero.then(|| format!("Service {}/{} has the port 0, wanted 1 to 65535", service.namespace, service.name))
+}
+
+fn shown(name: &str) -> String {
+    text::clean(name, text::NAME)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_snapshot_survives_the_way_through_a_file() {
+        let world = Snapshot::healthy().service("web", |it| it.node_port(30080)).listens("0.0.0.0:30080");
+        let bytes = serde_json::to_vec(&world).expect("a snapshot is JSON");
+        assert_eq!(Snapshot::from_json(&bytes).expect("it parses"), world);
+    }
+
+    #[test]
+    fn what_no_look_could_have_written_is_refused_by_name() {
+        let world = Snapshot::healthy().service("web", |it| it.node_port(30080));
+        let text = serde_json::to_string(&world).expect("a snapshot is JSON");
+        for (was, is, wanted) in [
+            (r#""name":"web""#, r#""name":"--all""#, r#"the name of a Service is "--all", wanted"#),
+            (r#""node_port":30080"#, r#""node_port":0"#, "has the port 0, wanted 1 to 65535"),
+            (r#"{"first":30000,"last":32767}"#, r#"{"first":32767,"last":30000}"#, "from 32767 to 30000, wanted first"),
+        ] {
+            assert!(text.contains(was), "{was}");
+            let error = Snapshot::from_json(text.replace(was, is).as_bytes()).expect_err("impossible");
+            assert!(error.contains(wanted), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_snapshot_is_told_by_its_kind_or_its_place() {
+        for (bytes, wanted) in [
+            (&br#"{"schema":"portreeve/v1"}"#[..], "portreeve.snapshot/v1"),
+            (br#"{"kind":"List"}"#, "no schema"),
+            (br#"{"schema":"portreeve.snapshot/v1"}"#, "line 1 column"),
+            (b"{\n  nonsense", "line 2 column"),
+        ] {
+            let error = Snapshot::from_json(bytes).expect_err("no snapshot");
+            assert!(error.contains(wanted), "{error}");
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Text that somebody else wrote, made safe to print.
+
+use unicode_general_category::{GeneralCategory, get_general_category};
+
+/// The longest name kept from outside, in bytes: Kubernetes' own limit for a DNS subdomain (RFC 1123).
+pub const NAME: usize = 253;
+
+/// A copy of at most `limit` bytes, cut on a character boundary, of the characters that print something; what was removed or cut is not replaced, so the result is safe in a terminal, a table and an Event.
+pub fn clean(text: &str, limit: usize) -> String {
+    // Nearly every name is such a one.
+    if text.len() <= limit && text.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
+        return text.to_owned();
+    }
+    let mut cleaned = String::with_capacity(text.len().min(limit));
+    for character in text.chars().filter(|character| !is_invisible(*character)) {
+        if cleaned.len() + character.len_utf8() > limit {
+            break;
+        }
+        cleaned.push(character);
+    }
+    cleaned
+}
+
+/// A word that a shell takes as it is: Kubernetes' names are such words, what a file calls a name need not be.
+pub fn shell_word(text: &str) -> String {
+    let plain = |character: char| character.is_ascii_alphanumeric() || "-._:/".contains(character);
+    match !text.is_empty() && text.chars().all(plain) {
+        true => text.to_owned(),
+        false => format!("'{}'", text.replace('\'', r"'\''")),
+    }
+}
+
+/// Whether a character is one that `clean` removes. Only what prints something and stays where it was written is kept:
+/// letters, marks, numbers, punctuation, symbols, and the plain space.
+pub fn is_invisible(character: char) -> bool {
+    !matches!(character, ' '..='~') && (!prints(character) || is_blank(character))
+}
+
+/// By general category (Unicode Standard, 4.5): not control, format, separators, surrogates, private use, unassigned.
+fn prints(character: char) -> bool {
+    use GeneralCategory as C;
+    !matches!(
+        get_general_category(character),
+        C::Control
+            | C::Format
+            | C::LineSeparator
+            | C::ParagraphSeparator
+            | C::SpaceSeparator
+            | C::Surrogate
+            | C::PrivateUse
+            | C::Unassigned
+    )
+}
+
+/// What has a category that prints and yet shows nothing: `Other_Default_Ignorable_Code_Point` and `Variation_Selector`
+/// of Unicode's `PropList.txt`, and the Braille pattern without dots.
+fn is_blank(character: char) -> bool {
+    matches!(character,
+        '\u{34f}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}' | '\u{2800}'
+        | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{ffa0}' | '\u{e0000}'..='\u{e0fff}')
+}
+
+/// The word that takes the fewest changed letters to get to; words must not be empty.
+pub fn closest_word<'a>(typed: &str, words: &[&'a str]) -> &'a str {
+    // A name may be long; its end is ignored.
+    let typed: Vec<char> = typed.chars().take(64).collect();
+    words.iter().copied().min_by_key(|word| distance(&typed, word)).unwrap_or_default()
+}
+
+/// Levenshtein's distance, a row at a time.
+fn distance(from: &[char], to: &str) -> usize {
+    let to: Vec<char> = to.chars().collect();
+    let mut row: Vec<usize> = (0..=to.len()).collect();
+    for (deleted, letter) in from.iter().enumerate() {
+        let mut diagonal = deleted;
+        row[0] = deleted + 1;
+        for (column, other) in to.iter().enumerate() {
+            let changed = diagonal + usize::from(letter != other);
+            diagonal = row[column + 1];
+            row[column + 1] = changed.min(diagonal + 1).min(row[column] + 1);
+        }
+    }
+    row[to.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn escape_codes_newlines_and_right_to_left_marks_vanish() {
+        assert_eq!(clean("a\u{1b}[31mb\r\nc\u{202e}d\u{200b}", 99), "a[31mbcd");
+    }
+
+    #[test]
+    fn whatever_prints_nothing_or_turns_the_writing_vanishes() {
+        let bad = "\u{ad}\u{34f}\u{61c}\u{115f}\u{17b4}\u{180e}\u{2028}\u{2066}\u{2800}\u{3000}\u{3164}\u{a0}\u{e000}\u{fe0f}\u{feff}\u{ffa0}\u{1bca0}\u{1d173}\u{e0041}\u{e0100}\u{10ffff}";
+        for character in bad.chars() {
+            assert!(is_invisible(character), "{character:?}");
+        }
+        assert_eq!(clean(bad, 999), "");
+        let good = "aZ0 ~é\u{301}ßяאبक्षणไทย中あ한€→😀½";
+        assert_eq!(clean(good, 999), good);
+    }
+
+    #[test]
+    fn a_hostile_name_stays_one_word_of_a_command() {
+        assert_eq!(shell_word("web-1.example"), "web-1.example");
+        assert_eq!(shell_word("a; reboot"), "'a; reboot'");
+        assert_eq!(shell_word("a'$(reboot)"), r"'a'\''$(reboot)'");
+        assert_eq!(shell_word(""), "''");
+    }
+
+    proptest! {
+        #[test]
+        fn cleaning_is_bounded_and_idempotent(text in ".*", limit in 0usize..40) {
+            let once = clean(&text, limit);
+            prop_assert!(once.len() <= limit);
+            prop_assert!(!once.chars().any(is_invisible));
+            prop_assert_eq!(clean(&once, limit), once);
+        }
+    }
+
+    #[test]
+    fn a_slip_of_the_finger_is_forgiven() {
+        let words = ["listener-on-node-port", "proxy-left-behind"];
+        assert_eq!(closest_word("listener-on-node-prot", &words), words[0]);
+        assert_eq!(closest_word("proxy", &words), words[1]);
+        let distance = |a: &str, b: &str| super::distance(&a.chars().collect::<Vec<_>>(), b);
+        assert_eq!((distance("kitten", "sitting"), distance("", "ab"), distance("ab", "")), (3, 2, 2));
+    }
+}

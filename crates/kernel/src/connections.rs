@@ -1,0 +1,150 @@
+//! One walk of the connections for everybody who wants one.
+//!
+//! To walk the table takes as long as it has connections, whatever is looked for in it. So a look does it once.
+
+use super::{
+    clients::KeptClients,
+    ephemeral::{Counted, Counting, Tally},
+    record::{Accepting, Ask, Record, States},
+    sockets::Sockets,
+};
+use portreeve_facts::{Clients, Gap, PortSet, Protocol, Socket, Source, Why};
+
+/// What a walk is for.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ConnectionsWanted<'a> {
+    /// The local ports whose client sockets are listed.
+    pub clients: Option<&'a PortSet>,
+    /// What is counted by destination.
+    pub counting: Option<&'a Counting<'a>>,
+}
+
+/// What a walk found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Connections {
+    /// At most 4,096 sockets, those in SYN-SENT and UDP first, those that a listener accepted last.
+    pub clients: Result<Clients, Gap>,
+    /// The use of ephemeral ports.
+    pub counted: Result<Counted, Gap>,
+}
+
+/// What was found so far.
+#[derive(Clone, Default)]
+struct Found {
+    kept: KeptClients,
+    tally: Tally,
+}
+
+impl Sockets {
+    /// Lists the sockets with a peer whose local port is wanted, and counts the local ports in use by (protocol, source,
+    /// destination, destination port). What one of `listeners` accepted is listed last, and uses no ephemeral port. The
+    /// table is not walked for what no port can have, and not for a count that cannot matter.
+    ///
+    /// # Errors
+    /// Each has a [`Gap`] of its own source where TCP or UDP cannot be read, or where it was not wanted.
+    pub fn connections(&self, wanted: ConnectionsWanted<'_>, listeners: &[Socket]) -> Connections {
+        let idle = wanted.counting.and_then(Counting::without_a_walk);
+        let counting = wanted.counting.filter(|_| idle.is_none());
+        let clients = wanted.clients.filter(|ports| !ports.is_empty());
+        let accepting = Accepting::new(listeners);
+        let walked = match (clients, counting) {
+            (None, None) => Ok(Found::default()),
+            _ => self.walk_once(clients, counting, &accepting),
+        };
+        let not_wanted = |source| Gap::new(source, Why::NotAsked, "nobody wants it");
+        let counted = match (idle, counting, &walked) {
+            (Some(idle), ..) => Ok(idle),
+            (None, None, _) => Err(not_wanted(Source::EphemeralUse)),
+            (None, Some(_), Err(gap)) => Err(Gap { source: Source::EphemeralUse, ..gap.clone() }),
+            (None, Some(counting), Ok(found)) => self.counted(counting, &accepting, &found.tally),
+        };
+        let clients = match (wanted.clients, walked) {
+            (None, _) => Err(not_wanted(Source::Clients)),
+            (Some(_), Err(gap)) if clients.is_some() => Err(Gap { source: Source::Clients, ..gap }),
+            (Some(_), Err(_)) => Ok(Clients::default()),
+            (Some(_), Ok(found)) => self.with_sctp(clients, found.kept, &accepting).map(KeptClients::finish),
+        };
+        Connections { clients, counted }
+    }
+
+    /// The sockets with a peer whose local port is in `ports`, as [`Self::connections`] lists them.
+    ///
+    /// # Errors
+    /// A [`Gap`] of [`Source::Clients`] when TCP or UDP cannot be read.
+    pub fn clients(&self, ports: &PortSet, listeners: &[Socket]) -> Result<Clients, Gap> {
+        self.connections(ConnectionsWanted { clients: Some(ports), counting: None }, listeners).clients
+    }
+
+    /// The use of ephemeral ports, as [`Self::connections`] counts it.
+    ///
+    /// # Errors
+    /// A [`Gap`] of [`Source::EphemeralUse`] when TCP or UDP cannot be read.
+    pub fn ephemeral_use(&self, counting: &Counting<'_>, listeners: &[Socket]) -> Result<Counted, Gap> {
+        self.connections(ConnectionsWanted { clients: None, counting: Some(counting) }, listeners).counted
+    }
+
+    /// TCP and UDP, once each.
+    fn walk_once(
+        &self,
+        clients: Option<&PortSet>,
+        counting: Option<&Counting<'_>>,
+        accepting: &Accepting<'_>,
+    ) -> Result<Found, Gap> {
+        let none = PortSet::default();
+        let (listed, counted) = (clients.unwrap_or(&none), counting.map_or(&none, |counting| counting.ports));
+        let ports = listed.union(counted);
+        let each = |found: &mut Found, record: &Record| {
+            if listed.contains(record.local_port) {
+                found.kept.keep(record, accepting);
+            }
+            if let Some(counting) = counting
+                && counted.contains(record.local_port)
+                && counting.counts(record)
+                && !accepting.covers(record)
+            {
+                found.tally.count(record);
+            }
+        };
+        let mut found = Found::default();
+        for (protocol, states) in TABLES {
+            let ask = Ask { source: Source::Clients, protocol, states, ports: Some(&ports) };
+            (found, _) = self.walk(&ask, found, each)?;
+        }
+        Ok(found)
+    }
+
+    /// Clients of SCTP, which has no ephemeral ports that a rule counts.
+    fn with_sctp(
+        &self,
+        ports: Option<&PortSet>,
+        kept: KeptClients,
+        accepting: &Accepting<'_>,
+    ) -> Result<KeptClients, Gap> {
+        let Some(ports) = ports else { return Ok(kept) };
+        let ask =
+            Ask { source: Source::Clients, protocol: Protocol::Sctp, states: States::WITH_PEER, ports: Some(ports) };
+        match self.walk(&ask, kept.clone(), |kept, record| kept.keep(record, accepting)) {
+            Ok((kept, _)) => Ok(kept),
+            Err(gap) if gap.why == Why::NotSupported => Ok(kept),
+            Err(gap) => Err(gap),
+        }
+    }
+
+    /// The exact counts. A second walk is made only where destinations were forgotten on the way, and one that was not may
+    /// matter.
+    fn counted(&self, counting: &Counting<'_>, accepting: &Accepting<'_>, tally: &Tally) -> Result<Counted, Gap> {
+        let Some(mut recount) = tally.recount(counting) else { return Ok(tally.clone().finish(counting)) };
+        for (protocol, states) in TABLES {
+            let ask = Ask { source: Source::EphemeralUse, protocol, states, ports: Some(counting.ports) };
+            (recount, _) = self.walk(&ask, recount, |tally, record| {
+                if counting.counts(record) && !accepting.covers(record) {
+                    tally.count(record);
+                }
+            })?;
+        }
+        Ok(recount.finish(counting))
+    }
+}
+
+/// The tables of connections that use ephemeral ports, with the states that have a peer.
+const TABLES: [(Protocol, States); 2] = [(Protocol::Tcp, States::WITH_PEER), (Protocol::Udp, States::ESTABLISHED)];

@@ -1,0 +1,303 @@
+//! How many ephemeral ports each destination uses, in memory that does not grow with the number of sockets.
+
+use std::{
+    collections::HashMap,
+    hash::{Hash, Hasher},
+    net::IpAddr,
+};
+
+use crate::{owner::Claim, record::Record};
+use portreeve_facts::{DestinationUse, EphemeralUse, Owner, PortSet, Protocol, State};
+
+/// The most destinations that are reported.
+const REPORTED: usize = 16;
+/// The most destinations that are counted at a time.
+const COUNTED: usize = 8192;
+
+/// What to count.
+#[derive(Clone, Copy, Debug)]
+pub struct Counting<'a> {
+    /// The local ports that count: the ephemeral range minus the reserved ones.
+    pub ports: &'a PortSet,
+    /// No destination can use more, by sockstat and sockstat6, where they could be read.
+    pub at_most: Option<u32>,
+    /// A walk is made only when `at_most` reaches this.
+    pub worth_walking: u32,
+    /// `net.ipv4.tcp_tw_reuse`, where it could be read: 1 lets a new connection take any port in TIME_WAIT, 2 only
+    /// towards loopback. Such sockets do not count.
+    pub tcp_tw_reuse: Option<u8>,
+}
+
+/// The use of the ephemeral range, and for the busiest destinations a socket whose owner is an example.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Counted {
+    /// The counts; owners are not looked for yet.
+    pub ephemeral: EphemeralUse,
+    /// Of those of the busiest destinations that use as many ports as make a walk worthwhile, in their order.
+    pub examples: Vec<Claim>,
+}
+
+impl Counting<'_> {
+    /// The answer where it is known before: no destination can use so many ports that it matters.
+    pub(super) fn without_a_walk(&self) -> Option<Counted> {
+        let at_most = if self.ports.is_empty() { Some(0) } else { self.at_most };
+        let at_most = at_most.filter(|at_most| *at_most < self.worth_walking || *at_most == 0)?;
+        Some(Counted { ephemeral: EphemeralUse { at_most, busiest: Vec::new() }, examples: Vec::new() })
+    }
+
+    /// Whether a socket keeps its port from others.
+    pub(super) fn counts(&self, record: &Record) -> bool {
+        let reusable = match self.tcp_tw_reuse {
+            Some(1) => true,
+            Some(2) => record.remote.to_canonical().is_loopback(),
+            _ => false,
+        };
+        record.state != State::TimeWait || !reusable
+    }
+}
+
+/// What competes for the same ephemeral ports. IPv4 over an IPv6 socket is IPv4.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Destination {
+    protocol: Protocol,
+    source: IpAddr,
+    destination: IpAddr,
+    port: u16,
+}
+
+impl Destination {
+    fn of(record: &Record) -> Self {
+        let (source, destination) = (record.local.to_canonical(), record.remote.to_canonical());
+        Self { protocol: record.protocol, source, destination, port: record.remote_port }
+    }
+}
+
+impl Hash for Destination {
+    /// In few words, since a million sockets are looked up; a derived one also hashes lengths and names of variants.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        for ip in [self.source, self.destination] {
+            state.write_u128(match ip {
+                IpAddr::V4(ip) => ip.to_bits().into(),
+                IpAddr::V6(ip) => ip.to_bits(),
+            });
+        }
+        state.write_u32(u32::from(self.port) << 8 | self.protocol as u32);
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Count {
+    used: u32,
+    time_wait: u32,
+    /// `used`, plus what the floor was when counting began; at the floor it is forgotten.
+    credit: u64,
+    example: Claim,
+}
+
+impl Count {
+    fn add(&mut self, record: &Record) {
+        self.used += 1;
+        self.credit += 1;
+        if record.state == State::TimeWait {
+            self.time_wait += 1;
+        } else if self.example.state == State::TimeWait {
+            self.example = Claim::of(record);
+        }
+    }
+}
+
+/// Counts of the frequent destinations (Misra and Gries, 1982): when there is no room for another one, every count
+/// loses one, and those that have none left make room. A destination with more than one socket in [`COUNTED`] stays.
+#[derive(Clone, Default)]
+pub(super) struct Tally {
+    counts: HashMap<Destination, Count>,
+    floor: u64,
+    closed: bool,
+    walked: u64,
+}
+
+impl Tally {
+    /// Counts a socket.
+    pub(super) fn count(&mut self, record: &Record) {
+        self.walked += 1;
+        let destination = Destination::of(record);
+        // The common case first, with one search: of a million sockets most go where others go.
+        if let Some(count) = self.counts.get_mut(&destination) {
+            count.add(record);
+            return;
+        }
+        if self.closed {
+            return;
+        }
+        if self.counts.len() >= COUNTED {
+            self.floor += 1;
+            let floor = self.floor;
+            self.counts.retain(|_, count| count.credit > floor);
+        } else {
+            let mut count = Count { used: 0, time_wait: 0, credit: self.floor, example: Claim::of(record) };
+            count.add(record);
+            self.counts.insert(destination, count);
+        }
+    }
+
+    /// Where destinations were forgotten and the counts of others are not exact: the best candidates, uncounted and with no
+    /// room for others. Nothing where none of them can use as many ports as matter.
+    pub(super) fn recount(&self, counting: &Counting<'_>) -> Option<Self> {
+        if self.floor == 0 || self.highest() < u64::from(counting.worth_walking) {
+            return None;
+        }
+        let mut candidates: Vec<_> = self.counts.iter().map(|(destination, count)| (*destination, *count)).collect();
+        candidates.sort_unstable_by_key(|(destination, count)| (std::cmp::Reverse(count.credit), *destination));
+        candidates.truncate(REPORTED * 4);
+        let uncounted = |count: Count| Count { used: 0, time_wait: 0, ..count };
+        Some(Self {
+            counts: candidates.into_iter().map(|(destination, count)| (destination, uncounted(count))).collect(),
+            closed: true,
+            ..Self::default()
+        })
+    }
+
+    /// The most that any destination can have, forgotten ones included.
+    fn highest(&self) -> u64 {
+        self.counts.values().map(|count| count.credit).max().unwrap_or(0).max(self.floor)
+    }
+
+    /// A process with many connections takes long to look through for one socket of many. Only a destination that uses
+    /// enough to be reported has an example. Counts that are not exact are a bound.
+    pub(super) fn finish(self, counting: &Counting<'_>) -> Counted {
+        let bound = |bound: u64| u32::try_from(bound).unwrap_or(u32::MAX).min(counting.at_most.unwrap_or(u32::MAX));
+        if self.floor > 0 {
+            let at_most = bound(self.highest());
+            return Counted { ephemeral: EphemeralUse { at_most, busiest: Vec::new() }, examples: Vec::new() };
+        }
+        let mut busiest: Vec<_> = self.counts.into_iter().filter(|(_, count)| count.used > 0).collect();
+        busiest.sort_unstable_by_key(|(destination, count)| (std::cmp::Reverse(count.used), *destination));
+        busiest.truncate(REPORTED);
+        let with_example = busiest.iter().take_while(|(_, count)| count.used >= counting.worth_walking);
+        let examples = with_example.map(|(_, count)| count.example).collect();
+        let report =
+            |(Destination { protocol, source, destination, port }, count): (Destination, Count)| DestinationUse {
+                protocol,
+                source,
+                destination,
+                port,
+                used: count.used,
+                time_wait: count.time_wait,
+                owner: Owner::NotAsked,
+            };
+        let at_most = counting.at_most.unwrap_or_else(|| bound(self.walked));
+        let busiest = busiest.into_iter().map(report).collect();
+        Counted { ephemeral: EphemeralUse { at_most, busiest }, examples }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{record::tests::record, sockets::Sockets};
+
+    fn towards(port: u16, local_port: u16, state: State) -> Record {
+        record(Protocol::Tcp, state, &format!("10.0.0.1:{local_port}"), &format!("10.0.0.2:{port}"))
+    }
+
+    fn counting(ports: &PortSet) -> Counting<'_> {
+        Counting { ports, at_most: None, worth_walking: 1, tcp_tw_reuse: None }
+    }
+
+    fn all_ports() -> PortSet {
+        "1-65535".parse().expect("ports")
+    }
+
+    #[test]
+    fn each_destination_is_counted_on_its_own_worst_first() {
+        let mut tally = Tally::default();
+        for local_port in 40000..40010 {
+            tally.count(&towards(443, local_port, State::TimeWait));
+        }
+        tally.count(&towards(443, 40010, State::Established));
+        tally.count(&towards(80, 40000, State::Established));
+        let Counted { ephemeral, examples } = tally.finish(&counting(&all_ports()));
+        let reported: Vec<_> = ephemeral.busiest.iter().map(|one| (one.port, one.used, one.time_wait)).collect();
+        assert_eq!(reported, [(443, 11, 10), (80, 1, 0)]);
+        assert_eq!(examples[0].state, State::Established, "TIME_WAIT has no owner to name");
+        assert_eq!(ephemeral.at_most, 12);
+    }
+
+    #[test]
+    fn ipv4_over_an_ipv6_socket_shares_ports_with_ipv4() {
+        let mut tally = Tally::default();
+        tally.count(&record(Protocol::Tcp, State::Established, "10.0.0.1:40000", "10.0.0.2:443"));
+        tally.count(&record(Protocol::Tcp, State::Established, "[::ffff:10.0.0.1]:40001", "[::ffff:10.0.0.2]:443"));
+        assert_eq!(tally.finish(&counting(&all_ports())).ephemeral.busiest[0].used, 2);
+    }
+
+    #[test]
+    fn time_wait_does_not_count_where_it_can_be_reused() {
+        let ports = all_ports();
+        let outside = towards(443, 40000, State::TimeWait);
+        let inside = record(Protocol::Tcp, State::TimeWait, "127.0.0.1:40000", "127.0.0.1:443");
+        for (tcp_tw_reuse, counts) in
+            [(Some(0), (true, true)), (Some(1), (false, false)), (Some(2), (true, false)), (None, (true, true))]
+        {
+            let counting = Counting { ports: &ports, at_most: None, worth_walking: 0, tcp_tw_reuse };
+            assert_eq!((counting.counts(&outside), counting.counts(&inside)), counts, "{tcp_tw_reuse:?}");
+        }
+        let established = Counting { ports: &ports, at_most: None, worth_walking: 0, tcp_tw_reuse: Some(1) };
+        assert!(established.counts(&towards(443, 40000, State::Established)));
+    }
+
+    #[test]
+    fn a_busy_destination_survives_a_crowd_of_idle_ones_and_is_counted_exactly() {
+        let net = tempfile::tempdir().expect("a directory");
+        let mut table = "local_address\n".to_owned();
+        for index in 0..40_000u32 {
+            let busy = index % 4 == 0;
+            let remote = if busy { 0x0a00_0001u32 } else { 0x0b00_0000 + index };
+            let port = 1024 + index;
+            let socket = "01 00000000:00000000 00:00000000 00000000 0 0 1 1";
+            table += &format!(" {index}: 0100000A:{port:04X} {:08X}:01BB {socket}\n", remote.to_be());
+        }
+        std::fs::write(net.path().join("tcp"), table).expect("written");
+        std::fs::write(net.path().join("udp"), "local_address\n").expect("written");
+        let ports = all_ports();
+        let counting = Counting { ports: &ports, at_most: None, worth_walking: 100, tcp_tw_reuse: None };
+        let counted = Sockets::recorded(net.path()).ephemeral_use(&counting, &[]).expect("a table");
+        let busiest = &counted.ephemeral.busiest[0];
+        assert_eq!((busiest.destination.to_string(), busiest.used), ("10.0.0.1".to_owned(), 10_000));
+        assert_eq!(counted.ephemeral.at_most, 40_000);
+    }
+
+    #[test]
+    fn among_many_idle_destinations_none_of_which_matters_one_walk_gives_a_bound() {
+        let mut tally = Tally::default();
+        for index in 0..3 * u16::try_from(COUNTED).expect("few") {
+            tally.count(&record(
+                Protocol::Tcp,
+                State::Established,
+                "10.0.0.1:40000",
+                &format!("10.1.{}.{}:{}", index >> 8, index & 255, 1),
+            ));
+        }
+        let ports = all_ports();
+        let counting = Counting { worth_walking: 100, at_most: Some(500_000), ..counting(&ports) };
+        assert!(tally.recount(&counting).is_none());
+        let Counted { ephemeral, examples } = tally.clone().finish(&counting);
+        assert!((1..100).contains(&ephemeral.at_most), "{}", ephemeral.at_most);
+        assert_eq!((ephemeral.busiest, examples), (vec![], vec![]));
+        assert!(tally.recount(&Counting { worth_walking: 2, ..counting }).is_some(), "a bound is no count");
+    }
+
+    #[test]
+    fn a_quiet_host_is_not_walked() {
+        let ports = all_ports();
+        let counting = Counting { ports: &ports, at_most: Some(99), worth_walking: 100, tcp_tw_reuse: None };
+        let nowhere = Sockets::recorded(std::path::Path::new("/nonexistent"));
+        let counted = nowhere.ephemeral_use(&counting, &[]).expect("no walk");
+        assert_eq!((counted.ephemeral.at_most, counted.ephemeral.busiest), (99, vec![]));
+        let busy = Counting { at_most: Some(100), ..counting };
+        assert!(nowhere.ephemeral_use(&busy, &[]).is_err());
+        let none = PortSet::default();
+        let reserved = Counting { ports: &none, ..busy };
+        assert_eq!(nowhere.ephemeral_use(&reserved, &[]).expect("no walk").ephemeral.at_most, 0);
+    }
+}

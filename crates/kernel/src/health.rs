@@ -1,0 +1,126 @@
+//! Who answers on a healthCheckNodePort.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use serde::Deserialize;
+use tokio::task::JoinSet;
+
+use super::http::{self, Answer};
+use portreeve_facts::{Family, Gap, HealthCheckAnswer, Interfaces, Source, Why, text};
+
+/// How many ports are asked.
+const PORTS: usize = 64;
+
+/// A status of a few fields.
+const LONGEST: usize = 64 * 1024;
+
+/// Asks at most 64 ports, all at once, each at the given addresses until somebody listens.
+pub(super) async fn read(ports: &[u16], addresses: &[IpAddr]) -> Vec<HealthCheckAnswer> {
+    let mut asked = JoinSet::new();
+    for port in ports.iter().copied().take(PORTS) {
+        let addresses = addresses.to_vec();
+        asked.spawn(async move { HealthCheckAnswer { port, service: ask(port, &addresses).await.into() } });
+    }
+    let mut answers = asked.join_all().await;
+    answers.sort_by_key(|answer| answer.port);
+    answers
+}
+
+/// Where a proxy of this host may listen: both loopbacks, then the first address of each family that another host
+/// could use. A proxy with nodePortAddresses leaves loopback out.
+pub(super) fn addresses(interfaces: Option<&Interfaces>) -> Vec<IpAddr> {
+    let own = |family| {
+        let mut addresses = interfaces.into_iter().flat_map(|interfaces| &interfaces.addresses);
+        addresses
+            .find(|address| Family::of(address.ip) == family && !address.is_ipvs() && is_global(address.ip))
+            .map(|address| address.ip)
+    };
+    let loopback = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
+    loopback.into_iter().chain(Family::BOTH.into_iter().filter_map(own)).collect()
+}
+
+fn is_global(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(ip) => !ip.is_loopback() && !ip.is_link_local() && !ip.is_unspecified(),
+        IpAddr::V6(ip) => !ip.is_loopback() && !ip.is_unicast_link_local() && !ip.is_unspecified(),
+    }
+}
+
+async fn ask(port: u16, addresses: &[IpAddr]) -> Result<Option<String>, Gap> {
+    let mut refused = Vec::new();
+    for address in addresses {
+        match http::get(Source::HealthChecks, SocketAddr::new(*address, port), "/", LONGEST).await {
+            Ok(answer) => return Ok(service(&answer)),
+            // Somebody is there, and speaks something else: nobody's health check.
+            Err(gap) if matches!(gap.why, Why::Malformed | Why::TooMuch) => return Ok(None),
+            Err(gap) if gap.why == Why::Unreachable => refused.push(gap.detail),
+            Err(gap) => return Err(gap),
+        }
+    }
+    Err(Gap::new(Source::HealthChecks, Why::Unreachable, refused.join("; ")))
+}
+
+/// The Service in a proxy's answer, which is 200 with local endpoints and 503 without
+/// (pkg/proxy/healthcheck/service_health.go).
+pub(super) fn service(answer: &Answer) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Status {
+        service: Name,
+    }
+    #[derive(Deserialize)]
+    struct Name {
+        namespace: String,
+        name: String,
+    }
+    let Status { service: Name { namespace, name } } = serde_json::from_str(&answer.body).ok()?;
+    Some(format!("{}/{}", text::clean(&namespace, text::NAME), text::clean(&name, text::NAME)))
+}
+
+#[cfg(test)]
+mod tests {
+    use hyper::StatusCode;
+
+    use super::*;
+    use portreeve_facts::Address;
+
+    fn said(body: &str) -> Option<String> {
+        service(&Answer { place: String::new(), status: StatusCode::SERVICE_UNAVAILABLE, body: body.to_owned() })
+    }
+
+    #[test]
+    fn a_proxy_names_its_service_and_others_name_none() {
+        // The body that service_health.go of Kubernetes 1.36 writes.
+        let body = r#"{
+	"service": {
+		"namespace": "default",
+		"name": "web"
+	},
+	"localEndpoints": 0,
+	"serviceProxyHealthy": true
+}"#;
+        assert_eq!(said(body).as_deref(), Some("default/web"));
+        assert_eq!(said("ok"), None);
+        assert_eq!(said(r#"{"service":"web"}"#), None);
+        assert_eq!(said("{\"service\":{\"namespace\":\"a\\u001b[2J\",\"name\":\"b\\n\"}}").as_deref(), Some("a[2J/b"));
+    }
+
+    #[test]
+    fn only_addresses_of_this_host_that_a_proxy_may_use_are_asked() {
+        let address = |ip: &str, link: &str| Address { ip: ip.parse().unwrap(), prefix: 24, link: link.into() };
+        let interfaces = Interfaces {
+            addresses: vec![
+                address("127.0.0.1", "lo"),
+                address("10.96.0.1", "kube-ipvs0"),
+                address("169.254.1.1", "eth1"),
+                address("192.0.2.1", "eth0"),
+                address("192.0.2.2", "eth0"),
+                address("fe80::1", "eth0"),
+                address("2001:db8::1", "eth0"),
+            ],
+            ..Interfaces::default()
+        };
+        let want: [IpAddr; 4] = ["127.0.0.1", "::1", "192.0.2.1", "2001:db8::1"].map(|ip| ip.parse().unwrap());
+        assert_eq!(addresses(Some(&interfaces)), want);
+        assert_eq!(addresses(None).len(), 2);
+    }
+}

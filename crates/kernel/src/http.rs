@@ -1,0 +1,132 @@
+//! GET, to addresses of this host only.
+
+use std::{error::Error, future::Future, io, net::SocketAddr, time::Duration};
+
+use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
+use hyper::{
+    Request, StatusCode,
+    body::Bytes,
+    client::conn::http1,
+    header::{ACCEPT, CONNECTION, HOST, USER_AGENT},
+};
+use hyper_util::rt::TokioIo;
+use tokio::{net::TcpStream, time::timeout};
+
+use portreeve_facts::{Gap, Source, Why, text};
+
+/// A proxy on loopback answers in a millisecond; one that takes this long is hanging.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// More headers than any component of Kubernetes sends.
+const LONGEST_HEAD: usize = 16 * 1024;
+
+/// What was answered, whatever its status.
+pub(super) struct Answer {
+    /// `address/path`, for people.
+    pub(super) place: String,
+    /// The HTTP status.
+    pub(super) status: StatusCode,
+    /// The body as text; what is not UTF-8 in it is replaced.
+    pub(super) body: String,
+}
+
+impl Answer {
+    /// The answer, if it is a success.
+    ///
+    /// # Errors
+    /// A gap with the status.
+    pub(super) fn success(self, source: Source) -> Result<Self, Gap> {
+        let why = match self.status {
+            status if status.is_success() => return Ok(self),
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Why::NotPermitted,
+            StatusCode::NOT_FOUND => Why::NotSupported,
+            _ => Why::Malformed,
+        };
+        Err(Gap::new(source, why, format!("{} answered {}", self.place, self.status)))
+    }
+
+    /// The gap of a body that is not what was wanted, with its beginning.
+    pub(super) fn malformed(&self, source: Source, wanted: &str) -> Gap {
+        let beginning = text::clean(&self.body, 48);
+        Gap::new(source, Why::Malformed, format!("{} answered {beginning:?}, wanted {wanted}", self.place))
+    }
+}
+
+/// Runs requests on the calling thread, and so in its network namespace. Must not be called on an async runtime.
+///
+/// # Errors
+/// A gap of `/proxyMode` when there are no file descriptors left for a runtime.
+pub(super) fn run<T>(requests: impl Future<Output = T>) -> Result<T, Gap> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| {
+        Gap::new(Source::ProxyMode, Why::Unreachable, format!("start of the reader's own event loop: {error}"))
+    })?;
+    Ok(runtime.block_on(requests))
+}
+
+/// Asks `place` for `path`, and takes at most `limit` bytes of body.
+///
+/// # Errors
+/// `Unreachable` when nobody listens, `TimedOut` after a second, `Malformed` when the answer is not HTTP, `TooMuch` when it is too long.
+pub(super) async fn get(source: Source, place: SocketAddr, path: &str, limit: usize) -> Result<Answer, Gap> {
+    let asked = format!("{place}{path}");
+    match timeout(PATIENCE, exchange(place, path, limit)).await {
+        Ok(Ok((status, body))) => Ok(Answer { place: asked, status, body }),
+        Ok(Err((why, detail))) => Err(Gap::new(source, why, format!("GET {asked}: {detail}"))),
+        Err(_) => Err(Gap::new(source, Why::TimedOut, format!("GET {asked}: no answer within {PATIENCE:?}"))),
+    }
+}
+
+type Failure = (Why, String);
+
+async fn exchange(place: SocketAddr, path: &str, limit: usize) -> Result<(StatusCode, String), Failure> {
+    let stream = TcpStream::connect(place).await.map_err(|error| not_connected(&error))?;
+    // Closed by a reset and never shut down, which leaves no TIME_WAIT on our side: a look must not itself put client
+    // sockets on NodePorts.
+    stream.set_zero_linger().map_err(|error| not_connected(&error))?;
+    let (mut sender, connection) = http1::Builder::new()
+        .max_buf_size(LONGEST_HEAD)
+        .handshake(TokioIo::new(stream))
+        .await
+        .map_err(|error| not_http(&error))?;
+    let connection = connection.without_shutdown();
+    let request = Request::get(path)
+        .header(HOST, place.to_string())
+        .header(USER_AGENT, concat!("portreeve/", env!("CARGO_PKG_VERSION")))
+        .header(ACCEPT, "*/*")
+        .header(CONNECTION, "close")
+        .body(Empty::<Bytes>::new())
+        .map_err(|error| (Why::Malformed, error.to_string()))?;
+    let answer = async {
+        let response = sender.send_request(request).await.map_err(|error| not_http(&error))?;
+        let status = response.status();
+        let body =
+            Limited::new(response.into_body(), limit).collect().await.map_err(|error| not_read(&*error, limit))?;
+        Ok((status, String::from_utf8_lossy(&body.to_bytes()).into_owned()))
+    };
+    tokio::pin!(answer, connection);
+    tokio::select! {
+        biased;
+        answer = &mut answer => answer,
+        // The connection ends before the answer was taken out of it, or with the error that the answer will name.
+        _ = &mut connection => answer.await,
+    }
+}
+
+fn not_connected(error: &io::Error) -> Failure {
+    let why = match error.kind() {
+        io::ErrorKind::PermissionDenied => Why::NotPermitted,
+        _ => Why::Unreachable,
+    };
+    (why, error.to_string())
+}
+
+fn not_http(error: &hyper::Error) -> Failure {
+    (Why::Malformed, format!("not an HTTP answer: {error}"))
+}
+
+fn not_read(error: &(dyn Error + Send + Sync + 'static), limit: usize) -> Failure {
+    match error.is::<LengthLimitError>() {
+        true => (Why::TooMuch, format!("longer than {limit} bytes")),
+        false => (Why::Malformed, error.to_string()),
+    }
+}

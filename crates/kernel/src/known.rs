@@ -1,0 +1,91 @@
+//! What is kept from look to look: that which takes long to read, and seldom changes.
+
+use std::{collections::HashMap, mem, sync::Arc};
+
+use super::{conntrack::FlowCounts, freshness::PERIOD, interfaces::WatchedInterfaces, sockets::Sockets};
+use portreeve_facts::Cgroup;
+
+/// So many looks in a row ask a process again: it may move to another namespace or group, as containers do at their start.
+const CONFIRMING: u8 = 2;
+
+/// What earlier looks at a host learned. A single look keeps nothing.
+#[derive(Debug, Default)]
+pub struct Known {
+    pub(super) sockets: Option<Sockets>,
+    pub(super) processes: KnownProcesses,
+    pub(super) interfaces: WatchedInterfaces,
+    pub(super) flows: FlowCounts,
+}
+
+/// The network namespace and control group of each process of the last look, by pid. To read them all again takes longer
+/// than everything else about pods.
+#[derive(Debug, Default)]
+pub(super) struct KnownProcesses(HashMap<u32, KnownProcess>);
+
+/// What is known of a process.
+#[derive(Debug)]
+pub(super) struct KnownProcess {
+    /// That of its directory below `/proc`: a later process of this pid has another (fs/proc/base.c
+    /// `proc_pid_make_inode`).
+    inode: u64,
+    looks: u8,
+    /// The inode of its network namespace.
+    pub(super) network: Option<u64>,
+    /// Its control group, where it has one that names a pod.
+    pub(super) cgroup: Option<Option<Arc<Cgroup>>>,
+}
+
+impl KnownProcesses {
+    /// Takes what is known of processes. A process that is not given back with [`Self::keep`] is forgotten.
+    pub(super) fn take(&mut self) -> Self {
+        mem::take(self)
+    }
+
+    /// What is known of this process.
+    pub(super) fn process(&mut self, pid: u32, inode: u64) -> KnownProcess {
+        let known = self.0.remove(&pid).filter(|process| process.inode == inode);
+        let looks = known.as_ref().map_or(0, |process| (process.looks + 1) % PERIOD);
+        let trusted = known.filter(|_| looks >= CONFIRMING).map(|process| (process.network, process.cgroup));
+        let (network, cgroup) = trusted.unwrap_or_default();
+        KnownProcess { inode, looks, network, cgroup }
+    }
+
+    /// Gives back what is known of a process now.
+    pub(super) fn keep(&mut self, pid: u32, process: KnownProcess) {
+        self.0.insert(pid, process);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether a process is read at each of so many looks.
+    fn read_at(known: &mut KnownProcesses, inode: u64, looks: usize) -> Vec<bool> {
+        let one = |_| {
+            let mut process = known.process(7, inode);
+            let read = process.network.is_none();
+            process.network = Some(1);
+            known.keep(7, process);
+            read
+        };
+        (0..looks).map(one).collect()
+    }
+
+    #[test]
+    fn a_process_is_read_at_its_first_two_looks_and_then_seldom() {
+        let mut known = KnownProcesses::default();
+        let twice: Vec<bool> = (0..PERIOD).map(|look| look < CONFIRMING).collect();
+        assert_eq!(read_at(&mut known, 1, PERIOD.into()), twice);
+        assert_eq!(read_at(&mut known, 1, PERIOD.into()), twice);
+        assert_eq!(read_at(&mut known, 2, 3), [true, true, false], "another process of the same pid");
+    }
+
+    #[test]
+    fn a_process_that_is_not_given_back_is_forgotten() {
+        let mut known = KnownProcesses::default();
+        read_at(&mut known, 1, 3);
+        known.take();
+        assert_eq!(read_at(&mut known, 1, 3), [true, true, false]);
+    }
+}

@@ -1,0 +1,390 @@
+//! Reads the node: its sockets, settings, addresses and proxy, each fact with its own gap.
+//!
+//! Never: judges, fails as a whole, or writes to the host.
+
+#![allow(clippy::disallowed_methods, reason = "reads the node's files, and asks its kernel and its proxy")]
+
+mod cgroup;
+mod clients;
+mod connections;
+mod conntrack;
+mod ephemeral;
+mod freshness;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
+mod health;
+mod http;
+mod in_time;
+mod interfaces;
+mod ip_vs;
+mod known;
+mod netfilter;
+mod netlink;
+mod owner;
+mod pods;
+mod privileges;
+mod proc_net;
+mod proc_sctp;
+mod process;
+mod proxy;
+mod record;
+mod resolv;
+mod root;
+mod route;
+mod sock_diag;
+mod sockets;
+mod sockstat;
+mod stopwatch;
+mod sysctl;
+
+use std::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    path::PathBuf,
+    sync::Arc,
+};
+
+pub use self::{
+    cgroup::Cgroups,
+    connections::{Connections, ConnectionsWanted},
+    ephemeral::{Counted, Counting},
+    known::Known,
+    owner::{Claim, Owners},
+    pods::pod_namespaces,
+    process::fds_of,
+    sockets::{Listeners, Sockets},
+    stopwatch::Took,
+};
+use self::{owner::unread, proxy::Answers, root::Root, stopwatch::Stopwatch};
+use portreeve_facts::{
+    Clients, EphemeralUse, Gap, HealthCheckAnswer, Interfaces, KernelFacts, Masquerade, NodeQuery, Owner, PortRange,
+    PortSet, Reading, SockStat, Socket, Source, Sysctls, VirtualServer, Why, text,
+};
+
+/// Where kube-proxy answers unless `metricsBindAddress` says otherwise; which of the two follows `bindAddress`.
+const PROXY_PLACES: [SocketAddr; 2] =
+    [SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 10249), SocketAddr::new(IpAddr::V6(Ipv6Addr::LOCALHOST), 10249)];
+
+/// Where kube-proxy answers for its own health; no fact is read there, but its owner is named.
+const PROXY_HEALTH_PORT: u16 = 10256;
+
+/// So many connections of the host are walked at every look: one or two milliseconds.
+const FEW_CONNECTIONS: u32 = 16_384;
+
+/// A host to read: the live one, or a recorded tree of files.
+#[derive(Clone, Debug)]
+pub struct Host {
+    root: Root,
+    proxy_places: Vec<SocketAddr>,
+}
+
+impl Host {
+    /// The host whose `/` is at `root`. It is live when that is `/` or a mount of the running host's, known by its
+    /// boot id: then the kernel and the proxy are read. Of a recorded tree only the files are read, and what they
+    /// do not hold is a gap.
+    pub fn at(root: impl Into<PathBuf>) -> Self {
+        Self { root: Root::at(root.into()), proxy_places: PROXY_PLACES.to_vec() }
+    }
+
+    /// The same host, with kube-proxy looked for at these places, in this order, instead of port 10249 of both
+    /// loopback addresses. They must be addresses of this host.
+    #[must_use]
+    pub fn with_proxy_places(self, proxy_places: Vec<SocketAddr>) -> Self {
+        Self { proxy_places, ..self }
+    }
+
+    /// Whether the running kernel can be asked about it.
+    pub fn is_live(&self) -> bool {
+        self.root.is_live()
+    }
+
+    /// Its name, `/proc/sys/kernel/hostname`; `unknown` where that cannot be read.
+    pub fn hostname(&self) -> String {
+        self.name("hostname")
+    }
+
+    /// Reads every fact once, in the network namespace of the calling thread. It blocks, for some seconds where a
+    /// proxy hangs, and must not be called on an async runtime: give it a thread.
+    ///
+    /// Sockets come before the proxy, so that our own connections are not among them.
+    pub fn read(&self, wanted: &NodeQuery) -> KernelFacts {
+        self.read_again(wanted, &mut Known::default()).0
+    }
+
+    /// The same with what earlier looks left in `known`, and what each reader took.
+    pub fn read_again(&self, wanted: &NodeQuery, known: &mut Known) -> (KernelFacts, Took) {
+        let watch = Stopwatch::default();
+        let proc = self.root.path().join("proc");
+        let interfaces =
+            watch.on(Source::Addresses, || self.if_live(Source::Addresses, || known.interfaces.read())).into();
+        let sysctls = watch.on(Source::Sysctls, || sysctl::read(&self.root));
+        let sockstat = unless_skipped(wanted, &watch, Source::Sockstat, || sockstat::read(&self.root)).into();
+        let sockets = self.sockets(wanted, &interfaces, &sysctls, &sockstat, &mut known.sockets, &watch);
+        let own = interfaces.seen().map(Arc::as_ref);
+        let (answers, health_checks) = self.ask_proxies(wanted, own, &sockets.listeners, &watch);
+        let ip_vs = unless_skipped(wanted, &watch, Source::IpVs, || ip_vs::servers(&self.root)).into();
+        let masquerade = unless_skipped(wanted, &watch, Source::Conntrack, || {
+            self.masquerade(wanted, &interfaces, &ip_vs, &mut known.flows)
+        });
+        let masquerade: Reading<Masquerade> = masquerade.into();
+        let unanswered = masquerade.seen().map_or(&[][..], |it| &it.unanswered);
+        let ip_vs_connections = unless_skipped(wanted, &watch, Source::IpVsConn, || {
+            ip_vs::connections(&self.root, &wanted.client_ports, unanswered)
+        });
+        let pod_namespaces = unless_skipped(wanted, &watch, Source::PodNamespaces, || {
+            self.if_live(Source::PodNamespaces, || {
+                pod_namespaces(&proc, PortRange::DEFAULT_EPHEMERAL.size() / 2, known)
+            })
+        });
+        let nameservers = unless_skipped(wanted, &watch, Source::ResolvConf, || resolv::read(&self.root));
+        let netfilter = unless_skipped(wanted, &watch, Source::Netfilter, || {
+            self.if_live(Source::Netfilter, || netfilter::read(&self.root))
+        });
+        let facts = KernelFacts {
+            hostname: self.hostname(),
+            release: self.name("osrelease"),
+            booted: if self.is_live() { process::booted() } else { None },
+            capabilities: if self.is_live() { privileges::read() } else { Vec::new() },
+            proxy: watch.on(Source::ProxyProcess, || proxy::facts(answers, &sockets.listeners, &proc)),
+            listeners: sockets.listeners,
+            no_udp: sockets.no_udp,
+            socket_source: sockets.read_from,
+            clients: sockets.clients,
+            ephemeral: sockets.ephemeral,
+            pod_namespaces: pod_namespaces.into(),
+            sysctls,
+            sockstat,
+            interfaces,
+            nameservers: nameservers.into(),
+            ip_vs,
+            ip_vs_connections: ip_vs_connections.into(),
+            masquerade,
+            netfilter: netfilter.into(),
+            health_checks,
+        };
+        (facts, watch.stop())
+    }
+
+    /// What only a running kernel can answer.
+    fn if_live<T>(&self, source: Source, reader: impl FnOnce() -> Result<T, Gap>) -> Result<T, Gap> {
+        if self.is_live() { reader() } else { Err(root::recorded(source)) }
+    }
+
+    /// Masqueraded flows, where IPVS may take their answers, or where their number is wanted.
+    fn masquerade(
+        &self,
+        wanted: &NodeQuery,
+        interfaces: &Reading<Arc<Interfaces>>,
+        ip_vs: &Reading<Vec<VirtualServer>>,
+        counted: &mut conntrack::FlowCounts,
+    ) -> Result<Masquerade, Gap> {
+        let serves = ip_vs.seen().is_some_and(|servers| !servers.is_empty());
+        if !serves && wanted.masquerade_ports.is_empty() {
+            return Masquerade::not_asked().get().cloned();
+        }
+        self.if_live(Source::Conntrack, || match interfaces {
+            Reading::Seen(own) => conntrack::read(&self.root, wanted, own, serves, counted),
+            Reading::Gap(gap) => Err(Gap { source: Source::Conntrack, ..gap.clone() }),
+        })
+    }
+
+    fn sockets(
+        &self,
+        wanted: &NodeQuery,
+        interfaces: &Reading<Arc<Interfaces>>,
+        sysctls: &Sysctls,
+        sockstat: &Reading<SockStat>,
+        known: &mut Option<Sockets>,
+        watch: &Stopwatch,
+    ) -> HostSockets {
+        let reader = known.get_or_insert_with(|| {
+            let proc = self.root.path().join("proc");
+            if self.is_live() { Sockets::live(&proc) } else { Sockets::recorded(&self.root.net("")) }
+        });
+        let (mut listeners, no_udp, read_from) = match watch.on(Source::Listeners, || reader.listeners()) {
+            Ok(Listeners { sockets, read_from, no_udp }) => (Ok(sockets), no_udp, read_from),
+            Err(gap) => (Err(gap), None, "nothing".to_owned()),
+        };
+        let Connections { mut clients, mut counted } =
+            connections(reader, wanted, &listeners, sysctls, sockstat, watch);
+
+        let mut unnamed: Vec<(Claim, &mut Owner)> = Vec::new();
+        let always = self.proxy_places.iter().map(SocketAddr::port).chain([PROXY_HEALTH_PORT]);
+        let asked = wanted.owner_ports.union(&always.collect());
+        let of_interest = listeners.iter_mut().flatten().filter(|socket| asked.contains(socket.local_port));
+        for socket in of_interest.chain(clients.iter_mut().flat_map(|clients| &mut clients.sockets)) {
+            unnamed.push((Claim::from(&*socket), &mut socket.owner));
+        }
+        if let Ok(Counted { ephemeral, examples }) = &mut counted {
+            unnamed.extend(examples.drain(..).zip(ephemeral.busiest.iter_mut().map(|busy| &mut busy.owner)));
+        }
+        watch.on(Source::Processes, || {
+            self.name_owners(unnamed, interfaces.seen().map(Arc::as_ref), wanted.command_lines);
+        });
+
+        let ephemeral = counted.map(|counted| counted.ephemeral).into();
+        HostSockets { listeners: listeners.into(), no_udp, read_from, clients: clients.into(), ephemeral }
+    }
+
+    /// Looks for the owners of all sockets in one pass.
+    fn name_owners(&self, unnamed: Vec<(Claim, &mut Owner)>, interfaces: Option<&Interfaces>, command_lines: bool) {
+        let (claims, owners): (Vec<_>, Vec<_>) = unnamed.into_iter().unzip();
+        let found = if self.is_live() {
+            let links = interfaces.into_iter().flat_map(|interfaces| &interfaces.links);
+            let tunnels = links.filter_map(|link| Some((link.udp_port?, link.name.clone()))).collect();
+            Owners::live(self.root.path(), tunnels, command_lines).of(&claims)
+        } else {
+            let Gap { why, detail, .. } = root::recorded(Source::Processes);
+            claims.iter().map(|_| unread(why, &detail)).collect()
+        };
+        for (owner, found) in owners.into_iter().zip(found) {
+            *owner = found;
+        }
+    }
+
+    fn ask_proxies(
+        &self,
+        wanted: &NodeQuery,
+        interfaces: Option<&Interfaces>,
+        listeners: &Reading<Vec<Socket>>,
+        watch: &Stopwatch,
+    ) -> (Answers, Reading<Vec<HealthCheckAnswer>>) {
+        if !self.is_live() {
+            let gap = root::recorded(Source::ProxyMode);
+            return (Answers::none(&gap), Reading::Gap(Gap { source: Source::HealthChecks, ..gap }));
+        }
+        let places = proxy::believed(&self.proxy_places, listeners);
+        let asked = match &places {
+            Err(gap) if wanted.health_check_ports.is_empty() => Ok((Answers::none(gap), Vec::new())),
+            places => http::run(async {
+                let addresses = health::addresses(interfaces);
+                let health_checks = health::read(&wanted.health_check_ports, &addresses);
+                let proxies = async {
+                    match places {
+                        Ok(places) => proxy::read(places, watch).await,
+                        Err(gap) => Answers::none(gap),
+                    }
+                };
+                tokio::join!(proxies, watch.awaiting(Source::HealthChecks, health_checks))
+            }),
+        };
+        match asked {
+            Ok((answers, health_checks)) => (answers, Reading::Seen(health_checks)),
+            Err(gap) => (Answers::none(&gap), Reading::Gap(Gap { source: Source::HealthChecks, ..gap })),
+        }
+    }
+
+    /// A one-line file below `/proc/sys/kernel`; `unknown` where it cannot be read.
+    fn name(&self, file: &str) -> String {
+        let path = self.root.file(&format!("proc/sys/kernel/{file}"));
+        root::read_text(Source::Sysctls, &path, 1024)
+            .map_or_else(|_| "unknown".to_owned(), |line| text::clean(&line, text::NAME))
+    }
+}
+
+/// The sockets of the host's own network namespace.
+struct HostSockets {
+    listeners: Reading<Vec<Socket>>,
+    no_udp: Option<Gap>,
+    read_from: String,
+    clients: Reading<Clients>,
+    ephemeral: Reading<EphemeralUse>,
+}
+
+/// Whether a walk over every connection, to find client sockets, would cost much and find nothing but ports that
+/// were bound on purpose.
+fn can_pass_over(wanted: &NodeQuery, sysctls: &Sysctls, sockstat: &Reading<SockStat>) -> bool {
+    let (Some(stat), Some(range), Some(reserved)) =
+        (sockstat.seen(), sysctls.ip_local_port_range.seen(), sysctls.ip_local_reserved_ports.seen())
+    else {
+        return false;
+    };
+    let many = stat.tcp_everywhere.saturating_add(stat.tcp_time_wait) > FEW_CONNECTIONS;
+    let chosen = PortSet::from(*range).minus(reserved);
+    many && !wanted.bound_on_purpose && chosen.minus(&wanted.client_ports).len() == chosen.len()
+}
+
+/// What a reader returns, if a rule will use it.
+fn unless_skipped<T>(
+    wanted: &NodeQuery,
+    watch: &Stopwatch,
+    source: Source,
+    reader: impl FnOnce() -> Result<T, Gap>,
+) -> Result<T, Gap> {
+    if wanted.skipped.contains(&source) { Err(not_needed(source)) } else { watch.on(source, reader) }
+}
+
+/// The gap of what no rule needs.
+fn not_needed(source: Source) -> Gap {
+    Gap::new(source, Why::NotAsked, "no rule that was asked needs it")
+}
+
+/// Clients and the use of ephemeral ports, from one walk. The use is counted where at least half of the range can be in
+/// use: no rule warns below that.
+fn connections(
+    reader: &Sockets,
+    wanted: &NodeQuery,
+    listeners: &Result<Vec<Socket>, Gap>,
+    sysctls: &Sysctls,
+    sockstat: &Reading<SockStat>,
+    watch: &Stopwatch,
+) -> Connections {
+    let is_wanted = |source| !wanted.skipped.contains(&source);
+    let passed_over = can_pass_over(wanted, sysctls, sockstat);
+    let ports = ephemeral_ports(sysctls, listeners).map_err(|gap| Gap { source: Source::EphemeralUse, ..gap });
+    let counting = ports.as_ref().ok().filter(|_| is_wanted(Source::EphemeralUse)).map(|ports| Counting {
+        ports,
+        at_most: sockstat.seen().map(|stat| stat.udp.max(stat.tcp.saturating_add(stat.tcp_time_wait))),
+        worth_walking: ports.len() / 2,
+        tcp_tw_reuse: sysctls.tcp_tw_reuse.seen().copied(),
+    });
+    let clients = (is_wanted(Source::Clients) && !passed_over).then_some(&wanted.client_ports);
+    let readers = [clients.map(|_| Source::Clients), counting.map(|_| Source::EphemeralUse)];
+    let readers: Vec<Source> = readers.into_iter().flatten().collect();
+    // Without listeners nothing is known to be accepted, which costs the list its order only.
+    let known = listeners.as_deref().unwrap_or_default();
+    let asked = ConnectionsWanted { clients, counting: counting.as_ref() };
+    let found = watch.on_each(&readers, || reader.connections(asked, known));
+    Connections {
+        clients: match is_wanted(Source::Clients) {
+            false => Err(not_needed(Source::Clients)),
+            true if passed_over => Ok(Clients { passed_over, ..Clients::default() }),
+            true => found.clients,
+        },
+        counted: match is_wanted(Source::EphemeralUse) {
+            false => Err(not_needed(Source::EphemeralUse)),
+            true => ports.and(found.counted),
+        },
+    }
+}
+
+/// The ports that the kernel chooses from. Without the listeners what was accepted cannot be distinguished from what was
+/// opened.
+fn ephemeral_ports(sysctls: &Sysctls, listeners: &Result<Vec<Socket>, Gap>) -> Result<PortSet, Gap> {
+    let (range, reserved) = (sysctls.ip_local_port_range.get()?, sysctls.ip_local_reserved_ports.get()?);
+    listeners.as_ref().map_err(Gap::clone)?;
+    Ok(PortSet::from(*range).minus(reserved))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use portreeve_facts::Snapshot;
+
+    #[test]
+    fn clients_are_passed_over_where_there_are_many_connections_and_none_of_them_was_given_a_port_that_matters() {
+        let KernelFacts { mut sysctls, .. } = Snapshot::healthy().kernel;
+        let stat = |tcp_everywhere| Reading::Seen(SockStat { tcp: 9, tcp_time_wait: 1, udp: 0, tcp_everywhere });
+        let many = stat(FEW_CONNECTIONS);
+        let node_ports = NodeQuery { client_ports: PortRange::DEFAULT_NODE_PORTS.into(), ..NodeQuery::default() };
+        assert!(can_pass_over(&node_ports, &sysctls, &many));
+        assert!(!can_pass_over(&node_ports, &sysctls, &stat(FEW_CONNECTIONS - 1)), "they are few");
+        let unknown = Reading::Gap(not_needed(Source::Sockstat));
+        assert!(!can_pass_over(&node_ports, &sysctls, &unknown), "their number is unknown");
+        let every = NodeQuery { bound_on_purpose: true, ..node_ports.clone() };
+        assert!(!can_pass_over(&every, &sysctls, &many), "whatever it costs");
+        sysctls.ip_local_port_range = Reading::Seen(PortRange { first: 1024, last: 65535 });
+        assert!(!can_pass_over(&node_ports, &sysctls, &many), "the kernel gives NodePorts to connections");
+        sysctls.ip_local_reserved_ports = Reading::Seen(PortRange::DEFAULT_NODE_PORTS.into());
+        assert!(can_pass_over(&node_ports, &sysctls, &many), "they are reserved");
+    }
+}

@@ -1,0 +1,132 @@
+//! Where the CNI plugin `portmap` redirects hostPorts: the rules of its own chains, of iptables-nft and of nftables
+//! (containernetworking/plugins plugins/meta/portmap).
+
+use std::{collections::HashMap, io};
+
+use super::{
+    names::{
+        NFPROTO_IPV4, NFPROTO_IPV6, NFT_MSG_GETRULE, NFT_MSG_NEWCHAIN, NFT_MSG_NEWRULE, NFTA_CHAIN_NAME,
+        NFTA_CHAIN_TABLE, NFTA_RULE_CHAIN, NFTA_RULE_TABLE, attribute,
+    },
+    rule::{Rule, rule},
+};
+use crate::netlink::{Connection, Malformed, Message, Request, Transport, bytes_at};
+use portreeve_facts::{Gap, Redirection, Source, Why};
+
+/// Chains that are read at most: each is asked for by itself. A node has fewer pods.
+const MOST_CHAINS: usize = 512;
+/// Redirections that are kept at most.
+const MOST_REDIRECTIONS: usize = 8192;
+
+/// The chain of iptables that leads to one chain for each pod.
+const ALL_PODS: &str = "CNI-HOSTPORT-DNAT";
+/// What the name of such a chain begins with.
+const ONE_POD: &str = "CNI-DN-";
+/// The table of nftables, and its chains in the order in which they are asked.
+const TABLE: &str = "cni_hostport";
+const CHAINS: [&str; 2] = ["hostip_hostports", "hostports"];
+
+/// A chain, as a dump of chains names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Chain {
+    family: u8,
+    table: String,
+    name: String,
+}
+
+/// A chain that `portmap` makes.
+pub(super) fn chain(message: &Message<'_>) -> Result<Option<Chain>, Malformed> {
+    if message.kind != NFT_MSG_NEWCHAIN {
+        return Ok(None);
+    }
+    let [family] = bytes_at(message.body, 0)?;
+    let (table, name) = (attribute(message, NFTA_CHAIN_TABLE)?, attribute(message, NFTA_CHAIN_NAME)?);
+    let of_iptables = table == "nat" && (name == ALL_PODS || name.starts_with(ONE_POD));
+    let ours = of_iptables || table == TABLE && CHAINS.contains(&name.as_str());
+    let wanted = ours && [NFPROTO_IPV4, NFPROTO_IPV6].contains(&family);
+    Ok(wanted.then_some(Chain { family, table, name }))
+}
+
+/// What these chains redirect, in the order in which the kernel asks them.
+///
+/// # Errors
+/// A gap where a dump of rules failed, and where there is more than is read: without the last ones, which are of the pods
+/// that came last, nobody can say who loses connections.
+pub(super) fn read<S: Transport, O: FnMut() -> io::Result<S>>(
+    connection: &mut Connection<S, O>,
+    mut chains: Vec<Chain>,
+) -> Result<Vec<Redirection>, Gap> {
+    let mut order: HashMap<(u8, String), usize> = HashMap::new();
+    for all in chains.extract_if(.., |chain| chain.name == ALL_PODS) {
+        for rule in rules(connection, &all)? {
+            if let Some(chain) = rule.jump {
+                let next = order.len();
+                order.entry((all.family, chain)).or_insert(next);
+            }
+        }
+    }
+    let place = |chain: &Chain| match CHAINS.iter().position(|name| *name == chain.name) {
+        Some(place) => Some(place),
+        // A chain to which nothing leads redirects nothing.
+        None => order.get(&(chain.family, chain.name.clone())).copied(),
+    };
+    let mut placed: Vec<(usize, Chain)> =
+        chains.into_iter().filter_map(|chain| Some((place(&chain)?, chain))).collect();
+    placed.sort_by_key(|(place, _)| *place);
+    at_most(MOST_CHAINS, "chains of hostPorts", placed.len())?;
+    let mut found = Vec::new();
+    for (_, chain) in placed {
+        found.extend(rules(connection, &chain)?.into_iter().filter_map(|rule| rule.redirection));
+        at_most(MOST_REDIRECTIONS, "redirections of hostPorts", found.len())?;
+    }
+    Ok(found)
+}
+
+fn at_most(most: usize, what: &str, are: usize) -> Result<(), Gap> {
+    match are > most {
+        true => Err(Gap::new(Source::Netfilter, Why::TooMuch, format!("more than {most} {what}"))),
+        false => Ok(()),
+    }
+}
+
+fn rules<S: Transport, O: FnMut() -> io::Result<S>>(
+    connection: &mut Connection<S, O>,
+    chain: &Chain,
+) -> Result<Vec<Rule>, Gap> {
+    let mut body = vec![chain.family, 0, 0, 0];
+    for (kind, name) in [(NFTA_RULE_TABLE, &chain.table), (NFTA_RULE_CHAIN, &chain.name)] {
+        // A name ends with a zero, and the next attribute begins at a multiple of four.
+        let length = u16::try_from(name.len() + 5).unwrap_or(u16::MAX);
+        body.extend(length.to_ne_bytes().into_iter().chain(kind.to_ne_bytes()).chain(name.bytes()).chain([0]));
+        body.resize(body.len().next_multiple_of(4), 0);
+    }
+    let request =
+        Request { source: Source::Netfilter, what: "nft rules", kind: NFT_MSG_GETRULE, body: &body, absent: None };
+    connection.dump(&request, Vec::new, |found, message| {
+        // Linux before 4.10 does not know the filter by chain.
+        if message.kind == NFT_MSG_NEWRULE && attribute(message, NFTA_RULE_CHAIN)? == chain.name {
+            found.push(rule(message)?);
+        }
+        Ok(())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::netlink::{Family, script};
+
+    #[test]
+    fn more_than_is_read_is_too_much_and_not_nothing() {
+        let of_chains = |count: usize| {
+            let chain = Chain { family: 2, table: TABLE.to_owned(), name: CHAINS[0].to_owned() };
+            let silent = (0..8).map(|_| Vec::new()).collect();
+            let read = read(&mut script::connection(Family::Netfilter, silent), vec![chain; count]);
+            read.expect_err("a kernel that says nothing").why
+        };
+        assert_eq!(of_chains(MOST_CHAINS + 1), Why::TooMuch);
+        assert_ne!(of_chains(MOST_CHAINS), Why::TooMuch, "the first one is asked for");
+        assert_eq!(at_most(2, "things", 2), Ok(()));
+        assert_eq!(at_most(2, "things", 3).expect_err("too many").detail, "more than 2 things");
+    }
+}

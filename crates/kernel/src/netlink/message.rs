@@ -1,0 +1,76 @@
+//! A request for a dump and the messages that answer it (`struct nlmsghdr`, include/uapi/linux/netlink.h).
+
+use netlink_packet_core::{NLM_F_DUMP, NLM_F_REQUEST};
+use nix::errno::Errno;
+
+use super::attributes::{Malformed, bytes_at};
+use portreeve_facts::{Gap, Source, Why};
+
+/// `sizeof(struct nlmsghdr)`.
+pub(super) const HEADER: usize = 16;
+
+/// What to dump.
+pub(crate) struct Request<'a> {
+    /// Whose fact it is: the source of every gap.
+    pub(crate) source: Source,
+    /// What is dumped, for people: `TCP sockets`.
+    pub(crate) what: &'static str,
+    /// `nlmsg_type`.
+    pub(crate) kind: u16,
+    /// Everything behind the `nlmsghdr`.
+    pub(crate) body: &'a [u8],
+    /// How the kernel refuses where there is none of it, so that the dump is empty.
+    pub(crate) absent: Option<Errno>,
+}
+
+/// One message of a dump.
+pub(crate) struct Message<'a> {
+    /// `nlmsg_type`.
+    pub(crate) kind: u16,
+    /// Everything behind the `nlmsghdr`.
+    pub(crate) body: &'a [u8],
+}
+
+impl Request<'_> {
+    /// The message as it is sent.
+    pub(super) fn encode(&self, sequence: u32) -> Vec<u8> {
+        let length = HEADER + self.body.len();
+        let mut bytes = Vec::with_capacity(length);
+        bytes.extend(u32::try_from(length).unwrap_or(u32::MAX).to_ne_bytes());
+        bytes.extend(self.kind.to_ne_bytes());
+        bytes.extend((NLM_F_REQUEST | NLM_F_DUMP).to_ne_bytes());
+        bytes.extend(sequence.to_ne_bytes());
+        bytes.extend([0; 4]);
+        bytes.extend(self.body);
+        bytes
+    }
+
+    /// The gap of an answer that does not have the expected form.
+    pub(super) fn malformed(&self, wanted: &str) -> Gap {
+        Gap::new(self.source, Why::Malformed, format!("dump of {}: wanted {wanted}", self.what))
+    }
+}
+
+/// One message, with the flags and the sequence number of its header.
+pub(super) struct Answer<'a> {
+    pub(super) flags: u16,
+    pub(super) sequence: u32,
+    pub(super) message: Message<'a>,
+}
+
+impl<'a> Answer<'a> {
+    /// Takes the first message off `bytes`.
+    pub(super) fn split(bytes: &mut &'a [u8]) -> Result<Self, Malformed> {
+        let length = usize::try_from(u32::from_ne_bytes(bytes_at(bytes, 0)?)).unwrap_or(usize::MAX);
+        let answer = Self {
+            flags: u16::from_ne_bytes(bytes_at(bytes, 6)?),
+            sequence: u32::from_ne_bytes(bytes_at(bytes, 8)?),
+            message: Message {
+                kind: u16::from_ne_bytes(bytes_at(bytes, 4)?),
+                body: bytes.get(HEADER..length).ok_or(Malformed("a message within its datagram"))?,
+            },
+        };
+        *bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
+        Ok(answer)
+    }
+}

@@ -1,0 +1,173 @@
+//! What it means that the kernel refused a request.
+//!
+//! Only an error that can mean nothing else says that the kernel does not have what was requested: a refusal of our own
+//! mistake would otherwise read as an empty table.
+
+use std::io;
+
+use netlink_packet_core::{NLM_F_ACK_TLVS, NLM_F_CAPPED, NLMSG_ERROR};
+use nix::errno::Errno;
+
+use super::{
+    attributes::{attributes, bytes_at, name},
+    message::{Answer, HEADER, Request},
+    socket::Family,
+};
+use portreeve_facts::{Gap, Why};
+
+/// The longest words of the kernel that are kept, in bytes.
+const WORDS: usize = 160;
+
+// include/uapi/linux/netlink.h `enum nlmsgerr_attrs`
+const NLMSGERR_ATTR_MSG: u16 = 1;
+const NLMSGERR_ATTR_OFFS: u16 = 2;
+
+/// An error with which the kernel answered, and its own words about it (`NETLINK_EXT_ACK`, Linux 4.12).
+#[derive(Debug)]
+pub(super) struct Refusal {
+    pub(super) errno: Errno,
+    words: Option<String>,
+}
+
+impl Refusal {
+    /// The refusal in a message of the kind `NLMSG_ERROR` or `NLMSG_DONE`; nothing where it is a success. `DONE` has the
+    /// dump's own result; very old kernels left it out.
+    pub(super) fn of(answer: &Answer<'_>) -> Option<Self> {
+        let body = answer.message.body;
+        let code = bytes_at(body, 0).map_or(0, i32::from_ne_bytes);
+        let told = answer.flags & NLM_F_ACK_TLVS != 0;
+        (code < 0).then(|| Self {
+            errno: Errno::from_raw(code.saturating_neg()),
+            words: told.then(|| words(body.get(behind_request(answer)..)?)).flatten(),
+        })
+    }
+
+    /// The gap of a request that was refused. `explained`: the kernel was told to give its reasons.
+    pub(super) fn gap(&self, request: &Request<'_>, family: Family, explained: bool) -> Gap {
+        let why = match self.errno {
+            Errno::EPERM | Errno::EACCES => Why::NotPermitted,
+            Errno::ENOENT | Errno::EOPNOTSUPP | Errno::EPROTONOSUPPORT => Why::NotSupported,
+            // nfnetlink answers so, and without words, where it has no such subsystem (net/netfilter/nfnetlink.c
+            // `nfnetlink_rcv_msg`). A request that it cannot read it refuses with words.
+            Errno::EINVAL if explained && self.words.is_none() && family == Family::Netfilter => Why::NotSupported,
+            Errno::EINVAL => Why::Malformed,
+            _ => Why::Unreachable,
+        };
+        let words = self.words.as_deref().map(|words| format!(": {words}")).unwrap_or_default();
+        let error = io::Error::from(self.errno);
+        Gap::new(request.source, why, format!("the kernel refused a dump of {}: {error}{words}", request.what))
+    }
+}
+
+/// Where the attributes of a refusal begin: behind its code, and in `NLMSG_ERROR` behind the request or its header.
+fn behind_request(answer: &Answer<'_>) -> usize {
+    let quoted = match answer.message.kind {
+        NLMSG_ERROR if answer.flags & NLM_F_CAPPED != 0 => HEADER,
+        NLMSG_ERROR => bytes_at(answer.message.body, 4)
+            .map_or(HEADER, |length| usize::try_from(u32::from_ne_bytes(length)).unwrap_or(usize::MAX)),
+        _ => 0,
+    };
+    quoted.saturating_add(3).saturating_add(4) & !3
+}
+
+fn words(bytes: &[u8]) -> Option<String> {
+    let mut place = None;
+    for (kind, payload) in attributes(bytes).map_while(Result::ok) {
+        match kind {
+            NLMSGERR_ATTR_MSG => return Some(name(payload, WORDS)),
+            NLMSGERR_ATTR_OFFS => place = bytes_at(payload, 0).ok().map(u32::from_ne_bytes),
+            _ => {}
+        }
+    }
+    place.map(|place| format!("at byte {place} of the request"))
+}
+
+/// The gap of a system call that failed.
+pub(super) fn failed(request: &Request<'_>, operation: &str, error: &io::Error) -> Gap {
+    let why = match error.raw_os_error().map(Errno::from_raw) {
+        // Every kernel with a network has netlink and these calls: what refuses them is a filter of system calls.
+        Some(Errno::EPERM | Errno::EACCES | Errno::EAFNOSUPPORT | Errno::ENOSYS) => Why::NotPermitted,
+        Some(Errno::EAGAIN) => Why::TimedOut,
+        Some(Errno::EPROTONOSUPPORT) => Why::NotSupported,
+        None => Why::Malformed,
+        Some(_) => Why::Unreachable,
+    };
+    Gap::new(request.source, why, format!("{operation} of {}: {error}", request.what))
+}
+
+#[cfg(test)]
+mod tests {
+    use netlink_packet_core::NLMSG_DONE;
+
+    use super::{super::script, *};
+    use portreeve_facts::Source;
+
+    const REQUEST: Request<'static> =
+        Request { source: Source::Netfilter, what: "nft tables", kind: 0x0a01, body: &[0; 4], absent: None };
+
+    /// What comes of an answer of this kind and body, on a socket of a family.
+    fn gap(kind: u16, flags: u16, body: &[u8], family: Family, explained: bool) -> Gap {
+        let bytes = script::message(kind, flags, 1, body);
+        let answer = Answer::split(&mut &bytes[..]).expect("a whole message");
+        Refusal::of(&answer).expect("a refusal").gap(&REQUEST, family, explained)
+    }
+
+    fn code(errno: Errno) -> [u8; 4] {
+        (-(errno as i32)).to_ne_bytes()
+    }
+
+    /// A refusal with the kernel's words, behind the header of the request or all of it.
+    fn explained(quoted: &[u8]) -> Vec<u8> {
+        let mut header = [0; HEADER];
+        header[0] = u8::try_from(HEADER + quoted.len()).unwrap();
+        let words = script::attribute(NLMSGERR_ATTR_MSG, b"Invalid mask\x1b[2J\0");
+        [&code(Errno::EINVAL)[..], &header, quoted, &words].concat()
+    }
+
+    #[test]
+    fn a_refusal_of_our_own_mistake_has_the_words_of_the_kernel_and_is_never_nothing() {
+        let told = [
+            gap(NLMSG_ERROR, NLM_F_ACK_TLVS | NLM_F_CAPPED, &explained(&[]), Family::Netfilter, true),
+            gap(NLMSG_ERROR, NLM_F_ACK_TLVS, &explained(&[7; 8]), Family::Netfilter, true),
+        ];
+        for gap in told {
+            assert_eq!(gap.why, Why::Malformed);
+            assert!(gap.detail.ends_with(": Invalid mask[2J"), "{}", gap.detail);
+        }
+        let words = script::attribute(NLMSGERR_ATTR_OFFS, &20u32.to_ne_bytes());
+        let done = [&code(Errno::EINVAL)[..], &words].concat();
+        let gap = gap(NLMSG_DONE, NLM_F_ACK_TLVS, &done, Family::Route, true);
+        assert_eq!((gap.why, gap.detail.ends_with(": at byte 20 of the request")), (Why::Malformed, true));
+    }
+
+    #[test]
+    fn only_netfilter_says_by_an_error_without_words_that_it_does_not_have_it() {
+        let bare = |family, explained| gap(NLMSG_ERROR, 0, &code(Errno::EINVAL), family, explained).why;
+        assert_eq!(bare(Family::Netfilter, true), Why::NotSupported);
+        assert_eq!(bare(Family::Netfilter, false), Why::Malformed, "it was not told to give reasons");
+        for family in [Family::Route, Family::SockDiag] {
+            assert_eq!(bare(family, true), Why::Malformed);
+        }
+    }
+
+    #[test]
+    fn a_filter_of_system_calls_is_a_missing_permission_and_a_missing_family_is_not() {
+        let why = |errno: Errno| failed(&REQUEST, "netlink socket", &errno.into()).why;
+        for errno in [Errno::EPERM, Errno::EACCES, Errno::EAFNOSUPPORT, Errno::ENOSYS] {
+            assert_eq!(why(errno), Why::NotPermitted, "{errno}");
+        }
+        assert_eq!(why(Errno::EPROTONOSUPPORT), Why::NotSupported);
+        for errno in [Errno::EMFILE, Errno::EINVAL, Errno::ENOMEM] {
+            assert_eq!(why(errno), Why::Unreachable, "{errno}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_cut_anywhere_keeps_its_reason() {
+        let whole = explained(&[7; 8]);
+        for length in 4..whole.len() {
+            let gap = gap(NLMSG_ERROR, NLM_F_ACK_TLVS, &whole[..length], Family::Route, true);
+            assert_eq!(gap.why, Why::Malformed, "{length} bytes");
+        }
+    }
+}

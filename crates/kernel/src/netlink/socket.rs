@@ -1,0 +1,228 @@
+//! A netlink socket, where the kernel is Linux.
+
+use std::io;
+
+/// The families of netlink that are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Family {
+    /// Links, addresses and routes.
+    Route,
+    /// Sockets.
+    SockDiag,
+    /// Tables, chains and tracked flows.
+    Netfilter,
+}
+
+/// What a request is sent to, and its answers are received from.
+pub(crate) trait Transport {
+    /// Sends one request.
+    fn send(&mut self, request: &[u8]) -> io::Result<()>;
+
+    /// Receives one datagram into the capacity of an empty buffer. Returns its true length, which may exceed that.
+    fn receive(&mut self, buffer: &mut Vec<u8>) -> io::Result<usize>;
+
+    /// The family that is asked.
+    fn family(&self) -> Family;
+
+    /// Whether the kernel gives its reasons with a refusal.
+    fn explains(&self) -> bool;
+}
+
+/// Options that came with later kernels than the oldest that is supported. A socket does without one that it is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LaterOption {
+    /// `NETLINK_EXT_ACK`, Linux 4.12: a refusal has words.
+    Explain,
+    /// `NETLINK_GET_STRICT_CHK`, Linux 4.20: the kernel honours every field of a request. Without it a dump has more
+    /// than was requested, which its reader leaves out.
+    Strict,
+}
+
+/// Sets what can be set, and returns whether the kernel will give its reasons.
+fn set_options(strict: bool, mut set: impl FnMut(LaterOption) -> io::Result<()>) -> bool {
+    let explains = set(LaterOption::Explain).is_ok();
+    if strict {
+        // Refused or not, the answers are read in the same way.
+        drop(set(LaterOption::Strict));
+    }
+    explains
+}
+
+pub(crate) use self::kernel::InterfaceChanges;
+pub(super) use self::kernel::NetlinkSocket;
+
+#[cfg(target_os = "linux")]
+mod kernel {
+    use std::{io, time::Duration};
+
+    use netlink_sys::{
+        Socket, SocketAddr,
+        protocols::{NETLINK_NETFILTER, NETLINK_ROUTE, NETLINK_SOCK_DIAG},
+    };
+    use nix::{
+        libc::{RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV4_ROUTE, RTNLGRP_IPV6_IFADDR, RTNLGRP_IPV6_ROUTE, RTNLGRP_LINK},
+        sys::{
+            socket::{MsgFlags, setsockopt, sockopt},
+            time::TimeVal,
+        },
+    };
+
+    use super::{Family, LaterOption, Transport, set_options};
+
+    /// How long the kernel may take for one answer; a walk over a million sockets takes it 0.2 s.
+    const PATIENCE: Duration = Duration::from_secs(5);
+
+    /// A netlink socket in the network namespace of the calling thread.
+    #[derive(Debug)]
+    pub(crate) struct NetlinkSocket {
+        socket: Socket,
+        family: Family,
+        explains: bool,
+    }
+
+    impl NetlinkSocket {
+        /// `strict`: the kernel should honour or refuse every field of a request.
+        pub(crate) fn open(family: Family, strict: bool) -> io::Result<Self> {
+            let mut socket = Socket::new(match family {
+                Family::Route => NETLINK_ROUTE,
+                Family::SockDiag => NETLINK_SOCK_DIAG,
+                Family::Netfilter => NETLINK_NETFILTER,
+            })?;
+            socket.bind_auto()?;
+            let seconds = i64::try_from(PATIENCE.as_secs()).unwrap_or(i64::MAX);
+            setsockopt(&socket, sockopt::ReceiveTimeout, &TimeVal::new(seconds, 0))?;
+            let explains = set_options(strict, |option| match option {
+                LaterOption::Explain => socket.set_ext_ack(true),
+                LaterOption::Strict => socket.set_netlink_get_strict_chk(true),
+            });
+            Ok(Self { socket, family, explains })
+        }
+    }
+
+    impl Transport for NetlinkSocket {
+        fn send(&mut self, request: &[u8]) -> io::Result<()> {
+            self.socket.send_to(request, &SocketAddr::new(0, 0), 0).map(drop)
+        }
+
+        fn receive(&mut self, buffer: &mut Vec<u8>) -> io::Result<usize> {
+            loop {
+                buffer.clear();
+                let (length, sender) = self.socket.recv_from(buffer, MsgFlags::MSG_TRUNC.bits())?;
+                // Port 0 is the kernel; any other process can write to this socket, too.
+                if sender.port_number() == 0 {
+                    return Ok(length);
+                }
+            }
+        }
+
+        fn family(&self) -> Family {
+            self.family
+        }
+
+        fn explains(&self) -> bool {
+            self.explains
+        }
+    }
+
+    /// The most notifications that are received at once; more than a receive buffer holds.
+    const MOST: usize = 4096;
+
+    /// The groups of links, addresses and routes. Joining them takes no privilege.
+    const GROUPS: [u32; 5] =
+        [RTNLGRP_LINK, RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV4_ROUTE, RTNLGRP_IPV6_IFADDR, RTNLGRP_IPV6_ROUTE];
+
+    /// Notifications of rtnetlink about links, addresses and routes, in the network namespace of the thread that
+    /// subscribed.
+    #[derive(Debug)]
+    pub(crate) struct InterfaceChanges(Socket);
+
+    impl InterfaceChanges {
+        pub(crate) fn subscribe() -> io::Result<Self> {
+            let mut socket = Socket::new(NETLINK_ROUTE)?;
+            socket.bind_auto()?;
+            GROUPS.iter().try_for_each(|group| socket.add_membership(*group))?;
+            socket.set_non_blocking(true)?;
+            Ok(Self(socket))
+        }
+
+        /// Receives all notifications, and returns whether there were any. Lost notifications count as one.
+        pub(crate) fn receive_all(&mut self) -> bool {
+            let next = || self.0.recv(&mut &mut [0; 16][..], MsgFlags::MSG_TRUNC.bits());
+            let nothing = |error: &io::Error| error.kind() == io::ErrorKind::WouldBlock;
+            (0..MOST).take_while(|_| !next().as_ref().is_err_and(nothing)).count() > 0
+        }
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+mod kernel {
+    use std::{convert::Infallible, io};
+
+    use nix::errno::Errno;
+
+    use super::{Family, Transport};
+
+    /// There is none: every fact of such a host is a gap, and only recorded nodes can be read.
+    #[derive(Debug)]
+    pub(crate) struct NetlinkSocket(Infallible);
+
+    impl NetlinkSocket {
+        pub(crate) fn open(_: Family, _: bool) -> io::Result<Self> {
+            Err(Errno::EOPNOTSUPP.into())
+        }
+    }
+
+    impl Transport for NetlinkSocket {
+        fn send(&mut self, _: &[u8]) -> io::Result<()> {
+            match self.0 {}
+        }
+
+        fn receive(&mut self, _: &mut Vec<u8>) -> io::Result<usize> {
+            match self.0 {}
+        }
+
+        fn family(&self) -> Family {
+            match self.0 {}
+        }
+
+        fn explains(&self) -> bool {
+            match self.0 {}
+        }
+    }
+
+    /// There are no notifications.
+    #[derive(Debug)]
+    pub(crate) struct InterfaceChanges(Infallible);
+
+    impl InterfaceChanges {
+        pub(crate) fn subscribe() -> io::Result<Self> {
+            Err(Errno::EOPNOTSUPP.into())
+        }
+
+        pub(crate) fn receive_all(&mut self) -> bool {
+            match self.0 {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::errno::Errno;
+
+    use super::*;
+
+    #[test]
+    fn a_kernel_that_has_none_of_the_later_options_is_asked_all_the_same() {
+        let old = |refused: &[LaterOption]| {
+            let refused = refused.to_vec();
+            move |option| if refused.contains(&option) { Err(Errno::ENOPROTOOPT.into()) } else { Ok(()) }
+        };
+        assert!(set_options(true, old(&[])));
+        assert!(set_options(true, old(&[LaterOption::Strict])), "Linux 4.18 and 4.19");
+        assert!(!set_options(true, old(&[LaterOption::Explain, LaterOption::Strict])));
+        assert!(set_options(false, |option| {
+            assert_eq!(option, LaterOption::Explain, "nobody asked for the other");
+            Ok(())
+        }));
+    }
+}

@@ -1,0 +1,235 @@
+//! The owner of a socket: the kernel, a control group, a process.
+
+use std::{
+    collections::{HashMap, HashSet},
+    path::{Path, PathBuf},
+};
+
+use crate::{
+    cgroup::Cgroups,
+    process::{Processes, cgroup_of},
+    record::{Ask, Record, States},
+    sockets::Sockets,
+};
+use portreeve_facts::{Cgroup, Gap, Holder, Owner, PortSet, Process, Protocol, Reading, Socket, Source, State, Why};
+
+/// What a socket shows of its owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// Its protocol.
+    pub protocol: Protocol,
+    /// Its state.
+    pub state: State,
+    /// Its local port.
+    pub local_port: u16,
+    /// Its inode, 0 for none.
+    pub inode: u64,
+    /// Its cgroup id.
+    pub cgroup: Option<u64>,
+    /// The user who made it.
+    pub uid: u32,
+}
+
+impl Claim {
+    pub(super) fn of(record: &Record) -> Self {
+        let Record { protocol, state, local_port, inode, cgroup, uid, .. } = *record;
+        Self { protocol, state, local_port, inode, cgroup, uid }
+    }
+}
+
+impl From<&Socket> for Claim {
+    fn from(socket: &Socket) -> Self {
+        let Socket { protocol, state, local_port, inode, cgroup, uid, .. } = *socket;
+        Self { protocol, state, local_port, inode, cgroup, uid }
+    }
+}
+
+/// Names the owners of sockets of this network namespace.
+#[derive(Clone, Debug)]
+pub struct Owners {
+    proc: PathBuf,
+    cgroups: Cgroups,
+    /// Ports of the kernel's own UDP sockets, with the names of their links.
+    tunnels: Vec<(u16, String)>,
+    command_lines: bool,
+}
+
+impl Owners {
+    /// For the live host whose root directory is mounted at `root`. `tunnels` are the links with a UDP port of their
+    /// own; `command_lines` says whether command lines, which may hold secrets, are kept.
+    pub fn live(root: &Path, tunnels: Vec<(u16, String)>, command_lines: bool) -> Self {
+        Self { proc: root.join("proc"), cgroups: Cgroups::find(root), tunnels, command_lines }
+    }
+
+    /// The owner of each claim, in their order. One pass over the cgroups and one over the processes, however many
+    /// claims there are, so look for all at once.
+    pub fn of(&self, claims: &[Claim]) -> Vec<Owner> {
+        let asked: Vec<_> =
+            claims.iter().filter(|claim| self.known_without_reading(claim).is_none()).copied().collect();
+        let cgroups = self.cgroups.of(&asked.iter().filter_map(|claim| claim.cgroup).collect());
+        let processes = self.processes_of(&asked, &cgroups);
+        let owner = |claim: &Claim| {
+            self.known_without_reading(claim).unwrap_or_else(|| {
+                let told = claim.cgroup.and_then(|id| cgroups.get(&id));
+                let process = match processes.get(&claim.inode) {
+                    Some(Held::By(process)) => Ok(process.clone()),
+                    Some(Held::ByNoProcess) if may_be_the_kernels(claim, told) => {
+                        return Owner::Kernel { link: String::new() };
+                    }
+                    Some(Held::ByNoProcess) => Err(Gap::new(Source::Processes, Why::NotSupported, NO_DESCRIPTOR)),
+                    Some(Held::Unknown(gap)) => Err(gap.clone()),
+                    None => {
+                        Err(Gap::new(Source::Processes, Why::Stale, "its process closed it; the kernel winds it up"))
+                    }
+                };
+                let unknown = || Gap::new(Source::Cgroups, Why::NotSupported, "no cgroup is told of this socket");
+                let cgroup = told.cloned().unwrap_or_else(|| Err(unknown()));
+                let cgroup = self.completed(cgroup, &process);
+                Owner::Held(Holder { cgroup: cgroup.into(), process: process.into() })
+            })
+        };
+        claims.iter().map(owner).collect()
+    }
+
+    /// What a socket tells of its cgroup, with what its process tells where that says more. A socket knows its cgroup2
+    /// alone: where the hierarchies of version 1 hold the pods, that is the container runtime's, or there is none.
+    fn completed(&self, told: Result<Cgroup, Gap>, process: &Result<Process, Gap>) -> Result<Cgroup, Gap> {
+        let has_no_cgroup2 = match &told {
+            Ok(cgroup) if cgroup.pod.is_some() => return told,
+            Ok(_) => false,
+            Err(gap) => gap.why == Why::NotSupported,
+        };
+        let of_process = process.as_ref().ok().and_then(|process| cgroup_of(&self.proc, process));
+        let is_told = |cgroup: &Cgroup| told.as_ref().is_ok_and(|told| told.path == cgroup.path);
+        let names_pod = |cgroup: &Cgroup| cgroup.pod.is_some() && !is_told(cgroup);
+        let says_more = |cgroup: &Cgroup| names_pod(cgroup) || has_no_cgroup2 && !cgroup.is_root();
+        of_process.filter(says_more).map_or(told, Ok)
+    }
+
+    /// The owner, where the claim alone shows it.
+    fn known_without_reading(&self, claim: &Claim) -> Option<Owner> {
+        // FIN_WAIT2 without an inode is TIME_WAIT already, waiting for the peer's FIN.
+        if claim.inode == 0 && matches!(claim.state, State::TimeWait | State::FinWait2) {
+            return Some(Owner::TimeWait);
+        }
+        let tunnel = self.tunnels.iter().find(|(port, _)| *port == claim.local_port);
+        let of_kernel = claim.protocol == Protocol::Udp && claim.state == State::Close;
+        tunnel.filter(|_| of_kernel).map(|(_, link)| Owner::Kernel { link: link.clone() })
+    }
+
+    /// The owners of all inodes claimed.
+    fn processes_of(&self, claims: &[Claim], cgroups: &HashMap<u64, Result<Cgroup, Gap>>) -> HashMap<u64, Held> {
+        let mut missing: HashSet<u64> = claims.iter().map(|claim| claim.inode).filter(|inode| *inode != 0).collect();
+        if missing.is_empty() {
+            return HashMap::new();
+        }
+        // The root cgroup names no owner, so its processes are no more likely than any others.
+        let with_name = cgroups.values().flatten().filter(|cgroup| !cgroup.is_root());
+        let likely: Vec<u32> = with_name.flat_map(|cgroup| self.cgroups.processes(cgroup)).collect();
+        let mut processes = Processes::new(&self.proc, self.command_lines);
+        let mut held: HashMap<_, _> = processes
+            .owners(likely, &mut missing)
+            .into_iter()
+            .map(|(inode, process)| (inode, Held::By(process)))
+            .collect();
+        if missing.is_empty() {
+            return held;
+        }
+        let pids = match processes.every_pid() {
+            Ok(pids) => pids,
+            Err(gap) => {
+                held.extend(missing.into_iter().map(|inode| (inode, Held::Unknown(gap.clone()))));
+                return held;
+            }
+        };
+        let found = processes.owners(pids, &mut missing);
+        held.extend(found.into_iter().map(|(inode, process)| (inode, Held::By(process))));
+        let unowned = match processes.overlooked() {
+            Some(gap) => missing.into_iter().map(|inode| (inode, Held::Unknown(gap.clone()))).collect::<Vec<_>>(),
+            None => self.without_process(claims, &missing),
+        };
+        held.extend(unowned);
+        held
+    }
+
+    /// Separates sockets of the kernel from those that were closed while their owners were looked for: the former are
+    /// still there.
+    fn without_process(&self, claims: &[Claim], missing: &HashSet<u64>) -> Vec<(u64, Held)> {
+        let claims: Vec<_> = claims.iter().filter(|claim| missing.contains(&claim.inode)).collect();
+        let still_there = self.still_there(&claims);
+        let holding = |claim: &&Claim| match &still_there {
+            Ok(inodes) if inodes.contains(&claim.inode) => Held::ByNoProcess,
+            Ok(_) => {
+                Held::Unknown(Gap::new(Source::Processes, Why::Stale, "it was closed while its holder was looked for"))
+            }
+            Err(gap) => Held::Unknown(Gap { source: Source::Processes, ..gap.clone() }),
+        };
+        claims.iter().map(|claim| (claim.inode, holding(claim))).collect()
+    }
+
+    fn still_there(&self, claims: &[&Claim]) -> Result<HashSet<u64>, Gap> {
+        let sockets = Sockets::live(&self.proc);
+        let mut inodes = HashSet::new();
+        for protocol in [Protocol::Tcp, Protocol::Udp, Protocol::Sctp] {
+            let of_protocol = || claims.iter().filter(|claim| claim.protocol == protocol);
+            let ports: PortSet = of_protocol().map(|claim| claim.local_port).collect();
+            if ports.is_empty() {
+                continue;
+            }
+            let states = of_protocol().fold(States(0), |states, claim| states.with(claim.state));
+            let ask = Ask { source: Source::Processes, protocol, states, ports: Some(&ports) };
+            (inodes, _) = sockets.walk(&ask, inodes, |inodes, record| {
+                inodes.insert(record.inode);
+            })?;
+        }
+        Ok(inodes)
+    }
+}
+
+/// Of a socket that is there, and that no process shows: it can be passed on without being received (unix(7) `SCM_RIGHTS`), or
+/// be held by io_uring alone.
+const NO_DESCRIPTOR: &str = "no process shows a descriptor of it: it is on its way between two, or in io_uring";
+
+/// Whether a socket that no process shows may be one of the kernel's own, which are root's. Of whom made it the cgroup tells more.
+fn may_be_the_kernels(claim: &Claim, cgroup: Option<&Result<Cgroup, Gap>>) -> bool {
+    claim.uid == 0 && cgroup.is_none_or(|cgroup| cgroup.as_ref().map_or(true, Cgroup::is_root))
+}
+
+/// What is known of an inode's owner.
+enum Held {
+    By(Process),
+    ByNoProcess,
+    Unknown(Gap),
+}
+
+/// The owner of a socket that is not of this machine: nothing can be read of it.
+pub(super) fn unread(why: Why, detail: &str) -> Owner {
+    let gap = |source| Gap::new(source, why, detail);
+    Owner::Held(Holder { cgroup: Reading::Gap(gap(Source::Cgroups)), process: Reading::Gap(gap(Source::Processes)) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn claim(protocol: Protocol, state: State, local_port: u16, inode: u64) -> Claim {
+        Claim { protocol, state, local_port, inode, cgroup: None, uid: 0 }
+    }
+
+    #[test]
+    fn time_wait_and_tunnels_are_named_without_a_process() {
+        let owners = Owners::live(Path::new("/nonexistent"), vec![(8472, "flannel.1".to_owned())], false);
+        let owner =
+            owners.of(&[claim(Protocol::Tcp, State::TimeWait, 8472, 0), claim(Protocol::Udp, State::Close, 8472, 5)]);
+        assert_eq!(owner, [Owner::TimeWait, Owner::Kernel { link: "flannel.1".to_owned() }]);
+    }
+
+    #[test]
+    fn where_nothing_can_be_read_both_ways_are_gaps() {
+        let owners = Owners::live(Path::new("/nonexistent"), vec![(8472, "flannel.1".to_owned())], false);
+        for claim in [claim(Protocol::Tcp, State::Listen, 8472, 5), claim(Protocol::Tcp, State::LastAck, 8472, 0)] {
+            let [Owner::Held(holder)] = &owners.of(&[claim])[..] else { panic!("not held") };
+            assert!(holder.cgroup.gap().is_some() && holder.process.gap().is_some(), "{holder:?}");
+        }
+    }
+}

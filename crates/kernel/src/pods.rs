@@ -1,0 +1,290 @@
+//! Pods' own network namespaces, seen through `/proc/<pid>/net` without entering them.
+
+use std::{
+    collections::{BTreeMap, HashSet},
+    fs,
+    io::{self, Read as _},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use crate::{
+    cgroup::cgroup_of_process,
+    ephemeral::Counting,
+    known::{Known, KnownProcess},
+    privileges,
+    proc_net::why,
+    process::{is_gone, pids, sees_the_node},
+    root::open_file,
+    sockets::Sockets,
+    sockstat,
+};
+use portreeve_facts::{
+    Cgroup, EphemeralUse, Gap, Holder, Owner, PodNamespace, PortRange, PortSet, Reading, Source, Why,
+};
+
+/// `net.ipv4.tcp_tw_reuse` as every network namespace begins: a pod's own cannot be seen from outside.
+const TCP_TW_REUSE: Option<u8> = Some(2);
+
+/// As long as `/proc/PID/cgroup` usually is, in bytes, with a line for each hierarchy of version 1.
+const CGROUP: usize = 4096;
+/// As long as it may be: a dozen lines, each with a path.
+const LONGEST: u64 = 65_536;
+/// A pod with fewer sockets of any kind than this part of what is worth walking is far from it, and not asked twice.
+const FAR: u32 = 8;
+
+/// The use of ephemeral ports in each pod with a network namespace of its own, by pod uid. A pod whose sockstat shows
+/// fewer than `worth_walking` sockets of one protocol is not walked. Its own port range cannot be seen from outside,
+/// so every local port counts that no listener of its own covers. `proc` is where the host's `/proc` is mounted, and
+/// `known` what earlier looks at it learned.
+///
+/// # Errors
+/// A [`Gap`] of [`Source::PodNamespaces`]: `NotPermitted` where not every process of the node, or not its namespaces,
+/// are to be seen. A pod that could not be read carries its own gap.
+pub fn pod_namespaces(proc: &Path, worth_walking: u32, known: &mut Known) -> Result<Vec<PodNamespace>, Gap> {
+    if !sees_the_node(proc) {
+        let detail = "only processes of this pid namespace are to be seen (no hostPID)";
+        return Err(Gap::new(Source::PodNamespaces, Why::NotPermitted, detail));
+    }
+    let Found { namespaces, hidden, refused } = find(proc, known)?;
+    // Not only when a pod happens to be hidden: without the privilege it is luck what is to be seen.
+    if let Some(gap) = refused.filter(|_| !privileges::read().iter().any(|held| held == "CAP_SYS_PTRACE")) {
+        return Err(Gap { detail: format!("{}: that takes CAP_SYS_PTRACE", gap.detail), ..gap });
+    }
+    let unseen = hidden.into_iter().filter(|(uid, _)| namespaces.iter().all(|namespace| namespace.pod_uid != *uid));
+    let unseen: Vec<_> = unseen.map(|(pod_uid, gap)| PodNamespace { pod_uid, ephemeral: Reading::Gap(gap) }).collect();
+    let mut reported: Vec<_> = namespaces.into_iter().filter_map(|namespace| namespace.read(worth_walking)).collect();
+    reported.extend(unseen);
+    reported.sort_by(|one, other| one.pod_uid.cmp(&other.pod_uid));
+    Ok(reported)
+}
+
+/// What the processes of the node tell of pods' namespaces.
+#[derive(Default)]
+struct Found {
+    namespaces: Vec<Namespace>,
+    /// Pods with a process that does not show its namespace.
+    hidden: BTreeMap<String, Gap>,
+    /// The first process of all that does not.
+    refused: Option<Gap>,
+}
+
+/// A network namespace of a pod: one process to look through, and the cgroup that names the pod.
+struct Namespace {
+    net: PathBuf,
+    pod_uid: String,
+    cgroup: Arc<Cgroup>,
+}
+
+/// Every network namespace that a process of a pod is in, but ours and the node's own.
+fn find(proc: &Path, known: &mut Known) -> Result<Found, Gap> {
+    let own = proc.join("thread-self");
+    let own = network(&own).map_err(|error| unread(&own.join(NETWORK), &error))?;
+    // Of init and of the first thread of the kernel, of which some hosts show only one.
+    let node = ["1", "2"].into_iter().filter_map(|pid| network(&proc.join(pid)).ok());
+    let mut passed: HashSet<u64> = [own].into_iter().chain(node).collect();
+    let mut found = Found::default();
+    let mut text = Vec::with_capacity(CGROUP);
+    let mut before = known.processes.take();
+    for (pid, inode) in pids(proc).map_err(|error| unread(proc, &error))? {
+        let mut process = before.process(pid, inode);
+        match found.look(&proc.join(pid.to_string()), &mut process, &mut passed, &mut text) {
+            Ok(()) => known.processes.keep(pid, process),
+            Err(error) if is_gone(&error) => {}
+            Err(error) => return Err(unread(&proc.join(pid.to_string()).join("cgroup"), &error)),
+        }
+    }
+    Ok(found)
+}
+
+impl Found {
+    /// Asks a process what it has not reported yet, and takes its namespace unless it is among those that `passed`.
+    fn look(
+        &mut self,
+        directory: &Path,
+        process: &mut KnownProcess,
+        passed: &mut HashSet<u64>,
+        text: &mut Vec<u8>,
+    ) -> io::Result<()> {
+        let network = match process.network.map_or_else(|| network(directory), Ok) {
+            Ok(network) => Ok(*process.network.insert(network)),
+            Err(error) if is_gone(&error) => return Err(error),
+            Err(error) => Err(unread(&directory.join(NETWORK), &error)),
+        };
+        match &network {
+            Ok(network) if passed.contains(network) => return Ok(()),
+            Ok(_) => {}
+            Err(gap) => _ = self.refused.get_or_insert_with(|| gap.clone()),
+        }
+        if process.cgroup.is_none() {
+            process.cgroup = Some(cgroup(directory, text)?);
+        }
+        // A process that merely entered the namespace does not name its pod; the next one may.
+        let Some(cgroup) = process.cgroup.iter().flatten().next() else { return Ok(()) };
+        let Some(pod_uid) = cgroup.pod.as_ref().map(|pod| pod.pod_uid.clone()) else { return Ok(()) };
+        match network {
+            Ok(network) => {
+                passed.insert(network);
+                self.namespaces.push(Namespace { net: directory.join("net"), pod_uid, cgroup: Arc::clone(cgroup) });
+            }
+            Err(gap) => _ = self.hidden.insert(pod_uid, gap),
+        }
+        Ok(())
+    }
+}
+
+/// The link below a process' directory that names its network namespace.
+const NETWORK: &str = "ns/net";
+
+/// The inode of a process' network namespace, from a link such as `net:[4026531840]`.
+fn network(process: &Path) -> io::Result<u64> {
+    let link = fs::read_link(process.join(NETWORK))?;
+    let inode = link.to_str().and_then(|link| link.strip_prefix("net:[")?.strip_suffix(']')?.parse().ok());
+    inode.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("{}: wanted net:[INODE]", link.display())))
+}
+
+/// The control group of a process, if it names a pod.
+fn cgroup(process: &Path, text: &mut Vec<u8>) -> io::Result<Option<Arc<Cgroup>>> {
+    text.clear();
+    // Without asking how long it is, and into one buffer for all.
+    open_file(&process.join("cgroup")).and_then(|file| file.take(LONGEST).read_to_end(text))?;
+    Ok(cgroup_of_process(&String::from_utf8_lossy(text)).filter(|cgroup| cgroup.pod.is_some()).map(Arc::new))
+}
+
+fn unread(path: &Path, error: &io::Error) -> Gap {
+    Gap::new(Source::PodNamespaces, why(error), format!("{}: {error}", path.display()))
+}
+
+impl Namespace {
+    /// Nothing when the pod ended.
+    fn read(self, worth_walking: u32) -> Option<PodNamespace> {
+        let ephemeral = self.ephemeral_use(worth_walking);
+        let ended = ephemeral.is_err() && !self.net.exists();
+        (!ended).then(|| PodNamespace {
+            pod_uid: self.pod_uid,
+            ephemeral: ephemeral.map_err(|gap| Gap { source: Source::PodNamespaces, ..gap }).into(),
+        })
+    }
+
+    fn ephemeral_use(&self, worth_walking: u32) -> Result<EphemeralUse, Gap> {
+        let at_most = sockstat::at_most(&self.net, worth_walking / FAR)?;
+        if at_most < worth_walking {
+            return Ok(EphemeralUse { at_most, busiest: Vec::new() });
+        }
+        let sockets = Sockets::recorded(&self.net);
+        let listeners = sockets.listeners()?.sockets;
+        let every_port = PortSet::from(PortRange { first: 1, last: u16::MAX });
+        let counting =
+            Counting { ports: &every_port, at_most: Some(at_most), worth_walking, tcp_tw_reuse: TCP_TW_REUSE };
+        let mut used = sockets.ephemeral_use(&counting, &listeners)?.ephemeral;
+        let not_asked =
+            Gap::new(Source::Processes, Why::NotAsked, "the pod is known, its processes are not looked for");
+        for destination in &mut used.busiest {
+            destination.owner = Owner::Held(Holder {
+                cgroup: Reading::Seen(Cgroup::clone(&self.cgroup)),
+                process: Reading::Gap(not_asked.clone()),
+            });
+        }
+        Ok(used)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    const UID: &str = "0e6a3a0c-5a0b-4b1e-8d6e-3f2b1c0d9e8f";
+
+    /// A made-up `/proc` of a node: ourselves, init, and a process in a namespace.
+    fn node(namespace: &str, cgroup: &str) -> tempfile::TempDir {
+        let proc = tempfile::tempdir().expect("a directory");
+        for (pid, namespace, cgroup) in
+            [("1", "net:[1]", "0::/init.scope\n"), ("thread-self", "net:[1]", "0::/\n"), ("7", namespace, cgroup)]
+        {
+            let process = proc.path().join(pid);
+            fs::create_dir_all(process.join("ns")).expect("made");
+            symlink(namespace, process.join("ns/net")).expect("linked");
+            symlink("pid:[4026531836]", process.join("ns/pid")).expect("linked");
+            fs::write(process.join("cgroup"), cgroup).expect("written");
+        }
+        let net = proc.path().join("7/net");
+        fs::create_dir(&net).expect("made");
+        fs::write(net.join("sockstat"), "TCP: inuse 3 orphan 0 tw 1 alloc 5 mem 1\nUDP: inuse 0 mem 0\n")
+            .expect("written");
+        let line = |index: u16, local: &str, remote: &str, state: &str| {
+            format!(" {index}: {local} {remote} {state} 00000000:00000000 00:00000000 00000000 0 0 9 1\n")
+        };
+        let listener = line(0, "00000000:0050", "00000000:0000", "0A");
+        let accepted = line(1, "0100000A:0050", "0200000A:9C40", "01");
+        let clients =
+            line(2, "0100000A:9C40", "0300000A:01BB", "01") + &line(3, "0100000A:9C41", "0300000A:01BB", "06");
+        fs::write(net.join("tcp"), format!("local_address\n{listener}{accepted}{clients}")).expect("written");
+        fs::write(net.join("udp"), "local_address\n").expect("written");
+        proc
+    }
+
+    fn look(proc: &tempfile::TempDir, worth_walking: u32) -> Result<Vec<PodNamespace>, Gap> {
+        pod_namespaces(proc.path(), worth_walking, &mut Known::default())
+    }
+
+    fn of_pod() -> String {
+        format!("0::/kubepods/burstable/pod{UID}\n")
+    }
+
+    #[test]
+    fn a_busy_pod_is_walked_and_what_it_accepted_does_not_count() {
+        let proc = node("net:[2]", &of_pod());
+        let namespaces = look(&proc, 4).expect("seen");
+        assert_eq!(namespaces.len(), 1);
+        let used = namespaces[0].ephemeral.seen().expect("read");
+        let reported: Vec<_> = used.busiest.iter().map(|one| (one.port, one.used, one.time_wait)).collect();
+        assert_eq!((namespaces[0].pod_uid.as_str(), used.at_most, reported), (UID, 4, vec![(443, 2, 1)]));
+    }
+
+    #[test]
+    fn a_quiet_pod_is_not_walked() {
+        let proc = node("net:[2]", &of_pod());
+        fs::remove_file(proc.path().join("7/net/tcp")).expect("removed");
+        let namespaces = look(&proc, 5).expect("seen");
+        assert_eq!(namespaces[0].ephemeral, Reading::Seen(EphemeralUse { at_most: 4, busiest: vec![] }));
+        let walked = look(&proc, 4).expect("seen");
+        assert_eq!(walked[0].ephemeral.gap().expect("no table").source, Source::PodNamespaces);
+    }
+
+    #[test]
+    fn who_told_twice_is_believed_for_a_while() {
+        let proc = node("net:[2]", &of_pod());
+        let mut known = Known::default();
+        let mut pods = || pod_namespaces(proc.path(), 5, &mut known).expect("seen").len();
+        assert_eq!([pods(), pods()], [1, 1]);
+        let link = proc.path().join("7/ns/net");
+        fs::remove_file(&link).expect("removed");
+        symlink("net:[1]", &link).expect("linked");
+        fs::remove_file(proc.path().join("7/cgroup")).expect("removed");
+        assert_eq!(pods(), 1, "it went to the node's namespace, and was not asked");
+        assert!((0..20).any(|_| pods() == 0), "it is asked in the end");
+    }
+
+    #[test]
+    fn our_own_namespace_and_those_of_no_pod_are_left_out() {
+        assert_eq!(look(&node("net:[1]", &of_pod()), 0), Ok(vec![]));
+        assert_eq!(look(&node("net:[2]", "0::/user.slice\n"), 0), Ok(vec![]));
+        let elsewhere = node("net:[1]", &of_pod());
+        let own = elsewhere.path().join("thread-self/ns/net");
+        fs::remove_file(&own).expect("removed");
+        symlink("net:[3]", own).expect("linked");
+        assert_eq!(look(&elsewhere, 0), Ok(vec![]), "the node's, where a pod has hostNetwork");
+    }
+
+    #[test]
+    fn without_the_nodes_processes_it_is_a_gap() {
+        let proc = node("net:[2]", &of_pod());
+        let own = proc.path().join("thread-self/ns/pid");
+        fs::remove_file(&own).expect("removed");
+        symlink("pid:[4026532000]", own).expect("linked");
+        fs::write(proc.path().join("1/cgroup"), "0::/\n").expect("written");
+        assert_eq!(look(&proc, 0).expect_err("blind").why, Why::NotPermitted);
+    }
+}

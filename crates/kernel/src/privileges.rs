@@ -1,0 +1,56 @@
+//! What this process may see.
+
+use super::root::read_text;
+use portreeve_facts::{Gap, Source, Why};
+
+/// The capabilities a reader uses, by number (include/uapi/linux/capability.h).
+const USED: [(u32, &str); 5] =
+    [(2, "CAP_DAC_READ_SEARCH"), (12, "CAP_NET_ADMIN"), (19, "CAP_SYS_PTRACE"), (21, "CAP_SYS_ADMIN"), (39, "CAP_BPF")];
+
+/// The names of those of [`USED`] that the calling thread has; none where they cannot be told, since what a reader
+/// may not do is then named by its own gap.
+pub(super) fn read() -> Vec<String> {
+    status().map(|status| effective(&status)).unwrap_or_default()
+}
+
+/// Refuses what the kernel would refuse without `CAP_NET_ADMIN`, before it loads modules in order to do so. Where this
+/// thread's capabilities cannot be read, the kernel decides.
+///
+/// # Errors
+/// `NotPermitted`, of the given source.
+pub(super) fn require_net_admin(source: Source, what: &str) -> Result<(), Gap> {
+    match status() {
+        Ok(status) if !effective(&status).iter().any(|held| held == "CAP_NET_ADMIN") => {
+            Err(Gap::new(source, Why::NotPermitted, format!("dump of {what}: that takes CAP_NET_ADMIN")))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn status() -> Result<String, Gap> {
+    read_text(Source::Processes, "/proc/thread-self/status".as_ref(), 16 * 1024)
+}
+
+/// The line `CapEff:` of `/proc/<pid>/status`.
+fn effective(status: &str) -> Vec<String> {
+    let mask = status
+        .lines()
+        .find_map(|line| line.strip_prefix("CapEff:"))
+        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .unwrap_or(0);
+    USED.into_iter().filter(|(bit, _)| mask >> bit & 1 == 1).map(|(_, name)| name.to_owned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mask_names_what_readers_use() {
+        // Linux 6.18: `grep CapEff /proc/self/status` of root in a container with NET_ADMIN and SYS_PTRACE.
+        assert_eq!(effective("Name:\tx\nCapEff:\t0000000000081000\n"), ["CAP_NET_ADMIN", "CAP_SYS_PTRACE"]);
+        assert_eq!(effective("CapEff:\t0000000000000000\n"), Vec::<String>::new());
+        assert_eq!(effective("CapEff:\t000001ffffffffff\n").len(), USED.len());
+        assert_eq!(effective("CapEff:\tnonsense\n"), Vec::<String>::new());
+    }
+}

@@ -1,0 +1,239 @@
+//! Socket tables as text, `/proc/net/{tcp,tcp6,udp,udp6,sctp}`: for kernels without the diag modules, for other processes'
+//! namespaces and for recorded trees. Slower, and without v6only and cgroup.
+
+use std::{
+    io::{self, BufRead, BufReader, Read},
+    net::IpAddr,
+    path::Path,
+};
+
+use crate::{
+    proc_sctp,
+    record::{Ask, Record},
+    root::open_file,
+};
+use portreeve_facts::{Family, Gap, Protocol, State, Why};
+
+/// The longest line that is read: the kernel pads them to 150 bytes, 180 for IPv6.
+const LINE: u64 = 512;
+
+/// The longest table that is read, in bytes: of some three million sockets. A longer one is cut, which is malformed.
+const LONGEST: u64 = 512 * 1024 * 1024;
+
+/// What the first line of a table has. The kernel writes it even where there is no socket: without it a file was not
+/// recorded whole.
+const HEADING: &str = "local_address";
+
+/// What a kernel with IPv6 has beside its tables.
+const OF_IPV6: [&str; 2] = ["if_inet6", "sockstat6"];
+
+/// Adds every socket asked for to what was `collected` before, from the tables in the directory `net`. A table
+/// of IPv6 that is not there has no sockets where nothing else is of IPv6: the kernel may do without.
+///
+/// # Errors
+/// `NotSupported` for a table that is not there, `NotPermitted`, or `Malformed` with file and line.
+pub(super) fn walk<T>(
+    net: &Path,
+    ask: &Ask<'_>,
+    mut collected: T,
+    mut each: impl FnMut(&mut T, &Record),
+) -> Result<T, Gap> {
+    let mut take = |record: &Record| {
+        if ask.wants(record) {
+            each(&mut collected, record);
+        }
+    };
+    let (v4, v6) = match ask.protocol {
+        Protocol::Tcp => ("tcp", "tcp6"),
+        Protocol::Udp => ("udp", "udp6"),
+        Protocol::Sctp => return proc_sctp::walk(net, ask, take).map(|()| collected),
+    };
+    for (family, name) in [(Family::V4, v4), (Family::V6, v6)] {
+        let path = net.join(name);
+        let file = match open_file(&path) {
+            Ok(file) => file,
+            Err(error)
+                if error.kind() == io::ErrorKind::NotFound
+                    && family == Family::V6
+                    && !OF_IPV6.iter().any(|other| net.join(other).exists()) =>
+            {
+                continue;
+            }
+            Err(error) => return Err(ask.gap(why(&error), format!("{}: {error}", path.display()))),
+        };
+        read(BufReader::with_capacity(32 * 1024, file.take(LONGEST)), ask.protocol, family, &mut take)
+            .map_err(|(why, detail)| ask.gap(why, format!("{}: {detail}", path.display())))?;
+    }
+    Ok(collected)
+}
+
+/// What an error of the file system means for a reader below `/proc`. A process that went away takes its files along.
+pub(super) fn why(error: &io::Error) -> Why {
+    match error.kind() {
+        io::ErrorKind::NotFound => Why::NotSupported,
+        io::ErrorKind::PermissionDenied => Why::NotPermitted,
+        _ => Why::Unreachable,
+    }
+}
+
+/// Reads one table, its first line being the heading.
+pub(super) fn read(
+    mut table: impl BufRead,
+    protocol: Protocol,
+    family: Family,
+    mut each: impl FnMut(&Record),
+) -> Result<(), (Why, String)> {
+    let mut line = Vec::with_capacity(256);
+    for number in 1u64.. {
+        line.clear();
+        let length = table.by_ref().take(LINE).read_until(b'\n', &mut line);
+        let length = length.map_err(|error| (why(&error), error.to_string()))?;
+        let text = str::from_utf8(&line).ok().filter(|text| text.ends_with('\n'));
+        if number == 1 {
+            if !text.is_some_and(|text| text.contains(HEADING)) {
+                return Err((Why::Malformed, "not a table of sockets: its heading is not there".to_owned()));
+            }
+            continue;
+        }
+        if length == 0 {
+            break;
+        }
+        let record = text.and_then(|text| parse(text, protocol, family));
+        let malformed = || (Why::Malformed, format!("line {number} is not a socket as /proc/net writes it"));
+        let record = record.ok_or_else(malformed)?;
+        // Without an inode it is no socket yet, but a request that waits at its listener.
+        if record.state != State::SynRecv || record.inode != 0 {
+            each(&record);
+        }
+    }
+    Ok(())
+}
+
+/// `sl local rem st tx:rx tr:when retrnsmt uid timeout inode ...` (net/ipv4/tcp_ipv4.c `get_tcp4_sock`).
+fn parse(line: &str, protocol: Protocol, family: Family) -> Option<Record> {
+    let mut fields = line.split_ascii_whitespace();
+    fields.next()?.strip_suffix(':')?.parse::<u64>().ok()?;
+    let (local, local_port) = end(fields.next()?, family)?;
+    let (remote, remote_port) = end(fields.next()?, family)?;
+    let state = State::from_number(u8::from_str_radix(fields.next()?, 16).ok()?)?;
+    fields.next()?.split_once(':')?;
+    let (timer, _) = fields.next()?.split_once(':')?;
+    let retransmits = u32::from_str_radix(fields.next()?, 16).ok()?;
+    let uid = fields.next()?.parse().ok()?;
+    fields.next()?;
+    let inode = fields.next()?.parse().ok()?;
+    Some(Record {
+        protocol,
+        local_port,
+        local,
+        remote,
+        remote_port,
+        family,
+        state,
+        inode,
+        v6only: None,
+        uid,
+        cgroup: None,
+        device: 0,
+        retransmits: if timer == "01" { u8::try_from(retransmits).unwrap_or(u8::MAX) } else { 0 },
+    })
+}
+
+/// `ADDRESS:PORT`, the address as 32-bit words in the host's byte order, the port in ours.
+fn end(text: &str, family: Family) -> Option<(IpAddr, u16)> {
+    let (address, port) = text.split_once(':')?;
+    let word = |index: usize| {
+        let digits = address.get(index * 8..index * 8 + 8)?;
+        Some(u32::from_str_radix(digits, 16).ok()?.to_ne_bytes())
+    };
+    let ip: IpAddr = match family {
+        Family::V4 if address.len() == 8 => word(0)?.into(),
+        Family::V6 if address.len() == 32 => {
+            let bytes = [word(0)?, word(1)?, word(2)?, word(3)?].concat();
+            <[u8; 16]>::try_from(bytes).ok()?.into()
+        }
+        _ => return None,
+    };
+    Some((ip, u16::from_str_radix(port, 16).ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::record::States;
+    use portreeve_facts::Source;
+
+    // Made by hand after `get_tcp4_sock` and `get_tcp6_sock`, on a little-endian machine.
+    const TCP: &str = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n\
+        \u{20}  0: 0100007F:7580 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 4711 1 0 100 0 0 10 0\n\
+        \u{20}  1: 0100000A:9C40 09020A0A:01BB 02 00000001:00000000 01:00000AF5 00000003  1000        0 4712 2 0 800 1 7\n\
+        \u{20}  2: 0100007F:9C41 0100007F:7580 06 00000000:00000000 03:00001717 00000000     0        0 0 3 0\n\
+        \u{20}  3: 0100007F:7580 0100007F:9C42 03 00000000:00000000 01:00000063 00000000     0        0 0 1 0\n";
+    const TCP6: &str = "  sl  local_address                         remote_address                        st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n\
+        \u{20}  0: 00000000000000000000000001000000:7580 00000000000000000000000000000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 4713 1 0 100 0 0 10 0\n";
+
+    fn all(text: &str, family: Family) -> Result<Vec<Record>, (Why, String)> {
+        let mut seen = Vec::new();
+        read(text.as_bytes(), Protocol::Tcp, family, |record| seen.push(*record)).map(|()| seen)
+    }
+
+    #[test]
+    fn states_addresses_and_retransmits_are_read_and_half_open_requests_are_not() {
+        let sockets = all(TCP, Family::V4).expect("sound");
+        let reported: Vec<_> = sockets
+            .iter()
+            .map(|socket| (socket.local.to_string(), socket.local_port, socket.state, socket.retransmits, socket.inode))
+            .collect();
+        assert_eq!(
+            reported,
+            [
+                ("127.0.0.1".to_owned(), 30080, State::Listen, 0, 4711),
+                ("10.0.0.1".to_owned(), 40000, State::SynSent, 3, 4712),
+                ("127.0.0.1".to_owned(), 40001, State::TimeWait, 0, 0),
+            ]
+        );
+        assert_eq!((sockets[1].remote.to_string(), sockets[1].remote_port), ("10.10.2.9".to_owned(), 443));
+        assert_eq!(all(TCP6, Family::V6).expect("sound")[0].local.to_string(), "::1");
+    }
+
+    #[test]
+    fn a_malformed_line_is_named() {
+        let broken = TCP.replace("0100000A:9C40", "0100000A9C40");
+        let (why, detail) = all(&broken, Family::V4).expect_err("malformed");
+        assert_eq!((why, detail.contains("line 3")), (Why::Malformed, true), "{detail}");
+        let cut = &TCP[..TCP.len() - 9];
+        assert_eq!(all(cut, Family::V4).expect_err("cut").0, Why::Malformed);
+        let endless = format!("{TCP}{}", "x".repeat(100_000));
+        assert_eq!(all(&endless, Family::V4).expect_err("endless").0, Why::Malformed);
+    }
+
+    #[test]
+    fn a_file_without_the_heading_was_not_recorded_and_is_never_no_sockets() {
+        for not_a_table in ["", "\n", "0: 0100007F:7580\n", "  sl  local_address"] {
+            let (why, detail) = all(not_a_table, Family::V4).expect_err("no table");
+            assert_eq!((why, detail.contains("heading")), (Why::Malformed, true), "{not_a_table:?}: {detail}");
+        }
+    }
+
+    #[test]
+    fn a_missing_table_is_a_gap_for_ipv4_and_empty_for_ipv6() {
+        let net = tempfile::tempdir().expect("a directory");
+        let ask = Ask { source: Source::Listeners, protocol: Protocol::Tcp, states: States::LISTENING, ports: None };
+        let walk = || walk(net.path(), &ask, 0, |seen, _| *seen += 1);
+        assert_eq!(walk().expect_err("no table").why, Why::NotSupported);
+        std::fs::write(net.path().join("tcp"), TCP).expect("written");
+        assert_eq!(walk(), Ok(1));
+        std::fs::write(net.path().join("sockstat6"), "TCP6: inuse 1\n").expect("written");
+        assert_eq!(walk().expect_err("sockets of IPv6 were not recorded").why, Why::NotSupported);
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics(text in "(?s).{0,200}", fields in proptest::collection::vec("[0-9A-F:]{0,34}", 0..12)) {
+            let text = format!("local_address\n{text}\n{}\n", fields.join(" "));
+            prop_assert!(all(&text, Family::V6).map_or(true, |seen| seen.len() < 200));
+        }
+    }
+}

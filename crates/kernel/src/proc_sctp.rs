@@ -1,0 +1,184 @@
+//! SCTP sockets as text, `/proc/net/sctp/{eps,assocs}` (net/sctp/proc.c): for kernels that have SCTP loaded and no module
+//! to ask it with.
+
+use std::{io::BufRead, net::IpAddr, path::Path};
+
+use super::root::{each_line, open};
+use crate::{
+    record::{Ask, Record, States},
+    sock_diag::sctp_state,
+};
+use portreeve_facts::{Family, Gap, Protocol, Source, State, Why};
+
+/// What the first line of a table has.
+const HEADING: &str = "LPORT";
+
+/// Hands over every socket of the tables in the directory `net` that can be one of the states asked for.
+///
+/// # Errors
+/// `NotSupported` where the tables are absent, because no SCTP is loaded; `NotPermitted`, or `Malformed` with file and line.
+pub(super) fn walk(net: &Path, ask: &Ask<'_>, mut take: impl FnMut(&Record)) -> Result<(), Gap> {
+    if ask.states.contains(State::Listen) {
+        let path = net.join("sctp/eps");
+        read(ask.source, &path, open(ask.source, &path)?, &mut take, endpoint)?;
+    }
+    if ask.states != States::LISTENING {
+        let path = net.join("sctp/assocs");
+        read(ask.source, &path, open(ask.source, &path)?, &mut take, association)?;
+    }
+    Ok(())
+}
+
+/// Reads one table, its first line being the heading.
+fn read(
+    source: Source,
+    name: &Path,
+    table: impl BufRead,
+    mut take: impl FnMut(&Record),
+    parse: impl Fn(&[&str]) -> Option<Option<Record>>,
+) -> Result<(), Gap> {
+    let mut heading = true;
+    each_line(source, name, "an SCTP socket", table, |line| {
+        if std::mem::take(&mut heading) {
+            return line.contains(HEADING).then_some(());
+        }
+        if let Some(record) = parse(&line.split_ascii_whitespace().collect::<Vec<_>>())? {
+            take(&record);
+        }
+        Some(())
+    })?;
+    // The kernel writes it even where there is no socket.
+    if heading { Err(Gap::new(source, Why::Malformed, format!("{}: empty", name.display()))) } else { Ok(()) }
+}
+
+/// `ENDPT SOCK STY SST HBKT LPORT UID INODE LADDRS`; no record for what does not listen, and has no peer here either.
+pub(super) fn endpoint(fields: &[&str]) -> Option<Option<Record>> {
+    let [_, _, _, state, _, port, uid, inode, locals @ ..] = fields else { return None };
+    if State::from_number(state.parse().ok()?) != Some(State::Listen) {
+        return Some(None);
+    }
+    let local = address(locals.first()?)?;
+    let nowhere = if local.is_ipv4() { IpAddr::from([0; 4]) } else { IpAddr::from([0; 16]) };
+    Some(Some(record(State::Listen, (local, port.parse().ok()?), (nowhere, 0), uid.parse().ok()?, inode.parse().ok()?)))
+}
+
+/// `ASSOC SOCK STY SST ST HBKT ASSOC-ID TX_QUEUE RX_QUEUE UID INODE LPORT RPORT LADDRS <-> RADDRS ...`, a star before the
+/// address that is in use; no record for a state that is none of ours.
+pub(super) fn association(fields: &[&str]) -> Option<Option<Record>> {
+    let [_, _, _, _, state, _, _, _, _, uid, inode, local_port, remote_port, addresses @ ..] = fields else {
+        return None;
+    };
+    let (locals, remotes) = addresses.split_at(addresses.iter().position(|it| *it == "<->")?);
+    let remote = remotes.iter().find(|it| it.starts_with('*')).or(remotes.get(1))?;
+    let remote_port = remote_port.parse().ok()?;
+    let Some(state) = sctp_state(state.parse().ok()?, remote_port) else { return Some(None) };
+    let local = (address(locals.first()?)?, local_port.parse().ok()?);
+    Some(Some(record(state, local, (address(remote)?, remote_port), uid.parse().ok()?, inode.parse().ok()?)))
+}
+
+fn address(word: &str) -> Option<IpAddr> {
+    word.trim_start_matches('*').parse().ok()
+}
+
+fn record(
+    state: State,
+    (local, local_port): (IpAddr, u16),
+    (remote, remote_port): (IpAddr, u16),
+    uid: u32,
+    inode: u64,
+) -> Record {
+    Record {
+        protocol: Protocol::Sctp,
+        local_port,
+        local,
+        remote,
+        remote_port,
+        family: Family::of(local),
+        state,
+        inode,
+        v6only: None,
+        uid,
+        cgroup: None,
+        device: 0,
+        retransmits: 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proc_net;
+
+    // Made by hand after `sctp_eps_seq_show` and `sctp_assocs_seq_show`.
+    const EPS: &str = " ENDPT     SOCK   STY SST HBKT LPORT   UID INODE LADDRS\n\
+        00000000 00000000 2   10  55   30132     0  4711 0.0.0.0 \n\
+        00000000 00000000 2   10  56   30133  1000  4712 2001:0db8:0000:0000:0000:0000:0000:0001 192.0.2.1 \n\
+        00000000 00000000 0   7   57   40000     0  4713 \n";
+    const ASSOCS: &str = " ASSOC     SOCK   STY SST ST HBKT ASSOC-ID TX_QUEUE RX_QUEUE UID INODE LPORT RPORT LADDRS <-> RADDRS HBINT\n\
+        00000000 00000000 2   1   3  0       1        0        0       0  4714 30134  9899  192.0.2.1 10.244.0.1 <-> 192.0.2.8 *192.0.2.9 \t    7500     5     5\n\
+        00000000 00000000 2   2   1  0       2        0        0    1000  4715 40001  2905  *192.0.2.1 <-> 192.0.2.9 \t    7500     5     5\n";
+
+    fn reported(states: States) -> Result<Vec<(String, String, State, u64)>, Gap> {
+        let net = tempfile::tempdir().expect("a directory");
+        std::fs::create_dir(net.path().join("sctp")).expect("a directory");
+        std::fs::write(net.path().join("sctp/eps"), EPS).expect("written");
+        std::fs::write(net.path().join("sctp/assocs"), ASSOCS).expect("written");
+        let ask = Ask { source: Source::Listeners, protocol: Protocol::Sctp, states, ports: None };
+        proc_net::walk(net.path(), &ask, Vec::new(), |seen, it| {
+            let end = |ip, port| std::net::SocketAddr::new(ip, port).to_string();
+            seen.push((end(it.local, it.local_port), end(it.remote, it.remote_port), it.state, it.inode));
+        })
+    }
+
+    #[test]
+    fn listeners_are_told_by_the_first_address_they_were_bound_to() {
+        let listener = |local: &str, remote: &str, inode| (local.to_owned(), remote.to_owned(), State::Listen, inode);
+        assert_eq!(
+            reported(States::LISTENING).expect("sound"),
+            [listener("0.0.0.0:30132", "0.0.0.0:0", 4711), listener("[2001:db8::1]:30133", "[::]:0", 4712)]
+        );
+    }
+
+    #[test]
+    fn associations_have_the_address_of_the_peer_that_is_in_use() {
+        let with = |local: &str, remote: &str, state, inode| (local.to_owned(), remote.to_owned(), state, inode);
+        assert_eq!(
+            reported(States::WITH_PEER).expect("sound"),
+            [
+                with("192.0.2.1:30134", "192.0.2.9:9899", State::Established, 4714),
+                with("192.0.2.1:40001", "192.0.2.9:2905", State::SynSent, 4715)
+            ]
+        );
+    }
+
+    #[test]
+    fn a_broken_line_is_a_gap_and_never_no_socket() {
+        for broken in [EPS.replace("30132", "310132"), EPS.replace("0.0.0.0", ""), EPS.replace("10  55", "x 55")] {
+            let gap = read(Source::Listeners, Path::new("eps"), broken.as_bytes(), |_| {}, endpoint);
+            let gap = gap.expect_err("malformed");
+            assert_eq!((gap.why, gap.detail.as_str()), (Why::Malformed, "eps line 2: wanted an SCTP socket"));
+        }
+        for broken in [ASSOCS.replace("<->", "->"), ASSOCS.replace("*192.0.2.9", "*")] {
+            let gap = read(Source::Clients, Path::new("assocs"), broken.as_bytes(), |_| {}, association);
+            assert_eq!(gap.expect_err("malformed").detail, "assocs line 2: wanted an SCTP socket");
+        }
+    }
+
+    #[test]
+    fn an_empty_table_is_a_gap_and_never_no_socket() {
+        let gap = read(Source::Listeners, Path::new("eps"), &b""[..], |_| {}, endpoint).expect_err("no heading");
+        assert_eq!((gap.why, gap.detail.as_str()), (Why::Malformed, "eps: empty"));
+    }
+
+    #[test]
+    fn without_tables_there_is_no_sctp() {
+        let net = tempfile::tempdir().expect("a directory");
+        for states in [States::LISTENING, States::WITH_PEER] {
+            let ask = Ask { source: Source::Listeners, protocol: Protocol::Sctp, states, ports: None };
+            assert_eq!(
+                proc_net::walk(net.path(), &ask, 0, |seen, _| *seen += 1).expect_err("no table").why,
+                Why::NotSupported
+            );
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! kube-proxy as it answers on loopback: its mode, its settings, its metrics, and who answers.
+
+pub(super) mod configz;
+pub(super) mod metrics;
+
+use std::{net::SocketAddr, path::Path};
+
+use self::{configz::settings, metrics::measures};
+use super::{
+    http::{self, Answer},
+    process::fds_of,
+    stopwatch::Stopwatch,
+};
+use portreeve_facts::{
+    Family, Gap, Holder, Learned, Mode, Owner, Protocol, ProxyConfig, ProxyFacts, ProxyMetrics, Reading, Socket,
+    Source, Why,
+};
+
+/// `/proxyMode` and `/configz` are short; `/metrics` of a busy kube-proxy is about 200 KiB.
+const SHORT: usize = 64 * 1024;
+const METRICS: usize = 1024 * 1024;
+/// At most so many other addresses of this node are asked.
+const MOST_PLACES: usize = 4;
+
+/// What kube-proxy answered, and where.
+pub(super) struct Answers {
+    /// The place that named a mode. Somebody else who holds the port is not the proxy.
+    pub(super) place: Option<SocketAddr>,
+    pub(super) mode: Reading<Learned<Mode>>,
+    pub(super) config: Reading<ProxyConfig>,
+    pub(super) metrics: Reading<ProxyMetrics>,
+}
+
+impl Answers {
+    /// The same gap for each fact, under each fact's own source.
+    pub(super) fn none(gap: &Gap) -> Self {
+        let of = |source| Gap { source, ..gap.clone() };
+        Self {
+            place: None,
+            mode: Reading::Gap(of(Source::ProxyMode)),
+            config: Reading::Gap(of(Source::ProxyConfig)),
+            metrics: Reading::Gap(of(Source::ProxyMetrics)),
+        }
+    }
+}
+
+/// The places to ask, and why there is none where there is none. An answer changes verdicts, and on a node without
+/// kube-proxy every process can listen there. So only a place is asked whose listeners all belong to root, which
+/// kube-proxy runs as. The kernel translates their uid into the user namespace of the reader.
+///
+/// # Errors
+/// A gap of [`Source::ProxyMode`] where nobody, or somebody else, listens, or where listeners were not read.
+pub(super) fn believed(places: &[SocketAddr], listeners: &Reading<Vec<Socket>>) -> Result<Vec<SocketAddr>, Gap> {
+    let listeners = listeners.get().map_err(|gap| Gap { source: Source::ProxyMode, ..gap })?;
+    let (mut asked, mut doubted) = of_root(places, listeners);
+    if asked.is_empty() && doubted.is_none() && places.iter().all(|place| place.ip().is_loopback()) {
+        (asked, doubted) = of_root(&elsewhere(places, listeners), listeners);
+    }
+    if !asked.is_empty() {
+        return Ok(asked);
+    }
+    Err(doubted.unwrap_or_else(|| {
+        let places = places.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ");
+        Gap::new(Source::ProxyMode, Why::Unreachable, format!("nobody listens on {places}"))
+    }))
+}
+
+/// The places on which root alone listens, and why another one is none of them.
+fn of_root(places: &[SocketAddr], listeners: &[Socket]) -> (Vec<SocketAddr>, Option<Gap>) {
+    let (mut asked, mut doubted) = (Vec::new(), None);
+    for place in places {
+        let holders: Vec<_> = listeners.iter().filter(|socket| serves(socket, *place)).collect();
+        match holders.iter().find(|socket| !socket.is_of_root()) {
+            Some(stranger) => doubted = doubted.or_else(|| Some(of_stranger(*place, stranger))),
+            None if holders.is_empty() => {}
+            None => asked.push(*place),
+        }
+    }
+    (asked, doubted)
+}
+
+/// Addresses of this node with a listener of root on the same port: `metricsBindAddress` may be one.
+fn elsewhere(places: &[SocketAddr], listeners: &[Socket]) -> Vec<SocketAddr> {
+    let ports: Vec<u16> = places.iter().map(SocketAddr::port).collect();
+    let listens = |socket: &&Socket| {
+        socket.protocol == Protocol::Tcp && socket.is_of_root() && ports.contains(&socket.local_port)
+    };
+    let all = listeners.iter().filter(listens).filter(|socket| !socket.local.is_unspecified());
+    all.map(|socket| SocketAddr::new(socket.local.to_canonical(), socket.local_port)).take(MOST_PLACES).collect()
+}
+
+/// Somebody listens there who cannot be the proxy.
+fn of_stranger(place: SocketAddr, stranger: &Socket) -> Gap {
+    let process = match &stranger.owner {
+        Owner::Held(Holder { process: Reading::Seen(process), .. }) => format!(", process {}", process.command),
+        _ => String::new(),
+    };
+    let detail =
+        format!("uid {} listens on {place}{process}: kube-proxy runs as root, so it was not asked", stranger.uid);
+    Gap::new(Source::ProxyMode, Why::Ambiguous, detail)
+}
+
+/// Whether a connection to the place can reach this listener.
+fn serves(socket: &Socket, place: SocketAddr) -> bool {
+    socket.protocol == Protocol::Tcp
+        && socket.local_port == place.port()
+        && (socket.local.to_canonical() == place.ip()
+            || socket.local.is_unspecified() && socket.serves(Family::of(place.ip())) != Some(false))
+}
+
+/// Asks each place in turn for `/proxyMode`, and the first that names a mode for the rest. Where none does, the first
+/// at which somebody listens is asked: a proxy may be too old, or not kube-proxy at all.
+pub(super) async fn read(places: &[SocketAddr], watch: &Stopwatch) -> Answers {
+    let mut somebody = None;
+    let mut refused = Vec::new();
+    for place in places {
+        let mode = watch
+            .awaiting(Source::ProxyMode, http::get(Source::ProxyMode, *place, "/proxyMode", SHORT))
+            .await
+            .and_then(|answer| answer.success(Source::ProxyMode))
+            .and_then(|answer| mode(&answer));
+        match mode {
+            Ok(mode) => {
+                somebody = Some((*place, Ok(mode)));
+                break;
+            }
+            Err(gap) if gap.why == Why::Unreachable => refused.push(gap.detail),
+            Err(gap) => somebody = somebody.or(Some((*place, Err(gap)))),
+        }
+    }
+    let Some((place, mode)) = somebody else {
+        return Answers::none(&Gap::new(Source::ProxyMode, Why::Unreachable, refused.join("; ")));
+    };
+    let of = async |source, path, limit| {
+        watch.awaiting(source, http::get(source, place, path, limit)).await?.success(source)
+    };
+    let (config, metrics) =
+        tokio::join!(of(Source::ProxyConfig, "/configz", SHORT), of(Source::ProxyMetrics, "/metrics", METRICS));
+    Answers {
+        place: mode.is_ok().then_some(place),
+        mode: mode.into(),
+        config: config.and_then(|answer| settings(&answer)).into(),
+        metrics: metrics.and_then(|answer| measures(&answer)).into(),
+    }
+}
+
+/// The answers with who gave them: the holder of the listener at their place.
+pub(super) fn facts(answers: Answers, listeners: &Reading<Vec<Socket>>, proc: &Path) -> ProxyFacts {
+    let Answers { place, mode, config, metrics } = answers;
+    let (cgroup, process) = match holder(place, &mode, listeners) {
+        Ok(Holder { cgroup, process }) => (cgroup, process.get().cloned()),
+        Err(gap) => (Reading::Gap(gap.clone()), Err(gap)),
+    };
+    let process = process.map_err(|gap| Gap { source: Source::ProxyProcess, ..gap });
+    let fds = process.as_ref().map_err(Gap::clone).and_then(|process| fds_of(proc, process.pid));
+    let (process, fds) = (process.into(), fds.into());
+    ProxyFacts { mode, config, metrics, cgroup, process, fds }
+}
+
+fn holder(
+    place: Option<SocketAddr>,
+    mode: &Reading<Learned<Mode>>,
+    listeners: &Reading<Vec<Socket>>,
+) -> Result<Holder, Gap> {
+    let gap = |why, detail: &str| Gap::new(Source::ProxyProcess, why, detail);
+    let Some(place) = place else {
+        let Gap { why, detail, .. } = mode.get().err().unwrap_or_else(|| gap(Why::NotAsked, "nobody was asked"));
+        return Err(gap(why, &detail));
+    };
+    let listeners = listeners.get().map_err(|listeners| gap(listeners.why, &listeners.detail))?;
+    let listens = |socket: &&Socket| serves(socket, place);
+    // The kernel prefers the listener on the very address.
+    let listener = listeners.iter().filter(listens).min_by_key(|socket| socket.local.is_unspecified());
+    match listener.map(|listener| &listener.owner) {
+        Some(Owner::Held(holder)) => Ok(holder.clone()),
+        Some(_) => Err(gap(Why::NotAsked, &format!("nobody asked who listens at {place}"))),
+        None => Err(gap(Why::Ambiguous, &format!("{place} answered, but no listener was seen there"))),
+    }
+}
+
+pub(super) fn mode(answer: &Answer) -> Result<Learned<Mode>, Gap> {
+    let word = answer.body.trim();
+    let value = Mode::KUBE_PROXY
+        .into_iter()
+        .find(|mode| mode.name() == word)
+        .ok_or_else(|| answer.malformed(Source::ProxyMode, "iptables, ipvs or nftables"))?;
+    Ok(Learned { value, place: answer.place.clone() })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, Ipv4Addr};
+
+    use hyper::StatusCode;
+
+    use super::*;
+    use portreeve_facts::{Process, State};
+
+    fn answer(body: &str) -> Answer {
+        Answer { place: "127.0.0.1:10249/proxyMode".to_owned(), status: StatusCode::OK, body: body.to_owned() }
+    }
+
+    #[test]
+    fn a_mode_is_one_of_kube_proxy_s_own_words() {
+        assert_eq!(mode(&answer("ipvs\n")).unwrap().value, Mode::Ipvs);
+        for wrong in ["", "cilium", "<!DOCTYPE html><html>", "userspace", "iptables ipvs"] {
+            assert_eq!(mode(&answer(wrong)).unwrap_err().why, Why::Malformed, "{wrong:?}");
+        }
+        let gap = mode(&answer("<html>\u{1b}[31m\u{202e}")).unwrap_err();
+        let want = r#"127.0.0.1:10249/proxyMode answered "<html>[31m", wanted iptables, ipvs or nftables"#;
+        assert_eq!(gap.detail, want);
+    }
+
+    /// A TCP listener held by the process of this pid.
+    fn listener(local: &str, local_port: u16, v6only: Option<bool>, pid: u32) -> Socket {
+        let local: IpAddr = local.parse().unwrap();
+        let gap = Gap::new(Source::Cgroups, Why::NotSupported, "");
+        let process = Process { pid, command: "kube-proxy".to_owned(), command_line: None, started: 1 };
+        Socket {
+            protocol: Protocol::Tcp,
+            state: State::Listen,
+            family: Family::of(local),
+            local,
+            local_port,
+            remote: Ipv4Addr::UNSPECIFIED.into(),
+            remote_port: 0,
+            v6only,
+            uid: 0,
+            inode: 1,
+            cgroup: None,
+            device: 0,
+            retransmits: 0,
+            owner: Owner::Held(Holder { cgroup: Reading::Gap(gap), process: Reading::Seen(process) }),
+        }
+    }
+
+    #[test]
+    fn whoever_listens_at_the_place_is_the_proxy_the_closest_first() {
+        let answers = || Answers {
+            place: Some("127.0.0.1:10249".parse().unwrap()),
+            ..Answers::none(&Gap::new(Source::ProxyMode, Why::Malformed, ""))
+        };
+        let pid = |listeners: &[Socket]| {
+            let facts = facts(answers(), &Reading::Seen(listeners.to_vec()), Path::new("/nonexistent"));
+            facts.process.seen().map(|process| process.pid)
+        };
+        let wildcard = listener("0.0.0.0", 10249, None, 2);
+        assert_eq!(pid(&[wildcard.clone(), listener("127.0.0.1", 10249, None, 1)]), Some(1));
+        assert_eq!(pid(&[listener("127.0.0.2", 10249, None, 1), wildcard]), Some(2));
+        assert_eq!(pid(&[listener("::", 10249, Some(false), 3)]), Some(3));
+        assert_eq!(pid(&[listener("::ffff:127.0.0.1", 10249, None, 4)]), Some(4));
+        for other in [listener("::", 10249, Some(true), 3), listener("127.0.0.1", 10256, None, 1)] {
+            assert_eq!(pid(&[other]), None);
+        }
+    }
+
+    #[test]
+    fn only_a_place_that_root_alone_listens_on_is_asked() {
+        let places = ["127.0.0.1:10249", "[::1]:10249"].map(|place| place.parse().unwrap());
+        let asked = |listeners: &[Socket]| believed(&places, &Reading::Seen(listeners.to_vec()));
+        let of = |uid, local: &str| Socket { uid, ..listener(local, 10249, None, 7) };
+        assert_eq!(asked(&[of(0, "127.0.0.1")]), Ok(vec![places[0]]));
+        assert_eq!(asked(&[of(0, "0.0.0.0"), of(65534, "192.0.2.1")]), Ok(vec![places[0]]));
+        assert_eq!(asked(&[of(65534, "127.0.0.1"), of(0, "::1")]), Ok(vec![places[1]]));
+        for doubtful in [&[of(65534, "127.0.0.1")][..], &[of(0, "0.0.0.0"), of(65534, "127.0.0.1")]] {
+            let gap = asked(doubtful).expect_err("not the proxy");
+            assert_eq!((gap.source, gap.why), (Source::ProxyMode, Why::Ambiguous));
+            assert!(gap.detail.starts_with("uid 65534 listens on 127.0.0.1:10249"), "{}", gap.detail);
+        }
+        let elsewhere: SocketAddr = "192.0.2.1:10249".parse().unwrap();
+        assert_eq!(asked(&[of(0, "192.0.2.1")]), Ok(vec![elsewhere]));
+        assert_eq!(asked(&[of(0, "192.0.2.1"), of(0, "127.0.0.1")]), Ok(vec![places[0]]));
+        assert_eq!(asked(&[of(65534, "192.0.2.1")]).expect_err("no proxy").why, Why::Unreachable);
+        assert_eq!(asked(&[of(0, "192.0.2.1"), of(7, "192.0.2.1")]).expect_err("shared").why, Why::Ambiguous);
+        let other = Socket { local_port: 10250, ..of(0, "192.0.2.1") };
+        assert_eq!(asked(&[other]).expect_err("another port").why, Why::Unreachable);
+        let told = believed(&["192.0.2.9:10249".parse().unwrap()], &Reading::Seen(vec![of(0, "192.0.2.1")]));
+        assert_eq!(told.expect_err("a person said where").why, Why::Unreachable);
+        let unread = Reading::Gap(Gap::new(Source::Listeners, Why::Torn, ""));
+        assert_eq!(believed(&places, &unread).expect_err("whose it is is not known").source, Source::ProxyMode);
+    }
+
+    #[test]
+    fn a_proxy_that_did_not_answer_has_no_process_for_the_same_reason() {
+        let silent = Gap::new(Source::ProxyMode, Why::Unreachable, "connection refused");
+        let facts = facts(Answers::none(&silent), &Reading::Seen(Vec::new()), Path::new("/proc"));
+        for gap in [facts.process.gap(), facts.fds.gap(), facts.cgroup.gap()] {
+            assert_eq!(gap, Some(&Gap { source: Source::ProxyProcess, ..silent.clone() }));
+        }
+    }
+}

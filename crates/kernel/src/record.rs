@@ -1,0 +1,247 @@
+//! One socket as any reader tells it, before anybody asked who holds it; small, and `Copy`, since there may be a million.
+
+use std::net::IpAddr;
+
+use portreeve_facts::{Family, Gap, Owner, PortSet, Protocol, Socket, Source, State, Why};
+
+/// What a socket table says of one socket; the fields are those of [`Socket`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Record {
+    pub(super) protocol: Protocol,
+    pub(super) local_port: u16,
+    pub(super) local: IpAddr,
+    pub(super) remote: IpAddr,
+    pub(super) remote_port: u16,
+    pub(super) family: Family,
+    pub(super) state: State,
+    pub(super) inode: u64,
+    pub(super) v6only: Option<bool>,
+    pub(super) uid: u32,
+    pub(super) cgroup: Option<u64>,
+    pub(super) device: u32,
+    pub(super) retransmits: u8,
+}
+
+impl From<Record> for Socket {
+    fn from(record: Record) -> Self {
+        let Record { protocol, local_port, local, remote, remote_port, family, state, inode, .. } = record;
+        let Record { v6only, uid, cgroup, device, retransmits, .. } = record;
+        // A socket of IPv6 that is bound to addresses of IPv4 serves those: everybody else compares it with them.
+        let local = if remote.is_unspecified() { local.to_canonical() } else { local };
+        Self {
+            protocol,
+            state,
+            family,
+            local,
+            local_port,
+            remote,
+            remote_port,
+            v6only,
+            uid,
+            inode,
+            cgroup,
+            device,
+            retransmits,
+            owner: Owner::NotAsked,
+        }
+    }
+}
+
+/// A set of states, as the bit mask of `idiag_states`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct States(pub(super) u32);
+
+impl States {
+    /// TCP and SCTP listeners. Alone in a request, the kernel walks the listening hash only.
+    pub(super) const LISTENING: Self = Self::of(&[State::Listen]);
+    /// UDP sockets that were never connected.
+    pub(super) const UNCONNECTED: Self = Self::of(&[State::Close]);
+    /// Connected UDP sockets.
+    pub(super) const ESTABLISHED: Self = Self::of(&[State::Established]);
+    /// Whatever has a peer. NEW_SYN_RECV is a listener's own request and no socket yet.
+    pub(super) const WITH_PEER: Self = Self::of(&[
+        State::Established,
+        State::SynSent,
+        State::SynRecv,
+        State::FinWait1,
+        State::FinWait2,
+        State::TimeWait,
+        State::CloseWait,
+        State::LastAck,
+        State::Closing,
+    ]);
+
+    const fn of(states: &[State]) -> Self {
+        let mut mask = 0;
+        let mut index = 0;
+        while index < states.len() {
+            mask |= 1 << states[index] as u8;
+            index += 1;
+        }
+        Self(mask)
+    }
+
+    /// The set with one more state.
+    pub(super) fn with(self, state: State) -> Self {
+        Self(self.0 | 1 << state as u8)
+    }
+
+    /// Whether a state is in the set.
+    pub(super) fn contains(self, state: State) -> bool {
+        self.0 & (1 << state as u8) != 0
+    }
+}
+
+/// Which sockets to read.
+pub(super) struct Ask<'a> {
+    /// Whose fact it is.
+    pub(super) source: Source,
+    /// One table.
+    pub(super) protocol: Protocol,
+    /// The states wanted.
+    pub(super) states: States,
+    /// The local ports wanted; all but 0 where nothing is said.
+    pub(super) ports: Option<&'a PortSet>,
+}
+
+impl Ask<'_> {
+    /// Whether a socket was asked for; readers may filter more coarsely before.
+    pub(super) fn wants(&self, record: &Record) -> bool {
+        self.states.contains(record.state)
+            && record.local_port != 0
+            && self.ports.is_none_or(|ports| ports.contains(record.local_port))
+    }
+
+    /// A gap of this request's source.
+    pub(super) fn gap(&self, why: Why, detail: String) -> Gap {
+        Gap::new(self.source, why, detail)
+    }
+}
+
+/// The listeners that can have accepted a connection: sock_diag knows no direction, but a connection whose local end
+/// a listener covers was accepted.
+pub(super) struct Accepting<'a> {
+    by_port: Vec<&'a Socket>,
+    /// A bit for each port: of a million connections, most are on none of these.
+    ports: Vec<u64>,
+}
+
+impl<'a> Accepting<'a> {
+    /// Takes the TCP and SCTP listeners.
+    pub(super) fn new(listeners: &'a [Socket]) -> Self {
+        let mut accepting: Vec<_> = listeners.iter().filter(|socket| socket.protocol != Protocol::Udp).collect();
+        accepting.sort_unstable_by_key(|socket| socket.local_port);
+        let mut ports = vec![0; 1 << 10];
+        for socket in &accepting {
+            let (word, bit) = place_of(socket.local_port);
+            ports[word] |= bit;
+        }
+        Self { by_port: accepting, ports }
+    }
+
+    /// Whether a listener covers the local port, address and family of a connection. `[::]` counts for IPv4 where
+    /// v6only is not known, which is the kernel's default.
+    pub(super) fn covers(&self, record: &Record) -> bool {
+        let (word, bit) = place_of(record.local_port);
+        if self.ports[word] & bit == 0 {
+            return false;
+        }
+        let from = self.by_port.partition_point(|listener| listener.local_port < record.local_port);
+        let local = record.local.to_canonical();
+        let on_port = self.by_port.iter().skip(from).take_while(|listener| listener.local_port == record.local_port);
+        on_port.filter(|listener| listener.protocol == record.protocol).any(|listener| {
+            let bound = listener.local.to_canonical();
+            bound == local || bound.is_unspecified() && listener.serves(Family::of(local)) != Some(false)
+        })
+    }
+}
+
+/// Where the bit of a port is.
+fn place_of(port: u16) -> (usize, u64) {
+    (usize::from(port >> 6), 1 << (port & 63))
+}
+
+/// Sorted, and each socket once: a table that changes under the walk shows some twice.
+pub(super) fn in_order(mut records: Vec<Record>) -> Vec<Socket> {
+    records.sort_unstable();
+    records.dedup();
+    records.into_iter().map(Socket::from).collect()
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// A record from `LOCAL:PORT`, `REMOTE:PORT`.
+    pub(crate) fn record(protocol: Protocol, state: State, local: &str, remote: &str) -> Record {
+        let local: std::net::SocketAddr = local.parse().expect("an address");
+        let remote: std::net::SocketAddr = remote.parse().expect("an address");
+        Record {
+            protocol,
+            local_port: local.port(),
+            local: local.ip(),
+            remote: remote.ip(),
+            remote_port: remote.port(),
+            family: Family::of(local.ip()),
+            state,
+            inode: 1,
+            v6only: None,
+            uid: 0,
+            cgroup: None,
+            device: 0,
+            retransmits: 0,
+        }
+    }
+
+    fn listener(local: &str, v6only: Option<bool>) -> Socket {
+        let unspecified = if local.starts_with('[') { "[::]:0" } else { "0.0.0.0:0" };
+        Record { v6only, ..record(Protocol::Tcp, State::Listen, local, unspecified) }.into()
+    }
+
+    fn connection(local: &str) -> Record {
+        let remote = if local.starts_with('[') { "[2001:db8::9]:9" } else { "192.0.2.9:9" };
+        record(Protocol::Tcp, State::Established, local, remote)
+    }
+
+    #[test]
+    fn a_connection_below_a_listener_was_accepted() {
+        let listeners = [listener("0.0.0.0:80", None), listener("10.0.0.1:81", None)];
+        let accepting = Accepting::new(&listeners);
+        assert!(accepting.covers(&connection("10.0.0.1:80")));
+        assert!(accepting.covers(&connection("10.0.0.1:81")));
+        assert!(!accepting.covers(&connection("10.0.0.2:81")), "another address");
+        assert!(!accepting.covers(&connection("10.0.0.1:82")), "another port");
+        assert!(!accepting.covers(&connection("[2001:db8::1]:80")), "another family");
+    }
+
+    #[test]
+    fn the_ipv6_wildcard_accepts_ipv4_unless_it_said_otherwise() {
+        let mapped = connection("[::ffff:10.0.0.1]:80");
+        for (v6only, accepted) in [(Some(false), true), (None, true), (Some(true), false)] {
+            let listeners = [listener("[::]:80", v6only)];
+            assert_eq!(Accepting::new(&listeners).covers(&connection("10.0.0.1:80")), accepted);
+            assert_eq!(Accepting::new(&listeners).covers(&mapped), accepted);
+            assert!(Accepting::new(&listeners).covers(&connection("[2001:db8::1]:80")));
+        }
+    }
+
+    #[test]
+    fn a_listener_of_ipv6_may_be_one_of_ipv4_alone() {
+        for (bound, serves) in [("[::ffff:0.0.0.0]:80", "0.0.0.0"), ("[::ffff:10.0.0.1]:80", "10.0.0.1")] {
+            let socket = listener(bound, Some(false));
+            assert_eq!(socket.local.to_string(), serves);
+            assert_eq!(Family::BOTH.map(|family| socket.serves(family)), [Some(true), Some(false)]);
+            assert!(Accepting::new(std::slice::from_ref(&socket)).covers(&connection("10.0.0.1:80")));
+            assert!(!Accepting::new(&[socket]).covers(&connection("[2001:db8::1]:80")));
+        }
+        assert_eq!(Socket::from(connection("[::ffff:10.0.0.1]:80")).local.to_string(), "::ffff:10.0.0.1");
+    }
+
+    #[test]
+    fn udp_sockets_accept_nothing() {
+        let mut socket = listener("0.0.0.0:80", None);
+        socket.protocol = Protocol::Udp;
+        let client = Record { protocol: Protocol::Udp, ..connection("10.0.0.1:80") };
+        assert!(!Accepting::new(&[socket]).covers(&client));
+    }
+}

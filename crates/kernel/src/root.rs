@@ -1,0 +1,287 @@
+//! Where files come from: the live host, a mount of it, or a recorded tree.
+
+use std::{
+    collections::VecDeque,
+    ffi::OsString,
+    fs::{File, OpenOptions},
+    io::{self, BufRead, BufReader, Read},
+    os::unix::fs::OpenOptionsExt as _,
+    path::{Component, Path, PathBuf},
+};
+
+use nix::fcntl::OFlag;
+
+use portreeve_facts::{Gap, Source, Why};
+
+/// Changes with every boot, so equal ids mean the same running kernel (Documentation/admin-guide/sysctl/kernel.rst).
+const BOOT_ID: &str = "proc/sys/kernel/random/boot_id";
+
+/// More than the id has.
+const BOOT_ID_LENGTH: u64 = 64;
+
+/// No line of a file this room reads comes near it; a longer one is no such file.
+const LONGEST_LINE: u64 = 4096;
+
+/// No table this room reads comes near it: a million sockets take 150 MB.
+const LONGEST_FILE: u64 = if cfg!(test) { 16 } else { 512 } * 1024 * 1024;
+
+/// As many links as the kernel follows (fs/namei.c `MAXSYMLINKS`).
+const MOST_LINKS: usize = 40;
+
+/// What is enough for most files that are read at once.
+const PAGE: usize = 4096;
+
+/// A directory that is, mounts or records a host's `/`.
+#[derive(Clone, Debug)]
+pub(super) struct Root {
+    path: PathBuf,
+    live: bool,
+}
+
+impl Root {
+    /// A root; it is live when it is `/`, or shows this kernel's own boot id.
+    pub(super) fn at(path: PathBuf) -> Self {
+        let boot_id = |root: &Path| read_unsized(&below(root, BOOT_ID), BOOT_ID_LENGTH).ok();
+        let live = path == Path::new("/") || boot_id(&path).is_some_and(|id| Some(id) == boot_id(Path::new("/")));
+        Self { path, live }
+    }
+
+    /// Whether the running kernel can be asked about it.
+    pub(super) fn is_live(&self) -> bool {
+        self.live
+    }
+
+    /// The root itself.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// A file by its path below the root. No link leads out of the root: absolute ones begin there, and none climbs above it.
+    pub(super) fn file(&self, path: &str) -> PathBuf {
+        below(&self.path, path)
+    }
+
+    /// A file of `/proc/net`. On a live host it shows the network namespace of the calling thread.
+    pub(super) fn net(&self, name: &str) -> PathBuf {
+        if self.live { Path::new("/proc/thread-self/net").join(name) } else { self.file("proc/net").join(name) }
+    }
+}
+
+/// A path below a root, without links. It is for trees that nobody changes meanwhile; [`open_file`] does not follow a link
+/// that came since. Not openat2(2), which kernels have since 5.6 only.
+fn below(root: &Path, path: &str) -> PathBuf {
+    let names = |path: &Path| -> Vec<OsString> {
+        let named = |component: Component<'_>| match component {
+            Component::Normal(_) | Component::ParentDir => Some(component.as_os_str().to_owned()),
+            _ => None,
+        };
+        path.components().filter_map(named).collect()
+    };
+    let mut left: VecDeque<OsString> = names(Path::new(path)).into();
+    let (mut taken, mut links) = (PathBuf::new(), 0);
+    while let Some(name) = left.pop_front() {
+        if name == ".." {
+            taken.pop();
+            continue;
+        }
+        let target = if links < MOST_LINKS { std::fs::read_link(root.join(&taken).join(&name)).ok() } else { None };
+        let Some(target) = target else {
+            taken.push(name);
+            continue;
+        };
+        links += 1;
+        if target.is_absolute() {
+            taken.clear();
+        }
+        names(&target).into_iter().rev().for_each(|name| left.push_front(name));
+    }
+    root.join(taken)
+}
+
+/// Opens a file of a tree that others write, or of `/proc`. A FIFO, a device or a directory is refused, without waiting for
+/// anybody, and so is a link.
+pub(super) fn open_file(path: &Path) -> io::Result<File> {
+    let flags = OFlag::O_NONBLOCK | OFlag::O_NOFOLLOW | OFlag::O_NOCTTY;
+    let file = OpenOptions::new().read(true).custom_flags(flags.bits()).open(path)?;
+    if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::new(io::ErrorKind::InvalidInput, "not a file")) }
+}
+
+/// The gap of a fact that only a running kernel can tell.
+pub(super) fn recorded(source: Source) -> Gap {
+    Gap::new(source, Why::NotSupported, "a recorded tree: only a running kernel can be asked")
+}
+
+/// The gap of a file that could not be opened or read.
+pub(super) fn unread(source: Source, path: &Path, error: &io::Error) -> Gap {
+    let why = match error.kind() {
+        io::ErrorKind::PermissionDenied => Why::NotPermitted,
+        io::ErrorKind::NotFound => Why::NotSupported,
+        _ => Why::Malformed,
+    };
+    Gap::new(source, why, format!("read {}: {error}", path.display()))
+}
+
+/// The text of a file of at most `limit` bytes, taken in one read.
+///
+/// One read is what makes it right for `/proc/sys`: a list such as `ip_local_reserved_ports` answers the first read
+/// only, cut to its size (kernel/sysctl.c `proc_do_large_bitmap`), and `std::fs::read` begins with 32 bytes. Most are
+/// short, and the kernel makes as many bytes empty as it is asked for (fs/proc/proc_sysctl.c `proc_sys_call_handler`):
+/// only one that fills a page is read again, as long as it may be.
+///
+/// # Errors
+/// A gap naming the path when it cannot be read, is longer, or is not UTF-8.
+pub(super) fn read_text(source: Source, path: &Path, limit: usize) -> Result<String, Gap> {
+    let answer = |buffer: &mut [u8]| {
+        let read = open_file(path).and_then(|mut file| file.read(buffer));
+        read.map_err(|error| unread(source, path, &error))
+    };
+    let wrong = |why, what: &str| Gap::new(source, why, format!("{}: {what}", path.display()));
+    let mut page = [0; PAGE];
+    let mut whole = Vec::new();
+    let mut buffer = &mut page[..limit.min(PAGE)];
+    let mut read = answer(buffer)?;
+    if limit > PAGE && read == PAGE {
+        whole.resize(limit, 0);
+        buffer = &mut whole;
+        read = answer(buffer)?;
+    }
+    if read == limit {
+        return Err(wrong(Why::TooMuch, &format!("longer than {limit} bytes")));
+    }
+    let bytes = buffer.get(..read).unwrap_or_default().to_vec();
+    String::from_utf8(bytes).map_err(|_| wrong(Why::Malformed, "not UTF-8"))
+}
+
+/// The first bytes of a file whose size nobody tells, as most below `/proc`; no more than `limit`, however many a process
+/// pretends to have. `std::fs::read` takes these 32 bytes at a time, then 64, and so on.
+pub(super) fn read_unsized(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(PAGE);
+    open_file(path)?.take(limit).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// The same as text; what is not UTF-8 in it is replaced.
+pub(super) fn read_unsized_text(path: &Path, limit: u64) -> io::Result<String> {
+    read_unsized(path, limit).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Opens a file for [`each_line`].
+///
+/// # Errors
+/// A gap naming the path.
+pub(super) fn open(source: Source, path: &Path) -> Result<BufReader<File>, Gap> {
+    open_file(path).map(BufReader::new).map_err(|error| unread(source, path, &error))
+}
+
+/// Hands each line to `take`, which answers `None` to a line that is not what it must be.
+///
+/// # Errors
+/// A gap naming `name`, the line's number and what was `wanted`.
+pub(super) fn each_line(
+    source: Source,
+    name: &Path,
+    wanted: &str,
+    mut reader: impl BufRead,
+    mut take: impl FnMut(&str) -> Option<()>,
+) -> Result<(), Gap> {
+    let mut line = String::new();
+    let mut left = LONGEST_FILE;
+    for number in 1u64.. {
+        line.clear();
+        let read =
+            (&mut reader).take(LONGEST_LINE).read_line(&mut line).map_err(|error| unread(source, name, &error))?;
+        if read == 0 {
+            break;
+        }
+        left = left.checked_sub(u64::try_from(read).unwrap_or(u64::MAX)).ok_or_else(|| too_long(source, name))?;
+        take(line.trim_end_matches(['\n', '\r'])).ok_or_else(|| {
+            Gap::new(source, Why::Malformed, format!("{} line {number}: wanted {wanted}", name.display()))
+        })?;
+    }
+    Ok(())
+}
+
+fn too_long(source: Source, name: &Path) -> Gap {
+    Gap::new(source, Why::TooMuch, format!("{}: longer than {LONGEST_FILE} bytes", name.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use nix::{sys::stat::Mode, unistd::mkfifo};
+
+    use super::*;
+
+    #[test]
+    fn a_mount_of_this_host_is_live_and_a_copy_of_another_is_not() {
+        assert!(Root::at("/".into()).is_live());
+        assert!(Root::at("/proc/self/root".into()).is_live());
+        let tree = tempfile::tempdir().unwrap();
+        assert!(!Root::at(tree.path().into()).is_live());
+        let random = tree.path().join("proc/sys/kernel/random");
+        std::fs::create_dir_all(&random).unwrap();
+        std::fs::write(random.join("boot_id"), "8f7a1d0e-1111-2222-3333-444455556666\n").unwrap();
+        assert!(!Root::at(tree.path().into()).is_live());
+    }
+
+    #[test]
+    fn no_link_leads_out_of_the_root() {
+        let tree = tempfile::tempdir().unwrap();
+        let root = tree.path().join("root");
+        std::fs::create_dir_all(root.join("etc")).unwrap();
+        std::fs::create_dir_all(root.join("run/real")).unwrap();
+        let file = |name: &str| Root::at(root.clone()).file(name);
+        for (link, target, wanted) in [
+            ("etc/absolute", "/run/real", "run/real"),
+            ("etc/climbing", "../../../../../etc/shadow", "etc/shadow"),
+            ("etc/relative", "../run/./real", "run/real"),
+            ("etc/chain", "absolute/x", "run/real/x"),
+            ("proc", "/etc", "etc"),
+        ] {
+            symlink(target, root.join(link)).unwrap();
+            assert_eq!(file(link), root.join(wanted), "{link}");
+        }
+        assert_eq!(file("proc/absolute/../x"), root.join("run/x"), "a directory on the way is a link too");
+        symlink("loop", root.join("etc/loop")).unwrap();
+        assert!(open_file(&file("etc/loop")).is_err());
+    }
+
+    #[test]
+    fn what_is_no_file_is_refused_at_once() {
+        let tree = tempfile::tempdir().unwrap();
+        let fifo = tree.path().join("fifo");
+        mkfifo(&fifo, Mode::S_IRWXU).unwrap();
+        for path in [fifo.as_path(), tree.path(), Path::new("/dev/zero")] {
+            assert_eq!(open_file(path).unwrap_err().kind(), io::ErrorKind::InvalidInput, "{}", path.display());
+        }
+        let link = tree.path().join("link");
+        symlink("/proc/self/comm", &link).unwrap();
+        assert!(open_file(&link).is_err());
+    }
+
+    #[test]
+    fn of_a_file_without_end_only_the_beginning_is_read() {
+        let tree = tempfile::tempdir().unwrap();
+        let path = tree.path().join("file");
+        File::create(&path).unwrap().set_len(1 << 40).unwrap();
+        assert_eq!(read_unsized(&path, 100).unwrap().len(), 100);
+        let lines = format!("{}\n", "x".repeat(4000)).repeat(5000);
+        let gap = each_line(Source::IpVs, &path, "", lines.as_bytes(), |_| Some(())).unwrap_err();
+        assert!(gap.detail.contains("longer than"), "{}", gap.detail);
+    }
+
+    #[test]
+    fn a_directory_a_missing_file_and_a_long_one_are_named() {
+        let tree = tempfile::tempdir().unwrap();
+        let why = |path: &Path| read_text(Source::Sysctls, path, 4).unwrap_err();
+        assert_eq!(why(tree.path()).why, Why::Malformed);
+        let file = tree.path().join("file");
+        assert_eq!(why(&file).why, Why::NotSupported);
+        assert!(why(&file).detail.contains(&file.display().to_string()));
+        std::fs::write(&file, "12345").unwrap();
+        assert_eq!(why(&file).why, Why::TooMuch);
+        std::fs::write(&file, [0xff, b'\n']).unwrap();
+        assert_eq!(why(&file).why, Why::Malformed);
+    }
+}

@@ -1,0 +1,306 @@
+//! Links, addresses and default gateways over rtnetlink (rtnetlink(7)).
+//!
+//! `netlink-packet-route` knows the messages and their attributes. Of its parsers we call those of single attributes: its
+//! `LinkMessage`, `AddressMessage` and `RouteMessage` fail as a whole when one attribute is not as this version of the
+//! crate expects it. We parse only the attributes that we use. So one that a later kernel adds or changes cannot cost us
+//! the addresses of the node.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    net::{IpAddr, Ipv4Addr},
+    sync::Arc,
+};
+
+use netlink_packet_core::{
+    NLA_ALIGNTO, NetlinkSerializable, Nla, NlaBuffer, NlasIterator, Parseable, ParseableParametrized, parse_u16_be,
+    parse_u32,
+};
+use netlink_packet_route::{
+    AddressFamily, RouteNetlinkMessage,
+    address::{AddressAttribute, AddressHeader, AddressMessage, AddressMessageBuffer},
+    link::{
+        InfoBareUdp, InfoData, InfoGeneve, InfoKind, InfoVxlan, LinkAttribute, LinkExtentMask, LinkFlags, LinkHeader,
+        LinkInfo, LinkMessage, LinkMessageBuffer,
+    },
+    route::{
+        RouteAddress, RouteAttribute, RouteHeader, RouteLwEnCapType, RouteMessage, RouteMessageBuffer,
+        RouteNextHopBuffer, RouteType, RouteVia,
+    },
+};
+use nix::errno::Errno;
+
+use super::netlink::{Connection, Family, Malformed, Message, Request, Transport, bytes_at, connection, name};
+use portreeve_facts::{Address, Gap, Interfaces, Link, Source};
+
+/// The longest name of a link or a kind, in bytes (include/uapi/linux/if.h `IFNAMSIZ`).
+const NAME: usize = 15;
+
+/// The address in attributes whose kind alone is of interest.
+const UNSPECIFIED: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+
+/// What is read of the main table's default routes.
+#[derive(Debug, Default)]
+pub(super) struct DefaultRoutes {
+    pub(super) gateways: Vec<IpAddr>,
+    /// The indexes of links.
+    pub(super) links: Vec<u32>,
+}
+
+/// Reads every link and address, and the main table's default routes.
+///
+/// # Errors
+/// The gap of the links or the addresses: an address cannot be judged without its link. A gap of the routes costs the
+/// gateways alone.
+pub(super) fn read() -> Result<Interfaces, Gap> {
+    read_over(&mut connection(Family::Route, true))
+}
+
+fn read_over<S: Transport, O: FnMut() -> io::Result<S>>(connection: &mut Connection<S, O>) -> Result<Interfaces, Gap> {
+    let (kind, body) = encoded(&every_link());
+    let links = connection.dump(&request("links", kind, &body), Vec::new, |links, message| {
+        links.extend(link(message)?);
+        Ok(())
+    })?;
+    let names: BTreeMap<u32, Arc<str>> = links.iter().map(|link| (link.index, link.name.as_str().into())).collect();
+    let (kind, body) = encoded(&every_address());
+    let addresses = connection.dump(&request("addresses", kind, &body), Vec::new, |addresses, message| {
+        addresses.extend(address(message, &names)?);
+        Ok(())
+    })?;
+    let (gateways, default_links, gateways_gap) = match default_routes(connection) {
+        Ok(routes) => (routes.gateways, Some(routes.links), None),
+        Err(gap) => (Vec::new(), None, Some(gap)),
+    };
+    Ok(Interfaces { links, addresses, gateways, gateways_gap, default_links })
+}
+
+/// The default routes of both families.
+fn default_routes<S, O>(connection: &mut Connection<S, O>) -> Result<DefaultRoutes, Gap>
+where
+    S: Transport,
+    O: FnMut() -> io::Result<S>,
+{
+    let mut routes = DefaultRoutes::default();
+    for family in [AddressFamily::Inet, AddressFamily::Inet6] {
+        let (kind, body) = encoded(&routes_of(family));
+        // There is no such table as long as there is no route.
+        let request = Request { absent: Some(Errno::ENOENT), ..request("routes", kind, &body) };
+        let of_family = connection.dump(&request, DefaultRoutes::default, default_route)?;
+        routes.gateways.extend(of_family.gateways);
+        routes.links.extend(of_family.links);
+    }
+    // A kernel without IPv6 answers its request with the routes it has.
+    routes.gateways.sort_unstable();
+    routes.gateways.dedup();
+    routes.links.sort_unstable();
+    routes.links.dedup();
+    Ok(routes)
+}
+
+/// The request for every link, without counters: they cost the kernel most of a link's dump, and are not used here.
+fn every_link() -> RouteNetlinkMessage {
+    let mut message = LinkMessage::default();
+    message.attributes = vec![LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats])];
+    RouteNetlinkMessage::GetLink(message)
+}
+
+/// The request for every address of every family.
+fn every_address() -> RouteNetlinkMessage {
+    RouteNetlinkMessage::GetAddress(AddressMessage::default())
+}
+
+/// The request for the unicast routes of the main table. So the kernel does not walk the table `local`, which has a
+/// route for every address. Before Linux 4.20 it sends those of all tables.
+fn routes_of(family: AddressFamily) -> RouteNetlinkMessage {
+    let mut message = RouteMessage::default();
+    message.header.address_family = family;
+    message.header.table = RouteHeader::RT_TABLE_MAIN;
+    message.header.kind = RouteType::Unicast;
+    RouteNetlinkMessage::GetRoute(message)
+}
+
+/// `nlmsg_type`, and everything behind the `nlmsghdr`.
+fn encoded(message: &RouteNetlinkMessage) -> (u16, Vec<u8>) {
+    let mut body = vec![0; message.buffer_len()];
+    message.serialize(&mut body);
+    (message.message_type(), body)
+}
+
+fn request<'a>(what: &'static str, kind: u16, body: &'a [u8]) -> Request<'a> {
+    Request { source: Source::Addresses, what, kind, body, absent: None }
+}
+
+/// A link, if that is what the message is about.
+pub(super) fn link(message: &Message<'_>) -> Result<Option<Link>, Malformed> {
+    if message.kind != RouteNetlinkMessage::NewLink(LinkMessage::default()).message_type() {
+        return Ok(None);
+    }
+    let header = LinkHeader::parse(message.body).map_err(|_| Malformed("a link with its header"))?;
+    let mut link = Link {
+        index: header.index,
+        name: String::new(),
+        kind: None,
+        udp_port: None,
+        master: None,
+        up: header.flags.contains(LinkFlags::Up),
+    };
+    for attribute in attributes_behind::<LinkMessageBuffer>(message.body) {
+        let attribute = attribute?;
+        // Names are read as bytes: the crate's `IfName` refuses, with the whole dump, what is not UTF-8.
+        if is(&attribute, &LinkAttribute::IfName(String::new())) {
+            link.name = name(attribute.value(), NAME);
+        } else if is(&attribute, &LinkAttribute::LinkInfo(Vec::new())) {
+            (link.kind, link.udp_port) = kind(attribute.value())?;
+        } else if is(&attribute, &LinkAttribute::Controller(0)) {
+            match LinkAttribute::parse_with_param(&attribute, header.interface_family) {
+                Ok(LinkAttribute::Controller(index)) => link.master = Some(index),
+                _ => return Err(Malformed("the index of a link's master")),
+            }
+        }
+    }
+    Ok(Some(link))
+}
+
+/// `IFLA_LINKINFO`: the kind, and the UDP port where links of this kind listen on one in the kernel. WireGuard reports its
+/// port over a netlink family of its own, and to CAP_NET_ADMIN only.
+fn kind(info: &[u8]) -> Result<(Option<String>, Option<u16>), Malformed> {
+    let (mut kind, mut data) = (None, None);
+    for attribute in attributes(info) {
+        let attribute = attribute?;
+        if is(&attribute, &LinkInfo::Kind(InfoKind::Dummy)) {
+            kind = Some(name(attribute.value(), NAME));
+        } else if is(&attribute, &LinkInfo::Data(InfoData::Other(Vec::new()))) {
+            data = Some(attribute);
+        }
+    }
+    let data = data.as_ref().map_or(&[][..], NlaBuffer::value);
+    let port = match kind.as_deref().map(InfoKind::from) {
+        Some(InfoKind::Vxlan) => port(data, &InfoVxlan::Port(0))?,
+        Some(InfoKind::Geneve) => port(data, &InfoGeneve::Port(0))?,
+        Some(InfoKind::BareUdp) => port(data, &InfoBareUdp::Port(0))?,
+        _ => None,
+    };
+    Ok((kind, port))
+}
+
+/// The number in the attribute that is like `example`.
+fn port(data: &[u8], example: &impl Nla) -> Result<Option<u16>, Malformed> {
+    let mut port = None;
+    for attribute in attributes(data) {
+        let attribute = attribute?;
+        if is(&attribute, example) {
+            port = Some(parse_u16_be(attribute.value()).map_err(|_| Malformed("the port of a tunnel"))?);
+        }
+    }
+    Ok(port)
+}
+
+/// An address, if that is what the message is about.
+pub(super) fn address(message: &Message<'_>, names: &BTreeMap<u32, Arc<str>>) -> Result<Option<Address>, Malformed> {
+    if message.kind != RouteNetlinkMessage::NewAddress(AddressMessage::default()).message_type() {
+        return Ok(None);
+    }
+    let header = AddressHeader::parse(message.body).map_err(|_| Malformed("an address with its header"))?;
+    // Others are in the same dump, for example those of MCTP, which have one byte.
+    if !matches!(header.family, AddressFamily::Inet | AddressFamily::Inet6) {
+        return Ok(None);
+    }
+    let [own, peer] = [AddressAttribute::Local, AddressAttribute::Address].map(|example| example(UNSPECIFIED));
+    let (mut local, mut either) = (None, None);
+    for attribute in attributes_behind::<AddressMessageBuffer>(message.body) {
+        let attribute = attribute?;
+        if is(&attribute, &own) || is(&attribute, &peer) {
+            match AddressAttribute::parse(&attribute) {
+                Ok(AddressAttribute::Local(ip)) => local = Some(ip),
+                Ok(AddressAttribute::Address(ip)) => either = Some(ip),
+                _ => return Err(Malformed("an address of four or sixteen bytes")),
+            }
+        }
+    }
+    // IFA_ADDRESS is the peer where there is one; IFA_LOCAL then is ours.
+    Ok(local.or(either).map(|ip| Address {
+        ip,
+        prefix: header.prefix_len,
+        // A link that came after the links were listed.
+        link: names.get(&header.index).map_or_else(|| format!("#{}", header.index).into(), Arc::clone),
+    }))
+}
+
+/// What one route says, if it is a default route of the main table.
+pub(super) fn default_route(routes: &mut DefaultRoutes, message: &Message<'_>) -> Result<(), Malformed> {
+    let header = RouteHeader::parse(message.body).map_err(|_| Malformed("a route with its header"))?;
+    let is_default = header.destination_prefix_length == 0 && header.kind == RouteType::Unicast;
+    if message.kind != RouteNetlinkMessage::NewRoute(RouteMessage::default()).message_type() || !is_default {
+        return Ok(());
+    }
+    let mut table = u32::from(header.table);
+    let mut found = DefaultRoutes::default();
+    for attribute in attributes_behind::<RouteMessageBuffer>(message.body) {
+        let attribute = attribute?;
+        if is(&attribute, &RouteAttribute::Table(0)) {
+            table = parse_u32(attribute.value()).map_err(|_| Malformed("the number of a routing table"))?;
+        } else if is(&attribute, &RouteAttribute::MultiPath(Vec::new())) {
+            multipath(&mut found.gateways, header.address_family, attribute.value())?;
+        } else if is(&attribute, &RouteAttribute::Oif(0)) {
+            found.links.push(parse_u32(attribute.value()).map_err(|_| Malformed("the index of a route's link"))?);
+        } else {
+            found.gateways.extend(gateway(header.address_family, &attribute)?);
+        }
+    }
+    if table == u32::from(RouteHeader::RT_TABLE_MAIN) {
+        routes.gateways.extend(found.gateways);
+        routes.links.extend(found.links);
+    }
+    Ok(())
+}
+
+/// `RTA_MULTIPATH`: a `struct rtnexthop` before the attributes of each hop. The crate's parser takes all attributes of all
+/// hops, or none.
+fn multipath(gateways: &mut Vec<IpAddr>, family: AddressFamily, mut hops: &[u8]) -> Result<(), Malformed> {
+    while !hops.is_empty() {
+        let length = usize::from(u16::from_ne_bytes(bytes_at(hops, 0)?));
+        let hop = hops.get(size_of::<RouteNextHopBuffer>()..length).ok_or(Malformed("a next hop within its route"))?;
+        for attribute in attributes(hop) {
+            gateways.extend(gateway(family, &attribute?)?);
+        }
+        hops = hops.get(length.next_multiple_of(NLA_ALIGNTO)..).unwrap_or_default();
+    }
+    Ok(())
+}
+
+/// `RTA_GATEWAY`, or `RTA_VIA` where the gateway is of another family than the route.
+fn gateway(family: AddressFamily, attribute: &NlaBuffer<&[u8]>) -> Result<Option<IpAddr>, Malformed> {
+    let here = RouteAttribute::Gateway(UNSPECIFIED.into());
+    if !is(attribute, &here) && !is(attribute, &RouteAttribute::Via(UNSPECIFIED.into())) {
+        return Ok(None);
+    }
+    match RouteAttribute::parse_with_param(attribute, (family, RouteType::Unicast, RouteLwEnCapType::None)) {
+        Ok(RouteAttribute::Gateway(RouteAddress::Inet(ip)) | RouteAttribute::Via(RouteVia::Inet(ip))) => {
+            Ok(Some(ip.into()))
+        }
+        Ok(RouteAttribute::Gateway(RouteAddress::Inet6(ip)) | RouteAttribute::Via(RouteVia::Inet6(ip))) => {
+            Ok(Some(ip.into()))
+        }
+        Ok(_) => Ok(None),
+        Err(_) => Err(Malformed("the address of a gateway")),
+    }
+}
+
+/// The attributes behind a header, none of them parsed yet.
+fn attributes_behind<Header>(message: &[u8]) -> impl Iterator<Item = Result<NlaBuffer<&[u8]>, Malformed>> {
+    attributes(message.get(size_of::<Header>()..).unwrap_or_default())
+}
+
+/// Attributes, none of them parsed yet.
+fn attributes(bytes: &[u8]) -> impl Iterator<Item = Result<NlaBuffer<&[u8]>, Malformed>> {
+    NlasIterator::new(bytes).map(|attribute| attribute.map_err(|_| Malformed("an attribute within its message")))
+}
+
+/// Whether an attribute is of the same kind as `example`.
+fn is(attribute: &NlaBuffer<&[u8]>, example: &impl Nla) -> bool {
+    attribute.kind() == example.kind()
+}
+
+#[cfg(test)]
+mod tests;

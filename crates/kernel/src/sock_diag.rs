@@ -1,0 +1,345 @@
+//! Socket tables over `NETLINK_SOCK_DIAG` (include/uapi/linux/inet_diag.h): no privilege, no text, filtered in the kernel.
+
+use std::{cmp::Reverse, net::IpAddr};
+
+use crate::{
+    netlink::{Malformed, Request, SockDiagConnection, attributes, bytes_at},
+    record::{Ask, Record},
+};
+use portreeve_facts::{Family, Gap, PortRange, PortSet, Protocol, State};
+
+/// One request for both families; TCP only.
+const TCPDIAG_GETSOCK: u16 = 18;
+const SOCK_DIAG_BY_FAMILY: u16 = 20;
+const INET_DIAG_REQ_BYTECODE: u16 = 1;
+const INET_DIAG_SKV6ONLY: u16 = 11;
+const INET_DIAG_LOCALS: u16 = 12;
+const INET_DIAG_CGROUP_ID: u16 = 21;
+const INET_DIAG_BC_JMP: u8 = 1;
+const INET_DIAG_BC_S_GE: u8 = 2;
+const INET_DIAG_BC_S_LE: u8 = 3;
+const AF_INET: u8 = 2;
+const AF_INET6: u8 = 10;
+/// The bytes of a test, of a jump, and of the tests of a range with the jump behind them.
+const TEST: usize = 8;
+const JUMP: usize = 4;
+const RANGE: usize = 2 * TEST + JUMP;
+/// The most ranges of ports that the kernel compares a socket with.
+const RANGES: usize = 8;
+/// `sizeof(struct inet_diag_msg)`.
+const MESSAGE: usize = 72;
+/// `idiag_timer`: a segment is being retransmitted.
+const TIMER_RETRANSMIT: u8 = 1;
+
+/// Adds every socket asked for to what was `collected` before, in the network namespace of the calling thread. Only TCP
+/// has one table for both families.
+/// A table that changes under the walk may show a socket twice.
+///
+/// # Errors
+/// As the dump of a connection, in `netlink/connection.rs`; `NotSupported` when the kernel has no diag module for the protocol.
+pub(super) fn walk<T: Clone>(
+    connection: &mut SockDiagConnection,
+    ask: &Ask<'_>,
+    families: &[Family],
+    mut collected: T,
+    mut each: impl FnMut(&mut T, &Record),
+) -> Result<T, Gap> {
+    for (kind, body) in requests(ask, families) {
+        let request = Request {
+            source: ask.source,
+            what: match ask.protocol {
+                Protocol::Tcp => "TCP sockets over sock_diag",
+                Protocol::Udp => "UDP sockets over sock_diag",
+                Protocol::Sctp => "SCTP sockets over sock_diag",
+            },
+            kind,
+            body: &body,
+            absent: None,
+        };
+        // Each dump starts from a copy, so that a torn one takes only its own with it.
+        collected = connection.dump(
+            &request,
+            || collected.clone(),
+            |collected, message| {
+                if let Some(record) = parse(ask.protocol, message.body)?
+                    && ask.wants(&record)
+                {
+                    each(collected, &record);
+                }
+                Ok(())
+            },
+        )?;
+    }
+    Ok(collected)
+}
+
+/// The requests that make a walk: one for TCP in both families, one for each of the wanted families for the others.
+fn requests(ask: &Ask<'_>, families: &[Family]) -> Vec<(u16, Vec<u8>)> {
+    let filter = ask.ports.map(hull).filter(|ranges| !ranges.is_empty()).map(|ranges| bytecode(&ranges));
+    let id = [0; 48];
+    // SCTP numbers the states of associations in its own way; the kernel matches none of them but LISTEN.
+    let states = ask.states.0.to_ne_bytes();
+    let finish = |mut body: Vec<u8>| {
+        body.extend(filter.iter().flatten());
+        body
+    };
+    match ask.protocol {
+        // struct inet_diag_req
+        Protocol::Tcp => vec![(TCPDIAG_GETSOCK, finish([&[0; 4][..], &id, &states, &[0; 4]].concat()))],
+        // struct inet_diag_req_v2
+        Protocol::Udp | Protocol::Sctp => {
+            let number = if ask.protocol == Protocol::Udp { 17 } else { 132 };
+            let number_of = |family: &Family| if *family == Family::V4 { AF_INET } else { AF_INET6 };
+            let body = |family| finish([&[number_of(family), number, 0, 0][..], &states, &id].concat());
+            families.iter().map(|family| (SOCK_DIAG_BY_FAMILY, body(family))).collect()
+        }
+    }
+}
+
+/// At most [`RANGES`] that have all of these ports: the widest gaps between them are kept. What is left out in the kernel
+/// is neither reported nor parsed, which takes longer than a few comparisons.
+fn hull(ports: &PortSet) -> Vec<PortRange> {
+    let ranges = ports.ranges();
+    let gap = |at: &usize| ranges[*at].first - ranges[at - 1].last;
+    let mut gaps: Vec<usize> = (1..ranges.len()).collect();
+    gaps.sort_unstable_by_key(|at| Reverse(gap(at)));
+    gaps.truncate(RANGES - 1);
+    gaps.sort_unstable();
+    let begins = [0].into_iter().chain(gaps.iter().copied());
+    let ends = gaps.iter().copied().chain([ranges.len()]);
+    begins
+        .zip(ends)
+        .filter_map(|(begin, end)| {
+            let (first, last) = (ranges.get(begin)?.first, ranges.get(end - 1)?.last);
+            Some(PortRange { first, last })
+        })
+        .collect()
+}
+
+/// The attribute with a filter program for ascending ranges of local ports (net/ipv4/inet_diag.c `inet_diag_bc_run`). Each
+/// test is an operation with its jumps, and a second word whose jump is the port. The end means yes, and beyond it no.
+/// `inet_diag_bc_audit` demands that what is done after a yes stands in one row: so a jump leads from a range to the end.
+fn bytecode(ranges: &[PortRange]) -> Vec<u8> {
+    let length = ranges.len() * RANGE - JUMP;
+    let mut program = Vec::with_capacity(length);
+    let operation = |code: u8, yes: usize, no: usize| {
+        let [low, high] = u16::try_from(no).unwrap_or(u16::MAX).to_ne_bytes();
+        [code, u8::try_from(yes).unwrap_or(u8::MAX), low, high]
+    };
+    let port = |number: u16| operation(0, 0, number.into());
+    for (index, range) in ranges.iter().enumerate() {
+        let left = length - index * RANGE;
+        let is_last = index + 1 == ranges.len();
+        // Ranges ascend: a port below this one is in none of those that follow.
+        program.extend([operation(INET_DIAG_BC_S_GE, TEST, left + 4), port(range.first)].concat());
+        let next = if is_last { left - TEST + 4 } else { TEST + JUMP };
+        program.extend([operation(INET_DIAG_BC_S_LE, TEST, next), port(range.last)].concat());
+        if !is_last {
+            program.extend(operation(INET_DIAG_BC_JMP, JUMP, left - 2 * TEST));
+        }
+    }
+    let whole = u16::try_from(4 + program.len()).unwrap_or(u16::MAX);
+    [&whole.to_ne_bytes()[..], &INET_DIAG_REQ_BYTECODE.to_ne_bytes(), &program].concat()
+}
+
+/// Reads `struct inet_diag_msg` and its attributes; nothing for a family or a state that is none of ours.
+pub(super) fn parse(protocol: Protocol, body: &[u8]) -> Result<Option<Record>, Malformed> {
+    let [family, state, timer, retransmits] = bytes_at(body, 0)?;
+    let family = match family {
+        AF_INET => Family::V4,
+        AF_INET6 => Family::V6,
+        _ => return Ok(None),
+    };
+    let remote_port = u16::from_be_bytes(bytes_at(body, 6)?);
+    let state = if protocol == Protocol::Sctp { sctp_state(state, remote_port) } else { State::from_number(state) };
+    let Some(state) = state else { return Ok(None) };
+    let mut record = Record {
+        protocol,
+        local_port: u16::from_be_bytes(bytes_at(body, 4)?),
+        local: address(family, body, 8)?,
+        remote: address(family, body, 24)?,
+        remote_port,
+        family,
+        state,
+        inode: u64::from(u32::from_ne_bytes(bytes_at(body, 68)?)),
+        v6only: None,
+        uid: u32::from_ne_bytes(bytes_at(body, 64)?),
+        cgroup: None,
+        device: u32::from_ne_bytes(bytes_at(body, 40)?),
+        retransmits: if timer == TIMER_RETRANSMIT { retransmits } else { 0 },
+    };
+    for attribute in attributes(body.get(MESSAGE..).unwrap_or_default()) {
+        match attribute? {
+            // The message itself has the address that the last association of a listener came to.
+            (INET_DIAG_LOCALS, payload) if !payload.is_empty() => {
+                record.local = sockaddr(payload)?.unwrap_or(record.local);
+            }
+            (INET_DIAG_SKV6ONLY, payload) => record.v6only = Some(bytes_at::<1>(payload, 0)? != [0]),
+            (INET_DIAG_CGROUP_ID, payload) => record.cgroup = Some(u64::from_ne_bytes(bytes_at(payload, 0)?)),
+            _ => {}
+        }
+    }
+    Ok(Some(record))
+}
+
+/// The first address of a list of `struct sockaddr_storage`; nothing for a family that is none of ours.
+fn sockaddr(bytes: &[u8]) -> Result<Option<IpAddr>, Malformed> {
+    let family = u16::from_ne_bytes(bytes_at(bytes, 0)?);
+    Ok(match u8::try_from(family) {
+        Ok(AF_INET) => Some(address(Family::V4, bytes, 4)?),
+        Ok(AF_INET6) => Some(address(Family::V6, bytes, 8)?),
+        _ => None,
+    })
+}
+
+fn address(family: Family, body: &[u8], offset: usize) -> Result<IpAddr, Malformed> {
+    Ok(match family {
+        Family::V4 => bytes_at::<4>(body, offset)?.into(),
+        Family::V6 => bytes_at::<16>(body, offset)?.into(),
+    })
+}
+
+/// An endpoint has a TCP state and no peer, an association a state of its own (include/net/sctp/constants.h).
+pub(super) fn sctp_state(number: u8, remote_port: u16) -> Option<State> {
+    match number {
+        _ if remote_port == 0 => State::from_number(number),
+        0 => Some(State::Close),
+        1 | 2 => Some(State::SynSent),
+        3 => Some(State::Established),
+        4..=7 => Some(State::Closing),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::record::States;
+    use portreeve_facts::{PortSet, Source};
+
+    /// `[::]:30080` in LISTEN, v6only off, cgroup 1; made by hand after `struct inet_diag_msg`.
+    fn listening() -> Vec<u8> {
+        let mut bytes = vec![AF_INET6, 10, 0, 0, 0x75, 0x80, 0, 0];
+        bytes.resize(64, 0);
+        bytes.extend(1000u32.to_ne_bytes());
+        bytes.extend(4711u32.to_ne_bytes());
+        bytes.extend([5, 0, 8, 0, 0, 0, 0, 0]);
+        bytes.extend([5, 0, 11, 0, 0, 0, 0, 0]);
+        bytes.extend([12, 0, 21, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
+        bytes
+    }
+
+    #[test]
+    fn a_listener_tells_its_v6only_uid_inode_and_cgroup() {
+        let record = parse(Protocol::Tcp, &listening()).expect("sound").expect("ours");
+        assert_eq!((record.local.to_string(), record.local_port), ("::".to_owned(), 30080));
+        assert_eq!((record.v6only, record.uid, record.inode, record.cgroup), (Some(false), 1000, 4711, Some(1)));
+    }
+
+    #[test]
+    fn retransmits_count_only_while_retransmitting() {
+        let mut bytes = listening();
+        bytes[1] = State::SynSent as u8;
+        for (timer, retransmits) in [(1, 3), (2, 0), (4, 0)] {
+            bytes[2..4].copy_from_slice(&[timer, 3]);
+            assert_eq!(parse(Protocol::Tcp, &bytes).expect("sound").expect("ours").retransmits, retransmits);
+        }
+    }
+
+    #[test]
+    fn a_message_without_its_tail_is_malformed() {
+        for length in 0..MESSAGE {
+            assert!(parse(Protocol::Tcp, &listening()[..length]).is_err(), "{length} bytes");
+        }
+        let mut cut = listening();
+        cut.truncate(MESSAGE + 12);
+        assert!(parse(Protocol::Tcp, &cut).is_err());
+    }
+
+    #[test]
+    fn an_sctp_association_is_told_from_its_endpoint() {
+        let mut bytes = listening();
+        assert_eq!(parse(Protocol::Sctp, &bytes).expect("sound").expect("ours").state, State::Listen);
+        bytes[1] = 3;
+        bytes[6] = 1;
+        assert_eq!(parse(Protocol::Sctp, &bytes).expect("sound").expect("ours").state, State::Established);
+    }
+
+    #[test]
+    fn an_sctp_listener_tells_the_address_it_was_bound_to_and_not_that_of_its_last_association() {
+        let mut bytes = listening();
+        bytes[0] = AF_INET;
+        bytes[8..12].copy_from_slice(&[192, 0, 2, 1]);
+        let mut bound = vec![132, 0, 12, 0, AF_INET, 0, 0x75, 0x80];
+        bound.resize(132, 0);
+        bytes.extend(bound);
+        assert_eq!(parse(Protocol::Sctp, &bytes).expect("sound").expect("ours").local.to_string(), "0.0.0.0");
+    }
+
+    /// What the kernel does with a program (`inet_diag_bc_run`).
+    fn admits(program: &[u8], port: u16) -> bool {
+        let word = |at: usize| u16::from_ne_bytes([program[at + 2], program[at + 3]]);
+        let (mut at, mut left) = (0, i64::try_from(program.len()).unwrap());
+        while left > 0 {
+            let yes = match program[at] {
+                INET_DIAG_BC_S_GE => port >= word(at + 4),
+                INET_DIAG_BC_S_LE => port <= word(at + 4),
+                code => {
+                    assert_eq!(code, INET_DIAG_BC_JMP);
+                    false
+                }
+            };
+            let step = if yes { usize::from(program[at + 1]) } else { usize::from(word(at)) };
+            (at, left) = (at + step, left - i64::try_from(step).unwrap());
+        }
+        left == 0
+    }
+
+    #[test]
+    fn the_filter_admits_the_ports_and_of_others_only_those_in_the_narrowest_gaps() {
+        let program = |ports: &str| bytecode(&hull(&ports.parse().expect("ports")))[4..].to_vec();
+        let some = program("80,6443,30000-30010,32767-60999");
+        for (port, admitted) in [
+            (79, false),
+            (80, true),
+            (81, false),
+            (6443, true),
+            (7000, false),
+            (29999, false),
+            (30005, true),
+            (30011, false),
+            (32766, false),
+            (32767, true),
+            (60999, true),
+            (61000, false),
+            (65535, false),
+        ] {
+            assert_eq!(admits(&some, port), admitted, "{port}");
+        }
+        let many: Vec<String> = (0..100u16).map(|number| (20000 + 10 * number).to_string()).collect();
+        let many = program(&format!("443,{},65535", many.join(",")));
+        assert_eq!(many.len(), RANGES * RANGE - JUMP);
+        assert!(!admits(&many, 444) && admits(&many, 20000) && admits(&many, 20990) && !admits(&many, 40000));
+    }
+
+    #[test]
+    fn one_walk_serves_both_families_of_tcp() {
+        let ports: PortSet = "30000-30010".parse().expect("ports");
+        let ask = |protocol| Ask { source: Source::Clients, protocol, states: States::WITH_PEER, ports: Some(&ports) };
+        let tcp = requests(&ask(Protocol::Tcp), &Family::BOTH);
+        assert_eq!(tcp.iter().map(|(_, body)| body.len()).collect::<Vec<_>>(), [60 + 20]);
+        let udp = requests(&ask(Protocol::Udp), &Family::BOTH);
+        assert_eq!(udp.iter().map(|(_, body)| (body[0], body.len())).collect::<Vec<_>>(), [(2, 76), (10, 76)]);
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..120)) {
+            let short = bytes.len() < MESSAGE && bytes.first().is_some_and(|family| [AF_INET, AF_INET6].contains(family));
+            let ours = parse(Protocol::Tcp, &bytes);
+            prop_assert!(!short || !matches!(ours, Ok(Some(_))));
+        }
+    }
+}

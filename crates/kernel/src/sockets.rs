@@ -1,0 +1,187 @@
+//! The sockets of one network namespace, from the best place that tells them.
+
+use std::{
+    cell::RefCell,
+    path::{Path, PathBuf},
+};
+
+use crate::{
+    netlink::{SockDiagConnection, sock_diag_connection},
+    proc_net,
+    record::{Ask, Record, States, in_order},
+    sock_diag, sockstat,
+};
+use portreeve_facts::{Family, Gap, Protocol, Socket, Source, Why};
+
+/// Reads sockets over sock_diag, or from the text tables where there is no sock_diag.
+#[derive(Debug)]
+pub struct Sockets {
+    net: PathBuf,
+    sock_diag: Option<RefCell<SockDiagConnection>>,
+}
+
+/// Every listener, and how listeners were read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listeners {
+    /// By protocol, port and address.
+    pub sockets: Vec<Socket>,
+    /// `sock_diag`, or which protocols came from elsewhere and what that cannot tell, for people.
+    pub read_from: String,
+    /// Why those of UDP are not among them.
+    pub no_udp: Option<Gap>,
+}
+
+/// The most listeners that are kept, of all protocols together, so that nobody fills the memory of an agent with them: its pod
+/// has 128 MiB, and one takes some 300 bytes, twice while the next look is taken. The largest nodes have a few thousand.
+const MOST_LISTENERS: usize = 65_536;
+
+impl Sockets {
+    /// The live sockets in the network namespace of the calling thread, which must be the same at every walk; `proc` is
+    /// where the host's `/proc` is mounted.
+    pub fn live(proc: &Path) -> Self {
+        Self { net: proc.join("thread-self/net"), sock_diag: Some(RefCell::new(sock_diag_connection())) }
+    }
+
+    /// What the text tables in the directory `net` recorded.
+    pub fn recorded(net: &Path) -> Self {
+        Self { net: net.to_owned(), sock_diag: None }
+    }
+
+    /// Every listening TCP and SCTP socket, and every unconnected UDP socket with a local port. The cost depends on
+    /// these alone, however many connections the host has.
+    ///
+    /// # Errors
+    /// A [`Gap`] of [`Source::Listeners`] when one of them cannot be read, or there are too many to be kept. Where UDP alone has too
+    /// many, the others are known. A kernel that has no SCTP loaded has no gap.
+    pub fn listeners(&self) -> Result<Listeners, Gap> {
+        self.at_most(MOST_LISTENERS)
+    }
+
+    /// All of a protocol or none: of which some are missing, nobody can say what is free. Whoever may make sockets of UDP, which
+    /// takes no privilege, may make too many: they come last.
+    fn at_most(&self, most: usize) -> Result<Listeners, Gap> {
+        let mut records = Vec::new();
+        let mut from_text = Vec::new();
+        let (mut sctp, mut no_udp) = (true, None);
+        for protocol in [Protocol::Tcp, Protocol::Sctp, Protocol::Udp] {
+            let states = if protocol == Protocol::Udp { States::UNCONNECTED } else { States::LISTENING };
+            let ask = Ask { source: Source::Listeners, protocol, states, ports: None };
+            let room = most - records.len();
+            let seen = self.walk(&ask, Vec::new(), |seen: &mut Vec<Record>, record| {
+                if seen.len() <= room {
+                    seen.push(*record);
+                }
+            });
+            match seen {
+                Ok((seen, _)) if seen.len() > room => {
+                    let detail = format!("more than {most} sockets listen, or are UDP sockets without a peer");
+                    let gap = Gap::new(Source::Listeners, Why::TooMuch, detail);
+                    if protocol != Protocol::Udp {
+                        return Err(gap);
+                    }
+                    no_udp = Some(gap);
+                }
+                Ok((seen, read_from)) => {
+                    records.extend(seen);
+                    from_text.extend((read_from == ReadFrom::Text).then(|| protocol.to_string()));
+                }
+                Err(gap) if protocol == Protocol::Sctp && gap.why == Why::NotSupported => sctp = false,
+                Err(gap) => return Err(gap),
+            }
+        }
+        let mut read_from = match from_text.as_slice() {
+            [] => "sock_diag".to_owned(),
+            protocols => format!("/proc/net for {}, which tells neither v6only nor cgroup", protocols.join(" and ")),
+        };
+        if !sctp {
+            read_from.push_str("; no SCTP");
+        }
+        Ok(Listeners { sockets: in_order(records), read_from, no_udp })
+    }
+
+    /// One walk, by sock_diag where this kernel has it for the protocol and this process may ask. `/proc/net` shows the
+    /// same sockets to a process whose filter of system calls refuses netlink.
+    pub(super) fn walk<T: Clone>(
+        &self,
+        ask: &Ask<'_>,
+        collected: T,
+        mut each: impl FnMut(&mut T, &Record),
+    ) -> Result<(T, ReadFrom), Gap> {
+        // Without tables no SCTP is loaded: to be asked, the kernel would look for a module.
+        let connection =
+            self.sock_diag.as_ref().filter(|_| ask.protocol != Protocol::Sctp || self.net.join("sctp").exists());
+        if let Some(connection) = connection {
+            // UDP has tens of thousands of buckets, which are walked once for each family.
+            let only_v4 = ask.protocol == Protocol::Udp && sockstat::has_no_udp6(&self.net);
+            let families = if only_v4 { &[Family::V4][..] } else { &Family::BOTH };
+            match sock_diag::walk(&mut connection.borrow_mut(), ask, families, collected.clone(), &mut each) {
+                Ok(seen) => return Ok((seen, ReadFrom::SockDiag)),
+                Err(refused) if matches!(refused.why, Why::NotSupported | Why::NotPermitted) => {
+                    let read = proc_net::walk(&self.net, ask, collected, each);
+                    return match read {
+                        Ok(seen) => Ok((seen, ReadFrom::Text)),
+                        // No SCTP is loaded, or the table is as closed as netlink, which is the better way.
+                        Err(gap) if ask.protocol == Protocol::Sctp => Err(gap),
+                        Err(gap) => Err(Gap { detail: format!("{}; {}", refused.detail, gap.detail), ..refused }),
+                    };
+                }
+                Err(gap) => return Err(gap),
+            }
+        }
+        proc_net::walk(&self.net, ask, collected, each).map(|seen| (seen, ReadFrom::Text))
+    }
+}
+
+/// Where a walk went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ReadFrom {
+    SockDiag,
+    Text,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_recorded_tree_needs_no_kernel() {
+        let net = tempfile::tempdir().expect("a directory");
+        let line = "   0: 00000000:7580 00000000:0000 0A 00000000:00000000 00:00000000 00000000  0 0 4711 1 0\n";
+        std::fs::write(net.path().join("tcp"), format!("  sl  local_address\n{line}")).expect("written");
+        let sockets = Sockets::recorded(net.path());
+        assert_eq!(sockets.listeners().expect_err("no UDP table").why, Why::NotSupported);
+        std::fs::write(net.path().join("udp"), "  sl  local_address\n").expect("written");
+        let listeners = sockets.listeners().expect("both tables");
+        assert_eq!(listeners.sockets.iter().map(|socket| socket.local_port).collect::<Vec<_>>(), [30080]);
+        assert!(listeners.read_from.starts_with("/proc/net for tcp and udp"), "{}", listeners.read_from);
+    }
+
+    #[test]
+    fn too_many_of_all_protocols_together_are_too_much_and_those_of_udp_hide_no_others() {
+        let net = tempfile::tempdir().expect("a directory");
+        let write = |table: &str, ports: &[u16], state: &str| {
+            let line = |port: &u16| {
+                let rest = format!("00000000:00000000 00:00000000 00000000  0 0 {} 1 0", usize::from(*port) + 1);
+                format!("   0: 0100007F:{port:04X} 00000000:0000 {state} {rest}\n")
+            };
+            let lines: String = ports.iter().map(line).collect();
+            std::fs::write(net.path().join(table), format!("  sl  local_address\n{lines}")).expect("written");
+        };
+        let sockets = Sockets::recorded(net.path());
+        let ports = || {
+            let seen = sockets.at_most(3).map_err(|gap| gap.why)?;
+            let ports: Vec<_> = seen.sockets.iter().map(|socket| socket.local_port).collect();
+            Ok((ports, seen.no_udp.map(|gap| gap.why)))
+        };
+        write("tcp", &[80], "0A");
+        write("udp", &[53, 40000], "07");
+        assert_eq!(ports(), Ok((vec![80, 53, 40000], None)));
+        write("udp", &[53, 40000, 40001], "07");
+        assert_eq!(ports(), Ok((vec![80], Some(Why::TooMuch))), "all of UDP, or none");
+        write("udp", &[], "07");
+        write("tcp", &[80, 81, 82, 83], "0A");
+        assert_eq!(ports(), Err(Why::TooMuch));
+        write("tcp", &[80, 81, 82], "0A");
+        assert_eq!(ports(), Ok((vec![80, 81, 82], None)));
+    }
+}

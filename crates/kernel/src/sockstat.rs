@@ -1,0 +1,210 @@
+//! `/proc/net/sockstat` and `/proc/net/sockstat6`: how many sockets there are, without walking them
+//! (net/ipv4/proc.c, net/ipv6/proc.c).
+
+use std::{
+    io::{BufRead, Read},
+    path::Path,
+};
+
+use super::root::{Root, each_line, open_file, unread};
+use portreeve_facts::{Gap, SockStat, Source, Why};
+
+/// Three times as much as either file has; read for every pod of a node, so that no heap is asked for it.
+const LONGEST: usize = 1024;
+
+/// Reads and sums both families of the host.
+///
+/// # Errors
+/// A gap naming the file. Without `sockstat6` the kernel has no IPv6, which is no gap.
+pub(super) fn read(root: &Root) -> Result<SockStat, Gap> {
+    of(&root.net(""))
+}
+
+/// The same of the network namespace whose `/proc/<pid>/net` is at `net`.
+///
+/// # Errors
+/// As [`read`].
+pub(super) fn of(net: &Path) -> Result<SockStat, Gap> {
+    let mut sums = Sums::of_v4(net)?;
+    sums.add_v6(net)?;
+    sums.finish(net)
+}
+
+/// The most sockets of one protocol, TIME_WAIT included, that the network namespace whose `/proc/<pid>/net` is at `net`
+/// can have. Where it has fewer than `few` of any kind, they are returned instead: one file is enough for that.
+///
+/// # Errors
+/// As [`read`].
+pub(super) fn at_most(net: &Path, few: u32) -> Result<u32, Gap> {
+    let mut sums = Sums::of_v4(net)?;
+    let stat = sums.finish(net)?;
+    // Before Linux 4.16 all namespaces were counted in one, without sockets that no process holds.
+    let of_any_kind = sums.used.unwrap_or(u32::MAX).max(stat.tcp).saturating_add(stat.tcp_time_wait);
+    if of_any_kind < few {
+        return Ok(of_any_kind);
+    }
+    sums.add_v6(net)?;
+    let SockStat { tcp, tcp_time_wait, udp, .. } = sums.finish(net)?;
+    Ok(tcp.saturating_add(tcp_time_wait).max(udp))
+}
+
+/// Whether the network namespace whose `/proc/<pid>/net` is at `net` has no UDP socket of IPv6, as far as the file shows.
+pub(super) fn has_no_udp6(net: &Path) -> bool {
+    let (path, mut buffer) = (net.join("sockstat6"), [0; LONGEST]);
+    content(&path, &mut buffer).is_ok_and(|text| text.split(|byte| *byte == b'\n').any(|line| line == b"UDP6: inuse 0"))
+}
+
+/// The content of a file, in one read.
+fn content<'a>(path: &Path, buffer: &'a mut [u8]) -> Result<&'a [u8], Gap> {
+    let read = open_file(path).and_then(|mut file| file.read(buffer));
+    let read = read.map_err(|error| unread(Source::Sockstat, path, &error))?;
+    Ok(buffer.get(..read).unwrap_or_default())
+}
+
+#[derive(Default)]
+pub(super) struct Sums {
+    used: Option<u32>,
+    tcp: Option<u32>,
+    tcp_time_wait: Option<u32>,
+    udp: Option<u32>,
+    tcp_everywhere: Option<u32>,
+}
+
+impl Sums {
+    /// The counts in `sockstat`, which are of both families where it does not separate them.
+    fn of_v4(net: &Path) -> Result<Self, Gap> {
+        let path = net.join("sockstat");
+        let mut sums = Self::default();
+        sums.add(&path, content(&path, &mut [0; LONGEST])?)?;
+        Ok(sums)
+    }
+
+    /// Adds the counts in `sockstat6`; a kernel without IPv6 has none.
+    fn add_v6(&mut self, net: &Path) -> Result<(), Gap> {
+        let path = net.join("sockstat6");
+        match content(&path, &mut [0; LONGEST]) {
+            Err(gap) if gap.why == Why::NotSupported => Ok(()),
+            content => self.add(&path, content?),
+        }
+    }
+
+    pub(super) fn add(&mut self, name: &Path, reader: impl BufRead) -> Result<(), Gap> {
+        each_line(Source::Sockstat, name, "PROTOCOL: NAME COUNT ...", reader, |line| {
+            let (protocol, counts) = line.split_once(':')?;
+            let (sum, wait) = match protocol {
+                "sockets" => {
+                    self.used = Some(count(counts, "used")?);
+                    return Some(());
+                }
+                "TCP" | "TCP6" => (&mut self.tcp, Some(&mut self.tcp_time_wait)),
+                "UDP" | "UDP6" => (&mut self.udp, None),
+                _ => return Some(()),
+            };
+            *sum = Some(sum.unwrap_or(0).saturating_add(count(counts, "inuse")?));
+            // Given once, for both families together.
+            if let (Some(wait), "TCP") = (wait, protocol) {
+                *wait = Some(count(counts, "tw")?);
+                self.tcp_everywhere = Some(count(counts, "alloc")?);
+            }
+            Some(())
+        })
+    }
+
+    pub(super) fn finish(&self, net: &Path) -> Result<SockStat, Gap> {
+        match *self {
+            Self {
+                tcp: Some(tcp),
+                tcp_time_wait: Some(tcp_time_wait),
+                udp: Some(udp),
+                tcp_everywhere: Some(tcp_everywhere),
+                ..
+            } => Ok(SockStat { tcp, tcp_time_wait, udp, tcp_everywhere }),
+            _ => {
+                let detail = format!("{}: wanted the lines TCP and UDP", net.join("sockstat").display());
+                Err(Gap::new(Source::Sockstat, Why::Malformed, detail))
+            }
+        }
+    }
+}
+
+/// The number after a name.
+fn count(counts: &str, name: &str) -> Option<u32> {
+    let mut words = counts.split_ascii_whitespace();
+    words.find(|word| *word == name)?;
+    words.next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    // Linux 6.18: `cat /proc/net/sockstat` and `cat /proc/net/sockstat6`.
+    const V4: &str = "sockets: used 53\nTCP: inuse 5 orphan 0 tw 2 alloc 7 mem 1\nUDP: inuse 3 mem 2\n\
+                      UDPLITE: inuse 0\nRAW: inuse 0\nFRAG: inuse 0 memory 0\n";
+    const V6: &str = "TCP6: inuse 4\nUDP6: inuse 1\nUDPLITE6: inuse 0\nRAW6: inuse 0\nFRAG6: inuse 0 memory 0\n";
+
+    fn recorded(v4: &str, v6: Option<&str>) -> Result<SockStat, Gap> {
+        let tree = tempfile::tempdir().unwrap();
+        let net = tree.path().join("proc/net");
+        std::fs::create_dir_all(&net).unwrap();
+        std::fs::write(net.join("sockstat"), v4).unwrap();
+        if let Some(v6) = v6 {
+            std::fs::write(net.join("sockstat6"), v6).unwrap();
+        }
+        read(&Root::at(tree.path().into()))
+    }
+
+    #[test]
+    fn both_families_are_summed() {
+        assert_eq!(recorded(V4, Some(V6)), Ok(SockStat { tcp: 9, tcp_time_wait: 2, udp: 4, tcp_everywhere: 7 }));
+    }
+
+    #[test]
+    fn a_kernel_without_ipv6_has_ipv4_only() {
+        assert_eq!(recorded(V4, None), Ok(SockStat { tcp: 5, tcp_time_wait: 2, udp: 3, tcp_everywhere: 7 }));
+    }
+
+    #[test]
+    fn a_namespace_with_few_sockets_is_asked_once() {
+        let tree = tempfile::tempdir().unwrap();
+        std::fs::write(tree.path().join("sockstat"), V4).unwrap();
+        assert_eq!(at_most(tree.path(), 56), Ok(55), "fifty-three of any kind, and two that wait");
+        std::fs::write(tree.path().join("sockstat6"), V6).unwrap();
+        assert_eq!(at_most(tree.path(), 56), Ok(55));
+        assert_eq!(at_most(tree.path(), 55), Ok(11), "of TCP in both families");
+        let untold = V4.strip_prefix("sockets: used 53\n").unwrap();
+        std::fs::write(tree.path().join("sockstat"), untold).unwrap();
+        assert_eq!(at_most(tree.path(), u32::MAX), Ok(11));
+    }
+
+    #[test]
+    fn no_udp_of_ipv6_is_told_by_its_count_alone() {
+        let tree = tempfile::tempdir().unwrap();
+        assert!(!has_no_udp6(tree.path()), "nobody knows");
+        for (text, expected) in
+            [(V6, false), ("UDP6: inuse 0\nUDPLITE6: inuse 0\n", true), ("UDPLITE6: inuse 0\n", false)]
+        {
+            std::fs::write(tree.path().join("sockstat6"), text).unwrap();
+            assert_eq!(has_no_udp6(tree.path()), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_torn_line_and_an_empty_file_are_malformed() {
+        let gap = recorded("sockets: used 1\nTCP: inuse 5 orphan", None).unwrap_err();
+        assert_eq!(gap.why, Why::Malformed);
+        assert!(gap.detail.contains("sockstat line 2"), "{}", gap.detail);
+        assert_eq!(recorded("", None).unwrap_err().why, Why::Malformed);
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_counted_or_refused(text in "(TCP6?|UDP6?|x)?:?( (inuse|tw|[0-9]{1,12}|.)){0,4}\n?") {
+            let mut sums = Sums::default();
+            if sums.add(Path::new("sockstat"), text.as_bytes()).is_ok() && text.starts_with("UDP:") {
+                prop_assert!(sums.udp.is_some());
+            }
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Who claims a port by declaration, without an agent: for people, and as one JSON document, `portreeve.declared/v1`.
+
+use std::io::{self, Write};
+
+use schemars::{JsonSchema, Schema, schema_for};
+use serde::Serialize;
+
+use super::{
+    Style,
+    findings_document::Unknown,
+    indented_json::write_indented_json,
+    terminal::{Ink, tidy},
+};
+use portreeve_dataplane::{Declaration, DeclaredField};
+use portreeve_facts::{Gap, Protocol, text::shell_word};
+use portreeve_rules::findings::Severity;
+
+/// The most objects that are listed for people.
+const MOST: usize = 64;
+
+/// Who claims a port of nodes by declaration: what the API server has, and nobody looked.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(title = "Portreeve claims on a port by declaration")]
+struct DeclaredDocument {
+    /// Always `portreeve.declared/v1`.
+    #[schemars(extend("const" = "portreeve.declared/v1"))]
+    schema: String,
+    /// The port.
+    port: u16,
+    /// Every object that claims it.
+    claims: Vec<ClaimEntry>,
+    /// What could not be read, so that more may claim it.
+    unknown: Vec<Unknown>,
+    /// The shell command that looks at a node, once, and leaves nothing behind.
+    command: String,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct ClaimEntry {
+    /// The protocol.
+    protocol: Protocol,
+    /// The field: `nodePort`, `healthCheckNodePort`, `hostPort`, or `hostNetwork` for a port of a pod on the host's network.
+    field: String,
+    /// The kind of the object: `Service` or `Pod`.
+    kind: String,
+    /// Its namespace.
+    namespace: String,
+    /// Its name.
+    name: String,
+    /// The node of a pod; absent for a Service, and for a pod that no node has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    node: Option<String>,
+}
+
+/// A port, who claims it, and how to look at a node.
+#[derive(Debug)]
+pub struct DeclaredReport<'a> {
+    /// The port.
+    pub port: u16,
+    /// Who claims it.
+    pub claims: &'a [Declaration],
+    /// What could not be read.
+    pub unread: &'a [Gap],
+    /// The command that looks at a node.
+    pub command: &'a str,
+}
+
+/// The JSON Schema of the document.
+pub fn declared_schema() -> Schema {
+    schema_for!(DeclaredDocument)
+}
+
+/// Writes the document.
+///
+/// # Errors
+/// When the writer fails.
+pub fn write_declared_json(report: &DeclaredReport<'_>, out: &mut dyn Write) -> io::Result<()> {
+    let claim = |it: &Declaration| ClaimEntry {
+        protocol: it.protocol,
+        field: field(it.field).to_owned(),
+        kind: kind(it.field).to_owned(),
+        namespace: tidy(&it.namespace),
+        name: tidy(&it.name),
+        node: it.node.as_deref().map(tidy),
+    };
+    let document = DeclaredDocument {
+        schema: "portreeve.declared/v1".to_owned(),
+        port: report.port,
+        claims: report.claims.iter().map(claim).collect(),
+        unknown: report.unread.iter().map(Unknown::of).collect(),
+        command: tidy(report.command),
+    };
+    write_indented_json(&document, out)
+}
+
+/// Writes it for people.
+///
+/// # Errors
+/// When the writer fails.
+pub fn write_declared(report: &DeclaredReport<'_>, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+    let heading = format!("port {}, by declaration: nobody looked at a node", report.port);
+    writeln!(out, "{}", style.paint(Ink::Heading, &heading))?;
+    if report.claims.is_empty() {
+        writeln!(out, "  no object that could be read claims it")?;
+    }
+    for it in report.claims.iter().take(MOST) {
+        let place = match (&it.node, kind(it.field)) {
+            (Some(node), _) => format!("on node {node}"),
+            (None, "Pod") => "on no node yet".to_owned(),
+            (None, _) => "on each node".to_owned(),
+        };
+        let who = tidy(&format!("{} {}/{}", kind(it.field), it.namespace, it.name));
+        writeln!(out, "  {:<4}  {who}, {} {}", it.protocol, field(it.field), tidy(&place))?;
+    }
+    if report.claims.len() > MOST {
+        writeln!(out, "  and {} more; -o json has all", report.claims.len() - MOST)?;
+    }
+    for gap in report.unread {
+        let line = format!("  not known: {}", tidy(&gap.detail));
+        writeln!(out, "{}", style.paint(Ink::Bad(Severity::Warning), &line))?;
+    }
+    writeln!(
+        out,
+        "\nWho listens there, and who answers, only a look at the node tells. Once, and leaving nothing behind:\n"
+    )?;
+    writeln!(out, "  {}", style.paint(Ink::Command, &tidy(report.command)))
+}
+
+/// The command that looks at a node with a pod, which is gone afterwards: with what the caller may read of the cluster, on the
+/// host's network, without root or any capability. `port` may have a protocol, as `owner` takes it.
+pub fn look_once(port: &str, node: &str, namespace: &str, image: &str) -> String {
+    let overrides = serde_json::json!({"spec": {
+        "nodeName": node, "hostNetwork": true, "activeDeadlineSeconds": 120, "automountServiceAccountToken": false,
+        "tolerations": [{"operator": "Exists"}], "securityContext": {"runAsNonRoot": true, "runAsUser": 65534},
+    }});
+    format!(
+        "kubectl get services,endpointslices,pods,nodes -A -o yaml | kubectl run portreeve-look -n {} --rm -i --quiet \
+         --restart=Never --image={} --overrides={} -- owner {port} --services - --node {}",
+        shell_word(namespace),
+        shell_word(image),
+        shell_word(&overrides.to_string()),
+        shell_word(node),
+    )
+}
+
+fn field(field: DeclaredField) -> &'static str {
+    match field {
+        DeclaredField::NodePort => "nodePort",
+        DeclaredField::HealthCheckNodePort => "healthCheckNodePort",
+        DeclaredField::HostPort => "hostPort",
+        DeclaredField::HostNetwork => "hostNetwork",
+    }
+}
+
+fn kind(field: DeclaredField) -> &'static str {
+    match field {
+        DeclaredField::NodePort | DeclaredField::HealthCheckNodePort => "Service",
+        DeclaredField::HostPort | DeclaredField::HostNetwork => "Pod",
+    }
+}

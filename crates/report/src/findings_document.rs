@@ -1,0 +1,330 @@
+//! The look as one document, `portreeve/v1`: JSON and YAML. Within v1 fields are only ever added.
+
+use std::io::{self, Write};
+
+use schemars::{JsonSchema, Schema, schema_for};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    LookAge, Report,
+    indented_json::write_indented_json,
+    remedies::{joined, lines},
+    terminal::tidy,
+};
+use portreeve_facts::{
+    Gap, Mode, NodePortRange, Protocol, RangeSource, Source, Why,
+    text::{self, clean},
+};
+use portreeve_rules::findings::{Evidence, Finding, Remedy, Scope, Severity, Step, StepKind, Subject, Vantage};
+
+/// Findings and unknowns of one look at one node. A field that does not apply is absent.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(title = "Portreeve findings")]
+pub struct FindingsDocument {
+    /// Always `portreeve/v1`.
+    #[schemars(extend("const" = "portreeve/v1"))]
+    schema: String,
+    /// The node's name.
+    node: String,
+    /// When the look began, RFC 3339.
+    #[schemars(extend("format" = "date-time"))]
+    at: String,
+    /// How old the look was when this was written, in seconds of a clock that nobody sets; absent in what `check` prints.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    age_seconds: Option<u64>,
+    /// From which age on the look is too old to be believed, in seconds; absent in what `check` prints.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    old_after_seconds: Option<u64>,
+    /// How old the last look was that read everything, connections too, when this was written, in seconds; absent in what
+    /// `check` prints.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    whole_age_seconds: Option<u64>,
+    /// How Services are programmed here; absent when nobody could tell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    proxy: Option<Proxy>,
+    /// The NodePort range; absent when nobody could tell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    node_port_range: Option<Range>,
+    /// What is wrong, worst first; one entry per rule, subject, port and protocol.
+    findings: Vec<Problem>,
+    /// What is not known or seen.
+    unknown: Vec<Unknown>,
+}
+
+/// How Services are programmed on this node.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct Proxy {
+    /// The proxy mode.
+    mode: Mode,
+    /// Where the mode was learned.
+    source: String,
+    /// `nodePortAddresses`; empty means the mode's default, absent means not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    node_port_addresses: Option<Vec<String>>,
+}
+
+/// The NodePort range.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Range {
+    /// The lowest port.
+    first: u16,
+    /// The highest port.
+    last: u16,
+    /// Where it was learned.
+    source: String,
+    /// The kind of that place.
+    source_kind: RangeSource,
+}
+
+/// One finding, in words that are safe to print.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub(super) struct Problem {
+    /// The rule's name.
+    pub(super) rule: String,
+    /// How bad it is.
+    pub(super) severity: Severity,
+    /// Whether it is about this node, or about the cluster, so that every node that sees it reports the same; absent in
+    /// what older agents report, which is then taken to be about their node.
+    #[serde(default)]
+    pub(super) scope: Scope,
+    /// Whom it is about.
+    pub(super) subject: Subject,
+    /// The port it is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) port: Option<u16>,
+    /// The protocol it is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) protocol: Option<Protocol>,
+    /// What becomes of whom it is about, in a word of the rule's own; absent where the rule has one outcome only, and in what
+    /// older agents report.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(super) outcome: String,
+    /// What is wrong, in one stable sentence.
+    pub(super) summary: String,
+    /// What was measured, in reading order; a name may come more than once.
+    pub(super) evidence: Vec<Value>,
+    /// From where clients lose something.
+    pub(super) affects: Vec<Vantage>,
+    /// What to type or to change, in words: `then` leads to a further step, `or` to another remedy.
+    pub(super) remedy: Vec<String>,
+    /// The same as data, most direct first; each remedy is enough. Absent in what older agents wrote.
+    #[serde(default)]
+    pub(super) remedies: Vec<Remedy>,
+    /// When it was first seen, RFC 3339.
+    #[schemars(extend("format" = "date-time"))]
+    pub(super) since: String,
+}
+
+/// One piece of evidence.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub(super) struct Value {
+    /// What was measured.
+    pub(super) name: String,
+    /// What it was.
+    pub(super) value: String,
+}
+
+/// One thing that is not known or seen.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub(super) struct Unknown {
+    /// The rule that could not tell; absent where only evidence is missing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) rule: Option<String>,
+    /// The subject, where only this one is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) subject: Option<Subject>,
+    /// The reader whose fact is missing.
+    pub(super) source: Source,
+    /// Why it is missing.
+    pub(super) why: Why,
+    /// What exactly happened, for people.
+    pub(super) detail: String,
+}
+
+/// Writes the document as indented JSON and a line end.
+///
+/// # Errors
+/// When the writer fails.
+pub fn write_json(report: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
+    write_indented_json(&FindingsDocument::of(report), out)
+}
+
+/// Writes the document of an agent, whose look has an age.
+///
+/// # Errors
+/// When the writer fails.
+pub fn write_json_with_age(
+    report: &Report<'_>,
+    LookAge { age, old_after }: LookAge,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let document = FindingsDocument {
+        age_seconds: Some(age.as_secs()),
+        old_after_seconds: Some(old_after.as_secs()),
+        whole_age_seconds: Some(age.saturating_add(report.snapshot.since_whole()).as_secs()),
+        ..FindingsDocument::of(report)
+    };
+    write_indented_json(&document, out)
+}
+
+/// Writes the document as YAML.
+///
+/// # Errors
+/// When the writer fails.
+pub fn write_yaml(report: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
+    let text = serde_saphyr::to_string(&FindingsDocument::of(report)).map_err(io::Error::other)?;
+    out.write_all(text.as_bytes())?;
+    if text.ends_with('\n') { Ok(()) } else { writeln!(out) }
+}
+
+/// The JSON Schema (draft 2020-12) of the document.
+pub fn findings_schema() -> Schema {
+    schema_for!(FindingsDocument)
+}
+
+impl FindingsDocument {
+    fn of(report: &Report<'_>) -> Self {
+        let snapshot = report.snapshot;
+        let config = snapshot.proxy_config().ok();
+        let unknown = report.gaps().into_iter().map(|unseen| Unknown {
+            rule: unseen.rule.map(|rule| rule.to_string()),
+            subject: unseen.subject.map(tidy_subject),
+            source: unseen.gap.source,
+            why: unseen.gap.why,
+            detail: tidy(&unseen.gap.detail),
+        });
+        Self {
+            schema: "portreeve/v1".to_owned(),
+            node: tidy(snapshot.node_name()),
+            at: format!("{:.0}", snapshot.at),
+            age_seconds: None,
+            old_after_seconds: None,
+            whole_age_seconds: None,
+            proxy: snapshot.proxy_mode().ok().map(|mode| Proxy {
+                mode: mode.value,
+                source: tidy(&mode.place),
+                node_port_addresses: config
+                    .map(|config| config.node_port_addresses.iter().map(|address| tidy(address)).collect()),
+            }),
+            node_port_range: snapshot.cluster.node_port_range.seen().map(Range::of),
+            findings: report.findings().map(Problem::of).collect(),
+            unknown: unknown.collect(),
+        }
+    }
+}
+
+impl Range {
+    pub(super) fn of(range: &NodePortRange) -> Self {
+        let NodePortRange { range, source, place } = range;
+        Self { first: range.first, last: range.last, source: tidy(place), source_kind: *source }
+    }
+}
+
+/// The pieces of evidence, safe to print.
+pub(super) fn values(evidence: &Evidence) -> Vec<Value> {
+    evidence.values.iter().map(|(name, value)| Value { name: (*name).to_owned(), value: tidy(value) }).collect()
+}
+
+impl Problem {
+    pub(super) fn of(finding: &Finding) -> Self {
+        let Finding { key, evidence, since } = finding;
+        Self {
+            rule: key.rule.to_string(),
+            severity: evidence.severity,
+            scope: evidence.scope,
+            subject: tidy_subject(&key.subject),
+            port: key.port,
+            protocol: key.protocol,
+            outcome: evidence.outcome.to_owned(),
+            summary: tidy(&evidence.summary),
+            evidence: values(evidence),
+            affects: evidence.affects.iter().copied().collect(),
+            remedy: lines(&evidence.remedies).map(|(word, step)| joined(word, &tidy(&step.text))).collect(),
+            remedies: evidence.remedies.iter().map(tidy_remedy).collect(),
+            since: format!("{since:.0}"),
+        }
+    }
+
+    /// One that somebody else wrote, made safe to print.
+    pub(super) fn tidied(self) -> Self {
+        Self {
+            rule: clean(&self.rule, text::NAME),
+            subject: tidy_subject(&self.subject),
+            outcome: clean(&self.outcome, text::NAME),
+            summary: tidy(&self.summary),
+            evidence: self
+                .evidence
+                .into_iter()
+                .map(|Value { name, value }| Value { name: tidy(&name), value: tidy(&value) })
+                .collect(),
+            remedy: self.remedy.iter().map(|remedy| tidy(remedy)).collect(),
+            remedies: self.remedies.iter().map(tidy_remedy).collect(),
+            since: clean(&self.since, text::NAME),
+            ..self
+        }
+    }
+}
+
+impl Unknown {
+    /// What is not known, without a rule or a subject.
+    pub(super) fn of(gap: &Gap) -> Self {
+        Self { rule: None, subject: None, source: gap.source, why: gap.why, detail: tidy(&gap.detail) }
+    }
+
+    /// One that somebody else wrote, made safe to print.
+    pub(super) fn tidied(self) -> Self {
+        Self {
+            rule: self.rule.map(|rule| clean(&rule, text::NAME)),
+            subject: self.subject.as_ref().map(tidy_subject),
+            detail: tidy(&self.detail),
+            ..self
+        }
+    }
+}
+
+pub(super) fn tidy_remedy(remedy: &Remedy) -> Remedy {
+    let steps = remedy.steps.iter().map(|step| match step.kind {
+        StepKind::Command => Step::command(tidy(&step.text)),
+        StepKind::Advice => Step::advice(tidy(&step.text)),
+    });
+    steps.collect::<Vec<_>>().into()
+}
+
+fn tidy_subject(subject: &Subject) -> Subject {
+    Subject {
+        kind: subject.kind,
+        namespace: subject.namespace.as_deref().map(tidy),
+        name: tidy(&subject.name),
+        uid: subject.uid.as_deref().map(tidy),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use portreeve_facts::Snapshot;
+    use portreeve_rules::ledger::Board;
+
+    #[test]
+    fn findings_of_an_agent_tell_how_old_the_look_and_the_last_whole_one_are() {
+        let age = LookAge::new(Duration::from_secs(3), Duration::from_secs(60));
+        let told = |world: &Snapshot| {
+            let mut out = Vec::new();
+            write_json_with_age(&Report::of(world, &Board::default()), age, &mut out).expect("a document");
+            let document: serde_json::Value = serde_json::from_slice(&out).expect("JSON");
+            ["ageSeconds", "wholeAgeSeconds"].map(|name| document[name].as_u64())
+        };
+        let mut world = Snapshot::healthy();
+        assert_eq!(told(&world), [Some(3), Some(3)]);
+        world.whole_at = Some(world.at - jiff::SignedDuration::from_mins(19));
+        assert_eq!(told(&world), [Some(3), Some(19 * 60 + 3)]);
+        // A clock that was set back in between makes no age.
+        world.whole_at = Some(world.at + jiff::SignedDuration::from_mins(19));
+        assert_eq!(told(&world), [Some(3), Some(3)]);
+    }
+}

@@ -1,0 +1,199 @@
+//! A fleet in the making: answers are taken in one by one and are gone then, and what is kept is what they have in common.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use jiff::Timestamp;
+
+use super::{
+    incident::{Incident, Incidents, MOST, fingerprint, worst_first},
+    node_report::NodeReport,
+    unknowns::Reasons,
+    view::{Fleet, Node, Partial, Stopped},
+};
+use crate::{
+    findings_document::{Problem, Unknown},
+    terminal::tidy,
+};
+use portreeve_facts::{Gap, Source, Why};
+use portreeve_rules::findings::{Scope, Severity};
+
+/// The most incidents that are counted without being kept.
+const MOST_HIDDEN: usize = 1_000_000;
+
+/// Why findings of an agent are not there.
+fn not_kept(count: usize) -> Gap {
+    let detail = format!("{count} of its findings were left out: {MOST} incidents are there already");
+    Gap::new(Source::Agent, Why::TooMuch, detail)
+}
+
+/// What one agent answered, or why nothing.
+#[derive(Clone, Debug)]
+pub struct AgentAnswer {
+    /// The node that the agent's pod was given; empty where it was given none.
+    pub node: String,
+    /// The agent's pod.
+    pub pod: String,
+    /// Its `/findings` as it came.
+    pub answer: Result<Vec<u8>, Gap>,
+}
+
+/// Which findings are reported and counted.
+#[derive(Clone, Debug, Default)]
+pub struct Wanted {
+    /// Only those whose subject is in this namespace.
+    pub namespace: Option<String>,
+    /// Only those of these rules; of all where none is named.
+    pub rules: Vec<&'static str>,
+    /// Only those of at least this severity. Where nothing was chosen, all are reported, and those from
+    /// [`Severity::Warning`] on count.
+    pub min_severity: Option<Severity>,
+    /// Whether the document is wanted, which has an entry for each agent. Memory follows the number of agents then.
+    pub document: bool,
+}
+
+/// A fleet whose answers are still coming.
+#[derive(Debug)]
+pub struct Gathering {
+    agent_namespace: String,
+    wanted: Wanted,
+    incidents: Incidents,
+    nodes: Vec<Node>,
+    agents: usize,
+    answered: usize,
+    answered_nodes: BTreeSet<Arc<str>>,
+    silent: Reasons,
+    unseen: Reasons,
+    left_out: usize,
+    /// What nobody asked for, each incident once.
+    hidden: BTreeSet<u64>,
+}
+
+impl Gathering {
+    /// Nothing yet, of the agents that are listed in a namespace.
+    pub fn new(agent_namespace: &str, wanted: Wanted) -> Self {
+        Self {
+            agent_namespace: tidy(agent_namespace),
+            wanted,
+            incidents: Incidents::default(),
+            nodes: Vec::new(),
+            agents: 0,
+            answered: 0,
+            answered_nodes: BTreeSet::new(),
+            silent: Reasons::default(),
+            unseen: Reasons::default(),
+            left_out: 0,
+            hidden: BTreeSet::new(),
+        }
+    }
+
+    /// Takes in what an agent answered just now.
+    pub fn take(&mut self, AgentAnswer { node, pod, answer }: AgentAnswer, now: Timestamp) {
+        let report = answer.and_then(|answer| NodeReport::read(&node, &answer, now));
+        let (node, pod): (Arc<str>, Arc<str>) = (tidy(&node).into(), tidy(&pod).into());
+        self.agents += 1;
+        match report {
+            Err(gap) => self.without_answer(node, pod, &gap),
+            Ok(NodeReport { at, findings, mut unknown }) => {
+                self.answered += 1;
+                self.answered_nodes.insert(Arc::clone(&node));
+                let too_many = findings.iter().filter(|problem| !self.keep(&node, problem)).count();
+                if too_many > 0 {
+                    unknown.push(Unknown::of(&not_kept(too_many)));
+                }
+                unknown.iter().for_each(|unknown| self.unseen.take(&node, &pod, unknown));
+                if self.wanted.document {
+                    let own = |it: &Problem| it.scope == Scope::Node && self.wanted.wants(it);
+                    let mut own: Vec<Problem> = findings.into_iter().filter(own).collect();
+                    own.sort_by(worst_first);
+                    let at = Some(format!("{at:.0}"));
+                    self.nodes.push(Node { node, pod, at, findings: Some(own), unknown });
+                }
+            }
+        }
+    }
+
+    /// Keeps a finding, unless nobody asked for it, or there are too many. What the cluster has may be worse on another node.
+    fn keep(&mut self, node: &Arc<str>, problem: &Problem) -> bool {
+        let may_be_wanted = problem.scope == Scope::Cluster && self.wanted.is_asked_about(problem);
+        if may_be_wanted || self.wanted.wants(problem) {
+            return self.incidents.take(node, problem);
+        }
+        if self.hidden.len() < MOST_HIDDEN {
+            self.hidden.insert(fingerprint(problem));
+        }
+        true
+    }
+
+    /// Leaves out an agent that is listed and was not asked.
+    pub fn leave_out(&mut self, node: &str, pod: &str, stopped: Stopped) {
+        self.agents += 1;
+        self.left_out += 1;
+        let gap = Gap::new(Source::Agent, Why::NotAsked, stopped.words());
+        self.without_answer(tidy(node).into(), tidy(pod).into(), &gap);
+    }
+
+    fn without_answer(&mut self, node: Arc<str>, pod: Arc<str>, gap: &Gap) {
+        let unknown = Unknown::of(gap);
+        self.silent.take(&node, &pod, &unknown);
+        if self.wanted.document {
+            self.nodes.push(Node { node, pod, at: None, findings: None, unknown: vec![unknown] });
+        }
+    }
+
+    /// What is known, of all agents or of those that were asked before it was stopped.
+    pub fn finish(self, stopped: Option<Stopped>) -> Fleet {
+        let Self {
+            agent_namespace,
+            wanted,
+            incidents,
+            mut nodes,
+            agents,
+            answered,
+            answered_nodes,
+            silent,
+            unseen,
+            left_out,
+            hidden: unwanted,
+        } = self;
+        let partial = stopped.map(|why| Partial { listed: agents, asked: agents - left_out, why });
+        let (incidents, hidden): (Vec<Incident>, Vec<Incident>) =
+            incidents.finish().into_iter().partition(|it| wanted.wants(&it.problem));
+        nodes.sort_by(|a, b| {
+            let order = |it: &Node| (Arc::clone(&it.node), it.findings.is_none(), Arc::clone(&it.pod));
+            order(a).cmp(&order(b))
+        });
+        Fleet {
+            agent_namespace,
+            partial,
+            incidents,
+            nodes,
+            hidden: unwanted.len() + hidden.len(),
+            agents,
+            answered,
+            answered_nodes: answered_nodes.len(),
+            silent: silent.finish(),
+            unseen: unseen.finish(),
+            counts: wanted.min_severity.unwrap_or(Severity::Warning),
+        }
+    }
+}
+
+impl Fleet {
+    /// Of all answers at once, as they were given just now.
+    pub fn of(agent_namespace: &str, answers: Vec<AgentAnswer>, wanted: &Wanted, now: Timestamp) -> Self {
+        let mut gathering = Gathering::new(agent_namespace, wanted.clone());
+        answers.into_iter().for_each(|answer| gathering.take(answer, now));
+        gathering.finish(None)
+    }
+}
+
+impl Wanted {
+    fn is_asked_about(&self, problem: &Problem) -> bool {
+        let here = self.namespace.is_none() || problem.subject.namespace == self.namespace;
+        here && (self.rules.is_empty() || self.rules.contains(&problem.rule.as_str()))
+    }
+
+    fn wants(&self, problem: &Problem) -> bool {
+        self.is_asked_about(problem) && problem.severity >= self.min_severity.unwrap_or(Severity::Info)
+    }
+}

@@ -1,0 +1,230 @@
+//! One mistake on many nodes is one incident: the same rule, subject, port, protocol, severity and outcome, in the words of
+//! the first of these nodes.
+
+use std::{
+    cmp::Ordering,
+    collections::{BTreeMap, BTreeSet, btree_map::Entry},
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    sync::Arc,
+};
+
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::{
+    findings_document::{Problem, Value},
+    likeness::{controlled, likeness},
+};
+use portreeve_facts::Protocol;
+use portreeve_rules::findings::{Scope, Severity, Subject, SubjectKind, Vantage};
+
+/// The most incidents that are kept. Nobody reads as many, and agents that were taken over can report others without end.
+pub(super) const MOST: usize = 20_000;
+/// How many differences between nodes are named.
+const DIFFERENCES: usize = 20;
+
+/// A problem, and every node that has it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Incident {
+    /// The finding as the first of the nodes reports it, but for what holds of all of them: `since` is the earliest, and
+    /// `affects` has everybody.
+    #[serde(flatten)]
+    pub(crate) problem: Problem,
+    /// The node whose words these are.
+    pub words_of: Arc<str>,
+    /// The node that has it since then.
+    pub since_of: Arc<str>,
+    /// All nodes whose agents report it.
+    pub nodes: Vec<Arc<str>>,
+    /// Whom it is about, where that is another one on other nodes: each Node itself, or pods of one controller.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub subjects: Vec<Subject>,
+    /// What other nodes report differently, beyond names and addresses of nodes and pods: `summary`, `affects`, `remedy`, or
+    /// the name of a piece of evidence.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub differs: Vec<String>,
+    /// Whether all nodes report the very same sentence.
+    #[serde(skip)]
+    pub same_words: bool,
+}
+
+/// What makes findings of several nodes the same incident. Of the cluster there is one finding, however bad it seems from a
+/// node.
+type Key =
+    (Scope, String, SubjectKind, Option<String>, String, Option<u16>, Option<Protocol>, Option<(Severity, String)>);
+
+/// Incidents in the making.
+#[derive(Debug, Default)]
+pub(super) struct Incidents(BTreeMap<Key, Gathered>);
+
+/// One of them.
+#[derive(Debug)]
+struct Gathered {
+    problem: Arc<Problem>,
+    words_of: Arc<str>,
+    /// As the agent that answered first reports it: what all others are compared with.
+    reference: Arc<Problem>,
+    reference_of: Arc<str>,
+    since: String,
+    since_of: Arc<str>,
+    affects: BTreeSet<Vantage>,
+    nodes: Vec<Arc<str>>,
+    subjects: BTreeSet<Subject>,
+    differs: BTreeSet<String>,
+    same_words: bool,
+}
+
+impl Incidents {
+    /// Takes in what a node reports, unless it is one incident more than [`MOST`]; returns whether it did.
+    pub(super) fn take(&mut self, node: &Arc<str>, problem: &Problem) -> bool {
+        let is_full = self.0.len() >= MOST;
+        match self.0.entry(key(problem)) {
+            Entry::Vacant(_) if is_full => return false,
+            Entry::Vacant(place) => drop(place.insert(Gathered::of(node, problem))),
+            Entry::Occupied(mut known) => known.get_mut().add(node, problem),
+        }
+        true
+    }
+
+    /// All of them, worst first.
+    pub(super) fn finish(self) -> Vec<Incident> {
+        let mut incidents: Vec<Incident> = self.0.into_values().map(Gathered::finish).collect();
+        incidents.sort_by(|a, b| worst_first(&a.problem, &b.problem));
+        incidents
+    }
+}
+
+impl Gathered {
+    fn of(node: &Arc<str>, problem: &Problem) -> Self {
+        let shared = Arc::new(problem.clone());
+        Self {
+            problem: Arc::clone(&shared),
+            words_of: Arc::clone(node),
+            reference: shared,
+            reference_of: Arc::clone(node),
+            since: problem.since.clone(),
+            since_of: Arc::clone(node),
+            affects: problem.affects.iter().copied().collect(),
+            nodes: vec![Arc::clone(node)],
+            subjects: BTreeSet::from([problem.subject.clone()]),
+            differs: BTreeSet::new(),
+            same_words: true,
+        }
+    }
+
+    fn add(&mut self, node: &Arc<str>, problem: &Problem) {
+        self.compare(node, problem);
+        // A sentence goes with its own severity.
+        let worse = problem.severity > self.problem.severity;
+        if worse || (problem.severity == self.problem.severity && *node < self.words_of) {
+            (self.problem, self.words_of) = (Arc::new(problem.clone()), Arc::clone(node));
+        }
+        if (time(&problem.since), node) < (time(&self.since), &self.since_of) {
+            (self.since, self.since_of) = (problem.since.clone(), Arc::clone(node));
+        }
+        self.affects.extend(&problem.affects);
+        self.nodes.push(Arc::clone(node));
+        if !self.subjects.contains(&problem.subject) {
+            self.subjects.insert(problem.subject.clone());
+        }
+    }
+
+    /// Notes in what this node's report differs.
+    fn compare(&mut self, node: &str, problem: &Problem) {
+        let Self { reference, reference_of, differs, same_words, .. } = self;
+        *same_words &= reference.summary == problem.summary;
+        let alike = |one: &str, other: &str| one == other || likeness(one, reference_of) == likeness(other, node);
+        let all_alike = |one: &[String], other: &[String]| {
+            one.len() == other.len() && one.iter().zip(other).all(|(one, other)| alike(one, other))
+        };
+        let mut note = |name: &str| {
+            if differs.len() < DIFFERENCES && !differs.contains(name) {
+                differs.insert(name.to_owned());
+            }
+        };
+        if !alike(&reference.summary, &problem.summary) {
+            note("summary");
+        }
+        if reference.affects != problem.affects {
+            note("affects");
+        }
+        if !all_alike(&reference.remedy, &problem.remedy) {
+            note("remedy");
+        }
+        if reference.evidence == problem.evidence {
+            return;
+        }
+        let values = |of: &Problem, name: &str| -> Vec<String> {
+            of.evidence.iter().filter(|it| it.name == name).map(|it| it.value.clone()).collect()
+        };
+        for Value { name, .. } in reference.evidence.iter().chain(&problem.evidence) {
+            if !all_alike(&values(reference, name), &values(problem, name)) {
+                note(name);
+            }
+        }
+    }
+
+    fn finish(self) -> Incident {
+        let Self {
+            problem,
+            words_of,
+            since,
+            since_of,
+            affects,
+            mut nodes,
+            subjects,
+            differs,
+            same_words,
+            reference,
+            ..
+        } = self;
+        drop(reference);
+        let mut problem = Arc::unwrap_or_clone(problem);
+        (problem.since, problem.affects) = (since, affects.into_iter().collect());
+        nodes.sort();
+        nodes.dedup();
+        let subjects = if subjects.len() > 1 { subjects.into_iter().collect() } else { Vec::new() };
+        let differs = differs.into_iter().collect();
+        Incident { problem, words_of, since_of, nodes, subjects, differs, same_words }
+    }
+}
+
+/// What is no time is later than every time.
+fn time(text: &str) -> Timestamp {
+    text.parse().unwrap_or(Timestamp::MAX)
+}
+
+/// A number for the incident that a finding is of.
+pub(super) fn fingerprint(problem: &Problem) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    key(problem).hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Whether two findings are of one rule about the same, however bad they are.
+pub(crate) fn are_of_one_matter(one: &Problem, other: &Problem) -> bool {
+    let matter = |problem| {
+        let (scope, rule, kind, namespace, name, port, protocol, _) = key(problem);
+        (scope, rule, kind, namespace, name, port, protocol)
+    };
+    matter(one) == matter(other)
+}
+
+fn key(problem: &Problem) -> Key {
+    let Problem { rule, severity, scope, subject, port, protocol, outcome, .. } = problem;
+    let name = match subject.kind {
+        // An agent reports no other Node but its own.
+        SubjectKind::Node if *scope == Scope::Node => "",
+        SubjectKind::Pod => controlled(&subject.name).unwrap_or(&subject.name),
+        _ => &subject.name,
+    };
+    let impact = (*scope == Scope::Node).then(|| (*severity, outcome.clone()));
+    (*scope, rule.clone(), subject.kind, subject.namespace.clone(), name.to_owned(), *port, *protocol, impact)
+}
+
+pub(super) fn worst_first(a: &Problem, b: &Problem) -> Ordering {
+    let key = |it: &Problem| (it.rule.clone(), it.subject.clone(), it.port, it.protocol);
+    b.severity.cmp(&a.severity).then_with(|| key(a).cmp(&key(b)))
+}

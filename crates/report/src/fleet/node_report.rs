@@ -1,0 +1,231 @@
+//! What one agent reports at `/findings`, read with suspicion: its node may have been taken over.
+
+use std::{fmt, marker::PhantomData, time::Duration};
+
+use jiff::Timestamp;
+use serde::{
+    Deserialize, Deserializer,
+    de::{DeserializeOwned, IgnoredAny, SeqAccess, Visitor},
+};
+
+use crate::{
+    LookAge,
+    findings_document::{Problem, Unknown},
+};
+use portreeve_facts::{Gap, Source, Why, text};
+use portreeve_rules::findings::SubjectKind;
+
+/// The schema of what agents report.
+const SCHEMA: &str = "portreeve/v1";
+/// The longest description of what is wrong with an answer, in bytes.
+const DETAIL: usize = 256;
+/// The most findings, and the most unknowns, that are taken from one agent.
+const ENTRIES: usize = 10_000;
+
+/// What an agent reports of its own node.
+#[derive(Debug)]
+pub(super) struct NodeReport {
+    /// When it looked.
+    pub(super) at: Timestamp,
+    /// What is wrong.
+    pub(super) findings: Vec<Problem>,
+    /// What could not be judged, and what of the answer could not be believed or understood.
+    pub(super) unknown: Vec<Unknown>,
+}
+
+#[derive(Deserialize)]
+struct Header {
+    schema: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Wire {
+    node: String,
+    at: Timestamp,
+    #[serde(rename = "ageSeconds")]
+    age: Option<u64>,
+    #[serde(rename = "oldAfterSeconds")]
+    old_after: Option<u64>,
+    findings: Entries<Problem>,
+    unknown: Entries<Unknown>,
+}
+
+impl NodeReport {
+    /// Reads what the agent on `node` answered just now.
+    ///
+    /// # Errors
+    /// When it is no such document, or one about another node: an agent speaks for its own.
+    pub(super) fn read(node: &str, answer: &[u8], now: Timestamp) -> Result<Self, Gap> {
+        let wrong = |what: &str| Err(Gap::new(Source::Agent, Why::Malformed, text::clean(what, DETAIL)));
+        match serde_json::from_slice::<Header>(answer) {
+            Ok(Header { schema: Some(schema) }) if schema == SCHEMA => {}
+            Ok(Header { schema: Some(other) }) => {
+                return wrong(&format!("its answer has the schema {other:?}, wanted {SCHEMA:?}"));
+            }
+            Ok(Header { schema: None }) => return wrong(&format!("its answer has no schema, wanted {SCHEMA:?}")),
+            Err(error) => return wrong(&format!("its answer is no JSON object: {error}")),
+        }
+        let wire = match serde_json::from_slice::<Wire>(answer) {
+            Ok(wire) => wire,
+            Err(error) => return wrong(&format!("its answer is not {SCHEMA}: {error}")),
+        };
+        if wire.node != node {
+            return wrong(&format!(
+                "it runs on {node} and speaks of the node {:?}",
+                text::clean(&wire.node, text::NAME)
+            ));
+        }
+        let (findings, foreign): (Vec<Problem>, Vec<Problem>) =
+            wire.findings.known.into_iter().map(Problem::tidied).partition(|it| is_of_this_node(it, node));
+        let mut unknown: Vec<Unknown> = wire.unknown.known.into_iter().map(Unknown::tidied).collect();
+        let odd = wire.findings.odd + wire.unknown.odd;
+        let too_many = wire.findings.left_out + wire.unknown.left_out;
+        let remarks = [
+            (too_many, "of its entries were left out: nobody reads so many"),
+            (odd, "of its entries were not understood: it is of another version"),
+            (foreign.len(), "of its findings are about other nodes, and were not taken from it"),
+        ];
+        for (count, what) in remarks.into_iter().filter(|(count, _)| *count > 0) {
+            unknown.push(Unknown::of(&Gap::new(Source::Agent, Why::Malformed, format!("{count} {what}"))));
+        }
+        let age = wire.age.zip(wire.old_after).map(|(age, old_after)| LookAge {
+            age: Duration::from_secs(age),
+            old_after: Duration::from_secs(old_after),
+        });
+        unknown.extend(LookAge::gap(wire.at, age, now).map(|gap| Unknown::of(&gap)));
+        Ok(Self { at: wire.at, findings, unknown })
+    }
+}
+
+/// Whether a finding is one that the agent of this node may report.
+fn is_of_this_node(problem: &Problem, node: &str) -> bool {
+    problem.subject.kind != SubjectKind::Node || problem.subject.name == node
+}
+
+/// A list, of which those entries are kept that have the known shape; the others are counted, and what is beyond [`ENTRIES`].
+struct Entries<T> {
+    known: Vec<T>,
+    odd: usize,
+    left_out: usize,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Entry<T> {
+    Known(T),
+    Odd(IgnoredAny),
+}
+
+impl<'de, T: DeserializeOwned> Deserialize<'de> for Entries<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_seq(Each(PhantomData))
+    }
+}
+
+struct Each<T>(PhantomData<T>);
+
+impl<'de, T: DeserializeOwned> Visitor<'de> for Each<T> {
+    type Value = Entries<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Entries<T>, A::Error> {
+        let mut entries = Entries { known: Vec::new(), odd: 0, left_out: 0 };
+        while entries.known.len() < ENTRIES
+            && let Some(entry) = list.next_element::<Entry<T>>()?
+        {
+            match entry {
+                Entry::Known(it) => entries.known.push(it),
+                Entry::Odd(_) => entries.odd += 1,
+            }
+        }
+        while list.next_element::<IgnoredAny>()?.is_some() {
+            entries.left_out += 1;
+        }
+        Ok(entries)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn finding(subject: &Value) -> Value {
+        json!({
+            "rule": "listener-on-node-port", "severity": "critical", "subject": subject, "port": 30080,
+            "protocol": "tcp", "summary": "a\u{1b}[31m\u{202e}b", "evidence": [{"name": "n\n", "value": "v\u{7}"}],
+            "affects": ["remote"], "remedy": ["kubectl\u{200b} x"], "since": "2026-11-21T12:00:00Z",
+            "remedies": [{"steps": [{"kind": "command", "text": "kubectl\u{200b} x\r\n"}]}],
+        })
+    }
+
+    fn read(node: &str, answer: &[u8]) -> Result<NodeReport, Gap> {
+        NodeReport::read(node, answer, "2026-11-21T12:00:30Z".parse().expect("a time"))
+    }
+
+    fn answer(findings: &[Value], unknown: &[Value]) -> Vec<u8> {
+        let answer = json!({
+            "schema": SCHEMA, "node": "n1", "at": "2026-11-21T12:00:00Z", "findings": findings, "unknown": unknown,
+        });
+        answer.to_string().into_bytes()
+    }
+
+    #[test]
+    fn what_an_agent_writes_cannot_reach_a_terminal() {
+        let service = json!({"kind": "Service", "namespace": "a\u{9b}", "name": "web\r"});
+        let report = read("n1", &answer(&[finding(&service)], &[])).expect("a report");
+        let reported = format!("{:?}", serde_json::to_string(&report.findings).expect("JSON"));
+        for escape in ["u001b", "u{1b}", "u{202e}", "u{9b}", "u{200b}", "\\\\r", "\\\\n", "u0007"] {
+            assert!(!reported.contains(escape), "{escape}: {reported}");
+        }
+        assert_eq!(report.findings[0].summary, "a[31mb");
+    }
+
+    #[test]
+    fn an_agent_speaks_for_its_own_node_only() {
+        let error = read("n2", &answer(&[], &[])).expect_err("another node");
+        assert_eq!((error.why, error.detail.as_str()), (Why::Malformed, "it runs on n2 and speaks of the node \"n1\""));
+        let findings = ["n1", "n2"].map(|name| finding(&json!({"kind": "Node", "name": name})));
+        let report = read("n1", &answer(&findings, &[])).expect("a report");
+        assert_eq!(report.findings.len(), 1);
+        assert!(report.unknown[0].detail.starts_with("1 of its findings are about other nodes"));
+    }
+
+    #[test]
+    fn what_a_newer_agent_adds_is_counted_and_the_rest_is_kept() {
+        let service = json!({"kind": "Service", "namespace": "d", "name": "web"});
+        let mut newer = finding(&service);
+        newer["more"] = json!({"deep": [1]});
+        let mut odd = finding(&service);
+        odd["severity"] = json!("apocalyptic");
+        let known = json!({"source": "netfilter", "why": "not-permitted", "detail": "x"});
+        let of_unknown_source = json!({"source": "crystal-ball", "why": "foggy", "detail": "x"});
+        let report = read("n1", &answer(&[newer, odd], &[known, of_unknown_source, json!(7)])).expect("a report");
+        assert_eq!(report.findings.len(), 1);
+        let details: Vec<&str> = report.unknown.iter().map(|it| it.detail.as_str()).collect();
+        assert_eq!(details, ["x", "3 of its entries were not understood: it is of another version"]);
+    }
+
+    #[test]
+    fn what_is_no_report_is_named_by_its_kind() {
+        for (answer, wanted) in [
+            (&b"<html>"[..], "no JSON object"),
+            (b"[]", "no JSON object"),
+            (br#"{"schema":"portreeve/v2"}"#, "portreeve/v2"),
+            (br#"{"kind":"Status"}"#, "no schema"),
+            (br#"{"schema":"portreeve/v1","node":"n1"}"#, "is not portreeve/v1: missing field"),
+            (
+                br#"{"schema":"portreeve/v1","node":"n1","at":"yesterday","findings":[],"unknown":[]}"#,
+                "is not portreeve/v1",
+            ),
+            (b"\xff\xfe", "no JSON object"),
+        ] {
+            let error = read("n1", answer).expect_err("no report");
+            assert!(error.why == Why::Malformed && error.detail.contains(wanted), "{error:?}");
+        }
+    }
+}

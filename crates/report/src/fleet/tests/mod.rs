@@ -1,0 +1,262 @@
+//! Several agents in one document.
+
+mod incidents;
+mod partial;
+
+use std::io::{self, Write};
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::{CheckResult, Style, findings_document::Problem, write_fleet_rows, write_fleet_table, write_fleet_wide};
+use portreeve_facts::{Gap, Source, Why};
+use portreeve_rules::findings::{Scope, Severity};
+
+/// One of an agent that is older than `remedies`.
+fn finding(rule: &str, severity: &str, subject: &Value) -> Value {
+    json!({
+        "rule": rule, "severity": severity, "subject": subject, "port": 30080, "protocol": "tcp",
+        "summary": "Something listens here.", "evidence": [{"name": "listener", "value": "0.0.0.0:30080"}],
+        "affects": ["remote", "node"], "remedy": ["kubectl -n shop edit service web"], "since": "2026-11-21T12:00:00Z",
+    })
+}
+
+fn service(namespace: &str) -> Value {
+    json!({"kind": "Service", "namespace": namespace, "name": "web", "uid": "u"})
+}
+
+fn listener(severity: &str) -> Value {
+    finding("listener-on-node-port", severity, &service("shop"))
+}
+
+fn reporting(node: &str, findings: &[Value]) -> AgentAnswer {
+    let unknown = json!([{"source": "netfilter", "why": "not-permitted", "detail": "nft: needs NET_ADMIN"}]);
+    answering(
+        node,
+        &json!({
+            "schema": "portreeve/v1", "node": node, "at": "2026-11-21T12:00:00Z", "findings": findings, "unknown": unknown,
+        }),
+    )
+}
+
+fn answering(node: &str, answer: &Value) -> AgentAnswer {
+    AgentAnswer { node: node.to_owned(), pod: format!("portreeve-{node}"), answer: Ok(answer.to_string().into_bytes()) }
+}
+
+fn without_answer(node: &str) -> AgentAnswer {
+    let gap = Gap::new(Source::Agent, Why::Unreachable, "its pod is not Ready");
+    AgentAnswer { node: node.to_owned(), pod: format!("portreeve-{node}"), answer: Err(gap) }
+}
+
+fn names(incident: &Incident) -> Vec<&str> {
+    incident.nodes.iter().map(|node| &**node).collect()
+}
+
+fn now() -> Timestamp {
+    "2026-11-21T12:00:30Z".parse().expect("a time")
+}
+
+fn fleet(answers: Vec<AgentAnswer>) -> Fleet {
+    Fleet::of("portreeve", answers, &Wanted { document: true, ..Wanted::default() }, now())
+}
+
+fn text(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> String {
+    let mut out = Vec::new();
+    write(&mut out).expect("memory can be written to");
+    String::from_utf8(out).expect("UTF-8")
+}
+
+fn style() -> Style {
+    Style { width: 100, colour: false, program: "kubectl portreeve".to_owned() }
+}
+
+#[test]
+fn findings_count_more_than_silence_and_silence_more_than_nothing() {
+    assert_eq!(
+        fleet(vec![reporting("n1", &[listener("critical")]), without_answer("n2")]).result(),
+        CheckResult::Findings
+    );
+    assert_eq!(
+        fleet(vec![reporting("n1", &[listener("info")]), without_answer("n2")]).result(),
+        CheckResult::NotChecked
+    );
+    assert_eq!(fleet(vec![reporting("n1", &[listener("info")])]).result(), CheckResult::Clear);
+    assert_eq!(fleet(vec![]).result(), CheckResult::NotChecked, "no agent, no knowledge");
+    let mut blind = reporting("n1", &[]);
+    blind.answer = blind.answer.map(|answer| {
+        let text = String::from_utf8(answer).expect("JSON");
+        text.replace("netfilter", "services").replace("not-permitted", "unreachable").into_bytes()
+    });
+    assert_eq!(fleet(vec![blind]).result(), CheckResult::NotChecked, "an agent that does not see its cluster");
+}
+
+#[test]
+fn what_is_filtered_neither_counts_nor_is_forgotten() {
+    let all = || {
+        vec![reporting(
+            "n1",
+            &[listener("critical"), finding("own-port-taken", "warning", &json!({"kind": "Node", "name": "n1"}))],
+        )]
+    };
+    let of = |namespace: Option<&str>, min_severity| {
+        let namespace = namespace.map(str::to_owned);
+        Fleet::of("portreeve", all(), &Wanted { namespace, min_severity, ..Wanted::default() }, now())
+    };
+    let shop = of(Some("shop"), None);
+    assert_eq!((shop.incidents.len(), shop.hidden, shop.result()), (1, 1, CheckResult::Findings));
+    let elsewhere = of(Some("office"), None);
+    assert_eq!((elsewhere.incidents.len(), elsewhere.hidden, elsewhere.result()), (0, 2, CheckResult::Clear));
+    assert!(
+        text(|out| write_fleet_table(&elsewhere, &style(), out))
+            .starts_with("no port conflicts (2 not shown); 1 agent")
+    );
+    assert_eq!(of(None, Some(Severity::Critical)).incidents.len(), 1);
+    let of_a_rule = Wanted { rules: vec!["own-port-taken"], ..Wanted::default() };
+    let of_a_rule = Fleet::of("portreeve", all(), &of_a_rule, now());
+    assert_eq!((of_a_rule.incidents.len(), of_a_rule.hidden), (1, 1));
+}
+
+#[test]
+fn a_finding_of_the_cluster_is_there_once_with_the_nodes_that_report_it_and_the_words_of_the_worst() {
+    let external = |severity: &str| {
+        let mut finding = finding("external-ip-is-node-address", severity, &service("shop"));
+        finding["scope"] = json!("cluster");
+        finding["summary"] = json!(format!("It is {severity}."));
+        finding
+    };
+    let severities = ["warning", "critical", "info"];
+    let nodes = ["n1", "n2", "n3"];
+    let fleet = fleet(nodes.into_iter().zip(severities).map(|(node, it)| reporting(node, &[external(it)])).collect());
+    assert_eq!(fleet.incidents.len(), 1);
+    assert_eq!(names(&fleet.incidents[0]), nodes);
+    let Problem { severity, summary, .. } = &fleet.incidents[0].problem;
+    assert_eq!((*severity, summary.as_str()), (Severity::Critical, "It is critical."));
+    assert!(fleet.nodes.iter().all(|node| node.findings.as_ref().is_some_and(Vec::is_empty)));
+}
+
+#[test]
+fn a_finding_of_a_node_or_without_a_scope_is_each_nodes_own() {
+    let mut local = finding("external-ip-is-node-address", "critical", &service("shop"));
+    local["scope"] = json!("node");
+    let older = finding("node-port-range-crowded", "warning", &json!({"kind": "Cluster", "name": "cluster"}));
+    let fleet = fleet(["n1", "n2"].map(|node| reporting(node, &[local.clone(), older.clone()])).into());
+    assert!(fleet.incidents.iter().all(|it| it.problem.scope == Scope::Node));
+    for node in &fleet.nodes {
+        let scopes: Vec<Scope> = node.findings.iter().flatten().map(|it| it.scope).collect();
+        assert_eq!(scopes, [Scope::Node, Scope::Node]);
+    }
+    let rows = text(|out| write_fleet_rows(&fleet, &style(), out));
+    assert_eq!(rows.lines().filter(|row| row.ends_with("n1,n2")).count(), 2, "and the table has it once: {rows}");
+}
+
+#[test]
+fn a_table_says_what_where_and_who_was_silent() {
+    let reported = fleet(vec![
+        reporting("n1", &[listener("critical")]),
+        reporting("n2", &[listener("critical")]),
+        without_answer("n3"),
+    ]);
+    insta::assert_snapshot!(text(|out| write_fleet_table(&reported, &style(), out)), @r"
+    1 critical; 2 agents asked, 1 could not be asked
+
+    SEVERITY  RULE                   SUBJECT           PORT       AFFECTS      NODES
+    critical  listener-on-node-port  Service shop/web  30080/tcp  remote,node  2 of 2 nodes: n1, n2
+
+    CRITICAL  Service shop/web, port 30080/tcp, on 2 of 2 nodes: n1, n2
+      Something listens here.
+
+      Evidence  listener  0.0.0.0:30080
+      Affects   remote clients, this node
+      Since     2026-11-21T12:00:00Z, first on n1
+      Remedy    kubectl -n shop edit service web
+      Why       kubectl portreeve rules explain listener-on-node-port
+
+    Could not be asked
+      n3                    no answer: its pod is not Ready (pod portreeve-n3)
+
+    Could not be seen there
+      2 lesser things, with -o wide
+
+    This speaks of the 3 agents listed in namespace portreeve. Nodes without one cannot be known from
+    here.
+    ");
+    let rows = text(|out| write_fleet_rows(&reported, &style(), out));
+    assert_eq!(rows, "critical  listener-on-node-port  Service shop/web  30080/tcp  remote,node  n1,n2\n");
+    let wide = text(|out| write_fleet_wide(&reported, &style(), out));
+    assert!(
+        wide.contains("2 of 3 agents: n1, n2\n                        not permitted: nft: needs NET_ADMIN"),
+        "{wide}"
+    );
+    assert_eq!(text(|out| reported.write_names(out)), "service/web\n");
+}
+
+#[test]
+fn without_an_agent_nothing_is_well() {
+    let table = text(|out| write_fleet_table(&fleet(vec![]), &style(), out));
+    assert!(table.starts_with("Nothing is known: no agent is listed."), "{table}");
+    assert!(table.contains("the 0 agents listed in namespace portreeve"), "{table}");
+}
+
+#[test]
+fn the_document_is_what_its_schema_says() {
+    let mut of_the_cluster = finding("external-ip-is-node-address", "warning", &service("shop"));
+    of_the_cluster["scope"] = json!("cluster");
+    let reported = fleet(vec![
+        reporting("n1", &[listener("critical"), of_the_cluster]),
+        without_answer("n2"),
+        answering("n3", &json!("nonsense")),
+    ]);
+    let schema = fleet_schema().to_value();
+    let document: Value = serde_json::from_str(&text(|out| reported.write_json(out))).expect("JSON");
+    jsonschema::validate(&schema, &document).unwrap_or_else(|error| panic!("{error}: {document:#}"));
+    assert_eq!(document["cluster"][0]["scope"], "cluster");
+    assert_eq!(document["nodes"][0]["findings"][0]["scope"], "node");
+    assert_eq!(document["nodes"][1].get("findings"), None, "not asked is not well");
+    assert_eq!(document["nodes"][2]["unknown"][0]["why"], "malformed");
+    let yaml: Value = serde_saphyr::from_str(&text(|out| reported.write_yaml(out))).expect("YAML");
+    assert_eq!(yaml, document);
+}
+
+#[test]
+fn only_the_time_of_a_look_is_no_change() {
+    let at = |time: &str| {
+        let mut answer = reporting("n1", &[listener("critical")]);
+        answer.answer = answer.answer.map(|bytes| {
+            String::from_utf8(bytes)
+                .expect("JSON")
+                .replace("\"at\":\"2026-11-21T12:00", &format!("\"at\":\"{time}"))
+                .into_bytes()
+        });
+        fleet(vec![answer])
+    };
+    assert!(at("2026-11-21T12:00").reports_the_same_as(&at("2026-11-21T12:01")));
+    assert!(!at("2026-11-21T12:00").reports_the_same_as(&fleet(vec![without_answer("n1")])));
+}
+
+#[test]
+fn a_look_that_is_old_or_of_another_time_is_unknown_and_what_it_found_is_still_there() {
+    let with = |findings: &[Value], fields: &Value| {
+        let mut document = json!({
+            "schema": "portreeve/v1", "node": "n1", "at": "2026-11-21T12:00:00Z", "findings": findings, "unknown": [],
+        });
+        fields.as_object().expect("fields").iter().for_each(|(name, value)| document[name] = value.clone());
+        fleet(vec![answering("n1", &document)])
+    };
+    let fresh = json!({"ageSeconds": 30, "oldAfterSeconds": 50});
+    assert_eq!(with(&[], &fresh).result(), CheckResult::Clear);
+    for old in [
+        json!({"ageSeconds": 3600, "oldAfterSeconds": 50}),
+        json!({"ageSeconds": 30, "oldAfterSeconds": 50, "at": "9999-12-30T00:00:00Z"}),
+        json!({"ageSeconds": 30, "oldAfterSeconds": 50, "at": "1970-01-01T00:00:00Z"}),
+        json!({"at": "9999-12-30T00:00:00Z"}),
+        json!({"at": "1970-01-01T00:00:00Z"}),
+        json!({"at": "2026-11-21T09:00:00Z"}),
+    ] {
+        let (nothing, something) = (with(&[], &old), with(&[listener("critical")], &old));
+        assert_eq!(nothing.result(), CheckResult::NotChecked, "{old}");
+        assert_eq!((something.result(), something.is_whole()), (CheckResult::Findings, false), "{old}");
+        let table = text(|out| write_fleet_table(&nothing, &style(), out));
+        assert!(table.starts_with("no port conflicts in what could be asked") && table.contains("too old"), "{table}");
+    }
+}

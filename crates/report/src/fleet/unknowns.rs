@@ -1,0 +1,80 @@
+//! What is not known of many nodes, by reason: agents that could not be asked, and what the others could not see.
+
+use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
+
+use crate::{findings_document::Unknown, indispensable, likeness::likeness};
+use portreeve_facts::{Source, Why};
+
+/// A reason, and the nodes of which it is one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reason {
+    pub why: Why,
+    /// What happened on the first of these nodes.
+    pub detail: String,
+    /// The agent's pod on that node.
+    pub pod: Arc<str>,
+    pub nodes: Vec<Arc<str>>,
+    /// Whether the agent lacks what it had to read.
+    pub is_failure: bool,
+    /// How often it was reported.
+    pub count: usize,
+}
+
+/// Reasons in the making. Those in which only nodes, pods and addresses differ are one.
+#[derive(Debug, Default)]
+pub(super) struct Reasons(BTreeMap<(bool, Why, String), Reason>);
+
+impl Reasons {
+    pub(super) fn take(&mut self, node: &Arc<str>, pod: &Arc<str>, unknown: &Unknown) {
+        let Unknown { why, detail, .. } = unknown;
+        let is_failure = is_failure(unknown);
+        let none = || Reason {
+            why: *why,
+            detail: detail.clone(),
+            pod: Arc::clone(pod),
+            nodes: Vec::new(),
+            is_failure,
+            count: 0,
+        };
+        // A pod that no controller made up a name for is replaced by its own.
+        let common = likeness(&detail.replace(&**pod, ""), node);
+        let reason = self.0.entry((is_failure, *why, common)).or_insert_with(none);
+        reason.count += 1;
+        if reason.nodes.last() == Some(node) {
+            return;
+        }
+        if reason.nodes.iter().all(|other| node < other) {
+            (reason.detail, reason.pod) = (detail.clone(), Arc::clone(pod));
+        }
+        reason.nodes.push(Arc::clone(node));
+    }
+
+    /// All of them, the most frequent first.
+    pub(super) fn finish(self) -> Vec<Reason> {
+        let mut reasons: Vec<Reason> = self.0.into_values().collect();
+        for reason in &mut reasons {
+            reason.nodes.sort();
+            reason.nodes.dedup();
+        }
+        reasons.sort_by(|a, b| {
+            let order = |it: &Reason| (Reverse(it.nodes.len()), it.nodes.first().cloned());
+            order(a).cmp(&order(b))
+        });
+        reasons
+    }
+}
+
+/// Whether an agent lacks what it had to read, as far as its answer shows: its cluster, and the core of its node.
+fn is_failure(unknown: &Unknown) -> bool {
+    let core = matches!(
+        unknown.source,
+        Source::Services
+            | Source::EndpointSlices
+            | Source::Listeners
+            | Source::Clients
+            | Source::Addresses
+            | Source::Sysctls
+            | Source::Agent
+    );
+    core && indispensable::is_failure(unknown.source, unknown.why)
+}

@@ -1,0 +1,146 @@
+//! What is known of the agents of a cluster, and what follows from it.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::{
+    incident::{Incident, fingerprint},
+    unknowns::Reason,
+};
+use crate::{
+    CheckResult,
+    findings_document::{Problem, Unknown},
+};
+use portreeve_rules::findings::Severity;
+
+/// What the agents of a cluster report.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fleet {
+    /// Where the agents run.
+    pub agent_namespace: String,
+    /// What is known, when not every agent was asked.
+    pub partial: Option<Partial>,
+    /// Worst first.
+    pub incidents: Vec<Incident>,
+    /// One for each agent, where the document is wanted.
+    pub nodes: Vec<Node>,
+    /// How many incidents are not reported.
+    pub hidden: usize,
+    /// How many agents are listed.
+    pub agents: usize,
+    /// How many of them answered.
+    pub answered: usize,
+    /// Of how many nodes those are.
+    pub answered_nodes: usize,
+    /// Agents that could not be asked, by reason.
+    pub silent: Vec<Reason>,
+    /// What those that answered could not see or judge, by reason.
+    pub unseen: Vec<Reason>,
+    /// The mildest that counts.
+    pub(super) counts: Severity,
+}
+
+/// One agent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Node {
+    /// The node it runs on; empty where its pod was given none.
+    pub node: Arc<str>,
+    /// Its pod.
+    pub pod: Arc<str>,
+    /// When it looked, RFC 3339; absent where it could not be asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("format" = "date-time"))]
+    pub at: Option<String>,
+    /// What is wrong on this node, worst first; absent where the agent could not be asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) findings: Option<Vec<Problem>>,
+    /// What could not be judged or seen; of an agent that could not be asked, why.
+    pub(crate) unknown: Vec<Unknown>,
+}
+
+/// What is known when not every agent was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Partial {
+    /// How many agents are listed.
+    pub listed: usize,
+    /// How many of them were asked, and have answered or not.
+    pub asked: usize,
+    /// Why the others were not.
+    pub why: Stopped,
+}
+
+/// Why not every agent was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Stopped {
+    /// A person stopped it.
+    Interrupted,
+    /// The time for all agents together was over.
+    TimeLimit,
+}
+
+impl Fleet {
+    /// Whether there is a finding that counts, else whether all could be asked, and could look at what they had to.
+    pub fn result(&self) -> CheckResult {
+        if self.incidents.iter().any(|it| it.problem.severity >= self.counts) {
+            CheckResult::Findings
+        } else if self.is_whole() {
+            CheckResult::Clear
+        } else {
+            CheckResult::NotChecked
+        }
+    }
+
+    /// Whether there are agents, all of them were asked, and none lacks what it had to read.
+    pub fn is_whole(&self) -> bool {
+        self.agents > 0 && self.silent.is_empty() && !self.unseen.iter().any(|it| it.is_failure)
+    }
+
+    /// What is missing where not every agent was asked: `partial: 12 of 5000 agents were asked; you stopped it`.
+    pub fn partial_words(&self) -> Option<String> {
+        let Partial { listed, asked, why } = self.partial?;
+        let are = if asked == 1 { "was" } else { "were" };
+        Some(format!("partial: {asked} of {listed} agents {are} asked; {}", why.words()))
+    }
+
+    /// Whether a person stopped it before every agent was asked.
+    pub fn was_interrupted(&self) -> bool {
+        self.partial.is_some_and(|partial| partial.why == Stopped::Interrupted)
+    }
+
+    /// What is wrong here and not in another one, each incident with the nodes that have it here only.
+    pub fn beyond(&self, other: &Self) -> Vec<Incident> {
+        let theirs: BTreeMap<u64, &Incident> =
+            other.incidents.iter().map(|it| (fingerprint(&it.problem), it)).collect();
+        let has = |incident: &Incident, node: &Arc<str>| {
+            theirs.get(&fingerprint(&incident.problem)).is_some_and(|it| it.nodes.contains(node))
+        };
+        let own = self.incidents.iter().map(|incident| {
+            let nodes = incident.nodes.iter().filter(|node| !has(incident, node)).cloned().collect();
+            Incident { nodes, ..incident.clone() }
+        });
+        own.filter(|it| !it.nodes.is_empty()).collect()
+    }
+
+    /// Whether it reports the same, whenever that was seen.
+    pub fn reports_the_same_as(&self, other: &Self) -> bool {
+        let timeless = |fleet: &Self| {
+            let mut fleet = fleet.clone();
+            fleet.nodes.iter_mut().for_each(|node| node.at = None);
+            fleet
+        };
+        timeless(self) == timeless(other)
+    }
+}
+
+impl Stopped {
+    /// Why, for people.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Interrupted => "you stopped it",
+            Self::TimeLimit => "the time for all of them was over",
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! JUnit XML: a test case per finding, and one for each rule that was asked and found nothing or could not tell. A rule
+//! that found something and could not tell the rest has both.
+
+use std::io::{self, Write};
+
+use super::{
+    Report,
+    junit_suite::{Case, End, Said, Suite},
+    remedies::lines,
+};
+use portreeve_rules::{
+    Rule,
+    findings::{Finding, Severity},
+};
+
+/// Writes one test suite. Findings that do not count are passed cases with their sentence as output.
+///
+/// # Errors
+/// When the writer fails.
+pub fn write_junit(report: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
+    let findings: Vec<&Finding> = report.findings().collect();
+    let found = |rule: &Rule| findings.iter().any(|finding| finding.key.rule == rule.id);
+    let quiet = report
+        .rules
+        .iter()
+        .map(|rule| (*rule, reasons(report, rule)))
+        .filter(|(rule, reasons)| reasons.is_some() || !found(rule))
+        .map(|(rule, reasons)| Case::of_rule(rule.id, rule.title, reasons.map_or(End::Passed, End::Skipped)));
+    let failures = report.failures().into_iter().map(Case::of_failure);
+    let cases = failures.chain(findings.iter().map(|finding| case(report, finding))).chain(quiet).collect();
+    let timestamp = Some(format!("{:.0}", report.snapshot.at));
+    Suite { name: report.snapshot.node_name().to_owned(), timestamp, cases }.write(out)
+}
+
+fn case(report: &Report<'_>, finding: &Finding) -> Case {
+    let evidence = &finding.evidence;
+    let port = finding.key.port.map(|port| format!(" {port}")).unwrap_or_default();
+    let values = evidence.values.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
+    let affects = evidence.affects.iter().map(|vantage| ("affects".to_owned(), vantage.to_string()));
+    let remedies = lines(&evidence.remedies).map(|(word, step)| {
+        let word = if word.is_empty() { "remedy" } else { word };
+        (word.to_owned(), step.text.clone())
+    });
+    let said = Said { summary: evidence.summary.clone(), lines: values.chain(affects).chain(remedies).collect() };
+    let end = if fails(report, finding) { End::Failed(evidence.severity, said) } else { End::Told(said) };
+    Case { class: finding.key.rule.to_string(), name: format!("{}{port}", finding.key.subject), file: None, end }
+}
+
+fn fails(report: &Report<'_>, finding: &Finding) -> bool {
+    finding.evidence.severity >= report.min_severity.unwrap_or(Severity::Warning)
+}
+
+/// Why a rule could not tell, where it could not.
+fn reasons(report: &Report<'_>, rule: &Rule) -> Option<String> {
+    let unknown = report.board.unknown.iter().filter(|unknown| unknown.rule == rule.id);
+    let details: Vec<&str> = unknown.map(|unknown| unknown.gap.detail.as_str()).collect();
+    (!details.is_empty()).then(|| details.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use portreeve_facts::{Gap, Snapshot, Source, Why};
+    use portreeve_rules::{
+        findings::{Evidence, Key, RuleId, Subject, Unknown},
+        ledger::Board,
+    };
+
+    #[test]
+    fn what_a_rule_with_a_finding_could_not_tell_is_a_case_too() {
+        let rule = RuleId("listener-on-node-port");
+        let world = Snapshot::healthy();
+        let key = Key { rule, subject: Subject::node("n1", None), port: None, protocol: None };
+        let finding = Finding { key, evidence: Evidence::new(Severity::Critical, "It is so."), since: world.at };
+        let unknown = ["the clients were cut", "so were the pods"].map(|detail| Unknown {
+            rule,
+            subject: None,
+            gap: Gap::new(Source::Clients, Why::Ambiguous, detail),
+        });
+        let board = Board { findings: vec![finding], unknown: unknown.into(), failed: Vec::new() };
+        let mut text = Vec::new();
+        write_junit(&Report::of(&world, &board), &mut text).expect("memory takes everything");
+        let text = String::from_utf8(text).expect("UTF-8");
+        let xml = roxmltree::Document::parse(&text).expect("XML");
+        let cases = xml.descendants().filter(|node| node.attribute("classname") == Some("listener-on-node-port"));
+        let said: Vec<_> = cases.filter_map(|case| case.first_element_child()).collect();
+        let names: Vec<_> = said.iter().map(|node| node.tag_name().name()).collect();
+        assert_eq!(names, ["failure", "skipped"], "{text}");
+        assert_eq!(said[1].attribute("message"), Some("the clients were cut; so were the pods"));
+    }
+}

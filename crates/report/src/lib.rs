@@ -1,0 +1,72 @@
+//! Reports: one look as a table, as documents for machines and as a picture; many nodes folded.
+//!
+//! Never: decides whether something is wrong; blocks the loop.
+//!
+//! Of the rules only their catalogue and the use of ports are known here: titles, pages, which port is used by what, which
+//! ports nodes reserve, what policies have to know. Of the data planes only who owns a port.
+
+mod declared;
+mod findings_document;
+mod fleet;
+mod html_page;
+mod indented_json;
+mod indispensable;
+mod junit;
+mod junit_suite;
+mod likeness;
+mod lint;
+mod look_age;
+mod map;
+mod names;
+mod npd;
+mod owner;
+mod owners;
+mod policies;
+mod port_argument;
+mod remedies;
+mod report;
+mod reported_gaps;
+mod reservation;
+mod rule_pages;
+mod sarif;
+mod setting;
+mod table;
+mod terminal;
+mod topic;
+mod what_if;
+mod xml;
+
+pub use declared::{DeclaredReport, declared_schema, look_once, write_declared, write_declared_json};
+pub use findings_document::{FindingsDocument, findings_schema, write_json, write_json_with_age, write_yaml};
+pub use fleet::{AgentAnswer, Fleet, Gathering, Stopped, Wanted, fleet_schema, listed};
+pub use html_page::{PageDetail, write_html_page};
+pub use indispensable::is_indispensable;
+pub use junit::write_junit;
+pub use likeness::gaps_alike;
+pub use lint::{
+    lint_result, lint_schema, write_annotations, write_lint_json, write_lint_junit, write_lint_sarif, write_lint_yaml,
+};
+pub use look_age::LookAge;
+pub use map::{write_map, write_svg};
+pub use npd::{NPD_LINE, npd_line};
+pub use owner::{PortOwner, owner_schema, write_owner, write_owner_json};
+pub use owners::{NodeOwner, owners_schema, write_owners, write_owners_json};
+pub use policies::{PolicyChoices, write_policies, write_policy_values};
+pub use port_argument::PortArgument;
+pub use report::{CheckResult, Report, unread_in_words};
+pub use reported_gaps::ReportedGap;
+pub use reservation::{
+    ReservationForm, ReservationReport, reservation_file, reservation_schema, write_reservation, write_reservation_json,
+};
+pub use rule_pages::{RulePage, pages_of_manifests, pages_of_nodes, rule_page_markdown, rule_page_text, rules_table};
+pub use sarif::write_sarif;
+pub use setting::{KEYS, Setting};
+pub use table::{
+    write_fleet_rows, write_fleet_table, write_fleet_wide, write_lint_rows, write_lint_table, write_lint_wide,
+    write_rows, write_table, write_wide,
+};
+pub use terminal::{Ink, Style, tidy, wrap};
+pub use what_if::{Answers, WhatIf, what_if_schema};
+
+#[cfg(test)]
+mod tests;

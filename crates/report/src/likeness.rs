@@ -1,0 +1,155 @@
+//! What texts about several nodes have in common: everything but the names of nodes, their addresses, and the names that a
+//! controller gives to its pods.
+
+use std::{
+    collections::HashMap,
+    net::{IpAddr, SocketAddr},
+};
+
+use super::names::{NAMED, first_names};
+use portreeve_facts::{Gap, Source, Why};
+
+/// The letters of names that Kubernetes makes up (`k8s.io/apimachinery/pkg/util/rand`).
+const LETTERS: &str = "bcdfghjklmnpqrstvwxz2456789";
+/// How many of them stand behind the name that a pod has from its controller.
+const MADE_UP: usize = 5;
+/// From how many hexadecimal digits on a word is an identifier: those of a container, and the last group of a uid.
+const IDENTIFIER: usize = 12;
+/// What stands before the number of a process.
+const PID: &str = "pid ";
+
+/// What is not known of nodes, each reason once with the nodes that share it: `n1`, or `31 nodes, n1, n2, n3 and 28 more`.
+pub fn gaps_alike(gaps: &[(String, Gap)]) -> Vec<(String, &Gap)> {
+    let mut places: HashMap<(Source, Why, String), usize> = HashMap::new();
+    let mut alike: Vec<(Vec<&str>, &Gap)> = Vec::new();
+    for (node, gap) in gaps {
+        let place = *places.entry((gap.source, gap.why, likeness(&gap.detail, node))).or_insert(alike.len());
+        match alike.get_mut(place) {
+            Some((nodes, _)) => nodes.push(node),
+            None => alike.push((vec![node], gap)),
+        }
+    }
+    let words = |nodes: &[&str]| match nodes {
+        [node] => (*node).to_owned(),
+        nodes => format!("{} nodes, {}", nodes.len(), first_names(nodes, NAMED)),
+    };
+    alike.into_iter().map(|(nodes, gap)| (words(&nodes), gap)).collect()
+}
+
+/// A text about one node in words that texts alike about other nodes have too. It is compared, never shown.
+pub(super) fn likeness(text: &str, node: &str) -> String {
+    let mut common = String::with_capacity(text.len());
+    for piece in pieces(text, |it| it.is_ascii_alphanumeric() || "-._:".contains(it)) {
+        let (word, end) = piece.split_at(piece.trim_end_matches([':', '.']).len());
+        let is_pid = common.ends_with(PID) && word.bytes().all(|it| it.is_ascii_digit());
+        if is_pid || is_address(word) {
+            common.push('#');
+        } else {
+            // A port stands behind a colon.
+            let parts: Vec<&str> = word.split(':').map(|part| common_part(part, node)).collect();
+            common.push_str(&parts.join(":"));
+        }
+        common.push_str(end);
+    }
+    common
+}
+
+fn common_part<'a>(part: &'a str, node: &str) -> &'a str {
+    let digits = part.rsplit(['-', '_', '.']).find(|it| it.len() >= IDENTIFIER);
+    match digits {
+        _ if part == node => "#",
+        Some(digits) if digits.bytes().all(|it| it.is_ascii_hexdigit()) => "#",
+        _ => controlled(part).unwrap_or(part),
+    }
+}
+
+/// What comes before the made-up end of a pod's name; nothing where it has none.
+pub(super) fn controlled(name: &str) -> Option<&str> {
+    let (before, end) = name.rsplit_once('-')?;
+    let made_up = end.len() == MADE_UP && end.chars().all(|it| LETTERS.contains(it));
+    made_up.then_some(before).filter(|before| !before.is_empty())
+}
+
+fn is_address(word: &str) -> bool {
+    word.parse::<IpAddr>().is_ok() || word.parse::<SocketAddr>().is_ok()
+}
+
+/// The text in pieces: runs of characters of words, and runs of others.
+fn pieces(text: &str, of_word: impl Fn(char) -> bool) -> Vec<&str> {
+    let mut pieces = Vec::new();
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        let kind = of_word(first);
+        let end = rest.find(|it| of_word(it) != kind).unwrap_or(rest.len());
+        let (piece, after) = rest.split_at(end);
+        pieces.push(piece);
+        rest = after;
+    }
+    pieces
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn texts_that_differ_by_node_address_or_pod_are_alike() {
+        for (one, other) in [
+            ("Pod office/scanner-x7f2p listens on 30080.", "Pod office/scanner-b9zzk listens on 30080."),
+            ("node-1 has no route", "node-2 has no route"),
+            ("dial tcp 10.0.0.1:29517: connection refused", "dial tcp 10.0.31.7:29517: connection refused"),
+            ("dial tcp [fd00::1]:29517: refused", "dial tcp [fd00:7::2]:29517: refused"),
+            ("process nginx (pid 4242)", "process nginx (pid 17)"),
+            (
+                "/kubepods/pod0d1f4a3e-2c5b-4d6e-8f70-0123456789ab/c1",
+                "/kubepods/podffff4a3e-2c5b-4d6e-8f70-ba9876543210/c1",
+            ),
+            (
+                "GET https://h:6443/pods/portreeve-2x7f2:29517/proxy",
+                "GET https://h:6443/pods/portreeve-b9zzk:29517/proxy",
+            ),
+        ] {
+            assert_eq!(likeness(one, "node-1"), likeness(other, "node-2"));
+        }
+    }
+
+    #[test]
+    fn texts_that_say_something_else_are_not() {
+        for (one, other) in [
+            ("nginx listens on 30080.", "haproxy listens on 30080."),
+            ("nginx listens on 30080.", "nginx listens on 30081."),
+            ("it answers 502", "it answers 503"),
+            ("pod web-0 waits", "pod web-1 waits"),
+        ] {
+            assert_ne!(likeness(one, "n1"), likeness(other, "n2"));
+        }
+    }
+
+    #[test]
+    fn only_a_name_that_a_controller_made_has_a_controller() {
+        assert_eq!(controlled("scanner-x7f2p"), Some("scanner"));
+        assert_eq!(controlled("web-6d4cf56db6-x7f2p"), Some("web-6d4cf56db6"));
+        for name in ["web-0", "coredns", "kube-proxy", "a-known", "-x7f2p", "x7f2p"] {
+            assert_eq!(controlled(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_known_of_nodes_for_one_reason_is_said_once() {
+        let gap = |detail: &str| Gap::new(Source::Agent, Why::Unreachable, detail);
+        let gaps = ["a", "b", "c", "d"].map(|node| (node.to_owned(), gap(&format!("no way to {node}"))));
+        let told: Vec<_> = gaps_alike(&gaps).into_iter().map(|(who, gap)| format!("{who}: {}", gap.detail)).collect();
+        assert_eq!(told, ["4 nodes, a, b, c and 1 more: no way to a"]);
+        let told: Vec<_> = gaps_alike(&gaps[..1]).into_iter().map(|(who, _)| who).collect();
+        assert_eq!(told, ["a"]);
+    }
+
+    proptest! {
+        #[test]
+        fn pieces_are_the_whole_text(text in ".{0,60}") {
+            prop_assert_eq!(pieces(&text, char::is_alphanumeric).concat(), text);
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! Workflow commands of GitHub Actions: an annotation at the line of each field. Gitea and Forgejo print them in the log.
+
+use std::io::{self, Write};
+
+use super::remedy;
+use crate::terminal::tidy;
+use portreeve_facts::{Place, Span};
+use portreeve_rules::{findings::Severity, lint::LintReport};
+
+/// Writes a line for each finding, each failure, and each rule that could not tell.
+///
+/// # Errors
+/// When the writer fails.
+pub fn write_annotations(report: &LintReport, out: &mut dyn Write) -> io::Result<()> {
+    for gap in &report.failures {
+        let place = report.places.get(&gap.detail).map(properties).unwrap_or_default();
+        writeln!(out, "::error {place}title=portreeve::{}", data(&tidy(&gap.detail)))?;
+    }
+    for finding in report.reported() {
+        let word = match finding.evidence.severity {
+            Severity::Critical => "error",
+            Severity::Warning => "warning",
+            Severity::Info => "notice",
+        };
+        let place = &finding.place;
+        // Whatever has no file is shown at the run, without its place. That of a template does not tell where it was rendered.
+        let said = match place.template.is_none() && is_file(place) {
+            true => tidy(&finding.evidence.summary),
+            false => tidy(&format!("{place}: {}", finding.evidence.summary)),
+        };
+        let message = [vec![said], remedy(finding)].concat().join("\n");
+        writeln!(out, "::{word} {}title={}::{}", properties(place), finding.rule, data(&message))?;
+    }
+    for (rule, gap) in &report.unknown {
+        writeln!(out, "::notice title={rule}::{}", data(&format!("not known: {}", tidy(&gap.detail))))?;
+    }
+    Ok(())
+}
+
+/// The file, line and column. What was rendered has none of the repository, and another file's line would be wrong.
+fn properties(place: &Place) -> String {
+    if !is_file(place) {
+        return String::new();
+    }
+    let (file, span) = place.source();
+    let at = span.map(|Span { line, column, .. }| format!("line={line},col={column},")).unwrap_or_default();
+    format!("file={},{at}", property(&tidy(file)))
+}
+
+fn is_file(place: &Place) -> bool {
+    match &place.template {
+        Some(template) => template.written.is_some(),
+        None => &*place.file != "standard input",
+    }
+}
+
+/// As `escapeData` of GitHub's toolkit (actions/toolkit packages/core/src/command.ts).
+fn data(text: &str) -> String {
+    text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A")
+}
+
+/// As `escapeProperty` there.
+fn property(text: &str) -> String {
+    data(text).replace(':', "%3A").replace(',', "%2C")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_text_ends_a_property_or_a_line() {
+        assert_eq!(property("a:b,c%\n.yaml"), "a%3Ab%2Cc%25%0A.yaml");
+        assert_eq!(data("100%\r\nx:y"), "100%25%0D%0Ax:y");
+    }
+}

@@ -1,0 +1,224 @@
+//! Findings in manifests as one document, `portreeve.lint/v1`: JSON and YAML. Within v1 fields are only ever added.
+
+use std::{
+    collections::BTreeMap,
+    io::{self, Write},
+};
+
+use schemars::{JsonSchema, Schema, schema_for};
+use serde::Serialize;
+
+use super::remedy;
+use crate::{
+    findings_document::{Range, Unknown, Value, tidy_remedy, values},
+    indented_json::write_indented_json,
+    terminal::tidy,
+};
+use portreeve_facts::{Place, Protocol};
+use portreeve_rules::{
+    findings::{PlacedFinding, Remedy, RuleId, Severity},
+    lint::LintReport,
+};
+
+/// What was found in manifests. A field that does not apply is absent.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(title = "Portreeve findings in manifests")]
+struct LintDocument {
+    /// Always `portreeve.lint/v1`.
+    #[schemars(extend("const" = "portreeve.lint/v1"))]
+    schema: String,
+    /// How many files were read.
+    files: usize,
+    /// How many objects were judged.
+    objects: usize,
+    /// How many objects had the kind, the namespace and the name of one that was there already.
+    again: usize,
+    /// How many others there were, by kind and group; a document without a kind has the empty one.
+    skipped: BTreeMap<String, usize>,
+    /// The NodePort range.
+    node_port_range: Range,
+    /// What the manifests were compared with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    against: Option<String>,
+    /// What is wrong, by file and line.
+    findings: Vec<PlacedProblem>,
+    /// How many findings the owners of their objects accept, by annotation; they are not among `findings`.
+    accepted: usize,
+    /// Rules that could not tell of some object.
+    unknown: Vec<Unknown>,
+    /// Rules that lack what they compare with.
+    not_asked: Vec<NotAsked>,
+    /// What could not be read.
+    failures: Vec<Unknown>,
+}
+
+/// A rule that was not asked.
+#[derive(Debug, Serialize, JsonSchema)]
+struct NotAsked {
+    /// Its name.
+    rule: String,
+    /// What it lacks.
+    detail: String,
+}
+
+/// One finding, in words that are safe to print.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct PlacedProblem {
+    /// The file, as it was named; `standard input`.
+    file: String,
+    /// The line of the very field, from 1.
+    line: u64,
+    /// Its column in characters, from 1.
+    column: u64,
+    /// The template that helm rendered this part of standard input from; the line is none of the template.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    template: Option<String>,
+    /// The file of this template, where one file alone below the working directory can be it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    template_file: Option<String>,
+    /// The line of this file that writes the field, where one line alone can.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    template_line: Option<u64>,
+    /// The way to the field.
+    field: String,
+    /// The rule's name.
+    rule: String,
+    /// How bad it is.
+    severity: Severity,
+    /// Whom it is about, `Service shop/web`.
+    object: String,
+    /// The port it is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    port: Option<u16>,
+    /// The protocol it is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    protocol: Option<Protocol>,
+    /// What is wrong, in one stable sentence.
+    summary: String,
+    /// What was compared, in reading order; a name may come more than once.
+    evidence: Vec<Value>,
+    /// What to change, in words: `then` leads to a further step, `or` to another remedy.
+    remedy: Vec<String>,
+    /// The same as data, most direct first; each remedy is enough.
+    remedies: Vec<Remedy>,
+    /// Fields of other objects that have a part in it.
+    related: Vec<Related>,
+}
+
+/// A field of another object.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct Related {
+    /// Its file.
+    file: String,
+    /// Its line.
+    line: u64,
+    /// Its column.
+    column: u64,
+    /// Its template, as above.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    template: Option<String>,
+    /// The file of that, as above.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    template_file: Option<String>,
+    /// The line of that, as above.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    template_line: Option<u64>,
+    /// Its object.
+    object: String,
+}
+
+/// Writes the document as indented JSON and a line end.
+///
+/// # Errors
+/// When the writer fails.
+pub fn write_lint_json(report: &LintReport, out: &mut dyn Write) -> io::Result<()> {
+    write_indented_json(&LintDocument::of(report), out)
+}
+
+/// Writes the document as YAML.
+///
+/// # Errors
+/// When the writer fails.
+pub fn write_lint_yaml(report: &LintReport, out: &mut dyn Write) -> io::Result<()> {
+    let text = serde_saphyr::to_string(&LintDocument::of(report)).map_err(io::Error::other)?;
+    writeln!(out, "{}", text.trim_end())
+}
+
+/// The JSON Schema (draft 2020-12) of the document.
+pub fn lint_schema() -> Schema {
+    schema_for!(LintDocument)
+}
+
+impl LintDocument {
+    fn of(report: &LintReport) -> Self {
+        let unknown =
+            report.unknown.iter().map(|(rule, gap)| Unknown { rule: Some(rule.to_string()), ..Unknown::of(gap) });
+        Self {
+            schema: "portreeve.lint/v1".to_owned(),
+            files: report.files,
+            objects: report.objects,
+            again: report.again,
+            skipped: report.skipped.iter().map(|(kind, count)| (tidy(kind), *count)).collect(),
+            node_port_range: Range::of(&report.range),
+            against: report.against.as_deref().map(tidy),
+            findings: report.reported().map(PlacedProblem::of).collect(),
+            accepted: report.accepted,
+            unknown: unknown.collect(),
+            not_asked: report.not_asked.iter().map(NotAsked::of).collect(),
+            failures: report.failures.iter().map(Unknown::of).collect(),
+        }
+    }
+}
+
+impl NotAsked {
+    fn of((rule, detail): &(RuleId, String)) -> Self {
+        Self { rule: rule.to_string(), detail: tidy(detail) }
+    }
+}
+
+impl PlacedProblem {
+    fn of(finding: &PlacedFinding) -> Self {
+        let Place { file, line, column, .. } = &finding.place;
+        let (template, template_file, template_line) = template(&finding.place);
+        let evidence = &finding.evidence;
+        Self {
+            file: tidy(file),
+            line: *line,
+            column: *column,
+            template,
+            template_file,
+            template_line,
+            field: finding.field.clone(),
+            rule: finding.rule.to_string(),
+            severity: evidence.severity,
+            object: tidy(&finding.object),
+            port: finding.port,
+            protocol: finding.protocol,
+            summary: tidy(&evidence.summary),
+            evidence: values(evidence),
+            remedy: remedy(finding),
+            remedies: evidence.remedies.iter().map(tidy_remedy).collect(),
+            related: finding.related.iter().map(|(place, object)| Related::of(place, object)).collect(),
+        }
+    }
+}
+
+impl Related {
+    fn of(place: &Place, object: &str) -> Self {
+        let Place { file, line, column, .. } = place;
+        let (template, template_file, template_line) = template(place);
+        let (file, object) = (tidy(file), tidy(object));
+        Self { file, line: *line, column: *column, template, template_file, template_line, object }
+    }
+}
+
+/// The template, its file and its line, as far as they are known.
+fn template(place: &Place) -> (Option<String>, Option<String>, Option<u64>) {
+    let template = place.template.as_ref();
+    let written = template.and_then(|it| it.written.as_ref());
+    let line = written.and_then(|it| it.line).map(|it| it.line);
+    (template.map(|it| tidy(&it.name)), written.map(|it| tidy(&it.file)), line)
+}

@@ -1,0 +1,134 @@
+//! SARIF 2.1.0 (OASIS) with the place of each field, as code scanning services take it.
+
+use std::io::{self, Write};
+
+use serde_json::{Value, json};
+
+use super::remedy;
+use crate::{
+    indented_json::write_indented_json,
+    sarif::{descriptor, level, log},
+    terminal::tidy,
+};
+use portreeve_facts::{Place, Span};
+use portreeve_rules::{findings::PlacedFinding, lint::LintReport};
+
+/// Writes one run: the catalogue of rules, a result per finding, a notification per failure.
+///
+/// # Errors
+/// When the writer fails.
+pub fn write_lint_sarif(report: &LintReport, out: &mut dyn Write) -> io::Result<()> {
+    let rules = &report.rules;
+    let notifications = report.failures.iter().map(|gap| {
+        let place = report.places.get(&gap.detail).into_iter();
+        json!({
+            "level": "error",
+            "message": { "text": tidy(&gap.detail) },
+            "locations": place.map(|place| json!({ "physicalLocation": physical(place) })).collect::<Vec<_>>(),
+            "properties": { "source": gap.source, "why": gap.why },
+        })
+    });
+    let unknown = report.unknown.iter().map(|(rule, gap)| {
+        json!({
+            "level": "note",
+            "message": { "text": tidy(&gap.detail) },
+            "associatedRule": { "id": rule },
+            "properties": { "source": gap.source, "why": gap.why },
+        })
+    });
+    let not_asked = report.not_asked.iter().map(|(rule, why)| {
+        json!({
+            "level": "note",
+            "message": { "text": format!("not asked: {}", tidy(why)) },
+            "associatedRule": { "id": rule },
+        })
+    });
+    let invocation = json!({
+        "executionSuccessful": report.failures.is_empty(),
+        "toolExecutionNotifications": notifications.chain(unknown).chain(not_asked).collect::<Vec<_>>(),
+    });
+    let results = report.reported().map(|finding| {
+        let index = rules.iter().position(|rule| rule.id == finding.rule);
+        result(finding, index)
+    });
+    let results: Vec<Value> = results.collect();
+    let rules = rules.iter().map(|rule| descriptor(rule.id, rule.title, &rule.documentation(), rule.ceiling));
+    write_indented_json(&log(&rules.collect::<Vec<_>>(), &invocation, &results), out)
+}
+
+fn result(finding: &PlacedFinding, index: Option<usize>) -> Value {
+    let evidence = &finding.evidence;
+    let remedy: String = remedy(finding).iter().map(|line| format!("\n{line}")).collect();
+    let object = tidy(&finding.object);
+    let related = finding
+        .related
+        .iter()
+        .map(|(place, object)| json!({ "physicalLocation": physical(place), "message": { "text": tidy(object) } }));
+    let fingerprint = format!("{}/{object}/{}", finding.rule, finding.field);
+    // A template does not tell where it was rendered.
+    let place = finding.place.template.is_some().then(|| format!("\n{}", tidy(&finding.place.to_string())));
+    json!({
+        "ruleId": finding.rule,
+        "ruleIndex": index,
+        "level": level(evidence.severity),
+        "message": { "text": format!("{}{remedy}{}", tidy(&evidence.summary), place.unwrap_or_default()) },
+        "locations": [{
+            "physicalLocation": physical(&finding.place),
+            "logicalLocations": [{
+                "name": finding.field,
+                "fullyQualifiedName": format!("{object} {}", finding.field),
+                "kind": "member",
+            }],
+        }],
+        "relatedLocations": related.collect::<Vec<_>>(),
+        // A line that moves makes no other problem. GitHub reads the second name alone.
+        "partialFingerprints": { "portreeve.lint/v1": fingerprint, "primaryLocationLineHash": fingerprint },
+        "properties": {
+            "severity": evidence.severity,
+            "evidence": evidence.values.iter().map(|(name, value)| json!([name, tidy(value)])).collect::<Vec<_>>(),
+        },
+    })
+}
+
+/// The field, where its line is known.
+fn physical(place: &Place) -> Value {
+    let (file, span) = place.source();
+    let mut location = json!({ "artifactLocation": { "uri": uri(file.path()) } });
+    if let Some(Span { line, column, width }) = span {
+        location["region"] =
+            json!({ "startLine": line, "startColumn": column, "endLine": line, "endColumn": column + width });
+    }
+    location
+}
+
+/// A path as a reference of RFC 3986. A relative one stays relative: services find the file from the root of the repository.
+fn uri(path: &[u8]) -> String {
+    let path = path.strip_prefix(b"./").unwrap_or(path);
+    let mut uri = String::from(if path.starts_with(b"/") { "file://" } else { "" });
+    for &byte in path {
+        if byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte) {
+            uri.push(char::from(byte));
+        } else {
+            uri.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    uri
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_a_relative_reference() {
+        for (path, wanted) in [
+            ("./deploy/a b.yaml", "deploy/a%20b.yaml"),
+            ("a:b/ä%.yaml", "a%3Ab/%C3%A4%25.yaml"),
+            ("/tmp/x.yaml", "file:///tmp/x.yaml"),
+            ("zw\u{200b}\u{1b}.yaml", "zw%E2%80%8B%1B.yaml"),
+            ("standard input", "standard%20input"),
+        ] {
+            assert_eq!(uri(path.as_bytes()), wanted);
+        }
+    }
+}

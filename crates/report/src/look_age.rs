@@ -1,0 +1,95 @@
+//! How old a look is, and when it is too old to be believed.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+
+use portreeve_facts::{Gap, Source, Why};
+
+/// How far the clocks of two machines may be apart.
+const APART: SignedDuration = SignedDuration::from_mins(10);
+/// How old a look may be whose agent does not say how often it looks: agents look every ten minutes at least, unless they
+/// are told otherwise.
+const UNTOLD: SignedDuration = SignedDuration::from_mins(20);
+
+/// The age of a look, by the clock of the agent that nobody sets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LookAge {
+    /// Since it was judged.
+    pub age: Duration,
+    /// From which age on it is too old: the agent should have looked several times since.
+    pub old_after: Duration,
+}
+
+impl LookAge {
+    /// Of a look that was judged so long ago, by an agent that takes at most `longest` from one look to the next.
+    pub fn new(age: Duration, longest: Duration) -> Self {
+        // A whole look is missed, and there was time for it.
+        Self { age, old_after: longest.saturating_mul(2) }
+    }
+
+    /// Whether it is too old.
+    pub fn is_old(self) -> bool {
+        self.age >= self.old_after
+    }
+
+    /// Why a look at `at`, by the clock of its node, cannot be believed `now`; of an agent that says how old it is, or not.
+    pub fn gap(at: Timestamp, told: Option<Self>, now: Timestamp) -> Option<Gap> {
+        let stale = |why: &str| Some(Gap::new(Source::Agent, Why::Stale, format!("its last look, at {at:.0}, {why}")));
+        if told.is_some_and(Self::is_old) {
+            return stale("is too old: the agent cannot read its node any more");
+        }
+        let age = now.duration_since(at);
+        let expected = told.map(|told| SignedDuration::try_from(told.age).unwrap_or(SignedDuration::MAX));
+        match expected {
+            // It is as old as it says; the clock of one of the two machines is wrong.
+            Some(expected) if (age.saturating_sub(expected)).abs() > APART => {
+                stale("is of another time than here: one of the two clocks is wrong")
+            }
+            None if age < -APART => stale("is in the future: one of the two clocks is wrong"),
+            None if age > UNTOLD => stale("is too old"),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(text: &str) -> Timestamp {
+        text.parse().expect("a time")
+    }
+
+    #[test]
+    fn a_look_is_old_once_one_more_should_have_come_for_sure() {
+        let of = |age| LookAge::new(Duration::from_secs(age), Duration::from_secs(15));
+        assert!(!of(0).is_old() && !of(29).is_old() && of(30).is_old());
+        assert!(!LookAge::new(Duration::MAX / 2, Duration::MAX).is_old());
+    }
+
+    #[test]
+    fn a_look_of_another_time_is_not_believed_whatever_its_agent_says() {
+        let now = at("2026-11-21T12:00:00Z");
+        let fresh = Some(LookAge::new(Duration::from_secs(3), Duration::from_secs(15)));
+        for sound in ["2026-11-21T11:59:57Z", "2026-11-21T12:04:00Z", "2026-11-21T11:55:00Z"] {
+            assert_eq!(LookAge::gap(at(sound), fresh, now), None, "{sound}");
+            assert_eq!(LookAge::gap(at(sound), None, now), None, "{sound}");
+        }
+        for wrong in ["1970-01-01T00:00:00Z", "2026-11-21T11:00:00Z", "2026-11-21T13:00:00Z", "9999-12-30T00:00:00Z"] {
+            for told in [fresh, None] {
+                assert_eq!(LookAge::gap(at(wrong), told, now).map(|gap| gap.why), Some(Why::Stale), "{wrong}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_look_that_its_agent_calls_old_is_old_and_one_of_a_slow_agent_is_not() {
+        let now = at("2026-11-21T12:00:00Z");
+        let told = |age, interval| Some(LookAge::new(Duration::from_secs(age), Duration::from_secs(interval)));
+        let gap = LookAge::gap(at("2026-11-21T11:58:00Z"), told(120, 15), now).expect("it is old");
+        assert!(gap.why == Why::Stale && gap.detail.contains("2026-11-21T11:58:00Z"), "{gap:?}");
+        assert_eq!(LookAge::gap(at("2026-11-21T11:00:00Z"), told(3600, 3600), now), None);
+        assert_eq!(LookAge::gap(at("2026-11-21T11:45:00Z"), None, now), None, "it may look every ten minutes");
+    }
+}

@@ -1,0 +1,116 @@
+//! The NodePort range as a picture, a hundred ports a row.
+
+mod svg;
+mod text;
+
+pub use svg::write_svg;
+pub use text::write_map;
+
+use portreeve_rules::{Choice, PortUsage};
+
+/// Ports a row.
+const ROW: u16 = 100;
+
+/// What one port is drawn as, worst first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum PortState {
+    /// Allocated, and a stranger listens on it.
+    Contested,
+    /// Not allocated, and a stranger listens on it.
+    Listener,
+    /// Allocated to a Service that asked for it.
+    Fixed,
+    /// Allocated by the API server.
+    Automatic,
+    /// Allocated, and the object does not tell how.
+    Allocated,
+    /// Free for a Service, and the kernel may give it to an outgoing connection.
+    Ephemeral,
+    /// Free for a Service, and reserved from the kernel's own choice.
+    Reserved,
+    /// Free in the static band.
+    FreeStatic,
+    /// Free in the dynamic band.
+    Free,
+}
+
+impl PortState {
+    const ALL: [Self; 9] = [
+        Self::Contested,
+        Self::Listener,
+        Self::Fixed,
+        Self::Automatic,
+        Self::Allocated,
+        Self::Ephemeral,
+        Self::Reserved,
+        Self::FreeStatic,
+        Self::Free,
+    ];
+
+    fn of(census: &PortUsage, port: u16) -> Self {
+        let used = census.used.get(&port);
+        let listened = used.is_some_and(|used| used.listener.is_some());
+        match used.and_then(|used| used.allocated.as_ref()) {
+            Some(_) if listened => Self::Contested,
+            None if listened => Self::Listener,
+            Some((_, Choice::Fixed)) => Self::Fixed,
+            Some((_, Choice::Automatic)) => Self::Automatic,
+            Some((_, Choice::Unknown)) => Self::Allocated,
+            None if census.ephemeral.contains(port) => Self::Ephemeral,
+            None if census.reserved.contains(port) => Self::Reserved,
+            None if census.static_band.is_some_and(|band| band.contains(port)) => Self::FreeStatic,
+            None => Self::Free,
+        }
+    }
+
+    /// For the legend.
+    fn legend(self) -> &'static str {
+        match self {
+            Self::Contested => "allocated, but another program listens on it",
+            Self::Listener => "not allocated, but a program listens on it",
+            Self::Fixed => "allocated, chosen by a person",
+            Self::Automatic => "allocated, chosen by the API server",
+            Self::Allocated => "allocated",
+            Self::Ephemeral => "free, but the kernel may use it for an outgoing connection",
+            Self::Reserved => "free, reserved from the kernel's own choice",
+            Self::FreeStatic => "free, static band: best for ports written by hand",
+            Self::Free => "free",
+        }
+    }
+}
+
+/// How many ports are drawn as each state; those that occur, worst first.
+fn counts(census: &PortUsage) -> Vec<(PortState, usize)> {
+    let mut counts = PortState::ALL.map(|state| (state, 0));
+    for port in census.range.range.iter() {
+        counts[PortState::of(census, port) as usize].1 += 1;
+    }
+    counts.into_iter().filter(|(_, count)| *count > 0).collect()
+}
+
+/// The first port of every row.
+fn rows(census: &PortUsage) -> impl Iterator<Item = u16> {
+    let range = census.range.range;
+    (range.first / ROW..=range.last / ROW).map(|row| row * ROW)
+}
+
+/// What a person should know beside the picture, one sentence each.
+fn remarks(census: &PortUsage) -> Vec<String> {
+    let mut remarks = Vec::new();
+    let at_risk =
+        census.used.iter().filter(|(port, used)| used.allocated.is_some() && census.ephemeral.contains(**port)).count();
+    if at_risk > 0 {
+        let ports = if at_risk == 1 { "port lies" } else { "ports lie" };
+        remarks.push(format!(
+            "{at_risk} allocated {ports} in ip_local_port_range unreserved: an outgoing connection may take what a Service owns."
+        ));
+    }
+    if let Some(band) = census.static_band {
+        let dynamic = census.range.range.last - band.last;
+        remarks.push(format!(
+            "The static band is {band}; the API server chooses from the {dynamic} ports above it first."
+        ));
+    }
+    remarks.extend(census.unread.iter().map(|gap| format!("Not in the picture: {}", gap.detail)));
+    remarks
+}

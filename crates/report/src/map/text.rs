@@ -1,0 +1,115 @@
+//! The picture in characters.
+
+use std::io::{self, Write};
+
+use super::{
+    super::{
+        Style,
+        terminal::{Ink, tidy, wrap},
+    },
+    PortState, ROW, counts, remarks, rows,
+};
+use portreeve_rules::{PortUsage, findings::Severity};
+
+/// Writes the map, its legend and who is in conflict. Rows are 107 columns wide whatever the terminal is.
+///
+/// # Errors
+/// When the writer fails.
+pub fn write_map(census: &PortUsage, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+    let range = census.range.range;
+    let title = format!("NodePorts {range} ({})", tidy(&census.range.place));
+    writeln!(out, "{}\n", style.paint(Ink::Heading, &title))?;
+    let ruler: String = (0..ROW / 10).map(|tens| format!("{:<10}", format!("+{}", tens * 10))).collect();
+    writeln!(out, "{:7}{}", "", style.paint(Ink::Faint, ruler.trim_end()))?;
+    for first in rows(census) {
+        let mut line = String::new();
+        let mut run: Option<(Ink, String)> = None;
+        for port in first..=first.saturating_add(ROW - 1) {
+            let (ink, symbol) = if range.contains(port) { drawn(census, port) } else { (Ink::Plain, ' ') };
+            match &mut run {
+                Some((same, text)) if *same == ink => text.push(symbol),
+                _ => {
+                    if let Some((ink, text)) = run.replace((ink, symbol.to_string())) {
+                        line.push_str(&style.paint(ink, &text));
+                    }
+                }
+            }
+        }
+        if let Some((ink, text)) = run {
+            line.push_str(&style.paint(ink, text.trim_end()));
+        }
+        writeln!(out, "{}  {}", style.paint(Ink::Faint, &format!("{first:>5}")), line.trim_end())?;
+    }
+    writeln!(out)?;
+    for (state, count) in counts(census) {
+        let symbol = style.paint(ink(state), &symbol(state).to_string());
+        writeln!(out, "  {symbol} {count:>5}  {}", state.legend())?;
+    }
+    write_conflicts(census, style, out)?;
+    writeln!(out)?;
+    for remark in remarks(census) {
+        for line in wrap(&tidy(&remark), style.width.clamp(40, 107)) {
+            writeln!(out, "{line}")?;
+        }
+    }
+    Ok(())
+}
+
+/// How many listeners are named.
+const NAMED: usize = 10;
+
+fn write_conflicts(census: &PortUsage, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+    let listened = || census.used.iter().filter_map(|(port, used)| Some((port, used.listener.as_deref()?, used)));
+    if listened().next().is_none() {
+        return Ok(());
+    }
+    writeln!(out)?;
+    for (port, listener, used) in listened().take(NAMED) {
+        let (ink, service) = match &used.allocated {
+            Some((service, _)) => (ink(PortState::Contested), format!(", owned by Service {}", tidy(service))),
+            None => (ink(PortState::Listener), String::new()),
+        };
+        writeln!(out, "  {}  {} listens{service}", style.paint(ink, &format!("{port:>5}")), tidy(listener))?;
+    }
+    let more = listened().count().saturating_sub(NAMED);
+    if more > 0 {
+        writeln!(out, "  and {more} more listeners")?;
+    }
+    Ok(())
+}
+
+/// Allocated ports that the kernel may give away are underlined; their own symbol stays.
+fn drawn(census: &PortUsage, port: u16) -> (Ink, char) {
+    let state = PortState::of(census, port);
+    let at_risk = matches!(state, PortState::Fixed | PortState::Automatic | PortState::Allocated)
+        && census.ephemeral.contains(port);
+    (if at_risk { Ink::Raw("4;33") } else { ink(state) }, symbol(state))
+}
+
+/// ASCII, distinguished without colour too.
+fn symbol(state: PortState) -> char {
+    match state {
+        PortState::Contested => '!',
+        PortState::Listener => 'L',
+        PortState::Fixed => '#',
+        PortState::Automatic => '+',
+        PortState::Allocated => 'o',
+        PortState::Ephemeral => '~',
+        PortState::Reserved => '-',
+        PortState::FreeStatic => ':',
+        PortState::Free => '.',
+    }
+}
+
+fn ink(state: PortState) -> Ink {
+    match state {
+        PortState::Contested => Ink::Bad(Severity::Critical),
+        PortState::Listener => Ink::Raw("35"),
+        PortState::Fixed => Ink::Raw("1;36"),
+        PortState::Automatic | PortState::Allocated => Ink::Raw("36"),
+        PortState::Ephemeral => Ink::Raw("33"),
+        PortState::Reserved => Ink::Raw("32"),
+        PortState::FreeStatic => Ink::Plain,
+        PortState::Free => Ink::Faint,
+    }
+}

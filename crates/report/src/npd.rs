@@ -1,0 +1,33 @@
+//! One line for node-problem-detector, whose custom plugins say 0, 1 or 2 and a message (its `max_output_length` is
+//! 80 bytes by default).
+
+use super::{CheckResult, Report};
+use portreeve_facts::text::clean;
+use portreeve_rules::findings::Finding;
+
+/// The longest line, in bytes.
+pub const NPD_LINE: usize = 80;
+
+/// The line, without a line end.
+pub fn npd_line(report: &Report<'_>) -> String {
+    let line = match report.result() {
+        CheckResult::Findings => {
+            let more = report.findings().count().saturating_sub(1);
+            let more = if more > 0 { format!(" (+{more} more)") } else { String::new() };
+            let worst = report.findings().next().map(in_short).unwrap_or_default();
+            format!("{}{more}", clean(&worst, NPD_LINE - more.len()))
+        }
+        CheckResult::NotChecked => match report.failures().first() {
+            Some(gap) => format!("not checked: {}", gap.detail),
+            None => "not checked".to_owned(),
+        },
+        CheckResult::Clear => "no port conflicts".to_owned(),
+    };
+    clean(&line, NPD_LINE)
+}
+
+/// The rule first: it is what an alert matches on, and the subject may be long.
+fn in_short(finding: &Finding) -> String {
+    let port = finding.key.port.map(|port| format!(" {port}")).unwrap_or_default();
+    format!("{}{port}: {}", finding.key.rule, finding.key.subject)
+}

@@ -1,0 +1,240 @@
+//! Who owns a port: for people, and as one JSON document, `portreeve.owner/v1`.
+
+use std::{
+    io::{self, Write},
+    net::IpAddr,
+};
+
+use schemars::{JsonSchema, Schema, schema_for};
+use serde::Serialize;
+
+use super::{
+    Style,
+    findings_document::tidy_remedy,
+    indented_json::write_indented_json,
+    remedies::lines,
+    terminal::{Ink, tidy, wrap},
+};
+use portreeve_dataplane::{Answered, Claimant, Ownership};
+use portreeve_facts::Protocol;
+use portreeve_rules::{
+    Advice,
+    findings::{Remedy, Severity, StepKind, Vantage},
+};
+
+/// What is known of a port of one node.
+#[derive(Clone, Debug)]
+pub struct PortOwner {
+    /// Who owns it, by protocol.
+    pub owned: Vec<Ownership>,
+    /// What to do.
+    pub advice: Vec<Advice>,
+}
+
+/// Who claims a port of one node, who answers, who loses, and what to do.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(title = "Portreeve owner of a port")]
+struct OwnerDocument {
+    /// Always `portreeve.owner/v1`.
+    #[schemars(extend("const" = "portreeve.owner/v1"))]
+    schema: String,
+    /// The node's name.
+    node: String,
+    /// The port.
+    port: u16,
+    /// The proxy's mode and how it is known, for people.
+    proxy_mode: String,
+    /// One entry a protocol.
+    protocols: Vec<ProtocolEntry>,
+    /// What to do, by the case in which it helps; first what is wrong with the port.
+    advice: Vec<AdviceEntry>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct ProtocolEntry {
+    /// The protocol.
+    protocol: Protocol,
+    /// Everybody who claims the port, in the order in which a new connection meets them.
+    claimants: Vec<ClaimantEntry>,
+    /// Who answers, by vantage point; addresses that fare alike share an entry.
+    answers: Vec<AnswerEntry>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct ClaimantEntry {
+    /// By what right: `external-ip`, `node-port`, `host-port`, `listener`, or `proxy` for the proxy's own socket.
+    claim: String,
+    /// Who it is, for people.
+    name: String,
+    /// With what, for people.
+    detail: String,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct AnswerEntry {
+    /// From where a connection comes.
+    from: Vantage,
+    /// The node's addresses it goes to.
+    to: Vec<IpAddr>,
+    /// `process`, `pod`, `refused`, `timed-out`, `nowhere`, `unreachable` or `unknown`.
+    answer: String,
+    /// Whose doing it is: an index into `claimants`; absent where nobody claims the port there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    by: Option<usize>,
+    /// The listener that would answer there otherwise: an index into `claimants`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    loser: Option<usize>,
+    /// Why it is not known, for people.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why: Option<String>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct AdviceEntry {
+    /// The case, for people.
+    case: String,
+    /// What to do then; each is enough.
+    remedies: Vec<Remedy>,
+}
+
+/// The JSON Schema of the document.
+pub fn owner_schema() -> Schema {
+    schema_for!(OwnerDocument)
+}
+
+/// Writes the document.
+///
+/// # Errors
+/// When the writer fails.
+pub fn write_owner_json(node: &str, PortOwner { owned, advice }: &PortOwner, out: &mut dyn Write) -> io::Result<()> {
+    let document = OwnerDocument {
+        schema: "portreeve.owner/v1".to_owned(),
+        node: tidy(node),
+        port: owned.first().map_or(0, |it| it.port),
+        proxy_mode: owned.first().map_or_else(String::new, |it| tidy(&it.mode)),
+        protocols: protocols(owned),
+        advice: advised(advice),
+    };
+    write_indented_json(&document, out)
+}
+
+pub(super) fn advised(advice: &[Advice]) -> Vec<AdviceEntry> {
+    let entry =
+        |it: &Advice| AdviceEntry { case: tidy(&it.case), remedies: it.remedies.iter().map(tidy_remedy).collect() };
+    advice.iter().map(entry).collect()
+}
+
+pub(super) fn protocols(owned: &[Ownership]) -> Vec<ProtocolEntry> {
+    let claimant = |it: &Claimant| ClaimantEntry {
+        claim: it.claim.name().to_owned(),
+        name: tidy(&it.name),
+        detail: tidy(&it.detail),
+    };
+    let of_protocol = |it: &Ownership| ProtocolEntry {
+        protocol: it.protocol,
+        claimants: it.claimants.iter().map(claimant).collect(),
+        answers: grouped(&it.answers),
+    };
+    owned.iter().map(of_protocol).collect()
+}
+
+fn grouped(answers: &[Answered]) -> Vec<AnswerEntry> {
+    let mut groups: Vec<AnswerEntry> = Vec::new();
+    for Answered { from, to, outcome, by, loser } in answers {
+        let (answer, why) = match outcome {
+            Ok(outcome) => (outcome.name(), None),
+            Err(gap) => ("unknown", Some(tidy(&gap.detail))),
+        };
+        let same = |it: &&mut AnswerEntry| {
+            it.from == *from && it.answer == answer && it.by == *by && it.loser == *loser && it.why == why
+        };
+        match groups.iter_mut().find(same) {
+            Some(group) => group.to.push(*to),
+            None => groups.push(AnswerEntry {
+                from: *from,
+                to: vec![*to],
+                answer: answer.to_owned(),
+                by: *by,
+                loser: *loser,
+                why,
+            }),
+        }
+    }
+    groups
+}
+
+/// Writes it for people: who claims the port, what comes of a connection, and what to do.
+///
+/// # Errors
+/// When the writer fails.
+pub fn write_owner(PortOwner { owned, advice }: &PortOwner, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+    for (index, Ownership { protocol, port, claimants, answers, mode }) in owned.iter().enumerate() {
+        if index > 0 {
+            writeln!(out)?;
+        }
+        writeln!(out, "{}", style.paint(Ink::Heading, &format!("{port}/{protocol}, proxy mode {}", tidy(mode))))?;
+        if claimants.is_empty() {
+            writeln!(out, "  nobody claims it: connections are refused")?;
+            continue;
+        }
+        writeln!(out, "\n  claimed by, in the order in which a new connection meets them")?;
+        for (number, Claimant { claim, name, detail }) in claimants.iter().enumerate() {
+            let first = format!("{}  {}, {}", number + 1, claim.name(), tidy(name));
+            writeln!(out, "  {}", style.paint(Ink::Plain, &first))?;
+            for line in wrap(&tidy(detail), style.width.saturating_sub(5)) {
+                writeln!(out, "     {}", style.paint(Ink::Faint, &line))?;
+            }
+        }
+        writeln!(out, "\n  who answers")?;
+        for entry in grouped(answers) {
+            write_answer(&entry, style, out)?;
+        }
+    }
+    if !advice.is_empty() {
+        writeln!(out, "\n  what to do")?;
+    }
+    advice.iter().try_for_each(|it| write_advice(it, style, out))
+}
+
+/// A command is a line of its own, to be copied.
+fn write_advice(Advice { case, remedies }: &Advice, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+    for line in wrap(&tidy(case), style.width.saturating_sub(2)) {
+        writeln!(out, "  {}", style.paint(Ink::Plain, &line))?;
+    }
+    for (word, step) in lines(remedies) {
+        let (ink, text) = match step.kind {
+            StepKind::Command => (Ink::Command, vec![tidy(&step.text)]),
+            StepKind::Advice => (Ink::Plain, wrap(&tidy(&step.text), style.width.saturating_sub(11))),
+        };
+        for (index, line) in text.iter().enumerate() {
+            let word = if index == 0 { word } else { "" };
+            writeln!(out, "     {word:<4}  {}", style.paint(ink, line))?;
+        }
+    }
+    Ok(())
+}
+
+fn write_answer(entry: &AnswerEntry, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+    let number = |index: Option<usize>| index.map(|index| index + 1);
+    let ends = match (entry.answer.as_str(), number(entry.by)) {
+        ("process", Some(by)) => format!("the process of {by}"),
+        ("pod", Some(by)) => format!("a pod of {by}"),
+        ("unknown", _) => format!("not known: {}", entry.why.as_deref().unwrap_or_default()),
+        ("timed-out", Some(by)) => format!("nobody, by {by}: it times out"),
+        ("nowhere", Some(by)) => format!("nobody, by {by}: it leads nowhere"),
+        ("unreachable", Some(by)) => format!("nobody, by {by}: there is no route to host"),
+        (_, Some(by)) => format!("nobody, by {by}: it is refused"),
+        _ => "nobody: it is refused".to_owned(),
+    };
+    let loser = number(entry.loser).map(|loser| format!("; {loser} loses")).unwrap_or_default();
+    let to: Vec<String> = entry.to.iter().map(ToString::to_string).collect();
+    let text = format!("to {}: {ends}{loser}", to.join(", "));
+    let ink = if entry.loser.is_some() { Ink::Bad(Severity::Critical) } else { Ink::Plain };
+    let label = format!("{:<15}", entry.from.to_string());
+    for (index, line) in wrap(&text, style.width.saturating_sub(19)).into_iter().enumerate() {
+        let label = if index == 0 { label.as_str() } else { "               " };
+        writeln!(out, "  {label}  {}", style.paint(ink, &line))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,74 @@
+//! Admission policies with their parameters, as objects of the API server and as values of the chart.
+
+use std::{collections::BTreeMap, io, io::Write};
+
+use portreeve_rules::PolicyParameters;
+
+/// The policies and their bindings, which the chart has too.
+const POLICIES: &str = include_str!("../../../deploy/policies/policies.yaml");
+/// What becomes of a violation there.
+const ACTION: &str = "validationActions: [Warn]\n";
+/// What it says of the parameters in it.
+const OF_DEFAULTS: &str = "here they are the defaults.";
+/// What is true of those that are printed.
+const OF_THIS_CLUSTER: &str = "here they are those of one cluster, and what was chosen for it.";
+/// The indent of parameters in it.
+const INDENT: &str = "        ";
+
+/// What the chart takes for the default range's; where it is not known, that has to be said.
+const RANGES: [&str; 4] = ["nodePortFirst", "nodePortLast", "dynamicBandFirst", "dynamicBandLast"];
+
+/// What cannot be known, and a person decides.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PolicyChoices {
+    /// What becomes of a violation: `Warn`, `Deny` or `Audit`.
+    pub action: &'static str,
+    /// Parameters that are chosen, by their names.
+    pub parameters: BTreeMap<String, String>,
+}
+
+impl PolicyChoices {
+    /// What is known and what is chosen; a choice goes first.
+    fn data(&self, known: &PolicyParameters) -> BTreeMap<String, String> {
+        let mut data = known.data();
+        data.extend(self.parameters.clone());
+        data
+    }
+}
+
+/// Writes the policies with their parameters, and their bindings.
+///
+/// # Errors
+/// When the writer fails.
+pub fn write_policies(known: &PolicyParameters, choices: &PolicyChoices, out: &mut dyn Write) -> io::Result<()> {
+    let data = choices.data(known);
+    let action = format!("validationActions: [{}]\n", choices.action);
+    for line in POLICIES.replace(ACTION, &action).replace(OF_DEFAULTS, OF_THIS_CLUSTER).lines() {
+        match parameters(line, &data) {
+            Some(parameters) => writeln!(out, "{INDENT}{parameters}")?,
+            None => writeln!(out, "{line}")?,
+        }
+    }
+    Ok(())
+}
+
+/// Of a line with parameters, those that are known: of a name and of what comes after it and a dot. JSON is CEL as well.
+fn parameters(line: &str, data: &BTreeMap<String, String>) -> Option<String> {
+    let defaults = line.strip_prefix(INDENT).filter(|it| it.starts_with("{\""))?;
+    let defaults: BTreeMap<String, String> = serde_json::from_str(defaults).expect("a line of parameters is JSON");
+    let is_taken = |name: &str| defaults.contains_key(name.split('.').next().unwrap_or_default());
+    let taken: BTreeMap<&String, &String> = data.iter().filter(|(name, _)| is_taken(name)).collect();
+    Some(serde_json::to_string(&taken).expect("text is JSON"))
+}
+
+/// Writes the same as values of the chart.
+///
+/// # Errors
+/// When the writer fails.
+pub fn write_policy_values(known: &PolicyParameters, choices: &PolicyChoices, out: &mut dyn Write) -> io::Result<()> {
+    let mut data: BTreeMap<String, String> = RANGES.map(|name| (name.to_owned(), String::new())).into();
+    data.extend(choices.data(known));
+    writeln!(out, "policies:\n  enabled: true\n  action: {}\n  parameters:", choices.action)?;
+    // No name and no value has anything to quote.
+    data.iter().try_for_each(|(name, value)| writeln!(out, "    {name}: \"{value}\""))
+}

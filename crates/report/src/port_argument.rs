@@ -1,0 +1,80 @@
+//! The port argument of `owner`.
+
+use std::{fmt, str::FromStr};
+
+use crate::PortOwner;
+use portreeve_dataplane::{Ownership, owner};
+use portreeve_facts::{Gap, Protocol, Snapshot};
+use portreeve_rules::{Limits, port_advice};
+
+/// A port, and the protocol where only one is meant: `30080`, `30080/udp`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortArgument {
+    /// The port.
+    pub number: u16,
+    protocol: Option<Protocol>,
+}
+
+impl FromStr for PortArgument {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (port, protocol) = text.split_once('/').map_or((text, None), |(port, protocol)| (port, Some(protocol)));
+        let wanted = || format!("{text:?} is not a port from 1 to 65535, like 30080 or 30080/udp");
+        let port = port.parse().ok().filter(|port| *port > 0).ok_or_else(wanted)?;
+        let protocol = match protocol {
+            None => None,
+            Some(name) => {
+                let found = Protocol::ALL.into_iter().find(|it| it.to_string().eq_ignore_ascii_case(name));
+                Some(found.ok_or_else(wanted)?)
+            }
+        };
+        Ok(Self { number: port, protocol })
+    }
+}
+
+impl fmt::Display for PortArgument {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.protocol {
+            Some(protocol) => write!(f, "{}/{protocol}", self.number),
+            None => write!(f, "{}", self.number),
+        }
+    }
+}
+
+impl PortArgument {
+    /// Whether this protocol is asked about.
+    pub fn is_about(self, protocol: Protocol) -> bool {
+        self.protocol.is_none_or(|asked| asked == protocol)
+    }
+
+    /// Who owns it in a snapshot, and what to do; `free` is a number to have instead. Protocols without a claimant are left
+    /// out; where no protocol has one, the first stands for all.
+    ///
+    /// # Errors
+    /// When a fact is missing without which the owner is unknown.
+    pub fn owner(self, snapshot: &Snapshot, free: Option<u16>) -> Result<PortOwner, Gap> {
+        let protocols = self.protocol.map_or(Protocol::ALL.to_vec(), |it| vec![it]);
+        let limits = Limits::default();
+        let all =
+            protocols.into_iter().map(|protocol| owner(snapshot, limits.proxy_lag_seconds, protocol, self.number));
+        let all: Vec<Ownership> = all.collect::<Result<_, _>>()?;
+        let claimed: Vec<Ownership> = all.iter().filter(|it| !it.claimants.is_empty()).cloned().collect();
+        let owned = if claimed.is_empty() { all.into_iter().take(1).collect() } else { claimed };
+        Ok(PortOwner { advice: port_advice(snapshot, &owned, &limits, free), owned })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_may_name_its_protocol() {
+        assert_eq!("30080".parse(), Ok(PortArgument { number: 30080, protocol: None }));
+        assert_eq!("53/UDP".parse(), Ok(PortArgument { number: 53, protocol: Some(Protocol::Udp) }));
+        for wrong in ["", "0", "65536", "http", "80/quic", "80/"] {
+            assert!(wrong.parse::<PortArgument>().is_err(), "{wrong:?}");
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! What the nodes of a cluster keep from outgoing connections: for people, and as one JSON document,
+//! `portreeve.reservation/v1`.
+
+mod forms;
+
+use std::io::{self, Write};
+
+use schemars::{JsonSchema, Schema, schema_for};
+use serde::Serialize;
+
+pub use forms::{ReservationForm, reservation_file};
+
+use super::{
+    Style,
+    findings_document::Unknown,
+    indented_json::write_indented_json,
+    names::{NAMED, first_names},
+    terminal::{Ink, tidy},
+};
+use portreeve_facts::{Gap, PortRange, PortSet, RangeSource};
+use portreeve_rules::{
+    findings::Severity,
+    {FleetReservation, NodeReservation, ReservedList},
+};
+
+/// What nodes keep from outgoing connections, and what of them is not known.
+#[derive(Debug)]
+pub struct ReservationReport<'a> {
+    /// The nodes that were looked at.
+    pub fleet: &'a FleetReservation,
+    /// What each of them is to reserve.
+    pub list: &'a ReservedList,
+    /// Nodes of which it is not known, and why.
+    pub unread: &'a [(String, Gap)],
+    /// What is missing where not every agent was asked.
+    pub partial: Option<&'a str>,
+}
+
+/// What the nodes of a cluster keep from outgoing connections, and one list of ports for all of them.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(title = "Portreeve reserved ports of many nodes")]
+struct ReservationDocument {
+    /// Always `portreeve.reservation/v1`.
+    #[schemars(extend("const" = "portreeve.reservation/v1"))]
+    schema: String,
+    /// The value of `net.ipv4.ip_local_reserved_ports` for all nodes: what any of them reserves, NodePorts, ports of servers.
+    ip_local_reserved_ports: String,
+    /// Whether all NodePorts are in it. Else those are that Services have: all would leave too few to outgoing connections.
+    whole_node_port_range: bool,
+    /// Whether no node lacks anything of it, as far as is known.
+    covered: bool,
+    /// One entry for each agent. Of nodes without one nothing is known.
+    nodes: Vec<NodeEntry>,
+    /// What is missing where not every agent was asked, for people.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    partial: Option<String>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct NodeEntry {
+    /// The node's name.
+    node: String,
+    /// What it keeps from outgoing connections; absent where that is not known.
+    #[serde(flatten)]
+    known: Option<KnownEntry>,
+    /// What is not known of it.
+    unknown: Vec<Unknown>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct KnownEntry {
+    /// The NodePort range.
+    node_port_range: PortRange,
+    /// How it is known.
+    node_port_range_source: RangeSource,
+    /// Where the kernel chooses the ports of outgoing connections.
+    ip_local_port_range: PortRange,
+    /// What it reserves now.
+    ip_local_reserved_ports: Vec<PortRange>,
+    /// What it would have to reserve beside that, of the list for all nodes.
+    not_reserved: Vec<PortRange>,
+    /// How probable it is that an outgoing connection gets a NodePort, for people.
+    chance_per_connection: String,
+}
+
+/// The JSON Schema of the document.
+pub fn reservation_schema() -> Schema {
+    schema_for!(ReservationDocument)
+}
+
+/// Writes the document.
+///
+/// # Errors
+/// When the writer fails.
+pub fn write_reservation_json(report: &ReservationReport<'_>, out: &mut dyn Write) -> io::Result<()> {
+    let ranges = |ports: &PortSet| ports.ranges().to_vec();
+    let known = |it: &NodeReservation| NodeEntry {
+        node: tidy(&it.node),
+        known: Some(KnownEntry {
+            node_port_range: it.range.range,
+            node_port_range_source: it.range.source,
+            ip_local_port_range: it.ephemeral,
+            ip_local_reserved_ports: ranges(&it.reserved),
+            not_reserved: ranges(&it.lacks(report.list)),
+            chance_per_connection: it.chance(),
+        }),
+        unknown: it.unread.as_ref().map(Unknown::of).into_iter().collect(),
+    };
+    let unread =
+        |(node, gap): &(String, Gap)| NodeEntry { node: tidy(node), known: None, unknown: vec![Unknown::of(gap)] };
+    let document = ReservationDocument {
+        schema: "portreeve.reservation/v1".to_owned(),
+        ip_local_reserved_ports: report.list.ports.to_string(),
+        whole_node_port_range: report.list.whole_range,
+        covered: report.is_covered(),
+        nodes: report.fleet.nodes.iter().map(known).chain(report.unread.iter().map(unread)).collect(),
+        partial: report.partial.map(tidy),
+    };
+    write_indented_json(&document, out)
+}
+
+/// Writes for people which nodes are in which case, those that lack something first.
+///
+/// # Errors
+/// When the writer fails.
+pub fn write_reservation(report: &ReservationReport<'_>, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+    for (index, group) in report.groups().into_iter().enumerate() {
+        if index > 0 {
+            writeln!(out)?;
+        }
+        let (ink, word) = match group[0].lacks(report.list).is_empty() {
+            true => (Ink::Good, "covered"),
+            false => (Ink::Bad(Severity::Warning), "not covered"),
+        };
+        let names: Vec<String> = group.iter().map(|node| tidy(&node.node)).collect();
+        let total = report.fleet.nodes.len();
+        let whose = match names.as_slice() {
+            [name] => format!("node {name}"),
+            names => format!("{} of {total} nodes: {}", names.len(), first_names(names, NAMED)),
+        };
+        writeln!(out, "{}  {}", style.paint(ink, word), style.paint(Ink::Heading, &whose))?;
+        for (name, value) in report.values(group[0]) {
+            writeln!(out, "  {name:<24} {value}")?;
+        }
+    }
+    Ok(())
+}
+
+impl<'a> ReservationReport<'a> {
+    /// Whether no node that was looked at lacks anything.
+    pub fn is_covered(&self) -> bool {
+        self.fleet.nodes.iter().all(|node| node.lacks(self.list).is_empty())
+    }
+
+    /// Whether every node was looked at, and nothing more can be missing.
+    pub fn is_whole(&self) -> bool {
+        let is_whole = self.unread.is_empty() && self.partial.is_none() && !self.list.ranges_differ;
+        is_whole && self.fleet.nodes.iter().all(|node| node.unread.is_none())
+    }
+
+    /// Nodes that are alike, those that lack something first.
+    fn groups(&self) -> Vec<Vec<&'a NodeReservation>> {
+        let mut groups: Vec<Vec<&NodeReservation>> = Vec::new();
+        for node in &self.fleet.nodes {
+            match groups.iter_mut().find(|group| group[0].is_like(node)) {
+                Some(group) => group.push(node),
+                None => groups.push(vec![node]),
+            }
+        }
+        groups.sort_by_key(|group| group[0].lacks(self.list).is_empty());
+        groups
+    }
+
+    /// The settings of a node, in words.
+    fn values(&self, node: &NodeReservation) -> Vec<(&'static str, String)> {
+        let mut values = vec![
+            ("ip_local_port_range", node.ephemeral.to_string()),
+            ("ip_local_reserved_ports", node.reserved_in_words()),
+            ("NodePort range", tidy(&node.range_in_words())),
+        ];
+        if !node.lacks(self.list).is_empty() {
+            values.push(("not reserved", node.lacks_in_words(self.list)));
+            values.push(("chance of any NodePort", node.chance()));
+        }
+        if let Some(gap) = &node.unread {
+            values.push(("unknown", format!("ports of servers: {}", tidy(&gap.detail))));
+        }
+        values
+    }
+}

@@ -1,0 +1,146 @@
+//! SARIF 2.1.0 (OASIS), as code scanning services take it.
+
+use std::io::{self, Write};
+
+use serde_json::{Value, json};
+
+use super::{
+    Report,
+    indented_json::write_indented_json,
+    remedies::{joined, lines},
+    terminal::tidy,
+};
+use portreeve_rules::{
+    RULES,
+    findings::{Finding, RuleId, Severity},
+};
+
+/// Writes one run: the catalogue of rules, a result per finding, a notification per gap.
+///
+/// # Errors
+/// When the writer fails.
+pub fn write_sarif(report: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
+    let notifications: Vec<Value> = report
+        .gaps()
+        .iter()
+        .map(|unseen| {
+            let gap = unseen.gap;
+            let mut notification = json!({
+                "level": if report.failures().contains(&gap) { "error" } else { "note" },
+                "message": { "text": tidy(&gap.detail) },
+                "properties": { "source": gap.source, "why": gap.why },
+            });
+            if let Some(rule) = unseen.rule {
+                notification["associatedRule"] = json!({ "id": rule });
+            }
+            notification
+        })
+        .collect();
+    let rules = RULES.iter().map(|rule| descriptor(rule.id, rule.title, &rule.documentation(), rule.ceiling));
+    let rules: Vec<Value> = rules.collect();
+    let invocation = json!({
+        "executionSuccessful": report.failures().is_empty(),
+        "startTimeUtc": format!("{:.0}", report.snapshot.at),
+        "toolExecutionNotifications": notifications,
+    });
+    let results: Vec<Value> = report.findings().map(|finding| result(report, finding)).collect();
+    write_indented_json(&log(&rules, &invocation, &results), out)
+}
+
+/// A log of one run.
+pub(super) fn log(rules: &[Value], invocation: &Value, results: &[Value]) -> Value {
+    json!({
+        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
+        "version": "2.1.0",
+        "runs": [{
+            "tool": { "driver": { "name": "portreeve", "version": env!("CARGO_PKG_VERSION"), "rules": rules }},
+            "columnKind": "unicodeCodePoints",
+            "invocations": [invocation],
+            "results": results,
+        }],
+    })
+}
+
+/// A rule of the catalogue. The first paragraph of its page is what it finds; code scanning wants it as `fullDescription`.
+pub(super) fn descriptor(id: RuleId, title: &str, documentation: &str, ceiling: Severity) -> Value {
+    let mut descriptor = json!({
+        "id": id,
+        "name": id.reason(),
+        "shortDescription": { "text": title },
+        "fullDescription": { "text": first_paragraph(documentation) },
+        "help": { "text": documentation, "markdown": documentation },
+        "defaultConfiguration": { "level": level(ceiling) },
+    });
+    if let Some(uri) = page_uri(env!("CARGO_PKG_HOMEPAGE"), id) {
+        descriptor["helpUri"] = uri.into();
+    }
+    descriptor
+}
+
+/// What stands before the first blank line, in one line, of at most as many characters as GitHub takes.
+fn first_paragraph(markdown: &str) -> String {
+    let lines: Vec<&str> = markdown.trim_start().lines().take_while(|line| !line.trim().is_empty()).collect();
+    lines.join(" ").chars().take(1024).collect()
+}
+
+/// The address of a rule's page, which has to be absolute, where the package names a homepage.
+fn page_uri(homepage: &str, id: RuleId) -> Option<String> {
+    (!homepage.is_empty()).then(|| format!("{}/docs/rules/{id}.md", homepage.trim_end_matches('/')))
+}
+
+fn result(report: &Report<'_>, finding: &Finding) -> Value {
+    let (key, evidence) = (&finding.key, &finding.evidence);
+    let port = key.port.map(|port| format!(":{port}")).unwrap_or_default();
+    let protocol = key.protocol.map(|protocol| format!("/{protocol}")).unwrap_or_default();
+    let subject = tidy(&key.subject.to_string());
+    let place = format!("{subject}{port}{protocol}");
+    let remedies = lines(&evidence.remedies).map(|(word, step)| joined(word, &tidy(&step.text)));
+    let remedy: String = remedies.map(|line| format!("\n{line}")).collect();
+    json!({
+        "ruleId": key.rule,
+        "ruleIndex": RULES.iter().position(|rule| rule.id == key.rule),
+        "level": level(evidence.severity),
+        "message": { "text": format!("{}{remedy}", tidy(&evidence.summary)) },
+        "locations": [{ "logicalLocations": [{
+            "name": tidy(&key.subject.name),
+            "fullyQualifiedName": place,
+            "kind": "resource",
+        }] }],
+        // The same problem on two nodes is two results.
+        "partialFingerprints": {
+            "portreeve/v1": format!("{}/{}/{place}", tidy(report.snapshot.node_name()), key.rule),
+        },
+        "properties": {
+            "severity": evidence.severity,
+            "affects": evidence.affects,
+            "evidence": evidence.values.iter().map(|(name, value)| json!([name, tidy(value)])).collect::<Vec<_>>(),
+        },
+    })
+}
+
+pub(super) fn level(severity: Severity) -> &'static str {
+    match severity {
+        Severity::Critical => "error",
+        Severity::Warning => "warning",
+        Severity::Info => "note",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rule_is_described_by_the_first_paragraph_of_its_page() {
+        assert_eq!(first_paragraph("\nOne\ntwo.\n\n## Why\n"), "One two.");
+        assert_eq!(first_paragraph(&"x".repeat(2000)).len(), 1024);
+    }
+
+    #[test]
+    fn a_page_has_an_address_where_the_package_has_one() {
+        let id = RuleId("own-port-taken");
+        assert_eq!(page_uri("", id), None);
+        let wanted = Some("https://a.example/b/docs/rules/own-port-taken.md".to_owned());
+        assert_eq!(page_uri("https://a.example/b/", id), wanted);
+    }
+}

@@ -1,0 +1,189 @@
+//! `--set`: one fact of a snapshot, as it might be.
+
+use std::{fmt::Display, net::IpAddr, str::FromStr};
+
+use portreeve_facts::{Mode, NodePortRange, PortRange, PortSet, ProxyConfig, Reading, Snapshot, text};
+
+/// One fact that a person supposes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Setting {
+    /// `net.ipv4.ip_local_port_range`.
+    IpLocalPortRange(PortRange),
+    /// `net.ipv4.ip_local_reserved_ports`.
+    IpLocalReservedPorts(PortSet),
+    /// `net.ipv4.ip_unprivileged_port_start`.
+    IpUnprivilegedPortStart(u16),
+    /// `net.ipv4.conf.all.route_localnet`.
+    RouteLocalnet(bool),
+    /// `net.ipv4.tcp_tw_reuse`.
+    TcpTwReuse(u8),
+    /// The proxy's mode.
+    ProxyMode(Mode),
+    /// The API server's range.
+    NodePortRange(PortRange),
+    /// kube-proxy's `nodePortAddresses`.
+    NodePortAddresses(Vec<String>),
+    /// kube-proxy's `localhostNodePorts`.
+    LocalhostNodePorts(bool),
+}
+
+/// What can be supposed.
+pub const KEYS: [&str; 9] = [
+    "ip_local_port_range",
+    "ip_local_reserved_ports",
+    "ip_unprivileged_port_start",
+    "route_localnet",
+    "tcp_tw_reuse",
+    "proxy_mode",
+    "node_port_range",
+    "node_port_addresses",
+    "localhost_node_ports",
+];
+
+/// Where a supposed fact was learned.
+const PLACE: &str = "--set";
+
+impl FromStr for Setting {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let Some((key, value)) = text.split_once('=') else {
+            return Err(format!("wanted KEY=VALUE, with one of the keys {}", KEYS.join(", ")));
+        };
+        Ok(match key.trim() {
+            "ip_local_port_range" => Self::IpLocalPortRange(parse(value)?),
+            "ip_local_reserved_ports" => Self::IpLocalReservedPorts(parse(value)?),
+            "ip_unprivileged_port_start" => Self::IpUnprivilegedPortStart(parse(value)?),
+            "route_localnet" => Self::RouteLocalnet(switch(value)?),
+            "tcp_tw_reuse" => Self::TcpTwReuse(parse(value)?),
+            "proxy_mode" => Self::ProxyMode(parse(value)?),
+            "node_port_range" => Self::NodePortRange(parse(value)?),
+            "node_port_addresses" => Self::NodePortAddresses(addresses(value)?),
+            "localhost_node_ports" => Self::LocalhostNodePorts(switch(value)?),
+            unknown => {
+                return Err(format!("no key {unknown:?}, did you mean {:?}?", text::closest_word(unknown, &KEYS)));
+            }
+        })
+    }
+}
+
+impl Setting {
+    /// Puts the supposed fact into a snapshot, whatever was read there.
+    pub fn apply(&self, snapshot: &mut Snapshot) {
+        let sysctls = &mut snapshot.kernel.sysctls;
+        match self.clone() {
+            Self::IpLocalPortRange(range) => sysctls.ip_local_port_range = Reading::Seen(range),
+            Self::IpLocalReservedPorts(ports) => sysctls.ip_local_reserved_ports = Reading::Seen(ports),
+            Self::IpUnprivilegedPortStart(port) => sysctls.ip_unprivileged_port_start = Reading::Seen(port),
+            Self::RouteLocalnet(on) => sysctls.route_localnet = Reading::Seen(on),
+            Self::TcpTwReuse(value) => sysctls.tcp_tw_reuse = Reading::Seen(value),
+            Self::ProxyMode(mode) => snapshot.suppose_mode(mode, PLACE),
+            Self::NodePortRange(range) => {
+                snapshot.cluster.node_port_range = Reading::Seen(NodePortRange::configured(range, PLACE));
+            }
+            Self::NodePortAddresses(addresses) => config(snapshot).node_port_addresses = addresses,
+            Self::LocalhostNodePorts(on) => config(snapshot).localhost_node_ports = Some(on),
+        }
+    }
+}
+
+/// The proxy's settings, made from what is known of them where kube-proxy did not answer.
+fn config(snapshot: &mut Snapshot) -> &mut ProxyConfig {
+    let known = snapshot.proxy_config().cloned();
+    let config = known.unwrap_or_else(|_| ProxyConfig { place: PLACE.to_owned(), ..ProxyConfig::default() });
+    let reading = &mut snapshot.kernel.proxy.config;
+    *reading = Reading::Seen(config);
+    match reading {
+        Reading::Seen(config) => config,
+        Reading::Gap(_) => unreachable!("it was just written"),
+    }
+}
+
+fn parse<T: FromStr<Err: Display>>(value: &str) -> Result<T, String> {
+    value.trim().parse().map_err(|error: T::Err| error.to_string())
+}
+
+fn switch(value: &str) -> Result<bool, String> {
+    match value.trim() {
+        "1" | "true" => Ok(true),
+        "0" | "false" => Ok(false),
+        other => Err(format!("{other:?} is neither true nor false")),
+    }
+}
+
+/// kube-proxy's `nodePortAddresses`: CIDRs, or `primary`.
+fn addresses(value: &str) -> Result<Vec<String>, String> {
+    let is_cidr = |text: &str| {
+        text.split_once('/').is_some_and(|(ip, bits)| match (ip.parse::<IpAddr>(), bits.parse::<u8>()) {
+            (Ok(ip), Ok(bits)) => bits <= if ip.is_ipv4() { 32 } else { 128 },
+            _ => false,
+        })
+    };
+    let parts: Vec<&str> = value.split(',').map(str::trim).filter(|part| !part.is_empty()).collect();
+    match parts.iter().find(|part| **part != "primary" && !is_cidr(part)) {
+        Some(wrong) => Err(format!("{wrong:?} is neither a CIDR nor \"primary\"")),
+        None => Ok(parts.into_iter().map(str::to_owned).collect()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn supposed(settings: &[&str]) -> Snapshot {
+        let mut world = Snapshot::healthy();
+        for setting in settings {
+            setting.parse::<Setting>().expect("a setting").apply(&mut world);
+        }
+        world
+    }
+
+    #[test]
+    fn every_key_changes_its_fact() {
+        for key in KEYS {
+            let value = match key {
+                "ip_local_port_range" | "node_port_range" => "20000-40000",
+                "ip_local_reserved_ports" => "30000-32767",
+                "ip_unprivileged_port_start" => "80",
+                "tcp_tw_reuse" => "1",
+                "proxy_mode" => "ipvs",
+                "node_port_addresses" => "192.0.2.0/24,primary",
+                _ => "false",
+            };
+            assert_ne!(supposed(&[&format!("{key}={value}")]), Snapshot::healthy(), "{key}");
+        }
+    }
+
+    #[test]
+    fn a_range_may_be_written_as_the_sysctl_writes_it() {
+        let world = supposed(&["ip_local_port_range=1024 65535"]);
+        assert_eq!(world.kernel.sysctls.ip_local_port_range.seen().map(ToString::to_string), Some("1024-65535".into()));
+    }
+
+    #[test]
+    fn an_unknown_key_names_the_nearest_and_a_wrong_value_what_was_wanted() {
+        for (setting, wanted) in [
+            ("ip_local_portrange=1-2", "ip_local_port_range"),
+            ("proxy-mode=ipvs", "proxy_mode"),
+            ("proxy_mode=bridge", "nftables"),
+            ("node_port_range=2-1", "FIRST-LAST"),
+            ("node_port_addresses=10.0.0.0", "CIDR"),
+            ("route_localnet=maybe", "neither true nor false"),
+            ("route_localnet", "KEY=VALUE"),
+        ] {
+            let error = setting.parse::<Setting>().expect_err(setting);
+            assert!(error.contains(wanted), "{setting}: {error}");
+        }
+    }
+
+    #[test]
+    fn addresses_can_be_supposed_where_kube_proxy_did_not_answer() {
+        let mut world = Snapshot::healthy().without_proxy();
+        "node_port_addresses=primary".parse::<Setting>().expect("a setting").apply(&mut world);
+        let config = world.kernel.proxy.config.seen().expect("supposed");
+        assert_eq!(
+            (config.place.as_str(), config.node_port_addresses.as_slice()),
+            ("--set", &["primary".to_owned()][..])
+        );
+    }
+}

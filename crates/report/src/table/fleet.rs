@@ -1,0 +1,172 @@
+//! Many nodes for a person: what is wrong and where, who could not be asked, and of whom this speaks.
+
+use std::{
+    io::{self, Write},
+    sync::Arc,
+};
+
+use super::{
+    super::{
+        Fleet, Style,
+        fleet::{Incident, Reason, listed},
+        names::first_names,
+        terminal::Ink,
+    },
+    not_read::reason_words,
+    page::{ListedFinding, OnNodes, Page},
+};
+use portreeve_rules::findings::Severity;
+
+/// Columns of the names at the left.
+const LABEL: usize = 20;
+/// How many reasons the compact table has.
+const REASONS: usize = 12;
+
+/// Writes the compact table of many nodes. An incident is reported once, with its nodes.
+///
+/// # Errors
+/// When the writer fails.
+pub fn write_fleet_table(fleet: &Fleet, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+    Page { style, wide: false, out }.fleet(fleet)
+}
+
+/// Writes the table with everything that is known.
+///
+/// # Errors
+/// When the writer fails.
+pub fn write_fleet_wide(fleet: &Fleet, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+    Page { style, wide: true, out }.fleet(fleet)
+}
+
+/// Writes the rows of the list alone, for scripts.
+///
+/// # Errors
+/// When the writer fails.
+pub fn write_fleet_rows(fleet: &Fleet, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+    Page { style, wide: true, out }.rows(&reported(fleet), false)
+}
+
+/// Writes incidents alone, each with its nodes among so many.
+pub(crate) fn write_incidents(
+    incidents: &[Incident],
+    among: usize,
+    style: &Style,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    Page { style, wide: false, out }.write_list(&on_nodes(incidents, among))
+}
+
+impl Page<'_> {
+    fn fleet(&mut self, fleet: &Fleet) -> io::Result<()> {
+        let reported = reported(fleet);
+        if let Some(partial) = fleet.partial_words() {
+            self.line(0, Ink::Bad(Severity::Warning), &partial)?;
+        }
+        let (headline, ink) = headline(fleet, &reported);
+        self.line(0, ink, &headline)?;
+        self.write_list(&reported)?;
+        self.silent(fleet)?;
+        self.unseen(fleet)?;
+        self.blank()?;
+        let agents = listed(fleet.agents, &fleet.agent_namespace);
+        let scope = format!("This speaks of {agents}. Nodes without one cannot be known from here.");
+        for (ink, line) in self.wrapped(Ink::Faint, &scope, 0) {
+            self.line(0, ink, &line)?;
+        }
+        Ok(())
+    }
+
+    /// The agents that could not be asked, by reason.
+    fn silent(&mut self, fleet: &Fleet) -> io::Result<()> {
+        if fleet.silent.is_empty() {
+            return Ok(());
+        }
+        self.blank()?;
+        self.line(0, Ink::Heading, "Could not be asked")?;
+        let reasons: Vec<&Reason> = fleet.silent.iter().collect();
+        self.reasons_of(&reasons, fleet.agents, |reason| {
+            let likewise = match reason.count {
+                1 => String::new(),
+                count => format!(", and likewise {} more", count - 1),
+            };
+            let of = if reason.pod.is_empty() { String::new() } else { format!(" (pod {}{likewise})", reason.pod) };
+            format!("{}: {}{of}", reason_words(reason.why), reason.detail)
+        })
+    }
+
+    /// What agents could not see themselves: all of it where everything is wanted, else what should not be.
+    fn unseen(&mut self, fleet: &Fleet) -> io::Result<()> {
+        let wide = self.wide;
+        let (reported, others): (Vec<&Reason>, Vec<&Reason>) =
+            fleet.unseen.iter().partition(|reason| wide || reason.is_failure);
+        if reported.is_empty() && others.is_empty() {
+            return Ok(());
+        }
+        self.blank()?;
+        self.line(0, Ink::Heading, "Could not be seen there")?;
+        self.reasons_of(&reported, fleet.agents, |reason| format!("{}: {}", reason_words(reason.why), reason.detail))?;
+        let others: usize = others.iter().map(|reason| reason.count).sum();
+        if others > 0 {
+            self.line(2, Ink::Faint, &format!("{others} lesser things, with -o wide"))?;
+        }
+        Ok(())
+    }
+
+    /// Nodes and the reason that they share, each in words that `words` chooses.
+    fn reasons_of(&mut self, reasons: &[&Reason], agents: usize, words: impl Fn(&Reason) -> String) -> io::Result<()> {
+        let shown = if self.wide { reasons.len() } else { REASONS.min(reasons.len()) };
+        for reason in &reasons[..shown] {
+            let lines = self.wrapped(Ink::Plain, &words(reason), LABEL + 4);
+            let nodes: Vec<&str> = reason.nodes.iter().map(named).collect();
+            let names = first_names(&nodes, self.named());
+            if nodes.len() == 1 {
+                self.labelled(2, &names, LABEL, &lines)?;
+            } else {
+                self.line(2, Ink::Faint, &format!("{} of {agents} agents: {names}", nodes.len()))?;
+                self.labelled(2, "", LABEL, &lines)?;
+            }
+        }
+        if shown < reasons.len() {
+            self.line(2, Ink::Faint, &format!("{} more reasons, with -o wide", reasons.len() - shown))?;
+        }
+        Ok(())
+    }
+}
+
+fn named(node: &Arc<str>) -> &str {
+    if node.is_empty() { "no node" } else { node }
+}
+
+/// Every incident with its nodes.
+fn reported(fleet: &Fleet) -> Vec<ListedFinding<'_>> {
+    on_nodes(&fleet.incidents, fleet.answered_nodes)
+}
+
+fn on_nodes(incidents: &[Incident], among: usize) -> Vec<ListedFinding<'_>> {
+    let listed = |incident| OnNodes { incident, among };
+    incidents.iter().map(|it| ListedFinding { problem: &it.problem, on: Some(listed(it)) }).collect()
+}
+
+fn headline(fleet: &Fleet, reported: &[ListedFinding<'_>]) -> (String, Ink) {
+    let asked = fleet.answered;
+    let silent = match fleet.agents - asked {
+        0 => String::new(),
+        silent => format!(", {silent} could not be asked"),
+    };
+    let hidden = if fleet.hidden > 0 { format!(" ({} not shown)", fleet.hidden) } else { String::new() };
+    let asked = format!("{asked} agent{} asked{silent}", if asked == 1 { "" } else { "s" });
+    let count = |severity: &Severity| reported.iter().filter(|it| it.problem.severity == *severity).count();
+    let counts: Vec<(Severity, usize)> =
+        Severity::ALL.into_iter().rev().map(|it| (it, count(&it))).filter(|(_, count)| *count > 0).collect();
+    match counts.first() {
+        Some((worst, _)) => {
+            let words: Vec<String> = counts.iter().map(|(severity, count)| format!("{count} {severity}")).collect();
+            (format!("{}{hidden}; {asked}", words.join(", ")), Ink::Bad(*worst))
+        }
+        None if fleet.agents == 0 => ("Nothing is known: no agent is listed.".to_owned(), Ink::Bad(Severity::Critical)),
+        None if !fleet.is_whole() => {
+            (format!("no port conflicts in what could be asked{hidden}; {asked}"), Ink::Bad(Severity::Critical))
+        }
+        None => (format!("no port conflicts{hidden}; {asked}"), Ink::Good),
+    }
+}

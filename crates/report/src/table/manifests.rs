@@ -1,0 +1,168 @@
+//! Manifests for a person: what is wrong at which line, what to write instead, and what could not be read.
+
+use std::{
+    collections::BTreeMap,
+    io::{self, Write},
+};
+
+use super::{
+    super::{
+        CheckResult, Style, lint_result,
+        remedies::lines,
+        terminal::{Ink, tidy},
+    },
+    page::Page,
+    rows::port,
+};
+use portreeve_facts::ACCEPT;
+use portreeve_rules::{
+    findings::{PlacedFinding, Severity},
+    lint::LintReport,
+};
+
+/// Columns of the labels at the left.
+const LABEL: usize = 8;
+/// How many findings the compact table explains; it says how many more there are.
+const EXPLAINED: usize = 50;
+/// How many kinds of skipped objects are named.
+const KINDS: usize = 8;
+
+/// Writes what is wrong, worst place by place.
+///
+/// # Errors
+/// When the writer fails.
+pub fn write_lint_table(report: &LintReport, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+    Page { style, wide: false, out }.lint(report)
+}
+
+/// Writes the same with all evidence.
+///
+/// # Errors
+/// When the writer fails.
+pub fn write_lint_wide(report: &LintReport, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+    Page { style, wide: true, out }.lint(report)
+}
+
+/// Writes one line a finding, as compilers do: `file:line:column: severity: sentence [rule]`.
+///
+/// # Errors
+/// When the writer fails.
+pub fn write_lint_rows(report: &LintReport, out: &mut dyn Write) -> io::Result<()> {
+    for PlacedFinding { place, rule, evidence, .. } in report.reported() {
+        let place = tidy(&place.to_string());
+        writeln!(out, "{place}: {}: {} [{rule}]", evidence.severity, tidy(&evidence.summary))?;
+    }
+    Ok(())
+}
+
+impl Page<'_> {
+    fn lint(&mut self, report: &LintReport) -> io::Result<()> {
+        let (headline, ink) = headline(report);
+        self.line(0, ink, &headline)?;
+        let reported: Vec<&PlacedFinding> = report.reported().collect();
+        let explained = if self.wide { reported.len() } else { EXPLAINED };
+        for finding in reported.iter().take(explained) {
+            self.placed(finding)?;
+        }
+        if reported.len() > explained {
+            self.blank()?;
+            let more = format!("{} more findings with -o wide.", reported.len() - explained);
+            self.line(0, Ink::Faint, &more)?;
+        }
+        self.blank()?;
+        self.judged(report)
+    }
+
+    fn placed(&mut self, finding: &PlacedFinding) -> io::Result<()> {
+        let PlacedFinding { place, rule, object, field, evidence, related, .. } = finding;
+        self.blank()?;
+        let word = self.style.paint(Ink::Bad(evidence.severity), &evidence.severity.name().to_uppercase());
+        let title = match port(finding.port, finding.protocol) {
+            Some(port) => format!("{object}, port {port}"),
+            None => object.clone(),
+        };
+        let place = self.style.paint(Ink::Heading, &tidy(&place.to_string()));
+        writeln!(self.out, "{place}  {word}  {}", self.style.paint(Ink::Heading, &tidy(&title)))?;
+        for (ink, line) in self.wrapped(Ink::Plain, &evidence.summary, 2) {
+            self.line(2, ink, &line)?;
+        }
+        self.labelled(2, "Field", LABEL, &[(Ink::Plain, tidy(field))])?;
+        for (index, (place, object)) in related.iter().take(KINDS).enumerate() {
+            let label = if index == 0 { "Also" } else { "" };
+            self.labelled(2, label, LABEL, &[(Ink::Plain, tidy(&format!("{place}  {object}")))])?;
+        }
+        for (index, (name, value)) in evidence.values.iter().enumerate() {
+            if self.wide || *name == "free" {
+                let label = if index == 0 || *name == "free" { "Evidence" } else { "" };
+                self.labelled(2, label, LABEL, &[(Ink::Plain, format!("{name}  {}", tidy(value)))])?;
+            }
+        }
+        for (word, step) in lines(&evidence.remedies) {
+            let label = if word.is_empty() { "Remedy" } else { word };
+            let text = self.wrapped(Ink::Plain, &step.text, LABEL + 4);
+            self.labelled(2, label, LABEL, &text)?;
+        }
+        self.labelled(2, "Rule", LABEL, &[(Ink::Faint, rule.to_string())])
+    }
+
+    /// What was judged, and what was not.
+    fn judged(&mut self, report: &LintReport) -> io::Result<()> {
+        let LintReport { files, objects, again, skipped, range, against, failures, unknown, .. } = report;
+        let mut rows = vec![("files", format!("{files}, with {objects} objects that were judged"))];
+        if !skipped.is_empty() {
+            rows.push(("skipped", kinds(skipped)));
+        }
+        if *again > 0 {
+            rows.push((
+                "the same again",
+                format!("{again} objects of a name that was there already; --namespace tells them apart"),
+            ));
+        }
+        rows.push(("NodePort range", format!("{} ({})", range.range, range.place)));
+        let alone = "nothing: --against compares them with a cluster, a file or a snapshot";
+        rows.push(("compared with", against.clone().unwrap_or_else(|| alone.to_owned())));
+        if !report.not_asked.is_empty() {
+            let rules: Vec<String> = report.not_asked.iter().map(|(rule, why)| format!("{rule} ({why})")).collect();
+            rows.push(("not asked", rules.join(", ")));
+        }
+        if report.accepted > 0 {
+            rows.push(("accepted", format!("{}, as annotations {ACCEPT} say", report.accepted)));
+        }
+        let failed = failures.iter().map(|gap| ("not read", gap.detail.clone()));
+        let unknown = unknown.iter().map(|(rule, gap)| ("not known", format!("{rule}: {}", gap.detail)));
+        self.line(0, Ink::Heading, "What was judged")?;
+        for (label, text) in rows.into_iter().chain(failed).chain(unknown) {
+            let lines = self.wrapped(Ink::Plain, &text, 20);
+            self.labelled(2, label, 15, &lines)?;
+        }
+        Ok(())
+    }
+}
+
+/// `12: 5 ConfigMap, 4 Ingress.networking.k8s.io and 3 of other kinds`.
+fn kinds(skipped: &BTreeMap<String, usize>) -> String {
+    let all: usize = skipped.values().sum();
+    let mut counts: Vec<_> = skipped.iter().collect();
+    counts.sort_by_key(|(kind, count)| (std::cmp::Reverse(**count), *kind));
+    let word = |kind: &str| if kind.is_empty() { "documents without a kind".to_owned() } else { tidy(kind) };
+    let named: Vec<String> = counts.iter().take(KINDS).map(|(kind, count)| format!("{count} {}", word(kind))).collect();
+    let rest: usize = counts.iter().skip(KINDS).map(|(_, count)| **count).sum();
+    let rest = if rest > 0 { format!(" and {rest} of other kinds") } else { String::new() };
+    format!("{all}: {}{rest}", named.join(", "))
+}
+
+fn headline(report: &LintReport) -> (String, Ink) {
+    let count = |severity| report.findings.iter().filter(|it| it.evidence.severity == severity).count();
+    let counts: Vec<(Severity, usize)> =
+        Severity::ALL.into_iter().rev().map(|it| (it, count(it))).filter(|(_, count)| *count > 0).collect();
+    if let Some((worst, _)) = counts.first() {
+        let words: Vec<String> = counts.iter().map(|(severity, count)| format!("{count} {severity}")).collect();
+        return (format!("manifests: {}", words.join(", ")), Ink::Bad(*worst));
+    }
+    match lint_result(report) {
+        CheckResult::NotChecked => {
+            ("manifests: could not all be read; see below what failed.".to_owned(), Ink::Bad(Severity::Critical))
+        }
+        _ => ("manifests: no port conflicts.".to_owned(), Ink::Good),
+    }
+}

@@ -1,0 +1,219 @@
+use super::*;
+use crate::expectations::{expect_healthy, expect_problem, expect_unknown};
+use portreeve_facts::{
+    ContainerPort, Reading, Service, ServiceKind,
+    healthy::{World, gap, objects, seen},
+};
+
+const REMOTE: &str = "192.0.2.9:443";
+
+fn balanced(it: World) -> World {
+    it.local().with(|service| {
+        service.kind = ServiceKind::LoadBalancer;
+        service.health_check_node_port = Some(30999);
+    })
+}
+
+/// A Service whose health check needs 30999, and a connection from there.
+fn checked() -> Snapshot {
+    Snapshot::healthy().service("lb", balanced).connects(State::Established, "192.0.2.1:30999", REMOTE)
+}
+
+fn service() -> Subject {
+    Subject::service(&checked().cluster.services.seen().expect("services")[0])
+}
+
+/// A hostNetwork pod that needs 8443, and a connection from there.
+fn unready(change: impl FnOnce(&mut Pod)) -> (Snapshot, Subject) {
+    let world = Snapshot::healthy().connects(State::Established, "192.0.2.1:8443", REMOTE).pod("ingress", |pod| {
+        (pod.host_network, pod.ready) = (true, false);
+        pod.ports.push(ContainerPort { port: 8443, host_port: Some(8443), host_ip: None, protocol: Protocol::Tcp });
+        change(pod);
+    });
+    let subject = Subject::pod(&world.cluster.pods.seen().expect("pods")[0]);
+    (world, subject)
+}
+
+#[test]
+fn a_health_check_cannot_listen_where_a_connection_is() {
+    let evidence = expect_problem(&RULE, &checked(), &service());
+    assert_eq!(evidence.severity, Severity::Warning);
+    let found = format!("{evidence:?}");
+    assert!(found.contains("Process nginx has an outgoing connection from port 30999/tcp"), "{found}");
+    assert!(found.contains("tcp ESTAB 192.0.2.1:30999 -> 192.0.2.9:443") && found.contains("pid 4242"), "{found}");
+    let steps = &evidence.remedies[0].steps;
+    assert_eq!(steps[0].text, "sysctl -w net.ipv4.ip_local_reserved_ports=\"30999\"");
+    assert_eq!(steps.last(), Some(&Step::advice("restart process nginx, or let it reconnect")));
+}
+
+#[test]
+fn time_wait_has_no_owner_and_ends_by_itself() {
+    let world = Snapshot::healthy().service("lb", balanced);
+    let world =
+        world.socket(Protocol::Tcp, State::TimeWait, "192.0.2.1:30999", REMOTE, |it| it.owner = Owner::TimeWait);
+    let found = format!("{:?}", expect_problem(&RULE, &world, &service()));
+    assert!(
+        found.contains("A connection in TIME_WAIT, which has no owner") && found.contains("wait a minute"),
+        "{found}"
+    );
+}
+
+#[test]
+fn an_unready_host_network_pod_cannot_listen_where_a_connection_is() {
+    let (world, subject) = unready(|_| ());
+    let evidence = expect_problem(&RULE, &world, &subject);
+    assert!(evidence.summary.contains("hostNetwork pod default/ingress cannot have it"), "{}", evidence.summary);
+    assert!(evidence.remedies[0].steps[0].text.ends_with("=\"8443\""), "{:?}", evidence.remedies);
+}
+
+/// The unready pod's world, with another connection on its port.
+fn left(local: &str, remote: &str, change: impl FnOnce(&mut Socket)) -> (Snapshot, Subject) {
+    let (mut world, subject) = unready(|_| ());
+    seen(&mut world.kernel.clients).sockets.clear();
+    (world.socket(Protocol::Tcp, State::Established, local, remote, change), subject)
+}
+
+#[test]
+fn what_a_listener_that_has_ended_accepted_is_silent() {
+    for state in [State::Established, State::TimeWait, State::FinWait1, State::LastAck] {
+        let (world, subject) = left("192.0.2.1:8443", "198.51.100.7:51811", |it| it.state = state);
+        expect_healthy(&RULE, &world, &subject);
+    }
+    let (world, subject) = left("192.0.2.1:8443", "192.0.2.9:443", |it| it.state = State::SynRecv);
+    expect_healthy(&RULE, &world, &subject);
+    let own = |socket: &mut Socket| {
+        let Owner::Held(holder) = &mut socket.owner else { panic!("held") };
+        let Reading::Seen(cgroup) = &mut holder.cgroup else { panic!("seen") };
+        cgroup.pod.as_mut().expect("a pod").pod_uid = "uid-ingress".to_owned();
+    };
+    let (world, subject) = left("192.0.2.1:8443", "198.51.100.7:51811", own);
+    expect_healthy(&RULE, &world.ephemeral("1024 65535", ""), &subject);
+}
+
+#[test]
+fn what_this_node_opened_is_told_whatever_its_ports_are() {
+    let sent = |it: &mut Socket| it.state = State::SynSent;
+    let udp = |it: &mut Socket| it.protocol = Protocol::Udp;
+    let (world, subject) = left("192.0.2.1:8443", "198.51.100.7:51811", sent);
+    expect_problem(&RULE, &world, &subject);
+    let (mut world, subject) = left("192.0.2.1:8443", "198.51.100.7:51811", udp);
+    objects(&mut world.cluster.pods)[0].ports[0].protocol = Protocol::Udp;
+    expect_problem(&RULE, &world, &subject);
+    let of_peer = |port: u16| left("192.0.2.1:8443", &format!("198.51.100.7:{port}"), |_| ());
+    let (world, subject) = of_peer(664);
+    expect_problem(&RULE, &world, &subject);
+    // Behind NAT, a client may have any port above 1023.
+    for port in [665, 6443, 51820] {
+        expect_healthy(&RULE, &of_peer(port).0, &subject);
+    }
+    let wide = |port| of_peer(port).0.ephemeral("1024 65535", "");
+    expect_problem(&RULE, &wide(6443), &subject);
+    expect_unknown(&RULE, &wide(51820), &subject);
+}
+
+#[test]
+fn who_opened_a_connection_is_unknown_where_the_kernel_may_have_chosen_its_port() {
+    let (world, subject) = left("192.0.2.1:8443", "198.51.100.7:51811", |_| ());
+    let wide = world.clone().ephemeral("1024 65535", "");
+    assert_eq!(expect_unknown(&RULE, &wide, &subject).why, Why::Ambiguous);
+    expect_healthy(&RULE, &world.clone().ephemeral("1024 65535", "8443"), &subject);
+    let both = wide.connects(State::Established, "192.0.2.1:8443", REMOTE);
+    expect_problem(&RULE, &both, &subject);
+    let mut unread = world;
+    unread.kernel.sysctls.ip_local_port_range = gap(Source::Sysctls, Why::NotPermitted);
+    assert_eq!(expect_unknown(&RULE, &unread, &subject).source, Source::Sysctls);
+}
+
+#[test]
+fn ready_finished_foreign_pending_and_other_pods_are_silent() {
+    let changes: [fn(&mut Pod); 7] = [
+        |pod| pod.node = None,
+        |pod| pod.ends = Some(jiff::Timestamp::UNIX_EPOCH),
+        |pod| pod.ready = true,
+        |pod| pod.finished = true,
+        |pod| pod.node = Some("n2".to_owned()),
+        |pod| pod.host_network = false,
+        |pod| pod.ports[0].protocol = Protocol::Udp,
+    ];
+    for change in changes {
+        let (world, subject) = unready(change);
+        expect_healthy(&RULE, &world, &subject);
+    }
+}
+
+#[test]
+fn where_somebody_listens_connections_are_accepted_ones() {
+    expect_healthy(&RULE, &checked().listens("0.0.0.0:30999"), &service());
+    let mut other_family = checked().listens("[::]:30999");
+    seen(&mut other_family.kernel.listeners).last_mut().expect("a listener").v6only = Some(true);
+    expect_problem(&RULE, &other_family, &service());
+    let changed = |change: fn(&mut Service)| {
+        let world = Snapshot::healthy().service("lb", |it| balanced(it).with(change));
+        world.connects(State::Established, "192.0.2.1:30999", REMOTE)
+    };
+    expect_healthy(&RULE, &changed(|service| service.external_local = false), &service());
+    expect_healthy(&RULE, &changed(|service| service.proxy_name = Some("other".to_owned())), &service());
+}
+
+#[test]
+fn kube_proxys_own_ports_count_where_there_is_a_kube_proxy() {
+    let node = Subject::node("n1", None);
+    let blocked = |port: u16| {
+        let mut world =
+            Snapshot::healthy().connects(State::Established, &format!("127.0.0.1:{port}"), "127.0.0.1:6443");
+        world = world.ephemeral("1024 65535", "");
+        seen(&mut world.kernel.listeners).retain(|socket| socket.local_port != port);
+        world
+    };
+    let evidence = expect_problem(&RULE, &blocked(10256), &node);
+    assert!(evidence.summary.contains("kube-proxy cannot have it"), "{}", evidence.summary);
+    expect_healthy(&RULE, &blocked(10249), &node);
+    let configured = |port: u16, at: &str| {
+        let mut world = blocked(port);
+        let Reading::Seen(config) = &mut world.kernel.proxy.config else { panic!("a configuration") };
+        config.healthz_bind_address = Some(at.to_owned());
+        world
+    };
+    expect_healthy(&RULE, &configured(10256, "0.0.0.0:10356"), &node);
+    expect_healthy(&RULE, &configured(10256, ""), &node);
+    expect_healthy(&RULE, &configured(10256, "192.0.2.1:10256"), &node);
+    expect_problem(&RULE, &configured(10256, "127.0.0.1:10256"), &node);
+    expect_problem(&RULE, &configured(10356, "0.0.0.0:10356"), &node);
+    let mut silent = blocked(10249);
+    silent.kernel.proxy.mode = gap(Source::ProxyMode, Why::Unreachable);
+    expect_problem(&RULE, &silent, &node);
+    assert_eq!(expect_unknown(&RULE, &blocked(10249).without_proxy(), &node).source, Source::ProxyMode);
+    expect_healthy(&RULE, &blocked(10256).with_mode(Mode::Cilium), &node);
+}
+
+#[test]
+fn unread_is_unknown() {
+    let without = |blind: fn(&mut Snapshot)| {
+        let mut world = checked();
+        blind(&mut world);
+        expect_unknown(&RULE, &world, &service()).source
+    };
+    assert_eq!(without(|it| it.kernel.clients = gap(Source::Clients, Why::Torn)), Source::Clients);
+    assert_eq!(without(|it| it.kernel.listeners = gap(Source::Listeners, Why::Torn)), Source::Listeners);
+    assert_eq!(without(|it| it.cluster.services = gap(Source::Services, Why::Unreachable)), Source::Services);
+    assert_eq!(without(|it| it.cluster.pods = gap(Source::Pods, Why::Unreachable)), Source::Pods);
+}
+
+#[test]
+fn a_pod_on_one_address_is_blocked_by_what_is_on_that_address() {
+    let local: std::net::SocketAddr = {
+        let (world, _) = unready(|_| ());
+        let socket = &world.kernel.clients.seen().expect("clients").sockets[0];
+        std::net::SocketAddr::new(socket.local, socket.local_port)
+    };
+    let at = |ip: std::net::IpAddr| unready(|pod| pod.ports[0].host_ip = Some(ip));
+    let (world, subject) = at(local.ip());
+    expect_problem(&RULE, &world, &subject);
+    expect_problem(&RULE, &world.clone().listens("127.0.0.1:8443"), &subject);
+    expect_healthy(&RULE, &world.clone().listens(&local.to_string()), &subject);
+    expect_healthy(&RULE, &world.listens("0.0.0.0:8443"), &subject);
+    let (world, subject) = at("127.0.0.1".parse().expect("an address"));
+    expect_healthy(&RULE, &world, &subject);
+    let (world, subject) = at("0.0.0.0".parse().expect("an address"));
+    expect_problem(&RULE, &world, &subject);
+}

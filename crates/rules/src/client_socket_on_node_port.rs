@@ -1,0 +1,384 @@
+//! An outgoing connection of this node uses a Service's NodePort as its local port.
+//!
+//! ## Why it hurts
+//! Nothing holds a NodePort, so the kernel hands it to an outgoing connection when the ephemeral range covers it. In
+//! ipvs mode the answer to node:NodePort is taken for a new client of the Service and sent to a pod: the connection
+//! hangs in SYN-SENT, and a UDP request never gets its answer. A connection that was open before the Service appeared
+//! goes on until it has to reconnect. In iptables and nftables mode all of them work, as long as conntrack remembers
+//! them. Cilium in kube-proxy's place takes what arrives from outside for a new client, also on a connection that is
+//! older than the Service: its answers never arrive.
+//!
+//! ## Silent when
+//! - a listener covers the local port: then the connection was accepted, not made;
+//! - the local address is one on which this proxy takes nothing (127.0.0.1 in nftables and ipvs mode), or Cilium nothing
+//!   from outside, or the peer is this node itself, which Cilium's programs do not see as outside;
+//! - the connection is over, or about to be;
+//! - the ephemeral range covers none of these ports, on a host with more than 16,384 connections: then only a process
+//!   that binds the port on purpose has it, and to find that takes a walk over all of them. The agent walks at every
+//!   twentieth look, and as long as it finds any; `portreeve check` always does.
+//!
+//! ## Fix
+//! Reserve the NodePort range, so that the kernel does not choose from it, and restart or reconnect the process. A
+//! process that binds the port on purpose needs another one.
+
+mod claims;
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, HashSet},
+    net::{IpAddr, SocketAddr},
+};
+
+use self::claims::{Claim, Claims};
+use super::{
+    Limits, Patience, Rule,
+    assumed::{at_most_a_warning, with_any_or_assumed},
+    ephemeral::{EphemeralPorts, is_unconnected, ranges_in_words},
+    reservation::reserve,
+    socket_needs::{Ports, SocketNeed},
+    wording::{MOST_SOCKETS, capital, with_socket},
+};
+use crate::findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Vantage, Verdict};
+use portreeve_dataplane::{
+    ByPort, Candidate, Candidates, LocalAddress, by_port, is_everywhere, local_addresses, owner_name, place, serves,
+    service_port,
+};
+use portreeve_facts::{Family, Gap, Mode, Protocol, Reading, Snapshot, Socket, Source, State, View, Why};
+
+pub(super) static RULE: Rule = Rule {
+    id: RuleId("client-socket-on-node-port"),
+    title: "An outgoing connection uses a NodePort as its local port",
+    ceiling: Severity::Critical,
+    needs: &[Source::Clients, Source::Listeners, Source::Services, Source::Addresses],
+    uses: &[Source::Sockstat, Source::IpVs, Source::IpVsConn],
+    socket_needs: &[
+        SocketNeed::Clients(Ports::NodePorts),
+        SocketNeed::Clients(Ports::ExternalIps),
+        SocketNeed::Owners(Ports::NodePorts),
+        SocketNeed::Owners(Ports::ExternalIps),
+    ],
+    patience: Patience::TwoScans,
+    page: include_str!("client_socket_on_node_port.rs"),
+    check,
+};
+
+fn check(view: View<'_>, limits: &Limits) -> Judgements {
+    let snapshot = view.now;
+    let clients = snapshot.kernel.clients.get()?;
+    let listeners = snapshot.kernel.listeners.get()?;
+    let services = snapshot.cluster.services.get()?;
+    let interfaces = snapshot.kernel.interfaces.get()?;
+
+    let accepting = by_port(listeners);
+    let mut sockets = Vec::new();
+    let mut all_outgoing_listed = clients.beyond == 0;
+    for socket in clients.sockets.iter().filter(|socket| matches!(socket.state, State::Established | State::SynSent)) {
+        match accepted(socket, &accepting) {
+            // The reader leaves accepted ones out before any other.
+            Some(true) => all_outgoing_listed = true,
+            accepted => sockets.push((socket, accepted)),
+        }
+    }
+    // Where the range was not read, `listener-on-node-port` reports that these could not be distinguished.
+    let ephemeral = EphemeralPorts::of(snapshot);
+    sockets.extend(listeners.iter().filter(|it| ephemeral.may_be_client(it) == Ok(true)).map(|it| (it, Some(false))));
+
+    let node = Node {
+        snapshot,
+        claims: Claims::of(
+            snapshot,
+            services,
+            &sockets.iter().map(|(socket, _)| (socket.protocol, socket.local_port)).collect(),
+        ),
+        candidates: Candidates::of(snapshot, interfaces, limits.proxy_lag_seconds),
+        locals: local_addresses(interfaces),
+        virtual_servers: virtual_servers(snapshot),
+    };
+    let mut judgements = node.judge(&sockets);
+    if !all_outgoing_listed {
+        let detail = "there are more connections on NodePorts than are listed; those that hang come first";
+        let verdict = Verdict::Unknown(Gap::new(Source::Clients, Why::Ambiguous, detail));
+        judgements.push(Judgement::of(Subject::this_node(snapshot), verdict));
+    }
+    Ok(judgements)
+}
+
+/// Whether a listener covers the local end of a connection, which then was accepted. Nothing where it is not known
+/// whether the listener serves IPv4.
+fn accepted(socket: &Socket, listeners: &ByPort<'_>) -> Option<bool> {
+    let local = socket.local.to_canonical();
+    let covers = |listener: &&Socket| match listener.local.to_canonical() {
+        bound if bound == local => Some(true),
+        bound if bound.is_unspecified() => listener.serves(Family::of(local)),
+        _ => Some(false),
+    };
+    let answers: Vec<_> = listeners.at((socket.protocol, socket.local_port)).iter().map(covers).collect();
+    if answers.contains(&Some(true)) {
+        return Some(true);
+    }
+    answers.iter().all(Option::is_some).then_some(false)
+}
+
+/// The addresses and ports that IPVS serves, or why they are not known. An empty table says nothing: a proxy in ipvs mode
+/// that has programmed anything serves at least the Service `default/kubernetes`.
+fn virtual_servers(snapshot: &Snapshot) -> Result<HashSet<(Protocol, IpAddr, u16)>, String> {
+    match &snapshot.kernel.ip_vs {
+        Reading::Gap(gap) => Err(gap.detail.clone()),
+        Reading::Seen(servers) if servers.is_empty() => Err("/proc/net/ip_vs is empty".to_owned()),
+        Reading::Seen(servers) => Ok(servers.iter().map(|it| (it.protocol, it.ip, it.port)).collect()),
+    }
+}
+
+/// What every socket is judged against.
+struct Node<'a> {
+    snapshot: &'a Snapshot,
+    claims: Claims<'a>,
+    candidates: Candidates,
+    locals: Vec<LocalAddress>,
+    /// What IPVS serves, or why that is predicted instead.
+    virtual_servers: Result<HashSet<(Protocol, IpAddr, u16)>, String>,
+}
+
+/// A socket, the Service that owns its port where one is known, and how bad that is.
+struct Hit<'a> {
+    socket: &'a Socket,
+    claim: Option<Claim<'a>>,
+    severity: Result<Severity, Gap>,
+    /// That is so with the settings that are assumed, and not with all others.
+    is_assumed: bool,
+}
+
+impl<'a> Node<'a> {
+    fn judge(&self, sockets: &[(&'a Socket, Option<bool>)]) -> Vec<Judgement> {
+        let mut hits: BTreeMap<(Subject, Protocol, u16), Vec<Hit<'a>>> = BTreeMap::new();
+        for (socket, accepted) in sockets {
+            let mut claims: Vec<_> = self.claims.on(socket).map(Some).collect();
+            if claims.is_empty() {
+                // IPVS may serve an address that no Service explains any more.
+                claims.push(None);
+            }
+            for claim in claims {
+                let (severity, is_assumed) = self.severity(socket, claim);
+                let Some(severity) = severity.transpose() else { continue };
+                let is_served = |it: Claim<'_>| serves(self.snapshot, it.service, it.part(socket.local));
+                let severity = match claim.map_or(Ok(true), is_served) {
+                    Ok(false) => continue,
+                    Err(gap) => Err(gap),
+                    Ok(true) if accepted.is_some() => severity,
+                    Ok(true) => Err(Gap::new(
+                        Source::Listeners,
+                        Why::Ambiguous,
+                        "a connection on a NodePort was accepted, unless an IPv6 listener is v6only, which was not told",
+                    )),
+                };
+                let subject =
+                    claim.map_or_else(|| Subject::this_node(self.snapshot), |claim| Subject::service(claim.service));
+                let hit = Hit { socket, claim, severity, is_assumed };
+                hits.entry((subject, socket.protocol, socket.local_port)).or_default().push(hit);
+            }
+        }
+        let judgement = |((subject, protocol, port), hits)| {
+            let verdict = self.verdict(hits);
+            Judgement { subject, port: Some(port), protocol: Some(protocol), verdict }
+        };
+        hits.into_iter().map(judgement).collect()
+    }
+
+    /// How bad it is, and whether that is so with the settings alone that are assumed.
+    fn severity(&self, socket: &Socket, claim: Option<Claim<'_>>) -> (Result<Option<Severity>, Gap>, bool) {
+        // Where the mode is not known, it is harmless in one, and whether a list has the address is no matter.
+        let everywhere = is_everywhere(socket) || self.candidates.mode.is_err();
+        let of = |candidates: &[Candidate]| self.severity_of(candidates, socket, claim);
+        let (severity, is_assumed) = with_any_or_assumed(&self.candidates, everywhere, of, Result::is_ok);
+        let most = if is_assumed { Severity::Warning } else { Severity::Critical };
+        (severity.map(|it| it.map(|it| it.min(most))), is_assumed)
+    }
+
+    /// What holds in all of these: the mildest severity, where none is silent. Nothing where all are. Information is told where some
+    /// are silent and none says more.
+    fn severity_of(
+        &self,
+        candidates: &[Candidate],
+        socket: &Socket,
+        claim: Option<Claim<'_>>,
+    ) -> Result<Option<Severity>, Gap> {
+        let severities: Vec<_> =
+            candidates.iter().map(|candidate| self.severity_in(candidate, socket, claim)).collect();
+        let worst = severities.iter().max().copied().flatten();
+        match severities.iter().min().copied().flatten() {
+            Some(mildest) => Ok(Some(mildest)),
+            None if worst <= Some(Severity::Info) => Ok(worst),
+            None => Err(self.candidates.ambiguity()),
+        }
+    }
+
+    fn severity_in(&self, candidate: &Candidate, socket: &Socket, claim: Option<Claim<'_>>) -> Option<Severity> {
+        if !self.takes(candidate, socket, claim) {
+            return None;
+        }
+        let asked_again = socket.retransmits > 0;
+        Some(match candidate.mode() {
+            Mode::Iptables | Mode::Nftables => Severity::Info,
+            // Not proven as long as nothing was sent again: the peer may be a pod here.
+            Mode::Cilium if asked_again => Severity::Critical,
+            Mode::Cilium => Severity::Warning,
+            Mode::Ipvs => match (socket.protocol, socket.state) {
+                // Not proven: it may be a server, or the first answer is still on its way.
+                (Protocol::Udp, State::Close) | (_, State::SynSent) if !asked_again => Severity::Warning,
+                (Protocol::Udp, _) | (_, State::SynSent) => Severity::Critical,
+                _ => Severity::Info,
+            },
+        })
+    }
+
+    /// Whether the proxy takes what arrives at a socket's local address and port and is not remembered otherwise.
+    fn takes(&self, candidate: &Candidate, socket: &Socket, claim: Option<Claim<'_>>) -> bool {
+        let mut bound = self.bound(socket).iter().filter(|local| socket.serves(Family::of(local.ip)) == Some(true));
+        match (candidate.mode(), claim, &self.virtual_servers) {
+            (Mode::Ipvs, _, Ok(servers)) => {
+                bound.any(|local| servers.contains(&(socket.protocol, local.ip, socket.local_port)))
+            }
+            (_, None, _) => false,
+            // It looks at what arrives from outside, and translates what connects here where it does.
+            (Mode::Cilium, Some(_), _) if self.is_own(socket.remote) => false,
+            (_, Some(Claim { by_node_port: false, .. }), _) => true,
+            (mode, Some(Claim { service, .. }), _) => {
+                bound.filter(|local| service.families.contains(&Family::of(local.ip))).any(|local| match mode {
+                    Mode::Cilium => candidate.may_take_from((*local, socket.protocol), Vantage::Remote),
+                    _ => candidate.may_take(*local, socket.protocol),
+                })
+            }
+        }
+    }
+
+    /// Whether an address is one of this node.
+    fn is_own(&self, ip: IpAddr) -> bool {
+        let ip = ip.to_canonical();
+        ip.is_loopback() || self.locals.binary_search_by_key(&ip, |local| local.ip).is_ok()
+    }
+
+    /// The node's addresses at which a socket is; they are sorted.
+    fn bound(&self, socket: &Socket) -> &[LocalAddress] {
+        if socket.local.is_unspecified() {
+            return &self.locals;
+        }
+        let index = self.locals.binary_search_by_key(&socket.local.to_canonical(), |local| local.ip);
+        index.map_or(&[], |index| &self.locals[index..=index])
+    }
+
+    /// One finding about all sockets of one Service port; the worst one gives the sentence.
+    fn verdict(&self, mut hits: Vec<Hit<'_>>) -> Verdict {
+        hits.sort_by_key(|hit| Reverse(hit.severity.as_ref().ok().copied()));
+        let severity = match &hits[0].severity {
+            Ok(severity) => *severity,
+            Err(gap) => return Verdict::Unknown(gap.clone()),
+        };
+        let worst = &hits[0];
+        let mut evidence = Evidence::new(severity, self.sentence(worst, severity));
+        for hit in hits.iter().filter(|hit| hit.severity.is_ok()).take(MOST_SOCKETS) {
+            evidence = with_socket(evidence, "socket", self.snapshot, hit.socket);
+        }
+        evidence = evidence.and_more("socket", hits.len(), MOST_SOCKETS);
+        evidence = self.facts(evidence, worst);
+        if severity == Severity::Critical {
+            evidence = evidence.affects([Vantage::Node]);
+        }
+        let verdict = Verdict::Problem(self.remedies(evidence, worst.socket));
+        if worst.is_assumed { at_most_a_warning(verdict) } else { verdict }
+    }
+
+    fn sentence(&self, hit: &Hit<'_>, severity: Severity) -> String {
+        let socket = hit.socket;
+        let ipvs = self.snapshot.is_in(Mode::Ipvs);
+        let cilium = self.snapshot.is_in(Mode::Cilium);
+        let ends = match (severity, ipvs, socket.protocol, socket.state) {
+            (Severity::Critical, ..) if cilium => {
+                "it hangs, since Cilium takes what arrives from outside for a new client"
+            }
+            _ if cilium => {
+                "what a peer outside this node answers does not arrive, since Cilium takes it for a new client"
+            }
+            (Severity::Critical, _, Protocol::Udp, _) => {
+                "ipvs takes the answers for new clients and sends them to a pod"
+            }
+            (Severity::Critical, ..) => "it hangs, since ipvs takes the answer for a new client and sends it to a pod",
+            (Severity::Warning, true, Protocol::Udp, _) => "if it waits for answers, ipvs sends them to a pod",
+            (Severity::Warning, true, ..) => "ipvs will take the answer for a new client and send it to a pod",
+            (Severity::Warning, ..) => "the proxy may take its answers for new clients",
+            (Severity::Info, ..) if self.candidates.mode.is_err() => {
+                "in iptables and nftables mode it works while conntrack remembers it, in others it may hang"
+            }
+            (Severity::Info, true, ..) => "it works until it has to reconnect",
+            (Severity::Info, ..) => "it works as long as the kernel's conntrack remembers it",
+        };
+        let whose = match hit.claim {
+            Some(Claim { service, port, by_node_port: true }) => {
+                format!("the NodePort of {}", service_port(service, &port.name))
+            }
+            Some(Claim { service, port, .. }) => {
+                format!("an external address and port of {}", service_port(service, &port.name))
+            }
+            None => "an IPVS virtual server that no Service explains".to_owned(),
+        };
+        format!("{} sends from {}, {whose}: {ends}.", capital(&owner_name(self.snapshot, &socket.owner)), place(socket))
+    }
+
+    /// The Service, the proxy, the ranges, and the kernel's own lines.
+    fn facts(&self, mut evidence: Evidence, hit: &Hit<'_>) -> Evidence {
+        let socket = hit.socket;
+        if let Some(Claim { service, port, .. }) = hit.claim {
+            let node_port = port.node_port.map_or_else(|| "none".to_owned(), |number| number.to_string());
+            let words = format!(
+                "{} type {}, port {}, nodePort {node_port}, {}",
+                service_port(service, &port.name),
+                service.kind.name(),
+                port.port,
+                port.protocol
+            );
+            evidence = evidence.value("service", words);
+        }
+        evidence = evidence.value("proxy mode", self.candidates.mode_in_words());
+        evidence.values.extend(ranges_in_words(self.snapshot));
+        if !self.candidates.iter().any(|candidate| candidate.mode() == Mode::Ipvs) {
+            return evidence;
+        }
+        evidence = match &self.virtual_servers {
+            Ok(_) => evidence.value("ip_vs virtual server", place(socket)),
+            Err(why) => {
+                evidence.value("ip_vs virtual server", format!("{} expected in ipvs mode: {why}", place(socket)))
+            }
+        };
+        match &self.snapshot.kernel.ip_vs_connections {
+            Reading::Gap(gap) => evidence.value("ip_vs connection", format!("not seen: {}", gap.detail)),
+            Reading::Seen(connections) => connections
+                .iter()
+                .filter(|it| {
+                    it.protocol == socket.protocol && it.to == (socket.local.to_canonical(), socket.local_port)
+                })
+                .filter(|it| it.from == (socket.remote.to_canonical(), socket.remote_port) || is_unconnected(socket))
+                .take(MOST_SOCKETS)
+                .fold(evidence, |evidence, it| {
+                    let end = |(ip, port)| SocketAddr::new(ip, port);
+                    let (from, to, pod) = (end(it.from), end(it.to), end(it.destination));
+                    evidence.value("ip_vs connection", format!("{} {from} -> {to} -> {pod} {}", it.protocol, it.state))
+                }),
+        }
+    }
+
+    fn remedies(&self, evidence: Evidence, socket: &Socket) -> Evidence {
+        let owner = owner_name(self.snapshot, &socket.owner);
+        let port = socket.local_port;
+        let reserved = &self.snapshot.kernel.sysctls.ip_local_reserved_ports;
+        if reserved.seen().is_some_and(|reserved| reserved.contains(port)) {
+            return evidence.remedy(Step::advice(format!(
+                "restart {owner}: the port is reserved now, so only a process that binds it on purpose gets it again"
+            )));
+        }
+        let ports = [port].into_iter().collect();
+        let restart = Step::advice(format!("restart {owner}, or let it reconnect"));
+        evidence.remedy(reserve(self.snapshot, &ports).then(restart))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,88 @@
+//! The ports that the kernel may choose by itself, and the sockets on them that may be clients.
+
+use super::{
+    node_ports::{ports_in_words, range_in_words},
+    remedies::LAST_BY_DEFAULT,
+};
+use portreeve_facts::{Gap, PortRange, PortSet, Protocol, Reading, Snapshot, Socket, State};
+
+/// The ports the kernel may choose by itself: the ephemeral range minus the reserved ports.
+///
+/// # Errors
+/// When either sysctl was not read.
+pub(super) fn effective_ephemeral(snapshot: &Snapshot) -> Result<PortSet, Gap> {
+    let range = *snapshot.kernel.sysctls.ip_local_port_range.get()?;
+    let reserved = snapshot.kernel.sysctls.ip_local_reserved_ports.get()?;
+    Ok(PortSet::from(range).minus(reserved))
+}
+
+/// How many of so many, `3 of 64512 (0.005 %)`: the chance that a port is one of them.
+pub(super) fn share(some: u32, all: u32) -> String {
+    // Where there is none, none can be chosen.
+    format!("{some} of {all} ({:.3} %)", f64::from(some) * 100.0 / f64::from(all.max(1)))
+}
+
+/// An ephemeral port range above the NodePorts of at least the default's size: to the default's end, if that is enough.
+pub(super) fn range_above(node_ports: PortRange) -> Option<PortRange> {
+    let first = node_ports.last.checked_add(1)?;
+    let ends = [LAST_BY_DEFAULT, u16::MAX].into_iter();
+    let mut above = ends.filter_map(|last| PortRange::new(first, last));
+    above.find(|range| range.size() >= PortRange::DEFAULT_EPHEMERAL.size())
+}
+
+/// The effective ephemeral ports of a node, as far as they are known: read once for many sockets.
+pub(super) struct EphemeralPorts(Result<PortSet, Gap>);
+
+impl EphemeralPorts {
+    /// What a snapshot shows.
+    pub(super) fn of(snapshot: &Snapshot) -> Self {
+        Self(effective_ephemeral(snapshot))
+    }
+
+    /// Whether a listener may be a client: an unconnected UDP socket in the range is one more often than not.
+    ///
+    /// # Errors
+    /// When the range was not read, and the answer depends on it.
+    pub(super) fn may_be_client(&self, socket: &Socket) -> Result<bool, Gap> {
+        if !is_unconnected(socket) {
+            return Ok(false);
+        }
+        self.0.as_ref().map(|ports| ports.contains(socket.local_port)).map_err(Gap::clone)
+    }
+
+    /// Whether the kernel may choose a port, as far as is known.
+    pub(super) fn contain(&self, port: u16) -> bool {
+        self.0.as_ref().is_ok_and(|ports| ports.contains(port))
+    }
+
+    /// The ports; none where they are not known, which [`Self::gap`] says.
+    pub(super) fn ports(&self) -> PortSet {
+        self.0.clone().unwrap_or_default()
+    }
+
+    /// Why they are not known.
+    pub(super) fn gap(&self) -> Option<&Gap> {
+        self.0.as_ref().err()
+    }
+}
+
+/// A UDP socket that has no peer: a server, or a client that sends to many.
+pub(super) fn is_unconnected(socket: &Socket) -> bool {
+    socket.protocol == Protocol::Udp && socket.state == State::Close
+}
+
+/// The ephemeral range, the reserved ports and the NodePort range with their sources, for evidence.
+pub(super) fn ranges_in_words(snapshot: &Snapshot) -> Vec<(&'static str, String)> {
+    fn words<T>(reading: &Reading<T>, words: impl Fn(&T) -> String) -> String {
+        match reading {
+            Reading::Seen(fact) => words(fact),
+            Reading::Gap(gap) => format!("unknown: {}", gap.detail),
+        }
+    }
+    let sysctls = &snapshot.kernel.sysctls;
+    vec![
+        ("ip_local_port_range", words(&sysctls.ip_local_port_range, ToString::to_string)),
+        ("ip_local_reserved_ports", words(&sysctls.ip_local_reserved_ports, ports_in_words)),
+        ("NodePort range", words(&snapshot.cluster.node_port_range, range_in_words)),
+    ]
+}

@@ -1,0 +1,390 @@
+//! Connections to one destination use up the ephemeral ports.
+//!
+//! ## Why it hurts
+//! Each connection to the same address and port needs a local port of its own, and there are only as many as
+//! `net.ipv4.ip_local_port_range` has: 28,232 by default, less what is reserved. When they are used up, connecting
+//! fails with EADDRNOTAVAIL, or EADDRINUSE where the program binds first, and each program words it differently.
+//! Connections that are over still count for a minute in TIME_WAIT. Every pod has a range of its own; the node and its
+//! hostNetwork pods share one.
+//!
+//! ## Silent when
+//! every destination uses less than 80 % of the ports (95 % is critical; both can be set). TIME_WAIT does not count where
+//! `net.ipv4.tcp_tw_reuse` lets its port be used again after a second: 1 towards every destination, 2 (the default)
+//! towards loopback.
+//!
+//! ## Fix
+//! Let the program keep connections instead of making new ones. Widen the range upwards: `32768 60999` stays clear of
+//! the NodePorts, `1024 65535` does not. `32768 65535` does too, but covers the ports of Antrea's NodePortLocal
+//! (61000-62000 by default): reserve these where it is used. In a pod, set `net.ipv4.ip_local_port_range` in its
+//! securityContext's sysctls.
+
+use std::net::SocketAddr;
+
+use super::{
+    Limits, Patience, Rule,
+    ephemeral::effective_ephemeral,
+    node_ports::ports_in_words,
+    remedies::{LAST_BY_DEFAULT, choose_from},
+};
+use crate::findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Vantage, Verdict};
+use portreeve_dataplane::{owner_evidence, pod_of_uid};
+use portreeve_facts::{
+    DestinationUse, EphemeralUse, Gap, Pod, PodNamespace, PortRange, PortSet, Reading, Snapshot, Source, View, Why,
+};
+
+/// `net.ipv4.tcp_tw_reuse` that lets ports in TIME_WAIT be used again towards every destination.
+const REUSE: u8 = 1;
+/// The same towards loopback only: as every network namespace begins.
+const REUSE_ON_LOOPBACK: u8 = 2;
+
+pub(super) static RULE: Rule = Rule {
+    id: RuleId("ephemeral-ports-near-exhaustion"),
+    title: "Connections to one destination run out of local ports",
+    ceiling: Severity::Critical,
+    needs: &[Source::EphemeralUse, Source::Sysctls],
+    uses: &[Source::Sockstat, Source::PodNamespaces],
+    socket_needs: &[],
+    patience: Patience::TwoScans,
+    page: include_str!("ephemeral_ports_near_exhaustion.rs"),
+    check,
+};
+
+fn check(view: View<'_>, limits: &Limits) -> Judgements {
+    let snapshot = view.now;
+    let used = snapshot.kernel.ephemeral.get()?;
+    let sysctls = &snapshot.kernel.sysctls;
+    let ports = Ports {
+        set: effective_ephemeral(snapshot)?,
+        range: sysctls.ip_local_port_range.get()?.to_string(),
+        reserved: ports_in_words(sysctls.ip_local_reserved_ports.get()?),
+        assumed: false,
+        tw_reuse: sysctls.tcp_tw_reuse.get().copied(),
+    };
+    let verdict = judge(snapshot, limits, used, &ports, Whose::Node);
+    let host = Judgement::of(Subject::this_node(snapshot), verdict);
+    Ok(std::iter::once(host).chain(pods(snapshot, limits)).collect())
+}
+
+/// Every pod with a network namespace of its own. Where namespaces could not be seen, each pod of the node is unknown.
+fn pods(snapshot: &Snapshot, limits: &Limits) -> Vec<Judgement> {
+    let unknown = |subject, gap| Judgement::of(subject, Verdict::Unknown(gap));
+    let pods = match &snapshot.cluster.pods {
+        Reading::Seen(pods) => pods,
+        // Without names no pod can be named. That there is one is known only where namespaces were seen.
+        Reading::Gap(gap) => {
+            let namespaces = snapshot.kernel.pod_namespaces.seen();
+            let some = namespaces.is_some_and(|namespaces| !namespaces.is_empty());
+            return some.then(|| unknown(Subject::this_node(snapshot), gap.clone())).into_iter().collect();
+        }
+    };
+    match &snapshot.kernel.pod_namespaces {
+        Reading::Gap(gap) => pods
+            .iter()
+            .filter(|pod| !pod.host_network && !pod.finished)
+            .map(|pod| unknown(Subject::pod(pod), gap.clone()))
+            .collect(),
+        Reading::Seen(namespaces) => namespaces
+            .iter()
+            .filter_map(|namespace| Some((namespace, pod_of_uid(pods, &namespace.pod_uid)?)))
+            .map(|(namespace, pod)| Judgement::of(Subject::pod(pod), pod_verdict(snapshot, limits, namespace, pod)))
+            .collect(),
+    }
+}
+
+/// A pod's settings cannot be read without entering its namespace: what its specification says, else the default.
+fn pod_verdict(snapshot: &Snapshot, limits: &Limits, namespace: &PodNamespace, pod: &Pod) -> Verdict {
+    let used = match namespace.ephemeral.get() {
+        Ok(used) => used,
+        Err(gap) => return Verdict::Unknown(gap),
+    };
+    let (range, place) = match pod.ip_local_port_range {
+        Some(range) => (range, "the pod's securityContext"),
+        None => (PortRange::DEFAULT_EPHEMERAL, "assumed: the default of a new network namespace"),
+    };
+    let ports = Ports {
+        set: range.into(),
+        range: format!("{range} ({place})"),
+        reserved: "none (assumed: the default of a new network namespace)".to_owned(),
+        assumed: pod.ip_local_port_range.is_none(),
+        tw_reuse: Ok(REUSE_ON_LOOPBACK),
+    };
+    judge(snapshot, limits, used, &ports, Whose::Pod(pod))
+}
+
+/// The ports of one network namespace that the kernel may choose.
+struct Ports {
+    set: PortSet,
+    /// The range and the reserved ports with their source, for evidence.
+    range: String,
+    reserved: String,
+    /// The range was not configured.
+    assumed: bool,
+    tw_reuse: Result<u8, Gap>,
+}
+
+/// Whose network namespace it is.
+#[derive(Clone, Copy)]
+enum Whose<'a> {
+    Node,
+    Pod(&'a Pod),
+}
+
+/// Every destination of a network namespace; the worst one gives the sentence.
+fn judge(snapshot: &Snapshot, limits: &Limits, used: &EphemeralUse, ports: &Ports, whose: Whose<'_>) -> Verdict {
+    let mut problem: Option<Evidence> = None;
+    let mut unknown = None;
+    for destination in &used.busiest {
+        match severity(limits, destination, ports) {
+            Ok(None) => {}
+            Ok(Some(severity)) => {
+                let evidence = evidence(snapshot, destination, ports, whose, severity);
+                problem = Some(match problem {
+                    Some(first) => first.merge(evidence),
+                    None => evidence,
+                });
+            }
+            Err(gap) => unknown = Some(gap),
+        }
+    }
+    match (problem, unknown) {
+        (Some(evidence), _) => Verdict::Problem(evidence),
+        (None, Some(gap)) => Verdict::Unknown(gap),
+        (None, None) => Verdict::Healthy,
+    }
+}
+
+fn severity(limits: &Limits, destination: &DestinationUse, ports: &Ports) -> Result<Option<Severity>, Gap> {
+    let capacity = u64::from(ports.set.len());
+    if ports.assumed && u64::from(destination.used) > capacity {
+        let detail = "a pod uses more ports than the default range has, so it has another range";
+        return Err(Gap::new(Source::PodNamespaces, Why::Ambiguous, detail));
+    }
+    let of = |used: u32| match u64::from(used) * 100 {
+        share if share >= u64::from(limits.ephemeral_critical_percent) * capacity => Some(Severity::Critical),
+        share if share >= u64::from(limits.ephemeral_warning_percent) * capacity => Some(Severity::Warning),
+        _ => None,
+    };
+    let (all, without_time_wait) = (of(destination.used), of(destination.used.saturating_sub(destination.time_wait)));
+    let loopback = destination.destination.to_canonical().is_loopback();
+    let severity = if all == without_time_wait {
+        all
+    } else {
+        match &ports.tw_reuse {
+            Ok(reuse) if *reuse == REUSE || *reuse == REUSE_ON_LOOPBACK && loopback => without_time_wait,
+            Ok(_) => all,
+            Err(gap) => match without_time_wait {
+                Some(severity) => Some(severity),
+                None => return Err(gap.clone()),
+            },
+        }
+    };
+    Ok(severity.map(|severity| if ports.assumed { severity.min(Severity::Warning) } else { severity }))
+}
+
+fn evidence(
+    snapshot: &Snapshot,
+    destination: &DestinationUse,
+    ports: &Ports,
+    whose: Whose<'_>,
+    severity: Severity,
+) -> Evidence {
+    let DestinationUse { protocol, source, destination: to, port, used, time_wait, owner } = destination;
+    let capacity = ports.set.len();
+    let (who, vantage) = match whose {
+        Whose::Node => ("This node".to_owned(), Vantage::Node),
+        Whose::Pod(pod) => (format!("Pod {}/{}", pod.namespace, pod.name), Vantage::Pods),
+    };
+    let to = SocketAddr::new(*to, *port);
+    let (share, will) = match severity {
+        Severity::Critical => ("almost every local port", "new ones are about to fail"),
+        Severity::Warning | Severity::Info => ("most local ports", "new ones may soon fail"),
+    };
+    let sentence = format!("{who} uses {share} for connections to {to}/{protocol}: {will}.");
+    let mut evidence = Evidence::new(severity, sentence).value("connections", format!("{protocol} {source} -> {to}"));
+    evidence.values.extend(owner_evidence(snapshot, owner));
+    evidence = evidence
+        .value("local ports used", format!("{used} of {capacity}, {time_wait} of them in TIME_WAIT"))
+        .value("ip_local_port_range", &ports.range)
+        .value("ip_local_reserved_ports", &ports.reserved);
+    if *used >= capacity {
+        evidence = evidence.affects([vantage]);
+    }
+    evidence = evidence
+        .remedy(Step::advice("let the program reuse connections: keep-alive, a connection pool, fewer retries"));
+    match whose {
+        Whose::Node => match wider(snapshot) {
+            Some(range) => evidence.remedy(choose_from(range)),
+            None => evidence,
+        },
+        Whose::Pod(pod)
+            if pod.ip_local_port_range.is_some_and(|it| it.first <= WIDEST.first && it.last == WIDEST.last) =>
+        {
+            evidence
+        }
+        Whose::Pod(_) => evidence.remedy(Step::advice(format!(
+            "set spec.securityContext.sysctls of the pod: name net.ipv4.ip_local_port_range, value \"{} {}\"",
+            WIDEST.first, WIDEST.last
+        ))),
+    }
+}
+
+/// The range of a pod that needs many ports: all that need no privilege.
+const WIDEST: PortRange = PortRange { first: 1024, last: u16::MAX };
+
+/// The host's range with its upper end raised, where there is room: first to where it ends by default.
+fn wider(snapshot: &Snapshot) -> Option<PortRange> {
+    let range = snapshot.kernel.sysctls.ip_local_port_range.seen()?;
+    let higher = [LAST_BY_DEFAULT, u16::MAX].into_iter().find(|last| *last > range.last)?;
+    PortRange::new(range.first, higher)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::expectations::{expect_healthy, expect_problem, expect_unknown};
+    use portreeve_facts::{
+        Protocol,
+        healthy::{gap, ip, seen, squatter},
+    };
+
+    const CAPACITY: u32 = 28_232;
+
+    fn node() -> Subject {
+        Subject::node("n1", None)
+    }
+
+    fn towards(address: &str, used: u32, time_wait: u32) -> EphemeralUse {
+        let owner = squatter();
+        let destination = ip(address);
+        let destination = DestinationUse {
+            protocol: Protocol::Tcp,
+            source: ip("192.0.2.1"),
+            destination,
+            port: 443,
+            used,
+            time_wait,
+            owner,
+        };
+        EphemeralUse { at_most: used, busiest: vec![destination] }
+    }
+
+    fn host(used: u32) -> Snapshot {
+        let mut world = Snapshot::healthy();
+        world.kernel.ephemeral = Reading::Seen(towards("198.51.100.7", used, 10));
+        world
+    }
+
+    fn pod(used: u32, range: Option<&str>) -> (Snapshot, Subject) {
+        let range = range.map(|range| range.parse().expect("a range"));
+        let mut world = Snapshot::healthy().pod("busy", |pod| pod.ip_local_port_range = range);
+        seen(&mut world.kernel.pod_namespaces).push(PodNamespace {
+            pod_uid: "uid-busy".to_owned(),
+            ephemeral: Reading::Seen(towards("198.51.100.7", used, 0)),
+        });
+        let subject = Subject::pod(&world.cluster.pods.seen().expect("pods")[0]);
+        (world, subject)
+    }
+
+    #[test]
+    fn eighty_per_cent_is_a_warning_and_ninety_five_critical() {
+        let warning = CAPACITY * 80 / 100 + 1;
+        let critical = CAPACITY * 95 / 100 + 1;
+        expect_healthy(&RULE, &host(warning - 1), &node());
+        for (used, severity) in
+            [(warning, Severity::Warning), (critical - 1, Severity::Warning), (critical, Severity::Critical)]
+        {
+            assert_eq!(expect_problem(&RULE, &host(used), &node()).severity, severity, "{used}");
+        }
+        let reserved = host(warning - 1).ephemeral("32768 60999", "33000-33999");
+        assert_eq!(expect_problem(&RULE, &reserved, &node()).severity, Severity::Warning, "fewer ports are left");
+    }
+
+    #[test]
+    fn the_evidence_names_the_destination_the_count_and_an_owner() {
+        let evidence = expect_problem(&RULE, &host(CAPACITY), &node());
+        let found = format!("{evidence:?}");
+        assert!(
+            found.contains("This node uses almost every local port for connections to 198.51.100.7:443/tcp"),
+            "{found}"
+        );
+        assert!(
+            found.contains("28232 of 28232, 10 of them in TIME_WAIT") && found.contains("process nginx"),
+            "{found}"
+        );
+        assert!(found.contains("ip_local_port_range=\\\"32768 65535\\\""), "{found}");
+        assert!(evidence.affects.contains(&Vantage::Node), "no port is left");
+        assert!(expect_problem(&RULE, &host(CAPACITY - 1), &node()).affects.is_empty());
+    }
+
+    #[test]
+    fn time_wait_counts_only_where_it_cannot_be_reused() {
+        let (loopback, elsewhere) = ("127.0.0.1", "198.51.100.7");
+        for (address, reuse, counts) in [
+            (loopback, 2, false),
+            ("::1", 1, false),
+            (loopback, 0, true),
+            (elsewhere, 0, true),
+            (elsewhere, 1, false),
+            (elsewhere, 2, true),
+        ] {
+            let mut world = host(0);
+            world.kernel.sysctls.tcp_tw_reuse = Reading::Seen(reuse);
+            world.kernel.ephemeral = Reading::Seen(towards(address, CAPACITY, CAPACITY / 2));
+            match counts {
+                true => assert_eq!(expect_problem(&RULE, &world, &node()).severity, Severity::Critical),
+                false => expect_healthy(&RULE, &world, &node()),
+            }
+            world.kernel.sysctls.tcp_tw_reuse = gap(Source::Sysctls, Why::NotPermitted);
+            assert_eq!(expect_unknown(&RULE, &world, &node()).source, Source::Sysctls);
+        }
+        let mut none_waits = host(0);
+        none_waits.kernel.sysctls.tcp_tw_reuse = Reading::Seen(1);
+        none_waits.kernel.ephemeral = Reading::Seen(towards(elsewhere, CAPACITY, 0));
+        assert_eq!(expect_problem(&RULE, &none_waits, &node()).severity, Severity::Critical);
+    }
+
+    #[test]
+    fn a_pods_range_comes_from_its_specification_else_it_is_assumed() {
+        let (world, subject) = pod(CAPACITY, None);
+        let assumed = expect_problem(&RULE, &world, &subject);
+        assert_eq!(assumed.severity, Severity::Warning, "an assumed range proves nothing critical");
+        assert!(format!("{assumed:?}").contains("assumed"));
+        let (world, subject) = pod(64_000, Some("1024 65535"));
+        let evidence = expect_problem(&RULE, &world, &subject);
+        assert_eq!(evidence.severity, Severity::Critical);
+        assert!(evidence.summary.starts_with("Pod default/busy uses almost every"), "{}", evidence.summary);
+        assert_eq!((assumed.remedies.len(), evidence.remedies.len()), (2, 1), "it has the widest range");
+        let (world, subject) = pod(CAPACITY, Some("1024 65535"));
+        expect_healthy(&RULE, &world, &subject);
+    }
+
+    #[test]
+    fn a_pod_that_uses_more_than_the_default_has_another_range() {
+        let (world, subject) = pod(CAPACITY + 1, None);
+        assert_eq!(expect_unknown(&RULE, &world, &subject).why, Why::Ambiguous);
+    }
+
+    #[test]
+    fn the_host_is_judged_without_pods_and_each_pod_is_held() {
+        let (mut world, subject) = pod(CAPACITY, None);
+        world.kernel.pod_namespaces = gap(Source::PodNamespaces, Why::NotPermitted);
+        assert_eq!(expect_unknown(&RULE, &world, &subject).source, Source::PodNamespaces);
+        expect_healthy(&RULE, &world, &node());
+        let (mut world, _) = pod(CAPACITY, None);
+        world.cluster.pods = gap(Source::Pods, Why::Unreachable);
+        assert_eq!(expect_unknown(&RULE, &world, &node()).source, Source::Pods);
+    }
+
+    #[test]
+    fn unread_is_unknown() {
+        let mut world = host(CAPACITY);
+        world.kernel.ephemeral = gap(Source::EphemeralUse, Why::Torn);
+        assert_eq!(expect_unknown(&RULE, &world, &node()).source, Source::EphemeralUse);
+        let mut world = host(CAPACITY);
+        world.kernel.sysctls.ip_local_reserved_ports = gap(Source::Sysctls, Why::NotPermitted);
+        assert_eq!(expect_unknown(&RULE, &world, &node()).source, Source::Sysctls);
+        let (mut world, subject) = pod(CAPACITY, None);
+        seen(&mut world.kernel.pod_namespaces)[0].ephemeral = gap(Source::PodNamespaces, Why::Torn);
+        assert_eq!(expect_unknown(&RULE, &world, &subject).source, Source::PodNamespaces);
+    }
+}

@@ -1,0 +1,231 @@
+//! The kernel may give a port that a server needs to an outgoing connection: the ephemeral port range covers the NodePort
+//! range, or ports of servers on this node.
+//!
+//! ## Why it hurts
+//! Nothing holds a NodePort on the node, so the kernel hands it to any connection that asks for a free port. In ipvs
+//! mode the answer to such a connection is taken for a new client of the Service and sent to a pod: the connection
+//! hangs, now and then, and nothing points at a sysctl. With Cilium in kube-proxy's place it hangs too. In the other modes
+//! it works as long as conntrack remembers it, but a listener that needs the port (a health check, a hostNetwork pod) cannot
+//! have it meanwhile.
+//!
+//! Cilium's agent reserves its `node-port-range` when it starts, where the two ranges meet. With
+//! `enable-auto-protect-node-port-range: "false"` it does not start there. Nor does it where the NodePorts are above the
+//! ephemeral range. An agent that runs already goes on until its next start.
+//!
+//! A range that begins lower than the default, as `1024 65535` does, also covers ports of servers: of the kubelet, of
+//! hostNetwork pods, of daemons. While one listens, its port is its own. When it restarts or moves here, an outgoing
+//! connection may have the port, and it cannot begin: *address already in use*, for as long as that connection lasts.
+//!
+//! ## Silent when
+//! both hold, and behind Cilium the agent can start:
+//! - the two ranges do not meet, or `net.ipv4.ip_local_reserved_ports` covers every port where they do, in one entry or
+//!   in several;
+//! - the kernel chooses no port that a server of this node needs: ports of hostNetwork pods, hostPorts that a socket holds, and, outside
+//!   of the default range 32768-60999, the well-known ports on which a daemon listens now. Any other listener may have its
+//!   port by chance.
+//!
+//! ## Fix
+//! Reserve the NodePort range, and the ports of servers that the finding lists. `ip_local_reserved_ports` is one value, and
+//! writing it replaces the whole list, so the command below contains what is reserved already. Or let the ephemeral range begin above the NodePorts:
+//! `32768 60999` is the default. `32768 65535` has more ports, but covers those of Antrea's NodePortLocal (61000-62000 by
+//! default): reserve these where it is used. Then restart what is connected from a NodePort now.
+
+use super::{
+    Limits, Patience, Rule,
+    ephemeral::{effective_ephemeral, range_above, ranges_in_words, share},
+    needed_ports::NeededPorts,
+    node_ports::{at_most, counted},
+    remedies::choose_from,
+    reservation::reserve,
+};
+use crate::findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Vantage, Verdict};
+use portreeve_dataplane::served_node_ports;
+use portreeve_facts::{Claimant, Gap, Learned, Mode, NodePortRange, PortRange, PortSet, Snapshot, Source, View};
+
+pub(super) static RULE: Rule = Rule {
+    id: RuleId("ephemeral-range-overlaps-node-ports"),
+    title: "Outgoing connections may take NodePorts, or ports of servers",
+    ceiling: Severity::Critical,
+    needs: &[Source::Sysctls, Source::NodePortRange],
+    uses: &[],
+    socket_needs: &[],
+    patience: Patience::One,
+    page: include_str!("ephemeral_range_overlaps_node_ports.rs"),
+    check,
+};
+
+fn check(view: View<'_>, _: &Limits) -> Judgements {
+    let snapshot = view.now;
+    let range = snapshot.cluster.node_port_range.get()?;
+    let ephemeral = *snapshot.kernel.sysctls.ip_local_port_range.get()?;
+    let choosable = effective_ephemeral(snapshot)?;
+    let uncovered = choosable.intersection(&range.range.into());
+    let needed = NeededPorts::among(&choosable, snapshot);
+    let at_start = Start::of_cilium(snapshot, ephemeral);
+    let verdict = match (ephemeral.intersection(range.range), needed.unread()) {
+        (Some(overlap), _) if !uncovered.is_empty() => {
+            Verdict::Problem(Overlap { snapshot, range, overlap, choosable, uncovered, at_start }.evidence(&needed))
+        }
+        _ if let Some(Start::Refused(why)) = &at_start => Verdict::Problem(no_start(snapshot, &needed, why)),
+        _ if !needed.ports().is_empty() => Verdict::Problem(servers(snapshot, &needed)),
+        (_, Some(gap)) => Verdict::Unknown(gap.clone()),
+        (_, None) => Verdict::Healthy,
+    };
+    Ok(vec![Judgement::of(Subject::this_node(snapshot), verdict)])
+}
+
+/// What the agent of Cilium in kube-proxy's place does when it starts next, about NodePorts that the kernel may choose.
+enum Start {
+    /// It reserves this range.
+    Reserves(PortRange),
+    /// It ends, for this reason.
+    Refused(String),
+}
+
+impl Start {
+    /// As Cilium's `checkNodePortAndEphemeralPortRanges` decides; nothing where it is content, or something is not known.
+    fn of_cilium(snapshot: &Snapshot, ephemeral: PortRange) -> Option<Self> {
+        if !snapshot.is_in(Mode::Cilium) {
+            return None;
+        }
+        let settings = snapshot.proxy_config().ok()?.cilium.as_ref()?;
+        let range = match snapshot.cluster.range_claims.iter().find(|claim| claim.by == Claimant::Cilium) {
+            Some(claim) => *claim.ranges.seen()?.first()?,
+            None => PortRange::DEFAULT_NODE_PORTS,
+        };
+        let reserved = snapshot.kernel.sysctls.ip_local_reserved_ports.seen()?;
+        match () {
+            () if range.last < ephemeral.first => None,
+            () if range.first > ephemeral.last => {
+                Some(Self::Refused(format!("its NodePort range {range} is above the ephemeral port range {ephemeral}")))
+            }
+            () if PortSet::from(range).minus(reserved).is_empty() => None,
+            () if settings.reserves_nothing => Some(Self::Refused(format!(
+                "the ephemeral port range {ephemeral} meets its NodePort range {range}, which is not reserved, and enable-auto-protect-node-port-range is false"
+            ))),
+            () => Some(Self::Reserves(range)),
+        }
+    }
+
+    fn in_words(&self) -> String {
+        match self {
+            Self::Reserves(range) => format!("reserves {range} when it starts next"),
+            Self::Refused(why) => format!("does not start again: {why}"),
+        }
+    }
+}
+
+/// Nothing hangs, as long as the agent of Cilium that runs does.
+fn no_start(snapshot: &Snapshot, needed: &NeededPorts, why: &str) -> Evidence {
+    let sentence = format!("The agent of Cilium cannot start on this node once it has ended: {why}.");
+    let mut evidence = Evidence::new(Severity::Warning, sentence).outcome("no-start");
+    evidence.values = ranges_in_words(snapshot);
+    let remedy = Step::advice(
+        "end the ephemeral port range above the NodePorts, and reserve them, or let it begin above them: `32768 60999` fits the default NodePort range",
+    );
+    needed.add_to(evidence).remedy(remedy)
+}
+
+/// NodePorts are safe, and ports of servers are not.
+fn servers(snapshot: &Snapshot, needed: &NeededPorts) -> Evidence {
+    let sentence = "The ephemeral port range covers ports that servers of this node need, not all of them reserved: while an \
+                    outgoing connection has one, its server cannot start.";
+    let mut evidence = Evidence::new(Severity::Warning, sentence).outcome("servers");
+    evidence.values = ranges_in_words(snapshot);
+    let evidence = needed.add_to(evidence).remedy(reserve(snapshot, &needed.ports()));
+    // It helps where it leaves them all out.
+    let by_default = PortSet::from(PortRange::DEFAULT_EPHEMERAL);
+    match needed.ports().intersection(&by_default).is_empty() {
+        true => evidence.remedy(choose_from(PortRange::DEFAULT_EPHEMERAL)),
+        false => evidence,
+    }
+}
+
+/// Two ranges that meet.
+struct Overlap<'a> {
+    snapshot: &'a Snapshot,
+    range: &'a NodePortRange,
+    /// The ports that both ranges hold.
+    overlap: PortRange,
+    /// The ports that the kernel may choose by itself.
+    choosable: PortSet,
+    /// Those of them that are in the NodePort range.
+    uncovered: PortSet,
+    /// What Cilium's agent will do about it.
+    at_start: Option<Start>,
+}
+
+impl Overlap<'_> {
+    fn evidence(&self, needed: &NeededPorts) -> Evidence {
+        let mode = self.snapshot.proxy_mode();
+        let taken = self.allocated();
+        let some_taken = taken.as_ref().is_ok_and(|taken| !taken.is_empty());
+        let hanging = mode.as_ref().ok().map(|mode| mode.value).filter(|mode| some_taken && self.hang_in(*mode));
+        let hangs = hanging.is_some();
+        let severity = at_most(self.range, if hangs { Severity::Critical } else { Severity::Warning });
+        let consequence = match hanging {
+            Some(mode) => format!("in {mode} mode some new connections of this node hang"),
+            None => "an outgoing connection may take a NodePort".to_owned(),
+        };
+        let sentence = format!(
+            "The ephemeral port range covers {} of the NodePort range, not all of it reserved: {consequence}.",
+            self.overlap
+        );
+        let mut evidence = Evidence::new(severity, sentence);
+        evidence.values = ranges_in_words(self.snapshot);
+        evidence = evidence
+            .value("in both ranges", counted(&self.overlap.into()))
+            .value("not reserved", counted(&self.uncovered));
+        evidence = match &taken {
+            Ok(taken) => evidence
+                .value("allocated of these", counted(taken))
+                .value("chance of an allocated NodePort", share(taken.len(), self.choosable.len())),
+            Err(gap) => evidence.value("allocated of these", format!("unknown: {}", gap.detail)),
+        };
+        evidence = evidence.value("proxy mode", mode_and_stakes(&mode));
+        if let Some(at_start) = &self.at_start {
+            evidence = evidence.value("agent of Cilium", at_start.in_words());
+        }
+        if hangs {
+            evidence = evidence.affects([Vantage::Node]);
+        }
+        evidence = needed.add_to(evidence).remedy(reserve(self.snapshot, &self.range.range.into()));
+        match range_above(self.range.range).filter(|above| self.leaves_out_servers(*above)) {
+            Some(above) => evidence.remedy(choose_from(above)),
+            None => evidence,
+        }
+    }
+
+    /// Whether a connection hangs that has a NodePort: Cilium serves the Node's address unless its settings list others.
+    fn hang_in(&self, mode: Mode) -> bool {
+        match mode {
+            Mode::Ipvs => true,
+            Mode::Cilium => self.snapshot.proxy_config().is_ok_and(|config| config.node_port_addresses.is_empty()),
+            Mode::Iptables | Mode::Nftables => false,
+        }
+    }
+
+    /// The NodePorts of Services that the kernel may choose.
+    fn allocated(&self) -> Result<PortSet, Gap> {
+        let services = self.snapshot.cluster.services.get()?;
+        let ports: PortSet = served_node_ports(self.snapshot, services).map(|(_, _, port)| port).collect();
+        Ok(ports.intersection(&self.uncovered))
+    }
+
+    /// Whether no server needs a port that the kernel may choose of a range: else another finding takes this one's place.
+    fn leaves_out_servers(&self, range: PortRange) -> bool {
+        let reserved = self.snapshot.kernel.sysctls.ip_local_reserved_ports.seen();
+        let choosable = reserved.map_or_else(|| range.into(), |reserved| PortSet::from(range).minus(reserved));
+        NeededPorts::among(&choosable, self.snapshot).ports().is_empty()
+    }
+}
+
+fn mode_and_stakes(mode: &Result<Learned<Mode>, Gap>) -> String {
+    match mode {
+        Ok(mode) => mode.to_string(),
+        Err(_) => "unknown: in ipvs mode, connections from an allocated NodePort hang".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

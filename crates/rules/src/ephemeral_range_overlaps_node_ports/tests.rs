@@ -1,0 +1,196 @@
+use super::*;
+use crate::{
+    expectations::{expect_healthy, expect_problem, expect_unknown},
+    findings::Subject,
+};
+use portreeve_facts::{
+    CiliumConfig, RangeClaim, Reading, Why,
+    healthy::{World, gap},
+};
+
+fn subject() -> Subject {
+    Subject::node("n1", None)
+}
+
+fn web() -> Snapshot {
+    Snapshot::healthy().service("web", |it| it.node_port(30080))
+}
+
+fn problem(world: &Snapshot) -> Evidence {
+    expect_problem(&RULE, world, &subject())
+}
+
+fn value(evidence: &Evidence, name: &str) -> String {
+    let found = evidence.values.iter().find(|(it, _)| *it == name);
+    found.map_or_else(|| panic!("no {name} in {evidence:#?}"), |(_, value)| value.clone())
+}
+
+#[test]
+fn an_uncovered_allocated_port_is_critical_where_connections_hang_and_a_warning_elsewhere() {
+    let wide = web().ephemeral("1024 65535", "");
+    for mode in [Mode::Ipvs, Mode::Cilium] {
+        let evidence = problem(&wide.with_mode(mode));
+        assert_eq!(evidence.severity, Severity::Critical, "{mode}");
+        assert!(evidence.summary.ends_with(&format!("in {mode} mode some new connections of this node hang.")));
+        assert!(evidence.affects.contains(&Vantage::Node));
+    }
+    let listed = wide.with_mode(Mode::Cilium).with_config(|it| it.node_port_addresses = vec!["192.0.2.2/32".into()]);
+    assert_eq!(problem(&listed).severity, Severity::Warning);
+    for mode in [Mode::Iptables, Mode::Nftables] {
+        assert_eq!(problem(&wide.with_mode(mode)).severity, Severity::Warning, "{mode}");
+    }
+    assert_eq!(problem(&wide.without_proxy()).severity, Severity::Warning, "that much holds in every mode");
+}
+
+#[test]
+fn what_the_agent_of_cilium_does_at_its_next_start_is_told() {
+    let cilium = |ephemeral: &str, reserved: &str, reserves_nothing: bool| {
+        let world = web().ephemeral(ephemeral, reserved).with_mode(Mode::Cilium);
+        let settings = CiliumConfig { reserves_nothing, ..CiliumConfig::default() };
+        world.with_config(|it| it.cilium = Some(settings))
+    };
+    let agent = |world: &Snapshot| value(&problem(world), "agent of Cilium");
+    assert_eq!(agent(&cilium("1024 65535", "", false)), "reserves 30000-32767 when it starts next");
+    assert!(agent(&cilium("1024 65535", "", true)).starts_with("does not start again: the ephemeral port range"));
+    let above = problem(&cilium("20000 29999", "", false));
+    assert_eq!(
+        above.summary,
+        "The agent of Cilium cannot start on this node once it has ended: its NodePort range 30000-32767 is above \
+         the ephemeral port range 20000-29999."
+    );
+    assert_eq!(above.severity, Severity::Warning);
+    let mut claimed = cilium("1024 65535", "", false);
+    for (by, range) in [(Claimant::Calico, "31000-31999"), (Claimant::Cilium, "30000-30999")] {
+        let ranges = Reading::Seen(vec![range.parse().expect("a range")]);
+        claimed.cluster.range_claims.push(RangeClaim { by, ranges, place: "a setting".to_owned() });
+    }
+    assert_eq!(agent(&claimed), "reserves 30000-30999 when it starts next", "its own setting counts");
+    for content in [
+        cilium("32768 60999", "", true),
+        cilium("1024 65535", "1024-32767", true),
+        cilium("20000 29999", "20000-29999", false).with_mode(Mode::Nftables),
+    ] {
+        expect_healthy(&RULE, &content, &subject());
+    }
+}
+
+#[test]
+fn only_free_ports_uncovered_is_a_warning_in_ipvs_mode_too() {
+    let free = web().ephemeral("1024 65535", "30000-30999").with_mode(Mode::Ipvs);
+    assert_eq!(problem(&free).severity, Severity::Warning);
+    let other = |it: World| it.node_port(30080).with(|service| service.proxy_name = Some("other".to_owned()));
+    let other = Snapshot::healthy().service("web", other).ephemeral("1024 65535", "").with_mode(Mode::Ipvs);
+    assert_eq!(problem(&other).severity, Severity::Warning, "kube-proxy does not serve that Service");
+}
+
+#[test]
+fn the_evidence_has_the_numbers_and_the_remedy_keeps_what_was_reserved() {
+    let evidence = problem(&web().ephemeral("1024 65535", "2703,30000-30079").with_mode(Mode::Ipvs));
+    assert_eq!(value(&evidence, "in both ranges"), "30000-32767 (2768 ports)");
+    assert_eq!(value(&evidence, "not reserved"), "30080-32767 (2688 ports)");
+    assert_eq!(value(&evidence, "allocated of these"), "30080 (1 port)");
+    assert_eq!(value(&evidence, "chance of an allocated NodePort"), "1 of 64431 (0.002 %)");
+    assert_eq!(value(&evidence, "NodePort range"), "30000-32767 (kube-apiserver /flagz)");
+    let [reserve, move_away] = &evidence.remedies[..] else { panic!("{:?}", evidence.remedies) };
+    assert_eq!(
+        reserve.steps[0].text,
+        "sysctl -w net.ipv4.ip_local_reserved_ports=\"2703,10249-10250,10256,30000-32767\""
+    );
+    assert!(reserve.steps[1].text.contains("/etc/sysctl.d/"), "{reserve:?}");
+    assert_eq!(move_away.steps[0].text, "sysctl -w net.ipv4.ip_local_port_range=\"32768 60999\"");
+    assert_eq!(move_away.steps.len(), 2, "it leaves out NodePortLocal: {move_away:?}");
+}
+
+#[test]
+fn a_range_up_to_the_end_comes_with_a_word_about_node_port_local() {
+    let evidence = problem(&web().node_port_range("30000-34095").ephemeral("1024 65535", "").with_mode(Mode::Ipvs));
+    let away = evidence.remedies.last().expect("a remedy");
+    assert_eq!(away.steps[0].text, "sysctl -w net.ipv4.ip_local_port_range=\"34096 65535\"");
+    assert!(away.steps[2].text.contains("NodePortLocal, reserve its ports too: 61000-62000"), "{away:?}");
+}
+
+#[test]
+fn apart_or_covered_is_healthy_however_many_entries_cover() {
+    expect_healthy(&RULE, &web(), &subject());
+    for reserved in ["30000-32767", "1-65535", "30000-30999,31000-31999,32000-32767"] {
+        expect_healthy(&RULE, &web().ephemeral("11000 65535", reserved).with_mode(Mode::Ipvs), &subject());
+    }
+}
+
+#[test]
+fn an_assumed_range_is_never_critical_and_says_that_it_is_assumed() {
+    let assumed = problem(&web().ephemeral("1024 65535", "").with_mode(Mode::Ipvs).assumed_range());
+    assert_eq!(assumed.severity, Severity::Warning);
+    assert!(value(&assumed, "NodePort range").contains("assumed"));
+}
+
+#[test]
+fn without_services_the_overlap_is_still_told() {
+    let mut world = web().ephemeral("1024 65535", "").with_mode(Mode::Ipvs);
+    world.cluster.services = gap(Source::Services, Why::NotAsked);
+    let evidence = problem(&world);
+    assert_eq!(evidence.severity, Severity::Warning);
+    assert!(value(&evidence, "allocated of these").starts_with("unknown"));
+}
+
+#[test]
+fn ports_of_servers_are_a_warning_where_node_ports_are_safe() {
+    let world = web().ephemeral("1024 65535", "10249,30000-32767").with_mode(Mode::Ipvs);
+    let evidence = problem(&world);
+    assert_eq!((evidence.severity, evidence.affects.len()), (Severity::Warning, 0));
+    assert!(evidence.summary.contains("ports that servers of this node need"), "{}", evidence.summary);
+    assert_eq!(value(&evidence, "needed by daemons"), "10250,10256 (2 ports)");
+    let reserve = &evidence.remedies[0].steps[0].text;
+    assert_eq!(reserve, "sysctl -w net.ipv4.ip_local_reserved_ports=\"10249-10250,10256,30000-32767\"");
+    assert_eq!(evidence.remedies[1].steps[0].text, "sysctl -w net.ipv4.ip_local_port_range=\"32768 60999\"");
+    let both = problem(&web().ephemeral("1024 65535", ""));
+    assert!(both.summary.contains("covers 30000-32767 of the NodePort range"), "{}", both.summary);
+    assert_eq!(value(&both, "needed by daemons"), "10249-10250,10256 (3 ports)");
+    assert_ne!(both.impact(), evidence.impact(), "it is not the same problem");
+}
+
+#[test]
+fn a_pod_on_the_hosts_network_needs_its_port() {
+    let port = portreeve_facts::ContainerPort {
+        port: 40000,
+        host_port: None,
+        host_ip: None,
+        protocol: portreeve_facts::Protocol::Udp,
+    };
+    let world = web().pod("media", |pod| {
+        pod.host_network = true;
+        pod.ports.push(port);
+    });
+    let evidence = problem(&world);
+    assert_eq!(value(&evidence, "needed by a pod"), "40000/udp of pod default/media");
+    assert_eq!(evidence.remedies.len(), 1, "the default range has the port too: {evidence:#?}");
+    let remedies = |reserved: &str| problem(&world.clone().ephemeral("1024 65535", reserved)).remedies.len();
+    assert_eq!((remedies(""), remedies("40000")), (1, 2), "nor does a range above the NodePorts leave it out");
+    expect_healthy(&RULE, &world.ephemeral("32768 60999", "40000"), &subject());
+}
+
+#[test]
+fn without_pods_ports_that_are_known_are_told_and_no_others_are_believed_safe() {
+    let mut world = web();
+    world.cluster.pods = gap(Source::Pods, Why::Unreachable);
+    assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::Pods);
+    problem(&world.clone().ephemeral("1024 65535", "30000-32767"));
+    problem(&world.ephemeral("1024 65535", ""));
+}
+
+#[test]
+fn unread_is_unknown() {
+    let mut world = web().ephemeral("1024 65535", "");
+    world.kernel.sysctls.ip_local_reserved_ports = gap(Source::Sysctls, Why::NotPermitted);
+    assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::Sysctls);
+    let mut world = web().ephemeral("1024 65535", "");
+    world.cluster.node_port_range = gap(Source::NodePortRange, Why::Unreachable);
+    assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::NodePortRange);
+}
+
+#[test]
+fn the_sentence_says_what_it_leads_to() {
+    let world = web().ephemeral("1024 65535", "");
+    assert!(problem(&world.with_mode(Mode::Ipvs)).summary.contains("some new connections of this node hang"));
+    assert!(problem(&world).summary.contains("an outgoing connection may take a NodePort"));
+}

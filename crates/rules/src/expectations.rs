@@ -1,0 +1,155 @@
+//! What tests of rules expect: a problem, silence, or that it is unknown.
+
+use std::sync::Arc;
+
+use super::{Limits, Rule, endpoints_needed, reservation::FEWEST_LEFT, skipped};
+use crate::findings::{Evidence, Judgement, Judgements, Remedy, Scope, Step, StepKind, Subject, SubjectKind, Verdict};
+use portreeve_facts::{Gap, PortRange, PortSet, Reading, Snapshot, Source, View, Why};
+
+/// A rule judges alike whether it has everything, or only the endpoints that are needed and the facts that are read for it.
+#[track_caller]
+fn ask(rule: &Rule, snapshot: &Snapshot) -> Judgements {
+    let judge = |snapshot| (rule.check)(View { now: snapshot, before: None }, &Limits::default());
+    let mut narrow = snapshot.clone();
+    let names = endpoints_needed(snapshot);
+    if let Reading::Seen(slices) = &mut narrow.cluster.endpoint_slices {
+        slices.retain(|slice| names.contains(&slice.service));
+        narrow.cluster.endpoints_of = Some(Arc::new(names));
+    }
+    skipped(&[rule]).into_iter().for_each(|source| blank(&mut narrow, source));
+    let judgements = judge(snapshot);
+    for judgement in judgements.iter().flatten() {
+        if let Verdict::Problem(evidence) = &judgement.verdict {
+            evidence.remedies.iter().for_each(|remedy| assert_sound(snapshot, remedy));
+            let is_cluster = judgement.subject.kind == SubjectKind::Node && evidence.scope == Scope::Cluster;
+            assert!(!is_cluster, "{}: no other node reports what is about a Node", rule.id);
+        }
+    }
+    assert_eq!(judge(&narrow), judgements, "{} looked at what an agent or `--rule` does not read for it", rule.id);
+    judgements
+}
+
+/// Programs that a command of a remedy may begin with.
+const PROGRAMS: [&str; 9] = ["kubectl", "sysctl", "echo", "ip", "ss", "nft", "ipvsadm", "iptables-save", "kube-proxy"];
+
+/// No command takes the ports of the node's own connections.
+#[track_caller]
+fn assert_leaves_ports(snapshot: &Snapshot, command: &str) {
+    let Some(list) = command.strip_prefix("sysctl -w net.ipv4.ip_local_reserved_ports=") else { return };
+    let reserved: PortSet = list.trim_matches('"').parse().expect("a list");
+    let range = snapshot.kernel.sysctls.ip_local_port_range.seen().copied().unwrap_or(PortRange::DEFAULT_EPHEMERAL);
+    let choosable = PortSet::from(range);
+    let left = choosable.minus(&reserved).len();
+    assert!(left >= FEWEST_LEFT.min(choosable.len() * 9 / 10), "{left} ports are left: {command}");
+}
+
+/// A command is one, and words are whole without those that renderers add. That a shell takes it, `tests/anywhere` shows.
+#[track_caller]
+fn assert_sound(snapshot: &Snapshot, remedy: &Remedy) {
+    assert!(!remedy.steps.is_empty(), "nothing to do");
+    for Step { kind, text, .. } in &remedy.steps {
+        match kind {
+            StepKind::Command => {
+                assert!(PROGRAMS.iter().any(|program| text.starts_with(&format!("{program} "))), "no command: {text}");
+                assert_leaves_ports(snapshot, text);
+                assert!(!text.contains(['\n', '<']) && !text.ends_with([',', ':']), "words in a command: {text}");
+            }
+            StepKind::Advice => {
+                let words: Vec<&str> = text.split(' ').collect();
+                let joins = [words.first(), words.last()].into_iter().flatten().any(|it| ["or", "then"].contains(it));
+                assert!(!joins && !text.ends_with([',', ':', ';']), "half a sentence: {text}");
+                let program = words.first().is_some_and(|first| PROGRAMS.contains(first));
+                assert!(!program, "a command that is called advice: {text}");
+            }
+        }
+    }
+}
+
+/// The evidence against a subject; several judgements of it are merged. Fails when there is none.
+#[track_caller]
+pub fn expect_problem(rule: &Rule, snapshot: &Snapshot, subject: &Subject) -> Evidence {
+    let judgements = ask(rule, snapshot).expect("the rule can judge");
+    let problems = judgements.iter().filter(|judgement| judgement.subject == *subject).filter_map(|judgement| {
+        match &judgement.verdict {
+            Verdict::Problem(evidence) => Some(evidence.clone()),
+            _ => None,
+        }
+    });
+    problems.reduce(Evidence::merge).unwrap_or_else(|| panic!("no problem of {subject} in {judgements:#?}"))
+}
+
+/// Fails when there is anything unknown about a subject.
+#[track_caller]
+pub fn expect_certain(rule: &Rule, snapshot: &Snapshot, subject: &Subject) {
+    let judgements = ask(rule, snapshot).expect("the rule can judge");
+    let unknown = |it: &&Judgement| it.subject == *subject && matches!(it.verdict, Verdict::Unknown(_));
+    let unknown = judgements.iter().find(unknown);
+    assert!(unknown.is_none(), "{subject} is known: {unknown:#?}");
+}
+
+/// Fails when there is a problem of, or anything unknown about, a subject.
+#[track_caller]
+pub fn expect_healthy(rule: &Rule, snapshot: &Snapshot, subject: &Subject) {
+    let judgements = ask(rule, snapshot).expect("the rule can judge");
+    let wrong = judgements
+        .iter()
+        .find(|judgement| judgement.subject == *subject && !matches!(judgement.verdict, Verdict::Healthy));
+    assert!(wrong.is_none(), "{subject} should be healthy: {wrong:#?}");
+}
+
+/// The gap for which a rule cannot judge, at all or about a subject. Fails when it can.
+#[track_caller]
+pub fn expect_unknown(rule: &Rule, snapshot: &Snapshot, subject: &Subject) -> Gap {
+    let judgements = match ask(rule, snapshot) {
+        Err(gap) => return gap,
+        Ok(judgements) => judgements,
+    };
+    let gap =
+        judgements.iter().filter(|judgement| judgement.subject == *subject).find_map(|judgement| {
+            match &judgement.verdict {
+                Verdict::Unknown(gap) => Some(gap.clone()),
+                _ => None,
+            }
+        });
+    gap.unwrap_or_else(|| panic!("nothing unknown about {subject} in {judgements:#?}"))
+}
+
+/// Takes one fact away.
+pub(super) fn blank(world: &mut Snapshot, source: Source) {
+    fn gap<T>(reading: &mut Reading<T>, source: Source) {
+        *reading = Reading::Gap(Gap::new(source, Why::NotPermitted, "so the test says"));
+    }
+    let (kernel, cluster) = (&mut world.kernel, &mut world.cluster);
+    match source {
+        Source::Listeners => gap(&mut kernel.listeners, source),
+        Source::Clients => gap(&mut kernel.clients, source),
+        Source::EphemeralUse => gap(&mut kernel.ephemeral, source),
+        Source::Sockstat => gap(&mut kernel.sockstat, source),
+        Source::Sysctls => {
+            gap(&mut kernel.sysctls.ip_local_port_range, source);
+            gap(&mut kernel.sysctls.ip_local_reserved_ports, source);
+        }
+        Source::Addresses => gap(&mut kernel.interfaces, source),
+        Source::ResolvConf => gap(&mut kernel.nameservers, source),
+        Source::ProxyMode => gap(&mut kernel.proxy.mode, source),
+        Source::ProxyConfig => gap(&mut kernel.proxy.config, source),
+        Source::ProxyMetrics => gap(&mut kernel.proxy.metrics, source),
+        Source::ProxyProcess => gap(&mut kernel.proxy.fds, source),
+        Source::IpVs => gap(&mut kernel.ip_vs, source),
+        Source::IpVsConn => gap(&mut kernel.ip_vs_connections, source),
+        Source::Conntrack => gap(&mut kernel.masquerade, source),
+        Source::Netfilter => gap(&mut kernel.netfilter, source),
+        Source::PodNamespaces => gap(&mut kernel.pod_namespaces, source),
+        Source::HealthChecks => gap(&mut kernel.health_checks, source),
+        Source::Services => gap(&mut cluster.services, source),
+        Source::EndpointSlices => gap(&mut cluster.endpoint_slices, source),
+        Source::Pods => gap(&mut cluster.pods, source),
+        Source::WaitingPods => gap(&mut cluster.waiting_pods, source),
+        Source::Nodes => gap(&mut cluster.nodes, source),
+        Source::NodePortRange => gap(&mut cluster.node_port_range, source),
+        Source::OwnPort => gap(&mut world.own_port, source),
+        Source::Processes | Source::Cgroups | Source::ConfigMaps | Source::Agent => {
+            panic!("{source:?} is reported per socket, object or node, so no rule can need it as a whole")
+        }
+    }
+}

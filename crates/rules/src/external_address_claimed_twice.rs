@@ -1,0 +1,370 @@
+//! Two Services have one load balancer address or external IP, with one port and protocol, or one has the other's cluster IP.
+//!
+//! ## Why it hurts
+//! A connection to that address and port reaches one of the two. Which one depends on the node that answers for the
+//! address, on the proxy, and on the order in which it wrote its rules. It can change with every restart, so that
+//! connections fail now and then. Neither the API server nor the proxies compare the addresses of Services.
+//!
+//! An external IP that is the cluster IP of another Service takes what pods send there, that of the API server too. Whoever
+//! may write Services may write that (CVE-2020-8554).
+//!
+//! It is a warning and no more: pods of both may do the same work, or one of the two may have none.
+//!
+//! ## Silent when
+//! - the two have different ports or protocols there, which is what annotations that share an address are for (MetalLB's
+//!   `allow-shared-ip`, Cilium's sharing keys): these allow no common port either;
+//! - the load balancer's address has `ipMode: Proxy`: nodes do not take it;
+//! - it is one Service that names the address as external IP and as load balancer address;
+//! - another proxy serves one of them (`service.kubernetes.io/service-proxy-name`);
+//! - behind Cilium, the annotation `service.cilium.io/type` has one of them not served there. With `/node` or `/node-selector` it
+//!   is unknown.
+//!
+//! ## Fix
+//! Give one of the Services another address or another port, or delete it. Where one has the address as external IP and the other from
+//! a controller or from the API server, the external IP is to go: any person may type any address.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    net::IpAddr,
+    sync::Arc,
+};
+
+use super::{
+    Limits, Patience, Rule,
+    each_service::each_service,
+    node_ports::if_served,
+    remedies::{keep_external_ips_out, release_to},
+    told::Told,
+    wording::{MOST_LISTED, listed, service_in_words},
+};
+use crate::findings::{Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Step, Subject, Vantage, Verdict};
+use portreeve_dataplane::{ExternalAddress, Field, is_left};
+use portreeve_facts::{ClaimOf, Mode, Protocol, Service, Snapshot, Source, View};
+
+pub(super) static RULE: Rule = Rule {
+    id: RuleId("external-address-claimed-twice"),
+    title: "Two Services claim one address and port",
+    ceiling: Severity::Warning,
+    needs: &[Source::Services],
+    uses: &[],
+    socket_needs: &[],
+    patience: Patience::TwoScans,
+    page: include_str!("external_address_claimed_twice.rs"),
+    check,
+};
+
+/// Who writes a Service chooses how many addresses it has, and how many ports: so many ports of common addresses are
+/// compared, those of cluster IPs first.
+const MOST_COMPARED: usize = 1 << 19;
+
+/// Where a connection arrives.
+type Destination = (IpAddr, u16, Protocol);
+
+fn check(view: View<'_>, _: &Limits) -> Judgements {
+    let snapshot = view.now;
+    let services = snapshot.cluster.services.get()?;
+    let mut told = Told::of(snapshot, Source::Services);
+    let mut left = MOST_COMPARED;
+    let mode = snapshot.proxy_mode().ok().map(|mode| mode.value);
+    for (ip, claims) in common_addresses(snapshot, services, mode) {
+        // Each of them has been told of enough already.
+        if !claims.iter().any(|claim| told.has_room(&Subject::service(claim.service))) {
+            told.leave_out();
+            continue;
+        }
+        let ports = claims.iter().map(|claim| claim.service.ports.len()).sum();
+        let Some(fewer) = left.checked_sub(ports) else {
+            told.leave_out();
+            break;
+        };
+        left = fewer;
+        judge(view.now, ip, &claims, &mut told);
+    }
+    Ok(told.all())
+}
+
+/// The addresses that Services of several names have, where one of them is no cluster IP, with all claims; those that are
+/// somebody's cluster IP first.
+fn common_addresses<'a>(
+    snapshot: &'a Snapshot,
+    services: &'a [Arc<Service>],
+    mode: Option<Mode>,
+) -> Vec<(IpAddr, Vec<ExternalAddress<'a>>)> {
+    let all = || services.iter().map(Arc::as_ref);
+    let claiming = all().filter(|service| ExternalAddress::of(snapshot, service).next().is_some());
+    let mut claims: HashMap<IpAddr, Vec<ExternalAddress<'_>>> = HashMap::new();
+    for claim in each_service(claiming).flat_map(|service| ExternalAddress::served(snapshot, service, mode)) {
+        claims.entry(claim.ip).or_default().push(claim);
+    }
+    for claim in each_service(all()).flat_map(|service| ExternalAddress::cluster_ips(snapshot, service)) {
+        if let Some(claims) = claims.get_mut(&claim.ip) {
+            claims.push(claim);
+        }
+    }
+    claims.retain(|_, claims| claims.iter().any(|claim| title(claim) != title(&claims[0])));
+    let mut common: Vec<_> = claims.into_iter().collect();
+    let is_cluster_ip = |claims: &[ExternalAddress<'_>]| claims.iter().any(|claim| claim.field == Field::ClusterIps);
+    common.sort_by_key(|(ip, claims)| (!is_cluster_ip(claims), *ip));
+    common
+}
+
+/// Tells each Service of those that have a port of its own at this address.
+fn judge(snapshot: &Snapshot, ip: IpAddr, claims: &[ExternalAddress<'_>], told: &mut Told<'_>) {
+    let mut by_port: BTreeMap<(u16, Protocol), Vec<ExternalAddress<'_>>> = BTreeMap::new();
+    for claim in claims {
+        for port in &claim.service.ports {
+            by_port.entry((port.port, port.protocol)).or_default().push(*claim);
+        }
+    }
+    for ((port, protocol), mut claims) in by_port {
+        claims.retain(|it| is_left(snapshot, it.service, it.part()) != Ok(false));
+        claims.sort_by_key(title);
+        // An impossible Service may name one of its ports twice.
+        claims.dedup_by_key(|claim| title(claim));
+        for claim in claims.iter().filter(|_| claims.len() > 1) {
+            let subject = Subject::service(claim.service);
+            if !told.has_room(&subject) {
+                told.leave_out();
+                continue;
+            }
+            let verdict = Verdict::Problem(evidence((ip, port, protocol), claim, &claims));
+            let verdict =
+                claims.iter().fold(verdict, |verdict, it| if_served(snapshot, it.service, it.part(), verdict));
+            told.push(Judgement { subject, port: Some(port), protocol: Some(protocol), verdict });
+        }
+    }
+}
+
+fn title<'a>(claim: &ExternalAddress<'a>) -> (&'a str, &'a str) {
+    (&claim.service.namespace, &claim.service.name)
+}
+
+/// The field in which a person typed the address.
+fn typed_in(claim: &ExternalAddress<'_>) -> Option<ClaimOf> {
+    matches!(claim.field, Field::ExternalIps(_)).then(|| ClaimOf::external_ip(claim.service, claim.ip))
+}
+
+fn evidence((ip, port, protocol): Destination, own: &ExternalAddress<'_>, all: &[ExternalAddress<'_>]) -> Evidence {
+    let others = || all.iter().filter(|claim| title(claim) != title(own)).take(MOST_LISTED);
+    let names = listed(others().map(|claim| format!("{}/{}", claim.service.namespace, claim.service.name)));
+    let summary = format!(
+        "Service {}/{} has {ip} port {port}/{protocol} as {}, and so has {names}: a connection reaches only one of them.",
+        own.service.namespace, own.service.name, own.field
+    );
+    let mut evidence = Evidence::new(Severity::Warning, summary)
+        .in_cluster()
+        .affects([Vantage::Remote, Vantage::Node, Vantage::Pods])
+        .about(typed_in(own))
+        .beside(others().filter_map(typed_in))
+        .value("address", format!("{ip} ({})", own.field))
+        .value("service", service_in_words(own.service));
+    for claim in others() {
+        evidence = evidence.value("also has it", format!("{} ({})", service_in_words(claim.service), claim.field));
+    }
+    // A person typed an external IP, and may type anybody's address. Another one is the choice of the API server or of a
+    // controller; a cluster IP cannot be given back.
+    let is_typed = |claim: &&ExternalAddress<'_>| matches!(claim.field, Field::ExternalIps(_));
+    let typed = all.iter().filter(|claim| title(claim) != title(own)).find(is_typed).filter(|_| !is_typed(&own));
+    let instead = || others().next().filter(|_| own.field == Field::ClusterIps);
+    let released = typed.or_else(instead).unwrap_or(own);
+    // One of a file that is no cluster's cannot be patched.
+    if is_typed(&released) && released.service.uid.is_none() {
+        let Service { namespace, name, .. } = released.service;
+        let other =
+            format!("write an external IP into Service {namespace}/{name} that no other Service has, or leave it out");
+        return evidence.remedy(Step::advice(other));
+    }
+    let remedy = Remedy::from(release_to(released, "an address or a port that no other Service has"));
+    evidence.remedy(if is_typed(&released) { remedy.then(keep_external_ips_out()) } else { remedy })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        findings::{Scope, StepKind},
+        {
+            expectations::{expect_healthy, expect_problem, expect_unknown},
+            told::OF_SUBJECT,
+        },
+    };
+    use portreeve_facts::{
+        Family, ServiceKind, ServicePort, Why,
+        healthy::{World, gap, ip, seen},
+    };
+
+    const VIP: &str = "198.51.100.7";
+
+    fn balanced(it: World) -> World {
+        it.node_port(30080).with(|service| service.load_balancer_ips = vec![ip(VIP)])
+    }
+
+    fn two(second: impl FnOnce(&mut Service)) -> Snapshot {
+        Snapshot::healthy().service("first", balanced).service("second", |it| balanced(it).with(second))
+    }
+
+    fn subject(name: &str) -> Subject {
+        let world = Snapshot::healthy().service(name, |it| it);
+        Subject::service(&world.cluster.services.seen().expect("services")[0])
+    }
+
+    #[test]
+    fn behind_cilium_what_an_annotation_leaves_out_claims_nothing() {
+        let world = |change: fn(&mut Service)| two(change).with_mode(Mode::Cilium);
+        expect_problem(&RULE, &world(|_| ()), &subject("first"));
+        expect_healthy(&RULE, &world(|it| it.for_cilium.only = Some(ServiceKind::ClusterIp)), &subject("first"));
+        expect_unknown(&RULE, &world(|it| it.for_cilium.on_some_nodes = true), &subject("first"));
+    }
+
+    #[test]
+    fn each_of_two_load_balancers_hears_of_the_other() {
+        let world = two(|_| ());
+        let evidence = expect_problem(&RULE, &world, &subject("first"));
+        assert_eq!((evidence.severity, evidence.scope), (Severity::Warning, Scope::Cluster));
+        assert_eq!(
+            evidence.summary,
+            "Service default/first has 198.51.100.7 port 80/tcp as load balancer address, and so has default/second: \
+             a connection reaches only one of them."
+        );
+        assert_eq!(evidence.remedies[0].steps[0].kind, StepKind::Advice);
+        assert!(expect_problem(&RULE, &world, &subject("second")).summary.contains("so has default/first:"));
+    }
+
+    #[test]
+    fn many_common_addresses_are_one_finding_of_a_few() {
+        let many: Vec<IpAddr> = (0..200).map(|n| ip(&format!("198.51.100.{n}"))).collect();
+        let world = two(|second| second.load_balancer_ips = many.clone());
+        let world = world.service("third", |it| it.with(|third| third.load_balancer_ips = many.clone()));
+        let judgements = check(View { now: &world, before: None }, &Limits::default()).expect("judged");
+        assert_eq!(
+            judgements.len(),
+            1 + 2 * OF_SUBJECT + 1,
+            "one of the first, a few of the others, and that there are more"
+        );
+        let evidence = expect_problem(&RULE, &world, &subject("third"));
+        assert!(evidence.values.len() <= 4 * MOST_LISTED, "{evidence:#?}");
+    }
+
+    /// One file may hold a Service twice, and only the second copy has the address.
+    #[test]
+    fn a_second_copy_of_a_service_claims_what_the_first_does_not() {
+        let world = Snapshot::healthy().service("first", |it| it).service("first", balanced);
+        expect_problem(&RULE, &world.service("second", balanced), &subject("second"));
+    }
+
+    /// With 256 addresses, and so many ports.
+    fn greedy(it: World, ports: u16) -> World {
+        it.with(|service| {
+            let port = service.ports[0].clone();
+            service.ports = (1..=ports).map(|number| ServicePort { port: number, ..port.clone() }).collect();
+            service.external_ips = (0..=255).map(|n| ip(&format!("198.51.100.{n}"))).collect();
+        })
+    }
+
+    #[test]
+    fn of_many_addresses_with_many_ports_a_few_are_told_and_that_there_are_more() {
+        let greedy = |it: World| greedy(it, 1024);
+        let world = Snapshot::healthy().service("first", greedy).service("second", greedy);
+        let judgements = check(View { now: &world, before: None }, &Limits::default()).expect("judged");
+        assert_eq!(judgements.len(), 2 * OF_SUBJECT + 1);
+        assert!(matches!(&judgements[2 * OF_SUBJECT].verdict, Verdict::Unknown(gap) if gap.why == Why::TooMuch));
+    }
+
+    /// Else its ports would be counted among those that are compared, of which there are so many.
+    #[test]
+    fn addresses_that_one_service_has_alone_are_compared_with_nothing() {
+        let world = Snapshot::healthy().service("first", |it| greedy(it, 3000));
+        let judged = check(View { now: &world, before: None }, &Limits::default()).expect("judged");
+        assert!(judged.is_empty(), "{judged:?}");
+    }
+
+    /// A Service of the same author cannot keep the API server's cluster IP from being told.
+    #[test]
+    fn a_decoy_hides_nothing() {
+        let greedy = |it: World| greedy(it, 3000);
+        let apart =
+            |it: World| greedy(it).with(|service| service.ports.iter_mut().for_each(|port| port.port += 10_000));
+        let api = |it: World| it.with(|api| (api.cluster_ips, api.ports[0].port) = (vec![ip("198.51.100.200")], 443));
+        let world = Snapshot::healthy().service("decoy", greedy).service("trap", greedy).service("api", api);
+        expect_problem(&RULE, &world, &subject("api"));
+        // These have no port in common, and are compared all the same, until it is enough.
+        let world = Snapshot::healthy().service("decoy", apart).service("trap", greedy).service("api", api);
+        expect_problem(&RULE, &world, &subject("api"));
+        expect_problem(&RULE, &world, &subject("trap"));
+        let judged = check(View { now: &world, before: None }, &Limits::default()).expect("judged");
+        assert!(matches!(&judged.last().expect("some").verdict, Verdict::Unknown(gap) if gap.why == Why::TooMuch));
+    }
+
+    #[test]
+    fn an_external_ip_against_a_load_balancer_is_taken_back_by_a_command() {
+        let world = two(|service| (service.external_ips, service.load_balancer_ips) = (vec![ip(VIP)], Vec::new()));
+        let evidence = expect_problem(&RULE, &world, &subject("second"));
+        assert!(evidence.summary.contains("as externalIP"), "{}", evidence.summary);
+        assert!(evidence.remedies[0].steps[0].text.contains("/spec/externalIPs/0"), "{:?}", evidence.remedies);
+        let victim = expect_problem(&RULE, &world, &subject("first"));
+        assert!(victim.remedies[0].steps[0].text.contains("patch service second"), "{:?}", victim.remedies);
+        assert!(victim.remedies[0].steps[1].text.contains("DenyServiceExternalIPs"), "{:?}", victim.remedies);
+        let both = |it: World| it.external_ip(VIP).node_port(30080);
+        let typed = Snapshot::healthy().service("first", both).service("second", both);
+        let own = expect_problem(&RULE, &typed, &subject("first"));
+        assert!(own.remedies[0].steps[0].text.contains("patch service first"), "both were typed: {:?}", own.remedies);
+    }
+
+    #[test]
+    fn another_services_cluster_ip_is_claimed_too() {
+        let world = |port| {
+            let api = |it: World| it.with(|api| (api.cluster_ips, api.ports[0].port) = (vec![ip(VIP)], 443));
+            let trap = |it: World| it.external_ip(VIP).with(|trap| trap.ports[0].port = port);
+            Snapshot::healthy().service("api", api).service("trap", trap)
+        };
+        let evidence = expect_problem(&RULE, &world(443), &subject("api"));
+        assert!(evidence.summary.contains("as cluster IP, and so has default/trap:"), "{}", evidence.summary);
+        assert!(evidence.remedies[0].steps[0].text.contains("patch service trap"), "{evidence:#?}");
+        assert!(expect_problem(&RULE, &world(443), &subject("trap")).summary.contains("so has default/api"));
+        for name in ["api", "trap"] {
+            expect_healthy(&RULE, &world(80), &subject(name));
+        }
+        let own = Snapshot::healthy()
+            .service("own", |it| it.external_ip(VIP).with(|service| service.cluster_ips = vec![ip(VIP)]));
+        expect_healthy(&RULE, &own, &subject("own"));
+        let other =
+            |it: World| it.with(|api| (api.cluster_ips, api.proxy_name) = (vec![ip(VIP)], Some("x".to_owned())));
+        let foreign = Snapshot::healthy().service("first", balanced).service("api", other);
+        expect_healthy(&RULE, &foreign, &subject("first"));
+    }
+
+    #[test]
+    fn a_shared_address_with_another_port_or_protocol_and_another_address_are_silent() {
+        let changes: [fn(&mut Service); 5] = [
+            |service| service.families = vec![Family::V6],
+            |service| service.ports[0].port = 81,
+            |service| service.ports[0].protocol = Protocol::Udp,
+            |service| service.load_balancer_ips = vec![ip("198.51.100.8")],
+            |service| service.proxy_name = Some("other".to_owned()),
+        ];
+        for change in changes {
+            for name in ["first", "second"] {
+                expect_healthy(&RULE, &two(change), &subject(name));
+            }
+        }
+    }
+
+    #[test]
+    fn one_service_that_names_an_address_twice_or_is_there_twice_is_silent() {
+        let mut world = Snapshot::healthy()
+            .service("first", |it| balanced(it).with(|service| service.external_ips = vec![ip(VIP)]));
+        expect_healthy(&RULE, &world, &subject("first"));
+        let services = seen(&mut world.cluster.services);
+        services.push(services[0].clone());
+        expect_healthy(&RULE, &world, &subject("first"));
+        let far = two(|service| service.namespace = "shop".to_owned());
+        expect_problem(&RULE, &far, &subject("first"));
+    }
+
+    #[test]
+    fn unread_is_unknown() {
+        let mut world = two(|_| ());
+        world.cluster.services = gap(Source::Services, Why::NotPermitted);
+        assert_eq!(expect_unknown(&RULE, &world, &subject("first")).source, Source::Services);
+    }
+}

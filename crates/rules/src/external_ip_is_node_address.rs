@@ -1,0 +1,398 @@
+//! A Service's external IP or load balancer address is the address of a Node.
+//!
+//! ## Why it hurts
+//! In ipvs mode every node but the owner binds the address to `kube-ipvs0` and so believes that it is its own: all
+//! traffic to that Node ends at home. kubelet, the API server and `ssh` lose it, it goes NotReady, and nothing points
+//! at the Service, which may well be of type ClusterIP. In the other modes each node takes only the Service's ports of
+//! that address, which some people do on purpose on bare metal; it hurts when a process of the owner listens there,
+//! such as sshd on 22. Where the address is on no link of the owner, since a cloud translates it on the way, what a process
+//! listens on stays its own for clients from outside.
+//!
+//! ## Silent when
+//! - the load balancer's address has `ipMode: Proxy`: nodes do not take it;
+//! - it is a load balancer's address, the mode is not ipvs, and no process of this node listens there: k3s ServiceLB
+//!   writes Node addresses there;
+//! - it is a load balancer's address that no Node's status names, on a link of this node: kube-vip and keepalived put it
+//!   there for the Service. A process that listens on every address keeps the node's own; one on this very address loses
+//!   it;
+//! - the Service has no address of that family, and kube-proxy serves it: it leaves such an address out;
+//! - Cilium leaves the address out (`service.cilium.io/type`). It is unknown with `/node` or `/node-selector`, and of an external
+//!   IP on a device that Cilium does not serve: the node and its pods reach the process there, others perhaps not;
+//! - the Service is another proxy's (`service.kubernetes.io/service-proxy-name`).
+//!
+//! It is information only for an address of this very node, for a cluster of one Node, and outside ipvs mode as long
+//! as nothing of this node listens there. So it is for a process that listens on every address, where the external IP is
+//! no Node's and has a prefix of its own length on a link (/32 or /128): a virtual address beside the node's own.
+//!
+//! The claim itself is reported once in a cluster. Each node reports its own listeners that lose a port to it, and an
+//! address that only this node knows to be its own.
+//!
+//! ## Fix
+//! Remove the address from the Service; expose it with a NodePort, or with a load balancer address that is no Node's.
+//! The admission plugin `DenyServiceExternalIPs` keeps new external IPs out; the field is deprecated since Kubernetes
+//! 1.36.
+
+use std::{collections::HashMap, net::IpAddr};
+
+use super::{
+    Limits, Patience, Rule,
+    ephemeral::EphemeralPorts,
+    node_addresses::{is_on_link, kind_in_words, nodes_by_address, stands_alone},
+    node_ports::if_served,
+    remedies::{keep_external_ips_out, move_off, release_all},
+    socket_needs::{Ports, SocketNeed},
+    v6only,
+    wording::{MOST_LISTED, listed, service_in_words, with_socket},
+};
+use crate::findings::{Affected, Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Subject, Vantage, Verdict};
+use portreeve_dataplane::{
+    ByPort, Candidates, Endpoints, ExternalAddress, Field, Own, Proxy, answering_vantage_points, by_port,
+    mode_in_words, owner_name, vantage_points,
+};
+use portreeve_facts::{
+    Family, Gap, Learned, Mode, Node, NodeAddressKind, Service, ServicePort, Snapshot, Socket, Source, View,
+};
+
+pub(super) static RULE: Rule = Rule {
+    id: RuleId("external-ip-is-node-address"),
+    title: "A Service claims the address of a Node",
+    ceiling: Severity::Critical,
+    needs: &[Source::Services],
+    uses: &[],
+    socket_needs: &[SocketNeed::Owners(Ports::ExternalIps), SocketNeed::Owners(Ports::Proxy)],
+    patience: Patience::One,
+    page: include_str!("external_ip_is_node_address.rs"),
+    check,
+};
+
+fn check(view: View<'_>, limits: &Limits) -> Judgements {
+    let snapshot = view.now;
+    let services = snapshot.cluster.services.get()?;
+    let mode = snapshot.proxy_mode().ok().map(|mode| mode.value);
+    let all = || services.iter().flat_map(move |service| ExternalAddress::served(snapshot, service, mode));
+    if all().next().is_none() {
+        return Ok(Vec::new());
+    }
+    let nodes = snapshot.cluster.nodes.get()?;
+    if snapshot.own_node().is_none() {
+        // Then only the links tell whose an address is.
+        snapshot.kernel.interfaces.get()?;
+    }
+    let owners = nodes_by_address(nodes);
+    let claims: Vec<_> = all()
+        .map(|claim| (claim, owners.get(&claim.ip).map_or(&[][..], Vec::as_slice)))
+        .filter(|(claim, owners)| !owners.is_empty() || is_on_link(snapshot, claim.ip))
+        .collect();
+    if claims.is_empty() {
+        return Ok(Vec::new());
+    }
+    let claims = most_of_each_service(snapshot, claims);
+    let here = Here {
+        snapshot,
+        alone: nodes.len() == 1,
+        mode: snapshot.proxy_mode(),
+        links: snapshot.kernel.interfaces.get().map(|interfaces| {
+            interfaces.addresses.iter().map(|it| (it.ip, it.is_ipvs().then_some(&*it.link))).collect()
+        }),
+        own: snapshot.own_node().map(|node| node.name.as_str()),
+        listeners: snapshot.kernel.listeners.get().map(|listeners| by_port(listeners)),
+        endpoints: Endpoints::of(snapshot),
+        proxy: Proxy::of(snapshot),
+        ephemeral: EphemeralPorts::of(snapshot),
+        claims: claims.iter().map(|(claim, _)| *claim).collect(),
+        candidates: snapshot.kernel.interfaces.seen().map(|it| Candidates::of(snapshot, it, limits.proxy_lag_seconds)),
+    };
+    Ok(claims.into_iter().flat_map(|(claim, owners)| here.judge(&claim, owners)).collect())
+}
+
+/// What every claim is judged against.
+struct Here<'a> {
+    snapshot: &'a Snapshot,
+    /// The cluster has one Node.
+    alone: bool,
+    mode: Result<Learned<Mode>, Gap>,
+    /// This node's addresses, with the link's name where an ipvs proxy bound it.
+    links: Result<HashMap<IpAddr, Option<&'a str>>, Gap>,
+    /// The name of this node, where its object was seen.
+    own: Option<&'a str>,
+    listeners: Result<ByPort<'a>, Gap>,
+    endpoints: Endpoints<'a>,
+    proxy: Proxy<'a>,
+    ephemeral: EphemeralPorts,
+    /// Every claim on an address of a Node.
+    claims: Vec<ExternalAddress<'a>>,
+    /// What may take them, where this node's addresses are known.
+    candidates: Option<Candidates>,
+}
+
+type Owners<'a> = [(&'a Node, NodeAddressKind)];
+/// A claim, and whose address it is.
+type Claim<'a, 'b> = (ExternalAddress<'a>, &'b Owners<'a>);
+
+impl Here<'_> {
+    fn judge(&self, claim: &ExternalAddress<'_>, owners: &Owners<'_>) -> Vec<Judgement> {
+        let judgement = |port: Option<&ServicePort>, verdict| Judgement {
+            subject: Subject::service(claim.service),
+            port: port.map(|port| port.port),
+            protocol: port.map(|port| port.protocol),
+            verdict: if_served(self.snapshot, claim.service, claim.part(), verdict),
+        };
+        // A held address is taken as a whole, whatever the mode is now.
+        let whole = match (&self.mode, self.held(claim.ip)) {
+            (_, Some(_)) => Ok(true),
+            (Ok(mode), None) => Ok(mode.value == Mode::Ipvs),
+            (Err(gap), None) => Err(gap.clone()),
+        };
+        let mut judgements = Vec::new();
+        // An address of this node that its object does not name is its own all the same.
+        if owners.is_empty() || owners.iter().any(|(node, _)| self.is_own(node, claim.ip)) {
+            for port in &claim.service.ports {
+                let lost = self.listener(claim, owners, port);
+                match lost.and_then(|it| it.map_or(Ok(None), |socket| self.captured(claim, owners, port, socket))) {
+                    Ok(lost) => judgements.extend(lost.map(|it| judgement(Some(port), Verdict::Problem(it)))),
+                    Err(gap) => judgements.push(judgement(Some(port), Verdict::Unknown(gap))),
+                }
+            }
+        }
+        let severity = self.severity(claim.ip, owners);
+        match whole {
+            Ok(false) if claim.field == Field::LoadBalancer => {}
+            Err(gap) if claim.field == Field::LoadBalancer => judgements.push(judgement(None, Verdict::Unknown(gap))),
+            Ok(true) => {
+                judgements.push(judgement(None, Verdict::Problem(self.bound(claim, owners, severity))));
+                if let (Severity::Info, false, Err(gap)) = (severity, self.alone, &self.links) {
+                    judgements.push(judgement(None, Verdict::Unknown(gap.clone())));
+                }
+            }
+            Ok(false) => judgements.push(judgement(None, Verdict::Problem(self.shared(claim, owners)))),
+            Err(gap) => {
+                judgements.push(judgement(None, Verdict::Problem(self.shared(claim, owners))));
+                if severity > Severity::Info {
+                    judgements.push(judgement(None, Verdict::Unknown(gap)));
+                }
+            }
+        }
+        judgements
+    }
+
+    /// How bad it is when the other nodes bind the whole address.
+    fn severity(&self, ip: IpAddr, owners: &Owners<'_>) -> Severity {
+        let others = owners.iter().filter(|(node, _)| !self.is_own(node, ip)).map(|(_, kind)| match kind {
+            NodeAddressKind::InternalIp => Severity::Critical,
+            NodeAddressKind::ExternalIp | NodeAddressKind::Hostname => Severity::Warning,
+        });
+        match others.max() {
+            Some(severity) => severity,
+            None if self.alone => Severity::Info,
+            // kube-proxy leaves an address of its own node alone where a link has it; one behind NAT is on none.
+            None if self.links.as_ref().is_ok_and(|links| links.get(&ip).copied() != Some(None)) => Severity::Warning,
+            None => Severity::Info,
+        }
+    }
+
+    /// Whether a Node is this one: by name, or by a link that has the address where this node's name is not known.
+    fn is_own(&self, node: &Node, ip: IpAddr) -> bool {
+        match self.own {
+            Some(own) => own == node.name,
+            None => self.links.as_ref().is_ok_and(|links| links.get(&ip) == Some(&None)),
+        }
+    }
+
+    /// The link on which an ipvs proxy of this node bound the address.
+    fn held(&self, ip: IpAddr) -> Option<&str> {
+        self.links.as_ref().ok()?.get(&ip).copied().flatten()
+    }
+
+    /// A process of this node that loses a port of the address to the Service.
+    fn listener(
+        &self,
+        claim: &ExternalAddress<'_>,
+        owners: &Owners<'_>,
+        port: &ServicePort,
+    ) -> Result<Option<&Socket>, Gap> {
+        let listeners = self.listeners.as_ref().map_err(Clone::clone)?;
+        // What is sent to an address that is translated on its way arrives at another one.
+        let arrives_here = || self.links.as_ref().map(|links| links.get(&claim.ip) == Some(&None));
+        let takes_part = |socket: &&Socket| {
+            (socket.local.is_unspecified() && arrives_here() != Ok(false) || socket.local == claim.ip)
+                && socket.serves(Family::of(claim.ip)) != Some(false)
+        };
+        let on_port = listeners.at((port.protocol, port.port)).iter();
+        let mut on_port: Vec<&Socket> = on_port.copied().filter(takes_part).collect();
+        on_port.sort_by_key(|socket| (socket.local, socket.inode));
+        for socket in on_port {
+            let places = self.places(socket, claim.ip);
+            let is_endpoint = self.endpoints.includes(claim.service, port, &places, socket.local_port);
+            if is_endpoint == Ok(true)
+                // An old proxy opens a socket on each external IP of its node.
+                || (socket.local == claim.ip && self.proxy.shares_owner(socket))
+                || (socket.local.is_unspecified() && self.is_for_the_service(claim, owners))
+            {
+                continue;
+            }
+            match self.proxy.owns(socket) {
+                Own::Yes => continue,
+                Own::Unknown => return Err(Own::unknown()),
+                Own::No => {}
+            }
+            if self.ephemeral.may_be_client(socket)? || is_endpoint? {
+                continue;
+            }
+            if socket.local.is_unspecified() {
+                arrives_here().map_err(Clone::clone)?;
+            }
+            if socket.serves(Family::of(claim.ip)).is_none() {
+                return Err(v6only::unknown(socket));
+            }
+            return Ok(Some(socket));
+        }
+        Ok(None)
+    }
+
+    /// Whether an address is on this node for the sake of the Service, and not the node's own.
+    fn is_for_the_service(&self, claim: &ExternalAddress<'_>, owners: &Owners<'_>) -> bool {
+        owners.is_empty() && claim.field == Field::LoadBalancer
+    }
+
+    /// Where a listener is, as an endpoint of the host's network has it.
+    fn places(&self, socket: &Socket, ip: IpAddr) -> Vec<IpAddr> {
+        match (&self.links, socket.local.is_unspecified()) {
+            (Ok(links), true) => links.keys().copied().collect(),
+            _ => vec![ip],
+        }
+    }
+
+    /// From where a listener would answer on an address.
+    fn answers(&self, socket: &Socket, ip: IpAddr) -> impl Iterator<Item = Vantage> {
+        let vantages = match self.snapshot.kernel.interfaces.seen() {
+            Some(interfaces) => answering_vantage_points(socket, ip, interfaces),
+            None => vantage_points(ip),
+        };
+        vantages.iter().copied()
+    }
+
+    /// ipvs: the other nodes take the whole address.
+    fn bound(&self, claim: &ExternalAddress<'_>, owners: &Owners<'_>, severity: Severity) -> Evidence {
+        let end = match severity {
+            Severity::Info if self.alone => "the cluster has no other Node that could lose it",
+            Severity::Info => "this node keeps it, but every other node in ipvs mode takes it for its own",
+            Severity::Warning => "nodes in ipvs mode take it for their own and no longer reach its owner there",
+            Severity::Critical => "every other node in ipvs mode takes it for its own and loses that Node",
+        };
+        let evidence = Evidence::new(severity, format!("{}: {end}.", self.opening(claim, owners)));
+        let evidence = match severity {
+            Severity::Info => evidence,
+            _ => evidence.affects([Vantage::Remote, Vantage::Node, Vantage::Pods]),
+        };
+        // Bound in another mode than ipvs, the address was left on this node, and other nodes need not have it.
+        let evidence = if self.snapshot.is_in(Mode::Ipvs) { about_the_cluster(evidence, owners) } else { evidence };
+        self.with_facts(evidence, claim, owners)
+    }
+
+    /// Not ipvs, as far as known: every node takes the Service's ports of the address.
+    fn shared(&self, claim: &ExternalAddress<'_>, owners: &Owners<'_>) -> Evidence {
+        let end = match self.mode {
+            Ok(_) => "every node takes the Service's ports of that address, and no others",
+            Err(_) => "every node takes at least the Service's ports of that address",
+        };
+        let evidence = Evidence::new(Severity::Info, format!("{}: {end}.", self.opening(claim, owners)));
+        self.with_facts(about_the_cluster(evidence, owners), claim, owners)
+    }
+
+    /// A process of this node loses its port, as far as it does.
+    fn captured(
+        &self,
+        claim: &ExternalAddress<'_>,
+        owners: &Owners<'_>,
+        port: &ServicePort,
+        socket: &Socket,
+    ) -> Result<Option<Evidence>, Gap> {
+        let answers: Affected = self.answers(socket, claim.ip).collect();
+        let taken = |candidates: &Candidates| candidates.taken(claim, &answers);
+        let affected = self.candidates.as_ref().map_or(Ok(answers.clone()), taken)?;
+        if affected.is_empty() {
+            return Ok(None);
+        }
+        let owner = owner_name(self.snapshot, &socket.owner);
+        let sentence = format!(
+            "{}: new connections to its port {}/{}, where {owner} listens, go to the Service instead.",
+            self.opening(claim, owners),
+            port.port,
+            port.protocol,
+        );
+        let beside = owners.is_empty() && socket.local.is_unspecified() && stands_alone(self.snapshot, claim.ip);
+        let worst = if affected.contains(&Vantage::Remote) { Severity::Critical } else { Severity::Warning };
+        let severity = if beside { Severity::Info } else { worst };
+        let evidence = Evidence::new(severity, sentence).affects(affected);
+        let evidence = with_socket(evidence, "listener", self.snapshot, socket);
+        Ok(Some(self.with_facts(evidence, claim, owners).remedy(move_off(self.snapshot, socket))))
+    }
+
+    /// `Service default/trap claims 192.0.2.9, the InternalIP of Node n2, as externalIP`: of the owners, the one that
+    /// makes it worst.
+    fn opening(&self, claim: &ExternalAddress<'_>, owners: &Owners<'_>) -> String {
+        let worst = owners.iter().min_by_key(|(node, kind)| {
+            (self.is_own(node, claim.ip), *kind != NodeAddressKind::InternalIp, node.name.as_str())
+        });
+        let whose = worst.map_or_else(
+            || "an address of this node".to_owned(),
+            |(node, kind)| format!("the {} of Node {}", kind_in_words(*kind), node.name),
+        );
+        let Service { namespace, name, .. } = claim.service;
+        format!("Service {namespace}/{name} claims {}, {whose}, as {}", claim.ip, claim.field)
+    }
+
+    fn with_facts(&self, evidence: Evidence, claim: &ExternalAddress<'_>, owners: &Owners<'_>) -> Evidence {
+        let held = match (&self.links, self.held(claim.ip)) {
+            (Err(gap), _) => format!("unknown: {}", gap.detail),
+            (Ok(_), Some(link)) => format!("yes, {} is on {link}", claim.ip),
+            (Ok(_), None) => "no".to_owned(),
+        };
+        let owner = match owners {
+            [] => format!("this node ({})", self.snapshot.node_name()),
+            _ => {
+                let owners = owners.iter().map(|(node, kind)| format!("{} ({})", node.name, kind_in_words(*kind)));
+                format!("Node {}", listed(owners))
+            }
+        };
+        evidence
+            .value("service", service_in_words(claim.service))
+            .value("address", format!("{} ({})", claim.ip, claim.field))
+            .value("owner", owner)
+            .value("held on this node", held)
+            .value("proxy mode", mode_in_words(&self.mode))
+            .remedy(self.release_all(claim.service))
+    }
+
+    /// Takes all addresses of Nodes back from a Service, whichever of them a problem is about: the problems of one Service
+    /// are reported as one.
+    fn release_all(&self, service: &Service) -> Remedy {
+        let claims = || self.claims.iter().filter(|it| std::ptr::eq(it.service, service));
+        let mut steps = release_all(claims().collect());
+        if claims().any(|it| matches!(it.field, Field::ExternalIps(_))) {
+            steps.push(keep_external_ips_out());
+        }
+        steps.into()
+    }
+}
+
+/// Every node knows the addresses in Node objects; one that only a link of this node has is known to this node alone.
+fn about_the_cluster(evidence: Evidence, owners: &Owners<'_>) -> Evidence {
+    if owners.is_empty() { evidence } else { evidence.in_cluster() }
+}
+
+/// Who writes a Service chooses how many addresses of Nodes it has, and each is told with the way to take all back: of one
+/// Service so many count, before others those of this node, where somebody may listen.
+fn most_of_each_service<'a, 'b>(snapshot: &Snapshot, mut claims: Vec<Claim<'a, 'b>>) -> Vec<Claim<'a, 'b>> {
+    claims.sort_by_cached_key(|(claim, _)| !is_on_link(snapshot, claim.ip));
+    let mut told: HashMap<*const Service, usize> = HashMap::new();
+    claims.retain(|(claim, _)| {
+        let told = told.entry(std::ptr::from_ref(claim.service)).or_default();
+        *told += 1;
+        *told <= MOST_LISTED
+    });
+    claims
+}
+
+#[cfg(test)]
+mod tests;

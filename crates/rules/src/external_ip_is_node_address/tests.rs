@@ -1,0 +1,339 @@
+use super::*;
+use crate::{
+    expectations::{expect_healthy, expect_problem, expect_unknown},
+    findings::Scope,
+};
+use portreeve_facts::{
+    NodeAddress, Protocol, Why,
+    healthy::{PEER, PRIMARY, SECOND, World, daemon, gap, ip, objects, proxy_holder, seen},
+};
+
+fn trap(address: &str) -> Snapshot {
+    Snapshot::healthy().service("trap", |it| it.external_ip(address))
+}
+
+fn subject() -> Subject {
+    Subject::service(&trap(PEER).cluster.services.seen().expect("services")[0])
+}
+
+fn severity(world: &Snapshot) -> Severity {
+    expect_problem(&RULE, world, &subject()).severity
+}
+
+fn value(evidence: &Evidence, name: &str) -> String {
+    evidence.values.iter().find(|(it, _)| *it == name).expect("this value").1.clone()
+}
+
+/// The peer's address is of this type.
+fn peer_is(mut world: Snapshot, kind: NodeAddressKind) -> Snapshot {
+    objects(&mut world.cluster.nodes)[1].addresses[0].kind = kind;
+    world
+}
+
+#[test]
+fn in_ipvs_mode_a_cluster_ip_service_takes_another_node_down() {
+    let evidence = expect_problem(&RULE, &trap(PEER).with_mode(Mode::Ipvs), &subject());
+    assert_eq!(evidence.severity, Severity::Critical);
+    assert_eq!(
+        evidence.summary,
+        "Service default/trap claims 192.0.2.9, the InternalIP of Node n2, as externalIP: every other node in ipvs \
+         mode takes it for its own and loses that Node."
+    );
+    assert!(evidence.affects.contains(&Vantage::Remote));
+    assert_eq!(value(&evidence, "service"), "default/trap type ClusterIP, ports 6666/tcp");
+    assert_eq!(value(&evidence, "held on this node"), "no");
+    assert!(
+        evidence.remedies[0].steps[0].text.starts_with("kubectl -n default patch service trap"),
+        "{:?}",
+        evidence.remedies
+    );
+}
+
+#[test]
+fn an_address_that_is_held_already_is_told_in_any_mode() {
+    for mode in Mode::KUBE_PROXY {
+        let evidence = expect_problem(&RULE, &trap(PEER).address("kube-ipvs0", PEER).with_mode(mode), &subject());
+        assert_eq!(evidence.severity, Severity::Critical, "{mode}");
+        assert_eq!(value(&evidence, "held on this node"), "yes, 192.0.2.9 is on kube-ipvs0");
+    }
+}
+
+#[test]
+fn an_external_or_hostname_address_is_a_warning() {
+    for kind in [NodeAddressKind::ExternalIp, NodeAddressKind::Hostname] {
+        assert_eq!(severity(&peer_is(trap(PEER).with_mode(Mode::Ipvs), kind)), Severity::Warning, "{kind:?}");
+    }
+}
+
+#[test]
+fn this_nodes_own_address_is_information_unless_it_is_behind_nat() {
+    assert_eq!(severity(&trap(PRIMARY[0]).with_mode(Mode::Ipvs)), Severity::Info);
+    let mut world = trap("198.51.100.1").with_mode(Mode::Ipvs);
+    let address = NodeAddress { kind: NodeAddressKind::ExternalIp, ip: ip("198.51.100.1") };
+    objects(&mut world.cluster.nodes)[0].addresses.push(address);
+    assert_eq!(severity(&world), Severity::Warning);
+    seen(&mut world.cluster.nodes).truncate(1);
+    assert_eq!(severity(&world), Severity::Info, "nothing to lose in a cluster of one Node");
+}
+
+#[test]
+fn outside_ipvs_it_is_information_as_long_as_nothing_listens_there() {
+    for mode in [Mode::Iptables, Mode::Nftables, Mode::Cilium] {
+        for address in [PEER, PRIMARY[0]] {
+            let evidence = expect_problem(&RULE, &trap(address).with_mode(mode), &subject());
+            assert_eq!((evidence.severity, evidence.affects.len()), (Severity::Info, 0), "{mode} {address}");
+            assert!(evidence.summary.ends_with("ports of that address, and no others."), "{}", evidence.summary);
+        }
+    }
+}
+
+#[test]
+fn a_daemon_on_the_claimed_port_of_this_node_loses_it() {
+    let ssh = |address| {
+        Snapshot::healthy()
+            .service("trap", |it| it.external_ip(address).with(|service| service.ports[0].port = 22))
+            .listens_as("0.0.0.0:22", daemon("sshd", 600))
+    };
+    for mode in Mode::KUBE_PROXY {
+        let evidence = expect_problem(&RULE, &ssh(PRIMARY[0]).with_mode(mode), &subject());
+        assert_eq!(evidence.severity, Severity::Critical, "{mode}");
+        assert!(evidence.summary.contains("port 22/tcp, where process sshd listens"), "{}", evidence.summary);
+    }
+    assert_eq!(severity(&ssh(PRIMARY[1])), Severity::Info, "the listener is IPv4 only");
+    // A cloud's address is on no link: what arrives from outside has another one by then.
+    let mut behind_nat = ssh("203.0.113.1");
+    let mut nodes = objects(&mut behind_nat.cluster.nodes);
+    nodes[0].addresses.push(NodeAddress { kind: NodeAddressKind::ExternalIp, ip: ip("203.0.113.1") });
+    assert_eq!(severity(&behind_nat), Severity::Info);
+    let mut unread = ssh(PRIMARY[0]);
+    unread.kernel.interfaces = gap(Source::Addresses, Why::Torn);
+    assert_eq!(expect_unknown(&RULE, &unread, &subject()).source, Source::Addresses);
+    // Who listens on IPv6 may listen on IPv4 too.
+    let mut untold = ssh(PRIMARY[0]);
+    for socket in seen(&mut untold.kernel.listeners).iter_mut().filter(|socket| socket.local_port == 22) {
+        (socket.local, socket.v6only) = (ip("::"), None);
+    }
+    assert_eq!(expect_unknown(&RULE, &untold, &subject()).why, Why::Ambiguous);
+    assert_eq!(severity(&ssh(PEER)), Severity::Info, "what listens on the peer cannot be seen from here");
+}
+
+#[test]
+fn an_address_of_a_family_that_the_service_has_not_is_left_out_by_kube_proxy() {
+    let single = |mode| {
+        let it = |it: World| it.external_ip(PRIMARY[1]).with(|service| service.families = vec![Family::V4]);
+        Snapshot::healthy().service("trap", it).listens("[::]:6666").with_mode(mode)
+    };
+    for mode in Mode::KUBE_PROXY {
+        expect_healthy(&RULE, &single(mode), &subject());
+    }
+    assert_eq!(severity(&single(Mode::Cilium)), Severity::Critical);
+}
+
+#[test]
+fn the_sockets_of_an_old_proxy_and_of_an_endpoint_lose_nothing() {
+    let world = trap(PRIMARY[0]);
+    assert_eq!(severity(&world.clone().listens_as("192.0.2.1:6666", proxy_holder())), Severity::Info);
+    let endpoint = |it: World| {
+        it.external_ip(PRIMARY[0]).each_slice(|slice| {
+            slice.ports[0].port = Some(6666);
+            slice.endpoints[0].addresses = vec![ip(PRIMARY[0])];
+        })
+    };
+    let mine = Snapshot::healthy().service("trap", endpoint);
+    assert_eq!(severity(&mine.clone().listens("0.0.0.0:6666")), Severity::Info);
+    // It is one at each address that it has, whichever is claimed.
+    let elsewhere = |it: World| endpoint(it).with(|service| service.external_ips = vec![ip(SECOND[0])]);
+    let mine = Snapshot::healthy().service("trap", elsewhere);
+    assert_eq!(severity(&mine.clone().listens("0.0.0.0:6666")), Severity::Info);
+    assert_ne!(severity(&mine.listens(&format!("{}:6666", SECOND[0]))), Severity::Info);
+}
+
+#[test]
+fn a_load_balancers_address_counts_in_ipvs_mode_and_where_a_process_listens() {
+    let world = Snapshot::healthy().service("trap", |it| it.with(|service| service.load_balancer_ips = vec![ip(PEER)]));
+    assert_eq!(severity(&world.with_mode(Mode::Ipvs)), Severity::Critical);
+    expect_healthy(&RULE, &world, &subject());
+    assert_eq!(expect_unknown(&RULE, &world.without_proxy(), &subject()).source, Source::ProxyMode);
+    let own = |it: World| {
+        it.with(|service| {
+            service.load_balancer_ips = vec![ip(PRIMARY[0])];
+            service.ports[0].port = 6666;
+        })
+    };
+    let world = Snapshot::healthy().service("trap", own);
+    expect_healthy(&RULE, &world, &subject());
+    assert_eq!(severity(&world.listens("0.0.0.0:6666")), Severity::Critical);
+}
+
+#[test]
+fn an_address_of_no_node_and_another_proxys_service_are_silent() {
+    expect_healthy(&RULE, &trap("198.51.100.7").with_mode(Mode::Ipvs), &subject());
+    let other = Snapshot::healthy()
+        .service("trap", |it| it.external_ip(PEER).with(|service| service.proxy_name = Some("other".to_owned())));
+    expect_healthy(&RULE, &other.with_mode(Mode::Ipvs), &subject());
+}
+
+/// sshd on an address, and Service `trap` with port 22 on one that no Node's status names, which a link has.
+fn virtual_address(prefix: u8, load_balancer: bool, sshd: &str) -> Snapshot {
+    let claim = |it: World| {
+        it.external_ip("198.51.100.7").with(|service| {
+            service.ports[0].port = 22;
+            if load_balancer {
+                service.load_balancer_ips = std::mem::take(&mut service.external_ips);
+            }
+        })
+    };
+    let mut world = Snapshot::healthy().service("trap", claim).address("eth0", "198.51.100.7");
+    let interfaces = std::sync::Arc::make_mut(seen(&mut world.kernel.interfaces));
+    interfaces.addresses.last_mut().expect("an address").prefix = prefix;
+    world.listens_as(sshd, daemon("sshd", 600))
+}
+
+#[test]
+fn an_address_that_is_here_for_the_service_takes_nothing_from_who_listens_everywhere() {
+    expect_healthy(&RULE, &virtual_address(32, true, "0.0.0.0:22"), &subject());
+    expect_healthy(&RULE, &virtual_address(24, true, "0.0.0.0:22"), &subject());
+    assert_eq!(severity(&virtual_address(32, true, "198.51.100.7:22")), Severity::Critical);
+    let mut of_a_node = virtual_address(32, true, "0.0.0.0:22");
+    let address = NodeAddress { kind: NodeAddressKind::ExternalIp, ip: ip("198.51.100.7") };
+    objects(&mut of_a_node.cluster.nodes)[0].addresses.push(address);
+    assert_eq!(severity(&of_a_node), Severity::Critical);
+}
+
+#[test]
+fn an_external_ip_beside_the_nodes_own_is_information_to_who_listens_everywhere() {
+    assert_eq!(severity(&virtual_address(32, false, "0.0.0.0:22")), Severity::Info);
+    assert_eq!(severity(&virtual_address(24, false, "0.0.0.0:22")), Severity::Critical);
+    assert_eq!(severity(&virtual_address(32, false, "198.51.100.7:22")), Severity::Critical);
+    let mut of_a_node = virtual_address(32, false, "0.0.0.0:22");
+    let address = NodeAddress { kind: NodeAddressKind::InternalIp, ip: ip("198.51.100.7") };
+    objects(&mut of_a_node.cluster.nodes)[0].addresses.push(address);
+    assert_eq!(severity(&of_a_node), Severity::Critical);
+}
+
+#[test]
+fn without_this_nodes_name_its_links_tell_what_is_its_own() {
+    let mut world = trap(PRIMARY[0]).with_mode(Mode::Ipvs);
+    world.cluster.node_name = Some("n7".to_owned());
+    assert_eq!(severity(&world), Severity::Info);
+    world.kernel.interfaces = gap(Source::Addresses, Why::Torn);
+    assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::Addresses);
+}
+
+#[test]
+fn unread_is_unknown() {
+    let known = trap(PEER);
+    let world = known.clone().without_proxy();
+    assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::ProxyMode);
+    assert_eq!(severity(&world), Severity::Info, "it is at least this in every mode");
+    let mut world = known.clone();
+    world.cluster.nodes = gap(Source::Nodes, Why::NotAsked);
+    assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::Nodes);
+    let mut world = known;
+    world.cluster.services = gap(Source::Services, Why::NotPermitted);
+    assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::Services);
+    let mut world = trap(PRIMARY[0]);
+    world.kernel.listeners = gap(Source::Listeners, Why::Torn);
+    assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::Listeners);
+}
+
+/// A Service that claims the primary address, and its port.
+fn own(port: u16, protocol: Protocol) -> Snapshot {
+    let claim = |it: World| it.protocol(protocol).external_ip(PRIMARY[0]).with(|service| service.ports[0].port = port);
+    Snapshot::healthy().service("trap", claim)
+}
+
+#[test]
+fn a_proxy_that_holds_the_external_ip_itself_is_no_victim_even_on_a_daemons_port() {
+    let world = own(443, Protocol::Tcp);
+    let holds = |local: &str| world.clone().listens_as(local, proxy_holder());
+    assert_ne!(severity(&holds("192.0.2.1:443")), Severity::Critical);
+    assert_eq!(severity(&holds("0.0.0.0:443")), Severity::Critical, "a daemon in the proxy's own process");
+}
+
+#[test]
+fn an_unconnected_udp_socket_in_the_ephemeral_range_is_a_client_and_no_victim() {
+    let worst = |world: &Snapshot| severity(&world.clone().ephemeral("32768 60999", ""));
+    assert_ne!(worst(&own(40000, Protocol::Udp).listens_udp("0.0.0.0:40000")), Severity::Critical);
+    assert_eq!(worst(&own(30000, Protocol::Udp).listens_udp("0.0.0.0:30000")), Severity::Critical);
+    assert_eq!(worst(&own(40000, Protocol::Tcp).listens("0.0.0.0:40000")), Severity::Critical);
+}
+
+#[test]
+fn an_address_that_nobody_else_could_lose_is_told_as_such() {
+    let mut alone = trap(PRIMARY[0]).with_mode(Mode::Ipvs);
+    let summary = |world: &Snapshot| expect_problem(&RULE, world, &subject()).summary;
+    assert!(!summary(&alone).contains("no other Node"), "{}", summary(&alone));
+    seen(&mut alone.cluster.nodes).truncate(1);
+    assert!(summary(&alone).contains("the cluster has no other Node that could lose it"), "{}", summary(&alone));
+}
+
+#[test]
+fn of_several_owners_the_one_that_loses_most_is_named() {
+    let mut world = trap(PEER).with_mode(Mode::Ipvs);
+    let address = |kind| NodeAddress { kind, ip: ip(PEER) };
+    let mut third = seen(&mut world.cluster.nodes)[1].as_ref().clone();
+    (third.name, third.addresses) = ("a3".to_owned(), vec![address(NodeAddressKind::ExternalIp)]);
+    objects(&mut world.cluster.nodes)[0].addresses.push(address(NodeAddressKind::InternalIp));
+    seen(&mut world.cluster.nodes).push(third.into());
+    let summary = expect_problem(&RULE, &world, &subject()).summary;
+    assert!(summary.contains("the InternalIP of Node n2,"), "{summary}");
+}
+
+#[test]
+fn a_claim_is_about_the_cluster_and_what_only_this_node_has_is_about_this_node() {
+    let scope = |world: &Snapshot| expect_problem(&RULE, world, &subject()).scope;
+    for address in [PEER, PRIMARY[0]] {
+        for mode in Mode::KUBE_PROXY {
+            assert_eq!(scope(&trap(address).with_mode(mode)), Scope::Cluster, "{address} {mode}");
+        }
+    }
+    let listener = trap(PRIMARY[0]).listens("0.0.0.0:6666");
+    assert_eq!(scope(&listener), Scope::Node, "a process of this node loses its port");
+    let unnamed = trap("198.51.100.7").address("eth0", "198.51.100.7");
+    for mode in [Mode::Ipvs, Mode::Nftables] {
+        assert_eq!(scope(&unnamed.clone().with_mode(mode)), Scope::Node, "no Node object names it: {mode}");
+    }
+    let left = trap(PEER).address("kube-ipvs0", PEER);
+    assert_eq!(scope(&left.clone().with_mode(Mode::Nftables)), Scope::Node, "bound by a proxy of another mode");
+    assert_eq!(scope(&left.with_mode(Mode::Ipvs)), Scope::Cluster);
+}
+
+#[test]
+fn the_claim_and_what_it_does_to_a_listener_are_two_findings_of_two_scopes() {
+    let world = trap(PRIMARY[0]).listens("0.0.0.0:6666");
+    let judgements = (RULE.check)(View { now: &world, before: None }, &Limits::default()).expect("it can judge");
+    let problems = judgements.into_iter().filter_map(|it| match it.verdict {
+        Verdict::Problem(evidence) => Some((it.port, evidence.scope, evidence.severity)),
+        _ => None,
+    });
+    let expected = [(Some(6666), Scope::Node, Severity::Critical), (None, Scope::Cluster, Severity::Info)];
+    assert_eq!(problems.collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn of_several_addresses_of_one_service_the_last_is_taken_back_first() {
+    let world = trap(PEER).with_mode(Mode::Ipvs);
+    let mut world = world;
+    objects(&mut world.cluster.services)[0].external_ips.push(ip(PRIMARY[0]));
+    let evidence = expect_problem(&RULE, &world, &subject());
+    let [remedy] = &evidence.remedies[..] else { panic!("one remedy, not {:?}", evidence.remedies) };
+    let paths: Vec<bool> = remedy.steps.iter().map(|step| step.text.contains("/spec/externalIPs/1")).collect();
+    assert_eq!(paths, [true, false, false], "{remedy:?}");
+    assert!(remedy.steps[1].text.contains("/spec/externalIPs/0"), "{remedy:?}");
+}
+
+#[test]
+fn of_many_addresses_of_nodes_a_few_are_told_and_those_of_this_node_first() {
+    let mut world = trap(PEER).listens("0.0.0.0:6666");
+    let many = (0..200).map(|n| ip(&format!("198.51.100.{n}")));
+    let mut nodes = objects(&mut world.cluster.nodes);
+    let kind = NodeAddressKind::InternalIp;
+    nodes[1].addresses.extend(many.clone().map(|ip| NodeAddress { kind, ip }));
+    objects(&mut world.cluster.services)[0].external_ips = many.chain([ip(PRIMARY[0])]).collect();
+    let judgements = (RULE.check)(View { now: &world, before: None }, &Limits::default()).expect("it can judge");
+    assert_eq!(judgements.len(), 1 + MOST_LISTED);
+    let evidence = expect_problem(&RULE, &world, &subject());
+    assert_eq!(evidence.severity, Severity::Critical, "what a process of this node loses");
+    assert!(evidence.remedies.iter().all(|it| it.steps.len() <= 2 + MOST_LISTED), "{:?}", evidence.remedies);
+}

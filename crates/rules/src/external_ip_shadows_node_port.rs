@@ -1,0 +1,389 @@
+//! A Service's external IP and port are an address of this node and another Service's NodePort.
+//!
+//! ## Why it hurts
+//! The proxy looks for external IPs before it looks for NodePorts. On that one address the Service with the external
+//! IP answers, on all others the one with the NodePort: the same port of the same node leads to two Services, and
+//! neither `kubectl describe` says a word. A Service without endpoints takes nothing. One with
+//! `externalTrafficPolicy: Local` and endpoints on other nodes only takes the connections of this node and its pods; in
+//! nftables mode those from elsewhere get no answer at all, in iptables mode they go to the NodePort.
+//!
+//! ## Silent when
+//! - the address is none of this node's;
+//! - the NodePort is not served on that address anyway (`nodePortAddresses`);
+//! - both are the same port of the same Service;
+//! - the families or protocols differ;
+//! - behind Cilium, the annotation `service.cilium.io/type` has one of the two not served. With `/node` or `/node-selector` it is
+//!   unknown.
+//!
+//! In ipvs mode both are one virtual server, and which of them has its endpoints there is not certain: that is a
+//! warning. So is a Service that would take the address if only it had endpoints.
+//!
+//! ## Fix
+//! Give the Service with the NodePort another nodePort, or take the external IP away from the other one.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, HashMap},
+    net::IpAddr,
+};
+
+use super::{
+    Limits, Patience, Rule,
+    assumed::{at_most_a_warning, with_any_or_assumed},
+    free_ports::free_port,
+    node_ports::if_served,
+    remedies::{move_service, release},
+    wording::service_in_words,
+};
+use crate::findings::{Affected, Evidence, Judgement, Judgements, RuleId, Severity, Subject, Vantage, Verdict};
+use portreeve_dataplane::{
+    Backing, Candidate, Candidates, Claim, Endpoints, ExternalAddress, LocalAddress, Outcome, Part, local_addresses,
+    served_node_ports, service_port, vantage_points,
+};
+use portreeve_facts::{Family, Gap, Protocol, Service, ServicePort, Snapshot, Source, View};
+
+/// More Services than this on one address and port say no more about the one that loses.
+const MOST_CLAIMS: usize = 4;
+
+pub(super) static RULE: Rule = Rule {
+    id: RuleId("external-ip-shadows-node-port"),
+    title: "A Service's external IP takes another's NodePort",
+    ceiling: Severity::Critical,
+    needs: &[Source::Services],
+    uses: &[],
+    socket_needs: &[],
+    patience: Patience::One,
+    page: include_str!("external_ip_shadows_node_port.rs"),
+    check,
+};
+
+fn check(view: View<'_>, limits: &Limits) -> Judgements {
+    let snapshot = view.now;
+    let services = snapshot.cluster.services.get()?;
+    if services.iter().flat_map(|service| ExternalAddress::of(snapshot, service)).next().is_none() {
+        return Ok(Vec::new());
+    }
+    let interfaces = snapshot.kernel.interfaces.get()?;
+    let locals: BTreeMap<IpAddr, LocalAddress> =
+        local_addresses(interfaces).into_iter().map(|local| (local.ip, local)).collect();
+
+    let mut by_port: HashMap<(Protocol, u16), Vec<Taker<'_>>> = HashMap::new();
+    for claim in services.iter().flat_map(|service| ExternalAddress::of(snapshot, service)) {
+        let Some(local) = locals.get(&claim.ip) else { continue };
+        if !claim.service.families.contains(&Family::of(claim.ip)) {
+            continue;
+        }
+        for port in &claim.service.ports {
+            by_port.entry((port.protocol, port.port)).or_default().push(Taker { claim, port, local: *local });
+        }
+    }
+    if by_port.is_empty() {
+        return Ok(Vec::new());
+    }
+    for takers in by_port.values_mut() {
+        takers.sort_by_key(|it| (&it.claim.service.namespace, &it.claim.service.name, it.local.ip));
+    }
+    let node = Node {
+        snapshot,
+        candidates: Candidates::of(snapshot, interfaces, limits.proxy_lag_seconds),
+        endpoints: Endpoints::of(snapshot),
+        alternative: free_port(snapshot),
+    };
+    Ok(served_node_ports(snapshot, services)
+        .filter_map(|(service, port, number)| Some((service, port, by_port.get(&(port.protocol, number))?)))
+        .flat_map(|(service, port, takers)| {
+            let other = |taker: &&Taker<'_>| !std::ptr::eq(taker.port, port);
+            let mut worst: Vec<Judgement> = Vec::new();
+            for taker in takers.iter().filter(other) {
+                worst.extend(node.judge(service, port, taker));
+                if worst.len() > MOST_CLAIMS {
+                    worst.sort_by_key(|judgement| Reverse(judgement.verdict.severity()));
+                    worst.truncate(MOST_CLAIMS);
+                }
+            }
+            worst
+        })
+        .collect())
+}
+
+/// A Service port that takes one address of this node.
+struct Taker<'a> {
+    claim: ExternalAddress<'a>,
+    port: &'a ServicePort,
+    local: LocalAddress,
+}
+
+/// What every pair is judged against.
+struct Node<'a> {
+    snapshot: &'a Snapshot,
+    candidates: Candidates,
+    endpoints: Endpoints<'a>,
+    /// A nodePort that the loser could have instead.
+    alternative: Option<u16>,
+}
+
+impl Node<'_> {
+    fn judge(&self, service: &Service, port: &ServicePort, taker: &Taker<'_>) -> Vec<Judgement> {
+        let family = Family::of(taker.local.ip);
+        if !service.families.contains(&family) {
+            return Vec::new();
+        }
+        let of = |candidates: &[Candidate]| -> Vec<Option<Affected>> {
+            candidates.iter().flat_map(|candidate| self.outcomes(candidate, service, port, taker)).collect()
+        };
+        let (outcomes, is_assumed) = with_any_or_assumed(&self.candidates, false, of, |all| !all.contains(&None));
+        if outcomes.iter().all(Option::is_none) {
+            return Vec::new();
+        }
+        // What is lost in any case, and that there may be more.
+        let known: Option<Vec<Affected>> = outcomes.iter().cloned().collect();
+        let certain = known.and_then(|all| all.into_iter().reduce(|lost, other| &lost & &other));
+        let agreed = outcomes.iter().all(|affected| *affected == certain);
+        let problem = certain.map(|affected| Verdict::Problem(self.evidence(service, port, taker, &affected)));
+        let gap = (!agreed).then(|| Verdict::Unknown(self.unknown(service, port, taker)));
+        let problem = problem.map(|it| if is_assumed { at_most_a_warning(it) } else { it });
+        problem
+            .into_iter()
+            .chain(gap)
+            .map(|verdict| if_served(self.snapshot, service, Part::NodePorts, verdict))
+            .map(|verdict| if_served(self.snapshot, taker.claim.service, taker.claim.part(), verdict))
+            .map(|verdict| Judgement {
+                subject: Subject::service(service),
+                port: port.node_port,
+                protocol: Some(port.protocol),
+                verdict,
+            })
+            .collect()
+    }
+
+    /// What comes of it with each value that unknown endpoints may have; nothing where no NodePort is served.
+    fn outcomes(
+        &self,
+        candidate: &Candidate,
+        service: &Service,
+        port: &ServicePort,
+        taker: &Taker<'_>,
+    ) -> Vec<Option<Affected>> {
+        if !candidate.captures(taker.local) {
+            return vec![None];
+        }
+        let family = Family::of(taker.local.ip);
+        let takers = self.endpoints.possible(taker.claim.service, taker.port, family);
+        let own = self.endpoints.possible(service, port, family);
+        takers
+            .iter()
+            .flat_map(|taking| {
+                own.iter().map(|losing| Some(affected(candidate, (taker.local, port.protocol), *taking, *losing)))
+            })
+            .collect()
+    }
+
+    /// Why it is not known.
+    fn unknown(&self, service: &Service, port: &ServicePort, taker: &Taker<'_>) -> Gap {
+        let family = Family::of(taker.local.ip);
+        let unread = [(taker.claim.service, taker.port), (service, port)];
+        let unread = unread.iter().find_map(|(service, port)| self.endpoints.backing(service, port, family).err());
+        match self.candidates.are_several() {
+            false => unread.unwrap_or_else(|| self.candidates.ambiguity()),
+            true => self.candidates.ambiguity(),
+        }
+    }
+
+    fn evidence(&self, service: &Service, port: &ServicePort, taker: &Taker<'_>, affected: &Affected) -> Evidence {
+        let family = Family::of(taker.local.ip);
+        let loser = service_port(service, &port.name);
+        let winner = service_port(taker.claim.service, &taker.port.name);
+        let (ip, number, protocol) = (taker.local.ip, taker.port.port, port.protocol);
+        let field = taker.claim.field;
+        let sentence = match affected.is_empty() {
+            false => format!(
+                "{winner} takes {ip} port {number}/{protocol} with its {field}: there, connections to this NodePort of {loser} go to {winner} instead."
+            ),
+            true => format!(
+                "{winner} and {loser} both claim {ip} port {number}/{protocol}, the one with its {field}, the other as its NodePort: only one of them can answer there."
+            ),
+        };
+        Evidence::new(severity(affected), sentence)
+            .affects(affected.iter().copied())
+            .value("address", format!("{ip}, of this node"))
+            .value("taken by", service_in_words(taker.claim.service))
+            .value("its endpoints", self.endpoints.in_words(taker.claim.service, taker.port, family))
+            .value("taken from", format!("{}, nodePort {number}/{protocol}", service_in_words(service)))
+            .value("other addresses", "of this node keep going to the NodePort's Service")
+            .value("proxy mode", self.candidates.mode_in_words())
+            .remedy(move_service(self.alternative, service, port))
+            .remedy(release(&taker.claim))
+    }
+}
+
+/// From where the NodePort is lost on an address.
+fn affected(candidate: &Candidate, to: (LocalAddress, Protocol), taking: Backing, losing: Backing) -> Affected {
+    let is_lost = |vantage: &Vantage| {
+        let (taken, own) =
+            (candidate.outcome_of_external_ip(to, *vantage, taking), candidate.outcome(to, *vantage, losing));
+        candidate.external_ip_or_node_port(taken, own) == Some(Claim::ExternalIp)
+            && [taken, own].contains(&Outcome::Pod)
+    };
+    vantage_points(to.0.ip).iter().copied().filter(is_lost).collect()
+}
+
+fn severity(affected: &Affected) -> Severity {
+    if affected.contains(&Vantage::Remote) { Severity::Critical } else { Severity::Warning }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::expectations::{expect_certain, expect_healthy, expect_problem, expect_unknown};
+    use portreeve_facts::{
+        Mode, ServiceKind, Why,
+        healthy::{PEER, PRIMARY, SECOND, World, gap, ip, objects},
+    };
+
+    fn world(address: &str, change: impl FnOnce(World) -> World) -> Snapshot {
+        Snapshot::healthy()
+            .service("loser", |it| it.node_port(30080))
+            .service("taker", |it| change(it.external_ip(address).with(|service| service.ports[0].port = 30080)))
+    }
+
+    fn loser() -> Subject {
+        Subject::service(&world(PRIMARY[0], |it| it).cluster.services.seen().expect("services")[0])
+    }
+
+    #[test]
+    fn where_an_annotation_has_cilium_serve_a_service_elsewhere_it_is_unknown() {
+        let mut narrowed = world(PRIMARY[0], |it| it);
+        objects(&mut narrowed.cluster.services)[0].for_cilium.on_some_nodes = true;
+        expect_problem(&RULE, &narrowed, &loser());
+        let gap = expect_unknown(&RULE, &narrowed.with_mode(Mode::Cilium), &loser());
+        assert!(gap.detail.contains("service.cilium.io/type"), "{gap:?}");
+    }
+
+    #[test]
+    fn the_service_with_the_external_ip_wins_and_the_other_one_is_told() {
+        let world = world(PRIMARY[0], |it| it);
+        for mode in [Mode::Iptables, Mode::Nftables] {
+            let evidence = expect_problem(&RULE, &world.with_mode(mode), &loser());
+            assert_eq!(evidence.severity, Severity::Critical, "{mode}");
+            assert!(evidence.affects.contains(&Vantage::Remote));
+            assert!(evidence.summary.contains("default/taker takes 192.0.2.1 port 30080/tcp with its externalIP"));
+            assert!(evidence.values.iter().any(|(_, value)| value.contains("default/taker type ClusterIP")));
+            assert!(evidence.remedies[0].steps[0].text.contains("patch service loser"), "{:?}", evidence.remedies);
+            assert!(evidence.remedies[1].steps[0].text.contains("/spec/externalIPs/0"), "{:?}", evidence.remedies);
+            expect_certain(&RULE, &world.with_mode(mode), &loser());
+        }
+    }
+
+    /// Whoever writes Services cannot hide one behind others that take nothing from clients.
+    #[test]
+    fn of_many_takers_the_worst_are_told() {
+        let trap =
+            |it: World| it.external_ip(PRIMARY[0]).without_endpoints().with(|service| service.ports[0].port = 30080);
+        let many = (0..2 * MOST_CLAIMS).fold(Snapshot::healthy(), |world, n| world.service(&format!("a{n}"), trap));
+        let many = many.service("loser", |it| it.node_port(30080));
+        let taker = |it: World| it.external_ip(PRIMARY[0]).with(|service| service.ports[0].port = 30080);
+        assert_eq!(expect_problem(&RULE, &many, &loser()).severity, Severity::Warning);
+        let judged = check(View { now: &many, before: None }, &Limits::default()).expect("judged");
+        assert_eq!(judged.len(), MOST_CLAIMS);
+        assert_eq!(expect_problem(&RULE, &many.service("zzz", taker), &loser()).severity, Severity::Critical);
+    }
+
+    #[test]
+    fn a_load_balancers_address_takes_as_well() {
+        let world = world(PEER, |it| it.with(|service| service.load_balancer_ips = vec![ip(PRIMARY[1])]));
+        assert_eq!(expect_problem(&RULE, &world, &loser()).severity, Severity::Critical);
+    }
+
+    #[test]
+    fn where_either_may_answer_it_is_a_warning() {
+        let evidence = expect_problem(&RULE, &world(PRIMARY[0], |it| it).with_mode(Mode::Ipvs), &loser());
+        assert_eq!((evidence.severity, evidence.affects.len()), (Severity::Warning, 0));
+    }
+
+    #[test]
+    fn a_taker_without_endpoints_is_a_trap() {
+        let evidence = expect_problem(&RULE, &world(PRIMARY[0], World::without_endpoints), &loser());
+        assert_eq!((evidence.severity, evidence.affects.len()), (Severity::Warning, 0));
+    }
+
+    #[test]
+    fn a_taker_with_endpoints_elsewhere_takes_what_comes_from_the_node() {
+        let elsewhere = world(PRIMARY[0], |it| it.local().elsewhere());
+        let evidence = expect_problem(&RULE, &elsewhere, &loser());
+        assert_eq!(evidence.severity, Severity::Warning);
+        assert_eq!(evidence.affects, Affected::from([Vantage::Node, Vantage::Pods]));
+        let nftables = expect_problem(&RULE, &elsewhere.with_mode(Mode::Nftables), &loser());
+        assert_eq!(nftables.severity, Severity::Critical, "clients elsewhere get no answer");
+    }
+
+    #[test]
+    fn another_nodes_address_port_protocol_or_family_is_silent() {
+        expect_healthy(&RULE, &world(PEER, |it| it), &loser());
+        let port = |it: World| it.with(|service| service.ports[0].port = 30081);
+        expect_healthy(&RULE, &world(PRIMARY[0], port), &loser());
+        expect_healthy(&RULE, &world(PRIMARY[0], |it| it.protocol(Protocol::Udp)), &loser());
+        let v6 = |it: World| it.with(|service| service.families = vec![Family::V6]);
+        expect_healthy(&RULE, &world(PRIMARY[0], v6), &loser());
+        let another = |it: World| it.with(|service| service.proxy_name = Some("other".to_owned()));
+        expect_healthy(&RULE, &world(PRIMARY[0], another), &loser());
+    }
+
+    #[test]
+    fn with_settings_that_are_assumed_it_is_a_warning() {
+        let said = world(PRIMARY[0], |it| it).said_mode(Mode::Nftables);
+        let evidence = expect_problem(&RULE, &said, &loser());
+        assert_eq!(evidence.severity, Severity::Warning, "a list may leave the address out");
+        assert!(evidence.values.iter().any(|(name, _)| *name == "assumed"), "{evidence:?}");
+    }
+
+    #[test]
+    fn an_address_on_which_the_node_port_is_not_served_is_silent() {
+        expect_healthy(&RULE, &world(SECOND[0], |it| it).with_mode(Mode::Nftables), &loser());
+    }
+
+    #[test]
+    fn behind_cilium_what_an_annotation_leaves_out_takes_nothing_and_is_not_taken() {
+        let only = |of: &str, kind| {
+            let mut world = world(PRIMARY[0], |it| {
+                it.local().with(|taker| {
+                    (taker.kind, taker.load_balancer_ips) =
+                        (ServiceKind::LoadBalancer, std::mem::take(&mut taker.external_ips));
+                })
+            });
+            let mut services = objects(&mut world.cluster.services);
+            services.iter_mut().find(|it| it.name == of).expect("one").for_cilium.only = Some(kind);
+            world.with_mode(Mode::Cilium)
+        };
+        expect_problem(&RULE, &only("taker", ServiceKind::LoadBalancer), &loser());
+        expect_healthy(&RULE, &only("taker", ServiceKind::ClusterIp), &loser());
+        expect_problem(&RULE, &only("loser", ServiceKind::NodePort), &loser());
+        expect_healthy(&RULE, &only("loser", ServiceKind::LoadBalancer), &loser());
+    }
+
+    #[test]
+    fn a_service_does_not_shadow_itself() {
+        let own = |it: World| {
+            it.node_port(30080).with(|service| {
+                service.external_ips = vec![ip(PRIMARY[0])];
+                service.ports[0].port = 30080;
+            })
+        };
+        expect_healthy(&RULE, &Snapshot::healthy().service("loser", own), &loser());
+    }
+
+    #[test]
+    fn unread_is_unknown() {
+        let known = world(SECOND[0], |it| it);
+        assert_eq!(expect_unknown(&RULE, &known.clone().without_proxy(), &loser()).source, Source::ProxyMode);
+        let mut world = known.clone();
+        world.cluster.endpoint_slices = gap(Source::EndpointSlices, Why::NotAsked);
+        assert_eq!(expect_unknown(&RULE, &world, &loser()).source, Source::EndpointSlices);
+        assert_eq!(expect_problem(&RULE, &world, &loser()).severity, Severity::Warning);
+        let mut world = known.clone();
+        world.kernel.interfaces = gap(Source::Addresses, Why::Torn);
+        assert_eq!(expect_unknown(&RULE, &world, &loser()).source, Source::Addresses);
+        let mut world = known;
+        world.cluster.services = gap(Source::Services, Why::NotPermitted);
+        assert_eq!(expect_unknown(&RULE, &world, &loser()).source, Source::Services);
+    }
+}

@@ -1,0 +1,176 @@
+//! What was measured, built once where it was measured.
+
+use std::fmt;
+
+use super::{Remedy, Scope, Severity, remedy};
+use portreeve_facts::{Affected, ClaimOf, Vantage};
+
+/// One problem, ready to be reported. The Event note, the JSON, the table and the tests all read this one value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Evidence {
+    /// How bad it is.
+    pub severity: Severity,
+    /// Whether it is about this node or about the cluster.
+    pub scope: Scope,
+    /// One sentence. Stable: no pids, no counters, no times.
+    pub summary: String,
+    /// Name and value, in the order in which a person wants them; a name may come again with another value.
+    pub values: Vec<(&'static str, String)>,
+    /// What becomes of whom it is about, in a word of the rule's own: one of a closed list, never a name or a number. Empty
+    /// where the rule has one outcome only.
+    pub outcome: &'static str,
+    /// From which vantage points connections are lost.
+    pub affects: Affected,
+    /// What to do, most direct first. Each remedy is enough.
+    pub remedies: Vec<Remedy>,
+    /// The fields that it is about, where the rule judges manifests, too: there it is told.
+    pub about: Vec<ClaimOf>,
+    /// Fields that have a part in it.
+    pub beside: Vec<ClaimOf>,
+}
+
+/// What makes a problem the same one: data, never words. While it stays the same, sentence, values and remedies may change, and
+/// so may who is affected: a proxy that does not answer for a moment leaves fewer vantage points certain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Impact {
+    /// How bad it is.
+    pub severity: Severity,
+    /// Whether it is about this node or about the cluster.
+    pub scope: Scope,
+    /// What becomes of it.
+    pub outcome: &'static str,
+}
+
+impl Evidence {
+    /// A problem of this node in one sentence.
+    pub fn new(severity: Severity, summary: impl Into<String>) -> Self {
+        Self {
+            severity,
+            scope: Scope::Node,
+            summary: summary.into(),
+            values: Vec::new(),
+            outcome: "",
+            affects: Affected::new(),
+            remedies: Vec::new(),
+            about: Vec::new(),
+            beside: Vec::new(),
+        }
+    }
+
+    /// Makes it a problem of the cluster: every node that sees it sees the same one.
+    #[must_use]
+    pub fn in_cluster(mut self) -> Self {
+        self.scope = Scope::Cluster;
+        self
+    }
+
+    /// Says what becomes of it, where the rule knows several outcomes: another one is another Event.
+    #[must_use]
+    pub fn outcome(mut self, outcome: &'static str) -> Self {
+        self.outcome = outcome;
+        self
+    }
+
+    /// What it means for clients.
+    pub fn impact(&self) -> Impact {
+        Impact { severity: self.severity, scope: self.scope, outcome: self.outcome }
+    }
+
+    /// Adds a value.
+    #[must_use]
+    pub fn value(mut self, name: &'static str, value: impl fmt::Display) -> Self {
+        self.values.push((name, value.to_string()));
+        self
+    }
+
+    /// Counts what a list of evidence leaves out: `and 3 more`. Adds nothing where it is complete.
+    #[must_use]
+    pub fn and_more(self, name: &'static str, all: usize, listed: usize) -> Self {
+        match all.saturating_sub(listed) {
+            0 => self,
+            more => self.value(name, format_args!("and {more} more")),
+        }
+    }
+
+    /// Says from which vantage points connections are lost.
+    #[must_use]
+    pub fn affects(mut self, vantages: impl IntoIterator<Item = Vantage>) -> Self {
+        self.affects.extend(vantages);
+        self
+    }
+
+    /// Adds a remedy: instead of those before it.
+    #[must_use]
+    pub fn remedy(mut self, remedy: impl Into<Remedy>) -> Self {
+        self.remedies.push(remedy.into());
+        self
+    }
+
+    /// Says which fields it is about.
+    #[must_use]
+    pub fn about(mut self, claims: impl IntoIterator<Item = ClaimOf>) -> Self {
+        self.about.extend(claims);
+        self
+    }
+
+    /// Says which other fields have a part in it.
+    #[must_use]
+    pub fn beside(mut self, claims: impl IntoIterator<Item = ClaimOf>) -> Self {
+        self.beside.extend(claims);
+        self
+    }
+
+    /// Takes in another problem of the same subject, port and protocol: the worse one keeps its sentence, severities
+    /// take the worst, who is affected adds up, no value is written twice, and each remedy ends both. What is about this node
+    /// in part is about this node: as a problem of the cluster, another node's report would stand for it.
+    #[must_use]
+    pub fn merge(self, other: Self) -> Self {
+        let (mut worse, milder) = if other.severity > self.severity { (other, self) } else { (self, other) };
+        for value in milder.values {
+            if !worse.values.contains(&value) {
+                worse.values.push(value);
+            }
+        }
+        worse.scope = worse.scope.min(milder.scope);
+        worse.remedies = remedy::of_both(worse.remedies, milder.remedies);
+        worse.affects.extend(milder.affects);
+        for (all, more) in [(&mut worse.about, milder.about), (&mut worse.beside, milder.beside)] {
+            let new: Vec<ClaimOf> = more.into_iter().filter(|it| !all.contains(it)).collect();
+            all.extend(new);
+        }
+        worse
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_about_this_node_in_part_is_about_this_node() {
+        let here = || Evidence::new(Severity::Info, "here");
+        let everywhere = || Evidence::new(Severity::Critical, "everywhere").in_cluster();
+        for merged in [here().merge(everywhere()), everywhere().merge(here())] {
+            assert_eq!((merged.scope, merged.severity), (Scope::Node, Severity::Critical));
+            assert_eq!(merged.summary, "everywhere");
+        }
+        assert_eq!(everywhere().merge(everywhere()).scope, Scope::Cluster);
+    }
+
+    #[test]
+    fn an_impact_is_made_of_no_words() {
+        let problem = Evidence::new(Severity::Warning, "it is wrong").affects([Vantage::Remote]);
+        let reworded = Evidence { summary: "it is still wrong".to_owned(), ..problem.clone() };
+        assert_eq!(
+            reworded.affects([Vantage::Pods]).value("pid", 7).remedy(remedy::Step::advice("move it to 30001")).impact(),
+            problem.impact()
+        );
+        for other in [
+            Evidence { severity: Severity::Critical, ..problem.clone() },
+            problem.clone().in_cluster(),
+            problem.clone().outcome("refused"),
+        ] {
+            assert_ne!(other.impact(), problem.impact());
+        }
+    }
+}

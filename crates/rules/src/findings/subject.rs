@@ -1,0 +1,128 @@
+//! Whom a finding is about.
+
+use std::{
+    cmp::Ordering,
+    fmt,
+    hash::{Hash, Hasher},
+};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use portreeve_facts::{Pod, Service, Snapshot};
+
+/// A Kubernetes object, or the cluster as a whole. Two subjects are equal when kind, namespace and name are: a
+/// re-created object keeps its findings.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Subject {
+    /// What it is.
+    pub kind: SubjectKind,
+    /// Its namespace, where it has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// Its name.
+    pub name: String,
+    /// Its uid, where the source of the object gave one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub uid: Option<String>,
+}
+
+/// What a subject is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[allow(missing_docs, reason = "Kubernetes' own names")]
+pub enum SubjectKind {
+    Service,
+    Pod,
+    Node,
+    Cluster,
+}
+
+impl SubjectKind {
+    /// Kubernetes' word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Service => "Service",
+            Self::Pod => "Pod",
+            Self::Node => "Node",
+            Self::Cluster => "Cluster",
+        }
+    }
+}
+
+impl Subject {
+    /// A Service.
+    pub fn service(service: &Service) -> Self {
+        Self {
+            kind: SubjectKind::Service,
+            namespace: Some(service.namespace.clone()),
+            name: service.name.clone(),
+            uid: service.uid.clone(),
+        }
+    }
+
+    /// A Pod.
+    pub fn pod(pod: &Pod) -> Self {
+        Self {
+            kind: SubjectKind::Pod,
+            namespace: Some(pod.namespace.clone()),
+            name: pod.name.clone(),
+            uid: pod.uid.clone(),
+        }
+    }
+
+    /// A Node by its name; `uid` where its object was seen.
+    pub fn node(name: &str, uid: Option<&str>) -> Self {
+        Self { kind: SubjectKind::Node, namespace: None, name: name.to_owned(), uid: uid.map(str::to_owned) }
+    }
+
+    /// The Node that was looked at.
+    pub fn this_node(snapshot: &Snapshot) -> Self {
+        Self::node(snapshot.node_name(), snapshot.own_node().and_then(|node| node.uid.as_deref()))
+    }
+
+    /// The cluster.
+    pub fn cluster() -> Self {
+        Self { kind: SubjectKind::Cluster, namespace: None, name: "cluster".to_owned(), uid: None }
+    }
+
+    fn identity(&self) -> (SubjectKind, Option<&str>, &str) {
+        (self.kind, self.namespace.as_deref(), &self.name)
+    }
+}
+
+impl fmt::Display for Subject {
+    /// `Service default/web`, `Node n1`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ", self.kind.name())?;
+        if let Some(namespace) = &self.namespace {
+            write!(f, "{namespace}/")?;
+        }
+        f.write_str(&self.name)
+    }
+}
+
+impl PartialEq for Subject {
+    fn eq(&self, other: &Self) -> bool {
+        self.identity() == other.identity()
+    }
+}
+
+impl Eq for Subject {}
+
+impl PartialOrd for Subject {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Subject {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.identity().cmp(&other.identity())
+    }
+}
+
+impl Hash for Subject {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.identity().hash(state);
+    }
+}

@@ -1,0 +1,188 @@
+//! A nodePort that a person wrote lies in the band from which the API server chooses automatically.
+//!
+//! ## Why it hurts
+//! Since Kubernetes 1.28 the API server splits the NodePort range: the lower band for ports that people write, the
+//! upper one for automatic choice. A written port in the upper band works until, in another cluster or after the
+//! Service was re-created, some automatic Service got that port first. Then creation fails with *provided port is
+//! already allocated*, at random.
+//!
+//! ## Silent when
+//! - the port was chosen automatically;
+//! - the range is too small to be split (16 ports or fewer), or every kubelet is older than 1.25. The API server may be three minor
+//!   versions newer, and its own version is not read: a cluster of 1.25 to 1.27 is taken for one with bands.
+//!
+//! Who chose a port is read from the object's managedFields. It is a hint: an object restored from a backup owns the
+//! field too. `kubectl get -o yaml` leaves managedFields out unless it is run with `--show-managed-fields`; without
+//! them it is unknown. It is reported once in a cluster.
+//!
+//! ## Fix
+//! Write a port of the static band, or leave the choice to the API server.
+
+use super::{
+    Limits, Patience, Rule,
+    free_ports::free_port,
+    node_ports::{bands_here, range_in_words},
+    remedies::move_service,
+};
+use crate::findings::{Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Step, Subject, Verdict};
+use portreeve_dataplane::service_port;
+use portreeve_facts::{ClaimOf, Gap, PortRange, Service, ServicePort, Source, View, Why};
+
+pub(super) static RULE: Rule = Rule {
+    id: RuleId("fixed-node-port-in-dynamic-band"),
+    title: "A written nodePort lies in the automatic band",
+    ceiling: Severity::Info,
+    needs: &[Source::Services, Source::NodePortRange],
+    uses: &[],
+    socket_needs: &[],
+    patience: Patience::One,
+    page: include_str!("fixed_node_port_in_dynamic_band.rs"),
+    check,
+};
+
+fn check(view: View<'_>, _: &Limits) -> Judgements {
+    let snapshot = view.now;
+    let services = snapshot.cluster.services.get()?;
+    let range = snapshot.cluster.node_port_range.get()?;
+    let bands = bands_here(snapshot, range.range);
+    let Some(fixed) = bands.fixed else { return Ok(Vec::new()) };
+    let in_band: Vec<_> = services
+        .iter()
+        .flat_map(|service| service.ports.iter().filter_map(move |port| Some((service, port, port.node_port?))))
+        .filter(|(_, _, number)| bands.dynamic.contains(*number))
+        .collect();
+    if !in_band.is_empty() && in_band.iter().all(|(_, port, _)| port.fixed.is_none()) {
+        return Err(no_managed_fields());
+    }
+    let alternative = free_port(snapshot);
+    Ok(in_band
+        .into_iter()
+        .filter_map(|(service, port, number)| {
+            let verdict = match port.fixed {
+                Some(false) => return None,
+                Some(true) => {
+                    let evidence = evidence(service, port, number)
+                        .value("static band", fixed)
+                        .value("dynamic band", bands.dynamic)
+                        .value("NodePort range", range_in_words(range));
+                    Verdict::Problem(
+                        remedies(fixed, alternative, service, port).into_iter().fold(evidence, Evidence::remedy),
+                    )
+                }
+                None => Verdict::Unknown(no_managed_fields()),
+            };
+            let subject = Subject::service(service);
+            Some(Judgement { subject, port: Some(number), protocol: Some(port.protocol), verdict })
+        })
+        .collect())
+}
+
+/// What to write instead; one of a file that is no cluster's cannot be patched.
+fn remedies(fixed: PortRange, alternative: Option<u16>, service: &Service, port: &ServicePort) -> Vec<Remedy> {
+    let Service { namespace, name, uid, .. } = service;
+    let leave = "leave nodePort out and let the API server choose";
+    match uid {
+        Some(_) => vec![move_service(alternative, service, port), Step::advice(leave).into()],
+        None => vec![
+            Step::advice(format!(
+                "write a number of the static band, {fixed}, into Service {namespace}/{name}, or {leave}"
+            ))
+            .into(),
+        ],
+    }
+}
+
+fn no_managed_fields() -> Gap {
+    let detail = "an object without managedFields does not tell who chose its nodePort: `kubectl get -o yaml` prints them with --show-managed-fields";
+    Gap::new(Source::Services, Why::NotSupported, detail)
+}
+
+fn evidence(service: &Service, port: &ServicePort, number: u16) -> Evidence {
+    let name = service_port(service, &port.name);
+    let summary = format!(
+        "nodePort {number}/{} of {name} was written by hand, but lies in the band for automatic choice: elsewhere it may be taken already.",
+        port.protocol
+    );
+    Evidence::new(Severity::Info, summary)
+        .in_cluster()
+        .about([ClaimOf::node_port(service, Some(port))])
+        .value("service", format!("{name} type {}, nodePort {number}/{}", service.kind.name(), port.protocol))
+        .value(
+            "chosen by",
+            if service.uid.is_some() { "a client, say the object's managedFields" } else { "the manifest" },
+        )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        expectations::{expect_healthy, expect_problem, expect_unknown},
+        findings::Scope,
+    };
+    use portreeve_facts::{
+        Snapshot,
+        healthy::{gap, objects},
+    };
+
+    fn world(port: u16, fixed: Option<bool>) -> Snapshot {
+        Snapshot::healthy().service("web", |it| it.node_port(port).with(|service| service.ports[0].fixed = fixed))
+    }
+
+    fn subject() -> Subject {
+        Subject::service(&world(30500, None).cluster.services.seen().expect("services")[0])
+    }
+
+    #[test]
+    fn a_written_port_above_the_static_band_is_information() {
+        let evidence = expect_problem(&RULE, &world(30086, Some(true)), &subject());
+        assert_eq!((evidence.severity, evidence.affects.len()), (Severity::Info, 0));
+        assert_eq!(evidence.scope, Scope::Cluster);
+        assert!(evidence.values.contains(&("static band", "30000-30085".to_owned())), "{evidence:?}");
+        assert!(evidence.remedies[0].steps[0].text.contains("\"value\":30000"), "{:?}", evidence.remedies);
+    }
+
+    #[test]
+    fn one_that_is_still_to_be_created_is_rewritten_where_it_is_written() {
+        let mut world = world(30086, Some(true));
+        objects(&mut world.cluster.services)[0].uid = None;
+        let evidence = expect_problem(&RULE, &world, &subject());
+        assert_eq!(evidence.remedies.len(), 1);
+        assert!(evidence.remedies[0].steps[0].text.starts_with("write a number of the static band, 30000-30085, into"));
+    }
+
+    #[test]
+    fn written_in_the_static_band_or_chosen_automatically_is_fine() {
+        expect_healthy(&RULE, &world(30085, Some(true)), &subject());
+        expect_healthy(&RULE, &world(30500, Some(false)), &subject());
+        expect_healthy(&RULE, &world(40000, Some(true)), &subject());
+    }
+
+    #[test]
+    fn without_bands_there_is_nothing_to_say() {
+        expect_healthy(&RULE, &world(30005, Some(true)).node_port_range("30000-30015"), &subject());
+        let mut old = world(30500, Some(true));
+        for node in objects(&mut old.cluster.nodes) {
+            node.kubelet_version = Some("v1.24.1".to_owned());
+        }
+        expect_healthy(&RULE, &old, &subject());
+    }
+
+    #[test]
+    fn an_assumed_range_is_printed_as_assumed() {
+        let evidence = expect_problem(&RULE, &world(30500, Some(true)).assumed_range(), &subject());
+        assert!(evidence.values.iter().any(|(_, value)| value.contains("assumed")), "{evidence:?}");
+    }
+
+    #[test]
+    fn unread_is_unknown() {
+        assert_eq!(expect_unknown(&RULE, &world(30500, None), &subject()).why, Why::NotSupported);
+        let mixed = world(30500, None).service("api", |it| it.node_port(30501));
+        assert_eq!(expect_unknown(&RULE, &mixed, &subject()).why, Why::NotSupported);
+        let mut world = world(30500, Some(true));
+        world.cluster.node_port_range = gap(Source::NodePortRange, Why::NotPermitted);
+        assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::NodePortRange);
+        world.cluster.services = gap(Source::Services, Why::NotPermitted);
+        assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::Services);
+    }
+}

@@ -1,0 +1,308 @@
+//! What the nodes of a cluster keep from outgoing connections, and one list of ports for all of them.
+//!
+//! A write of `ip_local_reserved_ports` replaces the whole list. So the one for all nodes has whatever any of them reserves.
+
+use std::collections::BTreeSet;
+
+use super::{
+    ephemeral::{effective_ephemeral, range_above, share},
+    needed_ports::NeededPorts,
+    node_ports::{ASSUMED_RANGE, allocated, counted, ports_in_words, range_in_words},
+    reservation::{FEWEST_LEFT, LONGEST, is_bearable},
+    wording::{capital, listed},
+};
+use portreeve_facts::{Gap, NodePortRange, PortRange, PortSet, RangeSource, Snapshot, text};
+
+/// What one node keeps from outgoing connections, and what it would have to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeReservation {
+    /// Its name.
+    pub node: String,
+    /// The NodePort range, and how it is known.
+    pub range: NodePortRange,
+    /// `ip_local_port_range`.
+    pub ephemeral: PortRange,
+    /// `ip_local_reserved_ports`.
+    pub reserved: PortSet,
+    /// Ports of the NodePort range, and of servers of this node, that the kernel may give to outgoing connections.
+    pub exposed: PortSet,
+    /// Why there may be more of them.
+    pub unread: Option<Gap>,
+    /// NodePorts that Services have, as far as this node's agent knows.
+    allocated: PortSet,
+}
+
+/// The ports that every node reserves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReservedList {
+    /// What a node reserves already, NodePorts and ports of servers.
+    pub ports: PortSet,
+    /// Whether all NodePorts are among them. Else those are that Services have: all would leave too few to outgoing connections.
+    pub whole_range: bool,
+    /// Whether nodes tell different NodePort ranges. Then a node lacks what it would need by itself: what another one tells of
+    /// its own range makes it neither better nor worse.
+    pub ranges_differ: bool,
+}
+
+/// What all nodes that were looked at keep from outgoing connections.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FleetReservation {
+    /// Each of them.
+    pub nodes: Vec<NodeReservation>,
+}
+
+impl NodeReservation {
+    /// As a look at it shows.
+    ///
+    /// # Errors
+    /// When a range or the list was not read.
+    pub fn of(snapshot: &Snapshot) -> Result<Self, Gap> {
+        let range = snapshot.cluster.node_port_range.get()?.clone();
+        let choosable = effective_ephemeral(snapshot)?;
+        let needed = NeededPorts::among(&choosable, snapshot);
+        let services = snapshot.cluster.services.seen();
+        let allocated: PortSet = services.map(|services| allocated(services)).unwrap_or_default().into_keys().collect();
+        let range_set = PortSet::from(range.range);
+        Ok(Self {
+            node: snapshot.node_name().to_owned(),
+            ephemeral: *snapshot.kernel.sysctls.ip_local_port_range.get()?,
+            reserved: snapshot.kernel.sysctls.ip_local_reserved_ports.get()?.clone(),
+            exposed: choosable.intersection(&range_set).union(&needed.ports()),
+            unread: needed.unread().cloned(),
+            allocated: allocated.intersection(&range_set),
+            range,
+        })
+    }
+
+    /// What it would still have to reserve of a list.
+    pub fn lacks(&self, list: &ReservedList) -> PortSet {
+        let own = list.ranges_differ.then(|| self.own().0);
+        self.exposed.intersection(own.as_ref().unwrap_or(&list.ports))
+    }
+
+    /// What it would need by itself, and whether that is its whole NodePort range.
+    fn own(&self) -> (PortSet, bool) {
+        let range = PortSet::from(self.range.range);
+        let servers = self.exposed.minus(&range);
+        let whole = servers.union(&range);
+        if self.bears(&whole) { (whole, true) } else { (servers.union(&self.allocated), false) }
+    }
+
+    /// Ports that the kernel may choose.
+    fn choosable(&self) -> PortSet {
+        PortSet::from(self.ephemeral).minus(&self.reserved)
+    }
+
+    /// Of how many ports that the kernel chooses from how many are NodePorts: `2768 of 64512 (4.291 %)`.
+    pub fn chance(&self) -> String {
+        let choosable = self.choosable();
+        share(choosable.intersection(&self.range.range.into()).len(), choosable.len())
+    }
+
+    /// What it reserves, for people.
+    pub fn reserved_in_words(&self) -> String {
+        ports_in_words(&self.reserved)
+    }
+
+    /// What it would still have to reserve of a list, for people.
+    pub fn lacks_in_words(&self, list: &ReservedList) -> String {
+        counted(&self.lacks(list))
+    }
+
+    /// Its NodePort range and how it is known, for people.
+    pub fn range_in_words(&self) -> String {
+        range_in_words(&self.range)
+    }
+
+    /// Whether both nodes are in the same case.
+    pub fn is_like(&self, other: &Self) -> bool {
+        let range = |it: &Self| (it.range.range, it.range.source);
+        let rest = |it: &Self| (it.ephemeral, it.unread.as_ref().map(|gap| (gap.source, gap.why)));
+        range(self) == range(other)
+            && rest(self) == rest(other)
+            && (&self.reserved, &self.exposed) == (&other.reserved, &other.exposed)
+    }
+
+    /// Whether it can spare these ports.
+    fn bears(&self, ports: &PortSet) -> bool {
+        is_bearable(Some(self.ephemeral), &self.reserved, ports)
+    }
+}
+
+impl FleetReservation {
+    /// What is not certain of the NodePort range, for people, each as a sentence.
+    pub fn doubts(&self) -> Vec<String> {
+        let ranges = self.ranges();
+        let several = (ranges.len() > 1).then(|| format!("Nodes tell different NodePort ranges: {}.", listed(&ranges)));
+        let is_assumed = self.nodes.iter().any(|node| node.range.source == RangeSource::Assumed);
+        let assumed = is_assumed.then(|| format!("{}.", capital(ASSUMED_RANGE)));
+        several.into_iter().chain(assumed).collect()
+    }
+
+    fn ranges(&self) -> BTreeSet<PortRange> {
+        self.nodes.iter().map(|node| node.range.range).collect()
+    }
+
+    /// One list for all nodes.
+    ///
+    /// # Errors
+    /// When every list would leave too few ports to outgoing connections of a node, or is too long to be written at once:
+    /// why, for people.
+    pub fn list(&self) -> Result<ReservedList, String> {
+        let union_of = |ports: fn(&NodeReservation) -> PortSet| {
+            self.nodes.iter().fold(PortSet::default(), |all, node| all.union(&ports(node)))
+        };
+        let kept = union_of(|node| node.reserved.clone());
+        let servers = union_of(|node| node.exposed.minus(&node.range.range.into()));
+        let ranges_differ = self.ranges().len() > 1;
+        let own: Vec<_> = self.nodes.iter().map(NodeReservation::own).collect();
+        let ports = own.iter().fold(kept.clone(), |all, (ports, _)| all.union(ports));
+        let whole_range = own.iter().all(|(_, is_whole)| *is_whole);
+        let wide = ReservedList { ports, whole_range, ranges_differ };
+        let of_services = kept.union(&servers).union(&union_of(|node| node.allocated.clone()));
+        let narrow = ReservedList { ports: of_services, whole_range: false, ranges_differ };
+        self.check(&wide).map(|()| wide).or_else(|_| self.check(&narrow).map(|()| narrow))
+    }
+
+    /// An ephemeral port range above all NodePorts, where there is room for one.
+    pub fn range_above(&self) -> Option<PortRange> {
+        range_above(self.nodes.iter().map(|node| node.range.range).max_by_key(|range| range.last)?)
+    }
+
+    fn check(&self, list: &ReservedList) -> Result<(), String> {
+        let length = list.ports.to_string().len();
+        let most = || self.nodes.iter().max_by_key(|node| node.reserved.len());
+        let most = || {
+            most().map_or_else(String::new, |node| {
+                format!("; of all nodes {} reserves most: {}", name(node), ports_in_words(&node.reserved))
+            })
+        };
+        if length > LONGEST {
+            return Err(format!(
+                "a list with all that nodes reserve has {length} bytes, wanted {LONGEST}: the kernel takes no more at once{}",
+                most()
+            ));
+        }
+        match self.nodes.iter().find(|node| !node.bears(&list.ports)) {
+            None => Ok(()),
+            Some(node) => Err(format!(
+                "a list with all that nodes reserve would leave {} ports to outgoing connections of {}, wanted {FEWEST_LEFT}: make the NodePort range narrower, or leave nodes out with --node{}",
+                node.choosable().minus(&list.ports).len(),
+                name(node),
+                most(),
+            )),
+        }
+    }
+}
+
+fn name(node: &NodeReservation) -> String {
+    text::clean(&node.node, text::NAME)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use portreeve_facts::{
+        Source, Why,
+        healthy::{gap, seen},
+    };
+
+    fn fleet(nodes: &[Snapshot]) -> FleetReservation {
+        FleetReservation { nodes: nodes.iter().map(|it| NodeReservation::of(it).expect("all was read")).collect() }
+    }
+
+    fn ports(text: &str) -> PortSet {
+        text.parse().expect("a list")
+    }
+
+    #[test]
+    fn one_list_has_what_any_node_reserves_every_node_port_and_ports_of_servers() {
+        let wide = Snapshot::healthy().ephemeral("1024 65535", "2703");
+        let other = Snapshot::healthy().ephemeral("32768 60999", "9100-9101,30000-30999");
+        let fleet = fleet(&[wide, other]);
+        let list = fleet.list().expect("a list");
+        // kubelet and kube-proxy listen, and only the first node's kernel may give their ports away.
+        assert_eq!(list.ports.to_string(), "2703,9100-9101,10249-10250,10256,30000-32767");
+        assert!(list.whole_range);
+        assert_eq!(fleet.nodes[0].lacks(&list), ports("10249-10250,10256,30000-32767"));
+        assert!(fleet.nodes[1].lacks(&list).is_empty(), "the ranges do not meet there");
+        assert_eq!(fleet.nodes[0].chance(), "2768 of 64511 (4.291 %)");
+        assert_eq!(fleet.nodes[1].chance(), "0 of 28232 (0.000 %)");
+    }
+
+    #[test]
+    fn what_is_reserved_already_is_not_missing() {
+        let done = Snapshot::healthy().ephemeral("1024 65535", "10249-10250,10256,30000-32767");
+        let fleet = fleet(&[done]);
+        let list = fleet.list().expect("a list");
+        assert!(fleet.nodes[0].lacks(&list).is_empty());
+        let partly = Snapshot::healthy().ephemeral("30000 65535", "30000-32766");
+        assert_eq!(NodeReservation::of(&partly).expect("read").exposed, ports("32767"));
+    }
+
+    #[test]
+    fn what_one_node_tells_of_its_range_covers_no_other() {
+        let open = Snapshot::healthy().ephemeral("1024 65535", "30080-30081").node_port_range("30000-32767");
+        for strange in ["1024-65535", "20000-60000", "20000-22000"] {
+            let other = Snapshot::healthy().node_port_range(strange);
+            let fleet = fleet(&[open.clone(), other]);
+            let list = fleet.list().expect("a list");
+            let lacks = fleet.nodes[0].lacks(&list);
+            assert!(lacks.contains(30000) && lacks.contains(32767), "{strange}: {lacks}");
+            assert!(list.ranges_differ && fleet.doubts()[0].contains(strange), "{strange}");
+        }
+        // Nor does one lack what another one needs: of a range that leaves it no ports it needs those that Services have.
+        let wide = Snapshot::healthy().ephemeral("1024 65535", "").node_port_range("1024-65535");
+        let fleet = fleet(&[open, wide]);
+        let list = fleet.list().expect("a list");
+        assert!(list.ports.contains(31000) && !fleet.nodes[1].lacks(&list).contains(31000), "{:?}", fleet.nodes[1]);
+    }
+
+    #[test]
+    fn where_the_whole_range_is_too_much_the_list_has_what_services_have() {
+        let world = Snapshot::healthy().node_port_range("1024-65535").ephemeral("32768 60999", "40000");
+        let fleet = fleet(&[world.service("web", |it| it.node_port(40080)).service("low", |it| it.node_port(2000))]);
+        let list = fleet.list().expect("a list");
+        assert_eq!((list.ports.to_string().as_str(), list.whole_range), ("2000,40000,40080", false));
+        assert_eq!(fleet.nodes[0].lacks(&list), ports("40080"), "the others are nobody's");
+    }
+
+    #[test]
+    fn a_node_that_reserves_everything_does_not_take_it_from_the_others() {
+        let honest = Snapshot::healthy();
+        let mut greedy = Snapshot::healthy().ephemeral("32768 60999", "1-65535");
+        greedy.cluster.node_name = Some("evil\u{1b}[2J".to_owned());
+        let refused = fleet(&[honest.clone(), greedy]).list().expect_err("nothing would be left");
+        assert!(
+            refused.contains("leave 0 ports to outgoing connections of n1")
+                && refused.contains("evil[2J reserves most: 1-65535"),
+            "{refused}"
+        );
+        let every_other: Vec<String> = (32768..=60999).step_by(8).map(|port: u16| port.to_string()).collect();
+        let long = Snapshot::healthy().ephemeral("32768 60999", &every_other.join(","));
+        let refused = fleet(&[honest, long]).list().expect_err("no write takes it");
+        assert!(refused.contains("bytes, wanted 4094"), "{refused}");
+    }
+
+    #[test]
+    fn what_was_not_read_is_not_guessed() {
+        let mut world = Snapshot::healthy();
+        world.kernel.sysctls.ip_local_reserved_ports = gap(Source::Sysctls, Why::NotPermitted);
+        assert_eq!(NodeReservation::of(&world).expect_err("a gap").source, Source::Sysctls);
+        let mut world = Snapshot::healthy();
+        world.cluster.node_port_range = gap(Source::NodePortRange, Why::NotPermitted);
+        assert_eq!(NodeReservation::of(&world).expect_err("a gap").source, Source::NodePortRange);
+        let mut world = Snapshot::healthy();
+        world.cluster.pods = gap(Source::Pods, Why::Unreachable);
+        assert_eq!(NodeReservation::of(&world).expect("known").unread.map(|gap| gap.source), Some(Source::Pods));
+    }
+
+    #[test]
+    fn nodes_that_differ_in_nothing_but_their_names_are_alike() {
+        let [one, mut other] = [Snapshot::healthy(), Snapshot::healthy()];
+        other.cluster.node_name = Some("n7".to_owned());
+        seen(&mut other.cluster.node_port_range).place = "elsewhere".to_owned();
+        let nodes = fleet(&[one, other.clone(), other.ephemeral("1024 65535", "")]).nodes;
+        assert!(nodes[0].is_like(&nodes[1]) && !nodes[0].is_like(&nodes[2]));
+    }
+}

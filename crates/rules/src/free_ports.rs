@@ -1,0 +1,207 @@
+//! Which numbers of the NodePort range a Service could be given, as far as the looks at some nodes show.
+
+use super::ephemeral::effective_ephemeral;
+use portreeve_dataplane::DAEMON_PORTS;
+use portreeve_facts::{Gap, PortRange, PortSet, Snapshot};
+
+/// Where people reach ingress controllers, beside the ports of [`DAEMON_PORTS`].
+const OF_INGRESS: u16 = 8443;
+
+/// What keeps numbers of the NodePort range from being given to a Service, on any of some nodes.
+#[derive(Clone, Debug, Default)]
+pub struct FreePorts {
+    /// The part of the range that all nodes agree on; nothing before the first look.
+    range: Option<PortRange>,
+    taken: PortSet,
+    /// What could not be read, so that a port may be taken for free: with the name of the node.
+    pub unread: Vec<(String, Gap)>,
+    /// Whether any look knows the Services: without them nothing is known to be free.
+    allocations: bool,
+}
+
+impl FreePorts {
+    /// What one look shows.
+    pub fn of(snapshot: &Snapshot) -> Self {
+        let mut free = Self::default();
+        free.absorb(snapshot);
+        free
+    }
+
+    /// Takes in a look at another node.
+    pub fn absorb(&mut self, snapshot: &Snapshot) {
+        let node = snapshot.node_name();
+        match snapshot.cluster.node_port_range.get() {
+            Err(gap) => self.lacks(node, gap),
+            Ok(known) => {
+                let both = self.range.map_or(Some(known.range), |range| range.intersection(known.range));
+                // Ranges that do not meet leave nothing; the empty range is written as one number that is taken.
+                self.range = both.or(self.range);
+                if both.is_none() {
+                    self.taken = self.taken.union(&self.range.map(PortSet::from).unwrap_or_default());
+                }
+            }
+        }
+        match snapshot.cluster.services.get() {
+            Err(gap) => self.lacks(node, gap),
+            Ok(services) => {
+                self.allocations = true;
+                let of_ports = services.iter().flat_map(|it| it.ports.iter().filter_map(|port| port.node_port));
+                self.take(of_ports.chain(services.iter().filter_map(|it| it.health_check_node_port)));
+                if let Some(gap) = snapshot.cluster.unread_service() {
+                    self.lacks(node, gap.clone());
+                }
+            }
+        }
+        self.take(snapshot.kernel.listeners.seen().into_iter().flatten().map(|socket| socket.local_port));
+        if let Some(gap) = snapshot.kernel.unread_listeners() {
+            self.lacks(node, gap.clone());
+        }
+        match effective_ephemeral(snapshot) {
+            Err(gap) => self.lacks(node, gap),
+            Ok(ephemeral) => self.taken = self.taken.union(&ephemeral),
+        }
+        match snapshot.cluster.pods.get() {
+            Err(gap) => self.lacks(node, gap),
+            Ok(pods) => self.take(pods.iter().flat_map(|pod| pod.ports.iter().filter_map(|port| port.host_port))),
+        }
+        // Another node may need them that nobody has looked at: the control plane's, and those of SSH and of ingress.
+        self.take(DAEMON_PORTS.iter().copied().chain([OF_INGRESS]));
+        self.take(snapshot.cluster.workloads.iter().flat_map(|it| it.node_ports()).map(|(number, _)| number));
+    }
+
+    /// The free numbers, lowest first: the static band comes before what the API server chooses from by itself.
+    pub fn ports(&self) -> impl Iterator<Item = u16> + '_ {
+        let range = self.range.filter(|_| self.allocations);
+        range.into_iter().flat_map(PortRange::iter).filter(|port| !self.taken.contains(*port))
+    }
+
+    /// Whether the range and the Services are known: without either nothing can be suggested.
+    pub fn is_known(&self) -> bool {
+        self.allocations && self.range.is_some()
+    }
+
+    fn take(&mut self, ports: impl Iterator<Item = u16>) {
+        self.taken = self.taken.union(&ports.collect());
+    }
+
+    fn lacks(&mut self, node: &str, gap: Gap) {
+        self.unread.push((node.to_owned(), gap));
+    }
+}
+
+/// A port that a Service could have instead, as far as one node shows.
+pub fn free_port(snapshot: &Snapshot) -> Option<u16> {
+    // A number on which a process may listen, or that an unread Service may have, would be no remedy.
+    if snapshot.kernel.unread_listeners().is_some() || snapshot.cluster.unread_service().is_some() {
+        return None;
+    }
+    FreePorts::of(snapshot).ports().next()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use portreeve_facts::{
+        Source, Why,
+        healthy::{gap, seen},
+    };
+
+    fn first(free: &FreePorts, count: usize) -> Vec<u16> {
+        free.ports().take(count).collect()
+    }
+
+    #[test]
+    fn nobody_is_given_the_port_of_the_api_server() {
+        for (range, wanted) in [("6443-32767", 6444), ("2379-32767", 2382), ("22-32767", 23), ("443-32767", 444)] {
+            let free = FreePorts::of(&Snapshot::healthy().node_port_range(range));
+            assert_eq!(first(&free, 1), [wanted], "{range}");
+        }
+    }
+
+    #[test]
+    fn a_port_is_free_where_no_node_uses_it_in_any_way() {
+        let mut free = FreePorts::of(
+            &Snapshot::healthy()
+                .service("web", |it| it.node_port(30000))
+                .listens("0.0.0.0:30001")
+                .listens("127.0.0.1:22"),
+        );
+        assert_eq!(first(&free, 2), [30002, 30003]);
+        free.absorb(&Snapshot::healthy().listens("127.0.0.1:30002").ephemeral("30003 40000", "30005-40000"));
+        assert_eq!(first(&free, 2), [30005, 30006]);
+        assert!(free.unread.is_empty() && free.is_known());
+    }
+
+    #[test]
+    fn a_host_port_is_taken_though_nobody_listens() {
+        let world = Snapshot::healthy().pod("web", |pod| {
+            pod.ports.push(portreeve_facts::ContainerPort {
+                port: 80,
+                host_port: Some(30000),
+                host_ip: None,
+                protocol: portreeve_facts::Protocol::Tcp,
+            });
+        });
+        assert_eq!(first(&FreePorts::of(&world), 1), [30001]);
+    }
+
+    #[test]
+    fn what_a_workloads_pods_will_want_is_taken() {
+        let port = |port, host_port| portreeve_facts::ContainerPort {
+            port,
+            host_port,
+            host_ip: None,
+            protocol: portreeve_facts::Protocol::Tcp,
+        };
+        let mut world = Snapshot::healthy();
+        world.cluster.workloads.push(std::sync::Arc::new(portreeve_facts::Workload {
+            kind: portreeve_facts::WorkloadKind::Deployment,
+            namespace: "default".to_owned(),
+            name: "edge".to_owned(),
+            selects: Vec::new(),
+            avoids: Vec::new(),
+            tolerates: Vec::new(),
+            host_network: true,
+            ports: vec![port(80, Some(30000)), port(30001, None)],
+        }));
+        assert_eq!(first(&FreePorts::of(&world), 1), [30002]);
+    }
+
+    #[test]
+    fn nodes_that_disagree_about_the_range_leave_what_is_in_both() {
+        let mut other = Snapshot::healthy();
+        seen(&mut other.cluster.node_port_range).range = "32000-33000".parse().expect("a range");
+        let mut free = FreePorts::of(&Snapshot::healthy());
+        free.absorb(&other);
+        assert_eq!(first(&free, 1), [32000]);
+        seen(&mut other.cluster.node_port_range).range = "20000-20010".parse().expect("a range");
+        free.absorb(&other);
+        assert_eq!(first(&free, 1), [0; 0]);
+    }
+
+    #[test]
+    fn without_services_nothing_is_suggested_and_what_else_is_not_known_is_said() {
+        let mut world = Snapshot::healthy();
+        world.cluster.services = gap(Source::Services, Why::Unreachable);
+        let free = FreePorts::of(&world);
+        assert!(!free.is_known() && free.ports().next().is_none());
+        let mut world = Snapshot::healthy();
+        world.kernel.listeners = gap(Source::Listeners, Why::TimedOut);
+        let free = FreePorts::of(&world);
+        assert_eq!(first(&free, 1), [30000]);
+        let unread: Vec<Source> = free.unread.iter().map(|(_, gap)| gap.source).collect();
+        assert_eq!((unread, free_port(&world)), (vec![Source::Listeners], None));
+    }
+
+    #[test]
+    fn an_unread_service_may_have_any_port_and_is_said() {
+        let world = Snapshot::healthy();
+        assert_eq!(free_port(&world), Some(30000));
+        let world = world.rejects(Source::EndpointSlices);
+        assert_eq!((free_port(&world), FreePorts::of(&world).unread.len()), (Some(30000), 0), "it has no nodePort");
+        let world = world.rejects(Source::Services);
+        let free = FreePorts::of(&world);
+        assert_eq!((first(&free, 1), free.unread[0].1.source), (vec![30000], Source::Services));
+        assert_eq!(free_port(&world), None);
+    }
+}

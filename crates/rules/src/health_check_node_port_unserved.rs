@@ -1,0 +1,389 @@
+//! A load balancer asks this node for a Service's health, and no process answers, or a wrong one does.
+//!
+//! ## Why it hurts
+//! A Service of type LoadBalancer with `externalTrafficPolicy: Local` has a healthCheckNodePort. The load balancer asks
+//! it on each node, and sends nothing to a node that does not answer as expected. When kube-proxy could not bind the
+//! port, because another process or an outgoing connection has it, this node's pods get no traffic from outside.
+//! kube-proxy says so once, in an Event `FailedToStartServiceHealthcheck` of the Service. On a dual-stack node it has a
+//! socket for each family, and may be kept off one of them: a process on 127.0.0.1 suffices where it listens on every
+//! address. Then a load balancer that asks over the other family notices nothing.
+//!
+//! ## Silent when
+//! - the listener is the proxy's own, or answers with the Service's name, whatever it is;
+//! - the node is excluded from load balancers (`node.kubernetes.io/exclude-from-external-load-balancers`);
+//! - another proxy serves the Service (`service.kubernetes.io/service-proxy-name`);
+//! - behind Cilium, the annotation `service.cilium.io/type` leaves the Service no NodePort and no address. With `/node` or
+//!   `/node-selector` it is unknown.
+//!
+//! ## Fix
+//! Free the port; kube-proxy tries again at its next sync. To have another healthCheckNodePort drawn, set
+//! `externalTrafficPolicy` to Cluster and back to Local.
+
+use std::collections::HashMap;
+
+use super::{
+    Limits, Patience, Rule,
+    ephemeral::ranges_in_words,
+    node_ports::if_served,
+    remedies::{choose_another_health_check_port, health_check_events, move_off},
+    socket_needs::{Ports, SocketNeed},
+    wording::with_socket,
+};
+use crate::findings::{Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Step, Subject, Vantage, Verdict};
+use portreeve_dataplane::{ByPort, Own, Part, Proxy, by_port, owner_name, served_health_checks};
+use portreeve_facts::{
+    Family, Gap, HealthCheckAnswer, Mode, Protocol, Reading, Service, Snapshot, Socket, Source, View, Why,
+};
+
+pub(super) static RULE: Rule = Rule {
+    id: RuleId("health-check-node-port-unserved"),
+    title: "A load balancer's health check gets no answer from this node",
+    ceiling: Severity::Critical,
+    needs: &[Source::Listeners, Source::Services],
+    uses: &[],
+    socket_needs: &[
+        SocketNeed::HealthCheckAnswers,
+        SocketNeed::Owners(Ports::HealthCheckNodePorts),
+        SocketNeed::Owners(Ports::Proxy),
+    ],
+    patience: Patience::TwoScans,
+    page: include_str!("health_check_node_port_unserved.rs"),
+    check,
+};
+
+fn check(view: View<'_>, _: &Limits) -> Judgements {
+    let snapshot = view.now;
+    let listeners = snapshot.kernel.listeners.get()?;
+    let services = snapshot.cluster.services.get()?;
+    if served_health_checks(snapshot, services).next().is_none() {
+        return Ok(Vec::new());
+    }
+    let answers = snapshot.kernel.health_checks.seen().into_iter().flatten();
+    let node = Node {
+        snapshot,
+        by_port: by_port(listeners),
+        answers: answers.map(|answer| (answer.port, answer)).collect(),
+        proxy: Proxy::of(snapshot),
+    };
+    Ok(served_health_checks(snapshot, services).filter_map(|(service, port)| node.judge(service, port)).collect())
+}
+
+/// What every health check is judged against.
+struct Node<'a> {
+    snapshot: &'a Snapshot,
+    by_port: ByPort<'a>,
+    answers: HashMap<u16, &'a HealthCheckAnswer>,
+    proxy: Proxy<'a>,
+}
+
+/// What is on a healthCheckNodePort instead of the Service's health.
+enum Wrong<'a> {
+    /// No socket at all.
+    Nobody,
+    /// A socket of another process, and what it answered for.
+    Other(&'a Socket, Option<&'a str>),
+    /// The same in one family; the other one is served.
+    OfFamily(&'a Socket, Family),
+}
+
+impl<'a> Node<'a> {
+    fn judge(&self, service: &Service, port: u16) -> Option<Judgement> {
+        let verdict = match self.wrong(service, port) {
+            Ok(None) => return None,
+            Ok(Some(wrong)) => match self.is_asked() {
+                Ok(true) => Verdict::Problem(self.evidence(service, port, &wrong)),
+                Ok(false) => return None,
+                Err(gap) => Verdict::Unknown(gap),
+            },
+            Err(gap) => Verdict::Unknown(gap),
+        };
+        let verdict = if_served(self.snapshot, service, Part::HealthCheck, verdict);
+        Some(Judgement { subject: Subject::service(service), port: Some(port), protocol: Some(Protocol::Tcp), verdict })
+    }
+
+    /// Whether load balancers ask this node at all.
+    fn is_asked(&self) -> Result<bool, Gap> {
+        self.snapshot.cluster.nodes.get()?;
+        let node = self.snapshot.own_node().ok_or_else(|| {
+            let detail = "this node's own Node object was not found, so it may be excluded from load balancers";
+            Gap::new(Source::Nodes, Why::Ambiguous, detail)
+        })?;
+        Ok(!node.excluded_from_load_balancers)
+    }
+
+    /// What is wrong with a health check; nothing when it is served. A body that names the Service says most, then
+    /// whose the socket is.
+    fn wrong(&self, service: &Service, port: u16) -> Result<Option<Wrong<'a>>, Gap> {
+        let name = format!("{}/{}", service.namespace, service.name);
+        let answer = self.answers.get(&port).map(|answer| &answer.service);
+        let named = answer.and_then(|answer| answer.seen()).map(Option::as_deref);
+        let sockets = self.by_port.at((Protocol::Tcp, port));
+        if sockets.iter().any(|socket| self.proxy.owns(socket) == Own::Yes) {
+            return Ok(service.families.iter().find_map(|family| self.kept_off(sockets, *family)));
+        }
+        if named == Some(Some(name.as_str())) {
+            // Anybody may write a name: proxies are root.
+            let Some(stranger) = sockets.iter().copied().find(|socket| !socket.is_of_root()) else { return Ok(None) };
+            if sockets.iter().all(|socket| self.proxy.certainly_lacks(socket)) {
+                return Ok(Some(Wrong::Other(stranger, named.flatten())));
+            }
+            let detail = format!("a process of user {} names the Service on this port", stranger.uid);
+            return Err(Gap::new(Source::HealthChecks, Why::Ambiguous, detail));
+        }
+        if sockets.is_empty() {
+            return Ok(Some(Wrong::Nobody));
+        }
+        let first = sockets.first().copied();
+        match (named, answer.and_then(Reading::gap)) {
+            (Some(named), _) => Ok(first.map(|socket| Wrong::Other(socket, named))),
+            (None, _) if sockets.iter().all(|socket| self.proxy.certainly_lacks(socket)) => {
+                Ok(first.map(|socket| Wrong::Other(socket, None)))
+            }
+            (None, Some(gap)) => Err(gap.clone()),
+            (None, None) => Err(self.snapshot.kernel.health_checks.gap().cloned().unwrap_or_else(|| {
+                let detail = "more healthCheckNodePorts than are asked, and the listener's owner is not known";
+                Gap::new(Source::HealthChecks, Why::NotAsked, detail)
+            })),
+        }
+    }
+
+    /// Whether every listener of a family belongs to another process.
+    fn kept_off(&self, sockets: &[&'a Socket], family: Family) -> Option<Wrong<'a>> {
+        let mut of_family = sockets.iter().filter(|socket| socket.serves(family) == Some(true)).peekable();
+        let first = of_family.peek().copied()?;
+        of_family.all(|socket| self.proxy.certainly_lacks(socket)).then_some(Wrong::OfFamily(first, family))
+    }
+
+    fn evidence(&self, service: &Service, port: u16, wrong: &Wrong<'_>) -> Evidence {
+        let name = format!("{}/{}", service.namespace, service.name);
+        let mode = self.snapshot.proxy_mode();
+        // Where no proxy is known, the node may not be meant to serve Services at all.
+        let severity = if mode.is_ok() { Severity::Critical } else { Severity::Warning };
+        let what = match wrong {
+            Wrong::Nobody => {
+                "is not served here, nobody listens: its load balancer sends nothing to this node".to_owned()
+            }
+            Wrong::Other(socket, _) => format!(
+                "is not served here, {} answers instead: its load balancer sends nothing to this node",
+                owner_name(self.snapshot, &socket.owner)
+            ),
+            Wrong::OfFamily(socket, family) => format!(
+                "is not served here over {family}, {} keeps the proxy off the port: a load balancer that asks over {family} sends nothing to this node",
+                owner_name(self.snapshot, &socket.owner)
+            ),
+        };
+        let sentence = format!("The health check of {name} on {port}/tcp {what}.");
+        let mut evidence = Evidence::new(severity, sentence).outcome(match wrong {
+            Wrong::Nobody => "no-listener",
+            Wrong::Other(..) => "other-listener",
+            Wrong::OfFamily(..) => "other-listener-in-one-family",
+        });
+        if let Wrong::Other(socket, _) | Wrong::OfFamily(socket, _) = wrong {
+            evidence = with_socket(evidence, "listener", self.snapshot, socket);
+        }
+        if let Wrong::Other(_, Some(named)) = wrong {
+            evidence = evidence.value("answers for", format!("Service {named}"));
+        }
+        evidence = evidence
+            .value(
+                "service",
+                format!("{name} type LoadBalancer, externalTrafficPolicy Local, healthCheckNodePort {port}"),
+            )
+            .value(
+                "proxy mode",
+                match &mode {
+                    Ok(mode) => mode.to_string(),
+                    Err(gap) => format!("unknown, perhaps there is no proxy: {}", gap.detail),
+                },
+            );
+        evidence.values.extend(ranges_in_words(self.snapshot));
+        if severity == Severity::Critical {
+            evidence = evidence.affects([Vantage::Remote]);
+        }
+        let evidence = match wrong {
+            // Cilium's agent serves health checks in kube-proxy's place, and writes no such Events.
+            Wrong::Nobody if self.snapshot.is_in(Mode::Cilium) => {
+                let setting = "see that cilium-config does not turn enable-health-check-nodeport off";
+                evidence
+                    .remedy(Remedy::from(Step::advice(setting)).then(Step::advice("restart this node's Cilium agent")))
+            }
+            Wrong::Nobody => {
+                let restart = Step::advice("restart this node's kube-proxy");
+                evidence.remedy(Remedy::from(health_check_events(service)).then(restart))
+            }
+            Wrong::Other(socket, _) | Wrong::OfFamily(socket, _) => evidence.remedy(move_off(self.snapshot, socket)),
+        };
+        evidence.remedy(choose_another_health_check_port(service))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::expectations::{expect_healthy, expect_problem, expect_unknown};
+    use portreeve_facts::{
+        ForCilium, ServiceKind,
+        healthy::{World, gap, objects, proxy_holder, seen},
+    };
+
+    fn balanced(it: World) -> World {
+        it.node_port(30080).local().with(|service| {
+            service.kind = ServiceKind::LoadBalancer;
+            service.health_check_node_port = Some(30999);
+        })
+    }
+
+    fn world() -> Snapshot {
+        Snapshot::healthy().service("lb", balanced)
+    }
+
+    fn subject() -> Subject {
+        Subject::service(&world().cluster.services.seen().expect("services")[0])
+    }
+
+    fn answered(mut world: Snapshot, service: Reading<Option<String>>) -> Snapshot {
+        seen(&mut world.kernel.health_checks).push(HealthCheckAnswer { port: 30999, service });
+        world
+    }
+
+    fn names(name: &str) -> Reading<Option<String>> {
+        Reading::Seen(Some(name.to_owned()))
+    }
+
+    #[test]
+    fn behind_cilium_its_agent_is_restarted_and_not_a_kube_proxy() {
+        let first = |mode: Mode| {
+            let remedies = expect_problem(&RULE, &world().with_mode(mode), &subject()).remedies;
+            remedies[0].steps.iter().map(|step| step.text.clone()).collect::<Vec<_>>().join("; ")
+        };
+        assert!(first(Mode::Iptables).contains("restart this node's kube-proxy"));
+        let cilium = first(Mode::Cilium);
+        assert!(cilium.contains("enable-health-check-nodeport") && cilium.ends_with("Cilium agent"), "{cilium}");
+    }
+
+    #[test]
+    fn nobody_there_is_critical_for_outside_clients() {
+        let evidence = expect_problem(&RULE, &world(), &subject());
+        assert_eq!(evidence.severity, Severity::Critical);
+        assert!(evidence.affects.contains(&Vantage::Remote));
+        let text = format!("{evidence:?}");
+        assert!(text.contains("30999/tcp is not served here, nobody listens"), "{text}");
+        assert!(text.contains("FailedToStartServiceHealthcheck") && text.contains("externalTrafficPolicy"), "{text}");
+    }
+
+    #[test]
+    fn without_a_known_proxy_it_is_a_warning() {
+        let evidence = expect_problem(&RULE, &world().without_proxy(), &subject());
+        assert_eq!(evidence.severity, Severity::Warning);
+        assert!(evidence.affects.is_empty());
+    }
+
+    #[test]
+    fn who_is_not_root_is_not_believed_to_serve_a_health_check() {
+        let mut squatted = world().listens("[::]:30999");
+        seen(&mut squatted.kernel.listeners).iter_mut().for_each(|socket| socket.uid = 1000);
+        let answered = answered(squatted, names("default/lb"));
+        let evidence = expect_problem(&RULE, &answered, &subject());
+        assert!(evidence.summary.contains("process nginx answers instead"), "{}", evidence.summary);
+        let mut unnamed = answered;
+        for socket in seen(&mut unnamed.kernel.listeners) {
+            socket.owner = portreeve_facts::Owner::Held(portreeve_facts::Holder {
+                cgroup: gap(Source::Cgroups, Why::NotSupported),
+                process: gap(Source::Processes, Why::NotPermitted),
+            });
+        }
+        assert_eq!(expect_unknown(&RULE, &unnamed, &subject()).why, Why::Ambiguous);
+    }
+
+    #[test]
+    fn somebody_else_is_named() {
+        let squatted = world().listens("0.0.0.0:30999");
+        for answer in [Reading::Seen(None), names("default/other"), gap(Source::HealthChecks, Why::TimedOut)] {
+            let evidence = expect_problem(&RULE, &answered(squatted.clone(), answer), &subject());
+            assert_eq!(evidence.severity, Severity::Critical);
+            let text = format!("{evidence:?}");
+            assert!(text.contains("process nginx answers instead") && text.contains("pid 4242"), "{text}");
+            assert!(text.contains("move process nginx off port 30999/tcp"), "{text}");
+        }
+        let other = expect_problem(&RULE, &answered(squatted, names("default/other")), &subject());
+        assert!(format!("{other:?}").contains("Service default/other"));
+    }
+
+    #[test]
+    fn the_proxys_own_listener_and_the_right_answer_are_healthy() {
+        expect_healthy(&RULE, &world().listens_as("[::]:30999", proxy_holder()), &subject());
+        expect_healthy(&RULE, &answered(world().listens("[::]:30999"), names("default/lb")), &subject());
+        expect_healthy(&RULE, &answered(world(), names("default/lb")), &subject());
+    }
+
+    #[test]
+    fn a_family_that_the_proxy_is_kept_off_is_told() {
+        let own = world().listens_as("[::]:30999", proxy_holder());
+        let both = |mut world: Snapshot| {
+            let listeners = seen(&mut world.kernel.listeners);
+            let proxys = listeners.iter_mut().find(|it| it.local_port == 30999).expect("the proxy's");
+            proxys.v6only = Some(true);
+            answered(world, names("default/lb"))
+        };
+        expect_healthy(&RULE, &both(own.clone()), &subject());
+        let evidence = expect_problem(&RULE, &both(own.clone().listens("127.0.0.1:30999")), &subject());
+        assert!(
+            evidence.summary.contains("not served here over IPv4, process nginx keeps the proxy off"),
+            "{evidence:?}"
+        );
+        let beside = own.listens("127.0.0.1:30999").listens_as("192.0.2.1:30999", proxy_holder());
+        expect_healthy(&RULE, &both(beside), &subject());
+    }
+
+    #[test]
+    fn an_excluded_node_another_proxy_and_another_policy_are_silent() {
+        let mut excluded = world();
+        objects(&mut excluded.cluster.nodes)[0].excluded_from_load_balancers = true;
+        expect_healthy(&RULE, &excluded, &subject());
+        let changed = |change: fn(&mut Service)| Snapshot::healthy().service("lb", |it| balanced(it).with(change));
+        expect_healthy(&RULE, &changed(|service| service.proxy_name = Some("other".to_owned())), &subject());
+        expect_healthy(&RULE, &changed(|service| service.external_local = false), &subject());
+        expect_healthy(&RULE, &changed(|service| service.kind = ServiceKind::NodePort), &subject());
+    }
+
+    #[test]
+    fn behind_cilium_what_an_annotation_keeps_off_the_node_is_no_fault_of_it() {
+        let world = |for_cilium| {
+            let kept = |it: World| balanced(it).with(|service| service.for_cilium = for_cilium);
+            Snapshot::healthy().service("lb", kept).with_mode(Mode::Cilium)
+        };
+        expect_problem(&RULE, &world(ForCilium::default()), &subject());
+        let only = |kind| ForCilium { only: Some(kind), ..ForCilium::default() };
+        expect_healthy(&RULE, &world(only(ServiceKind::ClusterIp)), &subject());
+        expect_problem(&RULE, &world(only(ServiceKind::NodePort)), &subject());
+        let unknown =
+            expect_unknown(&RULE, &world(ForCilium { on_some_nodes: true, ..ForCilium::default() }), &subject());
+        assert!(unknown.detail.contains("/node"), "{unknown:?}");
+    }
+
+    #[test]
+    fn a_listener_of_whom_nothing_is_known_is_unknown() {
+        let mut world = world().without_proxy().listens("0.0.0.0:30999");
+        world.kernel.health_checks = gap(Source::HealthChecks, Why::TimedOut);
+        assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::HealthChecks);
+    }
+
+    #[test]
+    fn a_node_that_may_be_excluded_is_unknown() {
+        let mut absent = world();
+        seen(&mut absent.cluster.nodes).clear();
+        assert_eq!(expect_unknown(&RULE, &absent, &subject()).why, Why::Ambiguous);
+        absent.cluster.nodes = gap(Source::Nodes, Why::NotAsked);
+        assert_eq!(expect_unknown(&RULE, &absent, &subject()).source, Source::Nodes);
+    }
+
+    #[test]
+    fn unread_is_unknown() {
+        let mut world = world();
+        world.kernel.listeners = gap(Source::Listeners, Why::Torn);
+        assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::Listeners);
+        let mut world = Snapshot::healthy();
+        world.cluster.services = gap(Source::Services, Why::Unreachable);
+        assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::Services);
+    }
+}

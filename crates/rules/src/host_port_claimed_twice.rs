@@ -1,0 +1,304 @@
+//! Two workloads of a file want one hostPort, and one of them runs on every node.
+//!
+//! ## Why it hurts
+//! Two pods with the same hostPort and protocol do not run on one node. The API server accepts both workloads. Then the pods of
+//! one stay Pending wherever the other came first, and `didn't have free ports` is all that the scheduler says. A
+//! DaemonSet with `hostNetwork: true` takes all ports that its containers declare.
+//!
+//! ## Silent when
+//! - none of the two is a DaemonSet: their pods may run on different nodes;
+//! - they may be meant for different nodes: their node selectors or affinities differ, or one of the two has none, and is no
+//!   DaemonSet, or lacks a toleration of the other. What only keeps pods from some nodes (`NotIn`, `DoesNotExist`) parts it from
+//!   nobody that selects none;
+//! - they want the port on different addresses of the node (`hostIP`), or for different protocols;
+//! - pods of both are there too: `pod-waits-for-host-port` says which of them wait;
+//! - one of the two wants no pods: `replicas: 0`.
+//!
+//! Where each node has a taint, and the two tolerate different ones, they do not meet, and the rule does not know: it reads no
+//! taints.
+//!
+//! ## Fix
+//! Give one of the two another port, or nodes of its own.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    net::IpAddr,
+};
+
+use super::{
+    Limits, Patience, Rule,
+    pods::{WithPods, is_for_every_address},
+    wording::{MOST_LISTED, listed},
+};
+use crate::findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Verdict};
+use portreeve_facts::{ClaimOf, ContainerPort, Gap, Protocol, Reading, Source, View, Why, Workload, WorkloadKind};
+
+pub(super) static RULE: Rule = Rule {
+    id: RuleId("host-port-claimed-twice"),
+    title: "Two workloads want one hostPort",
+    ceiling: Severity::Warning,
+    needs: &[Source::Pods],
+    uses: &[],
+    socket_needs: &[],
+    patience: Patience::TwoScans,
+    page: include_str!("host_port_claimed_twice.rs"),
+    check,
+};
+
+/// The most pairs of workloads that are compared; who writes a file chooses how many there are.
+const MOST_COMPARED: usize = 1 << 22;
+
+/// A workload that wants a port of every node on which its pods run.
+type Claim<'a> = (&'a Workload, &'a ContainerPort);
+
+fn check(view: View<'_>, _: &Limits) -> Judgements {
+    let snapshot = view.now;
+    let pods = match &snapshot.cluster.pods {
+        Reading::Gap(gap) if gap.why == Why::NotAsked => &[][..],
+        pods => pods.get()?,
+    };
+    let waiting = snapshot.cluster.waiting_pods.seen().into_iter().flatten();
+    let of_pods = pods.iter().map(|pod| (&*pod.namespace, pod.controller.as_ref()));
+    let of_pods = of_pods.chain(waiting.map(|pod| (&*pod.namespace, pod.controller.as_ref())));
+    let with_pods = WithPods::of(of_pods);
+    let mut by_number: BTreeMap<(u16, Protocol), Vec<Claim<'_>>> = BTreeMap::new();
+    let workloads = snapshot.cluster.workloads.iter().map(AsRef::as_ref);
+    for workload in workloads {
+        for (number, port) in workload.node_ports() {
+            by_number.entry((number, port.protocol)).or_default().push((workload, port));
+        }
+    }
+    let mut left = MOST_COMPARED;
+    let judgement = |((number, protocol), claims): ((u16, Protocol), Vec<Claim<'_>>)| {
+        let verdict = match left.checked_sub(claims.len().saturating_mul(claims.len())) {
+            None => Verdict::Unknown(too_many(number, protocol, claims.len())),
+            Some(fewer) => {
+                left = fewer;
+                let in_conflict = in_conflict(&claims, &with_pods);
+                if in_conflict.is_empty() {
+                    return None;
+                }
+                Verdict::Problem(evidence(number, protocol, &in_conflict))
+            }
+        };
+        Some(Judgement { subject: Subject::cluster(), port: Some(number), protocol: Some(protocol), verdict })
+    };
+    Ok(by_number.into_iter().filter_map(judgement).collect())
+}
+
+fn too_many(number: u16, protocol: Protocol, workloads: usize) -> Gap {
+    let detail = format!("{workloads} workloads want hostPort {number}/{protocol}: too many to compare each with each");
+    Gap::new(Source::Pods, Why::TooMuch, detail)
+}
+
+/// The workloads of which one keeps another from a node, by name, each once.
+///
+/// Where pods of both are there, it is seen which of them wait.
+fn in_conflict<'a>(claims: &[Claim<'a>], with_pods: &WithPods<'_>) -> Vec<&'a Workload> {
+    let meet = |one: &Workload, other: &Workload| {
+        !is_same(one, other) && share_a_node(one, other) && !(with_pods.has(one) && with_pods.has(other))
+    };
+    // Who has the number on every address, and who on one: of a workload the ports of one number come one after another.
+    let mut by_address: HashMap<Option<IpAddr>, Vec<&Workload>> = HashMap::new();
+    for (workload, port) in claims {
+        let workloads = by_address.entry(port.host_ip.filter(|_| !is_for_every_address(port))).or_default();
+        if !workloads.last().is_some_and(|last| is_same(last, workload)) {
+            workloads.push(workload);
+        }
+    }
+    let everywhere = by_address.remove(&None).unwrap_or_default();
+    let mut all: Vec<&Workload> = by_address.values().flatten().chain(&everywhere).copied().collect();
+    dedup(&mut all);
+    let in_both = |some: &[&'a Workload], others: &[&Workload]| {
+        let met = some.iter().copied().filter(|one| others.iter().any(|other| meet(one, other)));
+        met.collect::<Vec<_>>()
+    };
+    let mut found = in_both(&all, &everywhere);
+    found.extend(in_both(&everywhere, &all));
+    found.extend(by_address.values().flat_map(|here| in_both(here, here)));
+    dedup(&mut found);
+    found
+}
+
+/// Whether pods of both want one node for certain: one is a DaemonSet, which has pods on every node that it may run on.
+fn share_a_node(one: &Workload, other: &Workload) -> bool {
+    let is_everywhere = |workload: &Workload| workload.kind == WorkloadKind::DaemonSet;
+    let narrow_in_wide = |narrow: &Workload, wide: &Workload| {
+        let is_on_all = is_everywhere(wide) && wide.selects.is_empty() && wide.avoids.is_empty();
+        is_on_all && narrow.tolerates.iter().all(|taint| wide.tolerates.contains(taint))
+    };
+    let alike = (&one.selects, &one.avoids) == (&other.selects, &other.avoids);
+    match (one.selects.is_empty(), other.selects.is_empty()) {
+        _ if !is_everywhere(one) && !is_everywhere(other) => false,
+        (true, true) => true,
+        (false, false) => alike,
+        (false, true) => narrow_in_wide(one, other),
+        (true, false) => narrow_in_wide(other, one),
+    }
+}
+
+/// Sorts workloads by their names, and leaves each there once.
+fn dedup(workloads: &mut Vec<&Workload>) {
+    workloads.sort_by_key(|it| (&it.namespace, &it.name, it.kind.name()));
+    workloads.dedup_by(|one, other| is_same(one, other));
+}
+
+/// Whether it is one object, which may be there twice.
+fn is_same(one: &Workload, other: &Workload) -> bool {
+    (one.kind, &one.namespace, &one.name) == (other.kind, &other.namespace, &other.name)
+}
+
+fn evidence(number: u16, protocol: Protocol, workloads: &[&Workload]) -> Evidence {
+    let names = listed(workloads.iter());
+    let sentence = format!("{names} want hostPort {number}/{protocol}: on one node, pods of only one of them run.");
+    let fields = workloads.iter().map(|workload| ClaimOf::pod_port(workload, number, protocol));
+    let mut evidence = Evidence::new(Severity::Warning, sentence).in_cluster().about(fields);
+    for workload in workloads.iter().take(MOST_LISTED) {
+        let how = if workload.host_network { "in the host's network" } else { "as hostPort" };
+        evidence = evidence.value("wanted by", format!("{workload} {how}"));
+    }
+    evidence.and_more("wanted by", workloads.len(), MOST_LISTED).remedy(Step::advice(format!(
+        "give each of them another port of the node than {number}/{protocol}, or a nodeSelector that keeps them apart"
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        expectations::{expect_healthy, expect_problem, expect_unknown},
+        findings::Scope,
+    };
+    use portreeve_facts::{
+        Controller, Snapshot,
+        healthy::{gap, ip},
+    };
+
+    fn workload(kind: WorkloadKind, name: &str) -> Workload {
+        let port = ContainerPort { port: 80, host_port: Some(8080), host_ip: None, protocol: Protocol::Tcp };
+        let (name, namespace) = (name.to_owned(), "default".to_owned());
+        let (selects, avoids, tolerates) = (Vec::new(), Vec::new(), Vec::new());
+        Workload { kind, namespace, name, host_network: false, selects, avoids, tolerates, ports: vec![port] }
+    }
+
+    /// Two DaemonSets with hostPort 8080.
+    fn two(change: impl FnOnce(&mut Workload)) -> Snapshot {
+        let mut other = workload(WorkloadKind::DaemonSet, "other");
+        change(&mut other);
+        let mut world = Snapshot::healthy();
+        world.cluster.workloads = [workload(WorkloadKind::DaemonSet, "agent"), other].map(Into::into).into();
+        world
+    }
+
+    fn subject() -> Subject {
+        Subject::cluster()
+    }
+
+    #[test]
+    fn two_daemon_sets_with_one_host_port_are_one_problem_of_the_cluster() {
+        let evidence = expect_problem(&RULE, &two(|_| ()), &subject());
+        assert_eq!((evidence.severity, evidence.scope), (Severity::Warning, Scope::Cluster));
+        assert_eq!(
+            evidence.summary,
+            "DaemonSet default/agent, DaemonSet default/other want hostPort 8080/tcp: on one node, pods of only one of \
+             them run."
+        );
+        let host_network =
+            |it: &mut Workload| (it.host_network, it.ports[0].port, it.ports[0].host_port) = (true, 8080, None);
+        let evidence = expect_problem(&RULE, &two(host_network), &subject());
+        assert!(evidence.values.contains(&("wanted by", "DaemonSet default/other in the host's network".to_owned())));
+        expect_problem(&RULE, &two(|it| it.kind = WorkloadKind::Deployment), &subject());
+        expect_problem(&RULE, &two(|it| it.ports[0].host_ip = Some(ip("192.0.2.1"))), &subject());
+    }
+
+    #[test]
+    fn so_many_that_they_cannot_be_compared_hide_nothing_of_another_port() {
+        let many = |number: usize, port: u16| {
+            (0..number).map(move |index| {
+                let mut it = workload(WorkloadKind::DaemonSet, &format!("d{port}-{index}"));
+                (it.ports[0].host_port, it.selects) = (Some(port), vec![format!("pool In {}", index / 2)]);
+                it.into()
+            })
+        };
+        let mut world = Snapshot::healthy();
+        world.cluster.workloads = many(2100, 8080).chain(many(4, 8081)).chain(many(4, 80)).collect();
+        let judged = check(View { now: &world, before: None }, &Limits::default()).expect("judged");
+        let problem = |port| judged.iter().any(|it| it.port == Some(port) && matches!(it.verdict, Verdict::Problem(_)));
+        assert!(problem(80) && problem(8081));
+        let unknown = judged.iter().find(|it| it.port == Some(8080)).expect("a judgement");
+        assert!(matches!(&unknown.verdict, Verdict::Unknown(gap) if gap.why == Why::TooMuch), "{unknown:?}");
+    }
+
+    #[test]
+    fn what_may_run_apart_is_silent() {
+        let changes: [fn(&mut Workload); 5] = [
+            // It tolerates the taint of nodes on which the other one has no pods.
+            |it| (it.selects, it.tolerates) = (vec!["pool In a".to_owned()], vec!["pool Equal a".to_owned()]),
+            |it| it.ports[0].host_port = Some(8081),
+            |it| it.ports[0].protocol = Protocol::Udp,
+            |it| (it.ports[0].port, it.ports[0].host_port) = (8080, None),
+            // One DaemonSet that is there twice.
+            |it| it.name = "agent".to_owned(),
+        ];
+        for change in changes {
+            expect_healthy(&RULE, &two(change), &subject());
+        }
+        let addresses = two(|it| it.ports[0].host_ip = Some(ip("192.0.2.1")));
+        let apart = |mut world: Snapshot| {
+            let mut first = Workload::clone(&world.cluster.workloads[0]);
+            first.ports[0].host_ip = Some(ip("192.0.2.2"));
+            world.cluster.workloads[0] = first.into();
+            world
+        };
+        expect_healthy(&RULE, &apart(addresses), &subject());
+        let mut deployments = two(|it| it.kind = WorkloadKind::Deployment);
+        deployments.cluster.workloads[0] = workload(WorkloadKind::StatefulSet, "agent").into();
+        expect_healthy(&RULE, &deployments, &subject());
+    }
+
+    #[test]
+    fn what_both_are_meant_for_is_where_they_meet() {
+        let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+        let both = |change: fn(&mut Workload), other: &dyn Fn(&mut Workload)| {
+            let mut world = two(|it| other(it));
+            change(std::sync::Arc::make_mut(&mut world.cluster.workloads[0]));
+            world
+        };
+        let ingress = |it: &mut Workload| it.selects = vec!["ingress In true".to_owned()];
+        let fargate = |it: &mut Workload| it.avoids = vec!["type NotIn fargate".to_owned()];
+        let meets = |world: &Snapshot| expect_problem(&RULE, world, &subject());
+        let apart = |world: &Snapshot| expect_healthy(&RULE, world, &subject());
+        meets(&both(ingress, &ingress));
+        meets(&both(ingress, &|_| ()));
+        meets(&both(fargate, &fargate));
+        meets(&both(fargate, &|_| ()));
+        apart(&both(ingress, &|it| it.selects = texts(&["pool In a"])));
+        apart(&both(ingress, &fargate));
+        apart(&both(fargate, &|it| it.selects = texts(&["type In fargate"])));
+        apart(&both(ingress, &|it| it.kind = WorkloadKind::Deployment));
+        meets(&both(ingress, &|it| (it.kind, it.selects) = (WorkloadKind::Deployment, texts(&["ingress In true"]))));
+        meets(&both(|_| (), &|it| (it.kind, it.selects) = (WorkloadKind::Deployment, texts(&["ingress In true"]))));
+    }
+
+    #[test]
+    fn pods_that_could_not_be_read_may_be_there_and_those_that_nobody_gave_are_not() {
+        let without = |why| {
+            let mut world = two(|_| ());
+            world.cluster.pods = gap(Source::Pods, why);
+            world
+        };
+        assert_eq!(expect_unknown(&RULE, &without(Why::Unreachable), &subject()).source, Source::Pods);
+        expect_problem(&RULE, &without(Why::NotAsked), &subject());
+    }
+
+    #[test]
+    fn where_pods_are_there_another_rule_judges_them() {
+        let of = |name: &str| Some(Controller { kind: "DaemonSet".to_owned(), name: name.to_owned() });
+        let running = two(|_| ()).pod("agent-1", |pod| pod.controller = of("agent"));
+        // The other one is about to be created.
+        expect_problem(&RULE, &running, &subject());
+        let both = running.pod("other-1", |pod| pod.controller = of("other"));
+        expect_healthy(&RULE, &both, &subject());
+        expect_problem(&RULE, &two(|_| ()).pod("third-1", |pod| pod.controller = of("third")), &subject());
+    }
+}

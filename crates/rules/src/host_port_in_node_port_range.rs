@@ -1,0 +1,294 @@
+//! A pod's hostPort lies in the NodePort range, and no Service has the number.
+//!
+//! ## Why it hurts
+//! Cilium in place of kube-proxy ignores such a hostPort, whether or not a Service has the number: no Event says so, and
+//! the pod is Ready. With any other proxy it works until the API server gives the number to a Service. It does not know
+//! of hostPorts, and then one of the two gets no connections.
+//!
+//! Where a Service has the number as its healthCheckNodePort, what load balancers ask of the node may reach the pod.
+//!
+//! So that and Cilium make it a warning, and it is information elsewhere. It is no more than a warning, because another CNI plugin
+//! that is chained to Cilium (`portmap`) can redirect the port all the same, and the rule does not ask for its rules.
+//!
+//! ## Silent when
+//! - a Service has the number and protocol: `host-port-equals-node-port` reports that;
+//! - the pod uses the host's network (Kubernetes copies its container ports into hostPort; `listener-in-node-port-range`
+//!   reports what listens there), is finished, or runs on another node;
+//! - the hostPort lies outside the range: with Cilium, outside its `node-port-range`, which is 30000-32767 unless set.
+//!
+//! ## Fix
+//! Give the pod a hostPort outside the range.
+
+use std::collections::{BTreeMap, HashSet};
+
+use super::{
+    Limits, Patience, Rule,
+    node_ports::{ports_in_words, range_in_words},
+    told::Told,
+};
+use crate::findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Vantage, Verdict};
+use portreeve_dataplane::{cilium_range, host_ports, mode_in_words, served_health_checks};
+use portreeve_facts::{ContainerPort, Mode, NodePortRange, Pod, PortSet, Protocol, Service, Snapshot, Source, View};
+
+pub(super) static RULE: Rule = Rule {
+    id: RuleId("host-port-in-node-port-range"),
+    title: "A pod's hostPort lies in the NodePort range",
+    ceiling: Severity::Warning,
+    needs: &[Source::Pods, Source::Services, Source::NodePortRange],
+    uses: &[],
+    socket_needs: &[],
+    patience: Patience::TwoScans,
+    page: include_str!("host_port_in_node_port_range.rs"),
+    check,
+};
+
+fn check(view: View<'_>, _: &Limits) -> Judgements {
+    let snapshot = view.now;
+    let pods = snapshot.cluster.pods.get()?;
+    let services = snapshot.cluster.services.get()?;
+    let range = snapshot.cluster.node_port_range.get()?;
+    let cilium = cilium_range(snapshot);
+    let mode = snapshot.proxy_mode().map(|mode| mode.value);
+    let checks: BTreeMap<u16, &Service> =
+        served_health_checks(snapshot, services).map(|(service, port)| (port, service)).collect();
+    let ports = services.iter().flat_map(|service| &service.ports);
+    let allocated: HashSet<_> = ports.filter_map(|port| Some((port.node_port?, port.protocol))).collect();
+    let mut told = Told::of(snapshot, Source::Pods);
+    for (pod, host, number) in host_ports(snapshot, pods) {
+        let in_range = range.range.contains(number);
+        // What it would be with Cilium, and without.
+        let ignored = cilium.as_ref().map(|ranges| ranges.contains(number));
+        let certain = in_range || ignored.as_ref().map_or(true, |ignored| *ignored);
+        if !certain || allocated.contains(&(number, host.protocol)) {
+            continue;
+        }
+        let mut push = |verdict| {
+            let subject = Subject::pod(pod);
+            told.push(Judgement { subject, port: Some(number), protocol: Some(host.protocol), verdict });
+        };
+        let check = checks.get(&number).copied().filter(|_| host.protocol == Protocol::Tcp);
+        let latent = || Verdict::Problem(evidence(snapshot, range, (pod, host, number), &Stakes::Latent(check)));
+        match (&mode, ignored) {
+            (Ok(Mode::Cilium), Ok(false)) => {}
+            (Ok(Mode::Cilium), Ok(true)) => {
+                let ranges = cilium.clone().unwrap_or_default();
+                push(Verdict::Problem(evidence(snapshot, range, (pod, host, number), &Stakes::Ignored(ranges))));
+            }
+            (Ok(Mode::Cilium), Err(gap)) => push(Verdict::Unknown(gap.clone())),
+            (Ok(_), _) if in_range => push(latent()),
+            (Ok(_), _) => {}
+            (Err(gap), ignored) => {
+                if in_range && !matches!(ignored, Ok(false)) {
+                    push(latent());
+                }
+                push(Verdict::Unknown(gap.clone()));
+            }
+        }
+    }
+    Ok(told.all())
+}
+
+/// What becomes of a hostPort in the range.
+enum Stakes<'a> {
+    /// Cilium does not serve it, for it lies in this range of its own.
+    Ignored(PortSet),
+    /// It works; the Service that has the number as healthCheckNodePort, if there is one.
+    Latent(Option<&'a Service>),
+}
+
+fn evidence(
+    snapshot: &Snapshot,
+    range: &NodePortRange,
+    (pod, host, number): (&Pod, &ContainerPort, u16),
+    stakes: &Stakes<'_>,
+) -> Evidence {
+    let what = format!("hostPort {number}/{} of pod {}/{}", host.protocol, pod.namespace, pod.name);
+    let (severity, end, outcome) = match stakes {
+        Stakes::Ignored(_) => (Severity::Warning, "Cilium does not serve it".to_owned(), "ignored"),
+        Stakes::Latent(None) => {
+            (Severity::Info, "the API server may give the number to a Service".to_owned(), "latent")
+        }
+        Stakes::Latent(Some(Service { namespace, name, .. })) => {
+            let end = format!(
+                "it is the healthCheckNodePort of Service {namespace}/{name}, and a load balancer's checks may reach the pod"
+            );
+            (Severity::Warning, end, "health-check")
+        }
+    };
+    let mut evidence = Evidence::new(severity, format!("{what} lies in the NodePort range: {end}."))
+        .outcome(outcome)
+        .value("pod", format!("{}/{}", pod.namespace, pod.name))
+        .value("hostPort", format!("{number}/{} to container port {}", host.protocol, host.port))
+        .value("NodePort range", range_in_words(range))
+        .value("proxy mode", mode_in_words(&snapshot.proxy_mode()));
+    if let Stakes::Ignored(ranges) = stakes {
+        evidence = evidence.value("Cilium", format!("node-port-range {}", ports_in_words(ranges))).affects([
+            Vantage::Remote,
+            Vantage::Node,
+            Vantage::Pods,
+        ]);
+    }
+    evidence.remedy(Step::advice(format!(
+        "give pod {}/{} a hostPort outside the NodePort range, where its containers are declared",
+        pod.namespace, pod.name
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        expectations::{expect_certain, expect_healthy, expect_problem, expect_unknown},
+        told::OF_SUBJECT,
+    };
+    use portreeve_facts::{
+        Claimant, PortRange, RangeClaim, Reading, ServiceKind, Why,
+        healthy::{World, gap},
+    };
+
+    fn edge(host_port: u16) -> Snapshot {
+        Snapshot::healthy().pod("edge", |pod| pod.host_port(80, host_port))
+    }
+
+    fn subject() -> Subject {
+        Subject::pod(&edge(30777).cluster.pods.seen().expect("pods")[0])
+    }
+
+    fn cilium(world: &Snapshot, ranges: Reading<Vec<PortRange>>) -> Snapshot {
+        let mut world = world.with_mode(Mode::Cilium);
+        let place = "ConfigMap kube-system/cilium-config".to_owned();
+        world.cluster.range_claims.push(RangeClaim { by: Claimant::Cilium, ranges, place });
+        world
+    }
+
+    fn one(range: &str) -> Reading<Vec<PortRange>> {
+        Reading::Seen(vec![range.parse().expect("a range")])
+    }
+
+    #[test]
+    fn of_a_pod_with_very_many_a_few_are_told_and_that_there_are_more() {
+        let world = Snapshot::healthy().pod("many", |pod| {
+            pod.host_port(30000, 80);
+            let port = pod.ports[0].clone();
+            pod.ports =
+                (30000..32768).map(|number| ContainerPort { host_port: Some(number), ..port.clone() }).collect();
+        });
+        let judged = check(View { now: &world, before: None }, &Limits::default()).expect("judged");
+        assert_eq!(judged.len(), OF_SUBJECT + 1);
+        assert!(matches!(&judged[OF_SUBJECT].verdict, Verdict::Unknown(gap) if gap.why == Why::TooMuch));
+    }
+
+    #[test]
+    fn cilium_ignores_it_and_with_every_other_proxy_it_is_information() {
+        for mode in Mode::KUBE_PROXY {
+            let evidence = expect_problem(&RULE, &edge(30777).with_mode(mode), &subject());
+            assert_eq!((evidence.severity, evidence.outcome), (Severity::Info, "latent"), "{mode}");
+            assert!(evidence.affects.is_empty());
+        }
+        let evidence = expect_problem(&RULE, &edge(30777).with_mode(Mode::Cilium), &subject());
+        assert_eq!((evidence.severity, evidence.outcome), (Severity::Warning, "ignored"));
+        assert_eq!(
+            evidence.summary,
+            "hostPort 30777/tcp of pod default/edge lies in the NodePort range: Cilium does not serve it."
+        );
+        assert!(evidence.affects.contains(&Vantage::Remote));
+        assert!(evidence.remedies[0].steps[0].text.contains("outside the NodePort range"));
+    }
+
+    #[test]
+    fn a_health_check_with_the_number_is_a_warning() {
+        let world = |change: fn(&mut Pod)| {
+            let world = edge(30777).pod("other", change);
+            world.service("lb", |it| {
+                it.with(|service| {
+                    (service.kind, service.external_local) = (ServiceKind::LoadBalancer, true);
+                    service.health_check_node_port = Some(30777);
+                })
+            })
+        };
+        let evidence = expect_problem(&RULE, &world(|_| ()), &subject());
+        assert_eq!((evidence.severity, evidence.outcome), (Severity::Warning, "health-check"));
+        assert!(evidence.summary.contains("healthCheckNodePort of Service default/lb"), "{}", evidence.summary);
+        let udp = Snapshot::healthy().pod("edge", |pod| {
+            pod.host_port(80, 30777);
+            pod.ports[0].protocol = Protocol::Udp;
+        });
+        assert_eq!(expect_problem(&RULE, &udp, &subject()).outcome, "latent");
+    }
+
+    #[test]
+    fn the_edges_of_the_range_are_inside() {
+        for (port, inside) in [(29999, false), (30000, true), (32767, true), (32768, false)] {
+            for mode in [Mode::Iptables, Mode::Cilium] {
+                let world = edge(port).with_mode(mode);
+                if inside {
+                    expect_problem(&RULE, &world, &subject());
+                } else {
+                    expect_healthy(&RULE, &world, &subject());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn with_cilium_its_own_range_counts() {
+        let evidence = expect_problem(&RULE, &cilium(&edge(20080), one("20000-22767")), &subject());
+        assert!(evidence.values.contains(&("Cilium", "node-port-range 20000-22767".to_owned())));
+        expect_healthy(&RULE, &cilium(&edge(30777), one("20000-22767")), &subject());
+        let unread = cilium(&edge(30777), gap(Source::ConfigMaps, Why::Malformed));
+        assert_eq!(expect_unknown(&RULE, &unread, &subject()).source, Source::ConfigMaps);
+        let mut other = cilium(&edge(20080), one("20000-22767")).with_mode(Mode::Iptables);
+        expect_healthy(&RULE, &other, &subject());
+        other = cilium(&edge(30777), one("20000-22767")).with_mode(Mode::Iptables);
+        assert_eq!(expect_problem(&RULE, &other, &subject()).severity, Severity::Info);
+    }
+
+    #[test]
+    fn a_number_that_a_service_has_is_reported_elsewhere() {
+        let with = |change: fn(World) -> World| edge(30777).service("web", |it| change(it.node_port(30777)));
+        for mode in [Mode::Iptables, Mode::Cilium] {
+            expect_healthy(&RULE, &with(|it| it).with_mode(mode), &subject());
+            expect_problem(&RULE, &with(|it| it.protocol(Protocol::Udp)).with_mode(mode), &subject());
+        }
+    }
+
+    #[test]
+    fn host_network_finished_and_foreign_pods_are_silent() {
+        type Change = fn(&mut Pod);
+        let changes: [Change; 3] =
+            [|pod| pod.host_network = true, |pod| pod.finished = true, |pod| pod.node = Some("n2".to_owned())];
+        for change in changes {
+            let world = Snapshot::healthy().pod("edge", |pod| {
+                pod.host_port(80, 30777);
+                change(pod);
+            });
+            expect_healthy(&RULE, &world.with_mode(Mode::Cilium), &subject());
+        }
+    }
+
+    #[test]
+    fn without_the_mode_it_is_at_least_information_where_both_ranges_have_it() {
+        let world = edge(30777).without_proxy();
+        assert_eq!(expect_problem(&RULE, &world, &subject()).severity, Severity::Info);
+        assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::ProxyMode);
+        let only_cilium = cilium(&edge(20080), one("20000-22767")).without_proxy();
+        assert_eq!(expect_unknown(&RULE, &only_cilium, &subject()).source, Source::ProxyMode);
+        let unread = cilium(&edge(30777), gap(Source::ConfigMaps, Why::Malformed));
+        assert_eq!(expect_problem(&RULE, &unread.without_proxy(), &subject()).severity, Severity::Info);
+        expect_healthy(&RULE, &edge(8080).without_proxy(), &subject());
+        expect_certain(&RULE, &edge(30777), &subject());
+    }
+
+    #[test]
+    fn unread_is_unknown() {
+        let mut world = edge(30777);
+        world.cluster.pods = gap(Source::Pods, Why::Unreachable);
+        assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::Pods);
+        let mut world = edge(30777);
+        world.cluster.services = gap(Source::Services, Why::Unreachable);
+        assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::Services);
+        let mut world = edge(30777);
+        world.cluster.node_port_range = gap(Source::NodePortRange, Why::NotPermitted);
+        assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::NodePortRange);
+    }
+}

@@ -1,0 +1,329 @@
+//! A redirection of a hostPort leads to an address that no such pod has.
+//!
+//! ## Why it hurts
+//! The CNI plugin `portmap` redirects a hostPort to its pod. Where it was not called when the pod ended, because the node
+//! went down, the container runtime lost its state or the network's configuration was changed, its rule stays.
+//! Connections to that port of the node then lead to an address that nobody has, and time out; or that another pod got
+//! since, which answers. They never arrive at whoever has the port now: a process of the node, a Service whose NodePort
+//! it is, or a new pod whose own rule comes later: the versions of the plugin that most clusters have ask the oldest rule first.
+//!
+//! It is critical where somebody has the port now and gets no connections. A Service loses its NodePort so in ipvs mode, and
+//! in iptables mode it does not. In nftables mode it is a warning: the chains that were made last are asked first, and a
+//! restart of kube-proxy makes its own anew. It is information where the rule of a pod
+//! that lives is asked first; and where a link of this node has the address's network and none of its pods is in there,
+//! unless it keeps connections from a pod: the container may be one that Kubernetes does not know. So it is while a pod of this
+//! node has networks of Multus (`k8s.v1.cni.cncf.io/networks`): their addresses are in no status, and `portMappings` leads to them.
+//!
+//! ## Silent when
+//! - a pod of this node has the address, and declares the hostPort; or had it until it ended, and nobody else wants the port;
+//! - a pod that declares the hostPort has no address yet;
+//! - the rules were made by another CNI plugin, by Docker or by a person: only those of `portmap` are read;
+//! - the rules are those of the legacy iptables, which cannot be listed. Where a pod of this node has a hostPort, that is
+//!   unknown, and also where the right to list rules is missing, or where there are more than are read: 512 chains, or 8192
+//!   rules.
+//!
+//! ## Fix
+//! Delete the rule. The container runtime's log says why it did not ask the plugin to do so.
+
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, SocketAddr},
+};
+
+use ipnet::IpNet;
+
+use super::{
+    Limits, Patience, Rule,
+    node_port_winner::{Winner, winners},
+    remedies::delete_rule,
+    wording::MOST_LISTED,
+};
+use crate::findings::{
+    Affected, Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Step, Subject, Vantage, Verdict,
+};
+use portreeve_dataplane::{
+    ByPort, Candidates, Endpoints, LocalAddress, by_port, host_ports, local_addresses, own_network_pods, owner_name,
+    served_node_ports, service_port,
+};
+use portreeve_facts::{
+    Address, Family, Gap, Netfilter, Pod, Protocol, Redirection, Service, ServicePort, Snapshot, Socket, Source, View,
+    Why,
+};
+
+pub(super) static RULE: Rule = Rule {
+    id: RuleId("host-port-left-behind"),
+    title: "A hostPort still leads to a pod that is gone",
+    ceiling: Severity::Critical,
+    needs: &[Source::Pods],
+    uses: &[Source::Netfilter, Source::Listeners, Source::Addresses, Source::Services],
+    socket_needs: &[],
+    patience: Patience::TwoScans,
+    page: include_str!("host_port_left_behind.rs"),
+    check,
+};
+
+fn check(view: View<'_>, limits: &Limits) -> Judgements {
+    let snapshot = view.now;
+    let pods = snapshot.cluster.pods.get()?;
+    let subject = Subject::this_node(snapshot);
+    let redirections = match redirections(snapshot) {
+        Ok(redirections) => redirections,
+        // Without a hostPort it is hardly worth a word; nor in a snapshot older than this rule.
+        Err(gap) if gap.why == Why::NotAsked || host_ports(snapshot, pods).next().is_none() => return Ok(Vec::new()),
+        Err(gap) => return Err(gap),
+    };
+    let mut by_number: BTreeMap<(Protocol, u16), Vec<&Redirection>> = BTreeMap::new();
+    for redirection in redirections {
+        by_number.entry((redirection.protocol, redirection.port)).or_default().push(redirection);
+    }
+    let node = Node {
+        snapshot,
+        pods: own_network_pods(snapshot, pods).collect(),
+        listeners: snapshot.kernel.listeners.seen().map(|listeners| by_port(listeners)),
+        proxy: ServedHere::of(snapshot, limits),
+    };
+    let mut judgements = Vec::new();
+    for ((protocol, port), asked) in by_number {
+        let starts = host_ports(snapshot, pods)
+            .any(|(pod, host, number)| number == port && host.protocol == protocol && pod.ips.is_empty());
+        let problems = if starts { Vec::new() } else { node.judge(&asked) };
+        let all = problems.len();
+        let told = problems.into_iter().take(MOST_LISTED).map(|it| node.evidence(it)).reduce(Evidence::merge);
+        if let Some(evidence) = told {
+            let verdict = Verdict::Problem(evidence.and_more("redirection", all, MOST_LISTED));
+            judgements.push(Judgement {
+                subject: subject.clone(),
+                port: Some(port),
+                protocol: Some(protocol),
+                verdict,
+            });
+        }
+    }
+    Ok(judgements)
+}
+
+/// All redirections of hostPorts.
+fn redirections(snapshot: &Snapshot) -> Result<&[Redirection], Gap> {
+    let Netfilter { redirections, legacy_tables, .. } = snapshot.kernel.netfilter.get()?;
+    let found = redirections.get()?;
+    if found.is_empty() && legacy_tables.iter().any(|table| table.rsplit(' ').next() == Some("nat")) {
+        let detail = "rules of the legacy iptables cannot be listed: `iptables-legacy-save -t nat | grep CNI-DN-`";
+        return Err(Gap::new(Source::Netfilter, Why::NotSupported, detail));
+    }
+    Ok(found)
+}
+
+/// Who is on this node.
+struct Node<'a> {
+    snapshot: &'a Snapshot,
+    /// Pods with addresses of their own.
+    pods: Vec<&'a Pod>,
+    listeners: Option<ByPort<'a>>,
+    proxy: Option<ServedHere<'a>>,
+}
+
+/// On which addresses of the node its proxy serves NodePorts, and from whom.
+struct ServedHere<'a> {
+    candidates: Candidates,
+    locals: Vec<LocalAddress>,
+    endpoints: Endpoints<'a>,
+}
+
+impl<'a> ServedHere<'a> {
+    fn of(snapshot: &'a Snapshot, limits: &Limits) -> Option<Self> {
+        let interfaces = snapshot.kernel.interfaces.seen()?;
+        Some(Self {
+            candidates: Candidates::of(snapshot, interfaces, limits.proxy_lag_seconds),
+            locals: local_addresses(interfaces),
+            endpoints: Endpoints::of(snapshot),
+        })
+    }
+}
+
+/// Who has the port, and gets nothing.
+struct Loser {
+    name: String,
+    /// It may get everything, as far as can be seen.
+    is_certain: bool,
+    asked_from: Vec<Vantage>,
+}
+
+/// A redirection that no pod needs any more.
+struct LeftBehind<'a> {
+    severity: Severity,
+    redirection: &'a Redirection,
+    loser: Option<Loser>,
+}
+
+/// From where a redirection takes connections: of every address, or of one.
+fn asked_from(redirection: &Redirection) -> Vec<Vantage> {
+    let loopback = redirection.ip.is_none().then_some(Vantage::Loopback);
+    [Vantage::Remote, Vantage::Node, Vantage::Pods].into_iter().chain(loopback).collect()
+}
+
+impl Node<'_> {
+    /// What is wrong with the redirections of one port, in the order in which they are asked: the worst first.
+    fn judge<'b>(&self, asked: &[&'b Redirection]) -> Vec<LeftBehind<'b>> {
+        let (mut alive, mut others) = (Vec::new(), Vec::new());
+        for (place, it) in asked.iter().copied().enumerate() {
+            match self.pod_of(it).filter(|pod| !pod.finished) {
+                Some(pod) => alive.push((place, it, pod)),
+                None => others.push((place, it)),
+            }
+        }
+        let mut found: Vec<_> =
+            others.into_iter().filter_map(|(place, it)| self.left_behind(it, place, &alive)).collect();
+        found.sort_by_key(|it| std::cmp::Reverse(it.severity));
+        found
+    }
+
+    /// What is wrong with one of them, among those of pods that live.
+    fn left_behind<'b>(
+        &self,
+        redirection: &'b Redirection,
+        place: usize,
+        alive: &[(usize, &Redirection, &Pod)],
+    ) -> Option<LeftBehind<'b>> {
+        let mut with =
+            alive.iter().filter(|(_, other, _)| table(other) == table(redirection) && meet(other, redirection));
+        let first = with.next();
+        let shadowed = first.is_some_and(|(its, ..)| *its < place);
+        let pod = first.map(|(_, _, pod)| Loser {
+            name: format!("pod {}/{}", pod.namespace, pod.name),
+            is_certain: true,
+            asked_from: asked_from(redirection),
+        });
+        // A container that is no pod may have a socket on the port for which its runtime redirects connections.
+        let is_of_pods = self.is_of_pods(redirection.to);
+        let others = || self.listener(redirection).or_else(|| self.node_port(redirection)).filter(|_| is_of_pods);
+        let loser = if shadowed { None } else { pod.or_else(others) };
+        let severity = match loser {
+            Some(Loser { is_certain: true, .. }) => Severity::Critical,
+            // Its pod has ended, and the plugin may still be called.
+            _ if self.pod_of(redirection).is_some() => return None,
+            _ if shadowed || !is_of_pods => Severity::Info,
+            _ => Severity::Warning,
+        };
+        Some(LeftBehind { severity, redirection, loser })
+    }
+
+    /// The pod for which a redirection was made: one that lives, or else one that ended.
+    fn pod_of(&self, redirection: &Redirection) -> Option<&Pod> {
+        let declares = |pod: &&Pod| {
+            pod.ips.contains(&redirection.to)
+                && pod.ports.iter().any(|port| {
+                    (port.protocol, port.host_port) == (redirection.protocol, Some(redirection.port))
+                        && port.host_ip.filter(|ip| !ip.is_unspecified()) == redirection.ip
+                })
+        };
+        self.pods.iter().copied().filter(declares).min_by_key(|pod| pod.finished)
+    }
+
+    /// Whether an address is that of no container which Kubernetes does not know, and of no network beside a pod's own. Of those a bridge of the node has the network,
+    /// and no pod is in it. Pods may be in a network of the node's own link, or in none that a link has.
+    fn is_of_pods(&self, ip: IpAddr) -> bool {
+        // Multus has portmap redirect to addresses that no status names.
+        if self.pods.iter().any(|pod| pod.more_networks && !pod.finished) {
+            return false;
+        }
+        let Some(interfaces) = self.snapshot.kernel.interfaces.seen() else { return false };
+        let mut networks = interfaces.addresses.iter().filter(|it| is_in_network(ip, it));
+        networks.all(|network| self.pods.iter().flat_map(|pod| &pod.ips).any(|other| is_in_network(*other, network)))
+    }
+
+    /// A process that listens where the redirection takes the connections.
+    fn listener(&self, redirection: &Redirection) -> Option<Loser> {
+        let family = Family::of(redirection.to);
+        let loses = |socket: &&&Socket| {
+            let serves = socket.serves(family) == Some(true);
+            serves && redirection.ip.is_none_or(|ip| socket.local.is_unspecified() || socket.local == ip)
+        };
+        let sockets = self.listeners.as_ref()?.at((redirection.protocol, redirection.port));
+        let socket = sockets.iter().find(loses)?;
+        let asked_from = if socket.local.is_loopback() { vec![Vantage::Loopback] } else { asked_from(redirection) };
+        Some(Loser { name: owner_name(self.snapshot, &socket.owner), is_certain: true, asked_from })
+    }
+
+    /// A Service whose NodePort the redirection takes, or may take.
+    fn node_port(&self, redirection: &Redirection) -> Option<Loser> {
+        let ServedHere { candidates, locals, endpoints } = self.proxy.as_ref()?;
+        let family = Family::of(redirection.to);
+        let has_port = |(service, port, number): &(&Service, &ServicePort, u16)| {
+            (port.protocol, *number) == (redirection.protocol, redirection.port) && service.families.contains(&family)
+        };
+        let (service, port, _) =
+            served_node_ports(self.snapshot, self.snapshot.cluster.services.seen()?).find(has_port)?;
+        let is_redirected =
+            |local: &&LocalAddress| Family::of(local.ip) == family && redirection.ip.is_none_or(|ip| ip == local.ip);
+        let mut possible: Vec<(Winner, Affected)> = Vec::new();
+        let everywhere = redirection.ip.is_none();
+        for candidate in candidates.unassumed_at(everywhere).unwrap_or(candidates.at(everywhere)) {
+            let meeting: Vec<LocalAddress> =
+                locals.iter().filter(is_redirected).filter(|local| candidate.captures(**local)).copied().collect();
+            possible.extend(winners(candidate, endpoints, (service, port), &meeting));
+        }
+        let takes = |winner: Winner| matches!(winner, Winner::Pod | Winner::Undefined);
+        if !possible.iter().any(|(winner, _)| takes(*winner)) {
+            return None;
+        }
+        let is_certain = possible.iter().all(|(winner, _)| *winner == Winner::Pod);
+        let lost = possible.into_iter().map(|(_, lost)| lost).reduce(|certain, lost| &certain & &lost);
+        let asked_from = lost.filter(|_| is_certain).unwrap_or_default().into_iter().collect();
+        Some(Loser { name: format!("Service {}", service_port(service, &port.name)), is_certain, asked_from })
+    }
+
+    fn evidence(&self, LeftBehind { severity, redirection, loser }: LeftBehind<'_>) -> Evidence {
+        let Redirection { protocol, port, to, to_port, chain, handle, .. } = redirection;
+        let to = SocketAddr::new(*to, *to_port);
+        let holder = self.pods.iter().filter(|pod| pod.ips.contains(&redirection.to)).min_by_key(|pod| pod.finished);
+        let who = match holder {
+            Some(Pod { namespace, name, finished: true, .. }) => {
+                format!("an address that pod {namespace}/{name} had until it ended")
+            }
+            Some(pod) => format!("an address of pod {}/{}, which declares no such hostPort", pod.namespace, pod.name),
+            None => "an address that no pod of this node has".to_owned(),
+        };
+        let end = match &loser {
+            Some(Loser { name, is_certain: true, .. }) => format!(": {name} gets no connections"),
+            Some(Loser { name, .. }) => format!(": {name} may get no connections"),
+            None => String::new(),
+        };
+        let summary = format!("hostPort {port}/{protocol} leads to {to}, {who}{end}.");
+        let mut evidence = Evidence::new(severity, summary)
+            .value("redirection", format!("{chain} handle {handle}: {port}/{protocol} to {to}"));
+        evidence.values.extend(redirection.ip.map(|ip| ("hostIP", ip.to_string())));
+        let is_missed = loser.as_ref().is_some_and(|loser| loser.is_certain) || holder.is_some();
+        if let Some(Loser { name, is_certain, asked_from }) = loser {
+            let what = if is_certain { "gets nothing" } else { "may get nothing" };
+            evidence = evidence.value(what, name).affects(asked_from);
+        }
+        let delete = delete_rule(chain, *handle);
+        evidence.remedy(match is_missed {
+            true => Remedy::from(delete),
+            // Kubernetes does not know every container.
+            false => Remedy::from(Step::advice(format!(
+                "see that no container of nerdctl or Podman has {}, and no pod by Multus",
+                redirection.to
+            )))
+            .then(delete),
+        })
+    }
+}
+
+/// Whether an address is in the network of a link.
+fn is_in_network(ip: IpAddr, network: &Address) -> bool {
+    IpNet::new(network.ip, network.prefix).is_ok_and(|network| network.contains(&ip))
+}
+
+/// Family and table.
+fn table(redirection: &Redirection) -> Option<&str> {
+    redirection.chain.rsplit_once(' ').map(|(table, _)| table)
+}
+
+/// Whether two redirections of one port are for the same connections, or some of them.
+fn meet(one: &Redirection, other: &Redirection) -> bool {
+    one.ip.is_none() || other.ip.is_none() || one.ip == other.ip
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,261 @@
+//! A pod's hostPort is a port on which a process of the node listens.
+//!
+//! ## Why it hurts
+//! A hostPort is a redirection that comes before any socket. The process still listens, `ss` shows it, and it answers
+//! those connections that it already had; new ones go to the pod. On `::1` nothing answers at all: what comes from
+//! there cannot be redirected, and is lost. Neither the scheduler nor the container runtime checks which processes
+//! listen on the node: an ingress controller or a load balancer made of pods takes 80 and 443 away from a web server of
+//! the host like this.
+//!
+//! ## Silent when
+//! - the pod's `hostIP` is an address on which the process does not listen;
+//! - the pod uses the host's network, is finished, runs on another node, or waits for one;
+//! - it is about to start, and has no address yet; also where it gets none for minutes, unless the container runtime may be the
+//!   reason;
+//! - Cilium in place of kube-proxy leaves the hostPort out: `host-port-in-node-port-range` says so;
+//! - Cilium does not serve a hostPort without a `hostIP` on an address of the process: it does where it serves NodePorts. With the
+//!   `hostIP` 0.0.0.0 its versions differ, and it is unknown;
+//! - the pod has no address of the family in which the process listens;
+//! - the port is a Service's NodePort: `host-port-equals-node-port` says more;
+//! - it is an unconnected UDP socket in the effective ephemeral port range, which is a client more often than not.
+//!
+//! CRI-O up to 1.30 opens a socket for every hostPort of TCP and UDP, to keep it for the pod; the Node's object names the
+//! runtime. There a listener that is in no pod is information only: it may be the runtime's own. Where the runtime is not
+//! known, or is Docker's, which does the same with kubenet, it is information where one holder has a socket on each hostPort
+//! of the node.
+//!
+//! Such a runtime cannot open its socket where somebody listens: the pod has its node for minutes, and gets no address. That
+//! is a warning, and information where it is not known whether the runtime does so.
+//!
+//! ## Fix
+//! Move the process to another port, or give the pod another hostPort. A container runtime is to stay on the port that it holds for
+//! a pod.
+
+use std::collections::BTreeSet;
+
+use super::{
+    Limits, Patience, Rule,
+    ephemeral::EphemeralPorts,
+    remedies::{move_off, move_off_unless},
+    socket_needs::{Ports, SocketNeed},
+    told::Told,
+    v6only::either_way,
+    wording::{capital, with_socket},
+};
+use crate::findings::{Affected, Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Step, Subject, Verdict};
+use portreeve_dataplane::{
+    ByPort, Candidates, Group, LocalAddress, answering_vantage_points, by_port, group, host_ports,
+    is_left_out_by_cilium, local_addresses, other_loopback, owner_name, place, served_node_ports, workers,
+};
+use portreeve_facts::{
+    ContainerPort, Interfaces, Owner, Pod, Protocol, Snapshot, Socket, Source, View, kubernetes_version,
+};
+
+pub(super) static RULE: Rule = Rule {
+    id: RuleId("host-port-takes-listener"),
+    title: "A pod's hostPort takes the connections of a process",
+    ceiling: Severity::Warning,
+    needs: &[Source::Listeners, Source::Pods, Source::Services, Source::Addresses],
+    uses: &[Source::Nodes],
+    socket_needs: &[SocketNeed::Owners(Ports::HostPorts)],
+    patience: Patience::TwoScans,
+    page: include_str!("host_port_takes_listener.rs"),
+    check,
+};
+
+/// A pod has its network within so many seconds from when it has its node, unless something is in the way.
+const LONGEST_START: i64 = 120;
+
+fn check(view: View<'_>, limits: &Limits) -> Judgements {
+    let snapshot = view.now;
+    let listening = by_port(snapshot.kernel.listeners.get()?);
+    let pods = snapshot.cluster.pods.get()?;
+    let services = snapshot.cluster.services.get()?;
+    let interfaces = snapshot.kernel.interfaces.get()?;
+
+    let node_ports: BTreeSet<_> =
+        served_node_ports(snapshot, services).map(|(_, port, number)| (port.protocol, number)).collect();
+    let (begun, others): (Vec<_>, Vec<_>) = host_ports(snapshot, pods)
+        .filter(|(_, port, number)| !node_ports.contains(&(port.protocol, *number)))
+        .partition(|(pod, ..)| has_begun(pod));
+    let held = host_ports(snapshot, pods).filter(|(pod, port, _)| has_begun(pod) && is_held(port.protocol));
+    let all: BTreeSet<_> = held.map(|(_, port, number)| (port.protocol, number)).collect();
+    let runtime = snapshot.own_node().and_then(|node| node.container_runtime.as_deref());
+    let (locals, ephemeral) = (local_addresses(interfaces), EphemeralPorts::of(snapshot));
+    let candidates = Candidates::of(snapshot, interfaces, limits.proxy_lag_seconds);
+    let node = Node { snapshot, interfaces, candidates, locals, ephemeral, listening, all, runtime };
+    let taken = begun.into_iter().flat_map(|(pod, port, number)| {
+        let sockets = node.listening.at((port.protocol, number));
+        workers(sockets).into_iter().filter_map(|(socket, _)| node.judge(pod, port, socket)).collect::<Vec<_>>()
+    });
+    let stuck = others.into_iter().filter_map(|(pod, port, number)| node.judge_start(pod, port, number));
+    let mut told = Told::of(snapshot, Source::Pods);
+    taken.chain(stuck).for_each(|judgement| told.push(judgement));
+    Ok(told.all())
+}
+
+/// What every socket is judged against.
+struct Node<'a> {
+    snapshot: &'a Snapshot,
+    interfaces: &'a Interfaces,
+    candidates: Candidates,
+    locals: Vec<LocalAddress>,
+    ephemeral: EphemeralPorts,
+    listening: ByPort<'a>,
+    /// Every hostPort of the pods that have begun.
+    all: BTreeSet<(Protocol, u16)>,
+    /// The container runtime with its version, as far as the Node's object was read.
+    runtime: Option<&'a str>,
+}
+
+impl Node<'_> {
+    fn judge(&self, pod: &Pod, port: &ContainerPort, socket: &Socket) -> Option<Judgement> {
+        Some(Judgement {
+            subject: Subject::pod(pod),
+            port: Some(socket.local_port),
+            protocol: Some(socket.protocol),
+            verdict: either_way(socket, |socket| self.verdict(pod, port, socket))?,
+        })
+    }
+
+    fn verdict(&self, pod: &Pod, port: &ContainerPort, socket: &Socket) -> Option<Verdict> {
+        let locals = self.locals.iter().copied().chain(other_loopback(&self.locals, socket));
+        let (mut affected, mut unknown) = (Affected::default(), None);
+        for local in locals {
+            for from in answering_vantage_points(socket, local.ip, self.interfaces) {
+                match self.candidates.agree_as_known(|it| it.serves_host_port((pod, port), local, *from)) {
+                    Ok(is_served) => affected.extend(is_served.then_some(*from)),
+                    Err(gap) => unknown = unknown.or(Some(gap)),
+                }
+            }
+        }
+        if affected.is_empty() {
+            return unknown.map(Verdict::Unknown);
+        }
+        let is_left_out = is_left_out_by_cilium(self.snapshot, socket.local_port);
+        match (self.ephemeral.may_be_client(socket), is_left_out) {
+            (Ok(true), _) | (_, Ok(true)) => None,
+            (Err(gap), _) | (_, Err(gap)) => Some(Verdict::Unknown(gap)),
+            (Ok(false), Ok(false)) => Some(Verdict::Problem(self.evidence(pod, port, socket, &affected))),
+        }
+    }
+
+    /// Whether a socket may be one with which the container runtime keeps the port for the pod.
+    fn may_be_the_runtimes(&self, socket: &Socket) -> bool {
+        let in_pod = match &socket.owner {
+            Owner::Held(holder) => holder.cgroup.seen().is_some_and(|cgroup| cgroup.pod.is_some()),
+            _ => false,
+        };
+        self.holds_host_ports().unwrap_or_else(|| self.has_them_all(socket)) && is_held(socket.protocol) && !in_pod
+    }
+
+    /// Whether the container runtime opens a socket for every hostPort: CRI-O does up to 1.30 (cri-o
+    /// internal/hostport/hostport_manager.go), and Docker's runtimes do with kubenet alone (kubernetes pkg/kubelet/dockershim,
+    /// Mirantis/cri-dockerd network/hostport).
+    fn holds_host_ports(&self) -> Option<bool> {
+        match self.runtime?.split_once("://")? {
+            ("cri-o", version) => kubernetes_version(version).map(|(major, minor, _)| (major, minor) <= (1, 30)),
+            (name, _) => (name != "docker").then_some(false),
+        }
+    }
+
+    /// Whether one owner that is known has a socket on each hostPort.
+    fn has_them_all(&self, socket: &Socket) -> bool {
+        let of_owner = |sockets: &[&Socket]| sockets.iter().any(|it| group(it) == group(socket));
+        group(socket) != Group::Unknown && self.all.iter().all(|port| of_owner(self.listening.at(*port)))
+    }
+
+    /// A pod that gets no network, with somebody on a port for which its runtime has to open a socket.
+    fn judge_start(&self, pod: &Pod, port: &ContainerPort, number: u16) -> Option<Judgement> {
+        let waits = pod.scheduled.map(|since| self.snapshot.at.as_second() - since.as_second());
+        let is_stuck = pod.running != Some(true) && waits.is_some_and(|seconds| seconds > LONGEST_START);
+        let severity = match self.holds_host_ports() {
+            Some(true) => Severity::Warning,
+            None => Severity::Info,
+            Some(false) => return None,
+        };
+        if !is_stuck || !is_held(port.protocol) {
+            return None;
+        }
+        let wanted = port.host_ip.filter(|ip| !ip.is_unspecified());
+        let is_in_the_way = |it: &&&Socket| it.local.is_unspecified() || wanted.is_none_or(|ip| ip == it.local);
+        let socket = self.listening.at((port.protocol, number)).iter().find(is_in_the_way)?;
+        let summary = format!(
+            "{} listens on {}, the hostPort of pod {}/{}, which gets no network: its runtime cannot open the port.",
+            capital(&owner_name(self.snapshot, &socket.owner)),
+            place(socket),
+            pod.namespace,
+            pod.name
+        );
+        let runtime = self.runtime.unwrap_or("not known: CRI-O up to 1.30 opens the port, containerd does not");
+        let evidence = self.about(Evidence::new(severity, summary), port, socket);
+        let evidence = evidence.value("container runtime", runtime).outcome("no-network");
+        let look = Step::advice(format!(
+            "see whether the Events of pod {}/{} say that the address is already in use",
+            pod.namespace, pod.name
+        ));
+        let moved = move_off(self.snapshot, socket);
+        let evidence = evidence.remedy(Remedy { steps: [look].into_iter().chain(moved.steps).collect() });
+        Some(Judgement {
+            subject: Subject::pod(pod),
+            port: Some(number),
+            protocol: Some(port.protocol),
+            verdict: Verdict::Problem(evidence.remedy(another_host_port(pod))),
+        })
+    }
+
+    /// What is there to be seen: the socket, its owner and the hostPort.
+    fn about(&self, evidence: Evidence, port: &ContainerPort, socket: &Socket) -> Evidence {
+        let evidence = with_socket(evidence, "listener", self.snapshot, socket);
+        let address = port.host_ip.map_or("every address".to_owned(), |ip| ip.to_string());
+        let (number, protocol) = (socket.local_port, socket.protocol);
+        evidence.value("hostPort", format!("{number}/{protocol} on {address} to container port {}", port.port))
+    }
+
+    fn evidence(&self, pod: &Pod, port: &ContainerPort, socket: &Socket, affected: &Affected) -> Evidence {
+        let is_runtimes = self.may_be_the_runtimes(socket);
+        let severity = if is_runtimes { Severity::Info } else { Severity::Warning };
+        let owner = owner_name(self.snapshot, &socket.owner);
+        let sentence = format!(
+            "{} listens on {}, the hostPort of pod {}/{}: new connections go to the pod instead.",
+            capital(&owner),
+            place(socket),
+            pod.namespace,
+            pod.name
+        );
+        let mut evidence = self.about(Evidence::new(severity, sentence), port, socket);
+        if is_runtimes {
+            let runtime = self.runtime.unwrap_or("not known, and the holder has a socket on each hostPort");
+            evidence = evidence.value("container runtime", format!("{runtime}: it may keep the port for the pod"));
+        }
+        let moved = match is_runtimes {
+            true => {
+                move_off_unless(self.snapshot, socket, "it is the container runtime, which keeps the port for the pod")
+            }
+            false => move_off(self.snapshot, socket),
+        };
+        evidence
+            .value("established connections", "survive; only new ones are lost")
+            .affects(affected.iter().copied())
+            .remedy(moved)
+            .remedy(another_host_port(pod))
+    }
+}
+
+fn another_host_port(pod: &Pod) -> Step {
+    let Pod { namespace, name, .. } = pod;
+    Step::advice(format!("give pod {namespace}/{name} another hostPort, where its containers are declared"))
+}
+
+/// Whether such a socket is opened for a protocol.
+fn is_held(protocol: Protocol) -> bool {
+    protocol != Protocol::Sctp
+}
+
+/// Whether a pod has its network, as far as its object tells; one that a person wrote has no status.
+fn has_begun(pod: &Pod) -> bool {
+    pod.ready || !pod.ips.is_empty() || pod.uid.is_none()
+}
+
+#[cfg(test)]
+mod tests;

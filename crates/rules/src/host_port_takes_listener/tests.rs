@@ -1,0 +1,243 @@
+use super::*;
+use crate::{
+    expectations::{expect_healthy, expect_problem, expect_unknown},
+    findings::Vantage,
+};
+use portreeve_facts::{
+    Mode, Why,
+    healthy::{PRIMARY, SECOND, daemon, gap, ip, objects},
+};
+
+fn edge(change: fn(&mut Pod)) -> Snapshot {
+    Snapshot::healthy().pod("edge", |pod| {
+        pod.host_port(8080, 80);
+        change(pod);
+    })
+}
+
+fn subject() -> Subject {
+    Subject::pod(&edge(|_| ()).cluster.pods.seen().expect("pods")[0])
+}
+
+#[test]
+fn a_process_on_a_host_port_is_told_with_its_pod() {
+    let evidence = expect_problem(&RULE, &edge(|_| ()).listens("[::]:80"), &subject());
+    assert_eq!((evidence.severity, evidence.affects.len()), (Severity::Warning, Vantage::ALL.len()));
+    assert!(evidence.summary.contains("nginx listens on [::]:80/tcp, the hostPort of pod default/edge"));
+    let [process, pod] = &evidence.remedies[..] else { panic!("{:?}", evidence.remedies) };
+    assert!(process.steps[0].text.contains("move process nginx") && pod.steps[0].text.contains("another hostPort"));
+}
+
+#[test]
+fn only_what_both_claim_is_lost() {
+    let on_loopback = edge(|pod| pod.ports[0].host_ip = Some(ip("127.0.0.1")));
+    let evidence = expect_problem(&RULE, &on_loopback.clone().listens("0.0.0.0:80"), &subject());
+    assert_eq!(evidence.affects, Affected::from([Vantage::Loopback]));
+    expect_healthy(&RULE, &on_loopback.clone().listens("127.0.0.53:80"), &subject());
+    let of_ipv4 = edge(|pod| pod.ips.retain(std::net::IpAddr::is_ipv4));
+    expect_healthy(&RULE, &of_ipv4.listens("[::1]:80"), &subject());
+    let other = expect_problem(&RULE, &edge(|_| ()).listens("127.0.0.53:80"), &subject());
+    assert_eq!(other.affects, Affected::from([Vantage::Loopback]));
+    expect_healthy(&RULE, &on_loopback.listens(&format!("{}:80", PRIMARY[0])), &subject());
+    expect_healthy(&RULE, &edge(|_| ()).listens_udp("0.0.0.0:80"), &subject());
+}
+
+#[test]
+fn host_network_finished_foreign_and_pending_pods_are_silent() {
+    let changes: [fn(&mut Pod); 4] = [
+        |pod| pod.host_network = true,
+        |pod| pod.finished = true,
+        |pod| pod.node = Some("n2".to_owned()),
+        |pod| pod.node = None,
+    ];
+    for change in changes {
+        expect_healthy(&RULE, &edge(change).listens("0.0.0.0:80"), &subject());
+    }
+    // Whoever wrote the pod by hand named no node, and means this one too.
+    let written = |pod: &mut Pod| (pod.node, pod.uid) = (None, None);
+    expect_problem(&RULE, &edge(written).listens("0.0.0.0:80"), &subject());
+}
+
+#[test]
+fn a_node_port_is_another_rules() {
+    let world = edge(|pod| pod.ports[0].host_port = Some(30080)).listens("0.0.0.0:30080");
+    expect_problem(&RULE, &world, &subject());
+    expect_healthy(&RULE, &world.service("web", |it| it.node_port(30080)), &subject());
+}
+
+#[test]
+fn what_cilium_leaves_out_goes_to_the_process() {
+    let at = |number: u16, mode: Mode| {
+        let mut world = edge(|_| ()).with_mode(mode).listens(&format!("0.0.0.0:{number}"));
+        objects(&mut world.cluster.pods)[0].ports[0].host_port = Some(number);
+        world
+    };
+    expect_healthy(&RULE, &at(30080, Mode::Cilium), &subject());
+    expect_problem(&RULE, &at(80, Mode::Cilium), &subject());
+    expect_problem(&RULE, &at(30080, Mode::Iptables), &subject());
+    let unknown = |number: u16| at(number, Mode::Cilium).without_proxy();
+    expect_problem(&RULE, &unknown(80), &subject());
+    expect_unknown(&RULE, &unknown(30080), &subject());
+}
+
+#[test]
+fn cilium_serves_it_for_others_on_one_address_of_each_device() {
+    let on = |address: &str, mode: Mode| {
+        let world = edge(|_| ()).with_mode(mode).listens(&format!("{address}:80"));
+        expect_problem(&RULE, &world, &subject()).affects
+    };
+    let all: Affected = [Vantage::Remote, Vantage::Node, Vantage::Pods].into_iter().collect();
+    assert_eq!(on(SECOND[0], Mode::Iptables), all);
+    assert_eq!(on(PRIMARY[0], Mode::Cilium), all);
+    assert_eq!(on(SECOND[0], Mode::Cilium), [Vantage::Node, Vantage::Pods].into_iter().collect());
+    let other = edge(|_| ()).with_mode(Mode::Cilium).listens("198.51.100.7:80");
+    expect_healthy(&RULE, &other, &subject());
+}
+
+#[test]
+fn a_pod_that_is_about_to_start_takes_nothing_yet() {
+    let starts = |pod: &mut Pod| {
+        pod.ready = false;
+        pod.ips.clear();
+    };
+    expect_healthy(&RULE, &edge(starts).listens("0.0.0.0:80"), &subject());
+    expect_problem(&RULE, &edge(|pod| pod.ready = false).listens("0.0.0.0:80"), &subject());
+}
+
+#[test]
+fn a_udp_client_is_silent_and_unknown_where_clients_are_not_told_apart() {
+    let mut world = edge(|pod| {
+        pod.ports[0].host_port = Some(40000);
+        pod.ports[0].protocol = Protocol::Udp;
+    });
+    world = world.listens_udp("0.0.0.0:40000");
+    expect_healthy(&RULE, &world, &subject());
+    world.kernel.sysctls.ip_local_port_range = gap(Source::Sysctls, Why::NotPermitted);
+    assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::Sysctls);
+}
+
+fn with_runtime(mut world: Snapshot, runtime: Option<&str>) -> Snapshot {
+    objects(&mut world.cluster.nodes)[0].container_runtime = runtime.map(str::to_owned);
+    world
+}
+
+#[test]
+fn cri_o_up_to_1_30_may_have_the_socket_and_is_not_to_be_moved() {
+    let world = edge(|_| ()).listens_as("0.0.0.0:80", daemon("nginx", 9));
+    let found = |world: &Snapshot, runtime: Option<&str>| {
+        expect_problem(&RULE, &with_runtime(world.clone(), runtime), &subject())
+    };
+    for runtime in ["containerd://2.1.4", "cri-o://1.31.0"] {
+        assert_eq!(found(&world, Some(runtime)).severity, Severity::Warning, "{runtime}");
+    }
+    let held = found(&world, Some("cri-o://1.30.6"));
+    assert_eq!(held.severity, Severity::Info);
+    assert!(held.values.iter().any(|(name, words)| *name == "container runtime" && words.contains("may keep")));
+    let moved = &held.remedies[0].steps[0].text;
+    assert!(moved.starts_with("unless it is the container runtime, which keeps the port for the pod, move"), "{moved}");
+    let of_a_pod = edge(|_| ()).listens("0.0.0.0:80").pod("web", |_| ());
+    assert_eq!(found(&of_a_pod, Some("cri-o://1.30.6")).severity, Severity::Warning, "no runtime is in a pod");
+    let sctp = |pod: &mut Pod| pod.ports[0].protocol = Protocol::Sctp;
+    let mut world = edge(sctp).listens_as("0.0.0.0:80", daemon("amf", 9));
+    portreeve_facts::healthy::seen(&mut world.kernel.listeners).last_mut().expect("one").protocol = Protocol::Sctp;
+    assert_eq!(found(&world, Some("cri-o://1.30.6")).severity, Severity::Warning, "it opens none for SCTP");
+}
+
+#[test]
+fn whoever_has_a_socket_on_each_host_port_may_be_a_runtime_that_is_not_known() {
+    let two = |world: Snapshot| {
+        world.pod("other", |pod| pod.host_port(8443, 443)).listens_as("0.0.0.0:80", daemon("crio", 9))
+    };
+    let severity = |world: &Snapshot, runtime: Option<&str>| {
+        expect_problem(&RULE, &with_runtime(world.clone(), runtime), &subject()).severity
+    };
+    let held = two(edge(|_| ())).listens_as("0.0.0.0:443", daemon("crio", 9));
+    for runtime in [None, Some("docker://20.10.24")] {
+        assert_eq!(severity(&two(edge(|_| ())), runtime), Severity::Warning);
+        assert_eq!(severity(&held, runtime), Severity::Info);
+    }
+    assert_eq!(severity(&held, Some("containerd://2.1.4")), Severity::Warning);
+    let third = |change: fn(&mut Pod)| {
+        let world = held.clone().pod("third", |pod| {
+            pod.host_port(8125, 8125);
+            pod.ready = false;
+            change(pod);
+        });
+        severity(&world, None)
+    };
+    assert_eq!(third(|pod| pod.ips.clear()), Severity::Info, "it is about to start");
+    assert_eq!(third(|pod| pod.ports[0].protocol = Protocol::Sctp), Severity::Info, "nobody holds those");
+    assert_eq!(third(|_| ()), Severity::Warning);
+    assert_eq!(third(|pod| (pod.uid, pod.ips) = (None, Vec::new())), Severity::Warning);
+}
+
+#[test]
+fn a_pod_that_gets_no_network_is_told_where_its_runtime_has_to_open_the_port() {
+    let stuck = |seconds: i64| {
+        let now = Snapshot::healthy().at;
+        Snapshot::healthy().pod("edge", |pod| {
+            pod.host_port(8080, 80);
+            (pod.ready, pod.running) = (false, None);
+            pod.ips.clear();
+            pod.scheduled = Some(now - jiff::SignedDuration::from_secs(seconds));
+        })
+    };
+    let cri_o = |world: Snapshot| with_runtime(world, Some("cri-o://1.29.1"));
+    let listens = |seconds| stuck(seconds).listens("192.0.2.1:80");
+    let evidence = expect_problem(&RULE, &cri_o(listens(121)), &subject());
+    assert_eq!(evidence.severity, Severity::Warning);
+    assert_eq!(
+        evidence.summary,
+        "Process nginx listens on 192.0.2.1:80/tcp, the hostPort of pod default/edge, which gets no network: its \
+         runtime cannot open the port."
+    );
+    let unknown = expect_problem(&RULE, &with_runtime(listens(121), None), &subject());
+    assert_eq!(unknown.severity, Severity::Info);
+    expect_healthy(&RULE, &listens(121), &subject());
+    expect_healthy(&RULE, &cri_o(listens(120)), &subject());
+    expect_healthy(&RULE, &cri_o(stuck(121)), &subject());
+    let changes: [fn(&mut Pod); 4] = [
+        |pod| pod.running = Some(true),
+        |pod| pod.scheduled = None,
+        |pod| pod.ports[0].host_ip = Some(ip(SECOND[0])),
+        |pod| pod.ports[0].protocol = Protocol::Sctp,
+    ];
+    for change in changes {
+        let mut world = cri_o(listens(121));
+        change(objects(&mut world.cluster.pods)[0]);
+        expect_healthy(&RULE, &world, &subject());
+    }
+    let mut everywhere = cri_o(stuck(121).listens("[::]:80"));
+    objects(&mut everywhere.cluster.pods)[0].ports[0].host_ip = Some(ip(SECOND[0]));
+    expect_problem(&RULE, &everywhere, &subject());
+}
+
+#[test]
+fn whether_it_takes_ipv4_too_may_not_be_told() {
+    let mut world = edge(|pod| pod.ports[0].host_ip = Some(ip(PRIMARY[0]))).listens("[::]:80");
+    let listeners = portreeve_facts::healthy::seen(&mut world.kernel.listeners);
+    listeners.iter_mut().filter(|it| it.local_port == 80).for_each(|it| it.v6only = None);
+    assert_eq!(expect_unknown(&RULE, &world, &subject()).why, Why::Ambiguous);
+}
+
+#[test]
+fn unread_is_unknown() {
+    let without = |blind: fn(&mut Snapshot)| {
+        let mut world = edge(|_| ()).listens("0.0.0.0:80");
+        blind(&mut world);
+        expect_unknown(&RULE, &world, &subject()).source
+    };
+    assert_eq!(without(|it| it.kernel.listeners = gap(Source::Listeners, Why::Torn)), Source::Listeners);
+    assert_eq!(without(|it| it.cluster.pods = gap(Source::Pods, Why::Unreachable)), Source::Pods);
+    assert_eq!(without(|it| it.cluster.services = gap(Source::Services, Why::Unreachable)), Source::Services);
+    assert_eq!(without(|it| it.kernel.interfaces = gap(Source::Addresses, Why::Torn)), Source::Addresses);
+}
+
+#[test]
+fn of_many_host_ports_of_one_pod_a_few_are_told_and_that_there_are_more() {
+    let all = |world: Snapshot| check(View { now: &world, before: None }, &Limits::default()).expect("judged");
+    let world = Snapshot::healthy().pod("edge", |pod| (1000..1020).for_each(|port| pod.host_port(80, port)));
+    let judged = all((1000..1020).fold(world, |world, port| world.listens(&format!("0.0.0.0:{port}"))));
+    assert!(matches!(&judged.last().expect("some").verdict, Verdict::Unknown(gap) if gap.why == Why::TooMuch));
+    assert_eq!(judged.len(), crate::told::OF_SUBJECT + 1);
+}

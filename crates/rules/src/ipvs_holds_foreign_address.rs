@@ -1,0 +1,268 @@
+//! This node holds, on the device of an ipvs proxy, an address that belongs to something else.
+//!
+//! ## Why it hurts
+//! An address on `kube-ipvs0` (kube-router: `kube-dummy-if`) is an address of this node as far as its kernel is
+//! concerned. If it is really another Node's, the gateway's, a nameserver's or an API server's, everything this node
+//! sends there ends at home, and what comes from there is dropped as forged. `ip route get ADDRESS` answers
+//! `local ADDRESS dev lo`.
+//!
+//! ## Silent when
+//! - the address is a clusterIP of a Service: that is what the device is for;
+//! - it is a nameserver and the address of a Service of type LoadBalancer that has port 53: the cluster's own DNS;
+//! - it is a Node's address that a Service claims as externalIP or load balancer address: `external-ip-is-node-address`
+//!   reports that, and whether this node holds it.
+//!
+//! ## Fix
+//! Remove the address from the Service that claims it. If none does, it was left behind: delete it from the device.
+
+use std::{
+    collections::{BTreeSet, HashMap, HashSet},
+    net::IpAddr,
+    sync::Arc,
+};
+
+use super::{
+    Limits, Patience, Rule,
+    node_addresses::{NodesByAddress, kind_in_words, nodes_by_address},
+    remedies::{delete_address, release_all},
+    wording::{MOST_LISTED, listed},
+};
+use crate::findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Vantage, Verdict};
+use portreeve_dataplane::{ExternalAddress, Field, mode_in_words};
+use portreeve_facts::{
+    API_SERVER, Address, Gap, Interfaces, Node, NodeAddressKind, Reading, Service, Snapshot, Source, View,
+};
+
+/// Where nameservers answer.
+const DNS: u16 = 53;
+
+pub(super) static RULE: Rule = Rule {
+    id: RuleId("ipvs-holds-foreign-address"),
+    title: "This node holds somebody else's address",
+    ceiling: Severity::Critical,
+    needs: &[Source::Addresses],
+    uses: &[Source::ResolvConf],
+    socket_needs: &[],
+    patience: Patience::One,
+    page: include_str!("ipvs_holds_foreign_address.rs"),
+    check,
+};
+
+fn check(view: View<'_>, _: &Limits) -> Judgements {
+    let snapshot = view.now;
+    let interfaces = snapshot.kernel.interfaces.get()?;
+    let mut held: Vec<&Address> = interfaces.addresses.iter().filter(|address| address.is_ipvs()).collect();
+    if held.is_empty() {
+        return Ok(Vec::new());
+    }
+    held.sort_by_key(|address| (address.ip, &*address.link));
+    let known = Known::of(snapshot, interfaces, &held);
+    let mut foreign = Vec::new();
+    let mut gap = None;
+    for address in held {
+        match known.whose(address.ip) {
+            Ok(whose) if whose.is_empty() => {}
+            Ok(whose) => foreign.push((address, whose)),
+            Err(missing) => gap = gap.or(Some(missing)),
+        }
+    }
+    let subject = Subject::this_node(snapshot);
+    let judgement = |verdict| Judgement::of(subject.clone(), verdict);
+    let mut judgements: Vec<Judgement> = gap.map(|gap| judgement(Verdict::Unknown(gap))).into_iter().collect();
+    if !foreign.is_empty() {
+        judgements.push(judgement(Verdict::Problem(evidence(snapshot, &known, &foreign))));
+    } else if judgements.is_empty() {
+        judgements.push(judgement(Verdict::Healthy));
+    }
+    Ok(judgements)
+}
+
+/// An object to which an address belongs.
+enum Owner<'a> {
+    Gateway,
+    Nameserver,
+    ApiServer,
+    Node(&'a Node, NodeAddressKind),
+}
+
+impl Owner<'_> {
+    fn words(&self) -> String {
+        match self {
+            Self::Gateway => "the default gateway".to_owned(),
+            Self::Nameserver => "a nameserver of this node".to_owned(),
+            Self::ApiServer => "an API server".to_owned(),
+            Self::Node(node, kind) => format!("the {} of Node {}", kind_in_words(*kind), node.name),
+        }
+    }
+
+    fn affects(&self) -> &'static [Vantage] {
+        match self {
+            Self::Gateway | Self::Node(..) => &[Vantage::Remote, Vantage::Node, Vantage::Pods],
+            Self::Nameserver | Self::ApiServer => &[Vantage::Node, Vantage::Pods],
+        }
+    }
+}
+
+/// Whose which address is.
+struct Known<'a> {
+    gateways: &'a [IpAddr],
+    gateways_gap: Option<&'a Gap>,
+    nameservers: &'a Reading<Vec<IpAddr>>,
+    api_servers: Result<HashSet<IpAddr>, Gap>,
+    nodes: Result<NodesByAddress<'a>, Gap>,
+    own_name: &'a str,
+    /// This node's addresses on other links: these are its own whatever its name is.
+    own: HashSet<IpAddr>,
+    /// Cluster IPs, and claims of the held addresses.
+    services: Result<Claims<'a>, Gap>,
+}
+
+/// What Services say of the held addresses.
+struct Claims<'a> {
+    cluster_ips: HashSet<IpAddr>,
+    /// Load balancer addresses at which a Service answers DNS.
+    dns: HashSet<IpAddr>,
+    by_address: HashMap<IpAddr, Vec<ExternalAddress<'a>>>,
+}
+
+impl<'a> Known<'a> {
+    fn of(snapshot: &'a Snapshot, interfaces: &'a Interfaces, held: &[&Address]) -> Self {
+        let held: HashSet<IpAddr> = held.iter().map(|address| address.ip).collect();
+        let of_services = |services: &'a Vec<Arc<Service>>| {
+            let cluster_ips = services.iter().flat_map(|service| &service.cluster_ips).copied();
+            let mut claims: Vec<_> = services
+                .iter()
+                .flat_map(|service| ExternalAddress::of(snapshot, service))
+                .filter(|claim| held.contains(&claim.ip))
+                .collect();
+            claims.sort_by_key(|claim| (&claim.service.namespace, &claim.service.name));
+            let answers_dns = |claim: &&ExternalAddress<'_>| {
+                claim.field == Field::LoadBalancer && claim.service.ports.iter().any(|port| port.port == DNS)
+            };
+            let dns = claims.iter().filter(answers_dns).map(|claim| claim.ip).collect();
+            let mut by_address: HashMap<_, Vec<_>> = HashMap::new();
+            for claim in claims {
+                by_address.entry(claim.ip).or_default().push(claim);
+            }
+            Claims { cluster_ips: cluster_ips.filter(|ip| held.contains(ip)).collect(), dns, by_address }
+        };
+        Self {
+            gateways: &interfaces.gateways,
+            gateways_gap: interfaces.gateways_gap.as_ref(),
+            nameservers: &snapshot.kernel.nameservers,
+            api_servers: snapshot.cluster.endpoint_slices_with(API_SERVER.1).map(|slices| {
+                slices
+                    .iter()
+                    .filter(|slice| (slice.namespace.as_str(), slice.service.as_str()) == API_SERVER)
+                    .flat_map(|slice| &slice.endpoints)
+                    .flat_map(|endpoint| endpoint.addresses.iter().copied())
+                    .collect()
+            }),
+            nodes: snapshot.cluster.nodes.get().map(|nodes| nodes_by_address(nodes)),
+            own_name: snapshot.node_name(),
+            own: interfaces.addresses.iter().filter(|address| !address.is_ipvs()).map(|address| address.ip).collect(),
+            services: snapshot.cluster.services.get().map(of_services),
+        }
+    }
+
+    /// Every other object to which an address belongs; empty when it is rightly here, or another rule reports it.
+    ///
+    /// # Errors
+    /// When it is not certain, the input that would tell.
+    fn whose(&self, ip: IpAddr) -> Result<Vec<Owner<'a>>, Gap> {
+        if self.services.as_ref().is_ok_and(|services| services.cluster_ips.contains(&ip)) {
+            return Ok(Vec::new());
+        }
+        let nodes: Vec<_> = match &self.nodes {
+            Ok(nodes) => nodes.get(&ip).into_iter().flatten().copied().collect(),
+            Err(_) => Vec::new(),
+        };
+        let claimed = !self.claims(ip).is_empty();
+        if claimed && !nodes.is_empty() {
+            return Ok(Vec::new());
+        }
+        let others = nodes.into_iter().filter(|(node, _)| node.name != self.own_name && !self.own.contains(&ip));
+        let mut owners: Vec<Owner<'a>> = others.map(|(node, kind)| Owner::Node(node, kind)).collect();
+        if self.api_servers.as_ref().is_ok_and(|all| all.contains(&ip)) {
+            owners.push(Owner::ApiServer);
+        }
+        let own_dns = self.services.as_ref().is_ok_and(|services| services.dns.contains(&ip));
+        if !own_dns && self.nameservers.seen().is_some_and(|all| all.contains(&ip)) {
+            owners.push(Owner::Nameserver);
+        }
+        let gateway = self.gateways.contains(&ip);
+        if gateway {
+            owners.insert(0, Owner::Gateway);
+        }
+        // A gateway is never a Service's. Anything else may be, as long as the Services are not known.
+        match &self.services {
+            Err(gap) if !gateway => Err(gap.clone()),
+            _ if owners.is_empty() => self.missing().map_or(Ok(owners), Err),
+            _ => Ok(owners),
+        }
+    }
+
+    fn claims(&self, ip: IpAddr) -> &[ExternalAddress<'a>] {
+        self.services.as_ref().ok().and_then(|services| services.by_address.get(&ip)).map_or(&[], Vec::as_slice)
+    }
+
+    /// An input without which an address that seems to belong to no object may still belong to one.
+    fn missing(&self) -> Option<Gap> {
+        let nodes = self.nodes.as_ref().err();
+        let missing = nodes.or(self.nameservers.gap()).or(self.api_servers.as_ref().err()).or(self.gateways_gap);
+        missing.cloned()
+    }
+}
+
+fn evidence(snapshot: &Snapshot, known: &Known<'_>, foreign: &[(&Address, Vec<Owner<'_>>)]) -> Evidence {
+    let words = |owners: &[Owner<'_>]| owners.iter().map(Owner::words).collect::<Vec<_>>().join(", ");
+    let summary = match foreign {
+        [(address, owners)] => format!(
+            "{} holds {}, {}: what this node sends there ends at home.",
+            address.link,
+            address.ip,
+            words(owners)
+        ),
+        _ => {
+            let links: BTreeSet<&str> = foreign.iter().map(|(address, _)| &*address.link).collect();
+            let addresses = listed(foreign.iter().map(|(address, _)| address.ip));
+            format!(
+                "{} holds addresses of others, {addresses}: what this node sends there ends at home.",
+                listed(links)
+            )
+        }
+    };
+    let mut evidence = Evidence::new(Severity::Critical, summary);
+    let (mut claims, mut others) = (Vec::new(), Vec::new());
+    for (address, owners) in foreign.iter().take(MOST_LISTED) {
+        let Address { ip, prefix, link } = address;
+        evidence = evidence
+            .value("address", format!("{ip}/{prefix} on {link}"))
+            .value("belongs to", words(owners))
+            .value("kernel", format!("local {ip} dev {link}, `ip route get {ip}` shows it"))
+            .affects(owners.iter().flat_map(|owner| owner.affects().iter().copied()));
+        let of_services = known.claims(*ip);
+        for ExternalAddress { service, field, .. } in of_services.iter().take(MOST_LISTED) {
+            evidence = evidence.value("claimed by", format!("{}/{} ({field})", service.namespace, service.name));
+        }
+        evidence = evidence.and_more("claimed by", of_services.len(), MOST_LISTED);
+        claims.extend(of_services.iter().take(MOST_LISTED));
+        // One that could not be read whole may have it: to delete its address would take it off this node.
+        let is_unread = known.services.is_err() || snapshot.cluster.unread_service().is_some();
+        let (claimed_by, step) = match is_unread {
+            _ if !of_services.is_empty() => continue,
+            true => {
+                let step = Step::advice(format!("find the Service that has {ip}: not all of them could be read"));
+                ("unknown, since a Service could not be read", step)
+            }
+            false => ("no Service: it was left behind", delete_address(address)),
+        };
+        evidence = evidence.value("claimed by", claimed_by);
+        others.push(step);
+    }
+    let steps: Vec<Step> = release_all(claims).into_iter().chain(others).collect();
+    evidence.remedy(steps).value("proxy mode", mode_in_words(&snapshot.proxy_mode()))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,245 @@
+//! Since when: a pure state machine from rounds of judgements to open findings and the changes between them.
+//!
+//! Never: measures. Time comes in as an argument; the ledger knows no rule, no node and no clock.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use jiff::Timestamp;
+
+use crate::findings::{Evidence, Finding, Judgement, Judgements, Key, RuleId, Subject, SubjectKind, Unknown, Verdict};
+use portreeve_facts::Gap;
+
+/// When a round was.
+#[derive(Clone, Copy, Debug)]
+pub struct RoundTime {
+    /// By the clock of the wall, for people.
+    pub at: Timestamp,
+    /// Since the first round, by a clock that nobody can set: patience counts by it.
+    pub since_start: Duration,
+}
+
+impl RoundTime {
+    /// The first round of all.
+    pub fn first(at: Timestamp) -> Self {
+        Self { at, since_start: Duration::ZERO }
+    }
+}
+
+/// One rule's part of a round.
+#[derive(Clone, Debug)]
+pub struct Turn {
+    /// The rule.
+    pub rule: RuleId,
+    /// How many consecutive rounds must show a problem before it is raised: 1 or 2.
+    pub patience: u8,
+    /// How long a problem that takes more than one round must have been there too: rounds may follow each other fast.
+    pub settle: Duration,
+    /// Objects that were not read whole: what it had open about them stays, unless it finds it healthy.
+    pub unread: Arc<[Subject]>,
+    /// Its judgements.
+    pub judgements: Judgements,
+}
+
+/// Everything known now: what every sink reads.
+#[derive(Clone, Debug, Default)]
+pub struct Board {
+    /// Open findings, worst first, then by key.
+    pub findings: Vec<Finding>,
+    /// What could not be judged.
+    pub unknown: Vec<Unknown>,
+    /// Those of them that are failures of the rules themselves.
+    pub failed: Vec<Gap>,
+}
+
+impl Board {
+    fn of(mut findings: Vec<Finding>, unknown: Vec<Unknown>) -> Self {
+        findings.sort_by(|a, b| b.evidence.severity.cmp(&a.evidence.severity).then_with(|| a.key.cmp(&b.key)));
+        Self { findings, unknown, failed: Vec::new() }
+    }
+}
+
+/// What a round changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// A problem is new, and was there for as many rounds as its rule has patience.
+    Raised(Finding),
+    /// An open problem has another impact, sentence or evidence.
+    Changed(Finding),
+    /// A problem is over.
+    Cleared(Finding, Clearance),
+}
+
+/// How a problem ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Clearance {
+    /// The rule looked at the subject and found it healthy.
+    Repaired,
+    /// The rule looked, and there was nothing of the kind any more.
+    Gone,
+}
+
+/// What is open, what is about to be, and what could not be judged.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    open: BTreeMap<Key, Finding>,
+    /// Seen, but not yet often enough: first sight and how many rounds.
+    pending: BTreeMap<Key, (RoundTime, u8)>,
+    unknown: Vec<Unknown>,
+}
+
+impl Ledger {
+    /// Takes in one round and says what it changed. A rule that could not judge keeps everything it had open, and of one
+    /// that was not asked everything stays as it is.
+    pub fn advance(&mut self, at: RoundTime, round: impl IntoIterator<Item = Turn>) -> Vec<Change> {
+        round.into_iter().flat_map(|turn| self.turn(at, turn)).collect()
+    }
+
+    /// Everything known now.
+    pub fn board(&self) -> Board {
+        Board::of(self.open.values().cloned().collect(), self.unknown.clone())
+    }
+
+    /// The same, where no other round follows.
+    pub fn into_board(self) -> Board {
+        Board::of(self.open.into_values().collect(), self.unknown)
+    }
+
+    fn turn(&mut self, at: RoundTime, turn: Turn) -> Vec<Change> {
+        self.unknown.retain(|unknown| unknown.rule != turn.rule);
+        let judgements = match turn.judgements {
+            Ok(judgements) => judgements,
+            Err(gap) => {
+                self.note_unknown(turn.rule, None, gap);
+                return Vec::new();
+            }
+        };
+        let mut problems: BTreeMap<Key, Evidence> = BTreeMap::new();
+        let mut held = Held::default();
+        for subject in turn.unread.iter().cloned() {
+            held.add(Key { rule: turn.rule, subject, port: None, protocol: None });
+        }
+        let mut healthy = BTreeSet::new();
+        for Judgement { subject, port, protocol, verdict } in judgements {
+            let key = Key { rule: turn.rule, subject, port, protocol };
+            match verdict {
+                Verdict::Problem(evidence) => {
+                    let merged = match problems.remove(&key) {
+                        Some(first) => first.merge(evidence),
+                        None => evidence,
+                    };
+                    problems.insert(key, merged);
+                }
+                Verdict::Unknown(gap) => {
+                    self.note_unknown(turn.rule, Some(key.subject.clone()), gap);
+                    held.add(key);
+                }
+                Verdict::Healthy => {
+                    healthy.insert(key);
+                }
+            }
+        }
+        let mut changes = self.clear(turn.rule, &problems, &held, &healthy);
+        changes.extend(
+            problems
+                .into_iter()
+                .filter_map(|(key, evidence)| self.observe(at, (turn.patience, turn.settle), key, evidence)),
+        );
+        changes
+    }
+
+    /// The same gap for many subjects of one rule is noted once, about none of them.
+    fn note_unknown(&mut self, rule: RuleId, subject: Option<Subject>, gap: Gap) {
+        match self.unknown.iter_mut().find(|unknown| unknown.rule == rule && unknown.gap == gap) {
+            Some(known) => known.subject = None,
+            None => self.unknown.push(Unknown { rule, subject, gap }),
+        }
+    }
+
+    /// Closes what this rule had open and neither sees nor holds any more.
+    fn clear(
+        &mut self,
+        rule: RuleId,
+        problems: &BTreeMap<Key, Evidence>,
+        held: &Held,
+        healthy: &BTreeSet<Key>,
+    ) -> Vec<Change> {
+        let over =
+            |key: &Key| key.rule == rule && !problems.contains_key(key) && !held.holds(key, healthy.contains(key));
+        self.pending.retain(|key, _| !over(key));
+        self.open
+            .extract_if(.., |key, _| over(key))
+            .map(|(key, finding)| {
+                let clearance = if healthy.contains(&key) { Clearance::Repaired } else { Clearance::Gone };
+                Change::Cleared(finding, clearance)
+            })
+            .collect()
+    }
+
+    fn observe(
+        &mut self,
+        at: RoundTime,
+        (patience, settle): (u8, Duration),
+        key: Key,
+        evidence: Evidence,
+    ) -> Option<Change> {
+        // Another impact must last as long as the first one had to; other words and values are taken over at once. A subject
+        // that was made anew is another one.
+        if let Some(open) = self.open.get(&key)
+            && (open.evidence.impact() == evidence.impact() || open.key.subject.uid != key.subject.uid)
+        {
+            self.pending.remove(&key);
+            return (open.evidence != evidence || open.key.subject.uid != key.subject.uid)
+                .then(|| Change::Changed(self.reopen(key, evidence)));
+        }
+        let (since, rounds) =
+            self.pending.remove(&key).map_or((at, 1), |(since, rounds)| (since, rounds.saturating_add(1)));
+        if rounds < patience || (patience > 1 && at.since_start.saturating_sub(since.since_start) < settle) {
+            self.pending.insert(key, (since, rounds));
+            return None;
+        }
+        if self.open.contains_key(&key) {
+            return Some(Change::Changed(self.reopen(key, evidence)));
+        }
+        let finding = Finding { key: key.clone(), evidence, since: since.at };
+        self.open.insert(key, finding.clone());
+        Some(Change::Raised(finding))
+    }
+
+    /// Gives an open finding other evidence. The key counts no uid, so a subject that was made anew is carried over.
+    fn reopen(&mut self, key: Key, evidence: Evidence) -> Finding {
+        let since = self.open.remove(&key).expect("it is open").since;
+        let finding = Finding { key: key.clone(), evidence, since };
+        self.open.insert(key, finding.clone());
+        finding
+    }
+}
+
+/// What one rule could not judge in a round.
+#[derive(Debug, Default)]
+struct Held {
+    keys: BTreeSet<Key>,
+    /// Something about the node or the cluster as a whole: any of its findings may be a part of that.
+    everything: bool,
+}
+
+impl Held {
+    fn add(&mut self, key: Key) {
+        let whole = matches!(key.subject.kind, SubjectKind::Node | SubjectKind::Cluster);
+        self.everything |= whole && key.port.is_none();
+        self.keys.insert(key);
+    }
+
+    /// Whether the finding of this key may still be true. What was not known of an object, on none of its ports in
+    /// particular, was known on none of them; only a port that was found `healthy` is over.
+    fn holds(&self, key: &Key, healthy: bool) -> bool {
+        let of_its_object = || self.keys.contains(&Key { port: None, protocol: None, ..key.clone() });
+        self.keys.contains(key) || (!healthy && (self.everything || of_its_object()))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,195 @@
+//! What is wrong, and since when: pure functions from a [`View`] to judgements, one file a rule; the words of findings; the
+//! ledger, which keeps them from round to round; and what manifests would break.
+//!
+//! Never: reads anything but `View` and [`Limits`]; remembers; logs.
+//!
+//! To add a rule, copy the shortest one, `own_port_taken.rs`, and add its `mod` line and its entry in [`RULES`].
+//! CONTRIBUTING.md lists the other files.
+
+pub mod findings; // the words of rules
+pub mod ledger; // since when
+pub mod lint; // what manifests would break
+
+mod assumed;
+mod client_socket_blocks_port;
+mod client_socket_on_node_port;
+mod each_service;
+mod endpoints_needed;
+mod ephemeral;
+mod ephemeral_ports_near_exhaustion;
+mod ephemeral_range_overlaps_node_ports;
+mod external_address_claimed_twice;
+mod external_ip_is_node_address;
+mod external_ip_shadows_node_port;
+mod fixed_node_port_in_dynamic_band;
+mod fleet_reservation;
+mod free_ports;
+mod health_check_node_port_unserved;
+mod host_port_claimed_twice;
+mod host_port_equals_node_port;
+mod host_port_in_node_port_range;
+mod host_port_left_behind;
+mod host_port_takes_listener;
+mod ipvs_holds_foreign_address;
+mod limits;
+mod listener_blocks_host_network_pod;
+mod listener_in_node_port_range;
+mod listener_on_node_port;
+mod masquerade_uses_node_ports;
+mod needed_ports;
+mod node_addresses;
+mod node_holds_peer_address;
+mod node_port_claimed_twice;
+mod node_port_outside_range;
+mod node_port_range_covers_daemons;
+mod node_port_range_crowded;
+mod node_port_range_disagreement;
+mod node_port_winner;
+mod node_ports;
+mod node_query;
+mod own_port_taken;
+mod pod_waits_for_host_port;
+mod pods;
+mod policy_parameters;
+mod port_advice;
+mod port_usage;
+mod proxy_health_port_taken;
+mod proxy_left_behind;
+mod proxy_near_fd_limit;
+mod remedies;
+mod reservation;
+mod rule;
+mod socket_needs;
+mod told;
+mod v6only;
+mod wording;
+
+use std::{
+    collections::BTreeSet,
+    panic::{AssertUnwindSafe, catch_unwind},
+};
+
+pub use endpoints_needed::endpoints_needed;
+pub use fleet_reservation::{FleetReservation, NodeReservation, ReservedList};
+pub use free_ports::{FreePorts, free_port};
+pub use limits::Limits;
+pub use node_ports::ASSUMED_RANGE;
+pub use node_query::node_query;
+pub use pods::workload as made_by;
+pub use policy_parameters::PolicyParameters;
+pub use port_advice::{Advice, port_advice};
+pub use port_usage::{Choice, PortUsage, PortUse, port_usage};
+pub use rule::{Patience, Rule};
+pub use socket_needs::{Ports, SocketNeed, node_ports_or_default};
+
+use crate::findings::{Judgement, Judgements, Subject, Verdict};
+use portreeve_facts::{Gap, Protocol, Snapshot, Source, View};
+
+/// Every rule, in the order in which a person should read them.
+pub static RULES: &[&Rule] = &[
+    &listener_on_node_port::RULE,
+    &client_socket_on_node_port::RULE,
+    &client_socket_blocks_port::RULE,
+    &listener_blocks_host_network_pod::RULE,
+    &external_ip_is_node_address::RULE,
+    &external_ip_shadows_node_port::RULE,
+    &ipvs_holds_foreign_address::RULE,
+    &node_holds_peer_address::RULE,
+    &external_address_claimed_twice::RULE,
+    &node_port_claimed_twice::RULE,
+    &host_port_claimed_twice::RULE,
+    &masquerade_uses_node_ports::RULE,
+    &ephemeral_range_overlaps_node_ports::RULE,
+    &ephemeral_ports_near_exhaustion::RULE,
+    &host_port_equals_node_port::RULE,
+    &host_port_takes_listener::RULE,
+    &host_port_left_behind::RULE,
+    &pod_waits_for_host_port::RULE,
+    &host_port_in_node_port_range::RULE,
+    &health_check_node_port_unserved::RULE,
+    &proxy_health_port_taken::RULE,
+    &proxy_near_fd_limit::RULE,
+    &proxy_left_behind::RULE,
+    &node_port_range_crowded::RULE,
+    &node_port_range_disagreement::RULE,
+    &node_port_outside_range::RULE,
+    &fixed_node_port_in_dynamic_band::RULE,
+    &listener_in_node_port_range::RULE,
+    &node_port_range_covers_daemons::RULE,
+    &own_port_taken::RULE,
+];
+
+/// Rules that judge manifests, too: what they say of Services and workloads holds before these are created. Their evidence says
+/// which fields it is about.
+pub static OF_MANIFESTS: &[&Rule] = &[
+    &node_port_claimed_twice::RULE,
+    &host_port_claimed_twice::RULE,
+    &external_address_claimed_twice::RULE,
+    &node_port_outside_range::RULE,
+    &fixed_node_port_in_dynamic_band::RULE,
+];
+
+/// Facts that take long to read, or that few rules look at.
+pub const SELDOM: [Source; 9] = [
+    Source::Clients,
+    Source::EphemeralUse,
+    Source::Sockstat,
+    Source::PodNamespaces,
+    Source::ResolvConf,
+    Source::IpVs,
+    Source::IpVsConn,
+    Source::Conntrack,
+    Source::Netfilter,
+];
+
+/// What need not be read where only these rules are asked.
+pub fn skipped(rules: &[&Rule]) -> BTreeSet<Source> {
+    SELDOM.into_iter().filter(|source| !rules.iter().any(|rule| rule.looks_at(*source))).collect()
+}
+
+/// The rule of a name.
+pub fn find(id: &str) -> Option<&'static Rule> {
+    RULES.iter().copied().find(|rule| rule.id.0 == id)
+}
+
+/// What one rule judged in a round, or that it panicked.
+#[derive(Debug)]
+pub struct Opinion {
+    /// The rule.
+    pub rule: &'static Rule,
+    /// Its judgements; `None` when it panicked.
+    pub judgements: Option<Judgements>,
+}
+
+impl Opinion {
+    /// Asks one rule; its panic stays here.
+    fn of(rule: &'static Rule, view: View<'_>, limits: &Limits) -> Self {
+        let judgements = catch_unwind(AssertUnwindSafe(|| (rule.check)(view, limits))).ok();
+        let no_udp = view.now.kernel.no_udp.as_ref().filter(|_| rule.looks_at(Source::Listeners));
+        let judgements = judgements.map(|it| match no_udp {
+            Some(gap) => it.map(|judged| without_udp(view.now, judged, gap)),
+            None => it,
+        });
+        Self { rule, judgements }
+    }
+}
+
+/// What a rule judged that looks at listeners, where those of UDP were not read: it speaks of the other protocols only.
+fn without_udp(now: &Snapshot, mut judged: Vec<Judgement>, gap: &Gap) -> Vec<Judgement> {
+    judged
+        .retain(|it| it.protocol != Some(Protocol::Udp) && !(it.protocol.is_none() && it.verdict == Verdict::Healthy));
+    let subject = Subject::node(now.node_name(), None);
+    judged.push(Judgement::of(subject, Verdict::Unknown(gap.clone())));
+    judged
+}
+
+/// Runs rules, each when its opinion is taken: the judgements of one about thousands of NodePorts need not be in memory
+/// while the next runs. A rule that panics is contained: the others still run.
+pub fn ask(rules: &[&'static Rule], view: View<'_>, limits: &Limits) -> impl Iterator<Item = Opinion> {
+    rules.iter().map(move |rule| Opinion::of(rule, view, limits))
+}
+
+#[cfg(test)]
+pub mod expectations;
+#[cfg(test)]
+mod tests;

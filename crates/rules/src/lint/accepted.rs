@@ -1,0 +1,40 @@
+//! Findings that the owner of an object accepts, as its annotation `portreeve/accept` says.
+
+use std::collections::HashMap;
+
+use super::{Linted, find_lint_rule};
+use crate::findings::PlacedFinding;
+use portreeve_facts::{ACCEPT, Accepts, Gap, Manifest, Place, Source, Why};
+
+/// The findings that nobody accepts, and how many others there are. An annotation speaks of its own object alone.
+pub fn without_accepted(linted: &Linted, findings: Vec<PlacedFinding>) -> (Vec<PlacedFinding>, usize) {
+    let accepting = linted.manifests.iter().filter_map(|manifest| Some((manifest, manifest.accepts.as_ref()?)));
+    let by_place: HashMap<&Place, &Accepts> =
+        accepting.flat_map(|(manifest, accepts)| manifest.fields().map(move |claim| (&claim.place, accepts))).collect();
+    let is_accepted = |finding: &PlacedFinding| {
+        let accepts = by_place.get(&finding.place);
+        accepts.is_some_and(|accepts| accepts.rules.iter().any(|name| name == finding.rule.0))
+    };
+    let all = findings.len();
+    let others: Vec<PlacedFinding> = findings.into_iter().filter(|finding| !is_accepted(finding)).collect();
+    let accepted = all - others.len();
+    (others, accepted)
+}
+
+/// What is wrong with annotations: a name that is misspelt accepts nothing, and its owner has to hear of it.
+pub fn judge_acceptance(linted: &Linted) -> Vec<(Gap, Place)> {
+    linted.manifests.iter().filter_map(complaint).collect()
+}
+
+fn complaint(manifest: &Manifest) -> Option<(Gap, Place)> {
+    let Accepts { rules, place } = manifest.accepts.as_ref()?;
+    let strange: Vec<String> =
+        rules.iter().filter(|name| find_lint_rule(name).is_none()).map(|name| format!("{name:?}")).collect();
+    let what = match (rules.is_empty(), strange.is_empty()) {
+        (true, _) => "names no rule, wanted RULE,RULE".to_owned(),
+        (false, false) => format!("names {}, which is no rule that judges manifests", strange.join(", ")),
+        (false, true) => return None,
+    };
+    let detail = format!("{place}: {manifest}: the annotation {ACCEPT} {what}");
+    Some((Gap::new(Source::Services, Why::Malformed, detail), place.clone()))
+}

@@ -1,0 +1,75 @@
+//! What of a cluster or a snapshot counts, where manifests are compared with it.
+
+use portreeve_facts::{Gap, NodePortRange, RangeSource, Snapshot, Source, Why};
+
+/// What had to be readable. A file need not hold Pods and Nodes; settings are nothing that is compared. One failure leaves several
+/// facts unknown: it is told once, and names them.
+pub fn unread(around: &Snapshot) -> Vec<Gap> {
+    let cluster = &around.cluster;
+    let pods = cluster.pods.gap().filter(|gap| gap.why != Why::NotAsked);
+    let nodes = cluster.nodes.gap().filter(|gap| gap.why != Why::NotAsked);
+    let lost = [("Services", cluster.services.gap()), ("Pods", pods), ("Nodes", nodes)];
+    let mut failures: Vec<(Gap, Vec<&str>)> = Vec::new();
+    for (kind, gap) in lost.into_iter().filter_map(|(kind, gap)| Some((kind, gap?))) {
+        match failures.iter_mut().find(|(known, _)| known.detail == gap.detail) {
+            Some((_, kinds)) => kinds.push(kind),
+            None => failures.push((gap.clone(), vec![kind])),
+        }
+    }
+    let compared = [Source::Services, Source::Pods, Source::Nodes];
+    for gap in cluster.rejected.iter().filter(|gap| compared.contains(&gap.source)) {
+        if !failures.iter().any(|(known, _)| known.detail == gap.detail) {
+            failures.push((gap.clone(), Vec::new()));
+        }
+    }
+    let named = |(mut gap, kinds): (Gap, Vec<&str>)| {
+        if !kinds.is_empty() {
+            gap.detail = format!("{}; so nothing is compared with {}", gap.detail, kinds.join(", "));
+        }
+        gap
+    };
+    failures.into_iter().map(named).collect()
+}
+
+/// The NodePort range that a person names, or that the cluster shows, or the default.
+pub fn range(named: Option<NodePortRange>, around: &Snapshot) -> NodePortRange {
+    let shown = around.cluster.node_port_range.seen().filter(|range| range.source != RangeSource::Assumed);
+    named.or_else(|| shown.cloned()).unwrap_or_else(NodePortRange::assumed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use portreeve_facts::{PortRange, Reading, healthy::gap};
+
+    #[test]
+    fn a_failure_is_told_once_and_what_a_file_does_not_hold_is_none() {
+        let mut world = Snapshot::healthy();
+        assert_eq!(unread(&world), []);
+        world.cluster.pods = gap(Source::Pods, Why::NotAsked);
+        assert_eq!(unread(&world), []);
+        world.cluster.services = gap(Source::Services, Why::Unreachable);
+        world.cluster.nodes = gap(Source::Nodes, Why::Unreachable);
+        let same = unread(&world);
+        assert_eq!(same.len(), 1, "both say the same: {same:?}");
+        let rejected = |source| Gap::new(source, Why::Malformed, format!("{source:?}"));
+        world.cluster.rejected = [Source::Pods, Source::ConfigMaps].map(rejected).into();
+        assert_eq!(unread(&world).len(), 2, "settings are not compared");
+    }
+
+    #[test]
+    fn a_range_that_was_only_assumed_is_no_range_of_the_cluster() {
+        let range_of = |source| NodePortRange {
+            range: PortRange { first: 20000, last: 22767 },
+            source,
+            place: "somewhere".to_owned(),
+        };
+        let mut world = Snapshot::healthy();
+        world.cluster.node_port_range = Reading::Seen(range_of(RangeSource::Assumed));
+        assert_eq!(range(None, &world), NodePortRange::assumed());
+        world.cluster.node_port_range = Reading::Seen(range_of(RangeSource::ApiServerArguments));
+        assert_eq!(range(None, &world).range.first, 20000);
+        let named = NodePortRange { range: PortRange { first: 1, last: 2 }, ..range_of(RangeSource::Flag) };
+        assert_eq!(range(Some(named.clone()), &world), named);
+    }
+}

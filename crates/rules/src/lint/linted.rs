@@ -1,0 +1,268 @@
+//! What is judged: manifests, and the cluster that they would make, together with what is there already.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
+};
+
+use ipnet::IpNet;
+
+use crate::{
+    findings::{Evidence, PlacedFinding, RuleId},
+    {FreePorts, made_by},
+};
+use portreeve_facts::{
+    self as facts, self, Claim, Claimed, ClusterFacts, ContainerPort, Gap, Manifest, Node, NodePortRange, Pod,
+    Protocol, RangeSource, Reading, Service, ServiceKind, ServicePort, Snapshot, Why,
+};
+
+/// Numbers that are suggested instead of one that is taken.
+const SUGGESTED: usize = 3;
+
+/// Where the other objects are from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// The manifests alone are judged.
+    Nowhere,
+    /// `--against`: a cluster, a file of its objects, or a snapshot.
+    Cluster,
+}
+
+/// Kind, namespace and name.
+type Key = (String, String, String);
+
+fn key(kind: &str, namespace: &str, name: &str) -> Key {
+    (kind.to_owned(), namespace.to_owned(), name.to_owned())
+}
+
+/// Manifests and everything around them.
+#[derive(Clone, Debug)]
+pub struct Linted {
+    /// The objects as they are written.
+    pub(super) manifests: Vec<Manifest>,
+    /// What would be there once they are applied.
+    pub(super) snapshot: Snapshot,
+    /// The ports of objects that are there already: what has the same name is updated.
+    there: BTreeMap<Key, BTreeSet<(u16, Protocol)>>,
+    /// The pods of objects that are updated, by uid.
+    replaced: BTreeMap<String, Key>,
+    /// Numbers that nobody has, where a cluster tells.
+    free: Vec<u16>,
+    /// Where the other objects are from.
+    pub(super) source: Source,
+    /// Where the API server allocates cluster IPs, as far as somebody says.
+    pub(super) service_cidrs: Vec<IpNet>,
+}
+
+/// An update that leaves a number out keeps the one that is there: the API server finds it by the name of the port (Kubernetes
+/// 1.36 pkg/registry/core/service/storage `patchAllocatedValues`), kubectl and Helm by the `port` (their merges know a port by that).
+fn keep_numbers(service: &mut Service, before: &Service) {
+    if !matches!(service.kind, ServiceKind::NodePort | ServiceKind::LoadBalancer) {
+        return;
+    }
+    let written: BTreeSet<u16> = service.ports.iter().filter_map(|port| port.node_port).collect();
+    for port in service.ports.iter_mut().filter(|port| port.node_port.is_none()) {
+        let is_same = |it: &&ServicePort| (it.port, it.protocol) == (port.port, port.protocol);
+        let of_name = before.ports.iter().find(|it| it.name == port.name);
+        let kept = of_name.or_else(|| before.ports.iter().find(is_same)).and_then(|it| it.node_port);
+        port.node_port = kept.filter(|number| !written.contains(number));
+        port.fixed = Some(false);
+    }
+    if service.kind == ServiceKind::LoadBalancer && service.external_local {
+        service.health_check_node_port = service.health_check_node_port.or(before.health_check_node_port);
+    }
+}
+
+/// Why a range that is only assumed cannot be that of the cluster.
+fn disproof(range: &NodePortRange, cluster: &ClusterFacts) -> Option<Gap> {
+    let services = cluster.services.seen().filter(|_| range.source == RangeSource::Assumed)?;
+    let ports = services.iter().flat_map(|service| service.ports.iter().map(move |port| (service, port.node_port)));
+    let (service, number) = ports
+        .filter_map(|(service, number)| Some((service, number?)))
+        .find(|(_, number)| !range.range.contains(*number))?;
+    let detail = format!(
+        "the NodePort range is not {}, as Service {}/{} has nodePort {number}: name it with --node-port-range",
+        range.range, service.namespace, service.name
+    );
+    Some(Gap::new(facts::Source::NodePortRange, Why::Ambiguous, detail))
+}
+
+impl Linted {
+    /// Puts the facts of manifests into a snapshot of what is there. An object of the manifests takes the place of the one
+    /// that has its name.
+    ///
+    /// Whoever says nothing of the NodePort range is told what the default refuses, unless a number that is there shows that it
+    /// is another one.
+    pub fn new(
+        manifests: Vec<Manifest>,
+        facts: ClusterFacts,
+        mut around: Snapshot,
+        range: &NodePortRange,
+        source: Source,
+    ) -> Self {
+        around.cluster.node_port_range = match disproof(range, &around.cluster) {
+            Some(gap) => Reading::Gap(gap),
+            None => Reading::Seen(NodePortRange { source: RangeSource::Flag, ..range.clone() }),
+        };
+        let names: BTreeSet<(&str, &str, &str)> =
+            manifests.iter().map(|it| (it.kind, &*it.namespace, &*it.name)).collect();
+        let cluster = &mut around.cluster;
+        let mut there: BTreeMap<Key, BTreeSet<(u16, Protocol)>> = BTreeMap::new();
+        let mut note = |key: Key, ports: &mut dyn Iterator<Item = (u16, Protocol)>| {
+            there.entry(key).or_default().extend(ports);
+        };
+        // Of numbers that were not read nobody knows that they are free.
+        let knows_numbers = cluster.services.seen().is_some() && cluster.unread_service().is_none();
+        let number = |(number, port): (u16, &ContainerPort)| (number, port.protocol);
+        let mut services: Vec<Arc<Service>> = cluster.services.seen().cloned().unwrap_or_default();
+        for it in &services {
+            let of_ports = it.ports.iter().filter_map(|port| Some((port.node_port?, port.protocol)));
+            let health = it.health_check_node_port.map(|number| (number, Protocol::Tcp));
+            note(key("Service", &it.namespace, &it.name), &mut of_ports.chain(health));
+        }
+        let mut updated = BTreeMap::new();
+        services.retain(|it| {
+            let is_updated = names.contains(&("Service", &it.namespace, &it.name));
+            if is_updated {
+                updated.insert((it.namespace.clone(), it.name.clone()), Arc::clone(it));
+            }
+            !is_updated
+        });
+        // Who chose the numbers that are there is not asked here.
+        for service in services.iter_mut().map(Arc::make_mut) {
+            service.ports.iter_mut().for_each(|port| port.fixed = Some(false));
+        }
+        services.extend(facts.services.seen().into_iter().flatten().cloned().map(|mut service| {
+            if let Some(before) = updated.get(&(service.namespace.clone(), service.name.clone())) {
+                keep_numbers(Arc::make_mut(&mut service), before);
+            }
+            service
+        }));
+        cluster.services = Reading::Seen(services);
+        for it in &cluster.workloads {
+            note(key(it.kind.name(), &it.namespace, &it.name), &mut it.node_ports().map(number));
+        }
+        cluster.workloads.retain(|it| !names.contains(&(it.kind.name(), &it.namespace, &it.name)));
+        cluster.workloads.extend(facts.workloads);
+        let mut replaced = BTreeMap::new();
+        if let Reading::Seen(pods) = &mut cluster.pods {
+            pods.retain(|pod| {
+                let (kind, name) = pod.controller.as_ref().and_then(made_by).unwrap_or(("Pod", &pod.name));
+                let key = key(kind, &pod.namespace, name);
+                note(key.clone(), &mut pod.node_ports().map(number));
+                let is_updated = names.contains(&(kind, &pod.namespace, name));
+                if is_updated {
+                    let uids = [&pod.uid, &pod.config_hash].into_iter().flatten();
+                    replaced.extend(uids.map(|uid| (uid.clone(), key.clone())));
+                }
+                !pod.finished && !is_updated
+            });
+        }
+        let free = match source {
+            Source::Cluster if knows_numbers => FreePorts::of(&around).ports().take(SUGGESTED).collect(),
+            _ => Vec::new(),
+        };
+        Self { manifests, snapshot: around, there, replaced, free, source, service_cidrs: Vec::new() }
+    }
+
+    /// Says where the API server allocates cluster IPs.
+    #[must_use]
+    pub fn with_service_cidrs(mut self, cidrs: Vec<IpNet>) -> Self {
+        self.service_cidrs = cidrs;
+        self
+    }
+
+    /// Every field that claims something, with its object.
+    pub(super) fn claims(&self) -> impl Iterator<Item = (&Manifest, &Claim)> {
+        self.manifests.iter().flat_map(|manifest| manifest.claims.iter().map(move |claim| (manifest, claim)))
+    }
+
+    /// Every field with a port or an address, also those that the API server does not take.
+    pub(super) fn fields(&self) -> impl Iterator<Item = &Claim> {
+        self.manifests.iter().flat_map(Manifest::fields)
+    }
+
+    /// Whether the cluster has an object of this name already.
+    pub(super) fn is_update(&self, manifest: &Manifest) -> bool {
+        self.there.contains_key(&key(manifest.kind, &manifest.namespace, &manifest.name))
+    }
+
+    /// Whether the object is there already, and has this very port.
+    pub(super) fn has_already(&self, manifest: &Manifest, port: (u16, Protocol)) -> bool {
+        let ports = self.there.get(&key(manifest.kind, &manifest.namespace, &manifest.name));
+        ports.is_some_and(|ports| ports.contains(&port))
+    }
+
+    /// Whether the pod of this uid is of the object as it is there.
+    pub(super) fn is_replaced(&self, manifest: &Manifest, uid: &str) -> bool {
+        self.replaced.get(uid) == Some(&key(manifest.kind, &manifest.namespace, &manifest.name))
+    }
+
+    /// The Services that would be there, by namespace and name. Of one that is there twice both copies, in their order.
+    pub(super) fn services_by_name(&self) -> HashMap<(&str, &str), Vec<&Service>> {
+        let mut by_name: HashMap<_, Vec<_>> = HashMap::new();
+        for service in self.snapshot.cluster.services.seen().into_iter().flatten() {
+            by_name.entry((&*service.namespace, &*service.name)).or_default().push(&**service);
+        }
+        by_name
+    }
+
+    /// The ports of nodes that pods have which are there, where they were read. Those of pods that end with an update are left out.
+    pub(super) fn pods_by_port(&self) -> HashMap<(u16, Protocol), Vec<(&Pod, &ContainerPort)>> {
+        let mut by_port: HashMap<_, Vec<_>> = HashMap::new();
+        let pods = self.snapshot.cluster.pods.seen().into_iter().flatten().map(AsRef::as_ref);
+        for pod in pods.filter(|pod: &&Pod| pod.node.is_some()) {
+            for (number, port) in pod.node_ports() {
+                by_port.entry((number, port.protocol)).or_default().push((pod, port));
+            }
+        }
+        by_port
+    }
+
+    /// Nodes, where they were read.
+    pub(super) fn nodes(&self) -> Option<Vec<&Node>> {
+        let nodes = self.snapshot.cluster.nodes.seen()?;
+        Some(nodes.iter().map(AsRef::as_ref).collect())
+    }
+
+    /// A finding about one field, with numbers that a Service could have instead.
+    pub(super) fn finding(
+        &self,
+        rule: RuleId,
+        (manifest, claim): (&Manifest, &Claim),
+        evidence: Evidence,
+    ) -> PlacedFinding {
+        let is_node_port = claim.what.of_service().is_some() && !self.free.is_empty();
+        let free: Vec<String> = self.free.iter().map(u16::to_string).collect();
+        let evidence = if is_node_port { evidence.value("free", free.join(", ")) } else { evidence };
+        placed(rule, (manifest, claim), evidence)
+    }
+}
+
+/// The copy of a Service that has the field. Of several the last, since that is what is there once all are applied.
+pub(super) fn copy_with<'a>(copies: &[&'a Service], claim: &Claim) -> Option<&'a Service> {
+    let has_it = |service: &&Service| match claim.what {
+        Claimed::NodePort(number, protocol) => {
+            service.ports.iter().any(|port| (port.node_port, port.protocol) == (Some(number), protocol))
+        }
+        Claimed::HealthCheckNodePort(number) => service.health_check_node_port == Some(number),
+        Claimed::ExternalIp(ip) => service.external_ips.contains(&ip),
+        Claimed::HostPort(..) | Claimed::HostNetworkPort(..) => false,
+    };
+    copies.iter().copied().rfind(has_it).or_else(|| copies.last().copied())
+}
+
+/// A finding about one field.
+pub(super) fn placed(rule: RuleId, (manifest, claim): (&Manifest, &Claim), evidence: Evidence) -> PlacedFinding {
+    let (port, protocol) = claim.what.port().unzip();
+    PlacedFinding {
+        place: claim.place.clone(),
+        rule,
+        object: manifest.to_string(),
+        field: claim.path.clone(),
+        port,
+        protocol,
+        evidence,
+        related: Vec::new(),
+    }
+}

@@ -1,0 +1,75 @@
+//! Everything that was found in manifests.
+
+use std::{cmp::Reverse, collections::BTreeMap};
+
+use super::{LintRule, Linted};
+use crate::findings::{PlacedFinding, RuleId, Severity};
+use portreeve_facts::{Gap, NodePortRange, Place};
+
+/// What was found, and what was judged.
+#[derive(Clone, Debug)]
+pub struct LintReport {
+    /// What is wrong, by place.
+    pub findings: Vec<PlacedFinding>,
+    /// What could not be read of the manifests or of the cluster.
+    pub failures: Vec<Gap>,
+    /// Rules that could not tell of some object, and why.
+    pub unknown: Vec<(RuleId, Gap)>,
+    /// The rules that were chosen.
+    pub rules: Vec<LintRule>,
+    /// Those of them that lack what they compare with, and why.
+    pub not_asked: Vec<(RuleId, String)>,
+    /// How many findings the owners of their objects accept; they are not among the others.
+    pub accepted: usize,
+    /// Where the fields are that could not be read, by the words that tell of them.
+    pub places: BTreeMap<String, Place>,
+    /// How many files were read.
+    pub files: usize,
+    /// How many objects were judged.
+    pub objects: usize,
+    /// How many objects had the name of one that was there already.
+    pub again: usize,
+    /// How many others there were, by kind.
+    pub skipped: BTreeMap<String, usize>,
+    /// The NodePort range.
+    pub range: NodePortRange,
+    /// What the manifests were compared with, where it is something.
+    pub against: Option<String>,
+    /// Findings milder than this are neither reported nor counted. Where nothing was chosen, all are reported, and those from
+    /// [`Severity::Warning`] on count.
+    pub min_severity: Option<Severity>,
+}
+
+impl LintReport {
+    /// The findings that are reported.
+    pub fn reported(&self) -> impl Iterator<Item = &PlacedFinding> {
+        let mildest = self.min_severity.unwrap_or(Severity::Info);
+        self.findings.iter().filter(move |finding| finding.evidence.severity >= mildest)
+    }
+
+    /// Whether a finding counts.
+    pub fn counts(&self, finding: &PlacedFinding) -> bool {
+        finding.evidence.severity >= self.min_severity.unwrap_or(Severity::Warning)
+    }
+}
+
+/// Runs these rules. The findings are sorted by place, and what is said of one place twice is said once.
+pub fn lint(linted: &Linted, rules: &[LintRule]) -> (Vec<PlacedFinding>, Vec<(RuleId, Gap)>) {
+    let (mut findings, mut unknown) = (Vec::new(), Vec::new());
+    for rule in rules {
+        let (found, gaps) = rule.judge(linted);
+        findings.extend(found);
+        let new = gaps.into_iter().map(|gap| (rule.id, gap));
+        new.for_each(|it| {
+            if !unknown.contains(&it) {
+                unknown.push(it);
+            }
+        });
+    }
+    findings.sort_by(|one, other| {
+        let key = |it: &PlacedFinding| (Reverse(it.evidence.severity), it.rule);
+        one.place.cmp(&other.place).then_with(|| key(one).cmp(&key(other)))
+    });
+    findings.dedup();
+    (findings, unknown)
+}

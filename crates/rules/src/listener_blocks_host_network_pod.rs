@@ -1,0 +1,355 @@
+//! A process listens on a port that a hostNetwork pod declares, and the pod is not ready.
+//!
+//! ## Why it hurts
+//! Pods with `hostNetwork: true` share the ports of the node with everything that runs there. The scheduler compares
+//! their declared ports with those of other pods, and knows nothing of processes. Where somebody else has the port, the
+//! pod's server ends with *address already in use* and the pod crash-loops: an exporter that the operating system
+//! brings too, a daemon that was here before the DaemonSet, a container runtime whose streaming server got a port by
+//! chance.
+//!
+//! A process with the port on one address is in the way of servers that want every address, and of no others. Whether
+//! the pod has such a server is not known. So it is information, and a warning where a container of the pod ended
+//! with an error and has not run again for ten minutes. It stays information for a process that leaves the port to others: on an
+//! address of loopback other than 127.0.0.1 and ::1, as systemd-resolved has 127.0.0.53, or bound to an interface. UDP servers may share a port, and it is the same with them. Two TCP
+//! servers of one user share one where both ask for it (`SO_REUSEPORT`), as HAProxy does: what was asked for is not known, and
+//! where no container ended with an error, the sentence says so. Of a socket of the kernel that is no tunnel's, such as an NFS
+//! server's, it is unknown whether the pod itself had it opened.
+//!
+//! The ports of a pod are its `containerPort`s, and those that its startup, liveness and readiness probes ask by number. A probe may
+//! ask another's server: where no container declares the port and none ended with an error, it is information.
+//!
+//! Cilium in kube-proxy's place refuses `bind` on every NodePort, with the same words, whether a process is there or not. A pod
+//! whose port is a Service's NodePort cannot listen then, be it that Service's own. It is a warning, and information where
+//! the Service has one family, so that a server may listen on the other, and no container ended with an error. It is unknown
+//! where the proxy's mode or the Services could not be read.
+//!
+//! ## Silent when
+//! - the pod is ready, is ending or finished, or runs on another node;
+//! - it has the port itself: then it is not ready for another reason. Where a container failed and none runs, a process of
+//!   the pod is one that an earlier container left;
+//! - its `hostIP` is an address on which nobody else listens, or its probe asks a host that is not of loopback;
+//! - a pod has the port that is being deleted, until a minute after its time has passed;
+//! - it is the agent's own port: `own-port-taken` says so.
+//!
+//! It is information only where the port is in the hands of another pod of the same controller: one replaces the other.
+//! A connection that has the port is told by `client-socket-blocks-port`.
+//!
+//! ## Fix
+//! Move the process, or give the pod another port, or the Service another nodePort. Where the kernel may have chosen the port by itself, reserve it first.
+
+use std::{
+    collections::BTreeSet,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+};
+
+use super::{
+    Limits, Patience, Rule,
+    ephemeral::{EphemeralPorts, ranges_in_words},
+    free_ports::free_port,
+    pods::{are_siblings, ends_in_time},
+    remedies::{another_port, move_off, move_service},
+    reservation::reserve,
+    socket_needs::{Ports, SocketNeed},
+    wording::{capital, with_sockets},
+};
+use crate::findings::{Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Step, Subject, Verdict};
+use portreeve_dataplane::{
+    Candidates, Holding, Part, by_port, cilium_range, holding, local_addresses, owner_name, place, pod_of,
+    refuses_bind, refuses_bind_of, served_node_ports, serves, service_port, unready_host_network_pods,
+};
+use portreeve_facts::{
+    ContainerPort, Family, Gap, Pod, Protocol, Reading, Service, ServicePort, Snapshot, Socket, Source, View, Why,
+};
+
+pub(super) static RULE: Rule = Rule {
+    id: RuleId("listener-blocks-host-network-pod"),
+    title: "A process has the port of a hostNetwork pod",
+    ceiling: Severity::Warning,
+    needs: &[Source::Listeners, Source::Pods],
+    uses: &[],
+    socket_needs: &[SocketNeed::Owners(Ports::UnreadyHostNetworkPods)],
+    patience: Patience::TwoScans,
+    page: include_str!("listener_blocks_host_network_pod.rs"),
+    check,
+};
+
+/// So long, in seconds, and not much longer, a container that fails is not started again: five minutes, and as long to fail.
+const LONGEST_BACK_OFF: i64 = 600;
+
+/// At these ports others reach SSH, DNS, etcd, the API server, kubelet, kube-proxy and the control plane of a node.
+const OF_THE_NODE: [u16; 10] = [22, 53, 2379, 2380, 6443, 10249, 10250, 10256, 10257, 10259];
+
+fn check(view: View<'_>, limits: &Limits) -> Judgements {
+    let snapshot = view.now;
+    let listening = by_port(snapshot.kernel.listeners.get()?);
+    let pods = snapshot.cluster.pods.get()?;
+
+    let ephemeral = EphemeralPorts::of(snapshot);
+    let mut judgements = Vec::new();
+    for pod in unready_host_network_pods(snapshot, pods) {
+        let mut seen = BTreeSet::new();
+        for port in
+            pod.ports.iter().chain(&pod.probed).filter(|port| seen.insert((port.protocol, port.port, port.host_ip)))
+        {
+            let sockets = listening.at((port.protocol, port.port));
+            let blocked = Blocked { snapshot, ephemeral: &ephemeral, pod, port };
+            judgements.extend(blocked.judge(sockets, limits));
+        }
+    }
+    Ok(judgements)
+}
+
+/// A port that a pod needs, and may not get.
+struct Blocked<'a> {
+    snapshot: &'a Snapshot,
+    ephemeral: &'a EphemeralPorts,
+    pod: &'a Pod,
+    port: &'a ContainerPort,
+}
+
+impl Blocked<'_> {
+    /// Cilium's refusal says more than a listener does: without that one the pod could not listen either.
+    fn judge(&self, sockets: &[&Socket], limits: &Limits) -> Option<Judgement> {
+        let holdings: Vec<_> = sockets.iter().map(|socket| holding(self.snapshot, self.pod, &socket.owner)).collect();
+        if (holdings.contains(&Holding::Own) && !self.is_down()) || self.is_of_the_agent() {
+            return None;
+        }
+        let by_sockets = self.by_sockets(sockets, holdings);
+        let verdict = match (self.node_port(limits), by_sockets) {
+            (Ok(Some((service, entry))), Some(Verdict::Problem(listener))) => {
+                Verdict::Problem(self.refused(service, entry, Some(&listener)))
+            }
+            (Ok(Some((service, entry))), _) => Verdict::Problem(self.refused(service, entry, None)),
+            (_, Some(verdict)) => verdict,
+            (Ok(None), None) => return None,
+            (Err(gap), None) => Verdict::Unknown(gap),
+        };
+        let ContainerPort { port, protocol, .. } = *self.port;
+        Some(Judgement { subject: Subject::pod(self.pod), port: Some(port), protocol: Some(protocol), verdict })
+    }
+
+    /// What those mean who listen there.
+    fn by_sockets(&self, sockets: &[&Socket], holdings: Vec<Holding>) -> Option<Verdict> {
+        // Of workers that share a port one stands for those of its owner: with `SO_REUSEPORT` others may share it.
+        let mut seen = BTreeSet::new();
+        let mut is_new =
+            |it: &&&Socket| seen.insert((it.local, it.device, it.v6only, owner_name(self.snapshot, &it.owner)));
+        let in_the_way: Vec<&Socket> =
+            sockets.iter().filter(|socket| self.meets(socket)).filter(&mut is_new).copied().collect();
+        let mut worst: Vec<(Severity, &Socket)> =
+            in_the_way.iter().filter_map(|socket| Some((self.severity(socket)?, *socket))).collect();
+        worst.sort_by_key(|(severity, _)| std::cmp::Reverse(*severity));
+        let (severity, socket) = worst.first()?;
+        Some(match holdings.into_iter().find_map(Holding::gap) {
+            Some(gap) => Verdict::Unknown(gap),
+            None => Verdict::Problem(self.evidence(*severity, socket, &in_the_way)),
+        })
+    }
+
+    /// Whether none of the pod's containers runs, and one failed: what has its port then is what an earlier one left.
+    fn is_down(&self) -> bool {
+        self.pod.failing && self.pod.running == Some(false)
+    }
+
+    /// Whether a container ended with an error, and does not run for long again.
+    fn is_failing(&self) -> bool {
+        let runs_for = self.pod.restarted.map(|since| self.snapshot.at.as_second() - since.as_second());
+        self.pod.failing && runs_for.is_none_or(|seconds| seconds < LONGEST_BACK_OFF)
+    }
+
+    /// Whether the owner of a socket is the pod itself.
+    fn is_own(&self, socket: &Socket) -> bool {
+        holding(self.snapshot, self.pod, &socket.owner) == Holding::Own
+    }
+
+    /// The NodePort for which Cilium keeps the port from the pod.
+    fn node_port(&self, limits: &Limits) -> Result<Option<(&Service, &ServicePort)>, Gap> {
+        let ContainerPort { port, protocol, .. } = *self.port;
+        let mode = self.snapshot.proxy_mode();
+        let refused = |family: &Family| refuses_bind(self.snapshot, protocol, *family);
+        if mode.is_ok() && !Family::BOTH.iter().any(refused) {
+            return Ok(None);
+        }
+        let in_range = || cilium_range(self.snapshot).map_or(true, |range| range.contains(port));
+        let services = match &self.snapshot.cluster.services {
+            Reading::Gap(gap) if gap.why == Why::NotAsked || !in_range() => return Ok(None),
+            services => services.get()?,
+        };
+        let is_its = |(_, entry, number): &(&Service, &ServicePort, u16)| (entry.protocol, *number) == (protocol, port);
+        let Some((service, entry, _)) = served_node_ports(self.snapshot, services).find(is_its) else {
+            return Ok(None);
+        };
+        mode?;
+        if !serves(self.snapshot, service, Part::NodePorts)? {
+            return Ok(None);
+        }
+        let is_refused = !self.refused_families(service).is_empty();
+        Ok((is_refused && self.is_served(service, limits)?).then_some((service, entry)))
+    }
+
+    /// Whether NodePorts are served on the address that the pod declares; without one it is the wildcard.
+    fn is_served(&self, service: &Service, limits: &Limits) -> Result<bool, Gap> {
+        let Some(ip) = self.declared() else { return Ok(true) };
+        if !self.refused_families(service).contains(&Family::of(ip)) {
+            return Ok(false);
+        }
+        if ip.is_loopback() {
+            return Ok(true);
+        }
+        let interfaces = self.snapshot.kernel.interfaces.get()?;
+        let Some(local) = local_addresses(interfaces).into_iter().find(|local| local.ip == ip) else {
+            return Ok(false);
+        };
+        let candidates = Candidates::of(self.snapshot, interfaces, limits.proxy_lag_seconds);
+        candidates.agree_as_known(|it| Ok(it.captures(local)))
+    }
+
+    /// The families of a Service in which Cilium refuses `bind` on its NodePort.
+    fn refused_families(&self, service: &Service) -> Vec<Family> {
+        let families = service.families.iter().copied();
+        families.filter(|family| refuses_bind_of(self.snapshot, service, self.port.protocol, *family)).collect()
+    }
+
+    /// Cilium refuses `bind`; somebody who listens there is in the way, too.
+    fn refused(&self, service: &Service, entry: &ServicePort, listener: Option<&Evidence>) -> Evidence {
+        let ContainerPort { port, protocol, .. } = *self.port;
+        let Pod { namespace, name, .. } = self.pod;
+        // A server on `::` may have the port where a Service has IPv4 alone.
+        let (of, certain) = match self.refused_families(service)[..] {
+            [only] if self.declared().is_none() => (format!(" of {only}"), self.is_failing()),
+            _ => (String::new(), self.is_failing() || !self.is_probed()),
+        };
+        let severity = if certain { Severity::Warning } else { Severity::Info };
+        let sentence = format!(
+            "HostNetwork pod {namespace}/{name}, which is not ready, cannot listen on {port}/{protocol}{of}: it is the NodePort of {}, and Cilium refuses bind() there.",
+            service_port(service, &entry.name)
+        );
+        let severity = listener.map_or(severity, |listener| severity.max(listener.severity));
+        let mut evidence = Evidence::new(severity, sentence)
+            .value("pod", format!("{namespace}/{name}: {}", self.state()))
+            .value("bind()", "fails with EADDRINUSE, whoever listens: Cilium protects NodePorts");
+        let in_the_way = listener.into_iter().flat_map(|listener| &listener.values);
+        evidence.values.extend(in_the_way.filter(|(name, _)| *name != "pod").cloned());
+        evidence.remedy(another_port(namespace, name, self.pod.controller.as_ref())).remedy(move_service(
+            free_port(self.snapshot),
+            service,
+            entry,
+        ))
+    }
+
+    /// How the pod is.
+    fn state(&self) -> &'static str {
+        match (self.is_failing(), self.pod.running) {
+            (true, _) => "a container ended with an error",
+            (false, Some(false)) => "no container runs",
+            (false, _) => "not ready",
+        }
+    }
+
+    /// Whether it is the port on which an agent answers, and another rule says that it lacks it.
+    fn is_of_the_agent(&self) -> bool {
+        let own = self.snapshot.own_port.seen().filter(|own| own.taken);
+        own.is_some_and(|own| (Protocol::Tcp, own.address.port()) == (self.port.protocol, self.port.port))
+    }
+
+    /// Whether a socket has the port on an address that the pod declares.
+    fn meets(&self, socket: &Socket) -> bool {
+        self.port.host_ip.is_none_or(|ip| {
+            let everywhere = ip.is_unspecified() || socket.local.is_unspecified();
+            socket.local == ip || everywhere && socket.serves(Family::of(ip)) != Some(false)
+        })
+    }
+
+    /// How bad it is that this socket is there; nothing where it goes by itself.
+    fn severity(&self, socket: &Socket) -> Option<Severity> {
+        let holder = pod_of(self.snapshot, &socket.owner);
+        if holder.is_some_and(|holder| ends_in_time(self.snapshot, holder)) {
+            return None;
+        }
+        let siblings = |holder: &Pod| {
+            let Pod { namespace, controller, .. } = self.pod;
+            are_siblings((&holder.namespace, holder.controller.as_ref()), (namespace, controller.as_ref()))
+        };
+        let is_needed = self.is_failing() || !self.is_probed();
+        let certain = self.is_failing() && !leaves_the_port(socket) || is_needed && self.is_in_every_way(socket);
+        let replaced = !self.is_own(socket) && holder.is_some_and(siblings);
+        Some(if certain && !replaced { Severity::Warning } else { Severity::Info })
+    }
+
+    /// Whether it is known only from a probe that the pod needs the port.
+    fn is_probed(&self) -> bool {
+        self.pod.probed.iter().any(|probed| std::ptr::eq(probed, self.port))
+    }
+
+    /// What the port is to the pod.
+    fn words(&self) -> &'static str {
+        if self.is_probed() { "a probe's port" } else { "a port" }
+    }
+
+    /// The one address that the pod declares.
+    fn declared(&self) -> Option<IpAddr> {
+        self.port.host_ip.filter(|ip| !ip.is_unspecified())
+    }
+
+    /// Whether nobody else can listen on an address that the pod is reached at.
+    fn is_in_every_way(&self, socket: &Socket) -> bool {
+        let declared = self.declared();
+        let mut addresses = declared.iter().chain(self.pod.ips.iter().filter(|_| declared.is_none()));
+        let taken = match socket.local.is_unspecified() {
+            true => addresses.any(|ip| socket.serves(Family::of(*ip)) == Some(true)),
+            false => addresses.any(|ip| *ip == socket.local),
+        };
+        // Two UDP servers may share a port, and two that are bound to interfaces.
+        taken && socket.protocol != Protocol::Udp && socket.device == 0
+    }
+
+    fn evidence(&self, severity: Severity, socket: &Socket, sockets: &[&Socket]) -> Evidence {
+        let ContainerPort { port, protocol, .. } = *self.port;
+        let Pod { namespace, name, .. } = self.pod;
+        let owner = match self.is_own(socket) {
+            true => "A process that outlived its container".to_owned(),
+            false => capital(&owner_name(self.snapshot, &socket.owner)),
+        };
+        let lacks = match (self.is_in_every_way(socket), self.is_failing()) {
+            (true, true) => format!("the pod cannot listen on {port}/{protocol}"),
+            (true, false) => format!("the pod cannot listen on {port}/{protocol} unless both ask to share it"),
+            (false, _) => format!("the pod cannot listen on {port}/{protocol} of every address"),
+        };
+        let sentence = format!(
+            "{owner} listens on {}, {} of hostNetwork pod {namespace}/{name}, which is not ready: {lacks}.",
+            place(socket),
+            self.words()
+        );
+        let evidence = Evidence::new(severity, sentence).value("pod", format!("{namespace}/{name}: {}", self.state()));
+        let mut evidence = with_sockets(evidence, "listener", self.snapshot, sockets);
+        let mut moved = match self.is_own(socket) {
+            true => Step::advice(format!("end that process, or delete pod {namespace}/{name}")).into(),
+            false => move_off(self.snapshot, socket),
+        };
+        if !self.is_in_every_way(socket) && !self.is_own(socket) {
+            let look = format!("see whether the log of pod {namespace}/{name} says that the address is already in use");
+            moved = Remedy { steps: [Step::advice(look)].into_iter().chain(moved.steps).collect() };
+        }
+        if self.ephemeral.contain(port) {
+            // Who binds port 0 gets one of these.
+            evidence.values.extend(ranges_in_words(self.snapshot));
+            let reserved = reserve(self.snapshot, &[port].into_iter().collect());
+            moved = Remedy { steps: reserved.steps.into_iter().chain(moved.steps).collect() };
+        }
+        let another = another_port(namespace, name, self.pod.controller.as_ref());
+        // What everybody reaches there is moved last.
+        match OF_THE_NODE.contains(&port) && !self.is_own(socket) {
+            true => evidence.remedy(another).remedy(moved),
+            false => evidence.remedy(moved).remedy(another),
+        }
+    }
+}
+
+/// Whether a socket is where it leaves the port to servers of the node's other addresses.
+fn leaves_the_port(socket: &Socket) -> bool {
+    let usual = [IpAddr::from(Ipv4Addr::LOCALHOST), IpAddr::from(Ipv6Addr::LOCALHOST)];
+    socket.device != 0 || socket.local.is_loopback() && !usual.contains(&socket.local)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,351 @@
+mod cilium;
+mod probes;
+
+use super::*;
+use crate::{
+    findings::StepKind,
+    {
+        expectations::{expect_certain, expect_healthy, expect_problem, expect_unknown},
+        pods::OVERDUE,
+    },
+};
+use portreeve_facts::{
+    Cgroup, Controller, Gap, Mode, Owner, Reading, State, Why,
+    healthy::{PRIMARY, SECOND, daemon, gap, held, ip, objects, seen, squatter},
+};
+
+/// A node with a hostNetwork pod that needs 9100 and is not ready.
+fn exporter(change: impl FnOnce(&mut Pod)) -> Snapshot {
+    Snapshot::healthy().pod("exporter", |pod| {
+        (pod.host_network, pod.ready) = (true, false);
+        pod.ips = PRIMARY.map(ip).into();
+        pod.ports.push(ContainerPort { port: 9100, host_port: Some(9100), host_ip: None, protocol: Protocol::Tcp });
+        change(pod);
+    })
+}
+
+fn subject() -> Subject {
+    Subject::pod(&exporter(|_| ()).cluster.pods.seen().expect("pods")[0])
+}
+
+fn process() -> Owner {
+    daemon("node_exporter", 700)
+}
+
+#[track_caller]
+fn severity(world: &Snapshot) -> Severity {
+    expect_problem(&RULE, world, &subject()).severity
+}
+
+#[test]
+fn a_process_on_the_port_of_a_pod_that_is_not_ready_is_told() {
+    let world = exporter(|_| ()).listens_as("[::]:9100", process());
+    let evidence = expect_problem(&RULE, &world, &subject());
+    assert_eq!(evidence.severity, Severity::Warning);
+    assert_eq!(
+        evidence.summary,
+        "Process node_exporter listens on [::]:9100/tcp, a port of hostNetwork pod default/exporter, which is not \
+         ready: the pod cannot listen on 9100/tcp unless both ask to share it."
+    );
+    let failing = exporter(|pod| pod.failing = true).listens_as("[::]:9100", process());
+    let summary = expect_problem(&RULE, &failing, &subject()).summary;
+    assert!(summary.ends_with("ready: the pod cannot listen on 9100/tcp."), "{summary}");
+    assert!(evidence.values.contains(&("process", "node_exporter (pid 700)".to_owned())), "{evidence:#?}");
+    let texts: Vec<_> = evidence.remedies.iter().map(|remedy| remedy.steps[0].text.as_str()).collect();
+    assert_eq!(texts[0], "move process node_exporter off port 9100/tcp");
+    assert!(texts[1].contains("give pod default/exporter another port"), "{texts:?}");
+    let at_kubelets = |pod: &mut Pod| pod.ports.iter_mut().for_each(|port| port.port = 10250);
+    let evidence = expect_problem(&RULE, &exporter(at_kubelets).listens_as("0.0.0.0:10250", process()), &subject());
+    assert!(evidence.remedies[0].steps[0].text.starts_with("give pod"), "kubelet stays: {:?}", evidence.remedies);
+    expect_problem(&RULE, &exporter(|_| ()).listens("0.0.0.0:9100"), &subject());
+    let of_kernel = |link: &str| exporter(|_| ()).listens_as("0.0.0.0:9100", Owner::Kernel { link: link.to_owned() });
+    expect_problem(&RULE, &of_kernel("vxlan0"), &subject());
+    assert_eq!(expect_unknown(&RULE, &of_kernel(""), &subject()).why, Why::Ambiguous, "perhaps for this pod");
+}
+
+#[test]
+fn of_two_owners_that_share_a_port_the_worse_is_told() {
+    let named = |pod: &mut Pod| pod.controller = Some(Controller { kind: "DaemonSet".into(), name: "exporter".into() });
+    let sibling = held("/kubepods/poduid-old/c", Some("uid-old"), "exporter", 9);
+    let world = exporter(named).pod("old", named).listens_as("0.0.0.0:9100", sibling);
+    assert_eq!(severity(&world), Severity::Info);
+    let both = world.listens_as("0.0.0.0:9100", process());
+    let evidence = expect_problem(&RULE, &both, &subject());
+    assert_eq!(evidence.severity, Severity::Warning);
+    assert!(evidence.summary.starts_with("Process node_exporter"), "{evidence:#?}");
+    let workers = both.clone().listens_as("0.0.0.0:9100", process());
+    let listeners = |world: &Snapshot| {
+        expect_problem(&RULE, world, &subject()).values.iter().filter(|(name, _)| *name == "listener").count()
+    };
+    assert_eq!((listeners(&both), listeners(&workers)), (2, 2), "workers are one");
+}
+
+#[test]
+fn ready_ending_finished_foreign_and_other_pods_are_silent() {
+    let changes: [fn(&mut Pod); 7] = [
+        |pod| pod.ready = true,
+        |pod| pod.finished = true,
+        |pod| pod.ends = Some(jiff::Timestamp::UNIX_EPOCH),
+        |pod| pod.node = Some("n2".to_owned()),
+        |pod| pod.host_network = false,
+        |pod| pod.ports[0].protocol = Protocol::Sctp,
+        |pod| pod.ports[0].port = 9101,
+    ];
+    for change in changes {
+        expect_healthy(&RULE, &exporter(change).listens_as("[::]:9100", process()), &subject());
+    }
+}
+
+#[test]
+fn a_pod_that_has_its_port_lacks_something_else() {
+    let own = |uid: &str| held(&format!("/kubepods/pod{uid}/c"), Some(uid), "exporter", 9);
+    for mine in ["uid-exporter", "hash"] {
+        let world = exporter(|pod| {
+            pod.config_hash = Some("hash".to_owned());
+            // What it says of its containers may be older than the socket.
+            pod.running = Some(false);
+        });
+        let world = world.listens_as("127.0.0.1:9100", own(mine)).listens_as("192.0.2.2:9100", process());
+        expect_healthy(&RULE, &world, &subject());
+        expect_certain(&RULE, &world, &subject());
+    }
+    expect_problem(&RULE, &exporter(|_| ()).listens_as("0.0.0.0:9100", own("uid-other")), &subject());
+}
+
+#[test]
+fn a_process_that_outlived_its_container_is_in_the_way_of_the_next() {
+    let own = held("/kubepods/poduid-exporter/c", Some("uid-exporter"), "exporter", 9);
+    let world = exporter(|pod| {
+        (pod.running, pod.failing) = (Some(false), true);
+        pod.controller = Some(Controller { kind: "DaemonSet".to_owned(), name: "exporter".to_owned() });
+    });
+    let evidence = expect_problem(&RULE, &world.listens_as("0.0.0.0:9100", own.clone()), &subject());
+    assert_eq!(evidence.severity, Severity::Warning);
+    assert!(evidence.summary.starts_with("A process that outlived its container listens on 0.0.0.0:9100/tcp"));
+    assert!(evidence.remedies[0].steps[0].text.contains("or delete pod default/exporter"), "{evidence:#?}");
+    for (running, failing) in [(true, true), (false, false)] {
+        let world = exporter(|pod| (pod.running, pod.failing) = (Some(running), failing));
+        expect_healthy(&RULE, &world.listens_as("0.0.0.0:9100", own.clone()), &subject());
+    }
+}
+
+#[test]
+fn an_error_that_is_long_over_says_nothing_of_today() {
+    let now = Snapshot::healthy().at.as_second();
+    let restarted = |ago: i64| {
+        exporter(|pod| {
+            (pod.running, pod.failing) = (Some(true), true);
+            pod.restarted = jiff::Timestamp::from_second(now - ago).ok();
+        })
+        .listens_as("127.0.0.1:9100", process())
+    };
+    assert_eq!(severity(&restarted(LONGEST_BACK_OFF - 1)), Severity::Warning);
+    let evidence = expect_problem(&RULE, &restarted(LONGEST_BACK_OFF), &subject());
+    assert_eq!(evidence.severity, Severity::Info);
+    assert!(evidence.values.contains(&("pod", "default/exporter: not ready".to_owned())), "{evidence:#?}");
+}
+
+#[test]
+fn a_host_ip_is_met_by_its_own_address_and_by_every_address_of_its_family() {
+    let with = |host_ip: &str, local: &str, v6only: Option<bool>| {
+        let mut world = exporter(|pod| pod.ports[0].host_ip = Some(ip(host_ip))).listens_as(local, process());
+        seen(&mut world.kernel.listeners).last_mut().expect("a listener").v6only = v6only;
+        world
+    };
+    for (host_ip, local, v6only) in [
+        (SECOND[0], "192.0.2.2:9100", None),
+        (SECOND[0], "0.0.0.0:9100", None),
+        (SECOND[0], "[::]:9100", Some(false)),
+        ("0.0.0.0", "0.0.0.0:9100", None),
+    ] {
+        assert_eq!(severity(&with(host_ip, local, v6only)), Severity::Warning, "{host_ip} {local}");
+    }
+    assert_eq!(severity(&with("0.0.0.0", "127.0.0.1:9100", None)), Severity::Info);
+    assert_eq!(severity(&with(SECOND[0], "[::]:9100", None)), Severity::Info, "it may be of IPv6 only");
+    for (host_ip, local, v6only) in [
+        (SECOND[0], "192.0.2.1:9100", None),
+        (SECOND[0], "[::]:9100", Some(true)),
+        ("0.0.0.0", "[::1]:9100", None),
+        ("::", "0.0.0.0:9100", None),
+    ] {
+        expect_healthy(&RULE, &with(host_ip, local, v6only), &subject());
+    }
+}
+
+#[test]
+fn one_address_is_in_the_way_of_servers_that_want_all() {
+    for local in ["127.0.0.1:9100", "[::1]:9100", "192.0.2.2:9100"] {
+        let listens = |failing| exporter(|pod| pod.failing = failing).listens_as(local, process());
+        let evidence = expect_problem(&RULE, &listens(false), &subject());
+        assert_eq!(evidence.severity, Severity::Info, "{local}");
+        assert!(evidence.summary.ends_with("cannot listen on 9100/tcp of every address."), "{}", evidence.summary);
+        let evidence = expect_problem(&RULE, &listens(true), &subject());
+        assert_eq!(evidence.severity, Severity::Warning, "{local}");
+        assert!(evidence.values.iter().any(|(_, value)| value.contains("ended with an error")), "{evidence:#?}");
+    }
+    assert_eq!(severity(&exporter(|_| ()).listens_as("192.0.2.1:9100", process())), Severity::Warning);
+}
+
+/// NodeLocal DNSCache beside systemd-resolved: each has the port on addresses of its own.
+#[test]
+fn who_leaves_the_port_to_others_is_no_reason_to_fail() {
+    let dns = |pod: &mut Pod| (pod.failing, pod.ports[0].port) = (true, 53);
+    let evidence =
+        expect_problem(&RULE, &exporter(dns).listens_as("127.0.0.53:53", daemon("systemd-resolve", 9)), &subject());
+    assert_eq!(evidence.severity, Severity::Info);
+    let texts: Vec<_> = evidence.remedies.iter().map(|remedy| remedy.steps[0].text.as_str()).collect();
+    assert!(texts[0].starts_with("give pod default/exporter another port"), "the node needs its DNS: {texts:?}");
+    assert_eq!(texts[1], "see whether the log of pod default/exporter says that the address is already in use");
+    let mut of_device = exporter(dns).listens_as("127.0.0.1:53", process());
+    seen(&mut of_device.kernel.listeners).last_mut().expect("a listener").device = 1;
+    assert_eq!(severity(&of_device), Severity::Info);
+    assert_eq!(severity(&exporter(dns).listens_as("127.0.0.1:53", process())), Severity::Warning);
+}
+
+#[test]
+fn a_family_of_which_the_pod_has_no_address_is_another_address() {
+    let of_v4 = |local: &str| exporter(|pod| pod.ips.truncate(1)).listens_as(local, process());
+    let mut six = of_v4("[::]:9100");
+    seen(&mut six.kernel.listeners).last_mut().expect("a listener").v6only = Some(true);
+    assert_eq!(severity(&six), Severity::Info);
+    assert_eq!(severity(&of_v4("[::]:9100")), Severity::Warning);
+    assert_eq!(severity(&of_v4("0.0.0.0:9100")), Severity::Warning);
+}
+
+#[test]
+fn servers_of_udp_and_of_interfaces_may_share_a_port() {
+    let of_udp = |failing| {
+        let world = exporter(|pod| {
+            pod.ports[0].protocol = Protocol::Udp;
+            pod.failing = failing;
+        });
+        world.listens_udp("0.0.0.0:9100")
+    };
+    assert_eq!((severity(&of_udp(false)), severity(&of_udp(true))), (Severity::Info, Severity::Warning));
+    let on_interface =
+        exporter(|_| ()).socket(Protocol::Tcp, State::Listen, "0.0.0.0:9100", "0.0.0.0:0", |it| it.device = 2);
+    assert_eq!(severity(&on_interface), Severity::Info);
+}
+
+#[test]
+fn who_listens_without_a_name_may_be_the_pod_itself() {
+    let unnamed = |change: fn(&mut Pod), cgroup: Reading<Cgroup>| {
+        let mut owner = process();
+        if let Owner::Held(holder) = &mut owner {
+            holder.cgroup = cgroup;
+        }
+        exporter(change).listens_as("0.0.0.0:9100", owner)
+    };
+    let cgroup = |path: &str| Reading::Seen(Cgroup { path: path.to_owned(), pod: None });
+    let unread = || Reading::Gap(Gap::new(Source::Cgroups, Why::NotPermitted, ""));
+    let root = expect_unknown(&RULE, &unnamed(|_| (), cgroup("/")), &subject());
+    assert_eq!((root.source, root.why), (Source::Cgroups, Why::Ambiguous));
+    assert_eq!(expect_unknown(&RULE, &unnamed(|_| (), unread()), &subject()).why, Why::NotPermitted);
+    expect_problem(&RULE, &unnamed(|_| (), cgroup("/system.slice/x.service")), &subject());
+    for nothing_runs in
+        [unnamed(|pod| pod.running = Some(false), cgroup("/")), unnamed(|pod| pod.running = Some(false), unread())]
+    {
+        expect_problem(&RULE, &nothing_runs, &subject());
+    }
+    expect_unknown(&RULE, &unnamed(|pod| pod.running = None, cgroup("/")), &subject());
+    // Another listener, whoever it is, changes nothing as long as one may be the pod's own.
+    let two = unnamed(|_| (), unread()).listens_as("127.0.0.1:9100", process());
+    expect_unknown(&RULE, &two, &subject());
+    let not_asked = exporter(|_| ()).listens_as("0.0.0.0:9100", Owner::NotAsked);
+    assert_eq!(expect_unknown(&RULE, &not_asked, &subject()).why, Why::NotAsked);
+}
+
+#[test]
+fn a_pod_without_a_uid_may_be_one_that_nobody_knows() {
+    let nameless = || exporter(|pod| pod.uid = None);
+    assert_eq!(expect_unknown(&RULE, &nameless().listens("0.0.0.0:9100"), &subject()).why, Why::Ambiguous);
+    let known = nameless().pod("squatter", |_| ()).listens("0.0.0.0:9100");
+    assert!(expect_problem(&RULE, &known, &subject()).summary.starts_with("Pod default/squatter listens"));
+    expect_problem(&RULE, &nameless().listens_as("0.0.0.0:9100", process()), &subject());
+}
+
+#[test]
+fn a_pod_that_is_deleted_gives_its_port_back_in_time() {
+    let ends_in = |seconds: i64| {
+        let world = exporter(|_| ());
+        let ends = jiff::Timestamp::from_second(world.at.as_second() + seconds).expect("a time");
+        world.pod("squatter", |pod| pod.ends = Some(ends)).listens_as("0.0.0.0:9100", squatter())
+    };
+    for in_time in [30, -OVERDUE] {
+        expect_healthy(&RULE, &ends_in(in_time), &subject());
+    }
+    assert_eq!(severity(&ends_in(-OVERDUE - 1)), Severity::Warning);
+}
+
+#[test]
+fn a_pod_of_the_same_controller_is_replaced_by_it() {
+    let of = |kind: &str, name: &str| Some(Controller { kind: kind.to_owned(), name: name.to_owned() });
+    let world = |mine: Option<Controller>, other: Option<Controller>, namespace: &str| {
+        let world = exporter(|pod| pod.controller = mine).pod("squatter", |pod| {
+            pod.controller = other;
+            pod.namespace = namespace.to_owned();
+        });
+        severity(&world.listens_as("0.0.0.0:9100", squatter()))
+    };
+    let set = || of("DaemonSet", "exporter");
+    assert_eq!(world(set(), set(), "default"), Severity::Info);
+    assert_eq!(world(set(), set(), "other"), Severity::Warning);
+    assert_eq!(world(set(), of("DaemonSet", "other"), "default"), Severity::Warning);
+    assert_eq!(world(None, None, "default"), Severity::Warning);
+}
+
+#[test]
+fn the_worst_of_several_is_named_first_and_all_are_listed() {
+    let world =
+        exporter(|_| ()).listens_as("127.0.0.1:9100", daemon("local", 1)).listens_as("192.0.2.1:9100", process());
+    let evidence = expect_problem(&RULE, &world, &subject());
+    assert!(evidence.summary.starts_with("Process node_exporter"), "{}", evidence.summary);
+    assert_eq!(evidence.values.iter().filter(|(name, _)| *name == "listener").count(), 2);
+    let judged = (RULE.check)(View { now: &world, before: None }, &Limits::default()).expect("judged");
+    assert_eq!(judged.len(), 1);
+    let twice = exporter(|pod| pod.ports.push(pod.ports[0].clone())).listens_as("0.0.0.0:9100", process());
+    assert_eq!((RULE.check)(View { now: &twice, before: None }, &Limits::default()).expect("judged").len(), 1);
+}
+
+#[test]
+fn the_agents_own_port_is_another_rules() {
+    let world = |taken, protocol| {
+        let mut world = exporter(|pod| {
+            pod.ports[0].port = 29517;
+            pod.ports[0].protocol = protocol;
+        });
+        seen(&mut world.own_port).taken = taken;
+        world.listens_as("0.0.0.0:29517", process()).listens_udp("0.0.0.0:29517")
+    };
+    expect_healthy(&RULE, &world(true, Protocol::Tcp), &subject());
+    expect_problem(&RULE, &world(false, Protocol::Tcp), &subject());
+    expect_problem(&RULE, &world(true, Protocol::Udp), &subject());
+}
+
+#[test]
+fn a_port_that_the_kernel_may_choose_is_reserved_first() {
+    let world = |reserved: &str| {
+        exporter(|pod| pod.ports[0].port = 40123)
+            .ephemeral("32768 60999", reserved)
+            .listens_as("0.0.0.0:40123", daemon("containerd", 800))
+    };
+    let commands = |world: &Snapshot| {
+        let evidence = expect_problem(&RULE, world, &subject());
+        let steps = evidence.remedies[0].steps.clone().into_iter();
+        steps.filter(|step| step.kind == StepKind::Command).map(|step| step.text).collect::<Vec<_>>()
+    };
+    let chosen = commands(&world(""));
+    assert_eq!(chosen[0], "sysctl -w net.ipv4.ip_local_reserved_ports=\"40123\"");
+    assert_eq!(commands(&world("40123")), Vec::<String>::new());
+}
+
+#[test]
+fn unread_is_unknown() {
+    let without = |blind: fn(&mut Snapshot)| {
+        let mut world = exporter(|_| ()).listens_as("0.0.0.0:9100", process());
+        blind(&mut world);
+        expect_unknown(&RULE, &world, &subject()).source
+    };
+    assert_eq!(without(|it| it.kernel.listeners = gap(Source::Listeners, Why::Torn)), Source::Listeners);
+    assert_eq!(without(|it| it.cluster.pods = gap(Source::Pods, Why::Unreachable)), Source::Pods);
+}

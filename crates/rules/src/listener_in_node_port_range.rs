@@ -1,0 +1,291 @@
+//! A process listens inside the NodePort range, on a port that no Service has yet.
+//!
+//! ## Why it hurts
+//! Nothing is wrong today. But the API server may give this port to the next Service, automatically or because
+//! somebody asks for it, and from then on new connections go to that Service instead of the process. The API server
+//! knows nothing of the process, and the process notices nothing.
+//!
+//! ## Silent when
+//! - a Service has the port already: `listener-on-node-port` says more, and a healthCheckNodePort is the proxy's;
+//! - the port belongs to a well-known daemon: `node-port-range-covers-daemons` lists those together;
+//! - the process listens only where this proxy never takes a connection: 127.0.0.1 in nftables and ipvs mode, an
+//!   address outside `nodePortAddresses`;
+//! - it is an unconnected UDP socket in the effective ephemeral port range, which is a client more often than not.
+//!
+//! ## Fix
+//! Move the process out of the range. Where it asked the kernel for any port (containerd's `stream_server_port = "0"`
+//! does), give it a fixed one, or reserve the NodePort range so that the kernel does not choose from it.
+
+use super::{
+    Limits, Patience, Rule,
+    ephemeral::{EphemeralPorts, ranges_in_words},
+    node_ports::{KnownAllocations, allocated_if_known, bands_here},
+    remedies::move_off,
+    reservation::reserve,
+    socket_needs::{Ports, SocketNeed},
+    v6only::either_way,
+    wording::{capital, with_socket},
+};
+use crate::findings::{Evidence, Judgement, Judgements, RuleId, Severity, Subject, Verdict};
+use portreeve_dataplane::{
+    Candidate, Candidates, DAEMON_PORTS, LocalAddress, Own, Proxy, by_port, is_everywhere, local_addresses,
+    other_loopback, owner_name, place, workers,
+};
+use portreeve_facts::{Family, NodePortRange, PortSet, Reading, Snapshot, Socket, Source, View};
+
+pub(super) static RULE: Rule = Rule {
+    id: RuleId("listener-in-node-port-range"),
+    title: "A process listens where the next NodePort may be",
+    ceiling: Severity::Info,
+    needs: &[Source::Listeners, Source::Services, Source::NodePortRange, Source::Addresses],
+    uses: &[],
+    socket_needs: &[SocketNeed::Owners(Ports::NodePortRange), SocketNeed::Owners(Ports::Proxy)],
+    patience: Patience::TwoScans,
+    page: include_str!("listener_in_node_port_range.rs"),
+    check,
+};
+
+fn check(view: View<'_>, limits: &Limits) -> Judgements {
+    let snapshot = view.now;
+    let listeners = snapshot.kernel.listeners.get()?;
+    let range = snapshot.cluster.node_port_range.get()?;
+    let interfaces = snapshot.kernel.interfaces.get()?;
+
+    let node = Node {
+        snapshot,
+        range,
+        allocated: allocated_if_known(snapshot)?,
+        candidates: Candidates::of(snapshot, interfaces, limits.proxy_lag_seconds),
+        locals: local_addresses(interfaces),
+        proxy: Proxy::of(snapshot),
+        ephemeral: EphemeralPorts::of(snapshot),
+    };
+    let by_port = by_port(listeners);
+    let latent = by_port
+        .ports()
+        .filter(|((_, port), _)| range.range.contains(*port) && node.allocated.has(*port) != Ok(true))
+        .filter(|((_, port), _)| !DAEMON_PORTS.contains(port));
+    Ok(latent.flat_map(|(_, sockets)| workers(sockets)).filter_map(|(socket, _)| node.judge(socket)).collect())
+}
+
+/// What every socket is judged against.
+struct Node<'a> {
+    snapshot: &'a Snapshot,
+    range: &'a NodePortRange,
+    allocated: KnownAllocations<'a>,
+    candidates: Candidates,
+    locals: Vec<LocalAddress>,
+    proxy: Proxy<'a>,
+    ephemeral: EphemeralPorts,
+}
+
+impl Node<'_> {
+    fn judge(&self, socket: &Socket) -> Option<Judgement> {
+        if self.proxy.owns(socket) == Own::Yes {
+            return None;
+        }
+        let verdict = match self.ephemeral.may_be_client(socket) {
+            Ok(true) => return None,
+            Err(gap) => Verdict::Unknown(gap),
+            Ok(false) => either_way(socket, |socket| self.verdict(socket))?,
+        };
+        Some(Judgement {
+            subject: Subject::this_node(self.snapshot),
+            port: Some(socket.local_port),
+            protocol: Some(socket.protocol),
+            verdict,
+        })
+    }
+
+    /// What a Service with its port would mean for a server; nothing where the proxy takes none of its connections.
+    fn verdict(&self, socket: &Socket) -> Option<Verdict> {
+        let takes = |candidate: &Candidate| self.bound(socket).any(|local| candidate.may_take(local, socket.protocol));
+        let taking: Vec<bool> = self.candidates.at(is_everywhere(socket)).iter().map(takes).collect();
+        Some(match (taking.contains(&true), taking.contains(&false)) {
+            (false, _) => return None,
+            (true, true) => Verdict::Unknown(self.candidates.ambiguity()),
+            (true, false) => match self.allocated.has(socket.local_port) {
+                Ok(_) => Verdict::Problem(self.evidence(socket, self.ephemeral.contain(socket.local_port))),
+                Err(gap) => Verdict::Unknown(gap),
+            },
+        })
+    }
+
+    /// The node's addresses on which a socket answers.
+    fn bound(&self, socket: &Socket) -> impl Iterator<Item = LocalAddress> {
+        let locals = self.locals.iter().copied().chain(other_loopback(&self.locals, socket));
+        locals
+            .filter(|local| socket.serves(Family::of(local.ip)) == Some(true))
+            .filter(|local| socket.local.is_unspecified() || socket.local == local.ip)
+    }
+
+    fn evidence(&self, socket: &Socket, by_kernel: bool) -> Evidence {
+        let owner = owner_name(self.snapshot, &socket.owner);
+        let sentence = format!(
+            "{} listens on {}, inside the NodePort range: a Service that gets this port takes its new connections.",
+            capital(&owner),
+            place(socket)
+        );
+        let mut evidence = with_socket(Evidence::new(Severity::Info, sentence), "listener", self.snapshot, socket);
+        if by_kernel {
+            evidence = evidence.value(
+                "chosen by",
+                "perhaps the kernel: the port is in the ephemeral range and not reserved, so it may be another one after a restart",
+            );
+        }
+        let bands = bands_here(self.snapshot, self.range.range);
+        evidence = evidence.value(
+            "band",
+            match bands.fixed {
+                Some(fixed) if fixed.contains(socket.local_port) => {
+                    format!("static ({fixed}): given to Services that ask for it")
+                }
+                _ => format!("dynamic ({}): given to any new Service", bands.dynamic),
+            },
+        );
+        if let Reading::Gap(_) = self.snapshot.cluster.services {
+            evidence = evidence.value("services", "no cluster was given: one may have this port already");
+        }
+        evidence = evidence.value("proxy mode", self.candidates.mode_in_words());
+        evidence.values.extend(ranges_in_words(self.snapshot));
+        let mut remedy = move_off(self.snapshot, socket);
+        if by_kernel {
+            remedy.steps.extend(reserve(self.snapshot, &PortSet::from(self.range.range)).steps);
+        }
+        evidence.remedy(remedy)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        expectations::{expect_healthy, expect_problem, expect_unknown},
+        findings::Subject,
+    };
+    use portreeve_facts::{
+        Mode, ProxyConfig, Why,
+        healthy::{SECOND, gap, objects, proxy_holder, seen},
+    };
+
+    fn subject() -> Subject {
+        Subject::node("n1", None)
+    }
+
+    fn world() -> Snapshot {
+        Snapshot::healthy().listens("0.0.0.0:30500")
+    }
+
+    fn found(world: &Snapshot) -> String {
+        let evidence = expect_problem(&RULE, world, &subject());
+        assert_eq!(evidence.severity, Severity::Info);
+        assert!(evidence.affects.is_empty(), "no client loses yet");
+        format!("{evidence:?}")
+    }
+
+    #[test]
+    fn a_listener_on_a_port_that_no_service_has_yet_is_worth_knowing() {
+        let found = found(&world());
+        assert!(found.contains("Process nginx listens on 0.0.0.0:30500/tcp"), "{found}");
+        assert!(found.contains("dynamic (30086-32767)") && found.contains("kube-apiserver /flagz"), "{found}");
+        assert!(found.contains("move process nginx off port 30500/tcp") && !found.contains("sysctl -w"), "{found}");
+    }
+
+    #[test]
+    fn an_old_cluster_has_one_band() {
+        let mut world = world();
+        for node in objects(&mut world.cluster.nodes) {
+            node.kubelet_version = Some("v1.24.17".to_owned());
+        }
+        assert!(found(&world).contains("dynamic (30000-32767)"), "{}", found(&world));
+    }
+
+    #[test]
+    fn an_allocated_port_is_another_rules_and_a_health_check_is_allocated() {
+        expect_healthy(&RULE, &world().service("web", |it| it.node_port(30500)), &subject());
+        let check =
+            |world: Snapshot| world.service("lb", |it| it.with(|service| service.health_check_node_port = Some(30500)));
+        expect_healthy(&RULE, &check(world()), &subject());
+    }
+
+    #[test]
+    fn outside_the_range_and_on_well_known_ports_is_silent() {
+        expect_healthy(&RULE, &Snapshot::healthy().listens("0.0.0.0:29999"), &subject());
+        expect_healthy(&RULE, &Snapshot::healthy().node_port_range("1-65535"), &subject());
+        expect_healthy(&RULE, &Snapshot::healthy().listens_as("0.0.0.0:30500", proxy_holder()), &subject());
+    }
+
+    #[test]
+    fn where_the_mode_never_takes_a_connection_it_is_silent() {
+        for address in ["127.0.0.1", "127.0.0.53"] {
+            let loopback = Snapshot::healthy().listens(&format!("{address}:30500"));
+            found(&loopback);
+            expect_healthy(&RULE, &loopback.with_mode(Mode::Nftables), &subject());
+            expect_healthy(&RULE, &loopback.with_mode(Mode::Ipvs), &subject());
+            assert_eq!(expect_unknown(&RULE, &loopback.without_proxy(), &subject()).source, Source::ProxyMode);
+        }
+        let second = Snapshot::healthy().listens(&format!("{}:30500", SECOND[0]));
+        expect_healthy(&RULE, &second.with_mode(Mode::Nftables), &subject());
+        found(&world().without_proxy());
+    }
+
+    #[test]
+    fn whether_it_takes_ipv4_too_may_not_be_told() {
+        let mut world = Snapshot::healthy().listens("[::]:30500");
+        let listeners = seen(&mut world.kernel.listeners);
+        listeners.iter_mut().filter(|it| it.local_port == 30500).for_each(|it| it.v6only = None);
+        let both = found(&world);
+        assert!(both.contains("[::]:30500") && !both.contains("v6only"), "it is not told: {both}");
+        let four_only = |config: &mut ProxyConfig| {
+            config.node_port_addresses = ["192.0.2.0/24", "2001:db8:ffff::/48"].map(str::to_owned).into();
+        };
+        let four_only = world.with_mode(Mode::Nftables).with_config(four_only);
+        assert_eq!(expect_unknown(&RULE, &four_only, &subject()).source, Source::Listeners);
+    }
+
+    #[test]
+    fn a_port_that_the_kernel_may_have_chosen_is_said_to_be() {
+        let found = found(&world().ephemeral("1024 65535", "2703"));
+        assert!(found.contains("perhaps the kernel"), "{found}");
+        assert!(found.contains("ip_local_reserved_ports=\\\"2703,10249-10250,10256,30000-32767\\\""), "{found}");
+        let reserved = world().ephemeral("1024 65535", "30000-32767");
+        assert!(!self::found(&reserved).contains("perhaps the kernel"));
+    }
+
+    #[test]
+    fn an_unconnected_udp_socket_in_the_ephemeral_range_is_a_client() {
+        let udp = Snapshot::healthy().listens_udp("0.0.0.0:30500");
+        found(&udp);
+        expect_healthy(&RULE, &udp.clone().ephemeral("1024 65535", ""), &subject());
+        let mut unread = udp;
+        unread.kernel.sysctls.ip_local_port_range = gap(Source::Sysctls, Why::NotPermitted);
+        assert_eq!(expect_unknown(&RULE, &unread, &subject()).source, Source::Sysctls);
+    }
+
+    #[test]
+    fn without_any_cluster_the_node_is_still_judged_and_says_so() {
+        let mut alone = world().assumed_range();
+        alone.cluster.configured = false;
+        alone.cluster.services = gap(Source::Services, Why::NotAsked);
+        let found = found(&alone);
+        assert!(found.contains("no cluster was given") && found.contains("assumed"), "{found}");
+    }
+
+    #[test]
+    fn unread_is_unknown() {
+        let mut unread = world();
+        unread.cluster.services = gap(Source::Services, Why::Unreachable);
+        assert_eq!(expect_unknown(&RULE, &unread, &subject()).source, Source::Services);
+        let rejected = world().rejects(Source::Services);
+        assert_eq!(expect_unknown(&RULE, &rejected, &subject()).source, Source::Services);
+        expect_healthy(&RULE, &rejected.service("web", |it| it.node_port(30500)), &subject());
+        found(&world().rejects(Source::Pods));
+        let mut unread = world();
+        unread.cluster.node_port_range = gap(Source::NodePortRange, Why::Unreachable);
+        assert_eq!(expect_unknown(&RULE, &unread, &subject()).source, Source::NodePortRange);
+        let mut torn = world();
+        seen(&mut torn.kernel.listeners).clear();
+        torn.kernel.listeners = gap(Source::Listeners, Why::Torn);
+        assert_eq!(expect_unknown(&RULE, &torn, &subject()).why, Why::Torn);
+    }
+}

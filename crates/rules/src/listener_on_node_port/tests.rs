@@ -1,0 +1,400 @@
+use super::*;
+use crate::{
+    expectations::{expect_healthy, expect_problem, expect_unknown},
+    findings::Affected,
+};
+use portreeve_facts::{
+    CiliumConfig, Link, Protocol, ProxyConfig, Reading, ServiceKind, State, Why, WithoutBackend,
+    healthy::{PRIMARY, SECOND, World, daemon, gap, ip, proxy_holder, seen},
+};
+
+fn web(port: u16) -> Snapshot {
+    Snapshot::healthy().service("web", |it| it.node_port(port))
+}
+
+fn subject() -> Subject {
+    Subject::service(&web(30080).cluster.services.seen().expect("services")[0])
+}
+
+fn affects(world: &Snapshot) -> (Severity, Vec<Vantage>) {
+    let evidence = expect_problem(&RULE, world, &subject());
+    (evidence.severity, evidence.affects.into_iter().collect())
+}
+
+#[test]
+fn a_wildcard_listener_loses_new_connections_from_everywhere() {
+    use Vantage::{Loopback, Node, Pods, Remote};
+    let world = web(30080).listens("0.0.0.0:30080");
+    for (mode, lost) in [
+        (Mode::Iptables, vec![Remote, Node, Loopback, Pods]),
+        (Mode::Nftables, vec![Remote, Node, Pods]),
+        (Mode::Ipvs, vec![Remote, Node, Pods]),
+    ] {
+        assert_eq!(affects(&world.with_mode(mode)), (Severity::Critical, lost), "{mode}");
+    }
+}
+
+#[test]
+fn a_loopback_listener_is_hijacked_in_iptables_mode_only() {
+    let node = web(30080).listens("127.0.0.1:30080");
+    assert_eq!(affects(&node), (Severity::Warning, vec![Vantage::Loopback]));
+    expect_healthy(&RULE, &node.with_mode(Mode::Nftables), &subject());
+    expect_healthy(&RULE, &node.with_mode(Mode::Ipvs), &subject());
+    expect_healthy(&RULE, &node.with_config(|it| it.localhost_node_ports = Some(false)), &subject());
+}
+
+#[test]
+fn another_address_of_loopback_fares_like_the_first() {
+    let node = web(30080).listens("127.0.0.53:30080");
+    let evidence = expect_problem(&RULE, &node, &subject());
+    assert_eq!((evidence.severity, &evidence.affects), (Severity::Warning, &Affected::from([Vantage::Loopback])));
+    let found = ("from loopback", "to 127.0.0.53 are answered by a pod of the Service".to_owned());
+    assert!(evidence.values.contains(&found), "{evidence:#?}");
+    expect_healthy(&RULE, &node.with_mode(Mode::Nftables), &subject());
+}
+
+#[test]
+fn a_listener_on_loopback_times_out_where_nothing_leaves_it() {
+    let mut node = web(30080).listens("127.0.0.1:30080");
+    node.kernel.sysctls.route_localnet = Reading::Seen(false);
+    let evidence = expect_problem(&RULE, &node, &subject());
+    assert_eq!((evidence.severity, evidence.affects), (Severity::Warning, Affected::from([Vantage::Loopback])));
+    assert!(evidence.summary.ends_with("nothing that leaves loopback here reaches a pod."), "{}", evidence.summary);
+}
+
+#[test]
+fn a_service_without_endpoints_takes_every_loopback_listener_in_iptables_mode() {
+    let world = Snapshot::healthy().service("web", |it| it.node_port(30080).without_endpoints());
+    for local in ["127.0.0.1:30080", "[::1]:30080"] {
+        assert_eq!(affects(&world.clone().listens(local)), (Severity::Warning, vec![Vantage::Loopback]), "{local}");
+    }
+}
+
+#[test]
+fn an_address_outside_node_port_addresses_is_a_trap_in_iptables_mode() {
+    let world = web(30080)
+        .listens(&format!("{}:30080", SECOND[0]))
+        .with_config(|it| it.node_port_addresses = vec!["primary".to_owned()]);
+    assert_eq!(affects(&world), (Severity::Info, vec![]));
+    expect_healthy(&RULE, &world.with_mode(Mode::Nftables), &subject());
+}
+
+#[test]
+fn a_dual_stack_wildcard_loses_in_both_families_and_v6only_in_one() {
+    let evidence = expect_problem(&RULE, &web(30080).listens("[::]:30080"), &subject());
+    let found = format!("{:?}", evidence.values);
+    assert!(found.contains(PRIMARY[0]) && found.contains(PRIMARY[1]), "{found}");
+    let only = web(30080).socket(Protocol::Tcp, State::Listen, "[::]:30080", "[::]:0", |it| it.v6only = Some(true));
+    let found = format!("{:?}", expect_problem(&RULE, &only, &subject()).values);
+    assert!(!found.contains(&format!("to {}", PRIMARY[0])) && found.contains(PRIMARY[1]), "{found}");
+}
+
+#[test]
+fn a_service_of_the_other_family_or_protocol_is_no_conflict() {
+    let v6 = |it: World| it.node_port(30080).with(|service| service.families = vec![Family::V6]);
+    expect_healthy(&RULE, &Snapshot::healthy().service("web", v6).listens("0.0.0.0:30080"), &subject());
+    let udp = |it: World| it.node_port(30080).protocol(Protocol::Udp);
+    expect_healthy(&RULE, &Snapshot::healthy().service("web", udp).listens("0.0.0.0:30080"), &subject());
+}
+
+#[test]
+fn the_proxys_own_socket_an_endpoint_and_another_proxys_service_are_silent() {
+    expect_healthy(&RULE, &web(30080).listens_as("0.0.0.0:30080", proxy_holder()), &subject());
+    let endpoint = |it: World| {
+        it.node_port(30080).each_slice(|slice| {
+            slice.ports[0].port = Some(30080);
+            slice.endpoints[0].addresses = vec![ip(PRIMARY[0])];
+        })
+    };
+    expect_healthy(&RULE, &Snapshot::healthy().service("web", endpoint).listens("0.0.0.0:30080"), &subject());
+    let other = |it: World| it.node_port(30080).with(|service| service.proxy_name = Some("other".to_owned()));
+    expect_healthy(&RULE, &Snapshot::healthy().service("web", other).listens("0.0.0.0:30080"), &subject());
+}
+
+#[test]
+fn a_host_port_of_another_address_node_or_pod_excuses_nobody() {
+    let edge = |address: &str, node: &str, finished| {
+        web(30080).listens_as("192.0.2.1:30080", daemon("crio", 5)).pod("edge", |pod| {
+            pod.host_port(80, 30080);
+            pod.ports[0].host_ip = Some(ip(address));
+            (pod.node, pod.finished) = (Some(node.to_owned()), finished);
+        })
+    };
+    for here in ["192.0.2.1", "0.0.0.0"] {
+        expect_healthy(&RULE, &edge(here, "n1", false), &subject());
+    }
+    for other in [edge("192.0.2.2", "n1", false), edge("192.0.2.1", "n2", false), edge("192.0.2.1", "n1", true)] {
+        expect_problem(&RULE, &other, &subject());
+    }
+}
+
+#[test]
+fn where_endpoints_are_not_known_everything_that_may_come_of_it_is_told() {
+    let mut world = web(30080).listens("192.0.2.1:30080");
+    world.cluster.endpoint_slices = gap(portreeve_facts::Source::EndpointSlices, Why::Unreachable);
+    let evidence = expect_problem(&RULE, &world, &subject());
+    assert!(evidence.summary.ends_with("new connections are refused or go elsewhere."), "{}", evidence.summary);
+    let found = ("from elsewhere", "to 192.0.2.1 are answered by a pod of the Service or are refused".to_owned());
+    assert!(evidence.values.contains(&found), "{evidence:#?}");
+}
+
+#[test]
+fn a_holder_of_a_pods_host_port_is_left_to_the_host_port_rule() {
+    let world = web(30080).pod("edge", |pod| pod.host_port(80, 30080)).listens_as("0.0.0.0:30080", daemon("crio", 5));
+    expect_healthy(&RULE, &world, &subject());
+}
+
+#[test]
+fn an_unconnected_udp_socket_in_the_ephemeral_range_is_a_client() {
+    let udp = Snapshot::healthy()
+        .service("web", |it| it.node_port(30080).protocol(Protocol::Udp))
+        .listens_udp("0.0.0.0:30080");
+    expect_problem(&RULE, &udp, &subject());
+    expect_healthy(&RULE, &udp.clone().ephemeral("1024 65535", ""), &subject());
+    let mut unread = udp;
+    unread.kernel.sysctls.ip_local_port_range = gap(Source::Sysctls, Why::NotPermitted);
+    assert_eq!(expect_unknown(&RULE, &unread, &subject()).source, Source::Sysctls);
+}
+
+#[test]
+fn what_an_unknown_input_could_change_is_unknown_and_the_rest_is_told() {
+    let elsewhere = |world: Snapshot| world.service("other", |it| it.node_port(30099)).without_proxy();
+    assert_eq!(affects(&elsewhere(web(30080)).listens("0.0.0.0:30080")).0, Severity::Critical);
+    let unknown = expect_unknown(&RULE, &elsewhere(web(30080)).listens("127.0.0.1:30080"), &subject());
+    assert_eq!(unknown.source, Source::ProxyMode);
+
+    let mut blind = web(30080).listens(&format!("{}:30080", SECOND[0])).with_mode(Mode::Iptables);
+    blind.cluster.endpoint_slices = gap(Source::EndpointSlices, Why::NotAsked);
+    assert_eq!(affects(&blind).0, Severity::Critical, "lost with and without endpoints");
+    let blind = blind.with_config(|it| it.node_port_addresses = vec!["primary".to_owned()]);
+    assert_eq!(expect_unknown(&RULE, &blind, &subject()).source, Source::EndpointSlices);
+}
+
+/// Nobody knows whether `nodePortAddresses` has the address of the listener, and some address is served.
+#[test]
+fn of_settings_that_are_assumed_an_address_is_a_warning_and_of_unread_ones_unknown() {
+    let listens = |address: &str| web(30080).listens(&format!("{address}:30080"));
+    for mode in Mode::KUBE_PROXY {
+        let evidence = expect_problem(&RULE, &listens(PRIMARY[0]).said_mode(mode), &subject());
+        assert_eq!(evidence.severity, Severity::Warning, "{mode}");
+        assert!(evidence.values.iter().any(|(name, value)| *name == "assumed" && value.contains("settings")));
+        let evidence = expect_problem(&RULE, &listens("0.0.0.0").said_mode(mode), &subject());
+        assert_eq!(evidence.severity, Severity::Critical, "{mode}");
+        assert!(evidence.values.iter().any(|(name, value)| *name == "assumed" && value.contains("defaults")));
+
+        let unread = |address: &str| {
+            let mut world = listens(address).with_mode(mode);
+            world.kernel.proxy.config = gap(Source::ProxyConfig, Why::Unreachable);
+            world
+        };
+        assert_eq!(expect_unknown(&RULE, &unread(PRIMARY[0]), &subject()).source, Source::ProxyConfig, "{mode}");
+        let evidence = expect_problem(&RULE, &unread("0.0.0.0"), &subject());
+        assert_eq!(evidence.severity, Severity::Critical, "{mode}");
+        assert!(evidence.values.iter().any(|(_, value)| value.contains("addresses that are served may be others")));
+        assert!(evidence.values.iter().any(|(name, value)| *name == "assumed" && value.contains("has an address")));
+    }
+}
+
+/// It loses connections on whichever address is served.
+#[test]
+fn without_its_node_a_listener_on_every_address_is_told_where_somebody_said_the_mode() {
+    let mut world = web(30080).listens("0.0.0.0:30080").said_mode(Mode::Iptables);
+    seen(&mut world.cluster.nodes).clear();
+    let evidence = expect_problem(&RULE, &world, &subject());
+    assert_eq!(evidence.severity, Severity::Critical);
+    assert!(
+        evidence.values.iter().any(|(name, value)| *name == "assumed" && value.contains("defaults")),
+        "{evidence:?}"
+    );
+}
+
+/// kube-proxy refuses connections to a Service without endpoints in iptables mode, whatever list it has.
+#[test]
+fn what_holds_with_any_settings_is_told_as_if_they_were_read() {
+    let world = Snapshot::healthy().service("web", |it| it.node_port(30080).without_endpoints());
+    let world = world.listens(&format!("{}:30080", PRIMARY[0]));
+    let evidence = expect_problem(&RULE, &world.clone().said_mode(Mode::Iptables), &subject());
+    assert_eq!(evidence.severity, Severity::Critical);
+    assert!(!evidence.values.iter().any(|(name, _)| *name == "assumed"), "{evidence:#?}");
+    assert_eq!(expect_problem(&RULE, &world.said_mode(Mode::Ipvs), &subject()).severity, Severity::Warning);
+    // It is asked at the addresses of one device, and not at every one.
+    let of_device = |it: &mut Socket| it.device = 2;
+    let device = web(30080).socket(Protocol::Tcp, State::Listen, "0.0.0.0:30080", "0.0.0.0:0", of_device);
+    assert_eq!(expect_problem(&RULE, &device.said_mode(Mode::Ipvs), &subject()).severity, Severity::Warning);
+}
+
+/// A pod of the node's network whose port is the NodePort, where nobody knows that it is the Service's own.
+#[test]
+fn a_listener_at_the_target_port_may_be_an_endpoint_that_was_not_read() {
+    let world = |target: Option<u16>| {
+        let mut world =
+            Snapshot::healthy().service("web", |it| it.node_port(30080).with(|it| it.ports[0].target = target));
+        world.cluster.endpoint_slices = gap(Source::EndpointSlices, Why::NotPermitted);
+        world.listens("0.0.0.0:30080")
+    };
+    for target in [Some(30080), None] {
+        assert_eq!(expect_unknown(&RULE, &world(target), &subject()).source, Source::EndpointSlices, "{target:?}");
+    }
+    assert_eq!(affects(&world(Some(8080))).0, Severity::Critical, "the Service sends elsewhere");
+}
+
+#[test]
+fn workers_on_one_port_are_one_finding_with_a_count() {
+    let world = web(30080).listens("0.0.0.0:30080").listens("0.0.0.0:30080");
+    let evidence = expect_problem(&RULE, &world, &subject());
+    assert!(evidence.values.iter().any(|(name, value)| *name == "workers" && value.starts_with("2 ")));
+    assert_eq!(evidence.values.iter().filter(|(name, _)| *name == "listener").count(), 1);
+}
+
+#[test]
+fn a_socket_on_a_device_hears_that_device_and_its_own_node() {
+    let world = web(30080).socket(Protocol::Tcp, State::Listen, "0.0.0.0:30080", "0.0.0.0:0", |it| it.device = 2);
+    assert_eq!(affects(&world), (Severity::Critical, vec![Vantage::Remote, Vantage::Node]));
+}
+
+#[test]
+fn unread_is_unknown() {
+    let mut world = web(30080).listens("0.0.0.0:30080");
+    world.kernel.listeners = gap(Source::Listeners, Why::Torn);
+    assert_eq!(expect_unknown(&RULE, &world, &subject()).why, Why::Torn);
+}
+
+#[test]
+fn each_way_to_lose_is_told_with_its_addresses_and_no_other() {
+    let found = |evidence: &Evidence, name: &str| -> Vec<String> {
+        evidence.values.iter().filter(|(it, _)| *it == name).map(|(_, value)| value.clone()).collect()
+    };
+    let evidence = expect_problem(&RULE, &web(30080).listens("0.0.0.0:30080"), &subject());
+    assert_eq!(found(&evidence, "from elsewhere"), ["to 192.0.2.1, 192.0.2.2 are answered by a pod of the Service"]);
+    assert_eq!(found(&evidence, "from loopback"), ["to 127.0.0.1 are answered by a pod of the Service"]);
+    assert!(evidence.summary.ends_with("new connections go to the Service's pods instead."), "{}", evidence.summary);
+    assert_eq!(found(&evidence, "nodePortAddresses"), ["the mode's default (from 127.0.0.1:10249/configz)"]);
+    assert!(found(&evidence, "service")[0].ends_with("externalTrafficPolicy Cluster"));
+
+    let local = |it: World| it.node_port(30080).local().elsewhere();
+    let world = Snapshot::healthy().service("web", local).listens("0.0.0.0:30080");
+    let evidence = expect_problem(&RULE, &world, &subject());
+    assert!(evidence.summary.ends_with("time out or go to the Service's pods instead."), "{}", evidence.summary);
+    assert!(found(&evidence, "service")[0].ends_with("externalTrafficPolicy Local"));
+    let listed = world.with_config(|it| it.node_port_addresses = vec!["primary".to_owned()]);
+    let evidence = expect_problem(&RULE, &listed, &subject());
+    assert_eq!(found(&evidence, "nodePortAddresses"), ["primary (from 127.0.0.1:10249/configz)"]);
+
+    let gate = Snapshot::healthy().service("web", |it| it.node_port(30080)).listens("127.0.0.1:30080");
+    let gate = gate.with_mode(Mode::Nftables).with_config(|config| config.nftables_localhost = Some(true));
+    let evidence = expect_problem(&RULE, &gate, &subject());
+    assert_eq!((evidence.severity, evidence.outcome), (Severity::Warning, "refused"));
+    let words = "to loopback are refused, since kube-proxy refuses NodePorts there.";
+    assert!(evidence.summary.ends_with(words), "{}", evidence.summary);
+
+    let empty = Snapshot::healthy().service("web", |it| it.node_port(30080).without_endpoints());
+    let evidence = expect_problem(&RULE, &empty.listens("0.0.0.0:30080"), &subject());
+    assert_eq!(found(&evidence, "from this node"), ["to 192.0.2.1, 192.0.2.2 are refused"]);
+    assert!(evidence.summary.ends_with("are refused, since the Service has no endpoints."), "{}", evidence.summary);
+}
+
+#[test]
+fn a_trap_is_on_an_address_of_this_node_outside_vrfs() {
+    let primary = |it: &mut ProxyConfig| it.node_port_addresses = vec!["primary".to_owned()];
+    let second = web(30080).listens(&format!("{}:30080", SECOND[0])).with_config(primary);
+    assert_eq!(affects(&second).0, Severity::Info);
+    let nowhere = web(30080).listens("203.0.113.7:30080").with_config(primary);
+    expect_healthy(&RULE, &nowhere, &subject());
+    let mut enslaved = second;
+    let interfaces = std::sync::Arc::make_mut(seen(&mut enslaved.kernel.interfaces));
+    let link = interfaces.addresses.iter().find(|it| it.ip == ip(SECOND[0])).expect("an address").link.clone();
+    let vrf = Link { index: 99, name: "red".to_owned(), kind: Some("vrf".to_owned()), ..interfaces.links[0].clone() };
+    interfaces.links.iter_mut().find(|it| *it.name == *link).expect("a link").master = Some(99);
+    interfaces.links.push(vrf);
+    expect_healthy(&RULE, &enslaved, &subject());
+}
+
+#[test]
+fn where_an_annotation_has_cilium_serve_a_service_elsewhere_it_is_unknown() {
+    let narrowed = |it: World| it.node_port(30080).with(|service| service.for_cilium.on_some_nodes = true);
+    let world = Snapshot::healthy().service("web", narrowed).listens("0.0.0.0:30080");
+    expect_problem(&RULE, &world, &subject());
+    let unknown = expect_unknown(&RULE, &world.with_mode(Mode::Cilium), &subject());
+    assert!(unknown.detail.contains("service.cilium.io/type"), "{unknown:?}");
+    expect_healthy(&RULE, &Snapshot::healthy().service("web", narrowed).with_mode(Mode::Cilium), &subject());
+    let only =
+        |it: World| it.node_port(30080).with(|service| service.for_cilium.only = Some(ServiceKind::LoadBalancer));
+    let left_out = Snapshot::healthy().service("web", only).listens("0.0.0.0:30080");
+    expect_problem(&RULE, &left_out, &subject());
+    expect_healthy(&RULE, &left_out.with_mode(Mode::Cilium), &subject());
+}
+
+#[test]
+fn where_cilium_refuses_bind_a_listener_is_told_that_it_cannot_return() {
+    let after = |world: &Snapshot| {
+        let values = expect_problem(&RULE, world, &subject()).values;
+        values.into_iter().find(|(name, _)| *name == "after a restart").map(|(_, words)| words)
+    };
+    let allowed = |world: &Snapshot| {
+        let allows = CiliumConfig { allows_bind: true, ..CiliumConfig::default() };
+        world.clone().with_config(|it| it.cilium = Some(allows))
+    };
+    for local in ["0.0.0.0:30080", "192.0.2.1:30080", "127.0.0.1:30080"] {
+        let world = web(30080).listens(local);
+        let cilium = world.with_mode(Mode::Cilium);
+        assert!(after(&cilium).is_some_and(|words| words.contains("EADDRINUSE")), "{local}");
+        assert_eq!((after(&world), after(&allowed(&cilium))), (None, None), "{local}");
+    }
+    let single = |it: World| it.node_port(30080).with(|service| service.families = vec![Family::V4]);
+    let single = Snapshot::healthy().service("web", single).listens("[::]:30080").with_mode(Mode::Cilium);
+    assert_eq!(after(&single), None, "of a Service of IPv4 it refuses 0.0.0.0, and not ::");
+    let both = web(30080).listens("[::]:30080").with_mode(Mode::Cilium);
+    assert!(after(&both).is_some());
+    let off = CiliumConfig { families_off: vec![Family::V6], ..CiliumConfig::default() };
+    assert_eq!(after(&both.with_config(|it| it.cilium = Some(off))), None, "nor with IPv6 turned off");
+
+    let own = |it: World| {
+        it.node_port(30080).each_slice(|slice| {
+            slice.ports[0].port = Some(30080);
+            slice.endpoints[0].addresses = vec![ip(PRIMARY[0])];
+        })
+    };
+    let own = Snapshot::healthy().service("web", own).listens("0.0.0.0:30080").with_mode(Mode::Cilium);
+    let evidence = expect_problem(&RULE, &own, &subject());
+    assert_eq!((evidence.severity, evidence.affects.is_empty()), (Severity::Warning, true));
+    assert!(evidence.summary.ends_with("it cannot listen again after a restart."), "{}", evidence.summary);
+    expect_healthy(&RULE, &allowed(&own), &subject());
+    let elsewhere = |it: World| {
+        it.node_port(30080).each_slice(|slice| {
+            slice.ports[0].port = Some(30080);
+            slice.endpoints[0].addresses = vec![ip("198.51.100.7")];
+        })
+    };
+    let elsewhere = Snapshot::healthy().address("eth1", "198.51.100.7").service("web", elsewhere);
+    let elsewhere = elsewhere.listens("198.51.100.7:30080").with_mode(Mode::Cilium);
+    for (device, refused) in [("eth+", true), ("eth0", false)] {
+        let named = CiliumConfig { devices: vec![device.to_owned()], ..CiliumConfig::default() };
+        let world = elsewhere.clone().with_config(|it| it.cilium = Some(named));
+        match refused {
+            true => assert!(after(&world).is_some(), "{device}"),
+            false => expect_healthy(&RULE, &world, &subject()),
+        }
+    }
+
+    // Where there are no endpoints, it answers: for now.
+    let pass = CiliumConfig { without_backend: WithoutBackend::Pass, ..CiliumConfig::default() };
+    let empty = Snapshot::healthy().service("web", |it| it.node_port(30080).without_endpoints());
+    let empty = empty.listens("0.0.0.0:30080").with_mode(Mode::Cilium).with_config(|it| it.cilium = Some(pass));
+    assert_eq!(affects(&empty), (Severity::Info, vec![]));
+}
+
+/// `/proc/net` does not tell it, and every server of Go listens so.
+#[test]
+fn a_listener_of_which_nobody_told_whether_it_takes_ipv4_is_not_passed_over() {
+    let with = |families: Vec<Family>, v6only| {
+        let single = |it: World| it.node_port(30080).with(move |service| service.families = families);
+        let mut world = Snapshot::healthy().service("web", single).listens("[::]:30080").with_mode(Mode::Nftables);
+        let listeners = seen(&mut world.kernel.listeners);
+        listeners.iter_mut().filter(|it| it.local_port == 30080).for_each(|it| it.v6only = v6only);
+        world
+    };
+    assert_eq!(expect_unknown(&RULE, &with(vec![Family::V4], None), &subject()).source, Source::Listeners);
+    expect_problem(&RULE, &with(vec![Family::V4], Some(false)), &subject());
+    expect_healthy(&RULE, &with(vec![Family::V4], Some(true)), &subject());
+    expect_problem(&RULE, &with(Family::BOTH.to_vec(), None), &subject());
+}

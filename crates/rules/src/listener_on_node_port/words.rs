@@ -1,0 +1,43 @@
+//! How new connections end, for people.
+
+use std::collections::BTreeSet;
+
+use crate::findings::Vantage;
+use portreeve_dataplane::Outcome;
+
+/// How a connection ends: the word for it, and a few words for people. Nftables mode may refuse NodePorts on loopback by a gate.
+pub(super) fn outcome(
+    outcomes: impl Iterator<Item = Outcome>,
+    external_local: bool,
+    is_gate: bool,
+) -> (&'static str, &'static str) {
+    let outcomes: BTreeSet<Outcome> = outcomes.collect();
+    match (
+        outcomes.contains(&Outcome::Pod),
+        outcomes.contains(&Outcome::Refused),
+        outcomes.contains(&Outcome::TimedOut),
+    ) {
+        (true, false, false) => ("pod", "go to the Service's pods instead"),
+        (false, true, false) if is_gate => {
+            ("refused", "to loopback are refused, since kube-proxy refuses NodePorts there")
+        }
+        (false, true, false) => ("refused", "are refused, since the Service has no endpoints"),
+        (false, false, true) if external_local => {
+            ("timed-out", "time out, since the Service has no endpoint on this node")
+        }
+        (false, false, true) => ("timed-out", "time out, since nothing that leaves loopback here reaches a pod"),
+        (true, false, true) => ("timed-out-or-pod", "time out or go to the Service's pods instead"),
+        (false, false, false) => ("nowhere", "lead nowhere"),
+        _ => ("several", "are refused or go elsewhere"),
+    }
+}
+
+/// From where, as the name of evidence.
+pub(super) fn from(vantage: Vantage) -> &'static str {
+    match vantage {
+        Vantage::Remote => "from elsewhere",
+        Vantage::Node => "from this node",
+        Vantage::Loopback => "from loopback",
+        Vantage::Pods => "from its pods",
+    }
+}

@@ -1,0 +1,380 @@
+//! The answer to a masqueraded connection, whose source port is a NodePort, is taken for a new client.
+//!
+//! ## Why it hurts
+//! Masquerading chooses source ports by itself. Neither `ip_local_port_range` nor `ip_local_reserved_ports` keeps it
+//! from the NodePort range: with `--random-fully` it draws from 1024-65535, so some per cent of a node's masqueraded
+//! connections always have such a port. They work, as long as conntrack turns an answer back to its sender before ipvs
+//! can see it. Where it does not, ipvs takes what comes to node:NodePort for a new client of the Service and sends it
+//! to a pod, and the connection hangs.
+//!
+//! In ipvs mode the kernel's own tables are the proof: a connection without an answer, and one of ipvs whose *client* is
+//! the server that was called.
+//!
+//! Under kube-proxy in iptables and nftables mode such source ports are harmless: conntrack knows the answer first. **Cilium
+//! in the place of kube-proxy looks at what arrives before conntrack does.** Where iptables masquerades for it
+//! (`enable-bpf-masquerade: "false"` in ConfigMap `cilium-config`), an answer to a NodePort that a Service has goes to a pod
+//! of that Service, and the connection times out: seldom, and at random. There the configuration alone is a warning, once
+//! in a cluster. Where it does not set `enable-bpf-masquerade`, as Helm's values have it, iptables masquerades too: that is
+//! information. Cilium's own masquerading keeps off the NodePort range.
+//!
+//! ## Silent when
+//! - the proxy is in another mode, or ipvs has no virtual server for the address and port;
+//! - Cilium masquerades by itself, or masquerades nothing; or no Service has a NodePort;
+//! - the connection has its answer. How many there are in the range, is a metric and no alarm:
+//!   `portreeve_masqueraded_flows_in_node_port_range`.
+//!
+//! A connection that hangs while ipvs shows nothing of it is unknown: its server may be down, or ipvs has forgotten. So
+//! is everything in ipvs mode without CAP_NET_ADMIN (the guard profile), without which no process may list connections.
+//!
+//! ## Fix
+//! Find out why answers are not turned back: a `NOTRACK` rule for the NodePort range does that. Where the network
+//! plugin can, keep masquerading off the range. With Cilium, let it masquerade by itself. An ip-masq-agent that masquerades
+//! in its place is not seen here, and needs the same care.
+
+use std::{
+    collections::{BTreeMap, HashSet},
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+};
+
+use super::{Limits, Patience, Rule, node_ports::range_in_words, remedies::untracked, wording::MOST_SOCKETS};
+use crate::findings::{Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Step, Subject, Vantage, Verdict};
+use portreeve_dataplane::{mode_in_words, served_node_ports, service_port};
+use portreeve_facts::{
+    Gap, IpVsConnection, MasqueradedFlow, Mode, Protocol, Reading, Service, Snapshot, Source, View, VirtualServer, Why,
+};
+
+pub(super) static RULE: Rule = Rule {
+    id: RuleId("masquerade-uses-node-ports"),
+    title: "Answers to masqueraded connections end in a Service",
+    ceiling: Severity::Critical,
+    needs: &[Source::Services],
+    uses: &[Source::IpVs, Source::IpVsConn, Source::Conntrack],
+    socket_needs: &[],
+    patience: Patience::TwoScans,
+    page: include_str!("masquerade_uses_node_ports.rs"),
+    check,
+};
+
+fn check(view: View<'_>, _: &Limits) -> Judgements {
+    let snapshot = view.now;
+    let services = snapshot.cluster.services.get()?;
+    match snapshot.proxy_mode() {
+        Ok(mode) if mode.value == Mode::Cilium => return Ok(cilium(snapshot, services)),
+        Ok(mode) if mode.value != Mode::Ipvs => return Ok(Vec::new()),
+        Ok(_) | Err(_) => {}
+    }
+    let servers = match &snapshot.kernel.ip_vs {
+        Reading::Gap(gap) if gap.why == Why::NotSupported => return Ok(Vec::new()),
+        servers => servers.get()?,
+    };
+    let verdict = if servers.is_empty() { Verdict::Healthy } else { verdict(snapshot, services, servers)? };
+    Ok(vec![Judgement::of(Subject::this_node(snapshot), verdict)])
+}
+
+/// Cilium looks for Services in what arrives before conntrack can: by its configuration, since no table shows it.
+fn cilium(snapshot: &Snapshot, services: &[Arc<Service>]) -> Vec<Judgement> {
+    if served_node_ports(snapshot, services).next().is_none() {
+        return Vec::new();
+    }
+    let config = snapshot.cluster.proxy_config.get();
+    let verdict = match config.map(|config| (config, config.iptables_masquerade)) {
+        Ok((config, Some(true))) => Verdict::Problem(by_iptables(snapshot, Severity::Warning, "false", &config.place)),
+        Ok((_, Some(false))) => Verdict::Healthy,
+        // Nobody has chosen it, and it works nearly always.
+        Ok((config, None)) if config.cilium.is_some() => {
+            Verdict::Problem(by_iptables(snapshot, Severity::Info, "not set to true", &config.place))
+        }
+        Ok((config, None)) => {
+            let detail = format!("{}: it does not tell whether Cilium masquerades by itself", config.place);
+            Verdict::Unknown(Gap::new(Source::ConfigMaps, Why::Ambiguous, detail))
+        }
+        Err(gap) => Verdict::Unknown(gap),
+    };
+    vec![Judgement::of(Subject::cluster(), verdict)]
+}
+
+fn by_iptables(snapshot: &Snapshot, severity: Severity, value: &str, place: &str) -> Evidence {
+    let summary = "iptables masquerades connections of pods for Cilium, and may give them a NodePort as source port: Cilium \
+                   sends their answers to a pod of the Service, and these connections time out.";
+    let mut evidence = Evidence::new(severity, summary)
+        .in_cluster()
+        .outcome("cilium")
+        .value("enable-bpf-masquerade", format!("{value} (from {place})"));
+    if let Some(range) = snapshot.cluster.node_port_range.seen() {
+        evidence = evidence.value("NodePort range", range_in_words(range));
+    }
+    evidence
+        .value("proxy mode", mode_in_words(&snapshot.proxy_mode()))
+        .remedy(Remedy::from(Step::advice(
+            "let Cilium masquerade: set enable-bpf-masquerade to \"true\", in Helm's values bpf.masquerade",
+        ))
+        .then(Step::advice("restart its agents, node by node")))
+        .remedy(Step::advice(
+            "put a rule before Cilium's that masquerades the same connections to ports outside of the NodePort range, with --to-ports",
+        ))
+}
+
+fn verdict(snapshot: &Snapshot, services: &[Arc<Service>], servers: &[VirtualServer]) -> Result<Verdict, Gap> {
+    let masquerade = snapshot.kernel.masquerade.get()?;
+    let served: HashSet<(Protocol, IpAddr, u16)> = servers.iter().map(|it| (it.protocol, it.ip, it.port)).collect();
+    let is_served = |flow: &&MasqueradedFlow| {
+        let (ip, port) = flow.translated;
+        served.contains(&(flow.protocol, ip, port))
+    };
+    let hanging: Vec<&MasqueradedFlow> = masquerade.unanswered.iter().filter(is_served).collect();
+    let connections = match &snapshot.kernel.ip_vs_connections {
+        connections if !hanging.is_empty() => connections.get()?.as_slice(),
+        _ => &[],
+    };
+    let taken: Vec<Taken<'_>> = hanging.iter().filter_map(|flow| Taken::find(flow, connections)).collect();
+    let unknown = |detail: String| Verdict::Unknown(Gap::new(Source::Conntrack, Why::Ambiguous, detail));
+    Ok(match hanging.first() {
+        _ if !taken.is_empty() => Verdict::Problem(evidence(snapshot, services, &taken)),
+        Some(flow) => unknown(format!(
+            "a masqueraded connection from {}, a NodePort, has no answer: its server is silent, or ipvs took it and has \
+             forgotten",
+            place(flow.translated)
+        )),
+        None if masquerade.beyond > 0 => {
+            unknown("more masqueraded connections on NodePorts have no answer than are listed".to_owned())
+        }
+        None => Verdict::Healthy,
+    })
+}
+
+/// A connection that hangs, and the one of IPVS that its answer became.
+struct Taken<'a> {
+    flow: &'a MasqueradedFlow,
+    connection: &'a IpVsConnection,
+}
+
+impl<'a> Taken<'a> {
+    fn find(flow: &'a MasqueradedFlow, connections: &'a [IpVsConnection]) -> Option<Self> {
+        let key = (flow.protocol, flow.server, flow.translated);
+        let connection = connections.iter().find(|it| (it.protocol, it.from, it.to) == key)?;
+        Some(Self { flow, connection })
+    }
+}
+
+fn evidence(snapshot: &Snapshot, services: &[Arc<Service>], taken: &[Taken<'_>]) -> Evidence {
+    let owners: BTreeMap<(Protocol, u16), String> = served_node_ports(snapshot, services)
+        .map(|(service, port, node_port)| ((port.protocol, node_port), service_port(service, &port.name)))
+        .collect();
+    let interfaces = snapshot.kernel.interfaces.seen();
+    let is_own = |ip: IpAddr| interfaces.is_some_and(|it| it.addresses.iter().any(|address| address.ip == ip));
+    let summary = "ipvs takes answers to masqueraded connections for new clients of a Service, since their source port \
+                   on this node is its NodePort: these connections hang.";
+    let mut evidence = Evidence::new(Severity::Critical, summary);
+    for Taken { flow, connection } in taken.iter().take(MOST_SOCKETS) {
+        let MasqueradedFlow { protocol, source, translated, server } = flow;
+        let owner = owners.get(&(*protocol, translated.1)).map_or("no Service explains it", String::as_str);
+        evidence = evidence
+            .value(
+                "connection",
+                format!("{protocol} {} as {} -> {}", place(*source), place(*translated), place(*server)),
+            )
+            .value(
+                "ip_vs connection",
+                format!(
+                    "{protocol} {} -> {} -> {} {}",
+                    place(connection.from),
+                    place(connection.to),
+                    place(connection.destination),
+                    connection.state
+                ),
+            )
+            .value("service", owner);
+    }
+    evidence = evidence.and_more("connection", taken.len(), MOST_SOCKETS);
+    if let Some(range) = snapshot.cluster.node_port_range.seen() {
+        evidence = evidence.value("NodePort range", range_in_words(range));
+    }
+    let whose = |it: &Taken<'_>| if is_own(it.flow.source.0) { Vantage::Node } else { Vantage::Pods };
+    evidence
+        .value("proxy mode", mode_in_words(&snapshot.proxy_mode()))
+        .affects(taken.iter().map(whose))
+        .remedy(Remedy::from(untracked()).then(Step::advice(
+            "take such rules away for the NodePort range: an answer that is not tracked is not turned back to its sender",
+        )))
+        .remedy(Step::advice(
+            "let masquerading choose other ports where the network plugin can, as natPortRange of Calico's FelixConfiguration",
+        ))
+}
+
+/// `192.0.2.1:30080`.
+fn place((ip, port): (IpAddr, u16)) -> SocketAddr {
+    SocketAddr::new(ip, port)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        expectations::{expect_healthy, expect_problem, expect_unknown},
+        findings::{Scope, Subject},
+    };
+    use portreeve_facts::{
+        CiliumConfig, Masquerade, ProxyConfig,
+        healthy::{PRIMARY, gap, ip, seen},
+    };
+
+    const SERVER: (&str, u16) = ("198.51.100.7", 443);
+
+    /// ipvs mode with Service `default/web` on 30080, and connections that left as the node's 30080 and 30081.
+    fn hanging(source: &str) -> Snapshot {
+        let mut world = Snapshot::healthy().with_mode(Mode::Ipvs).service("web", |it| it.node_port(30080));
+        let (primary, server) = (ip(PRIMARY[0]), (ip(SERVER.0), SERVER.1));
+        let flow = |port| MasqueradedFlow {
+            protocol: Protocol::Tcp,
+            source: (ip(source), 40000),
+            translated: (primary, port),
+            server,
+        };
+        world.kernel.masquerade = Reading::Seen(Masquerade {
+            flows: gap(Source::Conntrack, Why::NotAsked),
+            unanswered: vec![flow(30080), flow(30081)],
+            beyond: 0,
+        });
+        let web = VirtualServer { protocol: Protocol::Tcp, ip: primary, port: 30080, real_servers: 1 };
+        world.kernel.ip_vs = Reading::Seen(vec![web]);
+        world.kernel.ip_vs_connections = Reading::Seen(Vec::new());
+        world
+    }
+
+    /// The same, and IPVS has sent the first one's answer to a pod.
+    fn taken(source: &str) -> Snapshot {
+        let mut world = hanging(source);
+        seen(&mut world.kernel.ip_vs_connections).push(IpVsConnection {
+            protocol: Protocol::Tcp,
+            from: (ip(SERVER.0), SERVER.1),
+            to: (ip(PRIMARY[0]), 30080),
+            destination: (ip("10.244.0.5"), 8080),
+            state: "SYN_RECV".to_owned(),
+        });
+        world
+    }
+
+    fn subject() -> Subject {
+        Subject::node("n1", Some("uid-n1"))
+    }
+
+    #[test]
+    fn an_answer_that_ipvs_took_is_shown_with_both_connections() {
+        let evidence = expect_problem(&RULE, &taken("10.244.0.9"), &subject());
+        assert_eq!(evidence.severity, Severity::Critical);
+        assert_eq!(evidence.affects, [Vantage::Pods].into());
+        for value in [
+            ("connection", "tcp 10.244.0.9:40000 as 192.0.2.1:30080 -> 198.51.100.7:443"),
+            ("ip_vs connection", "tcp 198.51.100.7:443 -> 192.0.2.1:30080 -> 10.244.0.5:8080 SYN_RECV"),
+            ("service", "default/web"),
+        ] {
+            assert!(evidence.values.contains(&(value.0, value.1.to_owned())), "{value:?}: {evidence:#?}");
+        }
+        assert!(!evidence.summary.contains("30080"), "the next connection has another port: {}", evidence.summary);
+        assert_eq!(expect_problem(&RULE, &taken(PRIMARY[0]), &subject()).affects, [Vantage::Node].into());
+    }
+
+    #[test]
+    fn hundreds_of_them_are_one_problem_of_bounded_length() {
+        let mut world = taken("10.244.0.9");
+        let flows = &mut seen(&mut world.kernel.masquerade).unanswered;
+        *flows = vec![flows[0].clone(); 64];
+        let evidence = expect_problem(&RULE, &world, &subject());
+        assert!(evidence.values.contains(&("connection", "and 56 more".to_owned())), "{evidence:#?}");
+    }
+
+    #[test]
+    fn other_modes_and_what_ipvs_does_not_serve_are_silent() {
+        for mode in [Mode::Iptables, Mode::Nftables, Mode::Cilium] {
+            expect_healthy(&RULE, &taken("10.244.0.9").with_mode(mode), &subject());
+        }
+        let mut world = taken("10.244.0.9");
+        seen(&mut world.kernel.ip_vs).clear();
+        expect_healthy(&RULE, &world, &subject());
+        let mut world = taken("10.244.0.9");
+        seen(&mut world.kernel.ip_vs)[0].ip = ip("10.96.0.10");
+        expect_healthy(&RULE, &world, &subject());
+        let mut world = taken("10.244.0.9");
+        world.kernel.ip_vs = gap(Source::IpVs, Why::NotSupported);
+        expect_healthy(&RULE, &world, &subject());
+    }
+
+    /// Cilium in the place of kube-proxy, whose ConfigMap says who masquerades.
+    fn cilium_world(iptables_masquerade: Option<bool>) -> Snapshot {
+        let mut world = Snapshot::healthy().with_mode(Mode::Cilium).service("web", |it| it.node_port(30080));
+        world.cluster.proxy_config = Reading::Seen(ProxyConfig {
+            place: "ConfigMap kube-system/cilium-config".to_owned(),
+            mode: Some("cilium".to_owned()),
+            iptables_masquerade,
+            ..ProxyConfig::default()
+        });
+        world
+    }
+
+    #[test]
+    fn iptables_that_masquerades_for_cilium_is_a_warning_about_the_cluster() {
+        let evidence = expect_problem(&RULE, &cilium_world(Some(true)), &Subject::cluster());
+        assert_eq!((evidence.severity, evidence.scope), (Severity::Warning, Scope::Cluster));
+        let place = "false (from ConfigMap kube-system/cilium-config)".to_owned();
+        assert!(evidence.values.contains(&("enable-bpf-masquerade", place)), "{evidence:#?}");
+    }
+
+    #[test]
+    fn cilium_that_masquerades_by_itself_or_has_no_node_port_is_silent_and_so_is_kube_proxy() {
+        expect_healthy(&RULE, &cilium_world(Some(false)), &Subject::cluster());
+        for mode in Mode::KUBE_PROXY {
+            expect_healthy(&RULE, &cilium_world(Some(true)).with_mode(mode), &Subject::cluster());
+        }
+        let mut world = cilium_world(Some(true));
+        seen(&mut world.cluster.services).clear();
+        expect_healthy(&RULE, &world, &Subject::cluster());
+    }
+
+    #[test]
+    fn who_masquerades_for_cilium_is_unknown_where_its_settings_do_not_tell() {
+        assert_eq!(expect_unknown(&RULE, &cilium_world(None), &Subject::cluster()).why, Why::Ambiguous);
+        let mut by_default = cilium_world(None);
+        seen(&mut by_default.cluster.proxy_config).cilium = Some(CiliumConfig::default());
+        let evidence = expect_problem(&RULE, &by_default, &Subject::cluster());
+        assert_eq!(evidence.severity, Severity::Info);
+        let place = "not set to true (from ConfigMap kube-system/cilium-config)".to_owned();
+        assert!(evidence.values.contains(&("enable-bpf-masquerade", place)), "{evidence:#?}");
+        let mut world = cilium_world(Some(true));
+        world.cluster.proxy_config = gap(Source::ConfigMaps, Why::NotPermitted);
+        assert_eq!(expect_unknown(&RULE, &world, &Subject::cluster()).why, Why::NotPermitted);
+    }
+
+    #[test]
+    fn a_connection_that_has_its_answer_is_silent() {
+        let mut world = taken("10.244.0.9");
+        seen(&mut world.kernel.masquerade).unanswered.clear();
+        expect_healthy(&RULE, &world, &subject());
+    }
+
+    #[test]
+    fn one_that_hangs_without_a_trace_in_ipvs_is_unknown() {
+        let gap = expect_unknown(&RULE, &hanging("10.244.0.9"), &subject());
+        assert!(gap.detail.contains("192.0.2.1:30080"), "{}", gap.detail);
+        let mut world = taken("10.244.0.9");
+        seen(&mut world.kernel.ip_vs_connections)[0].from.1 = 80;
+        assert_eq!(expect_unknown(&RULE, &world, &subject()).why, Why::Ambiguous, "another server's connection");
+        let mut world = hanging("10.244.0.9");
+        let masquerade = seen(&mut world.kernel.masquerade);
+        (masquerade.unanswered, masquerade.beyond) = (Vec::new(), 1);
+        assert!(expect_unknown(&RULE, &world, &subject()).detail.contains("than are listed"));
+    }
+
+    #[test]
+    fn unread_is_unknown_in_ipvs_mode_and_where_the_mode_is_not_known() {
+        let mut world = taken("10.244.0.9");
+        world.kernel.masquerade = gap(Source::Conntrack, Why::NotPermitted);
+        assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::Conntrack);
+        assert_eq!(expect_unknown(&RULE, &world.without_proxy(), &subject()).source, Source::Conntrack);
+        let mut world = taken("10.244.0.9");
+        world.kernel.ip_vs_connections = gap(Source::IpVsConn, Why::Malformed);
+        assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::IpVsConn);
+        world.kernel.ip_vs = gap(Source::IpVs, Why::Malformed);
+        assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::IpVs);
+    }
+}

@@ -1,0 +1,215 @@
+//! Ports that servers of this node need, NodePorts apart: what pods declare, and what the node's daemons listen on.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use super::{node_ports::counted, wording::MOST_LISTED};
+use crate::findings::Evidence;
+use portreeve_dataplane::{DAEMON_PORTS, host_ports};
+use portreeve_facts::{Gap, Pod, PortRange, PortSet, Protocol, Reading, Snapshot, Why};
+
+/// Ports of MicroK8s' API server, its datastore and its cluster agent. Elsewhere they are nobody's.
+const OF_MICROK8S: [u16; 3] = [16443, 19001, 25000];
+
+/// Those of such ports that are among others.
+#[derive(Debug, Default)]
+pub(super) struct NeededPorts {
+    /// What pods of this node declare, each with one that does.
+    declared: BTreeMap<(u16, Protocol), String>,
+    /// Well-known ports on which a daemon listens now: when it restarts, it needs them again.
+    daemons: PortSet,
+    /// What was not read, so that there may be more.
+    unread: Option<Gap>,
+}
+
+impl NeededPorts {
+    /// Those among `choosable`, which the kernel may give to outgoing connections.
+    pub(super) fn among(choosable: &PortSet, snapshot: &Snapshot) -> Self {
+        let mut needed = Self::default();
+        match &snapshot.cluster.pods {
+            Reading::Seen(pods) => needed.declared = declared(snapshot, pods),
+            // Nobody named a pod, so none is declared.
+            Reading::Gap(gap) if gap.why == Why::NotAsked => {}
+            Reading::Gap(gap) => needed.unread = Some(gap.clone()),
+        }
+        needed.declared.retain(|(port, _), _| choosable.contains(*port));
+        // Where the kernel chooses by default, every daemon is used to it, and a listener may have its port by chance.
+        let widened = choosable.minus(&PortRange::DEFAULT_EPHEMERAL.into());
+        let well_known: PortSet =
+            DAEMON_PORTS.iter().chain(&OF_MICROK8S).copied().filter(|port| widened.contains(*port)).collect();
+        match &snapshot.kernel.listeners {
+            _ if well_known.is_empty() => {}
+            Reading::Seen(listeners) => {
+                let listening = listeners.iter().map(|socket| socket.local_port);
+                needed.daemons = listening.filter(|port| well_known.contains(*port)).collect();
+            }
+            Reading::Gap(gap) => needed.unread = needed.unread.or_else(|| Some(gap.clone())),
+        }
+        if !well_known.is_empty() {
+            needed.unread = needed.unread.or_else(|| snapshot.kernel.no_udp.clone());
+        }
+        needed
+    }
+
+    /// All of them.
+    pub(super) fn ports(&self) -> PortSet {
+        self.declared.keys().map(|(port, _)| *port).collect::<PortSet>().union(&self.daemons)
+    }
+
+    /// What was not read, so that there may be more.
+    pub(super) fn unread(&self) -> Option<&Gap> {
+        self.unread.as_ref()
+    }
+
+    /// The same in words: which ports, and who needs them.
+    pub(super) fn add_to(&self, mut evidence: Evidence) -> Evidence {
+        for ((port, protocol), who) in self.declared.iter().take(MOST_LISTED) {
+            evidence = evidence.value("needed by a pod", format!("{port}/{protocol} of {who}"));
+        }
+        evidence = evidence.and_more("needed by a pod", self.declared.len(), MOST_LISTED);
+        match self.daemons.is_empty() {
+            true => evidence,
+            false => evidence.value("needed by daemons", counted(&self.daemons)),
+        }
+    }
+}
+
+/// Ports of hostNetwork pods, and hostPorts for which the container runtime holds a socket. Others are redirected before an
+/// outgoing connection is looked for, and lose nothing to it.
+fn declared(snapshot: &Snapshot, pods: &[Arc<Pod>]) -> BTreeMap<(u16, Protocol), String> {
+    let here = pods.iter().map(Arc::as_ref).filter(|pod| pod.may_be_on(snapshot.node_name()));
+    let here = here.filter(|pod| pod.host_network && !pod.finished);
+    let bound = here.flat_map(|pod| pod.ports.iter().map(move |port| (pod, port.port, port.protocol, "")));
+    let listeners = snapshot.kernel.listeners.seen().map_or(&[][..], Vec::as_slice);
+    let is_held = |port: u16, protocol| listeners.iter().any(|it| (it.local_port, it.protocol) == (port, protocol));
+    let redirected = host_ports(snapshot, pods).filter(|(_, port, host_port)| is_held(*host_port, port.protocol));
+    let redirected = redirected.map(|(pod, port, host_port)| (pod, host_port, port.protocol, ", a hostPort"));
+    let mut declared = BTreeMap::new();
+    for (pod, port, protocol, how) in bound.chain(redirected) {
+        let who = format!("pod {}/{}{how}", pod.namespace, pod.name);
+        let known: &mut String = declared.entry((port, protocol)).or_insert_with(|| who.clone());
+        // The same one in every look, in whatever order pods come.
+        if who < *known {
+            *known = who;
+        }
+    }
+    declared
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use portreeve_facts::{
+        ContainerPort, Source,
+        healthy::{daemon, gap},
+    };
+
+    const PORT: ContainerPort = ContainerPort { port: 7000, host_port: None, host_ip: None, protocol: Protocol::Tcp };
+
+    fn needed(world: &Snapshot, choosable: &str) -> NeededPorts {
+        NeededPorts::among(&choosable.parse().expect("ports"), world)
+    }
+
+    fn ports(world: &Snapshot, choosable: &str) -> String {
+        needed(world, choosable).ports().to_string()
+    }
+
+    /// A hostNetwork pod that declares 7000.
+    fn storage(change: fn(&mut Pod)) -> Snapshot {
+        Snapshot::healthy().pod("storage", |pod| {
+            pod.host_network = true;
+            pod.ports.push(PORT);
+            change(pod);
+        })
+    }
+
+    #[test]
+    fn a_pod_needs_what_it_declares_on_the_host_while_it_is_here() {
+        assert_eq!(ports(&storage(|_| ()), "6000-8000"), "7000");
+        assert_eq!(ports(&storage(|_| ()), "7001-8000"), "", "the kernel does not choose it");
+        assert_eq!(ports(&storage(|pod| pod.host_network = false), "6000-8000"), "");
+        assert_eq!(ports(&storage(|pod| pod.finished = true), "6000-8000"), "");
+        assert_eq!(ports(&storage(|pod| pod.node = Some("n2".to_owned())), "6000-8000"), "");
+        assert_eq!(ports(&storage(|pod| pod.node = None), "6000-8000"), "", "it waits for a node");
+        assert_eq!(ports(&storage(|pod| (pod.node, pod.uid) = (None, None)), "6000-8000"), "7000", "a person's file");
+        assert_eq!(ports(&storage(|pod| pod.ready = false), "6000-8000"), "7000", "it will listen again");
+    }
+
+    #[test]
+    fn sockets_of_udp_that_were_not_read_are_missed_only_where_a_daemon_could_need_one() {
+        let mut world = Snapshot::healthy();
+        world.kernel.no_udp = Some(Gap::new(Source::Listeners, Why::TooMuch, ""));
+        assert_eq!(needed(&world, "1024-65535").unread().map(|gap| gap.why), Some(Why::TooMuch));
+        assert_eq!(needed(&world, "32768-60999").unread(), None);
+    }
+
+    #[test]
+    fn ports_of_microk8s_are_needed_where_somebody_listens() {
+        let world = Snapshot::healthy();
+        assert_eq!(ports(&world, "16000-26000"), "");
+        assert_eq!(ports(&world.listens_as("[::]:16443", daemon("kubelite", 9)), "16000-26000"), "16443");
+    }
+
+    #[test]
+    fn a_host_port_is_needed_where_a_socket_holds_it_and_its_container_port_is_not() {
+        let edge = |change: fn(&mut Pod)| {
+            Snapshot::healthy().pod("edge", |pod| {
+                pod.host_port(8080, 7443);
+                change(pod);
+            })
+        };
+        let held = |world: Snapshot| world.listens_as("0.0.0.0:7443", daemon("crio", 9));
+        assert_eq!(ports(&held(edge(|_| ())), "7000-9000"), "7443");
+        assert_eq!(ports(&edge(|_| ()), "7000-9000"), "", "it is redirected before a socket is looked for");
+        assert_eq!(ports(&edge(|_| ()).listens_udp("0.0.0.0:7443"), "7000-9000"), "");
+        assert_eq!(ports(&held(edge(|pod| pod.node = None)), "7000-9000"), "");
+    }
+
+    #[test]
+    fn a_daemon_needs_its_well_known_port_outside_the_default_range_while_it_listens() {
+        let world = Snapshot::healthy().listens_as("0.0.0.0:9100", daemon("node_exporter", 9));
+        assert_eq!(ports(&world, "1024-65535"), "9100,10249-10250,10256");
+        assert_eq!(ports(&world, "1024-10249"), "9100,10249");
+        let chance = world.listens_as("127.0.0.1:9777", daemon("containerd", 10));
+        assert_eq!(ports(&chance, "9700-9800"), "", "the kernel may have chosen it");
+        let tunnel = Snapshot::healthy().listens_udp("0.0.0.0:51871");
+        assert_eq!(ports(&tunnel, "32768-60999"), "");
+    }
+
+    #[test]
+    fn what_was_not_read_may_need_more() {
+        let mut world = storage(|_| ());
+        world.cluster.pods = gap(Source::Pods, Why::Unreachable);
+        assert_eq!(needed(&world, "7000-8000").unread().map(|gap| gap.source), Some(Source::Pods));
+        world.cluster.pods = gap(Source::Pods, Why::NotAsked);
+        assert!(needed(&world, "7000-8000").unread().is_none(), "nobody named a pod");
+        world.kernel.listeners = gap(Source::Listeners, Why::Torn);
+        assert!(needed(&world, "7000-8000").unread().is_none(), "no daemon has a port there");
+        assert_eq!(needed(&world, "7000-10250").unread().map(|gap| gap.source), Some(Source::Listeners));
+        world.cluster.pods = gap(Source::Pods, Why::Unreachable);
+        assert_eq!(needed(&world, "7000-10250").unread().map(|gap| gap.source), Some(Source::Pods), "the first one");
+    }
+
+    #[test]
+    fn who_needs_a_port_is_said_and_does_not_depend_on_an_order() {
+        let pod = |world: Snapshot, name: &str| {
+            world.pod(name, |pod| {
+                pod.host_network = true;
+                pod.ports.push(PORT);
+            })
+        };
+        let words = |world: &Snapshot| {
+            needed(world, "6000-20000").add_to(Evidence::new(crate::findings::Severity::Info, "It is so.")).values
+        };
+        let one = words(&pod(pod(Snapshot::healthy(), "a"), "b"));
+        assert_eq!(one, words(&pod(pod(Snapshot::healthy(), "b"), "a")));
+        assert_eq!(one[0], ("needed by a pod", "7000/tcp of pod default/a".to_owned()));
+        assert_eq!(one[1], ("needed by daemons", "10249-10250,10256 (3 ports)".to_owned()));
+        let many = Snapshot::healthy().pod("many", |pod| {
+            pod.host_network = true;
+            pod.ports.extend((7000..7020).map(|port| ContainerPort { port, ..PORT }));
+        });
+        assert!(words(&many).contains(&("needed by a pod", "and 4 more".to_owned())));
+        let quiet = needed(&many, "1-2").add_to(Evidence::new(crate::findings::Severity::Info, "It is so."));
+        assert!(quiet.values.is_empty());
+    }
+}

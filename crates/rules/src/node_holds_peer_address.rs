@@ -1,0 +1,239 @@
+//! A link of this node has the address of another Node.
+//!
+//! ## Why it hurts
+//! Every address on a link is this node's own as far as its kernel is concerned. What this node and its pods send to the
+//! other Node ends at home. Where the link answers for the address on the network, the other Node loses its
+//! connections too, and goes NotReady. Programs that move virtual addresses have done so: kube-vip takes the load
+//! balancer addresses of Services for its own, and k3s ServiceLB writes Node addresses there.
+//!
+//! An InternalIP is critical: kubelets and API servers use it. Any other address of a Node is a warning. It is information
+//! where the address stands by itself here (/32 or /128), and is not the first InternalIP of the other Node: cloud providers of
+//! vSphere and Harvester report virtual addresses that they find on a Node, and for minutes after these have moved.
+//!
+//! ## Silent when
+//! - no Node's status names the address, as with virtual addresses of kube-vip, keepalived and MetalLB;
+//! - this node's own object names it too, also where the kubelets of several virtual machines behind NAT registered one
+//!   address: which node has it of right is not known. Or this node's object has an InternalIP in common with the other Node, of which every InternalIP is
+//!   here or on this node's own object: then the other object is this machine under an older name;
+//! - it is another Node's ExternalIP on `lo` or a dummy link: servers behind a load balancer share an address like this;
+//! - it is on the device of an ipvs proxy: `ipvs-holds-foreign-address` and `external-ip-is-node-address` report that;
+//! - it is link-local, of loopback, or on a link in a VRF, which has routes of its own.
+//!
+//! It is unknown where this node's own object was not found, and its links have addresses of several Nodes. It cannot be
+//! known from one node that two nodes have a virtual address which no Node's status names: no agent sees the links of
+//! another node. `arping -D -I LINK ADDRESS` on a node asks the network.
+//!
+//! ## Fix
+//! Find what put the address there and keep it from doing so, then delete it from the link: unless it is a virtual address,
+//! which others may need here. One that a Service has as its load balancer address is not to be deleted: its controller puts it
+//! there. Where the other Node's kubelet registered an address that is not its own alone, give that Node another: each virtual
+//! machine behind NAT may have 10.0.2.15, each node 172.17.0.1 on docker0, and a virtual address moves.
+
+use std::{collections::BTreeSet, net::IpAddr};
+
+use super::{
+    Limits, Patience, Rule,
+    node_addresses::{kind_in_words, nodes_by_address},
+    remedies::{delete_address, release_all},
+    wording::{MOST_LISTED, listed},
+};
+use crate::findings::{Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Step, Subject, Vantage, Verdict};
+use portreeve_dataplane::{ExternalAddress, Field, is_link_local, local_addresses};
+use portreeve_facts::{Address, Family, Gap, Interfaces, Node, NodeAddressKind, Snapshot, Source, View, Why};
+
+pub(super) static RULE: Rule = Rule {
+    id: RuleId("node-holds-peer-address"),
+    title: "This node has the address of another Node",
+    ceiling: Severity::Critical,
+    needs: &[Source::Addresses, Source::Nodes],
+    uses: &[],
+    socket_needs: &[],
+    patience: Patience::TwoScans,
+    page: include_str!("node_holds_peer_address.rs"),
+    check,
+};
+
+fn check(view: View<'_>, _: &Limits) -> Judgements {
+    let snapshot = view.now;
+    let interfaces = snapshot.kernel.interfaces.get()?;
+    let by_address = nodes_by_address(snapshot.cluster.nodes.get()?);
+    let mut held: Vec<Held<'_>> = reachable(interfaces)
+        .flat_map(|address| by_address.get(&address.ip).into_iter().flatten().map(move |it| (address, *it)))
+        .map(|(address, (node, kind))| Held { address, node, kind })
+        .collect();
+    held.sort_by_key(|it| (it.address.ip, &*it.address.link));
+    let judgement = |verdict| vec![Judgement::of(Subject::this_node(snapshot), verdict)];
+    let Some(own) = snapshot.own_node() else {
+        return Ok(judgement(without_own_node(&held)));
+    };
+    let here: BTreeSet<IpAddr> = reachable(interfaces).map(|address| address.ip).collect();
+    held.retain(|it| {
+        !is_same_machine(own, it.node, &here) && own.addresses.iter().all(|other| other.ip != it.address.ip)
+    });
+    held.retain(|it| it.kind == NodeAddressKind::InternalIp || !is_shared(interfaces, it.address));
+    Ok(judgement(if held.is_empty() { Verdict::Healthy } else { Verdict::Problem(evidence(snapshot, &held)) }))
+}
+
+/// An address on a link of this node that a Node's status names.
+struct Held<'a> {
+    address: &'a Address,
+    node: &'a Node,
+    kind: NodeAddressKind,
+}
+
+impl Held<'_> {
+    /// `192.0.2.9, the InternalIP of Node n2`.
+    fn words(&self) -> String {
+        format!("{}, the {} of Node {}", self.address.ip, kind_in_words(self.kind), self.node.name)
+    }
+
+    /// Whether the other Node's kubelet and API server use it: the first InternalIP of its family.
+    fn is_main(&self) -> bool {
+        let ip = self.address.ip;
+        let mut internal = self.node.addresses.iter().filter(|it| it.kind == NodeAddressKind::InternalIp);
+        internal.find(|it| Family::of(it.ip) == Family::of(ip)).is_some_and(|first| first.ip == ip)
+    }
+
+    /// Whether it may be a virtual address that a cloud provider found on the other Node: it stays in that status for a while
+    /// after it has moved.
+    fn may_have_moved(&self) -> bool {
+        self.address.is_alone() && !self.is_main()
+    }
+
+    fn severity(&self) -> Severity {
+        match self.kind {
+            _ if self.may_have_moved() => Severity::Info,
+            NodeAddressKind::InternalIp => Severity::Critical,
+            _ => Severity::Warning,
+        }
+    }
+
+    /// How the other Node gets rid of it.
+    fn another_address(&self) -> String {
+        let (name, ip) = (&self.node.name, self.address.ip);
+        match self.is_main() {
+            true => format!("give Node {name} an address that nobody else has, with --node-ip of its kubelet"),
+            false => format!(
+                "keep {ip} out of the status of Node {name}: in the configuration of its cloud provider, or with --node-ip \
+                 of its kubelet where there is none"
+            ),
+        }
+    }
+}
+
+/// The addresses that the kernel takes for this node's own, whoever asks: those of an ipvs proxy and of VRFs left out.
+fn reachable(interfaces: &Interfaces) -> impl Iterator<Item = &Address> {
+    let main: BTreeSet<IpAddr> =
+        local_addresses(interfaces).into_iter().filter(|local| !local.vrf).map(|local| local.ip).collect();
+    let addresses = interfaces.addresses.iter().filter(|address| !address.is_ipvs());
+    addresses
+        .filter(move |address| main.contains(&address.ip) && !address.ip.is_loopback() && !is_link_local(address.ip))
+}
+
+/// Whether two Node objects have an InternalIP in common, and no InternalIP of the other one is elsewhere than here. One in
+/// common alone proves nothing: virtual machines behind NAT have one. Neither does an ExternalIP, which many may be behind.
+fn is_same_machine(own: &Node, other: &Node, here: &BTreeSet<IpAddr>) -> bool {
+    let internal = |node: &Node| -> BTreeSet<IpAddr> {
+        let addresses = node.addresses.iter().filter(|it| it.kind == NodeAddressKind::InternalIp);
+        addresses.map(|it| it.ip).collect()
+    };
+    let (mine, theirs) = (internal(own), internal(other));
+    let all_here = theirs.iter().all(|ip| mine.contains(ip) || here.contains(ip));
+    own.name == other.name || all_here && !mine.is_disjoint(&theirs)
+}
+
+/// Whether an address is where servers behind one load balancer keep the one that they share.
+fn is_shared(interfaces: &Interfaces, address: &Address) -> bool {
+    let link = interfaces.links.iter().find(|link| link.name == *address.link);
+    *address.link == *"lo" || link.is_some_and(|link| link.kind.as_deref() == Some("dummy"))
+}
+
+/// The Node whose addresses are here is this node, unless there are several.
+fn without_own_node(held: &[Held<'_>]) -> Verdict {
+    let here = held.iter().map(|it| it.address.ip).collect();
+    let internal: Vec<&Held<'_>> = held.iter().filter(|it| it.kind == NodeAddressKind::InternalIp).collect();
+    let several = internal.iter().any(|one| internal.iter().any(|other| !is_same_machine(one.node, other.node, &here)));
+    if !several {
+        return Verdict::Healthy;
+    }
+    let names: BTreeSet<&str> = internal.iter().map(|it| it.node.name.as_str()).collect();
+    let detail = format!("this node has addresses of {}, and its own name is not among the Nodes", listed(names));
+    Verdict::Unknown(Gap::new(Source::Nodes, Why::Ambiguous, detail))
+}
+
+fn evidence(snapshot: &Snapshot, held: &[Held<'_>]) -> Evidence {
+    let severity = held.iter().map(Held::severity).max().unwrap_or(Severity::Warning);
+    let summary = match held {
+        [one] => format!("{} has {}: what this node sends there ends at home.", one.address.link, one.words()),
+        _ => {
+            let links: BTreeSet<&str> = held.iter().map(|it| &*it.address.link).collect();
+            let addresses: BTreeSet<_> = held.iter().map(|it| (it.address.ip, &it.node.name)).collect();
+            let addresses = listed(addresses.into_iter().map(|(ip, node)| format!("{ip} of {node}")));
+            let links = listed(links);
+            format!("{links} has addresses of other Nodes, {addresses}: what this node sends there ends at home.")
+        }
+    };
+    let claims: Vec<ExternalAddress<'_>> = snapshot
+        .cluster
+        .services
+        .seen()
+        .into_iter()
+        .flatten()
+        .flat_map(|service| ExternalAddress::of(snapshot, service))
+        .filter(|claim| held.iter().any(|it| it.address.ip == claim.ip))
+        .collect();
+    // It goes where its controller says, and others reach it there.
+    let is_balanced = |ip: IpAddr| claims.iter().any(|claim| claim.ip == ip && claim.field == Field::LoadBalancer);
+    let mut evidence = Evidence::new(severity, summary).affects([Vantage::Remote, Vantage::Node, Vantage::Pods]);
+    let mut deleted: Vec<Step> = Vec::new();
+    let interfaces = snapshot.kernel.interfaces.seen();
+    for it in held.iter().take(MOST_LISTED) {
+        let Address { ip, prefix, link } = it.address;
+        evidence = evidence
+            .value("address", format!("{ip}/{prefix} on {link}"))
+            .value("belongs to", format!("Node {} ({})", it.node.name, kind_in_words(it.kind)));
+        if it.may_have_moved() {
+            evidence = evidence.value("not known", format!("whether {ip} is a virtual address that has moved here"));
+        }
+        if !is_balanced(*ip) && !interfaces.is_some_and(|interfaces| is_configured(interfaces, it.address)) {
+            deleted.push(delete_address(it.address));
+        }
+    }
+    deleted.dedup();
+    evidence = evidence.and_more("address", held.len(), MOST_LISTED);
+    for claim in claims.iter().take(MOST_LISTED) {
+        let ExternalAddress { service, ip, field } = claim;
+        evidence = evidence.value("claimed by", format!("{}/{} ({field} {ip})", service.namespace, service.name));
+    }
+    evidence = evidence.and_more("claimed by", claims.len(), MOST_LISTED);
+    let cause = "where it is no virtual address that moves between nodes: find what put the address there, such as kube-vip, \
+                 keepalived or a network configuration, and keep it from doing so";
+    let mut peers: Vec<String> = held.iter().take(MOST_LISTED).map(Held::another_address).collect();
+    peers.dedup();
+    if let Some(first) = peers.first_mut() {
+        *first = format!("where the address is this node's own, or moves between nodes: {first}");
+    }
+    let peer = Remedy { steps: peers.into_iter().map(Step::advice).collect() };
+    if deleted.is_empty() && !claims.iter().any(|claim| is_balanced(claim.ip)) {
+        return evidence.remedy(peer).remedy(Step::advice(cause));
+    }
+    let released = release_all(claims.iter().take(MOST_LISTED).collect());
+    let remedy = released.into_iter().chain(deleted);
+    let remedy = remedy.fold(Remedy::from(Step::advice(cause)), Remedy::then);
+    // Of an address that may move, deleting it is the worse guess: others may need it here, whatever a Service claims.
+    match held.iter().any(|it| it.address.is_alone()) {
+        true => evidence.remedy(peer).remedy(remedy),
+        false => evidence.remedy(remedy).remedy(peer),
+    }
+}
+
+/// Whether an address looks like one that the node was given: the first one of its link and family, with a network.
+/// Programs that move addresses add theirs beside it, most of them with a prefix of full length.
+fn is_configured(interfaces: &Interfaces, address: &Address) -> bool {
+    let family = Family::of(address.ip);
+    let mut of_link = interfaces.addresses.iter().filter(|it| it.link == address.link && Family::of(it.ip) == family);
+    !address.is_alone() && of_link.find(|it| !is_link_local(it.ip)) == Some(address)
+}
+
+#[cfg(test)]
+mod tests;

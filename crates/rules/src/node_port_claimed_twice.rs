@@ -1,0 +1,298 @@
+//! One number is the nodePort or healthCheckNodePort of two Services, or a port that a workload's pods will want too.
+//!
+//! ## Why it hurts
+//! The API server refuses to create a Service whose number another one has. Updates accept more than that, and a
+//! repaired or restored cluster may hold such Services. Then one of the two gets the connections, and nobody says which.
+//! In files the conflict is there before anything is created: what comes second is refused, in the middle of a chart.
+//! The API server does not compare nodePorts with hostPorts at all. A DaemonSet, Deployment or StatefulSet of a file whose
+//! template declares such a hostPort is accepted, and the two conflict on every node where its pods run.
+//!
+//! It is critical where two Services of a cluster have one number and protocol. What is still to be created, or works
+//! until it is created anew, is a warning. A Service that comes from a cluster has a uid.
+//!
+//! It is information where a workload in the host's network and the Service are in one namespace, and the Service sends to that number
+//! or to a named port: most likely these are its own pods, which get the connections either way.
+//!
+//! ## Silent when
+//! - one Service has the number for TCP and for UDP, with one `port`: it may. With two it was updated so, and cannot be
+//!   created so;
+//! - one Service is there twice, in one file or in several;
+//! - a workload's `hostIP` is an address of loopback, where NodePorts are served in some modes only;
+//! - a workload's port has another protocol than the Service's, or it wants no pods: `replicas: 0`, or no node for a
+//!   DaemonSet;
+//! - pods of the workload are there too: `host-port-equals-node-port` and `listener-on-node-port` judge these, by the
+//!   proxy's mode, and `node-port-taken-by-pod` before the Service is there.
+//!
+//! ## Fix
+//! Give one of them another number. A Service without nodePort gets a free one by itself.
+
+use std::{
+    cell::LazyCell,
+    cmp::Reverse,
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
+
+use super::{
+    Limits, Patience, Rule,
+    each_service::each_service,
+    free_ports::free_port,
+    pods::WithPods,
+    remedies::another_number,
+    told::Told,
+    wording::{MOST_LISTED, listed},
+};
+use crate::findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Vantage, Verdict};
+use portreeve_dataplane::service_port;
+use portreeve_facts::{ClaimOf, ContainerPort, Protocol, Service, ServicePort, Snapshot, Source, View, Workload};
+
+pub(super) static RULE: Rule = Rule {
+    id: RuleId("node-port-claimed-twice"),
+    title: "One NodePort is claimed twice",
+    ceiling: Severity::Critical,
+    needs: &[Source::Services],
+    uses: &[],
+    socket_needs: &[],
+    patience: Patience::TwoScans,
+    page: include_str!("node_port_claimed_twice.rs"),
+    check,
+};
+
+/// With so many others of its number a claim is compared: a file may hold one number a hundred thousand times.
+const MOST_COMPARED: usize = 256;
+
+fn check(view: View<'_>, _: &Limits) -> Judgements {
+    let snapshot = view.now;
+    let services = snapshot.cluster.services.get()?;
+    let mut by_number: BTreeMap<u16, Vec<Claim<'_>>> = BTreeMap::new();
+    let has_number = |service: &&Service| {
+        service.health_check_node_port.is_some() || service.ports.iter().any(|port| port.node_port.is_some())
+    };
+    for service in each_service(services.iter().map(Arc::as_ref).filter(has_number)) {
+        for port in &service.ports {
+            if let Some(number) = port.node_port {
+                by_number.entry(number).or_default().push(Claim { service, port: Some(port) });
+            }
+        }
+        if let Some(number) = service.health_check_node_port {
+            by_number.entry(number).or_default().push(Claim { service, port: None });
+        }
+    }
+    let wanted = wanted(snapshot);
+    // Looking for one takes a walk over all Services.
+    let alternative = LazyCell::new(|| free_port(snapshot));
+    let mut told = Told::of(snapshot, Source::Services);
+    for (number, claims) in by_number {
+        for claim in &claims {
+            let others = claims.iter().take(MOST_COMPARED);
+            let others = others.filter_map(|other| Some((Other::Claim(*other), claim.clash(snapshot, other)?)));
+            // Nobody here serves the nodePort of another proxy's Service.
+            let workloads = wanted.get(&(number, claim.protocol())).filter(|_| snapshot.proxy_serves(claim.service));
+            let workloads = workloads.into_iter().flatten();
+            let others = others.chain(workloads.map(|(it, port)| (Other::Workload(it, port), claim.clash_with(it))));
+            let mut others: Vec<(Other<'_>, Clash)> = others.collect();
+            others.sort_by_key(|(_, clash)| Reverse(*clash));
+            others.truncate(MOST_LISTED);
+            if let Some(worst) = others.first().map(|(_, clash)| *clash) {
+                let subject = Subject::service(claim.service);
+                if !told.has_room(&subject) {
+                    told.leave_out();
+                    continue;
+                }
+                told.push(Judgement {
+                    subject,
+                    port: Some(number),
+                    protocol: Some(claim.protocol()),
+                    verdict: Verdict::Problem(evidence(number, claim, &others, worst, *alternative)),
+                });
+            }
+        }
+    }
+    Ok(told.all())
+}
+
+/// The ports of nodes that pods will want, by number and protocol: of workloads whose pods are not there to be judged.
+fn wanted(snapshot: &Snapshot) -> HashMap<(u16, Protocol), Vec<(&Workload, &ContainerPort)>> {
+    let pods = snapshot.cluster.pods.seen().into_iter().flatten();
+    let with_pods = WithPods::of(pods.map(|pod| (&*pod.namespace, pod.controller.as_ref())));
+    let mut wanted: HashMap<_, Vec<_>> = HashMap::new();
+    for workload in snapshot.cluster.workloads.iter().filter(|it| !with_pods.has(it)) {
+        let is_loopback = |port: &ContainerPort| port.host_ip.is_some_and(|ip| ip.is_loopback());
+        for (number, port) in workload.node_ports().filter(|(_, port)| !is_loopback(port)) {
+            let of_number: &mut Vec<(&Workload, _)> = wanted.entry((number, port.protocol)).or_default();
+            // One that has the number on several addresses wants it once.
+            if !of_number.last().is_some_and(|(last, _)| std::ptr::eq(*last, &**workload)) {
+                of_number.push((&**workload, port));
+            }
+        }
+    }
+    wanted
+}
+
+/// A Service's claim to a number: by a nodePort, or as healthCheckNodePort.
+#[derive(Clone, Copy)]
+struct Claim<'a> {
+    service: &'a Service,
+    port: Option<&'a ServicePort>,
+}
+
+/// What two claims to one number mean, mildest first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Clash {
+    /// A pod that is still to be made will want the port, and is perhaps one to which the Service sends.
+    Own,
+    /// A pod that is still to be made will want the port.
+    Pods,
+    /// Both work, and could not be created so.
+    Anew,
+    /// One of them is still to be created, and will not be.
+    Refused,
+    /// Both are there, and want the same connections.
+    Lost,
+}
+
+impl Clash {
+    fn severity(self) -> Severity {
+        match self {
+            Self::Own => Severity::Info,
+            Self::Pods | Self::Anew | Self::Refused => Severity::Warning,
+            Self::Lost => Severity::Critical,
+        }
+    }
+
+    /// The end of a sentence.
+    fn words(self) -> &'static str {
+        match self {
+            Self::Own => "nothing is lost where the Service sends to these pods alone",
+            Self::Pods => "where its pods run, one of them gets no connections",
+            Self::Anew => "the API server refuses to create that anew",
+            Self::Refused => "the API server refuses to create that",
+            Self::Lost => "only one of them gets its connections",
+        }
+    }
+
+    fn outcome(self) -> &'static str {
+        match self {
+            Self::Own => "own",
+            Self::Pods => "pods",
+            Self::Anew => "refused-anew",
+            Self::Refused => "refused",
+            Self::Lost => "lost",
+        }
+    }
+}
+
+impl Claim<'_> {
+    /// Health checks are HTTP.
+    fn protocol(&self) -> Protocol {
+        self.port.map_or(Protocol::Tcp, |port| port.protocol)
+    }
+
+    fn field(&self) -> &'static str {
+        if self.port.is_some() { "nodePort" } else { "healthCheckNodePort" }
+    }
+
+    fn name(&self) -> String {
+        service_port(self.service, self.port.map_or("", |port| &port.name))
+    }
+
+    /// What a workload means whose pods will want the number. Of a Service of its own the selector would tell, which no rule reads:
+    /// it is in the same namespace, and sends to that very number.
+    fn clash_with(&self, workload: &Workload) -> Clash {
+        let number = self.port.and_then(|port| port.node_port);
+        let sends_there = self.port.is_some_and(|port| port.target.is_none() || port.target == number);
+        match workload.host_network && workload.namespace == self.service.namespace && sends_there {
+            true => Clash::Own,
+            false => Clash::Pods,
+        }
+    }
+
+    /// What another claim to the same number means; nothing where it is this one, or both may stand.
+    fn clash(&self, snapshot: &Snapshot, other: &Self) -> Option<Clash> {
+        let same_protocol = self.protocol() == other.protocol();
+        if std::ptr::eq(self.service, other.service) {
+            let itself = match (self.port, other.port) {
+                // The API server creates one number for two protocols where the Service's own port is one too.
+                (Some(own), Some(other)) => std::ptr::eq(own, other) || (!same_protocol && own.port == other.port),
+                (own, other) => own.is_none() && other.is_none(),
+            };
+            if itself {
+                return None;
+            }
+        }
+        let both = [self.service, other.service];
+        let served = both.iter().all(|service| snapshot.proxy_serves(service));
+        Some(match both.iter().all(|service| service.uid.is_some()) {
+            false => Clash::Refused,
+            true if same_protocol && served => Clash::Lost,
+            true => Clash::Anew,
+        })
+    }
+}
+
+/// What else has the number.
+enum Other<'a> {
+    Claim(Claim<'a>),
+    Workload(&'a Workload, &'a ContainerPort),
+}
+
+impl Other<'_> {
+    /// `healthCheckNodePort of default/lb`, `hostPort of DaemonSet default/agent`.
+    fn words(&self) -> String {
+        match self {
+            Self::Claim(claim) => format!("{} of {}", claim.field(), claim.name()),
+            Self::Workload(workload, _) if workload.host_network => format!("port of {workload} in the host's network"),
+            Self::Workload(workload, _) => format!("hostPort of {workload}"),
+        }
+    }
+
+    fn protocol(&self) -> Protocol {
+        match self {
+            Self::Claim(claim) => claim.protocol(),
+            Self::Workload(_, port) => port.protocol,
+        }
+    }
+
+    fn field(&self, number: u16) -> ClaimOf {
+        match self {
+            Self::Claim(claim) => ClaimOf::node_port(claim.service, claim.port),
+            Self::Workload(workload, port) => ClaimOf::pod_port(workload, number, port.protocol),
+        }
+    }
+}
+
+fn evidence(
+    number: u16,
+    claim: &Claim<'_>,
+    others: &[(Other<'_>, Clash)],
+    worst: Clash,
+    alternative: Option<u16>,
+) -> Evidence {
+    let what = format!("{} {number}/{}", claim.field(), claim.protocol());
+    let name = claim.name();
+    let also = listed(others.iter().map(|(other, _)| other.words()));
+    let summary = format!("{what} of {name} is also {also}: {}.", worst.words());
+    let mut evidence = Evidence::new(worst.severity(), summary)
+        .in_cluster()
+        .outcome(worst.outcome())
+        .about([ClaimOf::node_port(claim.service, claim.port)])
+        .beside(others.iter().map(|(other, _)| other.field(number)))
+        .value("service", format!("{name} type {}, {what}", claim.service.kind.name()));
+    if worst == Clash::Lost {
+        evidence = evidence.affects([Vantage::Remote, Vantage::Node, Vantage::Pods]);
+    }
+    for (other, _) in others {
+        evidence = evidence.value("also claimed by", format!("{}, {number}/{}", other.words(), other.protocol()));
+    }
+    evidence = evidence.remedy(another_number(alternative, claim.service, claim.port));
+    // Where there are several, moving one of them ends nothing.
+    match others {
+        [(Other::Workload(workload, _), _)] => evidence.remedy(Step::advice(format!(
+            "give {workload} another port of the node, outside the NodePort range, in its template"
+        ))),
+        _ => evidence,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,257 @@
+use super::*;
+use crate::{
+    findings::{Scope, StepKind},
+    {
+        expectations::{expect_healthy, expect_problem, expect_unknown},
+        told::OF_SUBJECT,
+    },
+};
+use portreeve_facts::{
+    Controller, Why, WorkloadKind,
+    healthy::{World, gap, ip, seen},
+};
+
+fn subject(name: &str) -> Subject {
+    let world = Snapshot::healthy().service(name, |it| it);
+    Subject::service(&world.cluster.services.seen().expect("services")[0])
+}
+
+/// Services `first` and `second` with nodePort 30777.
+fn two(change: impl FnOnce(World) -> World) -> Snapshot {
+    Snapshot::healthy().service("first", |it| it.node_port(30777)).service("second", |it| change(it.node_port(30777)))
+}
+
+fn written(it: World) -> World {
+    it.with(|service| service.uid = None)
+}
+
+fn with_workload(mut world: Snapshot, change: impl FnOnce(&mut Workload)) -> Snapshot {
+    let port = ContainerPort { port: 80, host_port: Some(30777), host_ip: None, protocol: Protocol::Tcp };
+    let mut workload = Workload {
+        kind: WorkloadKind::DaemonSet,
+        namespace: "default".to_owned(),
+        name: "agent".to_owned(),
+        host_network: false,
+        selects: Vec::new(),
+        avoids: Vec::new(),
+        tolerates: Vec::new(),
+        ports: vec![port],
+    };
+    change(&mut workload);
+    world.cluster.workloads.push(workload.into());
+    world
+}
+
+fn one() -> Snapshot {
+    Snapshot::healthy().service("web", |it| it.node_port(30777))
+}
+
+#[test]
+fn two_services_of_a_cluster_with_one_number_lose_connections() {
+    let world = two(|it| it);
+    let evidence = expect_problem(&RULE, &world, &subject("first"));
+    assert_eq!((evidence.severity, evidence.scope, evidence.outcome), (Severity::Critical, Scope::Cluster, "lost"));
+    assert_eq!(
+        evidence.summary,
+        "nodePort 30777/tcp of default/first is also nodePort of default/second: only one of them gets its connections."
+    );
+    assert_eq!(evidence.affects, [Vantage::Remote, Vantage::Node, Vantage::Pods].into());
+    assert!(evidence.remedies[0].steps[0].text.contains("patch service first"), "{:?}", evidence.remedies);
+    assert_eq!(evidence.remedies.len(), 1);
+    assert!(expect_problem(&RULE, &world, &subject("second")).summary.contains("also nodePort of default/first"));
+}
+
+#[test]
+fn of_two_that_are_still_to_be_created_the_second_is_refused() {
+    let evidence = expect_problem(&RULE, &two(written), &subject("second"));
+    assert_eq!((evidence.severity, evidence.outcome), (Severity::Warning, "refused"));
+    assert!(evidence.summary.ends_with("the API server refuses to create that."), "{}", evidence.summary);
+    assert!(evidence.affects.is_empty());
+    assert_eq!(evidence.remedies[0].steps[0].kind, StepKind::Advice, "nothing to patch yet");
+    let other = |it: World| written(it).protocol(Protocol::Udp);
+    assert_eq!(expect_problem(&RULE, &two(other), &subject("second")).outcome, "refused", "whatever the protocol is");
+}
+
+#[test]
+fn what_works_until_it_is_created_anew_is_a_warning() {
+    let changes: [fn(World) -> World; 2] =
+        [|it| it.protocol(Protocol::Udp), |it| it.with(|service| service.proxy_name = Some("other".to_owned()))];
+    for change in changes {
+        let evidence = expect_problem(&RULE, &two(change), &subject("first"));
+        assert_eq!((evidence.severity, evidence.outcome), (Severity::Warning, "refused-anew"));
+        assert!(evidence.affects.is_empty());
+    }
+}
+
+fn check(world: Snapshot, name: &str, number: u16) -> Snapshot {
+    world.service(name, |it| it.with(|service| service.health_check_node_port = Some(number)))
+}
+
+#[test]
+fn a_health_check_has_a_number_too() {
+    let world = check(one(), "lb", 30777);
+    let evidence = expect_problem(&RULE, &world, &subject("lb"));
+    assert_eq!(evidence.severity, Severity::Critical);
+    assert!(
+        evidence.summary.starts_with("healthCheckNodePort 30777/tcp of default/lb is also nodePort of default/web")
+    );
+    assert!(evidence.remedies[0].steps[0].text.contains("externalTrafficPolicy"), "{:?}", evidence.remedies);
+    let evidence = expect_problem(&RULE, &world, &subject("web"));
+    assert!(evidence.summary.contains("also healthCheckNodePort of default/lb:"), "{}", evidence.summary);
+    let both = check(check(one(), "lb", 30778), "other", 30778);
+    assert_eq!(expect_problem(&RULE, &both, &subject("other")).severity, Severity::Critical);
+    expect_healthy(&RULE, &both, &subject("web"));
+    let own = Snapshot::healthy()
+        .service("web", |it| it.node_port(30777).with(|service| service.health_check_node_port = Some(30777)));
+    assert_eq!(expect_problem(&RULE, &own, &subject("web")).severity, Severity::Critical, "of one Service");
+    let alone = check(Snapshot::healthy(), "lb", 30779);
+    expect_healthy(&RULE, &alone, &subject("lb"));
+}
+
+#[test]
+fn one_service_may_have_a_number_for_two_protocols_and_not_twice_for_one() {
+    let with = |protocol, port| {
+        Snapshot::healthy().service("web", |it| {
+            it.node_port(30777).with(|service| {
+                service.ports.push(ServicePort { name: "b".to_owned(), protocol, port, ..service.ports[0].clone() });
+            })
+        })
+    };
+    expect_healthy(&RULE, &with(Protocol::Udp, 80), &subject("web"));
+    assert_eq!(expect_problem(&RULE, &with(Protocol::Tcp, 81), &subject("web")).severity, Severity::Critical);
+    let updated = expect_problem(&RULE, &with(Protocol::Udp, 81), &subject("web"));
+    assert_eq!((updated.severity, updated.outcome), (Severity::Warning, "refused-anew"), "no client can create it so");
+}
+
+#[test]
+fn a_service_that_is_there_twice_and_other_numbers_are_silent() {
+    let mut world = one();
+    let services = seen(&mut world.cluster.services);
+    let copy = Service::clone(&services[0]);
+    services.push(copy.into());
+    expect_healthy(&RULE, &world, &subject("web"));
+    let world = two(|it| it.node_port(30778));
+    for name in ["first", "second"] {
+        expect_healthy(&RULE, &world, &subject(name));
+    }
+}
+
+#[test]
+fn of_many_clashes_the_worst_decides_wherever_it_is_in_a_file() {
+    let mild =
+        |world: Snapshot, n: usize| world.service(&format!("a{n}"), |it| it.node_port(30777).protocol(Protocol::Udp));
+    let world = (0..=MOST_LISTED).fold(Snapshot::healthy(), mild).service("web", |it| it.node_port(30777));
+    assert_eq!(expect_problem(&RULE, &world, &subject("web")).severity, Severity::Warning);
+    let world = world.service("twin", |it| it.node_port(30777));
+    assert_eq!(expect_problem(&RULE, &world, &subject("web")).severity, Severity::Critical);
+}
+
+#[test]
+fn a_workload_loses_nothing_to_a_service_of_another_proxy() {
+    let other = |it: World| it.node_port(30777).with(|service| service.proxy_name = Some("other".to_owned()));
+    expect_healthy(&RULE, &with_workload(Snapshot::healthy().service("web", other), |_| ()), &subject("web"));
+}
+
+#[test]
+fn a_workload_of_a_file_will_want_the_port() {
+    let evidence = expect_problem(&RULE, &with_workload(one(), |_| ()), &subject("web"));
+    assert_eq!((evidence.severity, evidence.outcome), (Severity::Warning, "pods"));
+    assert_eq!(
+        evidence.summary,
+        "nodePort 30777/tcp of default/web is also hostPort of DaemonSet default/agent: where its pods run, one of \
+         them gets no connections."
+    );
+    assert!(evidence.remedies[1].steps[0].text.starts_with("give DaemonSet default/agent another port"));
+    let host_network = |workload: &mut Workload| {
+        workload.host_network = true;
+        (workload.ports[0].port, workload.ports[0].host_port) = (30777, None);
+    };
+    let evidence = expect_problem(&RULE, &with_workload(one(), host_network), &subject("web"));
+    assert!(evidence.summary.contains("also port of DaemonSet default/agent in the host's network"));
+    let both = with_workload(with_workload(one(), |_| ()), |workload| workload.name = "other".to_owned());
+    assert_eq!(expect_problem(&RULE, &both, &subject("web")).remedies.len(), 1, "moving one of two would not end it");
+    let worse = with_workload(two(|it| it), |_| ());
+    let evidence = expect_problem(&RULE, &worse, &subject("first"));
+    assert_eq!((evidence.outcome, evidence.remedies.len()), ("lost", 1), "moving the pods would not end it");
+}
+
+#[test]
+fn a_workload_with_another_port_or_protocol_or_with_pods_to_judge_is_silent() {
+    let changes: [fn(&mut Workload); 3] = [
+        |workload| workload.ports[0].host_port = Some(30778),
+        |workload| workload.ports[0].protocol = Protocol::Udp,
+        |workload| (workload.ports[0].port, workload.ports[0].host_port) = (30777, None),
+    ];
+    for change in changes {
+        expect_healthy(&RULE, &with_workload(one(), change), &subject("web"));
+    }
+    let with_pod = |kind: WorkloadKind, controller: (&str, &str), namespace: &str| {
+        with_workload(one(), |workload| workload.kind = kind).pod("agent-x7k2p", |pod| {
+            pod.namespace = namespace.to_owned();
+            pod.controller = Some(Controller { kind: controller.0.to_owned(), name: controller.1.to_owned() });
+        })
+    };
+    let (set, deployment) = (WorkloadKind::DaemonSet, WorkloadKind::Deployment);
+    expect_healthy(&RULE, &with_pod(set, ("DaemonSet", "agent"), "default"), &subject("web"));
+    expect_healthy(&RULE, &with_pod(deployment, ("ReplicaSet", "agent-7d9"), "default"), &subject("web"));
+    for (kind, controller, namespace) in [
+        (set, ("DaemonSet", "agent"), "shop"),
+        (set, ("DaemonSet", "agent-x7k2p"), "default"),
+        (set, ("StatefulSet", "agent"), "default"),
+        (deployment, ("ReplicaSet", "agent-web-7d9"), "default"),
+    ] {
+        expect_problem(&RULE, &with_pod(kind, controller, namespace), &subject("web"));
+    }
+    let bare = with_workload(one(), |_| ()).pod("agent-x7k2p", |_| ());
+    expect_problem(&RULE, &bare, &subject("web"));
+}
+
+#[test]
+fn unread_is_unknown() {
+    let mut world = two(|it| it);
+    world.cluster.services = gap(Source::Services, Why::NotPermitted);
+    assert_eq!(expect_unknown(&RULE, &world, &subject("first")).source, Source::Services);
+    let mut world = with_workload(one(), |_| ());
+    world.cluster.pods = gap(Source::Pods, Why::NotAsked);
+    expect_problem(&RULE, &world, &subject("web"));
+}
+
+#[test]
+fn a_services_own_pods_in_the_hosts_network_are_information() {
+    let with = |target: Option<u16>, change: fn(&mut Workload)| {
+        let service = move |it: World| it.node_port(30777).with(|service| service.ports[0].target = target);
+        with_workload(Snapshot::healthy().service("web", service), |it| {
+            (it.host_network, it.ports[0].port, it.ports[0].host_port) = (true, 30777, None);
+            change(it);
+        })
+    };
+    let severity = |world: &Snapshot| {
+        let service = &world.cluster.services.seen().expect("services")[0];
+        expect_problem(&RULE, world, &Subject::service(service)).severity
+    };
+    assert_eq!(severity(&with(Some(30777), |_| ())), Severity::Info);
+    assert_eq!(severity(&with(None, |_| ())), Severity::Info, "a named port");
+    assert_eq!(severity(&with(Some(8080), |_| ())), Severity::Warning);
+    assert_eq!(severity(&with(Some(30777), |it| it.namespace = "other".to_owned())), Severity::Warning);
+    assert_eq!(
+        severity(&with(Some(30777), |it| (it.host_network, it.ports[0].host_port) = (false, Some(30777)))),
+        Severity::Warning
+    );
+    let world = with(Some(8080), |it| it.ports[0].host_ip = Some(ip("127.0.0.1")));
+    let service = Subject::service(&world.cluster.services.seen().expect("services")[0]);
+    expect_healthy(&RULE, &world, &service);
+}
+
+#[test]
+fn of_many_numbers_a_few_of_each_service_are_told_and_that_there_are_more() {
+    let many = |it: World| {
+        it.node_port(30777).with(|service| {
+            let port = service.ports[0].clone();
+            service.ports = (0..100).map(|n| ServicePort { node_port: Some(30000 + n), ..port.clone() }).collect();
+        })
+    };
+    let world = Snapshot::healthy().service("first", many).service("second", many);
+    let judged = (RULE.check)(View { now: &world, before: None }, &Limits::default()).expect("judged");
+    assert_eq!(judged.len(), 2 * OF_SUBJECT + 1);
+    assert!(matches!(&judged.last().expect("some").verdict, Verdict::Unknown(gap) if gap.why == Why::TooMuch));
+}

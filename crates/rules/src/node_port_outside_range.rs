@@ -1,0 +1,153 @@
+//! A Service has a nodePort outside the API server's NodePort range.
+//!
+//! ## Why it hurts
+//! The range was changed, or the Service came from elsewhere. It goes on working, since nothing takes a port away, but
+//! the next one who re-creates it gets *provided port is not in the valid range*, and whatever relies on the range (a
+//! firewall, `ip_local_reserved_ports`, Cilium) does not cover it. A Service of a file that is no cluster's is refused already.
+//!
+//! ## Silent when
+//! every nodePort and healthCheckNodePort lies inside. If the range is not known, a port outside the default only shows
+//! that the default is not in use: then the range is unknown. It is reported once in a cluster.
+//!
+//! ## Fix
+//! Give the Service a port of the range, or extend `--service-node-port-range` so that it holds the port again. A
+//! healthCheckNodePort is chosen anew when `externalTrafficPolicy` goes to Cluster and back to Local.
+
+use super::{
+    Limits, Patience, Rule,
+    free_ports::free_port,
+    node_ports::{known_range, range_in_words},
+    remedies::another_number,
+};
+use crate::findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Verdict};
+use portreeve_dataplane::service_port;
+use portreeve_facts::{ClaimOf, NodePortRange, Protocol, Service, ServicePort, Source, View};
+
+pub(super) static RULE: Rule = Rule {
+    id: RuleId("node-port-outside-range"),
+    title: "A nodePort lies outside the NodePort range",
+    ceiling: Severity::Warning,
+    needs: &[Source::Services, Source::NodePortRange],
+    uses: &[],
+    socket_needs: &[],
+    patience: Patience::TwoScans,
+    page: include_str!("node_port_outside_range.rs"),
+    check,
+};
+
+fn check(view: View<'_>, _: &Limits) -> Judgements {
+    let snapshot = view.now;
+    let services = snapshot.cluster.services.get()?;
+    let range = snapshot.cluster.node_port_range.get()?;
+    let outside = |number: &u16| !range.range.contains(*number);
+    let node_ports = services.iter().flat_map(|service| {
+        let ports = service.ports.iter().filter_map(move |port| Some((service, Some(port), port.node_port?)));
+        ports.chain(service.health_check_node_port.map(|number| (service, None, number)))
+    });
+    let mut node_ports = node_ports.filter(|(_, _, number)| outside(number)).peekable();
+    if node_ports.peek().is_none() {
+        return Ok(Vec::new());
+    }
+    // A port outside a range that was only assumed disproves the assumption.
+    known_range(snapshot)?;
+    let alternative = free_port(snapshot);
+    Ok(node_ports
+        .map(|(service, port, number)| Judgement {
+            subject: Subject::service(service),
+            port: Some(number),
+            protocol: Some(port.map_or(Protocol::Tcp, |port| port.protocol)),
+            verdict: Verdict::Problem(evidence(range, alternative, service, port, number)),
+        })
+        .collect())
+}
+
+fn evidence(
+    range: &NodePortRange,
+    alternative: Option<u16>,
+    service: &Service,
+    port: Option<&ServicePort>,
+    number: u16,
+) -> Evidence {
+    let name = service_port(service, port.map_or("", |port| &port.name));
+    let what = match port {
+        Some(port) => format!("nodePort {number}/{}", port.protocol),
+        None => format!("healthCheckNodePort {number}"),
+    };
+    let end = match service.uid.is_some() {
+        true => "it works only until the Service is created anew",
+        false => "the API server refuses to create that",
+    };
+    let summary = format!("{what} of {name} lies outside the NodePort range {}: {end}.", range.range);
+    let evidence = Evidence::new(Severity::Warning, summary)
+        .in_cluster()
+        .about([ClaimOf::node_port(service, port)])
+        .value("service", format!("{name} type {}, {what}", service.kind.name()))
+        .value("NodePort range", range_in_words(range));
+    let extend = "extend --service-node-port-range of every kube-apiserver so that it holds the port";
+    evidence.remedy(another_number(alternative, service, port)).remedy(Step::advice(extend))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        expectations::{expect_healthy, expect_problem, expect_unknown},
+        findings::Scope,
+    };
+    use portreeve_facts::{Snapshot, Why, healthy::gap};
+
+    fn world(port: u16) -> Snapshot {
+        Snapshot::healthy().service("web", |it| it.node_port(port))
+    }
+
+    fn subject() -> Subject {
+        Subject::service(&world(40000).cluster.services.seen().expect("services")[0])
+    }
+
+    #[test]
+    fn a_port_outside_a_known_range_is_a_warning() {
+        let evidence = expect_problem(&RULE, &world(40000), &subject());
+        assert_eq!((evidence.severity, evidence.affects.len()), (Severity::Warning, 0));
+        assert_eq!(evidence.scope, Scope::Cluster);
+        assert!(
+            evidence.summary.starts_with("nodePort 40000/tcp of default/web lies outside the NodePort range 30000-")
+        );
+        assert!(evidence.values.contains(&("NodePort range", "30000-32767 (kube-apiserver /flagz)".to_owned())));
+        assert!(evidence.remedies[0].steps[0].text.contains("patch service web"), "{:?}", evidence.remedies);
+    }
+
+    #[test]
+    fn one_that_is_still_to_be_created_is_refused() {
+        let mut world = world(40000);
+        portreeve_facts::healthy::objects(&mut world.cluster.services)[0].uid = None;
+        let evidence = expect_problem(&RULE, &world, &subject());
+        assert!(evidence.summary.ends_with("30000-32767: the API server refuses to create that."), "{evidence:?}");
+        assert!(evidence.remedies[0].steps[0].text.starts_with("write another nodePort into Service default/web"));
+    }
+
+    #[test]
+    fn a_health_check_port_counts_and_the_edges_are_inside() {
+        let health = |number| {
+            Snapshot::healthy()
+                .service("web", |it| it.node_port(30000).with(|service| service.health_check_node_port = Some(number)))
+        };
+        assert!(expect_problem(&RULE, &health(32768), &subject()).summary.starts_with("healthCheckNodePort 32768"));
+        expect_healthy(&RULE, &health(32767), &subject());
+    }
+
+    #[test]
+    fn a_port_outside_an_assumed_range_disproves_the_assumption() {
+        let gap = expect_unknown(&RULE, &world(40000).assumed_range(), &subject());
+        assert_eq!((gap.source, gap.why), (Source::NodePortRange, Why::Ambiguous));
+        expect_healthy(&RULE, &world(30080).assumed_range(), &subject());
+    }
+
+    #[test]
+    fn unread_is_unknown() {
+        let mut world = world(40000);
+        world.cluster.node_port_range = gap(Source::NodePortRange, Why::NotPermitted);
+        assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::NodePortRange);
+        world.cluster.services = gap(Source::Services, Why::NotPermitted);
+        assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::Services);
+    }
+}

@@ -1,0 +1,164 @@
+//! The NodePort range holds ports that daemons of this node need.
+//!
+//! ## Why it hurts
+//! Every port of the range can become a NodePort, and then the proxy takes the daemon's connections. A Service with
+//! nodePort 6443 answers for the API server, one with 10250 for the kubelet, one with 22 locks you out. The API server
+//! does not compare its range with what runs on nodes: only a program on the node can.
+//!
+//! ## Silent when
+//! no well-known port of a node's daemons lies in the range. A process on any other port of the range is reported by
+//! `listener-in-node-port-range`, one on a port that a Service has by `listener-on-node-port`.
+//!
+//! ## Fix
+//! Narrow `--service-node-port-range` of kube-apiserver (its default, 30000-32767, holds no well-known port), or move
+//! the daemon out of it.
+
+use std::collections::BTreeMap;
+
+use super::{
+    Limits, Patience, Rule,
+    node_ports::{allocated_if_known, at_most, counted, range_in_words},
+    socket_needs::{Ports, SocketNeed},
+    wording::MOST_LISTED,
+};
+use crate::findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Verdict};
+use portreeve_dataplane::{DAEMON_PORTS, by_port, owner_name, place};
+use portreeve_facts::{NodePortRange, PortSet, Protocol, Snapshot, Socket, Source, View};
+
+/// Without one of these the node is lost: ssh, the API server, the kubelet.
+const VITAL: [u16; 3] = [22, 6443, 10250];
+pub(super) static RULE: Rule = Rule {
+    id: RuleId("node-port-range-covers-daemons"),
+    title: "NodePorts can be given that this node's daemons need",
+    ceiling: Severity::Warning,
+    needs: &[Source::Listeners, Source::Services, Source::NodePortRange],
+    uses: &[],
+    socket_needs: &[SocketNeed::Owners(Ports::NodePortRange)],
+    patience: Patience::TwoScans,
+    page: include_str!("node_port_range_covers_daemons.rs"),
+    check,
+};
+
+fn check(view: View<'_>, _: &Limits) -> Judgements {
+    let snapshot = view.now;
+    let listeners = snapshot.kernel.listeners.get()?;
+    let range = snapshot.cluster.node_port_range.get()?;
+    let allocated = allocated_if_known(snapshot)?;
+
+    let well_known: PortSet = DAEMON_PORTS.iter().copied().filter(|port| range.range.contains(*port)).collect();
+    let mut daemons = BTreeMap::new();
+    for ((protocol, port), sockets) in by_port(listeners).ports() {
+        if well_known.contains(port) && allocated.has(port) != Ok(true) {
+            daemons.extend(sockets.first().map(|socket| ((port, protocol), *socket)));
+        }
+    }
+    let verdict = match well_known.is_empty() {
+        true => Verdict::Healthy,
+        false => Verdict::Problem(evidence(snapshot, range, &well_known, &daemons)),
+    };
+    Ok(vec![Judgement::of(Subject::this_node(snapshot), verdict)])
+}
+
+fn evidence(
+    snapshot: &Snapshot,
+    range: &NodePortRange,
+    well_known: &PortSet,
+    daemons: &BTreeMap<(u16, Protocol), &Socket>,
+) -> Evidence {
+    let vital: PortSet = VITAL.into_iter().filter(|port| well_known.contains(*port)).collect();
+    let (severity, holds) = match vital.is_empty() {
+        false => (Severity::Warning, format!("{vital}, without which this node is lost")),
+        true => (Severity::Info, "well-known ports of a node's daemons".to_owned()),
+    };
+    let sentence = format!("The NodePort range {} holds {holds}: a Service may take them over.", range.range);
+    let mut evidence = Evidence::new(at_most(range, severity), sentence);
+    for socket in daemons.values().take(MOST_LISTED) {
+        evidence = evidence.value("daemon", format!("{} is {}", place(socket), owner_name(snapshot, &socket.owner)));
+    }
+    evidence = evidence.and_more("daemon", daemons.len(), MOST_LISTED);
+    evidence =
+        evidence.value("well-known ports inside", counted(well_known)).value("NodePort range", range_in_words(range));
+    let leave_out =
+        "start kube-apiserver with a --service-node-port-range that leaves these ports out, e.g. 30000-32767";
+    evidence.remedy(Step::advice(leave_out))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        expectations::{expect_healthy, expect_problem, expect_unknown},
+        findings::Subject,
+    };
+    use portreeve_facts::{
+        Why,
+        healthy::{daemon, gap},
+    };
+
+    fn subject() -> Subject {
+        Subject::node("n1", None)
+    }
+
+    /// A severity and everything else as text.
+    fn found(world: &Snapshot) -> (Severity, String) {
+        let evidence = expect_problem(&RULE, world, &subject());
+        (evidence.severity, format!("{evidence:?}"))
+    }
+
+    #[test]
+    fn a_range_over_vital_ports_is_a_warning_that_lists_the_rest_too() {
+        let (severity, found) = found(&Snapshot::healthy().node_port_range("1-32767"));
+        assert_eq!(severity, Severity::Warning);
+        assert!(found.contains("holds 22,6443,10250"), "{found}");
+        assert!(found.contains("[::]:10250/tcp is process kubelet"), "{found}");
+        assert!(found.contains("(35 ports)") && found.contains("--service-node-port-range"), "{found}");
+    }
+
+    #[test]
+    fn a_range_over_other_well_known_ports_is_worth_knowing_even_if_nobody_listens() {
+        let (severity, found) = found(&Snapshot::healthy().node_port_range("9000-9999"));
+        assert_eq!(severity, Severity::Info);
+        assert!(found.contains("holds well-known ports of a node's daemons"), "{found}");
+        assert!(found.contains("9099-9100,9345,9808-9809 (5 ports)"), "{found}");
+    }
+
+    #[test]
+    fn of_well_known_ports_that_are_free_their_listeners_are_listed() {
+        let world = Snapshot::healthy().node_port_range("9000-9999");
+        let (_, listed) = found(&world.clone().listens_as("0.0.0.0:9100", daemon("exporter", 9)));
+        assert!(listed.contains("0.0.0.0:9100/tcp is process exporter"), "{listed}");
+        let allocated = world.clone().service("web", |it| it.node_port(9100));
+        let (_, found) = found(&allocated.listens_as("0.0.0.0:9100", daemon("exporter", 9)));
+        assert!(!found.contains("0.0.0.0:9100/tcp is"), "another rule says so: {found}");
+    }
+
+    /// One daemon is one finding, that of `listener-in-node-port-range`.
+    #[test]
+    fn the_default_range_is_silent_whoever_listens_in_it() {
+        expect_healthy(&RULE, &Snapshot::healthy(), &subject());
+        expect_healthy(&RULE, &Snapshot::healthy().listens_as("0.0.0.0:30500", daemon("exporter", 9)), &subject());
+    }
+
+    #[test]
+    fn a_crowd_of_daemons_is_cut() {
+        let range = Snapshot::healthy().node_port_range("1-32767");
+        let ports = DAEMON_PORTS.iter().filter(|port| **port < 10_000);
+        let crowd =
+            ports.fold(range, |world, port| world.listens_as(&format!("0.0.0.0:{port}"), daemon("exporter", 9)));
+        let (_, found) = found(&crowd);
+        assert!(found.contains("(\"daemon\", \"and "), "{found}");
+    }
+
+    #[test]
+    fn unread_is_unknown() {
+        let mut world = Snapshot::healthy().node_port_range("1-32767");
+        world.kernel.listeners = gap(Source::Listeners, Why::Torn);
+        assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::Listeners);
+        expect_problem(&RULE, &Snapshot::healthy().rejects(Source::Services).node_port_range("1-32767"), &subject());
+        let mut world = Snapshot::healthy();
+        world.cluster.services = gap(Source::Services, Why::Unreachable);
+        assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::Services);
+        world.cluster.node_port_range = gap(Source::NodePortRange, Why::Unreachable);
+        assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::NodePortRange);
+    }
+}

@@ -1,0 +1,277 @@
+//! The NodePort range is filling up, or full.
+//!
+//! ## Why it hurts
+//! When the band for automatic choice is full, automatic nodePorts are taken from the static band, where people expect
+//! their written ones to be free. When that is full too, no Service gets a nodePort any more: creation fails with
+//! *failed to allocate a nodePort: range is full*, and so does every deployment that needs one.
+//!
+//! ## Silent when
+//! less than 80 % of the dynamic band is allocated.
+//!
+//! TCP and UDP of one number are one port, and healthCheckNodePorts count. Clusters older than Kubernetes 1.28 have no
+//! bands, nor have ranges of 16 ports or fewer: there the whole range counts as the dynamic band. A cluster counts as older where
+//! every kubelet is older than 1.25: the API server may be three minor versions newer, and its own version is not read. If no source says
+//! what the range is, this is unknown. It is reported once in a cluster.
+//!
+//! ## Fix
+//! Extend `--service-node-port-range` of every kube-apiserver upwards, and everything that has an idea of the range of
+//! its own (firewalls, `ip_local_reserved_ports`, Cilium, Calico). Or free ports: LoadBalancer Services that need none
+//! take `allocateLoadBalancerNodePorts: false`, and give theirs back when nodePort is removed from every entry of their
+//! `spec.ports`: the setting alone only keeps new ones from being allocated.
+
+use std::sync::Arc;
+
+use super::{
+    Limits, Patience, Rule,
+    node_ports::{Bands, allocated, bands_here, known_range, most_ports_in_words, range_in_words},
+    remedies::give_node_ports_back,
+    wording::listed,
+};
+use crate::findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Verdict};
+use portreeve_facts::{NodePortRange, PortRange, Service, Source, View};
+
+pub(super) static RULE: Rule = Rule {
+    id: RuleId("node-port-range-crowded"),
+    title: "The NodePort range is filling up",
+    ceiling: Severity::Critical,
+    needs: &[Source::Services, Source::NodePortRange],
+    uses: &[],
+    socket_needs: &[],
+    patience: Patience::TwoScans,
+    page: include_str!("node_port_range_crowded.rs"),
+    check,
+};
+
+fn check(view: View<'_>, limits: &Limits) -> Judgements {
+    let services = view.now.cluster.services.get()?;
+    let range = known_range(view.now)?;
+    let bands = bands_here(view.now, range.range);
+    let occupancy = Occupancy::of(services, bands);
+    let unread = view.now.cluster.unread_service();
+    let verdict = match (occupancy.crowding(limits), unread) {
+        (None, None) => Verdict::Healthy,
+        (None, Some(gap)) => Verdict::Unknown(gap.clone()),
+        (Some(crowding), _) => Verdict::Problem(evidence(services, range, &occupancy, crowding, unread.is_some())),
+    };
+    Ok(vec![Judgement::of(Subject::cluster(), verdict)])
+}
+
+/// How much of each band is allocated.
+struct Occupancy {
+    bands: Bands,
+    fixed: u32,
+    dynamic: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Crowding {
+    /// The dynamic band is nearly full.
+    Near,
+    /// The dynamic band is full: automatic ports are taken from the static one.
+    Spilled,
+    /// Every port is taken.
+    Full,
+}
+
+impl Occupancy {
+    fn of(services: &[Arc<Service>], bands: Bands) -> Self {
+        let allocated = allocated(services);
+        let within = |band: PortRange| {
+            let count = allocated.range(band.first..=band.last).count();
+            u32::try_from(count).expect("at most 65,536 ports")
+        };
+        Self { bands, fixed: bands.fixed.map_or(0, within), dynamic: within(bands.dynamic) }
+    }
+
+    fn crowding(&self, limits: &Limits) -> Option<Crowding> {
+        let size = self.bands.dynamic.size();
+        let static_full = self.bands.fixed.is_none_or(|band| self.fixed == band.size());
+        let near = u64::from(self.dynamic) * 100 >= u64::from(size) * u64::from(limits.band_warning_percent);
+        match (self.dynamic == size, static_full) {
+            (true, true) => Some(Crowding::Full),
+            (true, false) => Some(Crowding::Spilled),
+            (false, _) => near.then_some(Crowding::Near),
+        }
+    }
+}
+
+/// What it rests on. Where a Service is not read, what is allocated is the least.
+fn evidence(
+    services: &[Arc<Service>],
+    range: &NodePortRange,
+    occupancy: &Occupancy,
+    crowding: Crowding,
+    at_least: bool,
+) -> Evidence {
+    let (severity, state, summary) = match crowding {
+        Crowding::Near => {
+            (Severity::Warning, "crowded", "The dynamic band of the NodePort range is nearly full.".to_owned())
+        }
+        Crowding::Spilled => (
+            Severity::Warning,
+            "spilled",
+            "The dynamic band of the NodePort range is full: automatic nodePorts are taken from the static band."
+                .to_owned(),
+        ),
+        Crowding::Full => (
+            Severity::Critical,
+            "full",
+            format!("The NodePort range {} is full: no Service gets a nodePort any more.", range.range),
+        ),
+    };
+    let Bands { fixed, dynamic } = occupancy.bands;
+    let least = if at_least { "at least " } else { "" };
+    let fixed_words = match fixed {
+        None => "none".to_owned(),
+        Some(band) => format!("{band}: {least}{} of {} ports allocated", occupancy.fixed, band.size()),
+    };
+    let evidence = Evidence::new(severity, summary)
+        .in_cluster()
+        .outcome(state)
+        .value("state", state)
+        .value("NodePort range", range_in_words(range))
+        .value("static band", fixed_words)
+        .value(
+            "dynamic band",
+            format!("{dynamic}: {least}{} of {} ports allocated", occupancy.dynamic, dynamic.size()),
+        );
+    let spilled = fixed.map(|band| automatic_in(services, band)).unwrap_or_default();
+    let evidence = match spilled.is_empty() {
+        true => evidence,
+        false => evidence.value("automatic ports in the static band", listed(spilled)),
+    };
+    evidence
+        .value("most nodePorts", most_ports_in_words(services))
+        .remedy(Step::advice(
+            "extend --service-node-port-range of every kube-apiserver upwards, and all that reserves or filters the old range",
+        ))
+        .remedy(give_node_ports_back())
+        .remedy(Step::advice("keep namespaces from taking nodePorts: a ResourceQuota with `services.nodeports: \"0\"`"))
+}
+
+/// Ports of a band that the API server chose itself, as far as managedFields tell.
+fn automatic_in(services: &[Arc<Service>], band: PortRange) -> Vec<u16> {
+    let ports = services.iter().flat_map(|service| &service.ports).filter(|port| port.fixed == Some(false));
+    let mut automatic: Vec<u16> =
+        ports.filter_map(|port| port.node_port).filter(|number| band.contains(*number)).collect();
+    automatic.sort_unstable();
+    automatic.dedup();
+    automatic
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        expectations::{expect_healthy, expect_problem, expect_unknown},
+        findings::Scope,
+    };
+    use portreeve_facts::{
+        Protocol, ServicePort, Snapshot, Why,
+        healthy::{gap, objects},
+    };
+
+    /// The rows of the API server's arithmetic: range, static band, dynamic band.
+    const TABLE: [(&str, Option<&str>, &str, u32); 4] = [
+        ("30000-30015", None, "30000-30015", 16),
+        ("30000-30127", Some("30000-30015"), "30016-30127", 112),
+        ("30000-32767", Some("30000-30085"), "30086-32767", 2682),
+        ("30000-34095", Some("30000-30127"), "30128-34095", 3968),
+    ];
+
+    /// One Service with these nodePorts, chosen automatically.
+    fn taken(range: &str, ports: impl IntoIterator<Item = u16>) -> Snapshot {
+        let ports = ports.into_iter().map(|number| ServicePort {
+            name: format!("p{number}"),
+            protocol: Protocol::Tcp,
+            port: number,
+            target: None,
+            node_port: Some(number),
+            fixed: Some(false),
+        });
+        Snapshot::healthy()
+            .node_port_range(range)
+            .service("many", |it| it.with(|service| service.ports = ports.collect()))
+    }
+
+    fn band(text: &str) -> PortRange {
+        text.parse().expect("a range")
+    }
+
+    fn problem(world: &Snapshot) -> (Severity, String, Evidence) {
+        let evidence = expect_problem(&RULE, world, &Subject::cluster());
+        assert_eq!(evidence.scope, Scope::Cluster);
+        let state = evidence.values[0].1.clone();
+        (evidence.severity, state, evidence)
+    }
+
+    #[test]
+    fn the_dynamic_band_of_every_range_warns_at_eighty_per_cent() {
+        for (range, fixed, dynamic, size) in TABLE {
+            let wanted = (size * 80).div_ceil(100) as usize;
+            let world = taken(range, band(dynamic).iter().take(wanted));
+            let (severity, state, evidence) = problem(&world);
+            assert_eq!((severity, state.as_str()), (Severity::Warning, "crowded"), "{range}");
+            let found = format!("{dynamic}: {wanted} of {size} ports allocated");
+            assert!(evidence.values.contains(&("dynamic band", found)), "{evidence:?}");
+            let fixed = fixed.map_or("none".to_owned(), |it| format!("{it}: 0 of {} ports allocated", band(it).size()));
+            assert!(evidence.values.contains(&("static band", fixed)), "{evidence:?}");
+            assert!(evidence.values.contains(&("most nodePorts", format!("default/many with {wanted}"))));
+            expect_healthy(&RULE, &taken(range, band(dynamic).iter().take(wanted - 1)), &Subject::cluster());
+        }
+    }
+
+    #[test]
+    fn a_full_dynamic_band_spills_into_the_static_one() {
+        for (range, fixed, dynamic, _) in TABLE {
+            let Some(fixed) = fixed else { continue };
+            let first = band(fixed).first;
+            let (severity, state, evidence) = problem(&taken(range, band(dynamic).iter().chain([first])));
+            assert_eq!((severity, state.as_str()), (Severity::Warning, "spilled"), "{range}");
+            assert!(evidence.values.contains(&("automatic ports in the static band", first.to_string())));
+        }
+    }
+
+    #[test]
+    fn a_full_range_is_critical() {
+        for (range, ..) in TABLE {
+            let (severity, state, evidence) = problem(&taken(range, band(range).iter()));
+            assert_eq!((severity, state.as_str()), (Severity::Critical, "full"), "{range}");
+            assert!(evidence.remedies[0].steps[0].text.contains("--service-node-port-range"));
+        }
+    }
+
+    #[test]
+    fn both_protocols_of_a_number_are_one_port_and_health_checks_count() {
+        let mut world = taken("30000-30015", 30000..=30011);
+        let service = &mut objects(&mut world.cluster.services)[0];
+        service
+            .ports
+            .extend(service.ports.clone().into_iter().map(|port| ServicePort { protocol: Protocol::Udp, ..port }));
+        expect_healthy(&RULE, &world, &Subject::cluster());
+        objects(&mut world.cluster.services)[0].health_check_node_port = Some(30012);
+        assert_eq!(problem(&world).1, "crowded");
+    }
+
+    #[test]
+    fn a_used_static_band_and_ports_outside_the_range_do_not_crowd() {
+        expect_healthy(&RULE, &taken("30000-30127", 30000..=30015), &Subject::cluster());
+        expect_healthy(&RULE, &taken("30000-30127", 31000..=31999), &Subject::cluster());
+    }
+
+    #[test]
+    fn unread_is_unknown() {
+        let full = || taken("30000-32767", 30000..=32767);
+        assert_eq!(expect_unknown(&RULE, &full().assumed_range(), &Subject::cluster()).why, Why::Ambiguous);
+        let rejected = taken("30000-30015", 30000..=30010).rejects(Source::Services);
+        assert_eq!(expect_unknown(&RULE, &rejected, &Subject::cluster()).source, Source::Services);
+        let (_, state, evidence) = problem(&full().rejects(Source::Services));
+        let dynamic = "30086-32767: at least 2682 of 2682 ports allocated".to_owned();
+        assert!(state == "full" && evidence.values.contains(&("dynamic band", dynamic)), "{evidence:?}");
+        let mut world = full();
+        world.cluster.node_port_range = gap(Source::NodePortRange, Why::NotPermitted);
+        assert_eq!(expect_unknown(&RULE, &world, &Subject::cluster()).source, Source::NodePortRange);
+        world.cluster.services = gap(Source::Services, Why::NotPermitted);
+        assert_eq!(expect_unknown(&RULE, &world, &Subject::cluster()).source, Source::Services);
+    }
+}

@@ -1,0 +1,304 @@
+//! Something on this node or in the cluster works with another NodePort range than the API server.
+//!
+//! ## Why it hurts
+//! `--service-node-port-range` was changed in one place only. Cilium does not serve NodePorts outside its own
+//! `node-port-range`, which is 30000-32767 where `cilium-config` names none; Calico's policies take them for ports of the host in ipvs mode (`kubeNodePortRanges`); and a list
+//! of reserved ports that still names the old range lets the kernel hand out NodePorts of the new one to outgoing
+//! connections. Nothing fails at once: some ports are silently not served.
+//!
+//! ## Silent when
+//! - each component's range holds that of the API server;
+//! - Cilium does not replace kube-proxy, or the mode is not ipvs in Calico's case: then their settings do not matter;
+//! - what is not reserved lies outside the ephemeral range, so the kernel never chooses it.
+//!
+//! If the API server's range is not known, or if what Cilium or Calico think could not be read where it matters, this
+//! is unknown. What these two think is reported of the cluster; what is reserved differs from node to node, and each
+//! tells its own.
+//!
+//! ## Fix
+//! Write the API server's range everywhere.
+
+use super::{
+    Limits, Patience, Rule,
+    ephemeral::effective_ephemeral,
+    node_ports::{allocated, known_range, ports_in_words, range_in_words},
+    reservation::reserve,
+    wording::listed,
+};
+use crate::findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Verdict};
+use portreeve_dataplane::mode_in_words;
+use portreeve_facts::{
+    Claimant, Gap, Mode, NodePortRange, PortRange, PortSet, RangeClaim, Reading, Snapshot, Source, View,
+};
+
+pub(super) static RULE: Rule = Rule {
+    id: RuleId("node-port-range-disagreement"),
+    title: "Settings of the NodePort range disagree",
+    ceiling: Severity::Warning,
+    needs: &[Source::NodePortRange],
+    uses: &[],
+    socket_needs: &[],
+    patience: Patience::TwoScans,
+    page: include_str!("node_port_range_disagreement.rs"),
+    check,
+};
+
+fn check(view: View<'_>, _: &Limits) -> Judgements {
+    let snapshot = view.now;
+    snapshot.cluster.node_port_range.get()?;
+    let claims: Vec<&RangeClaim> =
+        snapshot.cluster.range_claims.iter().filter(|claim| may_matter(snapshot, claim.by)).collect();
+    let range = match known_range(snapshot) {
+        Ok(range) => range,
+        // Without a second opinion there is nothing to disagree with.
+        Err(_) if claims.is_empty() => return Ok(Vec::new()),
+        Err(gap) => return Err(gap),
+    };
+    let by_default = default_of_cilium(snapshot);
+    let claims = claims.into_iter().chain(&by_default).map(|claim| claimed(snapshot, range, claim));
+    let claims = judged(&Subject::cluster(), claims);
+    // Another node may reserve other ports.
+    let reserved = judged(&Subject::this_node(snapshot), [reserved(snapshot, range)]);
+    Ok(claims.into_iter().chain(reserved).collect())
+}
+
+/// Whether a component's idea of the range has any effect in this mode, or may have.
+fn may_matter(snapshot: &Snapshot, by: Claimant) -> bool {
+    let matters = match by {
+        Claimant::Cilium => Mode::Cilium,
+        Claimant::Calico => Mode::Ipvs,
+    };
+    snapshot.proxy_mode().map_or(true, |mode| mode.value == matters)
+}
+
+/// The range of Cilium in kube-proxy's place where its settings name none: the API server's is nothing to it.
+fn default_of_cilium(snapshot: &Snapshot) -> Option<RangeClaim> {
+    let serves = snapshot.is_in(Mode::Cilium);
+    let config = snapshot.proxy_config().ok().filter(|config| serves && config.cilium.is_some())?;
+    let named = snapshot.cluster.range_claims.iter().any(|claim| claim.by == Claimant::Cilium);
+    (!named).then(|| RangeClaim {
+        by: Claimant::Cilium,
+        ranges: Reading::Seen(vec![PortRange::DEFAULT_NODE_PORTS]),
+        place: format!("{}, which leaves it at the default", config.place),
+    })
+}
+
+/// Everything that was found about a subject; healthy where that is nothing.
+fn judged(subject: &Subject, found: impl IntoIterator<Item = Result<Option<Evidence>, Gap>>) -> Vec<Judgement> {
+    let verdicts = found.into_iter().filter_map(|found| match found {
+        Ok(problem) => problem.map(Verdict::Problem),
+        Err(gap) => Some(Verdict::Unknown(gap)),
+    });
+    let mut verdicts: Vec<Verdict> = verdicts.collect();
+    if verdicts.is_empty() {
+        verdicts.push(Verdict::Healthy);
+    }
+    let judgement = |verdict| Judgement::of(subject.clone(), verdict);
+    verdicts.into_iter().map(judgement).collect()
+}
+
+/// What another component does not count as NodePorts although the API server gives it out.
+fn claimed(snapshot: &Snapshot, range: &NodePortRange, claim: &RangeClaim) -> Result<Option<Evidence>, Gap> {
+    let theirs: PortSet = claim.ranges.get()?.iter().copied().collect();
+    let lacking = PortSet::from(range.range).minus(&theirs);
+    if lacking.is_empty() {
+        return Ok(None);
+    }
+    let mode = Ok(snapshot.proxy_mode()?);
+    let (who, setting, lost) = match claim.by {
+        Claimant::Cilium => ("Cilium", "node-port-range", "are not served"),
+        Claimant::Calico => ("Calico", "kubeNodePortRanges", "count as ports of the host in its policies"),
+    };
+    let summary = format!(
+        "{who} takes {} for the NodePort range, the API server {}: NodePorts {} {lost}.",
+        ports_in_words(&theirs),
+        range.range,
+        ports_in_words(&lacking)
+    );
+    let evidence = Evidence::new(Severity::Warning, summary)
+        .in_cluster()
+        .value("NodePort range", range_in_words(range))
+        .value(who, format!("{setting} {} ({})", ports_in_words(&theirs), claim.place))
+        .value("proxy mode", mode_in_words(&mode));
+    let remedy = Step::advice(format!("set {setting} of {who} to {} ({})", range.range, claim.place));
+    Ok(Some(with_allocated(snapshot, evidence, &lacking).remedy(remedy)))
+}
+
+/// The kernel's reserved ports hold an older range, and not all of the present one that it could choose from.
+fn reserved(snapshot: &Snapshot, range: &NodePortRange) -> Result<Option<Evidence>, Gap> {
+    // What could not be read names no older range.
+    let claims = snapshot.cluster.range_claims.iter().filter_map(|claim| claim.ranges.seen()).flatten().copied();
+    let mut older: Vec<PortRange> =
+        claims.chain([PortRange::DEFAULT_NODE_PORTS]).filter(|it| *it != range.range).collect();
+    older.sort_unstable();
+    if older.is_empty() {
+        return Ok(None);
+    }
+    let reserved = snapshot.kernel.sysctls.ip_local_reserved_ports.get()?;
+    let covered = older.into_iter().find(|old| PortSet::from(*old).minus(reserved).is_empty());
+    let Some(old) = covered else { return Ok(None) };
+    let open = effective_ephemeral(snapshot)?.intersection(&PortSet::from(range.range));
+    if open.is_empty() {
+        return Ok(None);
+    }
+    let summary = format!(
+        "The reserved ports of this node cover {old}, the API server gives out {}: the kernel may use NodePorts {} for outgoing connections.",
+        range.range,
+        ports_in_words(&open)
+    );
+    let evidence = Evidence::new(Severity::Warning, summary)
+        .value("ip_local_reserved_ports", ports_in_words(reserved))
+        .value("NodePort range", range_in_words(range));
+    let evidence = with_allocated(snapshot, evidence, &open);
+    Ok(Some(evidence.remedy(reserve(snapshot, &range.range.into()))))
+}
+
+fn with_allocated(snapshot: &Snapshot, evidence: Evidence, ports: &PortSet) -> Evidence {
+    let Some(services) = snapshot.cluster.services.seen() else { return evidence };
+    let inside = allocated(services);
+    let inside: Vec<_> = inside
+        .iter()
+        .filter(|(number, _)| ports.contains(**number))
+        .map(|(number, service)| format!("{number} ({}/{})", service.namespace, service.name))
+        .collect();
+    match inside.is_empty() {
+        true => evidence.value("allocated there", "none yet"),
+        false => evidence.value("allocated there", listed(inside)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        expectations::{expect_healthy, expect_problem, expect_unknown},
+        findings::Scope,
+    };
+    use portreeve_facts::{CiliumConfig, Why, healthy::gap};
+
+    fn claimed(by: Claimant, ranges: &[&str], mode: Mode) -> Snapshot {
+        let mut world = Snapshot::healthy().with_mode(mode).node_port_range("30000-34095");
+        let ranges = Reading::Seen(ranges.iter().map(|range| range.parse().expect("a range")).collect());
+        world.cluster.range_claims.push(RangeClaim {
+            by,
+            ranges,
+            place: "ConfigMap kube-system/cilium-config".to_owned(),
+        });
+        world
+    }
+
+    fn cluster() -> Subject {
+        Subject::cluster()
+    }
+
+    fn node() -> Subject {
+        Subject::node("n1", None)
+    }
+
+    #[test]
+    fn cilium_has_its_default_where_its_settings_name_no_range() {
+        let world = |range: &str| {
+            let world = Snapshot::healthy().with_mode(Mode::Cilium).node_port_range(range);
+            world.with_config(|it| it.cilium = Some(CiliumConfig::default()))
+        };
+        let evidence = expect_problem(&RULE, &world("20000-32767"), &cluster());
+        assert!(evidence.summary.ends_with("NodePorts 20000-29999 are not served."), "{}", evidence.summary);
+        let (_, words) = evidence.values.iter().find(|(name, _)| *name == "Cilium").expect("its range");
+        assert!(words.ends_with("which leaves it at the default)"), "{words}");
+        expect_healthy(&RULE, &world("30000-32767"), &cluster());
+        expect_healthy(&RULE, &world("20000-32767").with_mode(Mode::Nftables), &cluster());
+    }
+
+    #[test]
+    fn cilium_does_not_serve_what_its_own_range_lacks() {
+        let world = claimed(Claimant::Cilium, &["30000-32767"], Mode::Cilium).service("web", |it| it.node_port(33000));
+        let evidence = expect_problem(&RULE, &world, &cluster());
+        assert_eq!((evidence.severity, evidence.scope), (Severity::Warning, Scope::Cluster));
+        assert_eq!(
+            evidence.summary,
+            "Cilium takes 30000-32767 for the NodePort range, the API server 30000-34095: NodePorts 32768-34095 are not served."
+        );
+        assert!(evidence.values.contains(&("allocated there", "33000 (default/web)".to_owned())), "{evidence:?}");
+        assert!(
+            evidence.remedies[0].steps[0].text.contains("set node-port-range of Cilium to 30000-34095"),
+            "{:?}",
+            evidence.remedies
+        );
+    }
+
+    #[test]
+    fn calico_matters_in_ipvs_mode_and_its_ranges_add_up() {
+        let problem = expect_problem(&RULE, &claimed(Claimant::Calico, &["30000-32767"], Mode::Ipvs), &cluster());
+        assert!(problem.summary.contains("Calico"), "{}", problem.summary);
+        expect_healthy(&RULE, &claimed(Claimant::Calico, &["30000-31000", "31001-40000"], Mode::Ipvs), &cluster());
+    }
+
+    #[test]
+    fn what_is_not_in_use_does_not_matter() {
+        for mode in Mode::KUBE_PROXY {
+            expect_healthy(&RULE, &claimed(Claimant::Cilium, &["30000-32767"], mode), &cluster());
+        }
+        expect_healthy(&RULE, &claimed(Claimant::Calico, &["30000-32767"], Mode::Iptables), &cluster());
+    }
+
+    #[test]
+    fn a_reserved_list_of_the_old_range_leaves_the_rest_to_the_kernel() {
+        let extended = Snapshot::healthy().node_port_range("30000-34095").ephemeral("32768 60999", "2703,30000-32767");
+        let evidence = expect_problem(&RULE, &extended, &node());
+        assert_eq!((evidence.severity, evidence.scope), (Severity::Warning, Scope::Node));
+        assert!(evidence.summary.contains("NodePorts 32768-34095"), "{}", evidence.summary);
+        assert_eq!(
+            evidence.remedies[0].steps[0].text,
+            "sysctl -w net.ipv4.ip_local_reserved_ports=\"2703,30000-34095\""
+        );
+        expect_healthy(&RULE, &extended.clone().ephemeral("32768 60999", "30000-33000,33001-34095"), &node());
+        expect_healthy(&RULE, &extended.clone().ephemeral("40000 60999", "30000-32767"), &node());
+        expect_healthy(&RULE, &extended.ephemeral("32768 60999", "2703"), &node());
+    }
+
+    #[test]
+    fn a_list_that_never_covered_another_range_is_no_disagreement() {
+        expect_healthy(&RULE, &Snapshot::healthy().ephemeral("1024 65535", "30000-30999"), &node());
+    }
+
+    #[test]
+    fn unread_is_unknown() {
+        let known = claimed(Claimant::Cilium, &["30000-32767"], Mode::Cilium);
+        assert_eq!(expect_unknown(&RULE, &known.clone().without_proxy(), &cluster()).source, Source::ProxyMode);
+        assert_eq!(expect_unknown(&RULE, &known.clone().assumed_range(), &node()).why, Why::Ambiguous);
+        let mut world = known.clone();
+        world.kernel.sysctls.ip_local_reserved_ports = gap(Source::Sysctls, Why::NotPermitted);
+        assert_eq!(expect_unknown(&RULE, &world, &node()).source, Source::Sysctls);
+        let mut world = known.ephemeral("32768 60999", "30000-32767");
+        world.kernel.sysctls.ip_local_port_range = gap(Source::Sysctls, Why::NotPermitted);
+        assert_eq!(expect_unknown(&RULE, &world, &node()).source, Source::Sysctls);
+    }
+
+    #[test]
+    fn an_idea_of_the_range_that_could_not_be_read_is_unknown_where_it_would_matter() {
+        let unread = |by, mode| {
+            let mut world = claimed(by, &[], mode);
+            world.cluster.range_claims[0].ranges = gap(Source::ConfigMaps, Why::NotPermitted);
+            world
+        };
+        for (by, mode) in [(Claimant::Cilium, Mode::Cilium), (Claimant::Calico, Mode::Ipvs)] {
+            let world = unread(by, mode);
+            assert_eq!(expect_unknown(&RULE, &world, &cluster()).source, Source::ConfigMaps, "{mode}");
+            expect_unknown(&RULE, &world.clone().without_proxy(), &cluster());
+            expect_unknown(&RULE, &world.assumed_range(), &cluster());
+            expect_healthy(&RULE, &unread(by, Mode::Iptables), &cluster());
+            expect_healthy(&RULE, &unread(by, Mode::Iptables).assumed_range(), &cluster());
+        }
+        let mut world = unread(Claimant::Calico, Mode::Iptables).ephemeral("32768 60999", "30000-32767");
+        assert!(expect_problem(&RULE, &world, &node()).summary.contains("32768-34095"), "the default is an older one");
+        world.cluster.range_claims.clear();
+        expect_problem(&RULE, &world, &node());
+    }
+
+    #[test]
+    fn health_is_said_where_nothing_was_found() {
+        let world = Snapshot::healthy();
+        let judgements = check(View { now: &world, before: None }, &Limits::default()).expect("the rule can judge");
+        assert!(judgements.iter().all(|it| it.verdict == Verdict::Healthy) && !judgements.is_empty(), "{judgements:?}");
+    }
+}

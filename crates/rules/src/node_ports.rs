@@ -1,0 +1,198 @@
+//! The NodePort range: its bands, what is allocated in it, and where it meets the ephemeral range.
+
+use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
+
+use super::wording::MOST_LISTED;
+use crate::findings::{Severity, Verdict};
+use portreeve_dataplane::{Part, serves};
+use portreeve_facts::{
+    Gap, NodePortRange, PortRange, PortSet, RangeSource, Service, Snapshot, Source, Why, kubernetes_version,
+};
+
+/// The static and the dynamic band (ServiceNodePortStaticSubrange, KEP-3668: on by default since Kubernetes 1.28).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Bands {
+    /// Preferred for ports that people write; nothing where the range is too small.
+    pub(super) fixed: Option<PortRange>,
+    /// Preferred for automatic choice.
+    pub(super) dynamic: PortRange,
+}
+
+/// `size <= 16: none, else clamp(size / 32, 16, 128)`
+/// (kubernetes pkg/registry/core/service/portallocator/allocator.go).
+pub(super) fn bands(range: PortRange) -> Bands {
+    let size = range.size();
+    let offset = if size <= 16 { 0 } else { (size / 32).clamp(16, 128) };
+    let offset = u16::try_from(offset).expect("at most 128");
+    if offset == 0 {
+        return Bands { fixed: None, dynamic: range };
+    }
+    let first = range.first + offset;
+    Bands {
+        fixed: Some(PortRange { first: range.first, last: first - 1 }),
+        dynamic: PortRange { first, last: range.last },
+    }
+}
+
+/// The bands that this cluster has: none where it is known to be older than Kubernetes 1.28 (KEP-3668). No API server is more than
+/// three minor versions newer than its kubelets (version skew policy), so a kubelet of 1.25 may have one of 1.28.
+pub(super) fn bands_here(snapshot: &Snapshot, range: PortRange) -> Bands {
+    let nodes = snapshot.cluster.nodes.seen().into_iter().flatten();
+    let newest = nodes.filter_map(|node| kubernetes_version(node.kubelet_version.as_deref()?)).max();
+    match newest {
+        Some(version) if version < (1, 25, 0) => Bands { fixed: None, dynamic: range },
+        _ => bands(range),
+    }
+}
+
+/// That a range is only assumed, for people.
+pub const ASSUMED_RANGE: &str = "the NodePort range is assumed to be the default: no source names it; compare it with \
+    kube-apiserver's --service-node-port-range";
+
+/// The range where a source names it.
+///
+/// # Errors
+/// When it was not read, or is only assumed to be the default.
+pub(super) fn known_range(snapshot: &Snapshot) -> Result<&NodePortRange, Gap> {
+    let range = snapshot.cluster.node_port_range.get()?;
+    if range.source == RangeSource::Assumed {
+        let detail = "nobody said what the API server's NodePort range is; name it with --node-port-range";
+        return Err(Gap::new(Source::NodePortRange, Why::Ambiguous, detail));
+    }
+    Ok(range)
+}
+
+/// A verdict about a part of a Service, where this node serves it.
+pub(super) fn if_served(snapshot: &Snapshot, service: &Service, part: Part, verdict: Verdict) -> Verdict {
+    match (verdict, serves(snapshot, service, part)) {
+        (Verdict::Problem(_), Err(gap)) => Verdict::Unknown(gap),
+        (_, Ok(false)) => Verdict::Healthy,
+        (verdict, _) => verdict,
+    }
+}
+
+/// Every allocated number, healthCheckNodePorts included, with one Service that has it.
+pub(super) fn allocated(services: &[Arc<Service>]) -> BTreeMap<u16, &Service> {
+    let mut allocated = BTreeMap::new();
+    for service in services.iter().map(Arc::as_ref) {
+        let ports = service.ports.iter().filter_map(|port| port.node_port).chain(service.health_check_node_port);
+        for port in ports {
+            allocated.entry(port).or_insert(service);
+        }
+    }
+    allocated
+}
+
+/// Which numbers Services have, as far as it is known.
+pub(super) struct KnownAllocations<'a> {
+    allocated: BTreeMap<u16, &'a Service>,
+    unread: Option<&'a Gap>,
+}
+
+impl KnownAllocations<'_> {
+    /// Whether a Service has this number.
+    ///
+    /// # Errors
+    /// When none that was read has it, and one that could not be read may.
+    pub(super) fn has(&self, port: u16) -> Result<bool, Gap> {
+        match (self.allocated.contains_key(&port), self.unread) {
+            (false, Some(gap)) => Err(gap.clone()),
+            (has, _) => Ok(has),
+        }
+    }
+}
+
+/// The allocated numbers; none without a cluster, where no port is known to belong to a Service.
+///
+/// # Errors
+/// When Services were asked for and not read.
+pub(super) fn allocated_if_known(snapshot: &Snapshot) -> Result<KnownAllocations<'_>, Gap> {
+    let allocated = match snapshot.cluster.services.get() {
+        Ok(services) => allocated(services),
+        Err(_) if !snapshot.cluster.configured => BTreeMap::new(),
+        Err(gap) => return Err(gap),
+    };
+    Ok(KnownAllocations { allocated, unread: snapshot.cluster.unread_service() })
+}
+
+/// The Service with most nodePorts, `default/many with 1025`, for evidence.
+pub(super) fn most_ports_in_words(services: &[Arc<Service>]) -> String {
+    let count = |service: &Service| service.ports.iter().filter(|port| port.node_port.is_some()).count();
+    let most = services.iter().max_by_key(|service| (count(service), Reverse((&service.namespace, &service.name))));
+    most.map_or_else(
+        || "no Service has one".to_owned(),
+        |service| format!("{}/{} with {}", service.namespace, service.name, count(service)),
+    )
+}
+
+/// `30000-32767 (kube-apiserver /flagz)`, for evidence.
+pub(super) fn range_in_words(range: &NodePortRange) -> String {
+    format!("{} ({})", range.range, range.place)
+}
+
+/// A severity that rests on the range: an assumed one proves nothing critical.
+pub(super) fn at_most(range: &NodePortRange, severity: Severity) -> Severity {
+    if range.source == RangeSource::Assumed { severity.min(Severity::Warning) } else { severity }
+}
+
+/// `2703,30000-32767`, cut where it is long; `none` when it is empty.
+pub(super) fn ports_in_words(ports: &PortSet) -> String {
+    if ports.is_empty() {
+        return "none".to_owned();
+    }
+    let (listed, rest) = ports.ranges().split_at(ports.ranges().len().min(MOST_LISTED));
+    let mut words = listed.iter().copied().collect::<PortSet>().to_string();
+    if !rest.is_empty() {
+        let more: u32 = rest.iter().map(|range| range.size()).sum();
+        words.push_str(&format!(" and {more} more"));
+    }
+    words
+}
+
+/// The same with their number: `30080-30081 (2 ports)`.
+pub(super) fn counted(ports: &PortSet) -> String {
+    format!("{} ({} port{})", ports_in_words(ports), ports.len(), if ports.len() == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use portreeve_facts::healthy::objects;
+
+    #[test]
+    fn a_long_list_of_ports_is_cut() {
+        let ports: PortSet = (0..40u16).map(|n| 30000 + 2 * n).collect();
+        assert!(ports_in_words(&ports).ends_with(",30030 and 24 more"), "{}", ports_in_words(&ports));
+        assert_eq!(ports_in_words(&PortSet::default()), "none");
+    }
+
+    #[test]
+    fn the_bands_are_those_of_the_api_server() {
+        for (range, fixed, dynamic) in [
+            ("30000-30015", None, "30000-30015"),
+            ("30000-30016", Some("30000-30015"), "30016"),
+            ("30000-30127", Some("30000-30015"), "30016-30127"),
+            ("30000-30511", Some("30000-30015"), "30016-30511"),
+            ("30000-32767", Some("30000-30085"), "30086-32767"),
+            ("30000-34095", Some("30000-30127"), "30128-34095"),
+            ("0-65535", Some("0-127"), "128-65535"),
+        ] {
+            let found = bands(range.parse().expect("a range"));
+            assert_eq!(found.fixed, fixed.map(|it: &str| it.parse().expect("a range")), "{range}");
+            assert_eq!(found.dynamic, dynamic.parse().expect("a range"), "{range}");
+        }
+    }
+
+    #[test]
+    fn a_cluster_known_to_be_older_than_1_28_has_no_bands() {
+        let mut world = Snapshot::healthy();
+        let range = PortRange::DEFAULT_NODE_PORTS;
+        assert_eq!(bands_here(&world, range), bands(range));
+        for node in objects(&mut world.cluster.nodes) {
+            node.kubelet_version = Some("v1.24.17".to_owned());
+        }
+        assert_eq!(bands_here(&world, range), Bands { fixed: None, dynamic: range });
+        objects(&mut world.cluster.nodes)[1].kubelet_version = Some("v1.25.0-eks-1".to_owned());
+        assert_eq!(bands_here(&world, range), bands(range));
+    }
+}

@@ -1,0 +1,111 @@
+//! What all rules together need to know of sockets, so that the node is asked for no more.
+
+use std::collections::BTreeSet;
+
+use super::{
+    RULES,
+    socket_needs::{Ports, SocketNeed},
+};
+use portreeve_facts::{ClusterFacts, NodeQuery, PortSet};
+
+/// What all rules together need from the node, given the cluster. No rule needs to know how many flows are masqueraded.
+pub fn node_query(cluster: &ClusterFacts, command_lines: bool) -> NodeQuery {
+    let (mut owner_ports, mut client_ports, mut health_check_ports) =
+        (PortSet::default(), PortSet::default(), PortSet::default());
+    for need in RULES.iter().flat_map(|rule| rule.socket_needs) {
+        match need {
+            SocketNeed::Owners(ports) => owner_ports = owner_ports.union(&ports.of(cluster)),
+            SocketNeed::Clients(ports) => client_ports = client_ports.union(&ports.of(cluster)),
+            SocketNeed::HealthCheckAnswers => health_check_ports = Ports::HealthCheckNodePorts.of(cluster),
+        }
+    }
+    NodeQuery {
+        owner_ports,
+        client_ports,
+        bound_on_purpose: false,
+        masquerade_ports: PortSet::default(),
+        health_check_ports: health_check_ports.iter().collect(),
+        command_lines,
+        skipped: BTreeSet::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use portreeve_facts::{ContainerPort, Protocol, ProxyConfig, Reading, Snapshot};
+
+    fn container_port(port: u16) -> ContainerPort {
+        ContainerPort { port, host_port: None, host_ip: None, protocol: Protocol::Tcp }
+    }
+
+    #[test]
+    fn every_port_that_a_rule_needs_is_in_the_query() {
+        let world = Snapshot::healthy()
+            .service("web", |it| it.node_port(40080).with(|service| service.health_check_node_port = Some(40081)))
+            .service("vip", |it| it.external_ip("192.0.2.9"))
+            .pod("bound", |pod| pod.host_port(80, 8080))
+            .pod("up", |pod| {
+                pod.host_network = true;
+                pod.ready = true;
+                pod.ports.push(container_port(9001));
+            })
+            .pod("down", |pod| {
+                pod.host_network = true;
+                pod.ready = false;
+                pod.ports.push(container_port(9000));
+            });
+        let query = node_query(&world.cluster, false);
+        for port in [30000, 32767, 40080, 40081, 6666, 8080, 9000, 9001, 10249, 10256] {
+            assert!(query.owner_ports.contains(port), "{port}");
+        }
+        for port in [40080, 40081, 6666, 9000, 10249, 10256] {
+            assert!(query.client_ports.contains(port), "{port}");
+        }
+        for port in [30000, 8080, 9001] {
+            assert!(!query.client_ports.contains(port), "no rule asks for clients on {port}");
+        }
+        assert_eq!(query.health_check_ports, [40081]);
+    }
+
+    #[test]
+    fn the_port_on_which_kube_proxy_is_configured_to_tell_its_health_is_in_the_query() {
+        let mut world = Snapshot::healthy();
+        assert!(!node_query(&world.cluster, false).owner_ports.contains(10300));
+        let config = ProxyConfig { healthz_bind_address: Some("[::]:10300".to_owned()), ..ProxyConfig::default() };
+        world.cluster.proxy_config = Reading::Seen(config);
+        assert!(node_query(&world.cluster, false).owner_ports.contains(10300));
+    }
+
+    #[test]
+    fn pods_of_other_nodes_and_finished_ones_are_left_out() {
+        let world = Snapshot::healthy()
+            .pod("far", |pod| {
+                pod.node = Some("n2".to_owned());
+                pod.host_port(80, 8080);
+            })
+            .pod("done", |pod| {
+                pod.finished = true;
+                pod.host_port(80, 8081);
+            });
+        let query = node_query(&world.cluster, false);
+        assert!(!query.owner_ports.contains(8080) && !query.owner_ports.contains(8081));
+    }
+
+    #[test]
+    fn a_load_balancers_address_alone_makes_a_services_ports_wanted() {
+        let address =
+            |service: &mut portreeve_facts::Service| service.load_balancer_ips = vec![[198, 51, 100, 7].into()];
+        let query = node_query(&Snapshot::healthy().service("vip", |it| it.with(address)).cluster, false);
+        assert!(query.owner_ports.contains(80) && query.client_ports.contains(80));
+    }
+
+    #[test]
+    fn a_pod_of_a_file_that_names_no_node_counts_as_here() {
+        let world = Snapshot::healthy().pod("anywhere", |pod| {
+            pod.node = None;
+            pod.host_port(80, 8082);
+        });
+        assert!(node_query(&world.cluster, false).owner_ports.contains(8082));
+    }
+}

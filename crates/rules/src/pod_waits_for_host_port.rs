@@ -1,0 +1,303 @@
+//! A pod has no node, because another pod has its hostPort.
+//!
+//! ## Why it hurts
+//! Two pods with the same hostPort and protocol do not run on one node. The scheduler leaves the second one Pending. It
+//! says *didn't have free ports for the requested pod ports*, and neither which port nor who has it. ServiceLB of k3s
+//! and RKE2 makes such a pod for every LoadBalancer Service and node, with the Service's ports: of two Services with
+//! port 80, the second gets no address. A hostNetwork pod has all of its declared ports as hostPorts. A rolling update
+//! waits for ever where the new pod needs a port that the old one keeps. A pod that was given to a node by name gets no
+//! second chance: the kubelet refuses it, and it stays Failed.
+//!
+//! ## Silent when
+//! - nobody on this node has the port, with the same protocol and an address that both want;
+//! - the pod is meant for another node, is nominated for one, or has got one meanwhile;
+//! - who has the port is being deleted, until a minute after its time has passed;
+//! - an older pod of the same controller waits for the same place: one stands for all;
+//! - it is a pod of the same workload, for ten minutes: a rollout takes the old one away. Of one that the kubelet refused
+//!   it is the pod in its place;
+//! - the kubelet refused it, and a pod of the same workload is ready on this node, or its DaemonSet,
+//!   ReplicaSet or StatefulSet has made no other for 20 minutes: then it needs none, or has its pod elsewhere.
+//!
+//! Beyond 1024 on one node, or 16 of one pod, it says that there are more, and no longer which. Each namespace has its turn, the
+//! oldest pods first.
+//!
+//! A pod may be refused on other nodes for other reasons, such as taints, and on this one, too. The rule does not know the
+//! labels and taints of nodes: unless each node lacks the port, it says so of who has it here.
+//!
+//! A process with the port is no reason for the scheduler: `host-port-takes-listener` and
+//! `listener-blocks-host-network-pod` say what becomes of the pod.
+//!
+//! ## Fix
+//! Give one of the two another port, or let them run on different nodes.
+
+use std::collections::{HashMap, HashSet};
+
+use jiff::Timestamp;
+
+use super::{
+    Limits, Patience, Rule,
+    pods::{are_siblings, ends_in_time, is_static, ports_conflict},
+    remedies::another_port,
+    told::Told,
+    wording::{MOST_LISTED, listed},
+};
+use crate::findings::{Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Step, Subject, SubjectKind, Verdict};
+use portreeve_facts::{
+    ContainerPort, Controller, Pod, Protocol, Reading, ServiceName, Snapshot, Source, View, WaitingPod, Why,
+};
+
+pub(super) static RULE: Rule = Rule {
+    id: RuleId("pod-waits-for-host-port"),
+    title: "A pod waits for a hostPort that another pod has",
+    ceiling: Severity::Warning,
+    needs: &[Source::WaitingPods, Source::Pods],
+    uses: &[],
+    socket_needs: &[],
+    patience: Patience::TwoScans,
+    page: include_str!("pod_waits_for_host_port.rs"),
+    check,
+};
+
+/// So long a rollout may take, in seconds: as long as a Deployment waits unless told otherwise.
+const ROLLOUT: i64 = 600;
+/// So long, in seconds, and not much longer, a controller waits before it makes another pod in the place of one that failed: a
+/// DaemonSet's waits longest (kubernetes cmd/kube-controller-manager/app/apps.go, 15 minutes).
+const LONGEST_RETRY: i64 = 1200;
+/// Controllers that make another pod in the place of one that failed, as long as they need one.
+const MAKE_ANOTHER: [&str; 4] = ["DaemonSet", "ReplicaSet", "ReplicationController", "StatefulSet"];
+/// So many ports of one number are compared at most: a pod may have thousands, each with an address of its own.
+const MOST_COMPARED: usize = 1 << 18;
+
+fn check(view: View<'_>, _: &Limits) -> Judgements {
+    let snapshot = view.now;
+    let waiting = match &snapshot.cluster.waiting_pods {
+        Reading::Gap(gap) if gap.why == Why::NotAsked => return Ok(Vec::new()),
+        waiting => waiting.get()?,
+    };
+    let pods = snapshot.cluster.pods.get()?;
+
+    let node = snapshot.node_name();
+    let is_here = |pod: &&Pod| pod.node.as_deref() == Some(node) && !pod.finished;
+    let here: Vec<&Pod> = pods.iter().map(AsRef::as_ref).filter(is_here).collect();
+    let arrived: HashSet<_> = here.iter().map(|pod| (&pod.namespace, &pod.name)).collect();
+    let waits_here = |pod: &&WaitingPod| {
+        pod.may_be_on(node) && !arrived.contains(&(&pod.namespace, &pod.name)) && !is_over(&here, pod)
+    };
+    let mut by_number: HashMap<(u16, Protocol), Vec<Held<'_>>> = HashMap::new();
+    for pod in &here {
+        for (number, port) in pod.node_ports() {
+            by_number.entry((number, port.protocol)).or_default().push((pod, port));
+        }
+    }
+    let mut told = Told::of(snapshot, Source::WaitingPods);
+    let mut left = MOST_COMPARED;
+    let every = all_alike(waiting.iter().map(AsRef::as_ref).filter(waits_here));
+    for alike in in_turns(every).into_iter().filter(|alike| !alike.is_given_up(snapshot)) {
+        for port in &alike.oldest.ports {
+            let Some(held) = port.host_port.and_then(|number| by_number.get(&(number, port.protocol))) else {
+                continue;
+            };
+            let Some(fewer) = left.checked_sub(held.len()) else {
+                told.leave_out();
+                return Ok(told.all());
+            };
+            left = fewer;
+            let holders = holders(snapshot, held, alike.oldest, port);
+            judge(snapshot, &alike, port, &holders).into_iter().for_each(|judgement| told.push(judgement));
+        }
+    }
+    Ok(told.all())
+}
+
+/// One of each namespace, then the second of each, and so on: whoever may make pods in one may make any number that wait.
+fn in_turns<'a>(alike: Vec<Alike<'a>>) -> Vec<Alike<'a>> {
+    let mut of_namespace: HashMap<&'a str, usize> = HashMap::new();
+    let turn = |it: Alike<'a>| {
+        let turn = of_namespace.entry(&it.oldest.namespace).or_default();
+        *turn += 1;
+        (*turn, it)
+    };
+    let mut turns: Vec<_> = alike.into_iter().map(turn).collect();
+    turns.sort_by_key(|(turn, _)| *turn);
+    turns.into_iter().map(|(_, it)| it).collect()
+}
+
+/// A port of the node, and the pod that has it.
+type Held<'a> = (&'a Pod, &'a ContainerPort);
+
+/// Waiting pods of one controller that are meant for one place. They are the same but for their names.
+struct Alike<'a> {
+    /// It stays the same from look to look, whatever the controller makes.
+    oldest: &'a WaitingPod,
+    /// Since when the latest of them waits.
+    latest: Option<Timestamp>,
+    all: usize,
+}
+
+impl Alike<'_> {
+    /// Whether the kubelet refused them, and the controller has made no other since.
+    fn is_given_up(&self, snapshot: &Snapshot) -> bool {
+        let makes_another = self.oldest.controller.as_ref().is_some_and(|it| MAKE_ANOTHER.contains(&it.kind.as_str()));
+        let is_long_ago = |at: Timestamp| snapshot.at.as_second() - at.as_second() > LONGEST_RETRY;
+        self.oldest.rejected && makes_another && self.latest.is_some_and(is_long_ago)
+    }
+}
+
+/// Each that has no like by itself, the oldest first. A controller makes another for each that is refused, so that
+/// thousands may be there.
+fn all_alike<'a>(waiting: impl Iterator<Item = &'a WaitingPod>) -> Vec<Alike<'a>> {
+    let age = |pod: &'a WaitingPod| (pod.since, &pod.namespace, &pod.name);
+    let (mut single, mut alike): (Vec<Alike<'_>>, HashMap<_, Alike<'_>>) = Default::default();
+    for pod in waiting {
+        let Some(controller) = pod.controller.as_ref().filter(|it| !is_static(Some(*it))) else {
+            single.push(Alike { oldest: pod, latest: pod.since, all: 1 });
+            continue;
+        };
+        let key = (&pod.namespace, &controller.kind, &controller.name, &pod.meant_for, pod.rejected);
+        let known = alike.entry(key).or_insert(Alike { oldest: pod, latest: pod.since, all: 0 });
+        known.all += 1;
+        known.latest = known.latest.max(pod.since);
+        if age(pod) < age(known.oldest) {
+            known.oldest = pod;
+        }
+    }
+    single.extend(alike.into_values());
+    single.sort_by_key(|it| age(it.oldest));
+    single
+}
+
+/// Whether the kubelet refused a pod, and another of its workload serves: nobody takes the refused ones away.
+fn is_over(here: &[&Pod], waiting: &WaitingPod) -> bool {
+    waiting.rejected && here.iter().any(|pod| pod.ready && is_sibling(pod, waiting))
+}
+
+fn is_sibling(pod: &Pod, waiting: &WaitingPod) -> bool {
+    are_siblings((&pod.namespace, pod.controller.as_ref()), (&waiting.namespace, waiting.controller.as_ref()))
+}
+
+fn judge(snapshot: &Snapshot, alike: &Alike<'_>, port: &ContainerPort, holders: &[&Pod]) -> Option<Judgement> {
+    let first = holders.first()?;
+    Some(Judgement {
+        subject: subject(snapshot, alike.oldest),
+        port: Some(port.host_port?),
+        protocol: Some(port.protocol),
+        verdict: Verdict::Problem(evidence(alike, port, first, holders)),
+    })
+}
+
+/// The pods of this node that have a port of this number which another waits for, and do not give it back by themselves.
+fn holders<'a>(snapshot: &Snapshot, held: &[Held<'a>], waiting: &WaitingPod, wanted: &ContainerPort) -> Vec<&'a Pod> {
+    let is_new = waiting.since.is_some_and(|since| snapshot.at.as_second() - since.as_second() < ROLLOUT);
+    let mut holders: Vec<&Pod> = Vec::new();
+    for (pod, _) in held.iter().filter(|(_, port)| ports_conflict(port, wanted)) {
+        // The ports of a pod come one after another.
+        let is_known = holders.last().is_some_and(|last| std::ptr::eq(*last, *pod));
+        let gives_way = || is_sibling(pod, waiting) && (is_new || waiting.rejected);
+        if !is_known && holders.len() < MOST_LISTED && !ends_in_time(snapshot, pod) && !gives_way() {
+            holders.push(pod);
+        }
+    }
+    holders
+}
+
+/// The Service that nobody serves without the pod, or the pod.
+fn subject(snapshot: &Snapshot, waiting: &WaitingPod) -> Subject {
+    let WaitingPod { namespace, name, uid, service_lb_of, .. } = waiting;
+    let (kind, namespace, name, uid) = match service_lb_of {
+        None => (SubjectKind::Pod, namespace, name, uid.clone()),
+        Some(ServiceName { namespace, name }) => {
+            let mut services = snapshot.cluster.services.seen().into_iter().flatten();
+            let service = services.find(|it| (&it.namespace, &it.name) == (namespace, name));
+            (SubjectKind::Service, namespace, name, service.and_then(|service| service.uid.clone()))
+        }
+    };
+    Subject { kind, namespace: Some(namespace.clone()), name: name.clone(), uid }
+}
+
+fn evidence(alike: &Alike<'_>, port: &ContainerPort, first: &Pod, holders: &[&Pod]) -> Evidence {
+    let waiting = alike.oldest;
+    let WaitingPod { namespace, name, controller, service_lb_of, meant_for, .. } = waiting;
+    let number = format!("{}/{}", port.host_port.unwrap_or(port.port), port.protocol);
+    let has_it = match (&first.service_lb_of, holders) {
+        (Some(service), [_]) => format!("that of Service {service}"),
+        _ => format!("in the hands of {}", listed(holders.iter().map(|it| title(it)))),
+    };
+    let who = match service_lb_of {
+        Some(service) => format!("ServiceLB cannot serve Service {service}"),
+        None => format!("Pod {namespace}/{name} cannot run"),
+    };
+    let sentence = match meant_for {
+        Some(_) => format!("{who} on this node: hostPort {number} is {has_it}."),
+        // On each node somebody else has it, and one report is enough.
+        None => format!("{who}: hostPort {number} is taken on every node where it could."),
+    };
+    let address = port.host_ip.map_or("every address".to_owned(), |ip| ip.to_string());
+    let state = if waiting.rejected { "refused by the kubelet" } else { "pending" };
+    let since = if waiting.rejected { "refused since" } else { "pending since" };
+    let mut evidence = Evidence::new(Severity::Warning, sentence)
+        .value(state, format!("pod {namespace}/{name}"))
+        .and_more(state, alike.all, 1)
+        .value("hostPort", format!("{number} on {address}"));
+    for holder in holders {
+        let node = holder.node.as_deref().unwrap_or_default();
+        evidence = evidence.value("held by", format!("{} on {node}", title(holder)));
+        evidence.values.extend(holder.service_lb_of.as_ref().map(|it| ("which serves", format!("Service {it}"))));
+    }
+    evidence.values.extend(waiting.since.map(|at| (since, at.to_string())));
+    let certain = meant_for.is_some() || waiting.everywhere;
+    if !certain {
+        evidence = evidence
+            .value("not known", "whether this node would take the pod: other nodes refuse it for other reasons");
+    }
+    if meant_for.is_none() {
+        evidence = evidence.in_cluster();
+    }
+    if holders.iter().all(|holder| is_sibling(holder, waiting)) {
+        // Others of the workloads that have siblings know no maxSurge, or surge only where they are told to.
+        let rolls_out = waiting.controller.as_ref().is_some_and(|it| it.kind == "ReplicaSet");
+        if rolls_out {
+            let replace = "have the update strategy take the old pod away first: maxSurge 0, maxUnavailable 1";
+            evidence = evidence.remedy(Step::advice(replace));
+        }
+        return evidence.remedy(Step::advice("ask for no more pods than there are nodes: each node has the port once"));
+    }
+    let other = |service: &Option<ServiceName>, pod: Step| match service {
+        Some(service) => Step::advice(format!("give Service {service} another port than {number}")),
+        None => pod,
+    };
+    let mut own = Remedy::from(other(service_lb_of, another_port(namespace, name, controller.as_ref())));
+    // Nobody can delete a static pod, and it is tried again once its manifest changes.
+    if waiting.rejected && !is_static(controller.as_ref()) {
+        let refused = match controller {
+            Some(Controller { kind, name }) => {
+                format!(
+                    "delete all pods of {kind} {namespace}/{name} that the kubelet refused: it tries none of them again"
+                )
+            }
+            None => format!("delete pod {namespace}/{name}: the kubelet does not try it again"),
+        };
+        own = own.then(Step::advice(refused));
+    }
+    evidence = evidence.remedy(own);
+    if certain {
+        let moves = holders
+            .iter()
+            .map(|it| other(&it.service_lb_of, another_port(&it.namespace, &it.name, it.controller.as_ref())));
+        evidence = evidence.remedy(Remedy { steps: moves.collect() });
+    }
+    match (service_lb_of, &first.service_lb_of) {
+        (Some(_), Some(_)) => evidence.remedy(Step::advice(
+            "give each Service nodes of its own: the label svccontroller.k3s.cattle.io/lbpool on both, and \
+             svccontroller.k3s.cattle.io/enablelb=true on the nodes (rke2 instead of k3s there)",
+        )),
+        _ => evidence,
+    }
+}
+
+/// `pod default/edge`.
+fn title(pod: &Pod) -> String {
+    format!("pod {}/{}", pod.namespace, pod.name)
+}
+
+#[cfg(test)]
+mod tests;

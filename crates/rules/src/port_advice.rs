@@ -1,0 +1,284 @@
+//! What helps whoever asks about one port: what is wrong there, how it is reached, and how to have its number.
+//!
+//! Each piece of advice begins with the case in which it helps, since why somebody asks is not known.
+
+use std::{cmp::Reverse, collections::BTreeSet, net::IpAddr, sync::Arc};
+
+use ipnet::IpNet;
+
+use super::{
+    Limits, RULES, ask,
+    remedies::{choose_another_health_check_port, endpoints_of, move_service, set_traffic_policy},
+    wording::{MOST_LISTED, listed},
+};
+use crate::findings::{Evidence, Remedy, Severity, Step, Verdict};
+use portreeve_dataplane::{Answered, Backing, Claim, Endpoints, Outcome, Ownership, served_node_ports, service_port};
+use portreeve_facts::{Family, Mode, Service, ServicePort, Snapshot, Vantage, View};
+
+/// What to do in a certain case.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Advice {
+    /// The case, as a sentence without an end.
+    pub case: String,
+    /// What to do then; each is enough.
+    pub remedies: Vec<Remedy>,
+}
+
+/// What there is to say about a port, by who owns it: in an order in which what is wrong comes first. `free` is a number that
+/// no node has in use, where one is known.
+pub fn port_advice(snapshot: &Snapshot, owned: &[Ownership], limits: &Limits, free: Option<u16>) -> Vec<Advice> {
+    let Some(port) = owned.first().map(|it| it.port) else { return Vec::new() };
+    let mut advice = problems(snapshot, owned, port, limits);
+    advice.extend(without_pods(snapshot, owned));
+    advice.extend(owned.iter().filter_map(|it| without_local_pods(snapshot, it)));
+    advice.extend(owned.iter().filter_map(|it| how_to_reach(snapshot, it)));
+    advice.extend(how_to_have(snapshot, port, free));
+    advice
+}
+
+/// What the rules find wrong with the port.
+fn problems(snapshot: &Snapshot, owned: &[Ownership], port: u16, limits: &Limits) -> Vec<Advice> {
+    let view = View { now: snapshot, before: None };
+    let mut found: Vec<(Severity, Advice)> = Vec::new();
+    for opinion in ask(RULES, view, limits) {
+        // What a rule cannot judge is no advice; `check` lists it.
+        for judgement in opinion.judgements.into_iter().flatten().flatten() {
+            let is_asked = judgement.protocol.is_none_or(|protocol| owned.iter().any(|it| it.protocol == protocol));
+            let Verdict::Problem(Evidence { severity, summary, remedies, .. }) = judgement.verdict else { continue };
+            if judgement.port == Some(port) && is_asked && severity > Severity::Info {
+                let case = format!("{} ({}): {summary}", severity.name(), opinion.rule.id.0);
+                found.push((severity, Advice { case, remedies }));
+            }
+        }
+    }
+    found.sort_by_key(|(severity, _)| Reverse(*severity));
+    found.into_iter().map(|(_, advice)| advice).take(MOST_LISTED).collect()
+}
+
+/// Services with this nodePort and no pod behind it.
+fn without_pods(snapshot: &Snapshot, owned: &[Ownership]) -> Vec<Advice> {
+    let services = snapshot.cluster.services.seen().map_or(&[][..], Vec::as_slice);
+    let endpoints = Endpoints::of(snapshot);
+    let is_empty = |service: &Service, port: &ServicePort| {
+        let backings = service.families.iter().map(|family| endpoints.backing(service, port, *family));
+        backings.collect::<Vec<_>>().iter().all(|it| *it == Ok(Backing::Empty))
+    };
+    let is_asked =
+        |port: &ServicePort, number: u16| owned.iter().any(|it| (it.protocol, it.port) == (port.protocol, number));
+    let empty = served_node_ports(snapshot, services)
+        .filter(|(service, port, number)| is_asked(port, *number) && is_empty(service, port));
+    let advice = |(service, port, _): (&Service, &ServicePort, u16)| Advice {
+        case: format!("if Service {} has to answer: no pod is ready behind it", service_port(service, &port.name)),
+        remedies: vec![Remedy::from(endpoints_of(service)).then(Step::advice(
+            "have a pod ready that the Service's selector names, with the port that its targetPort names",
+        ))],
+    };
+    empty.take(MOST_LISTED).map(advice).collect()
+}
+
+/// A Service that answers remote clients on other nodes only.
+fn without_local_pods(snapshot: &Snapshot, owned: &Ownership) -> Option<Advice> {
+    let Ownership { protocol, port, claimants, answers, .. } = owned;
+    let is_dropped = |it: &&Answered| (it.from, &it.outcome) == (Vantage::Remote, &Ok(Outcome::TimedOut));
+    let by = answers.iter().filter(is_dropped).find_map(|it| claimants.get(it.by?))?;
+    let services = snapshot.cluster.services.seen()?;
+    let (service, entry, _) = served_node_ports(snapshot, services)
+        .find(|(_, it, number)| (by.claim, it.protocol, number) == (Claim::NodePort, *protocol, port))?;
+    let name = service_port(service, &entry.name);
+    service.external_local.then(|| Advice {
+        case: format!(
+            "if remote clients time out: Service {name} has externalTrafficPolicy Local, and no pod on this node that is ready"
+        ),
+        remedies: vec![
+            Remedy::from(endpoints_of(service)).then(Step::advice("connect to a node that has one of these pods")),
+            set_traffic_policy(service, "Cluster").into(),
+        ],
+    })
+}
+
+/// Where a nodePort answers that has no socket, and where it does not.
+fn how_to_reach(snapshot: &Snapshot, owned: &Ownership) -> Option<Advice> {
+    let Ownership { protocol, port, claimants, answers, .. } = owned;
+    if claimants.iter().any(|it| matches!(it.claim, Claim::Listener | Claim::Proxy)) {
+        return None;
+    }
+    let node_port = |by: Option<usize>| claimants.get(by?).filter(|it| it.claim == Claim::NodePort);
+    let served = answers.iter().filter(|it| (it.from, &it.outcome) == (Vantage::Remote, &Ok(Outcome::Pod)));
+    let served: Vec<(IpAddr, &String)> =
+        served.into_iter().filter_map(|it| Some((it.to, &node_port(it.by)?.name))).collect();
+    let (to, service) = *served.first()?;
+    // A Service need not have the other family.
+    let nobody = answers.iter().filter(|it| it.by.is_none() && it.outcome == Ok(Outcome::Refused));
+    let unserved: BTreeSet<IpAddr> = nobody.map(|it| it.to).filter(|ip| Family::of(*ip) == Family::of(to)).collect();
+    let instead = match unserved.is_empty() {
+        true => String::new(),
+        false => format!(", not of {}", listed(&unserved)),
+    };
+    let mut remedies = vec![Step::advice(format!("connect to port {port} of {to}{instead}")).into()];
+    let served: Vec<IpAddr> = served.into_iter().map(|(ip, _)| ip).collect();
+    remedies.extend(served_there(snapshot, &served, &unserved));
+    let case = format!(
+        "if {port}/{protocol} seems closed: no process listens there, and none has to, since the proxy leads connections to {service}"
+    );
+    Some(Advice { case, remedies })
+}
+
+/// How NodePorts are served on other addresses than those that serve them now. The setting takes networks alone, and those
+/// that are written replace its default (kubernetes 1.36 pkg/proxy/apis/config/validation
+/// `validateKubeProxyNodePortAddress`).
+fn served_there(snapshot: &Snapshot, served: &[IpAddr], unserved: &BTreeSet<IpAddr>) -> Option<Remedy> {
+    let beyond: Vec<IpAddr> = unserved.iter().copied().filter(|ip| !ip.is_loopback()).collect();
+    let mode = snapshot.proxy_mode().ok().filter(|_| !beyond.is_empty())?;
+    let setting = match mode.value {
+        Mode::Cilium => "nodeport-addresses of Cilium",
+        _ => "nodePortAddresses of kube-proxy",
+    };
+    let addresses = &snapshot.kernel.interfaces.seen()?.addresses;
+    let network = |ip: &IpAddr| {
+        let address = addresses.iter().find(|it| it.ip == *ip)?;
+        Some(IpNet::new(address.ip, address.prefix).ok()?.trunc())
+    };
+    let networks = |of: &[IpAddr]| listed(of.iter().filter_map(network).collect::<BTreeSet<IpNet>>());
+    let known = snapshot.proxy_config().ok().map(|config| &config.node_port_addresses);
+    let has_networks = known.is_some_and(|it| it.iter().any(|text| text != "primary"));
+    let words = match has_networks {
+        true => format!("add {} to {setting}", networks(&beyond)),
+        false => format!("write the networks {} into {setting}", networks(&[served, &beyond[..]].concat())),
+    };
+    Some(Step::advice(format!("{words}, to have NodePorts served there, on every node that has this setting")).into())
+}
+
+/// What to do where a Service has the number that another one wants.
+fn how_to_have(snapshot: &Snapshot, number: u16, free: Option<u16>) -> Option<Advice> {
+    let mut services = snapshot.cluster.services.seen()?.iter().map(Arc::as_ref);
+    let node_port = |it: &Service| it.ports.iter().position(|port| port.node_port == Some(number));
+    let is_checked = |it: &Service| it.health_check_node_port == Some(number);
+    let service = services.find(|it| node_port(it).is_some() || is_checked(it))?;
+    let (field, moved) = match node_port(service) {
+        Some(index) => ("nodePort", move_service(free, service, &service.ports[index])),
+        None => ("healthCheckNodePort", choose_another_health_check_port(service)),
+    };
+    let such_as = free.map_or(": `suggest` prints free ones".to_owned(), |free| format!(", such as {free}"));
+    let name = format!("{}/{}", service.namespace, service.name);
+    Some(Advice {
+        case: format!("if the API server refuses {number} to a Service: Service {name} has it as {field}"),
+        remedies: vec![
+            Step::advice(format!("give the refused one another number{such_as}")).into(),
+            moved,
+            Step::advice(format!("if Service {name} itself is refused, change it instead of creating it: it is there"))
+                .into(),
+        ],
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use portreeve_dataplane::owner;
+    use portreeve_facts::{
+        Protocol, Reading,
+        healthy::{World, objects},
+    };
+
+    fn advice(world: &Snapshot) -> Vec<Advice> {
+        let all = Protocol::ALL.into_iter().map(|protocol| owner(world, 60, protocol, 30080).expect("it is known"));
+        let owned: Vec<Ownership> = all.filter(|it| !it.claimants.is_empty()).collect();
+        port_advice(world, &owned, &Limits::default(), Some(30000))
+    }
+
+    fn texts(advice: &Advice) -> Vec<&str> {
+        advice.remedies.iter().flat_map(|it| &it.steps).map(|step| step.text.as_str()).collect()
+    }
+
+    fn web(change: impl FnOnce(World) -> World) -> Snapshot {
+        Snapshot::healthy().service("web", |it| change(it.node_port(30080)))
+    }
+
+    /// The cases, up to their colons.
+    fn cases(all: &[Advice]) -> Vec<&str> {
+        all.iter().filter_map(|it| it.case.split(':').next()).collect()
+    }
+
+    const CLOSED: &str = "if 30080/tcp seems closed";
+    const REFUSED: &str = "if the API server refuses 30080 to a Service";
+
+    #[test]
+    fn of_a_healthy_node_port_it_says_how_it_is_reached_and_how_to_have_its_number() {
+        let all = advice(&web(|it| it));
+        assert_eq!(cases(&all), [CLOSED, REFUSED]);
+        assert!(all[0].case.ends_with("none has to, since the proxy leads connections to Service default/web"));
+        assert_eq!(texts(&all[0])[0], "connect to port 30080 of 192.0.2.1");
+        let [another, moved, itself] = texts(&all[1])[..] else { panic!("{:?}", all[1]) };
+        assert_eq!(another, "give the refused one another number, such as 30000");
+        assert!(moved.starts_with("kubectl -n default patch service web") && moved.contains(r#""value":30000"#));
+        assert!(itself.contains("change it instead of creating it"));
+    }
+
+    #[test]
+    fn a_port_that_nobody_claims_or_a_process_alone_has_needs_nothing() {
+        assert_eq!(advice(&Snapshot::healthy()), []);
+        assert_eq!(advice(&Snapshot::healthy().listens("192.0.2.1:30080")), []);
+    }
+
+    #[test]
+    fn an_address_that_is_not_served_is_told_with_one_that_is() {
+        let [closed, _] = &advice(&web(|it| it).with_mode(Mode::Nftables))[..] else { panic!("two cases") };
+        let wanted = [
+            "connect to port 30080 of 192.0.2.1, not of 127.0.0.1, 192.0.2.2",
+            "write the networks 192.0.2.0/24, 2001:db8::/64 into nodePortAddresses of kube-proxy, to have NodePorts served there, on every \
+             node that has this setting",
+        ];
+        assert_eq!(texts(closed), wanted);
+        let mut narrow = web(|it| it);
+        if let Reading::Seen(config) = &mut narrow.kernel.proxy.config {
+            config.node_port_addresses = vec!["192.0.2.1/32".to_owned()];
+        }
+        let [closed, _] = &advice(&narrow)[..] else { panic!("two cases") };
+        assert!(texts(closed)[1].starts_with("add 192.0.2.0/24 to nodePortAddresses of kube-proxy"), "{closed:?}");
+        let [closed, _] = &advice(&web(|it| it).with_mode(Mode::Cilium))[..] else { panic!("two cases") };
+        assert!(texts(closed)[1].contains("into nodeport-addresses of Cilium, to have"));
+    }
+
+    #[test]
+    fn a_conflict_comes_first_with_the_remedies_of_its_rule() {
+        let all = advice(&web(|it| it).listens("0.0.0.0:30080"));
+        assert_eq!(cases(&all), ["critical (listener-on-node-port)", REFUSED], "a process listens");
+        assert!(texts(&all[0]).iter().any(|it| it.contains("off port 30080/tcp")), "{all:?}");
+        let other = web(|it| it).listens("0.0.0.0:30081").service("other", |it| it.node_port(30081));
+        assert_eq!(cases(&advice(&other)), [CLOSED, REFUSED], "what is wrong with another port is not told");
+    }
+
+    #[test]
+    fn of_a_service_without_pods_it_says_where_to_look() {
+        let all = advice(&web(World::without_endpoints));
+        assert_eq!(cases(&all), ["if Service default/web has to answer", REFUSED]);
+        let command = "kubectl -n default get endpointslices -l kubernetes.io/service-name=web";
+        assert_eq!(texts(&all[0])[0], command);
+        let mut unread = web(World::without_endpoints);
+        unread.cluster.endpoints_of = Some(Arc::default());
+        assert_eq!(cases(&advice(&unread)), [REFUSED], "it may have pods");
+    }
+
+    #[test]
+    fn of_a_service_with_pods_on_other_nodes_alone_it_says_where_to_connect() {
+        let all = advice(&web(|it| it.local().elsewhere()));
+        assert_eq!(cases(&all), ["if remote clients time out", REFUSED]);
+        assert!(texts(&all[0])[1].contains("a node that has one of these pods"), "{all:?}");
+        assert!(texts(&all[0])[2].contains("Cluster"), "{all:?}");
+        assert_eq!(cases(&advice(&web(World::local))), [CLOSED, REFUSED], "it has a pod here");
+    }
+
+    #[test]
+    fn the_number_of_a_health_check_has_an_owner_though_nobody_listens() {
+        let mut world = web(|it| it);
+        let mut services = objects(&mut world.cluster.services);
+        let service = &mut services[0];
+        (service.ports[0].node_port, service.health_check_node_port) = (Some(30081), Some(30080));
+        let owned = owner(&world, 60, Protocol::Tcp, 30080).expect("it is known");
+        let all = port_advice(&world, &[owned], &Limits::default(), None);
+        let refused = all.iter().find(|it| it.case.starts_with(REFUSED)).expect("it has the number");
+        assert!(refused.case.ends_with("Service default/web has it as healthCheckNodePort"));
+        assert_eq!(texts(refused)[0], "give the refused one another number: `suggest` prints free ones");
+        assert!(texts(refused)[1].contains("externalTrafficPolicy"), "{refused:?}");
+    }
+}

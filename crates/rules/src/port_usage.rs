@@ -1,0 +1,181 @@
+//! The NodePort range, port by port: what each is allocated to, who listens, what the kernel may do with it.
+
+use std::collections::BTreeMap;
+
+use super::{ephemeral::EphemeralPorts, node_ports::bands_here};
+use portreeve_dataplane::{Own, Proxy, owner_name};
+use portreeve_facts::{Gap, NodePortRange, PortRange, PortSet, Snapshot, Source, Why};
+
+/// Every port of the NodePort range that is more than free.
+#[derive(Clone, Debug)]
+pub struct PortUsage {
+    /// The range.
+    pub range: NodePortRange,
+    /// The static band, which automatic choice avoids; nothing where the range is too small.
+    pub static_band: Option<PortRange>,
+    /// Ports that are allocated or listened on; every other port of the range is free.
+    pub used: BTreeMap<u16, PortUse>,
+    /// Ports of the range that the kernel may give to an outgoing connection.
+    pub ephemeral: PortSet,
+    /// Ports of the range in `ip_local_reserved_ports`.
+    pub reserved: PortSet,
+    /// What could not be read, so that the picture lacks it.
+    pub unread: Vec<Gap>,
+}
+
+/// What one port is used for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PortUse {
+    /// The Service that owns the number, and how it got it.
+    pub allocated: Option<(String, Choice)>,
+    /// Who listens, when it is not the proxy itself.
+    pub listener: Option<String>,
+}
+
+/// How a Service got its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Choice {
+    /// A person wrote it.
+    Fixed,
+    /// The API server chose it.
+    Automatic,
+    /// The object does not tell.
+    Unknown,
+}
+
+/// Counts the range.
+///
+/// # Errors
+/// When the range itself is not known.
+pub fn port_usage(snapshot: &Snapshot) -> Result<PortUsage, Gap> {
+    let range = snapshot.cluster.node_port_range.get()?.clone();
+    let within = PortSet::from(range.range);
+    let mut unread = Vec::new();
+    let mut used: BTreeMap<u16, PortUse> = BTreeMap::new();
+
+    unread.extend(snapshot.cluster.services.gap().or(snapshot.cluster.unread_service()).cloned());
+    for service in snapshot.cluster.services.seen().into_iter().flatten() {
+        let ports = service.ports.iter().filter_map(|port| Some((port.node_port?, choice(port.fixed))));
+        for (port, choice) in ports.chain(service.health_check_node_port.map(|port| (port, Choice::Automatic))) {
+            if range.range.contains(port) {
+                let owner = format!("{}/{}", service.namespace, service.name);
+                used.entry(port).or_default().allocated.get_or_insert((owner, choice));
+            }
+        }
+    }
+
+    let ephemeral = EphemeralPorts::of(snapshot);
+    unread.extend(ephemeral.gap().cloned());
+    let reserved = snapshot.kernel.sysctls.ip_local_reserved_ports.seen().cloned().unwrap_or_default();
+
+    unread.extend(snapshot.kernel.unread_listeners().cloned());
+    let proxy = Proxy::of(snapshot);
+    let mut unclear = Vec::new();
+    for socket in snapshot.kernel.listeners.seen().into_iter().flatten() {
+        let port = socket.local_port;
+        if !range.range.contains(port) || ephemeral.may_be_client(socket) == Ok(true) {
+            continue;
+        }
+        match proxy.owns(socket) {
+            Own::Yes => {}
+            Own::No => {
+                used.entry(port).or_default().listener.get_or_insert_with(|| owner_name(snapshot, &socket.owner));
+            }
+            Own::Unknown => unclear.push(port),
+        }
+    }
+    if !unclear.is_empty() {
+        let ports: PortSet = unclear.into_iter().collect();
+        let detail = format!("whether whoever listens on {ports} is the proxy itself could not be told");
+        unread.push(Gap::new(Source::ProxyMode, Why::Ambiguous, detail));
+    }
+
+    Ok(PortUsage {
+        static_band: bands_here(snapshot, range.range).fixed,
+        ephemeral: ephemeral.ports().intersection(&within),
+        reserved: reserved.intersection(&within),
+        range,
+        used,
+        unread,
+    })
+}
+
+fn choice(fixed: Option<bool>) -> Choice {
+    match fixed {
+        Some(true) => Choice::Fixed,
+        Some(false) => Choice::Automatic,
+        None => Choice::Unknown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use portreeve_facts::{
+        Reading,
+        healthy::{gap, objects, proxy_holder},
+    };
+
+    #[test]
+    fn each_port_says_its_service_and_its_foreign_listener() {
+        let world = Snapshot::healthy()
+            .service("web", |it| it.node_port(30080).with(|service| service.ports[0].fixed = Some(true)))
+            .service("held", |it| it.node_port(30081))
+            .listens("0.0.0.0:30080")
+            .listens_as("0.0.0.0:30081", proxy_holder())
+            .listens("0.0.0.0:31000")
+            .listens("0.0.0.0:80");
+        let usage = port_usage(&world).expect("the range is known");
+        let web = &usage.used[&30080];
+        assert_eq!(web.allocated, Some(("default/web".to_owned(), Choice::Fixed)));
+        assert!(web.listener.is_some());
+        assert_eq!(usage.used[&30081].listener, None, "the proxy's own");
+        assert_eq!(usage.used[&31000].allocated, None);
+        assert_eq!(usage.used.len(), 3, "port 80 is not in the range");
+    }
+
+    #[test]
+    fn only_what_is_not_reserved_may_be_given_away() {
+        let usage =
+            port_usage(&Snapshot::healthy().ephemeral("30000 40000", "30100-32767")).expect("the range is known");
+        assert_eq!(usage.ephemeral.to_string(), "30000-30099");
+        assert_eq!(usage.reserved.to_string(), "30100-32767");
+    }
+
+    #[test]
+    fn a_resolvers_udp_socket_is_no_listener() {
+        let world = Snapshot::healthy().ephemeral("30000 40000", "").listens_udp("0.0.0.0:31000");
+        assert!(port_usage(&world).expect("the range is known").used.is_empty());
+    }
+
+    #[test]
+    fn a_listener_that_may_be_the_proxy_is_neither_drawn_nor_hidden() {
+        let world = Snapshot::healthy().without_proxy().service("web", |it| it.node_port(30080));
+        let usage = port_usage(&world.listens("0.0.0.0:30080")).expect("the range is known");
+        assert_eq!(usage.used[&30080].listener, None);
+        assert!(usage.unread.iter().any(|gap| gap.detail.contains("30080")), "{:?}", usage.unread);
+    }
+
+    #[test]
+    fn unread_services_are_said_and_not_free() {
+        let mut world = Snapshot::healthy();
+        world.cluster.services = gap(Source::Services, Why::Unreachable);
+        assert_eq!(port_usage(&world).expect("the range is known").unread.len(), 1);
+        let one_is_rejected = Snapshot::healthy().rejects(Source::EndpointSlices).rejects(Source::Services);
+        let unread = port_usage(&one_is_rejected).expect("the range is known").unread;
+        assert_eq!(unread, [one_is_rejected.cluster.rejected[1].clone()]);
+        world.cluster.node_port_range = Reading::Gap(Gap::new(Source::NodePortRange, Why::NotAsked, ""));
+        assert!(port_usage(&world).is_err());
+    }
+
+    #[test]
+    fn an_old_cluster_has_no_static_band() {
+        let mut world = Snapshot::healthy();
+        let fixed = |world: &Snapshot| port_usage(world).expect("a picture").static_band;
+        assert_eq!(fixed(&world), PortRange::new(30000, 30085));
+        for node in objects(&mut world.cluster.nodes) {
+            node.kubelet_version = Some("v1.24.17".to_owned());
+        }
+        assert_eq!(fixed(&world), None);
+    }
+}

@@ -1,0 +1,208 @@
+//! Another program has the port on which kube-proxy answers whether this node works.
+//!
+//! ## Why it hurts
+//! Load balancers and cloud controllers ask every node on this port, 10256 by default, whether its kube-proxy serves. Where
+//! another program has it, they get that program's answer: clients are sent to a node whose kube-proxy is stuck, or
+//! away from one that works. It happens where Calico in eBPF mode runs beside kube-proxy, or where a health server was
+//! left by a proxy that is gone. kube-proxy goes on, tries again every few seconds, and writes an error each time; with
+//! `bindAddressHardFail: true` it ends.
+//!
+//! ## Silent when
+//! - kube-proxy has a socket on the port;
+//! - nobody listens there. An outgoing connection in the way is reported by `client-socket-blocks-port`;
+//! - the listener is at another address than kube-proxy's;
+//! - no kube-proxy answers on this node. What programs Services instead, as Cilium and OVN-Kubernetes do, answers there
+//!   itself;
+//! - kube-proxy is configured to answer no such questions.
+//!
+//! A listener whose owner cannot be compared with kube-proxy is unknown.
+//!
+//! ## Fix
+//! Let one of the two run. Where both have to, give the other program another port: in Calico's FelixConfiguration that is
+//! `bpfKubeProxyHealthzPort`. Or give kube-proxy another `healthzBindAddress`, and every load balancer the new port.
+
+use std::net::{IpAddr, SocketAddr};
+
+use super::{
+    Limits, Patience, Rule,
+    remedies::move_off,
+    socket_needs::{Ports, SocketNeed, proxy_health},
+    wording::{capital, with_sockets},
+};
+use crate::findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Verdict};
+use portreeve_dataplane::{Proxy, by_port, owner_name};
+use portreeve_facts::{Gap, Mode, Protocol, Reading, Snapshot, Socket, Source, View, Why};
+
+pub(super) static RULE: Rule = Rule {
+    id: RuleId("proxy-health-port-taken"),
+    title: "Somebody else answers whether kube-proxy works",
+    ceiling: Severity::Warning,
+    needs: &[Source::Listeners],
+    uses: &[],
+    socket_needs: &[SocketNeed::Owners(Ports::Proxy)],
+    patience: Patience::TwoScans,
+    page: include_str!("proxy_health_port_taken.rs"),
+    check,
+};
+
+fn check(view: View<'_>, _: &Limits) -> Judgements {
+    let snapshot = view.now;
+    let listeners = by_port(snapshot.kernel.listeners.get()?);
+    if snapshot.proxy_mode().is_ok_and(|mode| !Mode::KUBE_PROXY.contains(&mode.value)) {
+        return Ok(Vec::new());
+    }
+    let silence = match &snapshot.kernel.proxy.mode {
+        Reading::Seen(_) => None,
+        // Nobody is there who would want the port.
+        Reading::Gap(gap) if gap.why == Why::Unreachable => return Ok(Vec::new()),
+        Reading::Gap(gap) => Some(gap),
+    };
+    let address = match proxy_health(snapshot) {
+        Ok(Some(address)) => address,
+        Ok(None) => return Ok(Vec::new()),
+        Err(gap) => return Err(gap),
+    };
+    let mut sockets = listeners.at((Protocol::Tcp, address.port())).to_vec();
+    sockets.retain(|socket| meet(socket.local, address.ip()));
+    let proxy = Proxy::of(snapshot);
+    let verdict = match silence {
+        _ if sockets.is_empty() || sockets.iter().any(|socket| proxy.shares_owner(socket)) => Verdict::Healthy,
+        Some(gap) => Verdict::Unknown(gap.clone()),
+        None if sockets.iter().all(|socket| proxy.certainly_lacks(socket)) => {
+            Verdict::Problem(evidence(snapshot, address, &sockets))
+        }
+        None => Verdict::Unknown(unknown(address.port())),
+    };
+    let port = Some(address.port());
+    Ok(vec![Judgement { subject: Subject::this_node(snapshot), port, protocol: Some(Protocol::Tcp), verdict }])
+}
+
+/// Whether two listeners of one port are in each other's way.
+fn meet(one: IpAddr, other: IpAddr) -> bool {
+    one.is_unspecified() || other.is_unspecified() || one.to_canonical() == other.to_canonical()
+}
+
+fn unknown(port: u16) -> Gap {
+    let detail = format!("whether whoever listens on {port}/tcp is kube-proxy could not be told");
+    Gap::new(Source::Processes, Why::Ambiguous, detail)
+}
+
+fn evidence(snapshot: &Snapshot, address: SocketAddr, sockets: &[&Socket]) -> Evidence {
+    let port = address.port();
+    let owner = owner_name(snapshot, &sockets[0].owner);
+    let sentence = format!(
+        "{} has port {port}/tcp, on which kube-proxy tells whether this node works: load balancers get another answer.",
+        capital(&owner)
+    );
+    let evidence = Evidence::new(Severity::Warning, sentence).value("wanted by kube-proxy", format!("{address}/tcp"));
+    with_sockets(evidence, "listener", snapshot, sockets)
+        .remedy(move_off(snapshot, sockets[0]))
+        .remedy(Step::advice(
+            "where it is Calico in eBPF mode, give FelixConfiguration default another bpfKubeProxyHealthzPort, or stop kube-proxy",
+        ))
+        .remedy(Step::advice("give kube-proxy another healthzBindAddress, and its port to every load balancer"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::expectations::{expect_healthy, expect_problem, expect_unknown};
+    use portreeve_facts::healthy::{daemon, gap, proxy_holder, seen};
+
+    fn node() -> Subject {
+        Subject::node("n1", None)
+    }
+
+    /// kube-proxy answers, and has no socket for its health.
+    fn without_socket() -> Snapshot {
+        let mut world = Snapshot::healthy();
+        seen(&mut world.kernel.listeners).retain(|socket| socket.local_port != 10256);
+        world
+    }
+
+    fn taken() -> Snapshot {
+        without_socket().listens_as("[::]:10256", daemon("calico-node", 9))
+    }
+
+    fn configured(world: Snapshot, address: &str) -> Snapshot {
+        world.with_config(|config| config.healthz_bind_address = Some(address.to_owned()))
+    }
+
+    #[test]
+    fn whoever_answers_in_kube_proxys_place_is_named() {
+        let evidence = expect_problem(&RULE, &taken(), &node());
+        assert_eq!(evidence.severity, Severity::Warning);
+        let words = "Process calico-node has port 10256/tcp, on which kube-proxy tells whether this node works";
+        assert!(evidence.summary.starts_with(words), "{}", evidence.summary);
+        assert!(evidence.values.contains(&("listener", "tcp LISTEN [::]:10256".to_owned())), "{evidence:#?}");
+        assert_eq!(evidence.remedies[0].steps[0].text, "move process calico-node off port 10256/tcp");
+        assert!(evidence.remedies[1].steps[0].text.contains("bpfKubeProxyHealthzPort"), "{evidence:#?}");
+    }
+
+    #[test]
+    fn where_kube_proxy_has_its_socket_or_nobody_has_one_it_is_healthy() {
+        expect_healthy(&RULE, &Snapshot::healthy(), &node());
+        expect_healthy(&RULE, &without_socket(), &node());
+        expect_healthy(&RULE, &taken().listens_as("0.0.0.0:10256", proxy_holder()), &node());
+        expect_healthy(&RULE, &without_socket().listens_as("0.0.0.0:10257", daemon("other", 9)), &node());
+        expect_healthy(&RULE, &without_socket().listens_udp("0.0.0.0:10256"), &node());
+    }
+
+    #[test]
+    fn the_configured_address_counts() {
+        expect_healthy(&RULE, &configured(taken(), "0.0.0.0:10300"), &node());
+        let moved = configured(without_socket().listens_as("0.0.0.0:10300", daemon("other", 9)), "0.0.0.0:10300");
+        assert!(expect_problem(&RULE, &moved, &node()).summary.contains("port 10300/tcp"));
+        let moved = configured(without_socket().listens_as("0.0.0.0:10300", daemon("other", 9)), ":10300");
+        expect_problem(&RULE, &moved, &node());
+        let beside =
+            |address: &str| configured(without_socket().listens_as(address, daemon("other", 9)), "127.0.0.1:10256");
+        expect_healthy(&RULE, &beside("192.0.2.1:10256"), &node());
+        expect_problem(&RULE, &beside("127.0.0.1:10256"), &node());
+        expect_problem(&RULE, &beside("0.0.0.0:10256"), &node());
+        expect_problem(&RULE, &without_socket().listens_as("192.0.2.1:10256", daemon("other", 9)), &node());
+    }
+
+    #[test]
+    fn an_address_without_a_port_has_the_default_one() {
+        for address in ["0.0.0.0", "192.0.2.1", "::"] {
+            let summary = expect_problem(&RULE, &configured(taken(), address), &node()).summary;
+            assert!(summary.contains("port 10256/tcp"), "{summary}");
+        }
+    }
+
+    #[test]
+    fn a_proxy_that_answers_nobody_wants_no_port() {
+        for off in ["", "0.0.0.0:0"] {
+            expect_healthy(&RULE, &configured(taken(), off), &node());
+        }
+        assert_eq!(expect_unknown(&RULE, &configured(taken(), "here"), &node()).source, Source::ProxyConfig);
+    }
+
+    #[test]
+    fn where_no_kube_proxy_answers_whoever_programs_services_has_it() {
+        expect_healthy(&RULE, &taken().without_proxy(), &node());
+        expect_healthy(&RULE, &taken().with_mode(Mode::Cilium), &node());
+        let mut hangs = taken();
+        hangs.kernel.proxy.mode = gap(Source::ProxyMode, Why::TimedOut);
+        assert_eq!(expect_unknown(&RULE, &hangs, &node()).source, Source::ProxyMode);
+    }
+
+    #[test]
+    fn an_owner_that_cannot_be_compared_is_unknown() {
+        let mut world = taken();
+        world.kernel.proxy.cgroup = gap(Source::Cgroups, Why::NotPermitted);
+        world.kernel.proxy.process = gap(Source::Processes, Why::NotPermitted);
+        assert_eq!(expect_unknown(&RULE, &world, &node()).source, Source::Processes);
+        let mut world = taken().listens("0.0.0.0:10256");
+        seen(&mut world.kernel.listeners).last_mut().expect("one").owner = portreeve_facts::Owner::NotAsked;
+        assert_eq!(expect_unknown(&RULE, &world, &node()).why, Why::Ambiguous, "one of two may be kube-proxy");
+    }
+
+    #[test]
+    fn unread_is_unknown() {
+        let mut world = taken();
+        world.kernel.listeners = gap(Source::Listeners, Why::Torn);
+        assert_eq!(expect_unknown(&RULE, &world, &node()).source, Source::Listeners);
+    }
+}

@@ -1,0 +1,240 @@
+//! Rules or addresses of a proxy mode that is not in use any more are still in the kernel.
+//!
+//! ## Why it hurts
+//! A proxy that stopped leaves what it programmed, and the next one removes only a part: kube-proxy 1.36 in nftables
+//! mode everything, in the others the tables of nftables mode, of which releases before 1.29 know nothing. Addresses on
+//! `kube-ipvs0` keep traffic at home, old virtual servers and old rules still answer for Services with the endpoints of
+//! that day, and which of two generations wins depends on the order of hooks that no person chose.
+//!
+//! ## Silent when
+//! - everything found belongs to the mode that the proxy says it runs in;
+//! - the chains are kubelet's own: `KUBE-IPTABLES-HINT`, `KUBE-KUBELET-CANARY`, `KUBE-MARK-*`, `KUBE-FIREWALL`;
+//! - IPVS holds virtual servers that are no Service's: another program balances load here.
+//!
+//! Listing nft tables and iptables chains needs CAP_NET_ADMIN. Without it that part is unknown.
+//!
+//! ## Fix
+//! `kube-proxy --cleanup` removes every generation, the present one too; then restart kube-proxy, unless Cilium is in its
+//! place. It clears all of IPVS, also what keepalived or kube-router has there. After ipvs mode, a
+//! first run of 1.36 ends with an error, since it comes to two chains while others still lead to them: a second one
+//! takes them away. A stale address can be deleted by hand.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashSet},
+    net::{IpAddr, SocketAddr},
+};
+
+use super::{
+    Limits, Patience, Rule,
+    remedies::{clean_up, delete_address, remove_ipvs, remove_nftables},
+    wording::{MOST_LISTED, listed},
+};
+use crate::findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Verdict};
+use portreeve_dataplane::{ExternalAddress, is_link_local, mode_in_words};
+use portreeve_facts::{
+    Address, Gap, IPVS_LINKS, Interfaces, Mode, Netfilter, Reading, Service, Snapshot, Source, View, VirtualServer, Why,
+};
+
+pub(super) static RULE: Rule = Rule {
+    id: RuleId("proxy-left-behind"),
+    title: "A proxy mode that is not in use left its rules or addresses",
+    ceiling: Severity::Warning,
+    needs: &[Source::Addresses],
+    uses: &[Source::IpVs, Source::Netfilter],
+    socket_needs: &[],
+    patience: Patience::TwoScans,
+    page: include_str!("proxy_left_behind.rs"),
+    check,
+};
+
+/// Chains that only kube-proxy in iptables mode makes (kubernetes pkg/proxy/iptables/proxier.go).
+const IPTABLES_CHAINS: [&str; 2] = ["KUBE-NODEPORTS", "KUBE-EXTERNAL-SERVICES"];
+/// Chains that only kube-proxy in ipvs mode makes (kubernetes pkg/proxy/ipvs/proxier.go).
+const IPVS_CHAINS: [&str; 4] = ["KUBE-NODE-PORT", "KUBE-LOAD-BALANCER", "KUBE-IPVS-FILTER", "KUBE-IPVS-OUT-FILTER"];
+/// The table of kube-proxy in nftables mode (kubernetes pkg/proxy/nftables/proxier.go).
+const NFTABLES_TABLE: &str = "kube-proxy";
+
+fn check(view: View<'_>, _: &Limits) -> Judgements {
+    let snapshot = view.now;
+    let interfaces = snapshot.kernel.interfaces.get()?;
+    let subject = Subject::this_node(snapshot);
+    let judgement = |verdict| Judgement::of(subject.clone(), verdict);
+    let mode = snapshot.proxy_mode();
+    let traces = traces(snapshot, interfaces);
+
+    let mut problems = Vec::new();
+    let mut gaps: Vec<Gap> = Vec::new();
+    match &mode {
+        Ok(mode) => problems.extend(left_behind(snapshot, interfaces, &traces, mode.value)),
+        Err(_) if traces.len() > 1 => problems.push(several(snapshot, interfaces, &traces)),
+        Err(gap) if traces.len() == 1 => gaps.push(gap.clone()),
+        Err(_) => {}
+    }
+    match stale(snapshot, interfaces) {
+        Ok(stale) if stale.is_empty() => {}
+        Ok(stale) => problems.push(stale_addresses(&stale)),
+        Err(gap) => gaps.push(gap),
+    }
+    problems.extend(programs_nothing(snapshot));
+    match &snapshot.kernel.netfilter {
+        Reading::Gap(gap) => gaps.push(gap.clone()),
+        Reading::Seen(netfilter) => gaps.extend(unlisted(netfilter, &traces)),
+    }
+
+    // A kernel without IPVS has nothing left of it; one that hides it may.
+    gaps.extend(snapshot.kernel.ip_vs.gap().filter(|gap| gap.why != Why::NotSupported).cloned());
+
+    let words = mode_in_words(&mode);
+    let healthy = problems.is_empty() && gaps.is_empty();
+    let merged = problems.into_iter().reduce(Evidence::merge).map(|it| Verdict::Problem(it.value("proxy mode", words)));
+    let unknown = gaps.into_iter().map(Verdict::Unknown);
+    Ok(merged.into_iter().chain(unknown).chain(healthy.then_some(Verdict::Healthy)).map(judgement).collect())
+}
+
+/// What each mode left in the kernel, as names and values.
+type Traces = BTreeMap<Mode, Vec<(&'static str, String)>>;
+
+fn traces(snapshot: &Snapshot, interfaces: &Interfaces) -> Traces {
+    let mut traces = Traces::new();
+    for name in links_of_ipvs(interfaces) {
+        let addresses: BTreeSet<_> = interfaces.of(name).map(|address| address.ip).collect();
+        let held = if addresses.is_empty() { "no address".to_owned() } else { listed(addresses) };
+        traces.entry(Mode::Ipvs).or_default().push(("device", format!("{name} with {held}")));
+    }
+    let servers = servers_of_services(snapshot, interfaces);
+    if !servers.is_empty() {
+        let words = servers.iter().map(|it| format!("{}/{}", SocketAddr::new(it.ip, it.port), it.protocol));
+        traces.entry(Mode::Ipvs).or_default().push(("virtual servers", listed(words)));
+    }
+    let Some(netfilter) = snapshot.kernel.netfilter.seen() else { return traces };
+    let of_chains = |names: &[&str]| {
+        let ours =
+            netfilter.chains.iter().filter(|chain| chain.rsplit(' ').next().is_some_and(|it| names.contains(&it)));
+        ours.cloned().collect::<BTreeSet<_>>()
+    };
+    let tables = netfilter.tables.iter().filter(|table| table.rsplit(' ').next() == Some(NFTABLES_TABLE));
+    for (mode, name, found) in [
+        (Mode::Ipvs, "iptables chains", of_chains(&IPVS_CHAINS)),
+        (Mode::Iptables, "iptables chains", of_chains(&IPTABLES_CHAINS)),
+        (Mode::Nftables, "nft tables", tables.cloned().collect()),
+    ] {
+        if !found.is_empty() {
+            traces.entry(mode).or_default().push((name, listed(found)));
+        }
+    }
+    traces
+}
+
+/// The links that proxies in ipvs mode make, as far as they are there.
+fn links_of_ipvs(interfaces: &Interfaces) -> impl Iterator<Item = &'static str> {
+    IPVS_LINKS.into_iter().filter(|name| interfaces.links.iter().any(|link| link.name == *name))
+}
+
+/// Whether IPVS has, or may have, virtual servers that were not made for Services.
+fn serves_others(snapshot: &Snapshot, interfaces: &Interfaces) -> bool {
+    let all = match &snapshot.kernel.ip_vs {
+        Reading::Seen(servers) => servers.len(),
+        Reading::Gap(gap) => return gap.why != Why::NotSupported,
+    };
+    // The first link is kube-proxy's. Those of kube-router are live where kube-proxy has only left something behind.
+    all > servers_of_services(snapshot, interfaces).len() || links_of_ipvs(interfaces).any(|link| link != IPVS_LINKS[0])
+}
+
+/// Virtual servers that were certainly made for Services: on an address of the proxy's device, or on a cluster IP.
+fn servers_of_services<'a>(snapshot: &'a Snapshot, interfaces: &Interfaces) -> Vec<&'a VirtualServer> {
+    let Some(servers) = snapshot.kernel.ip_vs.seen().filter(|servers| !servers.is_empty()) else { return Vec::new() };
+    let bound = interfaces.addresses.iter().filter(|address| address.is_ipvs()).map(|address| address.ip);
+    let services = snapshot.cluster.services.seen().into_iter().flatten();
+    let ours: HashSet<IpAddr> = bound.chain(services.flat_map(|service| service.cluster_ips.iter().copied())).collect();
+    let mut found: Vec<&VirtualServer> = servers.iter().filter(|server| ours.contains(&server.ip)).collect();
+    found.sort_by_key(|server| (server.ip, server.port, server.protocol));
+    found
+}
+
+/// What is in the kernel of every mode but the present one.
+fn left_behind(
+    snapshot: &Snapshot,
+    interfaces: &Interfaces,
+    traces: &Traces,
+    present: Mode,
+) -> impl Iterator<Item = Evidence> {
+    traces.iter().filter(move |(mode, _)| **mode != present).map(move |(mode, found)| {
+        let summary =
+            format!("The proxy runs in {present} mode, but the kernel still holds what {mode} mode programmed.");
+        let mut evidence = Evidence::new(Severity::Warning, summary);
+        evidence.values.extend(found.iter().cloned());
+        let evidence = evidence.remedy(clean_up(Some(present), serves_others(snapshot, interfaces)));
+        match mode {
+            Mode::Ipvs => evidence.remedy(remove_ipvs(&links_of_ipvs(interfaces).collect::<Vec<_>>())),
+            Mode::Nftables => evidence.remedy(remove_nftables()),
+            Mode::Iptables | Mode::Cilium => evidence,
+        }
+    })
+}
+
+/// The mode is not known, but there can only be one.
+fn several(snapshot: &Snapshot, interfaces: &Interfaces, traces: &Traces) -> Evidence {
+    let modes: Vec<&str> = traces.keys().map(|mode| mode.name()).collect();
+    let summary = format!("The kernel holds what {} mode programmed: only one of them is in use.", modes.join(" and "));
+    let mut evidence = Evidence::new(Severity::Warning, summary);
+    evidence.values.extend(traces.values().flatten().cloned());
+    evidence.remedy(clean_up(None, serves_others(snapshot, interfaces)))
+}
+
+/// Addresses on a proxy's device that no Service explains.
+fn stale<'a>(snapshot: &Snapshot, interfaces: &'a Interfaces) -> Result<Vec<&'a Address>, Gap> {
+    let mut held: Vec<&Address> =
+        interfaces.addresses.iter().filter(|address| address.is_ipvs() && !is_link_local(address.ip)).collect();
+    if held.is_empty() {
+        return Ok(held);
+    }
+    let explained: HashSet<IpAddr> =
+        snapshot.cluster.services.get()?.iter().flat_map(|service| addresses_of(snapshot, service)).collect();
+    held.retain(|address| !explained.contains(&address.ip));
+    // A Service that could not be read whole may explain one: to delete it would take that Service off this node.
+    if let Some(gap) = snapshot.cluster.unread_service().filter(|_| !held.is_empty()) {
+        return Err(gap.clone());
+    }
+    held.sort_by_key(|address| (address.ip, &*address.link));
+    Ok(held)
+}
+
+fn addresses_of(snapshot: &Snapshot, service: &Service) -> impl Iterator<Item = IpAddr> {
+    service.cluster_ips.iter().copied().chain(ExternalAddress::of(snapshot, service).map(|claim| claim.ip))
+}
+
+fn stale_addresses(stale: &[&Address]) -> Evidence {
+    let addresses = listed(stale.iter().map(|address| address.ip));
+    let summary = format!("{} holds {addresses}, which no Service explains.", stale[0].link);
+    let mut evidence = Evidence::new(Severity::Warning, summary);
+    for Address { ip, prefix, link } in stale.iter().take(MOST_LISTED) {
+        evidence = evidence.value("address", format!("{ip}/{prefix} on {link}, of no Service"));
+    }
+    evidence.remedy(stale.iter().take(MOST_LISTED).map(|address| delete_address(address)).collect::<Vec<_>>())
+}
+
+/// The proxy itself says ipvs, there are Services, and yet the kernel has no virtual server.
+fn programs_nothing(snapshot: &Snapshot) -> Option<Evidence> {
+    let says_ipvs = snapshot.overrides.proxy_mode.is_none()
+        && snapshot.kernel.proxy.mode.seen().is_some_and(|mode| mode.value == Mode::Ipvs);
+    let none = snapshot.kernel.ip_vs.seen()?.is_empty();
+    let wanted = snapshot.cluster.services.seen()?.iter().any(|service| snapshot.proxy_serves(service));
+    (says_ipvs && none && wanted).then(|| {
+        let summary = "The proxy says that it runs in ipvs mode, but IPVS has no virtual server: it programs nothing.";
+        Evidence::new(Severity::Warning, summary).value("virtual servers", "none in /proc/net/ip_vs").remedy(
+            Step::advice("read kube-proxy's log: a missing kernel module, e.g. ip_set_hash_ip, stops it silently"),
+        )
+    })
+}
+
+/// The legacy iptables keep their chains where they cannot be listed.
+fn unlisted(netfilter: &Netfilter, traces: &Traces) -> Option<Gap> {
+    let nat = netfilter.legacy_tables.iter().any(|table| table.rsplit(' ').next() == Some("nat"));
+    (nat && !traces.contains_key(&Mode::Iptables)).then(|| {
+        let detail = "the chains of the legacy iptables cannot be listed: `iptables-legacy-save | grep KUBE-NODEPORTS`";
+        Gap::new(Source::Netfilter, Why::NotSupported, detail)
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,267 @@
+//! What rules advise. Every command of every remedy is written here and nowhere else, so that one test can hand each
+//! of them to a shell; whatever a tenant can write is quoted.
+
+use std::cmp::Reverse;
+
+use super::pods::{is_static, workload};
+use crate::findings::{Remedy, Step};
+use portreeve_dataplane::{ExternalAddress, Field, UNNAMED, owner_name};
+use portreeve_facts::{
+    Address, Controller, Mode, Owner, PortRange, Protocol, Service, ServicePort, Snapshot, Socket, text::shell_word,
+};
+
+/// The last port that Linux uses by itself unless configured otherwise. Above it Antrea puts NodePortLocal.
+pub(super) const LAST_BY_DEFAULT: u16 = PortRange::DEFAULT_EPHEMERAL.last;
+/// Antrea's NodePortLocal range, unless configured otherwise.
+const NODE_PORT_LOCAL: PortRange = PortRange { first: 61000, last: 62000 };
+
+/// Moves a Service port to a free nodePort, which is looked for once a rule: looking takes a walk over all Services.
+/// The patch changes nothing where the Service has changed since.
+pub(super) fn move_service(free: Option<u16>, service: &Service, port: &ServicePort) -> Remedy {
+    let Service { namespace, name, .. } = service;
+    let lasting = format!("give Service {namespace}/{name} another nodePort");
+    let index = service.ports.iter().position(|it| std::ptr::eq(it, port)).unwrap_or(0);
+    match (free, port.node_port) {
+        (Some(free), Some(number)) => {
+            let path = |index: usize| format!("/spec/ports/{index}/nodePort");
+            // One number may be that of TCP and of UDP, which stay together.
+            let same = service.ports.iter().enumerate().filter(|(_, it)| it.node_port == Some(number));
+            let changes =
+                same.map(|(index, _)| format!(r#"{{"op":"replace","path":"{}","value":{free}}}"#, path(index)));
+            let (path, change) = (path(index), changes.collect::<Vec<_>>().join(","));
+            Step::command(json_patch(service, &path, &number.to_string(), &change)).lasting(lasting).into()
+        }
+        _ => {
+            let number = port.node_port.map(|number| format!(" {number}")).unwrap_or_default();
+            Remedy::from(Step::command(kubectl("edit", service)).lasting(lasting))
+                .then(Step::advice(format!("in the editor, replace nodePort{number} by a free one")))
+        }
+    }
+}
+
+/// Gives a Service another nodePort, or another healthCheckNodePort where it is about no port. One of a file that is no cluster's
+/// cannot be patched.
+pub(super) fn another_number(free: Option<u16>, service: &Service, port: Option<&ServicePort>) -> Remedy {
+    match (service.uid.is_some(), port) {
+        (true, Some(port)) => move_service(free, service, port),
+        (true, None) => choose_another_health_check_port(service),
+        (false, _) => {
+            let Service { namespace, name, .. } = service;
+            let field = if port.is_some() { "nodePort" } else { "healthCheckNodePort" };
+            Step::advice(format!(
+                "write another {field} into Service {namespace}/{name}, or leave it out and let the API server choose"
+            ))
+            .into()
+        }
+    }
+}
+
+/// Takes a claimed address back from the Service.
+pub(super) fn release(claim: &ExternalAddress<'_>) -> Step {
+    release_to(
+        claim,
+        "a load balancer address that is no Node's, or have its controller set `ipMode: Proxy` in status.loadBalancer.ingress",
+    )
+}
+
+/// The same; `instead` is what a Service may have whose load balancer address nobody but its controller can take back.
+pub(super) fn release_to(claim: &ExternalAddress<'_>, instead: &str) -> Step {
+    let Service { namespace, name, .. } = claim.service;
+    match claim.field {
+        Field::ExternalIps(index) => {
+            let path = format!("/spec/externalIPs/{index}");
+            let change = format!(r#"{{"op":"remove","path":"{path}"}}"#);
+            Step::command(json_patch(claim.service, &path, &format!("\"{}\"", claim.ip), &change))
+        }
+        Field::LoadBalancer | Field::ClusterIps => Step::advice(format!("give Service {namespace}/{name} {instead}")),
+    }
+}
+
+/// Takes claimed addresses back. Of the list of one Service the last goes first, since what follows one that is removed
+/// moves up.
+pub(super) fn release_all(mut claims: Vec<&ExternalAddress<'_>>) -> Vec<Step> {
+    claims.sort_by_key(|claim| match claim.field {
+        Field::ExternalIps(index) => (0, Reverse(index)),
+        Field::LoadBalancer | Field::ClusterIps => (1, Reverse(0)),
+    });
+    let mut steps: Vec<Step> = claims.into_iter().map(release).collect();
+    steps.dedup();
+    steps
+}
+
+/// Keeps external IPs out of all Services.
+pub(super) fn keep_external_ips_out() -> Step {
+    Step::advice("to keep new ones out, enable the admission plugin DenyServiceExternalIPs")
+}
+
+/// Has the API server choose another healthCheckNodePort. Until the second command clients are seen with a node's address.
+pub(super) fn choose_another_health_check_port(service: &Service) -> Remedy {
+    Remedy::from(set_traffic_policy(service, "Cluster")).then(set_traffic_policy(service, "Local"))
+}
+
+/// Which nodes answer for a Service: each, or those that have a pod of it. With the first, clients are seen with a node's address.
+pub(super) fn set_traffic_policy(service: &Service, policy: &str) -> Step {
+    let change = format!(r#"{{"spec":{{"externalTrafficPolicy":"{policy}"}}}}"#);
+    Step::command(format!("{} -p '{change}'", kubectl("patch", service)))
+}
+
+/// Lists what a kube-proxy wrote about health checks that it could not serve.
+pub(super) fn health_check_events(service: &Service) -> Step {
+    let namespace = option_n(&service.namespace);
+    Step::command(format!("kubectl {namespace} get events --field-selector reason=FailedToStartServiceHealthcheck"))
+}
+
+/// Lists the endpoints of a Service.
+pub(super) fn endpoints_of(service: &Service) -> Step {
+    let (namespace, name) = (option_n(&service.namespace), shell_word(&service.name));
+    Step::command(format!("kubectl {namespace} get endpointslices -l kubernetes.io/service-name={name}"))
+}
+
+/// Moves the owner of a socket; where it has no name, how to find it out comes first.
+pub(super) fn move_off(snapshot: &Snapshot, socket: &Socket) -> Remedy {
+    let port = format!("{}/{}", socket.local_port, socket.protocol);
+    match owner_name(snapshot, &socket.owner) {
+        name if name == UNNAMED => {
+            let search = who_holds(socket.protocol, socket.local_port);
+            let lasting =
+                format!("find who holds port {port} with `{}` as root on the node, and move it off", search.text);
+            Remedy::from(search.lasting(lasting))
+                .then(Step::advice(format!("move what it names off port {port}; only root on the node sees the name")))
+        }
+        name => Step::advice(match &socket.owner {
+            Owner::Kernel { link } if link.is_empty() => {
+                format!("find who had the kernel open port {port}, such as an NFS server, and give that another port")
+            }
+            Owner::Kernel { link } => format!("give tunnel {link} another port than {port}, where it is configured"),
+            _ => format!("move {name} off port {port}"),
+        })
+        .into(),
+    }
+}
+
+/// The same where the owner may have the port of right.
+pub(super) fn move_off_unless(snapshot: &Snapshot, socket: &Socket, right: &str) -> Remedy {
+    let steps = move_off(snapshot, socket).steps;
+    let [last] = &steps[..] else { return Remedy { steps } };
+    Step::advice(format!("unless {right}, {}", last.text)).into()
+}
+
+/// Gives a pod another port, where what makes it declares it.
+pub(super) fn another_port(namespace: &str, name: &str, controller: Option<&Controller>) -> Step {
+    let place = match controller.and_then(workload) {
+        Some((kind, workload)) => format!("in {kind} {namespace}/{workload}"),
+        None if is_static(controller) => "in its manifest on its node".to_owned(),
+        None => "where its containers are declared".to_owned(),
+    };
+    Step::advice(format!("give pod {namespace}/{name} another port, {place}"))
+}
+
+/// Names the processes with listeners on a port, to root on the node.
+pub(super) fn who_holds(protocol: Protocol, port: u16) -> Step {
+    let table = match protocol {
+        Protocol::Tcp => 't',
+        Protocol::Udp => 'u',
+        Protocol::Sctp => 'S',
+    };
+    Step::command(format!("ss -H{table}lnp 'sport = :{port}'"))
+}
+
+/// Sets the range from which the kernel chooses ports by itself, for now and for good.
+pub(super) fn choose_from(range: PortRange) -> Remedy {
+    let PortRange { first, last } = range;
+    let remedy = set_sysctl("net.ipv4.ip_local_port_range", &format!("{first} {last}"), "zz-ephemeral-ports.conf");
+    match range.intersection(NODE_PORT_LOCAL) {
+        None => remedy,
+        Some(_) => remedy.then(Step::advice(format!(
+            "where Antrea serves NodePortLocal, reserve its ports too: {NODE_PORT_LOCAL} unless configured otherwise"
+        ))),
+    }
+}
+
+/// Deletes an address from its link.
+pub(super) fn delete_address(address: &Address) -> Step {
+    let Address { ip, prefix, link } = address;
+    Step::command(format!("ip addr del {ip}/{prefix} dev {}", shell_word(link)))
+}
+
+/// Deletes a rule, by its chain, as `family table chain`, and its handle.
+pub(super) fn delete_rule(chain: &str, handle: u64) -> Step {
+    let words: Vec<String> = chain.splitn(3, ' ').map(shell_word).collect();
+    Step::command(format!("nft delete rule {} handle {handle}", words.join(" ")))
+        .lasting("delete the rule with nft, by the chain and the handle of the evidence")
+}
+
+/// Removes what every proxy mode of kube-proxy programmed.
+///
+/// Cilium in kube-proxy's place loses nothing by it, a kube-proxy that runs everything. Of IPVS it clears all (kubernetes
+/// pkg/proxy/ipvs/proxier.go, `cleanupLeftovers`), also what is `of_others`.
+pub(super) fn clean_up(present: Option<Mode>, of_others: bool) -> Remedy {
+    const AGAIN: &str = "once more where it ends with an error";
+    let caution = of_others.then(|| {
+        Step::advice(
+            "see whose the other virtual servers of `ipvsadm --list --numeric` are: the next command clears all of IPVS",
+        )
+    });
+    let restart =
+        (present != Some(Mode::Cilium)).then_some("restart kube-proxy: the present mode's rules were removed too");
+    let lasting = match restart {
+        Some(_) => {
+            format!("kube-proxy --cleanup, {AGAIN}, then restart kube-proxy: it removes the present mode's rules too")
+        }
+        None => format!("kube-proxy --cleanup, {AGAIN}"),
+    };
+    let command = Step::command("kube-proxy --cleanup").lasting(lasting);
+    let steps = caution.into_iter().chain([command, Step::advice(format!("run it {AGAIN}"))]);
+    steps.chain(restart.map(Step::advice)).collect::<Vec<_>>().into()
+}
+
+/// Removes what ipvs mode left, these links of it.
+pub(super) fn remove_ipvs(links: &[&str]) -> Remedy {
+    let links: String = links.iter().map(|link| format!(" && ip link delete {link}")).collect();
+    Remedy::from(Step::advice("make sure that nothing else on this node uses IPVS"))
+        .then(Step::command(format!("ipvsadm --clear{links}")))
+}
+
+/// Removes what nftables mode left.
+pub(super) fn remove_nftables() -> Remedy {
+    Remedy::from(Step::command("nft delete table ip kube-proxy; nft delete table ip6 kube-proxy"))
+}
+
+/// Lists rules that keep connections from being tracked.
+pub(super) fn untracked() -> Step {
+    Step::command("iptables-save -t raw | grep -i notrack; nft list ruleset | grep notrack")
+}
+
+/// Frees nodePorts that a load balancer does not need. The setting alone frees nothing that is allocated already.
+pub(super) fn give_node_ports_back() -> Remedy {
+    let stop =
+        "set `allocateLoadBalancerNodePorts: false` on LoadBalancer Services whose load balancer needs no nodePort";
+    Remedy::from(Step::advice(stop))
+        .then(Step::advice("remove nodePort from every entry of their spec.ports: until then they keep it"))
+}
+
+/// Sets a sysctl, for now and for good. Of all files of /etc/sysctl.d the last of the alphabet counts: Debian has a 99-sysctl.conf,
+/// to which Kubespray writes reserved ports, and kubeadm's documents have a k8s.conf.
+pub(super) fn set_sysctl(name: &str, value: &str, file: &str) -> Remedy {
+    Remedy::from(Step::command(format!("sysctl -w {name}=\"{value}\"")))
+        .then(Step::command(format!("echo '{name} = {value}' > /etc/sysctl.d/{file}")))
+}
+
+/// A change of a Service that is made only while `path` holds `present`.
+fn json_patch(service: &Service, path: &str, present: &str, change: &str) -> String {
+    let test = format!(r#"{{"op":"test","path":"{path}","value":{present}}}"#);
+    format!("{} --type=json -p '[{test},{change}]'", kubectl("patch", service))
+}
+
+fn kubectl(verb: &str, service: &Service) -> String {
+    // A name that begins like an option stays a name.
+    let separator = if service.name.starts_with('-') { '/' } else { ' ' };
+    format!("kubectl {} {verb} service{separator}{}", option_n(&service.namespace), shell_word(&service.name))
+}
+
+fn option_n(namespace: &str) -> String {
+    format!("-n{}{}", if namespace.starts_with('-') { '=' } else { ' ' }, shell_word(namespace))
+}
+
+#[cfg(test)]
+mod tests;

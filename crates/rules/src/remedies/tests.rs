@@ -1,0 +1,162 @@
+use super::*;
+use crate::reservation::reserve;
+use portreeve_facts::{
+    Source, Why,
+    healthy::{PEER, gap, ip},
+};
+
+/// A name that a shell would take apart, and one that begins like an option.
+const HOSTILE: [(&str, &str); 2] = [("a'b\"c $(touch x)`touch x`;touch x\n&", "shop"), ("--help", "-n")];
+
+fn service(name: &str, namespace: &str) -> Service {
+    let world = Snapshot::healthy().service("web", |it| {
+        it.node_port(30080).external_ip(PEER).with(|service| {
+            service.name = name.to_owned();
+            service.namespace = namespace.to_owned();
+            service.ports.push(ServicePort { port: 81, node_port: Some(30081), ..service.ports[0].clone() });
+        })
+    });
+    Service::clone(&world.cluster.services.seen().expect("services")[0])
+}
+
+fn claims(service: &Service) -> Vec<ExternalAddress<'_>> {
+    ExternalAddress::of(&Snapshot::healthy(), service).collect()
+}
+
+fn commands(remedy: impl Into<Remedy>) -> Vec<String> {
+    let steps = remedy.into().steps.into_iter();
+    steps.filter(|step| step.kind == crate::findings::StepKind::Command).map(|step| step.text).collect()
+}
+
+/// A listener without a name.
+fn unnamed(protocol: Protocol) -> Socket {
+    let mut world = Snapshot::healthy().listens("0.0.0.0:30080");
+    let sockets = portreeve_facts::healthy::seen(&mut world.kernel.listeners);
+    let mut socket = sockets.pop().expect("a listener");
+    if let portreeve_facts::Owner::Held(holder) = &mut socket.owner {
+        holder.process = gap(Source::Processes, Why::NotPermitted);
+        holder.cgroup = gap(Source::Cgroups, Why::NotPermitted);
+    }
+    socket.protocol = protocol;
+    socket
+}
+
+/// What every function of this file makes of names that are made to break out. `tests/anywhere` hands each line to a shell,
+/// and looks whether a function is missing here.
+#[test]
+fn every_command() {
+    let mut all = Vec::new();
+    for (name, namespace) in HOSTILE {
+        let service = service(name, namespace);
+        for port in &service.ports {
+            all.extend(commands(move_service(Some(30005), &service, port)));
+        }
+        all.extend(commands(move_service(None, &service, &service.ports[0])));
+        all.extend(commands(another_number(Some(30005), &service, Some(&service.ports[0]))));
+        all.extend(commands(another_number(None, &service, None)));
+        all.extend(commands(another_number(None, &Service { uid: None, ..service.clone() }, None)));
+        all.extend(commands(release(&claims(&service)[0])));
+        all.extend(commands(release_all(claims(&service).iter().take(1).collect())));
+        all.extend(commands(keep_external_ips_out()));
+        all.extend(commands(endpoints_of(&service)));
+        let of_status = ExternalAddress { field: Field::LoadBalancer, ..claims(&service)[0] };
+        all.extend(commands(release_to(&of_status, "another")));
+        all.extend(commands(choose_another_health_check_port(&service)));
+        all.extend(commands(set_traffic_policy(&service, "Cluster")));
+        all.extend(commands(health_check_events(&service)));
+        let address = Address { ip: ip(PEER), prefix: 32, link: name.into() };
+        all.extend(commands(delete_address(&address)));
+        all.extend(commands(another_port(namespace, name, None)));
+        all.extend(commands(delete_rule(&format!("ip nat {name}"), 7)));
+    }
+    let world = Snapshot::healthy();
+    for protocol in [Protocol::Tcp, Protocol::Udp, Protocol::Sctp] {
+        all.extend(commands(who_holds(protocol, 30080)));
+        all.extend(commands(move_off(&world, &unnamed(protocol))));
+        all.extend(commands(move_off_unless(&world, &unnamed(protocol), "it may be so")));
+    }
+    all.extend(commands(reserve(&world, &PortRange::DEFAULT_NODE_PORTS.into())));
+    all.extend(commands(set_sysctl("net.ipv4.ip_local_reserved_ports", "30080", "zz-node-ports.conf")));
+    all.extend(commands(choose_from(PortRange { first: 32768, last: 65535 })));
+    all.extend(commands(give_node_ports_back()));
+    all.extend(
+        [clean_up(None, false), remove_ipvs(&["kube-ipvs0"]), remove_nftables(), untracked().into()]
+            .into_iter()
+            .flat_map(commands),
+    );
+    insta::assert_snapshot!("commands", serde_json::to_string_pretty(&all).expect("JSON"));
+}
+
+#[test]
+fn a_port_is_changed_where_the_change_lasts() {
+    for (kind, name, place) in [
+        ("DaemonSet", "web", "in DaemonSet shop/web"),
+        ("ReplicaSet", "web-5c4", "in Deployment shop/web"),
+        ("ReplicaSet", "my-app", "in ReplicaSet shop/my-app"),
+        ("Node", "n1", "in its manifest on its node"),
+    ] {
+        let controller = Controller { kind: kind.to_owned(), name: name.to_owned() };
+        let step = another_port("shop", "web-1", Some(&controller));
+        assert_eq!(step.text, format!("give pod shop/web-1 another port, {place}"));
+    }
+}
+
+#[test]
+fn a_patch_changes_nothing_of_a_service_that_has_changed() {
+    let service = service("web", "default");
+    for (index, port) in service.ports.iter().enumerate() {
+        let number = port.node_port.expect("a nodePort");
+        let patch = format!(
+            r#"'[{{"op":"test","path":"/spec/ports/{index}/nodePort","value":{number}}},{{"op":"replace","path":"/spec/ports/{index}/nodePort","value":30005}}]'"#
+        );
+        let command = commands(move_service(Some(30005), &service, port)).remove(0);
+        assert_eq!(command, format!("kubectl -n default patch service web --type=json -p {patch}"));
+    }
+    let patch = r#"'[{"op":"test","path":"/spec/externalIPs/0","value":"192.0.2.9"},{"op":"remove","path":"/spec/externalIPs/0"}]'"#;
+    let command = commands(release(&claims(&service)[0])).remove(0);
+    assert_eq!(command, format!("kubectl -n default patch service web --type=json -p {patch}"));
+}
+
+#[test]
+fn the_lasting_words_of_a_move_do_not_depend_on_what_is_free() {
+    let service = service("web", "default");
+    let words = |free| move_service(free, &service, &service.ports[0]).steps[0].in_lasting_words().to_owned();
+    assert_eq!(words(Some(30005)), "give Service default/web another nodePort");
+    assert_eq!((words(Some(30006)), words(None)), (words(Some(30005)), words(Some(30005))));
+}
+
+#[test]
+fn a_socket_without_a_name_is_looked_for_before_it_is_moved() {
+    let world = Snapshot::healthy().listens("0.0.0.0:30080");
+    let named = world.kernel.listeners.seen().expect("listeners").last().expect("one");
+    assert_eq!(move_off(&world, named), Step::advice("move process nginx off port 30080/tcp").into());
+    for (link, words) in [("", "find who had the kernel open port 30080/tcp"), ("vxlan0", "give tunnel vxlan0 another")]
+    {
+        let of_kernel = Socket { owner: Owner::Kernel { link: link.to_owned() }, ..named.clone() };
+        let text = move_off(&world, &of_kernel).steps[0].text.clone();
+        assert!(text.starts_with(words), "nobody can move the kernel: {text}");
+    }
+    for (protocol, command) in
+        [(Protocol::Tcp, "ss -Htlnp"), (Protocol::Udp, "ss -Hulnp"), (Protocol::Sctp, "ss -HSlnp")]
+    {
+        let [search, step] = &move_off(&world, &unnamed(protocol)).steps[..] else { panic!("two steps") };
+        assert_eq!(search.text, format!("{command} 'sport = :30080'"));
+        assert!(
+            search.in_lasting_words().starts_with(&format!("find who holds port 30080/{protocol} with `{command}"))
+        );
+        assert_eq!(
+            step.text,
+            format!("move what it names off port 30080/{protocol}; only root on the node sees the name")
+        );
+    }
+}
+
+#[test]
+fn what_sets_a_sysctl_for_good_is_read_after_the_files_of_distributions() {
+    let reserved = reserve(&Snapshot::healthy(), &[30080].into_iter().collect());
+    let chosen = choose_from(PortRange::DEFAULT_EPHEMERAL);
+    for remedy in [reserved, chosen] {
+        let file = remedy.steps.iter().find_map(|step| step.text.split_once("/etc/sysctl.d/")).expect("a file").1;
+        assert!(["99-sysctl.conf", "k8s.conf"].iter().all(|other| file > *other), "{file}");
+    }
+}

@@ -1,0 +1,164 @@
+//! The remedy that keeps ports from outgoing connections, and how many it may keep.
+
+use super::{
+    needed_ports::NeededPorts,
+    node_ports::{allocated, counted},
+    remedies::set_sysctl,
+};
+use crate::findings::{Remedy, Step};
+use portreeve_facts::{PortRange, PortSet, Reading, Snapshot};
+
+/// The fewest ports that are left to outgoing connections. With none left, each `connect` of the node fails (measured on Linux
+/// 6.18: EADDRNOTAVAIL, for UDP EAGAIN), and kubelet loses the API server.
+pub(super) const FEWEST_LEFT: u32 = 8192;
+/// The longest list that one write takes, in bytes: a page of the kernel less one (kernel/sysctl.c, `proc_do_large_bitmap`), and
+/// without the line end that programs write behind it.
+pub(super) const LONGEST: usize = 4094;
+/// More ports than this are a range, of which Services have some.
+const FEW: u32 = 64;
+
+/// Keeps the kernel from choosing `ports` by itself, for now and for good. A write replaces the whole list, so what is
+/// reserved already is written again, and NodePorts and ports of servers that the kernel may choose are written too: a
+/// remedy of one finding does not undo that of another.
+///
+/// Where that would leave too few ports to outgoing connections, it keeps those that Services have; where these are too many
+/// as well, it says so.
+pub(super) fn reserve(snapshot: &Snapshot, ports: &PortSet) -> Remedy {
+    let node_ports = snapshot.cluster.node_port_range.seen().map(|range| range.range);
+    let ephemeral = snapshot.kernel.sysctls.ip_local_port_range.seen().copied();
+    let meeting = node_ports.filter(|range| ephemeral.is_some_and(|it| it.intersection(*range).is_some()));
+    let needed = ephemeral.map(|range| NeededPorts::among(&range.into(), snapshot).ports()).unwrap_or_default();
+    let range = meeting.map(PortSet::from).unwrap_or_default();
+    let all = ports.union(&range).union(&needed);
+    let Reading::Seen(reserved) = &snapshot.kernel.sysctls.ip_local_reserved_ports else {
+        return Step::advice(format!(
+            "add {} to what net.ipv4.ip_local_reserved_ports holds now, and write the whole list back: a write replaces it",
+            if is_bearable(ephemeral, &PortSet::default(), &all) { all.to_string() } else { counted(ports) }
+        ))
+        .into();
+    };
+    let write = |ports: &PortSet| {
+        let list = reserved.union(ports).to_string();
+        let can_be_typed = list.len() <= LONGEST && is_bearable(ephemeral, reserved, ports);
+        can_be_typed.then(|| set_sysctl("net.ipv4.ip_local_reserved_ports", &list, "zz-node-ports.conf"))
+    };
+    let narrower = "make the NodePort range narrower (--service-node-port-range of the API server), or ask servers to use \
+                    ports outside ip_local_port_range: both ranges together leave too few ports to outgoing connections";
+    write(&all).unwrap_or_else(|| {
+        let services = snapshot.cluster.services.seen().map(|services| allocated(services)).unwrap_or_default();
+        let few = if ports.len() > FEW { PortSet::default() } else { ports.clone() };
+        let of_services = services.into_keys().filter(|port| range.contains(*port)).collect::<PortSet>().union(&few);
+        let kept = [of_services.union(&needed), of_services].iter().filter(|it| !it.is_empty()).find_map(write);
+        match (kept, Step::advice(narrower)) {
+            (Some(kept), advice) => kept.then(advice),
+            (None, advice) => advice.into(),
+        }
+    })
+}
+
+/// Whether outgoing connections keep enough ports where `more` are reserved, or lose few of what they have.
+pub(super) fn is_bearable(ephemeral: Option<PortRange>, reserved: &PortSet, more: &PortSet) -> bool {
+    let range = ephemeral.unwrap_or(PortRange::DEFAULT_EPHEMERAL);
+    let choosable = PortSet::from(range).minus(reserved);
+    let left = choosable.minus(more).len();
+    left >= FEWEST_LEFT || (choosable.len() - left) * 16 <= left
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::findings::StepKind;
+    use portreeve_facts::{
+        Source, Why,
+        healthy::{gap, objects},
+    };
+
+    fn commands(remedy: &Remedy) -> Vec<&str> {
+        let commands = remedy.steps.iter().filter(|step| step.kind == StepKind::Command);
+        commands.map(|step| step.text.as_str()).collect()
+    }
+
+    fn range(text: &str) -> PortSet {
+        text.parse::<PortRange>().expect("a range").into()
+    }
+
+    #[test]
+    fn reserving_keeps_what_somebody_else_reserved_and_never_guesses_it() {
+        let ports = PortSet::from(PortRange::DEFAULT_NODE_PORTS);
+        let mut world = Snapshot::healthy().ephemeral("1024 65535", "2703,31000-40000");
+        let remedy = reserve(&world, &ports);
+        let [now, for_good] = commands(&remedy)[..] else { panic!("two commands") };
+        assert_eq!(now, "sysctl -w net.ipv4.ip_local_reserved_ports=\"2703,10249-10250,10256,30000-40000\"");
+        assert_eq!(
+            for_good,
+            "echo 'net.ipv4.ip_local_reserved_ports = 2703,10249-10250,10256,30000-40000' > /etc/sysctl.d/zz-node-ports.conf"
+        );
+        let other = reserve(&world, &[8443].into_iter().collect());
+        let other = commands(&other)[0];
+        assert!(other.ends_with("=\"2703,8443,10249-10250,10256,30000-40000\""), "it would undo the first: {other}");
+        world.kernel.sysctls.ip_local_reserved_ports = gap(Source::Sysctls, Why::NotPermitted);
+        assert!(commands(&reserve(&world, &ports)).is_empty(), "it would forget what is reserved");
+    }
+
+    #[test]
+    fn where_the_list_was_not_read_ports_are_named_only_where_a_node_can_spare_them() {
+        let advice = |range: &str| {
+            let mut world = Snapshot::healthy().node_port_range(range).service("web", |it| it.node_port(40080));
+            world.kernel.sysctls.ip_local_reserved_ports = gap(Source::Sysctls, Why::NotPermitted);
+            reserve(&world, &[40080, 40081].into_iter().collect()).steps[0].text.clone()
+        };
+        let spared = advice("40000-40100");
+        assert!(spared.starts_with("add 40000-40100 to what"), "{spared}");
+        let too_many = advice("32768-60999");
+        assert!(too_many.starts_with("add 40080-40081") && !too_many.contains("32768"), "{too_many}");
+    }
+
+    #[test]
+    fn a_node_keeps_ports_for_its_own_connections() {
+        for wide in ["1-65535", "1024-65535", "20000-65535", "32768-60999", "30000-60000"] {
+            let world = Snapshot::healthy().node_port_range(wide);
+            let world = world.service("web", |it| it.node_port(40080)).service("other", |it| it.node_port(50080));
+            for asked in [range(wide), [40080].into_iter().collect()] {
+                let remedy = reserve(&world, &asked);
+                let first = commands(&remedy)[0];
+                assert_eq!(first, "sysctl -w net.ipv4.ip_local_reserved_ports=\"40080,50080\"", "{wide}");
+                assert!(remedy.steps.last().is_some_and(|step| step.text.contains("--service-node-port-range")));
+            }
+        }
+        let narrow = Snapshot::healthy().node_port_range("30000-50000");
+        let remedy = reserve(&narrow, &range("30000-50000"));
+        assert!(commands(&remedy)[0].ends_with("=\"30000-50000\""), "10,999 are left: {remedy:?}");
+    }
+
+    #[test]
+    fn what_one_pod_declares_takes_no_more_than_a_node_can_spare() {
+        let declaring = |step: usize| {
+            let mut world = Snapshot::healthy().pod("media", |pod| pod.host_network = true);
+            let pod = &mut objects(&mut world.cluster.pods)[0];
+            let port = pod.ports.first().cloned();
+            let port = port.unwrap_or_else(|| {
+                pod.host_port(1, 1);
+                pod.ports.remove(0)
+            });
+            let numbers = (32768..=60999).step_by(step);
+            pod.ports = numbers.map(|number| portreeve_facts::ContainerPort { port: number, ..port.clone() }).collect();
+            world
+        };
+        let asked: PortSet = [31000].into_iter().collect();
+        for step in [1, 2] {
+            let remedy = reserve(&declaring(step), &asked);
+            assert_eq!(commands(&remedy)[0], "sysctl -w net.ipv4.ip_local_reserved_ports=\"31000\"", "{remedy:?}");
+        }
+        // Nothing is left that could be kept.
+        let remedy = reserve(&declaring(1), &range("32768-60999"));
+        assert!(commands(&remedy).is_empty(), "{remedy:?}");
+    }
+
+    #[test]
+    fn a_node_with_few_ports_may_spare_one() {
+        let world = Snapshot::healthy().ephemeral("32768 36863", "");
+        let first = |ports: &PortSet| commands(&reserve(&world, ports)).first().map(|it| (*it).to_owned());
+        assert!(first(&[33000].into_iter().collect()).is_some_and(|it| it.ends_with("=\"33000\"")));
+        assert_eq!(first(&range("33000-36000")), None);
+    }
+}

@@ -1,0 +1,130 @@
+//! What a rule can need to know of sockets, and on which ports: each rule says it beside its title.
+
+use std::{
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    sync::Arc,
+};
+
+use portreeve_facts::{ClusterFacts, ContainerPort, Gap, Pod, PortRange, PortSet, Service, Snapshot, Source, Why};
+
+/// kube-proxy's own health (`healthzBindAddress`), unless configured otherwise.
+const PROXY_HEALTH: u16 = 10256;
+/// Ports of kube-proxy itself: that of `metricsBindAddress`, and its health.
+const PROXY_PORTS: [u16; 2] = [10249, PROXY_HEALTH];
+
+/// What a rule needs to know of sockets, beyond which listeners there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SocketNeed {
+    /// Which processes own the listeners on these ports.
+    Owners(Ports),
+    /// Which client sockets have one of these as their local port.
+    Clients(Ports),
+    /// What answers on every healthCheckNodePort.
+    HealthCheckAnswers,
+}
+
+/// Ports that follow from the facts of the cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ports {
+    /// The NodePorts of Services.
+    NodePorts,
+    /// The healthCheckNodePorts of Services.
+    HealthCheckNodePorts,
+    /// The whole NodePort range, in use or not.
+    NodePortRange,
+    /// The ports of Services that have external IPs or load balancer addresses.
+    ExternalIps,
+    /// The hostPorts of pods on this node.
+    HostPorts,
+    /// The ports of hostNetwork pods on this node.
+    HostNetworkPods,
+    /// The same, of pods that are not ready.
+    UnreadyHostNetworkPods,
+    /// The ports of kube-proxy itself.
+    Proxy,
+}
+
+/// The NodePort range; the default one where it is not known.
+pub fn node_ports_or_default(cluster: &ClusterFacts) -> PortRange {
+    cluster.node_port_range.seen().map_or(PortRange::DEFAULT_NODE_PORTS, |range| range.range)
+}
+
+impl Ports {
+    /// These ports in that cluster.
+    pub(super) fn of(self, cluster: &ClusterFacts) -> PortSet {
+        match self {
+            Self::NodePorts => {
+                services(cluster).flat_map(|service| &service.ports).filter_map(|port| port.node_port).collect()
+            }
+            Self::HealthCheckNodePorts => {
+                services(cluster).filter_map(|service| service.health_check_node_port).collect()
+            }
+            Self::NodePortRange => node_ports_or_default(cluster).into(),
+            Self::ExternalIps => services(cluster)
+                .filter(|service| !service.external_ips.is_empty() || !service.load_balancer_ips.is_empty())
+                .flat_map(|service| service.ports.iter().map(|port| port.port))
+                .collect(),
+            Self::HostPorts => container_ports(cluster, |_| true).filter_map(|port| port.host_port).collect(),
+            Self::HostNetworkPods => container_ports(cluster, |pod| pod.host_network).map(|port| port.port).collect(),
+            Self::UnreadyHostNetworkPods => {
+                let blocked = pods(cluster, |pod| pod.host_network && !pod.ready);
+                blocked.flat_map(|pod| pod.ports.iter().chain(&pod.probed)).map(|port| port.port).collect()
+            }
+            Self::Proxy => PROXY_PORTS.into_iter().chain(configured_health(cluster)).collect(),
+        }
+    }
+}
+
+/// The port of kube-proxy's health that the cluster's own configuration of it names.
+fn configured_health(cluster: &ClusterFacts) -> Option<u16> {
+    health_address(cluster.proxy_config.seen()?.healthz_bind_address.as_deref()?).map(|address| address.port())
+}
+
+/// A `healthzBindAddress`, an address without a port having the default one, as kube-proxy reads it (kubernetes
+/// pkg/proxy/apis/config/v1alpha1/defaults.go).
+pub(super) fn health_address(text: &str) -> Option<SocketAddr> {
+    let of_port = text.strip_prefix(':').and_then(|port| port.parse().ok());
+    of_port
+        .map(|port| SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port))
+        .or_else(|| text.parse().ok())
+        .or_else(|| Some(SocketAddr::new(text.parse().ok()?, PROXY_HEALTH)))
+}
+
+fn services(cluster: &ClusterFacts) -> impl Iterator<Item = &Service> {
+    cluster.services.seen().into_iter().flatten().map(Arc::as_ref)
+}
+
+/// The ports of pods that run on this node.
+fn container_ports(cluster: &ClusterFacts, which: fn(&Pod) -> bool) -> impl Iterator<Item = &ContainerPort> {
+    pods(cluster, which).flat_map(|pod| &pod.ports)
+}
+
+/// The pods that run on this node.
+fn pods(cluster: &ClusterFacts, which: fn(&Pod) -> bool) -> impl Iterator<Item = &Pod> {
+    let pods = cluster.pods.seen().into_iter().flatten().map(Arc::as_ref);
+    pods.filter(move |pod: &&Pod| !pod.finished && is_here(cluster, pod) && which(pod))
+}
+
+/// Pods of files may be anywhere; one whose node is not known counts.
+fn is_here(cluster: &ClusterFacts, pod: &Pod) -> bool {
+    match (&cluster.node_name, &pod.node) {
+        (Some(here), Some(node)) => here == node,
+        _ => true,
+    }
+}
+/// Where kube-proxy would answer about its health: its default where nobody says; nothing where it is told not to.
+pub(super) fn proxy_health(snapshot: &Snapshot) -> Result<Option<SocketAddr>, Gap> {
+    let any = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+    let configured = snapshot.proxy_config().ok().and_then(|config| config.healthz_bind_address.as_deref());
+    match configured {
+        None => Ok(Some(SocketAddr::new(any, PROXY_HEALTH))),
+        Some("") => Ok(None),
+        Some(text) => {
+            let address = health_address(text).ok_or_else(|| {
+                let detail = format!("healthzBindAddress of kube-proxy is no address with a port: {text:?}");
+                Gap::new(Source::ProxyConfig, Why::Malformed, detail)
+            })?;
+            Ok((address.port() != 0).then_some(address))
+        }
+    }
+}

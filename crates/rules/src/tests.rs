@@ -1,0 +1,119 @@
+//! What must hold for every rule.
+
+use std::collections::BTreeSet;
+
+use super::{expectations::blank, *};
+use crate::findings::{Evidence, RuleId, Severity, Verdict};
+use portreeve_facts::{Mode, Snapshot, Why};
+
+#[test]
+fn ids_are_unique_kebab_case_words() {
+    let mut seen = BTreeSet::new();
+    for rule in RULES {
+        assert!(seen.insert(rule.id), "{} twice", rule.id);
+        assert!(rule.id.0.split('-').all(|word| !word.is_empty() && word.chars().all(|c| c.is_ascii_lowercase())));
+    }
+}
+
+#[test]
+fn every_page_says_what_why_when_silent_and_how_to_fix() {
+    for rule in RULES {
+        let page = rule.documentation();
+        for heading in ["## Why it hurts", "## Silent when", "## Fix"] {
+            assert!(page.contains(heading), "{}: {heading} is missing", rule.id);
+        }
+        let file = format!("static RULE: Rule = Rule {{\n    id: RuleId(\"{}\")", rule.id);
+        assert!(rule.page.contains(&file), "{}: `page` is not its own file", rule.id);
+    }
+}
+
+#[test]
+fn nothing_is_wrong_with_a_healthy_node_in_any_mode() {
+    for mode in Mode::KUBE_PROXY {
+        let world = Snapshot::healthy().service("web", |it| it.node_port(30080)).with_mode(mode);
+        for rule in RULES {
+            let judgements = ask(rule, &world).unwrap_or_default();
+            let wrong = judgements.iter().find(|judgement| matches!(judgement.verdict, Verdict::Problem(_)));
+            assert!(wrong.is_none(), "{}: {wrong:#?}", rule.id);
+        }
+    }
+}
+
+#[test]
+fn without_a_fact_that_it_needs_a_rule_says_which_one_and_nothing_else() {
+    for rule in RULES {
+        assert!(!rule.needs.is_empty(), "{} needs nothing", rule.id);
+        for need in rule.needs {
+            let mut world = Snapshot::healthy().service("web", |it| it.node_port(30080));
+            blank(&mut world, *need);
+            let gap = ask(rule, &world).expect_err(&format!("{} judged without {need:?}", rule.id));
+            assert_eq!(gap.source, *need, "{}", rule.id);
+        }
+    }
+}
+
+#[test]
+fn a_rule_that_panics_is_contained() {
+    static BROKEN: Rule = Rule {
+        id: RuleId("broken"),
+        title: "It panics",
+        ceiling: Severity::Info,
+        needs: &[],
+        uses: &[],
+        socket_needs: &[],
+        patience: Patience::One,
+        page: "",
+        check: |_, _| panic!("broken"),
+    };
+    let world = Snapshot::healthy();
+    let opinion = Opinion::of(&BROKEN, View { now: &world, before: None }, &Limits::default());
+    assert!(opinion.judgements.is_none());
+}
+
+#[test]
+fn where_sockets_of_udp_are_too_many_the_others_are_judged_and_all_else_is_unknown() {
+    let mut world = Snapshot::healthy().service("web", |it| it.node_port(30080)).listens("0.0.0.0:30080");
+    world.kernel.no_udp = Some(Gap::new(Source::Listeners, Why::TooMuch, "more than are read"));
+    let view = View { now: &world, before: None };
+    let of = |id| Opinion::of(find(id).expect("a rule"), view, &Limits::default());
+    let judged = of("listener-on-node-port").judgements.expect("no panic").expect("judged");
+    let of_tcp = judged.iter().any(|it| it.protocol == Some(Protocol::Tcp) && it.verdict.severity().is_some());
+    let of_all =
+        |it: &Judgement| it.port.is_none() && matches!(&it.verdict, Verdict::Unknown(gap) if gap.why == Why::TooMuch);
+    assert!(of_tcp && judged.iter().any(of_all), "{judged:?}");
+    let others = of("node-port-range-crowded").judgements.expect("no panic").expect("judged");
+    assert!(!others.iter().any(of_all), "it looks at no sockets");
+    assert_eq!(world.kernel.unread_listeners().map(|gap| gap.why), Some(Why::TooMuch));
+}
+
+#[test]
+fn without_udp_what_is_said_of_all_sockets_is_kept_where_it_is_bad() {
+    let world = Snapshot::healthy();
+    let judgement =
+        |protocol, verdict| Judgement { subject: Subject::this_node(&world), port: None, protocol, verdict };
+    let bad = || Verdict::Problem(Evidence::new(Severity::Warning, "bad"));
+    let (tcp, udp) = (Some(Protocol::Tcp), Some(Protocol::Udp));
+    let gap = Gap::new(Source::Listeners, Why::TooMuch, "more than are read");
+    let left = |protocol, verdict| without_udp(&world, vec![judgement(protocol, verdict)], &gap).len() == 2;
+    assert!(left(tcp, Verdict::Healthy) && left(tcp, bad()) && left(None, bad()));
+    assert!(!left(None, Verdict::Healthy), "nobody knows");
+    assert!(!left(udp, Verdict::Healthy) && !left(udp, bad()));
+}
+
+fn ask(rule: &Rule, world: &Snapshot) -> Judgements {
+    (rule.check)(View { now: world, before: None }, &Limits::default())
+}
+
+#[test]
+fn nothing_is_spared_where_every_rule_is_asked() {
+    assert_eq!(skipped(RULES), BTreeSet::new());
+    assert_eq!(skipped(&[]), SELDOM.into());
+}
+
+#[test]
+fn a_rule_is_found_by_its_own_name_only() {
+    for rule in RULES {
+        assert_eq!(find(rule.id.0).map(|it| it.id), Some(rule.id));
+    }
+    assert!(find("listener-on-node-prot").is_none());
+}

@@ -1,0 +1,69 @@
+//! Words that several rules use for evidence.
+
+use std::fmt;
+
+use crate::findings::Evidence;
+use portreeve_dataplane::{owner_evidence, socket_in_words};
+use portreeve_facts::{Service, Snapshot, Socket};
+
+/// Lists in evidence name this many things and count the rest.
+pub(super) const MOST_LISTED: usize = 16;
+/// Evidence names this many sockets and counts the rest.
+pub(super) const MOST_SOCKETS: usize = 8;
+
+/// `a, b and 3 more`: the first sixteen by name.
+pub(super) fn listed<T: fmt::Display>(things: impl IntoIterator<Item = T>) -> String {
+    let mut things = things.into_iter();
+    let mut words = String::new();
+    for thing in things.by_ref().take(MOST_LISTED) {
+        let separator = if words.is_empty() { "" } else { ", " };
+        words.push_str(&format!("{separator}{thing}"));
+    }
+    match things.count() {
+        0 => words,
+        more => format!("{words} and {more} more"),
+    }
+}
+
+/// `default/trap type ClusterIP, ports 6666/tcp, 53/udp`, for evidence.
+pub(super) fn service_in_words(service: &Service) -> String {
+    // Written when it is shown: a Service may have thousands of ports.
+    let ports = service.ports.iter().map(|port| fmt::from_fn(move |f| write!(f, "{}/{}", port.port, port.protocol)));
+    format!("{}/{} type {}, ports {}", service.namespace, service.name, service.kind.name(), listed(ports))
+}
+
+/// Evidence with a socket, and everything known of its owner.
+pub(super) fn with_socket(evidence: Evidence, name: &'static str, snapshot: &Snapshot, socket: &Socket) -> Evidence {
+    let mut evidence = evidence.value(name, socket_in_words(socket));
+    evidence.values.extend(owner_evidence(snapshot, &socket.owner));
+    evidence
+}
+
+/// The same with several.
+pub(super) fn with_sockets(
+    evidence: Evidence,
+    name: &'static str,
+    snapshot: &Snapshot,
+    sockets: &[&Socket],
+) -> Evidence {
+    let listed = sockets.iter().take(MOST_SOCKETS);
+    let evidence = listed.fold(evidence, |evidence, socket| with_socket(evidence, name, snapshot, socket));
+    evidence.and_more(name, sockets.len(), MOST_SOCKETS)
+}
+
+/// The same words with a capital letter, to begin a sentence.
+pub(super) fn capital(words: &str) -> String {
+    let mut letters = words.chars();
+    letters.next().map(|first| first.to_ascii_uppercase()).into_iter().chain(letters).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_lists_are_counted_not_written() {
+        assert_eq!(listed([1, 2]), "1, 2");
+        assert!(listed(0..20).ends_with("14, 15 and 4 more"));
+    }
+}

@@ -1,0 +1,124 @@
+//! `agent`: the loop of a DaemonSet, with its settings from flags, the environment and a file.
+
+use std::{
+    env,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use anyhow::Context as _;
+
+use crate::{console::Console, usage_error::UsageError, values::environment};
+use portreeve_agent::{
+    self as agent, log,
+    settings::{self, Settings},
+};
+
+// Flags of the agent. Each may also come from the environment, or from the file of --config; flags win over the
+// environment, and that over the file.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    settings: Settings,
+    /// Read settings from a YAML file: the names of these flags without the dashes, and `limits`
+    ///
+    /// Under `limits` stand the thresholds of rules, with these defaults: ephemeral_warning_percent 80,
+    /// ephemeral_critical_percent 95, fds_warning_percent 80, fds_critical_percent 95, band_warning_percent 80,
+    /// proxy_lag_seconds 60.
+    ///
+    /// It is read again when it changes, and on SIGHUP. One that is invalid changes nothing. What it says of sources
+    /// and places holds from the next start.
+    #[arg(long, value_name = "FILE", env = "PORTREEVE_CONFIG", hide_env_values = true)]
+    config: Option<PathBuf>,
+    /// Do not run: say by the exit code whether the agent that beats into --heartbeat lives
+    ///
+    /// Give it the flags and the environment of that agent.
+    #[arg(long)]
+    probe: bool,
+}
+
+pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
+    let Args { settings, config, probe } = args;
+    if probe {
+        agent::probe(&heartbeat(&settings, config.as_deref()).map_err(anyhow::Error::msg)?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    // What the downward API says is the same on every start, and weaker than a file.
+    let host_ip = of_environment("HOST_IP")?;
+    let host_ip = host_ip.map(|ip| ip.parse().map_err(|_| unusable("HOST_IP", &ip, "an IP address"))).transpose()?;
+    let node_name = of_environment("NODE_NAME")?;
+    let together = move || Ok::<_, String>(merged(&settings, config.as_deref())?.within(host_ip, node_name.clone()));
+    let first = together().map_err(anyhow::Error::msg)?;
+    let log = log::start(first.log_format(), first.log_level(), console.style.colour).context("starting to log")?;
+    let ended = agent::run(Box::new(move || Ok(together()?.into_config(&environment()))));
+    log.flush();
+    ended.map(|()| ExitCode::SUCCESS)
+}
+
+fn unusable(name: &str, value: &str, wanted: &str) -> UsageError {
+    UsageError(format!("the environment has {name}={value:?}, wanted {wanted}"))
+}
+
+/// A variable that is set, and not to nothing.
+fn of_environment(name: &str) -> Result<Option<String>, UsageError> {
+    let value = env::var_os(name).filter(|value| !value.is_empty());
+    let text =
+        value.map(|value| value.into_string().map_err(|value| unusable(name, &value.to_string_lossy(), "UTF-8")));
+    text.transpose()
+}
+
+/// Where an agent with these settings writes its heartbeat. The file of --config is read only where it decides: one that
+/// was broken after the agent read it does not make the agent count as dead.
+fn heartbeat(given: &Settings, file: Option<&Path>) -> Result<PathBuf, String> {
+    match given.heartbeat() {
+        Some(path) => Ok(path.to_owned()),
+        None => Ok(merged(given, file)?.heartbeat_path()),
+    }
+}
+
+/// The command line and the environment, over what the file contains now.
+fn merged(given: &Settings, file: Option<&Path>) -> Result<Settings, String> {
+    Ok(match file {
+        Some(path) => given.clone().over(settings::read(path)?),
+        None => given.clone(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Args as _, Command, FromArgMatches as _};
+    use serde_json::Value;
+
+    use super::*;
+    use portreeve_rules::Limits;
+
+    #[test]
+    fn every_limit_stands_in_the_help_with_its_default() {
+        let help = Args::augment_args(Command::new("agent")).render_long_help().to_string();
+        let words: Vec<&str> = help.split(|letter: char| !letter.is_alphanumeric() && letter != '_').collect();
+        let help = words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ");
+        let Ok(Value::Object(limits)) = serde_json::to_value(Limits::default()) else { panic!("limits are named") };
+        for (name, default) in limits {
+            assert!(help.contains(&format!("{name} {default}")), "{name} {default}");
+        }
+    }
+
+    fn settings(heartbeat: &str) -> Settings {
+        let command = Settings::augment_args(Command::new("agent"));
+        let matches = command.get_matches_from(["agent", "--heartbeat", heartbeat]);
+        Settings::from_arg_matches(&matches).expect("settings")
+    }
+
+    #[test]
+    fn a_probe_reads_the_file_only_where_it_decides() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = directory.path().join("agent.yaml");
+        let (given, not_given) = (settings("/run/given"), Settings::default());
+        std::fs::write(&file, "heartbeat: /run/file\n").expect("a file");
+        assert_eq!(heartbeat(&given, Some(&file)), Ok("/run/given".into()));
+        assert_eq!(heartbeat(&not_given, Some(&file)), Ok("/run/file".into()));
+        std::fs::write(&file, "heartbeet: /run/file\n").expect("a file");
+        assert_eq!(heartbeat(&given, Some(&file)), Ok("/run/given".into()));
+        assert!(heartbeat(&not_given, Some(&file)).is_err());
+    }
+}

@@ -1,0 +1,105 @@
+//! The terminal: its width and colours, output, and error messages.
+
+use std::{
+    env,
+    io::{self, BufWriter, ErrorKind, IsTerminal, Write, stderr, stdout},
+    os::fd::AsFd as _,
+};
+
+use clap::{ArgAction, ValueEnum};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use portreeve_facts::text;
+use portreeve_report::Style;
+
+// Flags of every command.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(super) struct ConsoleFlags {
+    /// When to use colour; NO_COLOR is honoured
+    #[arg(long, global = true, value_enum, value_name = "WHEN", default_value_t = Colour::Auto)]
+    pub(super) color: Colour,
+    /// Say on standard error what is being done; twice says more
+    #[arg(short, long, global = true, action = ArgAction::Count)]
+    pub(super) verbose: u8,
+}
+
+/// When to use colour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Colour {
+    /// On a terminal, unless NO_COLOR is set
+    Auto,
+    /// Even into a file
+    Always,
+    /// Not at all
+    Never,
+}
+
+/// Standard output and error, and how to write on them.
+#[derive(Clone, Debug)]
+pub(super) struct Console {
+    /// How tables are laid out.
+    pub(super) style: Style,
+}
+
+/// Columns where output is no terminal.
+const WIDTH: usize = 100;
+/// The longest error message, in bytes.
+const LONGEST: usize = 4096;
+
+impl Console {
+    pub(super) fn new(program: &str, colour: Colour) -> Self {
+        let set = |name: &str| env::var_os(name).is_some_and(|value| !value.is_empty());
+        let dumb = env::var_os("TERM").is_some_and(|term| term == "dumb");
+        let colour = match colour {
+            Colour::Always => true,
+            Colour::Never => false,
+            Colour::Auto => stdout().is_terminal() && !set("NO_COLOR") && !dumb,
+        };
+        let width = terminal_size::terminal_size_of(stdout()).map(|(width, _)| usize::from(width.0));
+        Self { style: Style { width: width.unwrap_or(WIDTH).max(40), colour, program: program.to_owned() } }
+    }
+
+    /// Writes to standard output. A reader that stops reading is no error.
+    pub(super) fn write(&self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> anyhow::Result<()> {
+        self.write_while_read(write).map(|_| ())
+    }
+
+    /// The same, and returns whether the output is still read.
+    pub(super) fn write_while_read(
+        &self,
+        write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+    ) -> anyhow::Result<bool> {
+        let mut out = BufWriter::new(stdout().lock());
+        match write(&mut out).and_then(|()| out.flush()) {
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => {
+                // What is still buffered has no reader.
+                let (_, _) = out.into_parts();
+                Ok(false)
+            }
+            written => Ok(written.map(|()| true)?),
+        }
+    }
+
+    /// Whether somebody may still read standard output: a pipe whose reader has gone says so before anything is written.
+    pub(super) fn is_read(&self) -> bool {
+        let out = stdout();
+        let mut polled = [PollFd::new(out.as_fd(), PollFlags::empty())];
+        // What cannot be asked is found out by writing.
+        let answered = poll(&mut polled, PollTimeout::ZERO).is_ok();
+        !answered || !polled[0].revents().is_some_and(|it| it.contains(PollFlags::POLLERR))
+    }
+
+    /// Prints one line on standard error, for a person who would otherwise see only output for scripts.
+    pub(super) fn print_note(&self, text: &str) {
+        // As below.
+        drop(writeln!(stderr(), "{}", text::clean(text, LONGEST)));
+    }
+
+    /// Prints in one line why a command failed.
+    pub(super) fn print_error(&self, error: &anyhow::Error) {
+        let line = text::clean(&format!("{error:#}"), LONGEST);
+        let word = if stderr().is_terminal() && self.style.colour { "\u{1b}[1;31merror:\u{1b}[0m" } else { "error:" };
+        // Where standard error is closed, there is nowhere left to print.
+        drop(writeln!(stderr(), "{word} {line}"));
+    }
+}

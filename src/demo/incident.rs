@@ -1,0 +1,81 @@
+//! What an incident is: the steps that set it up, and what must be found.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use serde_json::Value;
+
+use super::part::Part;
+use portreeve_rules::findings::Severity;
+
+/// The node that is looked at, in the manifest and as host name.
+pub(super) const NODE: &str = "node-a";
+/// Its address (RFC 5737: documentation only).
+pub(super) const NODE_IP: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 11);
+/// The other node's address. A frame to it leaves the node, and nobody answers.
+pub(super) const PEER_IP: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 12);
+
+/// One incident.
+pub(super) struct Incident {
+    /// Its name on the command line.
+    pub(super) name: &'static str,
+    /// What happened to people, in a few words.
+    pub(super) title: &'static str,
+    /// Everything that is set up. Without any one of them it is not the incident any more.
+    pub(super) steps: &'static [Step],
+    /// What must be found: all of it.
+    pub(super) expected: &'static [Expected],
+    /// Sets the steps up.
+    pub(super) scene: fn(&Steps) -> Scene,
+}
+
+/// One thing that is set up.
+pub(super) struct Step {
+    /// Its name for `--without`.
+    pub(super) name: &'static str,
+    /// What is set up, for people.
+    pub(super) says: &'static str,
+}
+
+/// Which steps are set up.
+pub(super) struct Steps {
+    without: Option<String>,
+}
+
+impl Steps {
+    /// All of them, or all but one.
+    pub(super) fn without(step: Option<String>) -> Self {
+        Self { without: step }
+    }
+
+    /// Whether a step is set up.
+    pub(super) fn has(&self, step: &Step) -> bool {
+        self.without.as_deref() != Some(step.name)
+    }
+}
+
+/// A finding that must be there.
+pub(super) struct Expected {
+    /// Its rule.
+    pub(super) rule: &'static str,
+    /// Its severity, exactly.
+    pub(super) severity: Severity,
+    /// Whom it is about, e.g. `Service default/web`.
+    pub(super) subject: &'static str,
+    /// The port it is about.
+    pub(super) port: Option<u16>,
+    /// Names of evidence that must be there too, each with the beginning of its value.
+    pub(super) evidence: &'static [(&'static str, &'static str)],
+}
+
+/// What a set of steps comes to.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Scene {
+    /// The cluster's objects, as an API server lists them.
+    pub(super) objects: Vec<Value>,
+    /// Settings below `/proc/sys/net/ipv4`.
+    pub(super) sysctls: Vec<(&'static str, &'static str)>,
+    /// Addresses on a device named kube-ipvs0.
+    pub(super) ipvs_addresses: Vec<IpAddr>,
+    /// The processes.
+    pub(super) parts: Vec<Part>,
+}

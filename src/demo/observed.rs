@@ -1,0 +1,127 @@
+//! What an observer saw, read from the document it printed, and whether that is what was expected.
+
+use serde::Deserialize;
+
+use super::incident::Expected;
+use portreeve_rules::findings::Severity;
+
+/// The part of a `portreeve/v1` document that matters here.
+#[derive(Debug, Deserialize)]
+pub(super) struct ObservedReport {
+    /// What was found, worst first.
+    pub(super) findings: Vec<ObservedFinding>,
+    unknown: Vec<ObservedGap>,
+}
+
+/// One finding.
+#[derive(Debug, Deserialize)]
+pub(super) struct ObservedFinding {
+    /// Its rule.
+    pub(super) rule: String,
+    /// Its severity.
+    pub(super) severity: Severity,
+    subject: Subject,
+    port: Option<u16>,
+    /// Its sentence.
+    pub(super) summary: String,
+    evidence: Vec<Measured>,
+    /// What to do.
+    pub(super) remedy: Vec<String>,
+}
+
+/// Something that is not known.
+#[derive(Debug, Deserialize)]
+struct ObservedGap {
+    rule: Option<String>,
+    detail: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct Subject {
+    kind: String,
+    namespace: Option<String>,
+    name: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct Measured {
+    name: String,
+    value: String,
+}
+
+impl ObservedReport {
+    /// The finding that was expected.
+    pub(super) fn find(&self, expected: &Expected) -> Option<&ObservedFinding> {
+        self.findings.iter().find(|found| found.is(expected))
+    }
+
+    /// Why a rule has no answer.
+    pub(super) fn why_unknown(&self, rule: &str) -> Option<&str> {
+        self.unknown.iter().find(|gap| gap.rule.as_deref() == Some(rule)).map(|gap| gap.detail.as_str())
+    }
+}
+
+impl ObservedFinding {
+    /// Whether this is what was expected.
+    pub(super) fn is(&self, expected: &Expected) -> bool {
+        let Expected { rule, severity, subject, port, evidence } = expected;
+        self.rule == *rule
+            && self.severity == *severity
+            && self.subject() == *subject
+            && self.port == *port
+            && evidence.iter().all(|(name, value)| {
+                self.evidence.iter().any(|measured| measured.name == *name && measured.value.starts_with(value))
+            })
+    }
+
+    /// `Service default/web`, `Node n1`.
+    pub(super) fn subject(&self) -> String {
+        let Subject { kind, namespace, name } = &self.subject;
+        match namespace {
+            Some(namespace) => format!("{kind} {namespace}/{name}"),
+            None => format!("{kind} {name}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DOCUMENT: &str = r#"{"schema":"portreeve/v1","node":"node-a","findings":[{
+        "rule":"listener-on-node-port","severity":"critical","port":30080,"protocol":"tcp",
+        "subject":{"kind":"Service","namespace":"default","name":"web","uid":"u"},"summary":"s",
+        "evidence":[{"name":"listener","value":"tcp LISTEN 0.0.0.0:30080"}],"affects":["remote"],"remedy":["move it"]}],
+        "unknown":[{"rule":"proxy-left-behind","source":"netfilter","why":"not-permitted","detail":"no NET_ADMIN"}]}"#;
+
+    const EXPECTED: Expected = Expected {
+        rule: "listener-on-node-port",
+        severity: Severity::Critical,
+        subject: "Service default/web",
+        port: Some(30080),
+        evidence: &[("listener", "tcp LISTEN")],
+    };
+
+    #[test]
+    fn a_finding_counts_only_when_everything_expected_of_it_is_there() {
+        let look: ObservedReport = serde_json::from_str(DOCUMENT).expect("a document");
+        assert!(look.find(&EXPECTED).is_some());
+        for wrong in [
+            Expected { rule: "proxy-near-fd-limit", ..EXPECTED },
+            Expected { severity: Severity::Warning, ..EXPECTED },
+            Expected { subject: "Service default/batch", ..EXPECTED },
+            Expected { port: Some(30081), ..EXPECTED },
+            Expected { evidence: &[("listener", "udp")], ..EXPECTED },
+            Expected { evidence: &[("listener", "tcp"), ("address", "")], ..EXPECTED },
+        ] {
+            assert!(look.find(&wrong).is_none(), "{} {}", wrong.rule, wrong.subject);
+        }
+    }
+
+    #[test]
+    fn what_could_not_be_told_says_why() {
+        let look: ObservedReport = serde_json::from_str(DOCUMENT).expect("a document");
+        assert_eq!(look.why_unknown("proxy-left-behind"), Some("no NET_ADMIN"));
+        assert_eq!(look.why_unknown("listener-on-node-port"), None);
+    }
+}

@@ -1,0 +1,107 @@
+//! What was set up and what was found, side by side, for people.
+
+use std::io::{self, Write};
+
+use super::{
+    incident::{Expected, Incident, Steps},
+    observed::{ObservedFinding, ObservedReport},
+};
+use portreeve_report::{Ink, Style, tidy, wrap};
+use portreeve_rules::findings::Severity;
+
+/// Prints what is about to happen.
+pub(super) fn opening(out: &mut dyn Write) -> io::Result<()> {
+    writeln!(
+        out,
+        "Each incident gets network namespaces of its own, which vanish afterwards. Portreeve gets the node"
+    )?;
+    writeln!(out, "in there and a manifest, nothing else: portreeve check --services cluster.yaml\n")
+}
+
+/// What is printed about one incident.
+pub(super) struct IncidentReport<'a> {
+    /// The incident.
+    pub(super) incident: &'a Incident,
+    /// Which of its steps were set up.
+    pub(super) steps: &'a Steps,
+    /// What was seen, or why nothing could be.
+    pub(super) look: &'a Result<ObservedReport, String>,
+    /// How lines are laid out.
+    pub(super) style: &'a Style,
+}
+
+impl IncidentReport<'_> {
+    /// Whether everything that was expected was found.
+    pub(super) fn is_found(&self) -> bool {
+        self.look.as_ref().is_ok_and(|look| self.missing(look).next().is_none())
+    }
+
+    /// Prints what was set up, what was found, and whether it is what was expected.
+    pub(super) fn write(&self, number: usize, out: &mut dyn Write) -> io::Result<()> {
+        let Self { incident, steps, look, style } = self;
+        writeln!(out, "{number}. {} ({})", style.paint(Ink::Heading, incident.title), incident.name)?;
+        writeln!(out, "   set up")?;
+        let width = incident.steps.iter().map(|step| step.name.len()).max().unwrap_or(0);
+        for step in incident.steps {
+            let left_out = if steps.has(step) { "" } else { "left out: " };
+            let name = style.paint(Ink::Faint, &format!("{:width$}", step.name));
+            writeln!(out, "     {name}  {left_out}{}", step.says)?;
+        }
+        match look {
+            Ok(look) => self.write_look(look, out)?,
+            Err(complaint) => {
+                writeln!(out, "   could not be made")?;
+                self.write_words(5, complaint, out)?;
+            }
+        }
+        let verdict = match self.is_found() {
+            true => style.paint(Ink::Good, "ok"),
+            false => style.paint(Ink::Bad(Severity::Critical), "NOT FOUND"),
+        };
+        writeln!(out, "   {verdict}\n")
+    }
+
+    fn missing<'a>(&'a self, look: &'a ObservedReport) -> impl Iterator<Item = &'a Expected> {
+        self.incident.expected.iter().filter(|expected| look.find(expected).is_none())
+    }
+
+    fn write_look(&self, look: &ObservedReport, out: &mut dyn Write) -> io::Result<()> {
+        writeln!(out, "   found")?;
+        let is_expected = |found: &&ObservedFinding| self.incident.expected.iter().any(|expected| found.is(expected));
+        for found in look.findings.iter().filter(is_expected) {
+            self.write_finding(found, out)?;
+        }
+        for found in look.findings.iter().filter(|found| !is_expected(found)) {
+            let line = format!("besides: {} {}, {}", found.severity, found.rule, found.subject());
+            writeln!(out, "     {}", self.style.paint(Ink::Faint, &tidy(&line)))?;
+        }
+        for expected in self.missing(look) {
+            let Expected { rule, severity, subject, evidence, .. } = expected;
+            writeln!(out, "     missing: {severity} {rule}, {subject}")?;
+            for (name, value) in *evidence {
+                writeln!(out, "       with {name} = {value}")?;
+            }
+            if let Some(why) = look.why_unknown(rule) {
+                self.write_words(7, &format!("could not tell: {why}"), out)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn write_finding(&self, found: &ObservedFinding, out: &mut dyn Write) -> io::Result<()> {
+        let severity = self.style.paint(Ink::Bad(found.severity), found.severity.name());
+        writeln!(out, "     {severity} {}", tidy(&format!("{}, {}", found.rule, found.subject())))?;
+        self.write_words(7, &found.summary, out)?;
+        for remedy in &found.remedy {
+            writeln!(out, "       -> {}", self.style.paint(Ink::Command, &tidy(remedy)))?;
+        }
+        Ok(())
+    }
+
+    fn write_words(&self, indent: usize, words: &str, out: &mut dyn Write) -> io::Result<()> {
+        for line in wrap(&tidy(words), self.style.width.saturating_sub(indent)) {
+            writeln!(out, "{:indent$}{line}", "")?;
+        }
+        Ok(())
+    }
+}

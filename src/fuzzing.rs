@@ -1,0 +1,123 @@
+//! A door for the fuzzers, to snapshots, the configuration file and the grammars of arguments. Only with the feature
+//! `fuzzing`.
+//!
+//! Every function takes arbitrary bytes, and panics where a promise is broken.
+
+use std::io::{self, Write};
+
+use super::{agent::parse_settings, port_argument::PortArgument, replay, values::duration, what_if::Setting};
+use portreeve_agent::judge;
+use portreeve_cluster::Environment;
+use portreeve_facts::{Mode, PortRange, PortSet, text};
+use portreeve_rules::{findings::Severity, Limits};
+use portreeve_report::{self as sinks, AgentAnswer, Fleet, Report, Style, Wanted};
+
+/// What one form of output writes; it must be clean, and not endless.
+fn written(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> String {
+    let mut out = Vec::new();
+    write(&mut out).expect("memory takes it");
+    let text = String::from_utf8(out).expect("output is text");
+    let strange = text.chars().find(|it| *it != '\n' && text::is_invisible(*it));
+    assert_eq!(strange, None, "{text:?}");
+    text
+}
+
+fn style() -> Style {
+    Style { width: 100, colour: false, program: "portreeve".to_owned() }
+}
+
+/// A snapshot: parsed, printed and parsed again, judged, and reported in every form.
+pub fn snapshot(bytes: &[u8]) {
+    let Ok(snapshot) = replay::parse(bytes) else { return };
+    let printed = serde_json::to_vec(&snapshot).expect("a snapshot is JSON");
+    assert_eq!(replay::parse(&printed).expect("what was printed is a snapshot"), snapshot);
+    let board = judge(&snapshot, &Limits::default());
+    assert!(board.failed.is_empty(), "{:?}", board.failed);
+    let report = Report { min_severity: Some(Severity::Info), ..Report::of(&snapshot, &board) };
+    written(|out| sinks::write_table(&report, &style(), out));
+    written(|out| sinks::write_wide(&report, &style(), out));
+    written(|out| sinks::write_rows(&report, &style(), out));
+    let json = written(|out| sinks::write_json(&report, out));
+    serde_json::from_str::<serde::de::IgnoredAny>(&json).expect("the report is JSON");
+    written(|out| sinks::write_sarif(&report, out));
+    written(|out| sinks::write_junit(&report, out));
+    let line = written(|out| writeln!(out, "{}", sinks::npd_line(&report)));
+    assert!(line.lines().count() <= 1 && line.len() <= sinks::NPD_LINE + 1, "{line:?}");
+}
+
+/// What an agent answers to `kubectl portreeve findings`, beside an honest one that has nothing to say.
+pub fn agents_answer(bytes: &[u8]) {
+    let agent = |node: &str, answer: &[u8]| AgentAnswer {
+        node: node.to_owned(),
+        pod: format!("portreeve-{node}"),
+        answer: Ok(answer.to_vec()),
+    };
+    let fleet = Fleet::of(
+        "portreeve",
+        vec![agent("n1", bytes), agent("n2", b"{}")],
+        &Wanted { document: true, ..Wanted::default() },
+        jiff::Timestamp::UNIX_EPOCH,
+    );
+    assert!(!fleet.is_whole(), "n2 has answered nothing");
+    written(|out| sinks::write_fleet_table(&fleet, &style(), out));
+    written(|out| sinks::write_fleet_wide(&fleet, &style(), out));
+    written(|out| sinks::write_fleet_rows(&fleet, &style(), out));
+    let json = written(|out| fleet.write_json(out));
+    serde_json::from_str::<serde::de::IgnoredAny>(&json).expect("the view is JSON");
+    written(|out| fleet.write_yaml(out));
+    written(|out| fleet.write_names(out));
+}
+
+/// The agent's configuration file. What is accepted keeps to the bounds of every setting.
+pub fn configuration_file(bytes: &[u8]) {
+    let Ok(yaml) = str::from_utf8(bytes) else { return };
+    match parse_settings(yaml) {
+        Err((line, what)) => assert!(line >= 1 && !what.is_empty()),
+        Ok(settings) => {
+            let config = settings.into_config(&Environment::default());
+            assert!(config.limits.impossible().is_none());
+            assert!(config.cpu_percent > 0.0 && config.cpu_percent <= 100.0);
+            assert!((1..=3_600_000).contains(&config.interval.as_millis()), "{:?}", config.interval);
+        }
+    }
+}
+
+/// Arguments that have a grammar: ports, ranges, sets, durations, modes, `--set`.
+pub fn arguments(bytes: &[u8]) {
+    let Ok(typed) = str::from_utf8(bytes) else { return };
+    if let Ok(range) = typed.parse::<PortRange>() {
+        assert_eq!(range.to_string().parse(), Ok(range));
+        assert!(range.first <= range.last);
+    }
+    if let Ok(set) = typed.parse::<PortSet>() {
+        assert_eq!(set.to_string().parse(), Ok(set.clone()));
+        assert!(set.ranges().windows(2).all(|pair| u32::from(pair[0].last) + 1 < u32::from(pair[1].first)));
+        assert_eq!(set.len(), set.ranges().iter().map(|range| range.size()).sum::<u32>());
+    }
+    if let Ok(duration) = duration(typed) {
+        assert!((1..=3_600_000).contains(&duration.as_millis()), "{duration:?}");
+    }
+    if let Ok(mode) = typed.parse::<Mode>() {
+        assert_eq!(mode.to_string().parse(), Ok(mode));
+    }
+    if let Ok(port) = typed.parse::<PortArgument>() {
+        assert!(port.number > 0);
+    }
+    drop(typed.parse::<Setting>());
+}
+
+/// Text that somebody else wrote: clean, bounded, and clean once for all; and as one word of a shell.
+pub fn strange_text(bytes: &[u8]) {
+    let typed = String::from_utf8_lossy(bytes);
+    let limit = bytes.first().map_or(0, |byte| usize::from(*byte));
+    let once = text::clean(&typed, limit);
+    assert!(once.len() <= limit && !once.chars().any(text::is_invisible), "{once:?}");
+    assert_eq!(text::clean(&once, limit), once);
+    // What is kept is a part of what was there, in its order.
+    let mut left = typed.chars();
+    assert!(once.chars().all(|kept| left.any(|it| it == kept)), "{once:?} of {typed:?}");
+    let word = text::shell_word(&once);
+    let quoted = word.strip_prefix('\'').and_then(|word| word.strip_suffix('\''));
+    let plain = word.chars().all(|it| it.is_ascii_alphanumeric() || "-._:/".contains(it));
+    assert!(plain || quoted.is_some_and(|inner| !inner.replace(r"'\''", "").contains('\'')), "{word}");
+}

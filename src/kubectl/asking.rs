@@ -1,0 +1,91 @@
+//! Asks many agents, for a person who waits: shows how far it is, and ends early when the person or the clock says so.
+
+use std::fmt;
+
+use tokio::{
+    select,
+    signal::unix::{Signal, SignalKind, signal},
+    time::{Duration, sleep},
+};
+
+use crate::progress::Progress;
+use portreeve_cluster::{Agent, AgentRequest, Agents};
+use portreeve_facts::Gap;
+use portreeve_report::Stopped;
+
+/// How far it is, in words: `1200 of 5000 agents asked, 12 gave no answer`.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    agents: usize,
+    so_far: usize,
+    silent: usize,
+}
+
+impl fmt::Display for Asked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { agents, so_far, silent } = self;
+        write!(f, "{so_far} of {agents} agents asked")?;
+        if *silent > 0 {
+            write!(f, ", {silent} gave no answer")?;
+        }
+        f.write_str("; Ctrl-C prints what is there")
+    }
+}
+
+/// The person's Ctrl-C. From its making on it ends nothing by itself.
+pub(super) struct Interrupts(Signal);
+
+impl Interrupts {
+    pub(super) fn new() -> anyhow::Result<Self> {
+        Ok(Self(signal(SignalKind::interrupt())?))
+    }
+
+    /// Does something, unless the person stops it.
+    pub(super) async fn unless<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
+        select! {
+            biased;
+            _ = self.0.recv() => None,
+            done = work => Some(done),
+        }
+    }
+
+    /// Asks agents. `take` gets each answer as soon as it is there. Returns why it did not ask all of them, if it did not.
+    pub(super) async fn ask(
+        &mut self,
+        agents: &Agents,
+        listed: &[Agent],
+        request: AgentRequest,
+        time_limit: Duration,
+        mut take: impl AsyncFnMut(usize, Result<Vec<u8>, Gap>),
+    ) -> Option<Stopped> {
+        let progress = Progress::start();
+        let mut asked = Asked { agents: listed.len(), so_far: 0, silent: 0 };
+        progress.show(asked);
+        let take = async |number, answer: Result<Vec<u8>, Gap>| {
+            asked.so_far += 1;
+            asked.silent += usize::from(answer.is_err());
+            progress.show(asked);
+            take(number, answer).await;
+        };
+        select! {
+            biased;
+            _ = self.0.recv() => Some(Stopped::Interrupted),
+            () = sleep(time_limit) => Some(Stopped::TimeLimit),
+            () = agents.fetch(listed, request, take) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn how_far_it_is_fits_into_a_line_of_a_terminal() {
+        let asked = Asked { agents: 50_000, so_far: 49_999, silent: 12_345 };
+        assert_eq!(asked.to_string(), "49999 of 50000 agents asked, 12345 gave no answer; Ctrl-C prints what is there");
+        assert!(asked.to_string().len() < 80, "without its dots");
+        let begun = Asked { agents: 2, so_far: 0, silent: 0 };
+        assert!(begun.to_string().starts_with("0 of 2 agents asked; "));
+    }
+}

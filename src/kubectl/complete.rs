@@ -1,0 +1,135 @@
+//! Shell completion for kubectl: one candidate a line, and last a directive for the shell.
+//!
+//! kubectl runs `kubectl_complete-portreeve` with the words typed so far, the last of which is not finished
+//! (k8s.io/kubectl/pkg/cmd/plugin_completion.go), and reads what cobra prints for shells.
+
+use std::{ffi::OsString, process::ExitCode, time::Duration};
+
+use clap::{Arg, Command, FromArgMatches as _, ValueHint};
+use tokio::time::timeout;
+
+use super::agents::{AgentFlags, runtime};
+use crate::{console::Console, rules::pages};
+use portreeve_facts::text;
+use portreeve_report::KEYS;
+
+/// The shell completes names of files (cobra `ShellCompDirectiveDefault`).
+const FILES: u8 = 0;
+/// It does not (cobra `ShellCompDirectiveNoFileComp`).
+const NO_FILES: u8 = 4;
+/// It does not, and puts no blank after the word, which goes on.
+const GOES_ON: u8 = 6;
+/// How long a person who pressed a key waits for names of nodes.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// What the next word can be.
+enum Next<'a> {
+    /// The value of this flag or in this place.
+    Value(&'a Arg),
+    /// A flag.
+    Flag,
+    /// A command.
+    Command,
+    /// Nothing that is known.
+    Nothing,
+}
+
+pub(crate) fn complete(mut command: Command, typed: &[String], console: &Console) -> anyhow::Result<ExitCode> {
+    command.build();
+    let (unfinished, words) = typed.split_last().map_or(("", &[][..]), |(last, words)| (last.as_str(), words));
+    let (innermost, next) = place(&command, words, unfinished);
+    let (candidates, directive) = match next {
+        Next::Command => (commands(innermost), NO_FILES),
+        Next::Flag => (flags(innermost), NO_FILES),
+        Next::Nothing => (Vec::new(), NO_FILES),
+        Next::Value(arg) => values(arg, &command, words),
+    };
+    console.write(|out| {
+        for (word, about) in candidates.iter().filter(|(word, _)| word.starts_with(unfinished)) {
+            let about = about.lines().next().unwrap_or_default();
+            writeln!(out, "{}", format!("{word}\t{about}").trim_end())?;
+        }
+        writeln!(out, ":{directive}")
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The command that is being typed, and what comes next in it.
+fn place<'a>(command: &'a Command, words: &[String], unfinished: &str) -> (&'a Command, Next<'a>) {
+    let (mut command, mut places, mut value_of) = (command, 0, None);
+    for word in words {
+        if value_of.take().is_some() {
+            continue;
+        }
+        if word.starts_with('-') {
+            value_of = flag(command, word);
+        } else if let Some(inner) = command.find_subcommand(word) {
+            (command, places) = (inner, 0);
+        } else {
+            places += 1;
+        }
+    }
+    let next = match value_of {
+        Some(arg) => Next::Value(arg),
+        None if unfinished.starts_with('-') => Next::Flag,
+        None if command.has_subcommands() && places == 0 => Next::Command,
+        None => command.get_positionals().nth(places).map_or(Next::Nothing, Next::Value),
+    };
+    (command, next)
+}
+
+/// The flag of a word, where its value is the next word.
+fn flag<'a>(command: &'a Command, word: &str) -> Option<&'a Arg> {
+    let named = |arg: &&Arg| match word.strip_prefix("--") {
+        Some(long) => arg.get_long() == Some(long),
+        None => arg.get_short().is_some_and(|short| word.strip_prefix('-') == Some(short.encode_utf8(&mut [0; 4]))),
+    };
+    command.get_arguments().find(named).filter(|arg| arg.get_action().takes_values())
+}
+
+fn commands(command: &Command) -> Vec<(String, String)> {
+    let shown = command.get_subcommands().filter(|it| !it.is_hide_set());
+    shown.map(|it| (it.get_name().to_owned(), about(it.get_about()))).collect()
+}
+
+fn flags(command: &Command) -> Vec<(String, String)> {
+    let shown = command.get_arguments().filter(|it| !it.is_hide_set());
+    shown.filter_map(|it| Some((format!("--{}", it.get_long()?), about(it.get_help())))).collect()
+}
+
+fn about(text: Option<&clap::builder::StyledStr>) -> String {
+    text.map(ToString::to_string).unwrap_or_default()
+}
+
+/// What the value of an argument can be, and whether it can be a file.
+fn values(arg: &Arg, command: &Command, words: &[String]) -> (Vec<(String, String)>, u8) {
+    let possible = arg.get_possible_values();
+    let listed = possible.iter().map(|it| (it.get_name().to_owned(), about(it.get_help())));
+    match arg.get_id().as_str() {
+        "node" => (nodes(command, words), NO_FILES),
+        "id" => (pages().map(|page| (page.id.0.to_owned(), page.title.to_owned())).collect(), NO_FILES),
+        "settings" => (KEYS.iter().map(|key| (format!("{key}="), String::new())).collect(), GOES_ON),
+        _ if arg.get_value_hint() == ValueHint::AnyPath => (Vec::new(), FILES),
+        _ => (listed.collect(), NO_FILES),
+    }
+}
+
+/// The nodes that have an agent, in the cluster that the words so far select. A cluster that does not answer gives
+/// no candidates, and no error.
+fn nodes(command: &Command, words: &[String]) -> Vec<(String, String)> {
+    // A flag whose value is being typed is not understood without it.
+    let words = words.split_last().filter(|(last, _)| last.starts_with('-')).map_or(words, |(_, words)| words);
+    let line = [command.get_name().to_owned()].into_iter().chain(words.iter().cloned()).map(OsString::from);
+    let Ok(mut matches) = command.clone().ignore_errors(true).try_get_matches_from(line) else { return Vec::new() };
+    let Some((_, mut inner)) = matches.remove_subcommand() else { return Vec::new() };
+    let listed = AgentFlags::from_arg_matches_mut(&mut inner).map_err(anyhow::Error::from).and_then(|agent_flags| {
+        runtime()?.block_on(async {
+            let listed = async { agent_flags.list(&agent_flags.connect().await?, &[]).await };
+            timeout(PATIENCE, listed).await?
+        })
+    });
+    let mut names: Vec<String> = listed.unwrap_or_default().into_iter().map(|agent| agent.node).collect();
+    names.retain(|name| !name.is_empty());
+    names.dedup();
+    names.into_iter().map(|name| (text::clean(&name, text::NAME), String::new())).collect()
+}

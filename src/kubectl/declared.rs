@@ -1,0 +1,79 @@
+//! `owner --no-agent`: who claims a port by declaration, from the API server alone.
+
+use std::process::ExitCode;
+
+use anyhow::bail;
+
+use super::agents::{AgentFlags, runtime};
+use crate::console::Console;
+use portreeve_cluster::Declared;
+use portreeve_dataplane::{Declaration, declarations};
+use portreeve_facts::Gap;
+use portreeve_report::{CheckResult, DeclaredReport, PortArgument, look_once, write_declared, write_declared_json};
+
+/// The image of this version, as the chart names it.
+const IMAGE: &str = concat!("portreeve:", env!("CARGO_PKG_VERSION"));
+/// What stands for a node where none is known.
+const NODE: &str = "NODE";
+
+// How a look is taken where there is no agent.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct NoAgentFlags {
+    /// Ask no agent: tell which objects claim the port, and the command that looks at a node once
+    ///
+    /// What is needed is `list` of services and of pods, in all namespaces.
+    #[arg(long, help_heading = "Agents")]
+    pub(super) no_agent: bool,
+    /// The image with which that command looks, instead of portreeve with this version
+    #[arg(long, value_name = "IMAGE", help_heading = "Agents", requires = "no_agent")]
+    image: Option<String>,
+}
+
+impl NoAgentFlags {
+    /// Tells who claims a port on these nodes, or on all.
+    pub(super) fn tell(
+        &self,
+        port: PortArgument,
+        nodes: &[String],
+        agent_flags: &AgentFlags,
+        json: bool,
+        console: &Console,
+    ) -> anyhow::Result<ExitCode> {
+        let declared = runtime()?.block_on(async { anyhow::Ok(agent_flags.connect().await?.declared().await) })?;
+        let Declared { services, pods, rejected } = declared;
+        let unread: Vec<Gap> = [services.gap(), pods.gap()].into_iter().flatten().cloned().chain(rejected).collect();
+        let (services, pods) = match (services.seen(), pods.seen()) {
+            (None, None) => bail!("nothing is known: {}", unread[0].detail),
+            (services, pods) => (services.map_or(&[][..], Vec::as_slice), pods.map_or(&[][..], Vec::as_slice)),
+        };
+        let mut claims: Vec<Declaration> = declarations(services, pods, port.number);
+        let is_asked = |node: &String| nodes.is_empty() || nodes.contains(node);
+        claims.retain(|it| port.is_about(it.protocol) && it.node.as_ref().is_none_or(is_asked));
+        let node = nodes.first().or_else(|| claims.iter().find_map(|it| it.node.as_ref()));
+        let image = self.image.as_deref().unwrap_or(IMAGE);
+        let command =
+            look_once(&port.to_string(), node.map_or(NODE, String::as_str), agent_flags.agent_namespace(), image);
+        let report = DeclaredReport { port: port.number, claims: &claims, unread: &unread, command: &command };
+        console.write(|out| match json {
+            true => write_declared_json(&report, out),
+            false => write_declared(&report, &console.style, out),
+        })?;
+        self.explain(node.is_some(), agent_flags, console);
+        let result = if unread.is_empty() { CheckResult::Clear } else { CheckResult::NotChecked };
+        Ok(ExitCode::from(result as u8))
+    }
+
+    /// Says of the command what it takes for granted.
+    fn explain(&self, has_node: bool, agent_flags: &AgentFlags, console: &Console) {
+        if !has_node {
+            console.print_note(&format!("{NODE} in the command stands for a node's name: --node writes it there"));
+        }
+        if self.image.is_none() {
+            console.print_note(&format!("the node has to know an image {IMAGE}: --image names yours"));
+        }
+        let namespace = agent_flags.agent_namespace();
+        console.print_note(&format!(
+            "namespace {namespace} has to be there, and to admit pods on the host's network: --agent-namespace names another"
+        ));
+    }
+}

@@ -1,0 +1,155 @@
+//! Snapshots of agents, judged here by the same rules as a snapshot taken on the node itself.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use anyhow::{anyhow, bail};
+use jiff::Timestamp;
+
+use super::{
+    agents::{AgentFlags, runtime},
+    asking::Interrupts,
+    missing_endpoints::MissingEndpoints,
+};
+use portreeve_cluster::{Agent, AgentRequest};
+use portreeve_facts::{Gap, Snapshot, Source, Why, text};
+use portreeve_report::{LookAge, Stopped};
+
+/// The longest description of what is wrong with an answer, in bytes.
+const DETAIL: usize = 256;
+
+/// Behind which ports a person needs endpoints that agents need not have.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Behind {
+    NoPort,
+    Port(u16),
+    EveryNodePort,
+}
+
+/// What agents gave, by node.
+pub(super) struct NodeResults<T> {
+    /// One for each agent. Of one that was not asked it says so.
+    pub(super) results: Vec<NodeResult<T>>,
+    /// What is missing where not every agent was asked, for people.
+    pub(super) partial: Option<String>,
+}
+
+/// The result of one agent's snapshot, or why there is none.
+pub(super) struct NodeResult<T> {
+    /// The node that the agent's pod was given.
+    pub(super) node: String,
+    pub(super) result: Result<T, Gap>,
+}
+
+/// Asks the agent of this node, or the only one that there is, for its snapshot.
+///
+/// # Errors
+/// When there is none, or no node is named and there are several. Then nobody is asked.
+pub(super) fn judge_one_snapshot<T>(
+    agent_flags: &AgentFlags,
+    node: Option<&String>,
+    judge: impl FnMut(&Snapshot) -> Result<T, Gap>,
+) -> anyhow::Result<NodeResult<T>> {
+    let nodes: Vec<String> = node.into_iter().cloned().collect();
+    let only_one = |listed: &[Agent]| match listed {
+        [one, .., last] if one.node != last.node => {
+            bail!("several nodes have agents, {} and {} among them; say which one with --node", one.node, last.node)
+        }
+        _ => Ok(()),
+    };
+    let NodeResults { mut results, .. } = judge_those(agent_flags, &nodes, Behind::NoPort, only_one, judge)?;
+    let none = || anyhow!("nothing is known: no agent is listed in namespace {}", agent_flags.agent_namespace());
+    results.pop().ok_or_else(none)
+}
+
+/// Asks the agents of these nodes, or all, for their snapshots. `judge` gets each as soon as it is there, and it is
+/// dropped then: together they may be more than fits.
+pub(super) fn judge_node_snapshots<T>(
+    agent_flags: &AgentFlags,
+    nodes: &[String],
+    endpoints: Behind,
+    judge: impl FnMut(&Snapshot) -> Result<T, Gap>,
+) -> anyhow::Result<NodeResults<T>> {
+    judge_those(agent_flags, nodes, endpoints, |_| Ok(()), judge)
+}
+
+/// The same, unless `may_ask` has something against who is listed.
+fn judge_those<T>(
+    agent_flags: &AgentFlags,
+    nodes: &[String],
+    behind: Behind,
+    may_ask: impl FnOnce(&[Agent]) -> anyhow::Result<()>,
+    mut judge: impl FnMut(&Snapshot) -> Result<T, Gap>,
+) -> anyhow::Result<NodeResults<T>> {
+    runtime()?.block_on(async {
+        let agents = agent_flags.connect().await?;
+        let listed = agent_flags.list(&agents, nodes).await?;
+        may_ask(&listed)?;
+        let mut results: Vec<Option<Result<T, Gap>>> = listed.iter().map(|_| None).collect();
+        let mut endpoints = MissingEndpoints::new(&agents);
+        let take = async |number: usize, answer: Result<Vec<u8>, Gap>| {
+            let mut snapshot = answer.and_then(|answer| read(&listed[number].node, &answer, Timestamp::now()));
+            match (&mut snapshot, behind) {
+                (Ok(snapshot), Behind::Port(port)) => endpoints.fill_in(&mut snapshot.cluster, port).await,
+                (Ok(snapshot), Behind::EveryNodePort) => endpoints.fill_in_all(&mut snapshot.cluster).await,
+                (Err(_), _) | (_, Behind::NoPort) => {}
+            }
+            // A compromised agent can send facts that no kernel reports.
+            let judged = snapshot.and_then(|snapshot| {
+                let judged = catch_unwind(AssertUnwindSafe(|| judge(&snapshot)));
+                judged.unwrap_or_else(|_| wrong("what it says it saw cannot be judged"))
+            });
+            results[number] = Some(judged);
+        };
+        let mut interrupts = Interrupts::new()?;
+        let stopped = interrupts.ask(&agents, &listed, AgentRequest::SNAPSHOT, agent_flags.time_limit(), take).await;
+        let (all, asked) = (listed.len(), results.iter().flatten().count());
+        let partial = stopped.map(|why| format!("partial: {asked} of {all} agents were asked; {}", why.words()));
+        let not_asked = || Gap::new(Source::Agent, Why::NotAsked, stopped.map_or("it was not asked", Stopped::words));
+        let judged = listed.into_iter().zip(results);
+        let judged = judged
+            .map(|(agent, result)| NodeResult { node: agent.node, result: result.unwrap_or_else(|| Err(not_asked())) });
+        Ok(NodeResults { results: judged.collect(), partial })
+    })
+}
+
+/// The snapshot of the agent on `node`, which answered `now`: one about another node or another time is refused.
+fn read(node: &str, answer: &[u8], now: Timestamp) -> Result<Snapshot, Gap> {
+    let snapshot =
+        Snapshot::from_json(answer).or_else(|error| wrong(&format!("its answer is no snapshot: {error}")))?;
+    match snapshot.node_name() {
+        name if name == node => LookAge::gap(snapshot.at, None, now).map_or(Ok(snapshot), Err),
+        other => wrong(&format!("it runs on {node} and speaks of the node {:?}", text::clean(other, text::NAME))),
+    }
+}
+
+fn wrong<T>(what: &str) -> Result<T, Gap> {
+    Err(Gap::new(Source::Agent, Why::Malformed, text::clean(what, DETAIL)))
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::SignedDuration;
+
+    use super::*;
+
+    #[test]
+    fn a_snapshot_of_another_node_is_refused() {
+        let healthy = Snapshot::healthy();
+        let (answer, now) = (serde_json::to_vec(&healthy).expect("JSON"), healthy.at);
+        assert!(read("n1", &answer, now).is_ok());
+        let gap = read("n2", &answer, now).expect_err("another node");
+        assert_eq!(gap.detail, "it runs on n2 and speaks of the node \"n1\"");
+        assert_eq!(read("n1", b"{}", now).expect_err("no snapshot").why, Why::Malformed);
+    }
+
+    #[test]
+    fn a_snapshot_of_another_day_is_refused() {
+        let healthy = Snapshot::healthy();
+        let answer = serde_json::to_vec(&healthy).expect("JSON");
+        let read_after = |hours: i64| read("n1", &answer, healthy.at + SignedDuration::from_hours(hours));
+        assert!(read_after(0).is_ok());
+        for hours in [-24, 24] {
+            assert_eq!(read_after(hours).expect_err("of another day").why, Why::Stale);
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! `owner`: who answers on a port of each node, who loses, and what to do.
+
+use std::process::ExitCode;
+
+use clap::ValueEnum;
+
+use super::{
+    agents::AgentFlags,
+    declared::NoAgentFlags,
+    node_snapshots::{Behind, NodeResult, NodeResults, judge_node_snapshots},
+};
+use crate::console::Console;
+use portreeve_report::{CheckResult, NodeOwner, PortArgument, write_owners, write_owners_json};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The port, and the protocol where only one is asked about: 30080, 30080/udp
+    #[arg(value_name = "PORT[/PROTOCOL]")]
+    port: PortArgument,
+    /// Tell it of this node only; may be given several times
+    #[arg(long, value_name = "NODE", help_heading = "Agents")]
+    node: Vec<String>,
+    #[command(flatten)]
+    agent_flags: AgentFlags,
+    #[command(flatten)]
+    no_agent_flags: NoAgentFlags,
+    /// The form of the output
+    #[arg(short, long, value_enum, value_name = "FORM", help_heading = "Output", default_value_t = Form::Text)]
+    output: Form,
+}
+
+/// The form of the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Form {
+    /// For people
+    Text,
+    /// One JSON document, `portreeve.owners/v1`, or with --no-agent `portreeve.declared/v1`
+    Json,
+}
+
+pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
+    if args.no_agent_flags.no_agent {
+        let json = args.output == Form::Json;
+        return args.no_agent_flags.tell(args.port, &args.node, &args.agent_flags, json, console);
+    }
+    let NodeResults { results, partial } =
+        judge_node_snapshots(&args.agent_flags, &args.node, Behind::Port(args.port.number), |snapshot| {
+            // What one node shows to be free, another may have in use.
+            args.port.owner(snapshot, None)
+        })?;
+    let owners = results.into_iter().map(|NodeResult { node, result }| NodeOwner { node, owner: result });
+    let owners: Vec<NodeOwner> = owners.collect();
+    if let Some(partial) = partial {
+        console.print_note(&partial);
+    }
+    console.write(|out| match args.output {
+        Form::Text => write_owners(&owners, &console.style, out),
+        Form::Json => write_owners_json(args.port.number, &owners, out),
+    })?;
+    if owners.is_empty() {
+        anyhow::bail!("nothing is known: no agent is listed in namespace {}", args.agent_flags.agent_namespace());
+    }
+    let result = if owners.iter().all(|it| it.owner.is_ok()) { CheckResult::Clear } else { CheckResult::NotChecked };
+    Ok(ExitCode::from(result as u8))
+}

@@ -1,0 +1,176 @@
+//! `policies`: admission policies against port conflicts, filled with what the agents know. It applies nothing.
+
+use std::{collections::BTreeMap, process::ExitCode, str::FromStr};
+
+use anyhow::bail;
+use clap::ValueEnum;
+use ipnet::IpNet;
+
+use super::{
+    agents::AgentFlags,
+    node_snapshots::{Behind, NodeResult, NodeResults, judge_node_snapshots},
+};
+use crate::console::Console;
+use portreeve_facts::{
+    PortSet,
+    names::{LABEL_WORDS, is_label},
+};
+use portreeve_report::{CheckResult, PolicyChoices, gaps_alike, listed, write_policies, write_policy_values};
+use portreeve_rules::{ASSUMED_RANGE, PolicyParameters};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    agent_flags: AgentFlags,
+    /// What becomes of a violation
+    #[arg(long, value_enum, value_name = "ACTION", help_heading = "Policies", default_value_t = Action::Warn)]
+    action: Action,
+    /// Keep external IPs out of this network too, like the one of Services; may be given several times
+    #[arg(long, value_name = "CIDR", help_heading = "Policies")]
+    keep_free: Vec<IpNet>,
+    /// Which nodePorts may be chosen, in all namespaces or in one, like shop=30010-30019,30050; may be given several times
+    ///
+    /// Those of one namespace are added up, and so are those of all. What is given for a namespace goes before what is given
+    /// for all. Without ports, as in shop=, none may be chosen.
+    #[arg(long, value_name = "[NAMESPACE=]PORTS", help_heading = "Policies")]
+    fixed: Vec<Fixed>,
+    /// The form of the output
+    #[arg(short, long, value_enum, value_name = "FORM", help_heading = "Output", default_value_t = Form::Yaml)]
+    output: Form,
+}
+
+/// What becomes of a violation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Action {
+    /// Whoever sent the object reads a warning
+    Warn,
+    /// The object is refused
+    Deny,
+    /// The audit log of the API server has it
+    Audit,
+}
+
+/// The form of the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Form {
+    /// Objects for `kubectl apply`
+    Yaml,
+    /// Values of the chart
+    Values,
+}
+
+/// Which nodePorts may be chosen where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Fixed {
+    namespace: Option<String>,
+    ports: PortSet,
+}
+
+impl FromStr for Fixed {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (namespace, ports) = text.split_once('=').map_or((None, text), |(name, ports)| (Some(name), ports));
+        if let Some(name) = namespace.filter(|name| !is_label(name)) {
+            return Err(format!("{name:?} is no namespace, wanted {LABEL_WORDS}"));
+        }
+        let ports = ports.parse().map_err(|error| format!("{error}"))?;
+        Ok(Self { namespace: namespace.map(str::to_owned), ports })
+    }
+}
+
+pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
+    let choices = args.choices();
+    let mut known = PolicyParameters::default();
+    let NodeResults { results, partial } = judge_node_snapshots(&args.agent_flags, &[], Behind::NoPort, |snapshot| {
+        known.absorb(snapshot);
+        Ok(())
+    })?;
+    let agents = listed(results.len(), args.agent_flags.agent_namespace());
+    let is_blank = results.iter().all(|it| it.result.is_err());
+    // What is printed would be applied in the place of policies that know something.
+    if is_blank && choices.parameters.is_empty() {
+        bail!(
+            "nothing is known, and no policy printed: this speaks of {agents}; without agents, apply \
+             deploy/policies/policies.yaml as it is, or choose with --fixed and --keep-free"
+        );
+    }
+    if is_blank {
+        console.print_note("the policies know what was chosen, and nothing of the cluster: no agent told of it");
+    }
+    let silent = results.into_iter().filter_map(|NodeResult { node, result }| Some((node, result.err()?)));
+    let unread: Vec<_> = silent.chain(known.unread.clone()).collect();
+    console.write(|out| match args.output {
+        Form::Yaml => write_policies(&known, &choices, out),
+        Form::Values => write_policy_values(&known, &choices, out),
+    })?;
+    for (nodes, gap) in gaps_alike(&unread) {
+        console.print_note(&format!("not known of {nodes}: {}", gap.detail));
+    }
+    let disagreement = known.disagreement();
+    if let Some(ranges) = &disagreement {
+        console.print_note(&format!("agents tell different NodePort ranges, and the policies know none: {ranges}"));
+    }
+    if known.is_assumed {
+        console.print_note(ASSUMED_RANGE);
+    }
+    let too_many = known.too_many_addresses();
+    if let Some(count) = too_many {
+        console.print_note(&format!(
+            "{count} addresses of nodes are too many for a policy, which knows none: name their networks with --keep-free"
+        ));
+    }
+    if let Some(partial) = &partial {
+        console.print_note(partial);
+    }
+    console.print_note(&format!("this speaks of {agents}, and of no node without one"));
+    // Who warns of a number that is free does no harm; who refuses it does.
+    let is_certain = !known.is_assumed || args.action != Action::Deny;
+    let is_whole = !is_blank
+        && is_certain
+        && unread.is_empty()
+        && disagreement.is_none()
+        && too_many.is_none()
+        && partial.is_none();
+    Ok(ExitCode::from(if is_whole { CheckResult::Clear } else { CheckResult::NotChecked } as u8))
+}
+
+impl Args {
+    fn choices(&self) -> PolicyChoices {
+        let mut parameters = BTreeMap::new();
+        if !self.keep_free.is_empty() {
+            let networks: Vec<String> = self.keep_free.iter().map(|it| it.trunc().to_string()).collect();
+            parameters.insert("keptFreeOfExternalIPs".to_owned(), networks.join(" "));
+        }
+        let mut fixed: BTreeMap<String, PortSet> = BTreeMap::new();
+        for Fixed { namespace, ports } in &self.fixed {
+            let name = namespace.as_ref().map_or_else(String::new, |namespace| format!(".{namespace}"));
+            let all = fixed.entry(format!("fixedNodePorts{name}")).or_default();
+            *all = all.union(ports);
+        }
+        parameters.extend(fixed.into_iter().map(|(name, ports)| (name, ports.to_string())));
+        let action = match self.action {
+            Action::Warn => "Warn",
+            Action::Deny => "Deny",
+            Action::Audit => "Audit",
+        };
+        PolicyChoices { action, parameters }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_may_be_chosen_in_a_namespace_or_in_all() {
+        let ports = |text: &str| text.parse::<PortSet>().expect("a list");
+        let fixed = |text: &str| text.parse::<Fixed>();
+        assert_eq!(fixed("30000-30085"), Ok(Fixed { namespace: None, ports: ports("30000-30085") }));
+        assert_eq!(fixed("shop=30010"), Ok(Fixed { namespace: Some("shop".to_owned()), ports: ports("30010") }));
+        assert_eq!(fixed("shop="), Ok(Fixed { namespace: Some("shop".to_owned()), ports: PortSet::default() }));
+        for wrong in ["Shop=1", "=1", "shop=x", "a.b=1", "70000"] {
+            assert!(fixed(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,314 @@
+//! `lint`: judges manifests before they are applied, alone or together with what is in a cluster.
+
+use std::{
+    env,
+    path::{Component, Path, PathBuf},
+    process::ExitCode,
+    time::Duration,
+};
+
+use anyhow::{Context, bail};
+use clap::ValueEnum;
+use ipnet::IpNet;
+
+use super::{console::Console, replay, report::CountFlags, usage_error::UsageError, values::environment};
+use portreeve_agent::{now, settings::duration};
+use portreeve_cluster::{
+    self as cluster, Accepted, ApiServer, ChartFiles, ClusterSource, Input, ManifestFiles, SourceOptions,
+    read_manifests,
+};
+use portreeve_facts::{
+    Gap, KernelFacts, NodePortRange, Overrides, OwnPort, PortRange, Reading, SNAPSHOT_SCHEMA, Snapshot, Why, names,
+};
+use portreeve_report as sinks;
+use portreeve_rules::lint::{
+    LintReport, LintRule, Linted, Source, Told, find_lint_rule, judge_acceptance, lint, lint_rules, range, unread,
+    without_accepted,
+};
+
+/// The word that stands for the cluster of the kubeconfig.
+const CLUSTER: &str = "cluster";
+/// Why nothing is compared with the Pods of a live cluster: it reads those of one Node, and this is on none.
+const UNREAD_PODS: &str = "those of a live cluster are not read, --against a file that holds them compares with them";
+/// So many bytes of a file show whether it is a snapshot, whose schema comes first.
+const BEGINNING: u64 = 4096;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Files, folders (*.yaml, *.yml and *.json below them), or - for standard input
+    #[arg(value_name = "PATH", required = true)]
+    paths: Vec<PathBuf>,
+    /// The namespace of objects that name none
+    #[arg(short, long, value_name = "NAMESPACE", value_parser = namespace)]
+    namespace: Option<String>,
+    /// Compare with what is there: the word `cluster`, a file of its objects, or a snapshot
+    ///
+    /// An object of the same kind, namespace and name is updated, and no conflict. Of a cluster, Services and Nodes are
+    /// read; a file may hold Pods, too; a snapshot has the listeners of its node.
+    #[arg(long, value_name = "WHAT", help_heading = "Cluster")]
+    against: Option<PathBuf>,
+    /// The kubeconfig for `--against cluster`, instead of $KUBECONFIG or ~/.kube/config
+    #[arg(long, value_name = "FILE", help_heading = "Cluster", requires = "against")]
+    kubeconfig: Option<PathBuf>,
+    /// The context of the kubeconfig
+    #[arg(long, value_name = "NAME", help_heading = "Cluster", requires = "against")]
+    context: Option<String>,
+    /// Reach the API server here instead, with the same credentials
+    #[arg(long = "apiserver", value_name = "URL", help_heading = "Cluster", requires = "against")]
+    api_server: Option<ApiServer>,
+    /// How long the API server may be silent: until an answer begins, and until more of it comes
+    #[arg(long, value_name = "DURATION", help_heading = "Cluster", default_value = "10s", value_parser = duration)]
+    request_timeout: Duration,
+    /// The API server's --service-node-port-range, unless what is compared with says it [default: 30000-32767]
+    #[arg(long, value_name = "FIRST-LAST", help_heading = "Cluster")]
+    node_port_range: Option<PortRange>,
+    /// Where the API server allocates cluster IPs, like 10.96.0.0/12; may be given several times
+    #[arg(long = "service-cidr", value_name = "CIDR", help_heading = "Cluster")]
+    service_cidrs: Vec<IpNet>,
+    /// The form of the output
+    #[arg(short, long, value_enum, value_name = "FORM", help_heading = "Output", default_value_t = Form::Table)]
+    output: Form,
+    #[command(flatten)]
+    counting: CountFlags,
+    /// Ask this rule only; may be given several times
+    #[arg(long = "rule", value_name = "RULE", help_heading = "Output", value_parser = rule)]
+    rules: Vec<LintRule>,
+}
+
+/// The form of the output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Form {
+    /// What is wrong, where, and what to write instead
+    Table,
+    /// The same with all evidence
+    Wide,
+    /// One document, `portreeve.lint/v1`
+    Json,
+    /// The same document
+    Yaml,
+    /// Test cases for a pipeline
+    Junit,
+    /// For code scanning, SARIF 2.1.0
+    Sarif,
+    /// Annotations of GitHub Actions
+    Github,
+}
+
+pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
+    let Args { output, counting, .. } = args;
+    let report = args.report(console)?;
+    let are_rows = counting.no_headers && matches!(output, Form::Table | Form::Wide);
+    for failure in errors(&report.failures, are_rows) {
+        console.print_error(&anyhow::Error::msg(failure));
+    }
+    // Documents and tables say it themselves.
+    if are_rows || matches!(output, Form::Github) {
+        notes(&report).for_each(|note| console.print_note(&note));
+    }
+    let style = &console.style;
+    console.write(|out| match output {
+        Form::Table | Form::Wide if counting.no_headers => sinks::write_lint_rows(&report, out),
+        Form::Table => sinks::write_lint_table(&report, style, out),
+        Form::Wide => sinks::write_lint_wide(&report, style, out),
+        Form::Json => sinks::write_lint_json(&report, out),
+        Form::Yaml => sinks::write_lint_yaml(&report, out),
+        Form::Junit => sinks::write_lint_junit(&report, out),
+        Form::Sarif => sinks::write_lint_sarif(&report, out),
+        Form::Github => sinks::write_annotations(&report, out),
+    })?;
+    Ok(counting.end(sinks::lint_result(&report), report.failures.is_empty()))
+}
+
+/// What was not judged, and what is accepted.
+fn notes(report: &LintReport) -> impl Iterator<Item = String> {
+    let accepted = (report.accepted > 0).then(|| format!("accepted: {}", report.accepted));
+    report.unknown.iter().map(|(rule, gap)| format!("not known: {rule}: {}", gap.detail)).chain(accepted)
+}
+
+/// The failures as errors: each of them where the output has none, else the first.
+fn errors(failures: &[Gap], each: bool) -> Vec<String> {
+    match failures {
+        [first, others @ ..] if !each && !others.is_empty() => {
+            vec![format!("{} (and {} more)", first.detail, others.len())]
+        }
+        all => all.iter().map(|gap| gap.detail.clone()).collect(),
+    }
+}
+
+impl Args {
+    fn report(self, console: &Console) -> anyhow::Result<LintReport> {
+        let Self { paths, namespace, against, kubeconfig, context, api_server, request_timeout, .. } = self;
+        let of_cluster = kubeconfig.is_some() || context.is_some() || api_server.is_some();
+        if let Some(what) = &against {
+            compares_with(what, of_cluster)?;
+        }
+        let here = env::current_dir().unwrap_or_default();
+        let paths: Vec<PathBuf> = paths.into_iter().map(|path| relative(path, &here)).collect();
+        let ManifestFiles { facts, manifests, whole: objects, again, files, skipped, mut places } =
+            read_manifests(&paths, namespace.as_deref());
+        let mut failures = facts.rejected.clone();
+        let source = if against.is_some() { Source::Cluster } else { Source::Nowhere };
+        let options = SourceOptions {
+            services: Vec::new(),
+            kubeconfig,
+            context,
+            api_server,
+            request_timeout: Some(request_timeout),
+        };
+        let around = match against {
+            None => alone(),
+            Some(what) => around(&what, options)?,
+        };
+        if source == Source::Cluster {
+            failures.extend(unread(&around));
+        }
+        let named = self.node_port_range.map(|range| NodePortRange::configured(range, "--node-port-range"));
+        let range = range(named, &around);
+        let against = (source == Source::Cluster).then(|| match around.cluster.pods.gap() {
+            Some(gap) if gap.why == Why::NotAsked => format!("{}, without its Pods", around.cluster.origin),
+            _ => around.cluster.origin.clone(),
+        });
+        let linted = Linted::new(manifests, facts, around, &range, source).with_service_cidrs(self.service_cidrs);
+        let rules = if self.rules.is_empty() { lint_rules().collect() } else { self.rules };
+        let not_asked = rules.iter().filter_map(|rule| Some((rule.id, rule.lacks(&linted)?))).collect();
+        let (findings, unknown) = lint(&linted, &rules);
+        let (mut findings, accepted) = without_accepted(&linted, findings);
+        for (gap, place) in judge_acceptance(&linted) {
+            places.insert(gap.detail.clone(), place);
+            failures.push(gap);
+        }
+        find_templates(&linted, Told { findings: &mut findings, failures: &mut places }, console);
+        if objects == 0 && failures.is_empty() {
+            console.print_note("no object was judged: none is a Service, a Pod or has the template of one");
+        }
+        let min_severity = self.counting.min_severity;
+        Ok(LintReport {
+            findings,
+            failures,
+            unknown,
+            rules,
+            not_asked,
+            accepted,
+            places,
+            files,
+            objects,
+            again,
+            skipped,
+            range,
+            against,
+            min_severity,
+        })
+    }
+}
+
+/// Finds the templates of what was rendered in the folder that a person is in. Where nothing is told of one, nobody looks there.
+fn find_templates(linted: &Linted, mut told: Told<'_>, console: &Console) {
+    let templates = told.templates();
+    if templates.is_empty() {
+        return;
+    }
+    match ChartFiles::below(Path::new("."), templates) {
+        Ok(files) => told.mark(linted, |template, field| files.written(template, field)),
+        Err(why) => {
+            console
+                .print_note(&format!("no file of a template is named, as not all below this folder is known: {why}"));
+        }
+    }
+}
+
+/// Refuses what cannot be meant: flags of a cluster beside a file, and standard input, which has to be read twice.
+fn compares_with(what: &Path, flags_of_a_cluster: bool) -> Result<(), UsageError> {
+    if what.as_os_str() == "-" {
+        return Err(UsageError("--against reads no standard input, wanted a file or the word cluster".to_owned()));
+    }
+    if flags_of_a_cluster && what.as_os_str() != CLUSTER {
+        let flags = "--kubeconfig, --context and --apiserver are for --against cluster";
+        return Err(UsageError(format!("{flags}, wanted them without --against {}", what.display())));
+    }
+    Ok(())
+}
+
+/// What is there.
+fn around(what: &Path, options: SourceOptions) -> anyhow::Result<Snapshot> {
+    if what.as_os_str() == CLUSTER {
+        let source = ClusterSource::discover(options, &environment());
+        if source == ClusterSource::None {
+            bail!("--against cluster: no cluster is configured, wanted --kubeconfig, $KUBECONFIG or ~/.kube/config");
+        }
+        let mut facts = cluster::read_now(&source, None, "").context("starting the runtime")?;
+        if let Reading::Gap(gap) = &mut facts.pods
+            && gap.why == Why::NotAsked
+        {
+            UNREAD_PODS.clone_into(&mut gap.detail);
+        }
+        return Ok(Snapshot { cluster: facts, ..alone() });
+    }
+    let input = Input::from(what.to_owned());
+    let beginning = beginning(&input).with_context(|| format!("--against {input}"))?;
+    if String::from_utf8_lossy(&beginning).contains(SNAPSHOT_SCHEMA) {
+        return replay::read(what);
+    }
+    let facts = cluster::read_now(&ClusterSource::Files(vec![input]), None, "").context("starting the runtime")?;
+    Ok(Snapshot { cluster: facts, ..alone() })
+}
+
+/// The first bytes of a file, which is read again afterwards.
+fn beginning(input: &Input) -> std::io::Result<Vec<u8>> {
+    use std::io::Read as _;
+    let mut bytes = Vec::new();
+    input.open(Accepted::RegularFiles)?.take(BEGINNING).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Nothing is there, and no node was looked at.
+fn alone() -> Snapshot {
+    let cluster = cluster::read_now(&ClusterSource::None, None, "").expect("no cluster needs no runtime");
+    Snapshot {
+        schema: SNAPSHOT_SCHEMA.to_owned(),
+        at: now(),
+        whole_at: None,
+        overrides: Overrides::default(),
+        kernel: KernelFacts::not_asked(),
+        cluster,
+        own_port: OwnPort::not_asked(),
+    }
+}
+
+/// A path as services that show findings at lines have it: from the root of the repository, which they call it in. A way through a link
+/// stays as it is written where it leads elsewhere without its detour.
+fn relative(path: PathBuf, here: &Path) -> PathBuf {
+    let mut short = PathBuf::new();
+    for part in path.strip_prefix(here).unwrap_or(&path).components() {
+        match part {
+            Component::CurDir => {}
+            Component::ParentDir if matches!(short.components().next_back(), Some(Component::Normal(_))) => {
+                short.pop();
+            }
+            part => short.push(part),
+        }
+    }
+    if short.as_os_str().is_empty() {
+        short.push(".");
+    }
+    // Paths are equal where only their words differ.
+    if short.as_os_str() == path.as_os_str() {
+        return path;
+    }
+    // Alone it would be standard input.
+    if short.as_os_str() == "-" {
+        return PathBuf::from("./-");
+    }
+    let leads_to = |path: &Path| path.canonicalize().ok();
+    if leads_to(&short).is_some_and(|to| leads_to(&path) == Some(to)) { short } else { path }
+}
+
+fn rule(id: &str) -> Result<LintRule, &'static str> {
+    find_lint_rule(id).ok_or("not a rule that judges manifests: docs/lint.md lists them, and `portreeve rules`")
+}
+
+fn namespace(name: &str) -> Result<String, String> {
+    match names::is_label(name) {
+        true => Ok(name.to_owned()),
+        false => Err(format!("wanted {}", names::LABEL_WORDS)),
+    }
+}

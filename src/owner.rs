@@ -1,0 +1,51 @@
+//! `owner`: who answers on a port of this node, who loses, and what to do.
+
+use std::{path::PathBuf, process::ExitCode};
+
+use anyhow::anyhow;
+use clap::ValueEnum;
+
+use super::{console::Console, replay, sources::Sources};
+use portreeve_report::{PortArgument, Report, write_owner, write_owner_json};
+use portreeve_rules::{free_port, ledger::Board};
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The port, and the protocol where only one is asked about: 30080, 30080/udp
+    #[arg(value_name = "PORT[/PROTOCOL]")]
+    port: PortArgument,
+    /// Answer from a file that `snapshot` wrote, `-` for standard input, instead of looking at this node
+    #[arg(long, value_name = "FILE", help_heading = "Sources", conflicts_with_all = ["services", "kubeconfig", "context"])]
+    snapshot: Option<PathBuf>,
+    #[command(flatten)]
+    sources: Sources,
+    /// The form of the output
+    #[arg(short, long, value_enum, value_name = "FORM", help_heading = "Output", default_value_t = Form::Text)]
+    output: Form,
+}
+
+/// The form of the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Form {
+    /// For people
+    Text,
+    /// One JSON document, `portreeve.owner/v1`
+    Json,
+}
+
+pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
+    let Args { port, snapshot, sources, output } = args;
+    let snapshot = match snapshot {
+        Some(file) => replay::read(&file)?,
+        None => sources.snapshot_with_port(port.number, true, console)?,
+    };
+    let owner = port
+        .owner(&snapshot, free_port(&snapshot))
+        .map_err(|gap| anyhow!("who owns port {} cannot be told: {}", port.number, gap.detail))?;
+    console.write(|out| match output {
+        Form::Text => write_owner(&owner, &console.style, out),
+        Form::Json => write_owner_json(snapshot.node_name(), &owner, out),
+    })?;
+    let result = Report::of(&snapshot, &Board::default()).result();
+    Ok(ExitCode::from(result as u8))
+}

@@ -1,0 +1,121 @@
+//! Flags that say how findings are printed, and the printing.
+
+use std::{collections::BTreeSet, mem, process::ExitCode};
+
+use clap::ValueEnum;
+
+use super::console::Console;
+use portreeve_agent::judge_by;
+use portreeve_facts::{Snapshot, Source};
+use portreeve_report::{self as sinks, CheckResult, Report};
+use portreeve_rules::{self as rules, Limits, RULES, Rule, findings::Severity};
+
+// How findings are printed.
+#[derive(Debug, clap::Args)]
+pub(super) struct ReportFlags {
+    /// The form of the output
+    #[arg(short, long, value_enum, value_name = "FORM", help_heading = "Output", default_value_t = Form::Table)]
+    output: Form,
+    #[command(flatten)]
+    counting: CountFlags,
+    /// Ask this rule only; may be given several times
+    ///
+    /// What none of them looks at is not read: connections, on a node that has many.
+    #[arg(long = "rule", value_name = "RULE", help_heading = "Output", value_parser = rule)]
+    rules: Vec<&'static Rule>,
+}
+
+// Which findings are printed and counted; the same for one node and for many.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(super) struct CountFlags {
+    /// Tell and count only findings of at least this severity: info, warning or critical
+    ///
+    /// Unless it is given, every finding is told, and those from warning on count for the exit code.
+    #[arg(long, value_name = "SEVERITY", help_heading = "Output", value_parser = severity)]
+    pub(super) min_severity: Option<Severity>,
+    /// Do not exit with 1 for findings
+    #[arg(long, help_heading = "Output")]
+    exit_zero: bool,
+    /// Print only the rows of the table, for scripts
+    #[arg(long, help_heading = "Output")]
+    pub(super) no_headers: bool,
+}
+
+/// The form of the output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Form {
+    /// What is wrong, for whom, and what to do
+    Table,
+    /// The table with everything that is known
+    Wide,
+    /// One document, `portreeve/v1`
+    Json,
+    /// The same document
+    Yaml,
+    /// One line for node-problem-detector
+    Npd,
+    /// Test cases for a pipeline
+    Junit,
+    /// For code scanning, SARIF 2.1.0
+    Sarif,
+}
+
+impl ReportFlags {
+    /// The rules that are run.
+    fn rules(&self) -> &[&'static Rule] {
+        if self.rules.is_empty() { RULES } else { &self.rules }
+    }
+
+    /// The sources that none of them uses.
+    pub(super) fn skipped(&self) -> BTreeSet<Source> {
+        rules::skipped(self.rules())
+    }
+
+    /// Judges a snapshot, prints the report, and returns the exit code.
+    pub(super) fn print(&self, snapshot: &Snapshot, console: &Console) -> anyhow::Result<ExitCode> {
+        let Self { output, counting, .. } = *self;
+        let CountFlags { min_severity, no_headers, .. } = counting;
+        let rules = self.rules();
+        let board = judge_by(rules, snapshot, &Limits::default());
+        let report = Report { min_severity, rules, ..Report::of(snapshot, &board) };
+        let style = &console.style;
+        console.write(|out| match output {
+            Form::Table | Form::Wide if no_headers => sinks::write_rows(&report, style, out),
+            Form::Table => sinks::write_table(&report, style, out),
+            Form::Wide => sinks::write_wide(&report, style, out),
+            Form::Json => sinks::write_json(&report, out),
+            Form::Yaml => sinks::write_yaml(&report, out),
+            Form::Npd => writeln!(out, "{}", sinks::npd_line(&report)),
+            Form::Junit => sinks::write_junit(&report, out),
+            Form::Sarif => sinks::write_sarif(&report, out),
+        })?;
+        let end = counting.end(report.result(), report.failures().is_empty());
+        // As the snapshot: the process ends.
+        mem::forget(board);
+        Ok(end)
+    }
+}
+
+impl CountFlags {
+    /// The exit code of the command. A failure is never hidden.
+    pub(super) fn end(self, result: CheckResult, whole: bool) -> ExitCode {
+        let result = match result {
+            CheckResult::Findings if self.exit_zero && whole => CheckResult::Clear,
+            CheckResult::Findings if self.exit_zero => CheckResult::NotChecked,
+            result => result,
+        };
+        ExitCode::from(result as u8)
+    }
+}
+
+/// The rule of a word on the command line.
+pub(super) fn rule(id: &str) -> Result<&'static Rule, &'static str> {
+    rules::find(id).ok_or("not a rule of nodes: `portreeve rules` lists them")
+}
+
+fn severity(word: &str) -> Result<Severity, &'static str> {
+    Severity::ALL
+        .into_iter()
+        .find(|severity| severity.name() == word)
+        .ok_or("not a severity: info, warning or critical")
+}

@@ -1,0 +1,66 @@
+//! `rules` and `rules explain`: the catalogue, and one rule's page.
+
+use std::process::ExitCode;
+
+use super::{console::Console, usage_error::UsageError};
+use portreeve_facts::text;
+use portreeve_report::{RulePage, pages_of_manifests, pages_of_nodes, rule_page_text, rules_table};
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(subcommand)]
+    action: Option<Action>,
+    /// Leave out the headings of the table
+    #[arg(long)]
+    no_headers: bool,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    /// What a rule finds, why it hurts, when it is silent, and how to fix it
+    Explain(Explain),
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Explain {
+    /// The rule's name
+    #[arg(value_name = "RULE")]
+    id: String,
+}
+
+pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
+    let Args { action, no_headers } = args;
+    match action {
+        Some(Action::Explain(explain)) => explain.run(console),
+        None => {
+            let page = rules_table(&console.style, !no_headers);
+            console.write(|out| out.write_all(page.as_bytes()))?;
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+impl Explain {
+    pub(super) fn run(self, console: &Console) -> anyhow::Result<ExitCode> {
+        let Self { id } = self;
+        let Some(page) = pages().find(|page| page.id.0 == id) else { return Err(unknown(&id, console).into()) };
+        let page = rule_page_text(&page, &console.style);
+        console.write(|out| out.write_all(page.as_bytes()))?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Every rule, of nodes and of manifests alone.
+pub(super) fn pages() -> impl Iterator<Item = RulePage> {
+    pages_of_nodes().chain(pages_of_manifests())
+}
+
+fn unknown(id: &str, console: &Console) -> UsageError {
+    let ids: Vec<&str> = pages().map(|page| page.id.0).collect();
+    let id = text::clean(id, text::NAME);
+    let program = &console.style.program;
+    UsageError(format!(
+        "no rule {id:?}, did you mean {:?}? All of them: {program} rules",
+        text::closest_word(&id, &ids)
+    ))
+}

@@ -1,0 +1,25 @@
+//! `snapshot`: everything one look sees, and no command lines, since it is made to be passed on.
+
+use std::{collections::BTreeSet, process::ExitCode};
+
+use super::{console::Console, sources::Sources};
+use portreeve_report::Report;
+use portreeve_rules::ledger::Board;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    sources: Sources,
+}
+
+pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
+    let Args { sources } = args;
+    let snapshot = sources.snapshot(BTreeSet::new(), false, console)?;
+    console.write(|out| {
+        serde_json::to_writer_pretty(&mut *out, &snapshot)?;
+        writeln!(out)
+    })?;
+    // Nothing was judged, so this is about what could not be read alone.
+    let result = Report::of(&snapshot, &Board::default()).result();
+    Ok(ExitCode::from(result as u8))
+}

@@ -1,0 +1,24 @@
+//! Every target of the fuzzers has a line in the list and in the document.
+
+use std::{collections::BTreeSet, fs, path::Path};
+
+fn read(path: impl AsRef<Path>) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+#[test]
+fn every_target_is_run_and_explained() {
+    let (list, page) = (read("fuzz/targets"), read("docs/fuzzing.md"));
+    let listed = list.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.split_whitespace().next());
+    let listed: BTreeSet<&str> = listed.collect();
+    let programs = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/src/bin")).expect("programs");
+    let programs: BTreeSet<String> = programs
+        .map(|entry| entry.expect("a program").file_name().to_string_lossy().trim_end_matches(".rs").to_owned())
+        .collect();
+    assert_eq!(programs.iter().map(String::as_str).collect::<BTreeSet<_>>(), listed);
+    assert!(listed.len() >= 20);
+    for target in listed {
+        assert!(page.contains(&format!("| `{target}` |")), "docs/fuzzing.md has no row of {target}");
+    }
+}
