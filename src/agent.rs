@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::Context as _;
 
-use crate::{console::Console, usage_error::UsageError, values::environment};
+use crate::{command_line::UsageError, console::Console, sources::environment};
 use portreeve_agent::{
     self as agent, log,
     settings::{self, Settings},

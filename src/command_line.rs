@@ -2,12 +2,15 @@
 
 use std::{
     ffi::OsString,
-    io::{ErrorKind, IsTerminal, Write as _, stderr},
+    io::{self, Error, ErrorKind, IsTerminal, Write as _, stderr},
+    os::fd::{AsFd as _, OwnedFd},
     path::Path,
     process::ExitCode,
 };
 
+use anyhow::bail;
 use clap::{Command, CommandFactory, FromArgMatches, Parser, Subcommand};
+use nix::errno::Errno;
 use tracing_subscriber::{
     filter::{LevelFilter, Targets},
     fmt,
@@ -20,8 +23,7 @@ use super::demo;
 use super::{
     agent, check, completion,
     console::{Colour, Console, ConsoleFlags},
-    descriptors, kubectl, lint, man, map, owner, replay, rules, snapshot, suggest,
-    usage_error::UsageError,
+    kubectl, lint, man, map, owner, replay, rules, snapshot, suggest,
 };
 use portreeve_facts::text;
 
@@ -103,7 +105,7 @@ pub(crate) fn run(words: Vec<OsString>) -> ExitCode {
                     if !matches!(action, Action::Agent(_)) {
                         log(console_flags.verbose, console.style.colour);
                     }
-                    end(descriptors::require().and_then(|()| action.run(&console)), &console)
+                    end(require_descriptors().and_then(|()| action.run(&console)), &console)
                 },
             )
         }
@@ -115,7 +117,7 @@ pub(crate) fn run(words: Vec<OsString>) -> ExitCode {
                     let console = Console::new(Name::Plugin.typed(), console_flags.color);
                     log(console_flags.verbose, console.style.colour);
                     end(
-                        descriptors::require()
+                        require_descriptors()
                             .and_then(|()| action.run(|| command::<kubectl::Cli>(Name::Plugin), &console)),
                         &console,
                     )
@@ -229,6 +231,25 @@ fn log(verbose: u8, colour: bool) {
     let lines = fmt::layer().with_writer(stderr).compact().with_ansi(colour && stderr().is_terminal());
     tracing_subscriber::registry().with(lines).with(filter).init();
 }
+
+/// What one look, its event loop and a connection to the API server have open at once. The event loop of tokio panics where
+/// it cannot have its own.
+const NEEDED: usize = 16;
+
+/// Says so, in one line, before anything is begun with too few.
+fn require_descriptors() -> anyhow::Result<()> {
+    let held: Result<Vec<OwnedFd>, Error> = (0..NEEDED).map(|_| io::stderr().as_fd().try_clone_to_owned()).collect();
+    let errno = held.err().and_then(|error| error.raw_os_error()).map(Errno::from_raw);
+    if matches!(errno, Some(Errno::EMFILE | Errno::ENFILE)) {
+        bail!("too few files may be open: {NEEDED} more than at the start are needed (`ulimit -n`)");
+    }
+    Ok(())
+}
+
+/// A command line that parses, and yet names something that does not exist.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct UsageError(pub(super) String);
 
 #[cfg(test)]
 mod tests {

@@ -11,7 +11,7 @@ use anyhow::{Context, bail};
 use clap::ValueEnum;
 use ipnet::IpNet;
 
-use super::{console::Console, replay, report::CountFlags, usage_error::UsageError, values::environment};
+use super::{command_line::UsageError, console::Console, replay, report::CountFlags, sources::environment};
 use portreeve_agent::{now, settings::duration};
 use portreeve_cluster::{
     self as cluster, Accepted, ApiServer, ChartFiles, ClusterSource, Input, ManifestFiles, SourceOptions,

@@ -11,15 +11,12 @@ mod completion;
 mod console;
 #[cfg(target_os = "linux")]
 mod demo;
-mod descriptors;
 #[cfg(test)]
 mod documents;
-mod free_ports;
 mod kubectl;
 mod lint;
 mod man;
 mod map;
-mod map_output;
 mod owner;
 mod progress;
 mod replay;
@@ -28,8 +25,6 @@ mod rules;
 mod snapshot;
 mod sources;
 mod suggest;
-mod usage_error;
-mod values;
 
 use std::process::ExitCode;
 

@@ -6,7 +6,7 @@ use clap::Command;
 use clap_mangen::Man;
 use portreeve_facts::text;
 
-use super::{console::Console, usage_error::UsageError};
+use super::{command_line::UsageError, console::Console};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {

@@ -3,13 +3,11 @@
 use std::process::ExitCode;
 
 use anyhow::bail;
+use clap::ValueEnum;
 
-use super::{console::Console, map_output::MapForm, sources::Sources};
-use portreeve_report::Report;
-use portreeve_rules::{
-    ledger::Board,
-    {port_usage, skipped},
-};
+use super::{console::Console, sources::Sources};
+use portreeve_report::{Report, write_map, write_svg};
+use portreeve_rules::{PortUsage, ledger::Board, port_usage, skipped};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -30,4 +28,22 @@ pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
     output.draw(&usage, console)?;
     let result = Report::of(&snapshot, &Board::default()).result();
     Ok(ExitCode::from(result as u8))
+}
+
+/// The form of the picture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum MapForm {
+    /// A character a port, for a terminal
+    Text,
+    /// A self-contained picture for documents
+    Svg,
+}
+
+impl MapForm {
+    pub(super) fn draw(self, usage: &PortUsage, console: &Console) -> anyhow::Result<()> {
+        console.write(|out| match self {
+            Self::Text => write_map(usage, &console.style, out),
+            Self::Svg => write_svg(usage, out),
+        })
+    }
 }

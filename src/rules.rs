@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use super::{console::Console, usage_error::UsageError};
+use super::{command_line::UsageError, console::Console};
 use portreeve_facts::text;
 use portreeve_report::{RulePage, pages_of_manifests, pages_of_nodes, rule_page_text, rules_table};
 

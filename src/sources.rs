@@ -1,12 +1,12 @@
 //! Flags that say where the facts come from, and the snapshot that is taken with them.
 
-use std::{collections::BTreeSet, path::PathBuf, time::Duration};
+use std::{collections::BTreeSet, env, path::PathBuf, time::Duration};
 
 use anyhow::{Context, anyhow};
 
-use super::{console::Console, progress::Progress, values::environment};
+use super::{console::Console, progress::Progress};
 use portreeve_agent::{SnapshotSources, Step, doubt, now, settings::duration};
-use portreeve_cluster::{ApiServer, ClusterSource, Input, SourceOptions};
+use portreeve_cluster::{ApiServer, ClusterSource, Environment, Input, SourceOptions};
 use portreeve_facts::{ClusterFacts, Gap, Learned, Mode, NodePortRange, Overrides, PortRange, Snapshot, Source};
 use portreeve_kernel::Host;
 use portreeve_report::unread_in_words;
@@ -142,5 +142,14 @@ impl Sources {
             console.print_note(&doubt);
         }
         Ok(snapshot)
+    }
+}
+
+/// Where a cluster may be found, as the environment says.
+pub(super) fn environment() -> Environment {
+    Environment {
+        kubeconfig: env::var_os("KUBECONFIG"),
+        home: env::var_os("HOME").map(PathBuf::from),
+        in_cluster: env::var_os("KUBERNETES_SERVICE_HOST").is_some(),
     }
 }

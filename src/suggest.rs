@@ -1,8 +1,12 @@
 //! `suggest`: NodePorts that are free, as far as is known from this node.
 
-use std::process::ExitCode;
+use std::{num::NonZeroU16, process::ExitCode};
 
-use super::{console::Console, free_ports::CountFlag, sources::Sources};
+use anyhow::bail;
+
+use super::{console::Console, sources::Sources};
+use portreeve_facts::{Source, Why};
+use portreeve_report::{CheckResult, gaps_alike};
 use portreeve_rules::{FreePorts, skipped};
 
 #[derive(Debug, clap::Args)]
@@ -17,4 +21,39 @@ pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
     let Args { count, sources } = args;
     let snapshot = sources.snapshot(skipped(&[]), false, console)?;
     count.print(&FreePorts::of(&snapshot), &format!("of node {}, and of no other", snapshot.node_name()), console)
+}
+
+// How many are wanted.
+#[derive(Debug, clap::Args)]
+pub(super) struct CountFlag {
+    /// How many ports to suggest
+    #[arg(long, value_name = "NUMBER", default_value = "1")]
+    count: NonZeroU16,
+}
+
+impl CountFlag {
+    /// Prints the first free ports, and on standard error of what they are known: `scope`, and what is missing of it.
+    ///
+    /// # Errors
+    /// When there are not that many, or nothing is known to be free.
+    pub(super) fn print(&self, free_ports: &FreePorts, scope: &str, console: &Console) -> anyhow::Result<ExitCode> {
+        let wanted = usize::from(self.count.get());
+        let ports: Vec<u16> = free_ports.ports().take(wanted).collect();
+        console.write(|out| ports.iter().try_for_each(|port| writeln!(out, "{port}")))?;
+        console
+            .print_note("no Service has them, nobody listens there, and no kernel gives them to outgoing connections");
+        console.print_note(&format!("as far as is known: this speaks {scope}"));
+        for (nodes, gap) in gaps_alike(&free_ports.unread) {
+            console.print_note(&format!("not known of {nodes}: {}", gap.detail));
+        }
+        if !free_ports.is_known() {
+            bail!("nothing can be suggested without the Services and the NodePort range");
+        }
+        if ports.len() < wanted {
+            bail!("only {} of {wanted} ports could be suggested", ports.len());
+        }
+        // Pods, whose hostPorts are taken too, need not be in the files that a person gives.
+        let failed = free_ports.unread.iter().any(|(_, gap)| (gap.source, gap.why) != (Source::Pods, Why::NotAsked));
+        Ok(ExitCode::from(if failed { CheckResult::NotChecked } else { CheckResult::Clear } as u8))
+    }
 }

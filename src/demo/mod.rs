@@ -10,7 +10,6 @@
 mod incident;
 mod incidents;
 mod manifest;
-mod network;
 mod observed;
 mod part;
 mod report;

@@ -5,7 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use anyhow::{anyhow, bail};
 use tokio::runtime::{self, Runtime};
 
-use crate::values::environment;
+use crate::sources::environment;
 use portreeve_agent::{events::AGENT_NAMESPACE, settings::duration};
 use portreeve_cluster::{Access, Agent, AgentPlace, Agents, ClusterSource, Impersonation, SourceOptions};
 use portreeve_facts::Gap;

@@ -8,7 +8,7 @@ use super::{
     agents::AgentFlags,
     node_snapshots::{NodeResult, judge_one_snapshot},
 };
-use crate::{console::Console, map_output::MapForm};
+use crate::{console::Console, map::MapForm};
 use portreeve_rules::port_usage;
 
 #[derive(Debug, clap::Args)]

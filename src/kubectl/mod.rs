@@ -8,7 +8,6 @@ mod complete;
 mod declared;
 pub(super) mod findings;
 mod map;
-mod missing_endpoints;
 mod node_snapshots;
 mod owner;
 mod policies;

@@ -9,7 +9,7 @@ use super::{
     agents::AgentFlags,
     node_snapshots::{Behind, NodeResult, NodeResults, judge_node_snapshots},
 };
-use crate::{console::Console, usage_error::UsageError};
+use crate::{command_line::UsageError, console::Console};
 use portreeve_report::{
     CheckResult, ReservationForm, ReservationReport, Style, gaps_alike, listed, reservation_file, write_reservation,
     write_reservation_json,

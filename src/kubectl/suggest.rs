@@ -6,7 +6,7 @@ use super::{
     agents::AgentFlags,
     node_snapshots::{Behind, NodeResult, NodeResults, judge_node_snapshots},
 };
-use crate::{console::Console, free_ports::CountFlag};
+use crate::{console::Console, suggest::CountFlag};
 use portreeve_report::listed;
 use portreeve_rules::FreePorts;
 

@@ -5,11 +5,12 @@ use std::{
     convert::Infallible,
     io::{self, ErrorKind},
     net::{IpAddr, SocketAddr},
-    pin::pin,
+    pin::{Pin, pin},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
+    task::{Context, Poll},
     time::Duration,
 };
 
@@ -24,7 +25,7 @@ use tokio::{
 };
 use tracing::warn;
 
-use super::{metered::Metered, request_budget::RequestBudget};
+use super::request_budget::RequestBudget;
 
 /// How many connections there may be at a time. One more ends the oldest, which has had its chance: an answer takes
 /// milliseconds.
@@ -176,12 +177,38 @@ fn is_client_error(error: ErrorKind) -> bool {
     matches!(error, ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset | ErrorKind::ConnectionRefused)
 }
 
+/// A future on a thread that answers requests. After each poll the thread settles its account: a flood of requests leaves
+/// it no time to rest, which it does otherwise.
+struct Metered<F> {
+    future: Pin<Box<F>>,
+    budget: Arc<RequestBudget>,
+}
+
+impl<F: Future> Metered<F> {
+    fn new(future: F, budget: Arc<RequestBudget>) -> Self {
+        Self { future: Box::pin(future), budget }
+    }
+}
+
+impl<F: Future> Future for Metered<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        let polled = self.future.as_mut().poll(context);
+        self.budget.settle();
+        polled
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use axum::{Extension, routing::get};
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
 
     use super::*;
+    use crate::scanner::thread_cpu_time;
 
     const LIMITS: Limits = Limits { request: Duration::from_millis(100), document: Duration::from_millis(400) };
 
@@ -228,5 +255,23 @@ mod tests {
         assert!(is_cut(true, GET, slow, LIMITS).await, "a slow reader of a document");
         let patient = Limits { document: Duration::from_secs(50), ..LIMITS };
         assert!(!is_cut(true, GET, Duration::from_millis(1), patient).await, "a reader of a document in its time");
+    }
+
+    #[tokio::test]
+    async fn what_a_future_does_is_charged_and_what_it_waits_for_is_not() {
+        let budget = Arc::new(RequestBudget::public(100.0, Instant::now()));
+        budget.settle();
+        let before = budget.spent();
+        let toil = Duration::from_millis(20);
+        let work = async {
+            tokio::time::sleep(10 * toil).await;
+            let begun = thread_cpu_time();
+            while thread_cpu_time() - begun < toil {
+                std::hint::spin_loop();
+            }
+        };
+        Metered::new(work, Arc::clone(&budget)).await;
+        let cost = budget.spent() - before;
+        assert!((toil..5 * toil).contains(&cost), "{cost:?}");
     }
 }

@@ -11,7 +11,7 @@ use anyhow::{Context, bail};
 use jiff::Timestamp;
 use tokio::{
     runtime::Builder,
-    signal::unix::{Signal, SignalKind},
+    signal::unix::{Signal, SignalKind, signal},
     sync::watch,
     time::{interval, sleep, timeout},
 };
@@ -27,10 +27,8 @@ use super::{
     http::{self, Published, ServerState, Shared},
     judge::{Reporting, RoundResult, advance},
     kept_threads,
-    reload::{Load, Reloader},
     scanner::{Scanned, Scanner, process_cpu_time, thread_cpu_time},
     scheduler::{Cause, Extent, Scheduler},
-    signals::{listen, received},
     socket::SocketFile,
     tasks::Tasks,
 };
@@ -391,6 +389,61 @@ impl Agent {
 /// What takes as long as there are connections, and is read in whole looks only.
 fn costly_sources() -> impl Iterator<Item = Source> {
     SELDOM.into_iter().filter(|source| source.walks_connections())
+}
+
+/// Listens for one.
+///
+/// # Errors
+/// When the operating system does not allow it.
+fn listen(kind: SignalKind) -> anyhow::Result<Signal> {
+    signal(kind).context("listening for signals")
+}
+
+/// Waits for a signal; for ever where it cannot come any more.
+async fn received(signal: &mut Signal) {
+    if signal.recv().await.is_none() {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// Where the configuration comes from; called again and again. The error is one line for a person.
+type Load = dyn Fn() -> Result<Config, String>;
+
+/// Loads the configuration, and remembers what was wrong with it.
+struct Reloader {
+    load: Box<Load>,
+    /// What was wrong with the configuration when it was last loaded.
+    last_error: Option<String>,
+}
+
+impl Reloader {
+    fn new(load: Box<Load>) -> Self {
+        Self { load, last_error: None }
+    }
+
+    /// Loads the configuration again. An invalid one changes nothing, and is logged once, or whenever a person
+    /// requested it with a signal.
+    fn reload(&mut self, config: &mut Config, requested: bool) {
+        match (self.load)() {
+            Ok(new) => {
+                let recovered = self.last_error.take().is_some();
+                if new == *config {
+                    if requested || recovered {
+                        info!("the configuration is unchanged");
+                    }
+                } else if config.adopt(new) {
+                    warn!("the configuration changed; what it says of sources and places holds from the next start");
+                } else {
+                    info!(interval = ?config.interval, "the configuration was read anew");
+                }
+            }
+            Err(error) if requested || self.last_error.as_ref() != Some(&error) => {
+                warn!(%error, "the configuration cannot be used, the one before stays");
+                self.last_error = Some(error);
+            }
+            Err(_) => {}
+        }
+    }
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 //! what metrics tell; more is for who may read it.
 
 use std::{
+    fs,
     io::{self, ErrorKind, Write},
     net::SocketAddr,
     path::Path,
@@ -18,6 +19,7 @@ use axum::{
     routing::get,
 };
 use jiff::Timestamp;
+use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage};
 use tokio::{
     net::{TcpListener, UnixListener},
     sync::{
@@ -36,7 +38,6 @@ use super::{
     documents::Documents,
     heartbeat, http_thread,
     kept_metrics::KeptMetrics,
-    process_usage,
     refusal::Refusal,
     request_budget::RequestBudget,
     scanner::{Busy, thread_cpu_time},
@@ -45,7 +46,7 @@ use super::{
 };
 use crate::{
     events::Recorder,
-    metrics::{Exposition, Telling, Work},
+    metrics::{Exposition, ProcessUse, Telling, Work},
 };
 use portreeve_cluster::Reviewer;
 use portreeve_facts::{Gap, OwnPort, Reading, Snapshot, Source, Why};
@@ -293,7 +294,7 @@ async fn metrics_text(State(state): State<ServerState>, headers: HeaderMap) -> R
         let Published { last, work, .. } = state.published.borrow().clone();
         let views = state.cluster.ages(Instant::now());
         let events = state.recorder.as_ref().map(|recorder| recorder.counters());
-        Telling { look: last, work, views, events, process: process_usage::usage(state.started) }
+        Telling { look: last, work, views, events, process: process_usage(state.started) }
     };
     match state.shared.metrics.text(form, telling).await {
         Ok(text) => ([(header::CONTENT_TYPE, form.content_type())], text).into_response(),
@@ -348,6 +349,36 @@ async fn snapshot(
 
 fn failed(error: &dyn std::fmt::Display) -> Response {
     (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response()
+}
+
+/// Reads the usage of this process, which began at `started`.
+fn process_usage(started: Timestamp) -> ProcessUse {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let bytes = |field: &str| {
+        Some(
+            1024 * status
+                .lines()
+                .find_map(|line| line.strip_prefix(field))?
+                .trim()
+                .strip_suffix(" kB")?
+                .parse::<u64>()
+                .ok()?,
+        )
+    };
+    let cpu = getrusage(UsageWho::RUSAGE_SELF).map(|usage| {
+        let seconds = |it: nix::sys::time::TimeVal| {
+            Duration::new(it.tv_sec().unsigned_abs(), 1000 * u32::try_from(it.tv_usec()).unwrap_or(0)).as_secs_f64()
+        };
+        seconds(usage.user_time()) + seconds(usage.system_time())
+    });
+    ProcessUse {
+        cpu_seconds: cpu.ok(),
+        resident_bytes: bytes("VmRSS:"),
+        virtual_bytes: bytes("VmSize:"),
+        open_fds: fs::read_dir("/proc/self/fd").ok().map(|fds| fds.count() as u64),
+        max_fds: getrlimit(Resource::RLIMIT_NOFILE).ok().map(|(soft, _)| soft),
+        started: Some(started),
+    }
 }
 
 #[cfg(test)]

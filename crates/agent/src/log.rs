@@ -2,8 +2,15 @@
 
 use std::{
     collections::BTreeSet,
-    io, panic,
-    sync::{Mutex, PoisonError},
+    io::{self, Write, stderr},
+    panic,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+        mpsc::{Receiver, SyncSender, sync_channel},
+    },
+    thread,
+    time::Duration,
 };
 
 use clap::ValueEnum;
@@ -11,12 +18,11 @@ use serde::Deserialize;
 use tracing::error;
 use tracing_subscriber::{
     filter::{LevelFilter, Targets},
-    fmt,
+    fmt::{self, MakeWriter},
     layer::{Layer as _, SubscriberExt as _},
     util::SubscriberInitExt as _,
 };
 
-use super::log_queue::LogQueue;
 use portreeve_facts::text;
 
 /// The form of log lines.
@@ -76,4 +82,148 @@ fn log_panics() {
             error!("{}", text::clean(&panic.to_string(), 1024));
         }
     }));
+}
+
+/// How many lines wait at most.
+const WAITING: usize = 1024;
+/// The longest line, in bytes.
+const LONGEST: usize = 64 << 10;
+/// How long the end of the program waits for lines that are still to be written.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// Where lines are put on their way to standard error; never waits. Where nobody reads them, lines are dropped and counted:
+/// a log is no reason to stop working.
+#[derive(Clone, Debug)]
+pub struct LogQueue {
+    lines: SyncSender<Item>,
+    dropped: Arc<AtomicU64>,
+}
+
+#[derive(Debug)]
+enum Item {
+    Line(Vec<u8>),
+    /// Everything before it was written.
+    Written(SyncSender<()>),
+}
+
+impl LogQueue {
+    /// Writes to standard error.
+    ///
+    /// # Errors
+    /// When there can be no thread.
+    pub fn start() -> io::Result<Self> {
+        Self::to(stderr())
+    }
+
+    fn to(out: impl Write + Send + 'static) -> io::Result<Self> {
+        let (lines, items) = sync_channel(WAITING);
+        let dropped = Arc::new(AtomicU64::new(0));
+        let counter = Arc::clone(&dropped);
+        thread::Builder::new().name("log".to_owned()).spawn(move || write_lines(&items, &counter, out))?;
+        Ok(Self { lines, dropped })
+    }
+
+    fn put(&self, line: Vec<u8>) {
+        if self.lines.try_send(Item::Line(line)).is_err() {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Waits until what was logged is written, for a moment.
+    pub fn flush(&self) {
+        let (written, done) = sync_channel(1);
+        if self.lines.try_send(Item::Written(written)).is_ok() {
+            // What nobody reads in that time is lost, with the process.
+            done.recv_timeout(PATIENCE).unwrap_or_default();
+        }
+    }
+}
+
+fn write_lines(items: &Receiver<Item>, dropped: &AtomicU64, mut out: impl Write) {
+    for item in items {
+        let lost = dropped.swap(0, Ordering::Relaxed);
+        // Where standard error is closed, there is nowhere left to complain.
+        if lost > 0 {
+            drop(writeln!(out, "{lost} lines of the log were dropped, since nobody read them"));
+        }
+        match item {
+            Item::Line(line) => drop(out.write_all(&line)),
+            Item::Written(done) => done.try_send(()).unwrap_or_default(),
+        }
+    }
+}
+
+/// One line that is being made.
+#[derive(Debug)]
+pub struct Line<'a> {
+    queue: &'a LogQueue,
+    text: Vec<u8>,
+}
+
+impl Write for Line<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let room = LONGEST.saturating_sub(self.text.len());
+        self.text.extend_from_slice(&bytes[..bytes.len().min(room)]);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for Line<'_> {
+    fn drop(&mut self) {
+        if let Some(last) = self.text.last_mut() {
+            // Of a line that was cut, too.
+            *last = b'\n';
+            self.queue.put(std::mem::take(&mut self.text));
+        }
+    }
+}
+
+impl<'a> MakeWriter<'a> for LogQueue {
+    type Writer = Line<'a>;
+
+    fn make_writer(&'a self) -> Line<'a> {
+        Line { queue: self, text: Vec::new() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{PipeWriter, Read as _, pipe};
+
+    use super::*;
+
+    fn log(queue: &LogQueue, line: &str) {
+        queue.make_writer().write_all(line.as_bytes()).expect("a line");
+    }
+
+    #[test]
+    fn a_pipe_that_nobody_reads_costs_lines_and_no_time() {
+        let (mut reader, writer): (_, PipeWriter) = pipe().expect("a pipe");
+        let queue = LogQueue::to(writer).expect("a thread");
+        let line = format!("{}\n", "x".repeat(999));
+        // More than the pipe and the queue hold together. A logger that waits would never come to its end.
+        for _ in 0..5000 {
+            log(&queue, &line);
+        }
+        let read = thread::spawn(move || {
+            let mut text = String::new();
+            reader.read_to_string(&mut text).map(|_| text)
+        });
+        // The queue is emptied by now or later; the count comes with the next line.
+        queue.flush();
+        log(&queue, "the last\n");
+        queue.flush();
+        drop(queue);
+        let text = read.join().expect("it ends").expect("text");
+        let whole = text.lines().filter(|it| it.len() == 999).count() as u64;
+        // They are counted as often as there is room for a line that says so.
+        let counts =
+            text.lines().filter_map(|it| it.split_once(" lines of the log were dropped")?.0.parse::<u64>().ok());
+        let dropped: u64 = counts.sum();
+        assert!(whole >= 1000 && dropped > 1000 && whole + dropped <= 5001, "{whole} + {dropped}");
+    }
 }

@@ -7,7 +7,7 @@ use std::sync::{
 
 /// Memory that several may take parts of, in bytes.
 #[derive(Debug)]
-pub(super) struct Allowance {
+pub struct Allowance {
     most: usize,
     taken: AtomicUsize,
 }
@@ -15,46 +15,46 @@ pub(super) struct Allowance {
 impl Allowance {
     /// For all that an agent keeps: half as much again as 50,000 Services take. The rest of the memory limit of its pod, which
     /// is three times that, is for the program, for judging and for answers.
-    pub(super) const OF_AGENT: usize = 40 << 20;
+    pub const OF_AGENT: usize = 40 << 20;
     /// For one list, where nothing else is kept for long.
-    pub(super) const OF_LIST: usize = 128 << 20;
+    pub const OF_LIST: usize = 128 << 20;
 
     /// So many bytes, of which nothing is taken.
-    pub(super) fn of(most: usize) -> Arc<Self> {
+    pub fn of(most: usize) -> Arc<Self> {
         Arc::new(Self { most, taken: AtomicUsize::new(0) })
     }
 
     /// How much is taken.
     #[cfg(test)]
-    pub(super) fn taken(&self) -> usize {
+    pub fn taken(&self) -> usize {
         self.taken.load(Relaxed)
     }
 
     /// How much there is altogether, for people.
-    pub(super) fn in_words(&self) -> String {
+    pub fn in_words(&self) -> String {
         format!("more than {} MiB of what is kept of the cluster", self.most >> 20)
     }
 }
 
 /// There is not so much left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct UsedUp;
+pub struct UsedUp;
 
 /// A part that is taken, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Share {
+pub struct Share {
     of: Arc<Allowance>,
     bytes: usize,
 }
 
 impl Share {
     /// An empty part.
-    pub(super) fn of(allowance: &Arc<Allowance>) -> Self {
+    pub fn of(allowance: &Arc<Allowance>) -> Self {
         Self { of: Arc::clone(allowance), bytes: 0 }
     }
 
     /// Takes more, if there is so much.
-    pub(super) fn grow(&mut self, bytes: usize) -> Result<(), UsedUp> {
+    pub fn grow(&mut self, bytes: usize) -> Result<(), UsedUp> {
         let enough = |taken: usize| taken.checked_add(bytes).filter(|sum| *sum <= self.of.most);
         self.of.taken.fetch_update(Relaxed, Relaxed, enough).map_err(|_| UsedUp)?;
         self.bytes += bytes;
@@ -62,25 +62,25 @@ impl Share {
     }
 
     /// Counts what is there already.
-    pub(super) fn add(&mut self, bytes: usize) {
+    pub fn add(&mut self, bytes: usize) {
         self.of.taken.fetch_add(bytes, Relaxed);
         self.bytes += bytes;
     }
 
     /// Gives a part back.
-    pub(super) fn shrink(&mut self, bytes: usize) {
+    pub fn shrink(&mut self, bytes: usize) {
         let bytes = bytes.min(self.bytes);
         self.of.taken.fetch_sub(bytes, Relaxed);
         self.bytes -= bytes;
     }
 
     /// Gives everything back.
-    pub(super) fn clear(&mut self) {
+    pub fn clear(&mut self) {
         self.shrink(self.bytes);
     }
 
     /// Whose part it is.
-    pub(super) fn allowance(&self) -> &Arc<Allowance> {
+    pub fn allowance(&self) -> &Arc<Allowance> {
         &self.of
     }
 }

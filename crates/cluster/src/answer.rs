@@ -35,15 +35,15 @@ const MESSAGE: usize = 256;
 
 /// How long a body is waited for, however long it is.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
+pub struct Limits {
     /// The longest time without a byte.
-    pub(super) silence: Duration,
+    pub silence: Duration,
     /// When it has to be there.
-    pub(super) until: Instant,
+    pub until: Instant,
 }
 
 /// An answer whose body was not read yet.
-pub(super) struct Answer {
+pub struct Answer {
     /// The request, for people.
     request: String,
     content: String,
@@ -54,14 +54,14 @@ pub(super) struct Answer {
 
 impl Answer {
     /// The answer to `request`, which is named in errors.
-    pub(super) fn new(request: String, response: Response<Body>, limits: Option<Limits>) -> Self {
+    pub fn new(request: String, response: Response<Body>, limits: Option<Limits>) -> Self {
         let value = response.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
         let content = value.map_or_else(|| "without a content type".to_owned(), |value| text::clean(value, 64));
         Self { request, content, response, limits }
     }
 
     /// The next bytes of the body; `None` at its end.
-    pub(super) async fn frame(&mut self) -> Result<Option<Bytes>, Error> {
+    pub async fn frame(&mut self) -> Result<Option<Bytes>, Error> {
         let frame = self.response.body_mut().frame();
         let frame = match self.limits {
             None => frame.await,
@@ -82,7 +82,7 @@ impl Answer {
     }
 
     /// The whole body, of at most `most` bytes.
-    pub(super) async fn bytes(&mut self, most: usize) -> Result<Vec<u8>, Error> {
+    pub async fn bytes(&mut self, most: usize) -> Result<Vec<u8>, Error> {
         let mut bytes = Vec::new();
         while let Some(frame) = self.frame().await? {
             bytes.extend_from_slice(&frame);
@@ -93,8 +93,8 @@ impl Answer {
         Ok(bytes)
     }
 
-    /// The body as text, cut at [`TEXT`].
-    pub(super) async fn text(&mut self) -> Result<String, Error> {
+    /// The body as text, cut at `TEXT`.
+    pub async fn text(&mut self) -> Result<String, Error> {
         let mut bytes = Vec::new();
         while let Some(frame) = self.frame().await? {
             bytes.extend_from_slice(&frame);
@@ -108,7 +108,7 @@ impl Answer {
 
     /// The objects of the body, added to `into` on a blocking thread while it arrives. `place` is where they are read, and
     /// `kind` the kind of those that name none.
-    pub(super) async fn objects<S: ObjectSink>(
+    pub(crate) async fn objects<S: ObjectSink>(
         &mut self,
         place: String,
         kind: &'static str,
@@ -136,12 +136,12 @@ impl Answer {
     }
 
     /// An answer that is not what the request was for.
-    pub(super) fn wrong(&self, what: &str) -> Error {
+    pub fn wrong(&self, what: &str) -> Error {
         wrong(self.request.clone(), self.content.clone(), what)
     }
 
     /// An answer that was not read to its end.
-    pub(super) fn stopped(&self, why: &Stopped) -> Error {
+    pub fn stopped(&self, why: &Stopped) -> Error {
         match why {
             Stopped::Malformed(what) => self.wrong(what),
             Stopped::TooMuch(what) => Error::TooMuch { request: self.request.clone(), what: what.clone() },
@@ -149,13 +149,13 @@ impl Answer {
     }
 
     /// A refusal within an answer, such as the line that ends a watch.
-    pub(super) fn refused(&self, code: u16, message: &str) -> Error {
+    pub fn refused(&self, code: u16, message: &str) -> Error {
         let (request, message) = (self.request.clone(), text::clean(message, MESSAGE));
         Error::Status { request, code, message, retry_after: None }
     }
 
     /// An answer other than 200 as an error, with the message of its Status.
-    pub(super) async fn into_refusal(mut self) -> Error {
+    pub async fn into_refusal(mut self) -> Error {
         let status = self.response.status();
         let reason = status.canonical_reason().unwrap_or("an error");
         let retry_after = retry_after(&self.response);
@@ -174,13 +174,13 @@ fn message_of(body: &str) -> Option<String> {
 }
 
 /// An answer that is not what the request was for.
-pub(super) fn wrong(request: String, content: String, what: &str) -> Error {
+pub fn wrong(request: String, content: String, what: &str) -> Error {
     Error::Answer { request, content, what: text::clean(what, MESSAGE) }
 }
 
 /// How long to wait before a busy server is asked once more, where it names a time that is short beside what a request may
 /// take.
-pub(super) fn short_wait(response: &Response<Body>, within: Duration) -> Option<Duration> {
+pub fn short_wait(response: &Response<Body>, within: Duration) -> Option<Duration> {
     let busy = matches!(response.status(), StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
     retry_after(response).filter(|wait| busy && *wait < within / 4)
 }
@@ -193,7 +193,7 @@ fn retry_after(response: &Response<Body>) -> Option<Duration> {
 
 /// Reads one JSON document to its end, which must be an object of `kind`, or a list or Table of them. The error is for
 /// people.
-pub(super) fn parse<S: ObjectSink>(
+pub fn parse<S: ObjectSink>(
     place: &str,
     kind: &str,
     body: impl Read,

@@ -14,7 +14,7 @@ use super::{
 use portreeve_facts::ProxyConfig;
 
 /// `kubeproxy.config.k8s.io/v1alpha1` KubeProxyConfiguration, as text.
-pub(super) fn proxy_configuration(place: String, yaml: &str, errors: &mut FieldErrors) -> Option<ProxyConfig> {
+pub fn proxy_configuration(place: String, yaml: &str, errors: &mut FieldErrors) -> Option<ProxyConfig> {
     let written: ProxyDocument = embedded(yaml, "data[config.conf]", errors)?;
     let iptables = written.iptables.take("iptables", errors).unwrap_or_default();
     let gates = written.feature_gates.take("featureGates", errors).unwrap_or_default();
@@ -39,7 +39,7 @@ pub(super) fn proxy_configuration(place: String, yaml: &str, errors: &mut FieldE
 }
 
 /// `apiServer.extraArgs` of a kubeadm ClusterConfiguration: a mapping until v1beta3, then a list.
-pub(super) fn range_argument(yaml: &str, errors: &mut FieldErrors) -> Option<String> {
+pub fn range_argument(yaml: &str, errors: &mut FieldErrors) -> Option<String> {
     let written: ClusterDocument = embedded(yaml, "data[ClusterConfiguration]", errors)?;
     written.api_server.take("apiServer", errors)?.extra_args.take("apiServer.extraArgs", errors)?.0
 }
@@ -71,7 +71,7 @@ mappings! {
 
 /// The value of `service-node-port-range`.
 #[derive(Debug, Default)]
-pub(super) struct ExtraArguments(Option<String>);
+pub struct ExtraArguments(Option<String>);
 
 impl FieldType for ExtraArguments {
     const EXPECTED: &'static str = "a mapping or a list of names and values";

@@ -4,10 +4,15 @@ use std::{
     fmt,
     path::{Path, PathBuf},
     str::FromStr,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
 use http::{HeaderValue, Request, Uri, header};
+use hyper::ext::on_informational;
 use hyper_util::{client::legacy, rt::TokioExecutor};
 use kube::{
     Client, Config,
@@ -15,13 +20,12 @@ use kube::{
     config::{AuthInfo, KubeConfigOptions, Kubeconfig, KubeconfigError},
 };
 use secrecy::ExposeSecret as _;
-use tokio::{runtime::Handle, select};
+use tokio::{runtime::Handle, select, sync::Notify};
 use tower::{BoxError, ServiceBuilder, service_fn};
 
 use super::{
     credential_files,
     credential_plugin::{self, CredentialPlugin, Given},
-    early_answers,
     error::{Error, NO_ANSWER, causes},
     plugin_guard::{Ended, PluginGuard, bounded},
     token::{TokenFile, bearer},
@@ -32,6 +36,9 @@ use portreeve_facts::text;
 const IN_CLUSTER: &str = "kubernetes.default.svc";
 /// The most that a connection holds of what was not taken from it yet, in bytes: more than the head of any answer.
 const BUFFER: usize = 32 << 10;
+/// The most early answers before an answer: `100 Continue` and its like (RFC 9110, 15.2), without an end otherwise. Go's client,
+/// and so kubectl, takes no more (`net/http` `max1xxResponses`).
+const EARLY_ANSWERS: usize = 5;
 
 /// The most that is shown of what a credential plug-in says, in bytes.
 const MESSAGE: usize = 200;
@@ -109,12 +116,12 @@ impl fmt::Display for ApiServer {
 }
 
 /// A client, and the address it talks to.
-pub(super) async fn connect(access: &Access) -> Result<(Client, String), Error> {
+pub async fn connect(access: &Access) -> Result<(Client, String), Error> {
     connect_as(access, &Impersonation::default()).await
 }
 
 /// The same, acting as another user.
-pub(super) async fn connect_as(access: &Access, impersonation: &Impersonation) -> Result<(Client, String), Error> {
+pub async fn connect_as(access: &Access, impersonation: &Impersonation) -> Result<(Client, String), Error> {
     let place = match &access.credentials {
         Credentials::Kubeconfig { paths, .. } => {
             let paths: Vec<_> = paths.iter().map(|path| path.to_string_lossy()).collect();
@@ -169,7 +176,7 @@ async fn make(access: &Access, impersonation: Impersonation, guard: &PluginGuard
 }
 
 /// What the merged files say of a context, the current one unless it is named. It reads no file.
-pub(super) async fn configured(merged: Kubeconfig, context: Option<String>) -> Result<Config, String> {
+pub async fn configured(merged: Kubeconfig, context: Option<String>) -> Result<Config, String> {
     let options = KubeConfigOptions { context, ..KubeConfigOptions::default() };
     let mut config = Config::from_custom_kubeconfig(merged, &options).await.map_err(|error| causes(&error))?;
     config.cluster_url = without_user(config.cluster_url);
@@ -181,7 +188,7 @@ pub(super) async fn configured(merged: Kubeconfig, context: Option<String>) -> R
 }
 
 /// Why a kubeconfig cannot be used. What the parser says quotes lines, and a line may be a token or a key: the place has to do.
-pub(super) fn of_kubeconfig(error: KubeconfigError) -> String {
+pub fn of_kubeconfig(error: KubeconfigError) -> String {
     let KubeconfigError::Parse(error) = error else { return causes(&error) };
     let place = error.location().map(|at| format!(", line {}, column {}", at.line(), at.column()));
     format!("it is no kubeconfig{}", place.unwrap_or_default())
@@ -198,7 +205,7 @@ fn without_user(url: Uri) -> Uri {
 
 /// How requests say who we are.
 #[derive(Clone, Debug)]
-pub(super) enum Authorization {
+pub enum Authorization {
     /// A token that stays as it is.
     Token(HeaderValue),
     /// A token in a file.
@@ -218,7 +225,7 @@ impl Authorization {
 
     /// Takes what a user has of tokens, in the order of kubectl. The client library would panic with a token that cannot be
     /// sent, and run a plug-in without a bound. A certificate, and a name with a password, are left to it.
-    pub(super) fn take(user: &mut AuthInfo, within: Duration, guard: &PluginGuard) -> Result<Option<Self>, String> {
+    pub fn take(user: &mut AuthInfo, within: Duration, guard: &PluginGuard) -> Result<Option<Self>, String> {
         if let Some(provider) = user.auth_provider.take() {
             let token = provider.config.get("id-token").filter(|_| provider.name == "oidc");
             let name = text::clean(&provider.name, text::NAME);
@@ -270,7 +277,7 @@ fn client(mut config: Config, within: Duration, guard: &PluginGuard) -> Result<C
                 let value = authorization.value().await.map_err(BoxError::from)?;
                 request.headers_mut().insert(header::AUTHORIZATION, value);
             }
-            let too_many = early_answers::too_many(&mut request);
+            let too_many = too_many_early_answers(&mut request);
             select! {
                 answer = connections.request(request) => answer.map_err(BoxError::from),
                 () = too_many.notified() => Err(BoxError::from("it says \"100 Continue\" again and again and does not answer")),
@@ -284,6 +291,19 @@ fn client(mut config: Config, within: Duration, guard: &PluginGuard) -> Result<C
         .map_err(BoxError::from)
         .service(authorized);
     Ok(Client::new(service, config.default_namespace.clone()))
+}
+
+/// That there are too many early answers before the answer to this request. Who drops the request then closes the connection; the
+/// client library would read on until the request's time is over, which takes a whole core.
+fn too_many_early_answers<B>(request: &mut Request<B>) -> Arc<Notify> {
+    let too_many = Arc::new(Notify::new());
+    let (told, seen) = (Arc::clone(&too_many), AtomicUsize::new(0));
+    on_informational(request, move |_| {
+        if seen.fetch_add(1, Relaxed) == EARLY_ANSWERS {
+            told.notify_one();
+        }
+    });
+    too_many
 }
 
 /// An error of the client library. What a plug-in has written may be long, or a token.

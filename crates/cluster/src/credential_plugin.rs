@@ -29,7 +29,7 @@ const MESSAGE: usize = 200;
 
 /// A plug-in that gives tokens, and its last one.
 #[derive(Clone, Debug)]
-pub(super) struct CredentialPlugin {
+pub struct CredentialPlugin {
     exec: Arc<ExecConfig>,
     /// How long one run may take.
     within: Duration,

@@ -5,7 +5,7 @@ use std::{io, time::Duration};
 use portreeve_facts::{Gap, Source, Why, text};
 
 /// What a request that times out has usually got.
-pub(super) const NO_ANSWER: &str = "no answer";
+pub const NO_ANSWER: &str = "no answer";
 /// What files are for.
 const WANTED: &str = "what kubectl get -o yaml or -o json prints";
 /// The longest detail of a failure, in bytes.
@@ -13,9 +13,10 @@ const DETAIL: usize = 512;
 /// How long to wait after more than there is memory for.
 const TOO_MUCH: Duration = Duration::from_secs(120);
 
-/// A source that could not be read, or not to its end.
+/// A source that could not be read, or not to its end. The text of each says what its fields are.
+#[allow(missing_docs, reason = "the fields stand in the texts")]
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Error {
+pub enum Error {
     /// A file that cannot be opened or read.
     #[error("{place}: cannot be read: {source}; wanted a file with {WANTED}")]
     Unreadable { place: String, source: io::Error },
@@ -65,7 +66,7 @@ pub(super) enum Error {
 
 impl Error {
     /// The kind of failure.
-    pub(super) fn why(&self) -> Why {
+    pub fn why(&self) -> Why {
         match self {
             Self::Unreadable { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => Why::NotPermitted,
             Self::Status { code: 401 | 403, .. } => Why::NotPermitted,
@@ -90,7 +91,7 @@ impl Error {
     }
 
     /// The failure in a word of a closed list, for counters: the status, or what happened instead of one.
-    pub(super) fn code(&self) -> String {
+    pub fn code(&self) -> String {
         match self {
             Self::Status { code: code @ (400 | 401 | 403 | 404 | 408 | 410 | 429 | 500..=504), .. } => code.to_string(),
             Self::Status { code, .. } => format!("{}xx", (code / 100).clamp(1, 5)),
@@ -104,7 +105,7 @@ impl Error {
 
     /// How long the server wants to be left alone. What is too much now is too much in a minute, and to find that out again
     /// costs the server a list.
-    pub(super) fn retry_after(&self) -> Option<Duration> {
+    pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Status { retry_after, .. } => *retry_after,
             Self::TooMuch { .. } => Some(TOO_MUCH),
@@ -113,13 +114,13 @@ impl Error {
     }
 
     /// The failure as the gap of a fact; its text may quote the server or a file, so it is cleaned here.
-    pub(super) fn gap(&self, source: Source) -> Gap {
+    pub fn gap(&self, source: Source) -> Gap {
         Gap::new(source, self.why(), text::clean(&self.to_string(), DETAIL))
     }
 }
 
 /// An error with its causes, each named once.
-pub(super) fn causes(error: &(dyn std::error::Error + 'static)) -> String {
+pub fn causes(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

@@ -31,7 +31,7 @@ const DETAIL: usize = 512;
 
 /// How much there was of everything that adds up.
 #[derive(Debug, Default)]
-pub(super) struct Counts {
+pub struct Counts {
     /// Services, EndpointSlices, Pods, those that wait, Nodes and workloads.
     objects: [usize; 6],
     /// Host names, rejected items, and Services that were not read whole.
@@ -41,19 +41,20 @@ pub(super) struct Counts {
 
 /// Facts that are being built.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct FactsBuilder {
-    pub(super) services: Vec<Arc<Service>>,
-    pub(super) endpoint_slices: Vec<Arc<EndpointSlice>>,
-    pub(super) pods: Vec<Arc<Pod>>,
+pub struct FactsBuilder {
+    pub(crate) services: Vec<Arc<Service>>,
+    pub(crate) endpoint_slices: Vec<Arc<EndpointSlice>>,
+    pub(crate) pods: Vec<Arc<Pod>>,
     /// Pods without a Node for want of free ports.
-    pub(super) waiting_pods: Vec<Arc<WaitingPod>>,
-    pub(super) nodes: Vec<Arc<Node>>,
+    pub waiting_pods: Vec<Arc<WaitingPod>>,
+    pub(crate) nodes: Vec<Arc<Node>>,
     workloads: Vec<Arc<Workload>>,
-    pub(super) settings: Settings,
+    /// What the objects say of settings.
+    pub settings: Settings,
     /// A Service was found, or a whole List that has none: the absence of others is known.
-    pub(super) services_known: bool,
+    pub services_known: bool,
     /// The first kind that no rule uses.
-    pub(super) unused: Option<String>,
+    pub unused: Option<String>,
     /// Lower-case host names and Node names.
     hostnames: Vec<(String, String)>,
     gaps: BTreeMap<Source, Gap>,
@@ -66,17 +67,17 @@ pub(super) struct FactsBuilder {
 
 impl FactsBuilder {
     /// Objects that could not be used, as far as they are named.
-    pub(super) fn rejected(&self) -> &[Gap] {
+    pub fn rejected(&self) -> &[Gap] {
         &self.rejected
     }
 
     /// How much could not be used, named or not.
-    pub(super) fn rejections(&self) -> usize {
+    pub fn rejections(&self) -> usize {
         self.rejected.len() + self.rejected_beyond
     }
 
     /// Adds one object; `place` is where it was read. Kinds that no rule uses are skipped.
-    pub(super) fn add(&mut self, place: &str, mut object: SlimObject) {
+    pub(crate) fn add(&mut self, place: &str, mut object: SlimObject) {
         if let Some(why) = &object.broken {
             if object.kind.seen().is_some_and(|kind| kind == "Service") {
                 self.unread_services.push(service_called(&object.title()));
@@ -166,7 +167,7 @@ impl FactsBuilder {
     }
 
     /// Adds an object with the template of pods, of whatever kind.
-    pub(super) fn add_workload(&mut self, place: &str, kind: WorkloadKind, object: SlimObject) {
+    pub(crate) fn add_workload(&mut self, place: &str, kind: WorkloadKind, object: SlimObject) {
         let title = object.title();
         let mut errors = FieldErrors::default();
         self.workloads.extend(convert::workload(kind, object, &mut errors).map(Arc::new));
@@ -174,7 +175,7 @@ impl FactsBuilder {
     }
 
     /// Adds a Node that was read whole.
-    pub(super) fn add_node(&mut self, place: &str, node: v1::Node) {
+    pub fn add_node(&mut self, place: &str, node: v1::Node) {
         let mut errors = FieldErrors::default();
         let title = text::clean(node.metadata.name.as_deref().unwrap_or_default(), text::NAME);
         self.convert_node(node, &mut errors);
@@ -182,7 +183,7 @@ impl FactsBuilder {
     }
 
     /// Adds a ConfigMap that was read whole.
-    pub(super) fn add_config_map(&mut self, place: &str, map: v1::ConfigMap) {
+    pub fn add_config_map(&mut self, place: &str, map: v1::ConfigMap) {
         let mut errors = FieldErrors::default();
         let title = convert::title(&map.metadata);
         self.settings.config_map(map, &mut errors);
@@ -190,7 +191,7 @@ impl FactsBuilder {
     }
 
     /// Adds Cilium's settings on this node: its ConfigMap, and what CiliumNodeConfigs have put over it.
-    pub(super) fn add_cilium(&mut self, place: &str, map: v1::ConfigMap, over: NodeSettings) {
+    pub fn add_cilium(&mut self, place: &str, map: v1::ConfigMap, over: NodeSettings) {
         let NodeSettings { names, values } = over;
         if names.is_empty() {
             return self.add_config_map(place, map);
@@ -206,7 +207,7 @@ impl FactsBuilder {
     }
 
     /// How much there is of everything that adds up.
-    pub(super) fn counts(&self) -> Counts {
+    pub fn counts(&self) -> Counts {
         let Self { services, endpoint_slices, pods, waiting_pods, nodes, workloads, .. } = self;
         Counts {
             objects: [
@@ -223,7 +224,7 @@ impl FactsBuilder {
     }
 
     /// How much memory that takes which was added since then, in bytes.
-    pub(super) fn memory_since(&self, before: &Counts) -> usize {
+    pub fn memory_since(&self, before: &Counts) -> usize {
         fn all<T: Memory>(list: &[T], before: usize) -> usize {
             list[before..].iter().map(|it| size_of::<T>() + it.heap()).sum()
         }
@@ -238,7 +239,7 @@ impl FactsBuilder {
     }
 
     /// Whether it holds no more than the facts of objects: no settings, nothing rejected.
-    pub(super) fn holds_objects_only(&self) -> bool {
+    pub fn holds_objects_only(&self) -> bool {
         self.settings == Settings::default()
             && self.hostnames.is_empty()
             && self.gaps.is_empty()
@@ -248,7 +249,7 @@ impl FactsBuilder {
     }
 
     /// Names an item that could not be used.
-    pub(super) fn reject(&mut self, mut gap: Gap) {
+    pub fn reject(&mut self, mut gap: Gap) {
         if self.rejected.len() < MAX_REJECTED {
             gap.detail = text::clean(&gap.detail, DETAIL);
             self.rejected.push(gap);
@@ -258,24 +259,24 @@ impl FactsBuilder {
     }
 
     /// Notes why a whole fact is missing; the first reason stays.
-    pub(super) fn mark_missing(&mut self, gap: Gap) {
+    pub fn mark_missing(&mut self, gap: Gap) {
         self.gaps.entry(gap.source).or_insert(gap);
     }
 
     /// Notes why a whole fact is missing, in the words of another.
-    pub(super) fn mark_missing_with(&mut self, source: Source, gap: Gap) {
+    pub fn mark_missing_with(&mut self, source: Source, gap: Gap) {
         self.gaps.entry(source).or_insert(gap);
     }
 
     /// Notes that several facts are missing for one reason.
-    pub(super) fn mark_all_missing(&mut self, sources: &[Source], error: &Error) {
+    pub fn mark_all_missing(&mut self, sources: &[Source], error: &Error) {
         for source in sources {
             self.mark_missing(error.gap(*source));
         }
     }
 
     /// Adds what another builder holds.
-    pub(super) fn merge(&mut self, other: Self) {
+    pub fn merge(&mut self, other: Self) {
         self.services.extend(other.services);
         self.endpoint_slices.extend(other.endpoint_slices);
         self.pods.extend(other.pods);
@@ -293,7 +294,7 @@ impl FactsBuilder {
     }
 
     /// This node's name: the configured one, or else that of the Node whose name or Hostname address is `hostname`.
-    pub(super) fn node_name(&self, configured: Option<&str>, hostname: &str) -> Option<String> {
+    pub fn node_name(&self, configured: Option<&str>, hostname: &str) -> Option<String> {
         if let Some(name) = configured {
             return Some(name.to_owned());
         }
@@ -303,7 +304,7 @@ impl FactsBuilder {
     }
 
     /// The facts, Pods reduced to those of `node` where that is known.
-    pub(super) fn finish(mut self, origin: String, configured: bool, node: Option<String>) -> ClusterFacts {
+    pub fn finish(mut self, origin: String, configured: bool, node: Option<String>) -> ClusterFacts {
         if let Some(node) = &node {
             self.pods.retain(|pod| pod.may_be_on(node));
             self.waiting_pods.retain(|pod| pod.may_be_on(node));

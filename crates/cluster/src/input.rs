@@ -104,7 +104,7 @@ impl Input {
 pub struct OpenInput {
     file: File,
     /// Its length in bytes; 0 where it is not known.
-    pub(super) length: u64,
+    pub length: u64,
     silence: Duration,
 }
 

@@ -5,7 +5,8 @@
 //! fast.
 
 use std::{
-    io::{BufReader, Cursor, ErrorKind, Read},
+    cell::{Cell, RefCell},
+    io::{self, BufReader, Cursor, ErrorKind, Read},
     ops::RangeInclusive,
 };
 
@@ -20,7 +21,7 @@ use super::{
     error::Error,
     facts_builder::FactsBuilder,
     input::{Accepted, Input},
-    input_meter::{InputMeter, MeteredInput},
+    meter::WHOLE,
     object_reader::{DocumentSummary, ObjectReader},
     slim_object::SlimObject,
     yaml_documents::Documents,
@@ -31,16 +32,20 @@ use portreeve_facts::{Gap, Source, Why, text};
 /// Bytes read from a file at a time.
 const BUFFER: usize = 64 << 10;
 /// Bytes that are read at once and held.
-pub(super) const SHORT: usize = 1 << 20;
+pub const SHORT: usize = 1 << 20;
 /// More errors than this are not read on for.
 const MOST_ERRORS: usize = 1_000;
+/// The longest object of an input, in bytes. An API server takes 3 MiB.
+const OBJECT: usize = 4 << 20;
+/// The most objects in an input.
+const OBJECTS: u64 = 500_000;
 /// What the reader of objects says in place of a parser.
 const EXPECTED: &str = "expected a Kubernetes object";
 /// The longest message of a parser that is passed on, in bytes.
 const MESSAGE: usize = 200;
 
 /// Reads every input; one that fails is named, and loses nothing of the others.
-pub(super) fn read(inputs: &[Input], accepted: Accepted) -> FactsBuilder {
+pub fn read(inputs: &[Input], accepted: Accepted) -> FactsBuilder {
     let mut facts = FactsBuilder::default();
     let mut errors = Vec::new();
     for input in inputs {
@@ -58,20 +63,14 @@ pub(super) fn read(inputs: &[Input], accepted: Accepted) -> FactsBuilder {
 }
 
 /// Notes what went wrong, and what is missing therefore or anyway.
-pub(super) fn conclude(inputs: &[Input], errors: &[Error], facts: &mut FactsBuilder) {
+pub fn conclude(inputs: &[Input], errors: &[Error], facts: &mut FactsBuilder) {
     errors.iter().for_each(|error| facts.reject(error.gap(Source::Services)));
     name_what_is_missing(inputs, facts, errors.first());
 }
 
 /// Reads one input to its end, or to where it breaks. `length` is its length in bytes, 0 where it is not known; `short` is
 /// how many of them are read at once.
-pub(super) fn read_from(
-    place: &str,
-    input: impl Read,
-    length: u64,
-    short: usize,
-    facts: &mut FactsBuilder,
-) -> Vec<Error> {
+pub fn read_from(place: &str, input: impl Read, length: u64, short: usize, facts: &mut FactsBuilder) -> Vec<Error> {
     let meter = InputMeter::default();
     let mut beginning = Vec::with_capacity(usize::try_from(length).unwrap_or(short).min(short));
     let mut reader = MeteredInput { reader: input, meter: &meter };
@@ -122,8 +121,68 @@ pub(super) fn read_from(
     read.errors
 }
 
+/// What was read so far of one input. Documents are streamed, so it is objects that are bounded, and not files of an honest
+/// length.
+#[derive(Debug, Default)]
+struct InputMeter {
+    /// Bytes since the last whole object.
+    since: Cell<usize>,
+    bytes: Cell<usize>,
+    objects: Cell<u64>,
+    fault: RefCell<Option<(Why, String)>>,
+}
+
+impl InputMeter {
+    /// Counts a whole object; false for one that is too many.
+    fn count_object(&self) -> bool {
+        self.since.set(0);
+        self.objects.set(self.objects.get() + 1);
+        self.objects.get() <= OBJECTS
+    }
+
+    /// The bound that was exceeded, or what kept an input from being read further.
+    fn fault(&self) -> Option<(Why, String)> {
+        self.fault.borrow().clone()
+    }
+
+    fn check(&self, read: usize) -> Option<String> {
+        self.since.set(self.since.get() + read);
+        self.bytes.set(self.bytes.get() + read);
+        if self.since.get() > OBJECT {
+            Some(format!("{} MiB without a whole object, wanted objects of at most that", OBJECT >> 20))
+        } else if self.bytes.get() > WHOLE {
+            Some(format!("longer than {} MiB, the rest was not read", WHOLE >> 20))
+        } else if self.objects.get() > OBJECTS {
+            Some(format!("more than {OBJECTS} objects, the rest was not read"))
+        } else {
+            None
+        }
+    }
+}
+
+/// A reader that is bounded by a meter.
+struct MeteredInput<'a, R> {
+    reader: R,
+    meter: &'a InputMeter,
+}
+
+impl<R: Read> Read for MeteredInput<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.reader.read(buffer).inspect_err(|error| {
+            *self.meter.fault.borrow_mut() = Some((Why::Malformed, error.to_string()));
+        })?;
+        match self.meter.check(read) {
+            None => Ok(read),
+            Some(fault) => {
+                *self.meter.fault.borrow_mut() = Some((Why::TooMuch, fault.clone()));
+                Err(io::Error::new(io::ErrorKind::FileTooLarge, fault))
+            }
+        }
+    }
+}
+
 /// Line and column of the first byte that is not UTF-8.
-pub(super) fn first_strange_byte(bytes: &[u8]) -> Option<(u64, u64)> {
+pub fn first_strange_byte(bytes: &[u8]) -> Option<(u64, u64)> {
     let error = str::from_utf8(bytes).err()?;
     error.error_len()?;
     let before = &bytes[..error.valid_up_to()];
@@ -252,18 +311,14 @@ fn yaml_error(
 }
 
 /// Where a document is broken, and how.
-pub(super) struct Fault {
-    pub(super) line: u64,
-    pub(super) column: u64,
-    pub(super) what: String,
+pub struct Fault {
+    pub(crate) line: u64,
+    pub(crate) column: u64,
+    pub(crate) what: String,
 }
 
 /// The same of a parser's error in the document of these lines; `strange` is where the input is not UTF-8.
-pub(super) fn yaml_fault(
-    lines: RangeInclusive<u64>,
-    strange: Option<(u64, u64)>,
-    error: &serde_saphyr::Error,
-) -> Fault {
+pub fn yaml_fault(lines: RangeInclusive<u64>, strange: Option<(u64, u64)>, error: &serde_saphyr::Error) -> Fault {
     let at = error.location().map(|at| (lines.start() + at.line().saturating_sub(1), at.column()));
     let (at, what) = match error.without_snippet() {
         serde_saphyr::Error::IOError { cause } if cause.kind() == ErrorKind::InvalidData => {

@@ -13,15 +13,15 @@ use super::{
 
 /// The longest object of an API server, in bytes. etcd stores none of more than 1.5 MB, and of a text JSON may take six bytes
 /// for one: apimachinery's encoder writes `<` as `\u003c`. Nobody who may write an object is to keep others from being read.
-pub(super) const OBJECT: usize = 16 << 20;
+pub const OBJECT: usize = 16 << 20;
 /// The most values in one object: the commas between them. In 1.5 MB of Protobuf there is room for some 750,000.
-pub(super) const VALUES: usize = 1_000_000;
+pub const VALUES: usize = 1_000_000;
 /// All answers to one LIST together, or one input of manifests, in bytes.
-pub(super) const WHOLE: usize = 1 << 30;
+pub const WHOLE: usize = 1 << 30;
 
 /// Why a LIST is not read on.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Stopped {
+pub enum Stopped {
     /// It is not what it should be.
     #[error("{0}")]
     Malformed(String),
@@ -33,7 +33,7 @@ pub(super) enum Stopped {
 /// Counts what one LIST brings, page by page, while it is parsed. The memory that is kept of it counts as taken as long as
 /// this lives.
 #[derive(Debug)]
-pub(super) struct Meter {
+pub struct Meter {
     /// Since the last object was complete.
     bytes: Cell<usize>,
     values: Cell<ValueCounter>,
@@ -55,7 +55,7 @@ impl Default for Meter {
 
 impl Meter {
     /// For a list that takes its memory from this.
-    pub(super) fn within(allowance: &Arc<Allowance>) -> Self {
+    pub fn within(allowance: &Arc<Allowance>) -> Self {
         Self {
             bytes: Cell::default(),
             values: Cell::default(),
@@ -70,7 +70,7 @@ impl Meter {
     ///
     /// # Errors
     /// When it is enough, or [`Self::stop`] was called.
-    pub(super) fn read(&self, bytes: &[u8]) -> io::Result<()> {
+    pub fn read(&self, bytes: &[u8]) -> io::Result<()> {
         if let Some(stopped) = &*self.stopped.borrow() {
             return Err(io::Error::other(stopped.clone()));
         }
@@ -90,7 +90,7 @@ impl Meter {
     }
 
     /// An object is complete, and `memory` bytes of it are kept.
-    pub(super) fn object(&self, memory: usize) {
+    pub fn object(&self, memory: usize) {
         self.bytes.set(0);
         let mut values = self.values.get();
         values.begin();
@@ -107,22 +107,22 @@ impl Meter {
     }
 
     /// Ends the reading with the next bytes, for this reason.
-    pub(super) fn stop(&self, wrong: String) {
+    pub fn stop(&self, wrong: String) {
         *self.stopped.borrow_mut() = Some(Stopped::Malformed(wrong));
     }
 
     /// Why the reading ended, where that was no matter of bytes.
-    pub(super) fn stopped(&self) -> Option<Stopped> {
+    pub fn stopped(&self) -> Option<Stopped> {
         self.stopped.borrow().clone()
     }
 
     /// How many objects there were in this page.
-    pub(super) fn objects_of_page(&self) -> usize {
+    pub fn objects_of_page(&self) -> usize {
         self.objects_of_page.get()
     }
 
     /// A new page begins.
-    pub(super) fn next_page(&self) {
+    pub fn next_page(&self) {
         self.objects_of_page.set(0);
         self.bytes.set(0);
         self.values.take();

@@ -26,7 +26,7 @@ pub(super) struct ObjectReader<'a> {
 
 /// What a document was, once it was read to its end.
 #[derive(Debug, Default)]
-pub(super) struct DocumentSummary {
+pub struct DocumentSummary {
     /// It had `items`.
     pub(super) list: bool,
     /// Its own `kind`, where it had `items` and that is a text.

@@ -3,7 +3,7 @@
 use super::{facts_builder::FactsBuilder, slim_object::SlimObject};
 
 /// Takes objects as they are parsed, so that no list is held as objects of Kubernetes.
-pub(super) trait ObjectSink: Default + Send + 'static {
+pub trait ObjectSink: Default + Send + 'static {
     /// Adds one object; `place` is where it was read. Returns how much memory is kept of it, roughly, in bytes: 0 where
     /// nothing is.
     fn add(&mut self, place: &str, object: SlimObject) -> usize;

@@ -28,14 +28,16 @@ const PROCESSES: usize = 256;
 
 /// Why work that starts plug-ins has no result.
 #[derive(Debug)]
-pub(super) enum Ended {
+pub enum Ended {
+    /// Its time was over.
     TimedOut,
+    /// It panicked, with these words.
     Panicked(String),
 }
 
 /// Does work that may start plug-ins, on a thread of its own. What it has started is ended when its time is over, and when
 /// nobody waits for the result any more.
-pub(super) async fn bounded<T: Send + 'static>(
+pub async fn bounded<T: Send + 'static>(
     within: Duration,
     work: impl FnOnce(&PluginGuard) -> T + Send + 'static,
 ) -> Result<T, Ended> {
@@ -72,7 +74,7 @@ impl Drop for EndOnDrop {
 
 /// The plug-ins that one thread starts.
 #[derive(Clone, Debug, Default)]
-pub(super) struct PluginGuard {
+pub struct PluginGuard {
     thread: Arc<AtomicI32>,
     /// Nobody waits for them any more.
     left: Arc<AtomicBool>,
@@ -80,7 +82,7 @@ pub(super) struct PluginGuard {
 
 impl PluginGuard {
     /// Ends them all, where nobody waits for them any more.
-    pub(super) fn end_if_left(&self) {
+    pub fn end_if_left(&self) {
         if self.left.load(Ordering::SeqCst) {
             self.end();
         }

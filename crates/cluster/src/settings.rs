@@ -23,28 +23,28 @@ use portreeve_facts::{
 /// Where Cilium's settings are.
 const CILIUM: &str = "ConfigMap kube-system/cilium-config";
 /// The kind of what is put over them on some nodes.
-pub(super) const CILIUM_NODE_CONFIG: &str = "CiliumNodeConfig";
+pub const CILIUM_NODE_CONFIG: &str = "CiliumNodeConfig";
 /// Where Calico's are.
 const FELIX: &str = "FelixConfiguration default";
 
 /// What CiliumNodeConfigs put over the ConfigMap on one node.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct NodeSettings {
+pub struct NodeSettings {
     /// The names of those that apply, in the order in which they do.
-    pub(super) names: Vec<String>,
+    pub names: Vec<String>,
     /// Their settings.
-    pub(super) values: BTreeMap<String, String>,
+    pub values: BTreeMap<String, String>,
 }
 
 /// Settings from every place that was read. [`Settings::node_port_range`] and [`Settings::proxy_config`] choose among
 /// them.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Settings {
+pub struct Settings {
     ranges: Vec<ReportedRange>,
-    pub(super) claims: Vec<RangeClaim>,
+    pub(crate) claims: Vec<RangeClaim>,
     cilium: Option<ProxyConfig>,
     /// Whether Cilium is in kube-proxy's place, where its settings tell.
-    pub(super) cilium_replaces: Option<bool>,
+    pub cilium_replaces: Option<bool>,
     kube_proxy: Option<ProxyConfig>,
     /// Node name, and the kube-proxy arguments that k3s or RKE2 was given there.
     by_node: Vec<(String, ProxyConfig)>,
@@ -59,12 +59,12 @@ struct ReportedRange {
 
 impl Settings {
     /// How many ranges, claims and Nodes with arguments there are.
-    pub(super) fn counts(&self) -> [usize; 3] {
+    pub fn counts(&self) -> [usize; 3] {
         [self.ranges.len(), self.claims.len(), self.by_node.len()]
     }
 
     /// How much memory those take that were added since there were so many, in bytes. The others are one of each.
-    pub(super) fn memory_since(&self, [ranges, claims, by_node]: &[usize; 3]) -> usize {
+    pub fn memory_since(&self, [ranges, claims, by_node]: &[usize; 3]) -> usize {
         let ranges = self.ranges[*ranges..].iter().map(|it| size_of_val(it) + it.place.heap());
         let claims = self.claims[*claims..].iter().map(|it| size_of_val(it) + it.heap());
         let by_node = self.by_node[*by_node..].iter().map(|it| size_of_val(it) + it.heap());
@@ -72,7 +72,7 @@ impl Settings {
     }
 
     /// Adds the settings of another reader.
-    pub(super) fn merge(&mut self, other: Self) {
+    pub fn merge(&mut self, other: Self) {
         self.ranges.extend(other.ranges);
         self.claims.extend(other.claims);
         self.by_node.extend(other.by_node);
@@ -83,7 +83,7 @@ impl Settings {
 
     /// The range from the best place that has it, in the order of [`RangeSource`]; the default where none has. A gap
     /// where equally good places disagree, or where the only ones that have it are malformed.
-    pub(super) fn node_port_range(&self) -> Reading<NodePortRange> {
+    pub fn node_port_range(&self) -> Reading<NodePortRange> {
         let gap = |why, detail| Reading::Gap(Gap::new(Source::NodePortRange, why, detail));
         let readable = |candidate: &&ReportedRange| candidate.range.is_ok();
         let Some(best) = self.ranges.iter().filter(readable).map(|candidate| candidate.source).min() else {
@@ -114,7 +114,7 @@ impl Settings {
     ///
     /// # Errors
     /// When what Cilium does could not be read: the others may be left from before it replaced kube-proxy.
-    pub(super) fn proxy_config(&self, node: Option<&str>) -> Result<Option<ProxyConfig>, Gap> {
+    pub fn proxy_config(&self, node: Option<&str>) -> Result<Option<ProxyConfig>, Gap> {
         let of_cilium = self.claims.iter().filter(|claim| claim.by == Claimant::Cilium);
         if let Some(gap) = of_cilium.filter_map(|claim| claim.ranges.gap()).next() {
             return Err(gap.clone());
@@ -124,7 +124,7 @@ impl Settings {
     }
 
     /// A Pod of kube-system: kube-apiserver's arguments name the range, or leave it at its default.
-    pub(super) fn api_server_pod(&mut self, pod: &SlimObject) {
+    pub(crate) fn api_server_pod(&mut self, pod: &SlimObject) {
         let Some(metadata) = pod.metadata.seen() else { return };
         let name = metadata.name.seen().map_or("", |Name(name)| name);
         let component = metadata.labels.seen().and_then(|labels| labels.component.seen());
@@ -145,7 +145,7 @@ impl Settings {
     }
 
     /// The arguments of k3s or RKE2 in the annotations of a Node.
-    pub(super) fn node_arguments(&mut self, node: &Node, errors: &mut FieldErrors) {
+    pub fn node_arguments(&mut self, node: &Node, errors: &mut FieldErrors) {
         let name = node.metadata.name.as_deref().map(short).unwrap_or_default();
         let annotations = node.metadata.annotations.as_ref();
         for key in [K3S_ARGUMENTS, RKE2_ARGUMENTS] {
@@ -185,12 +185,12 @@ impl Settings {
     }
 
     /// Whether a ConfigMap, `namespace/name`, holds settings that are read. What is wrong with any other is no gap.
-    pub(super) fn reads(config_map: &str) -> bool {
+    pub fn reads(config_map: &str) -> bool {
         matches!(config_map, "kube-system/kube-proxy" | "kube-system/kubeadm-config" | "kube-system/cilium-config")
     }
 
     /// A ConfigMap of kube-system: `kube-proxy`, `kubeadm-config` or `cilium-config`.
-    pub(super) fn config_map(&mut self, map: ConfigMap, errors: &mut FieldErrors) {
+    pub fn config_map(&mut self, map: ConfigMap, errors: &mut FieldErrors) {
         let title = title(&map.metadata);
         let place = format!("ConfigMap {title}");
         let data = map.data.unwrap_or_default();
@@ -218,7 +218,7 @@ impl Settings {
     }
 
     /// Cilium's settings, in the form of its ConfigMap.
-    pub(super) fn cilium_settings(&mut self, place: String, data: &BTreeMap<String, String>, errors: &mut FieldErrors) {
+    pub fn cilium_settings(&mut self, place: String, data: &BTreeMap<String, String>, errors: &mut FieldErrors) {
         let value = |key: &str| data.get(key).map(String::as_str);
         self.cilium_replaces = cilium_settings::replaces_kube_proxy(value);
         if self.cilium_replaces == Some(true) {
@@ -236,7 +236,7 @@ impl Settings {
     }
 
     /// The `default` FelixConfiguration of Calico.
-    pub(super) fn felix(&mut self, object: SlimObject, errors: &mut FieldErrors) {
+    pub(crate) fn felix(&mut self, object: SlimObject, errors: &mut FieldErrors) {
         if object.title() != "default" {
             return;
         }
@@ -249,7 +249,7 @@ impl Settings {
     }
 
     /// OpenShift's `network.config.openshift.io/cluster`; empty means the default.
-    pub(super) fn openshift(&mut self, object: SlimObject, errors: &mut FieldErrors) {
+    pub(crate) fn openshift(&mut self, object: SlimObject, errors: &mut FieldErrors) {
         if object.title() != "cluster" {
             return;
         }
@@ -267,7 +267,7 @@ impl Settings {
     /// `:`, `: `, `=` and a space, chosen at random so that no program parses it (k8s.io/component-base/zpages/flagz).
     ///
     /// False when it holds no range.
-    pub(super) fn flagz(&mut self, place: String, answer: &str) -> bool {
+    pub fn flagz(&mut self, place: String, answer: &str) -> bool {
         #[derive(Deserialize)]
         struct Flagz {
             flags: Named,
@@ -318,7 +318,7 @@ impl Settings {
     }
 
     /// The place where a component keeps its own idea of the range could not be read.
-    pub(super) fn mark_claim_missing(&mut self, by: Claimant, gap: Gap) {
+    pub fn mark_claim_missing(&mut self, by: Claimant, gap: Gap) {
         let place = match by {
             Claimant::Cilium => CILIUM,
             Claimant::Calico => FELIX,

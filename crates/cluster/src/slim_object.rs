@@ -11,7 +11,7 @@ use super::{
 
 /// One object of any kind. What is large is boxed: it is handed on several times while it is read.
 #[derive(Debug, Default)]
-pub(super) struct SlimObject {
+pub struct SlimObject {
     /// Why it is no object at all: what stands in its place, and what was wanted.
     pub(super) broken: Option<String>,
     pub(super) api_version: Field<String>,

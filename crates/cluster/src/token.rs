@@ -35,7 +35,7 @@ pub(super) fn bearer(token: &str) -> Result<HeaderValue, String> {
 
 /// A token in a file, which is read again every minute. A file that is gone or unusable by then leaves the last token.
 #[derive(Clone, Debug)]
-pub(super) struct TokenFile {
+pub struct TokenFile {
     path: PathBuf,
     kept: Arc<Mutex<(HeaderValue, Instant)>>,
 }

@@ -23,7 +23,7 @@ const SHOWN: usize = 64;
 
 /// A field of a slim object.
 #[derive(Clone, Debug, Default)]
-pub(super) enum Field<T> {
+pub enum Field<T> {
     /// Not there, or null.
     #[default]
     Absent,
@@ -35,7 +35,7 @@ pub(super) enum Field<T> {
 
 impl<T: FieldType> Field<T> {
     /// The value. A wrong type is noted under `path` and counts as absent from then on.
-    pub(super) fn take(self, path: impl fmt::Display, errors: &mut FieldErrors) -> Option<T> {
+    pub fn take(self, path: impl fmt::Display, errors: &mut FieldErrors) -> Option<T> {
         match self {
             Self::Absent => None,
             Self::Value(value) => Some(value),
@@ -47,14 +47,14 @@ impl<T: FieldType> Field<T> {
     }
 
     /// The value, if the field holds one. A wrong type is noted where the field is taken.
-    pub(super) fn seen(&self) -> Option<&T> {
+    pub fn seen(&self) -> Option<&T> {
         if let Self::Value(value) = self { Some(value) } else { None }
     }
 }
 
 impl Field<String> {
     /// The same text as a name.
-    pub(super) fn into_name(self) -> Field<Name> {
+    pub fn into_name(self) -> Field<Name> {
         match self {
             Self::Absent => Field::Absent,
             Self::Value(text) => Name::from_text(&text).into(),
@@ -65,21 +65,21 @@ impl Field<String> {
 
 /// What is wrong with one object, field by field.
 #[derive(Debug, Default)]
-pub(super) struct FieldErrors(Vec<String>);
+pub struct FieldErrors(Vec<String>);
 
 impl FieldErrors {
     /// More errors than this in one object are not named.
     const MOST: usize = 16;
 
     /// Notes that the field at `path` holds `is` where `wanted` should be.
-    pub(super) fn note(&mut self, path: impl fmt::Display, is: impl fmt::Display, wanted: impl fmt::Display) {
+    pub fn note(&mut self, path: impl fmt::Display, is: impl fmt::Display, wanted: impl fmt::Display) {
         if self.0.len() < Self::MOST {
             self.0.push(format!("{path} is {is}, wanted {wanted}"));
         }
     }
 
     /// Whether nothing is wrong.
-    pub(super) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
@@ -94,18 +94,18 @@ impl IntoIterator for FieldErrors {
 }
 
 /// A wrong text, shown safely.
-pub(super) fn quoted(text: &str) -> String {
+pub fn quoted(text: &str) -> String {
     format!("{:?}", text::clean(text, SHOWN))
 }
 
 /// The number that a float is: 30013.0 and 3e4 of YAML are 30013 and 30000 where they go to the API server.
-pub(super) fn whole(number: f64) -> Option<i64> {
+pub fn whole(number: f64) -> Option<i64> {
     // Beyond, floats are not exact.
     (number.fract() == 0.0 && number.abs() < 9e15).then_some(number as i64)
 }
 
 /// Which types of JSON a value can be read from; what it does not accept is skipped.
-pub(super) trait FieldType: Sized {
+pub trait FieldType: Sized {
     /// What belongs here, for people.
     const EXPECTED: &'static str;
 
@@ -246,7 +246,7 @@ impl FieldType for String {
 
 /// The name of an object, a DNS subdomain. One that is none could be an option of a command that is to be typed.
 #[derive(Clone, Debug)]
-pub(super) struct Name(pub(super) String);
+pub struct Name(pub String);
 
 impl FieldType for Name {
     const EXPECTED: &'static str = names::SUBDOMAIN;
@@ -257,9 +257,9 @@ impl FieldType for Name {
     }
 }
 
-/// A text that is parsed further and never shown: as it was written, at most [`LONG`] bytes.
+/// A text that is parsed further and never shown: as it was written, at most `LONG` bytes.
 #[derive(Clone, Debug)]
-pub(super) struct LongText(pub(super) String);
+pub struct LongText(pub String);
 
 impl FieldType for LongText {
     const EXPECTED: &'static str = "a text of at most 256 KiB";
@@ -271,14 +271,14 @@ impl FieldType for LongText {
 
 impl LongText {
     /// Whether a text is short enough; else what it is, for people.
-    pub(super) fn check(text: &str) -> Result<(), String> {
+    pub fn check(text: &str) -> Result<(), String> {
         if text.len() <= LONG { Ok(()) } else { Err(format!("{} bytes long", text.len())) }
     }
 }
 
 /// A moment, as Kubernetes writes it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Time(pub(super) Timestamp);
+pub struct Time(pub Timestamp);
 
 impl FieldType for Time {
     const EXPECTED: &'static str = "a time";
@@ -290,7 +290,7 @@ impl FieldType for Time {
 
 /// A number or a text: what an `IntOrString` or a flag's value may be, cleaned as a name is.
 #[derive(Clone, Debug)]
-pub(super) struct NumberOrText(pub(super) String);
+pub struct NumberOrText(pub String);
 
 impl FieldType for NumberOrText {
     const EXPECTED: &'static str = "a number or a text";
@@ -310,7 +310,7 @@ impl FieldType for NumberOrText {
 
 /// That a key is there, whatever it holds.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Present;
+pub struct Present;
 
 impl FieldType for Present {
     const EXPECTED: &'static str = "anything";
@@ -375,7 +375,7 @@ impl<T: FieldType> FieldType for Vec<Field<T>> {
 
 /// A mapping of words to words, such as labels.
 #[derive(Clone, Debug)]
-pub(super) struct Pairs(pub(super) Vec<(Field<String>, Field<String>)>);
+pub struct Pairs(pub Vec<(Field<String>, Field<String>)>);
 
 impl FieldType for Pairs {
     const EXPECTED: &'static str = "labels";

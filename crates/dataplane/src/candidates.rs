@@ -1,19 +1,22 @@
 //! Every assumption about this node's data plane that its inputs leave possible: one candidate for every value that an
 //! input which could not be read may have.
 
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
 use super::{
     candidate::Candidate,
     external_address::ExternalAddress,
     kube_proxy,
-    local_address::local_addresses,
-    local_detector::local_detectors,
-    plane::DataPlane,
-    planes::DATA_PLANES,
-    primary::primaries,
+    local_address::{is_link_local, local_addresses},
+    plane::{DATA_PLANES, DataPlane},
     settings::{Setting, Settings},
     unknown,
 };
-use portreeve_facts::{Affected, Gap, Interfaces, Learned, Mode, ProxyConfig, Snapshot, Source, Why};
+use portreeve_facts::{
+    Affected, Family, Gap, Interfaces, Learned, Mode, NodeAddressKind, ProxyConfig, Snapshot, Source, Why,
+};
 
 /// Everything that may be true of the data plane. A verdict counts when it holds in all candidates.
 #[derive(Debug)]
@@ -377,6 +380,80 @@ fn either_of(fact: Result<bool, Gap>) -> (Vec<bool>, Option<Gap>) {
     match fact {
         Ok(fact) => (vec![fact], None),
         Err(gap) => (vec![true, false], Some(gap)),
+    }
+}
+
+/// Why it may be any.
+const UNKNOWN_PRIMARY: &str = "this node's own Node object was not found, so its primary address is not known";
+
+/// The most addresses that are tried as the primary one. Where there are more, none is too: then each address may be served.
+const MOST_PRIMARIES: usize = 16;
+
+/// A primary address of each family, IPv4 then IPv6.
+type Primary = [Option<IpAddr>; 2];
+
+/// The primary address of each family: `bindAddress` where it names one, else the Node's first InternalIP, then
+/// ExternalIP (kubernetes cmd/kube-proxy/app/server.go). Without the Node's object it can be any address of the node; then
+/// the gap says which input would show it.
+fn primaries(snapshot: &Snapshot, interfaces: &Interfaces, config: &ProxyConfig) -> (Vec<Primary>, Option<Gap>) {
+    let bound = config.bind_address.filter(|ip| !ip.is_unspecified());
+    let known = |family: Family| -> Option<IpAddr> {
+        let of_kind = |kind| {
+            let node = snapshot.own_node()?;
+            node.addresses.iter().find(|it| it.kind == kind && Family::of(it.ip) == family).map(|it| it.ip)
+        };
+        bound
+            .filter(|ip| Family::of(*ip) == family)
+            .or_else(|| of_kind(NodeAddressKind::InternalIp))
+            .or_else(|| of_kind(NodeAddressKind::ExternalIp))
+    };
+    if snapshot.own_node().is_some() {
+        return (vec![Family::BOTH.map(known)], None);
+    }
+    let possible = Family::BOTH.map(|family| match known(family) {
+        Some(ip) => vec![ip],
+        None => local_addresses(interfaces)
+            .into_iter()
+            .map(|address| address.ip)
+            .filter(|ip| Family::of(*ip) == family && !ip.is_loopback() && !is_link_local(*ip))
+            .collect::<Vec<_>>(),
+    });
+    let most = possible.iter().map(Vec::len).max().unwrap_or(0).clamp(1, MOST_PRIMARIES);
+    let are_cut = possible.iter().any(|addresses| addresses.len() > MOST_PRIMARIES);
+    let turn = |turn| Family::BOTH.map(|family| possible[family.index()].iter().cycle().nth(turn).copied());
+    (
+        (0..most).map(turn).chain(are_cut.then_some([None, None])).collect(),
+        (most > 1).then(|| snapshot.own_node_gap(UNKNOWN_PRIMARY)),
+    )
+}
+
+/// Why there may be one or none.
+const UNKNOWN_DETECTOR: &str = "kube-proxy tells pods by the Node's podCIDRs, and this node's own are not known";
+
+/// Whether there is a detector, IPv4 then IPv6.
+type Detector = [bool; 2];
+
+/// A detector in each family, or in none: no verdict on an address depends on that of the other family.
+const EITHER: [Detector; 2] = [[false; 2], [true; 2]];
+
+/// In which families there may be a local detector: `ClusterCIDR`, the default, and `NodeCIDR` need a CIDR of the family,
+/// the other modes need nothing (kubernetes cmd/kube-proxy/app/server_linux.go `getLocalDetectors`). Where it may be
+/// either, the gap says which input would show it; a configuration that was not read is no gap of its own here.
+fn local_detectors(snapshot: &Snapshot, config: Option<&ProxyConfig>) -> (Vec<Detector>, Option<Gap>) {
+    let of = |families: &[Family]| Family::BOTH.map(|family| families.contains(&family));
+    let Some(config) = config else { return (EITHER.to_vec(), None) };
+    match config.detect_local_mode.as_deref() {
+        None | Some("" | "ClusterCIDR") => {
+            let cidrs = config.cluster_cidr.iter().flat_map(|cidrs| cidrs.split(','));
+            let cidrs = cidrs.filter_map(|cidr| cidr.trim().parse::<IpNet>().ok());
+            (vec![of(&cidrs.map(|cidr| Family::of(cidr.addr())).collect::<Vec<_>>())], None)
+        }
+        // kube-proxy does not start before its Node has a CIDR: where none is known, it was not read.
+        Some("NodeCIDR") => match snapshot.own_node().map_or(&[][..], |node| &node.pod_families) {
+            [] => (EITHER.to_vec(), Some(snapshot.own_node_gap(UNKNOWN_DETECTOR))),
+            families => (vec![of(families)], None),
+        },
+        Some(_) => (vec![[true; 2]], None),
     }
 }
 

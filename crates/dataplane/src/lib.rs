@@ -2,7 +2,7 @@
 //!
 //! Never: reads anything but facts; remembers; logs; decides whether something is wrong.
 //!
-//! To add a data plane, copy the shortest of its files, `ipvs.rs`, and add it to the list in `planes.rs`.
+//! To add a data plane, copy the shortest of its files, `ipvs.rs`, and add it to the list in `plane.rs`.
 //! `docs/adding-a-data-plane.md` lists all steps.
 
 // One file a data plane.
@@ -16,7 +16,6 @@ mod unmeasured;
 // What they are made of, and share.
 mod kube_proxy;
 mod plane;
-mod planes;
 mod settings;
 
 // The question: address, vantage point, backing; and the answer.
@@ -31,8 +30,6 @@ mod vantage;
 // What inputs that were not read leave possible.
 mod candidate;
 mod candidates;
-mod local_detector;
-mod primary;
 
 // Who claims a port of this node, and who owns it.
 mod declared;

@@ -1,11 +1,14 @@
-//! The shape of a data plane: the questions that each file of a data plane answers.
+//! The shape of a data plane, the questions that each file of a data plane answers, and the list of them.
 
 use std::net::IpAddr;
 
 use super::{
     backing::Backing,
+    cilium,
     claim::Claim,
+    iptables, ipvs,
     local_address::LocalAddress,
+    nftables,
     outcome::Outcome,
     part::Field,
     settings::{Setting, Settings},
@@ -50,6 +53,9 @@ impl PartialEq for DataPlane {
 }
 
 impl Eq for DataPlane {}
+
+/// Every data plane.
+pub(super) static DATA_PLANES: [&DataPlane; 4] = [&iptables::PLANE, &ipvs::PLANE, &nftables::PLANE, &cilium::PLANE];
 
 /// A new connection to a Service port on one of this node's addresses.
 #[derive(Clone, Copy, Debug)]

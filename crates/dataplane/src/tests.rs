@@ -1,8 +1,7 @@
 //! The behaviour matrix, and what holds for every data plane.
 
 use super::{
-    plane::{Connection, DataPlane},
-    planes::DATA_PLANES,
+    plane::{Connection, DATA_PLANES, DataPlane},
     settings::{Localhost, Setting, Settings},
     *,
 };

@@ -7,7 +7,6 @@ mod cluster;
 #[cfg(any(test, feature = "testing"))]
 pub mod healthy;
 mod manifest;
-mod masquerade;
 pub mod names;
 mod node;
 mod pods;
@@ -18,23 +17,21 @@ mod snapshot;
 mod snapshot_document;
 mod sockets;
 pub mod text;
-mod unread;
 mod vantage;
-mod version;
 mod workload;
 
 pub use claim_of::{ClaimField, ClaimOf};
 pub use cluster::{
     API_SERVER, Claimant, ClusterFacts, Endpoint, EndpointPort, EndpointSlice, ForCilium, Node, NodeAddress,
     NodeAddressKind, NodePortRange, Overrides, RangeClaim, RangeSource, Service, ServiceKind, ServicePort,
+    kubernetes_version,
 };
 pub use manifest::{
     ACCEPT, Accepts, Claim, Claimed, FileName, Manifest, Place, Refusal, Refused, Span, Template, Written,
 };
-pub use masquerade::{Masquerade, MasqueradedFlow};
 pub use node::{
-    Address, CILIUM_HOST, HealthCheckAnswer, IPVS_LINKS, Interfaces, IpVsConnection, KernelFacts, Link, Netfilter,
-    NodeQuery, Redirection, SockStat, Sysctls, VirtualServer,
+    Address, CILIUM_HOST, HealthCheckAnswer, IPVS_LINKS, Interfaces, IpVsConnection, KernelFacts, Link, Masquerade,
+    MasqueradedFlow, Netfilter, NodeQuery, Redirection, SockStat, Sysctls, VirtualServer,
 };
 pub use pods::{ContainerPort, Controller, Pod, ServiceName, WaitingPod};
 pub use ports::{Family, NotPorts, PortRange, PortSet, Protocol};
@@ -48,5 +45,4 @@ pub use sockets::{
     Cgroup, Clients, DestinationUse, EphemeralUse, Holder, Owner, PodContainer, PodNamespace, Process, Socket, State,
 };
 pub use vantage::{Affected, Vantage};
-pub use version::kubernetes_version;
 pub use workload::{Workload, WorkloadKind};

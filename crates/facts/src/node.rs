@@ -1,13 +1,16 @@
 //! What the node's kernel and its proxy show.
 
-use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    sync::Arc,
+};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Clients, EphemeralUse, Gap, Masquerade, PodNamespace, PortRange, PortSet, Protocol, ProxyFacts, Reading, Socket,
-    Source, Why,
+    Clients, EphemeralUse, Gap, PodNamespace, PortRange, PortSet, Protocol, ProxyFacts, Reading, Socket, Source, Why,
 };
 
 /// Everything that was read on the node. Each fact carries its own gap.
@@ -60,6 +63,45 @@ pub struct KernelFacts {
 }
 
 impl KernelFacts {
+    /// The facts of whoever judges objects alone: nobody looked at a node, and every fact of it is a gap.
+    pub fn not_asked() -> Self {
+        Self {
+            hostname: String::new(),
+            release: String::new(),
+            booted: None,
+            capabilities: Vec::new(),
+            listeners: unread(Source::Listeners),
+            no_udp: None,
+            socket_source: String::new(),
+            clients: unread(Source::Clients),
+            ephemeral: unread(Source::EphemeralUse),
+            pod_namespaces: unread(Source::PodNamespaces),
+            sysctls: Sysctls {
+                ip_local_port_range: unread(Source::Sysctls),
+                ip_local_reserved_ports: unread(Source::Sysctls),
+                ip_unprivileged_port_start: unread(Source::Sysctls),
+                route_localnet: unread(Source::Sysctls),
+                tcp_tw_reuse: unread(Source::Sysctls),
+            },
+            sockstat: unread(Source::Sockstat),
+            interfaces: unread(Source::Addresses),
+            nameservers: unread(Source::ResolvConf),
+            ip_vs: unread(Source::IpVs),
+            ip_vs_connections: unread(Source::IpVsConn),
+            masquerade: unread(Source::Conntrack),
+            netfilter: unread(Source::Netfilter),
+            proxy: ProxyFacts {
+                mode: unread(Source::ProxyMode),
+                config: unread(Source::ProxyConfig),
+                metrics: unread(Source::ProxyMetrics),
+                cgroup: unread(Source::ProxyProcess),
+                process: unread(Source::ProxyProcess),
+                fds: unread(Source::ProxyProcess),
+            },
+            health_checks: unread(Source::HealthChecks),
+        }
+    }
+
     /// Why listeners may be missing.
     pub fn unread_listeners(&self) -> Option<&Gap> {
         self.listeners.gap().or(self.no_udp.as_ref())
@@ -77,6 +119,10 @@ impl KernelFacts {
             _ => {}
         }
     }
+}
+
+fn unread<T>(source: Source) -> Reading<T> {
+    Reading::Gap(Gap::new(source, Why::NotAsked, "no node was looked at"))
 }
 
 /// What a reader is asked for beyond the constants of its trade.
@@ -311,4 +357,37 @@ pub struct HealthCheckAnswer {
     /// (`{"service":{"namespace":...,"name":...}}`, kubernetes pkg/proxy/healthcheck); nothing when
     /// something else answered.
     pub service: Reading<Option<String>>,
+}
+
+/// What conntrack tells of flows whose source was translated to an address of this node, over the protocols that
+/// Services can have.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Masquerade {
+    /// How many were given a port of [`NodeQuery::masquerade_ports`], by protocol; one that is absent has none.
+    pub flows: Reading<BTreeMap<Protocol, u64>>,
+    /// Those that have no answer yet and were given a port of [`NodeQuery::client_ports`]: over TCP in SYN_SENT,
+    /// over others without a reply. At most 64.
+    pub unanswered: Vec<MasqueradedFlow>,
+    /// How many more of these there are.
+    pub beyond: u64,
+}
+
+impl Masquerade {
+    /// The reading of whoever has no use for it, and of snapshots older than it.
+    pub fn not_asked() -> Reading<Self> {
+        Reading::Gap(Gap::new(Source::Conntrack, Why::NotAsked, "IPVS serves nothing here"))
+    }
+}
+
+/// One flow whose source was translated.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MasqueradedFlow {
+    /// Its protocol.
+    pub protocol: Protocol,
+    /// Who sends, by its own address and port.
+    pub source: (IpAddr, u16),
+    /// This node's address and the port that was chosen for it: where answers go.
+    pub translated: (IpAddr, u16),
+    /// From where an answer would come: the destination, itself translated where it is a Service's.
+    pub server: (IpAddr, u16),
 }

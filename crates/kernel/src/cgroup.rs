@@ -84,7 +84,7 @@ impl Cgroups {
     }
 
     /// The processes in a cgroup, in this process' pid namespace; none where that is not known.
-    pub(super) fn processes(&self, cgroup: &Cgroup) -> Vec<u32> {
+    pub fn processes(&self, cgroup: &Cgroup) -> Vec<u32> {
         let Ok(mount) = &self.mount else { return Vec::new() };
         let list = mount.join(cgroup.path.trim_start_matches('/')).join("cgroup.procs");
         // A hint where to look first: whoever is not found there is looked for everywhere.
@@ -94,7 +94,7 @@ impl Cgroups {
 }
 
 /// A cgroup by its path, with the pod that the path names.
-pub(super) fn cgroup(path: &str) -> Cgroup {
+pub fn cgroup(path: &str) -> Cgroup {
     Cgroup { path: text::clean(path, PATH), pod: pod_of(path) }
 }
 
@@ -112,7 +112,7 @@ fn with_pod_of_root(mount: &Path, cgroup: Cgroup) -> Cgroup {
 /// The cgroup of a process in the cgroup2 hierarchy, from the text of `/proc/<pid>/cgroup`; where no pod is named
 /// there, from one of the version 1 hierarchies, which a kubelet names in the same way. Where there is no cgroup2, the
 /// hierarchy of systemd names services.
-pub(super) fn cgroup_of_process(text: &str) -> Option<Cgroup> {
+pub fn cgroup_of_process(text: &str) -> Option<Cgroup> {
     let path = |line: &'_ str| line.splitn(3, ':').nth(2).map(cgroup);
     let named = |hierarchy: &str| text.lines().find(|line| hierarchy_of(line) == Some(hierarchy)).and_then(path);
     let unified = named("");
@@ -132,7 +132,7 @@ fn hierarchy_of(line: &str) -> Option<&str> {
 /// and the systemd driver, at any depth: `/kubepods/burstable/pod<uid>/<id>`,
 /// `/kubepods.slice/kubepods-pod<uid with underscores>.slice/cri-containerd-<id>.scope`. What systemd gives away to users they
 /// name as they like.
-pub(super) fn pod_of(path: &str) -> Option<PodContainer> {
+pub fn pod_of(path: &str) -> Option<PodContainer> {
     if path.split('/').any(|component| component == "user.slice" || component.starts_with("user@")) {
         return None;
     }
@@ -166,7 +166,7 @@ fn container_of(component: &str) -> Option<String> {
 
 /// The mount points of cgroup2 in the text of a mountinfo. Lines are parsed one by one: an odd mount elsewhere, which
 /// `MountInfos` would fail on, does not matter here.
-pub(super) fn cgroup2_mounts(mountinfo: &str) -> impl Iterator<Item = PathBuf> {
+pub fn cgroup2_mounts(mountinfo: &str) -> impl Iterator<Item = PathBuf> {
     let mounts = mountinfo.lines().filter_map(|line| MountInfo::from_line(line).ok());
     mounts.filter(|mount| mount.fs_type == "cgroup2").map(|mount| mount.mount_point)
 }

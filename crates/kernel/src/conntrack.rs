@@ -22,7 +22,7 @@ use portreeve_facts::{Gap, Interfaces, Masquerade, MasqueradedFlow, NodeQuery, P
 
 /// The last numbers of flows. Even an empty table takes long: its 262,144 buckets take some 10 to 30 ms.
 #[derive(Debug, Default)]
-pub(super) struct FlowCounts {
+pub struct FlowCounts {
     looks: LookCounter,
     flows: Option<BTreeMap<Protocol, u64>>,
 }
@@ -74,7 +74,7 @@ const SYN_SENT: u8 = 1;
 /// # Errors
 /// `NotPermitted` without the capability, `NotSupported` in a kernel that tracks nothing: no request is sent, since the
 /// request alone would load its module. `NotAsked` where there is neither a number nor a list.
-pub(super) fn read(
+pub(crate) fn read(
     root: &Root,
     wanted: &NodeQuery,
     own: &Interfaces,
@@ -151,8 +151,10 @@ struct Found {
 
 /// Whether a flow has its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Answer {
+pub enum Answer {
+    /// It was seen.
     Seen,
+    /// It was not.
     Awaited,
     /// It was picked up in the middle: its first answer is not awaited.
     Unknown,
@@ -176,7 +178,7 @@ impl Found {
 }
 
 /// The flow of a message, if its source was translated and its protocol is one that a Service can have.
-pub(super) fn masqueraded(message: &Message<'_>) -> Result<Option<(MasqueradedFlow, Answer)>, Malformed> {
+pub fn masqueraded(message: &Message<'_>) -> Result<Option<(MasqueradedFlow, Answer)>, Malformed> {
     if message.kind != CT_NEW {
         return Ok(None);
     }

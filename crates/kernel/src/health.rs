@@ -15,7 +15,7 @@ const PORTS: usize = 64;
 const LONGEST: usize = 64 * 1024;
 
 /// Asks at most 64 ports, all at once, each at the given addresses until somebody listens.
-pub(super) async fn read(ports: &[u16], addresses: &[IpAddr]) -> Vec<HealthCheckAnswer> {
+pub async fn read(ports: &[u16], addresses: &[IpAddr]) -> Vec<HealthCheckAnswer> {
     let mut asked = JoinSet::new();
     for port in ports.iter().copied().take(PORTS) {
         let addresses = addresses.to_vec();
@@ -28,7 +28,7 @@ pub(super) async fn read(ports: &[u16], addresses: &[IpAddr]) -> Vec<HealthCheck
 
 /// Where a proxy of this host may listen: both loopbacks, then the first address of each family that another host
 /// could use. A proxy with nodePortAddresses leaves loopback out.
-pub(super) fn addresses(interfaces: Option<&Interfaces>) -> Vec<IpAddr> {
+pub fn addresses(interfaces: Option<&Interfaces>) -> Vec<IpAddr> {
     let own = |family| {
         let mut addresses = interfaces.into_iter().flat_map(|interfaces| &interfaces.addresses);
         addresses
@@ -62,7 +62,7 @@ async fn ask(port: u16, addresses: &[IpAddr]) -> Result<Option<String>, Gap> {
 
 /// The Service in a proxy's answer, which is 200 with local endpoints and 503 without
 /// (pkg/proxy/healthcheck/service_health.go).
-pub(super) fn service(answer: &Answer) -> Option<String> {
+pub fn service(answer: &Answer) -> Option<String> {
     #[derive(Deserialize)]
     struct Status {
         service: Name,

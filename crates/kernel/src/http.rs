@@ -21,13 +21,13 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const LONGEST_HEAD: usize = 16 * 1024;
 
 /// What was answered, whatever its status.
-pub(super) struct Answer {
+pub struct Answer {
     /// `address/path`, for people.
-    pub(super) place: String,
+    pub place: String,
     /// The HTTP status.
-    pub(super) status: StatusCode,
+    pub status: StatusCode,
     /// The body as text; what is not UTF-8 in it is replaced.
-    pub(super) body: String,
+    pub body: String,
 }
 
 impl Answer {
@@ -35,7 +35,7 @@ impl Answer {
     ///
     /// # Errors
     /// A gap with the status.
-    pub(super) fn success(self, source: Source) -> Result<Self, Gap> {
+    pub fn success(self, source: Source) -> Result<Self, Gap> {
         let why = match self.status {
             status if status.is_success() => return Ok(self),
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Why::NotPermitted,
@@ -46,7 +46,7 @@ impl Answer {
     }
 
     /// The gap of a body that is not what was wanted, with its beginning.
-    pub(super) fn malformed(&self, source: Source, wanted: &str) -> Gap {
+    pub fn malformed(&self, source: Source, wanted: &str) -> Gap {
         let beginning = text::clean(&self.body, 48);
         Gap::new(source, Why::Malformed, format!("{} answered {beginning:?}, wanted {wanted}", self.place))
     }
@@ -56,7 +56,7 @@ impl Answer {
 ///
 /// # Errors
 /// A gap of `/proxyMode` when there are no file descriptors left for a runtime.
-pub(super) fn run<T>(requests: impl Future<Output = T>) -> Result<T, Gap> {
+pub fn run<T>(requests: impl Future<Output = T>) -> Result<T, Gap> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| {
         Gap::new(Source::ProxyMode, Why::Unreachable, format!("start of the reader's own event loop: {error}"))
     })?;
@@ -67,7 +67,7 @@ pub(super) fn run<T>(requests: impl Future<Output = T>) -> Result<T, Gap> {
 ///
 /// # Errors
 /// `Unreachable` when nobody listens, `TimedOut` after a second, `Malformed` when the answer is not HTTP, `TooMuch` when it is too long.
-pub(super) async fn get(source: Source, place: SocketAddr, path: &str, limit: usize) -> Result<Answer, Gap> {
+pub async fn get(source: Source, place: SocketAddr, path: &str, limit: usize) -> Result<Answer, Gap> {
     let asked = format!("{place}{path}");
     match timeout(PATIENCE, exchange(place, path, limit)).await {
         Ok(Ok((status, body))) => Ok(Answer { place: asked, status, body }),

@@ -13,7 +13,7 @@ const CONNECTIONS: usize = 4096;
 ///
 /// # Errors
 /// A gap; [`portreeve_facts::Why::NotSupported`] where the file is absent, because the kernel has no IPVS loaded.
-pub(super) fn servers(root: &Root) -> Result<Vec<VirtualServer>, Gap> {
+pub(crate) fn servers(root: &Root) -> Result<Vec<VirtualServer>, Gap> {
     let path = root.net("ip_vs");
     parse_servers(&path, open(Source::IpVs, &path)?)
 }
@@ -23,7 +23,7 @@ pub(super) fn servers(root: &Root) -> Result<Vec<VirtualServer>, Gap> {
 ///
 /// # Errors
 /// As [`servers`].
-pub(super) fn connections(
+pub(crate) fn connections(
     root: &Root,
     ports: &PortSet,
     unanswered: &[MasqueradedFlow],
@@ -32,7 +32,11 @@ pub(super) fn connections(
     parse_connections(&path, open(Source::IpVsConn, &path)?, ports, unanswered)
 }
 
-pub(super) fn parse_servers(name: &Path, reader: impl BufRead) -> Result<Vec<VirtualServer>, Gap> {
+/// `/proc/net/ip_vs` (net/netfilter/ipvs/ip_vs_ctl.c): the virtual servers.
+///
+/// # Errors
+/// A line that is of another form, by its number.
+pub fn parse_servers(name: &Path, reader: impl BufRead) -> Result<Vec<VirtualServer>, Gap> {
     let mut servers: Vec<VirtualServer> = Vec::new();
     // A firewall mark or a protocol without ports owns the real servers that follow it.
     let mut counted = false;
@@ -64,7 +68,11 @@ pub(super) fn parse_servers(name: &Path, reader: impl BufRead) -> Result<Vec<Vir
     Ok(servers)
 }
 
-pub(super) fn parse_connections(
+/// `/proc/net/ip_vs_conn` (net/netfilter/ipvs/ip_vs_conn.c): the connections at these ports.
+///
+/// # Errors
+/// A line that is of another form, by its number.
+pub fn parse_connections(
     name: &Path,
     reader: impl BufRead,
     ports: &PortSet,

@@ -4,36 +4,31 @@
 
 #![allow(clippy::disallowed_methods, reason = "reads the node's files, and asks its kernel and its proxy")]
 
-mod cgroup;
-mod clients;
+pub mod cgroup;
 mod connections;
-mod conntrack;
+pub mod conntrack;
 mod ephemeral;
 mod freshness;
-#[cfg(feature = "fuzzing")]
-pub mod fuzzing;
-mod health;
-mod http;
-mod in_time;
-mod interfaces;
-mod ip_vs;
+pub mod health;
+pub mod http;
+pub mod ip_vs;
 mod known;
-mod netfilter;
-mod netlink;
+pub mod netfilter;
+pub mod netlink;
 mod owner;
 mod pods;
 mod privileges;
-mod proc_net;
-mod proc_sctp;
-mod process;
-mod proxy;
-mod record;
-mod resolv;
+pub mod proc_net;
+pub mod proc_sctp;
+pub mod process;
+pub mod proxy;
+pub mod record;
+pub mod resolv;
 mod root;
-mod route;
-mod sock_diag;
+pub mod route;
+pub mod sock_diag;
 mod sockets;
-mod sockstat;
+pub mod sockstat;
 mod stopwatch;
 mod sysctl;
 

@@ -3,7 +3,7 @@
 
 mod names;
 mod redirections;
-pub(super) mod rule;
+pub mod rule;
 
 use super::{
     netlink::{Family, Malformed, Message, Request, connection, name},
@@ -32,7 +32,7 @@ const LEGACY: [&str; 2] = ["ip_tables_names", "ip6_tables_names"];
 /// # Errors
 /// `NotPermitted` without the capability. A kernel without nf_tables, or without the legacy iptables, has none of
 /// their tables, which is no gap.
-pub(super) fn read(root: &Root) -> Result<Netfilter, Gap> {
+pub(crate) fn read(root: &Root) -> Result<Netfilter, Gap> {
     require_net_admin(Source::Netfilter, "nft tables and chains")?;
     let mut connection = connection(Family::Netfilter, false);
     let tables = connection.dump(&request("nft tables", NFT_MSG_GETTABLE), Vec::new, |tables, message| {
@@ -69,14 +69,22 @@ fn request(what: &'static str, kind: u16) -> Request<'static> {
     Request { source: Source::Netfilter, what, kind, body: &[0; 4], absent: None }
 }
 
-pub(super) fn table(message: &Message<'_>) -> Result<Option<String>, Malformed> {
+/// The family and the name of a table, of a message that is about one.
+///
+/// # Errors
+/// Attributes that are cut or missing.
+pub fn table(message: &Message<'_>) -> Result<Option<String>, Malformed> {
     if message.kind != NFT_MSG_NEWTABLE {
         return Ok(None);
     }
     Ok(Some(format!("{} {}", family(message)?, attribute(message, NFTA_TABLE_NAME)?)))
 }
 
-pub(super) fn chain(message: &Message<'_>) -> Result<Option<String>, Malformed> {
+/// The name of a chain, of a message that is about one.
+///
+/// # Errors
+/// Attributes that are cut or missing.
+pub fn chain(message: &Message<'_>) -> Result<Option<String>, Malformed> {
     if message.kind != NFT_MSG_NEWCHAIN {
         return Ok(None);
     }

@@ -32,12 +32,7 @@ const OF_IPV6: [&str; 2] = ["if_inet6", "sockstat6"];
 ///
 /// # Errors
 /// `NotSupported` for a table that is not there, `NotPermitted`, or `Malformed` with file and line.
-pub(super) fn walk<T>(
-    net: &Path,
-    ask: &Ask<'_>,
-    mut collected: T,
-    mut each: impl FnMut(&mut T, &Record),
-) -> Result<T, Gap> {
+pub fn walk<T>(net: &Path, ask: &Ask<'_>, mut collected: T, mut each: impl FnMut(&mut T, &Record)) -> Result<T, Gap> {
     let mut take = |record: &Record| {
         if ask.wants(record) {
             each(&mut collected, record);
@@ -68,7 +63,7 @@ pub(super) fn walk<T>(
 }
 
 /// What an error of the file system means for a reader below `/proc`. A process that went away takes its files along.
-pub(super) fn why(error: &io::Error) -> Why {
+pub fn why(error: &io::Error) -> Why {
     match error.kind() {
         io::ErrorKind::NotFound => Why::NotSupported,
         io::ErrorKind::PermissionDenied => Why::NotPermitted,
@@ -77,7 +72,7 @@ pub(super) fn why(error: &io::Error) -> Why {
 }
 
 /// Reads one table, its first line being the heading.
-pub(super) fn read(
+pub fn read(
     mut table: impl BufRead,
     protocol: Protocol,
     family: Family,

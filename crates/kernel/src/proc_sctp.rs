@@ -17,7 +17,7 @@ const HEADING: &str = "LPORT";
 ///
 /// # Errors
 /// `NotSupported` where the tables are absent, because no SCTP is loaded; `NotPermitted`, or `Malformed` with file and line.
-pub(super) fn walk(net: &Path, ask: &Ask<'_>, mut take: impl FnMut(&Record)) -> Result<(), Gap> {
+pub fn walk(net: &Path, ask: &Ask<'_>, mut take: impl FnMut(&Record)) -> Result<(), Gap> {
     if ask.states.contains(State::Listen) {
         let path = net.join("sctp/eps");
         read(ask.source, &path, open(ask.source, &path)?, &mut take, endpoint)?;
@@ -52,7 +52,7 @@ fn read(
 }
 
 /// `ENDPT SOCK STY SST HBKT LPORT UID INODE LADDRS`; no record for what does not listen, and has no peer here either.
-pub(super) fn endpoint(fields: &[&str]) -> Option<Option<Record>> {
+pub fn endpoint(fields: &[&str]) -> Option<Option<Record>> {
     let [_, _, _, state, _, port, uid, inode, locals @ ..] = fields else { return None };
     if State::from_number(state.parse().ok()?) != Some(State::Listen) {
         return Some(None);
@@ -64,7 +64,7 @@ pub(super) fn endpoint(fields: &[&str]) -> Option<Option<Record>> {
 
 /// `ASSOC SOCK STY SST ST HBKT ASSOC-ID TX_QUEUE RX_QUEUE UID INODE LPORT RPORT LADDRS <-> RADDRS ...`, a star before the
 /// address that is in use; no record for a state that is none of ours.
-pub(super) fn association(fields: &[&str]) -> Option<Option<Record>> {
+pub fn association(fields: &[&str]) -> Option<Option<Record>> {
     let [_, _, _, _, state, _, _, _, _, uid, inode, local_port, remote_port, addresses @ ..] = fields else {
         return None;
     };

@@ -6,6 +6,8 @@ use std::{
     fs, io,
     os::unix::fs::DirEntryExt,
     path::{Path, PathBuf},
+    sync::mpsc::{self, RecvTimeoutError},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -14,7 +16,6 @@ use nix::time::{ClockId, clock_gettime};
 
 use crate::{
     cgroup::cgroup_of_process,
-    in_time::in_time,
     proc_net::why,
     root::{read_unsized, read_unsized_text},
 };
@@ -37,7 +38,7 @@ const SLOW_MEMORY: Duration = Duration::from_secs(2);
 const INITIAL_PID_NAMESPACE: &str = "pid:[4026531836]";
 
 /// The processes that a `/proc` shows.
-pub(super) struct Processes<'a> {
+pub struct Processes<'a> {
     proc: &'a Path,
     command_lines: bool,
     /// Processes whose descriptors were searched, or could not be.
@@ -52,7 +53,8 @@ pub(super) struct Processes<'a> {
 }
 
 impl<'a> Processes<'a> {
-    pub(super) fn new(proc: &'a Path, command_lines: bool) -> Self {
+    /// Those of a `/proc`; their command lines are read on request.
+    pub fn new(proc: &'a Path, command_lines: bool) -> Self {
         Self {
             proc,
             command_lines,
@@ -65,7 +67,7 @@ impl<'a> Processes<'a> {
     }
 
     /// Every pid that is to be seen.
-    pub(super) fn every_pid(&self) -> Result<Vec<u32>, Gap> {
+    pub fn every_pid(&self) -> Result<Vec<u32>, Gap> {
         pids(self.proc)
             .map(|pids| pids.into_iter().map(|(pid, _)| pid).collect())
             .map_err(|error| Gap::new(Source::Processes, why(&error), format!("{}: {error}", self.proc.display())))
@@ -73,7 +75,7 @@ impl<'a> Processes<'a> {
 
     /// The owners among `pids` of the sockets that are `missing`; the oldest process where there are several. What is found
     /// is removed from `missing`.
-    pub(super) fn owners(&mut self, mut pids: Vec<u32>, missing: &mut HashSet<u64>) -> HashMap<u64, Process> {
+    pub fn owners(&mut self, mut pids: Vec<u32>, missing: &mut HashSet<u64>) -> HashMap<u64, Process> {
         pids.retain(|pid| self.searched.insert(*pid));
         let mut by_age = Vec::with_capacity(pids.len());
         for pid in pids {
@@ -110,7 +112,7 @@ impl<'a> Processes<'a> {
     }
 
     /// Why an owner may have been overlooked, if one may have been.
-    pub(super) fn overlooked(&self) -> Option<Gap> {
+    pub fn overlooked(&self) -> Option<Gap> {
         let cut = || format!("{} processes have more descriptors than are looked at", self.cut.get());
         let detail = if self.denied > 0 {
             let also = if self.cut.get() > 0 { format!("; {}", cut()) } else { String::new() };
@@ -211,8 +213,27 @@ impl<'a> Processes<'a> {
     }
 }
 
+/// The answer of `read`, where it comes within `limit`. What another process can keep from ending is done on a thread that may
+/// be left behind.
+///
+/// # Errors
+/// Those of `read`, and that it panicked; [`io::ErrorKind::TimedOut`], and then the thread stays until the kernel lets it go,
+/// or there is none for it.
+fn in_time<T: Send + 'static>(limit: Duration, read: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
+    let (answer, answered) = mpsc::sync_channel(1);
+    let never = || Err(io::ErrorKind::TimedOut.into());
+    if thread::Builder::new().name("read".to_owned()).spawn(move || answer.send(read())).is_err() {
+        return never();
+    }
+    match answered.recv_timeout(limit) {
+        Ok(answer) => answer,
+        Err(RecvTimeoutError::Timeout) => never(),
+        Err(RecvTimeoutError::Disconnected) => Err(io::Error::other("the reader panicked")),
+    }
+}
+
 /// The cgroup of a process that was described, where it can be read and is still that of this process.
-pub(super) fn cgroup_of(proc: &Path, process: &Process) -> Option<Cgroup> {
+pub fn cgroup_of(proc: &Path, process: &Process) -> Option<Cgroup> {
     let directory = proc.join(process.pid.to_string());
     let text = read_unsized_text(&directory.join("cgroup"), ONE_FILE).ok()?;
     let stat = read_unsized_text(&directory.join("stat"), ONE_LINE).ok()?;
@@ -240,7 +261,7 @@ pub fn fds_of(proc: &Path, pid: u32) -> Result<FdUse, Gap> {
 }
 
 /// Every pid below a `/proc`, with the inode of its directory.
-pub(super) fn pids(proc: &Path) -> io::Result<Vec<(u32, u64)>> {
+pub fn pids(proc: &Path) -> io::Result<Vec<(u32, u64)>> {
     let mut pids = Vec::new();
     for entry in fs::read_dir(proc)? {
         let entry = entry?;
@@ -251,7 +272,7 @@ pub(super) fn pids(proc: &Path) -> io::Result<Vec<(u32, u64)>> {
 
 /// Whether a `/proc` shows every process that can hold a socket of the node: it is that of the initial pid namespace,
 /// or of one outside this process' own, or of a node that is itself a container and runs systemd (kind).
-pub(super) fn sees_the_node(proc: &Path) -> bool {
+pub fn sees_the_node(proc: &Path) -> bool {
     let own = proc.join("thread-self");
     let read = |path: PathBuf| read_unsized_text(&path, ONE_FILE).unwrap_or_default();
     let (first, ours) = (read(proc.join("1/cgroup")), read(own.join("cgroup")));
@@ -265,37 +286,37 @@ pub(super) fn sees_the_node(proc: &Path) -> bool {
 
 /// Whether a `/proc` is of a pid namespace outside this process' own. `NSpid` begins with the pid in the namespace of that
 /// `/proc`: two numbers are two namespaces.
-pub(super) fn is_outside(status: &str) -> bool {
+pub fn is_outside(status: &str) -> bool {
     // Not `procfs_core`'s `Status`, which needs a dozen other lines too: a sandbox that leaves one out would hide this one.
     let pids = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
     pids.is_some_and(|pids| pids.split_ascii_whitespace().count() > 1)
 }
 
 /// A process that ended holds nothing.
-pub(super) fn is_gone(error: &io::Error) -> bool {
+pub fn is_gone(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(nix::errno::Errno::ESRCH as i32)
 }
 
 /// `socket:[4711]`.
-pub(super) fn socket_inode(link: &str) -> Option<u64> {
+pub fn socket_inode(link: &str) -> Option<u64> {
     link.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
 }
 
 /// Field 22 of `/proc/<pid>/stat`; field 2, the command, may hold anything, parentheses too. Not `procfs_core`'s `Stat`:
 /// it panics on a line whose parentheses are not where they should be, and this is read of every process of a node.
-pub(super) fn started(stat: &str) -> Option<u64> {
+pub fn started(stat: &str) -> Option<u64> {
     let (_, behind_command) = stat.rsplit_once(')')?;
     behind_command.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
 /// When this node booted, by the clock of now. `/proc/stat` tells the same, at the price of counting all interrupts.
-pub(super) fn booted() -> Option<Timestamp> {
+pub fn booted() -> Option<Timestamp> {
     let since_boot = clock_gettime(ClockId::CLOCK_BOOTTIME).ok()?;
     Timestamp::now().checked_sub(Duration::from(since_boot)).ok()
 }
 
 /// A command line with its arguments joined by spaces; only the part that can be kept is looked at.
-pub(super) fn arguments(line: &[u8]) -> String {
+pub fn arguments(line: &[u8]) -> String {
     let line = line.get(..COMMAND_LINE * 4).unwrap_or(line);
     let arguments: Vec<_> = line.split(|byte| *byte == 0).map(String::from_utf8_lossy).collect();
     arguments.join(" ").trim_end().to_owned()
@@ -303,7 +324,7 @@ pub(super) fn arguments(line: &[u8]) -> String {
 
 /// The soft limit in `Max open files  1024  524288  files`. Not `procfs_core`'s `Limits`: it takes the end of what could be
 /// read for the end of the file, needs all sixteen limits for this one, and can overflow on a line with fewer words.
-pub(super) fn open_files_limit(limits: &str) -> Option<u64> {
+pub fn open_files_limit(limits: &str) -> Option<u64> {
     let numbers = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
     match numbers.split_ascii_whitespace().next()? {
         "unlimited" => Some(u64::MAX),

@@ -6,20 +6,21 @@ use portreeve_facts::{Family, Gap, Owner, PortSet, Protocol, Socket, Source, Sta
 
 /// What a socket table says of one socket; the fields are those of [`Socket`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Record {
-    pub(super) protocol: Protocol,
-    pub(super) local_port: u16,
-    pub(super) local: IpAddr,
-    pub(super) remote: IpAddr,
-    pub(super) remote_port: u16,
-    pub(super) family: Family,
-    pub(super) state: State,
-    pub(super) inode: u64,
-    pub(super) v6only: Option<bool>,
-    pub(super) uid: u32,
-    pub(super) cgroup: Option<u64>,
-    pub(super) device: u32,
-    pub(super) retransmits: u8,
+pub struct Record {
+    /// Its protocol.
+    pub protocol: Protocol,
+    pub(crate) local_port: u16,
+    pub(crate) local: IpAddr,
+    pub(crate) remote: IpAddr,
+    pub(crate) remote_port: u16,
+    pub(crate) family: Family,
+    pub(crate) state: State,
+    pub(crate) inode: u64,
+    pub(crate) v6only: Option<bool>,
+    pub(crate) uid: u32,
+    pub(crate) cgroup: Option<u64>,
+    pub(crate) device: u32,
+    pub(crate) retransmits: u8,
 }
 
 impl From<Record> for Socket {
@@ -49,17 +50,17 @@ impl From<Record> for Socket {
 
 /// A set of states, as the bit mask of `idiag_states`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct States(pub(super) u32);
+pub struct States(pub u32);
 
 impl States {
     /// TCP and SCTP listeners. Alone in a request, the kernel walks the listening hash only.
-    pub(super) const LISTENING: Self = Self::of(&[State::Listen]);
+    pub const LISTENING: Self = Self::of(&[State::Listen]);
     /// UDP sockets that were never connected.
-    pub(super) const UNCONNECTED: Self = Self::of(&[State::Close]);
+    pub const UNCONNECTED: Self = Self::of(&[State::Close]);
     /// Connected UDP sockets.
-    pub(super) const ESTABLISHED: Self = Self::of(&[State::Established]);
+    pub const ESTABLISHED: Self = Self::of(&[State::Established]);
     /// Whatever has a peer. NEW_SYN_RECV is a listener's own request and no socket yet.
-    pub(super) const WITH_PEER: Self = Self::of(&[
+    pub const WITH_PEER: Self = Self::of(&[
         State::Established,
         State::SynSent,
         State::SynRecv,
@@ -82,45 +83,45 @@ impl States {
     }
 
     /// The set with one more state.
-    pub(super) fn with(self, state: State) -> Self {
+    pub fn with(self, state: State) -> Self {
         Self(self.0 | 1 << state as u8)
     }
 
     /// Whether a state is in the set.
-    pub(super) fn contains(self, state: State) -> bool {
+    pub fn contains(self, state: State) -> bool {
         self.0 & (1 << state as u8) != 0
     }
 }
 
 /// Which sockets to read.
-pub(super) struct Ask<'a> {
+pub struct Ask<'a> {
     /// Whose fact it is.
-    pub(super) source: Source,
+    pub source: Source,
     /// One table.
-    pub(super) protocol: Protocol,
+    pub protocol: Protocol,
     /// The states wanted.
-    pub(super) states: States,
+    pub states: States,
     /// The local ports wanted; all but 0 where nothing is said.
-    pub(super) ports: Option<&'a PortSet>,
+    pub ports: Option<&'a PortSet>,
 }
 
 impl Ask<'_> {
     /// Whether a socket was asked for; readers may filter more coarsely before.
-    pub(super) fn wants(&self, record: &Record) -> bool {
+    pub fn wants(&self, record: &Record) -> bool {
         self.states.contains(record.state)
             && record.local_port != 0
             && self.ports.is_none_or(|ports| ports.contains(record.local_port))
     }
 
     /// A gap of this request's source.
-    pub(super) fn gap(&self, why: Why, detail: String) -> Gap {
+    pub fn gap(&self, why: Why, detail: String) -> Gap {
         Gap::new(self.source, why, detail)
     }
 }
 
 /// The listeners that can have accepted a connection: sock_diag knows no direction, but a connection whose local end
 /// a listener covers was accepted.
-pub(super) struct Accepting<'a> {
+pub struct Accepting<'a> {
     by_port: Vec<&'a Socket>,
     /// A bit for each port: of a million connections, most are on none of these.
     ports: Vec<u64>,
@@ -128,7 +129,7 @@ pub(super) struct Accepting<'a> {
 
 impl<'a> Accepting<'a> {
     /// Takes the TCP and SCTP listeners.
-    pub(super) fn new(listeners: &'a [Socket]) -> Self {
+    pub fn new(listeners: &'a [Socket]) -> Self {
         let mut accepting: Vec<_> = listeners.iter().filter(|socket| socket.protocol != Protocol::Udp).collect();
         accepting.sort_unstable_by_key(|socket| socket.local_port);
         let mut ports = vec![0; 1 << 10];
@@ -141,7 +142,7 @@ impl<'a> Accepting<'a> {
 
     /// Whether a listener covers the local port, address and family of a connection. `[::]` counts for IPv4 where
     /// v6only is not known, which is the kernel's default.
-    pub(super) fn covers(&self, record: &Record) -> bool {
+    pub fn covers(&self, record: &Record) -> bool {
         let (word, bit) = place_of(record.local_port);
         if self.ports[word] & bit == 0 {
             return false;
@@ -162,14 +163,14 @@ fn place_of(port: u16) -> (usize, u64) {
 }
 
 /// Sorted, and each socket once: a table that changes under the walk shows some twice.
-pub(super) fn in_order(mut records: Vec<Record>) -> Vec<Socket> {
+pub fn in_order(mut records: Vec<Record>) -> Vec<Socket> {
     records.sort_unstable();
     records.dedup();
     records.into_iter().map(Socket::from).collect()
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
 
     /// A record from `LOCAL:PORT`, `REMOTE:PORT`.

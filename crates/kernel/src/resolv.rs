@@ -14,7 +14,7 @@ const LONGEST: usize = 64 * 1024;
 ///
 /// # Errors
 /// A gap naming the file.
-pub(super) fn read(root: &Root) -> Result<Vec<IpAddr>, Gap> {
+pub(crate) fn read(root: &Root) -> Result<Vec<IpAddr>, Gap> {
     let of = |below| read_text(Source::ResolvConf, &root.file(below), LONGEST).map(|content| nameservers(&content));
     let named = of("etc/resolv.conf")?;
     let only_stub = !named.is_empty() && named.iter().all(|ip| STUBS.contains(ip));
@@ -23,7 +23,7 @@ pub(super) fn read(root: &Root) -> Result<Vec<IpAddr>, Gap> {
 
 /// The addresses of `nameserver` lines without zones; what is no address there is ignored, as libc does
 /// (glibc resolv/res_init.c).
-pub(super) fn nameservers(content: &str) -> Vec<IpAddr> {
+pub fn nameservers(content: &str) -> Vec<IpAddr> {
     let address = |line: &str| {
         let mut words = line.split_ascii_whitespace();
         words.next().filter(|word| *word == "nameserver")?;

@@ -41,10 +41,11 @@ const UNSPECIFIED: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
 /// What is read of the main table's default routes.
 #[derive(Debug, Default)]
-pub(super) struct DefaultRoutes {
-    pub(super) gateways: Vec<IpAddr>,
+pub struct DefaultRoutes {
+    /// Where they lead.
+    pub gateways: Vec<IpAddr>,
     /// The indexes of links.
-    pub(super) links: Vec<u32>,
+    pub links: Vec<u32>,
 }
 
 /// Reads every link and address, and the main table's default routes.
@@ -52,7 +53,7 @@ pub(super) struct DefaultRoutes {
 /// # Errors
 /// The gap of the links or the addresses: an address cannot be judged without its link. A gap of the routes costs the
 /// gateways alone.
-pub(super) fn read() -> Result<Interfaces, Gap> {
+pub fn read() -> Result<Interfaces, Gap> {
     read_over(&mut connection(Family::Route, true))
 }
 
@@ -132,7 +133,7 @@ fn request<'a>(what: &'static str, kind: u16, body: &'a [u8]) -> Request<'a> {
 }
 
 /// A link, if that is what the message is about.
-pub(super) fn link(message: &Message<'_>) -> Result<Option<Link>, Malformed> {
+pub fn link(message: &Message<'_>) -> Result<Option<Link>, Malformed> {
     if message.kind != RouteNetlinkMessage::NewLink(LinkMessage::default()).message_type() {
         return Ok(None);
     }
@@ -197,7 +198,7 @@ fn port(data: &[u8], example: &impl Nla) -> Result<Option<u16>, Malformed> {
 }
 
 /// An address, if that is what the message is about.
-pub(super) fn address(message: &Message<'_>, names: &BTreeMap<u32, Arc<str>>) -> Result<Option<Address>, Malformed> {
+pub fn address(message: &Message<'_>, names: &BTreeMap<u32, Arc<str>>) -> Result<Option<Address>, Malformed> {
     if message.kind != RouteNetlinkMessage::NewAddress(AddressMessage::default()).message_type() {
         return Ok(None);
     }
@@ -228,7 +229,7 @@ pub(super) fn address(message: &Message<'_>, names: &BTreeMap<u32, Arc<str>>) ->
 }
 
 /// What one route says, if it is a default route of the main table.
-pub(super) fn default_route(routes: &mut DefaultRoutes, message: &Message<'_>) -> Result<(), Malformed> {
+pub fn default_route(routes: &mut DefaultRoutes, message: &Message<'_>) -> Result<(), Malformed> {
     let header = RouteHeader::parse(message.body).map_err(|_| Malformed("a route with its header"))?;
     let is_default = header.destination_prefix_length == 0 && header.kind == RouteType::Unicast;
     if message.kind != RouteNetlinkMessage::NewRoute(RouteMessage::default()).message_type() || !is_default {

@@ -37,7 +37,7 @@ const TIMER_RETRANSMIT: u8 = 1;
 ///
 /// # Errors
 /// As the dump of a connection, in `netlink/connection.rs`; `NotSupported` when the kernel has no diag module for the protocol.
-pub(super) fn walk<T: Clone>(
+pub fn walk<T: Clone>(
     connection: &mut SockDiagConnection,
     ask: &Ask<'_>,
     families: &[Family],
@@ -143,7 +143,7 @@ fn bytecode(ranges: &[PortRange]) -> Vec<u8> {
 }
 
 /// Reads `struct inet_diag_msg` and its attributes; nothing for a family or a state that is none of ours.
-pub(super) fn parse(protocol: Protocol, body: &[u8]) -> Result<Option<Record>, Malformed> {
+pub fn parse(protocol: Protocol, body: &[u8]) -> Result<Option<Record>, Malformed> {
     let [family, state, timer, retransmits] = bytes_at(body, 0)?;
     let family = match family {
         AF_INET => Family::V4,
@@ -200,7 +200,7 @@ fn address(family: Family, body: &[u8], offset: usize) -> Result<IpAddr, Malform
 }
 
 /// An endpoint has a TCP state and no peer, an association a state of its own (include/net/sctp/constants.h).
-pub(super) fn sctp_state(number: u8, remote_port: u16) -> Option<State> {
+pub fn sctp_state(number: u8, remote_port: u16) -> Option<State> {
     match number {
         _ if remote_port == 0 => State::from_number(number),
         0 => Some(State::Close),

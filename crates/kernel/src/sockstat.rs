@@ -16,15 +16,15 @@ const LONGEST: usize = 1024;
 ///
 /// # Errors
 /// A gap naming the file. Without `sockstat6` the kernel has no IPv6, which is no gap.
-pub(super) fn read(root: &Root) -> Result<SockStat, Gap> {
+pub(crate) fn read(root: &Root) -> Result<SockStat, Gap> {
     of(&root.net(""))
 }
 
 /// The same of the network namespace whose `/proc/<pid>/net` is at `net`.
 ///
 /// # Errors
-/// As [`read`].
-pub(super) fn of(net: &Path) -> Result<SockStat, Gap> {
+/// As `read`.
+pub fn of(net: &Path) -> Result<SockStat, Gap> {
     let mut sums = Sums::of_v4(net)?;
     sums.add_v6(net)?;
     sums.finish(net)
@@ -34,8 +34,8 @@ pub(super) fn of(net: &Path) -> Result<SockStat, Gap> {
 /// can have. Where it has fewer than `few` of any kind, they are returned instead: one file is enough for that.
 ///
 /// # Errors
-/// As [`read`].
-pub(super) fn at_most(net: &Path, few: u32) -> Result<u32, Gap> {
+/// As `read`.
+pub fn at_most(net: &Path, few: u32) -> Result<u32, Gap> {
     let mut sums = Sums::of_v4(net)?;
     let stat = sums.finish(net)?;
     // Before Linux 4.16 all namespaces were counted in one, without sockets that no process holds.
@@ -49,7 +49,7 @@ pub(super) fn at_most(net: &Path, few: u32) -> Result<u32, Gap> {
 }
 
 /// Whether the network namespace whose `/proc/<pid>/net` is at `net` has no UDP socket of IPv6, as far as the file shows.
-pub(super) fn has_no_udp6(net: &Path) -> bool {
+pub fn has_no_udp6(net: &Path) -> bool {
     let (path, mut buffer) = (net.join("sockstat6"), [0; LONGEST]);
     content(&path, &mut buffer).is_ok_and(|text| text.split(|byte| *byte == b'\n').any(|line| line == b"UDP6: inuse 0"))
 }
@@ -61,8 +61,9 @@ fn content<'a>(path: &Path, buffer: &'a mut [u8]) -> Result<&'a [u8], Gap> {
     Ok(buffer.get(..read).unwrap_or_default())
 }
 
+/// The counts of `/proc/net/sockstat` and `sockstat6` (net/ipv4/proc.c), added up.
 #[derive(Default)]
-pub(super) struct Sums {
+pub struct Sums {
     used: Option<u32>,
     tcp: Option<u32>,
     tcp_time_wait: Option<u32>,
@@ -88,7 +89,11 @@ impl Sums {
         }
     }
 
-    pub(super) fn add(&mut self, name: &Path, reader: impl BufRead) -> Result<(), Gap> {
+    /// Adds the counts of one file.
+    ///
+    /// # Errors
+    /// A line that is of another form, by its number.
+    pub fn add(&mut self, name: &Path, reader: impl BufRead) -> Result<(), Gap> {
         each_line(Source::Sockstat, name, "PROTOCOL: NAME COUNT ...", reader, |line| {
             let (protocol, counts) = line.split_once(':')?;
             let (sum, wait) = match protocol {
@@ -110,7 +115,11 @@ impl Sums {
         })
     }
 
-    pub(super) fn finish(&self, net: &Path) -> Result<SockStat, Gap> {
+    /// The sums.
+    ///
+    /// # Errors
+    /// When a count is missing.
+    pub fn finish(&self, net: &Path) -> Result<SockStat, Gap> {
         match *self {
             Self {
                 tcp: Some(tcp),

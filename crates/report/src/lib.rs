@@ -10,7 +10,6 @@ mod findings_document;
 mod fleet;
 mod html_page;
 mod indented_json;
-mod indispensable;
 mod junit;
 mod junit_suite;
 mod likeness;
@@ -40,7 +39,6 @@ pub use declared::{DeclaredReport, declared_schema, look_once, write_declared, w
 pub use findings_document::{FindingsDocument, findings_schema, write_json, write_json_with_age, write_yaml};
 pub use fleet::{AgentAnswer, Fleet, Gathering, Stopped, Wanted, fleet_schema, listed};
 pub use html_page::{PageDetail, write_html_page};
-pub use indispensable::is_indispensable;
 pub use junit::write_junit;
 pub use likeness::gaps_alike;
 pub use lint::{
@@ -54,7 +52,7 @@ pub use owners::{NodeOwner, owners_schema, write_owners, write_owners_json};
 pub use policies::{PolicyChoices, write_policies, write_policy_values};
 pub use port_argument::PortArgument;
 pub use report::{CheckResult, Report, unread_in_words};
-pub use reported_gaps::ReportedGap;
+pub use reported_gaps::{ReportedGap, is_indispensable};
 pub use reservation::{
     ReservationForm, ReservationReport, reservation_file, reservation_schema, write_reservation, write_reservation_json,
 };

@@ -1,6 +1,10 @@
 //! What every report reads: one look, its board, and how severe a finding must be to count.
 
-use super::{ReportedGap, indispensable::is_failure, reported_gaps, topic::topic};
+use super::{
+    ReportedGap,
+    reported_gaps::{self, is_failure},
+    topic::topic,
+};
 use portreeve_facts::{Gap, Snapshot, Source};
 use portreeve_rules::{
     findings::{Finding, Severity, SubjectKind},

@@ -1,8 +1,7 @@
-//! Every gap that a report lists: from the board, and from the facts themselves.
+//! Every gap that a report lists: from the board, and from the facts themselves. And which of them make a check none.
 
 use std::collections::BTreeSet;
 
-use super::indispensable::is_indispensable;
 use portreeve_facts::{Gap, Owner, Reading, Snapshot, Source, Why};
 use portreeve_rules::{
     findings::{RuleId, Subject},
@@ -112,4 +111,16 @@ fn owner_gaps(snapshot: &Snapshot) -> Vec<&Gap> {
 
 fn gap_of<T>(reading: &Reading<T>) -> Option<&Gap> {
     reading.gap()
+}
+
+/// Whether nothing can be said of a node without this source. Every kernel has it, and every profile may see it.
+pub fn is_indispensable(source: Source) -> bool {
+    matches!(source, Source::Listeners | Source::Clients | Source::Addresses)
+}
+
+/// Whether an unread input of the core is a failure. Nothing excuses [what is indispensable](is_indispensable); of others
+/// what a profile may not see, and what this kernel does not have, is none.
+pub(super) fn is_failure(source: Source, why: Why) -> bool {
+    let excused = matches!(why, Why::NotPermitted | Why::NotSupported) && !is_indispensable(source);
+    !excused && !matches!(why, Why::NotAsked | Why::NotYet)
 }

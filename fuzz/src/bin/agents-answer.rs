@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| portreeve::cli::fuzzing::agents_answer(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| portreeve_fuzz::inputs::agents_answer(bytes));

@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| portreeve::cluster::fuzzing::manifest(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| portreeve_fuzz::cluster::manifest(bytes));

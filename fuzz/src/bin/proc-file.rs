@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| portreeve::kernel::fuzzing::proc_file(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| portreeve_fuzz::kernel::proc_file(bytes));

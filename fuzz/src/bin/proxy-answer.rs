@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| portreeve::kernel::fuzzing::proxy_answer(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| portreeve_fuzz::kernel::proxy_answer(bytes));

@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| portreeve::kernel::fuzzing::sock_diag_message(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| portreeve_fuzz::kernel::sock_diag_message(bytes));

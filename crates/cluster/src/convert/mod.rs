@@ -2,7 +2,6 @@
 
 mod node;
 mod pod;
-mod probes;
 mod typed;
 mod workload;
 

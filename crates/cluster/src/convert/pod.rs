@@ -1,17 +1,16 @@
 //! From a Pod to facts: one that runs on a Node, or one that waits because its ports are taken on every Node.
 
-use std::fmt;
+use std::{fmt, net::IpAddr};
 
 use crate::{
-    convert::probes,
     field_values::{NODE_PORT, PORT, address, each, name, namespace, optional_port, port, protocol, reference},
     slim_object::{
         Affinity, Condition, Container, ContainerStatus, Labels, NameValue, NodeLabels, NodeSelectorTerm,
-        OwnerReference, Port, Requirement, SlimObject,
+        OwnerReference, Port, Probed, Requirement, SlimObject,
     },
     tolerant_field::{Field, FieldErrors, FieldType, Name, Time, quoted},
 };
-use portreeve_facts::{ContainerPort, Controller, Pod, PortRange, ServiceName, WaitingPod};
+use portreeve_facts::{ContainerPort, Controller, Pod, PortRange, Protocol, ServiceName, WaitingPod};
 
 /// What the scheduler says of a Node on which a port of the Pod is taken (kubernetes
 /// pkg/scheduler/framework/plugins/nodeports/node_ports.go).
@@ -21,6 +20,8 @@ const NO_FREE_PORTS: &str = "didn't have free ports for the requested pod ports"
 const REFUSED: &str = "NodePorts";
 /// The label with the host name of a Node, which is the Node's name unless a cloud provider chose that.
 const HOSTNAME: &str = "kubernetes.io/hostname";
+/// So many ports of one pod are kept that nothing but probes names.
+const MOST_PROBED: usize = 16;
 
 /// A Pod, by where it is.
 #[derive(Debug)]
@@ -119,7 +120,7 @@ pub(crate) fn pod(object: SlimObject, errors: &mut FieldErrors) -> Option<PodFac
             .and_then(|condition| condition.since.seen())
             .map(|Time(at)| *at),
         ips,
-        probed: probes::undeclared(probed, &ports),
+        probed: undeclared(probed, &ports),
         ports,
         more_networks: annotations.networks.seen().is_some(),
         ip_local_port_range: each(security.sysctls, "spec.securityContext.sysctls", errors, local_port_range).pop(),
@@ -139,17 +140,48 @@ pub(super) fn ports_of_the_node(
 ) -> (Vec<ContainerPort>, Vec<ContainerPort>) {
     let mut probed = Vec::new();
     let mut ports = each(containers, format_args!("{path}.containers"), errors, |container, path, errors| {
-        probed.extend(probes::probed(&container).filter(|_| host_network));
+        probed.extend(probed_ports(&container).filter(|_| host_network));
         Some(each(container.ports, format_args!("{path}.ports"), errors, container_port))
     });
     ports.extend(each(init_containers, format_args!("{path}.initContainers"), errors, |container, path, errors| {
         let stays = container.restart_policy.seen().is_some_and(|policy| policy == "Always");
         stays.then(|| {
-            probed.extend(probes::probed(&container).filter(|_| host_network));
+            probed.extend(probed_ports(&container).filter(|_| host_network));
             each(container.ports, format_args!("{path}.ports"), errors, container_port)
         })
     }));
     (ports.into_iter().flatten().filter(|port| host_network || port.host_port.is_some()).collect(), probed)
+}
+
+/// The ports that the probes of a container ask: on these a pod of the host's network has to listen, though no container
+/// declares them. A name is one that a container declares, and is left out; so is what may be
+/// another's: a host that is neither loopback nor one that the kubelet fills in.
+fn probed_ports(container: &Container) -> impl Iterator<Item = ContainerPort> {
+    let probes = [&container.startup, &container.liveness, &container.readiness].into_iter().filter_map(Field::seen);
+    probes.flat_map(|probe| [&probe.http, &probe.tcp, &probe.grpc]).filter_map(Field::seen).filter_map(probed_port)
+}
+
+fn probed_port(Probed { host, port }: &Probed) -> Option<ContainerPort> {
+    let host_ip = match host.seen().map_or("", String::as_str) {
+        "" | "localhost" => None,
+        host => Some(host.parse().ok().filter(IpAddr::is_loopback)?),
+    };
+    // A number in quotes is one, too (kubernetes pkg/probe/util.go).
+    let port = port.seen()?.0.parse().ok().filter(|port| *port > 0)?;
+    Some(ContainerPort { port, host_port: None, host_ip, protocol: Protocol::Tcp })
+}
+
+/// Those that no container declares, each once.
+fn undeclared(probed: Vec<ContainerPort>, declared: &[ContainerPort]) -> Vec<ContainerPort> {
+    let mut kept: Vec<ContainerPort> = Vec::new();
+    for it in probed {
+        let is_same = |other: &ContainerPort| (other.protocol, other.port) == (it.protocol, it.port);
+        if kept.len() < MOST_PROBED && !declared.iter().chain(&kept).any(is_same) {
+            kept.push(it);
+        }
+    }
+    kept.shrink_to_fit();
+    kept
 }
 
 fn word(field: &Field<String>) -> Option<&str> {

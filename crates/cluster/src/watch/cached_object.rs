@@ -14,7 +14,7 @@ use portreeve_facts::{EndpointSlice, Node, Pod, Service};
 
 /// The facts of one object. It is converted as an object of a file is.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum CachedObject {
+pub enum CachedObject {
     /// Nothing but a Service.
     Service(Arc<Service>),
     /// Nothing but an EndpointSlice.
@@ -29,7 +29,7 @@ pub(super) enum CachedObject {
 
 impl CachedObject {
     /// `None` for an object that no rule uses, such as a headless Service.
-    pub(super) fn new(mut facts: FactsBuilder) -> Option<Self> {
+    pub fn new(mut facts: FactsBuilder) -> Option<Self> {
         // A pod that the kubelet refused is rare.
         if !facts.holds_objects_only() || !facts.waiting_pods.is_empty() {
             return Some(Self::More(Arc::new(facts)));
@@ -44,7 +44,7 @@ impl CachedObject {
     }
 
     /// Adds it as an object of a file is added.
-    pub(super) fn add_to(&self, facts: &mut FactsBuilder) {
+    pub fn add_to(&self, facts: &mut FactsBuilder) {
         match self {
             Self::Service(service) => facts.services.push(Arc::clone(service)),
             Self::EndpointSlice(slice) => facts.endpoint_slices.push(Arc::clone(slice)),
@@ -55,7 +55,7 @@ impl CachedObject {
     }
 
     /// How much memory it takes, in bytes.
-    pub(super) fn memory(&self) -> usize {
+    pub fn memory(&self) -> usize {
         match self {
             Self::Service(service) => service.heap(),
             Self::EndpointSlice(slice) => slice.heap(),
@@ -66,7 +66,7 @@ impl CachedObject {
     }
 
     /// Whether somebody else holds it too.
-    pub(super) fn is_shared(&self) -> bool {
+    pub fn is_shared(&self) -> bool {
         match self {
             Self::Service(service) => Arc::strong_count(service) > 1,
             Self::EndpointSlice(slice) => Arc::strong_count(slice) > 1,
@@ -79,7 +79,7 @@ impl CachedObject {
     }
 
     /// Whether it belongs to a selection: an answer may hold more than was selected.
-    pub(super) fn is_within(&self, selection: &Selection) -> bool {
+    pub fn is_within(&self, selection: &Selection) -> bool {
         let slice = match self {
             Self::EndpointSlice(slice) => Some(slice),
             Self::More(more) => more.endpoint_slices.first(),
@@ -90,7 +90,7 @@ impl CachedObject {
 }
 
 /// What an entry of an index, or of a batch for it, takes: its nodes are two thirds full.
-pub(super) fn memory_of_entry(title: &str, object: Option<&CachedObject>) -> usize {
+pub fn memory_of_entry(title: &str, object: Option<&CachedObject>) -> usize {
     const ENTRY: usize = size_of::<(String, CachedObject)>() * 3 / 2;
     ENTRY + block(title.len()) + object.map_or(0, CachedObject::memory)
 }
@@ -100,11 +100,11 @@ type Find = dyn Fn(&str, &CachedObject) -> Option<CachedObject> + Send + Sync;
 
 /// What is known of one resource, for whoever reads it again.
 #[derive(Clone)]
-pub(super) struct KnownObjects(Arc<Find>);
+pub struct KnownObjects(Arc<Find>);
 
 impl KnownObjects {
     /// What this finds.
-    pub(super) fn found_by(find: impl Fn(&str, &CachedObject) -> Option<CachedObject> + Send + Sync + 'static) -> Self {
+    pub fn found_by(find: impl Fn(&str, &CachedObject) -> Option<CachedObject> + Send + Sync + 'static) -> Self {
         Self(Arc::new(find))
     }
 }
@@ -117,8 +117,8 @@ impl fmt::Debug for KnownObjects {
 
 /// Objects by `namespace/name`, and `None` for one that no rule uses any more.
 #[derive(Debug, Default)]
-pub(super) struct ObjectBatch {
-    pub(super) objects: BTreeMap<String, Option<CachedObject>>,
+pub struct ObjectBatch {
+    pub(crate) objects: BTreeMap<String, Option<CachedObject>>,
     /// What is read as a whole, if it is: what is outside of it is dropped as soon as it is read, as a cluster has far more
     /// EndpointSlices than are needed.
     whole: Option<Selection>,
@@ -130,22 +130,22 @@ pub(super) struct ObjectBatch {
 
 impl ObjectBatch {
     /// No object yet of all of a selection.
-    pub(super) fn within(selection: Selection, known: Option<KnownObjects>) -> Self {
+    pub fn within(selection: Selection, known: Option<KnownObjects>) -> Self {
         Self { whole: Some(selection), known, ..Self::default() }
     }
 
     /// Removes an object that is gone.
-    pub(super) fn remove(&mut self, title: &str) {
+    pub fn remove(&mut self, title: &str) {
         self.objects.remove(title);
     }
 
     /// One object that has no name.
-    pub(super) fn of_one(object: CachedObject) -> Self {
+    pub fn of_one(object: CachedObject) -> Self {
         Self { objects: [(String::new(), Some(object))].into(), ..Self::default() }
     }
 
     /// The same with the room that was taken for it.
-    pub(super) fn with_room(self, room: Share) -> Self {
+    pub fn with_room(self, room: Share) -> Self {
         Self { _room: Some(room), ..self }
     }
 }

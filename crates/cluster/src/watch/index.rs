@@ -20,7 +20,7 @@ use portreeve_facts::{ClusterFacts, Gap, Reading, Source, Why};
 
 /// Objects by resource.
 #[derive(Debug)]
-pub(super) struct Index {
+pub struct Index {
     origin: String,
     configured_node: Option<String>,
     hostname: String,
@@ -44,7 +44,7 @@ struct ResourceCache {
 
 impl Index {
     /// An empty index. `configured_node` is this node's name where it is known from outside the cluster.
-    pub(super) fn new(configured_node: Option<String>, hostname: String, endpoints_of: Arc<BTreeSet<String>>) -> Self {
+    pub fn new(configured_node: Option<String>, hostname: String, endpoints_of: Arc<BTreeSet<String>>) -> Self {
         let allowance = Allowance::of(Allowance::OF_AGENT);
         let caches = Resource::ALL.into_iter().map(|resource| (resource, ResourceCache::within(&allowance))).collect();
         let node = configured_node.clone();
@@ -52,23 +52,23 @@ impl Index {
     }
 
     /// What everything that is read takes its memory from.
-    pub(super) fn allowance(&self) -> &Arc<Allowance> {
+    pub fn allowance(&self) -> &Arc<Allowance> {
         &self.allowance
     }
 
     /// The known object of this name, if it is the same.
-    pub(super) fn same(&self, resource: Resource, title: &str, object: &CachedObject) -> Option<CachedObject> {
+    pub fn same(&self, resource: Resource, title: &str, object: &CachedObject) -> Option<CachedObject> {
         self.caches[&resource].objects.get(title).filter(|known| *known == object).cloned()
     }
 
     /// Facts are made anew, and replace those before.
-    pub(super) fn facts_are_made(&mut self) {
+    pub fn facts_are_made(&mut self) {
         self.caches.values_mut().for_each(|cache| cache.memory.facts_are_made());
     }
 
     /// Applies an update that shows how it was at `at`, in a time that grows with the update and not with what is known. True if
     /// facts may have changed.
-    pub(super) fn apply(&mut self, resource: Resource, update: Update, at: Instant) -> bool {
+    pub fn apply(&mut self, resource: Resource, update: Update, at: Instant) -> bool {
         let changed = self.apply_to_cache(resource, update, at);
         if changed && resource == Resource::Nodes && self.configured_node.is_none() {
             self.node = self.node_of_hostname();
@@ -118,7 +118,7 @@ impl Index {
     }
 
     /// The facts, built as those of files and of single LISTs are.
-    pub(super) fn facts(&self) -> ClusterFacts {
+    pub fn facts(&self) -> ClusterFacts {
         let mut all = FactsBuilder::default();
         let node = self.node.clone();
         for (resource, cache) in &self.caches {
@@ -156,17 +156,17 @@ impl Index {
     }
 
     /// How fresh the knowledge of each resource is.
-    pub(super) fn statuses(&self) -> BTreeMap<Resource, ResourceStatus> {
+    pub fn statuses(&self) -> BTreeMap<Resource, ResourceStatus> {
         self.caches.iter().map(|(resource, cache)| (*resource, cache.status.clone())).collect()
     }
 
     /// The failure of a resource, while it lasts.
-    pub(super) fn failure(&self, resource: Resource) -> Option<&Gap> {
+    pub fn failure(&self, resource: Resource) -> Option<&Gap> {
         self.caches[&resource].status.failure.as_ref()
     }
 
     /// What has to be read of a resource; `None` where that is not known yet, as for Pods before the own Node is.
-    pub(super) fn needed(&self, resource: Resource) -> Option<Selection> {
+    pub fn needed(&self, resource: Resource) -> Option<Selection> {
         match resource {
             Resource::Services => Some(Selection::Served),
             Resource::WaitingPods | Resource::Nodes | Resource::Settings => Some(Selection::All),
@@ -176,7 +176,7 @@ impl Index {
     }
 
     /// Whether something was neither read nor refused yet. Pods of a node that no Node is are not waited for.
-    pub(super) fn is_awaited(&self) -> bool {
+    pub fn is_awaited(&self) -> bool {
         self.caches.iter().any(|(resource, cache)| {
             let unread = match (&cache.selection, self.needed(*resource)) {
                 (None, Some(_)) => true,
@@ -189,7 +189,7 @@ impl Index {
 
     /// Whether the endpoints of all Services of these names are known, or why they cannot be: what the facts say of it,
     /// without making them.
-    pub(super) fn holds_endpoints_of(&self, names: &BTreeSet<String>) -> bool {
+    pub fn holds_endpoints_of(&self, names: &BTreeSet<String>) -> bool {
         let slices = &self.caches[&Resource::EndpointSlices];
         let covers = |selection: &Selection| match selection {
             Selection::EndpointsOf(known) => known.is_superset(names),
@@ -204,7 +204,7 @@ impl Index {
     }
 
     /// This node's name, where it is configured or comes from the downward API.
-    pub(super) fn configured_node(&self) -> Option<&str> {
+    pub fn configured_node(&self) -> Option<&str> {
         self.configured_node.as_deref()
     }
 

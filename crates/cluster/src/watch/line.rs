@@ -11,7 +11,7 @@ use crate::{
 
 /// Why a watch ends with a line.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum LineError {
+pub enum LineError {
     /// It is no event of this watch, or there is too much of it.
     Stopped(Stopped),
     /// The server ends the watch, with a code and a message.
@@ -19,20 +19,20 @@ pub(super) enum LineError {
 }
 
 /// The present state, with which a watch begins, as far as it has come.
-pub(super) struct InitialState {
+pub struct InitialState {
     objects: ObjectBatch,
     meter: Meter,
 }
 
 impl InitialState {
     /// Nothing of it yet: an empty batch, and what counts what comes into it.
-    pub(super) fn of(objects: ObjectBatch, meter: Meter) -> Self {
+    pub fn of(objects: ObjectBatch, meter: Meter) -> Self {
         Self { objects, meter }
     }
 
     /// Takes in a line, which was read at `place` in a watch of a `kind`. The resource version of the whole state, where
     /// the line ends it: before that it is not whole.
-    pub(super) fn take(&mut self, place: &str, kind: &str, line: &[u8]) -> Result<Option<String>, LineError> {
+    pub fn take(&mut self, place: &str, kind: &str, line: &[u8]) -> Result<Option<String>, LineError> {
         if line.trim_ascii().is_empty() {
             return Ok(None);
         }
@@ -57,14 +57,14 @@ impl InitialState {
     }
 
     /// The objects so far. From here on whoever takes them counts them.
-    pub(super) fn into_objects(self) -> ObjectBatch {
+    pub fn into_objects(self) -> ObjectBatch {
         self.objects
     }
 }
 
 /// What a line after the state changes, and the version that it reaches; `None` for an empty line. What it brings takes its
 /// memory from `allowance`.
-pub(super) fn change(
+pub fn change(
     place: &str,
     kind: &str,
     line: &[u8],

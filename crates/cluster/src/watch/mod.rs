@@ -21,26 +21,24 @@
 //! second (`docs/performance.md`). So Nodes are polled, and so are Pods that wait for free ports: every new Pod of the
 //! cluster is without a Node for a moment.
 
-mod cached_object;
-#[cfg(feature = "fuzzing")]
-pub(super) mod fuzzing;
+pub mod cached_object;
 mod held;
-mod index;
-mod line;
+pub mod index;
+pub mod line;
 mod open_watch;
 mod patience;
 mod poll;
 mod position;
 mod reading_pace;
-mod resource;
+pub mod resource;
 mod resource_feed;
 mod run;
-mod selection;
+pub mod selection;
 mod timing;
-mod update;
+pub mod update;
 mod view;
 mod watch_event;
-mod watch_lines;
+pub mod watch_lines;
 mod watcher;
 
 use std::sync::Arc;

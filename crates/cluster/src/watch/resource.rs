@@ -41,7 +41,7 @@ impl Resource {
     }
 
     /// The source that a gap about it names.
-    pub(super) fn source(self) -> Source {
+    pub fn source(self) -> Source {
         match self {
             Self::Services => Source::Services,
             Self::EndpointSlices => Source::EndpointSlices,

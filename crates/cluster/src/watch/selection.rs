@@ -9,7 +9,7 @@ const LONGEST: usize = 6 << 10;
 
 /// The selected part of a resource.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) enum Selection {
+pub enum Selection {
     /// All objects.
     #[default]
     All,
@@ -24,7 +24,7 @@ pub(super) enum Selection {
 
 impl Selection {
     /// The parameter of the query, with its `&`; empty where everything is selected.
-    pub(super) fn query(&self) -> String {
+    pub fn query(&self) -> String {
         match self {
             Self::All => String::new(),
             Self::Served => format!("&fieldSelector={}", encoded(SERVED)),
@@ -38,7 +38,7 @@ impl Selection {
     }
 
     /// Whether it holds the endpoints of the Services of a name.
-    pub(super) fn holds_endpoints_of(&self, service: &str) -> bool {
+    pub fn holds_endpoints_of(&self, service: &str) -> bool {
         match self {
             Self::EndpointsOf(names) => names.contains(service),
             _ => true,
@@ -46,12 +46,12 @@ impl Selection {
     }
 
     /// Whether it is empty, whatever the cluster holds.
-    pub(super) fn is_nothing(&self) -> bool {
+    pub fn is_nothing(&self) -> bool {
         matches!(self, Self::EndpointsOf(names) if names.is_empty())
     }
 
     /// Whether it may stay while `needed` is needed: it may hold a little more than that, but not much.
-    pub(super) fn serves(&self, needed: &Self) -> bool {
+    pub fn serves(&self, needed: &Self) -> bool {
         match (self, needed) {
             (Self::EndpointsOf(own), Self::EndpointsOf(others)) if own.len() > 2 * others.len() => false,
             _ => self.covers(needed),
@@ -59,7 +59,7 @@ impl Selection {
     }
 
     /// Whether it holds everything that `other` holds.
-    pub(super) fn covers(&self, other: &Self) -> bool {
+    pub fn covers(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::All, _) => true,
             (Self::EndpointsOf(own), Self::EndpointsOf(others)) => own.is_superset(others),

@@ -7,7 +7,7 @@ use crate::error::Error;
 
 /// One update of what is known of a resource.
 #[derive(Debug)]
-pub(super) enum Update {
+pub enum Update {
     /// The address of the server that was connected to.
     Connected(String),
     /// Every object of a selection.

@@ -18,7 +18,7 @@ const FIRST: u32 = 4;
 
 /// Cuts lines out of pieces that end anywhere.
 #[derive(Default)]
-pub(crate) struct LineBuffer {
+pub struct LineBuffer {
     bytes: Vec<u8>,
     /// Where the next line begins in `bytes`.
     start: usize,
@@ -28,14 +28,14 @@ pub(crate) struct LineBuffer {
 
 impl LineBuffer {
     /// Adds what has arrived.
-    pub(crate) fn push(&mut self, piece: &[u8]) {
+    pub fn push(&mut self, piece: &[u8]) {
         // Once for each piece, however many lines it had.
         self.bytes.drain(..mem::take(&mut self.start));
         self.bytes.extend_from_slice(piece);
     }
 
     /// The next whole line, with its end; `None` where more has to arrive first. The error is for people.
-    pub(crate) fn next(&mut self) -> Result<Option<Vec<u8>>, String> {
+    pub fn next_line(&mut self) -> Result<Option<Vec<u8>>, String> {
         let unread = &self.bytes[self.start..];
         let Some(length) = unread[self.searched..].iter().position(|byte| *byte == b'\n') else {
             self.searched = unread.len();
@@ -55,13 +55,13 @@ impl LineBuffer {
     }
 
     /// Whether the last line has ended.
-    pub(crate) fn is_between_lines(&self) -> bool {
+    pub fn is_between_lines(&self) -> bool {
         self.start == self.bytes.len()
     }
 }
 
 /// The lines of an answer that goes on until one side ends it.
-pub(super) struct WatchLines {
+pub struct WatchLines {
     answer: Answer,
     buffer: LineBuffer,
     /// Whether a frame was read just now, so that more of them may be there already.
@@ -74,15 +74,15 @@ pub(super) struct WatchLines {
 
 impl WatchLines {
     /// The lines of an answer.
-    pub(super) fn of(answer: Answer) -> Self {
+    pub fn of(answer: Answer) -> Self {
         Self { answer, buffer: LineBuffer::default(), in_batch: false, frames: 0, behind: None }
     }
 
     /// The next line; `None` at the end. With a pace, frames that never end are read in batches; without one, they wake the
     /// process each.
-    pub(super) async fn next(&mut self, mut pace: Option<&mut ReadingPace>) -> Result<Option<Vec<u8>>, Error> {
+    pub(crate) async fn next(&mut self, mut pace: Option<&mut ReadingPace>) -> Result<Option<Vec<u8>>, Error> {
         loop {
-            if let Some(line) = self.buffer.next().map_err(|what| self.wrong(&what))? {
+            if let Some(line) = self.buffer.next_line().map_err(|what| self.wrong(&what))? {
                 return Ok(Some(line));
             }
             match self.frame(pace.as_deref_mut()).await? {
@@ -94,7 +94,7 @@ impl WatchLines {
     }
 
     /// Since when the server may have had more to say than was read; `None` where all of it was.
-    pub(super) fn behind(&self) -> Option<Instant> {
+    pub fn behind(&self) -> Option<Instant> {
         self.behind
     }
 
@@ -125,17 +125,17 @@ impl WatchLines {
     }
 
     /// A line that is no event of a watch.
-    pub(super) fn wrong(&self, what: &str) -> Error {
+    pub fn wrong(&self, what: &str) -> Error {
         self.answer.wrong(what)
     }
 
     /// Lines that are not read to their end.
-    pub(super) fn stopped(&self, why: &Stopped) -> Error {
+    pub fn stopped(&self, why: &Stopped) -> Error {
         self.answer.stopped(why)
     }
 
     /// A line in which the server ends the watch.
-    pub(super) fn refused(&self, code: u16, message: &str) -> Error {
+    pub fn refused(&self, code: u16, message: &str) -> Error {
         self.answer.refused(code, message)
     }
 }
@@ -151,14 +151,14 @@ mod tests {
             let (mut buffer, mut lines) = (LineBuffer::default(), Vec::new());
             for piece in text.chunks(size) {
                 buffer.push(piece);
-                while let Some(line) = buffer.next().expect("short lines") {
+                while let Some(line) = buffer.next_line().expect("short lines") {
                     lines.push(line);
                 }
             }
             assert_eq!(lines, [&b"one\n"[..], b"\n", b"two,2\n"], "pieces of {size}");
             assert!(!buffer.is_between_lines());
             buffer.push(b"\n");
-            assert_eq!(buffer.next(), Ok(Some(b"three\n".to_vec())));
+            assert_eq!(buffer.next_line(), Ok(Some(b"three\n".to_vec())));
             assert!(buffer.is_between_lines());
         }
     }
@@ -167,14 +167,14 @@ mod tests {
     fn a_line_without_an_end_and_one_of_too_many_values_are_errors() {
         let mut buffer = LineBuffer::default();
         buffer.push(&vec![b' '; OBJECT]);
-        assert_eq!(buffer.next(), Ok(None));
+        assert_eq!(buffer.next_line(), Ok(None));
         buffer.push(b" ");
-        assert!(buffer.next().is_err_and(|what| what.contains("longer")));
+        assert!(buffer.next_line().is_err_and(|what| what.contains("longer")));
         let mut buffer = LineBuffer::default();
         buffer.push(&[&b"\""[..], &vec![b','; VALUES + 1], b"\"\n"].concat());
-        assert!(buffer.next().is_ok_and(|line| line.is_some()), "commas of a text are no values");
+        assert!(buffer.next_line().is_ok_and(|line| line.is_some()), "commas of a text are no values");
         buffer.push(&vec![b','; VALUES + 1]);
         buffer.push(b"\n");
-        assert!(buffer.next().is_err_and(|what| what.contains("values")));
+        assert!(buffer.next_line().is_err_and(|what| what.contains("values")));
     }
 }

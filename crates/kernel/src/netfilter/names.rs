@@ -4,32 +4,32 @@ use crate::netlink::{Malformed, Message, attributes, bytes_at, name};
 
 // libc has the lower bytes only, and for Linux only.
 /// `NFNL_SUBSYS_NFTABLES << 8`, with the number of each message in the low byte.
-pub(super) const NFT_MSG_NEWTABLE: u16 = 0x0a00;
-pub(super) const NFT_MSG_GETTABLE: u16 = 0x0a01;
-pub(super) const NFT_MSG_NEWCHAIN: u16 = 0x0a03;
-pub(super) const NFT_MSG_GETCHAIN: u16 = 0x0a04;
-pub(super) const NFT_MSG_NEWRULE: u16 = 0x0a06;
-pub(super) const NFT_MSG_GETRULE: u16 = 0x0a07;
+pub(crate) const NFT_MSG_NEWTABLE: u16 = 0x0a00;
+pub(crate) const NFT_MSG_GETTABLE: u16 = 0x0a01;
+pub(crate) const NFT_MSG_NEWCHAIN: u16 = 0x0a03;
+pub(crate) const NFT_MSG_GETCHAIN: u16 = 0x0a04;
+pub(crate) const NFT_MSG_NEWRULE: u16 = 0x0a06;
+pub(crate) const NFT_MSG_GETRULE: u16 = 0x0a07;
 
-pub(super) const NFTA_TABLE_NAME: u16 = 1;
-pub(super) const NFTA_CHAIN_TABLE: u16 = 1;
-pub(super) const NFTA_CHAIN_NAME: u16 = 3;
-pub(super) const NFTA_RULE_TABLE: u16 = 1;
-pub(super) const NFTA_RULE_CHAIN: u16 = 2;
+pub(crate) const NFTA_TABLE_NAME: u16 = 1;
+pub(crate) const NFTA_CHAIN_TABLE: u16 = 1;
+pub(crate) const NFTA_CHAIN_NAME: u16 = 3;
+pub(crate) const NFTA_RULE_TABLE: u16 = 1;
+pub(crate) const NFTA_RULE_CHAIN: u16 = 2;
 
 /// The longest name nf_tables takes (`NFT_NAME_MAXLEN`).
-pub(super) const NAME: usize = 256;
+pub(crate) const NAME: usize = 256;
 
 // include/uapi/linux/netfilter.h
-pub(super) const NFPROTO_INET: u8 = 1;
-pub(super) const NFPROTO_IPV4: u8 = 2;
-pub(super) const NFPROTO_ARP: u8 = 3;
-pub(super) const NFPROTO_NETDEV: u8 = 5;
-pub(super) const NFPROTO_BRIDGE: u8 = 7;
-pub(super) const NFPROTO_IPV6: u8 = 10;
+pub(crate) const NFPROTO_INET: u8 = 1;
+pub(crate) const NFPROTO_IPV4: u8 = 2;
+pub(crate) const NFPROTO_ARP: u8 = 3;
+pub(crate) const NFPROTO_NETDEV: u8 = 5;
+pub(crate) const NFPROTO_BRIDGE: u8 = 7;
+pub(crate) const NFPROTO_IPV6: u8 = 10;
 
 /// The families of nf_tables by the names that `nft` uses.
-pub(super) fn family(message: &Message<'_>) -> Result<&'static str, Malformed> {
+pub(crate) fn family(message: &Message<'_>) -> Result<&'static str, Malformed> {
     let [number] = bytes_at(message.body, 0)?;
     Ok(match number {
         NFPROTO_INET => "inet",
@@ -42,7 +42,7 @@ pub(super) fn family(message: &Message<'_>) -> Result<&'static str, Malformed> {
     })
 }
 
-pub(super) fn attribute(message: &Message<'_>, kind: u16) -> Result<String, Malformed> {
+pub(crate) fn attribute(message: &Message<'_>, kind: u16) -> Result<String, Malformed> {
     for attribute in attributes(message.body.get(4..).unwrap_or_default()) {
         let (found, payload) = attribute?;
         if found == kind {

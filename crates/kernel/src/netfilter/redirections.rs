@@ -28,14 +28,14 @@ const CHAINS: [&str; 2] = ["hostip_hostports", "hostports"];
 
 /// A chain, as a dump of chains names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Chain {
+pub(crate) struct Chain {
     family: u8,
     table: String,
     name: String,
 }
 
 /// A chain that `portmap` makes.
-pub(super) fn chain(message: &Message<'_>) -> Result<Option<Chain>, Malformed> {
+pub(crate) fn chain(message: &Message<'_>) -> Result<Option<Chain>, Malformed> {
     if message.kind != NFT_MSG_NEWCHAIN {
         return Ok(None);
     }
@@ -52,7 +52,7 @@ pub(super) fn chain(message: &Message<'_>) -> Result<Option<Chain>, Malformed> {
 /// # Errors
 /// A gap where a dump of rules failed, and where there is more than is read: without the last ones, which are of the pods
 /// that came last, nobody can say who loses connections.
-pub(super) fn read<S: Transport, O: FnMut() -> io::Result<S>>(
+pub(crate) fn read<S: Transport, O: FnMut() -> io::Result<S>>(
     connection: &mut Connection<S, O>,
     mut chains: Vec<Chain>,
 ) -> Result<Vec<Redirection>, Gap> {

@@ -18,23 +18,22 @@ const NFTA_EXPR_DATA: u16 = 2;
 
 /// What one rule says, as far as it is understood.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Rule {
+pub struct Rule {
     /// The chain that it jumps to.
-    pub(super) jump: Option<String>,
+    pub jump: Option<String>,
     /// Where it redirects a port to.
-    pub(super) redirection: Option<Redirection>,
+    pub redirection: Option<Redirection>,
 }
 
-#[cfg(feature = "fuzzing")]
 impl Rule {
     /// The names in it, which somebody else chose.
-    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+    pub fn names(&self) -> impl Iterator<Item = &str> {
         self.jump.iter().chain(self.redirection.as_ref().map(|it| &it.chain)).map(String::as_str)
     }
 }
 
 /// One rule of a dump.
-pub(crate) fn rule(message: &Message<'_>) -> Result<Rule, Malformed> {
+pub fn rule(message: &Message<'_>) -> Result<Rule, Malformed> {
     let [number] = bytes_at(message.body, 0)?;
     let chain = format!(
         "{} {} {}",

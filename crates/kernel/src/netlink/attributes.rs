@@ -9,10 +9,10 @@ use portreeve_facts::text;
 
 /// Bytes that do not have the expected form, with the form that was expected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Malformed(pub(crate) &'static str);
+pub struct Malformed(pub &'static str);
 
 /// The attributes of a message (`struct nlattr`), as kind and payload; flags are masked off the kind.
-pub(crate) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = Result<(u16, &[u8]), Malformed>> {
+pub fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = Result<(u16, &[u8]), Malformed>> {
     std::iter::from_fn(move || {
         let (head, _) = bytes.split_first_chunk::<4>()?;
         let [low, high, kind @ ..] = *head;
@@ -30,20 +30,20 @@ pub(crate) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = Result<(u16, 
 ///
 /// # Errors
 /// [`Malformed`] when there are fewer.
-pub(crate) fn bytes_at<const N: usize>(bytes: &[u8], offset: usize) -> Result<[u8; N], Malformed> {
+pub fn bytes_at<const N: usize>(bytes: &[u8], offset: usize) -> Result<[u8; N], Malformed> {
     let found = bytes.get(offset..).and_then(|rest| rest.first_chunk::<N>());
     found.copied().ok_or(Malformed("a message as long as its kind demands"))
 }
 
 /// A zero-terminated name, cleaned: a link, a table or a chain can be named with escape codes.
-pub(crate) fn name(payload: &[u8], limit: usize) -> String {
+pub fn name(payload: &[u8], limit: usize) -> String {
     let bytes = payload.split(|byte| *byte == 0).next().unwrap_or_default();
     text::clean(&String::from_utf8_lossy(bytes), limit)
 }
 
 /// An attribute, padded, for the tests of readers.
 #[cfg(test)]
-pub(crate) fn attribute(kind: u16, payload: &[u8]) -> Vec<u8> {
+pub fn attribute(kind: u16, payload: &[u8]) -> Vec<u8> {
     let length = u16::try_from(4 + payload.len()).unwrap();
     let mut bytes = [length.to_ne_bytes(), kind.to_ne_bytes()].concat();
     bytes.extend(payload);

@@ -27,7 +27,7 @@ const LARGEST_MESSAGE: usize = 1024 * 1024;
 /// A connection to one family of netlink, for the dumps of one reader, all in the network namespace of the calling
 /// thread. Its socket is opened for the first dump.
 #[derive(Debug)]
-pub(crate) struct Connection<S, O> {
+pub struct Connection<S, O> {
     open: O,
     idle: Option<S>,
     sequence: u32,
@@ -35,7 +35,7 @@ pub(crate) struct Connection<S, O> {
 
 /// A connection to a family. `strict`: the kernel has to honour or refuse every field of a request
 /// (`NETLINK_GET_STRICT_CHK`, Linux 4.20).
-pub(crate) fn connection(
+pub fn connection(
     family: Family,
     strict: bool,
 ) -> Connection<NetlinkSocket, impl FnMut() -> io::Result<NetlinkSocket>> {
@@ -43,10 +43,10 @@ pub(crate) fn connection(
 }
 
 /// A connection to sock_diag that is kept from walk to walk.
-pub(crate) type SockDiagConnection = Connection<NetlinkSocket, fn() -> io::Result<NetlinkSocket>>;
+pub type SockDiagConnection = Connection<NetlinkSocket, fn() -> io::Result<NetlinkSocket>>;
 
 /// A connection to sock_diag.
-pub(crate) fn sock_diag_connection() -> SockDiagConnection {
+pub fn sock_diag_connection() -> SockDiagConnection {
     Connection::over(|| NetlinkSocket::open(Family::SockDiag, false))
 }
 
@@ -66,7 +66,8 @@ enum Stop {
 }
 
 impl<S: Transport, O: FnMut() -> io::Result<S>> Connection<S, O> {
-    pub(crate) fn over(open: O) -> Self {
+    /// One over sockets that `open` makes; the first is made with the first dump.
+    pub fn over(open: O) -> Self {
         Self { open, idle: None, sequence: 0 }
     }
 
@@ -76,7 +77,7 @@ impl<S: Transport, O: FnMut() -> io::Result<S>> Connection<S, O> {
     /// # Errors
     /// A [`Gap`] of the request's source when the kernel refused, does not know the request, took too long, tore every
     /// attempt, or sent what `each` or this reader cannot read.
-    pub(crate) fn dump<T>(
+    pub fn dump<T>(
         &mut self,
         request: &Request<'_>,
         mut start: impl FnMut() -> T,

@@ -7,33 +7,33 @@ use super::attributes::{Malformed, bytes_at};
 use portreeve_facts::{Gap, Source, Why};
 
 /// `sizeof(struct nlmsghdr)`.
-pub(super) const HEADER: usize = 16;
+pub(crate) const HEADER: usize = 16;
 
 /// What to dump.
-pub(crate) struct Request<'a> {
+pub struct Request<'a> {
     /// Whose fact it is: the source of every gap.
-    pub(crate) source: Source,
+    pub source: Source,
     /// What is dumped, for people: `TCP sockets`.
-    pub(crate) what: &'static str,
+    pub what: &'static str,
     /// `nlmsg_type`.
-    pub(crate) kind: u16,
+    pub kind: u16,
     /// Everything behind the `nlmsghdr`.
-    pub(crate) body: &'a [u8],
+    pub body: &'a [u8],
     /// How the kernel refuses where there is none of it, so that the dump is empty.
-    pub(crate) absent: Option<Errno>,
+    pub absent: Option<Errno>,
 }
 
 /// One message of a dump.
-pub(crate) struct Message<'a> {
+pub struct Message<'a> {
     /// `nlmsg_type`.
-    pub(crate) kind: u16,
+    pub kind: u16,
     /// Everything behind the `nlmsghdr`.
-    pub(crate) body: &'a [u8],
+    pub body: &'a [u8],
 }
 
 impl Request<'_> {
     /// The message as it is sent.
-    pub(super) fn encode(&self, sequence: u32) -> Vec<u8> {
+    pub fn encode(&self, sequence: u32) -> Vec<u8> {
         let length = HEADER + self.body.len();
         let mut bytes = Vec::with_capacity(length);
         bytes.extend(u32::try_from(length).unwrap_or(u32::MAX).to_ne_bytes());
@@ -46,21 +46,21 @@ impl Request<'_> {
     }
 
     /// The gap of an answer that does not have the expected form.
-    pub(super) fn malformed(&self, wanted: &str) -> Gap {
+    pub fn malformed(&self, wanted: &str) -> Gap {
         Gap::new(self.source, Why::Malformed, format!("dump of {}: wanted {wanted}", self.what))
     }
 }
 
 /// One message, with the flags and the sequence number of its header.
-pub(super) struct Answer<'a> {
-    pub(super) flags: u16,
-    pub(super) sequence: u32,
-    pub(super) message: Message<'a>,
+pub(crate) struct Answer<'a> {
+    pub flags: u16,
+    pub sequence: u32,
+    pub message: Message<'a>,
 }
 
 impl<'a> Answer<'a> {
     /// Takes the first message off `bytes`.
-    pub(super) fn split(bytes: &mut &'a [u8]) -> Result<Self, Malformed> {
+    pub(crate) fn split(bytes: &mut &'a [u8]) -> Result<Self, Malformed> {
         let length = usize::try_from(u32::from_ne_bytes(bytes_at(bytes, 0)?)).unwrap_or(usize::MAX);
         let answer = Self {
             flags: u16::from_ne_bytes(bytes_at(bytes, 6)?),

@@ -9,12 +9,12 @@ mod connection;
 mod message;
 mod refusal;
 #[cfg(test)]
-pub(super) mod script;
+pub mod script;
 mod socket;
 
 #[cfg(test)]
-pub(super) use attributes::attribute;
-pub(super) use attributes::{Malformed, attributes, bytes_at, name};
-pub(super) use connection::{Connection, SockDiagConnection, connection, sock_diag_connection};
-pub(super) use message::{Message, Request};
-pub(super) use socket::{Family, InterfaceChanges, Transport};
+pub use attributes::attribute;
+pub use attributes::{Malformed, attributes, bytes_at, name};
+pub use connection::{Connection, SockDiagConnection, connection, sock_diag_connection};
+pub use message::{Message, Request};
+pub use socket::{Family, InterfaceChanges, Transport};

@@ -24,15 +24,15 @@ const NLMSGERR_ATTR_OFFS: u16 = 2;
 
 /// An error with which the kernel answered, and its own words about it (`NETLINK_EXT_ACK`, Linux 4.12).
 #[derive(Debug)]
-pub(super) struct Refusal {
-    pub(super) errno: Errno,
+pub(crate) struct Refusal {
+    pub errno: Errno,
     words: Option<String>,
 }
 
 impl Refusal {
     /// The refusal in a message of the kind `NLMSG_ERROR` or `NLMSG_DONE`; nothing where it is a success. `DONE` has the
     /// dump's own result; very old kernels left it out.
-    pub(super) fn of(answer: &Answer<'_>) -> Option<Self> {
+    pub(crate) fn of(answer: &Answer<'_>) -> Option<Self> {
         let body = answer.message.body;
         let code = bytes_at(body, 0).map_or(0, i32::from_ne_bytes);
         let told = answer.flags & NLM_F_ACK_TLVS != 0;
@@ -43,7 +43,7 @@ impl Refusal {
     }
 
     /// The gap of a request that was refused. `explained`: the kernel was told to give its reasons.
-    pub(super) fn gap(&self, request: &Request<'_>, family: Family, explained: bool) -> Gap {
+    pub(crate) fn gap(&self, request: &Request<'_>, family: Family, explained: bool) -> Gap {
         let why = match self.errno {
             Errno::EPERM | Errno::EACCES => Why::NotPermitted,
             Errno::ENOENT | Errno::EOPNOTSUPP | Errno::EPROTONOSUPPORT => Why::NotSupported,
@@ -83,7 +83,7 @@ fn words(bytes: &[u8]) -> Option<String> {
 }
 
 /// The gap of a system call that failed.
-pub(super) fn failed(request: &Request<'_>, operation: &str, error: &io::Error) -> Gap {
+pub(crate) fn failed(request: &Request<'_>, operation: &str, error: &io::Error) -> Gap {
     let why = match error.raw_os_error().map(Errno::from_raw) {
         // Every kernel with a network has netlink and these calls: what refuses them is a filter of system calls.
         Some(Errno::EPERM | Errno::EACCES | Errno::EAFNOSUPPORT | Errno::ENOSYS) => Why::NotPermitted,

@@ -11,10 +11,10 @@ use super::{
     socket::{Family, Transport},
 };
 
-pub(crate) use super::attributes::attribute;
+pub use super::attributes::attribute;
 
 /// What one socket answers, in order; behind the last answer nothing comes.
-pub(crate) struct Script {
+pub struct Script {
     answers: VecDeque<io::Result<Vec<u8>>>,
     family: Family,
 }
@@ -43,7 +43,7 @@ impl Transport for Script {
 }
 
 /// A connection each of whose sockets has a script of its own.
-pub(crate) fn connection(
+pub fn connection(
     family: Family,
     scripts: Vec<Vec<io::Result<Vec<u8>>>>,
 ) -> Connection<Script, impl FnMut() -> io::Result<Script>> {
@@ -55,7 +55,7 @@ pub(crate) fn connection(
 }
 
 /// A message as the kernel sends it.
-pub(crate) fn message(kind: u16, flags: u16, sequence: u32, body: &[u8]) -> Vec<u8> {
+pub fn message(kind: u16, flags: u16, sequence: u32, body: &[u8]) -> Vec<u8> {
     let length = u32::try_from(HEADER + body.len()).expect("short");
     let mut bytes = [&length.to_ne_bytes()[..], &kind.to_ne_bytes(), &flags.to_ne_bytes()].concat();
     bytes.extend(sequence.to_ne_bytes());
@@ -66,11 +66,11 @@ pub(crate) fn message(kind: u16, flags: u16, sequence: u32, body: &[u8]) -> Vec<
 }
 
 /// The end of a dump, with its result.
-pub(crate) fn done(sequence: u32, code: i32) -> Vec<u8> {
+pub fn done(sequence: u32, code: i32) -> Vec<u8> {
     message(NLMSG_DONE, 0, sequence, &code.to_ne_bytes())
 }
 
 /// A refusal without words.
-pub(crate) fn refused(sequence: u32, errno: Errno) -> Vec<u8> {
+pub fn refused(sequence: u32, errno: Errno) -> Vec<u8> {
     message(NLMSG_ERROR, 0, sequence, &(-(errno as i32)).to_ne_bytes())
 }

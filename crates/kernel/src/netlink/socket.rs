@@ -4,7 +4,7 @@ use std::io;
 
 /// The families of netlink that are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Family {
+pub enum Family {
     /// Links, addresses and routes.
     Route,
     /// Sockets.
@@ -14,7 +14,7 @@ pub(crate) enum Family {
 }
 
 /// What a request is sent to, and its answers are received from.
-pub(crate) trait Transport {
+pub trait Transport {
     /// Sends one request.
     fn send(&mut self, request: &[u8]) -> io::Result<()>;
 
@@ -48,8 +48,8 @@ fn set_options(strict: bool, mut set: impl FnMut(LaterOption) -> io::Result<()>)
     explains
 }
 
-pub(crate) use self::kernel::InterfaceChanges;
-pub(super) use self::kernel::NetlinkSocket;
+pub use self::kernel::InterfaceChanges;
+pub(crate) use self::kernel::NetlinkSocket;
 
 #[cfg(target_os = "linux")]
 mod kernel {
@@ -74,7 +74,7 @@ mod kernel {
 
     /// A netlink socket in the network namespace of the calling thread.
     #[derive(Debug)]
-    pub(crate) struct NetlinkSocket {
+    pub struct NetlinkSocket {
         socket: Socket,
         family: Family,
         explains: bool,
@@ -82,7 +82,7 @@ mod kernel {
 
     impl NetlinkSocket {
         /// `strict`: the kernel should honour or refuse every field of a request.
-        pub(crate) fn open(family: Family, strict: bool) -> io::Result<Self> {
+        pub fn open(family: Family, strict: bool) -> io::Result<Self> {
             let mut socket = Socket::new(match family {
                 Family::Route => NETLINK_ROUTE,
                 Family::SockDiag => NETLINK_SOCK_DIAG,
@@ -134,10 +134,14 @@ mod kernel {
     /// Notifications of rtnetlink about links, addresses and routes, in the network namespace of the thread that
     /// subscribed.
     #[derive(Debug)]
-    pub(crate) struct InterfaceChanges(Socket);
+    pub struct InterfaceChanges(Socket);
 
     impl InterfaceChanges {
-        pub(crate) fn subscribe() -> io::Result<Self> {
+        /// Subscribes to changes of links and addresses in the namespace of the calling thread.
+        ///
+        /// # Errors
+        /// When the kernel refuses the socket.
+        pub fn subscribe() -> io::Result<Self> {
             let mut socket = Socket::new(NETLINK_ROUTE)?;
             socket.bind_auto()?;
             GROUPS.iter().try_for_each(|group| socket.add_membership(*group))?;
@@ -146,7 +150,7 @@ mod kernel {
         }
 
         /// Receives all notifications, and returns whether there were any. Lost notifications count as one.
-        pub(crate) fn receive_all(&mut self) -> bool {
+        pub fn receive_all(&mut self) -> bool {
             let next = || self.0.recv(&mut &mut [0; 16][..], MsgFlags::MSG_TRUNC.bits());
             let nothing = |error: &io::Error| error.kind() == io::ErrorKind::WouldBlock;
             (0..MOST).take_while(|_| !next().as_ref().is_err_and(nothing)).count() > 0
@@ -164,10 +168,10 @@ mod kernel {
 
     /// There is none: every fact of such a host is a gap, and only recorded nodes can be read.
     #[derive(Debug)]
-    pub(crate) struct NetlinkSocket(Infallible);
+    pub struct NetlinkSocket(Infallible);
 
     impl NetlinkSocket {
-        pub(crate) fn open(_: Family, _: bool) -> io::Result<Self> {
+        pub fn open(_: Family, _: bool) -> io::Result<Self> {
             Err(Errno::EOPNOTSUPP.into())
         }
     }
@@ -192,14 +196,14 @@ mod kernel {
 
     /// There are no notifications.
     #[derive(Debug)]
-    pub(crate) struct InterfaceChanges(Infallible);
+    pub struct InterfaceChanges(Infallible);
 
     impl InterfaceChanges {
-        pub(crate) fn subscribe() -> io::Result<Self> {
+        pub fn subscribe() -> io::Result<Self> {
             Err(Errno::EOPNOTSUPP.into())
         }
 
-        pub(crate) fn receive_all(&mut self) -> bool {
+        pub fn receive_all(&mut self) -> bool {
             match self.0 {}
         }
     }

@@ -131,3 +131,18 @@ fn fd_use_has_the_soft_limit() {
     fs::write(proc.path().join("10/limits"), limits).expect("written");
     assert_eq!(fds_of(proc.path(), 10), Ok(FdUse { open: 2, limit: 1024 }));
 }
+
+#[test]
+fn who_never_answers_is_waited_for_no_longer_than_the_limit() {
+    let answer = in_time(Duration::from_millis(10), || {
+        loop {
+            thread::park();
+        }
+    });
+    assert_eq!(answer.map_err(|error: io::Error| error.kind()), Err::<(), _>(io::ErrorKind::TimedOut));
+    assert_eq!(in_time(Duration::from_secs(60), || Ok(7)).expect("an answer"), 7);
+    let gone = in_time(Duration::from_secs(60), || Err::<(), _>(io::ErrorKind::NotFound.into()));
+    assert_eq!(gone.expect_err("gone").kind(), io::ErrorKind::NotFound);
+    let panicked = in_time(Duration::from_secs(60), || -> io::Result<()> { panic!("a reader that panics") });
+    assert_eq!(panicked.expect_err("it panicked").kind(), io::ErrorKind::Other);
+}

@@ -8,7 +8,7 @@ use portreeve_facts::{Gap, NFTABLES_LOCALHOST_GATE, ProxyConfig, Source, text};
 /// The object `kubeproxy.config.k8s.io`. kube-proxy shows its internal type, whose fields have Go's names and moved
 /// between releases (cmd/kube-proxy/app/server.go `cz.Set(config)`, pkg/proxy/apis/config/types.go); so names are
 /// compared without case, and the cluster's CIDRs looked for in both places.
-pub(crate) fn settings(answer: &Answer) -> Result<ProxyConfig, Gap> {
+pub fn settings(answer: &Answer) -> Result<ProxyConfig, Gap> {
     let malformed = |wanted| answer.malformed(Source::ProxyConfig, wanted);
     let document: Value = serde_json::from_str(&answer.body).map_err(|_| malformed("JSON"))?;
     let config = field(&document, "kubeproxy.config.k8s.io")

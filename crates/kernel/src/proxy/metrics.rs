@@ -11,7 +11,7 @@ use portreeve_facts::{Gap, ProxyMetrics, Source, text};
 const LABEL_SETS: usize = 8;
 
 /// The few series of `/metrics` that rules use (Prometheus text format 0.0.4).
-pub(crate) fn measures(answer: &Answer) -> Result<ProxyMetrics, Gap> {
+pub fn measures(answer: &Answer) -> Result<ProxyMetrics, Gap> {
     let mut metrics = ProxyMetrics::default();
     // kube-proxy of 1.33 and later tells the families apart.
     let mut syncs: BTreeMap<&str, (f64, f64)> = BTreeMap::new();

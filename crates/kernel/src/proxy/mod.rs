@@ -1,7 +1,7 @@
 //! kube-proxy as it answers on loopback: its mode, its settings, its metrics, and who answers.
 
-pub(super) mod configz;
-pub(super) mod metrics;
+pub mod configz;
+pub mod metrics;
 
 use std::{net::SocketAddr, path::Path};
 
@@ -23,17 +23,17 @@ const METRICS: usize = 1024 * 1024;
 const MOST_PLACES: usize = 4;
 
 /// What kube-proxy answered, and where.
-pub(super) struct Answers {
+pub struct Answers {
     /// The place that named a mode. Somebody else who holds the port is not the proxy.
-    pub(super) place: Option<SocketAddr>,
-    pub(super) mode: Reading<Learned<Mode>>,
-    pub(super) config: Reading<ProxyConfig>,
-    pub(super) metrics: Reading<ProxyMetrics>,
+    pub place: Option<SocketAddr>,
+    pub(crate) mode: Reading<Learned<Mode>>,
+    pub(crate) config: Reading<ProxyConfig>,
+    pub(crate) metrics: Reading<ProxyMetrics>,
 }
 
 impl Answers {
     /// The same gap for each fact, under each fact's own source.
-    pub(super) fn none(gap: &Gap) -> Self {
+    pub fn none(gap: &Gap) -> Self {
         let of = |source| Gap { source, ..gap.clone() };
         Self {
             place: None,
@@ -50,7 +50,7 @@ impl Answers {
 ///
 /// # Errors
 /// A gap of [`Source::ProxyMode`] where nobody, or somebody else, listens, or where listeners were not read.
-pub(super) fn believed(places: &[SocketAddr], listeners: &Reading<Vec<Socket>>) -> Result<Vec<SocketAddr>, Gap> {
+pub fn believed(places: &[SocketAddr], listeners: &Reading<Vec<Socket>>) -> Result<Vec<SocketAddr>, Gap> {
     let listeners = listeners.get().map_err(|gap| Gap { source: Source::ProxyMode, ..gap })?;
     let (mut asked, mut doubted) = of_root(places, listeners);
     if asked.is_empty() && doubted.is_none() && places.iter().all(|place| place.ip().is_loopback()) {
@@ -110,7 +110,7 @@ fn serves(socket: &Socket, place: SocketAddr) -> bool {
 
 /// Asks each place in turn for `/proxyMode`, and the first that names a mode for the rest. Where none does, the first
 /// at which somebody listens is asked: a proxy may be too old, or not kube-proxy at all.
-pub(super) async fn read(places: &[SocketAddr], watch: &Stopwatch) -> Answers {
+pub(crate) async fn read(places: &[SocketAddr], watch: &Stopwatch) -> Answers {
     let mut somebody = None;
     let mut refused = Vec::new();
     for place in places {
@@ -145,7 +145,7 @@ pub(super) async fn read(places: &[SocketAddr], watch: &Stopwatch) -> Answers {
 }
 
 /// The answers with who gave them: the holder of the listener at their place.
-pub(super) fn facts(answers: Answers, listeners: &Reading<Vec<Socket>>, proc: &Path) -> ProxyFacts {
+pub fn facts(answers: Answers, listeners: &Reading<Vec<Socket>>, proc: &Path) -> ProxyFacts {
     let Answers { place, mode, config, metrics } = answers;
     let (cgroup, process) = match holder(place, &mode, listeners) {
         Ok(Holder { cgroup, process }) => (cgroup, process.get().cloned()),
@@ -178,7 +178,11 @@ fn holder(
     }
 }
 
-pub(super) fn mode(answer: &Answer) -> Result<Learned<Mode>, Gap> {
+/// The mode that kube-proxy answers at `/proxyMode`.
+///
+/// # Errors
+/// A word that is no mode of kube-proxy.
+pub fn mode(answer: &Answer) -> Result<Learned<Mode>, Gap> {
     let word = answer.body.trim();
     let value = Mode::KUBE_PROXY
         .into_iter()

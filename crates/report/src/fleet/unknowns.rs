@@ -2,7 +2,7 @@
 
 use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 
-use crate::{findings_document::Unknown, indispensable, likeness::likeness};
+use crate::{findings_document::Unknown, likeness::likeness, reported_gaps};
 use portreeve_facts::{Source, Why};
 
 /// A reason, and the nodes of which it is one.
@@ -76,5 +76,5 @@ fn is_failure(unknown: &Unknown) -> bool {
             | Source::Sysctls
             | Source::Agent
     );
-    core && indispensable::is_failure(unknown.source, unknown.why)
+    core && reported_gaps::is_failure(unknown.source, unknown.why)
 }

@@ -1,14 +1,12 @@
 //! The table for a person: of one node, or of many.
 
-mod finding;
+mod findings;
 mod fleet;
-mod list;
 mod manifests;
 mod not_read;
 mod one_node;
 mod page;
 mod rows;
-mod sources;
 
 pub(super) use self::{
     fleet::write_incidents,

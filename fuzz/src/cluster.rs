@@ -1,6 +1,4 @@
-//! A door for the fuzzers, to the readers of files and of answers of API servers. Only with the feature `fuzzing`.
-//!
-//! Every function takes arbitrary bytes, and panics where a promise is broken.
+//! What the readers of the cluster promise: of files, and of answers of API servers.
 
 use std::{
     future::Future as _,
@@ -11,18 +9,18 @@ use std::{
 
 use kube::config::Kubeconfig;
 
-use super::{
-    ApiServer, FactsBuilder, answer,
+use portreeve_cluster::{
+    ApiServer, answer,
     component_config::{proxy_configuration, range_argument},
     connect::{self, Authorization},
     error::Error,
+    facts_builder::FactsBuilder,
     input::Input,
     manifests,
     meter::Meter,
     plugin_guard::PluginGuard,
     settings::Settings,
     tolerant_field::FieldErrors,
-    watch,
 };
 use portreeve_facts::{ClusterFacts, Gap, Source, names, text};
 
@@ -110,7 +108,7 @@ pub fn api_list(bytes: &[u8]) {
 
 /// The lines of a watch, in one piece and in several: its state, and what changes.
 pub fn watch_lines(bytes: &[u8]) {
-    watch::fuzzing::watch_lines(bytes, sound);
+    crate::watch::watch_lines(bytes, sound);
 }
 
 /// kube-apiserver's `/flagz`.

@@ -1,16 +1,15 @@
-//! A door for the fuzzers, to snapshots, the configuration file and the grammars of arguments. Only with the feature
-//! `fuzzing`.
-//!
-//! Every function takes arbitrary bytes, and panics where a promise is broken.
+//! What is promised of snapshots, the configuration file and the grammars of arguments.
 
 use std::io::{self, Write};
 
-use super::{agent::parse_settings, port_argument::PortArgument, replay, values::duration, what_if::Setting};
-use portreeve_agent::judge;
+use portreeve_agent::{
+    judge,
+    settings::{self, duration},
+};
 use portreeve_cluster::Environment;
-use portreeve_facts::{Mode, PortRange, PortSet, text};
-use portreeve_rules::{findings::Severity, Limits};
-use portreeve_report::{self as sinks, AgentAnswer, Fleet, Report, Style, Wanted};
+use portreeve_facts::{Mode, PortRange, PortSet, Snapshot, text};
+use portreeve_report::{self as sinks, AgentAnswer, Fleet, PortArgument, Report, Setting, Style, Wanted};
+use portreeve_rules::{Limits, findings::Severity};
 
 /// What one form of output writes; it must be clean, and not endless.
 fn written(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> String {
@@ -28,9 +27,9 @@ fn style() -> Style {
 
 /// A snapshot: parsed, printed and parsed again, judged, and reported in every form.
 pub fn snapshot(bytes: &[u8]) {
-    let Ok(snapshot) = replay::parse(bytes) else { return };
+    let Ok(snapshot) = Snapshot::from_json(bytes) else { return };
     let printed = serde_json::to_vec(&snapshot).expect("a snapshot is JSON");
-    assert_eq!(replay::parse(&printed).expect("what was printed is a snapshot"), snapshot);
+    assert_eq!(Snapshot::from_json(&printed).expect("what was printed is a snapshot"), snapshot);
     let board = judge(&snapshot, &Limits::default());
     assert!(board.failed.is_empty(), "{:?}", board.failed);
     let report = Report { min_severity: Some(Severity::Info), ..Report::of(&snapshot, &board) };
@@ -71,7 +70,7 @@ pub fn agents_answer(bytes: &[u8]) {
 /// The agent's configuration file. What is accepted keeps to the bounds of every setting.
 pub fn configuration_file(bytes: &[u8]) {
     let Ok(yaml) = str::from_utf8(bytes) else { return };
-    match parse_settings(yaml) {
+    match settings::parse(yaml) {
         Err((line, what)) => assert!(line >= 1 && !what.is_empty()),
         Ok(settings) => {
             let config = settings.into_config(&Environment::default());

@@ -1,10 +1,10 @@
-//! A door for the fuzzers, to the lines of a watch and what is known by them. Only with the feature `fuzzing`.
+//! What the lines of a watch promise, and what is known by them.
 
 use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::{
+use portreeve_cluster::watch::{
     cached_object::ObjectBatch,
     index::Index,
     line::{InitialState, LineError, change},
@@ -13,7 +13,7 @@ use super::{
     update::Update,
     watch_lines::LineBuffer,
 };
-use crate::{
+use portreeve_cluster::{
     allowance::Allowance,
     meter::{Meter, Stopped},
 };
@@ -27,7 +27,7 @@ fn lines<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> (Vec<Vec<u8>>, Result<bo
     for piece in pieces {
         buffer.push(piece);
         loop {
-            match buffer.next() {
+            match buffer.next_line() {
                 Ok(Some(line)) => lines.push(line),
                 Ok(None) => break,
                 Err(what) => return (lines, Err(what)),

@@ -1,4 +1,4 @@
-//! One finding, explained: what, evidence, who is affected, what to do.
+//! The findings: a row for each, and what each of the worst needs to be acted on: what, evidence, who is affected, what to do.
 
 use std::io;
 
@@ -17,6 +17,8 @@ use crate::{
 };
 use portreeve_rules::findings::{Severity, StepKind, Vantage};
 
+/// How many findings the compact table explains; it lists all of them.
+const EXPLAINED: usize = 20;
 /// Columns of the labels at the left.
 const LABEL: usize = 8;
 /// How many values the compact table shows.
@@ -25,7 +27,26 @@ const VALUES: usize = 6;
 const WIDEST_NAME: usize = 26;
 
 impl Page<'_> {
-    pub(super) fn write_finding(&mut self, ListedFinding { problem, on }: &ListedFinding<'_>) -> io::Result<()> {
+    /// The list, and what each finding needs to be acted on.
+    pub(super) fn write_list(&mut self, reported: &[ListedFinding<'_>]) -> io::Result<()> {
+        if reported.is_empty() {
+            return Ok(());
+        }
+        self.blank()?;
+        self.rows(reported, true)?;
+        let explained = if self.wide { reported.len() } else { EXPLAINED };
+        for it in reported.iter().take(explained) {
+            self.write_finding(it)?;
+        }
+        if reported.len() > explained {
+            let more = format!("{} more findings are explained with -o wide.", reported.len() - explained);
+            self.blank()?;
+            self.line(0, Ink::Faint, &more)?;
+        }
+        Ok(())
+    }
+
+    fn write_finding(&mut self, ListedFinding { problem, on }: &ListedFinding<'_>) -> io::Result<()> {
         let Problem { rule, severity, summary, evidence, affects, .. } = problem;
         let mut title = subject(problem, on.as_ref());
         if let Some(port) = port(problem.port, problem.protocol) {

@@ -1,19 +1,17 @@
-//! A door for the fuzzers, to the parsers of what kernels and proxies write. Only with the feature `fuzzing`.
-//!
-//! Every function takes arbitrary bytes, and panics where a promise is broken.
+//! What the parsers of the node promise: of what kernels and proxies write.
 
 use std::{collections::VecDeque, io, path::Path};
 
 use hyper::StatusCode;
 
-use super::{
+use portreeve_facts::{Family, PortRange, PortSet, Protocol, Source, text};
+use portreeve_kernel::{
     cgroup, conntrack, health,
     http::Answer,
     ip_vs, netfilter,
     netlink::{self, Connection, Message, Request, Transport},
     proc_net, proc_sctp, process, proxy, resolv, route, sock_diag, sockstat,
 };
-use portreeve_facts::{Family, PortRange, PortSet, Protocol, Source, text};
 
 /// The longest text kept of one line or one answer, in bytes.
 const LONGEST: usize = 64 << 10;
@@ -121,7 +119,8 @@ pub fn netfilter_message(bytes: &[u8]) {
 /// The files of sockets below `/proc/net`.
 pub fn proc_net_file(bytes: &[u8]) {
     for family in Family::BOTH {
-        let each = |record: &_| assert!(matches!(record, super::record::Record { protocol: Protocol::Tcp, .. }));
+        let each =
+            |record: &_| assert!(matches!(record, portreeve_kernel::record::Record { protocol: Protocol::Tcp, .. }));
         if let Err((_, detail)) = proc_net::read(bytes, Protocol::Tcp, family, each) {
             shown(&detail);
         }
