@@ -19,6 +19,7 @@ WORKDIR /src
 COPY Cargo.toml Cargo.lock build.rs ./
 COPY patches ./patches
 COPY deploy/policies ./deploy/policies
+COPY crates ./crates
 COPY src ./src
 RUN case "$TARGETARCH" in \
         amd64) cpu=x86_64 CPU=X86_64 ;; \

@@ -85,7 +85,8 @@ fn no_rule_writes_a_command_elsewhere_and_each_is_in_the_list() {
         let name = line.trim_start_matches("pub(super) fn ").split('(').next().expect("a name");
         assert!(corpus.contains(&format!("{name}(")), "{name} is missing in `every_command`");
     }
-    let rules = fs::read_dir(rooted("crates/rules/src")).expect("the rules").map(|entry| entry.expect("an entry").path());
+    let rules =
+        fs::read_dir(rooted("crates/rules/src")).expect("the rules").map(|entry| entry.expect("an entry").path());
     let files = rules.filter(|path| path.extension().is_some_and(|it| it == "rs") && !path.ends_with("remedies.rs"));
     let mut read = 0;
     for path in files {

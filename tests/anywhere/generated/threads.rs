@@ -30,7 +30,7 @@ const HEAD: &str = "# Threads
 
 Public threads of people whom a port conflict hit. A thread is *served* when Portreeve, on that node or with those
 manifests, names the conflict or the claim, its owner and what to do. A test makes each of these, with other names and
-addresses, and cannot pass without all three; `make threads` runs and counts them. Each of the others has its reason here.
+addresses, and cannot pass without all three. Each of the others has its reason here.
 
 The threads are those that a search found, and no sample: failed installations are reported more often than silent
 conflicts.

@@ -1,5 +1,5 @@
 //! Hostile inputs, each with how it has to end: the exit code, what the first line says, and nothing that turns, hides or
-//! forges text anywhere. `make hostile` counts them.
+//! forges text anywhere.
 
 mod arguments;
 mod configurations;

@@ -1,4 +1,4 @@
-//! Who answers on a NodePort behind the real cilium-agent in kube-proxy's place. `make verdicts` builds it, and runs [`often`].
+//! Who answers on a NodePort behind the real cilium-agent in kube-proxy's place. `make nightly` builds it, and asks [`often`] first.
 //!
 //! Nothing expected is written here: every listener is asked before its Service, and again when Cilium has it. What packets
 //! showed is recorded below `tests/anywhere/verdicts/recorded/cilium`; `UPDATE=1` records it anew.
@@ -35,7 +35,7 @@ use crate::{
     verdicts::{
         binds::{BINDS, Bind, Held, to},
         judged::{compared, disagreements},
-        record::{compare, count, keep, letter},
+        record::{compare, keep, letter},
         recording::{Recording, Row},
     },
 };
@@ -172,7 +172,6 @@ fn judge(told: &Told<'_>, recording: &Recording, seen: &Snapshot) {
     }
     let wrong = disagreements(recording, seen);
     let cells = compared(recording);
-    count(&told.recorded().replace('/', "-"), cells, wrong.len());
     assert!(wrong.is_empty(), "{} of {cells} cells\n{}", wrong.len(), wrong.join("\n"));
 }
 

@@ -1,4 +1,4 @@
-//! The settings that answer differently, one by one: `make verdicts` asks in each, and so does CI.
+//! The settings that answer differently, one by one: the shard `cilium` of `make nightly`.
 
 use super::{BESIDE, Further, Told, ask_some};
 

@@ -1,4 +1,4 @@
-// The older minor of Cilium that `make cilium` builds beside ../cilium-1.20. To go to another version:
+// The older minor of Cilium that `make nightly` builds beside ../cilium-1.20. To go to another version:
 //
 //	go get -tool github.com/cilium/cilium/daemon@v1.X.Y github.com/cilium/cilium/plugins/cilium-cni@v1.X.Y
 //

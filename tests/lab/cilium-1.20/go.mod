@@ -1,4 +1,4 @@
-// The Cilium whose agent and CNI plugin `make cilium` builds. To go to another version:
+// The Cilium whose agent and CNI plugin `make nightly` builds. To go to another version:
 //
 //	go get -tool github.com/cilium/cilium/daemon@v1.X.Y github.com/cilium/cilium/plugins/cilium-cni@v1.X.Y
 //

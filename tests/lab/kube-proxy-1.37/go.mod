@@ -1,4 +1,4 @@
-// kube-proxy 1.37.2, the first whose nftables mode can serve NodePorts of loopback, behind a gate; `make lab` builds it.
+// kube-proxy 1.37.2, the first whose nftables mode can serve NodePorts of loopback, behind a gate; `make nightly` builds it.
 //
 // Its replace list is made as that of ../go.mod is.
 module portreeve.test/newproxy

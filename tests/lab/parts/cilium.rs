@@ -75,8 +75,7 @@ impl Release {
     /// Its version, which the chart has.
     #[track_caller]
     pub fn version(self) -> String {
-        let chart =
-            fs::read_to_string(self.built().join("chart/Chart.yaml")).expect("`make verdicts` has put it there");
+        let chart = fs::read_to_string(self.built().join("chart/Chart.yaml")).expect("`make nightly` has put it there");
         let chart: Value = serde_saphyr::from_str(&chart).expect("YAML");
         chart["appVersion"].as_str().expect("a version").to_owned()
     }
@@ -139,7 +138,7 @@ impl Cilium {
     pub fn prepare(cluster: &ControlPlane, release: Release, addresses: &[&str]) {
         for folder in ["v2", "v2alpha1"] {
             let folder = release.built().join("crds").join(folder);
-            let entries = fs::read_dir(&folder).expect("`make verdicts` has put it there");
+            let entries = fs::read_dir(&folder).expect("`make nightly` has put it there");
             let paths = entries.map(|it| it.expect("an entry").path());
             for path in paths.filter(|it| it.extension().is_some_and(|it| it == "yaml")) {
                 let text = fs::read_to_string(path).expect("a definition");

@@ -95,12 +95,12 @@ fn run(command: &[&str]) -> Finished {
     Finished { code, stdout, stderr }
 }
 
-/// What `make guest` unpacked: the directory of a kernel.
+/// What `make nightly` unpacked: the directory of a kernel.
 fn kernel() -> PathBuf {
     let kernels = env::var_os("PORTREEVE_GUEST").map_or_else(|| programs::cache().join("guest"), PathBuf::from);
     let unpacked = fs::read_dir(&kernels).into_iter().flatten().map(|entry| entry.expect("an entry").path());
     let newest = unpacked.filter(|kernel| kernel.join("vmlinux").is_file()).max();
-    newest.unwrap_or_else(|| panic!("no kernel in {}: run `make guest`", kernels.display()))
+    newest.unwrap_or_else(|| panic!("no kernel in {}: run `tests/lab/guest/fetch`", kernels.display()))
 }
 
 /// A root file system with just enough to mount another.

@@ -63,7 +63,7 @@ fn build(name: &str, arguments: &[&str], folder: &Path, prepare: impl FnOnce(&Pa
     archive
 }
 
-/// Compiled now, unless `make static` has: what is tested is this source. Tests have no network to fetch anything from.
+/// Compiled now, unless `make lab` has: what is tested is this source. Tests have no network to fetch anything from.
 fn static_binary() -> PathBuf {
     let mut command = Command::new(cargo());
     command.current_dir(env!("CARGO_MANIFEST_DIR")).args(["build", "--locked", "--offline", "--bin=portreeve"]);

@@ -12,7 +12,7 @@ use super::{
     claims::{Behind, said, serve, service, told},
     cni::{self, HostPort, Sandbox},
     forget_flows,
-    record::{count, letter},
+    record::letter,
 };
 use crate::{
     look::snapshot,
@@ -92,7 +92,6 @@ pub fn agrees(mode: &str) {
     let shown = Shown { service, host_port, both: [host_port_last, restarted, added_again] };
 
     let wrong: Vec<String> = rows.iter().flat_map(|row| shown.disagreements(row, &seen)).collect();
-    count(&format!("{mode}-host-port"), asks.len(), wrong.len());
     assert!(wrong.is_empty(), "{mode}: {} of {} cells disagree\n{}", wrong.len(), asks.len(), wrong.join("\n"));
 }
 

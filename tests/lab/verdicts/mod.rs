@@ -40,7 +40,7 @@ use self::{
     asks::{Ask, ask_all, every_question},
     binds::{BINDS, Bind, Held},
     judged::disagreements,
-    record::{count, keep, record},
+    record::{keep, record},
     shapes::{SHAPES, Shape, create},
 };
 use crate::{
@@ -214,7 +214,6 @@ impl Lab {
         assert_eq!(seen.proxy_mode().expect("a mode").value.to_string(), mode, "the proxy tells its mode itself");
         let recording = record(name, &self.listeners, &answers, &seen);
         let wrong = disagreements(&recording, &seen);
-        count(name, recording.count(), wrong.len());
         if !wrong.is_empty() {
             let path = self.directory.write(&format!("{name}.json"), &json!(seen).to_string());
             let (wrongs, cells) = (wrong.len(), recording.count());

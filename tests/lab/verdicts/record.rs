@@ -1,6 +1,6 @@
 //! What packets showed, as the data that is committed.
 
-use std::{env, fs, path::Path};
+use std::{env, fs};
 
 use portreeve_facts::{Protocol, Snapshot};
 use portreeve_rules::findings::Vantage;
@@ -45,13 +45,6 @@ pub fn record(name: &str, listeners: &[Listener], answers: &Answers, seen: &Snap
         like: String::new(),
         listeners: rows.collect(),
     }
-}
-
-/// Counts a configuration for the summary of `make verdicts`.
-pub fn count(name: &str, cells: usize, disagreements: usize) {
-    let counts = Path::new(env!("CARGO_TARGET_TMPDIR")).join("verdicts");
-    fs::create_dir_all(&counts).expect("a folder");
-    fs::write(counts.join(name), format!("{name} {cells} {disagreements}\n")).expect("a count");
 }
 
 /// Compares it with what is committed, after `UPDATE=1` has recorded it.
