@@ -25,6 +25,7 @@ mod node;
 pub mod objects;
 mod page;
 mod patience;
+mod pool;
 pub mod process;
 mod programs;
 mod prometheus;
@@ -43,7 +44,7 @@ pub use self::{
     api::Api,
     audit::Audit,
     cilium::{Cilium, Inside, Release},
-    cluster::{cluster, serve},
+    cluster::{cluster, own_cluster, serve},
     commands::{Person, follow},
     control_plane::ControlPlane,
     copies::Copies,
