@@ -19,8 +19,7 @@ struct Stage {
 impl Stage {
     fn with(before: &[Value]) -> Self {
         enter_alone();
-        // Until a policy that was deleted judges no more takes a while that nobody can see the end of.
-        let cluster = ControlPlane::with(&[]);
+        let cluster = ControlPlane::start();
         let admin = Plugin::of(&cluster.kubeconfig("admin"));
         let namespace = |name: &str| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
         for name in ["portreeve", "shop", "big"] {

@@ -33,8 +33,7 @@ impl World {
     #[track_caller]
     fn new() -> Self {
         enter_alone();
-        // One that is lent is in a network of its own, from which its proxy reaches no agent.
-        let cluster = ControlPlane::with(&[]);
+        let cluster = ControlPlane::start();
         cluster.api().create(&objects::node("n1", &PRIMARY));
         kubectl(&cluster, &["apply", "-f", MANIFEST]);
         let directory = Directory::new();

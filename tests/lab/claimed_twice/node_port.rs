@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{about, answers, before, claimants, each_is_told, one_answers};
 use crate::{
-    parts::{Answer, PRIMARY, Proxy, Wired, cluster, enter_alone, follow, kubectl, objects, own_cluster},
+    parts::{Answer, PRIMARY, Proxy, Wired, cluster, enter_alone, follow, kubectl, objects},
     verdicts::claims::{self, Behind, OTHER},
 };
 
@@ -69,7 +69,7 @@ fn what_the_api_server_will_refuse_is_told_of_the_same_manifests_before() {
 fn one_of_two_is_reached(mode: &str) {
     let wired = Wired::enter();
     let _pods = claims::serve(&wired);
-    let cluster = own_cluster();
+    let cluster = cluster();
     let create = |name, node_port, target| {
         Behind::Ready.create(cluster.api(), claims::service(name, Protocol::Tcp, 80, Some(node_port)), target)
     };

@@ -7,7 +7,7 @@ use serde_json::json;
 use super::{FOUND, RESOLVED, RULE, age, age_of, errors, squat, until_found, until_told};
 use crate::{
     look::Look,
-    parts::{Agent, ControlPlane, Proxy, Relay, Wired, objects, own_cluster, serve, until},
+    parts::{Agent, ControlPlane, Proxy, Relay, Wired, cluster, objects, serve, until},
 };
 
 /// What is watched whatever is wrong; Nodes and settings are only read now and then.
@@ -18,7 +18,7 @@ const LONG: f64 = 20.0;
 /// A cluster of `n1` with these NodePort Services, all served by the backend, and a role for `observer`.
 #[track_caller]
 fn cluster_with(services: &[(&str, u16)]) -> (ControlPlane, Proxy) {
-    let cluster = own_cluster();
+    let cluster = cluster();
     for (name, port) in services {
         serve(&cluster, name, Some(*port));
     }

@@ -7,17 +7,7 @@ use super::{ControlPlane, PRIMARY, Role, Wired, objects};
 /// An API server with the Node `n1`, where an agent has the chart's own role.
 #[track_caller]
 pub fn cluster() -> ControlPlane {
-    with_node(ControlPlane::start())
-}
-
-/// The same with programs of its own, to which a test may do something.
-#[track_caller]
-pub fn own_cluster() -> ControlPlane {
-    with_node(ControlPlane::with(&[]))
-}
-
-#[track_caller]
-fn with_node(mut cluster: ControlPlane) -> ControlPlane {
+    let mut cluster = ControlPlane::start();
     cluster.api().create(&objects::node("n1", &PRIMARY));
     Role::of_chart().grant(&mut cluster);
     cluster

@@ -12,7 +12,6 @@ use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use super::{
-    agent::until,
     api::Api,
     directory::Directory,
     etcd::{self, Etcd},
@@ -22,16 +21,14 @@ use super::{
 
 /// The key that signs the tokens of service accounts.
 const KEY: &str = "service-accounts.key";
-/// Why something cannot be done to it.
-const LENT: &str = "programs of its own, which one that is lent does not have";
-/// The users' tokens.
-const TOKENS: &str = "tokens.csv";
+/// Why something cannot be done to it in a guest.
+const LENT: &str = "programs of its own: a guest borrows what the machine runs";
 /// Names of users; each one's token is its name. The first may do everything, the others what they are granted.
 const USERS: [&str; 3] = ["admin", "observer", "nobody"];
 
 /// An API server on loopback of the network namespace of the thread that started it.
 pub struct ControlPlane {
-    /// Its programs; nothing where it is borrowed.
+    /// Its programs; nothing in a guest, which has borrowed it.
     programs: Option<Programs>,
     _loan: Option<Loan>,
     api: Api,
@@ -48,8 +45,8 @@ impl ControlPlane {
     /// Where one answers, unless it is told otherwise.
     pub const SERVER: (Ipv4Addr, u16) = (Ipv4Addr::LOCALHOST, 6443);
 
-    /// One with the defaults that matter here, dual-stack and RBAC; ready to be written to. It may be borrowed, and then
-    /// its programs are not the test's to stop: [`Self::with`] has its own.
+    /// One with the defaults that matter here, dual-stack and RBAC; ready to be written to. A guest borrows it, and its
+    /// programs are not the guest's to stop.
     #[track_caller]
     pub fn start() -> Self {
         match lent::borrow() {
@@ -69,12 +66,12 @@ impl ControlPlane {
     pub fn on(address: &str, flags: &[&str]) -> Self {
         let directory = Directory::new();
         let mut etcd = Etcd::start(directory.path());
-        new_key(directory.path());
+        new_key(&directory);
         let address_flag = format!("--bind-address={address}");
         let flags: Vec<String> = [address_flag.as_str()].iter().chain(flags).map(|it| (*it).to_owned()).collect();
         let mut server = start_server(&directory, &flags);
         for user in USERS {
-            write_kubeconfig(&kubeconfig(&directory, user), &authority(directory.path()), address, user);
+            write_kubeconfig(&directory, address, user);
         }
         etcd.wait_until_ready();
         let api = ready(&mut server, &directory);
@@ -85,13 +82,13 @@ impl ControlPlane {
     #[track_caller]
     fn borrowed(loan: Loan) -> Self {
         let directory = Directory::new();
-        let authority = authority(directory.path());
+        let authority = authority(&directory);
         fs::create_dir_all(authority.parent().expect("a folder")).expect("a folder");
-        fs::write(&authority, &loan.authority).expect("a certificate");
+        fs::write(authority, &loan.authority).expect("a certificate");
         for user in USERS {
-            write_kubeconfig(&kubeconfig(&directory, user), &authority, &Self::SERVER.0.to_string(), user);
+            write_kubeconfig(&directory, &Self::SERVER.0.to_string(), user);
         }
-        let api = Api::of(&kubeconfig(&directory, USERS[0])).expect("its files");
+        let api = Api::of(&kubeconfig(&directory, USERS[0])).expect("it is ready");
         Self { programs: None, _loan: Some(loan), api, directory }
     }
 
@@ -107,16 +104,13 @@ impl ControlPlane {
 
     /// The certificates by which clients know the server.
     pub fn authority(&self) -> PathBuf {
-        authority(self.directory.path())
+        authority(&self.directory)
     }
 
     /// Waits until `probe` has an answer: some changes are in force a moment after they were accepted.
     #[track_caller]
     pub fn wait_for<T>(&mut self, what: &str, probe: impl FnMut() -> Option<T>) -> T {
-        match &mut self.programs {
-            Some(programs) => programs.server.as_mut().expect("an API server").wait_for(what, probe),
-            None => until(what, probe),
-        }
+        self.server().as_mut().expect("an API server").wait_for(what, probe)
     }
 
     /// Ends the API server.
@@ -151,7 +145,7 @@ impl ControlPlane {
     pub fn restart_rotated(&mut self) {
         self.kill();
         fs::remove_dir_all(self.certificates()).expect("certificates");
-        new_key(self.directory.path());
+        new_key(&self.directory);
         self.restart();
     }
 
@@ -239,7 +233,7 @@ impl ControlPlane {
 }
 
 /// As etcd wants keys and values in JSON.
-pub fn base64(text: &str) -> String {
+fn base64(text: &str) -> String {
     let mut encoder = Command::new("openssl");
     encoder.args(["base64", "-A"]).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut encoder = encoder.spawn().expect("openssl is installed");
@@ -251,28 +245,22 @@ pub fn base64(text: &str) -> String {
 #[track_caller]
 fn ready(server: &mut Process, directory: &Directory) -> Api {
     let admin = kubeconfig(directory, USERS[0]);
-    server.wait_for("API server", || Api::of(&admin).filter(is_ready))
-}
-
-/// Whether whoever may do everything can write to the API server.
-pub fn is_ready(api: &Api) -> bool {
-    let namespaces = ["", "/default", "/kube-system"].map(|it| format!("/api/v1/namespaces{it}"));
-    api.text("/readyz").is_some() && namespaces.iter().all(|path| api.text(path).is_some())
+    server.wait_for("API server", || {
+        let api = Api::of(&admin)?;
+        let namespaces = ["", "/default", "/kube-system"].map(|it| format!("/api/v1/namespaces{it}"));
+        let ready = api.text("/readyz").is_some() && namespaces.iter().all(|path| api.text(path).is_some());
+        ready.then_some(api)
+    })
 }
 
 fn start_server(directory: &Directory, flags: &[String]) -> Process {
-    Process::start("kube-apiserver", &server_flags(directory.path(), flags), directory.path())
-}
-
-/// All flags of a kube-apiserver that runs in a directory, where its files of tokens are made.
-pub fn server_flags(directory: &Path, flags: &[String]) -> Vec<String> {
     let tokens: String = USERS
         .iter()
         .enumerate()
         .map(|(uid, user)| format!("{user},{user},{uid},\"{}\"\n", if uid == 0 { "system:masters" } else { "lab" }))
         .collect();
-    fs::write(directory.join(TOKENS), tokens).expect("a file");
-    let [tokens, key] = [TOKENS, KEY].map(|name| directory.join(name).display().to_string());
+    let tokens = directory.write("tokens.csv", &tokens);
+    let key = directory.path().join(KEY).display().to_string();
     let ours = [
         "--etcd-servers=http://127.0.0.1:2379",
         // Without a default route there is no address to guess.
@@ -286,34 +274,36 @@ pub fn server_flags(directory: &Path, flags: &[String]) -> Vec<String> {
         &format!("--service-account-key-file={key}"),
         &format!("--service-account-signing-key-file={key}"),
     ];
-    ours.map(str::to_owned).into_iter().chain(flags.iter().cloned()).collect()
+    let flags: Vec<String> = ours.map(str::to_owned).into_iter().chain(flags.iter().cloned()).collect();
+    Process::start("kube-apiserver", &flags, directory.path())
 }
 
 fn kubeconfig(directory: &Directory, user: &str) -> PathBuf {
     directory.path().join(format!("{user}.kubeconfig"))
 }
 
-/// The certificates by which clients know the server that runs in a directory.
-pub fn authority(directory: &Path) -> PathBuf {
-    directory.join("certificates/apiserver.crt")
+fn authority(directory: &Directory) -> PathBuf {
+    directory.path().join("certificates/apiserver.crt")
 }
 
 /// A key that signs the tokens of service accounts.
-pub fn new_key(directory: &Path) {
+fn new_key(directory: &Directory) {
     let output = Command::new("openssl").args(["ecparam", "-name", "prime256v1", "-genkey", "-noout"]).output();
     let output = output.expect("openssl is installed");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    fs::write(directory.join(KEY), output.stdout).expect("a file");
+    directory.write(KEY, &String::from_utf8(output.stdout).expect("a PEM file"));
 }
 
-/// Writes a kubeconfig of a user, who knows the server by these certificates.
-pub fn write_kubeconfig(file: &Path, authority: &Path, address: &str, user: &str) {
-    let text = format!(
-        "apiVersion: v1\nkind: Config\ncurrent-context: lab\n\
-         contexts: [{{name: lab, context: {{cluster: lab, user: {user}}}}}]\n\
-         clusters: [{{name: lab, cluster: {{server: \"https://{address}:6443\", certificate-authority: {}}}}}]\n\
-         users: [{{name: {user}, user: {{token: {user}}}}}]\n",
-        authority.display()
+fn write_kubeconfig(directory: &Directory, address: &str, user: &str) {
+    let authority = authority(directory);
+    directory.write(
+        &format!("{user}.kubeconfig"),
+        &format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: lab\n\
+             contexts: [{{name: lab, context: {{cluster: lab, user: {user}}}}}]\n\
+             clusters: [{{name: lab, cluster: {{server: \"https://{address}:6443\", certificate-authority: {}}}}}]\n\
+             users: [{{name: {user}, user: {{token: {user}}}}}]\n",
+            authority.display()
+        ),
     );
-    fs::write(file, text).expect("a kubeconfig");
 }

@@ -13,7 +13,7 @@ use std::{
     fs::{self, File},
     io::{BufRead as _, BufReader, Read as _, Write as _},
     net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
-    os::fd::{AsRawFd as _, OwnedFd},
+    os::fd::AsRawFd as _,
     thread::{self, JoinHandle},
 };
 
@@ -23,7 +23,7 @@ use nix::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{control_plane::ControlPlane, namespace::Namespace, pool, relay::Relay};
+use super::{control_plane::ControlPlane, namespace::Namespace, relay::Relay};
 
 /// A variable that tells tests in a guest the port of the machine's loopback on which they are lent what they need.
 pub const LENDER: &str = "PORTREEVE_LENDER";
@@ -47,14 +47,13 @@ struct Terms {
     authority: String,
 }
 
-/// An API server that others run for this test until this is dropped; it answers in the network namespace of the test,
-/// where its own would.
+/// An API server that the machine runs for this guest until this is dropped; it answers in the network namespace of
+/// the test, where its own would.
 pub struct Loan {
     /// The certificates by which it is known, in PEM.
     pub authority: String,
-    pub _relay: Relay,
-    /// The connection to the machine, or the lock on a place of the pool.
-    pub _held: OwnedFd,
+    _relay: Relay,
+    _asked: TcpStream,
 }
 
 impl Lender {
@@ -100,22 +99,14 @@ fn lend(mut guest: TcpStream) {
     writeln!(guest, "{terms}").and_then(|()| guest.read(&mut [0])).ok();
 }
 
-/// Asks for a control plane, and waits until it is there: in a guest the machine, and on the machine the pool, where
-/// there is one.
+/// In a guest, asks for a control plane, and waits until it is there; nothing on the machine itself.
 ///
 /// # Panics
-/// When a guest is lent none.
+/// When the machine lends none.
 #[track_caller]
 pub fn borrow() -> Option<Loan> {
-    let listen = || TcpListener::bind(SocketAddr::from(ControlPlane::SERVER)).expect("a free port");
-    match env::var(LENDER) {
-        Ok(port) => Some(borrow_of_machine(port.parse().expect("a port"), listen())),
-        Err(_) => pool::directory().map(|pool| pool::borrow(&pool, listen())),
-    }
-}
-
-#[track_caller]
-fn borrow_of_machine(lender: u16, listener: TcpListener) -> Loan {
+    let lender: u16 = env::var(LENDER).ok()?.parse().expect("a port");
+    let listener = TcpListener::bind(SocketAddr::from(ControlPlane::SERVER)).expect("a free port");
     // The calling thread is in the test's namespace, which has no way to the machine.
     let asking = thread::spawn(move || {
         let own = File::open("/proc/1/ns/net").expect("the guest's own namespace");
@@ -126,9 +117,9 @@ fn borrow_of_machine(lender: u16, listener: TcpListener) -> Loan {
         let Terms { port, authority } = serde_json::from_str(&terms)
             .unwrap_or_else(|_| panic!("the machine, which says why, started no API server"));
         let relay = Relay::between(listener, SocketAddr::from((MACHINE, port)));
-        Loan { authority, _relay: relay, _held: asked.into() }
+        Loan { authority, _relay: relay, _asked: asked }
     });
-    asking.join().expect("an API server on the machine")
+    Some(asking.join().expect("an API server on the machine"))
 }
 
 fn on_loopback() -> TcpListener {

@@ -25,7 +25,6 @@ mod node;
 pub mod objects;
 mod page;
 mod patience;
-mod pool;
 pub mod process;
 mod programs;
 mod prometheus;
@@ -44,7 +43,7 @@ pub use self::{
     api::Api,
     audit::Audit,
     cilium::{Cilium, Inside, Release},
-    cluster::{cluster, own_cluster, serve},
+    cluster::{cluster, serve},
     commands::{Person, follow},
     control_plane::ControlPlane,
     copies::Copies,
