@@ -79,6 +79,7 @@ mutants: ## Change every condition that differs from BASE, and see that a test n
 ifdef CRATE
 	$(CARGO) mutants --no-shuffle -p '$(CRATE)' $(if $(SHARD),--shard '$(SHARD)')
 else
+	@mkdir -p target
 	@git diff '$(BASE)' -- crates > target/mutants.diff
 	$(CARGO) mutants --in-diff target/mutants.diff
 endif
