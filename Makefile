@@ -44,6 +44,7 @@ lab: ## Run the tests that need the real parts: Kubernetes, helm, Prometheus, an
 	@tools/timed 'lab' $(NEXTEST) --profile lab --test lab --test delivery
 
 nightly: ## Run what takes hours, in shards; those that passed at this commit are not run again; SHARD=cilium for one; needs root
+	@tools/install test
 	@tests/in-private-namespaces --check
 	@tests/nightly $(SHARD)
 

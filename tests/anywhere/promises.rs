@@ -164,6 +164,11 @@ fn no_unsafe_code_is_compiled() {
     let lints = manifest.split("[workspace.lints.rust]").nth(1).and_then(|rest| rest.split("\n[").next());
     // What is forbidden cannot be allowed again in a source.
     assert!(lints.is_some_and(|lints| lints.contains("unsafe_code = \"forbid\"")), "{lints:?}");
+    let crates = fs::read_dir(root().join("crates")).expect("crates").map(|entry| entry.expect("a crate").path());
+    for place in crates.chain([root().to_owned()]) {
+        let manifest = fs::read_to_string(place.join("Cargo.toml")).expect("a manifest");
+        assert!(manifest.contains("\n[lints]\nworkspace = true\n"), "{}", place.display());
+    }
 }
 
 #[test]
