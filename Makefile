@@ -88,6 +88,7 @@ endif
 # Two targets at a time. A night runs all for three minutes each; `SECONDS_EACH=3600 TARGETS="snapshot flagz"` is for some.
 SECONDS_EACH ?= 180
 fuzz: ## Feed every parser with arbitrary bytes, and end with the first promise that is broken; SEED=1 for the same again
+	@tools/install fuzz
 	SEED='$(SEED)' fuzz/run '$(SECONDS_EACH)' $(TARGETS)
 
 # What runs on nodes is measured: the binary of the image. A bench profile would make the benchmark itself small too, which
