@@ -6,9 +6,9 @@ SHELL := bash
 
 CARGO ?= cargo
 # What tools/install makes is kept here: by this machine's user, also where tests run as root.
-export XDG_CACHE_HOME ?= $(HOME)/.cache
+export XDG_CACHE_HOME ?= $(or $(HOME),$(error set HOME or XDG_CACHE_HOME))/.cache
 # Programs of wheels and crates; what else is on the PATH comes first.
-export PATH := $(PATH):$(shell tools/install --path)
+export PATH := $(PATH):$(shell XDG_CACHE_HOME='$(XDG_CACHE_HOME)' tools/install --path)
 
 MUSL := $(shell uname -m)-unknown-linux-musl
 RELEASE := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
@@ -76,10 +76,13 @@ chart: ## Make the table in the chart's README and deploy/install.yaml anew
 
 BASE ?= main
 mutants: ## Change every condition that differs from BASE, and see that a test notices; CRATE=portreeve-rules SHARD=1/8 for a whole crate
+	@$(if $(CRATE),,$(if $(SHARD),$(error SHARD is of a whole crate: say CRATE=portreeve-rules too)))
 	@tools/install test mutants
 ifdef CRATE
 	$(CARGO) mutants --no-shuffle -p '$(CRATE)' $(if $(SHARD),--shard '$(SHARD)')
 else
+	@new="$$(git ls-files --others --exclude-standard -- crates)"; \
+	[ -z "$$new" ] || { echo >&2 "mutants are made of what git tracks; type: git add --intent-to-add" $$new; exit 1; }
 	@mkdir -p target
 	@git diff '$(BASE)' -- crates > target/mutants.diff
 	$(CARGO) mutants --in-diff target/mutants.diff
@@ -88,6 +91,7 @@ endif
 # Two targets at a time. A night runs all for three minutes each; `SECONDS_EACH=3600 TARGETS="snapshot flagz"` is for some.
 SECONDS_EACH ?= 180
 fuzz: ## Feed every parser with arbitrary bytes, and end with the first promise that is broken; SEED=1 for the same again
+	@tools/install fuzz
 	SEED='$(SEED)' fuzz/run '$(SECONDS_EACH)' $(TARGETS)
 
 # What runs on nodes is measured: the binary of the image. A bench profile would make the benchmark itself small too, which
@@ -106,17 +110,17 @@ pictures: ## Draw the documents' pictures anew, of what a Prometheus of the lab 
 
 # The static binary that tests make an image of.
 static:
-	@rustup target list --installed | grep -qx $(MUSL) || rustup target add $(MUSL)
+	@grep -qx $(MUSL) <(rustup target list --installed) || rustup target add $(MUSL)
 	$(CARGO) build --locked --target $(MUSL) --bin portreeve
 
 image: shipped ## Build the image of a static binary, for ctr, docker load and skopeo; needs no registry
 	@context="$$(mktemp -d)"; trap 'rm -rf "$$context"' EXIT; \
 	cp Dockerfile .dockerignore LICENSE target/$(MUSL)/release/portreeve "$$context"; \
-	buildah="buildah --storage-driver=vfs --root=$$context/storage --runroot=$$context/run"; \
-	$$buildah bud --isolation chroot --build-arg BINARY=prebuilt \
+	buildah=(buildah --storage-driver=vfs --root="$$context/storage" --runroot="$$context/run"); \
+	"$${buildah[@]}" bud --isolation chroot --build-arg BINARY=prebuilt \
 	    --build-arg REVISION="$$(git rev-parse HEAD 2> /dev/null || echo unknown)" --tag portreeve "$$context"; \
 	rm -f $(IMAGE); \
-	$$buildah push portreeve docker-archive:$(IMAGE):portreeve:$(RELEASE); \
+	"$${buildah[@]}" push portreeve docker-archive:$(IMAGE):portreeve:$(RELEASE); \
 	echo $(IMAGE)
 
 # `make image` compiles with this machine's toolchain and has no base. This one has, and a tag can be moved: a release names
@@ -124,7 +128,7 @@ image: shipped ## Build the image of a static binary, for ctr, docker load and s
 release: ## Build and push the image of a release: make release BASE=rust:...@sha256:... NAME=registry.example/portreeve
 	@[[ '$(BASE)' =~ @sha256:[0-9a-f]{64}$$ ]] || { echo >&2 'BASE must name its digest: rust:...@sha256:...'; exit 1; }
 	@[ -n '$(NAME)' ] || { echo >&2 'NAME must say where to push: registry.example/portreeve'; exit 1; }
-	@[ -z "$$(git status --porcelain)" ] || { echo >&2 'commit what has changed first'; exit 1; }
+	@changed="$$(git status --porcelain)" && [ -z "$$changed" ] || { echo >&2 'commit what has changed first'; exit 1; }
 	@$(MAKE) --no-print-directory advisories
 	docker buildx build --platform linux/amd64,linux/arm64 --build-arg BASE='$(BASE)' \
 	    --build-arg REVISION="$$(git rev-parse HEAD)" --tag '$(NAME):$(RELEASE)' --push .
