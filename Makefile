@@ -53,7 +53,9 @@ lint: ## Check formatting, lints, documentation and dependencies
 	@$(CARGO) fmt --version > /dev/null 2>&1 || rustup component add rustfmt
 	@$(CARGO) clippy --version > /dev/null 2>&1 || rustup component add clippy
 	@tools/timed fmt $(CARGO) fmt --all --check
+	@tools/timed 'fmt fuzz' $(CARGO) fmt --manifest-path fuzz/Cargo.toml --check
 	@tools/timed clippy $(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	@CARGO_TARGET_DIR=fuzz/target tools/timed 'check fuzz' $(CARGO) check --locked --manifest-path fuzz/Cargo.toml --all-targets
 	@RUSTDOCFLAGS='-D warnings' tools/timed doc $(CARGO) doc --workspace --no-deps --document-private-items --locked
 	@tools/timed deny cargo-deny --locked --workspace check -D warnings bans licenses sources
 	@tools/timed shear cargo-shear
@@ -65,6 +67,7 @@ advisories: ## Look for dependencies with known vulnerabilities, in the RustSec 
 
 fmt: ## Format the code
 	$(CARGO) fmt --all
+	$(CARGO) fmt --manifest-path fuzz/Cargo.toml
 
 docs: ## Make the generated files anew
 	@tools/install test
@@ -88,6 +91,7 @@ endif
 # Two targets at a time. A night runs all for three minutes each; `SECONDS_EACH=3600 TARGETS="snapshot flagz"` is for some.
 SECONDS_EACH ?= 180
 fuzz: ## Feed every parser with arbitrary bytes, and end with the first promise that is broken; SEED=1 for the same again
+	@tools/install fuzz
 	SEED='$(SEED)' fuzz/run '$(SECONDS_EACH)' $(TARGETS)
 
 # What runs on nodes is measured: the binary of the image. A bench profile would make the benchmark itself small too, which
