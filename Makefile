@@ -53,7 +53,9 @@ lint: ## Check formatting, lints, documentation and dependencies
 	@$(CARGO) fmt --version > /dev/null 2>&1 || rustup component add rustfmt
 	@$(CARGO) clippy --version > /dev/null 2>&1 || rustup component add clippy
 	@tools/timed fmt $(CARGO) fmt --all --check
+	@tools/timed 'fmt fuzz' $(CARGO) fmt --manifest-path fuzz/Cargo.toml --check
 	@tools/timed clippy $(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	@CARGO_TARGET_DIR=fuzz/target tools/timed 'check fuzz' $(CARGO) check --locked --manifest-path fuzz/Cargo.toml --all-targets
 	@RUSTDOCFLAGS='-D warnings' tools/timed doc $(CARGO) doc --workspace --no-deps --document-private-items --locked
 	@tools/timed deny cargo-deny --locked --workspace check -D warnings bans licenses sources
 	@tools/timed shear cargo-shear
@@ -65,10 +67,11 @@ advisories: ## Look for dependencies with known vulnerabilities, in the RustSec 
 
 fmt: ## Format the code
 	$(CARGO) fmt --all
+	$(CARGO) fmt --manifest-path fuzz/Cargo.toml
 
 docs: ## Make the generated files anew
 	@tools/install test
-	UPDATE=1 $(CARGO) nextest run --locked --bin portreeve --test anywhere -E 'test(documents::) + test(generated::) + test(verdicts::matrix::)'
+	UPDATE=1 $(CARGO) nextest run --locked --bin portreeve --test anywhere -E 'test(documents::) + test(generated::) + test(verdicts::matrix::) + test(the_recorded_world_is_the_healthy_one)'
 
 chart: ## Make the table in the chart's README and deploy/install.yaml anew
 	@tools/install test helm

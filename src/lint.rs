@@ -20,7 +20,7 @@ use portreeve_cluster::{
 use portreeve_facts::{
     Gap, KernelFacts, NodePortRange, Overrides, OwnPort, PortRange, Reading, SNAPSHOT_SCHEMA, Snapshot, Why, names,
 };
-use portreeve_report as sinks;
+use portreeve_report as report;
 use portreeve_rules::lint::{
     LintReport, LintRule, Linted, Source, Told, find_lint_rule, judge_acceptance, lint, lint_rules, range, unread,
     without_accepted,
@@ -107,16 +107,16 @@ pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
     }
     let style = &console.style;
     console.write(|out| match output {
-        Form::Table | Form::Wide if counting.no_headers => sinks::write_lint_rows(&report, out),
-        Form::Table => sinks::write_lint_table(&report, style, out),
-        Form::Wide => sinks::write_lint_wide(&report, style, out),
-        Form::Json => sinks::write_lint_json(&report, out),
-        Form::Yaml => sinks::write_lint_yaml(&report, out),
-        Form::Junit => sinks::write_lint_junit(&report, out),
-        Form::Sarif => sinks::write_lint_sarif(&report, out),
-        Form::Github => sinks::write_annotations(&report, out),
+        Form::Table | Form::Wide if counting.no_headers => report::write_lint_rows(&report, out),
+        Form::Table => report::write_lint_table(&report, style, out),
+        Form::Wide => report::write_lint_wide(&report, style, out),
+        Form::Json => report::write_lint_json(&report, out),
+        Form::Yaml => report::write_lint_yaml(&report, out),
+        Form::Junit => report::write_lint_junit(&report, out),
+        Form::Sarif => report::write_lint_sarif(&report, out),
+        Form::Github => report::write_annotations(&report, out),
     })?;
-    Ok(counting.end(sinks::lint_result(&report), report.failures.is_empty()))
+    Ok(counting.end(report::lint_result(&report), report.failures.is_empty()))
 }
 
 /// What was not judged, and what is accepted.

@@ -51,7 +51,7 @@ pub(super) fn read(file: &Path) -> anyhow::Result<Snapshot> {
 mod tests {
     use super::*;
 
-    /// The tests of the binary begin from this file; `UPDATE=1` writes it anew.
+    /// The tests of the binary begin from this file; `make docs` writes it anew.
     #[test]
     fn the_recorded_world_is_the_healthy_one() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/anywhere/worlds/healthy.json");
@@ -60,6 +60,6 @@ mod tests {
             let text = serde_json::to_string_pretty(&world).expect("a snapshot is JSON");
             std::fs::write(&path, text + "\n").expect("the file can be written");
         }
-        assert_eq!(read(&path).expect("the recorded world"), world, "record it anew: UPDATE=1 cargo test");
+        assert_eq!(read(&path).expect("the recorded world"), world, "`make docs` records it anew");
     }
 }

@@ -7,7 +7,7 @@ use clap::ValueEnum;
 use super::console::Console;
 use portreeve_agent::judge_by;
 use portreeve_facts::{Snapshot, Source};
-use portreeve_report::{self as sinks, CheckResult, Report};
+use portreeve_report::{self as report, CheckResult, Report};
 use portreeve_rules::{self as rules, Limits, RULES, Rule, findings::Severity};
 
 // How findings are printed.
@@ -80,14 +80,14 @@ impl ReportFlags {
         let report = Report { min_severity, rules, ..Report::of(snapshot, &board) };
         let style = &console.style;
         console.write(|out| match output {
-            Form::Table | Form::Wide if no_headers => sinks::write_rows(&report, style, out),
-            Form::Table => sinks::write_table(&report, style, out),
-            Form::Wide => sinks::write_wide(&report, style, out),
-            Form::Json => sinks::write_json(&report, out),
-            Form::Yaml => sinks::write_yaml(&report, out),
-            Form::Npd => writeln!(out, "{}", sinks::npd_line(&report)),
-            Form::Junit => sinks::write_junit(&report, out),
-            Form::Sarif => sinks::write_sarif(&report, out),
+            Form::Table | Form::Wide if no_headers => report::write_rows(&report, style, out),
+            Form::Table => report::write_table(&report, style, out),
+            Form::Wide => report::write_wide(&report, style, out),
+            Form::Json => report::write_json(&report, out),
+            Form::Yaml => report::write_yaml(&report, out),
+            Form::Npd => writeln!(out, "{}", report::npd_line(&report)),
+            Form::Junit => report::write_junit(&report, out),
+            Form::Sarif => report::write_sarif(&report, out),
         })?;
         let end = counting.end(report.result(), report.failures().is_empty());
         // As the snapshot: the process ends.

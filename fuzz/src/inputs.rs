@@ -8,7 +8,7 @@ use portreeve_agent::{
 };
 use portreeve_cluster::Environment;
 use portreeve_facts::{Mode, PortRange, PortSet, Snapshot, text};
-use portreeve_report::{self as sinks, AgentAnswer, Fleet, PortArgument, Report, Setting, Style, Wanted};
+use portreeve_report::{self as report, AgentAnswer, Fleet, PortArgument, Report, Setting, Style, Wanted};
 use portreeve_rules::{Limits, findings::Severity};
 
 /// What one form of output writes; it must be clean, and not endless.
@@ -33,15 +33,15 @@ pub fn snapshot(bytes: &[u8]) {
     let board = judge(&snapshot, &Limits::default());
     assert!(board.failed.is_empty(), "{:?}", board.failed);
     let report = Report { min_severity: Some(Severity::Info), ..Report::of(&snapshot, &board) };
-    written(|out| sinks::write_table(&report, &style(), out));
-    written(|out| sinks::write_wide(&report, &style(), out));
-    written(|out| sinks::write_rows(&report, &style(), out));
-    let json = written(|out| sinks::write_json(&report, out));
+    written(|out| report::write_table(&report, &style(), out));
+    written(|out| report::write_wide(&report, &style(), out));
+    written(|out| report::write_rows(&report, &style(), out));
+    let json = written(|out| report::write_json(&report, out));
     serde_json::from_str::<serde::de::IgnoredAny>(&json).expect("the report is JSON");
-    written(|out| sinks::write_sarif(&report, out));
-    written(|out| sinks::write_junit(&report, out));
-    let line = written(|out| writeln!(out, "{}", sinks::npd_line(&report)));
-    assert!(line.lines().count() <= 1 && line.len() <= sinks::NPD_LINE + 1, "{line:?}");
+    written(|out| report::write_sarif(&report, out));
+    written(|out| report::write_junit(&report, out));
+    let line = written(|out| writeln!(out, "{}", report::npd_line(&report)));
+    assert!(line.lines().count() <= 1 && line.len() <= report::NPD_LINE + 1, "{line:?}");
 }
 
 /// What an agent answers to `kubectl portreeve findings`, beside an honest one that has nothing to say.
@@ -58,9 +58,9 @@ pub fn agents_answer(bytes: &[u8]) {
         jiff::Timestamp::UNIX_EPOCH,
     );
     assert!(!fleet.is_whole(), "n2 has answered nothing");
-    written(|out| sinks::write_fleet_table(&fleet, &style(), out));
-    written(|out| sinks::write_fleet_wide(&fleet, &style(), out));
-    written(|out| sinks::write_fleet_rows(&fleet, &style(), out));
+    written(|out| report::write_fleet_table(&fleet, &style(), out));
+    written(|out| report::write_fleet_wide(&fleet, &style(), out));
+    written(|out| report::write_fleet_rows(&fleet, &style(), out));
     let json = written(|out| fleet.write_json(out));
     serde_json::from_str::<serde::de::IgnoredAny>(&json).expect("the view is JSON");
     written(|out| fleet.write_yaml(out));

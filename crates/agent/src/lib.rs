@@ -1,7 +1,7 @@
 //! Gathers the facts of the cluster and of the node, has them judged, and keeps the board. Once for `check`; for the
 //! agent in a loop, answering over HTTP from the board.
 //!
-//! Never: parses or judges.
+//! Never: reads a fact by itself, or judges. It parses its own settings, and the Events that it finds.
 
 #![allow(clippy::disallowed_methods, reason = "keeps the time, listens, and writes its heartbeat")]
 

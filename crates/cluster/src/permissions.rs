@@ -1,4 +1,4 @@
-//! Every permission that the requests of this room need. The chart's RBAC is compared with this table.
+//! Every permission that the requests of this crate need. The chart's RBAC is compared with this table.
 
 use k8s_openapi::{
     Resource as _,

@@ -1,6 +1,6 @@
 //! What was seen: plain, serializable data about one node and its cluster.
 //!
-//! Never: behaves. No I/O, no clock, no thresholds, no Kubernetes client types, and no knowledge of other rooms.
+//! Never: behaves. No I/O, no clock, no thresholds, no Kubernetes client types, and no knowledge of our other crates.
 
 mod claim_of;
 mod cluster;

@@ -19,10 +19,10 @@ const BOOT_ID: &str = "proc/sys/kernel/random/boot_id";
 /// More than the id has.
 const BOOT_ID_LENGTH: u64 = 64;
 
-/// No line of a file this room reads comes near it; a longer one is no such file.
+/// No line of a file that is read here comes near it; a longer one is no such file.
 const LONGEST_LINE: u64 = 4096;
 
-/// No table this room reads comes near it: a million sockets take 150 MB.
+/// No table that is read here comes near it: a million sockets take 150 MB.
 const LONGEST_FILE: u64 = if cfg!(test) { 16 } else { 512 } * 1024 * 1024;
 
 /// As many links as the kernel follows (fs/namei.c `MAXSYMLINKS`).

@@ -179,7 +179,6 @@ fn every_thread_has_a_test_or_a_reason_and_not_both() {
     let known: BTreeSet<&str> = all.iter().copied().collect();
     assert_eq!(known.len(), all.len(), "a thread has two entries");
     assert_eq!(known, names.into_iter().collect(), "CLASSES, and what has a test or a reason");
-    println!("{} of {THREADS} threads served", served.len());
 }
 
 const ENTRY: &str =

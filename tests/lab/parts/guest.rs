@@ -24,8 +24,7 @@ const APPLETS: [&str; 5] = ["sh", "mount", "mkdir", "insmod", "switch_root"];
 /// What `init` needs before it has the machine's tree; everything else is loaded from there.
 const MODULES: [&str; 5] = ["crc32c_generic", "virtio_mmio", "9pnet_virtio", "9p", "overlay"];
 /// Variables by which tests find things.
-const ENVIRONMENT: [&str; 7] =
-    ["UPDATE", "HOME", "PATH", "XDG_CACHE_HOME", "KUBEBUILDER_ASSETS", "PORTREEVE_LAB", "RUST_BACKTRACE"];
+const ENVIRONMENT: [&str; 6] = ["UPDATE", "HOME", "PATH", "XDG_CACHE_HOME", "KUBEBUILDER_ASSETS", "RUST_BACKTRACE"];
 
 /// A guest that boots is never silent for longer.
 const SILENCE: Duration = Duration::from_secs(120);
@@ -97,10 +96,10 @@ fn run(command: &[&str]) -> Finished {
 
 /// What `make nightly` unpacked: the directory of a kernel.
 fn kernel() -> PathBuf {
-    let kernels = env::var_os("PORTREEVE_GUEST").map_or_else(|| programs::cache().join("guest"), PathBuf::from);
+    let kernels = programs::cache().join("guest");
     let unpacked = fs::read_dir(&kernels).into_iter().flatten().map(|entry| entry.expect("an entry").path());
     let newest = unpacked.filter(|kernel| kernel.join("vmlinux").is_file()).max();
-    newest.unwrap_or_else(|| panic!("no kernel in {}: run `tests/lab/guest/fetch`", kernels.display()))
+    newest.unwrap_or_else(|| panic!("no kernel: run `tests/lab/guest/fetch {}`", kernels.display()))
 }
 
 /// A root file system with just enough to mount another.

@@ -1,4 +1,4 @@
-//! What is wrong: the words in which rules report, and which the other rooms read.
+//! What is wrong: the words in which rules report, and which other crates read.
 //!
 //! Never: behaves. No I/O, no clock, no thresholds, no Kubernetes client types.
 

@@ -1,7 +1,7 @@
 //! Manifests before they are applied: what the API server will refuse, and what will conflict once it is there.
 //!
 //! Never: reads a file or a cluster, remembers, logs. What holds of objects that are there already is a rule of `rules`, which
-//! judges here what the manifests would make; rules of this room are about manifests alone.
+//! judges here what the manifests would make; rules of this module are about manifests alone.
 //!
 //! To add a rule, copy `host_port_with_replicas.rs`, and add its `mod` line, its entry in `catalogue.rs` and its line in
 //! `docs/lint.md`.
