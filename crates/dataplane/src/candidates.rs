@@ -410,14 +410,11 @@ fn primaries(snapshot: &Snapshot, interfaces: &Interfaces, config: &ProxyConfig)
     if snapshot.own_node().is_some() {
         return (vec![Family::BOTH.map(known)], None);
     }
-    let possible = Family::BOTH.map(|family| match known(family) {
-        Some(ip) => vec![ip],
-        None => local_addresses(interfaces)
-            .into_iter()
-            .map(|address| address.ip)
-            .filter(|ip| Family::of(*ip) == family && !ip.is_loopback() && !is_link_local(*ip))
-            .collect::<Vec<_>>(),
-    });
+    let local = local_addresses(interfaces).into_iter().map(|address| address.ip);
+    let (v4, v6): (Vec<_>, Vec<_>) =
+        local.filter(|ip| !ip.is_loopback() && !is_link_local(*ip)).partition(IpAddr::is_ipv4);
+    let possible =
+        [(Family::V4, v4), (Family::V6, v6)].map(|(family, local)| known(family).map_or(local, |ip| vec![ip]));
     let most = possible.iter().map(Vec::len).max().unwrap_or(0).clamp(1, MOST_PRIMARIES);
     let are_cut = possible.iter().any(|addresses| addresses.len() > MOST_PRIMARIES);
     let turn = |turn| Family::BOTH.map(|family| possible[family.index()].iter().cycle().nth(turn).copied());

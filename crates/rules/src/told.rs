@@ -9,6 +9,8 @@ use portreeve_facts::{Gap, Snapshot, Source, Why};
 pub(super) const OF_SUBJECT: usize = 16;
 /// The most of one rule. Each takes some four kilobytes, and the pod of an agent 128 MiB.
 pub(super) const OF_RULE: usize = 1024;
+/// The most that are held: a cut sorts them, and leaves room for as many again.
+const HELD: usize = 2048;
 
 /// The judgements of one rule: the worst of them where there are too many, and that there are more.
 pub(super) struct Told<'a> {
@@ -39,7 +41,7 @@ impl<'a> Told<'a> {
         }
         *self.of_subject.entry(judgement.subject.clone()).or_default() += 1;
         self.judgements.push(judgement);
-        if self.judgements.len() >= 2 * OF_RULE {
+        if self.judgements.len() >= HELD {
             self.cut();
         }
     }
@@ -95,7 +97,7 @@ mod tests {
         let mut told = Told::of(&world, Source::Services);
         (0..5 * OF_RULE).for_each(|name| told.push(problem(name, Severity::Info)));
         told.push(problem(5 * OF_RULE, Severity::Critical));
-        assert!(told.judgements.len() <= 2 * OF_RULE);
+        assert!(told.judgements.len() <= HELD);
         let all = told.all();
         assert_eq!(all.len(), OF_RULE + 1);
         assert!(matches!(&all[0].verdict, Verdict::Problem(evidence) if evidence.severity == Severity::Critical));
