@@ -77,17 +77,20 @@ chart: ## Make the table in the chart's README and deploy/install.yaml anew
 	@tools/install test helm
 	UPDATE=1 $(CARGO) nextest run --locked --profile lab --test delivery -E 'test(generated::)'
 
-BASE ?= main
-mutants: ## Change every condition that differs from BASE, and see that a test notices; CRATE=portreeve-rules SHARD=1/8 for a whole crate
+SINCE ?= main
+mutants: ## Change every condition that differs from SINCE, and see that a test notices; CRATE=portreeve-rules SHARD=1/8 for a whole crate
 	@$(if $(CRATE),,$(if $(SHARD),$(error SHARD is of a whole crate: say CRATE=portreeve-rules too)))
 	@tools/install test mutants
 ifdef CRATE
+	@crates="$$($(CARGO) metadata --no-deps --format-version 1 | jq -r '.packages[].name')"; \
+	grep -qxF -e '$(CRATE)' <<< "$$crates" || { echo >&2 'no crate $(CRATE): type CRATE= with one of' $$crates; exit 1; }
 	$(CARGO) mutants --no-shuffle -p '$(CRATE)' $(if $(SHARD),--shard '$(SHARD)')
 else
 	@new="$$(git ls-files --others --exclude-standard -- crates)"; \
 	[ -z "$$new" ] || { echo >&2 "mutants are made of what git tracks; type: git add --intent-to-add" $$new; exit 1; }
 	@mkdir -p target
-	@git diff '$(BASE)' -- crates > target/mutants.diff
+	@git diff '$(SINCE)' -- crates > target/mutants.diff
+	@[ -s target/mutants.diff ] || { echo 'nothing below crates differs from $(SINCE)'; exit; }; \
 	$(CARGO) mutants --in-diff target/mutants.diff
 endif
 
