@@ -28,7 +28,7 @@ check: ## Build it and look at this machine
 build: ## Build the release binary
 	$(CARGO) build --release --locked
 
-# Whether they can run at all comes first: nobody waits minutes to hear that root is missing.
+# The check needs a few of the tools, and comes before all that compiles: nobody waits minutes to hear that root is missing.
 test: ## Install what is missing, lint, and run every test that needs no cluster; real sockets need root
 	@tools/timed 'tools of test' tools/install test
 	@tests/in-private-namespaces --check

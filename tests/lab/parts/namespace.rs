@@ -16,7 +16,7 @@ use nix::{
 /// Moves the calling thread to a new network namespace with loopback up. It ends with the thread and its children.
 #[track_caller]
 pub fn enter() {
-    unshare(CloneFlags::CLONE_NEWNET).expect("the lab makes network namespaces: run these tests as root, `make test`");
+    unshare(CloneFlags::CLONE_NEWNET).expect("the lab makes network namespaces: run these tests as root, `make lab`");
     // The kernel makes no link-local addresses: a node has the addresses that the lab gives it.
     sysctl("net.ipv6.conf.default.addr_gen_mode", "1");
     ip(&["link set lo up".to_owned()]);
