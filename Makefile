@@ -55,7 +55,8 @@ lint: ## Check formatting, lints, documentation and dependencies
 	@tools/timed fmt $(CARGO) fmt --all --check
 	@tools/timed 'fmt fuzz' $(CARGO) fmt --manifest-path fuzz/Cargo.toml --check
 	@tools/timed clippy $(CARGO) clippy --workspace --all-targets --locked -- -D warnings
-	@tools/timed 'check fuzz' $(CARGO) check --locked --manifest-path fuzz/Cargo.toml --all-targets --target-dir target
+	@tools/timed 'clippy fuzz' $(CARGO) clippy --locked --manifest-path fuzz/Cargo.toml --all-targets \
+	    --target-dir "$${CARGO_TARGET_DIR:-target}" -- -D warnings
 	@RUSTDOCFLAGS='-D warnings' tools/timed doc $(CARGO) doc --workspace --no-deps --document-private-items --locked
 	@tools/timed deny cargo-deny --locked --workspace check -D warnings bans licenses sources
 	@tools/timed shear cargo-shear
