@@ -34,12 +34,13 @@ const FAILED: u8 = 2;
 
 /// The exit codes, for the help text.
 const EXIT_CODES: &str = "\
-Exit codes of check, findings, lint, replay and snapshot:
-  0   nothing that counts was found
+Exit codes:
+  0   everything that had to be judged was judged, and nothing that counts was found
   1   findings of at least --min-severity (warning, unless chosen)
-  2   no findings, but a configured source, a core reader or an agent failed, or nobody
-      names the proxy mode on which a verdict about a listener on a NodePort depends
-      (0, if that listener is worth no more than info in every mode)
+  2   no findings, but something was not read or not judged that could hide one: sockets,
+      addresses, settings, the Services of a cluster, a port whose owner depends on what
+      is not known. Rights that this process does not have are no reason, nor are inputs
+      that nobody asked for
   64  the command line was not understood";
 
 /// Finds, explains and foretells port conflicts on Kubernetes nodes

@@ -2,6 +2,7 @@
 
 use std::{
     env,
+    io::BufReader,
     path::{Component, Path, PathBuf},
     process::ExitCode,
     time::Duration,
@@ -10,6 +11,7 @@ use std::{
 use anyhow::{Context, bail};
 use clap::ValueEnum;
 use ipnet::IpNet;
+use serde::Deserialize;
 
 use super::{command_line::UsageError, console::Console, replay, report::CountFlags, sources::environment};
 use portreeve_agent::{now, settings::duration};
@@ -30,8 +32,6 @@ use portreeve_rules::lint::{
 const CLUSTER: &str = "cluster";
 /// Why nothing is compared with the Pods of a live cluster: it reads those of one Node, and this is on none.
 const UNREAD_PODS: &str = "those of a live cluster are not read, --against a file that holds them compares with them";
-/// So many bytes of a file show whether it is a snapshot, whose schema comes first.
-const BEGINNING: u64 = 4096;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -73,6 +73,9 @@ pub(super) struct Args {
     /// Ask this rule only; may be given several times
     #[arg(long = "rule", value_name = "RULE", help_heading = "Output", value_parser = rule)]
     rules: Vec<LintRule>,
+    /// Exit with 0 if there is no object to judge: no Service, no Pod, nothing with the template of one
+    #[arg(long, help_heading = "Output")]
+    allow_empty: bool,
 }
 
 /// The form of the output.
@@ -97,8 +100,14 @@ enum Form {
 pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
     let Args { output, counting, .. } = args;
     let report = args.report(console)?;
+    if report.is_empty() && report.failures.is_empty() {
+        let words = format!("{} --allow-empty accepts it", report::nothing_judged(&report));
+        console.print_error(&anyhow::Error::msg(words));
+    }
     let are_rows = counting.no_headers && matches!(output, Form::Table | Form::Wide);
     for failure in errors(&report.failures, are_rows) {
+        // A runner reads both outputs, and a name of a file must not be a command to it.
+        let failure = if output == Form::Github { report::without_commands(&failure) } else { failure };
         console.print_error(&anyhow::Error::msg(failure));
     }
     // Documents and tables say it themselves.
@@ -116,7 +125,7 @@ pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
         Form::Sarif => report::write_lint_sarif(&report, out),
         Form::Github => report::write_annotations(&report, out),
     })?;
-    Ok(counting.end(report::lint_result(&report), report.failures.is_empty()))
+    Ok(counting.end(report::lint_result(&report), !report::is_undecided(&report)))
 }
 
 /// What was not judged, and what is accepted.
@@ -178,9 +187,6 @@ impl Args {
             failures.push(gap);
         }
         find_templates(&linted, Told { findings: &mut findings, failures: &mut places }, console);
-        if objects == 0 && failures.is_empty() {
-            console.print_note("no object was judged: none is a Service, a Pod or has the template of one");
-        }
         let min_severity = self.counting.min_severity;
         Ok(LintReport {
             findings,
@@ -192,6 +198,7 @@ impl Args {
             places,
             files,
             objects,
+            allow_empty: self.allow_empty,
             again,
             skipped,
             range,
@@ -244,20 +251,25 @@ fn around(what: &Path, options: SourceOptions) -> anyhow::Result<Snapshot> {
         return Ok(Snapshot { cluster: facts, ..alone() });
     }
     let input = Input::from(what.to_owned());
-    let beginning = beginning(&input).with_context(|| format!("--against {input}"))?;
-    if String::from_utf8_lossy(&beginning).contains(SNAPSHOT_SCHEMA) {
+    if is_snapshot(&input).with_context(|| format!("--against {input}"))? {
         return replay::read(what);
     }
     let facts = cluster::read_now(&ClusterSource::Files(vec![input]), None, "").context("starting the runtime")?;
     Ok(Snapshot { cluster: facts, ..alone() })
 }
 
-/// The first bytes of a file, which is read again afterwards.
-fn beginning(input: &Input) -> std::io::Result<Vec<u8>> {
-    use std::io::Read as _;
-    let mut bytes = Vec::new();
-    input.open(Accepted::RegularFiles)?.take(BEGINNING).read_to_end(&mut bytes)?;
-    Ok(bytes)
+/// Whether a file is a snapshot: one JSON object that names the schema. The file is read again afterwards.
+fn is_snapshot(input: &Input) -> std::io::Result<bool> {
+    #[derive(Deserialize)]
+    struct Header {
+        schema: Option<String>,
+    }
+    let file = BufReader::new(input.open(Accepted::RegularFiles)?);
+    match serde_json::from_reader::<_, Header>(file) {
+        Ok(header) => Ok(header.schema.as_deref() == Some(SNAPSHOT_SCHEMA)),
+        Err(error) if error.is_io() => Err(error.into()),
+        Err(_) => Ok(false),
+    }
 }
 
 /// Nothing is there, and no node was looked at.

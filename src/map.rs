@@ -6,8 +6,8 @@ use anyhow::bail;
 use clap::ValueEnum;
 
 use super::{console::Console, sources::Sources};
-use portreeve_report::{Report, write_map, write_svg};
-use portreeve_rules::{PortUsage, ledger::Board, port_usage, skipped};
+use portreeve_report::{map_result, write_map, write_svg};
+use portreeve_rules::{PortUsage, port_usage, skipped};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -26,8 +26,7 @@ pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
         Err(gap) => bail!("the NodePort range is not known: {}; say it with --node-port-range", gap.detail),
     };
     output.draw(&usage, console)?;
-    let result = Report::of(&snapshot, &Board::default()).result();
-    Ok(ExitCode::from(result as u8))
+    Ok(ExitCode::from(map_result(&usage) as u8))
 }
 
 /// The form of the picture.

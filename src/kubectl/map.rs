@@ -9,6 +9,7 @@ use super::{
     node_snapshots::{NodeResult, judge_one_snapshot},
 };
 use crate::{console::Console, map::MapForm};
+use portreeve_report::map_result;
 use portreeve_rules::port_usage;
 
 #[derive(Debug, clap::Args)]
@@ -27,7 +28,9 @@ pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
     let NodeResult { node, result } = judge_one_snapshot(&args.agent_flags, args.node.as_ref(), port_usage)?;
     match result {
         Err(gap) => bail!("the NodePort range of {node} cannot be drawn: {}", gap.detail),
-        Ok(port_usage) => args.output.draw(&port_usage, console),
-    }?;
-    Ok(ExitCode::SUCCESS)
+        Ok(port_usage) => {
+            args.output.draw(&port_usage, console)?;
+            Ok(ExitCode::from(map_result(&port_usage) as u8))
+        }
+    }
 }

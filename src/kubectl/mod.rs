@@ -33,8 +33,9 @@ Exit codes:
   0   nothing that counts was found
   1   findings of at least --min-severity (warning, unless chosen); of reserve --check:
       a node does not keep its NodePorts from outgoing connections
-  2   no findings, but not every agent could be asked, or an agent could not look;
-      so it is after Ctrl-C, and when the time is over, unless something was found (1)
+  2   no findings, but not every agent could be asked, or an agent could not read or judge
+      something that could hide one; so it is after Ctrl-C, and when the time is over,
+      unless something was found (1)
   64  the command line was not understood";
 
 /// Finds, explains and foretells port conflicts on the nodes of a cluster

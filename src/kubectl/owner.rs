@@ -60,6 +60,7 @@ pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
     if owners.is_empty() {
         anyhow::bail!("nothing is known: no agent is listed in namespace {}", args.agent_flags.agent_namespace());
     }
-    let result = if owners.iter().all(|it| it.owner.is_ok()) { CheckResult::Clear } else { CheckResult::NotChecked };
+    let is_known = |it: &NodeOwner| it.owner.as_ref().is_ok_and(|owner| owner.result() == CheckResult::Clear);
+    let result = if owners.iter().all(is_known) { CheckResult::Clear } else { CheckResult::NotChecked };
     Ok(ExitCode::from(result as u8))
 }

@@ -133,6 +133,8 @@ fn both(snapshot: &Snapshot, settings: &[Setting], answers: &mut Answers) -> Res
         answer
     };
     let everywhere = everywhere(&supposed, settings);
+    // Without Services no port is judged, and nothing would seem to change.
+    snapshot.cluster.services.get()?;
     for (protocol, port) in ports(snapshot) {
         let of = |it: &Snapshot| owner(it, limits.proxy_lag_seconds, protocol, port);
         let (now, then) = (of(snapshot)?, of(&supposed)?);

@@ -208,7 +208,7 @@ spec: {ports: [{port: 80}]}
 "]);
     assert_eq!(facts.rejected, []);
     let services = facts.services.get().expect("services");
-    let [other, nobodys] = services.as_slice() else { panic!("two Services, not {services:?}") };
+    let [nobodys, other] = services.as_slice() else { panic!("two Services, not {services:?}") };
     assert_eq!(nobodys.proxy_name.as_deref(), Some(Service::OF_NO_PROXY), "headless comes first");
     assert_eq!(other.proxy_name.as_deref(), Some("mine"));
     assert_eq!(other.families, [Family::V4], "a manifest written by hand means IPv4");

@@ -122,7 +122,7 @@ fn a_syntax_error_is_placed_by_line_and_costs_only_its_document() {
     let place = gap.detail.split("0.txt:").nth(1).and_then(|rest| rest.split(':').next());
     let line: u64 = place.and_then(|line| line.parse().ok()).expect("a line");
     assert!((6..=9).contains(&line), "the broken document spans lines 6 to 9: {}", gap.detail);
-    assert_eq!(names(&facts), ["good", "b"]);
+    assert_eq!(names(&facts), ["b", "good"]);
     assert_eq!(facts.endpoint_slices.gap().map(|gap| gap.why), Some(Why::Malformed), "they may have been in there");
 }
 

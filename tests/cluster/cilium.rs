@@ -108,6 +108,10 @@ fn what_cannot_be_told_of_them_leaves_the_settings_unknown() {
         (cilium(CONFIGS, || Reply::Status(403, "forbidden")), Why::NotPermitted),
         (cilium(CONFIGS, || Reply::Status(500, "etcd is gone")), Why::Unreachable),
         (cilium(CONFIGS, page), Why::Malformed),
+        (
+            cilium(CONFIGS, || Reply::Json(json!({"kind": "PodList", "metadata": {}, "items": []}).to_string())),
+            Why::Malformed,
+        ),
         (cilium(CONFIGS, wrong), Why::Malformed),
     ] {
         let facts = fake.facts();

@@ -46,7 +46,7 @@ fn who_has_the_number_is_named_and_an_update_is_no_conflict() {
     assert!(stdout.contains("free  30000, 30001, 30002"), "{stdout}");
     let (code, stdout, _) = lint(&fake, "web");
     assert_eq!(code, 0, "{stdout}");
-    assert!(stdout.starts_with("manifests: no port conflicts."), "{stdout}");
+    assert!(stdout.starts_with("manifests: no port conflicts in 1 object."), "{stdout}");
     let unread = "node-port-taken-by-pod (without pods: those of a live cluster are not read, --against a file";
     let words = stdout.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(words.contains(unread) && !words.contains("--node "), "{stdout}");
@@ -60,7 +60,7 @@ fn a_cluster_that_may_not_be_read_is_no_silence() {
     });
     let (code, stdout, stderr) = lint(&fake, "api");
     assert_eq!(code, 2, "{stdout}");
-    assert!(stdout.starts_with("manifests: could not all be read"), "{stdout}");
+    assert!(stdout.starts_with("manifests: not all could be judged"), "{stdout}");
     assert!(stderr.starts_with("error: ") && stderr.contains("403"), "{stderr}");
     assert!(stderr.ends_with("; so nothing is compared with Services\n"), "{stderr}");
     // What is asked first is silent, so nothing else is asked.

@@ -54,6 +54,10 @@ pub(super) async fn read(server: &Server, node: Option<&str>) -> Result<Result<N
 async fn list(server: &Server) -> Result<Option<Vec<CiliumNodeConfig>>, Error> {
     for path in PATHS {
         match server.only::<CiliumNodeConfigs>(path, CILIUM_NODE_CONFIG).await {
+            // Another list would be one without settings.
+            Ok(list) if list.kind.strip_suffix("List") != Some(CILIUM_NODE_CONFIG) => {
+                return Err(server.not_a_list(path, &format!("it is a {}", short(&list.kind))));
+            }
             Ok(list) if list.metadata.continue_.as_ref().is_some_and(|token| !token.is_empty()) => {
                 return Err(server.not_a_list(path, "it goes on with another page"));
             }
@@ -76,6 +80,7 @@ async fn labels(server: &Server, node: &str) -> Result<BTreeMap<String, String>,
 
 #[derive(Deserialize)]
 struct CiliumNodeConfigs {
+    kind: String,
     #[serde(default)]
     metadata: ListMeta,
     items: Vec<CiliumNodeConfig>,

@@ -341,6 +341,7 @@ impl FactsBuilder {
             configured,
             node_name: node,
         }
+        .in_order()
     }
 
     fn convert_node(&mut self, node: v1::Node, errors: &mut FieldErrors) {

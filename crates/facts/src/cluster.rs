@@ -56,6 +56,26 @@ pub struct ClusterFacts {
 }
 
 impl ClusterFacts {
+    /// The same with each kind of object in the order of its names: an API server lists objects by name, and a file in any
+    /// order. What is reported must not depend on that.
+    #[must_use]
+    pub fn in_order(mut self) -> Self {
+        if let Reading::Seen(services) = &mut self.services {
+            services.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
+        }
+        if let Reading::Seen(pods) = &mut self.pods {
+            pods.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
+        }
+        if let Reading::Seen(waiting) = &mut self.waiting_pods {
+            waiting.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
+        }
+        if let Reading::Seen(nodes) = &mut self.nodes {
+            nodes.sort_by(|a, b| a.name.cmp(&b.name));
+        }
+        self.workloads.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
+        self
+    }
+
     /// The names of the Services that can be reached at an address of a node on this port.
     pub fn reached_on(&self, number: u16) -> BTreeSet<String> {
         let has = |service: &Service| service.ports.iter().any(|it| it.node_port == Some(number) || it.port == number);

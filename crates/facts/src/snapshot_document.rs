@@ -19,7 +19,8 @@ impl Snapshot {
         let Labelled { schema } = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
         match schema.as_deref() {
             Some(SNAPSHOT_SCHEMA) => {
-                let snapshot = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+                let mut snapshot: Self = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+                snapshot.cluster = snapshot.cluster.in_order();
                 impossible(&snapshot).map_or(Ok(snapshot), Err)
             }
             Some(other) => {

@@ -6,7 +6,7 @@ use schemars::{JsonSchema, Schema, schema_for};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    LookAge, Report,
+    LookAge, Open, Report,
     indented_json::write_indented_json,
     remedies::{joined, lines},
     terminal::tidy,
@@ -136,6 +136,9 @@ pub(super) struct Unknown {
     /// The subject, where only this one is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) subject: Option<Subject>,
+    /// How many ports and objects the rule could not judge; absent where it could not judge at all.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub(super) claims: usize,
     /// The reader whose fact is missing.
     pub(super) source: Source,
     /// Why it is missing.
@@ -192,6 +195,7 @@ impl FindingsDocument {
         let unknown = report.gaps().into_iter().map(|unseen| Unknown {
             rule: unseen.rule.map(|rule| rule.to_string()),
             subject: unseen.subject.map(tidy_subject),
+            claims: unseen.claims,
             source: unseen.gap.source,
             why: unseen.gap.why,
             detail: tidy(&unseen.gap.detail),
@@ -271,7 +275,13 @@ impl Problem {
 impl Unknown {
     /// What is not known, without a rule or a subject.
     pub(super) fn of(gap: &Gap) -> Self {
-        Self { rule: None, subject: None, source: gap.source, why: gap.why, detail: tidy(&gap.detail) }
+        Self { rule: None, subject: None, claims: 0, source: gap.source, why: gap.why, detail: tidy(&gap.detail) }
+    }
+
+    /// The same, to be decided about.
+    pub(super) fn open(&self) -> Open<'_> {
+        let Self { rule, claims, source, why, detail, .. } = self;
+        Open { rule: rule.as_deref(), claims: *claims, source: *source, why: *why, detail }
     }
 
     /// One that somebody else wrote, made safe to print.
@@ -283,6 +293,11 @@ impl Unknown {
             ..self
         }
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_none(claims: &usize) -> bool {
+    *claims == 0
 }
 
 pub(super) fn tidy_remedy(remedy: &Remedy) -> Remedy {

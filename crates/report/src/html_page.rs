@@ -5,7 +5,9 @@ use std::io::{self, Write};
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::{CheckResult, Report, map::write_svg, remedies::lines, table, terminal::tidy, xml::Escaped};
+use super::{
+    CheckResult, Report, map::write_svg, remedies::lines, table, terminal::tidy, topic::reason_words, xml::Escaped,
+};
 use portreeve_rules::{
     findings::{Finding, Severity, StepKind},
     port_usage,
@@ -72,7 +74,7 @@ fn state(report: &Report<'_>) -> String {
     let reported: Vec<String> = counts.map(|(count, severity)| format!("{count} {severity}")).collect();
     match (reported.is_empty(), report.result()) {
         (false, _) => reported.join(", "),
-        (true, CheckResult::NotChecked) => "could not be checked".to_owned(),
+        (true, CheckResult::NotChecked) => "not checked".to_owned(),
         (true, _) if report.gaps().is_empty() => "nothing is wrong".to_owned(),
         (true, _) => "nothing is wrong in what could be seen".to_owned(),
     }
@@ -85,7 +87,8 @@ fn write_findings(report: &Report<'_>, detail: PageDetail, out: &mut dyn Write) 
     }
     match report.findings().count() {
         0 if report.result() == CheckResult::NotChecked => {
-            writeln!(out, "<p><b class=\"critical\">It is not known</b>: something could not be read.</p>")?;
+            let open = report.not_judged().unwrap_or_default();
+            writeln!(out, "<p><b class=\"critical\">Not checked</b>: {}.</p>", Escaped(&open))?;
         }
         0 => writeln!(out, "<p class=\"well\">Nothing that could be seen.</p>")?,
         all if all > EXPLAINED => {
@@ -145,7 +148,7 @@ fn write_gaps(report: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "<table>\n<thead><tr><th scope=\"col\">What</th><th scope=\"col\">Why</th></tr></thead>\n<tbody>")?;
     for ((topic, why, _), group) in &groups {
         let class = if group.failed { "critical" } else { "plain" };
-        write!(out, "<tr><th scope=\"row\">{topic}</th><td><b class=\"{class}\">{}</b>", table::reason_words(*why))?;
+        write!(out, "<tr><th scope=\"row\">{topic}</th><td><b class=\"{class}\">{}</b>", reason_words(*why))?;
         for detail in group.details.iter().filter(|detail| !detail.is_empty()) {
             write!(out, "<br>{}", Escaped(detail))?;
         }

@@ -8,10 +8,8 @@ use super::{
     junit_suite::{Case, End, Said, Suite},
     remedies::lines,
 };
-use portreeve_rules::{
-    Rule,
-    findings::{Finding, Severity},
-};
+use portreeve_facts::Gap;
+use portreeve_rules::{Rule, findings::Finding};
 
 /// Writes one test suite. Findings that do not count are passed cases with their sentence as output.
 ///
@@ -26,7 +24,13 @@ pub fn write_junit(report: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
         .map(|rule| (*rule, reasons(report, rule)))
         .filter(|(rule, reasons)| reasons.is_some() || !found(rule))
         .map(|(rule, reasons)| Case::of_rule(rule.id, rule.title, reasons.map_or(End::Passed, End::Skipped)));
-    let failures = report.failures().into_iter().map(Case::of_failure);
+    let mut failures: Vec<&Gap> = Vec::new();
+    for failure in report.failures() {
+        if !failures.contains(&failure.gap) {
+            failures.push(failure.gap);
+        }
+    }
+    let failures = failures.into_iter().map(Case::of_failure);
     let cases = failures.chain(findings.iter().map(|finding| case(report, finding))).chain(quiet).collect();
     let timestamp = Some(format!("{:.0}", report.snapshot.at));
     Suite { name: report.snapshot.node_name().to_owned(), timestamp, cases }.write(out)
@@ -47,7 +51,7 @@ fn case(report: &Report<'_>, finding: &Finding) -> Case {
 }
 
 fn fails(report: &Report<'_>, finding: &Finding) -> bool {
-    finding.evidence.severity >= report.min_severity.unwrap_or(Severity::Warning)
+    finding.evidence.severity >= report.counts()
 }
 
 /// Why a rule could not tell, where it could not.
@@ -60,9 +64,9 @@ fn reasons(report: &Report<'_>, rule: &Rule) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use portreeve_facts::{Gap, Snapshot, Source, Why};
+    use portreeve_facts::{Snapshot, Source, Why};
     use portreeve_rules::{
-        findings::{Evidence, Key, RuleId, Subject, Unknown},
+        findings::{Evidence, Key, RuleId, Severity, Subject, Unknown},
         ledger::Board,
     };
 
@@ -75,9 +79,10 @@ mod tests {
         let unknown = ["the clients were cut", "so were the pods"].map(|detail| Unknown {
             rule,
             subject: None,
+            claims: 0,
             gap: Gap::new(Source::Clients, Why::Ambiguous, detail),
         });
-        let board = Board { findings: vec![finding], unknown: unknown.into(), failed: Vec::new() };
+        let board = Board { findings: vec![finding], unknown: unknown.into() };
         let mut text = Vec::new();
         write_junit(&Report::of(&world, &board), &mut text).expect("memory takes everything");
         let text = String::from_utf8(text).expect("UTF-8");

@@ -18,6 +18,7 @@ mod look_age;
 mod map;
 mod names;
 mod npd;
+mod outcome;
 mod owner;
 mod owners;
 mod policies;
@@ -42,17 +43,19 @@ pub use html_page::{PageDetail, write_html_page};
 pub use junit::write_junit;
 pub use likeness::gaps_alike;
 pub use lint::{
-    lint_result, lint_schema, write_annotations, write_lint_json, write_lint_junit, write_lint_sarif, write_lint_yaml,
+    is_undecided, lint_result, lint_schema, without_commands, write_annotations, write_lint_json, write_lint_junit,
+    write_lint_sarif, write_lint_yaml,
 };
 pub use look_age::LookAge;
-pub use map::{write_map, write_svg};
+pub use map::{map_result, write_map, write_svg};
 pub use npd::{NPD_LINE, npd_line};
+pub use outcome::{CheckResult, Open, is_indispensable, outcome};
 pub use owner::{PortOwner, owner_schema, write_owner, write_owner_json};
 pub use owners::{NodeOwner, owners_schema, write_owners, write_owners_json};
 pub use policies::{PolicyChoices, write_policies, write_policy_values};
 pub use port_argument::PortArgument;
-pub use report::{CheckResult, Report, unread_in_words};
-pub use reported_gaps::{ReportedGap, is_indispensable};
+pub use report::{Report, unread_in_words};
+pub use reported_gaps::ReportedGap;
 pub use reservation::{
     ReservationForm, ReservationReport, reservation_file, reservation_schema, write_reservation, write_reservation_json,
 };
@@ -60,8 +63,8 @@ pub use rule_pages::{RulePage, pages_of_manifests, pages_of_nodes, rule_page_mar
 pub use sarif::write_sarif;
 pub use setting::{KEYS, Setting};
 pub use table::{
-    write_fleet_rows, write_fleet_table, write_fleet_wide, write_lint_rows, write_lint_table, write_lint_wide,
-    write_rows, write_table, write_wide,
+    nothing_judged, write_fleet_rows, write_fleet_table, write_fleet_wide, write_lint_rows, write_lint_table,
+    write_lint_wide, write_rows, write_table, write_wide,
 };
 pub use terminal::{Ink, Style, tidy, wrap};
 pub use what_if::{Answers, WhatIf, what_if_schema};

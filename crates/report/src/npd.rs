@@ -18,7 +18,8 @@ pub fn npd_line(report: &Report<'_>) -> String {
             format!("{}{more}", clean(&worst, NPD_LINE - more.len()))
         }
         CheckResult::NotChecked => match report.failures().first() {
-            Some(gap) => format!("not checked: {}", gap.detail),
+            Some(first) if first.claims > 0 => format!("not checked: {}", first.open().in_words()),
+            Some(first) => format!("not checked: {}", first.gap.detail),
             None => "not checked".to_owned(),
         },
         CheckResult::Clear => "no port conflicts".to_owned(),

@@ -9,14 +9,14 @@ use schemars::{JsonSchema, Schema, schema_for};
 use serde::Serialize;
 
 use super::{
-    Style,
-    findings_document::tidy_remedy,
+    CheckResult, Style,
+    findings_document::{Unknown, tidy_remedy},
     indented_json::write_indented_json,
     remedies::lines,
     terminal::{Ink, tidy, wrap},
 };
 use portreeve_dataplane::{Answered, Claimant, Ownership};
-use portreeve_facts::Protocol;
+use portreeve_facts::{Gap, Protocol, Source, Why};
 use portreeve_rules::{
     Advice,
     findings::{Remedy, Severity, StepKind, Vantage},
@@ -45,6 +45,8 @@ struct OwnerDocument {
     port: u16,
     /// The proxy's mode and how it is known, for people.
     proxy_mode: String,
+    /// What was not read and may claim the port too.
+    unknown: Vec<Unknown>,
     /// One entry a protocol.
     protocols: Vec<ProtocolEntry>,
     /// What to do, by the case in which it helps; first what is wrong with the port.
@@ -113,10 +115,32 @@ pub fn write_owner_json(node: &str, PortOwner { owned, advice }: &PortOwner, out
         node: tidy(node),
         port: owned.first().map_or(0, |it| it.port),
         proxy_mode: owned.first().map_or_else(String::new, |it| tidy(&it.mode)),
+        unknown: unread(owned).iter().map(Unknown::of).collect(),
         protocols: protocols(owned),
         advice: advised(advice),
     };
     write_indented_json(&document, out)
+}
+
+/// What was not read and may claim the port too: the same for each protocol.
+pub(super) fn unread(owned: &[Ownership]) -> &[Gap] {
+    owned.first().map_or(&[], |it| &it.unread)
+}
+
+impl PortOwner {
+    /// Whether the answer is known: everything was read that may claim the port, and what becomes of each connection is
+    /// certain. A right that the profile does not have, and Pods that nobody asked for, are no reason to doubt.
+    pub fn result(&self) -> CheckResult {
+        let is_open = |gap: &Gap| match (gap.source, gap.why) {
+            (Source::Services, _) => true,
+            (_, why) => !matches!(why, Why::NotPermitted | Why::NotSupported | Why::NotAsked),
+        };
+        let answers = self.owned.iter().flat_map(|it| &it.answers).filter_map(|it| it.outcome.as_ref().err());
+        match unread(&self.owned).iter().chain(answers).any(is_open) {
+            true => CheckResult::NotChecked,
+            false => CheckResult::Clear,
+        }
+    }
 }
 
 pub(super) fn advised(advice: &[Advice]) -> Vec<AdviceEntry> {
@@ -169,11 +193,24 @@ fn grouped(answers: &[Answered]) -> Vec<AnswerEntry> {
 /// # Errors
 /// When the writer fails.
 pub fn write_owner(PortOwner { owned, advice }: &PortOwner, style: &Style, out: &mut dyn Write) -> io::Result<()> {
-    for (index, Ownership { protocol, port, claimants, answers, mode }) in owned.iter().enumerate() {
+    for gap in unread(owned) {
+        let line = match (gap.source, gap.why) {
+            (Source::Services, Why::NotAsked) => "no cluster was read: Services may have this port".to_owned(),
+            (Source::Services, _) => format!("Services were not read and may have this port: {}", tidy(&gap.detail)),
+            (_, Why::NotAsked) => "Pods were not read: a hostPort may be this port".to_owned(),
+            _ => format!("Pods were not read, and a hostPort may be this port: {}", tidy(&gap.detail)),
+        };
+        writeln!(out, "{}", style.paint(Ink::Bad(Severity::Warning), &line))?;
+    }
+    for (index, Ownership { protocol, port, claimants, answers, mode, unread }) in owned.iter().enumerate() {
         if index > 0 {
             writeln!(out)?;
         }
         writeln!(out, "{}", style.paint(Ink::Heading, &format!("{port}/{protocol}, proxy mode {}", tidy(mode))))?;
+        if claimants.is_empty() && !unread.is_empty() {
+            writeln!(out, "  nothing that was read claims it")?;
+            continue;
+        }
         if claimants.is_empty() {
             writeln!(out, "  nobody claims it: connections are refused")?;
             continue;

@@ -14,7 +14,7 @@ use super::{
     indented_json::write_indented_json,
     likeness::likeness,
     names::{NAMED, first_names},
-    owner::{AdviceEntry, PortOwner, ProtocolEntry, advised, protocols, write_owner},
+    owner::{AdviceEntry, PortOwner, ProtocolEntry, advised, protocols, unread, write_owner},
     terminal::{Ink, tidy},
 };
 use portreeve_facts::Gap;
@@ -57,7 +57,7 @@ struct NodeEntry {
     /// What to do, by the case in which it helps; absent where nothing could be reported.
     #[serde(skip_serializing_if = "Option::is_none")]
     advice: Option<Vec<AdviceEntry>>,
-    /// Why nothing could be reported.
+    /// What was not read and may claim the port too, or why nothing could be reported.
     unknown: Vec<Unknown>,
 }
 
@@ -76,7 +76,10 @@ pub fn write_owners_json(port: u16, owners: &[NodeOwner], out: &mut dyn Write) -
         proxy_mode: it.owner.as_ref().ok().and_then(|it| Some(tidy(&it.owned.first()?.mode))),
         protocols: it.owner.as_ref().ok().map(|it| protocols(&it.owned)),
         advice: it.owner.as_ref().ok().map(|it| advised(&it.advice)),
-        unknown: it.owner.as_ref().err().map(Unknown::of).into_iter().collect(),
+        unknown: match &it.owner {
+            Ok(owner) => unread(&owner.owned).iter().map(Unknown::of).collect(),
+            Err(gap) => vec![Unknown::of(gap)],
+        },
     };
     let nodes = owners.iter().map(node).collect();
     let document = OwnersDocument { schema: "portreeve.owners/v1".to_owned(), port, nodes };

@@ -1,10 +1,11 @@
-//! Every gap that a report lists: from the board, and from the facts themselves. And which of them make a check none.
+//! Every gap that a report lists: from the board, and from the facts themselves.
 
 use std::collections::BTreeSet;
 
+use super::outcome::{Open, is_failure};
 use portreeve_facts::{Gap, Owner, Reading, Snapshot, Source, Why};
 use portreeve_rules::{
-    findings::{RuleId, Subject},
+    findings::{RuleId, Subject, Unknown},
     ledger::Board,
 };
 
@@ -15,8 +16,20 @@ pub struct ReportedGap<'a> {
     pub rule: Option<RuleId>,
     /// The subject, where the answer is missing for this one only.
     pub subject: Option<&'a Subject>,
+    /// How many ports and objects have no answer; none where the rule has none at all.
+    pub claims: usize,
     /// The input that was missing.
     pub gap: &'a Gap,
+}
+
+impl<'a> ReportedGap<'a> {
+    /// The same, to be decided about.
+    pub fn open(&self) -> Open<'a> {
+        match self.rule {
+            Some(rule) => Open::of_rule(rule, self.claims, self.gap),
+            None => Open::input(self.gap),
+        }
+    }
 }
 
 /// First the rules without an answer, then what else was not read.
@@ -24,7 +37,12 @@ pub(super) fn reported_gaps<'a>(snapshot: &'a Snapshot, board: &'a Board) -> Vec
     let mut all: Vec<ReportedGap<'a>> = board
         .unknown
         .iter()
-        .map(|unknown| ReportedGap { rule: Some(unknown.rule), subject: unknown.subject.as_ref(), gap: &unknown.gap })
+        .map(|Unknown { rule, subject, claims, gap }| ReportedGap {
+            rule: Some(*rule),
+            subject: subject.as_ref(),
+            claims: *claims,
+            gap,
+        })
         .collect();
     let mut reported: BTreeSet<(Source, Why, &str)> =
         all.iter().map(|it| (it.gap.source, it.gap.why, it.gap.detail.as_str())).collect();
@@ -33,13 +51,12 @@ pub(super) fn reported_gaps<'a>(snapshot: &'a Snapshot, board: &'a Board) -> Vec
         gaps.extend(owner_gaps(snapshot));
     }
     gaps.retain(|gap| match gap.why {
-        Why::NotAsked | Why::NotYet => false,
-        Why::NotSupported => is_indispensable(gap.source),
+        Why::NotAsked | Why::NotYet | Why::NotSupported => is_failure(gap.source, gap.why),
         _ => true,
     });
     for gap in gaps {
         if reported.insert((gap.source, gap.why, &gap.detail)) {
-            all.push(ReportedGap { rule: None, subject: None, gap });
+            all.push(ReportedGap { rule: None, subject: None, claims: 0, gap });
         }
     }
     all
@@ -48,7 +65,7 @@ pub(super) fn reported_gaps<'a>(snapshot: &'a Snapshot, board: &'a Board) -> Vec
 /// Every gap of a snapshot that may leave a rule without an answer. Some gaps are listed only where a rule names them:
 /// what was not asked for, what this kernel does not have, the descriptors that the proxy's `/metrics` report too, and
 /// masqueraded flows, which matter in ipvs mode.
-fn snapshot_gaps(snapshot: &Snapshot) -> Vec<&Gap> {
+pub(super) fn snapshot_gaps(snapshot: &Snapshot) -> Vec<&Gap> {
     let Snapshot { kernel, cluster, .. } = snapshot;
     let (sysctls, proxy) = (&kernel.sysctls, &kernel.proxy);
     let mut gaps: Vec<&Gap> = cluster.rejected.iter().collect();
@@ -111,16 +128,4 @@ fn owner_gaps(snapshot: &Snapshot) -> Vec<&Gap> {
 
 fn gap_of<T>(reading: &Reading<T>) -> Option<&Gap> {
     reading.gap()
-}
-
-/// Whether nothing can be said of a node without this source. Every kernel has it, and every profile may see it.
-pub fn is_indispensable(source: Source) -> bool {
-    matches!(source, Source::Listeners | Source::Clients | Source::Addresses)
-}
-
-/// Whether an unread input of the core is a failure. Nothing excuses [what is indispensable](is_indispensable); of others
-/// what a profile may not see, and what this kernel does not have, is none.
-pub(super) fn is_failure(source: Source, why: Why) -> bool {
-    let excused = matches!(why, Why::NotPermitted | Why::NotSupported) && !is_indispensable(source);
-    !excused && !matches!(why, Why::NotAsked | Why::NotYet)
 }

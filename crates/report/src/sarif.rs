@@ -20,13 +20,14 @@ use portreeve_rules::{
 /// # Errors
 /// When the writer fails.
 pub fn write_sarif(report: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
+    let failures = report.failures();
     let notifications: Vec<Value> = report
         .gaps()
         .iter()
         .map(|unseen| {
             let gap = unseen.gap;
             let mut notification = json!({
-                "level": if report.failures().contains(&gap) { "error" } else { "note" },
+                "level": if failures.iter().any(|it| it.gap == gap) { "error" } else { "note" },
                 "message": { "text": tidy(&gap.detail) },
                 "properties": { "source": gap.source, "why": gap.why },
             });
@@ -39,7 +40,7 @@ pub fn write_sarif(report: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
     let rules = RULES.iter().map(|rule| descriptor(rule.id, rule.title, &rule.documentation(), rule.ceiling));
     let rules: Vec<Value> = rules.collect();
     let invocation = json!({
-        "executionSuccessful": report.failures().is_empty(),
+        "executionSuccessful": failures.is_empty(),
         "startTimeUtc": format!("{:.0}", report.snapshot.at),
         "toolExecutionNotifications": notifications,
     });

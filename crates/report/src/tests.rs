@@ -66,8 +66,9 @@ fn rich() -> (Snapshot, Board) {
         finding(&world, "ephemeral-range-overlaps-node-ports", Subject::node("n1", None), None, overlap),
         finding(&world, "listener-in-node-port-range", Subject::node(HOSTILE, None), Some(31000), listener),
     ];
-    let unknown = |rule, subject, source, why, detail: &str| Unknown {
+    let unknown = |rule, subject: Option<Subject>, source, why, detail: &str| Unknown {
         rule: RuleId(rule),
+        claims: usize::from(subject.is_some()),
         subject,
         gap: Gap::new(source, why, detail),
     };
@@ -77,7 +78,7 @@ fn rich() -> (Snapshot, Board) {
         unknown("host-port-equals-node-port", Some(web), Source::Pods, Why::NotAsked, "the input holds no Pod"),
         unknown("node-port-range-crowded", None, Source::Pods, Why::NotAsked, "the input holds no Pod"),
     ];
-    (world, Board { findings, unknown, failed: Vec::new() })
+    (world, Board { findings, unknown })
 }
 
 fn healthy() -> (Snapshot, Board) {
@@ -91,7 +92,7 @@ fn blind() -> (Snapshot, Board) {
     world.cluster.services = Reading::Gap(refused());
     world.cluster.node_port_range = gap(Source::NodePortRange, Why::Ambiguous);
     world.kernel.listeners = gap(Source::Listeners, Why::Torn);
-    let unknown = Unknown { rule: RuleId("listener-on-node-port"), subject: None, gap: refused() };
+    let unknown = Unknown { rule: RuleId("listener-on-node-port"), subject: None, claims: 0, gap: refused() };
     (world, Board { unknown: vec![unknown], ..Board::default() })
 }
 
@@ -164,7 +165,11 @@ fn the_outcome_counts_from_warning_on_unless_chosen() {
     let outcome = |min_severity| Report { min_severity, ..report(&rich) }.result();
     assert_eq!(outcome(None), CheckResult::Findings);
     assert_eq!(outcome(Some(Severity::Critical)), CheckResult::Findings);
-    let mild = (rich.0.clone(), Board { findings: rich.1.findings[2..].to_vec(), ..rich.1.clone() });
+    let mut mild = (rich.0.clone(), Board { findings: rich.1.findings[2..].to_vec(), ..rich.1.clone() });
+    let not_judged = report(&mild).failures().iter().map(|it| (it.gap.source, it.claims)).collect::<Vec<_>>();
+    assert_eq!(not_judged, [(Source::ProxyMetrics, 0), (Source::Pods, 1)]);
+    assert_eq!(report(&mild).result(), CheckResult::NotChecked);
+    mild.1.unknown.retain(|it| it.claims == 0 && it.gap.source != Source::ProxyMetrics);
     assert_eq!(report(&mild).result(), CheckResult::Clear, "what a profile may not see changes nothing");
     assert_eq!(Report { min_severity: Some(Severity::Info), ..report(&mild) }.result(), CheckResult::Findings);
     assert_eq!(report(&healthy()).result(), CheckResult::Clear);
@@ -227,7 +232,7 @@ fn the_page_says_what_since_when_what_to_do_and_what_could_not_be_seen() {
 #[test]
 fn the_page_of_a_node_that_could_not_be_checked_never_says_that_all_is_well() {
     let (page, words) = page_of(&blind());
-    assert!(page.contains("<title>Node n1: could not be checked - Portreeve</title>"), "{words}");
+    assert!(page.contains("<title>Node n1: not checked - Portreeve</title>"), "{words}");
     assert!(page.contains("no answer</b><br>https://192.0.2.7:6443: connection refused"), "{words}");
     assert!(!page.contains("class=\"well\""), "{words}");
     let (calm, words) = page_of(&healthy());
@@ -295,7 +300,7 @@ fn colour_changes_no_word() {
 
 #[test]
 fn junit_has_a_case_for_every_finding_rule_and_failure() {
-    for (look, failures, errors) in [(rich(), 2, 0), (healthy(), 0, 0), (blind(), 0, 2)] {
+    for (look, failures, errors) in [(rich(), 2, 2), (healthy(), 0, 0), (blind(), 0, 2)] {
         let text = written(|out| write_junit(&report(&look), out));
         let xml = roxmltree::Document::parse(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
         let count = |name| xml.descendants().filter(|node| node.has_tag_name(name)).count();
@@ -324,7 +329,9 @@ fn sarif_results_point_at_their_rules() {
         results[0]["locations"][0]["logicalLocations"][0]["fullyQualifiedName"],
         "Service default/web:30080/tcp"
     );
-    assert_eq!(run["invocations"][0]["executionSuccessful"], true);
+    assert_eq!(run["invocations"][0]["executionSuccessful"], false, "metrics of the proxy took too long");
+    let calm: Value = serde_json::from_str(&written(|out| write_sarif(&report(&healthy()), out))).expect("JSON");
+    assert_eq!(calm["runs"][0]["invocations"][0]["executionSuccessful"], true);
     let blind: Value = serde_json::from_str(&written(|out| write_sarif(&report(&blind()), out))).expect("JSON");
     assert_eq!(blind["runs"][0]["invocations"][0]["executionSuccessful"], false);
 }

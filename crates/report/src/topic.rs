@@ -1,4 +1,4 @@
-//! What a person would call a source of facts.
+//! What a person would call a source of facts, why there is no answer, and what would help.
 
 use portreeve_facts::{Source, Why};
 
@@ -47,4 +47,59 @@ pub(super) fn topic(source: Source, why: Why) -> &'static str {
         (Source::OwnPort, _) => "the agent's own port",
         (Source::Agent, _) => "another node's agent",
     }
+}
+
+/// Why, for people.
+pub(super) fn reason_words(why: Why) -> &'static str {
+    match why {
+        Why::NotPermitted => "not permitted",
+        Why::NotSupported => "not there",
+        Why::NotYet => "not looked for yet",
+        Why::NotAsked => "not given",
+        Why::Unreachable => "no answer",
+        Why::TimedOut => "took too long",
+        Why::Torn => "changed while it was read",
+        Why::Stale => "too old",
+        Why::Malformed => "not understood",
+        Why::TooMuch => "too much to read",
+        Why::Ambiguous => "depends on what is not known",
+    }
+}
+
+/// What would help, and after a line end a command to copy.
+pub(super) fn help(source: Source, why: Why) -> Option<&'static str> {
+    Some(match (source, why) {
+        (Source::Processes | Source::PodNamespaces | Source::ProxyProcess, Why::NotPermitted) => {
+            "run as root, or use the attribution profile"
+        }
+        (Source::Netfilter | Source::IpVs | Source::IpVsConn | Source::Conntrack, Why::NotPermitted) => {
+            "run as root, or use the guard profile"
+        }
+        (Source::Services, Why::NotAsked) => {
+            "--kubeconfig FILE, or --services FILE with the output of\nkubectl get services,endpointslices,pods,nodes -A -o yaml --show-managed-fields"
+        }
+        (Source::EndpointSlices | Source::Pods | Source::Nodes, Why::NotAsked) => {
+            "--services FILE with the output of\nkubectl get services,endpointslices,pods,nodes -A -o yaml --show-managed-fields"
+        }
+        (
+            Source::Services | Source::EndpointSlices | Source::Pods | Source::WaitingPods | Source::Nodes,
+            Why::NotPermitted,
+        ) => "let this account list it, or pass --services FILE",
+        (
+            Source::Services | Source::EndpointSlices | Source::Pods | Source::WaitingPods | Source::Nodes,
+            Why::Unreachable,
+        ) => "check --kubeconfig and --context, or pass --services FILE",
+        (
+            Source::Services | Source::EndpointSlices | Source::Pods | Source::WaitingPods | Source::Nodes,
+            Why::TimedOut,
+        ) => "a longer --request-timeout, or --services FILE",
+        (Source::ProxyMode, Why::Unreachable | Why::Ambiguous) => "--proxy-mode iptables, ipvs, nftables or cilium",
+        (Source::NodePortRange, _) => "--node-port-range FIRST-LAST",
+        (Source::Listeners | Source::Clients | Source::Addresses, Why::NotPermitted) => {
+            "let the filter of system calls (seccomp) admit netlink: no privilege is needed"
+        }
+        (_, Why::Torn | Why::TimedOut) => "try again",
+        (_, Why::NotPermitted) => "run as root",
+        _ => return None,
+    })
 }

@@ -14,9 +14,10 @@ use schemars::{JsonSchema, Schema, schema_for};
 use serde::Serialize;
 
 use super::{
-    CheckResult, Fleet,
+    Fleet,
     fleet::{Incident, are_of_one_matter},
     indented_json::write_indented_json,
+    outcome::{CheckResult, outcome},
     terminal::tidy,
 };
 use portreeve_dataplane::{Answered, Ownership};
@@ -240,10 +241,11 @@ impl WhatIf {
             nodes: nodes.into_iter().collect(),
         });
         let of_ports = unknown.into_iter().map(|(what, nodes)| NotKnownOn { what, nodes: nodes.into_iter().collect() });
-        let unseen = then.unseen.iter().filter(|reason| reason.is_failure).map(|reason| NotKnownOn {
-            what: NotKnown { port: None, protocol: None, detail: reason.detail.clone(), input: None },
-            nodes: reason.nodes.clone(),
-        });
+        let unseen =
+            then.silent.iter().chain(&then.unseen).filter(|reason| reason.is_failure).map(|reason| NotKnownOn {
+                what: NotKnown { port: None, protocol: None, detail: reason.detail.clone(), input: None },
+                nodes: reason.nodes.clone(),
+            });
         Self {
             supposed,
             agents: now.agents,
@@ -259,13 +261,12 @@ impl WhatIf {
 
     /// Whether somebody would lose something, else whether all of all nodes could be judged.
     pub fn result(&self) -> CheckResult {
-        let loses = self.answers.iter().any(|it| is_loss(&it.change));
-        if loses || self.begins.iter().any(|it| it.problem.severity >= Severity::Warning) {
-            CheckResult::Findings
-        } else if self.agents > 0 && self.judged == self.agents && self.unknown.is_empty() {
-            CheckResult::Clear
-        } else {
-            CheckResult::NotChecked
+        let lost = self.answers.iter().any(|it| is_loss(&it.change)).then_some(Severity::Critical);
+        let worst = self.begins.iter().map(|it| it.problem.severity).chain(lost).max();
+        let is_whole = self.agents > 0 && self.judged == self.agents && self.unknown.is_empty();
+        match outcome(worst, [], Severity::Warning) {
+            CheckResult::Clear if !is_whole => CheckResult::NotChecked,
+            result => result,
         }
     }
 

@@ -80,6 +80,12 @@ impl NodeReservation {
         self.exposed.intersection(own.as_ref().unwrap_or(&list.ports))
     }
 
+    /// NodePorts that outgoing connections may get and that are not in a list, because no Service has them yet and all would leave
+    /// too few ports.
+    pub fn left_exposed(&self, list: &ReservedList) -> PortSet {
+        self.exposed.intersection(&self.range.range.into()).minus(&self.lacks(list))
+    }
+
     /// What it would need by itself, and whether that is its whole NodePort range.
     fn own(&self) -> (PortSet, bool) {
         let range = PortSet::from(self.range.range);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{ephemeral::EphemeralPorts, node_ports::bands_here};
-use portreeve_dataplane::{Own, Proxy, owner_name};
+use portreeve_dataplane::{Own, Proxy, host_ports, owner_name};
 use portreeve_facts::{Gap, NodePortRange, PortRange, PortSet, Snapshot, Source, Why};
 
 /// Every port of the NodePort range that is more than free.
@@ -28,8 +28,8 @@ pub struct PortUsage {
 pub struct PortUse {
     /// The Service that owns the number, and how it got it.
     pub allocated: Option<(String, Choice)>,
-    /// Who listens, when it is not the proxy itself.
-    pub listener: Option<String>,
+    /// Who has it beside the proxy: `nginx listens`, or `pod shop/web has it as hostPort`.
+    pub taken: Option<String>,
 }
 
 /// How a Service got its number.
@@ -79,7 +79,8 @@ pub fn port_usage(snapshot: &Snapshot) -> Result<PortUsage, Gap> {
         match proxy.owns(socket) {
             Own::Yes => {}
             Own::No => {
-                used.entry(port).or_default().listener.get_or_insert_with(|| owner_name(snapshot, &socket.owner));
+                let taken = || format!("{} listens", owner_name(snapshot, &socket.owner));
+                used.entry(port).or_default().taken.get_or_insert_with(taken);
             }
             Own::Unknown => unclear.push(port),
         }
@@ -88,6 +89,13 @@ pub fn port_usage(snapshot: &Snapshot) -> Result<PortUsage, Gap> {
         let ports: PortSet = unclear.into_iter().collect();
         let detail = format!("whether whoever listens on {ports} is the proxy itself could not be told");
         unread.push(Gap::new(Source::ProxyMode, Why::Ambiguous, detail));
+    }
+
+    unread.extend(snapshot.cluster.pods.gap().cloned());
+    let pods = snapshot.cluster.pods.seen().into_iter().flat_map(|pods| host_ports(snapshot, pods));
+    for (pod, _, port) in pods.filter(|(_, _, port)| range.range.contains(*port)) {
+        let taken = || format!("pod {}/{} has it as hostPort", pod.namespace, pod.name);
+        used.entry(port).or_default().taken.get_or_insert_with(taken);
     }
 
     Ok(PortUsage {
@@ -128,10 +136,20 @@ mod tests {
         let usage = port_usage(&world).expect("the range is known");
         let web = &usage.used[&30080];
         assert_eq!(web.allocated, Some(("default/web".to_owned(), Choice::Fixed)));
-        assert!(web.listener.is_some());
-        assert_eq!(usage.used[&30081].listener, None, "the proxy's own");
+        assert!(web.taken.is_some());
+        assert_eq!(usage.used[&30081].taken, None, "the proxy's own");
         assert_eq!(usage.used[&31000].allocated, None);
         assert_eq!(usage.used.len(), 3, "port 80 is not in the range");
+    }
+
+    #[test]
+    fn a_host_port_of_a_pod_here_is_not_free_and_unread_pods_are_said() {
+        let mut world = Snapshot::healthy().pod("cache", |it| it.host_port(80, 30002));
+        let taken = port_usage(&world).expect("the range is known").used[&30002].taken.clone();
+        assert_eq!(taken.as_deref(), Some("pod default/cache has it as hostPort"));
+        world.cluster.pods = gap(Source::Pods, Why::TimedOut);
+        let usage = port_usage(&world).expect("the range is known");
+        assert_eq!((usage.used.len(), usage.unread[0].source), (0, Source::Pods));
     }
 
     #[test]
@@ -152,7 +170,7 @@ mod tests {
     fn a_listener_that_may_be_the_proxy_is_neither_drawn_nor_hidden() {
         let world = Snapshot::healthy().without_proxy().service("web", |it| it.node_port(30080));
         let usage = port_usage(&world.listens("0.0.0.0:30080")).expect("the range is known");
-        assert_eq!(usage.used[&30080].listener, None);
+        assert_eq!(usage.used[&30080].taken, None);
         assert!(usage.unread.iter().any(|gap| gap.detail.contains("30080")), "{:?}", usage.unread);
     }
 

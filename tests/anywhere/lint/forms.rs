@@ -208,7 +208,7 @@ fn the_table_names_the_place_the_field_and_what_to_write() {
         assert!(stdout.contains(wanted), "{wanted}: {stdout}");
     }
     let (_, stdout, _) = lint(&[("a.yaml", &service("web", "nodePort: 30080"))], &["a.yaml"]);
-    assert!(stdout.starts_with("manifests: no port conflicts.\n"), "{stdout}");
+    assert!(stdout.starts_with("manifests: no port conflicts in 1 object.\n"), "{stdout}");
 }
 
 #[test]

@@ -44,9 +44,10 @@ fn what_a_controller_made_is_told_of_the_controller_alone() {
     let owned =
         set.replace("{name: x-7d9}", "{name: x-7d9, ownerReferences: [{kind: Deployment, name: x, controller: true}]}");
     assert_eq!(found(&set, &[]).len(), 1);
-    assert!(found(&owned, &[]).is_empty());
-    let of_group =
-        |version: &str| found(&owned.replace("{kind:", &format!("{{apiVersion: {version}, kind:")), &[]).len();
+    assert!(found(&owned, &["--allow-empty"]).is_empty());
+    let of_group = |version: &str| {
+        found(&owned.replace("{kind:", &format!("{{apiVersion: {version}, kind:")), &["--allow-empty"]).len()
+    };
     assert_eq!((of_group("apps/v1"), of_group("apps.kruise.io/v1")), (0, 1));
 }
 
@@ -57,7 +58,7 @@ fn what_an_operator_made_is_judged() {
         set.replace("{name: x}", &format!("{{name: x, ownerReferences: [{{kind: {kind}, controller: true}}]}}"))
     };
     for (kind, findings) in [("Installation", 1), ("Pod", 1), ("CronJob", 0), ("ReplicationController", 0)] {
-        assert_eq!(found(&by(kind), &[]).len(), findings, "{kind}");
+        assert_eq!(found(&by(kind), &["--allow-empty"]).len(), findings, "{kind}");
     }
 }
 
@@ -135,7 +136,7 @@ fn an_empty_file_is_skipped_in_a_folder_and_an_error_where_it_is_named() {
         [("d/a.yaml", ""), ("d/b.yaml", text), ("d/c.yaml", "---\n---\n"), values, ("d/list.json", "[\"a\", [1]]")];
     let (code, stdout, _) = lint(&files, &["d", "-o", "json"]);
     let document: Value = serde_json::from_str(&stdout).expect("JSON");
-    assert_eq!((code, &document["failures"]), (0, &Value::Array(Vec::new())));
+    assert_eq!((code, &document["failures"]), (2, &Value::Array(Vec::new())), "nothing was judged");
     assert_eq!(document["skipped"], serde_json::json!({"": 2, "empty file": 3}));
     for (name, _) in &files[..3] {
         let (code, _, stderr) = lint(&files, &[name]);
@@ -255,11 +256,14 @@ fn other_kinds_are_skipped_and_counted() {
                 {name: a}\nspec: {ports: 5}\n---\nreplicaCount: 3\n---\nkind: ConfigMap\napiVersion: v1\n";
     let (code, stdout, stderr) = lint(&[("values.yaml", text)], &["values.yaml", "-o", "json"]);
     let document: Value = serde_json::from_str(&stdout).expect("JSON");
-    assert_eq!((code, &document["objects"]), (0, &Value::from(0)));
+    assert_eq!((code, &document["objects"]), (2, &Value::from(0)));
     let skipped = serde_json::json!({"": 1, "ConfigMap": 2, "Service.serving.knative.dev": 1});
     assert_eq!(document["skipped"], skipped);
-    assert_eq!(stderr, "no object was judged: none is a Service, a Pod or has the template of one\n");
-    let (_, stdout, _) = lint(&[("values.yaml", text)], &["values.yaml"]);
+    let none = "nothing was judged: 4: 2 ConfigMap, 1 documents without a kind, 1 Service.serving.knative.dev; none is \
+                 a Service, a Pod or has the template of one. --allow-empty accepts it";
+    assert_eq!(stderr, format!("error: {none}\n"));
+    let (code, stdout, _) = lint(&[("values.yaml", text)], &["values.yaml", "--allow-empty"]);
+    assert_eq!(code, 0, "{stdout}");
     assert!(stdout.contains("4: 2 ConfigMap, 1 documents without a kind, 1 Service.serving.knative.dev"), "{stdout}");
 }
 
@@ -361,4 +365,49 @@ fn a_template_that_happens_to_be_yaml_is_told_to_be_one() {
     let of_docker = service("web", "name: x").replace("{name: web", "{annotations: {a: '{{.Names}}'}, name: web");
     let (code, _, stderr) = lint(&[("a.yaml", &of_docker)], &["a.yaml"]);
     assert!(code == 0 && stderr.is_empty(), "{stderr}");
+}
+
+#[test]
+fn of_a_key_that_is_there_twice_the_last_counts_as_for_kubectl() {
+    let web = "apiVersion: v1\nkind: Service\nmetadata: {name: web, namespace: shop}\nspec: {type: NodePort, ports: [{port: 80, \
+               nodePort: 30080}]}\n";
+    let api = "{apiVersion: v1, kind: Service, metadata: {name: api, namespace: shop}, spec: {type: NodePort, ports: [{port: 80, \
+               nodePort: 30080}]}}";
+    let list = format!("{web}---\napiVersion: v1\nkind: List\nitems: []\nitems: [{api}]\n");
+    assert_eq!(lint(&[("a.yaml", &list)], &["a.yaml"]).0, 1, "the items are the last ones");
+    let kinds = api.replace("kind: Service", "kind: ConfigMap, kind: Service");
+    let (code, _, stderr) = lint(&[("a.yaml", &format!("{web}---\n{kinds}\n"))], &["a.yaml"]);
+    assert!(code == 2 && stderr.contains("kind is there twice"), "{stderr}");
+}
+
+#[test]
+fn the_order_of_documents_changes_no_sentence() {
+    let named = |name: &str| service(name, "nodePort: 30080");
+    let [one, other, third] = ["a", "b", "c"].map(named);
+    let sentences = |files: [&str; 3]| {
+        let text = files.concat();
+        let (_, stdout, _) = lint(&[("a.yaml", &text)], &["a.yaml", "-o", "json"]);
+        let document: Value = serde_json::from_str(&stdout).expect("JSON");
+        let findings = document["findings"].as_array().expect("findings").iter();
+        let mut all: Vec<String> = findings.map(|it| it["summary"].to_string()).collect();
+        all.sort();
+        all
+    };
+    let first = sentences([&one, &other, &third]);
+    assert_eq!(first.len(), 3);
+    assert_eq!(sentences([&third, &other, &one]), first);
+    assert_eq!(sentences([&other, &one, &third]), first);
+}
+
+#[test]
+fn what_is_too_much_to_compare_is_no_success() {
+    let daemon = |number: usize| {
+        workload("DaemonSet", &format!("d{number}"), "", &containers("containerPort: 80, hostPort: 9100"))
+    };
+    let all: String = (0..3000).map(|number| format!("{}---\n", daemon(number).trim_end_matches("---\n"))).collect();
+    let (code, stdout, _) = lint(&[("a.yaml", &all)], &["a.yaml"]);
+    let words = stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert_eq!(code, 2, "{words}");
+    assert!(words.contains("manifests: 3000 info; not all could be judged"), "{words}");
+    assert!(words.contains("3000 workloads want hostPort 9100/tcp: too many to compare each with each"), "{words}");
 }

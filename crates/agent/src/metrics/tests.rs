@@ -176,9 +176,9 @@ fn at_the_very_worst_there_are_300_series_and_the_worst_findings_are_among_them(
     let gap = |source, why| portreeve_facts::Gap::new(source, why, "");
     let unknown = RULES.iter().flat_map(|rule| {
         [gap(Source::Listeners, Why::TimedOut), gap(Source::Services, Why::Stale)]
-            .map(|gap| portreeve_rules::findings::Unknown { rule: rule.id, subject: None, gap })
+            .map(|gap| portreeve_rules::findings::Unknown { rule: rule.id, subject: None, claims: 0, gap })
     });
-    let board = Board { findings: (0..1000).map(problem).collect(), unknown: unknown.collect(), failed: Vec::new() };
+    let board = Board { findings: (0..1000).map(problem).collect(), unknown: unknown.collect() };
     let mut telling = telling(world, board);
     let codes = ["400", "401", "403", "404", "410", "429", "500", "503", "timed-out", "unreachable"];
     (telling.work.took, telling.views) = (every_reader(), views(&codes.map(|code| (code.to_owned(), 1))));

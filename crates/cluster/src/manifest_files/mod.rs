@@ -210,8 +210,9 @@ impl Reader<'_> {
             }
             Value::List(_) if inherited.is_none() => self.skip(""),
             Value::Mapping(mut fields) if kind.is_empty() || kind.ends_with("List") => {
+                // Of keys that are there twice the last is what kubectl reads.
                 let items =
-                    fields.iter_mut().find(|(key, node)| key == "items" && matches!(node.value, Value::List(_)));
+                    fields.iter_mut().rfind(|(key, node)| key == "items" && matches!(node.value, Value::List(_)));
                 match items.map(|(_, node)| &mut node.value) {
                     Some(Value::List(items)) if !kind.is_empty() || may_be_objects(items) => {
                         let of = kind.strip_suffix("List").filter(|of| !of.is_empty());

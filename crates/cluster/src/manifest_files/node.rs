@@ -44,7 +44,7 @@ impl Node {
     /// The value of a key.
     pub(super) fn field(&self, key: &str) -> Option<&Self> {
         let Value::Mapping(fields) = &self.value else { return None };
-        fields.iter().find(|(name, _)| name == key).map(|(_, node)| node)
+        fields.iter().rfind(|(name, _)| name == key).map(|(_, node)| node)
     }
 
     /// The value at the end of a way as errors name it, `spec.ports[0].nodePort`, as far as the way is there.

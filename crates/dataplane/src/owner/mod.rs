@@ -67,7 +67,9 @@ pub fn owner(snapshot: &Snapshot, lag_seconds: i64, protocol: Protocol, port: u1
     answers.sort_by_key(|it| (it.from, it.to));
     let proxy = Proxy::of(snapshot);
     let claimants = here.standings.iter().map(|it| it.claimant(snapshot, &here.endpoints, &proxy)).collect();
-    Ok(Ownership { protocol, port, claimants, answers, mode: here.candidates.mode_in_words() })
+    let cluster = &snapshot.cluster;
+    let unread = [cluster.services.gap(), cluster.pods.gap()].into_iter().flatten().cloned().collect();
+    Ok(Ownership { protocol, port, claimants, answers, mode: here.candidates.mode_in_words(), unread })
 }
 
 #[cfg(test)]

@@ -19,6 +19,8 @@ pub struct Ownership {
     pub answers: Vec<Answered>,
     /// The proxy's mode and how it is known, in words.
     pub mode: String,
+    /// Services or Pods, where they were not read: they may claim the port too.
+    pub unread: Vec<Gap>,
 }
 
 /// A Service, pod or socket that claims a port.

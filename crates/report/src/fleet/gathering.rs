@@ -15,7 +15,7 @@ use crate::{
     terminal::tidy,
 };
 use portreeve_facts::{Gap, Source, Why};
-use portreeve_rules::findings::{Scope, Severity};
+use portreeve_rules::findings::{Scope, Severity, Subject};
 
 /// The most incidents that are counted without being kept.
 const MOST_HIDDEN: usize = 1_000_000;
@@ -100,7 +100,9 @@ impl Gathering {
                 if too_many > 0 {
                     unknown.push(Unknown::of(&not_kept(too_many)));
                 }
-                unknown.iter().for_each(|unknown| self.unseen.take(&node, &pod, unknown));
+                for unknown in &unknown {
+                    self.unseen.take(&node, &pod, unknown, self.wanted.misses(unknown));
+                }
                 if self.wanted.document {
                     let own = |it: &Problem| it.scope == Scope::Node && self.wanted.wants(it);
                     let mut own: Vec<Problem> = findings.into_iter().filter(own).collect();
@@ -134,7 +136,7 @@ impl Gathering {
 
     fn without_answer(&mut self, node: Arc<str>, pod: Arc<str>, gap: &Gap) {
         let unknown = Unknown::of(gap);
-        self.silent.take(&node, &pod, &unknown);
+        self.silent.take(&node, &pod, &unknown, true);
         if self.wanted.document {
             self.nodes.push(Node { node, pod, at: None, findings: None, unknown: vec![unknown] });
         }
@@ -173,7 +175,7 @@ impl Gathering {
             answered_nodes: answered_nodes.len(),
             silent: silent.finish(),
             unseen: unseen.finish(),
-            counts: wanted.min_severity.unwrap_or(Severity::Warning),
+            counts: wanted.counts(),
         }
     }
 }
@@ -191,6 +193,19 @@ impl Wanted {
     fn is_asked_about(&self, problem: &Problem) -> bool {
         let here = self.namespace.is_none() || problem.subject.namespace == self.namespace;
         here && (self.rules.is_empty() || self.rules.contains(&problem.rule.as_str()))
+    }
+
+    /// The severity from which on findings count.
+    fn counts(&self) -> Severity {
+        self.min_severity.unwrap_or(Severity::Warning)
+    }
+
+    /// Whether what is not known could hide a finding that is wanted and counts.
+    fn misses(&self, unknown: &Unknown) -> bool {
+        let of_rule = |rule: &String| self.rules.is_empty() || self.rules.contains(&rule.as_str());
+        let here = |subject: &Subject| self.namespace.is_none() || subject.namespace == self.namespace;
+        let may_be_wanted = unknown.rule.as_ref().is_none_or(of_rule) && unknown.subject.as_ref().is_none_or(here);
+        may_be_wanted && unknown.open().decides(self.counts())
     }
 
     fn wants(&self, problem: &Problem) -> bool {

@@ -2,8 +2,8 @@
 
 use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 
-use crate::{findings_document::Unknown, likeness::likeness, reported_gaps};
-use portreeve_facts::{Source, Why};
+use crate::{findings_document::Unknown, likeness::likeness};
+use portreeve_facts::Why;
 
 /// A reason, and the nodes of which it is one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub struct Reason {
     /// The agent's pod on that node.
     pub pod: Arc<str>,
     pub nodes: Vec<Arc<str>>,
-    /// Whether the agent lacks what it had to read.
+    /// Whether it could hide a finding that counts.
     pub is_failure: bool,
     /// How often it was reported.
     pub count: usize,
@@ -25,9 +25,8 @@ pub struct Reason {
 pub(super) struct Reasons(BTreeMap<(bool, Why, String), Reason>);
 
 impl Reasons {
-    pub(super) fn take(&mut self, node: &Arc<str>, pod: &Arc<str>, unknown: &Unknown) {
+    pub(super) fn take(&mut self, node: &Arc<str>, pod: &Arc<str>, unknown: &Unknown, is_failure: bool) {
         let Unknown { why, detail, .. } = unknown;
-        let is_failure = is_failure(unknown);
         let none = || Reason {
             why: *why,
             detail: detail.clone(),
@@ -62,19 +61,4 @@ impl Reasons {
         });
         reasons
     }
-}
-
-/// Whether an agent lacks what it had to read, as far as its answer shows: its cluster, and the core of its node.
-fn is_failure(unknown: &Unknown) -> bool {
-    let core = matches!(
-        unknown.source,
-        Source::Services
-            | Source::EndpointSlices
-            | Source::Listeners
-            | Source::Clients
-            | Source::Addresses
-            | Source::Sysctls
-            | Source::Agent
-    );
-    core && reported_gaps::is_failure(unknown.source, unknown.why)
 }

@@ -10,8 +10,8 @@ use super::{
     unknowns::Reason,
 };
 use crate::{
-    CheckResult,
     findings_document::{Problem, Unknown},
+    outcome::{CheckResult, outcome},
 };
 use portreeve_rules::findings::Severity;
 
@@ -84,12 +84,10 @@ pub enum Stopped {
 impl Fleet {
     /// Whether there is a finding that counts, else whether all could be asked, and could look at what they had to.
     pub fn result(&self) -> CheckResult {
-        if self.incidents.iter().any(|it| it.problem.severity >= self.counts) {
-            CheckResult::Findings
-        } else if self.is_whole() {
-            CheckResult::Clear
-        } else {
-            CheckResult::NotChecked
+        let worst = self.incidents.iter().map(|it| it.problem.severity).max();
+        match outcome(worst, [], self.counts) {
+            CheckResult::Clear if !self.is_whole() => CheckResult::NotChecked,
+            result => result,
         }
     }
 

@@ -54,6 +54,11 @@ fn is_file(place: &Place) -> bool {
     }
 }
 
+/// A line of a log in which nothing is a command of a runner, neither of today (`::`) nor of before (`##[`).
+pub fn without_commands(line: &str) -> String {
+    line.replace("##[", "# #[").replace("::", ": :")
+}
+
 /// As `escapeData` of GitHub's toolkit (actions/toolkit packages/core/src/command.ts).
 fn data(text: &str) -> String {
     text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A")
@@ -67,6 +72,11 @@ fn property(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_in_the_log_is_no_command() {
+        assert_eq!(without_commands("z##[stop-commands]x ::error::y"), "z# #[stop-commands]x : :error: :y");
+    }
 
     #[test]
     fn no_text_ends_a_property_or_a_line() {

@@ -5,27 +5,32 @@ mod document;
 mod junit;
 mod sarif;
 
-pub use annotations::write_annotations;
+pub use annotations::{without_commands, write_annotations};
 pub use document::{lint_schema, write_lint_json, write_lint_yaml};
 pub use junit::write_lint_junit;
 pub use sarif::write_lint_sarif;
 
 use super::{
-    CheckResult,
+    outcome::{CheckResult, Open, outcome},
     remedies::{joined, lines},
     terminal::tidy,
 };
 use portreeve_rules::{findings::PlacedFinding, lint::LintReport};
 
-/// Whether there is a finding that counts, else whether all could be read.
+/// The result, and the exit code. What could not be read, and a rule that could not compare all, is no success; nor are manifests
+/// of which none was judged, unless that was expected.
 pub fn lint_result(report: &LintReport) -> CheckResult {
-    if report.findings.iter().any(|finding| report.counts(finding)) {
-        CheckResult::Findings
-    } else if report.failures.is_empty() {
-        CheckResult::Clear
-    } else {
-        CheckResult::NotChecked
+    let worst = report.findings.iter().map(|finding| finding.evidence.severity).max();
+    match outcome(worst, [], report.counts_from()) {
+        CheckResult::Clear if is_undecided(report) => CheckResult::NotChecked,
+        result => result,
     }
+}
+
+/// Whether something could hide a finding that counts: nothing is clear then.
+pub fn is_undecided(report: &LintReport) -> bool {
+    let open = report.unknown.iter().map(|(rule, gap)| Open::of_rule(*rule, 0, gap));
+    !report.failures.is_empty() || report.is_empty() || open.into_iter().any(|open| open.decides(report.counts_from()))
 }
 
 /// What to do, a line a step.

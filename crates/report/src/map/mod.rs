@@ -6,17 +6,29 @@ mod text;
 pub use svg::write_svg;
 pub use text::write_map;
 
+use super::outcome::{CheckResult, is_failure};
+use portreeve_facts::{Gap, Source, Why};
 use portreeve_rules::{Choice, PortUsage};
 
 /// Ports a row.
 const ROW: u16 = 100;
 
+/// Whether everything is in the picture that has to be. What a profile may not see need not be, nor Pods that nobody gave.
+pub fn map_result(usage: &PortUsage) -> CheckResult {
+    let has_to_be = |gap: &Gap| {
+        let excused = matches!(gap.why, Why::NotPermitted | Why::NotSupported | Why::Ambiguous)
+            || (gap.source, gap.why) == (Source::Pods, Why::NotAsked);
+        is_failure(gap.source, gap.why) || !excused
+    };
+    if usage.unread.iter().any(has_to_be) { CheckResult::NotChecked } else { CheckResult::Clear }
+}
+
 /// What one port is drawn as, worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum PortState {
-    /// Allocated, and a stranger listens on it.
+    /// Allocated, and a stranger listens on it or a pod has it as hostPort.
     Contested,
-    /// Not allocated, and a stranger listens on it.
+    /// Not allocated, and a stranger listens on it or a pod has it as hostPort.
     Listener,
     /// Allocated to a Service that asked for it.
     Fixed,
@@ -49,7 +61,7 @@ impl PortState {
 
     fn of(census: &PortUsage, port: u16) -> Self {
         let used = census.used.get(&port);
-        let listened = used.is_some_and(|used| used.listener.is_some());
+        let listened = used.is_some_and(|used| used.taken.is_some());
         match used.and_then(|used| used.allocated.as_ref()) {
             Some(_) if listened => Self::Contested,
             None if listened => Self::Listener,
@@ -66,8 +78,8 @@ impl PortState {
     /// For the legend.
     fn legend(self) -> &'static str {
         match self {
-            Self::Contested => "allocated, but another program listens on it",
-            Self::Listener => "not allocated, but a program listens on it",
+            Self::Contested => "allocated, but a program listens on it or a pod has it as hostPort",
+            Self::Listener => "not allocated, but a program listens on it or a pod has it as hostPort",
             Self::Fixed => "allocated, chosen by a person",
             Self::Automatic => "allocated, chosen by the API server",
             Self::Allocated => "allocated",

@@ -82,8 +82,8 @@ fn write_row(census: &PortUsage, first: u16, y: usize, out: &mut dyn Write) -> i
         match census.used.get(&port) {
             Some(used) => {
                 let service = used.allocated.as_ref().map(|(service, _)| format!(", Service {service}"));
-                let listener = used.listener.as_ref().map(|listener| format!(", {listener} listens"));
-                let tip = format!("{port}{}{}", service.unwrap_or_default(), listener.unwrap_or_default());
+                let taken = used.taken.as_ref().map(|taken| format!(", {taken}"));
+                let tip = format!("{port}{}{}", service.unwrap_or_default(), taken.unwrap_or_default());
                 let risk = if census.ephemeral.contains(port) { " risk" } else { "" };
                 writeln!(
                     out,

@@ -59,7 +59,7 @@ pub fn write_map(census: &PortUsage, style: &Style, out: &mut dyn Write) -> io::
 const NAMED: usize = 10;
 
 fn write_conflicts(census: &PortUsage, style: &Style, out: &mut dyn Write) -> io::Result<()> {
-    let listened = || census.used.iter().filter_map(|(port, used)| Some((port, used.listener.as_deref()?, used)));
+    let listened = || census.used.iter().filter_map(|(port, used)| Some((port, used.taken.as_deref()?, used)));
     if listened().next().is_none() {
         return Ok(());
     }
@@ -69,11 +69,11 @@ fn write_conflicts(census: &PortUsage, style: &Style, out: &mut dyn Write) -> io
             Some((service, _)) => (ink(PortState::Contested), format!(", owned by Service {}", tidy(service))),
             None => (ink(PortState::Listener), String::new()),
         };
-        writeln!(out, "  {}  {} listens{service}", style.paint(ink, &format!("{port:>5}")), tidy(listener))?;
+        writeln!(out, "  {}  {}{service}", style.paint(ink, &format!("{port:>5}")), tidy(listener))?;
     }
     let more = listened().count().saturating_sub(NAMED);
     if more > 0 {
-        writeln!(out, "  and {more} more listeners")?;
+        writeln!(out, "  and {more} more such ports")?;
     }
     Ok(())
 }

@@ -48,7 +48,7 @@ struct ReservationDocument {
     ip_local_reserved_ports: String,
     /// Whether all NodePorts are in it. Else those are that Services have: all would leave too few to outgoing connections.
     whole_node_port_range: bool,
-    /// Whether no node lacks anything of it, as far as is known.
+    /// Whether no node lacks anything of it, and all NodePorts that a node gives away are in it, as far as is known.
     covered: bool,
     /// One entry for each agent. Of nodes without one nothing is known.
     nodes: Vec<NodeEntry>,
@@ -131,8 +131,9 @@ pub fn write_reservation(report: &ReservationReport<'_>, style: &Style, out: &mu
         if index > 0 {
             writeln!(out)?;
         }
-        let (ink, word) = match group[0].lacks(report.list).is_empty() {
+        let (ink, word) = match report.covers(group[0]) {
             true => (Ink::Good, "covered"),
+            false if group[0].lacks(report.list).is_empty() => (Ink::Bad(Severity::Warning), "partly covered"),
             false => (Ink::Bad(Severity::Warning), "not covered"),
         };
         let names: Vec<String> = group.iter().map(|node| tidy(&node.node)).collect();
@@ -150,9 +151,13 @@ pub fn write_reservation(report: &ReservationReport<'_>, style: &Style, out: &mu
 }
 
 impl<'a> ReservationReport<'a> {
-    /// Whether no node that was looked at lacks anything.
+    /// Whether no node that was looked at lacks anything, and none gives NodePorts away that no Service has yet.
     pub fn is_covered(&self) -> bool {
-        self.fleet.nodes.iter().all(|node| node.lacks(self.list).is_empty())
+        self.fleet.nodes.iter().all(|node| self.covers(node))
+    }
+
+    fn covers(&self, node: &NodeReservation) -> bool {
+        node.lacks(self.list).is_empty() && node.left_exposed(self.list).is_empty()
     }
 
     /// Whether every node was looked at, and nothing more can be missing.
@@ -170,7 +175,7 @@ impl<'a> ReservationReport<'a> {
                 None => groups.push(vec![node]),
             }
         }
-        groups.sort_by_key(|group| group[0].lacks(self.list).is_empty());
+        groups.sort_by_key(|group| (group[0].lacks(self.list).is_empty(), self.covers(group[0])));
         groups
     }
 
@@ -183,6 +188,12 @@ impl<'a> ReservationReport<'a> {
         ];
         if !node.lacks(self.list).is_empty() {
             values.push(("not reserved", node.lacks_in_words(self.list)));
+        }
+        let left = node.left_exposed(self.list).len();
+        if left > 0 {
+            values.push(("left out", format!("{left} NodePorts that no Service has: all would leave too few ports")));
+        }
+        if !self.covers(node) {
             values.push(("chance of any NodePort", node.chance()));
         }
         if let Some(gap) = &node.unread {

@@ -11,8 +11,8 @@ use super::{
         fleet::{Incident, Reason, listed},
         names::first_names,
         terminal::Ink,
+        topic::reason_words,
     },
-    not_read::reason_words,
     page::{ListedFinding, OnNodes, Page},
 };
 use portreeve_rules::findings::Severity;

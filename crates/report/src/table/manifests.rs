@@ -7,7 +7,7 @@ use std::{
 
 use super::{
     super::{
-        CheckResult, Style, lint_result,
+        CheckResult, Style, is_undecided, lint_result,
         remedies::lines,
         terminal::{Ink, tidy},
     },
@@ -157,12 +157,34 @@ fn headline(report: &LintReport) -> (String, Ink) {
         Severity::ALL.into_iter().rev().map(|it| (it, count(it))).filter(|(_, count)| *count > 0).collect();
     if let Some((worst, _)) = counts.first() {
         let words: Vec<String> = counts.iter().map(|(severity, count)| format!("{count} {severity}")).collect();
-        return (format!("manifests: {}", words.join(", ")), Ink::Bad(*worst));
+        let open = if is_undecided(report) { "; not all could be judged" } else { "" };
+        return (format!("manifests: {}{open}", words.join(", ")), Ink::Bad(*worst));
     }
-    match lint_result(report) {
-        CheckResult::NotChecked => {
-            ("manifests: could not all be read; see below what failed.".to_owned(), Ink::Bad(Severity::Critical))
+    let failed = report.failures.first().or(report.unknown.first().map(|(_, gap)| gap));
+    match (lint_result(report), failed) {
+        (CheckResult::NotChecked, None) => {
+            (format!("manifests: {}", nothing_judged(report)), Ink::Bad(Severity::Critical))
         }
-        _ => ("manifests: no port conflicts.".to_owned(), Ink::Good),
+        (CheckResult::NotChecked, Some(_)) => {
+            ("manifests: not all could be judged; see below what failed.".to_owned(), Ink::Bad(Severity::Critical))
+        }
+        _ => {
+            let others: usize = report.skipped.values().sum();
+            let all = report.objects + others;
+            let of = if others > 0 { format!(" of {all}") } else { String::new() };
+            let objects = if all == 1 { "object" } else { "objects" };
+            (format!("manifests: no port conflicts in {}{of} {objects}.", report.objects), Ink::Good)
+        }
     }
+}
+
+/// That nothing was judged, and what there was.
+pub fn nothing_judged(report: &LintReport) -> String {
+    let found = match report.skipped.is_empty() {
+        true => format!("no object in {} {}", report.files, if report.files == 1 { "file" } else { "files" }),
+        false => {
+            format!("{}; none is a Service, a Pod or has the template of one", kinds(&report.skipped))
+        }
+    };
+    format!("nothing was judged: {found}.")
 }

@@ -9,11 +9,11 @@ use super::{
     super::{
         Report, ReportedGap,
         terminal::{Ink, tidy},
-        topic::topic,
+        topic::{help, reason_words, topic},
     },
     page::Page,
 };
-use portreeve_facts::{Gap, Source, Why};
+use portreeve_facts::Why;
 use portreeve_rules::findings::{RuleId, Severity};
 
 const LABEL: usize = 21;
@@ -73,7 +73,7 @@ impl Page<'_> {
 type Heading = (&'static str, Why, Option<&'static str>);
 
 /// Failures first, then in the order of the readers.
-pub(crate) fn gap_groups<'a>(unseen: &[ReportedGap<'a>], failures: &[&Gap]) -> Vec<(Heading, GapGroup<'a>)> {
+pub(crate) fn gap_groups<'a>(unseen: &[ReportedGap<'a>], failures: &[ReportedGap<'_>]) -> Vec<(Heading, GapGroup<'a>)> {
     let mut places: BTreeMap<(&str, Why), usize> = BTreeMap::new();
     let mut groups: Vec<(Heading, GapGroup<'a>)> = Vec::new();
     for ReportedGap { rule, gap, .. } in unseen {
@@ -87,7 +87,7 @@ pub(crate) fn gap_groups<'a>(unseen: &[ReportedGap<'a>], failures: &[&Gap]) -> V
             group.details.push(&gap.detail);
         }
         group.rules.extend(rule);
-        group.failed |= failures.contains(gap);
+        group.failed |= failures.iter().any(|failure| failure.gap == *gap);
     }
     groups.sort_by_key(|(_, group)| !group.failed);
     groups
@@ -101,59 +101,4 @@ pub(crate) fn not_judged(rules: &BTreeSet<RuleId>, wide: bool) -> String {
     let more = rules.len().saturating_sub(shown);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     format!("not judged: {}{more}", names.join(", "))
-}
-
-/// Why, for people.
-pub(crate) fn reason_words(why: Why) -> &'static str {
-    match why {
-        Why::NotPermitted => "not permitted",
-        Why::NotSupported => "not there",
-        Why::NotYet => "not looked for yet",
-        Why::NotAsked => "not given",
-        Why::Unreachable => "no answer",
-        Why::TimedOut => "took too long",
-        Why::Torn => "changed while it was read",
-        Why::Stale => "too old",
-        Why::Malformed => "not understood",
-        Why::TooMuch => "too much to read",
-        Why::Ambiguous => "depends on what is not known",
-    }
-}
-
-/// What would help, and after a line end a command to copy.
-fn help(source: Source, why: Why) -> Option<&'static str> {
-    Some(match (source, why) {
-        (Source::Processes | Source::PodNamespaces | Source::ProxyProcess, Why::NotPermitted) => {
-            "run as root, or use the attribution profile"
-        }
-        (Source::Netfilter | Source::IpVs | Source::IpVsConn | Source::Conntrack, Why::NotPermitted) => {
-            "run as root, or use the guard profile"
-        }
-        (Source::Services, Why::NotAsked) => {
-            "--kubeconfig FILE, or --services FILE with the output of\nkubectl get services,endpointslices,pods,nodes -A -o yaml --show-managed-fields"
-        }
-        (Source::EndpointSlices | Source::Pods | Source::Nodes, Why::NotAsked) => {
-            "--services FILE with the output of\nkubectl get services,endpointslices,pods,nodes -A -o yaml --show-managed-fields"
-        }
-        (
-            Source::Services | Source::EndpointSlices | Source::Pods | Source::WaitingPods | Source::Nodes,
-            Why::NotPermitted,
-        ) => "let this account list it, or pass --services FILE",
-        (
-            Source::Services | Source::EndpointSlices | Source::Pods | Source::WaitingPods | Source::Nodes,
-            Why::Unreachable,
-        ) => "check --kubeconfig and --context, or pass --services FILE",
-        (
-            Source::Services | Source::EndpointSlices | Source::Pods | Source::WaitingPods | Source::Nodes,
-            Why::TimedOut,
-        ) => "a longer --request-timeout, or --services FILE",
-        (Source::ProxyMode, Why::Unreachable | Why::Ambiguous) => "--proxy-mode iptables, ipvs, nftables or cilium",
-        (Source::NodePortRange, _) => "--node-port-range FIRST-LAST",
-        (Source::Listeners | Source::Clients | Source::Addresses, Why::NotPermitted) => {
-            "let the filter of system calls (seccomp) admit netlink: no privilege is needed"
-        }
-        (_, Why::Torn | Why::TimedOut) => "try again",
-        (_, Why::NotPermitted) => "run as root",
-        _ => return None,
-    })
 }

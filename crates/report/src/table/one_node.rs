@@ -59,6 +59,7 @@ impl Page<'_> {
 
 fn headline(report: &Report<'_>) -> (String, Ink) {
     let node = tidy(report.snapshot.node_name());
+    let open = report.not_judged();
     let counts: Vec<(Severity, usize)> = Severity::ALL
         .into_iter()
         .rev()
@@ -69,12 +70,12 @@ fn headline(report: &Report<'_>) -> (String, Ink) {
         let reported: Vec<String> = counts.iter().map(|(severity, count)| format!("{count} {severity}")).collect();
         let hidden = counts.iter().map(|(_, count)| count).sum::<usize>() - report.findings().count();
         let hidden = if hidden > 0 { format!(" ({hidden} milder not shown)") } else { String::new() };
-        return (format!("{node}: {}{hidden}", reported.join(", ")), Ink::Bad(*worst));
+        let open = open.map(|open| format!("; {open}")).unwrap_or_default();
+        return (format!("{node}: {}{hidden}{open}", reported.join(", ")), Ink::Bad(*worst));
     }
-    match report.result() {
-        CheckResult::NotChecked => {
-            (format!("{node}: could not be checked; see below what failed."), Ink::Bad(Severity::Critical))
-        }
+    match (report.result(), open) {
+        (CheckResult::NotChecked, Some(open)) => (format!("{node}: not checked: {open}"), Ink::Bad(Severity::Critical)),
+        (_, Some(open)) => (format!("{node}: no port conflicts in what could be judged; {open}"), Ink::Heading),
         _ if report.board.unknown.is_empty() => (format!("{node}: no port conflicts."), Ink::Good),
         _ => (format!("{node}: no port conflicts in what could be seen."), Ink::Heading),
     }

@@ -107,14 +107,9 @@ impl WhatIf {
                 1 => writeln!(out, "    port {}", ports[0])?,
                 many => writeln!(out, "    {many} ports: {}", first_names(&ports, NAMED))?,
             }
-            self.write_nodes(&nodes.into_iter().collect::<Vec<_>>(), style, out)?;
+            write_nodes(&nodes.into_iter().collect::<Vec<_>>(), self.agents, style, out)?;
         }
         Ok(())
-    }
-
-    fn write_nodes(&self, nodes: &[Arc<str>], style: &Style, out: &mut dyn Write) -> io::Result<()> {
-        let names = format!("{} of {} nodes: {}", nodes.len(), self.judged, first_names(nodes, NAMED));
-        writeln!(out, "    {}", style.paint(Ink::Faint, &names))
     }
 
     fn write_answers(&self, title: &str, answers: &[&Changed], style: &Style, out: &mut dyn Write) -> io::Result<()> {
@@ -140,10 +135,15 @@ impl WhatIf {
             if ports.len() > 1 {
                 writeln!(out, "    {}", first_names(&ports, NAMED))?;
             }
-            self.write_nodes(nodes, style, out)?;
+            write_nodes(nodes, self.judged, style, out)?;
         }
         Ok(())
     }
+}
+
+fn write_nodes(nodes: &[Arc<str>], among: usize, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+    let names = format!("{} of {among} nodes: {}", nodes.len(), first_names(nodes, NAMED));
+    writeln!(out, "    {}", style.paint(Ink::Faint, &names))
 }
 
 /// `30080/tcp (Service default/web)`.

@@ -119,6 +119,8 @@ pub struct Unknown {
     pub rule: RuleId,
     /// The subject, where only this one is not known.
     pub subject: Option<Subject>,
+    /// How many ports and objects could not be judged for it; none where the rule could not judge at all.
+    pub claims: usize,
     /// The input that was missing.
     pub gap: Gap,
 }

@@ -51,14 +51,12 @@ pub struct Board {
     pub findings: Vec<Finding>,
     /// What could not be judged.
     pub unknown: Vec<Unknown>,
-    /// Those of them that are failures of the rules themselves.
-    pub failed: Vec<Gap>,
 }
 
 impl Board {
     fn of(mut findings: Vec<Finding>, unknown: Vec<Unknown>) -> Self {
         findings.sort_by(|a, b| b.evidence.severity.cmp(&a.evidence.severity).then_with(|| a.key.cmp(&b.key)));
-        Self { findings, unknown, failed: Vec::new() }
+        Self { findings, unknown }
     }
 }
 
@@ -113,7 +111,7 @@ impl Ledger {
         let judgements = match turn.judgements {
             Ok(judgements) => judgements,
             Err(gap) => {
-                self.note_unknown(turn.rule, None, gap);
+                self.note_unknown(turn.rule, None, 0, gap);
                 return Vec::new();
             }
         };
@@ -134,7 +132,8 @@ impl Ledger {
                     problems.insert(key, merged);
                 }
                 Verdict::Unknown(gap) => {
-                    self.note_unknown(turn.rule, Some(key.subject.clone()), gap);
+                    let claims = usize::from(!is_whole(&key));
+                    self.note_unknown(turn.rule, Some(key.subject.clone()), claims, gap);
                     held.add(key);
                 }
                 Verdict::Healthy => {
@@ -152,10 +151,13 @@ impl Ledger {
     }
 
     /// The same gap for many subjects of one rule is noted once, about none of them.
-    fn note_unknown(&mut self, rule: RuleId, subject: Option<Subject>, gap: Gap) {
+    fn note_unknown(&mut self, rule: RuleId, subject: Option<Subject>, claims: usize, gap: Gap) {
         match self.unknown.iter_mut().find(|unknown| unknown.rule == rule && unknown.gap == gap) {
-            Some(known) => known.subject = None,
-            None => self.unknown.push(Unknown { rule, subject, gap }),
+            Some(known) => {
+                known.subject = None;
+                known.claims += claims;
+            }
+            None => self.unknown.push(Unknown { rule, subject, claims, gap }),
         }
     }
 
@@ -228,8 +230,7 @@ struct Held {
 
 impl Held {
     fn add(&mut self, key: Key) {
-        let whole = matches!(key.subject.kind, SubjectKind::Node | SubjectKind::Cluster);
-        self.everything |= whole && key.port.is_none();
+        self.everything |= is_whole(&key);
         self.keys.insert(key);
     }
 
@@ -239,6 +240,11 @@ impl Held {
         let of_its_object = || self.keys.contains(&Key { port: None, protocol: None, ..key.clone() });
         self.keys.contains(key) || (!healthy && (self.everything || of_its_object()))
     }
+}
+
+/// Whether it is about the node or the cluster as a whole, and about no port.
+fn is_whole(key: &Key) -> bool {
+    matches!(key.subject.kind, SubjectKind::Node | SubjectKind::Cluster) && key.port.is_none()
 }
 
 #[cfg(test)]

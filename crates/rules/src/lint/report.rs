@@ -27,6 +27,8 @@ pub struct LintReport {
     pub files: usize,
     /// How many objects were judged.
     pub objects: usize,
+    /// Whether it may be that none is judged.
+    pub allow_empty: bool,
     /// How many objects had the name of one that was there already.
     pub again: usize,
     /// How many others there were, by kind.
@@ -49,7 +51,17 @@ impl LintReport {
 
     /// Whether a finding counts.
     pub fn counts(&self, finding: &PlacedFinding) -> bool {
-        finding.evidence.severity >= self.min_severity.unwrap_or(Severity::Warning)
+        finding.evidence.severity >= self.counts_from()
+    }
+
+    /// The severity from which on findings count.
+    pub fn counts_from(&self) -> Severity {
+        self.min_severity.unwrap_or(Severity::Warning)
+    }
+
+    /// Whether nothing was judged although something was expected.
+    pub fn is_empty(&self) -> bool {
+        self.objects == 0 && !self.allow_empty
     }
 }
 

@@ -1,0 +1,214 @@
+//! The result of every verb, decided in one place: findings, clear, or not checked.
+//!
+//! Never: prints; judges a port.
+
+use super::topic::{help, reason_words, topic};
+use portreeve_facts::{Gap, Source, Why};
+use portreeve_rules::{
+    find,
+    findings::{RuleId, Severity},
+};
+
+/// The result of a verb; its number is the exit code, also of a node-problem-detector plugin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CheckResult {
+    /// Everything that had to be judged was judged, and no finding counts.
+    Clear = 0,
+    /// Findings that count.
+    Findings = 1,
+    /// No finding counts, but something that had to be judged was not.
+    NotChecked = 2,
+}
+
+/// Something that was not judged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Open<'a> {
+    /// The rule that has no answer; nothing if only an input is missing.
+    pub rule: Option<&'a str>,
+    /// How many ports and objects the rule could not judge; none if it could not judge at all.
+    pub claims: usize,
+    /// The input that was missing.
+    pub source: Source,
+    /// Why it was missing.
+    pub why: Why,
+    /// The system's words.
+    pub detail: &'a str,
+}
+
+impl<'a> Open<'a> {
+    /// An input that was not read, whatever rules make of it.
+    pub fn input(gap: &'a Gap) -> Self {
+        Self { rule: None, claims: 0, source: gap.source, why: gap.why, detail: &gap.detail }
+    }
+
+    /// What a rule could not judge.
+    pub fn of_rule(rule: RuleId, claims: usize, gap: &'a Gap) -> Self {
+        Self { rule: Some(rule.0), claims, ..Self::input(gap) }
+    }
+
+    /// Whether it could hide a finding of at least this severity, so that a check without findings is none.
+    ///
+    /// - A core input counts: [`is_failure`] says when.
+    /// - A port or an object that was not judged counts, unless only a right is missing that the profile does not have.
+    /// - A rule that could not judge at all counts if its input failed. What the profile may not see, what this kernel does
+    ///   not have, what nobody asked for and a kube-proxy that does not answer are no failures.
+    pub fn decides(&self, counts: Severity) -> bool {
+        if is_failure(self.source, self.why) {
+            return true;
+        }
+        let Some(rule) = self.rule else { return false };
+        let may_hide = find(rule).is_none_or(|rule| rule.ceiling >= counts);
+        may_hide && if self.claims > 0 { self.why != Why::NotPermitted } else { !self.is_excused() }
+    }
+
+    fn is_excused(&self) -> bool {
+        let of_proxy = matches!(
+            self.source,
+            Source::ProxyMode
+                | Source::ProxyConfig
+                | Source::ProxyMetrics
+                | Source::ProxyProcess
+                | Source::HealthChecks
+        );
+        matches!(self.why, Why::NotPermitted | Why::NotSupported | Why::NotAsked | Why::NotYet | Why::Ambiguous)
+            || (of_proxy && self.why == Why::Unreachable)
+    }
+
+    /// What was not judged and why, in a few words: `3 ports or objects were not judged: proxy mode: no answer`.
+    pub fn in_words(&self) -> String {
+        let why = format!("{}: {}", topic(self.source, self.why), reason_words(self.why));
+        match self.claims {
+            0 => why,
+            1 => format!("1 port or object was not judged: {why}"),
+            claims => format!("{claims} ports or objects were not judged: {why}"),
+        }
+    }
+}
+
+/// The result of what was judged: `worst` is the severity of the worst finding that is reported, `open` what was not
+/// judged. Findings count from `counts` on.
+pub fn outcome<'a>(worst: Option<Severity>, open: impl IntoIterator<Item = Open<'a>>, counts: Severity) -> CheckResult {
+    if worst >= Some(counts) {
+        CheckResult::Findings
+    } else if open.into_iter().any(|open| open.decides(counts)) {
+        CheckResult::NotChecked
+    } else {
+        CheckResult::Clear
+    }
+}
+
+/// What was not judged, in one line, and what would change that. The reason with the most ports and objects is named.
+pub(super) fn not_judged<'a>(open: impl IntoIterator<Item = Open<'a>>) -> Option<String> {
+    let mut reasons: Vec<Open<'_>> = Vec::new();
+    for open in open {
+        match reasons.iter_mut().find(|it| (it.source, it.why) == (open.source, open.why)) {
+            Some(known) => known.claims += open.claims,
+            None => reasons.push(open),
+        }
+    }
+    // A core input that was not read comes before what depends on others.
+    let named = reasons.iter().max_by_key(|it| (is_failure(it.source, it.why), it.claims))?;
+    let help = help(named.source, named.why).and_then(|help| help.lines().next());
+    let help = help.map(|help| format!(" ({})", help.trim_end_matches(" with the output of"))).unwrap_or_default();
+    let more = match reasons.len() - 1 {
+        0 => String::new(),
+        1 => ", and 1 more reason".to_owned(),
+        more => format!(", and {more} more reasons"),
+    };
+    Some(format!("{}{help}{more}", named.in_words()))
+}
+
+/// Whether nothing can be said of a node without this source. Every kernel has it, and every profile may see it.
+pub fn is_indispensable(source: Source) -> bool {
+    matches!(source, Source::Listeners | Source::Clients | Source::Addresses)
+}
+
+/// Whether a check is none without this input: the Services, endpoints, and the core of a node, which is sockets, addresses
+/// and settings. Nothing excuses what is [indispensable](is_indispensable), nor Services that were refused: without them no
+/// port was compared with anything. Of the others, what a profile may not see and what this kernel does not have is no
+/// failure. What nobody asked for is none in any case. An object that was left out because it is broken is a failure, and so is
+/// that no Node, or more than one, is this one.
+pub(super) fn is_failure(source: Source, why: Why) -> bool {
+    let excused = match why {
+        Why::NotAsked => true,
+        // A verdict that depends on several inputs names one of them. That input was read.
+        Why::Ambiguous => true,
+        Why::NotPermitted => !is_indispensable(source) && source != Source::Services,
+        Why::NotSupported => !is_indispensable(source),
+        _ => false,
+    };
+    let core = is_indispensable(source)
+        || matches!(source, Source::Services | Source::EndpointSlices | Source::Sysctls | Source::Agent);
+    let left_out = match why {
+        Why::Malformed => matches!(source, Source::Pods | Source::WaitingPods | Source::Nodes | Source::ConfigMaps),
+        Why::Ambiguous => source == Source::Nodes,
+        _ => false,
+    };
+    (core && !excused) || left_out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EXCUSED: [Why; 3] = [Why::NotPermitted, Why::NotSupported, Why::NotAsked];
+
+    fn of_rule(rule: &'static str, claims: usize, gap: &Gap) -> bool {
+        Open::of_rule(RuleId(rule), claims, gap).decides(Severity::Warning)
+    }
+
+    #[test]
+    fn a_port_that_was_not_judged_is_not_clear_unless_only_a_right_is_missing() {
+        for (source, why) in [(Source::ProxyMode, Why::Unreachable), (Source::Pods, Why::NotAsked)] {
+            assert!(of_rule("listener-on-node-port", 1, &Gap::new(source, why, "")), "{source:?} {why:?}");
+        }
+        let without_right = Gap::new(Source::Processes, Why::NotPermitted, "");
+        assert!(!of_rule("listener-on-node-port", 1, &without_right));
+    }
+
+    #[test]
+    fn a_rule_without_an_answer_is_not_clear_if_its_input_failed() {
+        let rule = "host-port-equals-node-port";
+        for why in [Why::Unreachable, Why::TimedOut, Why::Malformed, Why::Torn, Why::Stale, Why::TooMuch] {
+            assert!(of_rule(rule, 0, &Gap::new(Source::Pods, why, "")), "{why:?}");
+        }
+        for why in EXCUSED {
+            assert!(!of_rule(rule, 0, &Gap::new(Source::Pods, why, "")), "{why:?}");
+        }
+        let no_proxy = Gap::new(Source::ProxyMode, Why::Unreachable, "");
+        assert!(!of_rule(rule, 0, &no_proxy), "a machine without kube-proxy");
+    }
+
+    #[test]
+    fn what_is_milder_than_what_counts_decides_nothing() {
+        let gap = Gap::new(Source::Pods, Why::TimedOut, "");
+        let open = Open::of_rule(RuleId("fixed-node-port-in-dynamic-band"), 3, &gap);
+        assert!(open.decides(Severity::Info) && !open.decides(Severity::Warning));
+        assert_eq!(outcome(None, [open], Severity::Warning), CheckResult::Clear);
+        assert_eq!(outcome(None, [open], Severity::Info), CheckResult::NotChecked);
+        assert_eq!(outcome(Some(Severity::Info), [open], Severity::Info), CheckResult::Findings);
+    }
+
+    #[test]
+    fn services_have_to_be_read_by_whoever_has_a_cluster() {
+        for why in [Why::NotPermitted, Why::NotYet, Why::Unreachable] {
+            assert!(Open::input(&Gap::new(Source::Services, why, "")).decides(Severity::Critical), "{why:?}");
+        }
+        assert!(!Open::input(&Gap::new(Source::Services, Why::NotAsked, "")).decides(Severity::Info));
+    }
+
+    #[test]
+    fn the_line_has_the_number_of_ports_and_what_would_help() {
+        let [mode, pods] = [(Source::ProxyMode, Why::Unreachable), (Source::Pods, Why::TimedOut)]
+            .map(|(source, why)| Gap::new(source, why, "details"));
+        let open = [
+            Open::of_rule(RuleId("listener-on-node-port"), 2, &mode),
+            Open::of_rule(RuleId("host-port-takes-listener"), 1, &mode),
+            Open::input(&pods),
+        ];
+        let line = not_judged(open).expect("something");
+        assert!(line.starts_with("3 ports or objects were not judged: kube-proxy: no answer (--proxy-mode"), "{line}");
+        assert!(line.ends_with(", and 1 more reason"), "{line}");
+        assert_eq!(not_judged([]), None);
+    }
+}
