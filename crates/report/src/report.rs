@@ -90,7 +90,7 @@ mod tests {
     use portreeve_rules::findings::Unknown;
 
     fn result(snapshot: &Snapshot, unknown: Vec<Unknown>) -> CheckResult {
-        Report::of(snapshot, &Board { findings: Vec::new(), unknown, ..Board::default() }).result()
+        Report::of(snapshot, &Board { findings: Vec::new(), unknown }).result()
     }
 
     #[test]
