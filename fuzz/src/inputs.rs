@@ -31,7 +31,9 @@ pub fn snapshot(bytes: &[u8]) {
     let printed = serde_json::to_vec(&snapshot).expect("a snapshot is JSON");
     assert_eq!(Snapshot::from_json(&printed).expect("what was printed is a snapshot"), snapshot);
     let board = judge(&snapshot, &Limits::default());
-    assert!(board.failed.is_empty(), "{:?}", board.failed);
+    // As `judge` says of a rule that panicked.
+    let failed = board.unknown.iter().find(|it| it.gap.detail.contains("failed on these facts"));
+    assert!(failed.is_none(), "{failed:?}");
     let report = Report { min_severity: Some(Severity::Info), ..Report::of(&snapshot, &board) };
     written(|out| report::write_table(&report, &style(), out));
     written(|out| report::write_wide(&report, &style(), out));
