@@ -48,7 +48,7 @@ impl<'a> Open<'a> {
 
     /// Whether it could hide a finding of at least this severity, so that a check without findings is none.
     ///
-    /// - A core input counts: [`is_failure`] says when.
+    /// - A core input counts: the Services, endpoints, sockets, addresses and settings of a node.
     /// - A port or an object that was not judged counts, unless only a right is missing that the profile does not have.
     /// - A rule that could not judge at all counts if its input failed. What the profile may not see, what this kernel does
     ///   not have, what nobody asked for and a kube-proxy that does not answer are no failures.
