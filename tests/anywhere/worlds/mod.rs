@@ -37,6 +37,11 @@ pub(crate) fn all() -> Vec<(String, World)> {
     paths.iter().map(|path| world(path)).collect()
 }
 
+/// Every world as an agent on its node sees it.
+pub(crate) fn snapshots() -> impl Iterator<Item = (String, Snapshot)> {
+    all().into_iter().map(|(name, world)| (name, build::snapshot(&world.node, &world.cluster)))
+}
+
 fn world(path: &Path) -> (String, World) {
     let text = fs::read_to_string(path).expect("a world is UTF-8");
     let world = serde_saphyr::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
