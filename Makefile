@@ -9,6 +9,8 @@ CARGO ?= cargo
 export XDG_CACHE_HOME ?= $(or $(HOME),$(error set HOME or XDG_CACHE_HOME))/.cache
 # Programs of wheels and crates; what else is on the PATH comes first.
 export PATH := $(PATH):$(shell XDG_CACHE_HOME='$(XDG_CACHE_HOME)' tools/install --path)
+# It would lead cd elsewhere.
+unexport CDPATH
 
 MUSL := $(shell uname -m)-unknown-linux-musl
 RELEASE := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
@@ -17,7 +19,7 @@ IMAGE := target/portreeve-$(RELEASE).tar
 PRIVATE := --config 'target."cfg(unix)".runner = "tests/in-private-namespaces"'
 NEXTEST := $(CARGO) nextest run --locked $(PRIVATE)
 
-.PHONY: help check build test lab nightly lint advisories fmt docs chart mutants fuzz bench pictures image release krew shipped static
+.PHONY: help check build test lab nightly lint advisories fmt docs chart mutants fuzz bench pictures image release krew root shipped static
 
 help: ## List the verbs
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -28,25 +30,24 @@ check: ## Build it and look at this machine
 build: ## Build the release binary
 	$(CARGO) build --release --locked
 
-# The check needs a few of the tools, and comes before all that compiles: nobody waits minutes to hear that root is missing.
-test: ## Install what is missing, lint, and run every test that needs no cluster; real sockets need root
-	@tools/timed 'tools of test' tools/install test
-	@tests/in-private-namespaces --check
+test: root ## Install what is missing, lint, and run every test that needs no cluster; real sockets need root
 	@$(MAKE) --no-print-directory lint
 	@tools/timed 'build tests' $(NEXTEST) --workspace --no-run
 	@tools/timed 'tests' $(NEXTEST) --workspace
 
-lab: ## Run the tests that need the real parts: Kubernetes, helm, Prometheus, an image; needs root
-	@tools/timed 'tools of lab' tools/install test image lab helm
-	@tests/in-private-namespaces --check
+lab: root ## Run the tests that need the real parts: Kubernetes, helm, Prometheus, an image; needs root
+	@tools/timed 'tools of lab' tools/install image lab helm
 	@tools/timed 'static binary' $(MAKE) --no-print-directory static
 	@tools/timed 'build lab' $(NEXTEST) --profile lab --test lab --test delivery --no-run
 	@tools/timed 'lab' $(NEXTEST) --profile lab --test lab --test delivery
 
-nightly: ## Run what takes hours, in shards; those that passed at this commit are not run again; SHARD=cilium for one; needs root
-	@tools/install test
-	@tests/in-private-namespaces --check
+nightly: root ## Run what takes hours, in shards; those that passed at this commit are not run again; SHARD=cilium for one; needs root
 	@tests/nightly $(SHARD)
+
+# The check needs a few of the tools, and comes before all that compiles: nobody waits minutes to hear that root is missing.
+root:
+	@tools/timed 'tools of test' tools/install test
+	@tests/in-private-namespaces --check
 
 lint: ## Check formatting, lints, documentation and dependencies
 	@tools/timed 'tools of lint' tools/install lint
@@ -103,13 +104,14 @@ fuzz: ## Feed every parser with arbitrary bytes, and end with the first promise 
 
 # What runs on nodes is measured: the binary of the image. A bench profile would make the benchmark itself small too, which
 # takes minutes.
-bench: image ## Measure what it costs, beside ss, lsof and others; UPDATE=1 keeps it; FAMILIES=pods; needs root
-	tools/install test image lab helm bench
+bench: root ## Measure what it costs, beside ss, lsof and others; UPDATE=1 keeps it; FAMILIES=pods; needs root
+	@$(MAKE) --no-print-directory image
+	tools/install lab helm bench
 	PORTREEVE_IMAGE='$(IMAGE)' $(CARGO) bench --locked --profile dev --bench cost $(PRIVATE) -- target/$(MUSL)/release/portreeve $(FAMILIES)
 
 # What Grafana's components are made of is heavy, and nothing that is shipped.
-pictures: ## Draw the documents' pictures anew, of what a Prometheus of the lab answered; needs root
-	@tools/install test image lab helm pictures
+pictures: root ## Draw the documents' pictures anew, of what a Prometheus of the lab answered; needs root
+	@tools/install image lab helm pictures
 	$(NEXTEST) --profile nightly --test lab -E 'test(/^pictures::/)'
 	cd tests/pictures && npm ci
 	node tests/pictures/draw.mjs target/tmp/pictures dashboards docs/pictures
@@ -135,13 +137,15 @@ image: shipped ## Build the image of a static binary, for ctr, docker load and s
 release: ## Build and push the image of a release: make release BASE=rust:...@sha256:... NAME=registry.example/portreeve
 	@[[ '$(BASE)' =~ @sha256:[0-9a-f]{64}$$ ]] || { echo >&2 'BASE must name its digest: rust:...@sha256:...'; exit 1; }
 	@[ -n '$(NAME)' ] || { echo >&2 'NAME must say where to push: registry.example/portreeve'; exit 1; }
-	@changed="$$(git status --porcelain)" && [ -z "$$changed" ] || { echo >&2 'commit what has changed first'; exit 1; }
+	@changed="$$(git status --porcelain --untracked-files=normal)"; [ -z "$$changed" ] || { echo >&2 'commit what has changed first'; exit 1; }
 	@$(MAKE) --no-print-directory advisories
 	docker buildx build --platform linux/amd64,linux/arm64 --build-arg BASE='$(BASE)' \
 	    --build-arg REVISION="$$(git rev-parse HEAD)" --tag '$(NAME):$(RELEASE)' --push .
 
 # krew knows Go's names of architectures.
-krew: shipped ## Pack the kubectl plugin for krew, and print its manifest: make krew URL=https://...
+krew: ## Pack the kubectl plugin for krew, and print its manifest: make krew URL=https://...
+	@[ -n '$(URL)' ] || { echo >&2 'URL must say where people will download it: make krew URL=https://...'; exit 1; }
+	@$(MAKE) --no-print-directory shipped
 	folder="$$(mktemp -d)"; trap 'rm -rf "$$folder"' EXIT; \
 	case "$$(uname -m)" in x86_64) arch=amd64 ;; aarch64) arch=arm64 ;; *) exit 64 ;; esac; \
 	archive="target/kubectl-portreeve-$(RELEASE)-linux-$$arch.tar.gz"; \

@@ -19,6 +19,9 @@ pub(super) struct Args {
     snapshot: Option<PathBuf>,
     #[command(flatten)]
     sources: Sources,
+    /// Say also how to have the number, if the API server refused it to a Service: *provided port is already allocated*
+    #[arg(long, help_heading = "Output")]
+    refused: bool,
     /// The form of the output
     #[arg(short, long, value_enum, value_name = "FORM", help_heading = "Output", default_value_t = Form::Text)]
     output: Form,
@@ -34,13 +37,13 @@ enum Form {
 }
 
 pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
-    let Args { port, snapshot, sources, output } = args;
+    let Args { port, snapshot, sources, refused, output } = args;
     let snapshot = match snapshot {
         Some(file) => replay::read(&file)?,
         None => sources.snapshot_with_port(port.number, true, console)?,
     };
     let owner = port
-        .owner(&snapshot, free_port(&snapshot))
+        .owner(&snapshot, refused, free_port(&snapshot))
         .map_err(|gap| anyhow!("who owns port {} cannot be told: {}", port.number, gap.detail))?;
     console.write(|out| match output {
         Form::Text => write_owner(&owner, &console.style, out),

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, env, path::PathBuf, time::Duration};
 use anyhow::{Context, anyhow};
 
 use super::{console::Console, progress::Progress};
-use portreeve_agent::{SnapshotSources, Step, doubt, now, settings::duration};
+use portreeve_agent::{SnapshotSources, Step, now, settings::duration};
 use portreeve_cluster::{ApiServer, ClusterSource, Environment, Input, SourceOptions};
 use portreeve_facts::{ClusterFacts, Gap, Learned, Mode, NodePortRange, Overrides, PortRange, Snapshot, Source};
 use portreeve_kernel::Host;
@@ -137,10 +137,6 @@ impl Sources {
         let snapshot = sources.gather(now(), |step: Step| progress.show(step)).context("starting the runtime")?;
         drop(progress);
         complain(&sources.cluster, &snapshot, console);
-        let is_listed = |doubt: &String| snapshot.cluster.rejected.iter().any(|gap| gap.detail == *doubt);
-        if let Some(doubt) = doubt(&snapshot).filter(|doubt| sources.node.is_some() && !is_listed(doubt)) {
-            console.print_note(&doubt);
-        }
         Ok(snapshot)
     }
 }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use anyhow::{anyhow, bail};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use super::{
     agents::{AgentFlags, runtime},
@@ -34,6 +34,8 @@ pub(super) struct NodeResults<T> {
     pub(super) results: Vec<NodeResult<T>>,
     /// What is missing where not every agent was asked, for people.
     pub(super) partial: Option<String>,
+    /// How old the oldest of the looks is, for people: `the oldest look is 62 s old (n1)`.
+    pub(super) oldest: Option<String>,
 }
 
 /// The result of one agent's snapshot, or why there is none.
@@ -89,8 +91,12 @@ fn judge_those<T>(
         may_ask(&listed)?;
         let mut results: Vec<Option<Result<T, Gap>>> = listed.iter().map(|_| None).collect();
         let mut endpoints = MissingEndpoints::new(&agents);
+        let mut oldest: Option<(SignedDuration, usize)> = None;
         let take = async |number: usize, answer: Result<Vec<u8>, Gap>| {
             let mut snapshot = answer.and_then(|answer| read(&listed[number].node, &answer, Timestamp::now()));
+            if let Ok(snapshot) = &snapshot {
+                oldest = oldest.max(Some((Timestamp::now().duration_since(snapshot.at), number)));
+            }
             match (&mut snapshot, behind) {
                 (Ok(snapshot), Behind::Port(port)) => endpoints.fill_in(&mut snapshot.cluster, port).await,
                 (Ok(snapshot), Behind::EveryNodePort) => endpoints.fill_in_all(&mut snapshot.cluster).await,
@@ -105,13 +111,16 @@ fn judge_those<T>(
         };
         let mut interrupts = Interrupts::new()?;
         let stopped = interrupts.ask(&agents, &listed, AgentRequest::SNAPSHOT, agent_flags.time_limit(), take).await;
+        let oldest = oldest.map(|(age, number)| {
+            format!("the oldest look is {} s old ({})", age.as_secs().max(0), listed[number].node)
+        });
         let (all, asked) = (listed.len(), results.iter().flatten().count());
         let partial = stopped.map(|why| format!("partial: {asked} of {all} agents were asked; {}", why.words()));
         let not_asked = || Gap::new(Source::Agent, Why::NotAsked, stopped.map_or("it was not asked", Stopped::words));
         let judged = listed.into_iter().zip(results);
         let judged = judged
             .map(|(agent, result)| NodeResult { node: agent.node, result: result.unwrap_or_else(|| Err(not_asked())) });
-        Ok(NodeResults { results: judged.collect(), partial })
+        Ok(NodeResults { results: judged.collect(), partial, oldest })
     })
 }
 
@@ -189,8 +198,6 @@ fn add(facts: &mut ClusterFacts, names: &BTreeSet<String>, slices: &[Arc<Endpoin
 
 #[cfg(test)]
 mod tests {
-    use jiff::SignedDuration;
-
     use super::*;
 
     #[test]

@@ -24,6 +24,9 @@ pub(crate) struct Args {
     agent_flags: AgentFlags,
     #[command(flatten)]
     no_agent_flags: NoAgentFlags,
+    /// Say also how to have the number, if the API server refused it to a Service: *provided port is already allocated*
+    #[arg(long, help_heading = "Output")]
+    refused: bool,
     /// The form of the output
     #[arg(short, long, value_enum, value_name = "FORM", help_heading = "Output", default_value_t = Form::Text)]
     output: Form,
@@ -43,16 +46,14 @@ pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
         let json = args.output == Form::Json;
         return args.no_agent_flags.tell(args.port, &args.node, &args.agent_flags, json, console);
     }
-    let NodeResults { results, partial } =
+    let NodeResults { results, partial, oldest } =
         judge_node_snapshots(&args.agent_flags, &args.node, Behind::Port(args.port.number), |snapshot| {
             // What one node shows to be free, another may have in use.
-            args.port.owner(snapshot, None)
+            args.port.owner(snapshot, args.refused, None)
         })?;
     let owners = results.into_iter().map(|NodeResult { node, result }| NodeOwner { node, owner: result });
     let owners: Vec<NodeOwner> = owners.collect();
-    if let Some(partial) = partial {
-        console.print_note(&partial);
-    }
+    partial.into_iter().chain(oldest).for_each(|note| console.print_note(&note));
     console.write(|out| match args.output {
         Form::Text => write_owners(&owners, &console.style, out),
         Form::Json => write_owners_json(args.port.number, &owners, out),

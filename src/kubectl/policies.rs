@@ -82,10 +82,11 @@ impl FromStr for Fixed {
 pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
     let choices = args.choices();
     let mut known = PolicyParameters::default();
-    let NodeResults { results, partial } = judge_node_snapshots(&args.agent_flags, &[], Behind::NoPort, |snapshot| {
-        known.absorb(snapshot);
-        Ok(())
-    })?;
+    let NodeResults { results, partial, .. } =
+        judge_node_snapshots(&args.agent_flags, &[], Behind::NoPort, |snapshot| {
+            known.absorb(snapshot);
+            Ok(())
+        })?;
     let agents = listed(results.len(), args.agent_flags.agent_namespace());
     let is_blank = results.iter().all(|it| it.result.is_err());
     // What is printed would be applied in the place of policies that know something.

@@ -83,7 +83,7 @@ pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
     if args.platform.is_some() && args.output == Form::Json {
         return Err(UsageError("--for chooses a form of its own, wanted it without --output json".to_owned()).into());
     }
-    let NodeResults { results, partial } =
+    let NodeResults { results, partial, oldest } =
         judge_node_snapshots(&args.agent_flags, &args.node, Behind::NoPort, NodeReservation::of)?;
     let agents = listed(results.len(), args.agent_flags.agent_namespace());
     let (mut fleet, mut unread) = (FleetReservation::default(), Vec::new());
@@ -117,9 +117,7 @@ pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
             "only NodePorts that Services have are reserved: all would leave too few ports to outgoing connections",
         );
     }
-    if let Some(partial) = &partial {
-        console.print_note(partial);
-    }
+    partial.iter().chain(&oldest).for_each(|note| console.print_note(note));
     console.print_note(&format!("this speaks of {agents}, and of no node without one"));
     let result = match (args.check && !report.is_covered(), report.is_whole()) {
         (true, _) => CheckResult::Findings,

@@ -20,10 +20,11 @@ pub(crate) struct Args {
 
 pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
     let mut free_ports = FreePorts::default();
-    let NodeResults { results, partial } = judge_node_snapshots(&args.agent_flags, &[], Behind::NoPort, |snapshot| {
-        free_ports.absorb(snapshot);
-        Ok(())
-    })?;
+    let NodeResults { results, partial, .. } =
+        judge_node_snapshots(&args.agent_flags, &[], Behind::NoPort, |snapshot| {
+            free_ports.absorb(snapshot);
+            Ok(())
+        })?;
     let agents = results.len();
     for NodeResult { node, result } in results {
         if let Err(gap) = result {

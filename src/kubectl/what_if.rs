@@ -10,11 +10,11 @@ use super::{
     node_snapshots::{Behind, NodeResult, NodeResults, judge_node_snapshots},
 };
 use crate::{console::Console, replay};
-use portreeve_agent::judge;
+use portreeve_agent::judge_by;
 use portreeve_dataplane::owner;
 use portreeve_facts::{Gap, Mode, Protocol, Snapshot};
 use portreeve_report::{AgentAnswer, Answers, Gathering, Report, Setting, Wanted, WhatIf, write_json};
-use portreeve_rules::Limits;
+use portreeve_rules::{Limits, RULES, Rule};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -61,6 +61,9 @@ impl FromStr for Supposed {
     }
 }
 
+/// The rule about what another proxy mode left behind.
+const LEFT_BEHIND: &str = "proxy-left-behind";
+
 /// A node, as it is and as it would be: its `/findings`.
 type Both = [Vec<u8>; 2];
 
@@ -71,7 +74,8 @@ pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
     let mut answers = Answers::default();
     let mut judge = |snapshot: &Snapshot| both(snapshot, &parsed, &mut answers);
     let (results, partial) = if snapshots.is_empty() {
-        let NodeResults { results, partial } = judge_node_snapshots(&agent_flags, &node, Behind::EveryNodePort, judge)?;
+        let NodeResults { results, partial, .. } =
+            judge_node_snapshots(&agent_flags, &node, Behind::EveryNodePort, judge)?;
         (results.into_iter().map(|result| (result, Timestamp::now())).collect(), partial)
     } else {
         (of_files(&snapshots, &mut judge)?, None)
@@ -126,8 +130,12 @@ fn both(snapshot: &Snapshot, settings: &[Setting], answers: &mut Answers) -> Res
     let mut supposed = snapshot.clone();
     settings.iter().for_each(|setting| setting.apply(&mut supposed));
     let limits = Limits::default();
+    // What a switch of the mode leaves behind, and what it cleans up, nobody can foretell.
+    let switches = settings.iter().any(|setting| matches!(setting, Setting::ProxyMode(_)));
+    let rules: Vec<&'static Rule> =
+        RULES.iter().copied().filter(|rule| !switches || rule.id.0 != LEFT_BEHIND).collect();
     let findings = |snapshot: &Snapshot| {
-        let board = judge(snapshot, &limits);
+        let board = judge_by(&rules, snapshot, &limits);
         let mut answer = Vec::new();
         write_json(&Report::of(snapshot, &board), &mut answer).expect("writing to memory");
         answer

@@ -198,7 +198,7 @@ fn a_cluster_in_which_no_node_is_this_one_is_not_clear() {
         (said, world)
     };
     let (said, world) = rejected(&["n1", "n2"], &[]);
-    assert_eq!(said, ["no Node is called here; say which one this is with --node"]);
+    assert_eq!(said, ["no Node is called here; there are n1, n2; say which one this is with --node"]);
     let judged = |world: &Snapshot| {
         fs::write(&objects, serde_json::to_string(world).expect("a snapshot is JSON")).expect("a file");
         let (code, stdout, _) = ended(binary().arg("replay").arg(&objects));
@@ -207,7 +207,7 @@ fn a_cluster_in_which_no_node_is_this_one_is_not_clear() {
     let (_, stdout) = judged(&world);
     assert!(stdout.contains(&format!("Nodes depends on what is not known: {}", said[0])), "{stdout}");
     let named = rejected(&["n1"], &["--node", "typo"]).0;
-    assert_eq!(named, ["no Node of the cluster is called typo; its Pods and addresses are not known"]);
+    assert_eq!(named, ["no Node of the cluster is called typo; there is n1; its Pods and addresses are not known"]);
     for (nodes, arguments) in [(&["n1", "here"][..], &[][..]), (&["n1"], &["--node", "n1"]), (&[], &[])] {
         assert_eq!(rejected(nodes, arguments).0, [""; 0], "{nodes:?}");
     }

@@ -20,5 +20,6 @@ mod promises;
 mod remedies;
 mod snapshots;
 mod threads;
+mod unread;
 mod verdicts;
 mod worlds;

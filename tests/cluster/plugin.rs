@@ -181,7 +181,7 @@ fn findings_are_told_from_everywhere_and_decide_the_exit_code() {
     let plugin = Plugin::new();
     let (code, table, _) = plugin.run(&fake, &["findings"]);
     assert_eq!(code, 1);
-    assert!(table.starts_with("1 critical; 2 agents asked, 1 could not be asked\n"), "{table}");
+    assert!(table.starts_with("1 critical; 2 agents asked, 1 could not be asked, oldest look "), "{table}");
     assert!(
         table.contains("critical  listener-on-node-port  Service shop/web  30080/tcp  remote   2 of 2 nodes: n1, n2\n"),
         "{table}"
@@ -228,7 +228,7 @@ fn an_agent_on_its_way_out_is_not_missed_where_another_has_taken_its_place() {
         _ => told("n1", &json!([])),
     });
     let (code, stdout, _) = Plugin::new().run(&fake, &["findings"]);
-    assert!(code == 0 && stdout.starts_with("no port conflicts; 1 agent asked\n"), "{stdout}");
+    assert!(code == 0 && stdout.starts_with("no port conflicts; 1 agent asked, oldest look "), "{stdout}");
 }
 
 #[test]

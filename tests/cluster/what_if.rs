@@ -55,7 +55,7 @@ fn what_would_be_less_bad_is_neither_new_nor_over() {
         document[key].as_array().expect("a list").iter().filter_map(|it| it["rule"].as_str()).collect()
     };
     let rule = "ephemeral-range-overlaps-node-ports";
-    assert!(rules("milder").contains(&rule), "{text}");
+    assert!(rules("changes").contains(&rule), "{text}");
     assert!(!rules("begins").contains(&rule) && !rules("ends").contains(&rule), "{text}");
 }
 
@@ -152,4 +152,25 @@ fn files_are_judged_as_agents_are_and_one_of_each_node() {
     let (code, _, error) = run(&["--snapshot", &one, "--snapshot", &again]);
     assert!(code == 2 && error.contains("a second snapshot of node n1"), "{error}");
     assert_eq!(run(&["--snapshot", &one, "--node", "n1"]).0, 64);
+}
+
+#[test]
+fn what_a_switch_leaves_behind_is_not_foretold_and_what_begins_has_no_beginning() {
+    let recorded = |name: &str| format!("{}/tests/anywhere/snapshots/v1/{name}.json", env!("CARGO_MANIFEST_DIR"));
+    let nobody = Fake::new(|_, _| Reply::Status(404, "nobody is asked"));
+    let what_if = |name: &str, setting: &str| -> Value {
+        let (_, text, _) =
+            Plugin::new().run(&nobody, &["what-if", "--set", setting, "-o", "json", "--snapshot", &recorded(name)]);
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
+    };
+    for (name, setting) in [("lab-iptables", "proxy_mode=nftables"), ("lab-ipvs", "proxy_mode=iptables")] {
+        let document = what_if(name, setting);
+        for list in ["begins", "changes", "ends"] {
+            let mut incidents = document[list].as_array().expect("a list").iter();
+            assert!(!incidents.any(|it| it["rule"] == "proxy-left-behind"), "{name}: {document:#}");
+        }
+    }
+    let document = what_if("lab-ipvs", "proxy_mode=iptables");
+    let begins = document["begins"].as_array().expect("a list");
+    assert!(!begins.is_empty() && begins.iter().all(|it| it.get("since").is_none()), "{document:#}");
 }

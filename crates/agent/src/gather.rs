@@ -5,9 +5,11 @@ use std::{collections::BTreeSet, fmt, io};
 use jiff::Timestamp;
 use tracing::info;
 
-use super::own_node::no_own_node;
+use super::own_node::{doubt, no_own_node};
 use portreeve_cluster::{self as cluster, ClusterSource};
-use portreeve_facts::{NodePortRange, Overrides, OwnPort, PortSet, Reading, SNAPSHOT_SCHEMA, Snapshot, Source};
+use portreeve_facts::{
+    Gap, NodePortRange, Overrides, OwnPort, PortSet, Reading, SNAPSHOT_SCHEMA, Snapshot, Source, Why,
+};
 use portreeve_kernel::Host;
 use portreeve_rules as rules;
 
@@ -82,6 +84,14 @@ impl SnapshotSources {
         info!(listeners = kernel.listeners.seen().map(Vec::len), sockets = %kernel.socket_source, "read the node");
         let own_port = OwnPort::not_asked();
         let (schema, overrides) = (SNAPSHOT_SCHEMA.to_owned(), overrides.clone());
-        Ok(Snapshot { schema, at, whole_at: None, overrides, kernel, cluster, own_port })
+        let mut snapshot = Snapshot { schema, at, whole_at: None, overrides, kernel, cluster, own_port };
+        // A wrong name makes the Pods and addresses of another node those of this one.
+        if let Some(doubt) = doubt(&snapshot).filter(|_| node.is_some()) {
+            let gap = Gap::new(Source::Nodes, Why::Ambiguous, doubt);
+            if !snapshot.cluster.rejected.contains(&gap) {
+                snapshot.cluster.rejected.push(gap);
+            }
+        }
+        Ok(snapshot)
     }
 }

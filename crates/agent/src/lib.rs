@@ -42,4 +42,3 @@ pub use daemon::run;
 pub use gather::{SnapshotSources, Step};
 pub use heartbeat::{NotAlive, probe};
 pub use judge::{judge, judge_by};
-pub use own_node::doubt;

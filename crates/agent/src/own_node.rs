@@ -1,20 +1,23 @@
 //! Whether the name that this node goes by in the cluster can be its own: a wrong `--node` makes the Pods and addresses of
 //! another node those of this one.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
-use portreeve_facts::{ClusterFacts, Gap, NodeAddressKind, Snapshot, Source, Why};
+use portreeve_facts::{ClusterFacts, Gap, Node, NodeAddressKind, Snapshot, Source, Why};
 
 /// How long a name has to be in doubt before it is said: a kubelet registers its Node after it has started, and Nodes are
 /// read every ten minutes.
 const LASTING: Duration = Duration::from_secs(900);
 
 /// Why the name of this node is in doubt, in a sentence; nothing where it is not, or cannot be told.
-pub fn doubt(snapshot: &Snapshot) -> Option<String> {
+pub(super) fn doubt(snapshot: &Snapshot) -> Option<String> {
     let name = snapshot.cluster.node_name.as_ref()?;
     let nodes = snapshot.cluster.nodes.seen().filter(|nodes| !nodes.is_empty())?;
     let Some(node) = nodes.iter().find(|node| node.name == *name) else {
-        return Some(no_node_of(name));
+        return Some(no_node_of(name, nodes));
     };
     let here = snapshot.kernel.interfaces.seen().filter(|interfaces| !interfaces.addresses.is_empty())?;
     let mut its = node.addresses.iter().filter(|it| it.kind == NodeAddressKind::InternalIp).map(|it| it.ip).peekable();
@@ -29,14 +32,26 @@ pub(super) fn no_own_node(cluster: &ClusterFacts, hostname: &str) -> Option<Gap>
     let nodes = cluster.nodes.seen().filter(|nodes| !nodes.is_empty())?;
     let detail = match &cluster.node_name {
         Some(name) if nodes.iter().any(|node| node.name == *name) => return None,
-        Some(name) => no_node_of(name),
-        None => format!("no Node is called {hostname}; say which one this is with --node"),
+        Some(name) => no_node_of(name, nodes),
+        None => format!("no Node is called {hostname}; {}; say which one this is with --node", named(nodes)),
     };
     Some(Gap::new(Source::Nodes, Why::Ambiguous, detail))
 }
 
-fn no_node_of(name: &str) -> String {
-    format!("no Node of the cluster is called {name}; its Pods and addresses are not known")
+fn no_node_of(name: &str, nodes: &[Arc<Node>]) -> String {
+    format!("no Node of the cluster is called {name}; {}; its Pods and addresses are not known", named(nodes))
+}
+
+/// Nodes that are there: `there are n1, n2 and 3 more`.
+fn named(nodes: &[Arc<Node>]) -> String {
+    const NAMED: usize = 5;
+    let mut names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
+    names.sort_unstable();
+    let more = names.len().saturating_sub(NAMED);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    names.truncate(NAMED);
+    let are = if nodes.len() == 1 { "is" } else { "are" };
+    format!("there {are} {}{more}", names.join(", "))
 }
 
 /// Says once that the name of this node is in doubt.
@@ -62,8 +77,6 @@ impl NodeDoubt {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
     use portreeve_facts::Reading;
 
@@ -98,7 +111,7 @@ mod tests {
     fn a_cluster_whose_nodes_are_all_others_is_not_that_of_a_known_node() {
         let mut cluster = Snapshot::healthy().cluster;
         assert_eq!(no_own_node(&cluster, "host"), None);
-        for (name, wanted) in [(None, "called host; say which"), (Some("typo"), "called typo; its Pods")] {
+        for (name, wanted) in [(None, "called host; there are "), (Some("typo"), "; its Pods")] {
             cluster.node_name = name.map(str::to_owned);
             let gap = no_own_node(&cluster, "host").expect("a gap");
             assert!(gap.source == Source::Nodes && gap.detail.contains(wanted), "{gap:?}");

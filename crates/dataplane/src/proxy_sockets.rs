@@ -34,15 +34,6 @@ pub enum Own {
     Unknown,
 }
 
-impl Own {
-    /// The gap of a socket of which this is not known.
-    pub fn unknown() -> Gap {
-        let detail = "whoever listens here listens on every NodePort that nobody else has, or where the proxy would \
-                      answer: it may be one";
-        Gap::new(Source::ProxyMode, Why::Ambiguous, detail)
-    }
-}
-
 /// Distinguishes the proxy's own sockets. No name decides: a socket is the proxy's if it shares the process, or a cgroup
 /// other than the root, with the process that answers `/proxyMode`.
 pub struct Proxy<'a> {
@@ -98,6 +89,20 @@ impl<'a> Proxy<'a> {
             (false, Some(_), true) => Own::No,
             (false, Some(_), false) => Own::Unknown,
         }
+    }
+
+    /// Why it is not known whether a socket is the proxy's own. A pod that holds NodePorts is how OVN-Kubernetes and others program
+    /// Services; any other process is more likely in the way of some.
+    pub fn unknown(&self, socket: &Socket) -> Gap {
+        let is_pod = matches!(&socket.owner, Owner::Held(it) if it.cgroup.seen().is_some_and(|it| it.pod.is_some()));
+        if is_pod && self.hold_node_ports.contains_key(&group(socket)) {
+            let detail = "the pod that listens here listens on all NodePorts that no other process has: it may be the proxy, \
+                          as of OVN-Kubernetes";
+            return Gap::new(Source::ProxyProcess, Why::Ambiguous, detail);
+        }
+        let detail = "the process that listens here listens on all NodePorts that no other process has, or where the proxy \
+                      would answer: it may be the proxy";
+        Gap::new(Source::ProxyMode, Why::Ambiguous, detail)
     }
 
     /// Whether a socket is held by the process that answers `/proxyMode`.
@@ -193,6 +198,16 @@ fn owners_of_node_ports(snapshot: &Snapshot) -> BTreeMap<Group<'_>, usize> {
     for socket in snapshot.kernel.clients.seen().into_iter().flat_map(|clients| &clients.sockets) {
         free.remove(&(socket.protocol, socket.local_port));
     }
+    // One port of a process that is in no pod shows nothing: what programs Services by holding ports runs as a pod, or inside
+    // a daemon that has the ports of others too.
+    let outside = |group: &Group<'_>| {
+        let listeners = snapshot.kernel.listeners.seen().into_iter().flatten();
+        let mut sockets = listeners.filter(|socket| self::group(socket) == *group);
+        sockets.any(
+            |socket| matches!(&socket.owner, Owner::Held(it) if it.cgroup.seen().is_some_and(|it| it.pod.is_none())),
+        )
+    };
+    held.retain(|group, ports| ports.len() > 1 || !outside(group));
     let about_to_be_opened = |held: usize| (held / MANY).max(1);
     held.retain(|_, ports| ports.len() * 2 > allocated.len() && free.len() <= about_to_be_opened(ports.len()));
     held.into_iter().map(|(group, ports)| (group, ports.len())).collect()

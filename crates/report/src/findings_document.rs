@@ -6,7 +6,7 @@ use schemars::{JsonSchema, Schema, schema_for};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    LookAge, Open, Report,
+    CheckResult, LookAge, Open, Report,
     indented_json::write_indented_json,
     remedies::{joined, lines},
     terminal::tidy,
@@ -15,7 +15,9 @@ use portreeve_facts::{
     Gap, Mode, NodePortRange, Protocol, RangeSource, Source, Why,
     text::{self, clean},
 };
-use portreeve_rules::findings::{Evidence, Finding, Remedy, Scope, Severity, Step, StepKind, Subject, Vantage};
+use portreeve_rules::findings::{
+    Evidence, Finding, Remedy, Scope, Severity, Step, StepKind, Subject, SubjectKind, Vantage,
+};
 
 /// Findings and unknowns of one look at one node. A field that does not apply is absent.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -46,6 +48,8 @@ pub struct FindingsDocument {
     /// The NodePort range; absent when nobody could tell.
     #[serde(skip_serializing_if = "Option::is_none")]
     node_port_range: Option<Range>,
+    /// The result: `findings` of at least `--min-severity`, else `not-checked`, else `clear`; the exit code says the same.
+    result: CheckResult,
     /// What is wrong, worst first; one entry per rule, subject, port and protocol.
     findings: Vec<Problem>,
     /// What is not known or seen.
@@ -113,7 +117,8 @@ pub(super) struct Problem {
     /// The same as data, most direct first; each remedy is enough. Absent in what older agents wrote.
     #[serde(default)]
     pub(super) remedies: Vec<Remedy>,
-    /// When it was first seen, RFC 3339.
+    /// When it was first seen, RFC 3339; absent in what `what-if` says would begin.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(extend("format" = "date-time"))]
     pub(super) since: String,
 }
@@ -214,6 +219,7 @@ impl FindingsDocument {
                     .map(|config| config.node_port_addresses.iter().map(|address| tidy(address)).collect()),
             }),
             node_port_range: snapshot.cluster.node_port_range.seen().map(Range::of),
+            result: report.result(),
             findings: report.findings().map(Problem::of).collect(),
             unknown: unknown.collect(),
         }
@@ -281,7 +287,11 @@ impl Unknown {
     /// The same, to be decided about.
     pub(super) fn open(&self) -> Open<'_> {
         let Self { rule, claims, source, why, detail, .. } = self;
-        Open { rule: rule.as_deref(), claims: *claims, source: *source, why: *why, detail }
+        // An agent of before did not count them.
+        let of_object =
+            self.subject.as_ref().is_some_and(|it| !matches!(it.kind, SubjectKind::Node | SubjectKind::Cluster));
+        let claims = (*claims).max(usize::from(of_object));
+        Open { rule: rule.as_deref(), claims, source: *source, why: *why, detail }
     }
 
     /// One that somebody else wrote, made safe to print.

@@ -73,7 +73,8 @@ fn state(report: &Report<'_>) -> String {
     let counts = Severity::ALL.into_iter().rev().filter_map(count);
     let reported: Vec<String> = counts.map(|(count, severity)| format!("{count} {severity}")).collect();
     match (reported.is_empty(), report.result()) {
-        (false, _) => reported.join(", "),
+        (false, _) if report.failures().is_empty() => reported.join(", "),
+        (false, _) => format!("{}; not all was judged", reported.join(", ")),
         (true, CheckResult::NotChecked) => "not checked".to_owned(),
         (true, _) if report.gaps().is_empty() => "nothing is wrong".to_owned(),
         (true, _) => "nothing is wrong in what could be seen".to_owned(),

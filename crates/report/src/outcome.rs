@@ -2,6 +2,9 @@
 //!
 //! Never: prints; judges a port.
 
+use schemars::JsonSchema;
+use serde::Serialize;
+
 use super::topic::{help, reason_words, topic};
 use portreeve_facts::{Gap, Source, Why};
 use portreeve_rules::{
@@ -10,7 +13,8 @@ use portreeve_rules::{
 };
 
 /// The result of a verb; its number is the exit code, also of a node-problem-detector plugin.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
 pub enum CheckResult {
     /// Everything that had to be judged was judged, and no finding counts.
     Clear = 0,
@@ -49,29 +53,26 @@ impl<'a> Open<'a> {
     /// Whether it could hide a finding of at least this severity, so that a check without findings is none.
     ///
     /// - A core input counts: the Services, endpoints, sockets, addresses and settings of a node.
-    /// - A port or an object that was not judged counts, unless only a right is missing that the profile does not have.
-    /// - A rule that could not judge at all counts if its input failed. What the profile may not see, what this kernel does
-    ///   not have, what nobody asked for and a kube-proxy that does not answer are no failures.
+    /// - A port or an object that was not judged counts, unless only a right is missing that the profile does not have, or
+    ///   something that this kernel does not tell of processes and pods. A pod that holds all NodePorts is no doubt that counts: it
+    ///   is how OVN-Kubernetes programs Services.
+    /// - A rule that could not judge at all counts if its input failed. What the profile may not see, what this kernel or proxy
+    ///   does not have, what nobody asked for and a kube-proxy that does not answer are no failures.
     pub fn decides(&self, counts: Severity) -> bool {
         if is_failure(self.source, self.why) {
             return true;
         }
         let Some(rule) = self.rule else { return false };
         let may_hide = find(rule).is_none_or(|rule| rule.ceiling >= counts);
-        may_hide && if self.claims > 0 { self.why != Why::NotPermitted } else { !self.is_excused() }
+        may_hide && if self.claims > 0 { !self.is_excused_for_claims() } else { !is_excused(self.source, self.why) }
     }
 
-    fn is_excused(&self) -> bool {
-        let of_proxy = matches!(
-            self.source,
-            Source::ProxyMode
-                | Source::ProxyConfig
-                | Source::ProxyMetrics
-                | Source::ProxyProcess
-                | Source::HealthChecks
-        );
-        matches!(self.why, Why::NotPermitted | Why::NotSupported | Why::NotAsked | Why::NotYet | Why::Ambiguous)
-            || (of_proxy && self.why == Why::Unreachable)
+    fn is_excused_for_claims(&self) -> bool {
+        match (self.source, self.why) {
+            (_, Why::NotPermitted) | (Source::ProxyProcess, Why::Ambiguous) => true,
+            (Source::Processes | Source::Cgroups | Source::PodNamespaces, why) => is_excused(self.source, why),
+            _ => false,
+        }
     }
 
     /// What was not judged and why, in a few words: `3 ports or objects were not judged: proxy mode: no answer`.
@@ -118,6 +119,28 @@ pub(super) fn not_judged<'a>(open: impl IntoIterator<Item = Open<'a>>) -> Option
     Some(format!("{}{help}{more}", named.in_words()))
 }
 
+/// Whether an input that is missing is no failure: what the profile may not see, what this kernel or proxy does not have, what
+/// nobody asked for, and a kube-proxy that does not answer. An API server has Services, EndpointSlices, Pods and Nodes.
+pub(super) fn is_excused(source: Source, why: Why) -> bool {
+    match why {
+        Why::NotPermitted | Why::NotAsked | Why::NotYet | Why::Ambiguous => true,
+        Why::NotSupported => !is_of_every_cluster(source),
+        Why::Unreachable => {
+            matches!(source, Source::ProxyMode | Source::ProxyConfig | Source::HealthChecks) || is_of_proxy(source)
+        }
+        _ => is_of_proxy(source),
+    }
+}
+
+/// What kube-proxy tells beside its mode. Many do not let anybody ask.
+fn is_of_proxy(source: Source) -> bool {
+    matches!(source, Source::ProxyMetrics | Source::ProxyProcess)
+}
+
+fn is_of_every_cluster(source: Source) -> bool {
+    matches!(source, Source::Services | Source::EndpointSlices | Source::Pods | Source::Nodes)
+}
+
 /// Whether nothing can be said of a node without this source. Every kernel has it, and every profile may see it.
 pub fn is_indispensable(source: Source) -> bool {
     matches!(source, Source::Listeners | Source::Clients | Source::Addresses)
@@ -134,7 +157,7 @@ pub(super) fn is_failure(source: Source, why: Why) -> bool {
         // A verdict that depends on several inputs names one of them. That input was read.
         Why::Ambiguous => true,
         Why::NotPermitted => !is_indispensable(source) && source != Source::Services,
-        Why::NotSupported => !is_indispensable(source),
+        Why::NotSupported => !is_indispensable(source) && !is_of_every_cluster(source),
         _ => false,
     };
     let core = is_indispensable(source)
@@ -162,8 +185,13 @@ mod tests {
         for (source, why) in [(Source::ProxyMode, Why::Unreachable), (Source::Pods, Why::NotAsked)] {
             assert!(of_rule("listener-on-node-port", 1, &Gap::new(source, why, "")), "{source:?} {why:?}");
         }
-        let without_right = Gap::new(Source::Processes, Why::NotPermitted, "");
-        assert!(!of_rule("listener-on-node-port", 1, &without_right));
+        for (source, why) in [
+            (Source::Processes, Why::NotPermitted),
+            (Source::Cgroups, Why::NotSupported),
+            (Source::ProxyProcess, Why::Ambiguous),
+        ] {
+            assert!(!of_rule("listener-on-node-port", 1, &Gap::new(source, why, "")), "{source:?} {why:?}");
+        }
     }
 
     #[test]
@@ -173,8 +201,9 @@ mod tests {
             assert!(of_rule(rule, 0, &Gap::new(Source::Pods, why, "")), "{why:?}");
         }
         for why in EXCUSED {
-            assert!(!of_rule(rule, 0, &Gap::new(Source::Pods, why, "")), "{why:?}");
+            assert!(!of_rule(rule, 0, &Gap::new(Source::Netfilter, why, "")), "{why:?}");
         }
+        assert!(of_rule(rule, 0, &Gap::new(Source::Pods, Why::NotSupported, "404")), "every cluster has them");
         let no_proxy = Gap::new(Source::ProxyMode, Why::Unreachable, "");
         assert!(!of_rule(rule, 0, &no_proxy), "a machine without kube-proxy");
     }

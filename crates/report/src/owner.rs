@@ -9,14 +9,15 @@ use schemars::{JsonSchema, Schema, schema_for};
 use serde::Serialize;
 
 use super::{
-    CheckResult, Style,
+    Style,
     findings_document::{Unknown, tidy_remedy},
     indented_json::write_indented_json,
+    outcome::{CheckResult, is_excused},
     remedies::lines,
     terminal::{Ink, tidy, wrap},
 };
 use portreeve_dataplane::{Answered, Claimant, Ownership};
-use portreeve_facts::{Gap, Protocol, Source, Why};
+use portreeve_facts::{Gap, Mode, Protocol, Source, Why};
 use portreeve_rules::{
     Advice,
     findings::{Remedy, Severity, StepKind, Vantage},
@@ -43,8 +44,11 @@ struct OwnerDocument {
     node: String,
     /// The port.
     port: u16,
+    /// The proxy's mode; absent where it is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    proxy_mode: Option<Mode>,
     /// The proxy's mode and how it is known, for people.
-    proxy_mode: String,
+    proxy_mode_in_words: String,
     /// What was not read and may claim the port too.
     unknown: Vec<Unknown>,
     /// One entry a protocol.
@@ -114,7 +118,8 @@ pub fn write_owner_json(node: &str, PortOwner { owned, advice }: &PortOwner, out
         schema: "portreeve.owner/v1".to_owned(),
         node: tidy(node),
         port: owned.first().map_or(0, |it| it.port),
-        proxy_mode: owned.first().map_or_else(String::new, |it| tidy(&it.mode)),
+        proxy_mode: owned.first().and_then(|it| it.proxy_mode),
+        proxy_mode_in_words: owned.first().map_or_else(String::new, |it| tidy(&it.mode)),
         unknown: unread(owned).iter().map(Unknown::of).collect(),
         protocols: protocols(owned),
         advice: advised(advice),
@@ -132,8 +137,8 @@ impl PortOwner {
     /// certain. A right that the profile does not have, and Pods that nobody asked for, are no reason to doubt.
     pub fn result(&self) -> CheckResult {
         let is_open = |gap: &Gap| match (gap.source, gap.why) {
-            (Source::Services, _) => true,
-            (_, why) => !matches!(why, Why::NotPermitted | Why::NotSupported | Why::NotAsked),
+            (Source::Services, _) | (_, Why::Ambiguous | Why::NotYet) => true,
+            (source, why) => !is_excused(source, why),
         };
         let answers = self.owned.iter().flat_map(|it| &it.answers).filter_map(|it| it.outcome.as_ref().err());
         match unread(&self.owned).iter().chain(answers).any(is_open) {
@@ -202,7 +207,7 @@ pub fn write_owner(PortOwner { owned, advice }: &PortOwner, style: &Style, out: 
         };
         writeln!(out, "{}", style.paint(Ink::Bad(Severity::Warning), &line))?;
     }
-    for (index, Ownership { protocol, port, claimants, answers, mode, unread }) in owned.iter().enumerate() {
+    for (index, Ownership { protocol, port, claimants, answers, mode, unread, .. }) in owned.iter().enumerate() {
         if index > 0 {
             writeln!(out)?;
         }

@@ -17,7 +17,7 @@ use super::{
     owner::{AdviceEntry, PortOwner, ProtocolEntry, advised, protocols, unread, write_owner},
     terminal::{Ink, tidy},
 };
-use portreeve_facts::Gap;
+use portreeve_facts::{Gap, Mode};
 use portreeve_rules::findings::Severity;
 
 /// Who owns a port of one node, or why that is not known.
@@ -48,9 +48,12 @@ struct OwnersDocument {
 struct NodeEntry {
     /// The node's name.
     node: String,
+    /// The proxy's mode; absent where it is not known or nothing could be reported.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    proxy_mode: Option<Mode>,
     /// The proxy's mode and how it is known, for people; absent where nothing could be reported.
     #[serde(skip_serializing_if = "Option::is_none")]
-    proxy_mode: Option<String>,
+    proxy_mode_in_words: Option<String>,
     /// One entry a protocol; absent where nothing could be reported.
     #[serde(skip_serializing_if = "Option::is_none")]
     protocols: Option<Vec<ProtocolEntry>>,
@@ -73,7 +76,8 @@ pub fn owners_schema() -> Schema {
 pub fn write_owners_json(port: u16, owners: &[NodeOwner], out: &mut dyn Write) -> io::Result<()> {
     let node = |it: &NodeOwner| NodeEntry {
         node: tidy(&it.node),
-        proxy_mode: it.owner.as_ref().ok().and_then(|it| Some(tidy(&it.owned.first()?.mode))),
+        proxy_mode: it.owner.as_ref().ok().and_then(|it| it.owned.first()?.proxy_mode),
+        proxy_mode_in_words: it.owner.as_ref().ok().and_then(|it| Some(tidy(&it.owned.first()?.mode))),
         protocols: it.owner.as_ref().ok().map(|it| protocols(&it.owned)),
         advice: it.owner.as_ref().ok().map(|it| advised(&it.advice)),
         unknown: match &it.owner {

@@ -48,12 +48,13 @@ impl PortArgument {
         self.protocol.is_none_or(|asked| asked == protocol)
     }
 
-    /// Who owns it in a snapshot, and what to do; `free` is a number to have instead. Protocols without a claimant are left
+    /// Who owns it in a snapshot, and what to do; also if the API server `refused` the number to a Service, and `free` is a
+    /// number to have instead. Protocols without a claimant are left
     /// out; where no protocol has one, the first stands for all.
     ///
     /// # Errors
     /// When a fact is missing without which the owner is unknown.
-    pub fn owner(self, snapshot: &Snapshot, free: Option<u16>) -> Result<PortOwner, Gap> {
+    pub fn owner(self, snapshot: &Snapshot, refused: bool, free: Option<u16>) -> Result<PortOwner, Gap> {
         let protocols = self.protocol.map_or(Protocol::ALL.to_vec(), |it| vec![it]);
         let limits = Limits::default();
         let all =
@@ -61,7 +62,7 @@ impl PortArgument {
         let all: Vec<Ownership> = all.collect::<Result<_, _>>()?;
         let claimed: Vec<Ownership> = all.iter().filter(|it| !it.claimants.is_empty()).cloned().collect();
         let owned = if claimed.is_empty() { all.into_iter().take(1).collect() } else { claimed };
-        Ok(PortOwner { advice: port_advice(snapshot, &owned, &limits, free), owned })
+        Ok(PortOwner { advice: port_advice(snapshot, &owned, &limits, (refused, free)), owned })
     }
 }
 

@@ -63,10 +63,14 @@ impl<'a> Report<'a> {
         failures
     }
 
-    /// What could hide a finding, in one line: what the result depends on, else ports and objects that a profile cannot judge.
+    /// What could hide a finding that counts, in one line.
+    pub(crate) fn undecided(&self) -> Option<String> {
+        not_judged(self.failures().iter().map(ReportedGap::open))
+    }
+
+    /// The same, else the ports and objects that a profile cannot judge.
     pub(crate) fn not_judged(&self) -> Option<String> {
-        let deciding = not_judged(self.failures().iter().map(ReportedGap::open));
-        deciding.or_else(|| not_judged(self.gaps().iter().map(ReportedGap::open).filter(|it| it.claims > 0)))
+        self.undecided().or_else(|| not_judged(self.gaps().iter().map(ReportedGap::open).filter(|it| it.claims > 0)))
     }
 
     /// Everything that was not read, and every rule without an answer.

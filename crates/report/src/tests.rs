@@ -167,9 +167,9 @@ fn the_outcome_counts_from_warning_on_unless_chosen() {
     assert_eq!(outcome(Some(Severity::Critical)), CheckResult::Findings);
     let mut mild = (rich.0.clone(), Board { findings: rich.1.findings[2..].to_vec(), ..rich.1.clone() });
     let not_judged = report(&mild).failures().iter().map(|it| (it.gap.source, it.claims)).collect::<Vec<_>>();
-    assert_eq!(not_judged, [(Source::ProxyMetrics, 0), (Source::Pods, 1)]);
+    assert_eq!(not_judged, [(Source::Pods, 1)]);
     assert_eq!(report(&mild).result(), CheckResult::NotChecked);
-    mild.1.unknown.retain(|it| it.claims == 0 && it.gap.source != Source::ProxyMetrics);
+    mild.1.unknown.retain(|it| it.claims == 0);
     assert_eq!(report(&mild).result(), CheckResult::Clear, "what a profile may not see changes nothing");
     assert_eq!(Report { min_severity: Some(Severity::Info), ..report(&mild) }.result(), CheckResult::Findings);
     assert_eq!(report(&healthy()).result(), CheckResult::Clear);
@@ -215,7 +215,7 @@ fn page_of(world: &(Snapshot, Board)) -> (String, String) {
 fn the_page_says_what_since_when_what_to_do_and_what_could_not_be_seen() {
     let (page, words) = page_of(&rich());
     for part in [
-        "<title>Node n1: 1 critical, 1 warning, 1 info - Portreeve</title>",
+        "<title>Node n1: 1 critical, 1 warning, 1 info; not all was judged - Portreeve</title>",
         "<h3><b>critical</b> Service default/web, port 30080/tcp</h3>",
         "listener-on-node-port since <time datetime=\"2027-01-15T08:00:00Z\">2027-01-15 08:00:00 UTC</time>, for less than",
         "Affects remote clients, its pods.",
@@ -300,7 +300,7 @@ fn colour_changes_no_word() {
 
 #[test]
 fn junit_has_a_case_for_every_finding_rule_and_failure() {
-    for (look, failures, errors) in [(rich(), 2, 2), (healthy(), 0, 0), (blind(), 0, 2)] {
+    for (look, failures, errors) in [(rich(), 2, 1), (healthy(), 0, 0), (blind(), 0, 2)] {
         let text = written(|out| write_junit(&report(&look), out));
         let xml = roxmltree::Document::parse(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
         let count = |name| xml.descendants().filter(|node| node.has_tag_name(name)).count();
@@ -329,7 +329,7 @@ fn sarif_results_point_at_their_rules() {
         results[0]["locations"][0]["logicalLocations"][0]["fullyQualifiedName"],
         "Service default/web:30080/tcp"
     );
-    assert_eq!(run["invocations"][0]["executionSuccessful"], false, "metrics of the proxy took too long");
+    assert_eq!(run["invocations"][0]["executionSuccessful"], false, "a Service was not judged");
     let calm: Value = serde_json::from_str(&written(|out| write_sarif(&report(&healthy()), out))).expect("JSON");
     assert_eq!(calm["runs"][0]["invocations"][0]["executionSuccessful"], true);
     let blind: Value = serde_json::from_str(&written(|out| write_sarif(&report(&blind()), out))).expect("JSON");

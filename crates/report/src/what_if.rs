@@ -113,8 +113,8 @@ struct WhatIfDocument<'a> {
     answers: &'a [Changed],
     /// What would be wrong that is not now, worst first; `nodes` are those on which it would begin.
     begins: &'a [Incident],
-    /// What is wrong now and would be less so; each as it would be.
-    milder: &'a [Incident],
+    /// What is wrong now and would be in another way: worse, less severe, or with another outcome; each as it would be.
+    changes: &'a [Incident],
     /// What is wrong now and would not be.
     ends: &'a [Incident],
     /// What is not known of the nodes as they are or as they would be; what of that would change is not told.
@@ -219,7 +219,9 @@ pub struct WhatIf {
     judged: usize,
     answers: Vec<Changed>,
     begins: Vec<Incident>,
-    milder: Vec<Incident>,
+    changes: Vec<Incident>,
+    /// The severity of the worst of those that would be worse than now.
+    worse: Option<Severity>,
     ends: Vec<Incident>,
     unknown: Vec<NotKnownOn>,
     kept_by_addresses: Option<Mode>,
@@ -229,10 +231,19 @@ impl WhatIf {
     /// Of the same agents, as they are and as they would be.
     pub fn of(supposed: Vec<String>, answers: Answers, now: &Fleet, then: &Fleet) -> Self {
         let mut ends = now.beyond(then);
-        let (milder, begins): (Vec<_>, Vec<_>) =
-            then.beyond(now).into_iter().partition(|it| ends.iter().any(|before| is_milder(it, before)));
+        let (otherwise, mut begins): (Vec<_>, Vec<_>) =
+            then.beyond(now).into_iter().partition(|it| ends.iter().any(|before| is_the_same(it, before)));
+        // What would begin has not begun.
+        begins.iter_mut().for_each(|it| it.problem.since.clear());
+        let was = |it: &Incident| {
+            ends.iter().filter(|before| is_the_same(it, before)).map(|before| before.problem.severity).max()
+        };
+        let worse =
+            otherwise.iter().filter(|it| Some(it.problem.severity) > was(it)).map(|it| it.problem.severity).max();
         ends.retain(|before| {
-            !milder.iter().any(|it| is_milder(it, before) && before.nodes.iter().all(|node| it.nodes.contains(node)))
+            !otherwise
+                .iter()
+                .any(|it| is_the_same(it, before) && before.nodes.iter().all(|node| it.nodes.contains(node)))
         });
         let Answers { changes, unknown, kept_by_addresses } = answers;
         let answers = changes.into_iter().map(|(change, (example, nodes))| Changed {
@@ -252,7 +263,8 @@ impl WhatIf {
             judged: now.answered,
             answers: answers.collect(),
             begins,
-            milder,
+            changes: otherwise,
+            worse,
             ends,
             unknown: of_ports.chain(unseen).collect(),
             kept_by_addresses,
@@ -262,7 +274,7 @@ impl WhatIf {
     /// Whether somebody would lose something, else whether all of all nodes could be judged.
     pub fn result(&self) -> CheckResult {
         let lost = self.answers.iter().any(|it| is_loss(&it.change)).then_some(Severity::Critical);
-        let worst = self.begins.iter().map(|it| it.problem.severity).chain(lost).max();
+        let worst = self.begins.iter().map(|it| it.problem.severity).chain(lost).chain(self.worse).max();
         let is_whole = self.agents > 0 && self.judged == self.agents && self.unknown.is_empty();
         match outcome(worst, [], Severity::Warning) {
             CheckResult::Clear if !is_whole => CheckResult::NotChecked,
@@ -275,9 +287,9 @@ impl WhatIf {
     /// # Errors
     /// When the writer fails.
     pub fn write_json(&self, out: &mut dyn Write) -> io::Result<()> {
-        let Self { supposed, agents, judged, answers, begins, milder, ends, unknown, .. } = self;
+        let Self { supposed, agents, judged, answers, begins, changes, ends, unknown, .. } = self;
         let (agents, judged, schema) = (*agents, *judged, "portreeve.what-if/v1");
-        let document = WhatIfDocument { schema, supposed, agents, judged, answers, begins, milder, ends, unknown };
+        let document = WhatIfDocument { schema, supposed, agents, judged, answers, begins, changes, ends, unknown };
         write_indented_json(&document, out)
     }
 }
@@ -286,11 +298,9 @@ fn is_answer(word: &str) -> bool {
     matches!(word, "pod" | "process")
 }
 
-/// Whether an incident would be what another one is, less bad, on nodes that have that.
-fn is_milder(then: &Incident, now: &Incident) -> bool {
-    now.problem.severity > then.problem.severity
-        && are_of_one_matter(&then.problem, &now.problem)
-        && then.nodes.iter().all(|node| now.nodes.contains(node))
+/// Whether an incident would be what another one is, in another way, on nodes that have that.
+fn is_the_same(then: &Incident, now: &Incident) -> bool {
+    are_of_one_matter(&then.problem, &now.problem) && then.nodes.iter().all(|node| now.nodes.contains(node))
 }
 
 /// Whether a client that is answered now would not be, or by somebody else.

@@ -97,7 +97,7 @@ fn check(view: View<'_>, limits: &Limits) -> Judgements {
     let mut judgements = node.judge(&sockets);
     if !all_outgoing_listed {
         let detail = "there are more connections on NodePorts than are listed; those that hang come first";
-        let verdict = Verdict::Unknown(Gap::new(Source::Clients, Why::Ambiguous, detail));
+        let verdict = Verdict::Unknown(Gap::new(Source::Clients, Why::TooMuch, detail));
         judgements.push(Judgement::of(Subject::this_node(snapshot), verdict));
     }
     Ok(judgements)

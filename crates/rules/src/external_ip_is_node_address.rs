@@ -232,7 +232,7 @@ impl Here<'_> {
             }
             match self.proxy.owns(socket) {
                 Own::Yes => continue,
-                Own::Unknown => return Err(Own::unknown()),
+                Own::Unknown => return Err(self.proxy.unknown(socket)),
                 Own::No => {}
             }
             if self.ephemeral.may_be_client(socket)? || is_endpoint? {

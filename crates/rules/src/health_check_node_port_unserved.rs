@@ -142,7 +142,7 @@ impl<'a> Node<'a> {
             (None, Some(gap)) => Err(gap.clone()),
             (None, None) => Err(self.snapshot.kernel.health_checks.gap().cloned().unwrap_or_else(|| {
                 let detail = "more healthCheckNodePorts than are asked, and the listener's owner is not known";
-                Gap::new(Source::HealthChecks, Why::NotAsked, detail)
+                Gap::new(Source::HealthChecks, Why::TooMuch, detail)
             })),
         }
     }

@@ -153,7 +153,7 @@ impl Node<'_> {
     fn excuse(&self, is_endpoint: bool, socket: &Socket) -> Option<Result<(), Gap>> {
         match self.proxy.owns(socket) {
             Own::Yes => return Some(Ok(())),
-            Own::Unknown => return Some(Err(Own::unknown())),
+            Own::Unknown => return Some(Err(self.proxy.unknown(socket))),
             Own::No => {}
         }
         let is_refused = self.candidates.iter().any(Candidate::refuses_on_loopback);

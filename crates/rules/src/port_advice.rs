@@ -25,14 +25,20 @@ pub struct Advice {
 }
 
 /// What there is to say about a port, by who owns it: in an order in which what is wrong comes first. `free` is a number that
-/// no node has in use, where one is known.
-pub fn port_advice(snapshot: &Snapshot, owned: &[Ownership], limits: &Limits, free: Option<u16>) -> Vec<Advice> {
+/// no node has in use, where one is known. How to have the number is only said if the API server refused it to a Service: to move
+/// a Service that works is no advice for anybody else.
+pub fn port_advice(
+    snapshot: &Snapshot,
+    owned: &[Ownership],
+    limits: &Limits,
+    (refused, free): (bool, Option<u16>),
+) -> Vec<Advice> {
     let Some(port) = owned.first().map(|it| it.port) else { return Vec::new() };
     let mut advice = problems(snapshot, owned, port, limits);
     advice.extend(without_pods(snapshot, owned));
     advice.extend(owned.iter().filter_map(|it| without_local_pods(snapshot, it)));
     advice.extend(owned.iter().filter_map(|it| how_to_reach(snapshot, it)));
-    advice.extend(how_to_have(snapshot, port, free));
+    advice.extend(refused.then(|| how_to_have(snapshot, port, free)).flatten());
     advice
 }
 
@@ -183,7 +189,7 @@ mod tests {
     fn advice(world: &Snapshot) -> Vec<Advice> {
         let all = Protocol::ALL.into_iter().map(|protocol| owner(world, 60, protocol, 30080).expect("it is known"));
         let owned: Vec<Ownership> = all.filter(|it| !it.claimants.is_empty()).collect();
-        port_advice(world, &owned, &Limits::default(), Some(30000))
+        port_advice(world, &owned, &Limits::default(), (true, Some(30000)))
     }
 
     fn texts(advice: &Advice) -> Vec<&str> {
@@ -212,6 +218,15 @@ mod tests {
         assert_eq!(another, "give the refused one another number, such as 30000");
         assert!(moved.starts_with("kubectl -n default patch service web") && moved.contains(r#""value":30000"#));
         assert!(itself.contains("change it instead of creating it"));
+    }
+
+    #[test]
+    fn nobody_is_told_to_move_a_service_that_works() {
+        let world = web(|it| it);
+        let owned = owner(&world, 60, Protocol::Tcp, 30080).expect("it is known");
+        let all = port_advice(&world, &[owned], &Limits::default(), (false, Some(30000)));
+        assert_eq!(cases(&all), [CLOSED]);
+        assert!(!texts(&all[0]).iter().any(|it| it.contains("kubectl")), "{all:?}");
     }
 
     #[test]
@@ -275,7 +290,7 @@ mod tests {
         let service = &mut services[0];
         (service.ports[0].node_port, service.health_check_node_port) = (Some(30081), Some(30080));
         let owned = owner(&world, 60, Protocol::Tcp, 30080).expect("it is known");
-        let all = port_advice(&world, &[owned], &Limits::default(), None);
+        let all = port_advice(&world, &[owned], &Limits::default(), (true, None));
         let refused = all.iter().find(|it| it.case.starts_with(REFUSED)).expect("it has the number");
         assert!(refused.case.ends_with("Service default/web has it as healthCheckNodePort"));
         assert_eq!(texts(refused)[0], "give the refused one another number: `suggest` prints free ones");

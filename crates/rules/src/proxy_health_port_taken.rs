@@ -31,7 +31,7 @@ use super::{
 };
 use crate::findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Verdict};
 use portreeve_dataplane::{Proxy, by_port, owner_name};
-use portreeve_facts::{Gap, Mode, Protocol, Reading, Snapshot, Socket, Source, View, Why};
+use portreeve_facts::{Gap, Mode, Owner, Protocol, Reading, Snapshot, Socket, Source, View, Why};
 
 pub(super) static RULE: Rule = Rule {
     id: RuleId("proxy-health-port-taken"),
@@ -71,7 +71,7 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
         None if sockets.iter().all(|socket| proxy.certainly_lacks(socket)) => {
             Verdict::Problem(evidence(snapshot, address, &sockets))
         }
-        None => Verdict::Unknown(unknown(address.port())),
+        None => Verdict::Unknown(why_not_compared(&sockets).unwrap_or_else(|| unknown(address.port()))),
     };
     let port = Some(address.port());
     Ok(vec![Judgement { subject: Subject::this_node(snapshot), port, protocol: Some(Protocol::Tcp), verdict }])
@@ -80,6 +80,14 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
 /// Whether two listeners of one port are in each other's way.
 fn meet(one: IpAddr, other: IpAddr) -> bool {
     one.is_unspecified() || other.is_unspecified() || one.to_canonical() == other.to_canonical()
+}
+
+/// Why the owner of a socket is not known: a right, or a kernel that does not tell.
+fn why_not_compared(sockets: &[&Socket]) -> Option<Gap> {
+    sockets.iter().find_map(|socket| match &socket.owner {
+        Owner::Held(holder) => holder.process.gap().cloned(),
+        _ => None,
+    })
 }
 
 fn unknown(port: u16) -> Gap {

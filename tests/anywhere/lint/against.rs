@@ -45,6 +45,13 @@ fn with_cluster(manifest: &str) -> Vec<String> {
 }
 
 #[test]
+fn a_file_of_objects_is_no_snapshot_whatever_its_annotations_say() {
+    let annotated = CLUSTER.replace("uid: u1}", "uid: u1, annotations: {note: portreeve.snapshot/v1}}");
+    let lines = found(&service("api", "nodePort: 30080"), &["--against", &write(&annotated)]);
+    assert_eq!(lines, ["6:32 warning node-port-claimed-twice Service default/api 30080/tcp"]);
+}
+
+#[test]
 fn a_number_that_the_cluster_has_is_named_with_its_owner_and_free_ones() {
     let files = [("a.yaml", service("api", "nodePort: 30080")), ("cluster.yaml", CLUSTER.to_owned())];
     let files: Vec<(&str, &str)> = files.iter().map(|(name, text)| (*name, text.as_str())).collect();

@@ -18,11 +18,14 @@ fn chart(service: &str, port: &str, node_port: &str) -> World {
 
 /// Thread: 1Password/connect-helm-charts#22
 /// Symptom: a chart has 31080 written into it: the second namespace that installs it is refused
-/// Says: `portreeve owner 31080` names the first; `fixed-node-port-in-dynamic-band` said before that the number is a risk
+/// Says: `portreeve owner 31080 --refused` names the first; `fixed-node-port-in-dynamic-band` said before that the number is a risk
 #[test]
 fn connect_helm_charts_22() -> Served {
     let world = chart("dev/onepassword-connect", "8080", "31080");
-    world.owner("31080").names("node-port", "Service dev/onepassword-connect").advises("another number, such as 30000");
+    world
+        .owner("31080 --refused")
+        .names("node-port", "Service dev/onepassword-connect")
+        .advises("another number, such as 30000");
     world
         .tells("fixed-node-port-in-dynamic-band", "info", "Service dev/onepassword-connect", "dev/onepassword-connect")
         .types(r#""value":30000"#)
@@ -30,11 +33,11 @@ fn connect_helm_charts_22() -> Served {
 
 /// Thread: istio/istio#6050
 /// Symptom: an update brings a gateway with the written number 31380, which some other Service was given before
-/// Says: `portreeve owner 31380` names that Service, a free number, and the command that moves the Service
+/// Says: `portreeve owner 31380 --refused` names that Service, a free number, and the command that moves the Service
 #[test]
 fn istio_6050() -> Served {
     World::of(&[served("shop/backend", "NodePort", "80:31380/TCP", "")])
-        .owner("31380")
+        .owner("31380 --refused")
         .says("what to do if 31380/tcp seems closed: no process listens there, and none has to")
         .says("if the API server refuses 31380 to a Service: Service shop/backend has it as nodePort give the refused one another")
         .names("node-port", "Service shop/backend")
@@ -44,33 +47,33 @@ fn istio_6050() -> Served {
 
 /// Thread: kubecube-io/KubeCube#285
 /// Symptom: a chart's written 30080 is the NodePort of the ingress that was there before
-/// Says: `portreeve owner 30080` names the ingress, and a free number
+/// Says: `portreeve owner 30080 --refused` names the ingress, and a free number
 #[test]
 fn kubecube_285() -> Served {
     World::of(&[served("ingress-nginx/controller", "NodePort", "80:30080/TCP", "")])
-        .owner("30080")
+        .owner("30080 --refused")
         .names("node-port", "Service ingress-nginx/controller")
         .advises("give the refused one another number, such as 30000")
 }
 
 /// Thread: rancher/rancher#18989
 /// Symptom: a number that a person chose is allocated, and the message does not say to whom
-/// Says: `portreeve owner 30500` names the Service that has it, and a free number
+/// Says: `portreeve owner 30500 --refused` names the Service that has it, and a free number
 #[test]
 fn rancher_18989() -> Served {
     World::of(&[served("other-project/app", "NodePort", "80:30500/TCP", "")])
-        .owner("30500")
+        .owner("30500 --refused")
         .names("node-port", "Service other-project/app")
         .advises("give the refused one another number, such as 30000")
 }
 
 /// Thread: karmada-io/karmada#1942
 /// Symptom: the Service that is propagated to a member cluster is refused for a number that its own copy has there
-/// Says: `portreeve owner 30685` names that copy, which is to be changed and not to be created
+/// Says: `portreeve owner 30685 --refused` names that copy, which is to be changed and not to be created
 #[test]
 fn karmada_1942() -> Served {
     World::of(&[served("default/serve", "NodePort", "80:30685/TCP", "")])
-        .owner("30685")
+        .owner("30685 --refused")
         .names("node-port", "Service default/serve")
         .advises("if Service default/serve itself is refused, change it instead of creating it")
 }
@@ -83,54 +86,54 @@ fn checked(service: &str, port: u16) -> World {
 
 /// Thread: velero-io/velero#6376
 /// Symptom: a restore is refused for its healthCheckNodePort, which no list of NodePorts shows
-/// Says: `portreeve owner 30591` names the Service whose health check it is, and the commands that have another number drawn
+/// Says: `portreeve owner 30591 --refused` names the Service whose health check it is, and the commands that have another number drawn
 #[test]
 fn velero_6376() -> Served {
     checked("upgrade/test-node-port", 30591)
-        .owner("30591")
+        .owner("30591 --refused")
         .names("healthCheckNodePort", "Service upgrade/test-node-port")
         .types("kubectl -n upgrade patch service test-node-port")
 }
 
 /// Thread: velero-io/velero#3419
 /// Symptom: the namespace was deleted, and yet the health check port of its load balancer is allocated
-/// Says: `portreeve owner 32100` names the Service that was given the number meanwhile, and the commands that have another drawn
+/// Says: `portreeve owner 32100 --refused` names the Service that was given the number meanwhile, and the commands that have another drawn
 #[test]
 fn velero_3419() -> Served {
     checked("other/load-balancer", 32100)
-        .owner("32100")
+        .owner("32100 --refused")
         .names("healthCheckNodePort", "Service other/load-balancer")
         .types("kubectl -n other patch service load-balancer")
 }
 
 /// Thread: velero-io/velero#1950
 /// Symptom: a restored ingress gateway is refused: 30001 is allocated
-/// Says: `portreeve owner 30001` names the Service that has it, and a free number
+/// Says: `portreeve owner 30001 --refused` names the Service that has it, and a free number
 #[test]
 fn velero_1950() -> Served {
     World::of(&[served("istio-system/istio-ingressgateway", "NodePort", "80:30001/TCP", "")])
-        .owner("30001")
+        .owner("30001 --refused")
         .names("node-port", "Service istio-system/istio-ingressgateway")
         .advises("give the refused one another number, such as 30000")
 }
 
 /// Thread: velero-io/velero#2308
 /// Symptom: a restore over a Service that still exists fails for the number that this Service has
-/// Says: `portreeve owner 32555` names the Service: it is the same, and is to be changed and not to be created
+/// Says: `portreeve owner 32555 --refused` names the Service: it is the same, and is to be changed and not to be created
 #[test]
 fn velero_2308() -> Served {
     World::of(&[served("nginx/nginx", "NodePort", "80:32555/TCP", "")])
-        .owner("32555")
+        .owner("32555 --refused")
         .names("node-port", "Service nginx/nginx")
         .advises("if Service nginx/nginx itself is refused, change it instead of creating it")
 }
 
 /// Thread: ansible/awx-operator#814
 /// Symptom: an operator asks for 30080, then for 30081; both are allocated, and only its log says so, where it may log at all
-/// Says: `portreeve owner 30080` names the Service that has it, and a number that nobody has
+/// Says: `portreeve owner 30080 --refused` names the Service that has it, and a number that nobody has
 #[test]
 fn awx_operator_814() -> Served {
     let world = World::of(&[served("shop/web", "NodePort", "80:30080/TCP,81:30081/TCP", "")]);
-    world.owner("30081").names("node-port", "Service shop/web port p1").advises("such as 30000");
-    world.owner("30080").names("node-port", "Service shop/web port p0").advises("such as 30000")
+    world.owner("30081 --refused").names("node-port", "Service shop/web port p1").advises("such as 30000");
+    world.owner("30080 --refused").names("node-port", "Service shop/web port p0").advises("such as 30000")
 }

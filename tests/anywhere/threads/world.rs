@@ -153,7 +153,7 @@ impl World {
         let file = self.file();
         let ask = |form: &str| {
             let (code, stdout, stderr) =
-                ended(binary().args(["owner", port, "-o", form, "--snapshot"]).arg(file.path()));
+                ended(binary().arg("owner").args(port.split(' ')).args(["-o", form, "--snapshot"]).arg(file.path()));
             assert!(code < 2, "{code}: {stderr}{stdout}");
             stdout
         };

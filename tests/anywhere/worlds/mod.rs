@@ -37,6 +37,11 @@ pub(crate) fn all() -> Vec<(String, World)> {
     paths.iter().map(|path| world(path)).collect()
 }
 
+/// Every world as an agent on its node sees it.
+pub(crate) fn snapshots() -> impl Iterator<Item = (String, Snapshot)> {
+    all().into_iter().map(|(name, world)| (name, build::snapshot(&world.node, &world.cluster)))
+}
+
 fn world(path: &Path) -> (String, World) {
     let text = fs::read_to_string(path).expect("a world is UTF-8");
     let world = serde_saphyr::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
@@ -44,11 +49,11 @@ fn world(path: &Path) -> (String, World) {
 }
 
 /// What `replay` says of a snapshot, a line each: `warning listener-on-node-port default/web 30080/tcp`, and
-/// `unknown proxy-near-fd-limit n1 proxy-process unreachable`.
-fn told(snapshot: &Snapshot) -> Vec<String> {
+/// `unknown proxy-near-fd-limit n1 proxy-process unreachable`; and its exit code.
+fn told(snapshot: &Snapshot) -> (Vec<String>, i32) {
     let file = NamedTempFile::new().expect("a file");
     serde_json::to_writer(&file, snapshot).expect("a snapshot is JSON");
-    let (_, out, error) = ended(binary().arg("replay").arg(file.path()).args(["-o", "json"]));
+    let (code, out, error) = ended(binary().arg("replay").arg(file.path()).args(["-o", "json"]));
     let document: Value = serde_json::from_str(&out).unwrap_or_else(|_| panic!("replay failed: {error}"));
     let entries = |list: &str| document[list].as_array().cloned().expect("a list");
     let finding = |entry: &Value| format!("{} {}", word(entry, "severity"), subject(entry));
@@ -58,7 +63,7 @@ fn told(snapshot: &Snapshot) -> Vec<String> {
     // What was not read and no rule asked about is what the world itself says.
     told.extend(entries("unknown").iter().filter(|entry| !entry["rule"].is_null()).map(unknown));
     told.sort();
-    told
+    (told, code)
 }
 
 fn word(entry: &Value, field: &str) -> String {
@@ -103,9 +108,12 @@ fn of_a_healthy_world_nothing_is_said_above_info_and_no_more_is_unknown_than_has
     let mut complaints = Vec::new();
     for (name, world) in all() {
         let expect = |place: &str, snapshot: &Snapshot, says: &form::Lines| {
-            let told = told(snapshot);
+            let (told, code) = told(snapshot);
             let found: Vec<&str> = told.iter().map(String::as_str).collect();
-            differ(place, &sorted(says.iter().chain(world.wrong.iter())), &found)
+            // What a healthy platform does not show is no reason for a doubt that counts.
+            let wanted = i32::from(!world.wrong.0.is_empty());
+            let ends = (code != wanted).then(|| format!("{place}: ends with {code}, wanted {wanted}"));
+            differ(place, &sorted(says.iter().chain(world.wrong.iter())), &found).or(ends)
         };
         complaints.extend(expect(&name, &build::snapshot(&world.node, &world.cluster), &world.says));
         for later in &world.later {
@@ -135,7 +143,7 @@ fn one_thing_broken_in_a_healthy_world_is_found_and_nothing_else() {
         for sick in &world.sick {
             let (node, cluster) = world.after(sick);
             let says = sick.says.as_ref().unwrap_or_else(|| panic!("{name}, {}: what has to be found?", sick.what));
-            let told = told(&build::snapshot(&node, &cluster));
+            let (told, _) = told(&build::snapshot(&node, &cluster));
             complaints.extend(differ(&format!("{name}, {}", sick.what), &sorted(says.iter()), &alarms(&told)));
             assert!(!alarms(&says.0).is_empty(), "{name}, {}: a sick twin has an alarm", sick.what);
         }

@@ -67,15 +67,16 @@ impl Release {
         }
     }
 
-    /// Beside its programs what they compile (`bpf`) and install (`crds`), and its chart.
-    fn built(self) -> PathBuf {
-        programs::find(&self.program("cilium-agent")).parent().expect("a folder").to_owned()
+    /// Beside its programs the folder with what they compile (`bpf`) and install (`crds`), and its chart.
+    fn sources(self) -> PathBuf {
+        programs::find(&self.program("cilium-agent")).with_file_name("sources")
     }
 
     /// Its version, which the chart has.
     #[track_caller]
     pub fn version(self) -> String {
-        let chart = fs::read_to_string(self.built().join("chart/Chart.yaml")).expect("`make nightly` has put it there");
+        let chart =
+            fs::read_to_string(self.sources().join("chart/Chart.yaml")).expect("`make nightly` has put it there");
         let chart: Value = serde_saphyr::from_str(&chart).expect("YAML");
         chart["appVersion"].as_str().expect("a version").to_owned()
     }
@@ -137,7 +138,7 @@ impl Cilium {
     #[track_caller]
     pub fn prepare(cluster: &ControlPlane, release: Release, addresses: &[&str]) {
         for folder in ["v2", "v2alpha1"] {
-            let folder = release.built().join("crds").join(folder);
+            let folder = release.sources().join("crds").join(folder);
             let entries = fs::read_dir(&folder).expect("`make nightly` has put it there");
             let paths = entries.map(|it| it.expect("an entry").path());
             for path in paths.filter(|it| it.extension().is_some_and(|it| it == "yaml")) {
@@ -168,7 +169,7 @@ impl Cilium {
         fs::create_dir(&folder).expect("a folder");
         let local = json!({
             "k8s-kubeconfig-path": cluster.kubeconfig("admin"),
-            "lib-dir": release.built(),
+            "lib-dir": release.sources(),
         });
         for (name, value) in settings.iter().chain(local.as_object().expect("settings")) {
             fs::write(folder.join(name), value.as_str().expect("a text")).expect("a file");
@@ -246,7 +247,7 @@ impl Cilium {
 fn all_settings(release: Release, further: &[(&str, &str)]) -> Map<String, Value> {
     let output = Command::new(programs::find("helm"))
         .args(["template", "cilium"])
-        .arg(release.built().join("chart"))
+        .arg(release.sources().join("chart"))
         .args(["--namespace", "kube-system", "--show-only", "templates/cilium-configmap.yaml"])
         .args([
             "--set",

@@ -69,7 +69,8 @@ pub fn owner(snapshot: &Snapshot, lag_seconds: i64, protocol: Protocol, port: u1
     let claimants = here.standings.iter().map(|it| it.claimant(snapshot, &here.endpoints, &proxy)).collect();
     let cluster = &snapshot.cluster;
     let unread = [cluster.services.gap(), cluster.pods.gap()].into_iter().flatten().cloned().collect();
-    Ok(Ownership { protocol, port, claimants, answers, mode: here.candidates.mode_in_words(), unread })
+    let proxy_mode = snapshot.proxy_mode().ok().map(|mode| mode.value);
+    Ok(Ownership { protocol, port, proxy_mode, claimants, answers, mode: here.candidates.mode_in_words(), unread })
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use super::super::{claim::Claim, outcome::Outcome};
-use portreeve_facts::{Gap, Protocol, Vantage};
+use portreeve_facts::{Gap, Mode, Protocol, Vantage};
 
 /// What is known of one port and protocol.
 #[derive(Clone, Debug)]
@@ -17,6 +17,8 @@ pub struct Ownership {
     /// Who answers on each address from each vantage point. A loopback address of IPv4 that is not listed is answered like
     /// 127.0.0.1, unless it is claimed alone.
     pub answers: Vec<Answered>,
+    /// The proxy's mode, where it is known.
+    pub proxy_mode: Option<Mode>,
     /// The proxy's mode and how it is known, in words.
     pub mode: String,
     /// Services or Pods, where they were not read: they may claim the port too.

@@ -1,7 +1,7 @@
 use super::*;
 use portreeve_facts::{
     Holder, State,
-    healthy::{daemon, gap, objects, proxy_holder, seen},
+    healthy::{daemon, gap, held, objects, proxy_holder, seen},
 };
 
 fn owns(world: &Snapshot) -> Own {
@@ -111,7 +111,7 @@ fn of_many_node_ports_a_few_may_just_have_been_allocated() {
 fn the_only_node_port_is_held_by_no_proxy_where_one_that_holds_none_is_configured() {
     let mut world = without_proxy(30080);
     world.cluster.proxy_config = Snapshot::healthy().kernel.proxy.config;
-    let held = |world: &Snapshot| owns(&holds(world.clone(), &[30080], &daemon("nginx", 9)));
+    let held = |world: &Snapshot| owns(&holds(world.clone(), &[30080], &in_a_pod()));
     assert_eq!(held(&world), Own::No);
     for (version, own) in [("v1.27.0", Own::No), ("v1.26.9", Own::Unknown), ("devel", Own::Unknown)] {
         objects(&mut world.cluster.nodes)[0].kubelet_version = Some(version.to_owned());
@@ -135,7 +135,19 @@ fn the_node_ports_of_another_proxy_and_those_of_sctp_are_nobodys_to_hold() {
     let world = without_proxy(30080)
         .service("sctp", |it| it.node_port(30081).protocol(Protocol::Sctp))
         .service("other", |it| it.node_port(30082).with(|service| service.proxy_name = Some("other".to_owned())));
-    assert_eq!(owns(&holds(world, &[30080], &daemon("ovnkube", 9))), Own::Unknown);
+    assert_eq!(owns(&holds(world, &[30080], &in_a_pod())), Own::Unknown);
+}
+
+#[test]
+fn the_only_node_port_is_no_sign_of_a_proxy_where_its_holder_is_in_no_pod() {
+    assert_eq!(owns(&holds(without_proxy(30080), &[30080], &daemon("python3", 9))), Own::No);
+    assert_eq!(owns(&holds(without_proxy(30080), &[30080], &in_a_pod())), Own::Unknown);
+    assert_eq!(owns(&holds(without_proxy(30081), &[30080, 30081], &daemon("python3", 9))), Own::Unknown);
+}
+
+/// As OVN-Kubernetes runs.
+fn in_a_pod() -> Owner {
+    held("/kubepods/burstable/poduid-ovn/c1", Some("uid-ovn"), "ovnkube", 9)
 }
 
 #[test]

@@ -14,7 +14,7 @@ use super::{
     incident::Incident,
     view::{Fleet, Node, Partial},
 };
-use crate::{findings_document::Problem, indented_json::write_indented_json};
+use crate::{CheckResult, findings_document::Problem, indented_json::write_indented_json};
 use portreeve_rules::findings::{Scope, Subject};
 
 /// What the agents of a cluster report. A field that does not apply is absent.
@@ -30,14 +30,29 @@ struct FleetDocument<'a> {
     /// How much this is of the whole; absent where every agent was asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     partial: Option<Partial>,
+    /// The result: `findings` of at least `--min-severity`, else `not-checked`, else `clear`; the exit code says the same.
+    result: CheckResult,
     /// What is wrong, each mistake once with all nodes that have it, and what is wrong with the cluster; worst first.
     incidents: &'a [Incident],
     /// One entry for each agent.
     nodes: &'a [Node],
     /// What is wrong with the cluster, whichever node one looks from; worst first.
     cluster: Vec<Shared<'a>>,
+    /// The oldest of the looks; absent where no agent answered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    oldest_look: Option<OldestLook<'a>>,
     /// How many incidents are not reported, being in another namespace, of another rule, or too mild.
     hidden: usize,
+}
+
+/// The oldest of the looks that the document is made of.
+#[derive(Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct OldestLook<'a> {
+    /// The node.
+    node: &'a str,
+    /// Its age in whole seconds, by the clock of its agent.
+    age_seconds: u64,
 }
 
 /// What several agents report of the cluster.
@@ -62,9 +77,11 @@ impl Fleet {
             schema: "portreeve.fleet/v1",
             agent_namespace: &self.agent_namespace,
             partial: self.partial,
+            result: self.result(),
             incidents: &self.incidents,
             nodes: &self.nodes,
             cluster: of_cluster.map(|it| Shared { problem: &it.problem, nodes: &it.nodes }).collect(),
+            oldest_look: self.oldest.as_ref().map(|(age_seconds, node)| OldestLook { node, age_seconds: *age_seconds }),
             hidden: self.hidden,
         }
     }

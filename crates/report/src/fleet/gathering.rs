@@ -61,6 +61,7 @@ pub struct Gathering {
     agents: usize,
     answered: usize,
     answered_nodes: BTreeSet<Arc<str>>,
+    oldest: Option<(u64, Arc<str>)>,
     silent: Reasons,
     unseen: Reasons,
     left_out: usize,
@@ -79,6 +80,7 @@ impl Gathering {
             agents: 0,
             answered: 0,
             answered_nodes: BTreeSet::new(),
+            oldest: None,
             silent: Reasons::default(),
             unseen: Reasons::default(),
             left_out: 0,
@@ -93,8 +95,11 @@ impl Gathering {
         self.agents += 1;
         match report {
             Err(gap) => self.without_answer(node, pod, &gap),
-            Ok(NodeReport { at, findings, mut unknown }) => {
+            Ok(NodeReport { at, age, findings, mut unknown }) => {
                 self.answered += 1;
+                if self.oldest.as_ref().is_none_or(|(oldest, of)| (age, of) > (*oldest, &node)) {
+                    self.oldest = Some((age, Arc::clone(&node)));
+                }
                 self.answered_nodes.insert(Arc::clone(&node));
                 let too_many = findings.iter().filter(|problem| !self.keep(&node, problem)).count();
                 if too_many > 0 {
@@ -152,6 +157,7 @@ impl Gathering {
             agents,
             answered,
             answered_nodes,
+            oldest,
             silent,
             unseen,
             left_out,
@@ -173,6 +179,7 @@ impl Gathering {
             agents,
             answered,
             answered_nodes: answered_nodes.len(),
+            oldest,
             silent: silent.finish(),
             unseen: unseen.finish(),
             counts: wanted.counts(),

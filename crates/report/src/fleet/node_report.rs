@@ -27,6 +27,8 @@ const ENTRIES: usize = 10_000;
 pub(super) struct NodeReport {
     /// When it looked.
     pub(super) at: Timestamp,
+    /// How old the look is, by the clock of the agent, in whole seconds.
+    pub(super) age: u64,
     /// What is wrong.
     pub(super) findings: Vec<Problem>,
     /// What could not be judged, and what of the answer could not be believed or understood.
@@ -93,7 +95,8 @@ impl NodeReport {
             old_after: Duration::from_secs(old_after),
         });
         unknown.extend(LookAge::gap(wire.at, age, now).map(|gap| Unknown::of(&gap)));
-        Ok(Self { at: wire.at, findings, unknown })
+        let by_clocks = u64::try_from(now.duration_since(wire.at).as_secs()).unwrap_or(0);
+        Ok(Self { at: wire.at, age: wire.age.unwrap_or(by_clocks), findings, unknown })
     }
 }
 

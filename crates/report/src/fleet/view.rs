@@ -34,6 +34,8 @@ pub struct Fleet {
     pub answered: usize,
     /// Of how many nodes those are.
     pub answered_nodes: usize,
+    /// The oldest look, in whole seconds, and its node.
+    pub oldest: Option<(u64, Arc<str>)>,
     /// Agents that could not be asked, by reason.
     pub silent: Vec<Reason>,
     /// What those that answered could not see or judge, by reason.
@@ -103,6 +105,11 @@ impl Fleet {
         Some(format!("partial: {asked} of {listed} agents {are} asked; {}", why.words()))
     }
 
+    /// How old the oldest look is: `oldest look 62 s ago (n1)`.
+    pub fn oldest_in_words(&self) -> Option<String> {
+        self.oldest.as_ref().map(|(seconds, node)| format!("oldest look {seconds} s ago ({node})"))
+    }
+
     /// Whether a person stopped it before every agent was asked.
     pub fn was_interrupted(&self) -> bool {
         self.partial.is_some_and(|partial| partial.why == Stopped::Interrupted)
@@ -127,6 +134,7 @@ impl Fleet {
         let timeless = |fleet: &Self| {
             let mut fleet = fleet.clone();
             fleet.nodes.iter_mut().for_each(|node| node.at = None);
+            fleet.oldest = None;
             fleet
         };
         timeless(self) == timeless(other)

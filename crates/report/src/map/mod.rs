@@ -6,8 +6,8 @@ mod text;
 pub use svg::write_svg;
 pub use text::write_map;
 
-use super::outcome::{CheckResult, is_failure};
-use portreeve_facts::{Gap, Source, Why};
+use super::outcome::{CheckResult, is_excused, is_failure};
+use portreeve_facts::{Gap, Source};
 use portreeve_rules::{Choice, PortUsage};
 
 /// Ports a row.
@@ -16,9 +16,8 @@ const ROW: u16 = 100;
 /// Whether everything is in the picture that has to be. What a profile may not see need not be, nor Pods that nobody gave.
 pub fn map_result(usage: &PortUsage) -> CheckResult {
     let has_to_be = |gap: &Gap| {
-        let excused = matches!(gap.why, Why::NotPermitted | Why::NotSupported | Why::Ambiguous)
-            || (gap.source, gap.why) == (Source::Pods, Why::NotAsked);
-        is_failure(gap.source, gap.why) || !excused
+        let unread_services = gap.source == Source::Services;
+        unread_services || is_failure(gap.source, gap.why) || !is_excused(gap.source, gap.why)
     };
     if usage.unread.iter().any(has_to_be) { CheckResult::NotChecked } else { CheckResult::Clear }
 }

@@ -168,6 +168,23 @@ mod tests {
     }
 
     #[test]
+    fn a_list_without_the_node_ports_that_no_service_has_covers_a_node_in_part_only() {
+        // All of them would leave two thousand ports to outgoing connections.
+        let world = Snapshot::healthy().ephemeral("32768 60999", "").node_port_range("30000-58999");
+        let world = world.service("web", |it| it.node_port(30080));
+        let fleet = FleetReservation { nodes: vec![NodeReservation::of(&world).expect("all was read")] };
+        let list = fleet.list().expect("a list");
+        let report = ReservationReport { fleet: &fleet, list: &list, unread: &[], partial: None };
+        assert!(!list.whole_range && fleet.nodes[0].lacks(&list).is_empty(), "{list:?}");
+        assert!(!report.is_covered());
+        let mut text = Vec::new();
+        let style = crate::Style { width: 100, colour: false, program: "portreeve".to_owned() };
+        crate::write_reservation(&report, &style, &mut text).expect("written");
+        let text = String::from_utf8(text).expect("UTF-8");
+        assert!(text.starts_with("partly covered") && text.contains("NodePorts that no Service has"), "{text}");
+    }
+
+    #[test]
     fn each_platform_reads_the_list_where_it_looks_for_it() {
         let sysctl = file(ReservationForm::Sysctl);
         let lines: Vec<&str> = sysctl.lines().filter(|line| !line.starts_with('#')).collect();

@@ -87,7 +87,9 @@ impl Page<'_> {
             1 => tidy(&problem.since),
             _ => format!("{}, first on {since_of}", tidy(&problem.since)),
         };
-        self.labelled(2, "Since", LABEL, &[(Ink::Plain, since)])?;
+        if !problem.since.is_empty() {
+            self.labelled(2, "Since", LABEL, &[(Ink::Plain, since)])?;
+        }
         if differs.is_empty() {
             return Ok(());
         }

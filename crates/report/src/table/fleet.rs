@@ -154,7 +154,8 @@ fn headline(fleet: &Fleet, reported: &[ListedFinding<'_>]) -> (String, Ink) {
         silent => format!(", {silent} could not be asked"),
     };
     let hidden = if fleet.hidden > 0 { format!(" ({} not shown)", fleet.hidden) } else { String::new() };
-    let asked = format!("{asked} agent{} asked{silent}", if asked == 1 { "" } else { "s" });
+    let oldest = fleet.oldest_in_words().map(|it| format!(", {it}")).unwrap_or_default();
+    let asked = format!("{asked} agent{} asked{silent}{oldest}", if asked == 1 { "" } else { "s" });
     let count = |severity: &Severity| reported.iter().filter(|it| it.problem.severity == *severity).count();
     let counts: Vec<(Severity, usize)> =
         Severity::ALL.into_iter().rev().map(|it| (it, count(&it))).filter(|(_, count)| *count > 0).collect();
@@ -164,9 +165,18 @@ fn headline(fleet: &Fleet, reported: &[ListedFinding<'_>]) -> (String, Ink) {
             (format!("{}{hidden}; {asked}", words.join(", ")), Ink::Bad(*worst))
         }
         None if fleet.agents == 0 => ("Nothing is known: no agent is listed.".to_owned(), Ink::Bad(Severity::Critical)),
-        None if !fleet.is_whole() => {
-            (format!("no port conflicts in what could be asked{hidden}; {asked}"), Ink::Bad(Severity::Critical))
+        None if fleet.answered == 0 => {
+            let agents = if fleet.agents == 1 {
+                "the one agent did not answer"
+            } else {
+                &format!("none of {} agents answered", fleet.agents)
+            };
+            (format!("Nothing is known: {agents}."), Ink::Bad(Severity::Critical))
         }
+        None if !fleet.is_whole() => (
+            format!("not checked: no port conflicts in what was judged{hidden}; {asked}"),
+            Ink::Bad(Severity::Critical),
+        ),
         None => (format!("no port conflicts{hidden}; {asked}"), Ink::Good),
     }
 }

@@ -59,7 +59,6 @@ impl Page<'_> {
 
 fn headline(report: &Report<'_>) -> (String, Ink) {
     let node = tidy(report.snapshot.node_name());
-    let open = report.not_judged();
     let counts: Vec<(Severity, usize)> = Severity::ALL
         .into_iter()
         .rev()
@@ -70,10 +69,10 @@ fn headline(report: &Report<'_>) -> (String, Ink) {
         let reported: Vec<String> = counts.iter().map(|(severity, count)| format!("{count} {severity}")).collect();
         let hidden = counts.iter().map(|(_, count)| count).sum::<usize>() - report.findings().count();
         let hidden = if hidden > 0 { format!(" ({hidden} milder not shown)") } else { String::new() };
-        let open = open.map(|open| format!("; {open}")).unwrap_or_default();
+        let open = report.undecided().map(|open| format!("; {open}")).unwrap_or_default();
         return (format!("{node}: {}{hidden}{open}", reported.join(", ")), Ink::Bad(*worst));
     }
-    match (report.result(), open) {
+    match (report.result(), report.not_judged()) {
         (CheckResult::NotChecked, Some(open)) => (format!("{node}: not checked: {open}"), Ink::Bad(Severity::Critical)),
         (_, Some(open)) => (format!("{node}: no port conflicts in what could be judged; {open}"), Ink::Heading),
         _ if report.board.unknown.is_empty() => (format!("{node}: no port conflicts."), Ink::Good),

@@ -52,11 +52,11 @@ impl WhatIf {
     /// # Errors
     /// When the writer fails.
     pub fn write(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
-        let Self { supposed, agents, judged, answers, begins, milder, ends, unknown, .. } = self;
+        let Self { supposed, agents, judged, answers, begins, changes, ends, unknown, .. } = self;
         let heading = format!("what if {}; {judged} of {agents} nodes judged", tidy(&supposed.join(" ")));
         writeln!(out, "{}", style.paint(Ink::Heading, &heading))?;
         let (lost, others): (Vec<&Changed>, Vec<&Changed>) = answers.iter().partition(|it| is_loss(&it.change));
-        if lost.is_empty() && others.is_empty() && begins.is_empty() && milder.is_empty() && ends.is_empty() {
+        if lost.is_empty() && others.is_empty() && begins.is_empty() && changes.is_empty() && ends.is_empty() {
             let words = match (unknown.is_empty() && judged == agents, *judged) {
                 (true, _) => "nothing would change",
                 (false, 0) => "nothing is known: no node could be judged",
@@ -70,7 +70,7 @@ impl WhatIf {
         }
         self.write_answers("Would have another answer", &others, style, out)?;
         for (title, incidents) in
-            [("Would begin: mend it before", begins), ("Would be less severe", milder), ("Would end", ends)]
+            [("Would begin: mend it before", begins), ("Would stay, in another way", changes), ("Would end", ends)]
         {
             if !incidents.is_empty() {
                 writeln!(out, "\n{}", style.paint(Ink::Heading, title))?;

@@ -170,7 +170,8 @@ fn unread_is_unknown() {
     let world = many(1025).without_proxy();
     assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::ProxyMetrics);
     let ovn = Snapshot::healthy().without_proxy().service("web", |it| it.node_port(30080));
-    let ovn = ovn.listens_as("0.0.0.0:30080", daemon("ovnkube", 9));
+    let ovn = ovn.service("api", |it| it.node_port(30081)).listens_as("0.0.0.0:30080", daemon("ovnkube", 9));
+    let ovn = ovn.listens_as("0.0.0.0:30081", daemon("ovnkube", 9));
     let found = expect_unknown(&RULE, &ovn, &subject());
     assert_eq!(found.source, Source::ProxyProcess);
     assert!(found.detail.starts_with("process ovnkube holds NodePorts"), "{}", found.detail);

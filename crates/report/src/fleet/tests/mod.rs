@@ -157,7 +157,7 @@ fn a_table_says_what_where_and_who_was_silent() {
         without_answer("n3"),
     ]);
     insta::assert_snapshot!(text(|out| write_fleet_table(&reported, &style(), out)), @r"
-    1 critical; 2 agents asked, 1 could not be asked
+    1 critical; 2 agents asked, 1 could not be asked, oldest look 30 s ago (n1)
 
     SEVERITY  RULE                   SUBJECT           PORT       AFFECTS      NODES
     critical  listener-on-node-port  Service shop/web  30080/tcp  remote,node  2 of 2 nodes: n1, n2
@@ -256,7 +256,10 @@ fn a_look_that_is_old_or_of_another_time_is_unknown_and_what_it_found_is_still_t
         assert_eq!(nothing.result(), CheckResult::NotChecked, "{old}");
         assert_eq!((something.result(), something.is_whole()), (CheckResult::Findings, false), "{old}");
         let table = text(|out| write_fleet_table(&nothing, &style(), out));
-        assert!(table.starts_with("no port conflicts in what could be asked") && table.contains("too old"), "{table}");
+        assert!(
+            table.starts_with("not checked: no port conflicts in what was judged") && table.contains("too old"),
+            "{table}"
+        );
     }
 }
 
@@ -272,7 +275,7 @@ fn what_is_there_is_told_as_partial_and_never_as_well() {
     let nothing = stopped(vec![reporting("n1", &[])], &["n2", "n3", "n4", "n5"], Stopped::Interrupted);
     assert_eq!((nothing.result(), nothing.is_whole()), (CheckResult::NotChecked, false));
     let table = text(|out| write_fleet_table(&nothing, &style(), out));
-    let head = "partial: 1 of 5 agents was asked; you stopped it\nno port conflicts in what could be asked; 1 agent asked, 4 could not be asked\n";
+    let head = "partial: 1 of 5 agents was asked; you stopped it\nnot checked: no port conflicts in what was judged; 1 agent asked, 4 could not be asked, oldest look ";
     assert!(table.starts_with(head), "{table}");
     assert!(table.contains("  4 of 5 agents: n2, n3, n4 and 1 more\n"), "{table}");
     let something = stopped(vec![reporting("n1", &[listener("critical")])], &["n2"], Stopped::TimeLimit);
