@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "tests read the package's own files")]
 #![allow(unreachable_pub, reason = "a test program has no outside")]
 
+mod agreement;
 mod bad_input;
 mod catalogue;
 mod cli;

@@ -164,7 +164,8 @@ fn evidence((ip, port, protocol): Destination, own: &ExternalAddress<'_>, all: &
     // A person typed an external IP, and may type anybody's address. Another one is the choice of the API server or of a
     // controller; a cluster IP cannot be given back.
     let is_typed = |claim: &&ExternalAddress<'_>| matches!(claim.field, Field::ExternalIps(_));
-    let typed = all.iter().filter(|claim| title(claim) != title(own)).find(is_typed).filter(|_| !is_typed(&own));
+    // Of several that were typed both Services name the same one: whoever follows both must not take the address from both.
+    let typed = all.iter().filter(is_typed).max_by_key(|claim| title(claim));
     let instead = || others().next().filter(|_| own.field == Field::ClusterIps);
     let released = typed.or_else(instead).unwrap_or(own);
     // One of a file that is no cluster's cannot be patched.
@@ -306,8 +307,11 @@ mod tests {
         assert!(victim.remedies[0].steps[1].text.contains("DenyServiceExternalIPs"), "{:?}", victim.remedies);
         let both = |it: World| it.external_ip(VIP).node_port(30080);
         let typed = Snapshot::healthy().service("first", both).service("second", both);
-        let own = expect_problem(&RULE, &typed, &subject("first"));
-        assert!(own.remedies[0].steps[0].text.contains("patch service first"), "both were typed: {:?}", own.remedies);
+        for name in ["first", "second"] {
+            let own = expect_problem(&RULE, &typed, &subject(name));
+            let step = &own.remedies[0].steps[0].text;
+            assert!(step.contains("patch service second"), "both were typed, and one is to go: {step}");
+        }
     }
 
     #[test]

@@ -30,7 +30,7 @@ use std::{
 use super::{
     Limits, Patience, Rule,
     assumed::{at_most_a_warning, with_any_or_assumed},
-    free_ports::free_port,
+    free_ports::Alternatives,
     node_ports::if_served,
     remedies::{move_service, release},
     wording::service_in_words,
@@ -87,7 +87,7 @@ fn check(view: View<'_>, limits: &Limits) -> Judgements {
         snapshot,
         candidates: Candidates::of(snapshot, interfaces, limits.proxy_lag_seconds),
         endpoints: Endpoints::of(snapshot),
-        alternative: free_port(snapshot),
+        alternatives: Alternatives::of(snapshot),
     };
     Ok(served_node_ports(snapshot, services)
         .filter_map(|(service, port, number)| Some((service, port, by_port.get(&(port.protocol, number))?)))
@@ -119,7 +119,7 @@ struct Node<'a> {
     candidates: Candidates,
     endpoints: Endpoints<'a>,
     /// A nodePort that the loser could have instead.
-    alternative: Option<u16>,
+    alternatives: Alternatives<'a>,
 }
 
 impl Node<'_> {
@@ -211,7 +211,7 @@ impl Node<'_> {
             .value("taken from", format!("{}, nodePort {number}/{protocol}", service_in_words(service)))
             .value("other addresses", "of this node keep going to the NodePort's Service")
             .value("proxy mode", self.candidates.mode_in_words())
-            .remedy(move_service(self.alternative, service, port))
+            .remedy(move_service(self.alternatives.for_port(service, Some(port)), service, port))
             .remedy(release(&taker.claim))
     }
 }

@@ -20,7 +20,7 @@
 
 use super::{
     Limits, Patience, Rule,
-    free_ports::free_port,
+    free_ports::Alternatives,
     node_ports::{bands_here, range_in_words},
     remedies::move_service,
 };
@@ -54,7 +54,7 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
     if !in_band.is_empty() && in_band.iter().all(|(_, port, _)| port.fixed.is_none()) {
         return Err(no_managed_fields());
     }
-    let alternative = free_port(snapshot);
+    let alternatives = Alternatives::of(snapshot);
     Ok(in_band
         .into_iter()
         .filter_map(|(service, port, number)| {
@@ -66,7 +66,9 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
                         .value("dynamic band", bands.dynamic)
                         .value("NodePort range", range_in_words(range));
                     Verdict::Problem(
-                        remedies(fixed, alternative, service, port).into_iter().fold(evidence, Evidence::remedy),
+                        remedies(fixed, alternatives.for_port(service, Some(port)), service, port)
+                            .into_iter()
+                            .fold(evidence, Evidence::remedy),
                     )
                 }
                 None => Verdict::Unknown(no_managed_fields()),

@@ -2,7 +2,9 @@
 
 use super::ephemeral::effective_ephemeral;
 use portreeve_dataplane::DAEMON_PORTS;
-use portreeve_facts::{Gap, PortRange, PortSet, Snapshot};
+use std::sync::Arc;
+
+use portreeve_facts::{Gap, PortRange, PortSet, Service, ServicePort, Snapshot};
 
 /// Where people reach ingress controllers, beside the ports of [`DAEMON_PORTS`].
 const OF_INGRESS: u16 = 8443;
@@ -89,13 +91,48 @@ impl FreePorts {
     }
 }
 
+/// Numbers that Services could have instead, as far as one node shows: each of their ports another one, so that two who follow one
+/// report do not take the same.
+pub(super) struct Alternatives<'a> {
+    services: &'a [Arc<Service>],
+    free: Vec<u16>,
+}
+
+impl<'a> Alternatives<'a> {
+    /// As many as there are ports that may have to move.
+    pub(super) fn of(snapshot: &'a Snapshot) -> Self {
+        let services = snapshot.cluster.services.seen().map_or(&[][..], Vec::as_slice);
+        let wanted = services.iter().map(|it| numbers(it).count()).sum();
+        let free = if is_known(snapshot) { FreePorts::of(snapshot).ports().take(wanted).collect() } else { Vec::new() };
+        Self { services, free }
+    }
+
+    /// That of a port of a Service; of its health check without a port.
+    pub(super) fn for_port(&self, service: &Service, port: Option<&ServicePort>) -> Option<u16> {
+        let place = self.services.iter().position(|it| std::ptr::eq(&**it, service))?;
+        let before: usize = self.services[..place].iter().map(|it| numbers(it).count()).sum();
+        let own = port.and_then(|port| {
+            service.ports.iter().filter(|it| it.node_port.is_some()).position(|it| std::ptr::eq(it, port))
+        });
+        let own = own.unwrap_or_else(|| numbers(service).count().saturating_sub(1));
+        self.free.get(before + own).copied()
+    }
+}
+
+/// The nodePorts of a Service, and that of its health check.
+fn numbers(service: &Service) -> impl Iterator<Item = u16> + '_ {
+    service.ports.iter().filter_map(|port| port.node_port).chain(service.health_check_node_port)
+}
+
+/// Whether a number that seems free is. A number on which a process may listen, or that an unread Service may have, would be no
+/// remedy.
+fn is_known(snapshot: &Snapshot) -> bool {
+    snapshot.kernel.unread_listeners().is_none() && snapshot.cluster.unread_service().is_none()
+}
+
 /// A port that a Service could have instead, as far as one node shows.
 pub fn free_port(snapshot: &Snapshot) -> Option<u16> {
-    // A number on which a process may listen, or that an unread Service may have, would be no remedy.
-    if snapshot.kernel.unread_listeners().is_some() || snapshot.cluster.unread_service().is_some() {
-        return None;
-    }
-    FreePorts::of(snapshot).ports().next()
+    is_known(snapshot).then(|| FreePorts::of(snapshot).ports().next()).flatten()
 }
 
 #[cfg(test)]

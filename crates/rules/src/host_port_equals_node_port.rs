@@ -27,7 +27,7 @@ use std::collections::HashMap;
 use super::{
     Limits, Patience, Rule,
     assumed::judged,
-    free_ports::free_port,
+    free_ports::Alternatives,
     node_port_winner::{Winner, winners},
     node_ports::{if_served, range_in_words},
     remedies::move_service,
@@ -73,7 +73,7 @@ fn check(view: View<'_>, limits: &Limits) -> Judgements {
         candidates: Candidates::of(snapshot, interfaces, limits.proxy_lag_seconds),
         locals: local_addresses(interfaces),
         endpoints: Endpoints::of(snapshot),
-        alternative: free_port(snapshot),
+        alternatives: Alternatives::of(snapshot),
     };
     let mut told = Told::of(snapshot, Source::Pods);
     let clashes = hits
@@ -98,7 +98,7 @@ struct Node<'a> {
     locals: Vec<LocalAddress>,
     endpoints: Endpoints<'a>,
     /// A nodePort that a Service could have instead.
-    alternative: Option<u16>,
+    alternatives: Alternatives<'a>,
 }
 
 impl Node<'_> {
@@ -213,7 +213,7 @@ impl Node<'_> {
                 "give pod {}/{} another hostPort, outside the NodePort range, where its containers are declared",
                 pod.namespace, pod.name
             )))
-            .remedy(move_service(self.alternative, service, port))
+            .remedy(move_service(self.alternatives.for_port(service, Some(port)), service, port))
     }
 }
 

@@ -45,7 +45,7 @@ use std::{
 use super::{
     Limits, Patience, Rule,
     ephemeral::{EphemeralPorts, ranges_in_words},
-    free_ports::free_port,
+    free_ports::Alternatives,
     pods::{are_siblings, ends_in_time},
     remedies::{another_port, move_off, move_service},
     reservation::reserve,
@@ -231,7 +231,7 @@ impl Blocked<'_> {
         let in_the_way = listener.into_iter().flat_map(|listener| &listener.values);
         evidence.values.extend(in_the_way.filter(|(name, _)| *name != "pod").cloned());
         evidence.remedy(another_port(namespace, name, self.pod.controller.as_ref())).remedy(move_service(
-            free_port(self.snapshot),
+            Alternatives::of(self.snapshot).for_port(service, Some(entry)),
             service,
             entry,
         ))

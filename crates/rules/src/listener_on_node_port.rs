@@ -44,7 +44,7 @@ use super::{
     Limits, Patience, Rule,
     assumed::judged,
     ephemeral::EphemeralPorts,
-    free_ports::free_port,
+    free_ports::Alternatives,
     node_ports::{if_served, range_in_words},
     remedies::{move_off, move_service},
     socket_needs::{Ports, SocketNeed},
@@ -97,7 +97,7 @@ fn check(view: View<'_>, limits: &Limits) -> Judgements {
         endpoints: Endpoints::of(snapshot),
         proxy: Proxy::of(snapshot),
         ephemeral: EphemeralPorts::of(snapshot),
-        alternative: free_port(snapshot),
+        alternatives: Alternatives::of(snapshot),
     };
     Ok(hits
         .into_iter()
@@ -117,7 +117,7 @@ struct Node<'a> {
     proxy: Proxy<'a>,
     ephemeral: EphemeralPorts,
     /// A nodePort that a Service could have instead.
-    alternative: Option<u16>,
+    alternatives: Alternatives<'a>,
 }
 
 /// A destination and a vantage point, and who answers there.
@@ -315,7 +315,7 @@ impl Node<'_> {
             .value("established connections", "survive; only new ones are lost")
             .affects(affects)
             .remedy(move_off(self.snapshot, socket))
-            .remedy(move_service(self.alternative, service, port))
+            .remedy(move_service(self.alternatives.for_port(service, Some(port)), service, port))
     }
 
     /// In iptables mode an address outside nodePortAddresses is safe only as long as the Service has endpoints.
@@ -347,7 +347,7 @@ impl Node<'_> {
             service_port(service, &port.name),
         );
         self.with_facts(Evidence::new(severity, sentence), service, port, socket)
-            .remedy(move_service(self.alternative, service, port))
+            .remedy(move_service(self.alternatives.for_port(service, Some(port)), service, port))
             .remedy(move_off(self.snapshot, socket))
     }
 

@@ -36,7 +36,7 @@ use std::{
 use super::{
     Limits, Patience, Rule,
     each_service::each_service,
-    free_ports::free_port,
+    free_ports::Alternatives,
     pods::WithPods,
     remedies::another_number,
     told::Told,
@@ -80,7 +80,7 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
     }
     let wanted = wanted(snapshot);
     // Looking for one takes a walk over all Services.
-    let alternative = LazyCell::new(|| free_port(snapshot));
+    let alternatives = LazyCell::new(|| Alternatives::of(snapshot));
     let mut told = Told::of(snapshot, Source::Services);
     for (number, claims) in by_number {
         for claim in &claims {
@@ -103,7 +103,13 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
                     subject,
                     port: Some(number),
                     protocol: Some(claim.protocol()),
-                    verdict: Verdict::Problem(evidence(number, claim, &others, worst, *alternative)),
+                    verdict: Verdict::Problem(evidence(
+                        number,
+                        claim,
+                        &others,
+                        worst,
+                        alternatives.for_port(claim.service, claim.port),
+                    )),
                 });
             }
         }

@@ -15,7 +15,7 @@
 
 use super::{
     Limits, Patience, Rule,
-    free_ports::free_port,
+    free_ports::Alternatives,
     node_ports::{known_range, range_in_words},
     remedies::another_number,
 };
@@ -50,13 +50,13 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
     }
     // A port outside a range that was only assumed disproves the assumption.
     known_range(snapshot)?;
-    let alternative = free_port(snapshot);
+    let alternatives = Alternatives::of(snapshot);
     Ok(node_ports
         .map(|(service, port, number)| Judgement {
             subject: Subject::service(service),
             port: Some(number),
             protocol: Some(port.map_or(Protocol::Tcp, |port| port.protocol)),
-            verdict: Verdict::Problem(evidence(range, alternative, service, port, number)),
+            verdict: Verdict::Problem(evidence(range, alternatives.for_port(service, port), service, port, number)),
         })
         .collect())
 }

@@ -1,6 +1,6 @@
 //! What must hold for every rule.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{expectations::blank, *};
 use crate::findings::{Evidence, RuleId, Severity, Verdict};
@@ -116,4 +116,27 @@ fn a_rule_is_found_by_its_own_name_only() {
         assert_eq!(find(rule.id.0).map(|it| it.id), Some(rule.id));
     }
     assert!(find("listener-on-node-prot").is_none());
+}
+
+#[test]
+fn one_report_never_gives_one_number_to_two_services() {
+    let ports = 30080..30092;
+    let world = ports.clone().fold(Snapshot::healthy(), |world, port| {
+        world.service(&format!("s{port}"), |it| it.node_port(port)).listens(&format!("0.0.0.0:{port}"))
+    });
+    let mut given = BTreeMap::<u16, BTreeSet<String>>::new();
+    for rule in RULES {
+        for judgement in ask(rule, &world).unwrap_or_default() {
+            let Verdict::Problem(evidence) = judgement.verdict else { continue };
+            for step in evidence.remedies.iter().flat_map(|remedy| &remedy.steps) {
+                let value = step.text.rsplit_once("\"value\":").map(|(_, rest)| rest);
+                let number = value.and_then(|rest| rest.split(|it: char| !it.is_ascii_digit()).next()?.parse().ok());
+                if let Some(number) = number {
+                    given.entry(number).or_default().insert(judgement.subject.to_string());
+                }
+            }
+        }
+    }
+    assert_eq!(given.len(), ports.len(), "{given:?}");
+    assert!(given.values().all(|services| services.len() == 1), "{given:?}");
 }

@@ -32,6 +32,11 @@ fn names() -> Vec<String> {
     names
 }
 
+/// Every recorded snapshot, with its name.
+pub(crate) fn paths() -> impl Iterator<Item = (String, PathBuf)> {
+    names().into_iter().map(|name| (name.clone(), folder().join(format!("{name}.json"))))
+}
+
 /// What this version says of a recorded snapshot, as `-o json`.
 fn replayed(name: &str) -> Value {
     replay(&folder().join(format!("{name}.json")))

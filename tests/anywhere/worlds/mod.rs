@@ -37,6 +37,17 @@ pub(crate) fn all() -> Vec<(String, World)> {
     paths.iter().map(|path| world(path)).collect()
 }
 
+/// Every sick twin as an agent on its node sees it.
+pub(crate) fn sick() -> impl Iterator<Item = (String, Snapshot)> {
+    all().into_iter().flat_map(|(name, world)| {
+        let twin = |sick: &form::Change| {
+            let (node, cluster) = world.after(sick);
+            (format!("{name}, {}", sick.what), build::snapshot(&node, &cluster))
+        };
+        world.sick.iter().map(twin).collect::<Vec<_>>()
+    })
+}
+
 /// Every world as an agent on its node sees it.
 pub(crate) fn snapshots() -> impl Iterator<Item = (String, Snapshot)> {
     all().into_iter().map(|(name, world)| (name, build::snapshot(&world.node, &world.cluster)))

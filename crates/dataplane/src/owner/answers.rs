@@ -54,12 +54,15 @@ impl<'a> Here<'a> {
         let mut decided: Vec<Decided> =
             self.candidates.iter().flat_map(|candidate| self.decide(candidate, from, to, listener)).collect();
         decided.dedup();
+        // A listener may lose in each case, though what becomes of a connection differs.
+        let is_lost = !decided.is_empty()
+            && decided.iter().all(|(outcome, _)| outcome.as_ref().is_ok_and(|it| *it != Outcome::Listener));
         let (outcome, by) = match decided.iter().find(|(outcome, _)| outcome.is_err()) {
             Some(unknown) => unknown.clone(),
             None if decided.len() == 1 => decided.remove(0),
             None => (Err(self.unread_endpoints(to.ip).unwrap_or_else(|| self.candidates.ambiguity())), None),
         };
-        let loser = listener.filter(|_| outcome.as_ref().is_ok_and(|it| *it != Outcome::Listener));
+        let loser = listener.filter(|_| is_lost);
         Answered { from, to: to.ip, outcome, by, loser }
     }
 
