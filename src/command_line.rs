@@ -38,9 +38,9 @@ Exit codes:
   0   everything that had to be judged was judged, and nothing that counts was found
   1   findings of at least --min-severity (warning, unless chosen)
   2   no findings, but something was not read or not judged that could hide one: sockets,
-      addresses, settings, the Services of a cluster, a port whose owner depends on what
-      is not known. Rights that this process does not have are no reason, nor are inputs
-      that nobody asked for
+      addresses, settings, the Services of a cluster, a port whose verdict depends on what
+      is not known. A right that this process does not have is a reason for Services only;
+      an input that nobody asked for, where the verdict about a port depends on it
   64  the command line was not understood";
 
 /// Finds, explains and foretells port conflicts on Kubernetes nodes

@@ -73,7 +73,7 @@ pub(super) struct Args {
     /// Ask this rule only; may be given several times
     #[arg(long = "rule", value_name = "RULE", help_heading = "Output", value_parser = rule)]
     rules: Vec<LintRule>,
-    /// Exit with 0 if there is no object to judge: no Service, no Pod, nothing with the template of one
+    /// Do not take it for a failure if there is no object to judge: no Service, no Pod, nothing with the template of one
     #[arg(long, help_heading = "Output")]
     allow_empty: bool,
 }
@@ -100,19 +100,19 @@ enum Form {
 pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
     let Args { output, counting, .. } = args;
     let report = args.report(console)?;
+    // A runner reads both outputs, and a name that somebody chose must not be a command to it.
+    let in_log = |line: String| if output == Form::Github { report::without_commands(&line) } else { line };
     if report.is_empty() && report.failures.is_empty() {
-        let words = format!("{} --allow-empty accepts it", report::nothing_judged(&report));
+        let words = in_log(format!("{} --allow-empty accepts it", report::nothing_judged(&report)));
         console.print_error(&anyhow::Error::msg(words));
     }
     let are_rows = counting.no_headers && matches!(output, Form::Table | Form::Wide);
     for failure in errors(&report.failures, are_rows) {
-        // A runner reads both outputs, and a name of a file must not be a command to it.
-        let failure = if output == Form::Github { report::without_commands(&failure) } else { failure };
-        console.print_error(&anyhow::Error::msg(failure));
+        console.print_error(&anyhow::Error::msg(in_log(failure)));
     }
     // Documents and tables say it themselves.
     if are_rows || matches!(output, Form::Github) {
-        notes(&report).for_each(|note| console.print_note(&note));
+        notes(&report).for_each(|note| console.print_note(&in_log(note)));
     }
     let style = &console.style;
     console.write(|out| match output {

@@ -1,4 +1,4 @@
-//! What was not read is never nothing: a world with one input taken away is not called clear, by no verb and in no form.
+//! What was not read is never nothing: a world with one input taken away is not called clear.
 
 use serde_json::{Value, json};
 use tempfile::NamedTempFile;
@@ -37,7 +37,7 @@ fn healthy() -> impl Iterator<Item = (String, Value)> {
 }
 
 #[test]
-fn no_verb_calls_a_world_clear_whose_input_failed() {
+fn a_world_whose_input_failed_is_not_called_clear() {
     let mut judged = 0;
     for (number, (name, world)) in healthy().enumerate() {
         // Each world has one of the failures, and all together have each of them many times.

@@ -48,7 +48,8 @@ pub struct FindingsDocument {
     /// The NodePort range; absent when nobody could tell.
     #[serde(skip_serializing_if = "Option::is_none")]
     node_port_range: Option<Range>,
-    /// The result: `findings` of at least `--min-severity`, else `not-checked`, else `clear`; the exit code says the same.
+    /// The result: `findings` of at least `--min-severity` (`warning`), else `not-checked`, else `clear`; of a command, the exit code says
+    /// the same.
     result: CheckResult,
     /// What is wrong, worst first; one entry per rule, subject, port and protocol.
     findings: Vec<Problem>,
@@ -142,7 +143,7 @@ pub(super) struct Unknown {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) subject: Option<Subject>,
     /// How many ports and objects the rule could not judge; absent where it could not judge at all.
-    #[serde(default, skip_serializing_if = "is_none")]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub(super) claims: usize,
     /// The reader whose fact is missing.
     pub(super) source: Source,
@@ -306,7 +307,7 @@ impl Unknown {
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-fn is_none(claims: &usize) -> bool {
+fn is_zero(claims: &usize) -> bool {
     *claims == 0
 }
 

@@ -1,4 +1,4 @@
-//! The result of every verb, decided in one place: findings, clear, or not checked.
+//! Findings, clear, or not checked: what decides for every verb, and what is excused.
 //!
 //! Never: prints; judges a port.
 
@@ -119,8 +119,8 @@ pub(super) fn not_judged<'a>(open: impl IntoIterator<Item = Open<'a>>) -> Option
     Some(format!("{}{help}{more}", named.in_words()))
 }
 
-/// Whether an input that is missing is no failure: what the profile may not see, what this kernel or proxy does not have, what
-/// nobody asked for, and a kube-proxy that does not answer. An API server has Services, EndpointSlices, Pods and Nodes.
+/// Whether an input that is missing is no failure for a rule: what the profile may not see, what this kernel or proxy does not have, what
+/// nobody asked for or was not read yet, what was read and leaves a choice, and a kube-proxy that does not answer. An API server has Services, EndpointSlices, Pods and Nodes.
 pub(super) fn is_excused(source: Source, why: Why) -> bool {
     match why {
         Why::NotPermitted | Why::NotAsked | Why::NotYet | Why::Ambiguous => true,

@@ -137,7 +137,7 @@ impl PortOwner {
     /// certain. A right that the profile does not have, and Pods that nobody asked for, are no reason to doubt.
     pub fn result(&self) -> CheckResult {
         let is_open = |gap: &Gap| match (gap.source, gap.why) {
-            (Source::Services, _) | (_, Why::Ambiguous | Why::NotYet) => true,
+            (Source::Services | Source::Nodes, _) | (_, Why::Ambiguous | Why::NotYet) => true,
             (source, why) => !is_excused(source, why),
         };
         let answers = self.owned.iter().flat_map(|it| &it.answers).filter_map(|it| it.outcome.as_ref().err());
@@ -201,9 +201,10 @@ pub fn write_owner(PortOwner { owned, advice }: &PortOwner, style: &Style, out: 
     for gap in unread(owned) {
         let line = match (gap.source, gap.why) {
             (Source::Services, Why::NotAsked) => "no cluster was read: Services may have this port".to_owned(),
-            (Source::Services, _) => format!("Services were not read and may have this port: {}", tidy(&gap.detail)),
+            (Source::Services, _) => format!("a Service that was not read may have this port: {}", tidy(&gap.detail)),
+            (Source::Nodes, _) => format!("Pods of this node may have this port: {}", tidy(&gap.detail)),
             (_, Why::NotAsked) => "Pods were not read: a hostPort may be this port".to_owned(),
-            _ => format!("Pods were not read, and a hostPort may be this port: {}", tidy(&gap.detail)),
+            _ => format!("a pod that was not read may have this port as hostPort: {}", tidy(&gap.detail)),
         };
         writeln!(out, "{}", style.paint(Ink::Bad(Severity::Warning), &line))?;
     }

@@ -66,9 +66,14 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
                         .value("dynamic band", bands.dynamic)
                         .value("NodePort range", range_in_words(range));
                     Verdict::Problem(
-                        remedies(fixed, alternatives.for_port(service, Some(port)), service, port)
-                            .into_iter()
-                            .fold(evidence, Evidence::remedy),
+                        remedies(
+                            fixed,
+                            alternatives.for_port(service, Some(port)).filter(|number| fixed.contains(*number)),
+                            service,
+                            port,
+                        )
+                        .into_iter()
+                        .fold(evidence, Evidence::remedy),
                     )
                 }
                 None => Verdict::Unknown(no_managed_fields()),

@@ -91,8 +91,9 @@ impl FreePorts {
     }
 }
 
-/// Numbers that Services could have instead, as far as one node shows: each of their ports another one, so that two who follow one
-/// report do not take the same.
+/// Numbers that Services could have instead, as far as one node shows: each of their ports has another one, whichever rule asks, so
+/// that two who follow one report do not take the same. They go by the order of all Services, so that a number does not change with
+/// what else is wrong; where there are fewer free numbers than nodePorts, the last Services have none.
 pub(super) struct Alternatives<'a> {
     services: &'a [Arc<Service>],
     free: Vec<u16>,

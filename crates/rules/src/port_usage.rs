@@ -70,7 +70,7 @@ pub fn port_usage(snapshot: &Snapshot) -> Result<PortUsage, Gap> {
 
     unread.extend(snapshot.kernel.unread_listeners().cloned());
     let proxy = Proxy::of(snapshot);
-    let mut unclear = Vec::new();
+    let mut unclear: BTreeMap<(Source, Why), Vec<u16>> = BTreeMap::new();
     for socket in snapshot.kernel.listeners.seen().into_iter().flatten() {
         let port = socket.local_port;
         if !range.range.contains(port) || ephemeral.may_be_client(socket) == Ok(true) {
@@ -82,16 +82,20 @@ pub fn port_usage(snapshot: &Snapshot) -> Result<PortUsage, Gap> {
                 let taken = || format!("{} listens", owner_name(snapshot, &socket.owner));
                 used.entry(port).or_default().taken.get_or_insert_with(taken);
             }
-            Own::Unknown => unclear.push(port),
+            Own::Unknown => {
+                let gap = proxy.unknown(socket);
+                unclear.entry((gap.source, gap.why)).or_default().push(port);
+            }
         }
     }
-    if !unclear.is_empty() {
-        let ports: PortSet = unclear.into_iter().collect();
-        let detail = format!("whether whoever listens on {ports} is the proxy itself could not be told");
-        unread.push(Gap::new(Source::ProxyMode, Why::Ambiguous, detail));
+    for ((source, why), ports) in unclear {
+        let ports: PortSet = ports.into_iter().collect();
+        let detail = format!("whether the process that listens on {ports} is the proxy itself is not known");
+        unread.push(Gap::new(source, why, detail));
     }
 
     unread.extend(snapshot.cluster.pods.gap().cloned());
+    unread.extend(snapshot.cluster.rejected.iter().filter(|gap| gap.source == Source::Pods).cloned());
     let pods = snapshot.cluster.pods.seen().into_iter().flat_map(|pods| host_ports(snapshot, pods));
     for (pod, _, port) in pods.filter(|(_, _, port)| range.range.contains(*port)) {
         let taken = || format!("pod {}/{} has it as hostPort", pod.namespace, pod.name);

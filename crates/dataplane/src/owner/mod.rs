@@ -22,7 +22,7 @@ use super::{
     proxy_sockets::Proxy,
     vantage::vantage_points,
 };
-use portreeve_facts::{Gap, Protocol, Service, Snapshot};
+use portreeve_facts::{Gap, Protocol, Service, Snapshot, Source};
 
 /// The addresses of load balancers that Services have.
 fn balanced(snapshot: &Snapshot, services: &[Arc<Service>]) -> BTreeSet<IpAddr> {
@@ -68,7 +68,9 @@ pub fn owner(snapshot: &Snapshot, lag_seconds: i64, protocol: Protocol, port: u1
     let proxy = Proxy::of(snapshot);
     let claimants = here.standings.iter().map(|it| it.claimant(snapshot, &here.endpoints, &proxy)).collect();
     let cluster = &snapshot.cluster;
-    let unread = [cluster.services.gap(), cluster.pods.gap()].into_iter().flatten().cloned().collect();
+    let left_out =
+        cluster.rejected.iter().filter(|it| matches!(it.source, Source::Services | Source::Pods | Source::Nodes));
+    let unread = [cluster.services.gap(), cluster.pods.gap()].into_iter().flatten().chain(left_out).cloned().collect();
     let proxy_mode = snapshot.proxy_mode().ok().map(|mode| mode.value);
     Ok(Ownership { protocol, port, proxy_mode, claimants, answers, mode: here.candidates.mode_in_words(), unread })
 }

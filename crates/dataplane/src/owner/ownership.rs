@@ -21,7 +21,7 @@ pub struct Ownership {
     pub proxy_mode: Option<Mode>,
     /// The proxy's mode and how it is known, in words.
     pub mode: String,
-    /// Services or Pods, where they were not read: they may claim the port too.
+    /// Services or Pods that were not read or left out, and that this Node is not known: they may claim the port too.
     pub unread: Vec<Gap>,
 }
 

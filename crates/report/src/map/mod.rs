@@ -7,7 +7,7 @@ pub use svg::write_svg;
 pub use text::write_map;
 
 use super::outcome::{CheckResult, is_excused, is_failure};
-use portreeve_facts::{Gap, Source};
+use portreeve_facts::{Gap, Source, Why};
 use portreeve_rules::{Choice, PortUsage};
 
 /// Ports a row.
@@ -17,7 +17,8 @@ const ROW: u16 = 100;
 pub fn map_result(usage: &PortUsage) -> CheckResult {
     let has_to_be = |gap: &Gap| {
         let unread_services = gap.source == Source::Services;
-        unread_services || is_failure(gap.source, gap.why) || !is_excused(gap.source, gap.why)
+        let unclear = (gap.source, gap.why) == (Source::ProxyMode, Why::Ambiguous);
+        unread_services || unclear || is_failure(gap.source, gap.why) || !is_excused(gap.source, gap.why)
     };
     if usage.unread.iter().any(has_to_be) { CheckResult::NotChecked } else { CheckResult::Clear }
 }
@@ -124,4 +125,37 @@ fn remarks(census: &PortUsage) -> Vec<String> {
     }
     remarks.extend(census.unread.iter().map(|gap| format!("Not in the picture: {}", gap.detail)));
     remarks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use portreeve_facts::{
+        Snapshot,
+        healthy::{daemon, gap},
+    };
+    use portreeve_rules::port_usage;
+
+    #[test]
+    fn a_map_that_lacks_something_is_not_checked() {
+        let result = |world: &Snapshot| map_result(&port_usage(world).expect("the range is known"));
+        let world =
+            || Snapshot::healthy().service("web", |it| it.node_port(30080)).service("api", |it| it.node_port(30081));
+        assert_eq!(result(&world()), CheckResult::Clear);
+        for (why, wanted) in [
+            (Why::TimedOut, CheckResult::NotChecked),
+            (Why::NotSupported, CheckResult::NotChecked),
+            (Why::NotPermitted, CheckResult::Clear),
+            (Why::NotAsked, CheckResult::Clear),
+        ] {
+            let mut unread = world();
+            unread.cluster.pods = gap(Source::Pods, why);
+            assert_eq!(result(&unread), wanted, "{why:?}");
+        }
+        assert_eq!(result(&world().rejects(Source::Pods)), CheckResult::NotChecked);
+        let unclear = ["0.0.0.0:30080", "0.0.0.0:30081"]
+            .iter()
+            .fold(world().without_proxy(), |world, place| world.listens_as(place, daemon("python3", 9)));
+        assert_eq!(result(&unclear), CheckResult::NotChecked, "the listener may be the proxy");
+    }
 }

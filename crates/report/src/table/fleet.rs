@@ -162,7 +162,8 @@ fn headline(fleet: &Fleet, reported: &[ListedFinding<'_>]) -> (String, Ink) {
     match counts.first() {
         Some((worst, _)) => {
             let words: Vec<String> = counts.iter().map(|(severity, count)| format!("{count} {severity}")).collect();
-            (format!("{}{hidden}; {asked}", words.join(", ")), Ink::Bad(*worst))
+            let open = if fleet.is_whole() { "" } else { "; not all was judged" };
+            (format!("{}{hidden}; {asked}{open}", words.join(", ")), Ink::Bad(*worst))
         }
         None if fleet.agents == 0 => ("Nothing is known: no agent is listed.".to_owned(), Ink::Bad(Severity::Critical)),
         None if fleet.answered == 0 => {

@@ -157,7 +157,7 @@ fn a_table_says_what_where_and_who_was_silent() {
         without_answer("n3"),
     ]);
     insta::assert_snapshot!(text(|out| write_fleet_table(&reported, &style(), out)), @r"
-    1 critical; 2 agents asked, 1 could not be asked, oldest look 30 s ago (n1)
+    1 critical; 2 agents asked, 1 could not be asked, oldest look 30 s ago (n1); not all was judged
 
     SEVERITY  RULE                   SUBJECT           PORT       AFFECTS      NODES
     critical  listener-on-node-port  Service shop/web  30080/tcp  remote,node  2 of 2 nodes: n1, n2
@@ -296,4 +296,28 @@ fn the_document_says_how_much_it_is_of_the_whole() {
     jsonschema::validate(&fleet_schema().to_value(), &document).unwrap_or_else(|error| panic!("{error}"));
     let whole: Value = serde_json::from_str(&text(|out| fleet(vec![]).write_json(out))).expect("JSON");
     assert_eq!(whole.get("partial"), None);
+}
+
+#[test]
+fn a_port_that_an_agent_could_not_judge_is_a_doubt_where_its_finding_would_be_wanted() {
+    let unknown = json!({
+        "rule": "listener-on-node-port", "source": "proxy-mode", "why": "unreachable", "detail": "no answer", "claims": 2,
+        "subject": {"kind": "Service", "namespace": "shop", "name": "web"},
+    });
+    let document = json!({
+        "schema": "portreeve/v1", "node": "n1", "at": "2026-11-21T12:00:00Z", "findings": [], "unknown": [unknown],
+    });
+    let result = |wanted: Wanted| {
+        let answers = vec![answering("n1", &document)];
+        Fleet::of("portreeve", answers, &wanted, now()).result()
+    };
+    assert_eq!(result(Wanted::default()), CheckResult::NotChecked);
+    for (rules, namespace, wanted) in [
+        (vec!["listener-on-node-port"], Some("shop"), CheckResult::NotChecked),
+        (vec!["node-port-range-crowded"], None, CheckResult::Clear),
+        (Vec::new(), Some("office"), CheckResult::Clear),
+    ] {
+        let asked = Wanted { rules, namespace: namespace.map(str::to_owned), ..Wanted::default() };
+        assert_eq!(result(asked.clone()), wanted, "{asked:?}");
+    }
 }
