@@ -190,7 +190,8 @@ impl Agent {
     /// What it has found and could not tell, as JSON.
     #[track_caller]
     pub fn findings(&self) -> Value {
-        let findings = socket_get(&self.socket, "/findings").expect("findings");
+        // It answers a few at once, and a story may ask for them beside this.
+        let findings = until("findings", || socket_get(&self.socket, "/findings"));
         serde_json::from_str(&findings).expect("JSON")
     }
 
