@@ -7,6 +7,7 @@ use std::{
 };
 
 use portreeve_facts::{ClusterFacts, Gap, Node, NodeAddressKind, Snapshot, Source, Why};
+use portreeve_report::first_names;
 
 /// How long a name has to be in doubt before it is said: a kubelet registers its Node after it has started, and Nodes are
 /// read every ten minutes.
@@ -47,11 +48,8 @@ fn named(nodes: &[Arc<Node>]) -> String {
     const NAMED: usize = 5;
     let mut names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
     names.sort_unstable();
-    let more = names.len().saturating_sub(NAMED);
-    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    names.truncate(NAMED);
     let are = if nodes.len() == 1 { "is" } else { "are" };
-    format!("there {are} {}{more}", names.join(", "))
+    format!("there {are} {}", first_names(&names, NAMED))
 }
 
 /// Says once that the name of this node is in doubt.

@@ -207,9 +207,11 @@ fn owners_of_node_ports(snapshot: &Snapshot) -> BTreeMap<Group<'_>, usize> {
             |socket| matches!(&socket.owner, Owner::Held(it) if it.cgroup.seen().is_some_and(|it| it.pod.is_none())),
         )
     };
-    held.retain(|group, ports| ports.len() > 1 || !outside(group));
     let about_to_be_opened = |held: usize| (held / MANY).max(1);
-    held.retain(|_, ports| ports.len() * 2 > allocated.len() && free.len() <= about_to_be_opened(ports.len()));
+    held.retain(|group, ports| {
+        let most = ports.len() * 2 > allocated.len() && free.len() <= about_to_be_opened(ports.len());
+        most && (ports.len() > 1 || !outside(group))
+    });
     held.into_iter().map(|(group, ports)| (group, ports.len())).collect()
 }
 

@@ -15,9 +15,7 @@ use portreeve_facts::{
     Gap, Mode, NodePortRange, Protocol, RangeSource, Source, Why,
     text::{self, clean},
 };
-use portreeve_rules::findings::{
-    Evidence, Finding, Remedy, Scope, Severity, Step, StepKind, Subject, SubjectKind, Vantage,
-};
+use portreeve_rules::findings::{Evidence, Finding, Remedy, Scope, Severity, Step, StepKind, Subject, Vantage};
 
 /// Findings and unknowns of one look at one node. A field that does not apply is absent.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -287,12 +285,11 @@ impl Unknown {
 
     /// The same, to be decided about.
     pub(super) fn open(&self) -> Open<'_> {
-        let Self { rule, claims, source, why, detail, .. } = self;
+        let Self { rule, claims, source, why, .. } = self;
         // An agent of before did not count them.
-        let of_object =
-            self.subject.as_ref().is_some_and(|it| !matches!(it.kind, SubjectKind::Node | SubjectKind::Cluster));
+        let of_object = self.subject.as_ref().is_some_and(|it| it.kind.is_object());
         let claims = (*claims).max(usize::from(of_object));
-        Open { rule: rule.as_deref(), claims, source: *source, why: *why, detail }
+        Open { rule: rule.as_deref(), claims, source: *source, why: *why }
     }
 
     /// One that somebody else wrote, made safe to print.

@@ -48,8 +48,9 @@ pub use lint::{
 };
 pub use look_age::LookAge;
 pub use map::{map_result, write_map, write_svg};
+pub use names::first_names;
 pub use npd::{NPD_LINE, npd_line};
-pub use outcome::{CheckResult, Open, is_indispensable, outcome};
+pub use outcome::{CheckResult, Open, is_indispensable};
 pub use owner::{PortOwner, owner_schema, write_owner, write_owner_json};
 pub use owners::{NodeOwner, owners_schema, write_owners, write_owners_json};
 pub use policies::{PolicyChoices, write_policies, write_policy_values};

@@ -4,7 +4,7 @@
 pub(super) const NAMED: usize = 3;
 
 /// The first so many names, and how many there are beyond: `n1, n2, n3 and 28 more`.
-pub(super) fn first_names<T: AsRef<str>>(names: &[T], shown: usize) -> String {
+pub fn first_names<T: AsRef<str>>(names: &[T], shown: usize) -> String {
     let (first, others) = names.split_at(shown.min(names.len()));
     let first: Vec<&str> = first.iter().map(AsRef::as_ref).collect();
     let more = if others.is_empty() { String::new() } else { format!(" and {} more", others.len()) };

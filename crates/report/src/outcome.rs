@@ -35,18 +35,16 @@ pub struct Open<'a> {
     pub source: Source,
     /// Why it was missing.
     pub why: Why,
-    /// The system's words.
-    pub detail: &'a str,
 }
 
 impl<'a> Open<'a> {
     /// An input that was not read, whatever rules make of it.
-    pub fn input(gap: &'a Gap) -> Self {
-        Self { rule: None, claims: 0, source: gap.source, why: gap.why, detail: &gap.detail }
+    pub fn input(gap: &Gap) -> Self {
+        Self { rule: None, claims: 0, source: gap.source, why: gap.why }
     }
 
     /// What a rule could not judge.
-    pub fn of_rule(rule: RuleId, claims: usize, gap: &'a Gap) -> Self {
+    pub fn of_rule(rule: RuleId, claims: usize, gap: &Gap) -> Self {
         Self { rule: Some(rule.0), claims, ..Self::input(gap) }
     }
 
@@ -86,12 +84,12 @@ impl<'a> Open<'a> {
     }
 }
 
-/// The result of what was judged: `worst` is the severity of the worst finding that is reported, `open` what was not
-/// judged. Findings count from `counts` on.
-pub fn outcome<'a>(worst: Option<Severity>, open: impl IntoIterator<Item = Open<'a>>, counts: Severity) -> CheckResult {
+/// The result of what was judged: `worst` is the severity of the worst finding that is reported, and `is_open` says whether
+/// something that was not judged could hide one that counts. Findings count from `counts` on.
+pub(super) fn outcome(worst: Option<Severity>, counts: Severity, is_open: impl FnOnce() -> bool) -> CheckResult {
     if worst >= Some(counts) {
         CheckResult::Findings
-    } else if open.into_iter().any(|open| open.decides(counts)) {
+    } else if is_open() {
         CheckResult::NotChecked
     } else {
         CheckResult::Clear
@@ -213,9 +211,10 @@ mod tests {
         let gap = Gap::new(Source::Pods, Why::TimedOut, "");
         let open = Open::of_rule(RuleId("fixed-node-port-in-dynamic-band"), 3, &gap);
         assert!(open.decides(Severity::Info) && !open.decides(Severity::Warning));
-        assert_eq!(outcome(None, [open], Severity::Warning), CheckResult::Clear);
-        assert_eq!(outcome(None, [open], Severity::Info), CheckResult::NotChecked);
-        assert_eq!(outcome(Some(Severity::Info), [open], Severity::Info), CheckResult::Findings);
+        let result = |worst, counts| outcome(worst, counts, || open.decides(counts));
+        assert_eq!(result(None, Severity::Warning), CheckResult::Clear);
+        assert_eq!(result(None, Severity::Info), CheckResult::NotChecked);
+        assert_eq!(result(Some(Severity::Info), Severity::Info), CheckResult::Findings);
     }
 
     #[test]

@@ -52,7 +52,7 @@ impl<'a> Report<'a> {
     /// The result of the check, and the exit code.
     pub fn result(&self) -> CheckResult {
         let worst = self.board.findings.first().map(|finding| finding.evidence.severity);
-        outcome(worst, self.gaps().iter().map(ReportedGap::open), self.counts())
+        outcome(worst, self.counts(), || self.gaps().iter().any(|it| it.open().decides(self.counts())))
     }
 
     /// What had to be judged or read and was not: without findings the check is none. The core of the node comes first.

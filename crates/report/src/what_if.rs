@@ -276,10 +276,7 @@ impl WhatIf {
         let lost = self.answers.iter().any(|it| is_loss(&it.change)).then_some(Severity::Critical);
         let worst = self.begins.iter().map(|it| it.problem.severity).chain(lost).chain(self.worse).max();
         let is_whole = self.agents > 0 && self.judged == self.agents && self.unknown.is_empty();
-        match outcome(worst, [], Severity::Warning) {
-            CheckResult::Clear if !is_whole => CheckResult::NotChecked,
-            result => result,
-        }
+        outcome(worst, Severity::Warning, || !is_whole)
     }
 
     /// Writes the document.

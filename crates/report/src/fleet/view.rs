@@ -87,10 +87,7 @@ impl Fleet {
     /// Whether there is a finding that counts, else whether all could be asked, and could look at what they had to.
     pub fn result(&self) -> CheckResult {
         let worst = self.incidents.iter().map(|it| it.problem.severity).max();
-        match outcome(worst, [], self.counts) {
-            CheckResult::Clear if !self.is_whole() => CheckResult::NotChecked,
-            result => result,
-        }
+        outcome(worst, self.counts, || !self.is_whole())
     }
 
     /// Whether there are agents, all of them were asked, and none lacks what it had to read.

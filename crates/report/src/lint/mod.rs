@@ -21,10 +21,7 @@ use portreeve_rules::{findings::PlacedFinding, lint::LintReport};
 /// of which none was judged, unless that was expected.
 pub fn lint_result(report: &LintReport) -> CheckResult {
     let worst = report.findings.iter().map(|finding| finding.evidence.severity).max();
-    match outcome(worst, [], report.counts_from()) {
-        CheckResult::Clear if is_undecided(report) => CheckResult::NotChecked,
-        result => result,
-    }
+    outcome(worst, report.counts_from(), || is_undecided(report))
 }
 
 /// Whether something could hide a finding that counts: nothing is clear then.

@@ -38,6 +38,11 @@ pub enum SubjectKind {
 }
 
 impl SubjectKind {
+    /// Whether it is one object on the node or in the cluster, and not the whole of it.
+    pub fn is_object(self) -> bool {
+        matches!(self, Self::Service | Self::Pod)
+    }
+
     /// Kubernetes' word for it.
     pub fn name(self) -> &'static str {
         match self {

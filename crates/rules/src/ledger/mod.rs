@@ -10,7 +10,7 @@ use std::{
 
 use jiff::Timestamp;
 
-use crate::findings::{Evidence, Finding, Judgement, Judgements, Key, RuleId, Subject, SubjectKind, Unknown, Verdict};
+use crate::findings::{Evidence, Finding, Judgement, Judgements, Key, RuleId, Subject, Unknown, Verdict};
 use portreeve_facts::Gap;
 
 /// When a round was.
@@ -244,7 +244,7 @@ impl Held {
 
 /// Whether it is about the node or the cluster as a whole, and about no port.
 fn is_whole(key: &Key) -> bool {
-    matches!(key.subject.kind, SubjectKind::Node | SubjectKind::Cluster) && key.port.is_none()
+    !key.subject.kind.is_object() && key.port.is_none()
 }
 
 #[cfg(test)]

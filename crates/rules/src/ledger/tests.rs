@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::findings::{Scope, Severity, Vantage};
+use crate::findings::{Scope, Severity, SubjectKind, Vantage};
 use portreeve_facts::{Source, Why};
 
 const RULE: RuleId = RuleId("a-rule");
