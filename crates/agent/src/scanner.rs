@@ -24,7 +24,7 @@ pub(super) struct Scanner {
     busy: Busy,
 }
 
-/// Since when the thread has been reading; nothing while it waits.
+/// Since when an order waits for its answer; nothing while there is none.
 pub(super) type Busy = Arc<Mutex<Option<Instant>>>;
 
 /// Reads the node: its facts, and what each reader took.
@@ -51,9 +51,8 @@ impl Scanner {
     pub(super) fn start(mut read: impl ReadNode) -> anyhow::Result<Self> {
         let (orders, ordered) = channel();
         let busy = Busy::default();
-        let busy_of_thread = Arc::clone(&busy);
         let thread = thread::Builder::new().name("scanner".to_owned());
-        thread.spawn(move || work(&mut read, &ordered, &busy_of_thread)).context("starting the scanner")?;
+        thread.spawn(move || work(&mut read, &ordered)).context("starting the scanner")?;
         Ok(Self { orders, busy })
     }
 
@@ -68,15 +67,17 @@ impl Scanner {
         *self.busy.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
         // The thread ends with its channel only, and contains every panic of a reader.
         self.orders.send(Order { wanted, reply }).expect("the scanner waits for orders");
-        replied.await.expect("the scanner answers every order")
+        let scanned = replied.await.expect("the scanner answers every order");
+        // Not before its answer is here: a thread that stops in between would look idle for ever.
+        *self.busy.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        scanned
     }
 }
 
-fn work(read: &mut impl ReadNode, orders: &Receiver<Order>, busy: &Busy) {
+fn work(read: &mut impl ReadNode, orders: &Receiver<Order>) {
     for Order { wanted, reply } in orders {
         let spent = thread_cpu_time();
         let seen = catch_unwind(AssertUnwindSafe(|| read(&wanted))).map_err(|panic| panic_message(panic.as_ref()));
-        *busy.lock().unwrap_or_else(PoisonError::into_inner) = None;
         let scanned = Scanned { seen, cost: thread_cpu_time().saturating_sub(spent) };
         // An agent that is stopping does not wait for the answer.
         drop(reply.send(scanned));
