@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{console::Console, replay};
 use portreeve_agent::judge_by;
-use portreeve_dataplane::owner;
+use portreeve_dataplane::{Round, owner};
 use portreeve_facts::{Gap, Mode, Protocol, Snapshot};
 use portreeve_report::{AgentAnswer, Answers, Gathering, Report, Setting, Wanted, WhatIf, write_json};
 use portreeve_rules::{Limits, RULES, Rule};
@@ -143,9 +143,11 @@ fn both(snapshot: &Snapshot, settings: &[Setting], answers: &mut Answers) -> Res
     let everywhere = everywhere(&supposed, settings);
     // Without Services no port is judged, and nothing would seem to change.
     snapshot.cluster.services.get()?;
+    let [is, would_be] = [snapshot, &supposed].map(|it| limits.round(it, None));
+    let everywhere = everywhere.as_ref().map(|(mode, world)| (*mode, limits.round(world, None)));
     for (protocol, port) in ports(snapshot) {
-        let of = |it: &Snapshot| owner(it, limits.proxy_lag_seconds, protocol, port);
-        let (now, then) = (of(snapshot)?, of(&supposed)?);
+        let of = |round: &Round<'_>| owner(round, protocol, port);
+        let (now, then) = (of(&is)?, of(&would_be)?);
         answers.take(snapshot, &now, &then);
         if let Some((mode, everywhere)) = &everywhere {
             answers.take_cure(snapshot, (&now, &then), *mode, || of(everywhere))?;

@@ -34,9 +34,7 @@ use super::{
 };
 use crate::events::Recorder;
 use portreeve_cluster::{self as cluster, ClusterSource, Reviewer};
-use portreeve_facts::{
-    ClusterFacts, KernelFacts, NodeQuery, OwnPort, Reading, SNAPSHOT_SCHEMA, Snapshot, Source, View,
-};
+use portreeve_facts::{ClusterFacts, KernelFacts, NodeQuery, OwnPort, Reading, SNAPSHOT_SCHEMA, Snapshot, Source};
 use portreeve_kernel::{Host, Known};
 use portreeve_rules::{
     self as rules, Opinion, RULES, Rule, SELDOM,
@@ -346,8 +344,7 @@ impl Agent {
 
     fn judge(&mut self, rules: &[&'static Rule], time: RoundTime, snapshot: Snapshot) {
         let (now, before, limits) = (Arc::new(snapshot), self.before.clone(), self.config.limits.clone());
-        let view = View { now: &now, before: before.as_deref() };
-        self.record(time, &now, rules::ask(rules, view, &limits));
+        self.record(time, &now, rules::ask(rules, &limits.round(&now, before.as_deref()), &limits));
     }
 
     /// Remembers, logs and publishes the opinions of the rules about a snapshot.

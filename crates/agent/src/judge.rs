@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use tracing::debug;
 
-use portreeve_facts::{Gap, Snapshot, Source, View, Why};
+use portreeve_facts::{Gap, Snapshot, Source, Why};
 use portreeve_rules::{
     self as rules, Limits, Opinion, Patience, RULES, Rule,
     findings::{RuleId, Subject, SubjectKind},
@@ -19,7 +19,8 @@ pub fn judge(snapshot: &Snapshot, limits: &Limits) -> Board {
 /// The same, by some rules only.
 pub fn judge_by(rules: &[&'static Rule], snapshot: &Snapshot, limits: &Limits) -> Board {
     let mut ledger = Ledger::default();
-    let opinions = rules::ask(rules, View { now: snapshot, before: None }, limits);
+    let round = limits.round(snapshot, None);
+    let opinions = rules::ask(rules, &round, limits);
     advance(opinions, snapshot, RoundTime::first(snapshot.at), Reporting::AtOnce, &mut ledger);
     ledger.into_board()
 }
@@ -115,7 +116,8 @@ mod tests {
         let mut world = Snapshot::healthy().service("web", |it| it.node_port(30080)).listens("0.0.0.0:30080");
         let (limits, mut ledger) = (Limits::default(), Ledger::default());
         let mut round = |world: &Snapshot| {
-            let opinions = rules::ask(RULES, View { now: world, before: None }, &limits);
+            let looked = limits.round(world, None);
+            let opinions = rules::ask(RULES, &looked, &limits);
             advance(opinions, world, RoundTime::first(world.at), Reporting::AtOnce, &mut ledger);
             let board = ledger.board();
             board.findings.iter().filter(|finding| finding.key.subject.name == "web").count()

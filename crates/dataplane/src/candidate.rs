@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use super::{
     backing::Backing,
     cilium,
-    claim::Claim,
+    claim::ClaimKind,
     external_address::ExternalAddress,
     local_address::{LocalAddress, is_link_local},
     outcome::Outcome,
@@ -121,12 +121,12 @@ impl Candidate {
     }
 
     /// Which claim counts where an external IP and a NodePort have the same address and port. `None` where it may be either.
-    pub fn external_ip_or_node_port(&self, external_ip: Outcome, node_port: Outcome) -> Option<Claim> {
+    pub fn external_ip_or_node_port(&self, external_ip: Outcome, node_port: Outcome) -> Option<ClaimKind> {
         (self.plane.external_ip_or_node_port)(external_ip, node_port)
     }
 
     /// The same of a NodePort and a hostPort.
-    pub fn node_port_or_host_port(&self, node_port: Outcome) -> Option<Claim> {
+    pub fn node_port_or_host_port(&self, node_port: Outcome) -> Option<ClaimKind> {
         (self.plane.node_port_or_host_port)(node_port)
     }
 }

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 
 use super::{
     backing::Backing,
-    claim::Claim,
+    claim::ClaimKind,
     kube_proxy::{listing_nothing, node_port_addresses},
     local_address::LocalAddress,
     outcome::Outcome,
@@ -218,11 +218,11 @@ fn outcome(settings: &Settings, connection: Connection) -> Outcome {
 
 /// One entry of its map, which has the endpoints of whichever Service was programmed last; since 1.19.7 of the NodePort where that is
 /// served, by its sources (`pkg/loadbalancer/writer/writer.go`, `isNodePortConflict`). Which version it is, nobody tells.
-fn external_ip_or_node_port(_: Outcome, _: Outcome) -> Option<Claim> {
+fn external_ip_or_node_port(_: Outcome, _: Outcome) -> Option<ClaimKind> {
     None
 }
 
 /// It ignores a hostPort in the NodePort range.
-fn node_port_or_host_port(_: Outcome) -> Option<Claim> {
-    Some(Claim::NodePort)
+fn node_port_or_host_port(_: Outcome) -> Option<ClaimKind> {
+    Some(ClaimKind::NodePort)
 }

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use super::{
     backing::Backing,
-    claim::Claim,
+    claim::ClaimKind,
     kube_proxy::{kube_proxy_tells_all, node_port_addresses, only_elsewhere, with_any_node_port_addresses},
     local_address::LocalAddress,
     outcome::Outcome,
@@ -70,21 +70,21 @@ fn is_stuck(settings: &Settings, address: IpAddr) -> bool {
 }
 
 /// The claim that redirects the connection counts, then the one that refuses it.
-fn external_ip_or_node_port(external_ip: Outcome, node_port: Outcome) -> Option<Claim> {
+fn external_ip_or_node_port(external_ip: Outcome, node_port: Outcome) -> Option<ClaimKind> {
     match (external_ip, node_port) {
-        (Outcome::Pod, _) => Some(Claim::ExternalIp),
-        (_, Outcome::Pod | Outcome::Nowhere) => Some(Claim::NodePort),
-        (_, Outcome::Listener) => Some(Claim::ExternalIp),
+        (Outcome::Pod, _) => Some(ClaimKind::ExternalIp),
+        (_, Outcome::Pod | Outcome::Nowhere) => Some(ClaimKind::NodePort),
+        (_, Outcome::Listener) => Some(ClaimKind::ExternalIp),
         // kube-proxy writes the rules that refuse and those that drop in no order.
         _ if external_ip != node_port => None,
-        _ => Some(Claim::NodePort),
+        _ => Some(ClaimKind::NodePort),
     }
 }
 
 /// portmap appends its rules, and kube-proxy prepends.
-fn node_port_or_host_port(node_port: Outcome) -> Option<Claim> {
+fn node_port_or_host_port(node_port: Outcome) -> Option<ClaimKind> {
     match node_port {
-        Outcome::Listener | Outcome::Refused | Outcome::TimedOut => Some(Claim::HostPort),
-        Outcome::Pod | Outcome::Nowhere | Outcome::Unreachable => Some(Claim::NodePort),
+        Outcome::Listener | Outcome::Refused | Outcome::TimedOut => Some(ClaimKind::HostPort),
+        Outcome::Pod | Outcome::Nowhere | Outcome::Unreachable => Some(ClaimKind::NodePort),
     }
 }

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use super::{
     backing::Backing,
-    claim::Claim,
+    claim::ClaimKind,
     kube_proxy::{kube_proxy_tells_all, node_port_addresses, with_any_node_port_addresses},
     local_address::LocalAddress,
     outcome::Outcome,
@@ -46,11 +46,11 @@ fn outcome(_: &Settings, connection: Connection) -> Outcome {
 }
 
 /// One virtual server, which has the endpoints of whichever Service was programmed last.
-fn external_ip_or_node_port(_: Outcome, _: Outcome) -> Option<Claim> {
+fn external_ip_or_node_port(_: Outcome, _: Outcome) -> Option<ClaimKind> {
     None
 }
 
 /// IPVS comes after portmap's rules.
-fn node_port_or_host_port(_: Outcome) -> Option<Claim> {
-    Some(Claim::HostPort)
+fn node_port_or_host_port(_: Outcome) -> Option<ClaimKind> {
+    Some(ClaimKind::HostPort)
 }

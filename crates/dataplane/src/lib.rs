@@ -27,9 +27,14 @@ mod local_address;
 mod outcome;
 mod vantage;
 
-// What inputs that were not read leave possible.
+// What inputs that were not read leave possible, and what holds in all of it.
 mod candidate;
 mod candidates;
+mod cases;
+
+// What is built once a look, and the question that is asked of it.
+mod contest;
+mod round;
 
 // Who claims a port of this node, and who owns it.
 mod declared;
@@ -43,7 +48,7 @@ mod served;
 mod service_lb;
 mod sockets;
 
-pub use claim::Claim;
+pub use claim::{Claim, ClaimKind};
 pub use declared::{Declaration, DeclaredField, declarations};
 pub use outcome::Outcome;
 pub use owner::{Answered, Claimant, Ownership, owner};
@@ -51,7 +56,9 @@ pub use owner::{Answered, Claimant, Ownership, owner};
 pub use backing::Backing;
 pub use candidate::Candidate;
 pub use candidates::{Candidates, mode_in_words};
+pub use cases::{Case, Judged, Loss, Stratum};
 pub use cilium::{cilium_range, is_left_out_by_cilium, refuses_bind, refuses_bind_of};
+pub use contest::{Answer, Contest, takes};
 pub use endpoints::Endpoints;
 pub use external_address::ExternalAddress;
 pub use kept_off::{is_left, serves};
@@ -60,6 +67,7 @@ pub use local_address::{LocalAddress, is_link_local, local_addresses, other_loop
 pub use owners::{Holding, UNNAMED, holding, owner_evidence, owner_name, pod_of, pod_of_uid};
 pub use part::{Field, Part};
 pub use proxy_sockets::{DAEMON_PORTS, Group, Own, PROXY_METRICS, Proxy, group};
+pub use round::{Addressed, Round};
 pub use served::{
     covers, host_ports, may_have, own_network_pods, served_health_checks, served_node_ports, service_port,
     unready_host_network_pods,

@@ -3,7 +3,7 @@
 
 use super::{
     backing::Backing,
-    claim::Claim,
+    claim::ClaimKind,
     kube_proxy::{kube_proxy_tells_all, only_elsewhere, with_any_node_port_addresses},
     local_address::LocalAddress,
     outcome::Outcome,
@@ -65,20 +65,20 @@ fn outcome(settings: &Settings, connection: Connection) -> Outcome {
 }
 
 /// The claim that redirects the connection counts, then the one that refuses it.
-fn external_ip_or_node_port(external_ip: Outcome, node_port: Outcome) -> Option<Claim> {
+fn external_ip_or_node_port(external_ip: Outcome, node_port: Outcome) -> Option<ClaimKind> {
     match (external_ip, node_port) {
-        (Outcome::Pod, _) => Some(Claim::ExternalIp),
+        (Outcome::Pod, _) => Some(ClaimKind::ExternalIp),
         // A verdict map sends it to a chain that it does not come back from.
-        (Outcome::TimedOut, Outcome::Pod | Outcome::Nowhere) => Some(Claim::ExternalIp),
-        (_, Outcome::Listener) => Some(Claim::ExternalIp),
-        _ => Some(Claim::NodePort),
+        (Outcome::TimedOut, Outcome::Pod | Outcome::Nowhere) => Some(ClaimKind::ExternalIp),
+        (_, Outcome::Listener) => Some(ClaimKind::ExternalIp),
+        _ => Some(ClaimKind::NodePort),
     }
 }
 
 /// Of chains with one priority the one that was made last comes first.
-fn node_port_or_host_port(node_port: Outcome) -> Option<Claim> {
+fn node_port_or_host_port(node_port: Outcome) -> Option<ClaimKind> {
     match node_port {
-        Outcome::Listener | Outcome::Refused | Outcome::TimedOut => Some(Claim::HostPort),
+        Outcome::Listener | Outcome::Refused | Outcome::TimedOut => Some(ClaimKind::HostPort),
         Outcome::Pod | Outcome::Nowhere | Outcome::Unreachable => None,
     }
 }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use super::{
     backing::Backing,
     cilium,
-    claim::Claim,
+    claim::ClaimKind,
     iptables, ipvs,
     local_address::LocalAddress,
     nftables,
@@ -37,9 +37,9 @@ pub(super) struct DataPlane {
     pub(super) outcome: fn(&Settings, Connection) -> Outcome,
     /// Which claim counts where an external IP and a NodePort have the same address and port, by what each would do with the
     /// connection. `None` where it may be either.
-    pub(super) external_ip_or_node_port: fn(external_ip: Outcome, node_port: Outcome) -> Option<Claim>,
+    pub(super) external_ip_or_node_port: fn(external_ip: Outcome, node_port: Outcome) -> Option<ClaimKind>,
     /// The same of a NodePort and a hostPort, by what the NodePort would do with the connection.
-    pub(super) node_port_or_host_port: fn(node_port: Outcome) -> Option<Claim>,
+    pub(super) node_port_or_host_port: fn(node_port: Outcome) -> Option<ClaimKind>,
     /// Whether a node's own connection to its link-local address and a NodePort leaves with another source address, served
     /// or not.
     pub(super) masquerades_own_link_local: bool,

@@ -94,9 +94,9 @@ fn rules_that_refuse_and_rules_that_drop_are_written_in_no_order_by_iptables_mod
         let candidate = candidates.iter().next().expect("a candidate");
         candidate.external_ip_or_node_port(external_ip, Outcome::Refused)
     };
-    assert_eq!(first(Mode::Iptables, Outcome::Refused), Some(Claim::NodePort));
+    assert_eq!(first(Mode::Iptables, Outcome::Refused), Some(ClaimKind::NodePort));
     assert_eq!(first(Mode::Iptables, Outcome::TimedOut), None);
-    assert_eq!(first(Mode::Nftables, Outcome::TimedOut), Some(Claim::NodePort));
+    assert_eq!(first(Mode::Nftables, Outcome::TimedOut), Some(ClaimKind::NodePort));
 }
 
 #[test]

@@ -40,7 +40,7 @@ pub use proxy::{
     WithoutBackend,
 };
 pub use reading::{Gap, Reading, Source, Why};
-pub use snapshot::{OwnPort, SNAPSHOT_SCHEMA, Snapshot, View};
+pub use snapshot::{OwnPort, SNAPSHOT_SCHEMA, Snapshot};
 pub use sockets::{
     Cgroup, Clients, DestinationUse, EphemeralUse, Holder, Owner, PodContainer, PodNamespace, Process, Socket, State,
 };

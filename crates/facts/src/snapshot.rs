@@ -1,4 +1,4 @@
-//! Everything one look saw, and what a rule gets of it.
+//! Everything one look saw.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -50,15 +50,6 @@ impl OwnPort {
     pub fn not_asked() -> Reading<Self> {
         Reading::Gap(Gap::new(Source::OwnPort, Why::NotAsked, "only an agent listens"))
     }
-}
-
-/// What a rule gets: this round's snapshot, and the one before where there is one.
-#[derive(Clone, Copy, Debug)]
-pub struct View<'a> {
-    /// This round.
-    pub now: &'a Snapshot,
-    /// The round before; `check` has none.
-    pub before: Option<&'a Snapshot>,
 }
 
 impl Snapshot {

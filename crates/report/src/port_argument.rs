@@ -57,8 +57,8 @@ impl PortArgument {
     pub fn owner(self, snapshot: &Snapshot, refused: bool, free: Option<u16>) -> Result<PortOwner, Gap> {
         let protocols = self.protocol.map_or(Protocol::ALL.to_vec(), |it| vec![it]);
         let limits = Limits::default();
-        let all =
-            protocols.into_iter().map(|protocol| owner(snapshot, limits.proxy_lag_seconds, protocol, self.number));
+        let round = limits.round(snapshot, None);
+        let all = protocols.into_iter().map(|protocol| owner(&round, protocol, self.number));
         let all: Vec<Ownership> = all.collect::<Result<_, _>>()?;
         let claimed: Vec<Ownership> = all.iter().filter(|it| !it.claimants.is_empty()).cloned().collect();
         let owned = if claimed.is_empty() { all.into_iter().take(1).collect() } else { claimed };

@@ -26,7 +26,7 @@
 use std::net::IpAddr;
 
 use super::{
-    Limits, Patience, Rule,
+    Limits, Patience, Round, Rule,
     ephemeral::{EphemeralPorts, ranges_in_words},
     reservation::reserve,
     socket_needs::{Ports, SocketNeed, proxy_health},
@@ -36,7 +36,7 @@ use crate::findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, S
 use portreeve_dataplane::{
     DAEMON_PORTS, PROXY_METRICS, Part, by_port, owner_name, served_health_checks, serves, unready_host_network_pods,
 };
-use portreeve_facts::{Family, Gap, Mode, Owner, Pod, PortRange, Protocol, Snapshot, Socket, Source, State, View, Why};
+use portreeve_facts::{Family, Gap, Mode, Owner, Pod, PortRange, Protocol, Snapshot, Socket, Source, State, Why};
 
 /// From here to 1023 clients of NFS connect, from ports of root (`RPC_DEF_MIN_RESVPORT` in Linux): below are servers only.
 const FIRST_OF_NFS_CLIENTS: u16 = 665;
@@ -57,8 +57,8 @@ pub(super) static RULE: Rule = Rule {
     check,
 };
 
-fn check(view: View<'_>, _: &Limits) -> Judgements {
-    let snapshot = view.now;
+fn check(round: &Round<'_>, _: &Limits) -> Judgements {
+    let snapshot = round.now;
     let clients = snapshot.kernel.clients.get()?;
     let listening = by_port(snapshot.kernel.listeners.get()?);
     let services = snapshot.cluster.services.get()?;

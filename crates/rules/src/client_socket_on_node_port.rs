@@ -31,8 +31,8 @@ use std::{
 
 use self::claims::{Claim, Claims};
 use super::{
-    Limits, Patience, Rule,
-    assumed::{at_most_a_warning, with_any_or_assumed},
+    Limits, Patience, Round, Rule,
+    assumed::assuming,
     ephemeral::{EphemeralPorts, is_unconnected, ranges_in_words},
     reservation::reserve,
     socket_needs::{Ports, SocketNeed},
@@ -40,10 +40,10 @@ use super::{
 };
 use crate::findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_dataplane::{
-    ByPort, Candidate, Candidates, LocalAddress, by_port, is_everywhere, local_addresses, owner_name, place, serves,
+    Addressed, ByPort, Candidate, Judged, LocalAddress, Loss, Stratum, by_port, is_everywhere, owner_name, place,
     service_port,
 };
-use portreeve_facts::{Family, Gap, Mode, Protocol, Reading, Snapshot, Socket, Source, State, View, Why};
+use portreeve_facts::{Family, Gap, Mode, Protocol, Reading, Snapshot, Socket, Source, State, Why};
 
 pub(super) static RULE: Rule = Rule {
     id: RuleId("client-socket-on-node-port"),
@@ -62,12 +62,11 @@ pub(super) static RULE: Rule = Rule {
     check,
 };
 
-fn check(view: View<'_>, limits: &Limits) -> Judgements {
-    let snapshot = view.now;
+fn check(round: &Round<'_>, _: &Limits) -> Judgements {
+    let snapshot = round.now;
     let clients = snapshot.kernel.clients.get()?;
     let listeners = snapshot.kernel.listeners.get()?;
     let services = snapshot.cluster.services.get()?;
-    let interfaces = snapshot.kernel.interfaces.get()?;
 
     let accepting = by_port(listeners);
     let mut sockets = Vec::new();
@@ -84,14 +83,14 @@ fn check(view: View<'_>, limits: &Limits) -> Judgements {
     sockets.extend(listeners.iter().filter(|it| ephemeral.may_be_client(it) == Ok(true)).map(|it| (it, Some(false))));
 
     let node = Node {
+        round,
         snapshot,
         claims: Claims::of(
             snapshot,
             services,
             &sockets.iter().map(|(socket, _)| (socket.protocol, socket.local_port)).collect(),
         ),
-        candidates: Candidates::of(snapshot, interfaces, limits.proxy_lag_seconds),
-        locals: local_addresses(interfaces),
+        addressed: round.addressed()?,
         virtual_servers: virtual_servers(snapshot),
     };
     let mut judgements = node.judge(&sockets);
@@ -130,13 +129,27 @@ fn virtual_servers(snapshot: &Snapshot) -> Result<HashSet<(Protocol, IpAddr, u16
 }
 
 /// What every socket is judged against.
-struct Node<'a> {
+struct Node<'r, 'a> {
+    round: &'r Round<'a>,
     snapshot: &'a Snapshot,
     claims: Claims<'a>,
-    candidates: Candidates,
-    locals: Vec<LocalAddress>,
+    addressed: &'r Addressed<'a>,
     /// What IPVS serves, or why that is predicted instead.
     virtual_servers: Result<HashSet<(Protocol, IpAddr, u16)>, String>,
+}
+
+/// How bad it is in a case.
+#[derive(Clone, PartialEq)]
+struct Lost(Severity);
+
+impl Loss for Lost {
+    fn meet(self, other: &Self) -> Option<Self> {
+        Some(Self(self.0.min(other.0)))
+    }
+
+    fn join(self, other: Self) -> Self {
+        Self(self.0.max(other.0))
+    }
 }
 
 /// A socket, the Service that owns its port where one is known, and how bad that is.
@@ -148,7 +161,7 @@ struct Hit<'a> {
     is_assumed: bool,
 }
 
-impl<'a> Node<'a> {
+impl<'a> Node<'_, 'a> {
     fn judge(&self, sockets: &[(&'a Socket, Option<bool>)]) -> Vec<Judgement> {
         let mut hits: BTreeMap<(Subject, Protocol, u16), Vec<Hit<'a>>> = BTreeMap::new();
         for (socket, accepted) in sockets {
@@ -158,19 +171,8 @@ impl<'a> Node<'a> {
                 claims.push(None);
             }
             for claim in claims {
-                let (severity, is_assumed) = self.severity(socket, claim);
+                let (severity, is_assumed) = self.severity((socket, *accepted), claim);
                 let Some(severity) = severity.transpose() else { continue };
-                let is_served = |it: Claim<'_>| serves(self.snapshot, it.service, it.part(socket.local));
-                let severity = match claim.map_or(Ok(true), is_served) {
-                    Ok(false) => continue,
-                    Err(gap) => Err(gap),
-                    Ok(true) if accepted.is_some() => severity,
-                    Ok(true) => Err(Gap::new(
-                        Source::Listeners,
-                        Why::Ambiguous,
-                        "a connection on a NodePort was accepted, unless an IPv6 listener is v6only, which was not told",
-                    )),
-                };
                 let subject =
                     claim.map_or_else(|| Subject::this_node(self.snapshot), |claim| Subject::service(claim.service));
                 let hit = Hit { socket, claim, severity, is_assumed };
@@ -184,32 +186,40 @@ impl<'a> Node<'a> {
         hits.into_iter().map(judgement).collect()
     }
 
-    /// How bad it is, and whether that is so with the settings alone that are assumed.
-    fn severity(&self, socket: &Socket, claim: Option<Claim<'_>>) -> (Result<Option<Severity>, Gap>, bool) {
-        // Where the mode is not known, it is harmless in one, and whether a list has the address is no matter.
-        let everywhere = is_everywhere(socket) || self.candidates.mode.is_err();
-        let of = |candidates: &[Candidate]| self.severity_of(candidates, socket, claim);
-        let (severity, is_assumed) = with_any_or_assumed(&self.candidates, everywhere, of, Result::is_ok);
-        let most = if is_assumed { Severity::Warning } else { Severity::Critical };
-        (severity.map(|it| it.map(|it| it.min(most))), is_assumed)
-    }
-
-    /// What holds in all of these: the mildest severity, where none is silent. Nothing where all are. Information is told where some
-    /// are silent and none says more.
-    fn severity_of(
+    /// How bad it is, and whether that is so with the settings alone that are assumed: the mildest of all cases, where none is silent.
+    /// Information is told where some are silent and none says more.
+    fn severity(
         &self,
-        candidates: &[Candidate],
-        socket: &Socket,
+        (socket, accepted): (&Socket, Option<bool>),
         claim: Option<Claim<'_>>,
-    ) -> Result<Option<Severity>, Gap> {
-        let severities: Vec<_> =
-            candidates.iter().map(|candidate| self.severity_in(candidate, socket, claim)).collect();
-        let worst = severities.iter().max().copied().flatten();
-        match severities.iter().min().copied().flatten() {
-            Some(mildest) => Ok(Some(mildest)),
-            None if worst <= Some(Severity::Info) => Ok(worst),
-            None => Err(self.candidates.ambiguity()),
-        }
+    ) -> (Result<Option<Severity>, Gap>, bool) {
+        // Where the mode is not known, it is harmless in one, and whether a list has the address is no matter.
+        let everywhere = is_everywhere(socket) || self.addressed.candidates.mode.is_err();
+        let (judged, stratum) = self.addressed.over(everywhere, |candidate, case| {
+            let Some(severity) = self.severity_in(candidate, socket, claim) else { return Ok(None) };
+            if let Some(claim) = claim
+                && !case.is_served(self.round, candidate, (claim.service, claim.part(socket.local)))
+            {
+                return Ok(None);
+            }
+            match accepted {
+                Some(_) => Ok(Some(Lost(severity))),
+                None => Err(Gap::new(
+                    Source::Listeners,
+                    Why::Ambiguous,
+                    "a connection on a NodePort was accepted, unless an IPv6 listener is v6only, which was not told",
+                )),
+            }
+        });
+        let is_assumed = stratum == Stratum::Defaults;
+        let most = if is_assumed { Severity::Warning } else { Severity::Critical };
+        let severity = match judged {
+            Judged::Never => Ok(None),
+            Judged::Certain(Lost(severity), _) => Ok(Some(severity.min(most))),
+            Judged::Depends { ever: Some(Lost(Severity::Info)), .. } => Ok(Some(Severity::Info)),
+            Judged::Depends { on, .. } => Err(on),
+        };
+        (severity, is_assumed)
     }
 
     fn severity_in(&self, candidate: &Candidate, socket: &Socket, claim: Option<Claim<'_>>) -> Option<Severity> {
@@ -254,16 +264,16 @@ impl<'a> Node<'a> {
     /// Whether an address is one of this node.
     fn is_own(&self, ip: IpAddr) -> bool {
         let ip = ip.to_canonical();
-        ip.is_loopback() || self.locals.binary_search_by_key(&ip, |local| local.ip).is_ok()
+        ip.is_loopback() || self.addressed.locals.binary_search_by_key(&ip, |local| local.ip).is_ok()
     }
 
     /// The node's addresses at which a socket is; they are sorted.
     fn bound(&self, socket: &Socket) -> &[LocalAddress] {
         if socket.local.is_unspecified() {
-            return &self.locals;
+            return &self.addressed.locals;
         }
-        let index = self.locals.binary_search_by_key(&socket.local.to_canonical(), |local| local.ip);
-        index.map_or(&[], |index| &self.locals[index..=index])
+        let index = self.addressed.locals.binary_search_by_key(&socket.local.to_canonical(), |local| local.ip);
+        index.map_or(&[], |index| &self.addressed.locals[index..=index])
     }
 
     /// One finding about all sockets of one Service port; the worst one gives the sentence.
@@ -284,7 +294,8 @@ impl<'a> Node<'a> {
             evidence = evidence.affects([Vantage::Node]);
         }
         let verdict = Verdict::Problem(self.remedies(evidence, worst.socket));
-        if worst.is_assumed { at_most_a_warning(verdict) } else { verdict }
+        let stratum = if worst.is_assumed { Stratum::Defaults } else { Stratum::Any };
+        assuming(stratum, false, verdict)
     }
 
     fn sentence(&self, hit: &Hit<'_>, severity: Severity) -> String {
@@ -305,7 +316,7 @@ impl<'a> Node<'a> {
             (Severity::Warning, true, Protocol::Udp, _) => "if it waits for answers, ipvs sends them to a pod",
             (Severity::Warning, true, ..) => "ipvs will take the answer for a new client and send it to a pod",
             (Severity::Warning, ..) => "the proxy may take its answers for new clients",
-            (Severity::Info, ..) if self.candidates.mode.is_err() => {
+            (Severity::Info, ..) if self.addressed.candidates.mode.is_err() => {
                 "in iptables and nftables mode it works while conntrack remembers it, in others it may hang"
             }
             (Severity::Info, true, ..) => "it works until it has to reconnect",
@@ -337,9 +348,9 @@ impl<'a> Node<'a> {
             );
             evidence = evidence.value("service", words);
         }
-        evidence = evidence.value("proxy mode", self.candidates.mode_in_words());
+        evidence = evidence.value("proxy mode", self.addressed.candidates.mode_in_words());
         evidence.values.extend(ranges_in_words(self.snapshot));
-        if !self.candidates.iter().any(|candidate| candidate.mode() == Mode::Ipvs) {
+        if !self.addressed.candidates.iter().any(|candidate| candidate.mode() == Mode::Ipvs) {
             return evidence;
         }
         evidence = match &self.virtual_servers {

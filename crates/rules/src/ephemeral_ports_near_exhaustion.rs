@@ -21,7 +21,7 @@
 use std::net::SocketAddr;
 
 use super::{
-    Limits, Patience, Rule,
+    Limits, Patience, Round, Rule,
     ephemeral::effective_ephemeral,
     node_ports::ports_in_words,
     remedies::{LAST_BY_DEFAULT, choose_from},
@@ -29,7 +29,7 @@ use super::{
 use crate::findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_dataplane::{owner_evidence, pod_of_uid};
 use portreeve_facts::{
-    DestinationUse, EphemeralUse, Gap, Pod, PodNamespace, PortRange, PortSet, Reading, Snapshot, Source, View, Why,
+    DestinationUse, EphemeralUse, Gap, Pod, PodNamespace, PortRange, PortSet, Reading, Snapshot, Source, Why,
 };
 
 /// `net.ipv4.tcp_tw_reuse` that lets ports in TIME_WAIT be used again towards every destination.
@@ -49,8 +49,8 @@ pub(super) static RULE: Rule = Rule {
     check,
 };
 
-fn check(view: View<'_>, limits: &Limits) -> Judgements {
-    let snapshot = view.now;
+fn check(round: &Round<'_>, limits: &Limits) -> Judgements {
+    let snapshot = round.now;
     let used = snapshot.kernel.ephemeral.get()?;
     let sysctls = &snapshot.kernel.sysctls;
     let ports = Ports {

@@ -31,7 +31,7 @@
 //! default): reserve these where it is used. Then restart what is connected from a NodePort now.
 
 use super::{
-    Limits, Patience, Rule,
+    Limits, Patience, Round, Rule,
     ephemeral::{effective_ephemeral, range_above, ranges_in_words, share},
     needed_ports::NeededPorts,
     node_ports::{at_most, counted},
@@ -40,7 +40,7 @@ use super::{
 };
 use crate::findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_dataplane::served_node_ports;
-use portreeve_facts::{Claimant, Gap, Learned, Mode, NodePortRange, PortRange, PortSet, Snapshot, Source, View};
+use portreeve_facts::{Claimant, Gap, Learned, Mode, NodePortRange, PortRange, PortSet, Snapshot, Source};
 
 pub(super) static RULE: Rule = Rule {
     id: RuleId("ephemeral-range-overlaps-node-ports"),
@@ -54,8 +54,8 @@ pub(super) static RULE: Rule = Rule {
     check,
 };
 
-fn check(view: View<'_>, _: &Limits) -> Judgements {
-    let snapshot = view.now;
+fn check(round: &Round<'_>, _: &Limits) -> Judgements {
+    let snapshot = round.now;
     let range = snapshot.cluster.node_port_range.get()?;
     let ephemeral = *snapshot.kernel.sysctls.ip_local_port_range.get()?;
     let choosable = effective_ephemeral(snapshot)?;

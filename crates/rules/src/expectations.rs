@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use super::{Limits, Rule, endpoints_needed, reservation::FEWEST_LEFT, skipped};
+use super::{Limits, Round, Rule, endpoints_needed, reservation::FEWEST_LEFT, skipped};
 use crate::findings::{Evidence, Judgement, Judgements, Remedy, Scope, Step, StepKind, Subject, SubjectKind, Verdict};
-use portreeve_facts::{Gap, PortRange, PortSet, Reading, Snapshot, Source, View, Why};
+use portreeve_facts::{Gap, PortRange, PortSet, Reading, Snapshot, Source, Why};
 
 /// A rule judges alike whether it has everything, or only the endpoints that are needed and the facts that are read for it.
 #[track_caller]
 fn ask(rule: &Rule, snapshot: &Snapshot) -> Judgements {
-    let judge = |snapshot| (rule.check)(View { now: snapshot, before: None }, &Limits::default());
+    let judge = |snapshot| (rule.check)(&Round::of(snapshot, None, 60), &Limits::default());
     let mut narrow = snapshot.clone();
     let names = endpoints_needed(snapshot);
     if let Reading::Seen(slices) = &mut narrow.cluster.endpoint_slices {

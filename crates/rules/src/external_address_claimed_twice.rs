@@ -30,7 +30,7 @@ use std::{
 };
 
 use super::{
-    Limits, Patience, Rule,
+    Limits, Patience, Round, Rule,
     each_service::each_service,
     node_ports::if_served,
     remedies::{keep_external_ips_out, release_to},
@@ -39,7 +39,7 @@ use super::{
 };
 use crate::findings::{Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_dataplane::{ExternalAddress, Field, is_left};
-use portreeve_facts::{ClaimOf, Mode, Protocol, Service, Snapshot, Source, View};
+use portreeve_facts::{ClaimOf, Mode, Protocol, Service, Snapshot, Source};
 
 pub(super) static RULE: Rule = Rule {
     id: RuleId("external-address-claimed-twice"),
@@ -60,8 +60,8 @@ const MOST_COMPARED: usize = 1 << 19;
 /// Where a connection arrives.
 type Destination = (IpAddr, u16, Protocol);
 
-fn check(view: View<'_>, _: &Limits) -> Judgements {
-    let snapshot = view.now;
+fn check(round: &Round<'_>, _: &Limits) -> Judgements {
+    let snapshot = round.now;
     let services = snapshot.cluster.services.get()?;
     let mut told = Told::of(snapshot, Source::Services);
     let mut left = MOST_COMPARED;
@@ -78,7 +78,7 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
             break;
         };
         left = fewer;
-        judge(view.now, ip, &claims, &mut told);
+        judge(round.now, ip, &claims, &mut told);
     }
     Ok(told.all())
 }
@@ -236,7 +236,7 @@ mod tests {
         let many: Vec<IpAddr> = (0..200).map(|n| ip(&format!("198.51.100.{n}"))).collect();
         let world = two(|second| second.load_balancer_ips = many.clone());
         let world = world.service("third", |it| it.with(|third| third.load_balancer_ips = many.clone()));
-        let judgements = check(View { now: &world, before: None }, &Limits::default()).expect("judged");
+        let judgements = check(&Round::of(&world, None, 60), &Limits::default()).expect("judged");
         assert_eq!(
             judgements.len(),
             1 + 2 * OF_SUBJECT + 1,
@@ -266,7 +266,7 @@ mod tests {
     fn of_many_addresses_with_many_ports_a_few_are_told_and_that_there_are_more() {
         let greedy = |it: World| greedy(it, 1024);
         let world = Snapshot::healthy().service("first", greedy).service("second", greedy);
-        let judgements = check(View { now: &world, before: None }, &Limits::default()).expect("judged");
+        let judgements = check(&Round::of(&world, None, 60), &Limits::default()).expect("judged");
         assert_eq!(judgements.len(), 2 * OF_SUBJECT + 1);
         assert!(matches!(&judgements[2 * OF_SUBJECT].verdict, Verdict::Unknown(gap) if gap.why == Why::TooMuch));
     }
@@ -275,7 +275,7 @@ mod tests {
     #[test]
     fn addresses_that_one_service_has_alone_are_compared_with_nothing() {
         let world = Snapshot::healthy().service("first", |it| greedy(it, 3000));
-        let judged = check(View { now: &world, before: None }, &Limits::default()).expect("judged");
+        let judged = check(&Round::of(&world, None, 60), &Limits::default()).expect("judged");
         assert!(judged.is_empty(), "{judged:?}");
     }
 
@@ -292,7 +292,7 @@ mod tests {
         let world = Snapshot::healthy().service("decoy", apart).service("trap", greedy).service("api", api);
         expect_problem(&RULE, &world, &subject("api"));
         expect_problem(&RULE, &world, &subject("trap"));
-        let judged = check(View { now: &world, before: None }, &Limits::default()).expect("judged");
+        let judged = check(&Round::of(&world, None, 60), &Limits::default()).expect("judged");
         assert!(matches!(&judged.last().expect("some").verdict, Verdict::Unknown(gap) if gap.why == Why::TooMuch));
     }
 

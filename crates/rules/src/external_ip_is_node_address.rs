@@ -35,22 +35,22 @@
 use std::{collections::HashMap, net::IpAddr};
 
 use super::{
-    Limits, Patience, Rule,
+    Limits, Patience, Round, Rule,
+    assumed::assuming,
     ephemeral::EphemeralPorts,
     node_addresses::{is_on_link, kind_in_words, nodes_by_address, stands_alone},
     node_ports::if_served,
     remedies::{keep_external_ips_out, move_off, release_all},
     socket_needs::{Ports, SocketNeed},
-    v6only,
     wording::{MOST_LISTED, listed, service_in_words, with_socket},
 };
 use crate::findings::{Affected, Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Subject, Vantage, Verdict};
 use portreeve_dataplane::{
-    ByPort, Candidates, Endpoints, ExternalAddress, Field, Own, Proxy, answering_vantage_points, by_port,
-    mode_in_words, owner_name, vantage_points,
+    Addressed, ByPort, Claim, Contest, ExternalAddress, Field, Judged, LocalAddress, Loss, Own, by_port, mode_in_words,
+    owner_name, vantage_points,
 };
 use portreeve_facts::{
-    Family, Gap, Learned, Mode, Node, NodeAddressKind, Service, ServicePort, Snapshot, Socket, Source, View,
+    Family, Gap, Learned, Mode, Node, NodeAddressKind, Service, ServicePort, Snapshot, Socket, Source,
 };
 
 pub(super) static RULE: Rule = Rule {
@@ -65,8 +65,8 @@ pub(super) static RULE: Rule = Rule {
     check,
 };
 
-fn check(view: View<'_>, limits: &Limits) -> Judgements {
-    let snapshot = view.now;
+fn check(round: &Round<'_>, _: &Limits) -> Judgements {
+    let snapshot = round.now;
     let services = snapshot.cluster.services.get()?;
     let mode = snapshot.proxy_mode().ok().map(|mode| mode.value);
     let all = || services.iter().flat_map(move |service| ExternalAddress::served(snapshot, service, mode));
@@ -88,6 +88,7 @@ fn check(view: View<'_>, limits: &Limits) -> Judgements {
     }
     let claims = most_of_each_service(snapshot, claims);
     let here = Here {
+        round,
         snapshot,
         alone: nodes.len() == 1,
         mode: snapshot.proxy_mode(),
@@ -96,17 +97,16 @@ fn check(view: View<'_>, limits: &Limits) -> Judgements {
         }),
         own: snapshot.own_node().map(|node| node.name.as_str()),
         listeners: snapshot.kernel.listeners.get().map(|listeners| by_port(listeners)),
-        endpoints: Endpoints::of(snapshot),
-        proxy: Proxy::of(snapshot),
         ephemeral: EphemeralPorts::of(snapshot),
         claims: claims.iter().map(|(claim, _)| *claim).collect(),
-        candidates: snapshot.kernel.interfaces.seen().map(|it| Candidates::of(snapshot, it, limits.proxy_lag_seconds)),
+        addressed: round.addressed().ok(),
     };
     Ok(claims.into_iter().flat_map(|(claim, owners)| here.judge(&claim, owners)).collect())
 }
 
 /// What every claim is judged against.
-struct Here<'a> {
+struct Here<'r, 'a> {
+    round: &'r Round<'a>,
     snapshot: &'a Snapshot,
     /// The cluster has one Node.
     alone: bool,
@@ -116,20 +116,18 @@ struct Here<'a> {
     /// The name of this node, where its object was seen.
     own: Option<&'a str>,
     listeners: Result<ByPort<'a>, Gap>,
-    endpoints: Endpoints<'a>,
-    proxy: Proxy<'a>,
     ephemeral: EphemeralPorts,
     /// Every claim on an address of a Node.
     claims: Vec<ExternalAddress<'a>>,
     /// What may take them, where this node's addresses are known.
-    candidates: Option<Candidates>,
+    addressed: Option<&'r Addressed<'a>>,
 }
 
 type Owners<'a> = [(&'a Node, NodeAddressKind)];
 /// A claim, and whose address it is.
-type Claim<'a, 'b> = (ExternalAddress<'a>, &'b Owners<'a>);
+type Owned<'a, 'b> = (ExternalAddress<'a>, &'b Owners<'a>);
 
-impl Here<'_> {
+impl Here<'_, '_> {
     fn judge(&self, claim: &ExternalAddress<'_>, owners: &Owners<'_>) -> Vec<Judgement> {
         let judgement = |port: Option<&ServicePort>, verdict| Judgement {
             subject: Subject::service(claim.service),
@@ -222,17 +220,17 @@ impl Here<'_> {
         on_port.sort_by_key(|socket| (socket.local, socket.inode));
         for socket in on_port {
             let places = self.places(socket, claim.ip);
-            let is_endpoint = self.endpoints.includes(claim.service, port, &places, socket.local_port);
+            let is_endpoint = self.round.endpoints().includes(claim.service, port, &places, socket.local_port);
             if is_endpoint == Ok(true)
                 // An old proxy opens a socket on each external IP of its node.
-                || (socket.local == claim.ip && self.proxy.shares_owner(socket))
+                || (socket.local == claim.ip && self.round.proxy().shares_owner(socket))
                 || (socket.local.is_unspecified() && self.is_for_the_service(claim, owners))
             {
                 continue;
             }
-            match self.proxy.owns(socket) {
+            match self.round.proxy().owns(socket) {
                 Own::Yes => continue,
-                Own::Unknown => return Err(self.proxy.unknown(socket)),
+                Own::Unknown => return Err(self.round.proxy().unknown(socket)),
                 Own::No => {}
             }
             if self.ephemeral.may_be_client(socket)? || is_endpoint? {
@@ -240,9 +238,6 @@ impl Here<'_> {
             }
             if socket.local.is_unspecified() {
                 arrives_here().map_err(Clone::clone)?;
-            }
-            if socket.serves(Family::of(claim.ip)).is_none() {
-                return Err(v6only::unknown(socket));
             }
             return Ok(Some(socket));
         }
@@ -260,15 +255,6 @@ impl Here<'_> {
             (Ok(links), true) => links.keys().copied().collect(),
             _ => vec![ip],
         }
-    }
-
-    /// From where a listener would answer on an address.
-    fn answers(&self, socket: &Socket, ip: IpAddr) -> impl Iterator<Item = Vantage> {
-        let vantages = match self.snapshot.kernel.interfaces.seen() {
-            Some(interfaces) => answering_vantage_points(socket, ip, interfaces),
-            None => vantage_points(ip),
-        };
-        vantages.iter().copied()
     }
 
     /// ipvs: the other nodes take the whole address.
@@ -307,12 +293,45 @@ impl Here<'_> {
         port: &ServicePort,
         socket: &Socket,
     ) -> Result<Option<Evidence>, Gap> {
-        let answers: Affected = self.answers(socket, claim.ip).collect();
-        let taken = |candidates: &Candidates| candidates.taken(claim, &answers);
-        let affected = self.candidates.as_ref().map_or(Ok(answers.clone()), taken)?;
-        if affected.is_empty() {
-            return Ok(None);
+        let Some(addressed) = self.addressed else {
+            let affected = vantage_points(claim.ip).iter().copied().collect();
+            return Ok(Some(self.takes(claim, owners, port, (socket, affected))));
+        };
+        let claims = [Claim::External(*claim, port), Claim::Listener(socket, 1)];
+        let contest = Contest::of(self.round, addressed, (port.protocol, port.port), claims);
+        let to = addressed.locals.iter().copied().find(|local| local.ip == claim.ip);
+        let to = to.unwrap_or(LocalAddress { ip: claim.ip, vrf: false });
+        let (judged, stratum) = addressed.over(false, |candidate, case| {
+            let (mut lost, mut unknown) = (Affected::new(), None);
+            for from in vantage_points(claim.ip).iter().copied() {
+                if contest.listener(case, from, claim.ip).is_none() {
+                    continue;
+                }
+                match contest.who(candidate, case, from, to) {
+                    Ok(answer) => lost.extend((answer.by == Some(0)).then_some(from)),
+                    Err(gap) => unknown = unknown.or(Some(gap)),
+                }
+            }
+            if lost.is_empty() { unknown.map_or(Ok(None), Err) } else { Ok(Some(Lost(lost))) }
+        });
+        match judged {
+            Judged::Never => Ok(None),
+            Judged::Depends { on, .. } => Err(on),
+            Judged::Certain(Lost(affected), _) => {
+                let verdict = Verdict::Problem(self.takes(claim, owners, port, (socket, affected)));
+                Ok(assuming(stratum, false, verdict).into_problem())
+            }
         }
+    }
+
+    /// The Service takes the connections of a process.
+    fn takes(
+        &self,
+        claim: &ExternalAddress<'_>,
+        owners: &Owners<'_>,
+        port: &ServicePort,
+        (socket, affected): (&Socket, Affected),
+    ) -> Evidence {
         let owner = owner_name(self.snapshot, &socket.owner);
         let sentence = format!(
             "{}: new connections to its port {}/{}, where {owner} listens, go to the Service instead.",
@@ -325,7 +344,7 @@ impl Here<'_> {
         let severity = if beside { Severity::Info } else { worst };
         let evidence = Evidence::new(severity, sentence).affects(affected);
         let evidence = with_socket(evidence, "listener", self.snapshot, socket);
-        Ok(Some(self.with_facts(evidence, claim, owners).remedy(move_off(self.snapshot, socket))))
+        self.with_facts(evidence, claim, owners).remedy(move_off(self.snapshot, socket))
     }
 
     /// `Service default/trap claims 192.0.2.9, the InternalIP of Node n2, as externalIP`: of the owners, the one that
@@ -376,6 +395,20 @@ impl Here<'_> {
     }
 }
 
+/// From where a listener loses an address.
+#[derive(Clone, PartialEq)]
+struct Lost(Affected);
+
+impl Loss for Lost {
+    fn meet(self, other: &Self) -> Option<Self> {
+        Some(Self(&self.0 & &other.0)).filter(|it| !it.0.is_empty())
+    }
+
+    fn join(self, other: Self) -> Self {
+        Self(&self.0 | &other.0)
+    }
+}
+
 /// Every node knows the addresses in Node objects; one that only a link of this node has is known to this node alone.
 fn about_the_cluster(evidence: Evidence, owners: &Owners<'_>) -> Evidence {
     if owners.is_empty() { evidence } else { evidence.in_cluster() }
@@ -383,7 +416,7 @@ fn about_the_cluster(evidence: Evidence, owners: &Owners<'_>) -> Evidence {
 
 /// Who writes a Service chooses how many addresses of Nodes it has, and each is told with the way to take all back: of one
 /// Service so many count, before others those of this node, where somebody may listen.
-fn most_of_each_service<'a, 'b>(snapshot: &Snapshot, mut claims: Vec<Claim<'a, 'b>>) -> Vec<Claim<'a, 'b>> {
+fn most_of_each_service<'a, 'b>(snapshot: &Snapshot, mut claims: Vec<Owned<'a, 'b>>) -> Vec<Owned<'a, 'b>> {
     claims.sort_by_cached_key(|(claim, _)| !is_on_link(snapshot, claim.ip));
     let mut told: HashMap<*const Service, usize> = HashMap::new();
     claims.retain(|(claim, _)| {

@@ -28,19 +28,18 @@ use std::{
 };
 
 use super::{
-    Limits, Patience, Rule,
-    assumed::{at_most_a_warning, with_any_or_assumed},
+    Limits, Patience, Round, Rule,
+    assumed::assuming,
     free_ports::Alternatives,
-    node_ports::if_served,
     remedies::{move_service, release},
     wording::service_in_words,
 };
 use crate::findings::{Affected, Evidence, Judgement, Judgements, RuleId, Severity, Subject, Vantage, Verdict};
 use portreeve_dataplane::{
-    Backing, Candidate, Candidates, Claim, Endpoints, ExternalAddress, LocalAddress, Outcome, Part, local_addresses,
+    Addressed, Backing, Candidate, Case, ClaimKind, ExternalAddress, Judged, LocalAddress, Outcome, Part,
     served_node_ports, service_port, vantage_points,
 };
-use portreeve_facts::{Family, Gap, Protocol, Service, ServicePort, Snapshot, Source, View};
+use portreeve_facts::{Family, Protocol, Service, ServicePort, Source};
 
 /// More Services than this on one address and port say no more about the one that loses.
 const MOST_CLAIMS: usize = 4;
@@ -57,15 +56,14 @@ pub(super) static RULE: Rule = Rule {
     check,
 };
 
-fn check(view: View<'_>, limits: &Limits) -> Judgements {
-    let snapshot = view.now;
+fn check(round: &Round<'_>, _: &Limits) -> Judgements {
+    let snapshot = round.now;
     let services = snapshot.cluster.services.get()?;
     if services.iter().flat_map(|service| ExternalAddress::of(snapshot, service)).next().is_none() {
         return Ok(Vec::new());
     }
-    let interfaces = snapshot.kernel.interfaces.get()?;
-    let locals: BTreeMap<IpAddr, LocalAddress> =
-        local_addresses(interfaces).into_iter().map(|local| (local.ip, local)).collect();
+    let addressed = round.addressed()?;
+    let locals: BTreeMap<IpAddr, LocalAddress> = addressed.locals.iter().map(|local| (local.ip, *local)).collect();
 
     let mut by_port: HashMap<(Protocol, u16), Vec<Taker<'_>>> = HashMap::new();
     for claim in services.iter().flat_map(|service| ExternalAddress::of(snapshot, service)) {
@@ -83,12 +81,7 @@ fn check(view: View<'_>, limits: &Limits) -> Judgements {
     for takers in by_port.values_mut() {
         takers.sort_by_key(|it| (&it.claim.service.namespace, &it.claim.service.name, it.local.ip));
     }
-    let node = Node {
-        snapshot,
-        candidates: Candidates::of(snapshot, interfaces, limits.proxy_lag_seconds),
-        endpoints: Endpoints::of(snapshot),
-        alternatives: Alternatives::of(snapshot),
-    };
+    let node = Node { round, addressed, alternatives: Alternatives::of(snapshot) };
     Ok(served_node_ports(snapshot, services)
         .filter_map(|(service, port, number)| Some((service, port, by_port.get(&(port.protocol, number))?)))
         .flat_map(|(service, port, takers)| {
@@ -114,39 +107,28 @@ struct Taker<'a> {
 }
 
 /// What every pair is judged against.
-struct Node<'a> {
-    snapshot: &'a Snapshot,
-    candidates: Candidates,
-    endpoints: Endpoints<'a>,
+struct Node<'r, 'a> {
+    round: &'r Round<'a>,
+    addressed: &'r Addressed<'a>,
     /// A nodePort that the loser could have instead.
     alternatives: Alternatives<'a>,
 }
 
-impl Node<'_> {
+impl Node<'_, '_> {
     fn judge(&self, service: &Service, port: &ServicePort, taker: &Taker<'_>) -> Vec<Judgement> {
-        let family = Family::of(taker.local.ip);
-        if !service.families.contains(&family) {
-            return Vec::new();
-        }
-        let of = |candidates: &[Candidate]| -> Vec<Option<Affected>> {
-            candidates.iter().flat_map(|candidate| self.outcomes(candidate, service, port, taker)).collect()
-        };
-        let (outcomes, is_assumed) = with_any_or_assumed(&self.candidates, false, of, |all| !all.contains(&None));
-        if outcomes.iter().all(Option::is_none) {
-            return Vec::new();
-        }
+        let (judged, stratum) =
+            self.addressed.over(false, |candidate, case| Ok(self.lost(candidate, case, (service, port), taker)));
         // What is lost in any case, and that there may be more.
-        let known: Option<Vec<Affected>> = outcomes.iter().cloned().collect();
-        let certain = known.and_then(|all| all.into_iter().reduce(|lost, other| &lost & &other));
-        let agreed = outcomes.iter().all(|affected| *affected == certain);
+        let (certain, gap) = match judged {
+            Judged::Never => return Vec::new(),
+            Judged::Certain(affected, gap) => (Some(affected), gap),
+            Judged::Depends { on, .. } => (None, Some(on)),
+        };
         let problem = certain.map(|affected| Verdict::Problem(self.evidence(service, port, taker, &affected)));
-        let gap = (!agreed).then(|| Verdict::Unknown(self.unknown(service, port, taker)));
-        let problem = problem.map(|it| if is_assumed { at_most_a_warning(it) } else { it });
         problem
+            .map(|it| assuming(stratum, false, it))
             .into_iter()
-            .chain(gap)
-            .map(|verdict| if_served(self.snapshot, service, Part::NodePorts, verdict))
-            .map(|verdict| if_served(self.snapshot, taker.claim.service, taker.claim.part(), verdict))
+            .chain(gap.map(Verdict::Unknown))
             .map(|verdict| Judgement {
                 subject: Subject::service(service),
                 port: port.node_port,
@@ -156,37 +138,26 @@ impl Node<'_> {
             .collect()
     }
 
-    /// What comes of it with each value that unknown endpoints may have; nothing where no NodePort is served.
-    fn outcomes(
+    /// From where the NodePort is lost on the address; nothing where none is served there.
+    fn lost(
         &self,
         candidate: &Candidate,
-        service: &Service,
-        port: &ServicePort,
+        case: &mut Case,
+        (service, port): (&Service, &ServicePort),
         taker: &Taker<'_>,
-    ) -> Vec<Option<Affected>> {
-        if !candidate.captures(taker.local) {
-            return vec![None];
+    ) -> Option<Affected> {
+        let Taker { claim, port: taking, local } = taker;
+        let family = Family::of(local.ip);
+        if !service.families.contains(&family) || !candidate.captures(*local) {
+            return None;
         }
-        let family = Family::of(taker.local.ip);
-        let takers = self.endpoints.possible(taker.claim.service, taker.port, family);
-        let own = self.endpoints.possible(service, port, family);
-        takers
-            .iter()
-            .flat_map(|taking| {
-                own.iter().map(|losing| Some(affected(candidate, (taker.local, port.protocol), *taking, *losing)))
-            })
-            .collect()
-    }
-
-    /// Why it is not known.
-    fn unknown(&self, service: &Service, port: &ServicePort, taker: &Taker<'_>) -> Gap {
-        let family = Family::of(taker.local.ip);
-        let unread = [(taker.claim.service, taker.port), (service, port)];
-        let unread = unread.iter().find_map(|(service, port)| self.endpoints.backing(service, port, family).err());
-        match self.candidates.are_several() {
-            false => unread.unwrap_or_else(|| self.candidates.ambiguity()),
-            true => self.candidates.ambiguity(),
+        let parts = [(service, Part::NodePorts), (claim.service, claim.part())];
+        if !parts.iter().all(|part| case.is_served(self.round, candidate, *part)) {
+            return None;
         }
+        let taken = case.backing_of(self.round, (claim.service, taking), family);
+        let own = case.backing_of(self.round, (service, port), family);
+        Some(affected(candidate, (*local, port.protocol), taken, own))
     }
 
     fn evidence(&self, service: &Service, port: &ServicePort, taker: &Taker<'_>, affected: &Affected) -> Evidence {
@@ -207,10 +178,10 @@ impl Node<'_> {
             .affects(affected.iter().copied())
             .value("address", format!("{ip}, of this node"))
             .value("taken by", service_in_words(taker.claim.service))
-            .value("its endpoints", self.endpoints.in_words(taker.claim.service, taker.port, family))
+            .value("its endpoints", self.round.endpoints().in_words(taker.claim.service, taker.port, family))
             .value("taken from", format!("{}, nodePort {number}/{protocol}", service_in_words(service)))
             .value("other addresses", "of this node keep going to the NodePort's Service")
-            .value("proxy mode", self.candidates.mode_in_words())
+            .value("proxy mode", self.addressed.candidates.mode_in_words())
             .remedy(move_service(self.alternatives.for_port(service, Some(port)), service, port))
             .remedy(release(&taker.claim))
     }
@@ -221,7 +192,7 @@ fn affected(candidate: &Candidate, to: (LocalAddress, Protocol), taking: Backing
     let is_lost = |vantage: &Vantage| {
         let (taken, own) =
             (candidate.outcome_of_external_ip(to, *vantage, taking), candidate.outcome(to, *vantage, losing));
-        candidate.external_ip_or_node_port(taken, own) == Some(Claim::ExternalIp)
+        candidate.external_ip_or_node_port(taken, own) == Some(ClaimKind::ExternalIp)
             && [taken, own].contains(&Outcome::Pod)
     };
     vantage_points(to.0.ip).iter().copied().filter(is_lost).collect()
@@ -236,7 +207,7 @@ mod tests {
     use super::*;
     use crate::expectations::{expect_certain, expect_healthy, expect_problem, expect_unknown};
     use portreeve_facts::{
-        Mode, ServiceKind, Why,
+        Mode, ServiceKind, Snapshot, Why,
         healthy::{PEER, PRIMARY, SECOND, World, gap, ip, objects},
     };
 
@@ -283,7 +254,7 @@ mod tests {
         let many = many.service("loser", |it| it.node_port(30080));
         let taker = |it: World| it.external_ip(PRIMARY[0]).with(|service| service.ports[0].port = 30080);
         assert_eq!(expect_problem(&RULE, &many, &loser()).severity, Severity::Warning);
-        let judged = check(View { now: &many, before: None }, &Limits::default()).expect("judged");
+        let judged = check(&Round::of(&many, None, 60), &Limits::default()).expect("judged");
         assert_eq!(judged.len(), MOST_CLAIMS);
         assert_eq!(expect_problem(&RULE, &many.service("zzz", taker), &loser()).severity, Severity::Critical);
     }

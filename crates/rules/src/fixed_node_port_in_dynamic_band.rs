@@ -19,14 +19,14 @@
 //! Write a port of the static band, or leave the choice to the API server.
 
 use super::{
-    Limits, Patience, Rule,
+    Limits, Patience, Round, Rule,
     free_ports::Alternatives,
     node_ports::{bands_here, range_in_words},
     remedies::move_service,
 };
 use crate::findings::{Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Step, Subject, Verdict};
 use portreeve_dataplane::service_port;
-use portreeve_facts::{ClaimOf, Gap, PortRange, Service, ServicePort, Source, View, Why};
+use portreeve_facts::{ClaimOf, Gap, PortRange, Service, ServicePort, Source, Why};
 
 pub(super) static RULE: Rule = Rule {
     id: RuleId("fixed-node-port-in-dynamic-band"),
@@ -40,8 +40,8 @@ pub(super) static RULE: Rule = Rule {
     check,
 };
 
-fn check(view: View<'_>, _: &Limits) -> Judgements {
-    let snapshot = view.now;
+fn check(round: &Round<'_>, _: &Limits) -> Judgements {
+    let snapshot = round.now;
     let services = snapshot.cluster.services.get()?;
     let range = snapshot.cluster.node_port_range.get()?;
     let bands = bands_here(snapshot, range.range);

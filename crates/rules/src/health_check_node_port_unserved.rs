@@ -22,7 +22,7 @@
 use std::collections::HashMap;
 
 use super::{
-    Limits, Patience, Rule,
+    Limits, Patience, Round, Rule,
     ephemeral::ranges_in_words,
     node_ports::if_served,
     remedies::{choose_another_health_check_port, health_check_events, move_off},
@@ -32,7 +32,7 @@ use super::{
 use crate::findings::{Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_dataplane::{ByPort, Own, Part, Proxy, by_port, owner_name, served_health_checks};
 use portreeve_facts::{
-    Family, Gap, HealthCheckAnswer, Mode, Protocol, Reading, Service, Snapshot, Socket, Source, View, Why,
+    Family, Gap, HealthCheckAnswer, Mode, Protocol, Reading, Service, Snapshot, Socket, Source, Why,
 };
 
 pub(super) static RULE: Rule = Rule {
@@ -51,8 +51,8 @@ pub(super) static RULE: Rule = Rule {
     check,
 };
 
-fn check(view: View<'_>, _: &Limits) -> Judgements {
-    let snapshot = view.now;
+fn check(round: &Round<'_>, _: &Limits) -> Judgements {
+    let snapshot = round.now;
     let listeners = snapshot.kernel.listeners.get()?;
     let services = snapshot.cluster.services.get()?;
     if served_health_checks(snapshot, services).next().is_none() {

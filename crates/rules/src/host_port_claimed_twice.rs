@@ -26,12 +26,12 @@ use std::{
 };
 
 use super::{
-    Limits, Patience, Rule,
+    Limits, Patience, Round, Rule,
     pods::{WithPods, is_for_every_address},
     wording::{MOST_LISTED, listed},
 };
 use crate::findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Verdict};
-use portreeve_facts::{ClaimOf, ContainerPort, Gap, Protocol, Reading, Source, View, Why, Workload, WorkloadKind};
+use portreeve_facts::{ClaimOf, ContainerPort, Gap, Protocol, Reading, Source, Why, Workload, WorkloadKind};
 
 pub(super) static RULE: Rule = Rule {
     id: RuleId("host-port-claimed-twice"),
@@ -51,8 +51,8 @@ const MOST_COMPARED: usize = 1 << 22;
 /// A workload that wants a port of every node on which its pods run.
 type Claim<'a> = (&'a Workload, &'a ContainerPort);
 
-fn check(view: View<'_>, _: &Limits) -> Judgements {
-    let snapshot = view.now;
+fn check(round: &Round<'_>, _: &Limits) -> Judgements {
+    let snapshot = round.now;
     let pods = match &snapshot.cluster.pods {
         Reading::Gap(gap) if gap.why == Why::NotAsked => &[][..],
         pods => pods.get()?,
@@ -222,7 +222,7 @@ mod tests {
         };
         let mut world = Snapshot::healthy();
         world.cluster.workloads = many(2100, 8080).chain(many(4, 8081)).chain(many(4, 80)).collect();
-        let judged = check(View { now: &world, before: None }, &Limits::default()).expect("judged");
+        let judged = check(&Round::of(&world, None, 60), &Limits::default()).expect("judged");
         let problem = |port| judged.iter().any(|it| it.port == Some(port) && matches!(it.verdict, Verdict::Problem(_)));
         assert!(problem(80) && problem(8081));
         let unknown = judged.iter().find(|it| it.port == Some(8080)).expect("a judgement");

@@ -25,20 +25,20 @@
 use std::collections::HashMap;
 
 use super::{
-    Limits, Patience, Rule,
-    assumed::judged,
+    Limits, Patience, Round, Rule,
+    assumed::assuming,
     free_ports::Alternatives,
-    node_port_winner::{Winner, winners},
-    node_ports::{if_served, range_in_words},
+    node_port_winner::{Winner, winner},
+    node_ports::range_in_words,
     remedies::move_service,
     told::Told,
 };
 use crate::findings::{Affected, Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_dataplane::{
-    Candidate, Candidates, Endpoints, LocalAddress, Part, covers, host_ports, local_addresses, may_have,
-    sent_to_node_port, served_node_ports, service_port,
+    Addressed, Candidate, Case, Judged, LocalAddress, Loss, Part, covers, host_ports, may_have, sent_to_node_port,
+    served_node_ports, service_port,
 };
-use portreeve_facts::{ContainerPort, Family, Gap, Pod, Protocol, Service, ServicePort, Snapshot, Source, View};
+use portreeve_facts::{ContainerPort, Family, Gap, Pod, Protocol, Service, ServicePort, Snapshot, Source};
 
 pub(super) static RULE: Rule = Rule {
     id: RuleId("host-port-equals-node-port"),
@@ -52,11 +52,11 @@ pub(super) static RULE: Rule = Rule {
     check,
 };
 
-fn check(view: View<'_>, limits: &Limits) -> Judgements {
-    let snapshot = view.now;
+fn check(round: &Round<'_>, _: &Limits) -> Judgements {
+    let snapshot = round.now;
     let pods = snapshot.cluster.pods.get()?;
     let services = snapshot.cluster.services.get()?;
-    let interfaces = snapshot.kernel.interfaces.get()?;
+    let addressed = round.addressed()?;
 
     let mut by_port: HashMap<(Protocol, u16), Vec<(&Pod, &ContainerPort)>> = HashMap::new();
     for (pod, port, number) in host_ports(snapshot, pods) {
@@ -68,13 +68,7 @@ fn check(view: View<'_>, limits: &Limits) -> Judgements {
     if hits.is_empty() {
         return Ok(Vec::new());
     }
-    let node = Node {
-        snapshot,
-        candidates: Candidates::of(snapshot, interfaces, limits.proxy_lag_seconds),
-        locals: local_addresses(interfaces),
-        endpoints: Endpoints::of(snapshot),
-        alternatives: Alternatives::of(snapshot),
-    };
+    let node = Node { round, snapshot, addressed, alternatives: Alternatives::of(snapshot) };
     let mut told = Told::of(snapshot, Source::Pods);
     let clashes = hits
         .into_iter()
@@ -92,69 +86,79 @@ struct Clash<'a> {
 }
 
 /// What every clash is judged against.
-struct Node<'a> {
+struct Node<'r, 'a> {
+    round: &'r Round<'a>,
     snapshot: &'a Snapshot,
-    candidates: Candidates,
-    locals: Vec<LocalAddress>,
-    endpoints: Endpoints<'a>,
+    addressed: &'r Addressed<'a>,
     /// A nodePort that a Service could have instead.
     alternatives: Alternatives<'a>,
 }
 
-impl Node<'_> {
+/// How bad it is, who wins, where all cases agree, and from where the other one is lost.
+#[derive(Clone, PartialEq)]
+struct Lost {
+    severity: Severity,
+    winner: Option<Winner>,
+    affected: Affected,
+}
+
+impl Loss for Lost {
+    fn meet(self, other: &Self) -> Option<Self> {
+        Some(Self {
+            severity: self.severity.min(other.severity),
+            winner: self.winner.filter(|it| other.winner == Some(*it)),
+            affected: &self.affected & &other.affected,
+        })
+    }
+
+    fn join(self, _: Self) -> Self {
+        self
+    }
+}
+
+impl Node<'_, '_> {
     fn judge(&self, clash: &Clash<'_>) -> Option<Judgement> {
         let everywhere = clash.host.host_ip.is_none_or(|ip| ip.is_unspecified());
-        let verdict = judged(&self.candidates, everywhere, |candidates| self.verdict(candidates, clash))?;
+        let lost = |candidate: &Candidate, case: &mut Case| Ok(self.lost(candidate, case, clash));
+        let (judged, stratum) = self.addressed.over(everywhere, lost);
+        let verdict = match (judged, self.is_an_endpoint(clash)) {
+            (Judged::Never, _) => return None,
+            (Judged::Depends { on: gap, .. }, _) | (Judged::Certain(..), Err(gap)) => Verdict::Unknown(gap),
+            (Judged::Certain(..), Ok(true)) => {
+                Verdict::Problem(self.evidence(clash, Severity::Info, Some(Winner::Both), &Affected::new()))
+            }
+            (Judged::Certain(Lost { severity, winner, affected }, _), Ok(false)) => {
+                Verdict::Problem(self.evidence(clash, severity, winner, &affected))
+            }
+        };
         Some(Judgement {
             subject: Subject::pod(clash.pod),
             port: clash.host.host_port,
             protocol: Some(clash.host.protocol),
-            verdict: if_served(self.snapshot, clash.service, Part::NodePorts, verdict),
-        })
-    }
-
-    fn verdict(&self, candidates: &[Candidate], clash: &Clash<'_>) -> Option<Verdict> {
-        let outcomes: Vec<_> = candidates.iter().flat_map(|candidate| self.outcomes(candidate, clash)).collect();
-        let mildest = outcomes.iter().min_by_key(|outcome| outcome.as_ref().map(|(severity, ..)| *severity));
-        let Some((severity, winner, affected)) = mildest? else {
-            let silent = outcomes.iter().all(Option::is_none);
-            return (!silent).then(|| Verdict::Unknown(self.candidates.ambiguity()));
-        };
-        let agreed = outcomes.iter().flatten().all(|(_, other, _)| other == winner);
-        let others = outcomes.iter().flatten().map(|(_, _, others)| others);
-        let affected = others.fold(affected.clone(), |certain, others| &certain & others);
-        Some(match self.is_an_endpoint(clash) {
-            Ok(true) => Verdict::Problem(self.evidence(clash, Severity::Info, Some(Winner::Both), &Affected::new())),
-            Ok(false) => Verdict::Problem(self.evidence(clash, *severity, agreed.then_some(*winner), &affected)),
-            Err(gap) => Verdict::Unknown(gap),
+            verdict: assuming(stratum, everywhere, verdict),
         })
     }
 
     /// Whether the Service sends to the pod's container port too.
     fn is_an_endpoint(&self, Clash { service, port, pod, host }: &Clash<'_>) -> Result<bool, Gap> {
-        self.endpoints.includes(service, port, &pod.ips, host.port)
+        self.round.endpoints().includes(service, port, &pod.ips, host.port)
     }
 
-    /// How bad it is, who wins and who loses, with each value that unknown endpoints may have; nothing where the two
-    /// do not meet.
-    fn outcomes(&self, candidate: &Candidate, clash: &Clash<'_>) -> Vec<Option<(Severity, Winner, Affected)>> {
-        let meeting: Vec<LocalAddress> = self
-            .locals
-            .iter()
-            .copied()
-            .filter(|local| clash.service.families.contains(&Family::of(local.ip)))
-            .filter(|local| covers(clash.host, local.ip) && may_have(clash.pod, Family::of(local.ip)))
-            .filter(|local| candidate.captures(*local))
-            .collect();
-        if meeting.is_empty() {
-            return vec![None];
-        }
-        let possible = winners(candidate, &self.endpoints, (clash.service, clash.port), &meeting).into_iter();
-        let severity = |affected: &Affected| match affected.contains(&Vantage::Remote) {
-            true => Severity::Critical,
-            false => Severity::Warning,
+    /// What is lost in a case; nothing where the two do not meet.
+    fn lost(&self, candidate: &Candidate, case: &mut Case, clash: &Clash<'_>) -> Option<Lost> {
+        let Clash { service, port, pod, host } = *clash;
+        let meet = |local: &LocalAddress| {
+            let family = Family::of(local.ip);
+            let has_pod = covers(host, local.ip) && may_have(pod, family);
+            service.families.contains(&family) && has_pod && candidate.captures(*local)
         };
-        possible.map(|(winner, affected)| Some((severity(&affected), winner, affected))).collect()
+        let meeting: Vec<LocalAddress> = self.addressed.locals.iter().copied().filter(meet).collect();
+        if meeting.is_empty() || !case.is_served(self.round, candidate, (service, Part::NodePorts)) {
+            return None;
+        }
+        let (winner, affected) = winner(self.round, (candidate, case), (service, port), &meeting);
+        let severity = if affected.contains(&Vantage::Remote) { Severity::Critical } else { Severity::Warning };
+        Some(Lost { severity, winner: Some(winner), affected })
     }
 
     fn evidence(&self, clash: &Clash<'_>, severity: Severity, winner: Option<Winner>, affected: &Affected) -> Evidence {
@@ -186,7 +190,7 @@ impl Node<'_> {
             )
             .value("service", format!("{name} type {}, nodePort {number}/{}", service.kind.name(), port.protocol));
         for family in &service.families {
-            let words = self.endpoints.in_words(service, port, *family);
+            let words = self.round.endpoints().in_words(service, port, *family);
             evidence = evidence.value("endpoints", format!("{family}: {words}"));
         }
         // ServiceLB's pods ask the node, as all pods do.
@@ -195,7 +199,7 @@ impl Node<'_> {
         let words =
             |port| format!("port {port}/{} of this node, which ServiceLB sends to this NodePort", host.protocol);
         evidence.values.extend(lost.map(|port| ("lost too", words(port))));
-        evidence = evidence.value("proxy mode", self.candidates.mode_in_words());
+        evidence = evidence.value("proxy mode", self.addressed.candidates.mode_in_words());
         if let Some(range) = self.snapshot.cluster.node_port_range.seen() {
             evidence = evidence.value("NodePort range", range_in_words(range));
         }

@@ -22,13 +22,13 @@
 use std::collections::{BTreeMap, HashSet};
 
 use super::{
-    Limits, Patience, Rule,
+    Limits, Patience, Round, Rule,
     node_ports::{ports_in_words, range_in_words},
     told::Told,
 };
 use crate::findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_dataplane::{cilium_range, host_ports, mode_in_words, served_health_checks};
-use portreeve_facts::{ContainerPort, Mode, NodePortRange, Pod, PortSet, Protocol, Service, Snapshot, Source, View};
+use portreeve_facts::{ContainerPort, Mode, NodePortRange, Pod, PortSet, Protocol, Service, Snapshot, Source};
 
 pub(super) static RULE: Rule = Rule {
     id: RuleId("host-port-in-node-port-range"),
@@ -42,8 +42,8 @@ pub(super) static RULE: Rule = Rule {
     check,
 };
 
-fn check(view: View<'_>, _: &Limits) -> Judgements {
-    let snapshot = view.now;
+fn check(round: &Round<'_>, _: &Limits) -> Judgements {
+    let snapshot = round.now;
     let pods = snapshot.cluster.pods.get()?;
     let services = snapshot.cluster.services.get()?;
     let range = snapshot.cluster.node_port_range.get()?;
@@ -173,7 +173,7 @@ mod tests {
             pod.ports =
                 (30000..32768).map(|number| ContainerPort { host_port: Some(number), ..port.clone() }).collect();
         });
-        let judged = check(View { now: &world, before: None }, &Limits::default()).expect("judged");
+        let judged = check(&Round::of(&world, None, 60), &Limits::default()).expect("judged");
         assert_eq!(judged.len(), OF_SUBJECT + 1);
         assert!(matches!(&judged[OF_SUBJECT].verdict, Verdict::Unknown(gap) if gap.why == Why::TooMuch));
     }

@@ -33,8 +33,8 @@ use std::{
 use ipnet::IpNet;
 
 use super::{
-    Limits, Patience, Rule,
-    node_port_winner::{Winner, winners},
+    Limits, Patience, Round, Rule,
+    node_port_winner::{Winner, winner},
     remedies::delete_rule,
     wording::MOST_LISTED,
 };
@@ -42,12 +42,11 @@ use crate::findings::{
     Affected, Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Step, Subject, Vantage, Verdict,
 };
 use portreeve_dataplane::{
-    ByPort, Candidates, Endpoints, LocalAddress, by_port, host_ports, local_addresses, own_network_pods, owner_name,
-    served_node_ports, service_port,
+    ByPort, Judged, LocalAddress, Loss, Stratum, by_port, host_ports, own_network_pods, owner_name, served_node_ports,
+    service_port,
 };
 use portreeve_facts::{
-    Address, Family, Gap, Netfilter, Pod, Protocol, Redirection, Service, ServicePort, Snapshot, Socket, Source, View,
-    Why,
+    Address, Family, Gap, Netfilter, Pod, Protocol, Redirection, Service, ServicePort, Snapshot, Socket, Source, Why,
 };
 
 pub(super) static RULE: Rule = Rule {
@@ -62,8 +61,8 @@ pub(super) static RULE: Rule = Rule {
     check,
 };
 
-fn check(view: View<'_>, limits: &Limits) -> Judgements {
-    let snapshot = view.now;
+fn check(round: &Round<'_>, _: &Limits) -> Judgements {
+    let snapshot = round.now;
     let pods = snapshot.cluster.pods.get()?;
     let subject = Subject::this_node(snapshot);
     let redirections = match redirections(snapshot) {
@@ -77,10 +76,10 @@ fn check(view: View<'_>, limits: &Limits) -> Judgements {
         by_number.entry((redirection.protocol, redirection.port)).or_default().push(redirection);
     }
     let node = Node {
+        round,
         snapshot,
         pods: own_network_pods(snapshot, pods).collect(),
         listeners: snapshot.kernel.listeners.seen().map(|listeners| by_port(listeners)),
-        proxy: ServedHere::of(snapshot, limits),
     };
     let mut judgements = Vec::new();
     for ((protocol, port), asked) in by_number {
@@ -114,29 +113,28 @@ fn redirections(snapshot: &Snapshot) -> Result<&[Redirection], Gap> {
 }
 
 /// Who is on this node.
-struct Node<'a> {
+struct Node<'r, 'a> {
+    round: &'r Round<'a>,
     snapshot: &'a Snapshot,
     /// Pods with addresses of their own.
     pods: Vec<&'a Pod>,
     listeners: Option<ByPort<'a>>,
-    proxy: Option<ServedHere<'a>>,
 }
 
-/// On which addresses of the node its proxy serves NodePorts, and from whom.
-struct ServedHere<'a> {
-    candidates: Candidates,
-    locals: Vec<LocalAddress>,
-    endpoints: Endpoints<'a>,
+/// The NodePort that a redirection takes, or may take, and from where its connections are lost.
+#[derive(Clone, PartialEq)]
+struct Taken {
+    is_certain: bool,
+    from: Affected,
 }
 
-impl<'a> ServedHere<'a> {
-    fn of(snapshot: &'a Snapshot, limits: &Limits) -> Option<Self> {
-        let interfaces = snapshot.kernel.interfaces.seen()?;
-        Some(Self {
-            candidates: Candidates::of(snapshot, interfaces, limits.proxy_lag_seconds),
-            locals: local_addresses(interfaces),
-            endpoints: Endpoints::of(snapshot),
-        })
+impl Loss for Taken {
+    fn meet(self, other: &Self) -> Option<Self> {
+        Some(Self { is_certain: self.is_certain && other.is_certain, from: &self.from & &other.from })
+    }
+
+    fn join(self, _: Self) -> Self {
+        self
     }
 }
 
@@ -161,7 +159,7 @@ fn asked_from(redirection: &Redirection) -> Vec<Vantage> {
     [Vantage::Remote, Vantage::Node, Vantage::Pods].into_iter().chain(loopback).collect()
 }
 
-impl Node<'_> {
+impl Node<'_, '_> {
     /// What is wrong with the redirections of one port, in the order in which they are asked: the worst first.
     fn judge<'b>(&self, asked: &[&'b Redirection]) -> Vec<LeftBehind<'b>> {
         let (mut alive, mut others) = (Vec::new(), Vec::new());
@@ -246,7 +244,7 @@ impl Node<'_> {
 
     /// A Service whose NodePort the redirection takes, or may take.
     fn node_port(&self, redirection: &Redirection) -> Option<Loser> {
-        let ServedHere { candidates, locals, endpoints } = self.proxy.as_ref()?;
+        let addressed = self.round.addressed().ok()?;
         let family = Family::of(redirection.to);
         let has_port = |(service, port, number): &(&Service, &ServicePort, u16)| {
             (port.protocol, *number) == (redirection.protocol, redirection.port) && service.families.contains(&family)
@@ -255,20 +253,22 @@ impl Node<'_> {
             served_node_ports(self.snapshot, self.snapshot.cluster.services.seen()?).find(has_port)?;
         let is_redirected =
             |local: &&LocalAddress| Family::of(local.ip) == family && redirection.ip.is_none_or(|ip| ip == local.ip);
-        let mut possible: Vec<(Winner, Affected)> = Vec::new();
-        let everywhere = redirection.ip.is_none();
-        for candidate in candidates.unassumed_at(everywhere).unwrap_or(candidates.at(everywhere)) {
-            let meeting: Vec<LocalAddress> =
-                locals.iter().filter(is_redirected).filter(|local| candidate.captures(**local)).copied().collect();
-            possible.extend(winners(candidate, endpoints, (service, port), &meeting));
-        }
-        let takes = |winner: Winner| matches!(winner, Winner::Pod | Winner::Undefined);
-        if !possible.iter().any(|(winner, _)| takes(*winner)) {
-            return None;
-        }
-        let is_certain = possible.iter().all(|(winner, _)| *winner == Winner::Pod);
-        let lost = possible.into_iter().map(|(_, lost)| lost).reduce(|certain, lost| &certain & &lost);
-        let asked_from = lost.filter(|_| is_certain).unwrap_or_default().into_iter().collect();
+        let (judged, stratum) = addressed.over(redirection.ip.is_none(), |candidate, case| {
+            let locals = addressed.locals.iter().filter(is_redirected);
+            let meeting: Vec<LocalAddress> = locals.filter(|local| candidate.captures(**local)).copied().collect();
+            Ok(match winner(self.round, (candidate, case), (service, port), &meeting) {
+                (Winner::Pod, from) => Some(Taken { is_certain: true, from }),
+                (Winner::Undefined, from) => Some(Taken { is_certain: false, from }),
+                (Winner::Both | Winner::PodForNow | Winner::Service, _) => None,
+            })
+        });
+        let is_known = |stratum| stratum != Stratum::Defaults || redirection.ip.is_none();
+        let (is_certain, from) = match judged {
+            Judged::Never | Judged::Depends { ever: None, .. } => return None,
+            Judged::Certain(Taken { is_certain: true, from }, _) if is_known(stratum) => (true, from),
+            Judged::Certain(..) | Judged::Depends { .. } => (false, Affected::new()),
+        };
+        let asked_from = from.into_iter().collect();
         Some(Loser { name: format!("Service {}", service_port(service, &port.name)), is_certain, asked_from })
     }
 

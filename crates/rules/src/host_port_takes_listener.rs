@@ -34,22 +34,20 @@
 use std::collections::BTreeSet;
 
 use super::{
-    Limits, Patience, Rule,
+    Limits, Patience, Round, Rule,
+    assumed::assuming,
     ephemeral::EphemeralPorts,
     remedies::{move_off, move_off_unless},
     socket_needs::{Ports, SocketNeed},
     told::Told,
-    v6only::either_way,
     wording::{capital, with_socket},
 };
 use crate::findings::{Affected, Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Step, Subject, Verdict};
 use portreeve_dataplane::{
-    ByPort, Candidates, Group, LocalAddress, answering_vantage_points, by_port, group, host_ports,
-    is_left_out_by_cilium, local_addresses, other_loopback, owner_name, place, served_node_ports, workers,
+    Addressed, ByPort, Claim, Contest, Group, Judged, by_port, group, host_ports, is_everywhere, owner_name, place,
+    served_node_ports, workers,
 };
-use portreeve_facts::{
-    ContainerPort, Interfaces, Owner, Pod, Protocol, Snapshot, Socket, Source, View, kubernetes_version,
-};
+use portreeve_facts::{ContainerPort, Owner, Pod, Protocol, Snapshot, Socket, Source, kubernetes_version};
 
 pub(super) static RULE: Rule = Rule {
     id: RuleId("host-port-takes-listener"),
@@ -66,12 +64,12 @@ pub(super) static RULE: Rule = Rule {
 /// A pod has its network within so many seconds from when it has its node, unless something is in the way.
 const LONGEST_START: i64 = 120;
 
-fn check(view: View<'_>, limits: &Limits) -> Judgements {
-    let snapshot = view.now;
+fn check(round: &Round<'_>, _: &Limits) -> Judgements {
+    let snapshot = round.now;
     let listening = by_port(snapshot.kernel.listeners.get()?);
     let pods = snapshot.cluster.pods.get()?;
     let services = snapshot.cluster.services.get()?;
-    let interfaces = snapshot.kernel.interfaces.get()?;
+    let addressed = round.addressed()?;
 
     let node_ports: BTreeSet<_> =
         served_node_ports(snapshot, services).map(|(_, port, number)| (port.protocol, number)).collect();
@@ -81,9 +79,8 @@ fn check(view: View<'_>, limits: &Limits) -> Judgements {
     let held = host_ports(snapshot, pods).filter(|(pod, port, _)| has_begun(pod) && is_held(port.protocol));
     let all: BTreeSet<_> = held.map(|(_, port, number)| (port.protocol, number)).collect();
     let runtime = snapshot.own_node().and_then(|node| node.container_runtime.as_deref());
-    let (locals, ephemeral) = (local_addresses(interfaces), EphemeralPorts::of(snapshot));
-    let candidates = Candidates::of(snapshot, interfaces, limits.proxy_lag_seconds);
-    let node = Node { snapshot, interfaces, candidates, locals, ephemeral, listening, all, runtime };
+    let ephemeral = EphemeralPorts::of(snapshot);
+    let node = Node { round, snapshot, addressed, ephemeral, listening, all, runtime };
     let taken = begun.into_iter().flat_map(|(pod, port, number)| {
         let sockets = node.listening.at((port.protocol, number));
         workers(sockets).into_iter().filter_map(|(socket, _)| node.judge(pod, port, socket)).collect::<Vec<_>>()
@@ -95,11 +92,10 @@ fn check(view: View<'_>, limits: &Limits) -> Judgements {
 }
 
 /// What every socket is judged against.
-struct Node<'a> {
+struct Node<'r, 'a> {
+    round: &'r Round<'a>,
     snapshot: &'a Snapshot,
-    interfaces: &'a Interfaces,
-    candidates: Candidates,
-    locals: Vec<LocalAddress>,
+    addressed: &'r Addressed<'a>,
     ephemeral: EphemeralPorts,
     listening: ByPort<'a>,
     /// Every hostPort of the pods that have begun.
@@ -108,36 +104,41 @@ struct Node<'a> {
     runtime: Option<&'a str>,
 }
 
-impl Node<'_> {
-    fn judge(&self, pod: &Pod, port: &ContainerPort, socket: &Socket) -> Option<Judgement> {
+impl<'a> Node<'_, 'a> {
+    fn judge(&self, pod: &'a Pod, port: &'a ContainerPort, socket: &'a Socket) -> Option<Judgement> {
+        let claims = [Claim::HostPort(pod, port), Claim::Listener(socket, 1)];
+        let contest = Contest::of(self.round, self.addressed, (port.protocol, socket.local_port), claims);
+        let excuse = self.ephemeral.may_be_client(socket);
+        let everywhere = is_everywhere(socket);
+        let (judged, stratum) = self.addressed.over(everywhere, |candidate, case| {
+            let (mut lost, mut unknown) = (Affected::new(), None);
+            for (from, to) in contest.places() {
+                if contest.listener(case, from, to.ip).is_none() {
+                    continue;
+                }
+                match contest.who(candidate, case, from, to) {
+                    Ok(answer) => lost.extend((answer.by == Some(0)).then_some(from)),
+                    Err(gap) => unknown = unknown.or(Some(gap)),
+                }
+            }
+            match (lost.is_empty(), &excuse) {
+                (true, _) => unknown.map_or(Ok(None), Err),
+                (false, Ok(true)) => Ok(None),
+                (false, Ok(false)) => Ok(Some(lost)),
+                (false, Err(gap)) => Err(gap.clone()),
+            }
+        });
+        let verdict = match judged {
+            Judged::Never => return None,
+            Judged::Depends { on, .. } => Verdict::Unknown(on),
+            Judged::Certain(affected, _) => Verdict::Problem(self.evidence(pod, port, socket, &affected)),
+        };
         Some(Judgement {
             subject: Subject::pod(pod),
             port: Some(socket.local_port),
             protocol: Some(socket.protocol),
-            verdict: either_way(socket, |socket| self.verdict(pod, port, socket))?,
+            verdict: assuming(stratum, everywhere, verdict),
         })
-    }
-
-    fn verdict(&self, pod: &Pod, port: &ContainerPort, socket: &Socket) -> Option<Verdict> {
-        let locals = self.locals.iter().copied().chain(other_loopback(&self.locals, socket));
-        let (mut affected, mut unknown) = (Affected::default(), None);
-        for local in locals {
-            for from in answering_vantage_points(socket, local.ip, self.interfaces) {
-                match self.candidates.agree_as_known(|it| it.serves_host_port((pod, port), local, *from)) {
-                    Ok(is_served) => affected.extend(is_served.then_some(*from)),
-                    Err(gap) => unknown = unknown.or(Some(gap)),
-                }
-            }
-        }
-        if affected.is_empty() {
-            return unknown.map(Verdict::Unknown);
-        }
-        let is_left_out = is_left_out_by_cilium(self.snapshot, socket.local_port);
-        match (self.ephemeral.may_be_client(socket), is_left_out) {
-            (Ok(true), _) | (_, Ok(true)) => None,
-            (Err(gap), _) | (_, Err(gap)) => Some(Verdict::Unknown(gap)),
-            (Ok(false), Ok(false)) => Some(Verdict::Problem(self.evidence(pod, port, socket, &affected))),
-        }
     }
 
     /// Whether a socket may be one with which the container runtime keeps the port for the pod.

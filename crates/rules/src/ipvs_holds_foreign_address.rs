@@ -22,7 +22,7 @@ use std::{
 };
 
 use super::{
-    Limits, Patience, Rule,
+    Limits, Patience, Round, Rule,
     node_addresses::{NodesByAddress, kind_in_words, nodes_by_address},
     remedies::{delete_address, release_all},
     wording::{MOST_LISTED, listed},
@@ -30,7 +30,7 @@ use super::{
 use crate::findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_dataplane::{ExternalAddress, Field, mode_in_words};
 use portreeve_facts::{
-    API_SERVER, Address, Gap, Interfaces, Node, NodeAddressKind, Reading, Service, Snapshot, Source, View,
+    API_SERVER, Address, Gap, Interfaces, Node, NodeAddressKind, Reading, Service, Snapshot, Source,
 };
 
 /// Where nameservers answer.
@@ -48,8 +48,8 @@ pub(super) static RULE: Rule = Rule {
     check,
 };
 
-fn check(view: View<'_>, _: &Limits) -> Judgements {
-    let snapshot = view.now;
+fn check(round: &Round<'_>, _: &Limits) -> Judgements {
+    let snapshot = round.now;
     let interfaces = snapshot.kernel.interfaces.get()?;
     let mut held: Vec<&Address> = interfaces.addresses.iter().filter(|address| address.is_ipvs()).collect();
     if held.is_empty() {

@@ -1,7 +1,7 @@
-//! What is wrong, and since when: pure functions from a [`View`] to judgements, one file a rule; the words of findings; the
+//! What is wrong, and since when: pure functions from a [`Round`] to judgements, one file a rule; the words of findings; the
 //! ledger, which keeps them from round to round; and what manifests would break.
 //!
-//! Never: reads anything but `View` and [`Limits`]; remembers; logs.
+//! Never: reads anything but [`Round`] and [`Limits`]; remembers; logs.
 //!
 //! To add a rule, copy the shortest one, `own_port_taken.rs`, and add its `mod` line and its entry in [`RULES`].
 //! CONTRIBUTING.md lists the other files.
@@ -61,7 +61,6 @@ mod reservation;
 mod rule;
 mod socket_needs;
 mod told;
-mod v6only;
 mod wording;
 
 use std::{
@@ -83,7 +82,8 @@ pub use rule::{Patience, Rule};
 pub use socket_needs::{Ports, SocketNeed, node_ports_or_default};
 
 use crate::findings::{Judgement, Judgements, Subject, Verdict};
-use portreeve_facts::{Gap, Protocol, Snapshot, Source, View};
+pub use portreeve_dataplane::Round;
+use portreeve_facts::{Gap, Protocol, Snapshot, Source};
 
 /// Every rule, in the order in which a person should read them.
 pub static RULES: &[&Rule] = &[
@@ -163,11 +163,11 @@ pub struct Opinion {
 
 impl Opinion {
     /// Asks one rule; its panic stays here.
-    fn of(rule: &'static Rule, view: View<'_>, limits: &Limits) -> Self {
-        let judgements = catch_unwind(AssertUnwindSafe(|| (rule.check)(view, limits))).ok();
-        let no_udp = view.now.kernel.no_udp.as_ref().filter(|_| rule.looks_at(Source::Listeners));
+    fn of(rule: &'static Rule, round: &Round<'_>, limits: &Limits) -> Self {
+        let judgements = catch_unwind(AssertUnwindSafe(|| (rule.check)(round, limits))).ok();
+        let no_udp = round.now.kernel.no_udp.as_ref().filter(|_| rule.looks_at(Source::Listeners));
         let judgements = judgements.map(|it| match no_udp {
-            Some(gap) => it.map(|judged| without_udp(view.now, judged, gap)),
+            Some(gap) => it.map(|judged| without_udp(round.now, judged, gap)),
             None => it,
         });
         Self { rule, judgements }
@@ -185,8 +185,8 @@ fn without_udp(now: &Snapshot, mut judged: Vec<Judgement>, gap: &Gap) -> Vec<Jud
 
 /// Runs rules, each when its opinion is taken: the judgements of one about thousands of NodePorts need not be in memory
 /// while the next runs. A rule that panics is contained: the others still run.
-pub fn ask(rules: &[&'static Rule], view: View<'_>, limits: &Limits) -> impl Iterator<Item = Opinion> {
-    rules.iter().map(move |rule| Opinion::of(rule, view, limits))
+pub fn ask(rules: &[&'static Rule], round: &Round<'_>, limits: &Limits) -> impl Iterator<Item = Opinion> {
+    rules.iter().map(move |rule| Opinion::of(rule, round, limits))
 }
 
 #[cfg(test)]

@@ -2,6 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use portreeve_dataplane::Round;
+use portreeve_facts::Snapshot;
+
 /// Plain numbers, each with the default that its documentation names.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -21,6 +24,11 @@ pub struct Limits {
 }
 
 impl Limits {
+    /// One round of judging a snapshot, and perhaps with the one before.
+    pub fn round<'a>(&self, now: &'a Snapshot, before: Option<&'a Snapshot>) -> Round<'a> {
+        Round::of(now, before, self.proxy_lag_seconds)
+    }
+
     /// The first limit that no measurement could keep to, and what is wrong with it.
     pub fn impossible(&self) -> Option<(&'static str, String)> {
         let Self { ephemeral_warning_percent, ephemeral_critical_percent, fds_warning_percent, .. } = *self;

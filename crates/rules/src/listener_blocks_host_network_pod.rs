@@ -43,7 +43,7 @@ use std::{
 };
 
 use super::{
-    Limits, Patience, Rule,
+    Limits, Patience, Round, Rule,
     ephemeral::{EphemeralPorts, ranges_in_words},
     free_ports::Alternatives,
     pods::{are_siblings, ends_in_time},
@@ -54,11 +54,11 @@ use super::{
 };
 use crate::findings::{Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Step, Subject, Verdict};
 use portreeve_dataplane::{
-    Candidates, Holding, Part, by_port, cilium_range, holding, local_addresses, owner_name, place, pod_of,
-    refuses_bind, refuses_bind_of, served_node_ports, serves, service_port, unready_host_network_pods,
+    Holding, Part, by_port, cilium_range, holding, owner_name, place, pod_of, refuses_bind, refuses_bind_of,
+    served_node_ports, serves, service_port, unready_host_network_pods,
 };
 use portreeve_facts::{
-    ContainerPort, Family, Gap, Pod, Protocol, Reading, Service, ServicePort, Snapshot, Socket, Source, View, Why,
+    ContainerPort, Family, Gap, Pod, Protocol, Reading, Service, ServicePort, Snapshot, Socket, Source, Why,
 };
 
 pub(super) static RULE: Rule = Rule {
@@ -79,8 +79,8 @@ const LONGEST_BACK_OFF: i64 = 600;
 /// At these ports others reach SSH, DNS, etcd, the API server, kubelet, kube-proxy and the control plane of a node.
 const OF_THE_NODE: [u16; 10] = [22, 53, 2379, 2380, 6443, 10249, 10250, 10256, 10257, 10259];
 
-fn check(view: View<'_>, limits: &Limits) -> Judgements {
-    let snapshot = view.now;
+fn check(round: &Round<'_>, _: &Limits) -> Judgements {
+    let snapshot = round.now;
     let listening = by_port(snapshot.kernel.listeners.get()?);
     let pods = snapshot.cluster.pods.get()?;
 
@@ -92,30 +92,31 @@ fn check(view: View<'_>, limits: &Limits) -> Judgements {
             pod.ports.iter().chain(&pod.probed).filter(|port| seen.insert((port.protocol, port.port, port.host_ip)))
         {
             let sockets = listening.at((port.protocol, port.port));
-            let blocked = Blocked { snapshot, ephemeral: &ephemeral, pod, port };
-            judgements.extend(blocked.judge(sockets, limits));
+            let blocked = Blocked { round, snapshot, ephemeral: &ephemeral, pod, port };
+            judgements.extend(blocked.judge(sockets));
         }
     }
     Ok(judgements)
 }
 
 /// A port that a pod needs, and may not get.
-struct Blocked<'a> {
+struct Blocked<'r, 'a> {
+    round: &'r Round<'a>,
     snapshot: &'a Snapshot,
-    ephemeral: &'a EphemeralPorts,
+    ephemeral: &'r EphemeralPorts,
     pod: &'a Pod,
     port: &'a ContainerPort,
 }
 
-impl Blocked<'_> {
+impl Blocked<'_, '_> {
     /// Cilium's refusal says more than a listener does: without that one the pod could not listen either.
-    fn judge(&self, sockets: &[&Socket], limits: &Limits) -> Option<Judgement> {
+    fn judge(&self, sockets: &[&Socket]) -> Option<Judgement> {
         let holdings: Vec<_> = sockets.iter().map(|socket| holding(self.snapshot, self.pod, &socket.owner)).collect();
         if (holdings.contains(&Holding::Own) && !self.is_down()) || self.is_of_the_agent() {
             return None;
         }
         let by_sockets = self.by_sockets(sockets, holdings);
-        let verdict = match (self.node_port(limits), by_sockets) {
+        let verdict = match (self.node_port(), by_sockets) {
             (Ok(Some((service, entry))), Some(Verdict::Problem(listener))) => {
                 Verdict::Problem(self.refused(service, entry, Some(&listener)))
             }
@@ -163,7 +164,7 @@ impl Blocked<'_> {
     }
 
     /// The NodePort for which Cilium keeps the port from the pod.
-    fn node_port(&self, limits: &Limits) -> Result<Option<(&Service, &ServicePort)>, Gap> {
+    fn node_port(&self) -> Result<Option<(&Service, &ServicePort)>, Gap> {
         let ContainerPort { port, protocol, .. } = *self.port;
         let mode = self.snapshot.proxy_mode();
         let refused = |family: &Family| refuses_bind(self.snapshot, protocol, *family);
@@ -184,11 +185,11 @@ impl Blocked<'_> {
             return Ok(None);
         }
         let is_refused = !self.refused_families(service).is_empty();
-        Ok((is_refused && self.is_served(service, limits)?).then_some((service, entry)))
+        Ok((is_refused && self.is_served(service)?).then_some((service, entry)))
     }
 
     /// Whether NodePorts are served on the address that the pod declares; without one it is the wildcard.
-    fn is_served(&self, service: &Service, limits: &Limits) -> Result<bool, Gap> {
+    fn is_served(&self, service: &Service) -> Result<bool, Gap> {
         let Some(ip) = self.declared() else { return Ok(true) };
         if !self.refused_families(service).contains(&Family::of(ip)) {
             return Ok(false);
@@ -196,12 +197,11 @@ impl Blocked<'_> {
         if ip.is_loopback() {
             return Ok(true);
         }
-        let interfaces = self.snapshot.kernel.interfaces.get()?;
-        let Some(local) = local_addresses(interfaces).into_iter().find(|local| local.ip == ip) else {
+        let addressed = self.round.addressed()?;
+        let Some(local) = addressed.locals.iter().find(|local| local.ip == ip) else {
             return Ok(false);
         };
-        let candidates = Candidates::of(self.snapshot, interfaces, limits.proxy_lag_seconds);
-        candidates.agree_as_known(|it| Ok(it.captures(local)))
+        addressed.candidates.agree(|it| it.captures(*local)).ok_or_else(|| addressed.candidates.ambiguity())
     }
 
     /// The families of a Service in which Cilium refuses `bind` on its NodePort.

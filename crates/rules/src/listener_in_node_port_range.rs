@@ -17,21 +17,21 @@
 //! does), give it a fixed one, or reserve the NodePort range so that the kernel does not choose from it.
 
 use super::{
-    Limits, Patience, Rule,
+    Limits, Patience, Round, Rule,
+    assumed::assuming,
     ephemeral::{EphemeralPorts, ranges_in_words},
     node_ports::{KnownAllocations, allocated_if_known, bands_here},
     remedies::move_off,
     reservation::reserve,
     socket_needs::{Ports, SocketNeed},
-    v6only::either_way,
     wording::{capital, with_socket},
 };
 use crate::findings::{Evidence, Judgement, Judgements, RuleId, Severity, Subject, Verdict};
 use portreeve_dataplane::{
-    Candidate, Candidates, DAEMON_PORTS, LocalAddress, Own, Proxy, by_port, is_everywhere, local_addresses,
-    other_loopback, owner_name, place, workers,
+    Addressed, DAEMON_PORTS, Judged, LocalAddress, Loss, Own, by_port, is_everywhere, other_loopback, owner_name,
+    place, takes, workers,
 };
-use portreeve_facts::{Family, NodePortRange, PortSet, Reading, Snapshot, Socket, Source, View};
+use portreeve_facts::{Family, Gap, NodePortRange, PortSet, Reading, Snapshot, Socket, Source};
 
 pub(super) static RULE: Rule = Rule {
     id: RuleId("listener-in-node-port-range"),
@@ -45,21 +45,14 @@ pub(super) static RULE: Rule = Rule {
     check,
 };
 
-fn check(view: View<'_>, limits: &Limits) -> Judgements {
-    let snapshot = view.now;
+fn check(round: &Round<'_>, _: &Limits) -> Judgements {
+    let snapshot = round.now;
     let listeners = snapshot.kernel.listeners.get()?;
     let range = snapshot.cluster.node_port_range.get()?;
-    let interfaces = snapshot.kernel.interfaces.get()?;
+    let (addressed, allocated, ephemeral) =
+        (round.addressed()?, allocated_if_known(snapshot)?, EphemeralPorts::of(snapshot));
 
-    let node = Node {
-        snapshot,
-        range,
-        allocated: allocated_if_known(snapshot)?,
-        candidates: Candidates::of(snapshot, interfaces, limits.proxy_lag_seconds),
-        locals: local_addresses(interfaces),
-        proxy: Proxy::of(snapshot),
-        ephemeral: EphemeralPorts::of(snapshot),
-    };
+    let node = Node { round, snapshot, range, allocated, addressed, ephemeral };
     let by_port = by_port(listeners);
     let latent = by_port
         .ports()
@@ -69,54 +62,69 @@ fn check(view: View<'_>, limits: &Limits) -> Judgements {
 }
 
 /// What every socket is judged against.
-struct Node<'a> {
+struct Node<'r, 'a> {
+    round: &'r Round<'a>,
     snapshot: &'a Snapshot,
     range: &'a NodePortRange,
     allocated: KnownAllocations<'a>,
-    candidates: Candidates,
-    locals: Vec<LocalAddress>,
-    proxy: Proxy<'a>,
+    addressed: &'r Addressed<'a>,
     ephemeral: EphemeralPorts,
 }
 
-impl Node<'_> {
+/// It would lose connections to a Service that gets its port.
+#[derive(Clone, PartialEq)]
+struct Loses;
+
+impl Loss for Loses {
+    fn meet(self, _: &Self) -> Option<Self> {
+        Some(self)
+    }
+
+    fn join(self, _: Self) -> Self {
+        self
+    }
+}
+
+impl Node<'_, '_> {
     fn judge(&self, socket: &Socket) -> Option<Judgement> {
-        if self.proxy.owns(socket) == Own::Yes {
-            return None;
-        }
-        let verdict = match self.ephemeral.may_be_client(socket) {
-            Ok(true) => return None,
-            Err(gap) => Verdict::Unknown(gap),
-            Ok(false) => either_way(socket, |socket| self.verdict(socket))?,
+        let excuse = self.excuse(socket);
+        let everywhere = is_everywhere(socket);
+        let (judged, stratum) = self.addressed.over(everywhere, |candidate, case| {
+            let mut bound = self.bound(socket).filter(|local| takes(case, socket, Family::of(local.ip)));
+            match (bound.any(|local| candidate.may_take(local, socket.protocol)), &excuse) {
+                (false, _) | (true, Ok(true)) => Ok(None),
+                (true, Ok(false)) => Ok(Some(Loses)),
+                (true, Err(gap)) => Err(gap.clone()),
+            }
+        });
+        let verdict = match judged {
+            Judged::Never => return None,
+            Judged::Depends { on, .. } => Verdict::Unknown(on),
+            Judged::Certain(..) => Verdict::Problem(self.evidence(socket, self.ephemeral.contain(socket.local_port))),
         };
         Some(Judgement {
             subject: Subject::this_node(self.snapshot),
             port: Some(socket.local_port),
             protocol: Some(socket.protocol),
-            verdict,
+            verdict: assuming(stratum, everywhere, verdict),
         })
     }
 
-    /// What a Service with its port would mean for a server; nothing where the proxy takes none of its connections.
-    fn verdict(&self, socket: &Socket) -> Option<Verdict> {
-        let takes = |candidate: &Candidate| self.bound(socket).any(|local| candidate.may_take(local, socket.protocol));
-        let taking: Vec<bool> = self.candidates.at(is_everywhere(socket)).iter().map(takes).collect();
-        Some(match (taking.contains(&true), taking.contains(&false)) {
-            (false, _) => return None,
-            (true, true) => Verdict::Unknown(self.candidates.ambiguity()),
-            (true, false) => match self.allocated.has(socket.local_port) {
-                Ok(_) => Verdict::Problem(self.evidence(socket, self.ephemeral.contain(socket.local_port))),
-                Err(gap) => Verdict::Unknown(gap),
-            },
-        })
+    /// Whether a Service with its port would be no conflict.
+    fn excuse(&self, socket: &Socket) -> Result<bool, Gap> {
+        match self.round.proxy().owns(socket) {
+            Own::Yes => return Ok(true),
+            Own::Unknown => return Err(self.round.proxy().unknown(socket)),
+            Own::No => {}
+        }
+        Ok(self.ephemeral.may_be_client(socket)? || self.allocated.has(socket.local_port)?)
     }
 
-    /// The node's addresses on which a socket answers.
+    /// The node's addresses at which a socket is, of either family.
     fn bound(&self, socket: &Socket) -> impl Iterator<Item = LocalAddress> {
-        let locals = self.locals.iter().copied().chain(other_loopback(&self.locals, socket));
-        locals
-            .filter(|local| socket.serves(Family::of(local.ip)) == Some(true))
-            .filter(|local| socket.local.is_unspecified() || socket.local == local.ip)
+        let locals = &self.addressed.locals;
+        let all = locals.iter().copied().chain(other_loopback(locals, socket));
+        all.filter(|local| socket.local.is_unspecified() || socket.local == local.ip)
     }
 
     fn evidence(&self, socket: &Socket, by_kernel: bool) -> Evidence {
@@ -146,7 +154,7 @@ impl Node<'_> {
         if let Reading::Gap(_) = self.snapshot.cluster.services {
             evidence = evidence.value("services", "no cluster was given: one may have this port already");
         }
-        evidence = evidence.value("proxy mode", self.candidates.mode_in_words());
+        evidence = evidence.value("proxy mode", self.addressed.candidates.mode_in_words());
         evidence.values.extend(ranges_in_words(self.snapshot));
         let mut remedy = move_off(self.snapshot, socket);
         if by_kernel {

@@ -41,23 +41,21 @@ mod words;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    Limits, Patience, Rule,
-    assumed::judged,
+    Limits, Patience, Round, Rule,
+    assumed::assuming,
     ephemeral::EphemeralPorts,
     free_ports::Alternatives,
     node_ports::{if_served, range_in_words},
     remedies::{move_off, move_service},
     socket_needs::{Ports, SocketNeed},
-    v6only::either_way,
     wording::{capital, with_socket},
 };
 use crate::findings::{Evidence, Judgement, Judgements, RuleId, Severity, Subject, Vantage, Verdict};
 use portreeve_dataplane::{
-    Backing, Candidate, Candidates, Endpoints, LocalAddress, Outcome, Own, Part, Proxy, answering_vantage_points,
-    by_port, covers, host_ports, is_everywhere, local_addresses, other_loopback, owner_name, place, refuses_bind_of,
-    served_node_ports, service_port, workers,
+    Addressed, Answer, Candidate, Claim, Contest, Judged, LocalAddress, Loss, Outcome, Own, Part, Stratum, by_port,
+    covers, host_ports, is_everywhere, owner_name, place, refuses_bind_of, served_node_ports, service_port, workers,
 };
-use portreeve_facts::{Family, Gap, Interfaces, Mode, Service, ServicePort, Snapshot, Socket, Source, View};
+use portreeve_facts::{Family, Gap, Mode, Service, ServicePort, Snapshot, Socket, Source, Why};
 
 pub(super) static RULE: Rule = Rule {
     id: RuleId("listener-on-node-port"),
@@ -75,11 +73,11 @@ pub(super) static RULE: Rule = Rule {
     check,
 };
 
-fn check(view: View<'_>, limits: &Limits) -> Judgements {
-    let snapshot = view.now;
+fn check(round: &Round<'_>, _: &Limits) -> Judgements {
+    let snapshot = round.now;
     let listeners = snapshot.kernel.listeners.get()?;
     let services = snapshot.cluster.services.get()?;
-    let interfaces = snapshot.kernel.interfaces.get()?;
+    let addressed = round.addressed()?;
 
     let by_port = by_port(listeners);
     let hits: Vec<_> = served_node_ports(snapshot, services)
@@ -89,16 +87,8 @@ fn check(view: View<'_>, limits: &Limits) -> Judgements {
     if hits.is_empty() {
         return Ok(Vec::new());
     }
-    let node = Node {
-        snapshot,
-        candidates: Candidates::of(snapshot, interfaces, limits.proxy_lag_seconds),
-        locals: local_addresses(interfaces),
-        interfaces,
-        endpoints: Endpoints::of(snapshot),
-        proxy: Proxy::of(snapshot),
-        ephemeral: EphemeralPorts::of(snapshot),
-        alternatives: Alternatives::of(snapshot),
-    };
+    let (ephemeral, alternatives) = (EphemeralPorts::of(snapshot), Alternatives::of(snapshot));
+    let node = Node { round, snapshot, addressed, ephemeral, alternatives };
     Ok(hits
         .into_iter()
         .flat_map(|(service, port, sockets)| {
@@ -108,164 +98,141 @@ fn check(view: View<'_>, limits: &Limits) -> Judgements {
 }
 
 /// What every socket is judged against.
-struct Node<'a> {
+struct Node<'r, 'a> {
+    round: &'r Round<'a>,
     snapshot: &'a Snapshot,
-    candidates: Candidates,
-    locals: Vec<LocalAddress>,
-    interfaces: &'a Interfaces,
-    endpoints: Endpoints<'a>,
-    proxy: Proxy<'a>,
+    addressed: &'r Addressed<'a>,
     ephemeral: EphemeralPorts,
     /// A nodePort that a Service could have instead.
     alternatives: Alternatives<'a>,
 }
 
-/// A destination and a vantage point, and who answers there.
-type Outcomes = BTreeMap<(Vantage, LocalAddress), Outcome>;
+/// Where a listener loses, and every way in which a connection may be answered there instead.
+#[derive(Clone, PartialEq)]
+struct Lost(BTreeMap<(Vantage, LocalAddress), BTreeSet<Outcome>>);
 
-/// The same, and every way in which a connection may be answered there.
-type PossibleOutcomes = BTreeMap<(Vantage, LocalAddress), BTreeSet<Outcome>>;
+impl Loss for Lost {
+    fn meet(mut self, other: &Self) -> Option<Self> {
+        self.0.retain(|place, outcomes| {
+            outcomes.extend(other.0.get(place).into_iter().flatten());
+            other.0.contains_key(place)
+        });
+        Some(self).filter(|it| !it.0.is_empty())
+    }
 
-impl Node<'_> {
-    fn judge(&self, service: &Service, port: &ServicePort, socket: &Socket, workers: usize) -> Option<Judgement> {
-        let is_endpoint = self.is_endpoint(service, port, socket);
-        let known = is_endpoint == Ok(true);
-        let verdict = match (self.excuse(known, socket), is_endpoint) {
-            (Some(Ok(())), _) if known && self.cannot_return(service, socket) => {
-                Verdict::Problem(self.no_return(Severity::Warning, service, port, socket))
+    fn join(mut self, other: Self) -> Self {
+        other.0.into_iter().for_each(|(place, outcomes)| self.0.entry(place).or_default().extend(outcomes));
+        self
+    }
+}
+
+impl<'a> Node<'_, 'a> {
+    fn judge(
+        &self,
+        service: &'a Service,
+        port: &'a ServicePort,
+        socket: &'a Socket,
+        workers: usize,
+    ) -> Option<Judgement> {
+        let is_endpoint = self.round.is_endpoint(self.addressed, (service, port), socket) == Ok(true);
+        let (excuse, everywhere) = (self.excuse(socket), is_everywhere(socket));
+        let (lost, stratum) = match excuse {
+            Ok(true) => (Judged::Never, Stratum::Any),
+            _ => self.lost((service, port), (socket, is_endpoint), &excuse),
+        };
+        let verdict = match lost {
+            Judged::Certain(lost, _) => Verdict::Problem(self.evidence(service, port, socket, workers, &lost.0)),
+            Judged::Depends { on, .. } => Verdict::Unknown(on),
+            Judged::Never => {
+                let latent = self.latent((service, port), socket, (is_endpoint, excuse == Ok(false)))?;
+                if_served(self.snapshot, service, Part::NodePorts, Verdict::Problem(latent))
             }
-            (Some(Ok(())), _) => return None,
-            (Some(Err(gap)), _) | (None, Err(gap)) => Verdict::Unknown(gap),
-            (None, Ok(known)) => either_way(socket, |socket| {
-                let judge = |all: &[Candidate]| self.verdict(all, (service, port), (socket, known), workers);
-                judged(&self.candidates, is_everywhere(socket), judge)
-            })?,
         };
         Some(Judgement {
             subject: Subject::service(service),
             port: port.node_port,
             protocol: Some(port.protocol),
-            verdict: if_served(self.snapshot, service, Part::NodePorts, verdict),
+            verdict: assuming(stratum, everywhere, verdict),
         })
     }
 
-    /// Why a listener on a NodePort is no conflict, or why that is not known.
-    fn excuse(&self, is_endpoint: bool, socket: &Socket) -> Option<Result<(), Gap>> {
-        match self.proxy.owns(socket) {
-            Own::Yes => return Some(Ok(())),
-            Own::Unknown => return Some(Err(self.proxy.unknown(socket))),
-            Own::No => {}
-        }
-        let is_refused = self.candidates.iter().any(Candidate::refuses_on_loopback);
-        if is_endpoint && !is_refused || self.is_host_port(socket) {
-            return Some(Ok(()));
-        }
-        match self.ephemeral.may_be_client(socket) {
-            Ok(true) => Some(Ok(())),
-            Ok(false) => None,
-            Err(gap) => Some(Err(gap)),
+    /// What is wrong though nothing is lost now.
+    fn latent(
+        &self,
+        (service, port): (&Service, &ServicePort),
+        socket: &Socket,
+        (is_endpoint, conflicts): (bool, bool),
+    ) -> Option<Evidence> {
+        match (self.cannot_return(service, socket), is_endpoint) {
+            (true, true) => Some(self.no_return(Severity::Warning, service, port, socket)),
+            (true, false) if conflicts => Some(self.no_return(Severity::Info, service, port, socket)),
+            (false, false) if conflicts => self.trap(service, port, socket),
+            _ => None,
         }
     }
 
-    /// Whether the Service sends its connections to the very process.
-    fn is_endpoint(&self, service: &Service, port: &ServicePort, socket: &Socket) -> Result<bool, Gap> {
-        let bound: Vec<_> = match socket.local.is_unspecified() {
-            true => self.locals.iter().map(|local| local.ip).collect(),
-            false => vec![socket.local],
-        };
-        self.endpoints.includes(service, port, &bound, socket.local_port)
+    /// Where the listener loses its connections to the NodePort. One that is the Service's own endpoint loses what is refused on loopback,
+    /// and no more.
+    fn lost(
+        &self,
+        (service, port): (&'a Service, &'a ServicePort),
+        (socket, is_endpoint): (&'a Socket, bool),
+        excuse: &Result<bool, Gap>,
+    ) -> (Judged<Lost>, Stratum) {
+        let claims = [Claim::NodePort(service, port), Claim::Listener(socket, 1)];
+        let contest = Contest::of(self.round, self.addressed, (port.protocol, socket.local_port), claims);
+        self.addressed.over(is_everywhere(socket), |candidate, case| {
+            let (mut lost, mut unknown) = (BTreeMap::new(), None);
+            for (from, to) in contest.places() {
+                if contest.listener(case, from, to.ip).is_none() {
+                    continue;
+                }
+                match contest.who(candidate, case, from, to) {
+                    Ok(Answer { outcome: Outcome::Listener, .. }) => {}
+                    Ok(answer) if is_endpoint && !(to.ip.is_loopback() && answer.outcome == Outcome::Refused) => {}
+                    Ok(answer) => drop(lost.insert((from, to), BTreeSet::from([answer.outcome]))),
+                    Err(gap) => unknown = unknown.or(Some(gap)),
+                }
+            }
+            match (lost.is_empty(), excuse) {
+                (true, _) => unknown.map_or(Ok(None), Err),
+                (false, Err(gap)) => Err(gap.clone()),
+                (false, Ok(_)) => Ok(Some(Lost(lost))),
+            }
+        })
+    }
+
+    /// Whether a listener on a NodePort is no conflict.
+    fn excuse(&self, socket: &Socket) -> Result<bool, Gap> {
+        match self.round.proxy().owns(socket) {
+            Own::Yes => return Ok(true),
+            Own::Unknown => return Err(self.round.proxy().unknown(socket)),
+            Own::No => {}
+        }
+        Ok(self.ephemeral.may_be_client(socket)? || self.is_host_port(socket)?)
     }
 
     /// Whether `bind` would be refused if a listener began again. `::` is of IPv6 alone there.
     fn cannot_return(&self, service: &Service, socket: &Socket) -> bool {
         let ip = socket.local.to_canonical();
-        let captured = |local: &LocalAddress| self.candidates.agree(|it| it.captures(*local)) == Some(true);
-        let served = || self.locals.iter().any(|local| local.ip == ip && captured(local));
+        let captured = |local: &LocalAddress| self.addressed.candidates.agree(|it| it.captures(*local)) == Some(true);
+        let served = || self.addressed.locals.iter().any(|local| local.ip == ip && captured(local));
         let family = Family::of(ip);
         let refused = refuses_bind_of(self.snapshot, service, socket.protocol, family);
         refused && (ip.is_unspecified() || ip.is_loopback() || served())
     }
 
     /// A runtime may hold a pod's hostPort with a socket of its own; that pod is another rule's subject.
-    fn is_host_port(&self, socket: &Socket) -> bool {
-        let pods = self.snapshot.cluster.pods.seen().map_or(&[][..], Vec::as_slice);
-        host_ports(self.snapshot, pods).any(|(_, port, number)| {
+    fn is_host_port(&self, socket: &Socket) -> Result<bool, Gap> {
+        let pods = match self.snapshot.cluster.pods.get() {
+            Ok(pods) => pods,
+            // Nobody was asked for pods: then there is none, as a report says.
+            Err(gap) if gap.why == Why::NotAsked => return Ok(false),
+            Err(gap) => return Err(gap),
+        };
+        Ok(host_ports(self.snapshot, pods).any(|(_, port, number)| {
             (port.protocol, number) == (socket.protocol, socket.local_port) && covers(port, socket.local)
-        })
-    }
-
-    /// What every possible candidate and backing agree on.
-    fn verdict(
-        &self,
-        candidates: &[Candidate],
-        (service, port): (&Service, &ServicePort),
-        (socket, is_endpoint): (&Socket, bool),
-        workers: usize,
-    ) -> Option<Verdict> {
-        let mut gap = None;
-        let mut possible: Option<PossibleOutcomes> = None;
-        let mut ever_lost = false;
-        for candidate in candidates {
-            let mut outcomes = vec![Outcomes::new()];
-            for family in service.families.iter().copied().filter(|family| socket.serves(*family) == Some(true)) {
-                gap = gap.or(self.endpoints.backing(service, port, family).err());
-                let backings = self.endpoints.possible(service, port, family);
-                outcomes = outcomes
-                    .iter()
-                    .flat_map(|so_far| {
-                        backings.iter().map(|backing| {
-                            let mut outcomes = so_far.clone();
-                            outcomes.extend(self.outcomes(candidate, socket, family, (*backing, is_endpoint)));
-                            outcomes
-                        })
-                    })
-                    .collect();
-            }
-            for outcomes in outcomes {
-                ever_lost |= outcomes.values().any(|outcome| *outcome != Outcome::Listener);
-                possible = Some(match possible {
-                    None => outcomes.into_iter().map(|(place, outcome)| (place, BTreeSet::from([outcome]))).collect(),
-                    Some(possible) => joined(possible, &outcomes),
-                });
-            }
-        }
-        let mut lost = possible?;
-        lost.retain(|_, outcomes| !outcomes.contains(&Outcome::Listener));
-        if !lost.is_empty() {
-            return Some(Verdict::Problem(self.evidence(service, port, socket, workers, &lost)));
-        }
-        if ever_lost {
-            return Some(Verdict::Unknown(gap.unwrap_or_else(|| self.candidates.ambiguity())));
-        }
-        if self.cannot_return(service, socket) {
-            return Some(Verdict::Problem(self.no_return(Severity::Info, service, port, socket)));
-        }
-        self.is_trap(socket).then(|| Verdict::Problem(self.trap(service, port, socket)))
-    }
-
-    /// Who answers from each vantage point on each address where the listener would. An endpoint that is the process itself
-    /// loses what is refused on loopback, and no more.
-    fn outcomes(
-        &self,
-        candidate: &Candidate,
-        socket: &Socket,
-        family: Family,
-        (backing, is_endpoint): (Backing, bool),
-    ) -> Outcomes {
-        let locals = self.locals.iter().copied().chain(other_loopback(&self.locals, socket));
-        let of_family = locals.filter(|local| Family::of(local.ip) == family);
-        of_family
-            .flat_map(|local| {
-                let vantages = answering_vantage_points(socket, local.ip, self.interfaces);
-                let outcome = move |vantage| match candidate.outcome((local, socket.protocol), vantage, backing) {
-                    outcome if is_endpoint && !(local.ip.is_loopback() && outcome == Outcome::Refused) => {
-                        Outcome::Listener
-                    }
-                    outcome => outcome.over(socket.protocol),
-                };
-                vantages.iter().map(move |vantage| ((*vantage, local), outcome(*vantage)))
-            })
-            .collect()
+        }))
     }
 
     fn evidence(
@@ -274,12 +241,13 @@ impl Node<'_> {
         port: &ServicePort,
         socket: &Socket,
         workers: usize,
-        lost: &PossibleOutcomes,
+        lost: &BTreeMap<(Vantage, LocalAddress), BTreeSet<Outcome>>,
     ) -> Evidence {
         let affects: BTreeSet<Vantage> = lost.keys().map(|(vantage, _)| *vantage).collect();
         let severity = if affects.contains(&Vantage::Remote) { Severity::Critical } else { Severity::Warning };
         let name = service_port(service, &port.name);
-        let gate = affects == [Vantage::Loopback].into() && self.candidates.iter().any(Candidate::refuses_on_loopback);
+        let gate = affects == [Vantage::Loopback].into()
+            && self.addressed.candidates.iter().any(Candidate::refuses_on_loopback);
         let (outcome, ends) = words::outcome(lost.values().flatten().copied(), service.external_local, gate);
         let mut evidence = self.with_facts(
             Evidence::new(
@@ -324,18 +292,21 @@ impl Node<'_> {
             && !socket.local.is_unspecified()
             && !socket.local.is_loopback()
             && socket.device == 0
-            && self.locals.iter().any(|local| local.ip == socket.local && !local.vrf)
+            && self.addressed.locals.iter().any(|local| local.ip == socket.local && !local.vrf)
     }
 
-    fn trap(&self, service: &Service, port: &ServicePort, socket: &Socket) -> Evidence {
+    fn trap(&self, service: &Service, port: &ServicePort, socket: &Socket) -> Option<Evidence> {
+        if !self.is_trap(socket) {
+            return None;
+        }
         let sentence = format!(
             "{} listens on {}, the NodePort of {}, on an address outside nodePortAddresses: it will be refused whenever the Service has no endpoints.",
             capital(&owner_name(self.snapshot, &socket.owner)),
             place(socket),
             service_port(service, &port.name),
         );
-        self.with_facts(Evidence::new(Severity::Info, sentence), service, port, socket)
-            .remedy(move_off(self.snapshot, socket))
+        let evidence = self.with_facts(Evidence::new(Severity::Info, sentence), service, port, socket);
+        Some(evidence.remedy(move_off(self.snapshot, socket)))
     }
 
     /// It answers as long as it lives.
@@ -366,11 +337,11 @@ impl Node<'_> {
             ),
         );
         for family in &service.families {
-            let words = self.endpoints.in_words(service, port, *family);
+            let words = self.round.endpoints().in_words(service, port, *family);
             evidence = evidence.value("endpoints", format!("{family}: {words}"));
         }
-        evidence = evidence.value("proxy mode", self.candidates.mode_in_words());
-        evidence = evidence.value("nodePortAddresses", self.candidates.node_port_addresses_in_words());
+        evidence = evidence.value("proxy mode", self.addressed.candidates.mode_in_words());
+        evidence = evidence.value("nodePortAddresses", self.addressed.candidates.node_port_addresses_in_words());
         if self.cannot_return(service, socket) {
             evidence = evidence.value("after a restart", "its bind() fails with EADDRINUSE: Cilium protects NodePorts");
         }
@@ -379,15 +350,6 @@ impl Node<'_> {
             None => evidence,
         }
     }
-}
-
-/// Who may answer in either case. An address that only one of them knows is lost in neither.
-fn joined(mut possible: PossibleOutcomes, other: &Outcomes) -> PossibleOutcomes {
-    possible.retain(|place, outcomes| {
-        outcomes.extend(other.get(place));
-        other.contains_key(place)
-    });
-    possible
 }
 
 #[cfg(test)]

@@ -37,11 +37,11 @@ use std::{
     sync::Arc,
 };
 
-use super::{Limits, Patience, Rule, node_ports::range_in_words, remedies::untracked, wording::MOST_SOCKETS};
+use super::{Limits, Patience, Round, Rule, node_ports::range_in_words, remedies::untracked, wording::MOST_SOCKETS};
 use crate::findings::{Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_dataplane::{mode_in_words, served_node_ports, service_port};
 use portreeve_facts::{
-    Gap, IpVsConnection, MasqueradedFlow, Mode, Protocol, Reading, Service, Snapshot, Source, View, VirtualServer, Why,
+    Gap, IpVsConnection, MasqueradedFlow, Mode, Protocol, Reading, Service, Snapshot, Source, VirtualServer, Why,
 };
 
 pub(super) static RULE: Rule = Rule {
@@ -56,8 +56,8 @@ pub(super) static RULE: Rule = Rule {
     check,
 };
 
-fn check(view: View<'_>, _: &Limits) -> Judgements {
-    let snapshot = view.now;
+fn check(round: &Round<'_>, _: &Limits) -> Judgements {
+    let snapshot = round.now;
     let services = snapshot.cluster.services.get()?;
     match snapshot.proxy_mode() {
         Ok(mode) if mode.value == Mode::Cilium => return Ok(cilium(snapshot, services)),

@@ -32,14 +32,14 @@
 use std::{collections::BTreeSet, net::IpAddr};
 
 use super::{
-    Limits, Patience, Rule,
+    Limits, Patience, Round, Rule,
     node_addresses::{kind_in_words, nodes_by_address},
     remedies::{delete_address, release_all},
     wording::{MOST_LISTED, listed},
 };
 use crate::findings::{Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_dataplane::{ExternalAddress, Field, is_link_local, local_addresses};
-use portreeve_facts::{Address, Family, Gap, Interfaces, Node, NodeAddressKind, Snapshot, Source, View, Why};
+use portreeve_facts::{Address, Family, Gap, Interfaces, Node, NodeAddressKind, Snapshot, Source, Why};
 
 pub(super) static RULE: Rule = Rule {
     id: RuleId("node-holds-peer-address"),
@@ -53,8 +53,8 @@ pub(super) static RULE: Rule = Rule {
     check,
 };
 
-fn check(view: View<'_>, _: &Limits) -> Judgements {
-    let snapshot = view.now;
+fn check(round: &Round<'_>, _: &Limits) -> Judgements {
+    let snapshot = round.now;
     let interfaces = snapshot.kernel.interfaces.get()?;
     let by_address = nodes_by_address(snapshot.cluster.nodes.get()?);
     let mut held: Vec<Held<'_>> = reachable(interfaces)

@@ -34,7 +34,7 @@ use std::{
 };
 
 use super::{
-    Limits, Patience, Rule,
+    Limits, Patience, Round, Rule,
     each_service::each_service,
     free_ports::Alternatives,
     pods::WithPods,
@@ -44,7 +44,7 @@ use super::{
 };
 use crate::findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_dataplane::service_port;
-use portreeve_facts::{ClaimOf, ContainerPort, Protocol, Service, ServicePort, Snapshot, Source, View, Workload};
+use portreeve_facts::{ClaimOf, ContainerPort, Protocol, Service, ServicePort, Snapshot, Source, Workload};
 
 pub(super) static RULE: Rule = Rule {
     id: RuleId("node-port-claimed-twice"),
@@ -61,8 +61,8 @@ pub(super) static RULE: Rule = Rule {
 /// With so many others of its number a claim is compared: a file may hold one number a hundred thousand times.
 const MOST_COMPARED: usize = 256;
 
-fn check(view: View<'_>, _: &Limits) -> Judgements {
-    let snapshot = view.now;
+fn check(round: &Round<'_>, _: &Limits) -> Judgements {
+    let snapshot = round.now;
     let services = snapshot.cluster.services.get()?;
     let mut by_number: BTreeMap<u16, Vec<Claim<'_>>> = BTreeMap::new();
     let has_number = |service: &&Service| {

@@ -14,14 +14,14 @@
 //! healthCheckNodePort is chosen anew when `externalTrafficPolicy` goes to Cluster and back to Local.
 
 use super::{
-    Limits, Patience, Rule,
+    Limits, Patience, Round, Rule,
     free_ports::Alternatives,
     node_ports::{known_range, range_in_words},
     remedies::another_number,
 };
 use crate::findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Verdict};
 use portreeve_dataplane::service_port;
-use portreeve_facts::{ClaimOf, NodePortRange, Protocol, Service, ServicePort, Source, View};
+use portreeve_facts::{ClaimOf, NodePortRange, Protocol, Service, ServicePort, Source};
 
 pub(super) static RULE: Rule = Rule {
     id: RuleId("node-port-outside-range"),
@@ -35,8 +35,8 @@ pub(super) static RULE: Rule = Rule {
     check,
 };
 
-fn check(view: View<'_>, _: &Limits) -> Judgements {
-    let snapshot = view.now;
+fn check(round: &Round<'_>, _: &Limits) -> Judgements {
+    let snapshot = round.now;
     let services = snapshot.cluster.services.get()?;
     let range = snapshot.cluster.node_port_range.get()?;
     let outside = |number: &u16| !range.range.contains(*number);

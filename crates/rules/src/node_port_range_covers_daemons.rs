@@ -16,14 +16,14 @@
 use std::collections::BTreeMap;
 
 use super::{
-    Limits, Patience, Rule,
+    Limits, Patience, Round, Rule,
     node_ports::{allocated_if_known, at_most, counted, range_in_words},
     socket_needs::{Ports, SocketNeed},
     wording::MOST_LISTED,
 };
 use crate::findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Verdict};
 use portreeve_dataplane::{DAEMON_PORTS, by_port, owner_name, place};
-use portreeve_facts::{NodePortRange, PortSet, Protocol, Snapshot, Socket, Source, View};
+use portreeve_facts::{NodePortRange, PortSet, Protocol, Snapshot, Socket, Source};
 
 /// Without one of these the node is lost: ssh, the API server, the kubelet.
 const VITAL: [u16; 3] = [22, 6443, 10250];
@@ -39,8 +39,8 @@ pub(super) static RULE: Rule = Rule {
     check,
 };
 
-fn check(view: View<'_>, _: &Limits) -> Judgements {
-    let snapshot = view.now;
+fn check(round: &Round<'_>, _: &Limits) -> Judgements {
+    let snapshot = round.now;
     let listeners = snapshot.kernel.listeners.get()?;
     let range = snapshot.cluster.node_port_range.get()?;
     let allocated = allocated_if_known(snapshot)?;

@@ -22,13 +22,13 @@
 use std::sync::Arc;
 
 use super::{
-    Limits, Patience, Rule,
+    Limits, Patience, Round, Rule,
     node_ports::{Bands, allocated, bands_here, known_range, most_ports_in_words, range_in_words},
     remedies::give_node_ports_back,
     wording::listed,
 };
 use crate::findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Verdict};
-use portreeve_facts::{NodePortRange, PortRange, Service, Source, View};
+use portreeve_facts::{NodePortRange, PortRange, Service, Source};
 
 pub(super) static RULE: Rule = Rule {
     id: RuleId("node-port-range-crowded"),
@@ -42,12 +42,12 @@ pub(super) static RULE: Rule = Rule {
     check,
 };
 
-fn check(view: View<'_>, limits: &Limits) -> Judgements {
-    let services = view.now.cluster.services.get()?;
-    let range = known_range(view.now)?;
-    let bands = bands_here(view.now, range.range);
+fn check(round: &Round<'_>, limits: &Limits) -> Judgements {
+    let services = round.now.cluster.services.get()?;
+    let range = known_range(round.now)?;
+    let bands = bands_here(round.now, range.range);
     let occupancy = Occupancy::of(services, bands);
-    let unread = view.now.cluster.unread_service();
+    let unread = round.now.cluster.unread_service();
     let verdict = match (occupancy.crowding(limits), unread) {
         (None, None) => Verdict::Healthy,
         (None, Some(gap)) => Verdict::Unknown(gap.clone()),

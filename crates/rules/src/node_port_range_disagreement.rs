@@ -19,7 +19,7 @@
 //! Write the API server's range everywhere.
 
 use super::{
-    Limits, Patience, Rule,
+    Limits, Patience, Round, Rule,
     ephemeral::effective_ephemeral,
     node_ports::{allocated, known_range, ports_in_words, range_in_words},
     reservation::reserve,
@@ -27,9 +27,7 @@ use super::{
 };
 use crate::findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Verdict};
 use portreeve_dataplane::mode_in_words;
-use portreeve_facts::{
-    Claimant, Gap, Mode, NodePortRange, PortRange, PortSet, RangeClaim, Reading, Snapshot, Source, View,
-};
+use portreeve_facts::{Claimant, Gap, Mode, NodePortRange, PortRange, PortSet, RangeClaim, Reading, Snapshot, Source};
 
 pub(super) static RULE: Rule = Rule {
     id: RuleId("node-port-range-disagreement"),
@@ -43,8 +41,8 @@ pub(super) static RULE: Rule = Rule {
     check,
 };
 
-fn check(view: View<'_>, _: &Limits) -> Judgements {
-    let snapshot = view.now;
+fn check(round: &Round<'_>, _: &Limits) -> Judgements {
+    let snapshot = round.now;
     snapshot.cluster.node_port_range.get()?;
     let claims: Vec<&RangeClaim> =
         snapshot.cluster.range_claims.iter().filter(|claim| may_matter(snapshot, claim.by)).collect();
@@ -298,7 +296,7 @@ mod tests {
     #[test]
     fn health_is_said_where_nothing_was_found() {
         let world = Snapshot::healthy();
-        let judgements = check(View { now: &world, before: None }, &Limits::default()).expect("the rule can judge");
+        let judgements = check(&Round::of(&world, None, 60), &Limits::default()).expect("the rule can judge");
         assert!(judgements.iter().all(|it| it.verdict == Verdict::Healthy) && !judgements.is_empty(), "{judgements:?}");
     }
 }

@@ -1,8 +1,8 @@
 //! Who gets the connections to a NodePort that a redirection takes too, as the CNI makes it for a hostPort.
 
 use crate::findings::Affected;
-use portreeve_dataplane::{Backing, Candidate, Claim, Endpoints, LocalAddress, Outcome, is_link_local, vantage_points};
-use portreeve_facts::{Family, Protocol, Service, ServicePort};
+use portreeve_dataplane::{Candidate, Case, ClaimKind, LocalAddress, Outcome, Round, is_link_local, vantage_points};
+use portreeve_facts::{Family, Service, ServicePort};
 
 /// Who answers on a port that a Service and a pod claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -19,24 +19,12 @@ pub(super) enum Winner {
     Pod,
 }
 
-/// Who wins on these addresses, and from where the other one is lost, with each value that unknown endpoints may have.
-pub(super) fn winners(
-    candidate: &Candidate,
-    endpoints: &Endpoints<'_>,
+/// Who wins on these addresses, where both could answer, and from where the other one is lost.
+pub(super) fn winner(
+    round: &Round<'_>,
+    (candidate, case): (&Candidate, &mut Case),
     (service, port): (&Service, &ServicePort),
     meeting: &[LocalAddress],
-) -> Vec<(Winner, Affected)> {
-    let [four, six] = Family::BOTH.map(|family| endpoints.possible(service, port, family));
-    let backings = four.iter().flat_map(|four| six.iter().map(move |six| [*four, *six]));
-    backings.map(|backings| winner(candidate, port.protocol, meeting, backings)).collect()
-}
-
-/// Who wins where both could answer, and from where the other one is lost.
-fn winner(
-    candidate: &Candidate,
-    protocol: Protocol,
-    meeting: &[LocalAddress],
-    [four, six]: [Backing; 2],
 ) -> (Winner, Affected) {
     let mut winner = Winner::PodForNow;
     let mut affected = Affected::new();
@@ -44,9 +32,10 @@ fn winner(
         meeting.iter().flat_map(|local| vantage_points(local.ip).iter().map(move |vantage| (*local, *vantage)));
     // Nothing answers on what is link-local.
     for (local, vantage) in places.filter(|(local, _)| !is_link_local(local.ip)) {
-        let outcome = candidate.outcome((local, protocol), vantage, if local.ip.is_ipv4() { four } else { six });
+        let backing = case.backing_of(round, (service, port), Family::of(local.ip));
+        let outcome = candidate.outcome((local, port.protocol), vantage, backing);
         let (wins, lost) = match (candidate.node_port_or_host_port(outcome), outcome) {
-            (Some(Claim::NodePort), _) => (Winner::Service, true),
+            (Some(ClaimKind::NodePort), _) => (Winner::Service, true),
             (Some(_), Outcome::Pod) => (Winner::Pod, true),
             (Some(_), _) => (Winner::PodForNow, false),
             (None, _) => (Winner::Undefined, false),

@@ -11,10 +11,10 @@
 //! ## Fix
 //! Find out who has the port, and move it; or give the agent another one with `--listen`, and tell Prometheus.
 
-use super::{Limits, Patience, Rule, remedies::who_holds, wording::with_socket};
+use super::{Limits, Patience, Round, Rule, remedies::who_holds, wording::with_socket};
 use crate::findings::{Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Step, Subject, Verdict};
 use portreeve_dataplane::owner_name;
-use portreeve_facts::{OwnPort, Protocol, Reading, Snapshot, Socket, Source, State, View, Why};
+use portreeve_facts::{OwnPort, Protocol, Reading, Snapshot, Socket, Source, State, Why};
 
 pub(super) static RULE: Rule = Rule {
     id: RuleId("own-port-taken"),
@@ -28,8 +28,8 @@ pub(super) static RULE: Rule = Rule {
     check,
 };
 
-fn check(view: View<'_>, _: &Limits) -> Judgements {
-    let snapshot = view.now;
+fn check(round: &Round<'_>, _: &Limits) -> Judgements {
+    let snapshot = round.now;
     let own = match &snapshot.own_port {
         Reading::Gap(gap) if gap.why == Why::NotAsked => return Ok(Vec::new()),
         own => own.get()?,

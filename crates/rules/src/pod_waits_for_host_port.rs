@@ -35,7 +35,7 @@ use std::collections::{HashMap, HashSet};
 use jiff::Timestamp;
 
 use super::{
-    Limits, Patience, Rule,
+    Limits, Patience, Round, Rule,
     pods::{are_siblings, ends_in_time, is_static, ports_conflict},
     remedies::another_port,
     told::Told,
@@ -43,7 +43,7 @@ use super::{
 };
 use crate::findings::{Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Step, Subject, SubjectKind, Verdict};
 use portreeve_facts::{
-    ContainerPort, Controller, Pod, Protocol, Reading, ServiceName, Snapshot, Source, View, WaitingPod, Why,
+    ContainerPort, Controller, Pod, Protocol, Reading, ServiceName, Snapshot, Source, WaitingPod, Why,
 };
 
 pub(super) static RULE: Rule = Rule {
@@ -68,8 +68,8 @@ const MAKE_ANOTHER: [&str; 4] = ["DaemonSet", "ReplicaSet", "ReplicationControll
 /// So many ports of one number are compared at most: a pod may have thousands, each with an address of its own.
 const MOST_COMPARED: usize = 1 << 18;
 
-fn check(view: View<'_>, _: &Limits) -> Judgements {
-    let snapshot = view.now;
+fn check(round: &Round<'_>, _: &Limits) -> Judgements {
+    let snapshot = round.now;
     let waiting = match &snapshot.cluster.waiting_pods {
         Reading::Gap(gap) if gap.why == Why::NotAsked => return Ok(Vec::new()),
         waiting => waiting.get()?,

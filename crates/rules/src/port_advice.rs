@@ -12,8 +12,10 @@ use super::{
     wording::{MOST_LISTED, listed},
 };
 use crate::findings::{Evidence, Remedy, Severity, Step, Verdict};
-use portreeve_dataplane::{Answered, Backing, Claim, Endpoints, Outcome, Ownership, served_node_ports, service_port};
-use portreeve_facts::{Family, Mode, Service, ServicePort, Snapshot, Vantage, View};
+use portreeve_dataplane::{
+    Answered, Backing, ClaimKind, Endpoints, Outcome, Ownership, served_node_ports, service_port,
+};
+use portreeve_facts::{Family, Mode, Service, ServicePort, Snapshot, Vantage};
 
 /// What to do in a certain case.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,9 +46,9 @@ pub fn port_advice(
 
 /// What the rules find wrong with the port.
 fn problems(snapshot: &Snapshot, owned: &[Ownership], port: u16, limits: &Limits) -> Vec<Advice> {
-    let view = View { now: snapshot, before: None };
+    let round = limits.round(snapshot, None);
     let mut found: Vec<(Severity, Advice)> = Vec::new();
-    for opinion in ask(RULES, view, limits) {
+    for opinion in ask(RULES, &round, limits) {
         // What a rule cannot judge is no advice; `check` lists it.
         for judgement in opinion.judgements.into_iter().flatten().flatten() {
             let is_asked = judgement.protocol.is_none_or(|protocol| owned.iter().any(|it| it.protocol == protocol));
@@ -89,7 +91,7 @@ fn without_local_pods(snapshot: &Snapshot, owned: &Ownership) -> Option<Advice> 
     let by = answers.iter().filter(is_dropped).find_map(|it| claimants.get(it.by?))?;
     let services = snapshot.cluster.services.seen()?;
     let (service, entry, _) = served_node_ports(snapshot, services)
-        .find(|(_, it, number)| (by.claim, it.protocol, number) == (Claim::NodePort, *protocol, port))?;
+        .find(|(_, it, number)| (by.claim, it.protocol, number) == (ClaimKind::NodePort, *protocol, port))?;
     let name = service_port(service, &entry.name);
     service.external_local.then(|| Advice {
         case: format!(
@@ -105,10 +107,10 @@ fn without_local_pods(snapshot: &Snapshot, owned: &Ownership) -> Option<Advice> 
 /// Where a nodePort answers that has no socket, and where it does not.
 fn how_to_reach(snapshot: &Snapshot, owned: &Ownership) -> Option<Advice> {
     let Ownership { protocol, port, claimants, answers, .. } = owned;
-    if claimants.iter().any(|it| matches!(it.claim, Claim::Listener | Claim::Proxy)) {
+    if claimants.iter().any(|it| matches!(it.claim, ClaimKind::Listener | ClaimKind::Proxy)) {
         return None;
     }
-    let node_port = |by: Option<usize>| claimants.get(by?).filter(|it| it.claim == Claim::NodePort);
+    let node_port = |by: Option<usize>| claimants.get(by?).filter(|it| it.claim == ClaimKind::NodePort);
     let served = answers.iter().filter(|it| (it.from, &it.outcome) == (Vantage::Remote, &Ok(Outcome::Pod)));
     let served: Vec<(IpAddr, &String)> =
         served.into_iter().filter_map(|it| Some((it.to, &node_port(it.by)?.name))).collect();
@@ -187,7 +189,9 @@ mod tests {
     };
 
     fn advice(world: &Snapshot) -> Vec<Advice> {
-        let all = Protocol::ALL.into_iter().map(|protocol| owner(world, 60, protocol, 30080).expect("it is known"));
+        let all = Protocol::ALL
+            .into_iter()
+            .map(|protocol| owner(&Limits::default().round(world, None), protocol, 30080).expect("it is known"));
         let owned: Vec<Ownership> = all.filter(|it| !it.claimants.is_empty()).collect();
         port_advice(world, &owned, &Limits::default(), (true, Some(30000)))
     }
@@ -223,7 +227,7 @@ mod tests {
     #[test]
     fn nobody_is_told_to_move_a_service_that_works() {
         let world = web(|it| it);
-        let owned = owner(&world, 60, Protocol::Tcp, 30080).expect("it is known");
+        let owned = owner(&Limits::default().round(&world, None), Protocol::Tcp, 30080).expect("it is known");
         let all = port_advice(&world, &[owned], &Limits::default(), (false, Some(30000)));
         assert_eq!(cases(&all), [CLOSED]);
         assert!(!texts(&all[0]).iter().any(|it| it.contains("kubectl")), "{all:?}");
@@ -289,7 +293,7 @@ mod tests {
         let mut services = objects(&mut world.cluster.services);
         let service = &mut services[0];
         (service.ports[0].node_port, service.health_check_node_port) = (Some(30081), Some(30080));
-        let owned = owner(&world, 60, Protocol::Tcp, 30080).expect("it is known");
+        let owned = owner(&Limits::default().round(&world, None), Protocol::Tcp, 30080).expect("it is known");
         let all = port_advice(&world, &[owned], &Limits::default(), (true, None));
         let refused = all.iter().find(|it| it.case.starts_with(REFUSED)).expect("it has the number");
         assert!(refused.case.ends_with("Service default/web has it as healthCheckNodePort"));

@@ -24,14 +24,14 @@
 use std::net::{IpAddr, SocketAddr};
 
 use super::{
-    Limits, Patience, Rule,
+    Limits, Patience, Round, Rule,
     remedies::move_off,
     socket_needs::{Ports, SocketNeed, proxy_health},
     wording::{capital, with_sockets},
 };
 use crate::findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Verdict};
 use portreeve_dataplane::{Proxy, by_port, owner_name};
-use portreeve_facts::{Gap, Mode, Owner, Protocol, Reading, Snapshot, Socket, Source, View, Why};
+use portreeve_facts::{Gap, Mode, Owner, Protocol, Reading, Snapshot, Socket, Source, Why};
 
 pub(super) static RULE: Rule = Rule {
     id: RuleId("proxy-health-port-taken"),
@@ -45,8 +45,8 @@ pub(super) static RULE: Rule = Rule {
     check,
 };
 
-fn check(view: View<'_>, _: &Limits) -> Judgements {
-    let snapshot = view.now;
+fn check(round: &Round<'_>, _: &Limits) -> Judgements {
+    let snapshot = round.now;
     let listeners = by_port(snapshot.kernel.listeners.get()?);
     if snapshot.proxy_mode().is_ok_and(|mode| !Mode::KUBE_PROXY.contains(&mode.value)) {
         return Ok(Vec::new());

@@ -25,14 +25,14 @@ use std::{
 };
 
 use super::{
-    Limits, Patience, Rule,
+    Limits, Patience, Round, Rule,
     remedies::{clean_up, delete_address, remove_ipvs, remove_nftables},
     wording::{MOST_LISTED, listed},
 };
 use crate::findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Verdict};
 use portreeve_dataplane::{ExternalAddress, is_link_local, mode_in_words};
 use portreeve_facts::{
-    Address, Gap, IPVS_LINKS, Interfaces, Mode, Netfilter, Reading, Service, Snapshot, Source, View, VirtualServer, Why,
+    Address, Gap, IPVS_LINKS, Interfaces, Mode, Netfilter, Reading, Service, Snapshot, Source, VirtualServer, Why,
 };
 
 pub(super) static RULE: Rule = Rule {
@@ -54,8 +54,8 @@ const IPVS_CHAINS: [&str; 4] = ["KUBE-NODE-PORT", "KUBE-LOAD-BALANCER", "KUBE-IP
 /// The table of kube-proxy in nftables mode (kubernetes pkg/proxy/nftables/proxier.go).
 const NFTABLES_TABLE: &str = "kube-proxy";
 
-fn check(view: View<'_>, _: &Limits) -> Judgements {
-    let snapshot = view.now;
+fn check(round: &Round<'_>, _: &Limits) -> Judgements {
+    let snapshot = round.now;
     let interfaces = snapshot.kernel.interfaces.get()?;
     let subject = Subject::this_node(snapshot);
     let judgement = |verdict| Judgement::of(subject.clone(), verdict);

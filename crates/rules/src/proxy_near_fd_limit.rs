@@ -24,14 +24,14 @@ use std::{collections::HashSet, sync::Arc};
 use ipnet::IpNet;
 
 use super::{
-    Limits, Patience, Rule,
+    Limits, Patience, Round, Rule,
     node_ports::most_ports_in_words,
     remedies::give_node_ports_back,
     socket_needs::{Ports, SocketNeed},
 };
 use crate::findings::{Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_dataplane::{Own, Proxy, holds_ports, local_addresses, mode_in_words, owner_name, served_node_ports};
-use portreeve_facts::{Family, Gap, Mode, Protocol, Reading, Service, Snapshot, Socket, Source, View, Why};
+use portreeve_facts::{Family, Gap, Mode, Protocol, Reading, Service, Snapshot, Socket, Source, Why};
 
 pub(super) static RULE: Rule = Rule {
     id: RuleId("proxy-near-fd-limit"),
@@ -45,14 +45,14 @@ pub(super) static RULE: Rule = Rule {
     check,
 };
 
-fn check(view: View<'_>, limits: &Limits) -> Judgements {
-    let snapshot = view.now;
+fn check(round: &Round<'_>, limits: &Limits) -> Judgements {
+    let snapshot = round.now;
     let services = snapshot.cluster.services.get()?;
     let ports = node_ports(snapshot, services);
     if ports.is_empty() {
         return Ok(Vec::new());
     }
-    let verdict = match judge(view, services, &ports, limits) {
+    let verdict = match judge(round, services, &ports, limits) {
         Ok(None) => Verdict::Healthy,
         Ok(Some(evidence)) => Verdict::Problem(evidence),
         Err(gap) => Verdict::Unknown(gap),
@@ -70,12 +70,12 @@ fn node_ports(snapshot: &Snapshot, services: &[Arc<Service>]) -> HashSet<(Protoc
 }
 
 fn judge(
-    view: View<'_>,
+    round: &Round<'_>,
     services: &[Arc<Service>],
     ports: &HashSet<(Protocol, u16)>,
     limits: &Limits,
 ) -> Result<Option<Evidence>, Gap> {
-    let snapshot = view.now;
+    let snapshot = round.now;
     if snapshot.proxy_mode().is_ok_and(|mode| !Mode::KUBE_PROXY.contains(&mode.value)) {
         return Ok(None);
     }
@@ -83,7 +83,7 @@ fn judge(
     let descriptors = Descriptors::of(snapshot, &proxy)?;
     let holding = Holding::of(snapshot, &proxy, ports);
     let mut demand = Demand::of(snapshot, services, &descriptors, &holding)?;
-    if let Some(before) = view.before.and_then(|before| otherwise(before, ports)) {
+    if let Some(before) = round.before.and_then(|before| otherwise(before, ports)) {
         // Ports that it opened between the look at sockets and its answer are not what it needs otherwise.
         demand.otherwise = demand.otherwise.min(before);
     }

@@ -2,7 +2,8 @@
 
 use super::{Limits, socket_needs::SocketNeed};
 use crate::findings::{Judgements, RuleId, Severity};
-use portreeve_facts::{Source, View};
+use portreeve_dataplane::Round;
+use portreeve_facts::Source;
 
 /// One rule: a value, not a trait.
 #[derive(Debug)]
@@ -24,7 +25,7 @@ pub struct Rule {
     /// Its own source file, whose head is its documentation page.
     pub page: &'static str,
     /// The rule itself.
-    pub check: fn(View<'_>, &Limits) -> Judgements,
+    pub check: fn(&Round<'_>, &Limits) -> Judgements,
 }
 
 impl Rule {

@@ -66,7 +66,7 @@ fn a_rule_that_panics_is_contained() {
         check: |_, _| panic!("broken"),
     };
     let world = Snapshot::healthy();
-    let opinion = Opinion::of(&BROKEN, View { now: &world, before: None }, &Limits::default());
+    let opinion = Opinion::of(&BROKEN, &Round::of(&world, None, 60), &Limits::default());
     assert!(opinion.judgements.is_none());
 }
 
@@ -74,8 +74,8 @@ fn a_rule_that_panics_is_contained() {
 fn where_sockets_of_udp_are_too_many_the_others_are_judged_and_all_else_is_unknown() {
     let mut world = Snapshot::healthy().service("web", |it| it.node_port(30080)).listens("0.0.0.0:30080");
     world.kernel.no_udp = Some(Gap::new(Source::Listeners, Why::TooMuch, "more than are read"));
-    let view = View { now: &world, before: None };
-    let of = |id| Opinion::of(find(id).expect("a rule"), view, &Limits::default());
+    let round = Round::of(&world, None, 60);
+    let of = |id| Opinion::of(find(id).expect("a rule"), &round, &Limits::default());
     let judged = of("listener-on-node-port").judgements.expect("no panic").expect("judged");
     let of_tcp = judged.iter().any(|it| it.protocol == Some(Protocol::Tcp) && it.verdict.severity().is_some());
     let of_all =
@@ -101,7 +101,7 @@ fn without_udp_what_is_said_of_all_sockets_is_kept_where_it_is_bad() {
 }
 
 fn ask(rule: &Rule, world: &Snapshot) -> Judgements {
-    (rule.check)(View { now: world, before: None }, &Limits::default())
+    (rule.check)(&Round::of(world, None, 60), &Limits::default())
 }
 
 #[test]

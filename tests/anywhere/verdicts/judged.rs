@@ -158,7 +158,7 @@ fn is_unsure(recording: &Recording, row: &Row, from: Vantage, to: IpAddr) -> boo
 
 /// Who is said to answer each question about a port.
 fn owned(snapshot: &Snapshot, protocol: Protocol, port: u16) -> BTreeMap<(Vantage, IpAddr), char> {
-    let owned = owner(snapshot, Limits::default().proxy_lag_seconds, protocol, port).expect("it can be told");
+    let owned = owner(&Limits::default().round(snapshot, None), protocol, port).expect("it can be told");
     let letter = |outcome: &Result<Outcome, Gap>, to| match outcome {
         Ok(Outcome::Listener) => 'L',
         Ok(Outcome::Pod) => 'P',

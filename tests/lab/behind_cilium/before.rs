@@ -73,7 +73,7 @@ fn beside_a_public_address_of_the_node_it_serves_a_private_one_and_neither_is_sa
         let shown = places.map(|(from, address)| answers[&(from, Protocol::Tcp, address, 30080)]);
         assert_eq!(shown.map(|it| it == Answer::Pod), [false, true, false], "{release:?}: {shown:?}");
         let seen = snapshot(&node.cluster.kubeconfig("admin"));
-        let owned = owner(&seen, Limits::default().proxy_lag_seconds, Protocol::Tcp, 30080).expect("it can be told");
+        let owned = owner(&Limits::default().round(&seen, None), Protocol::Tcp, 30080).expect("it can be told");
         for (address, shown) in addresses.into_iter().zip(shown) {
             let told = owned.answers.iter().find(|it| it.from == Vantage::Remote && it.to == address);
             let outcome = if shown == Answer::Pod { Outcome::Pod } else { Outcome::Listener };

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, net::IpAddr};
 
 use portreeve_agent::judge;
-use portreeve_dataplane::{Claim, Outcome, owner};
+use portreeve_dataplane::{ClaimKind, Outcome, owner};
 use portreeve_facts::{Gap, Protocol, Snapshot};
 use portreeve_rules::{
     Limits,
@@ -89,12 +89,12 @@ pub fn balance(cluster: &ControlPlane, name: &str, addresses: &[&str]) {
 /// nodePort, `O` the other pod, `?` where it cannot be told.
 #[track_caller]
 pub fn told(snapshot: &Snapshot, protocol: Protocol, port: u16) -> BTreeMap<(Vantage, IpAddr), char> {
-    let owned = owner(snapshot, Limits::default().proxy_lag_seconds, protocol, port).expect("it can be told");
+    let owned = owner(&Limits::default().round(snapshot, None), protocol, port).expect("it can be told");
     let letter = |by: Option<usize>, outcome: &Result<Outcome, Gap>, from, to| match outcome {
         Ok(Outcome::Listener) => 'L',
         Ok(Outcome::Pod) => match by.map(|index| owned.claimants[index].claim) {
-            Some(Claim::NodePort) => 'P',
-            Some(Claim::HostPort | Claim::ExternalIp) => 'O',
+            Some(ClaimKind::NodePort) => 'P',
+            Some(ClaimKind::HostPort | ClaimKind::ExternalIp) => 'O',
             other => unreachable!("{other:?} has no pod"),
         },
         // As packets are read: who asks a link-local address may or may not be told that it leads nowhere.

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use super::*;
 use crate::events::Counters;
 use portreeve_facts::{
-    DestinationUse, EphemeralUse, Protocol, Reading, Snapshot, Source, View, Why,
+    DestinationUse, EphemeralUse, Protocol, Reading, Snapshot, Source, Why,
     healthy::{ip, squatter},
 };
 use portreeve_rules::{
@@ -31,7 +31,8 @@ fn telling(snapshot: Snapshot, board: Board) -> Telling {
 
 fn judged(snapshot: &Snapshot) -> Board {
     let limits = Limits::default();
-    let opinions = rules::ask(RULES, View { now: snapshot, before: None }, &limits);
+    let round = limits.round(snapshot, None);
+    let opinions = rules::ask(RULES, &round, &limits);
     let round = opinions.map(|it| Turn {
         rule: it.rule.id,
         patience: 1,

@@ -1,11 +1,11 @@
-//! What claims a port, and on what the claim rests.
+//! What claims a port, and each claim in words.
 
-use std::sync::Arc;
+use std::{net::SocketAddr, sync::Arc};
 
 use super::{
     super::{
         cilium,
-        claim::Claim,
+        claim::{Claim, ClaimKind},
         endpoints::Endpoints,
         external_address::ExternalAddress,
         owners::owner_name,
@@ -16,50 +16,38 @@ use super::{
     },
     ownership::Claimant,
 };
-use portreeve_facts::{ContainerPort, Mode, Pod, Protocol, Service, ServicePort, Snapshot, Socket};
-
-/// A claim with what it rests on.
-pub(super) enum Standing<'a> {
-    /// An external address and a port of the Service.
-    External(ExternalAddress<'a>, &'a ServicePort),
-    /// A nodePort.
-    NodePort(&'a Service, &'a ServicePort),
-    /// A hostPort.
-    HostPort(&'a Pod, &'a ContainerPort),
-    /// A listener, and how many share its address and port.
-    Socket(&'a Socket, usize),
-}
+use portreeve_facts::{Mode, Protocol, Service, ServicePort, Snapshot, Socket};
 
 /// Every claim, in the order in which a new connection meets them: external IPs, NodePorts, hostPorts, then sockets, of
 /// which one that is bound to the address comes before a wildcard.
-pub(super) fn standings<'a>(
+pub(super) fn claims<'a>(
     snapshot: &'a Snapshot,
     services: &'a [Arc<Service>],
     listeners: &'a [Socket],
     protocol: Protocol,
     port: u16,
-) -> Vec<Standing<'a>> {
+) -> Vec<Claim<'a>> {
     let addresses = services.iter().flat_map(|service| ExternalAddress::of(snapshot, service));
     let external = addresses.flat_map(|address| {
         let ports = address.service.ports.iter().filter(move |it| it.protocol == protocol && it.port == port);
-        ports.map(move |port| Standing::External(address, port))
+        ports.map(move |port| Claim::External(address, port))
     });
     let node_ports = served_node_ports(snapshot, services)
         .filter(|(_, it, number)| it.protocol == protocol && *number == port)
-        .map(|(service, port, _)| Standing::NodePort(service, port));
+        .map(|(service, port, _)| Claim::NodePort(service, port));
     let pods = snapshot.cluster.pods.seen().map_or(&[][..], Vec::as_slice);
     let host_ports = host_ports(snapshot, pods)
         .filter(|(_, it, number)| it.protocol == protocol && *number == port)
-        .map(|(pod, port, _)| Standing::HostPort(pod, port));
+        .map(|(pod, port, _)| Claim::HostPort(pod, port));
     let sockets: Vec<&Socket> =
         listeners.iter().filter(|it| it.protocol == protocol && it.local_port == port).collect();
     let mut sockets = workers(&sockets);
     sockets.sort_by_key(|(socket, _)| (socket.local.is_unspecified(), socket.device == 0));
-    let sockets = sockets.into_iter().map(|(socket, count)| Standing::Socket(socket, count));
+    let sockets = sockets.into_iter().map(|(socket, count)| Claim::Listener(socket, count));
     external.chain(node_ports).chain(host_ports).chain(sockets).collect()
 }
 
-impl Standing<'_> {
+impl Claim<'_> {
     /// The same in words.
     pub(super) fn claimant(&self, snapshot: &Snapshot, endpoints: &Endpoints<'_>, proxy: &Proxy<'_>) -> Claimant {
         let of_service = |claim, service: &Service, port: &ServicePort, what: String| {
@@ -72,25 +60,30 @@ impl Standing<'_> {
         };
         match self {
             Self::External(address, port) => {
-                of_service(Claim::ExternalIp, address.service, port, format!("{} {}", address.field, address.ip))
+                of_service(ClaimKind::ExternalIp, address.service, port, format!("{} {}", address.field, address.ip))
             }
             Self::NodePort(service, port) => {
                 let addresses = if serves_by_device(snapshot) { cilium::ONE_ADDRESS } else { "" };
-                of_service(Claim::NodePort, service, port, format!("type {}{addresses}", service.kind.name()))
+                of_service(ClaimKind::NodePort, service, port, format!("type {}{addresses}", service.kind.name()))
             }
             Self::HostPort(pod, host) => {
                 let sent_on = sent_on(snapshot, pod, host).map(|it| format!("; {it}"));
                 Claimant {
-                    claim: Claim::HostPort,
+                    claim: ClaimKind::HostPort,
                     name: format!("pod {}/{}", pod.namespace, pod.name),
                     detail: format!("hostPort to container port {}{}", host.port, sent_on.unwrap_or_default()),
                 }
             }
-            Self::Socket(socket, count) => {
-                let claim = if proxy.owns(socket) == Own::Yes { Claim::Proxy } else { Claim::Listener };
+            Self::Redirection(it) => Claimant {
+                claim: ClaimKind::Redirection,
+                name: format!("a redirection to {}", SocketAddr::new(it.to, it.to_port)),
+                detail: format!("{} handle {}", it.chain, it.handle),
+            },
+            Self::Listener(socket, count) => {
+                let claim = if proxy.owns(socket) == Own::Yes { ClaimKind::Proxy } else { ClaimKind::Listener };
                 let workers = if *count > 1 { format!(", {count} workers") } else { String::new() };
                 let name = format!("{} on {}", owner_name(snapshot, &socket.owner), place(socket));
-                let checked = health_check_of(snapshot, socket).filter(|_| claim == Claim::Proxy);
+                let checked = health_check_of(snapshot, socket).filter(|_| claim == ClaimKind::Proxy);
                 let checked = checked.map(|it| format!("health check of Service {}/{}; ", it.namespace, it.name));
                 let detail = format!("{}{}{workers}", checked.unwrap_or_default(), socket_in_words(socket));
                 Claimant { claim, name, detail }

@@ -1,28 +1,26 @@
 //! Who would answer on a port of this node: every claimant in the order in which a new connection meets them, who
 //! answers from each vantage point, and which listener loses.
 
-mod answers;
 mod claims;
 mod ownership;
 
 use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
-use answers::Here;
-use claims::{Standing, standings};
+use claims::claims;
 pub use ownership::{Answered, Claimant, Ownership};
 
 use super::{
     candidates::Candidates,
-    cilium::cilium_range,
-    endpoints::Endpoints,
+    cases::{Judged, Loss, over},
+    contest::{Answer, Contest},
     external_address::ExternalAddress,
     kept_off::serves,
-    local_address::{local_addresses, other_loopback},
+    local_address::LocalAddress,
+    outcome::Outcome,
     part::Field,
-    proxy_sockets::Proxy,
-    vantage::vantage_points,
+    round::Round,
 };
-use portreeve_facts::{Gap, Protocol, Service, Snapshot, Source};
+use portreeve_facts::{Gap, Protocol, Service, Snapshot, Source, Vantage};
 
 /// The addresses of load balancers that Services have.
 fn balanced(snapshot: &Snapshot, services: &[Arc<Service>]) -> BTreeSet<IpAddr> {
@@ -32,12 +30,13 @@ fn balanced(snapshot: &Snapshot, services: &[Arc<Service>]) -> BTreeSet<IpAddr> 
     served.map(|it| it.ip).collect()
 }
 
-/// Who owns a port. A proxy whose last sync is `lag_seconds` late is reported as behind.
+/// Who owns a port.
 ///
 /// # Errors
 /// When the node's addresses or listeners, or the Services of a configured cluster, could not be read.
-pub fn owner(snapshot: &Snapshot, lag_seconds: i64, protocol: Protocol, port: u16) -> Result<Ownership, Gap> {
-    let interfaces = snapshot.kernel.interfaces.get()?;
+pub fn owner(round: &Round<'_>, protocol: Protocol, port: u16) -> Result<Ownership, Gap> {
+    let snapshot = round.now;
+    let addressed = round.addressed()?;
     let services = match snapshot.cluster.services.get() {
         Err(gap) if snapshot.cluster.configured => return Err(gap),
         services => services.map_or(&[][..], Vec::as_slice),
@@ -46,33 +45,60 @@ pub fn owner(snapshot: &Snapshot, lag_seconds: i64, protocol: Protocol, port: u1
     if let Some(gap) = snapshot.kernel.no_udp.as_ref().filter(|_| protocol == Protocol::Udp) {
         return Err(gap.clone());
     }
-    let here = Here {
-        snapshot,
-        candidates: Candidates::of(snapshot, interfaces, lag_seconds),
-        endpoints: Endpoints::of(snapshot),
-        interfaces,
-        standings: standings(snapshot, services, listeners, protocol, port),
-        balanced: balanced(snapshot, services),
-        protocol,
-        is_left_out: cilium_range(snapshot).map(|range| range.contains(port)),
-    };
-    let mut places = local_addresses(interfaces);
-    let sockets = here.standings.iter().filter_map(|standing| match standing {
-        Standing::Socket(socket, _) => other_loopback(&places, socket),
-        _ => None,
-    });
-    places.extend(sockets.collect::<BTreeSet<_>>());
-    let places = places.iter().flat_map(|to| vantage_points(to.ip).iter().map(|from| (*from, *to)));
-    let mut answers: Vec<Answered> = places.map(|(from, to)| here.ask(from, to)).collect();
+    let contest =
+        Contest::of(round, addressed, (protocol, port), claims(snapshot, services, listeners, protocol, port))
+            .with_balanced(balanced(snapshot, services));
+    let mut answers: Vec<Answered> =
+        contest.places().map(|(from, to)| answered(&contest, &addressed.candidates, from, to)).collect();
     answers.sort_by_key(|it| (it.from, it.to));
-    let proxy = Proxy::of(snapshot);
-    let claimants = here.standings.iter().map(|it| it.claimant(snapshot, &here.endpoints, &proxy)).collect();
+    let (endpoints, proxy) = (round.endpoints(), round.proxy());
+    let claimants = contest.claims().map(|it| it.claimant(snapshot, endpoints, proxy)).collect();
     let cluster = &snapshot.cluster;
     let left_out =
         cluster.rejected.iter().filter(|it| matches!(it.source, Source::Services | Source::Pods | Source::Nodes));
     let unread = [cluster.services.gap(), cluster.pods.gap()].into_iter().flatten().chain(left_out).cloned().collect();
     let proxy_mode = snapshot.proxy_mode().ok().map(|mode| mode.value);
-    Ok(Ownership { protocol, port, proxy_mode, claimants, answers, mode: here.candidates.mode_in_words(), unread })
+    Ok(Ownership { protocol, port, proxy_mode, claimants, answers, mode: addressed.candidates.mode_in_words(), unread })
+}
+
+/// What a case tells, and what all cases have in common.
+#[derive(Clone, PartialEq)]
+struct Told {
+    /// Who gets the connection.
+    answer: Option<Answer>,
+    /// The listener that loses it. It may in each case, though what becomes of the connection differs.
+    loser: Option<usize>,
+}
+
+impl Loss for Told {
+    fn meet(self, other: &Self) -> Option<Self> {
+        let answer = self.answer.filter(|it| other.answer.as_ref() == Some(it));
+        Some(Self { answer, loser: self.loser.filter(|it| other.loser == Some(*it)) })
+    }
+
+    fn join(self, _: Self) -> Self {
+        self
+    }
+}
+
+/// What every case agrees on.
+fn answered(contest: &Contest<'_, '_, '_>, candidates: &Candidates, from: Vantage, to: LocalAddress) -> Answered {
+    let told = over(
+        candidates.at(false),
+        || candidates.ambiguity(),
+        |candidate, case| {
+            let answer = contest.who(candidate, case, from, to)?;
+            let loser = contest.listener(case, from, to.ip).filter(|_| answer.outcome != Outcome::Listener);
+            Ok(Some(Told { answer: Some(answer), loser }))
+        },
+    );
+    let (told, gap) = match told {
+        Judged::Certain(told, gap) => (told, gap),
+        Judged::Depends { on, .. } => (Told { answer: None, loser: None }, Some(on)),
+        Judged::Never => unreachable!("each case tells something"),
+    };
+    let outcome = told.answer.map(|it| it.outcome).ok_or_else(|| gap.unwrap_or_else(|| candidates.ambiguity()));
+    Answered { from, to: to.ip, outcome, by: told.answer.and_then(|it| it.by), loser: told.loser }
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::super::{claim::Claim, outcome::Outcome};
+use super::super::{claim::ClaimKind, outcome::Outcome};
 use portreeve_facts::{Gap, Mode, Protocol, Vantage};
 
 /// What is known of one port and protocol.
@@ -29,7 +29,7 @@ pub struct Ownership {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claimant {
     /// By what right.
-    pub claim: Claim,
+    pub claim: ClaimKind,
     /// Who: `Service default/web port http`, `pod default/web`, `process nginx`.
     pub name: String,
     /// Where and with what: an address, a socket, endpoints.

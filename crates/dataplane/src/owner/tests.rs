@@ -3,7 +3,7 @@ mod cilium;
 use std::net::IpAddr;
 
 use super::{
-    super::{claim::Claim, outcome::Outcome},
+    super::{claim::ClaimKind, outcome::Outcome},
     *,
 };
 
@@ -13,8 +13,8 @@ use portreeve_facts::{
     healthy::{PRIMARY, SECOND, World, gap, ip, objects, proxy_holder, seen, squatter},
 };
 
-fn ask(world: &Snapshot, from: Vantage, to: &str) -> (Result<Outcome, Gap>, Option<Claim>, Option<Claim>) {
-    let ownership = owner(world, 60, Protocol::Tcp, 30080).expect("it is known");
+fn ask(world: &Snapshot, from: Vantage, to: &str) -> (Result<Outcome, Gap>, Option<ClaimKind>, Option<ClaimKind>) {
+    let ownership = owner(&Round::of(world, None, 60), Protocol::Tcp, 30080).expect("it is known");
     let claim = |index: Option<usize>| index.map(|index| ownership.claimants[index].claim);
     let answered = ownership.answers.iter().find(|it| it.from == from && it.to == ip(to)).expect("an answer");
     (answered.outcome.clone(), claim(answered.by), claim(answered.loser))
@@ -29,7 +29,7 @@ fn a_free_port_is_refused_and_a_listener_answers() {
     let world = Snapshot::healthy();
     assert_eq!(ask(&world, Vantage::Remote, PRIMARY[0]), (Ok(Outcome::Refused), None, None));
     let world = world.listens("0.0.0.0:30080");
-    let listener = Some(Claim::Listener);
+    let listener = Some(ClaimKind::Listener);
     assert_eq!(ask(&world, Vantage::Loopback, "127.0.0.1"), (Ok(Outcome::Listener), listener, None));
     assert_eq!(ask(&world, Vantage::Remote, PRIMARY[1]), (Ok(Outcome::Refused), None, None), "it is of IPv4");
 }
@@ -37,7 +37,7 @@ fn a_free_port_is_refused_and_a_listener_answers() {
 #[test]
 fn a_node_port_stands_before_a_listener_where_the_mode_says_so() {
     let world = web().listens("0.0.0.0:30080");
-    let (node_port, listener) = (Some(Claim::NodePort), Some(Claim::Listener));
+    let (node_port, listener) = (Some(ClaimKind::NodePort), Some(ClaimKind::Listener));
     assert_eq!(ask(&world, Vantage::Remote, SECOND[0]), (Ok(Outcome::Pod), node_port, listener));
     let world = world.with_mode(Mode::Nftables);
     assert_eq!(ask(&world, Vantage::Remote, PRIMARY[0]), (Ok(Outcome::Pod), node_port, listener));
@@ -46,20 +46,20 @@ fn a_node_port_stands_before_a_listener_where_the_mode_says_so() {
 
 #[test]
 fn an_address_of_loopback_that_no_interface_has_is_listed_where_a_socket_is_bound_to_it() {
-    let (node_port, listener) = (Some(Claim::NodePort), Some(Claim::Listener));
+    let (node_port, listener) = (Some(ClaimKind::NodePort), Some(ClaimKind::Listener));
     let world = web().listens("127.0.0.53:30080");
     assert_eq!(ask(&world, Vantage::Loopback, "127.0.0.53"), (Ok(Outcome::Pod), node_port, listener));
     let nftables = world.with_mode(Mode::Nftables);
     assert_eq!(ask(&nftables, Vantage::Loopback, "127.0.0.53"), (Ok(Outcome::Listener), listener, None));
-    let elsewhere = owner(&world, 60, Protocol::Tcp, 30081).expect("it is known");
+    let elsewhere = owner(&Round::of(&world, None, 60), Protocol::Tcp, 30081).expect("it is known");
     assert!(elsewhere.answers.iter().all(|it| it.to != ip("127.0.0.53")));
 }
 
 #[test]
 fn an_external_ip_stands_before_a_node_port_on_its_address_only() {
     let world = web().service("taker", |it| it.external_ip(PRIMARY[0]).with(|service| service.ports[0].port = 30080));
-    assert_eq!(ask(&world, Vantage::Remote, PRIMARY[0]), (Ok(Outcome::Pod), Some(Claim::ExternalIp), None));
-    assert_eq!(ask(&world, Vantage::Remote, SECOND[0]), (Ok(Outcome::Pod), Some(Claim::NodePort), None));
+    assert_eq!(ask(&world, Vantage::Remote, PRIMARY[0]), (Ok(Outcome::Pod), Some(ClaimKind::ExternalIp), None));
+    assert_eq!(ask(&world, Vantage::Remote, SECOND[0]), (Ok(Outcome::Pod), Some(ClaimKind::NodePort), None));
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn the_proxys_socket_on_the_port_of_a_health_check_names_the_service() {
         let world = Snapshot::healthy().service("web", |it| it.with(|web| web.health_check_node_port = Some(31999)));
         let world = world.listens_as("[::]:31999", owner).listens_as("[::]:31998", proxy_holder());
         [31999, 31998].map(|port| {
-            let ownership = super::owner(&world, 60, Protocol::Tcp, port).expect("it is known");
+            let ownership = super::owner(&Round::of(&world, None, 60), Protocol::Tcp, port).expect("it is known");
             ownership.claimants[0].detail.clone()
         })
     };
@@ -82,18 +82,18 @@ fn the_proxys_socket_on_the_port_of_a_health_check_names_the_service() {
 #[test]
 fn a_host_port_and_a_node_port_are_asked_in_the_modes_order() {
     let world = web().pod("edge", |pod| pod.host_port(80, 30080));
-    assert_eq!(ask(&world, Vantage::Remote, PRIMARY[0]).1, Some(Claim::NodePort));
-    assert_eq!(ask(&world.clone().with_mode(Mode::Ipvs), Vantage::Remote, PRIMARY[0]).1, Some(Claim::HostPort));
+    assert_eq!(ask(&world, Vantage::Remote, PRIMARY[0]).1, Some(ClaimKind::NodePort));
+    assert_eq!(ask(&world.clone().with_mode(Mode::Ipvs), Vantage::Remote, PRIMARY[0]).1, Some(ClaimKind::HostPort));
     let nftables = world.with_mode(Mode::Nftables);
     let undefined = ask(&nftables, Vantage::Remote, PRIMARY[0]).0;
     assert!(undefined.is_err(), "{undefined:?}");
-    assert_eq!(ask(&nftables, Vantage::Remote, SECOND[0]).1, Some(Claim::HostPort), "no NodePort is served there");
+    assert_eq!(ask(&nftables, Vantage::Remote, SECOND[0]).1, Some(ClaimKind::HostPort), "no NodePort is served there");
 }
 
 #[test]
 fn a_host_port_takes_what_no_service_redirects() {
     let world = Snapshot::healthy().pod("edge", |pod| pod.host_port(80, 30080)).listens("[::]:30080");
-    let (host_port, listener) = (Some(Claim::HostPort), Some(Claim::Listener));
+    let (host_port, listener) = (Some(ClaimKind::HostPort), Some(ClaimKind::Listener));
     assert_eq!(ask(&world, Vantage::Remote, PRIMARY[1]), (Ok(Outcome::Pod), host_port, listener));
     assert_eq!(ask(&world, Vantage::Loopback, "::1"), (Ok(Outcome::TimedOut), host_port, listener));
     let empty = world.service("web", |it| it.node_port(30080).without_endpoints());
@@ -107,14 +107,14 @@ fn a_host_port_takes_what_no_service_redirects() {
 fn an_external_ip_without_an_endpoint_lets_the_node_port_answer() {
     let taker = |it: World| it.external_ip(PRIMARY[0]).with(|service| service.ports[0].port = 30080);
     let world = web().service("taker", |it| taker(it).without_endpoints());
-    assert_eq!(ask(&world, Vantage::Remote, PRIMARY[0]).1, Some(Claim::NodePort));
+    assert_eq!(ask(&world, Vantage::Remote, PRIMARY[0]).1, Some(ClaimKind::NodePort));
     let ipvs = ask(&world.with_mode(Mode::Ipvs), Vantage::Remote, PRIMARY[0]).0;
     assert!(ipvs.is_err(), "one virtual server: {ipvs:?}");
     let world = web().service("taker", |it| taker(it).local().elsewhere());
-    assert_eq!(ask(&world, Vantage::Remote, PRIMARY[0]).1, Some(Claim::NodePort));
-    assert_eq!(ask(&world, Vantage::Node, PRIMARY[0]).1, Some(Claim::ExternalIp));
+    assert_eq!(ask(&world, Vantage::Remote, PRIMARY[0]).1, Some(ClaimKind::NodePort));
+    assert_eq!(ask(&world, Vantage::Node, PRIMARY[0]).1, Some(ClaimKind::ExternalIp));
     let nftables = ask(&world.with_mode(Mode::Nftables), Vantage::Remote, PRIMARY[0]);
-    assert_eq!(nftables, (Ok(Outcome::TimedOut), Some(Claim::ExternalIp), None));
+    assert_eq!(nftables, (Ok(Outcome::TimedOut), Some(ClaimKind::ExternalIp), None));
 }
 
 #[test]
@@ -142,7 +142,7 @@ fn what_is_not_known_is_unknown_only_where_it_matters() {
     let mut world = web();
     world.cluster.services = gap(Source::Services, Why::NotPermitted);
     assert_eq!(
-        owner(&world, 60, Protocol::Tcp, 30080).map(|_| ()),
+        owner(&Round::of(&world, None, 60), Protocol::Tcp, 30080).map(|_| ()),
         Err(world.cluster.services.get().expect_err("a gap"))
     );
 }
@@ -151,7 +151,7 @@ fn what_is_not_known_is_unknown_only_where_it_matters() {
 fn without_the_sockets_of_udp_ports_of_udp_alone_are_not_known() {
     let mut world = web().listens("0.0.0.0:30080");
     world.kernel.no_udp = Some(Gap::new(Source::Listeners, Why::TooMuch, "more than are read"));
-    let is_known = |protocol| owner(&world, 60, protocol, 30080).is_ok();
+    let is_known = |protocol| owner(&Round::of(&world, None, 60), protocol, 30080).is_ok();
     assert_eq!([Protocol::Tcp, Protocol::Udp].map(is_known), [true, false]);
 }
 
@@ -165,7 +165,7 @@ fn endpoints_that_were_not_read_are_why_it_is_not_known_who_answers() {
 }
 
 fn found(world: &Snapshot) -> Ownership {
-    owner(world, 60, Protocol::Tcp, 30080).expect("it is known")
+    owner(&Round::of(world, None, 60), Protocol::Tcp, 30080).expect("it is known")
 }
 
 #[test]
@@ -193,7 +193,7 @@ fn a_host_port_is_on_its_host_ip_and_on_no_ipv6_loopback() {
             pod.ports[0].host_ip = host_ip.map(ip);
         })
     };
-    let pod = (Ok(Outcome::Pod), Some(Claim::HostPort), None);
+    let pod = (Ok(Outcome::Pod), Some(ClaimKind::HostPort), None);
     let none = (Ok(Outcome::Refused), None, None);
     for everywhere in [at(None), at(Some("0.0.0.0"))] {
         assert_eq!(ask(&everywhere, Vantage::Remote, SECOND[0]), pod);
@@ -211,8 +211,8 @@ fn a_host_port_is_of_the_families_of_its_pod() {
         pod.ips.retain(std::net::IpAddr::is_ipv4);
     });
     for world in [world.clone(), world.with_mode(Mode::Ipvs)] {
-        assert_eq!(ask(&world, Vantage::Remote, PRIMARY[0]).1, Some(Claim::HostPort));
-        assert_eq!(ask(&world, Vantage::Loopback, "::1"), (Ok(Outcome::Listener), Some(Claim::Listener), None));
+        assert_eq!(ask(&world, Vantage::Remote, PRIMARY[0]).1, Some(ClaimKind::HostPort));
+        assert_eq!(ask(&world, Vantage::Loopback, "::1"), (Ok(Outcome::Listener), Some(ClaimKind::Listener), None));
     }
 }
 
@@ -223,8 +223,8 @@ fn in_ipvs_mode_a_node_loses_its_own_link_local_address() {
     let mut link_local = addresses.iter().find(|it| it.ip == ip(PRIMARY[1])).expect("an address").clone();
     link_local.ip = ip("fe80::1");
     addresses.push(link_local);
-    let process = (Ok(Outcome::Listener), Some(Claim::Listener), None);
-    let nowhere = (Ok(Outcome::Nowhere), Some(Claim::NodePort), Some(Claim::Listener));
+    let process = (Ok(Outcome::Listener), Some(ClaimKind::Listener), None);
+    let nowhere = (Ok(Outcome::Nowhere), Some(ClaimKind::NodePort), Some(ClaimKind::Listener));
     assert_eq!(ask(&world, Vantage::Node, "fe80::1"), nowhere);
     assert_eq!(ask(&world, Vantage::Remote, "fe80::1"), process, "others on the link reach it");
     let mut local = world.clone();
@@ -233,7 +233,7 @@ fn in_ipvs_mode_a_node_loses_its_own_link_local_address() {
     let mut datagrams = world.clone();
     objects(&mut datagrams.cluster.services)[0].ports[0].protocol = Protocol::Udp;
     seen(&mut datagrams.kernel.listeners).last_mut().expect("a listener").protocol = Protocol::Udp;
-    let answers = owner(&datagrams, 60, Protocol::Udp, 30080).expect("it is known").answers;
+    let answers = owner(&Round::of(&datagrams, None, 60), Protocol::Udp, 30080).expect("it is known").answers;
     let at_home = answers.iter().find(|it| (it.from, it.to) == (Vantage::Node, ip("fe80::1"))).expect("an answer");
     assert_eq!(at_home.outcome, Ok(Outcome::Listener), "a datagram arrives");
     let mut bound = world;

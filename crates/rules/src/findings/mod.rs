@@ -79,6 +79,11 @@ pub enum Verdict {
 }
 
 impl Verdict {
+    /// What is wrong, where something is.
+    pub fn into_problem(self) -> Option<Evidence> {
+        if let Self::Problem(evidence) = self { Some(evidence) } else { None }
+    }
+
     /// How bad it is, where something is wrong.
     pub fn severity(&self) -> Option<Severity> {
         if let Self::Problem(evidence) = self { Some(evidence.severity) } else { None }

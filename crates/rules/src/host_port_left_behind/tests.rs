@@ -267,7 +267,7 @@ fn what_cannot_be_read_is_unknown_where_a_pod_has_a_host_port() {
 fn several_of_one_port_are_one_finding_and_the_worst_comes_first() {
     let left = [redirection(9090, "10.1.0.6:80"), redirection(9090, "10.1.0.7:80"), redirection(9091, "10.1.0.7:80")];
     let world = with(world(), &left);
-    let judgements = check(View { now: &world, before: None }, &Limits::default()).expect("judged");
+    let judgements = check(&Round::of(&world, None, 60), &Limits::default()).expect("judged");
     assert_eq!(judgements.iter().map(|it| it.port).collect::<Vec<_>>(), [Some(9090), Some(9091)]);
     let Verdict::Problem(evidence) = &judgements[0].verdict else { panic!("{judgements:?}") };
     assert_eq!(evidence.values.iter().filter(|(name, _)| *name == "redirection").count(), 2);

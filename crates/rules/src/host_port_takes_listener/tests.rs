@@ -75,9 +75,11 @@ fn what_cilium_leaves_out_goes_to_the_process() {
     expect_healthy(&RULE, &at(30080, Mode::Cilium), &subject());
     expect_problem(&RULE, &at(80, Mode::Cilium), &subject());
     expect_problem(&RULE, &at(30080, Mode::Iptables), &subject());
-    let unknown = |number: u16| at(number, Mode::Cilium).without_proxy();
+    let unknown = |number: u16| at(number, Mode::Cilium).without_proxy().address("cilium_host", "10.244.0.1");
     expect_problem(&RULE, &unknown(80), &subject());
     expect_unknown(&RULE, &unknown(30080), &subject());
+    // Its agent makes that device, wherever it runs.
+    expect_problem(&RULE, &at(30080, Mode::Cilium).without_proxy(), &subject());
 }
 
 #[test]
@@ -235,7 +237,7 @@ fn unread_is_unknown() {
 
 #[test]
 fn of_many_host_ports_of_one_pod_a_few_are_told_and_that_there_are_more() {
-    let all = |world: Snapshot| check(View { now: &world, before: None }, &Limits::default()).expect("judged");
+    let all = |world: Snapshot| check(&Round::of(&world, None, 60), &Limits::default()).expect("judged");
     let world = Snapshot::healthy().pod("edge", |pod| (1000..1020).for_each(|port| pod.host_port(80, port)));
     let judged = all((1000..1020).fold(world, |world, port| world.listens(&format!("0.0.0.0:{port}"))));
     assert!(matches!(&judged.last().expect("some").verdict, Verdict::Unknown(gap) if gap.why == Why::TooMuch));

@@ -136,7 +136,7 @@ fn the_gateway_is_told_even_without_a_cluster() {
 #[test]
 fn health_is_said_of_what_could_be_told_and_only_then() {
     let verdicts = |world: &Snapshot| -> Vec<Verdict> {
-        let judgements = check(View { now: world, before: None }, &Limits::default()).expect("the rule can judge");
+        let judgements = check(&Round::of(world, None, 60), &Limits::default()).expect("the rule can judge");
         judgements.into_iter().map(|it| it.verdict).collect()
     };
     let mut world = holding("10.96.0.10");

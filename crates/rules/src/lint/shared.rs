@@ -10,7 +10,7 @@ use crate::{
     findings::{Evidence, PlacedFinding, Verdict},
     {Limits, Opinion, Rule, ask},
 };
-use portreeve_facts::{Claim, ClaimOf, Gap, Manifest, Place, Source, View, Why};
+use portreeve_facts::{Claim, ClaimOf, Gap, Manifest, Place, Source, Why};
 
 /// Fields of other objects that are named with a finding.
 const MOST_RELATED: usize = 16;
@@ -19,9 +19,10 @@ const MOST_RELATED: usize = 16;
 /// the manifests.
 pub(super) fn judge(rule: &'static Rule, linted: &Linted) -> (Vec<PlacedFinding>, Vec<Gap>) {
     let fields = Fields::of(linted);
-    let view = View { now: &linted.snapshot, before: None };
+    let limits = Limits::default();
+    let round = limits.round(&linted.snapshot, None);
     let (mut findings, mut unknown) = (BTreeMap::new(), Vec::new());
-    for Opinion { judgements, .. } in ask(&[rule], view, &Limits::default()) {
+    for Opinion { judgements, .. } in ask(&[rule], &round, &limits) {
         match judgements {
             Some(Ok(judgements)) => {
                 for judgement in judgements {

@@ -251,7 +251,7 @@ fn of_many_numbers_a_few_of_each_service_are_told_and_that_there_are_more() {
         })
     };
     let world = Snapshot::healthy().service("first", many).service("second", many);
-    let judged = (RULE.check)(View { now: &world, before: None }, &Limits::default()).expect("judged");
+    let judged = (RULE.check)(&Round::of(&world, None, 60), &Limits::default()).expect("judged");
     assert_eq!(judged.len(), 2 * OF_SUBJECT + 1);
     assert!(matches!(&judged.last().expect("some").verdict, Verdict::Unknown(gap) if gap.why == Why::TooMuch));
 }

@@ -207,7 +207,7 @@ fn refused_pods_are_over_once_another_of_their_workload_is_ready_here() {
 fn judged(pods: Vec<WaitingPod>) -> Vec<Judgement> {
     let mut world = clash(|_| (), |_| ());
     *seen(&mut world.cluster.waiting_pods) = pods.into_iter().map(Arc::new).collect();
-    check(View { now: &world, before: None }, &Limits::default()).expect("judged")
+    check(&Round::of(&world, None, 60), &Limits::default()).expect("judged")
 }
 
 fn waits(second: i64, name: &str, change: fn(&mut WaitingPod)) -> WaitingPod {

@@ -143,7 +143,7 @@ fn unread_is_unknown() {
 }
 
 fn verdicts(world: &Snapshot) -> Vec<Verdict> {
-    let judgements = check(View { now: world, before: None }, &Limits::default()).expect("the rule can judge");
+    let judgements = check(&Round::of(world, None, 60), &Limits::default()).expect("the rule can judge");
     judgements.into_iter().map(|it| it.verdict).collect()
 }
 

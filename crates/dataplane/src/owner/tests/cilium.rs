@@ -6,8 +6,8 @@ use crate::cilium::ONE_ADDRESS;
 #[test]
 fn that_cilium_serves_one_address_of_each_device_is_said_where_no_list_says_which() {
     let detail = |world: &Snapshot| {
-        let ownership = owner(world, 60, Protocol::Tcp, 30080).expect("it is known");
-        ownership.claimants.into_iter().find(|it| it.claim == Claim::NodePort).expect("a NodePort").detail
+        let ownership = owner(&Round::of(world, None, 60), Protocol::Tcp, 30080).expect("it is known");
+        ownership.claimants.into_iter().find(|it| it.claim == ClaimKind::NodePort).expect("a NodePort").detail
     };
     let says = |world: &Snapshot| detail(world).contains(ONE_ADDRESS);
     let listed =
@@ -31,7 +31,7 @@ fn behind_cilium_a_host_port_is_where_node_ports_are_and_none_in_their_range() {
         });
         world
     };
-    let pod = (Ok(Outcome::Pod), Some(Claim::HostPort), None);
+    let pod = (Ok(Outcome::Pod), Some(ClaimKind::HostPort), None);
     let none = (Ok(Outcome::Refused), None, None);
     let beside = at(None, "31000-31999");
     assert_eq!(ask(&beside, Vantage::Remote, PRIMARY[0]), pod);
@@ -115,7 +115,7 @@ fn behind_cilium_an_external_ip_of_a_family_that_the_service_has_not_leads_nowhe
     };
     let world = Snapshot::healthy().service("taker", taker).listens("[::]:30080");
     assert_eq!(ask(&world, Vantage::Remote, PRIMARY[1]).0, Ok(Outcome::Listener), "kube-proxy leaves it out");
-    let lost = (Some(Claim::ExternalIp), Some(Claim::Listener));
+    let lost = (Some(ClaimKind::ExternalIp), Some(ClaimKind::Listener));
     let behind = world.with_mode(Mode::Cilium);
     assert_eq!(ask(&behind, Vantage::Remote, PRIMARY[1]), (Ok(Outcome::Refused), lost.0, lost.1));
     assert_eq!(ask(&behind, Vantage::Node, PRIMARY[1]), (Ok(Outcome::Unreachable), lost.0, lost.1));
@@ -138,7 +138,7 @@ fn behind_cilium_a_host_ip_of_every_address_is_unknown_and_one_of_loopback_is_al
     assert_eq!(ask(&every, Vantage::Remote, SECOND[0]).0, Ok(Outcome::Refused), "no version serves it there");
     assert_eq!(ask(&every, Vantage::Remote, PRIMARY[1]).0, Ok(Outcome::Refused));
     let loopback = world("127.0.0.1");
-    assert_eq!(ask(&loopback, Vantage::Loopback, "127.0.0.53").1, Some(Claim::HostPort));
+    assert_eq!(ask(&loopback, Vantage::Loopback, "127.0.0.53").1, Some(ClaimKind::HostPort));
     assert_eq!(ask(&loopback, Vantage::Node, PRIMARY[0]).0, Ok(Outcome::Refused));
     let other = world("198.51.100.9");
     assert_eq!(ask(&other, Vantage::Node, "198.51.100.9").0, Ok(Outcome::Refused), "no device of Cilium has it");

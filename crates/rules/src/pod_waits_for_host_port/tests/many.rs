@@ -35,8 +35,8 @@ fn of_ports_of_one_number_with_addresses_of_their_own_so_many_are_compared() {
         })
     };
     let world = clash(|holder| holder.ports = ports(1).collect(), |waiter| waiter.ports = ports(2).collect());
-    let view = View { now: &world, before: None };
-    let judged = check(view, &Limits::default()).expect("judged");
+    let round = Round::of(&world, None, 60);
+    let judged = check(&round, &Limits::default()).expect("judged");
     let [Judgement { verdict: Verdict::Unknown(gap), .. }] = &judged[..] else { panic!("{}", judged.len()) };
     assert_eq!(gap.why, Why::TooMuch);
 }

@@ -1,0 +1,380 @@
+//! A contest of claims for one port: who gets a new connection in one case. `owner` asks it of all claims of a port, rules of two.
+
+use std::{
+    cell::{OnceCell, RefCell},
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    ptr,
+};
+
+use super::{
+    backing::Backing,
+    candidate::Candidate,
+    cases::{Case, Doubt},
+    cilium::cilium_range,
+    claim::{Claim, ClaimKind},
+    kept_off::serves,
+    local_address::{LocalAddress, is_link_local, other_loopback},
+    outcome::Outcome,
+    part::Part,
+    round::{Addressed, Round},
+    vantage::{answering_vantage_points, vantage_points},
+};
+use portreeve_facts::{Family, Gap, Mode, Protocol, Service, ServicePort, Socket, Source, Vantage, Why};
+
+/// Claims of one port and protocol, in the order in which those of one kind are asked.
+pub struct Contest<'r, 'a, 'c> {
+    round: &'r Round<'a>,
+    addressed: &'r Addressed<'a>,
+    contenders: Vec<Contender<'c>>,
+    protocol: Protocol,
+    number: u16,
+    /// The addresses of load balancers, where all claims of the port are here.
+    balanced: BTreeSet<IpAddr>,
+    /// Whether the endpoint of a NodePort is a listener.
+    homes: RefCell<BTreeMap<(usize, usize), Result<bool, Gap>>>,
+}
+
+/// A claim, and what was asked of it so far.
+struct Contender<'a> {
+    claim: Claim<'a>,
+    backing: [OnceCell<Result<Backing, Gap>>; 2],
+    serves: OnceCell<Result<bool, Gap>>,
+}
+
+/// Which claim comes first in nftables mode cannot be seen.
+const UNDEFINED: &str = "kube-proxy's nftables chains and those of the hostPort have one priority: the ones made last are asked first, and kube-proxy makes its own anew whenever it starts";
+
+/// Which of two Services comes first cannot be seen.
+const TWO_SERVICES: &str = "two Services claim it, and which of them comes first is not defined";
+
+/// What becomes of what arrives for a load balancer's address that is of no device of Cilium (cilium `bpf/lib/nodeport.h`, `nodeport_svc_lb4`;
+/// `pkg/loadbalancer/reconciler/bpf_reconciler.go`, `isWildcardClass`).
+const OTHER_PORTS: &str = "a Service has it as a load balancer's address, and it is on a device that Cilium does not serve: Cilium drops what \
+    arrives there at all other ports, where it assigns such addresses itself";
+
+/// Who gets a new connection in one case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// What becomes of the connection.
+    pub outcome: Outcome,
+    /// The claim that decides it; nothing where none counts.
+    pub by: Option<usize>,
+}
+
+impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
+    /// Between these claims of a port.
+    pub fn of(
+        round: &'r Round<'a>,
+        addressed: &'r Addressed<'a>,
+        (protocol, number): (Protocol, u16),
+        claims: impl IntoIterator<Item = Claim<'c>>,
+    ) -> Self {
+        let contender = |claim| Contender { claim, backing: Default::default(), serves: OnceCell::new() };
+        let contenders = claims.into_iter().map(contender).collect();
+        let (balanced, homes) = Default::default();
+        Self { round, addressed, contenders, protocol, number, balanced, homes }
+    }
+
+    /// The same where every claim of the port is here, and these are all addresses of load balancers.
+    #[must_use]
+    pub(super) fn with_balanced(self, balanced: BTreeSet<IpAddr>) -> Self {
+        Self { balanced, ..self }
+    }
+
+    /// The claims.
+    pub fn claims(&self) -> impl Iterator<Item = &Claim<'c>> {
+        self.contenders.iter().map(|it| &it.claim)
+    }
+
+    /// Every destination of this node, with each vantage point of it.
+    pub fn places(&self) -> impl Iterator<Item = (Vantage, LocalAddress)> {
+        let sockets = self.claims().filter_map(|claim| match claim {
+            Claim::Listener(socket, _) => other_loopback(&self.addressed.locals, socket),
+            _ => None,
+        });
+        let others: BTreeSet<_> = sockets.collect();
+        let all = self.addressed.locals.iter().copied().chain(others);
+        all.flat_map(|to| vantage_points(to.ip).iter().map(move |from| (*from, to)))
+    }
+
+    /// Who gets a new connection in this case.
+    ///
+    /// # Errors
+    /// When that is not known though every input has a value: it is not defined, or nobody has measured it.
+    pub fn who(&self, candidate: &Candidate, case: &mut Case, from: Vantage, to: LocalAddress) -> Result<Answer, Gap> {
+        let listener = self.listener(case, from, to.ip);
+        let external = self.external(candidate, case, from, to)?;
+        let node_port = self.node_port(candidate, case, (from, to), listener);
+        let host_port = self.host_port(candidate, from, to)?;
+        let service = match (external, node_port) {
+            (Some(external), Some(node_port)) => match candidate.external_ip_or_node_port(external.1, node_port.1) {
+                Some(ClaimKind::ExternalIp) => Some(external),
+                Some(_) => Some(node_port),
+                None => return Err(unclear(TWO_SERVICES)),
+            },
+            (external, node_port) => external.or(node_port),
+        };
+        self.decided(candidate, (from, to), service, host_port, listener)
+    }
+
+    /// The external address that is taken here, and what becomes of a connection to it.
+    fn external(
+        &self,
+        candidate: &Candidate,
+        case: &mut Case,
+        from: Vantage,
+        to: LocalAddress,
+    ) -> Result<Option<(usize, Outcome)>, Gap> {
+        if to.ip.is_loopback() {
+            return Ok(None);
+        }
+        for (index, contender) in self.contenders.iter().enumerate() {
+            let Claim::External(address, port) = &contender.claim else { continue };
+            if address.ip != to.ip || !address.is_served(Some(candidate.mode())) {
+                continue;
+            }
+            if !self.serves(candidate, case, index, (address.service, address.part())) {
+                continue;
+            }
+            if !candidate.captures_external(address, from)? {
+                return Ok(None);
+            }
+            let backing = self.backing(case, index, (address.service, port), Family::of(to.ip));
+            return Ok(Some((index, candidate.outcome_of_external_ip((to, self.protocol), from, backing))));
+        }
+        Ok(None)
+    }
+
+    /// The NodePort of this address's family, and what becomes of a connection to it.
+    fn node_port(
+        &self,
+        candidate: &Candidate,
+        case: &mut Case,
+        (from, to): (Vantage, LocalAddress),
+        listener: Option<usize>,
+    ) -> Option<(usize, Outcome)> {
+        let family = Family::of(to.ip);
+        let (index, service, port) = self.contenders.iter().enumerate().find_map(|(index, contender)| {
+            let Claim::NodePort(service, port) = contender.claim else { return None };
+            let has = service.families.contains(&family);
+            (has && self.serves(candidate, case, index, (service, Part::NodePorts))).then_some((index, service, port))
+        })?;
+        if self.strays(candidate, (from, to), service, listener) {
+            return Some((index, Outcome::Nowhere));
+        }
+        let backing = self.backing(case, index, (service, port), family);
+        Some((index, candidate.outcome((to, self.protocol), from, backing)))
+    }
+
+    /// The hostPort, or the redirection, that is served here.
+    fn host_port(&self, candidate: &Candidate, from: Vantage, to: LocalAddress) -> Result<Option<usize>, Gap> {
+        for (index, contender) in self.contenders.iter().enumerate() {
+            match &contender.claim {
+                Claim::HostPort(pod, host) => match candidate.serves_host_port((pod, host), to, from) {
+                    Ok(false) => {}
+                    _ if candidate.mode() == Mode::Cilium && cilium_range(self.round.now)?.contains(self.number) => {
+                        return Ok(None);
+                    }
+                    Ok(true) => return Ok(Some(index)),
+                    Err(gap) => return Err(gap),
+                },
+                Claim::Redirection(it) => {
+                    let is_its = Family::of(it.to) == Family::of(to.ip) && it.ip.is_none_or(|ip| ip == to.ip);
+                    if is_its {
+                        return Ok(Some(index));
+                    }
+                }
+                Claim::External(..) | Claim::NodePort(..) | Claim::Listener(..) => {}
+            }
+        }
+        Ok(None)
+    }
+
+    /// The socket that the kernel chooses, where no other claim stands before it.
+    pub fn listener(&self, case: &mut Case, from: Vantage, to: IpAddr) -> Option<usize> {
+        self.contenders.iter().position(|contender| match contender.claim {
+            Claim::Listener(socket, _) => {
+                let both = (socket.serves(Family::of(to)).is_none() && takes_both(case, socket))
+                    .then(|| Socket { v6only: Some(false), ..socket.clone() });
+                let socket = both.as_ref().unwrap_or(socket);
+                answering_vantage_points(socket, to, self.addressed.interfaces).contains(&from)
+            }
+            _ => false,
+        })
+    }
+
+    /// Whether this node serves a part of a Service in this case.
+    fn serves(&self, candidate: &Candidate, case: &mut Case, index: usize, (service, part): (&Service, Part)) -> bool {
+        let known = &self.contenders[index].serves;
+        candidate.mode() != Mode::Cilium
+            || case.serves(known.get_or_init(|| serves(self.round.now, service, part)), service)
+    }
+
+    /// What stands behind a Service port in this case.
+    fn backing(
+        &self,
+        case: &mut Case,
+        index: usize,
+        (service, port): (&Service, &ServicePort),
+        family: Family,
+    ) -> Backing {
+        let known = &self.contenders[index].backing[family.index()];
+        let known = known.get_or_init(|| self.round.endpoints().backing(service, port, family));
+        case.backing(self.round, known, (service, port), family)
+    }
+
+    /// Whether a node's own connection to its link-local address leaves with another source address, and so leads nowhere.
+    /// A socket of that device is reached all the same, and so is one of UDP.
+    fn strays(
+        &self,
+        candidate: &Candidate,
+        (from, to): (Vantage, LocalAddress),
+        service: &Service,
+        listener: Option<usize>,
+    ) -> bool {
+        let on_every_device = |socket: &Socket| socket.device == 0 && socket.protocol != Protocol::Udp;
+        let is_lost = || {
+            listener.is_some_and(
+                |index| matches!(self.contenders[index].claim, Claim::Listener(socket, _) if on_every_device(socket)),
+            )
+        };
+        candidate.masquerades_own_link_local() && is_own_link_local(to, from) && is_lost() && !service.external_local
+    }
+
+    fn decided(
+        &self,
+        candidate: &Candidate,
+        (from, to): (Vantage, LocalAddress),
+        service: Option<(usize, Outcome)>,
+        host_port: Option<usize>,
+        listener: Option<usize>,
+    ) -> Result<Answer, Gap> {
+        let answer = |outcome, by| Ok(Answer { outcome, by });
+        if let Some(host_port) = host_port {
+            match service.map(|(_, outcome)| candidate.node_port_or_host_port(outcome)) {
+                Some(Some(ClaimKind::NodePort)) => {}
+                // Either leads nowhere.
+                Some(None) if !is_link_local(to.ip) => return Err(unclear(UNDEFINED)),
+                _ => return answer(of_host_port(to.ip), Some(host_port)),
+            }
+        }
+        match service {
+            None | Some((_, Outcome::Listener)) if self.may_be_dropped(candidate, from, to.ip) => {
+                Err(unclear(OTHER_PORTS))
+            }
+            None | Some((_, Outcome::Listener)) if listener.is_some() => answer(Outcome::Listener, listener),
+            None | Some((_, Outcome::Listener)) => answer(Outcome::Refused, None),
+            // What is stuck on loopback, and times out, is not when it leads to this node.
+            Some((index, outcome @ (Outcome::Pod | Outcome::Nowhere | Outcome::TimedOut)))
+                if !is_own_link_local(to, from) =>
+            {
+                match self.leads_home(index, listener)? {
+                    true => answer(Outcome::Listener, Some(index)),
+                    false => answer(outcome.over(self.protocol), Some(index)),
+                }
+            }
+            Some((index, outcome)) => answer(outcome.over(self.protocol), Some(index)),
+        }
+    }
+
+    fn may_be_dropped(&self, candidate: &Candidate, from: Vantage, to: IpAddr) -> bool {
+        from == Vantage::Remote && self.balanced.contains(&to) && candidate.may_drop_other_ports(to)
+    }
+
+    /// Whether a NodePort's endpoint is the very listener that it stands before.
+    fn leads_home(&self, index: usize, listener: Option<usize>) -> Result<bool, Gap> {
+        let Some(listener) = listener else { return Ok(false) };
+        let (Claim::NodePort(service, port), Claim::Listener(socket, _)) =
+            (self.contenders[index].claim, self.contenders[listener].claim)
+        else {
+            return Ok(false);
+        };
+        let ask = || self.round.is_endpoint(self.addressed, (service, port), socket);
+        self.homes.borrow_mut().entry((index, listener)).or_insert_with(ask).clone()
+    }
+}
+
+impl Round<'_> {
+    /// Whether a Service sends its connections to the very process that listens.
+    ///
+    /// # Errors
+    /// When endpoints were not read, and one may be the process.
+    pub fn is_endpoint(
+        &self,
+        addressed: &Addressed<'_>,
+        (service, port): (&Service, &ServicePort),
+        socket: &Socket,
+    ) -> Result<bool, Gap> {
+        let bound: Vec<IpAddr> = match socket.local.is_unspecified() {
+            true => addressed.interfaces.addresses.iter().map(|it| it.ip).collect(),
+            false => vec![socket.local],
+        };
+        self.endpoints().includes(service, port, &bound, socket.local_port)
+    }
+}
+
+impl Case {
+    /// Whether this node serves a part of a Service behind Cilium, where that is known or not.
+    fn serves(&mut self, known: &Result<bool, Gap>, service: &Service) -> bool {
+        let question = (Doubt::KeptOff, ptr::from_ref(service).addr(), 0);
+        known.clone().unwrap_or_else(|gap| self.choose(question, &[true, false], || gap))
+    }
+
+    fn backing(
+        &mut self,
+        round: &Round<'_>,
+        known: &Result<Backing, Gap>,
+        (service, port): (&Service, &ServicePort),
+        family: Family,
+    ) -> Backing {
+        let question = (Doubt::Endpoints, ptr::from_ref(port).addr(), family.index());
+        known
+            .clone()
+            .unwrap_or_else(|gap| self.choose(question, &round.endpoints().possible(service, port, family), || gap))
+    }
+
+    /// What stands behind a Service port in this case.
+    pub fn backing_of(&mut self, round: &Round<'_>, of: (&Service, &ServicePort), family: Family) -> Backing {
+        self.backing(round, &round.endpoints().backing(of.0, of.1, family), of, family)
+    }
+
+    /// Whether this node serves a part of a Service in this case.
+    pub fn is_served(&mut self, round: &Round<'_>, candidate: &Candidate, (service, part): (&Service, Part)) -> bool {
+        candidate.mode() != Mode::Cilium || self.serves(&serves(round.now, service, part), service)
+    }
+}
+
+/// Whether a socket of IPv6 takes IPv4 too in this case, where nobody told: `/proc/net` does not, and sock_diag may be closed. The fewer
+/// it takes, the less it loses, so that case comes first.
+fn takes_both(case: &mut Case, socket: &Socket) -> bool {
+    let question = (Doubt::V6Only, ptr::from_ref(socket).addr(), 0);
+    case.choose(question, &[false, true], || {
+        let detail = format!("whether [::]:{} takes IPv4 too, IPV6_V6ONLY, was not told", socket.local_port);
+        Gap::new(Source::Listeners, Why::Ambiguous, detail)
+    })
+}
+
+/// Whether a socket takes a family in this case.
+pub fn takes(case: &mut Case, socket: &Socket, family: Family) -> bool {
+    socket.serves(family).unwrap_or_else(|| takes_both(case, socket))
+}
+
+/// A node's own packet between link-local addresses that was translated leads nowhere, even to the node itself.
+fn is_own_link_local(to: LocalAddress, from: Vantage) -> bool {
+    is_link_local(to.ip) && from == Vantage::Node
+}
+
+/// What becomes of a connection that a hostPort takes: nothing forwards what is link-local, and what comes from `::1`
+/// cannot be answered.
+fn of_host_port(to: IpAddr) -> Outcome {
+    match to {
+        to if is_link_local(to) => Outcome::Nowhere,
+        IpAddr::V6(to) if to.is_loopback() => Outcome::TimedOut,
+        _ => Outcome::Pod,
+    }
+}
+
+fn unclear(detail: &str) -> Gap {
+    Gap::new(Source::ProxyConfig, Why::Ambiguous, detail)
+}
