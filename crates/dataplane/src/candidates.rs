@@ -7,16 +7,13 @@ use ipnet::IpNet;
 
 use super::{
     candidate::Candidate,
-    external_address::ExternalAddress,
     kube_proxy,
     local_address::{is_link_local, local_addresses},
     plane::{DATA_PLANES, DataPlane},
     settings::{Setting, Settings},
     unknown,
 };
-use portreeve_facts::{
-    Affected, Family, Gap, Interfaces, Learned, Mode, NodeAddressKind, ProxyConfig, Snapshot, Source, Why,
-};
+use portreeve_facts::{Family, Gap, Interfaces, Learned, Mode, NodeAddressKind, ProxyConfig, Snapshot, Source, Why};
 
 /// Everything that may be true of the data plane. A verdict counts when it holds in all candidates.
 #[derive(Debug)]
@@ -107,21 +104,6 @@ impl Candidates {
         format!("which devices {mode} serves is not known: those with this node's addresses, and perhaps others")
     }
 
-    /// From which of these vantage points an external address of this node is taken.
-    ///
-    /// # Errors
-    /// When it is taken from none of them for certain, and perhaps from one.
-    pub fn taken(&self, claim: &ExternalAddress<'_>, from: &Affected) -> Result<Affected, Gap> {
-        let (mut taken, mut unknown) = (Affected::default(), None);
-        for from in from.iter().copied() {
-            match self.agree_as_known(|candidate| candidate.captures_external(claim, from)) {
-                Ok(is_taken) => taken.extend(is_taken.then_some(from)),
-                Err(gap) => unknown = Some(gap),
-            }
-        }
-        unknown.filter(|_| taken.is_empty()).map_or(Ok(taken), Err)
-    }
-
     /// The mode with its source, or that it is unknown, for evidence.
     pub fn mode_in_words(&self) -> String {
         let mut words = mode_in_words(&self.mode);
@@ -149,21 +131,8 @@ impl Candidates {
 
     /// Whether something holds in every candidate, in none, or in some only.
     pub fn agree(&self, holds: impl Fn(&Candidate) -> bool) -> Option<bool> {
-        self.agree_as_known(|candidate| Ok(holds(candidate))).ok()
-    }
-
-    /// Whether something holds in every candidate or in none.
-    ///
-    /// # Errors
-    /// When it holds in some only, or is not known of one.
-    pub fn agree_as_known(&self, holds: impl Fn(&Candidate) -> Result<bool, Gap>) -> Result<bool, Gap> {
-        let found = self.possible.list.iter().map(holds).collect::<Result<Vec<bool>, Gap>>();
-        match found {
-            Ok(found) if found.iter().all(|it| *it) => Ok(true),
-            Ok(found) if !found.contains(&true) => Ok(false),
-            Ok(_) => Err(self.ambiguity()),
-            Err(gap) => Err(gap),
-        }
+        let holds: Vec<bool> = self.possible.list.iter().map(holds).collect();
+        (holds.contains(&true) != holds.contains(&false)).then(|| holds[0])
     }
 }
 

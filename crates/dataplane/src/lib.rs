@@ -33,6 +33,7 @@ mod candidates;
 mod cases;
 
 // What is built once a look, and the question that is asked of it.
+mod by_port;
 mod contest;
 mod round;
 
@@ -54,6 +55,7 @@ pub use outcome::Outcome;
 pub use owner::{Answered, Claimant, Ownership, owner};
 
 pub use backing::Backing;
+pub use by_port::{ByPort, Port, by_port};
 pub use candidate::Candidate;
 pub use candidates::{Candidates, mode_in_words};
 pub use cases::{Case, Judged, Loss, Stratum};
@@ -73,7 +75,7 @@ pub use served::{
     unready_host_network_pods,
 };
 pub use service_lb::sent_to_node_port;
-pub use sockets::{ByPort, by_port, place, socket_in_words, workers};
+pub use sockets::{place, socket_in_words, workers};
 pub use vantage::{answering_vantage_points, is_everywhere, vantage_points};
 
 #[cfg(test)]

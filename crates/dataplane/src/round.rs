@@ -3,12 +3,15 @@
 use std::cell::OnceCell;
 
 use super::{
+    by_port::{ByPort, by_port},
     candidates::Candidates,
     endpoints::Endpoints,
+    external_address::ExternalAddress,
     local_address::{LocalAddress, local_addresses},
     proxy_sockets::Proxy,
+    served::{host_ports, served_node_ports},
 };
-use portreeve_facts::{Gap, Interfaces, Snapshot};
+use portreeve_facts::{ContainerPort, Gap, Interfaces, Pod, Service, ServicePort, Snapshot, Socket};
 
 /// One round: this snapshot, the one before where there is one, and what both rules and `owner` derive from it.
 pub struct Round<'a> {
@@ -18,6 +21,10 @@ pub struct Round<'a> {
     pub before: Option<&'a Snapshot>,
     /// A proxy whose last sync is so many seconds late counts as behind.
     lag_seconds: i64,
+    listeners: OnceCell<ByPort<&'a Socket>>,
+    node_ports: OnceCell<ByPort<(&'a Service, &'a ServicePort)>>,
+    external: OnceCell<ByPort<(ExternalAddress<'a>, &'a ServicePort)>>,
+    host_ports: OnceCell<ByPort<(&'a Pod, &'a ContainerPort)>>,
     addressed: OnceCell<Addressed<'a>>,
     endpoints: OnceCell<Endpoints<'a>>,
     proxy: OnceCell<Proxy<'a>>,
@@ -36,8 +43,54 @@ pub struct Addressed<'a> {
 impl<'a> Round<'a> {
     /// Of a snapshot, and perhaps of the one before.
     pub fn of(now: &'a Snapshot, before: Option<&'a Snapshot>, lag_seconds: i64) -> Self {
+        let (listeners, node_ports, external, host_ports) = Default::default();
         let (addressed, endpoints, proxy) = Default::default();
-        Self { now, before, lag_seconds, addressed, endpoints, proxy }
+        Self { now, before, lag_seconds, listeners, node_ports, external, host_ports, addressed, endpoints, proxy }
+    }
+
+    /// Every listener.
+    ///
+    /// # Errors
+    /// When listeners were not read.
+    pub fn listeners(&self) -> Result<&ByPort<&'a Socket>, Gap> {
+        let listeners = self.now.kernel.listeners.get()?;
+        Ok(self.listeners.get_or_init(|| by_port(listeners)))
+    }
+
+    /// Every nodePort of a Service that this node's proxy serves.
+    ///
+    /// # Errors
+    /// When Services were not read.
+    pub fn node_ports(&self) -> Result<&ByPort<(&'a Service, &'a ServicePort)>, Gap> {
+        let services = self.now.cluster.services.get()?;
+        let all = || {
+            served_node_ports(self.now, services)
+                .map(|(service, port, number)| ((port.protocol, number), (service, port)))
+        };
+        Ok(self.node_ports.get_or_init(|| ByPort::of(all())))
+    }
+
+    /// Every external address of such a Service, at the Service's own ports.
+    ///
+    /// # Errors
+    /// When Services were not read.
+    pub fn external(&self) -> Result<&ByPort<(ExternalAddress<'a>, &'a ServicePort)>, Gap> {
+        let services = self.now.cluster.services.get()?;
+        let addresses = || services.iter().flat_map(|service| ExternalAddress::of(self.now, service));
+        let ports = |address: ExternalAddress<'a>| {
+            address.service.ports.iter().map(move |port| ((port.protocol, port.port), (address, port)))
+        };
+        Ok(self.external.get_or_init(|| ByPort::of(addresses().flat_map(ports))))
+    }
+
+    /// Every hostPort of a pod that is on this node, or may be.
+    ///
+    /// # Errors
+    /// When pods were not read.
+    pub fn host_ports(&self) -> Result<&ByPort<(&'a Pod, &'a ContainerPort)>, Gap> {
+        let pods = self.now.cluster.pods.get()?;
+        let all = || host_ports(self.now, pods).map(|(pod, port, number)| ((port.protocol, number), (pod, port)));
+        Ok(self.host_ports.get_or_init(|| ByPort::of(all())))
     }
 
     /// What follows from the addresses of this node.

@@ -1,36 +1,8 @@
-//! Sockets by port, and in words.
+//! Sockets in words.
 
 use std::{collections::BTreeMap, net::SocketAddr};
 
 use portreeve_facts::{Protocol, Socket, State};
-
-/// Sockets by protocol and local port.
-#[derive(Debug)]
-pub struct ByPort<'a>(Vec<&'a Socket>);
-
-/// Puts sockets in the order of their ports; readers return them in about that order.
-pub fn by_port(sockets: &[Socket]) -> ByPort<'_> {
-    let mut sockets: Vec<_> = sockets.iter().collect();
-    sockets.sort_by_key(|socket| port_of(socket));
-    ByPort(sockets)
-}
-
-impl<'a> ByPort<'a> {
-    /// Those of one port; empty where it is not in use.
-    pub fn at(&self, port: (Protocol, u16)) -> &[&'a Socket] {
-        let (_, from) = self.0.split_at(self.0.partition_point(|socket| port_of(socket) < port));
-        from.split_at(from.partition_point(|socket| port_of(socket) == port)).0
-    }
-
-    /// Those of every port that is in use.
-    pub fn ports(&self) -> impl Iterator<Item = ((Protocol, u16), &[&'a Socket])> {
-        self.0.chunk_by(|a, b| port_of(a) == port_of(b)).map(|sockets| (port_of(sockets[0]), sockets))
-    }
-}
-
-fn port_of(socket: &Socket) -> (Protocol, u16) {
-    (socket.protocol, socket.local_port)
-}
 
 /// Sockets that share address, port and device are SO_REUSEPORT workers of one server: one of them, and how many.
 pub fn workers<'a>(sockets: &[&'a Socket]) -> Vec<(&'a Socket, usize)> {

@@ -60,7 +60,7 @@ pub(super) static RULE: Rule = Rule {
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
     let clients = snapshot.kernel.clients.get()?;
-    let listening = by_port(snapshot.kernel.listeners.get()?);
+    let listening = round.listeners()?;
     let services = snapshot.cluster.services.get()?;
     let pods = snapshot.cluster.pods.get()?;
 

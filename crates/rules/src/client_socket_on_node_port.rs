@@ -40,8 +40,7 @@ use super::{
 };
 use crate::findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_dataplane::{
-    Addressed, ByPort, Candidate, Judged, LocalAddress, Loss, Stratum, by_port, is_everywhere, owner_name, place,
-    service_port,
+    Addressed, ByPort, Candidate, Judged, LocalAddress, Loss, Stratum, is_everywhere, owner_name, place, service_port,
 };
 use portreeve_facts::{Family, Gap, Mode, Protocol, Reading, Snapshot, Socket, Source, State, Why};
 
@@ -68,11 +67,11 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let listeners = snapshot.kernel.listeners.get()?;
     let services = snapshot.cluster.services.get()?;
 
-    let accepting = by_port(listeners);
+    let accepting = round.listeners()?;
     let mut sockets = Vec::new();
     let mut all_outgoing_listed = clients.beyond == 0;
     for socket in clients.sockets.iter().filter(|socket| matches!(socket.state, State::Established | State::SynSent)) {
-        match accepted(socket, &accepting) {
+        match accepted(socket, accepting) {
             // The reader leaves accepted ones out before any other.
             Some(true) => all_outgoing_listed = true,
             accepted => sockets.push((socket, accepted)),
@@ -104,7 +103,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
 
 /// Whether a listener covers the local end of a connection, which then was accepted. Nothing where it is not known
 /// whether the listener serves IPv4.
-fn accepted(socket: &Socket, listeners: &ByPort<'_>) -> Option<bool> {
+fn accepted(socket: &Socket, listeners: &ByPort<&Socket>) -> Option<bool> {
     let local = socket.local.to_canonical();
     let covers = |listener: &&Socket| match listener.local.to_canonical() {
         bound if bound == local => Some(true),

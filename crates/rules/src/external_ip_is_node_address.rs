@@ -46,7 +46,7 @@ use super::{
 };
 use crate::findings::{Affected, Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Subject, Vantage, Verdict};
 use portreeve_dataplane::{
-    Addressed, ByPort, Claim, Contest, ExternalAddress, Field, Judged, LocalAddress, Loss, Own, by_port, mode_in_words,
+    Addressed, ByPort, Claim, Contest, ExternalAddress, Field, Judged, LocalAddress, Loss, Own, mode_in_words,
     owner_name, vantage_points,
 };
 use portreeve_facts::{
@@ -96,7 +96,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
             interfaces.addresses.iter().map(|it| (it.ip, it.is_ipvs().then_some(&*it.link))).collect()
         }),
         own: snapshot.own_node().map(|node| node.name.as_str()),
-        listeners: snapshot.kernel.listeners.get().map(|listeners| by_port(listeners)),
+        listeners: round.listeners(),
         ephemeral: EphemeralPorts::of(snapshot),
         claims: claims.iter().map(|(claim, _)| *claim).collect(),
         addressed: round.addressed().ok(),
@@ -115,7 +115,7 @@ struct Here<'r, 'a> {
     links: Result<HashMap<IpAddr, Option<&'a str>>, Gap>,
     /// The name of this node, where its object was seen.
     own: Option<&'a str>,
-    listeners: Result<ByPort<'a>, Gap>,
+    listeners: Result<&'r ByPort<&'a Socket>, Gap>,
     ephemeral: EphemeralPorts,
     /// Every claim on an address of a Node.
     claims: Vec<ExternalAddress<'a>>,

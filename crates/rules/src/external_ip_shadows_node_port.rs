@@ -21,11 +21,7 @@
 //! ## Fix
 //! Give the Service with the NodePort another nodePort, or take the external IP away from the other one.
 
-use std::{
-    cmp::Reverse,
-    collections::{BTreeMap, HashMap},
-    net::IpAddr,
-};
+use std::{cmp::Reverse, collections::BTreeMap, net::IpAddr};
 
 use super::{
     Limits, Patience, Round, Rule,
@@ -36,8 +32,8 @@ use super::{
 };
 use crate::findings::{Affected, Evidence, Judgement, Judgements, RuleId, Severity, Subject, Vantage, Verdict};
 use portreeve_dataplane::{
-    Addressed, Backing, Candidate, Case, ClaimKind, ExternalAddress, Judged, LocalAddress, Outcome, Part,
-    served_node_ports, service_port, vantage_points,
+    Addressed, Backing, Candidate, Case, ClaimKind, ExternalAddress, Judged, LocalAddress, Outcome, Part, service_port,
+    vantage_points,
 };
 use portreeve_facts::{Family, Protocol, Service, ServicePort, Source};
 
@@ -56,36 +52,33 @@ pub(super) static RULE: Rule = Rule {
     check,
 };
 
-fn check(round: &Round<'_>, _: &Limits) -> Judgements {
+fn check<'a>(round: &Round<'a>, _: &Limits) -> Judgements {
     let snapshot = round.now;
-    let services = snapshot.cluster.services.get()?;
-    if services.iter().flat_map(|service| ExternalAddress::of(snapshot, service)).next().is_none() {
+    let (external, node_ports) = (round.external()?, round.node_ports()?);
+    if external.is_empty() {
         return Ok(Vec::new());
     }
     let addressed = round.addressed()?;
     let locals: BTreeMap<IpAddr, LocalAddress> = addressed.locals.iter().map(|local| (local.ip, *local)).collect();
-
-    let mut by_port: HashMap<(Protocol, u16), Vec<Taker<'_>>> = HashMap::new();
-    for claim in services.iter().flat_map(|service| ExternalAddress::of(snapshot, service)) {
-        let Some(local) = locals.get(&claim.ip) else { continue };
-        if !claim.service.families.contains(&Family::of(claim.ip)) {
-            continue;
-        }
-        for port in &claim.service.ports {
-            by_port.entry((port.protocol, port.port)).or_default().push(Taker { claim, port, local: *local });
-        }
-    }
-    if by_port.is_empty() {
+    let takers = |claims: &[(ExternalAddress<'a>, &'a ServicePort)]| -> Vec<Taker<'a>> {
+        let is_its = |claim: &ExternalAddress<'_>| claim.service.families.contains(&Family::of(claim.ip));
+        let of = |(claim, port): &(ExternalAddress<'a>, &'a ServicePort)| {
+            let local = *locals.get(&claim.ip).filter(|_| is_its(claim))?;
+            Some(Taker { claim: *claim, port, local })
+        };
+        let mut takers: Vec<_> = claims.iter().filter_map(of).collect();
+        takers.sort_by_key(|it| (&it.claim.service.namespace, &it.claim.service.name, it.local.ip));
+        takers
+    };
+    let met = node_ports.ports().map(|(port, services)| (services, takers(external.at(port))));
+    let mut met = met.filter(|(_, takers)| !takers.is_empty()).peekable();
+    if met.peek().is_none() {
         return Ok(Vec::new());
     }
-    for takers in by_port.values_mut() {
-        takers.sort_by_key(|it| (&it.claim.service.namespace, &it.claim.service.name, it.local.ip));
-    }
     let node = Node { round, addressed, alternatives: Alternatives::of(snapshot) };
-    Ok(served_node_ports(snapshot, services)
-        .filter_map(|(service, port, number)| Some((service, port, by_port.get(&(port.protocol, number))?)))
-        .flat_map(|(service, port, takers)| {
-            let other = |taker: &&Taker<'_>| !std::ptr::eq(taker.port, port);
+    let judge = |(services, takers): (&[(&Service, &ServicePort)], Vec<Taker<'_>>)| {
+        let of = |(service, port): &(&Service, &ServicePort)| {
+            let other = |taker: &&Taker<'_>| !std::ptr::eq(taker.port, *port);
             let mut worst: Vec<Judgement> = Vec::new();
             for taker in takers.iter().filter(other) {
                 worst.extend(node.judge(service, port, taker));
@@ -95,8 +88,10 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
                 }
             }
             worst
-        })
-        .collect())
+        };
+        services.iter().flat_map(of).collect::<Vec<_>>()
+    };
+    Ok(met.flat_map(judge).collect())
 }
 
 /// A Service port that takes one address of this node.

@@ -30,7 +30,7 @@ use super::{
     wording::with_socket,
 };
 use crate::findings::{Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Step, Subject, Vantage, Verdict};
-use portreeve_dataplane::{ByPort, Own, Part, Proxy, by_port, owner_name, served_health_checks};
+use portreeve_dataplane::{ByPort, Own, Part, Proxy, owner_name, served_health_checks};
 use portreeve_facts::{
     Family, Gap, HealthCheckAnswer, Mode, Protocol, Reading, Service, Snapshot, Socket, Source, Why,
 };
@@ -53,7 +53,7 @@ pub(super) static RULE: Rule = Rule {
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
-    let listeners = snapshot.kernel.listeners.get()?;
+    let by_port = round.listeners()?;
     let services = snapshot.cluster.services.get()?;
     if served_health_checks(snapshot, services).next().is_none() {
         return Ok(Vec::new());
@@ -61,9 +61,9 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let answers = snapshot.kernel.health_checks.seen().into_iter().flatten();
     let node = Node {
         snapshot,
-        by_port: by_port(listeners),
+        by_port,
         answers: answers.map(|answer| (answer.port, answer)).collect(),
-        proxy: Proxy::of(snapshot),
+        proxy: round.proxy(),
     };
     Ok(served_health_checks(snapshot, services).filter_map(|(service, port)| node.judge(service, port)).collect())
 }
@@ -71,9 +71,9 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
 /// What every health check is judged against.
 struct Node<'a> {
     snapshot: &'a Snapshot,
-    by_port: ByPort<'a>,
+    by_port: &'a ByPort<&'a Socket>,
     answers: HashMap<u16, &'a HealthCheckAnswer>,
-    proxy: Proxy<'a>,
+    proxy: &'a Proxy<'a>,
 }
 
 /// What is on a healthCheckNodePort instead of the Service's health.

@@ -22,8 +22,6 @@
 //! ## Fix
 //! Give the pod another hostPort, outside the NodePort range, or the Service another nodePort.
 
-use std::collections::HashMap;
-
 use super::{
     Limits, Patience, Round, Rule,
     assumed::assuming,
@@ -35,10 +33,9 @@ use super::{
 };
 use crate::findings::{Affected, Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_dataplane::{
-    Addressed, Candidate, Case, Judged, LocalAddress, Loss, Part, covers, host_ports, may_have, sent_to_node_port,
-    served_node_ports, service_port,
+    Addressed, Candidate, Case, Judged, LocalAddress, Loss, Part, covers, may_have, sent_to_node_port, service_port,
 };
-use portreeve_facts::{ContainerPort, Family, Gap, Pod, Protocol, Service, ServicePort, Snapshot, Source};
+use portreeve_facts::{ContainerPort, Family, Gap, Pod, Service, ServicePort, Snapshot, Source};
 
 pub(super) static RULE: Rule = Rule {
     id: RuleId("host-port-equals-node-port"),
@@ -54,25 +51,20 @@ pub(super) static RULE: Rule = Rule {
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
-    let pods = snapshot.cluster.pods.get()?;
-    let services = snapshot.cluster.services.get()?;
+    let (host_ports, node_ports) = (round.host_ports()?, round.node_ports()?);
     let addressed = round.addressed()?;
 
-    let mut by_port: HashMap<(Protocol, u16), Vec<(&Pod, &ContainerPort)>> = HashMap::new();
-    for (pod, port, number) in host_ports(snapshot, pods) {
-        by_port.entry((port.protocol, number)).or_default().push((pod, port));
-    }
-    let hits: Vec<_> = served_node_ports(snapshot, services)
-        .filter_map(|(service, port, number)| Some((service, port, by_port.get(&(port.protocol, number))?)))
-        .collect();
-    if hits.is_empty() {
+    let met = node_ports.ports().map(|(port, services)| (services, host_ports.at(port)));
+    let mut met = met.filter(|(_, pods)| !pods.is_empty()).peekable();
+    if met.peek().is_none() {
         return Ok(Vec::new());
     }
     let node = Node { round, snapshot, addressed, alternatives: Alternatives::of(snapshot) };
     let mut told = Told::of(snapshot, Source::Pods);
-    let clashes = hits
-        .into_iter()
-        .flat_map(|(service, port, pods)| pods.iter().map(move |(pod, host)| Clash { service, port, pod, host }));
+    let clashes = met.flat_map(|(services, pods)| {
+        let of = |(service, port)| pods.iter().map(move |(pod, host)| Clash { service, port, pod, host });
+        services.iter().copied().flat_map(of)
+    });
     clashes.filter_map(|clash| node.judge(&clash)).for_each(|judgement| told.push(judgement));
     Ok(told.all())
 }

@@ -42,7 +42,7 @@ use crate::findings::{
     Affected, Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Step, Subject, Vantage, Verdict,
 };
 use portreeve_dataplane::{
-    ByPort, Judged, LocalAddress, Loss, Stratum, by_port, host_ports, own_network_pods, owner_name, served_node_ports,
+    ByPort, Judged, LocalAddress, Loss, Stratum, host_ports, own_network_pods, owner_name, served_node_ports,
     service_port,
 };
 use portreeve_facts::{
@@ -75,12 +75,8 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     for redirection in redirections {
         by_number.entry((redirection.protocol, redirection.port)).or_default().push(redirection);
     }
-    let node = Node {
-        round,
-        snapshot,
-        pods: own_network_pods(snapshot, pods).collect(),
-        listeners: snapshot.kernel.listeners.seen().map(|listeners| by_port(listeners)),
-    };
+    let node =
+        Node { round, snapshot, pods: own_network_pods(snapshot, pods).collect(), listeners: round.listeners().ok() };
     let mut judgements = Vec::new();
     for ((protocol, port), asked) in by_number {
         let starts = host_ports(snapshot, pods)
@@ -118,7 +114,7 @@ struct Node<'r, 'a> {
     snapshot: &'a Snapshot,
     /// Pods with addresses of their own.
     pods: Vec<&'a Pod>,
-    listeners: Option<ByPort<'a>>,
+    listeners: Option<&'r ByPort<&'a Socket>>,
 }
 
 /// The NodePort that a redirection takes, or may take, and from where its connections are lost.

@@ -44,7 +44,7 @@ use super::{
 };
 use crate::findings::{Affected, Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Step, Subject, Verdict};
 use portreeve_dataplane::{
-    Addressed, ByPort, Claim, Contest, Group, Judged, by_port, group, host_ports, is_everywhere, owner_name, place,
+    Addressed, ByPort, Claim, Contest, Group, Judged, group, host_ports, is_everywhere, owner_name, place,
     served_node_ports, workers,
 };
 use portreeve_facts::{ContainerPort, Owner, Pod, Protocol, Snapshot, Socket, Source, kubernetes_version};
@@ -66,7 +66,7 @@ const LONGEST_START: i64 = 120;
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
-    let listening = by_port(snapshot.kernel.listeners.get()?);
+    let listening = round.listeners()?;
     let pods = snapshot.cluster.pods.get()?;
     let services = snapshot.cluster.services.get()?;
     let addressed = round.addressed()?;
@@ -97,7 +97,7 @@ struct Node<'r, 'a> {
     snapshot: &'a Snapshot,
     addressed: &'r Addressed<'a>,
     ephemeral: EphemeralPorts,
-    listening: ByPort<'a>,
+    listening: &'r ByPort<&'a Socket>,
     /// Every hostPort of the pods that have begun.
     all: BTreeSet<(Protocol, u16)>,
     /// The container runtime with its version, as far as the Node's object was read.

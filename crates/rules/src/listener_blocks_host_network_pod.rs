@@ -54,8 +54,8 @@ use super::{
 };
 use crate::findings::{Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Step, Subject, Verdict};
 use portreeve_dataplane::{
-    Holding, Part, by_port, cilium_range, holding, owner_name, place, pod_of, refuses_bind, refuses_bind_of,
-    served_node_ports, serves, service_port, unready_host_network_pods,
+    Holding, Part, cilium_range, holding, owner_name, place, pod_of, refuses_bind, refuses_bind_of, served_node_ports,
+    serves, service_port, unready_host_network_pods,
 };
 use portreeve_facts::{
     ContainerPort, Family, Gap, Pod, Protocol, Reading, Service, ServicePort, Snapshot, Socket, Source, Why,
@@ -81,7 +81,7 @@ const OF_THE_NODE: [u16; 10] = [22, 53, 2379, 2380, 6443, 10249, 10250, 10256, 1
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
-    let listening = by_port(snapshot.kernel.listeners.get()?);
+    let listening = round.listeners()?;
     let pods = snapshot.cluster.pods.get()?;
 
     let ephemeral = EphemeralPorts::of(snapshot);

@@ -28,8 +28,8 @@ use super::{
 };
 use crate::findings::{Evidence, Judgement, Judgements, RuleId, Severity, Subject, Verdict};
 use portreeve_dataplane::{
-    Addressed, DAEMON_PORTS, Judged, LocalAddress, Loss, Own, by_port, is_everywhere, other_loopback, owner_name,
-    place, takes, workers,
+    Addressed, DAEMON_PORTS, Judged, LocalAddress, Loss, Own, is_everywhere, other_loopback, owner_name, place, takes,
+    workers,
 };
 use portreeve_facts::{Family, Gap, NodePortRange, PortSet, Reading, Snapshot, Socket, Source};
 
@@ -47,14 +47,13 @@ pub(super) static RULE: Rule = Rule {
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
-    let listeners = snapshot.kernel.listeners.get()?;
+    let listeners = round.listeners()?;
     let range = snapshot.cluster.node_port_range.get()?;
     let (addressed, allocated, ephemeral) =
         (round.addressed()?, allocated_if_known(snapshot)?, EphemeralPorts::of(snapshot));
 
     let node = Node { round, snapshot, range, allocated, addressed, ephemeral };
-    let by_port = by_port(listeners);
-    let latent = by_port
+    let latent = listeners
         .ports()
         .filter(|((_, port), _)| range.range.contains(*port) && node.allocated.has(*port) != Ok(true))
         .filter(|((_, port), _)| !DAEMON_PORTS.contains(port));

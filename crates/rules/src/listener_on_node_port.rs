@@ -52,8 +52,8 @@ use super::{
 };
 use crate::findings::{Evidence, Judgement, Judgements, RuleId, Severity, Subject, Vantage, Verdict};
 use portreeve_dataplane::{
-    Addressed, Answer, Candidate, Claim, Contest, Judged, LocalAddress, Loss, Outcome, Own, Part, Stratum, by_port,
-    covers, host_ports, is_everywhere, owner_name, place, refuses_bind_of, served_node_ports, service_port, workers,
+    Addressed, Answer, Candidate, Claim, Contest, Judged, LocalAddress, Loss, Outcome, Own, Part, Stratum, covers,
+    host_ports, is_everywhere, owner_name, place, refuses_bind_of, service_port, workers,
 };
 use portreeve_facts::{Family, Gap, Mode, Service, ServicePort, Snapshot, Socket, Source, Why};
 
@@ -75,26 +75,22 @@ pub(super) static RULE: Rule = Rule {
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
-    let listeners = snapshot.kernel.listeners.get()?;
-    let services = snapshot.cluster.services.get()?;
-    let addressed = round.addressed()?;
+    let (listeners, node_ports, addressed) = (round.listeners()?, round.node_ports()?, round.addressed()?);
 
-    let by_port = by_port(listeners);
-    let hits: Vec<_> = served_node_ports(snapshot, services)
-        .map(|(service, port, number)| (service, port, by_port.at((port.protocol, number))))
-        .filter(|(_, _, sockets)| !sockets.is_empty())
-        .collect();
-    if hits.is_empty() {
+    let contested = node_ports.ports().map(|(port, services)| (services, listeners.at(port)));
+    let mut contested = contested.filter(|(_, sockets)| !sockets.is_empty()).peekable();
+    if contested.peek().is_none() {
         return Ok(Vec::new());
     }
     let (ephemeral, alternatives) = (EphemeralPorts::of(snapshot), Alternatives::of(snapshot));
     let node = Node { round, snapshot, addressed, ephemeral, alternatives };
-    Ok(hits
-        .into_iter()
-        .flat_map(|(service, port, sockets)| {
-            workers(sockets).into_iter().filter_map(|(socket, count)| node.judge(service, port, socket, count))
-        })
-        .collect())
+    let judged = contested.flat_map(|(services, sockets)| {
+        let pairs = services.iter().flat_map(|service| workers(sockets).into_iter().map(move |it| (*service, it)));
+        pairs
+            .filter_map(|((service, port), (socket, count))| node.judge(service, port, socket, count))
+            .collect::<Vec<_>>()
+    });
+    Ok(judged.collect())
 }
 
 /// What every socket is judged against.

@@ -22,7 +22,7 @@ use super::{
     wording::MOST_LISTED,
 };
 use crate::findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Verdict};
-use portreeve_dataplane::{DAEMON_PORTS, by_port, owner_name, place};
+use portreeve_dataplane::{DAEMON_PORTS, owner_name, place};
 use portreeve_facts::{NodePortRange, PortSet, Protocol, Snapshot, Socket, Source};
 
 /// Without one of these the node is lost: ssh, the API server, the kubelet.
@@ -41,13 +41,13 @@ pub(super) static RULE: Rule = Rule {
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
-    let listeners = snapshot.kernel.listeners.get()?;
+    let listeners = round.listeners()?;
     let range = snapshot.cluster.node_port_range.get()?;
     let allocated = allocated_if_known(snapshot)?;
 
     let well_known: PortSet = DAEMON_PORTS.iter().copied().filter(|port| range.range.contains(*port)).collect();
     let mut daemons = BTreeMap::new();
-    for ((protocol, port), sockets) in by_port(listeners).ports() {
+    for ((protocol, port), sockets) in listeners.ports() {
         if well_known.contains(port) && allocated.has(port) != Ok(true) {
             daemons.extend(sockets.first().map(|socket| ((port, protocol), *socket)));
         }

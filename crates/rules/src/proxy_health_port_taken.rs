@@ -30,7 +30,7 @@ use super::{
     wording::{capital, with_sockets},
 };
 use crate::findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Verdict};
-use portreeve_dataplane::{Proxy, by_port, owner_name};
+use portreeve_dataplane::owner_name;
 use portreeve_facts::{Gap, Mode, Owner, Protocol, Reading, Snapshot, Socket, Source, Why};
 
 pub(super) static RULE: Rule = Rule {
@@ -47,7 +47,7 @@ pub(super) static RULE: Rule = Rule {
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
-    let listeners = by_port(snapshot.kernel.listeners.get()?);
+    let listeners = round.listeners()?;
     if snapshot.proxy_mode().is_ok_and(|mode| !Mode::KUBE_PROXY.contains(&mode.value)) {
         return Ok(Vec::new());
     }
@@ -64,7 +64,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     };
     let mut sockets = listeners.at((Protocol::Tcp, address.port())).to_vec();
     sockets.retain(|socket| meet(socket.local, address.ip()));
-    let proxy = Proxy::of(snapshot);
+    let proxy = round.proxy();
     let verdict = match silence {
         _ if sockets.is_empty() || sockets.iter().any(|socket| proxy.shares_owner(socket)) => Verdict::Healthy,
         Some(gap) => Verdict::Unknown(gap.clone()),

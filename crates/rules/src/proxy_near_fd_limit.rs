@@ -79,9 +79,9 @@ fn judge(
     if snapshot.proxy_mode().is_ok_and(|mode| !Mode::KUBE_PROXY.contains(&mode.value)) {
         return Ok(None);
     }
-    let proxy = Proxy::of(snapshot);
-    let descriptors = Descriptors::of(snapshot, &proxy)?;
-    let holding = Holding::of(snapshot, &proxy, ports);
+    let proxy = round.proxy();
+    let descriptors = Descriptors::of(snapshot, proxy)?;
+    let holding = Holding::of(snapshot, proxy, ports);
     let mut demand = Demand::of(snapshot, services, &descriptors, &holding)?;
     if let Some(before) = round.before.and_then(|before| otherwise(before, ports)) {
         // Ports that it opened between the look at sockets and its answer are not what it needs otherwise.

@@ -131,7 +131,7 @@ fn lost_too(finding: &Value) -> bool {
 /// What `owner` says of the hostPort.
 #[track_caller]
 fn detail(seen: &Snapshot) -> String {
-    let owned = owner(seen, Limits::default().proxy_lag_seconds, Protocol::Tcp, PORT).expect("it can be told");
+    let owned = owner(&Limits::default().round(seen, None), Protocol::Tcp, PORT).expect("it can be told");
     owned.claimants.into_iter().map(|it| it.detail).collect::<Vec<_>>().join("\n")
 }
 

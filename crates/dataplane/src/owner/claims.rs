@@ -4,47 +4,37 @@ use std::{net::SocketAddr, sync::Arc};
 
 use super::{
     super::{
+        by_port::Port,
         cilium,
         claim::{Claim, ClaimKind},
         endpoints::Endpoints,
-        external_address::ExternalAddress,
         owners::owner_name,
         proxy_sockets::{Own, Proxy},
-        served::{host_ports, served_node_ports, service_port},
+        round::Round,
+        served::service_port,
         service_lb::sent_on,
         sockets::{place, socket_in_words, workers},
     },
     ownership::Claimant,
 };
-use portreeve_facts::{Mode, Protocol, Service, ServicePort, Snapshot, Socket};
+use portreeve_facts::{Gap, Mode, Protocol, Service, ServicePort, Snapshot, Socket};
 
 /// Every claim, in the order in which a new connection meets them: external IPs, NodePorts, hostPorts, then sockets, of
 /// which one that is bound to the address comes before a wildcard.
-pub(super) fn claims<'a>(
-    snapshot: &'a Snapshot,
-    services: &'a [Arc<Service>],
-    listeners: &'a [Socket],
-    protocol: Protocol,
-    port: u16,
-) -> Vec<Claim<'a>> {
-    let addresses = services.iter().flat_map(|service| ExternalAddress::of(snapshot, service));
-    let external = addresses.flat_map(|address| {
-        let ports = address.service.ports.iter().filter(move |it| it.protocol == protocol && it.port == port);
-        ports.map(move |port| Claim::External(address, port))
-    });
-    let node_ports = served_node_ports(snapshot, services)
-        .filter(|(_, it, number)| it.protocol == protocol && *number == port)
-        .map(|(service, port, _)| Claim::NodePort(service, port));
-    let pods = snapshot.cluster.pods.seen().map_or(&[][..], Vec::as_slice);
-    let host_ports = host_ports(snapshot, pods)
-        .filter(|(_, it, number)| it.protocol == protocol && *number == port)
-        .map(|(pod, port, _)| Claim::HostPort(pod, port));
-    let sockets: Vec<&Socket> =
-        listeners.iter().filter(|it| it.protocol == protocol && it.local_port == port).collect();
-    let mut sockets = workers(&sockets);
+///
+/// # Errors
+/// When listeners were not read. What else was not read claims nothing here; the answer names it.
+pub(super) fn claims<'a>(round: &Round<'a>, port: Port) -> Result<Vec<Claim<'a>>, Gap> {
+    let external = round.external().into_iter().flat_map(|it| it.at(port));
+    let external = external.map(|(address, port)| Claim::External(*address, port));
+    let node_ports = round.node_ports().into_iter().flat_map(|it| it.at(port));
+    let node_ports = node_ports.map(|(service, port)| Claim::NodePort(service, port));
+    let host_ports = round.host_ports().into_iter().flat_map(|it| it.at(port));
+    let host_ports = host_ports.map(|(pod, port)| Claim::HostPort(pod, port));
+    let mut sockets = workers(round.listeners()?.at(port));
     sockets.sort_by_key(|(socket, _)| (socket.local.is_unspecified(), socket.device == 0));
     let sockets = sockets.into_iter().map(|(socket, count)| Claim::Listener(socket, count));
-    external.chain(node_ports).chain(host_ports).chain(sockets).collect()
+    Ok(external.chain(node_ports).chain(host_ports).chain(sockets).collect())
 }
 
 impl Claim<'_> {

@@ -4,29 +4,29 @@
 mod claims;
 mod ownership;
 
-use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
+use std::{collections::BTreeSet, net::IpAddr};
 
 use claims::claims;
 pub use ownership::{Answered, Claimant, Ownership};
 
 use super::{
+    by_port::ByPort,
     candidates::Candidates,
     cases::{Judged, Loss, over},
     contest::{Answer, Contest},
-    external_address::ExternalAddress,
     kept_off::serves,
     local_address::LocalAddress,
     outcome::Outcome,
     part::Field,
     round::Round,
 };
-use portreeve_facts::{Gap, Protocol, Service, Snapshot, Source, Vantage};
+use portreeve_facts::{Gap, Protocol, Source, Vantage};
 
 /// The addresses of load balancers that Services have.
-fn balanced(snapshot: &Snapshot, services: &[Arc<Service>]) -> BTreeSet<IpAddr> {
-    let all = services.iter().flat_map(|service| ExternalAddress::of(snapshot, service));
+fn balanced(round: &Round<'_>) -> BTreeSet<IpAddr> {
+    let all = round.external().into_iter().flat_map(ByPort::iter).map(|(address, _)| address);
     let served =
-        all.filter(|it| it.field == Field::LoadBalancer && serves(snapshot, it.service, it.part()) != Ok(false));
+        all.filter(|it| it.field == Field::LoadBalancer && serves(round.now, it.service, it.part()) != Ok(false));
     served.map(|it| it.ip).collect()
 }
 
@@ -37,17 +37,15 @@ fn balanced(snapshot: &Snapshot, services: &[Arc<Service>]) -> BTreeSet<IpAddr> 
 pub fn owner(round: &Round<'_>, protocol: Protocol, port: u16) -> Result<Ownership, Gap> {
     let snapshot = round.now;
     let addressed = round.addressed()?;
-    let services = match snapshot.cluster.services.get() {
-        Err(gap) if snapshot.cluster.configured => return Err(gap),
-        services => services.map_or(&[][..], Vec::as_slice),
-    };
-    let listeners = snapshot.kernel.listeners.get()?;
+    // Without a cluster a node has no Services.
+    if let Some(gap) = snapshot.cluster.services.gap().filter(|_| snapshot.cluster.configured) {
+        return Err(gap.clone());
+    }
+    let claims = claims(round, (protocol, port))?;
     if let Some(gap) = snapshot.kernel.no_udp.as_ref().filter(|_| protocol == Protocol::Udp) {
         return Err(gap.clone());
     }
-    let contest =
-        Contest::of(round, addressed, (protocol, port), claims(snapshot, services, listeners, protocol, port))
-            .with_balanced(balanced(snapshot, services));
+    let contest = Contest::of(round, addressed, (protocol, port), claims).with_balanced(balanced(round));
     let mut answers: Vec<Answered> =
         contest.places().map(|(from, to)| answered(&contest, &addressed.candidates, from, to)).collect();
     answers.sort_by_key(|it| (it.from, it.to));

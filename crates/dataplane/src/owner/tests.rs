@@ -8,8 +8,8 @@ use super::{
 };
 
 use portreeve_facts::{
-    CiliumConfig, Family, ForCilium, Mode, RangeClaim, Reading, Service, ServiceKind, Socket, Source, State, Vantage,
-    Why,
+    CiliumConfig, Family, ForCilium, Mode, RangeClaim, Reading, Service, ServiceKind, Snapshot, Socket, Source, State,
+    Vantage, Why,
     healthy::{PRIMARY, SECOND, World, gap, ip, objects, proxy_holder, seen, squatter},
 };
 

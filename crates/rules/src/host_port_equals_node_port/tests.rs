@@ -1,7 +1,7 @@
 use super::*;
 use crate::expectations::{expect_healthy, expect_problem, expect_unknown};
 use portreeve_facts::{
-    Mode, ServiceName, Why,
+    Mode, Protocol, ServiceName, Why,
     healthy::{PRIMARY, SECOND, World, gap, ip, objects, seen},
 };
 

@@ -1,0 +1,65 @@
+//! An index by protocol and port: the key by which packets, `bind` and answers find who has a port.
+
+use portreeve_facts::{Protocol, Socket};
+
+/// Protocol and port.
+pub type Port = (Protocol, u16);
+
+/// Values by port, sorted once. Those of one port stay in the order in which they came.
+#[derive(Debug)]
+pub struct ByPort<T> {
+    /// Each port that has values, and where these begin.
+    ports: Vec<(Port, u32)>,
+    values: Vec<T>,
+}
+
+impl<T> ByPort<T> {
+    /// Of values with their ports.
+    ///
+    /// # Panics
+    /// When there are more than a `u32` counts.
+    pub fn of(all: impl IntoIterator<Item = (Port, T)>) -> Self {
+        let mut all: Vec<_> = all.into_iter().collect();
+        all.sort_by_key(|(port, _)| *port);
+        let mut ports: Vec<(Port, u32)> = Vec::new();
+        for (index, (port, _)) in all.iter().enumerate() {
+            if ports.last().is_none_or(|(last, _)| last != port) {
+                ports.push((*port, u32::try_from(index).expect("fewer claims")));
+            }
+        }
+        Self { ports, values: all.into_iter().map(|(_, value)| value).collect() }
+    }
+
+    /// Those of one port; empty where there are none.
+    pub fn at(&self, port: Port) -> &[T] {
+        match self.ports.binary_search_by_key(&port, |(port, _)| *port) {
+            Ok(index) => self.nth(index),
+            Err(_) => &[],
+        }
+    }
+
+    /// Those of every port that has any.
+    pub fn ports(&self) -> impl Iterator<Item = (Port, &[T])> {
+        self.ports.iter().enumerate().map(|(index, (port, _))| (*port, self.nth(index)))
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
+        self.values.iter()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.values.is_empty()
+    }
+
+    fn nth(&self, index: usize) -> &[T] {
+        let begin = |index: usize| self.ports.get(index).map_or(self.values.len(), |(_, begin)| *begin as usize);
+        &self.values[begin(index)..begin(index + 1)]
+    }
+}
+
+/// Sockets by their local ports.
+pub fn by_port(sockets: &[Socket]) -> ByPort<&Socket> {
+    ByPort::of(sockets.iter().map(|socket| ((socket.protocol, socket.local_port), socket)))
+}
