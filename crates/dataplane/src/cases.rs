@@ -191,6 +191,17 @@ pub enum Stratum {
     Served,
 }
 
+impl Stratum {
+    /// What is assumed, in words; nothing where any settings will do.
+    pub fn in_words(self) -> Option<&'static str> {
+        match self {
+            Self::Any => None,
+            Self::Defaults => Some("that the proxy's settings are at their defaults"),
+            Self::Served => Some("that nodePortAddresses has an address of this node"),
+        }
+    }
+}
+
 impl Addressed<'_> {
     /// What is lost of who is asked at every address of this node, or at some of them: with any settings, where that is certain, or else
     /// with those that are assumed, or else with those that serve this node. Who is asked at every address is asked at one that is served,
@@ -214,5 +225,116 @@ impl Addressed<'_> {
             Judged::Depends { .. } if everywhere && served.len() < all.len() => (fold(served), Stratum::Served),
             judged => (judged, Stratum::Any),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::round::Round, *};
+    use portreeve_facts::{Learned, Mode, Snapshot, Source, Vantage, Why, healthy::gap};
+
+    /// The gap of a question, named after it.
+    fn unread(name: &str) -> Gap {
+        Gap::new(Source::EndpointSlices, Why::NotPermitted, name)
+    }
+
+    fn asked(case: &mut Case, doubt: Doubt, name: &str) -> bool {
+        case.choose((doubt, name.len(), 0), &[false, true], || unread(name))
+    }
+
+    fn lost(vantages: &[Vantage]) -> Option<Affected> {
+        (!vantages.is_empty()).then(|| vantages.iter().copied().collect())
+    }
+
+    /// Folded over the one candidate of a node on which every setting was read.
+    fn judged(judge: impl FnMut(&mut Case) -> Result<Option<Affected>, Gap>) -> Judged<Affected> {
+        let (world, mut judge) = (Snapshot::healthy(), judge);
+        let round = Round::of(&world, None, 60);
+        round.addressed().expect("addresses").over(true, |_, case| judge(case)).0
+    }
+
+    #[test]
+    fn what_is_lost_in_every_case_is_certain_though_more_may_be() {
+        let mut cases = 0;
+        let found = judged(|case| {
+            cases += 1;
+            let more = asked(case, Doubt::Endpoints, "endpoints");
+            assert_eq!(asked(case, Doubt::Endpoints, "endpoints"), more, "one answer in a case");
+            Ok(lost(if more { &[Vantage::Remote, Vantage::Node] } else { &[Vantage::Remote] }))
+        });
+        let remote: Affected = [Vantage::Remote].into_iter().collect();
+        assert_eq!(found, Judged::Certain(remote.clone(), Some(unread("endpoints"))));
+        assert_eq!(cases, 2);
+        assert_eq!(judged(|_| Ok(lost(&[Vantage::Remote]))), Judged::Certain(remote, None));
+    }
+
+    #[test]
+    fn where_nothing_is_lost_no_doubt_counts() {
+        let found = judged(|case| {
+            asked(case, Doubt::KeptOff, "kept off");
+            Ok(None)
+        });
+        assert_eq!(found, Judged::Never);
+    }
+
+    #[test]
+    fn the_input_that_decides_is_named_and_the_one_that_changes_nothing_is_not() {
+        let of = |decider: Doubt| {
+            judged(|case| {
+                let chosen = [(Doubt::Endpoints, "a"), (Doubt::V6Only, "bb"), (Doubt::KeptOff, "ccc")]
+                    .map(|(doubt, name)| (doubt, asked(case, doubt, name)));
+                let loses = chosen.iter().any(|(doubt, chosen)| *doubt == decider && *chosen);
+                Ok(lost(if loses { &[Vantage::Node] } else { &[] }))
+            })
+        };
+        for (decider, name) in [(Doubt::Endpoints, "a"), (Doubt::V6Only, "bb"), (Doubt::KeptOff, "ccc")] {
+            assert!(matches!(of(decider), Judged::Depends { on, ever: Some(_) } if on == unread(name)), "{decider:?}");
+        }
+    }
+
+    #[test]
+    fn a_question_is_a_case_only_where_it_is_asked() {
+        let mut cases = 0;
+        let found = judged(|case| {
+            cases += 1;
+            let both = asked(case, Doubt::V6Only, "bb") && asked(case, Doubt::Endpoints, "a");
+            Ok(lost(if both { &[Vantage::Node] } else { &[] }))
+        });
+        assert!(matches!(found, Judged::Depends { .. }));
+        assert_eq!(cases, 3, "whose first answer loses nothing is asked no more");
+    }
+
+    #[test]
+    fn what_nobody_can_say_in_one_case_is_not_known_and_what_others_lose_is_kept() {
+        let found = judged(|case| match asked(case, Doubt::Endpoints, "a") {
+            true => Err(unread("not measured")),
+            false => Ok(lost(&[Vantage::Pods])),
+        });
+        let ever = lost(&[Vantage::Pods]);
+        assert_eq!(found, Judged::Depends { on: unread("not measured"), ever });
+    }
+
+    #[test]
+    fn it_is_asked_a_second_time_only_where_settings_were_not_read() {
+        let stratum = |world: &Snapshot, everywhere: bool| {
+            let round = Round::of(world, None, 60);
+            let addressed = round.addressed().expect("addresses");
+            let first = addressed.candidates.unassumed_at(false).unwrap_or(addressed.candidates.at(false)).len();
+            let mut asked = 0;
+            let (found, stratum) = addressed.over(everywhere, |_, _| {
+                asked += 1;
+                Err::<Option<Affected>, _>(unread("all"))
+            });
+            assert!(matches!(found, Judged::Depends { .. }));
+            assert_eq!(asked > first, stratum != Stratum::Any);
+            stratum
+        };
+        let mut world = Snapshot::healthy();
+        assert_eq!([true, false].map(|everywhere| stratum(&world, everywhere)), [Stratum::Any; 2]);
+        world.kernel.proxy.config = gap(Source::ProxyConfig, Why::NotPermitted);
+        world.cluster.proxy_config = gap(Source::ConfigMaps, Why::NotPermitted);
+        assert_eq!([true, false].map(|everywhere| stratum(&world, everywhere)), [Stratum::Served, Stratum::Any]);
+        world.overrides.proxy_mode = Some(Learned { value: Mode::Iptables, place: "--proxy-mode".to_owned() });
+        assert_eq!([true, false].map(|everywhere| stratum(&world, everywhere)), [Stratum::Defaults; 2]);
     }
 }

@@ -16,7 +16,7 @@ use super::{
     remedies::lines,
     terminal::{Ink, tidy, wrap},
 };
-use portreeve_dataplane::{Answered, Claimant, Ownership};
+use portreeve_dataplane::{Answered, Claimant, Ownership, Stratum};
 use portreeve_facts::{Gap, Mode, Protocol, Source, Why};
 use portreeve_rules::{
     Advice,
@@ -91,6 +91,9 @@ struct AnswerEntry {
     /// The listener that would answer there otherwise: an index into `claimants`.
     #[serde(skip_serializing_if = "Option::is_none")]
     loser: Option<usize>,
+    /// What is assumed for it, for people; absent where it is so with any settings that the node may have.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    assumed: Option<String>,
     /// Why it is not known, for people.
     #[serde(skip_serializing_if = "Option::is_none")]
     why: Option<String>,
@@ -140,8 +143,11 @@ impl PortOwner {
             (Source::Services | Source::Nodes, _) | (_, Why::Ambiguous | Why::NotYet) => true,
             (source, why) => !is_excused(source, why),
         };
-        let answers = self.owned.iter().flat_map(|it| &it.answers).filter_map(|it| it.outcome.as_ref().err());
-        match unread(&self.owned).iter().chain(answers).any(is_open) {
+        let answers = || self.owned.iter().flat_map(|it| &it.answers);
+        let unknown = answers().filter_map(|it| it.outcome.as_ref().err());
+        // Nobody named these settings.
+        let is_assumed = answers().any(|it| it.assumed == Stratum::Served);
+        match is_assumed || unread(&self.owned).iter().chain(unknown).any(is_open) {
             true => CheckResult::NotChecked,
             false => CheckResult::Clear,
         }
@@ -170,13 +176,15 @@ pub(super) fn protocols(owned: &[Ownership]) -> Vec<ProtocolEntry> {
 
 fn grouped(answers: &[Answered]) -> Vec<AnswerEntry> {
     let mut groups: Vec<AnswerEntry> = Vec::new();
-    for Answered { from, to, outcome, by, loser } in answers {
+    for Answered { from, to, outcome, by, loser, assumed } in answers {
+        let assumed = assumed.in_words().map(str::to_owned);
         let (answer, why) = match outcome {
             Ok(outcome) => (outcome.name(), None),
             Err(gap) => ("unknown", Some(tidy(&gap.detail))),
         };
         let same = |it: &&mut AnswerEntry| {
-            it.from == *from && it.answer == answer && it.by == *by && it.loser == *loser && it.why == why
+            let alike = (&it.answer[..], it.by, it.loser) == (answer, *by, *loser);
+            it.from == *from && alike && it.why == why && it.assumed == assumed
         };
         match groups.iter_mut().find(same) {
             Some(group) => group.to.push(*to),
@@ -186,6 +194,7 @@ fn grouped(answers: &[Answered]) -> Vec<AnswerEntry> {
                 answer: answer.to_owned(),
                 by: *by,
                 loser: *loser,
+                assumed,
                 why,
             }),
         }
@@ -272,7 +281,8 @@ fn write_answer(entry: &AnswerEntry, style: &Style, out: &mut dyn Write) -> io::
     };
     let loser = number(entry.loser).map(|loser| format!("; {loser} loses")).unwrap_or_default();
     let to: Vec<String> = entry.to.iter().map(ToString::to_string).collect();
-    let text = format!("to {}: {ends}{loser}", to.join(", "));
+    let assumed = entry.assumed.as_ref().map(|it| format!(" (assumed: {it})")).unwrap_or_default();
+    let text = format!("to {}: {ends}{loser}{assumed}", to.join(", "));
     let ink = if entry.loser.is_some() { Ink::Bad(Severity::Critical) } else { Ink::Plain };
     let label = format!("{:<15}", entry.from.to_string());
     for (index, line) in wrap(&text, style.width.saturating_sub(19)).into_iter().enumerate() {

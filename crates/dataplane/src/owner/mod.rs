@@ -11,14 +11,13 @@ pub use ownership::{Answered, Claimant, Ownership};
 
 use super::{
     by_port::ByPort,
-    candidates::Candidates,
-    cases::{Judged, Loss, over},
+    cases::{Judged, Loss, Stratum},
     contest::{Answer, Contest},
     kept_off::serves,
     local_address::LocalAddress,
     outcome::Outcome,
     part::Field,
-    round::Round,
+    round::{Addressed, Round},
 };
 use portreeve_facts::{Gap, Protocol, Source, Vantage};
 
@@ -47,7 +46,7 @@ pub fn owner(round: &Round<'_>, protocol: Protocol, port: u16) -> Result<Ownersh
     }
     let contest = Contest::of(round, addressed, (protocol, port), claims).with_balanced(balanced(round));
     let mut answers: Vec<Answered> =
-        contest.places().map(|(from, to)| answered(&contest, &addressed.candidates, from, to)).collect();
+        contest.places().map(|(from, to)| answered(&contest, addressed, from, to)).collect();
     answers.sort_by_key(|it| (it.from, it.to));
     let (endpoints, proxy) = (round.endpoints(), round.proxy());
     let claimants = contest.claims().map(|it| it.claimant(snapshot, endpoints, proxy)).collect();
@@ -80,23 +79,21 @@ impl Loss for Told {
 }
 
 /// What every case agrees on.
-fn answered(contest: &Contest<'_, '_, '_>, candidates: &Candidates, from: Vantage, to: LocalAddress) -> Answered {
-    let told = over(
-        candidates.at(false),
-        || candidates.ambiguity(),
-        |candidate, case| {
-            let answer = contest.who(candidate, case, from, to)?;
-            let loser = contest.listener(case, from, to.ip).filter(|_| answer.outcome != Outcome::Listener);
-            Ok(Some(Told { answer: Some(answer), loser }))
-        },
-    );
+fn answered(contest: &Contest<'_, '_, '_>, addressed: &Addressed<'_>, from: Vantage, to: LocalAddress) -> Answered {
+    let (told, assumed) = addressed.over(true, |candidate, case| {
+        let answer = contest.who(candidate, case, from, to)?;
+        let loser = contest.listener(case, from, to.ip).filter(|_| answer.outcome != Outcome::Listener);
+        Ok(Some(Told { answer: Some(answer), loser }))
+    });
     let (told, gap) = match told {
         Judged::Certain(told, gap) => (told, gap),
         Judged::Depends { on, .. } => (Told { answer: None, loser: None }, Some(on)),
         Judged::Never => unreachable!("each case tells something"),
     };
-    let outcome = told.answer.map(|it| it.outcome).ok_or_else(|| gap.unwrap_or_else(|| candidates.ambiguity()));
-    Answered { from, to: to.ip, outcome, by: told.answer.and_then(|it| it.by), loser: told.loser }
+    let outcome =
+        told.answer.map(|it| it.outcome).ok_or_else(|| gap.unwrap_or_else(|| addressed.candidates.ambiguity()));
+    let assumed = if outcome.is_ok() || told.loser.is_some() { assumed } else { Stratum::Any };
+    Answered { from, to: to.ip, outcome, by: told.answer.and_then(|it| it.by), loser: told.loser, assumed }
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::super::{claim::ClaimKind, outcome::Outcome};
+use super::super::{cases::Stratum, claim::ClaimKind, outcome::Outcome};
 use portreeve_facts::{Gap, Mode, Protocol, Vantage};
 
 /// What is known of one port and protocol.
@@ -49,4 +49,6 @@ pub struct Answered {
     pub by: Option<usize>,
     /// The listener that would answer there if no other claim stood before it.
     pub loser: Option<usize>,
+    /// The settings with which this is so, where it is not so with any.
+    pub assumed: Stratum,
 }
