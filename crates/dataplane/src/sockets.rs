@@ -8,10 +8,11 @@ use portreeve_facts::{Protocol, Socket, State};
 #[derive(Debug)]
 pub struct ByPort<'a>(Vec<&'a Socket>);
 
-/// Puts sockets in the order of their ports; readers return them in about that order.
+/// Puts sockets in the order of their ports, and those of one port in that of their addresses, whatever order a file has; readers return
+/// them in about that order.
 pub fn by_port(sockets: &[Socket]) -> ByPort<'_> {
     let mut sockets: Vec<_> = sockets.iter().collect();
-    sockets.sort_by_key(|socket| port_of(socket));
+    sockets.sort_by_key(|socket| (port_of(socket), socket.local, socket.device, socket.inode));
     ByPort(sockets)
 }
 

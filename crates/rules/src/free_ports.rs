@@ -2,7 +2,7 @@
 
 use super::ephemeral::effective_ephemeral;
 use portreeve_dataplane::DAEMON_PORTS;
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use portreeve_facts::{Gap, PortRange, PortSet, Service, ServicePort, Snapshot};
 
@@ -100,29 +100,27 @@ pub(super) struct Alternatives<'a> {
 }
 
 impl<'a> Alternatives<'a> {
-    /// As many as there are ports that may have to move.
+    /// As many as there are numbers that may have to change.
     pub(super) fn of(snapshot: &'a Snapshot) -> Self {
         let services = snapshot.cluster.services.seen().map_or(&[][..], Vec::as_slice);
-        let wanted = services.iter().map(|it| numbers(it).count()).sum();
+        let wanted = services.iter().map(|it| numbers(it).len()).sum();
         let free = if is_known(snapshot) { FreePorts::of(snapshot).ports().take(wanted).collect() } else { Vec::new() };
         Self { services, free }
     }
 
-    /// That of a port of a Service; of its health check without a port.
+    /// That of a port of a Service; of its health check without a port. Ports of one number, such as that of TCP and of UDP, move together.
     pub(super) fn for_port(&self, service: &Service, port: Option<&ServicePort>) -> Option<u16> {
+        let number = port.map_or(service.health_check_node_port, |port| port.node_port)?;
         let place = self.services.iter().position(|it| std::ptr::eq(&**it, service))?;
-        let before: usize = self.services[..place].iter().map(|it| numbers(it).count()).sum();
-        let own = port.and_then(|port| {
-            service.ports.iter().filter(|it| it.node_port.is_some()).position(|it| std::ptr::eq(it, port))
-        });
-        let own = own.unwrap_or_else(|| numbers(service).count().saturating_sub(1));
+        let before: usize = self.services[..place].iter().map(|it| numbers(it).len()).sum();
+        let own = numbers(service).into_iter().position(|it| it == number)?;
         self.free.get(before + own).copied()
     }
 }
 
-/// The nodePorts of a Service, and that of its health check.
-fn numbers(service: &Service) -> impl Iterator<Item = u16> + '_ {
-    service.ports.iter().filter_map(|port| port.node_port).chain(service.health_check_node_port)
+/// The nodePorts of a Service and that of its health check, each number once and in order.
+fn numbers(service: &Service) -> BTreeSet<u16> {
+    service.ports.iter().filter_map(|port| port.node_port).chain(service.health_check_node_port).collect()
 }
 
 /// Whether a number that seems free is. A number on which a process may listen, or that an unread Service may have, would be no

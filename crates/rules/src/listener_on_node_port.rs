@@ -26,7 +26,8 @@
 //! Where the proxy's settings were not read, nobody knows whether `nodePortAddresses` has the address of a listener on one address: that
 //! is unknown. With `--proxy-mode` the mode's defaults are assumed, and the finding is a warning. A listener on every address is told as
 //! ever: a list that has none of the node's own addresses, such as `127.0.0.0/8`, is taken for nobody's wish. It is unknown as well where
-//! endpoints were not read, and the Service may send to the listener itself.
+//! endpoints were not read, and the Service may send to the listener itself, or where Pods could not be read, and one may have the port
+//! as hostPort.
 //!
 //! Where nothing answers for the proxy, a process that listens on every NodePort but those that another process has may
 //! be one that holds them, as OVN-Kubernetes does: that is unknown. One NodePort may be free, or one of eight: it may have
@@ -57,7 +58,9 @@ use portreeve_dataplane::{
     by_port, covers, host_ports, is_everywhere, local_addresses, other_loopback, owner_name, place, refuses_bind_of,
     served_node_ports, service_port, workers,
 };
-use portreeve_facts::{Family, Gap, Interfaces, Mode, Service, ServicePort, Snapshot, Socket, Source, View};
+use portreeve_facts::{
+    Family, Gap, Interfaces, Mode, Reading, Service, ServicePort, Snapshot, Socket, Source, View, Why,
+};
 
 pub(super) static RULE: Rule = Rule {
     id: RuleId("listener-on-node-port"),
@@ -157,12 +160,13 @@ impl Node<'_> {
             Own::No => {}
         }
         let is_refused = self.candidates.iter().any(Candidate::refuses_on_loopback);
-        if is_endpoint && !is_refused || self.is_host_port(socket) {
+        let host_port = self.is_host_port(socket);
+        if is_endpoint && !is_refused || host_port == Ok(true) {
             return Some(Ok(()));
         }
         match self.ephemeral.may_be_client(socket) {
             Ok(true) => Some(Ok(())),
-            Ok(false) => None,
+            Ok(false) => host_port.err().map(Err),
             Err(gap) => Some(Err(gap)),
         }
     }
@@ -186,12 +190,17 @@ impl Node<'_> {
         refused && (ip.is_unspecified() || ip.is_loopback() || served())
     }
 
-    /// A runtime may hold a pod's hostPort with a socket of its own; that pod is another rule's subject.
-    fn is_host_port(&self, socket: &Socket) -> bool {
-        let pods = self.snapshot.cluster.pods.seen().map_or(&[][..], Vec::as_slice);
-        host_ports(self.snapshot, pods).any(|(_, port, number)| {
+    /// A runtime may hold a pod's hostPort with a socket of its own; that pod is another rule's subject. Where Pods were not asked for,
+    /// there is none, and where they could not be read, there may be one.
+    fn is_host_port(&self, socket: &Socket) -> Result<bool, Gap> {
+        let pods = match &self.snapshot.cluster.pods {
+            Reading::Seen(pods) => pods.as_slice(),
+            Reading::Gap(gap) if gap.why == Why::NotAsked => &[],
+            Reading::Gap(gap) => return Err(gap.clone()),
+        };
+        Ok(host_ports(self.snapshot, pods).any(|(_, port, number)| {
             (port.protocol, number) == (socket.protocol, socket.local_port) && covers(port, socket.local)
-        })
+        }))
     }
 
     /// What every possible candidate and backing agree on.
