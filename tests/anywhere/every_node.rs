@@ -10,7 +10,7 @@ use portreeve_rules::{
     ledger::Board,
 };
 
-use crate::{snapshots, verdicts, worlds};
+use crate::{agreement, effects, order, snapshots, unread, verdicts, worlds};
 
 /// Recorded snapshots, healthy worlds as they are and as they go on, and their sick twins.
 pub(crate) fn small() -> Vec<(String, Snapshot)> {
@@ -67,4 +67,17 @@ pub(crate) fn ports(findings: &[Finding]) -> Vec<(u16, Protocol)> {
     ports.sort_unstable();
     ports.dedup();
     ports
+}
+
+/// Of a node of a thread, whatever the thread is about: order, failed inputs, `owner` and remedies.
+#[track_caller]
+pub(crate) fn keeps_what_has_to_hold(snapshot: &Snapshot) {
+    let (_, snapshot) = in_order((String::new(), snapshot.clone()));
+    let board = board(&snapshot);
+    let mut wrong = order::told_otherwise("in another order", &snapshot, &[1]);
+    unread::more_certain("the node", &snapshot, &mut wrong);
+    wrong.extend(agreement::disagreements(&snapshot, &board).0);
+    wrong.extend(effects::wrong_remedies(&snapshot, &board).0);
+    wrong.extend(effects::numbers_told_twice(&board));
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

@@ -8,6 +8,7 @@ mod bad_input;
 mod catalogue;
 mod cli;
 mod documents;
+mod effects;
 mod every_node;
 mod fuzz_targets;
 mod generated;

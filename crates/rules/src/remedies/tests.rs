@@ -76,7 +76,9 @@ fn every_command() {
         all.extend(commands(move_off_unless(&world, &unnamed(protocol), "it may be so")));
     }
     all.extend(commands(reserve(&world, &PortRange::DEFAULT_NODE_PORTS.into())));
-    all.extend(commands(set_sysctl("net.ipv4.ip_local_reserved_ports", "30080", "zz-node-ports.conf")));
+    let ports = [30080].into_iter().collect();
+    let effect = Effect::Reserve(ports);
+    all.extend(commands(set_sysctl("net.ipv4.ip_local_reserved_ports", "30080", "zz-node-ports.conf", effect)));
     all.extend(commands(choose_from(PortRange { first: 32768, last: 65535 })));
     all.extend(commands(give_node_ports_back()));
     all.extend(
