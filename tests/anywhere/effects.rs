@@ -61,7 +61,7 @@ fn apply(snapshot: &mut Snapshot, effect: &Effect) {
     match effect {
         Effect::Reserve(ports) => snapshot.kernel.sysctls.ip_local_reserved_ports = Reading::Seen(ports.clone()),
         Effect::ChooseFrom(range) => snapshot.kernel.sysctls.ip_local_port_range = Reading::Seen(*range),
-        Effect::MoveService(service, from, to) => move_service(snapshot, service, *from, *to),
+        Effect::MoveService(service, port, numbers) => move_service(snapshot, service, *port, *numbers),
         Effect::Release(service, ip) => {
             change(snapshot, service, |it| it.external_ips.retain(|its| its != ip));
             let is_left = |it: &Arc<Service>| it.external_ips.contains(ip) || it.load_balancer_ips.contains(ip);
@@ -94,7 +94,7 @@ fn apply(snapshot: &mut Snapshot, effect: &Effect) {
     }
 }
 
-fn move_service(snapshot: &mut Snapshot, service: &ServiceRef, from: u16, to: u16) {
+fn move_service(snapshot: &mut Snapshot, service: &ServiceRef, port: u16, [from, to]: [u16; 2]) {
     let proxys: BTreeSet<u64> = {
         let proxy = Proxy::of(snapshot);
         let sockets = snapshot.kernel.listeners.seen().into_iter().flatten();
@@ -102,8 +102,8 @@ fn move_service(snapshot: &mut Snapshot, service: &ServiceRef, from: u16, to: u1
         held.map(|socket| socket.inode).collect()
     };
     change(snapshot, service, |it| {
-        let its = it.ports.iter_mut().filter(|port| port.node_port == Some(from));
-        its.for_each(|port| port.node_port = Some(to));
+        let its = it.ports.iter_mut().filter(|it| (it.port, it.node_port) == (port, Some(from)));
+        its.for_each(|it| it.node_port = Some(to));
     });
     if let Reading::Seen(sockets) = &mut snapshot.kernel.listeners {
         let its = sockets.iter_mut().filter(|it| it.local_port == from && proxys.contains(&it.inode));
@@ -118,6 +118,9 @@ fn move_service(snapshot: &mut Snapshot, service: &ServiceRef, from: u16, to: u1
     }
 }
 
+/// Chains that kube-proxy makes in ipvs mode and in no other.
+const OF_IPVS: [&str; 4] = [" KUBE-NODE-PORT", " KUBE-LOAD-BALANCER", " KUBE-IPVS-FILTER", " KUBE-IPVS-OUT-FILTER"];
+
 /// What every other mode than the present one programmed is gone; of a chosen one also where it is the present one.
 fn clean_up(snapshot: &mut Snapshot, mode: Option<Mode>) {
     let present = snapshot.proxy_mode().ok().map(|it| it.value);
@@ -126,9 +129,13 @@ fn clean_up(snapshot: &mut Snapshot, mode: Option<Mode>) {
         if goes(Mode::Nftables) {
             netfilter.tables.retain(|it| !it.ends_with(" kube-proxy"));
         }
-        // ipvs mode has chains of these names too.
-        if goes(Mode::Iptables) && present != Some(Mode::Ipvs) {
-            netfilter.chains.clear();
+        let stays = |chain: &String| match present {
+            Some(Mode::Iptables) => !OF_IPVS.iter().any(|it| chain.ends_with(it)),
+            Some(Mode::Ipvs) => OF_IPVS.iter().any(|it| chain.ends_with(it)),
+            _ => false,
+        };
+        if mode.is_none() {
+            netfilter.chains.retain(stays);
         }
     }
     if goes(Mode::Ipvs) {
@@ -165,7 +172,9 @@ fn wrong(
     if is_whole(remedy) && after.contains_key(&own) {
         wrong.push(format!("leaves it as {:?}", after[&own]));
     }
-    for (other, its) in after.iter().filter(|(other, its)| **its >= severity && **other != own) {
+    // What was hidden behind a problem, such as that somebody listens on a number that is nobody's now, is an information.
+    let counts = severity.max(Severity::Warning);
+    for (other, its) in after.iter().filter(|(other, its)| **its >= counts && **other != own) {
         if with_all.get(other) < Some(its) {
             wrong.push(format!("brings {its:?} {other}"));
         }
@@ -202,16 +211,17 @@ pub(crate) fn wrong_remedies(snapshot: &Snapshot, board: &Board) -> (Vec<String>
 /// Numbers that two Services are told to have, and nodePorts that are told to become one number here and another there.
 pub(crate) fn numbers_told_twice(board: &Board) -> Vec<String> {
     let remedies = board.findings.iter().flat_map(|it| &it.evidence.remedies);
-    let moves: BTreeSet<(&ServiceRef, u16, u16)> = remedies
+    let moves: BTreeSet<(&ServiceRef, u16, [u16; 2])> = remedies
         .flat_map(|it| it.steps.iter().filter_map(Step::effect))
         .filter_map(|effect| match effect {
-            Effect::MoveService(service, from, to) => Some((service, *from, *to)),
+            Effect::MoveService(service, port, numbers) => Some((service, *port, *numbers)),
             _ => None,
         })
         .collect();
-    let twice = |(place, one): (usize, &(&ServiceRef, u16, u16))| {
+    let twice = |(place, one): (usize, &(&ServiceRef, u16, [u16; 2]))| {
         let mut others = moves.iter().skip(place + 1);
-        let other = others.find(|it| it.2 == one.2 || (it.0, it.1) == (one.0, one.1))?;
+        let is_same = |it: &(&ServiceRef, u16, [u16; 2])| (it.0, it.1, it.2[0]) == (one.0, one.1, one.2[0]);
+        let other = others.find(|it| it.2[1] == one.2[1] || is_same(it))?;
         Some(format!("{one:?} and {other:?}"))
     };
     moves.iter().enumerate().filter_map(twice).collect()

@@ -139,7 +139,7 @@ fn judge(snapshot: &Snapshot, limits: &Limits, used: &EphemeralUse, ports: &Port
         match severity(limits, destination, ports) {
             Ok(None) => {}
             Ok(Some(severity)) => {
-                let evidence = evidence(snapshot, destination, ports, whose, severity);
+                let evidence = evidence((snapshot, limits), destination, ports, whose, severity);
                 problem = Some(match problem {
                     Some(first) => first.merge(evidence),
                     None => evidence,
@@ -184,7 +184,7 @@ fn severity(limits: &Limits, destination: &DestinationUse, ports: &Ports) -> Res
 }
 
 fn evidence(
-    snapshot: &Snapshot,
+    (snapshot, limits): (&Snapshot, &Limits),
     destination: &DestinationUse,
     ports: &Ports,
     whose: Whose<'_>,
@@ -215,7 +215,14 @@ fn evidence(
         .remedy(Step::advice("let the program reuse connections: keep-alive, a connection pool, fewer retries"));
     match whose {
         Whose::Node => match wider(snapshot) {
-            Some(range) => evidence.remedy(choose_from(range)),
+            // Where the ports that come with it are soon used up, too, it only gives time.
+            Some(range) if is_enough((snapshot, limits), destination, ports, range) => {
+                evidence.remedy(choose_from(range))
+            }
+            Some(range) => evidence.remedy(
+                choose_from(range)
+                    .then(Step::advice("that alone is not enough: let the program reuse connections too")),
+            ),
             None => evidence,
         },
         Whose::Pod(pod)
@@ -229,6 +236,19 @@ fn evidence(
             WIDEST.first, WIDEST.last
         ))),
     }
+}
+
+/// Whether a destination uses few of the ports that the node would have with a wider range.
+fn is_enough(
+    (snapshot, limits): (&Snapshot, &Limits),
+    destination: &DestinationUse,
+    ports: &Ports,
+    range: PortRange,
+) -> bool {
+    let kept = snapshot.kernel.sysctls.ip_local_reserved_ports.seen().cloned().unwrap_or_default();
+    let (set, tw_reuse) = (PortSet::from(range).minus(&kept), ports.tw_reuse.clone());
+    let wider = Ports { set, range: String::new(), reserved: String::new(), assumed: false, tw_reuse };
+    severity(limits, destination, &wider) == Ok(None)
 }
 
 /// The range of a pod that needs many ports: all that need no privilege.
@@ -390,6 +410,12 @@ mod tests {
         assert!(!widens(&pods), "a pod on the host's network needs one of them");
         pods.cluster.pods = Reading::Seen(Vec::new());
         assert!(widens(&pods));
+        let at_most = 32_768 * 80 / 100;
+        let whole = |used| {
+            let remedies = expect_problem(&RULE, &host(used), &node()).remedies;
+            !remedies[1].steps.iter().any(|step| step.text.contains("that alone is not enough"))
+        };
+        assert!(whole(at_most) && !whole(at_most + 1), "32,768 ports are soon used up, too");
         let (world, subject) = pod(CAPACITY, None);
         let advice = &expect_problem(&RULE, &world, &subject).remedies[1].steps[0].text;
         assert!(advice.contains("ip_local_reserved_ports"), "its own servers keep their ports: {advice}");

@@ -24,13 +24,14 @@ pub(super) fn move_service(free: Option<u16>, service: &Service, port: &ServiceP
     match (free, port.node_port) {
         (Some(free), Some(number)) => {
             let path = |index: usize| format!("/spec/ports/{index}/nodePort");
-            // One number may be that of TCP and of UDP, which stay together.
-            let same = service.ports.iter().enumerate().filter(|(_, it)| it.node_port == Some(number));
+            // One number may be that of TCP and of UDP, which stay together where their port is one too: else the API server refuses it.
+            let is_same = |it: &ServicePort| (it.node_port, it.port) == (Some(number), port.port);
+            let same = service.ports.iter().enumerate().filter(|(_, it)| is_same(it));
             let changes =
                 same.map(|(index, _)| format!(r#"{{"op":"replace","path":"{}","value":{free}}}"#, path(index)));
             let (path, change) = (path(index), changes.collect::<Vec<_>>().join(","));
             let patch = Step::command(json_patch(service, &path, &number.to_string(), &change)).lasting(lasting);
-            patch.with(Effect::MoveService(of(service), number, free)).into()
+            patch.with(Effect::MoveService(of(service), port.port, [number, free])).into()
         }
         _ => {
             let number = port.node_port.map(|number| format!(" {number}")).unwrap_or_default();

@@ -14,8 +14,8 @@ pub enum Effect {
     Reserve(PortSet),
     /// The kernel chooses ports from this range.
     ChooseFrom(PortRange),
-    /// Each of a Service's ports that has the first number has the second one.
-    MoveService(ServiceRef, u16, u16),
+    /// The entries of this `port` of a Service that have the first nodePort have the second one.
+    MoveService(ServiceRef, u16, [u16; 2]),
     /// A Service has no such external IP any more.
     Release(ServiceRef, IpAddr),
     /// Only nodes with a pod of a Service answer for it, or all do. Where it becomes the former, the API server chooses a
