@@ -25,9 +25,6 @@ const BESIDE: [&str; 5] = [
     "restart kube-proxy: the present mode's rules",
 ];
 
-/// Remedies that leave their finding or bring another one, and why that is right: the rule, the beginning of what is wrong, the reason.
-const EXPECTED: [(&str, &str, &str); 0] = [];
-
 /// Whether nothing is left to do once the commands have run.
 fn is_whole(remedy: &Remedy) -> bool {
     let is_done = |step: &Step| match step.kind {
@@ -175,12 +172,15 @@ fn wrong(
     // What was hidden behind a problem, such as that somebody listens on a number that is nobody's now, is an information.
     let counts = severity.max(Severity::Warning);
     for (other, its) in after.iter().filter(|(other, its)| **its >= counts && **other != own) {
-        if with_all.get(other) < Some(its) {
+        // What could not be told before may have been so all the time.
+        let was_hidden = before
+            .unknown
+            .iter()
+            .any(|it| it.subject.as_ref().is_some_and(|subject| other.starts_with(&format!("{} {subject} ", it.rule))));
+        if with_all.get(other) < Some(its) && !was_hidden {
             wrong.push(format!("brings {its:?} {other}"));
         }
     }
-    let rule = finding.key.rule.0;
-    wrong.retain(|it| !EXPECTED.iter().any(|(of, begins, _)| *of == rule && it.starts_with(begins)));
     wrong.iter().map(|it| format!("{severity:?} {own}: {it}: {:?}", texts(remedy))).collect()
 }
 
@@ -191,8 +191,7 @@ fn texts(remedy: &Remedy) -> Vec<&str> {
 /// Of a board, what is wrong with remedies that change something, and how many of each rule there are. One of many findings that are
 /// alike stands for them.
 pub(crate) fn wrong_remedies(snapshot: &Snapshot, board: &Board) -> (Vec<String>, BTreeMap<&'static str, usize>) {
-    const ALIKE: usize = 3;
-    let with_all = severities(&board.findings);
+    const ALIKE: usize = 2;
     let (mut complaints, mut applied, mut alike) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
     for finding in &board.findings {
         let seen: &mut usize = alike.entry((finding.key.rule, finding.evidence.outcome)).or_default();
@@ -202,7 +201,7 @@ pub(crate) fn wrong_remedies(snapshot: &Snapshot, board: &Board) -> (Vec<String>
         }
         for remedy in finding.evidence.remedies.iter().filter(|it| it.steps.iter().any(|it| it.effect().is_some())) {
             *applied.entry(finding.key.rule.0).or_default() += 1;
-            complaints.extend(wrong(snapshot, &with_all, finding, remedy));
+            complaints.extend(wrong(snapshot, board, finding, remedy));
         }
     }
     (complaints, applied)
