@@ -1,10 +1,17 @@
-//! What was not read is never nothing: a world with one input taken away is not called clear.
+//! What was not read is never nothing: a world with one input taken away is not called clear, and nothing is certain of it that was
+//! not.
 
+use std::sync::Arc;
+
+use portreeve_facts::{Gap, Holder, Owner, Protocol, Reading, Snapshot, Socket, Source, Why};
+use portreeve_report::{CheckResult, Report, npd_line};
+use portreeve_rules::findings::Severity;
 use serde_json::{Value, json};
 use tempfile::NamedTempFile;
 
 use crate::{
     cli::{binary, ended},
+    every_node::{board, severities, small},
     worlds,
 };
 
@@ -64,4 +71,182 @@ fn a_world_whose_input_failed_is_not_called_clear() {
         }
     }
     assert!(judged >= 100, "{judged} worlds without an input");
+}
+
+/// An input that can fail, and whose: takes it away where it was read.
+type Input = (&'static str, Source, fn(&mut Snapshot, Gap) -> bool);
+
+/// Every input of a snapshot that one reader reads.
+const INPUTS: [Input; 34] = [
+    ("listeners", Source::Listeners, |it, gap| gone(&mut it.kernel.listeners, gap)),
+    ("listeners of UDP", Source::Listeners, no_udp),
+    ("clients", Source::Clients, |it, gap| gone(&mut it.kernel.clients, gap)),
+    ("ephemeral use", Source::EphemeralUse, |it, gap| gone(&mut it.kernel.ephemeral, gap)),
+    ("pods' namespaces", Source::PodNamespaces, |it, gap| gone(&mut it.kernel.pod_namespaces, gap)),
+    ("ip_local_port_range", Source::Sysctls, |it, gap| gone(&mut it.kernel.sysctls.ip_local_port_range, gap)),
+    ("reserved ports", Source::Sysctls, |it, gap| gone(&mut it.kernel.sysctls.ip_local_reserved_ports, gap)),
+    ("unprivileged ports", Source::Sysctls, |it, gap| gone(&mut it.kernel.sysctls.ip_unprivileged_port_start, gap)),
+    ("route_localnet", Source::Sysctls, |it, gap| gone(&mut it.kernel.sysctls.route_localnet, gap)),
+    ("tcp_tw_reuse", Source::Sysctls, |it, gap| gone(&mut it.kernel.sysctls.tcp_tw_reuse, gap)),
+    ("sockstat", Source::Sockstat, |it, gap| gone(&mut it.kernel.sockstat, gap)),
+    ("addresses", Source::Addresses, |it, gap| gone(&mut it.kernel.interfaces, gap)),
+    ("gateways", Source::Addresses, no_gateways),
+    ("nameservers", Source::ResolvConf, |it, gap| gone(&mut it.kernel.nameservers, gap)),
+    ("virtual servers", Source::IpVs, |it, gap| gone(&mut it.kernel.ip_vs, gap)),
+    ("ipvs connections", Source::IpVsConn, |it, gap| gone(&mut it.kernel.ip_vs_connections, gap)),
+    ("flows", Source::Conntrack, |it, gap| gone(&mut it.kernel.masquerade, gap)),
+    ("netfilter", Source::Netfilter, |it, gap| gone(&mut it.kernel.netfilter, gap)),
+    ("redirections", Source::Netfilter, no_redirections),
+    ("proxy mode", Source::ProxyMode, |it, gap| gone(&mut it.kernel.proxy.mode, gap)),
+    ("proxy settings", Source::ProxyConfig, |it, gap| gone(&mut it.kernel.proxy.config, gap)),
+    ("proxy metrics", Source::ProxyMetrics, |it, gap| gone(&mut it.kernel.proxy.metrics, gap)),
+    ("proxy process", Source::ProxyProcess, no_proxy_process),
+    ("health checks", Source::HealthChecks, |it, gap| gone(&mut it.kernel.health_checks, gap)),
+    ("services", Source::Services, |it, gap| gone(&mut it.cluster.services, gap)),
+    ("endpoint slices", Source::EndpointSlices, |it, gap| gone(&mut it.cluster.endpoint_slices, gap)),
+    ("pods", Source::Pods, |it, gap| gone(&mut it.cluster.pods, gap)),
+    ("waiting pods", Source::WaitingPods, |it, gap| gone(&mut it.cluster.waiting_pods, gap)),
+    ("nodes", Source::Nodes, |it, gap| gone(&mut it.cluster.nodes, gap)),
+    ("NodePort range", Source::NodePortRange, |it, gap| gone(&mut it.cluster.node_port_range, gap)),
+    ("settings of the cluster", Source::ConfigMaps, |it, gap| gone(&mut it.cluster.proxy_config, gap)),
+    ("processes", Source::Processes, |it, gap| holders(it, |holder| gone(&mut holder.process, gap.clone()))),
+    ("control groups", Source::Cgroups, |it, gap| holders(it, |holder| gone(&mut holder.cgroup, gap.clone()))),
+    ("v6only", Source::Listeners, no_v6only),
+];
+
+/// How an input fails: somebody asked, and got no answer, or no right to one.
+const HOW: [Why; 5] = [Why::Unreachable, Why::NotPermitted, Why::TimedOut, Why::Malformed, Why::Torn];
+
+/// Findings that are there only without an input, and why that is right: their rule, the input, the reason.
+const INSTEAD: [(&str, &str, &str); 3] = [
+    (
+        "health-check-node-port-unserved",
+        "health checks",
+        "that nobody listens is certain, and these recordings have an answer whose socket they lack",
+    ),
+    (
+        "proxy-health-port-taken",
+        "control groups",
+        "kube-proxy was started again while the node was read, which only its group tells: a second look does, too",
+    ),
+    (
+        "ipvs-holds-foreign-address",
+        "nodes",
+        "the address is held, whoever says so: external-ip-is-node-address does while Nodes are known",
+    ),
+];
+
+fn gone<T>(reading: &mut Reading<T>, gap: Gap) -> bool {
+    std::mem::replace(reading, Reading::Gap(gap)).seen().is_some()
+}
+
+fn listeners(snapshot: &mut Snapshot) -> &mut [Socket] {
+    match &mut snapshot.kernel.listeners {
+        Reading::Seen(sockets) => sockets,
+        Reading::Gap(_) => &mut [],
+    }
+}
+
+fn no_udp(snapshot: &mut Snapshot, gap: Gap) -> bool {
+    let Reading::Seen(sockets) = &mut snapshot.kernel.listeners else { return false };
+    let all = sockets.len();
+    sockets.retain(|it| it.protocol != Protocol::Udp);
+    let less = sockets.len() < all;
+    snapshot.kernel.no_udp = Some(gap);
+    less
+}
+
+fn no_gateways(snapshot: &mut Snapshot, gap: Gap) -> bool {
+    let Reading::Seen(interfaces) = &mut snapshot.kernel.interfaces else { return false };
+    let interfaces = Arc::make_mut(interfaces);
+    interfaces.gateways_gap = Some(gap);
+    interfaces.default_links = None;
+    !std::mem::take(&mut interfaces.gateways).is_empty()
+}
+
+fn no_redirections(snapshot: &mut Snapshot, gap: Gap) -> bool {
+    match &mut snapshot.kernel.netfilter {
+        Reading::Seen(netfilter) => gone(&mut netfilter.redirections, gap),
+        Reading::Gap(_) => false,
+    }
+}
+
+fn no_proxy_process(snapshot: &mut Snapshot, gap: Gap) -> bool {
+    let proxy = &mut snapshot.kernel.proxy;
+    let gone = [gone(&mut proxy.cgroup, gap.clone()), gone(&mut proxy.process, gap.clone()), gone(&mut proxy.fds, gap)];
+    gone.contains(&true)
+}
+
+/// Takes something of every socket's holder, and says whether one had it.
+fn holders(snapshot: &mut Snapshot, take: impl Fn(&mut Holder) -> bool) -> bool {
+    let clients = match &mut snapshot.kernel.clients {
+        Reading::Seen(clients) => std::mem::take(&mut clients.sockets),
+        Reading::Gap(_) => Vec::new(),
+    };
+    let mut all = clients;
+    let mut taken = 0;
+    for socket in all.iter_mut().chain(listeners(snapshot)) {
+        if let Owner::Held(holder) = &mut socket.owner {
+            taken += usize::from(take(holder));
+        }
+    }
+    if let Reading::Seen(clients) = &mut snapshot.kernel.clients {
+        clients.sockets = all;
+    }
+    taken > 0
+}
+
+fn no_v6only(snapshot: &mut Snapshot, _: Gap) -> bool {
+    listeners(snapshot).iter_mut().filter_map(|socket| socket.v6only.take()).count() > 0
+}
+
+/// What a node tells with one input less, and did not with all: a finding that is new or more severe, one that is gone though its
+/// rule doubts nothing, or a clear result that names nothing.
+pub(crate) fn more_certain(name: &str, whole: &Snapshot, complaints: &mut Vec<String>) -> usize {
+    let with_all = severities(&board(whole).findings);
+    let mut asked = 0;
+    for (place, (input, source, take)) in INPUTS.iter().enumerate() {
+        let mut snapshot = whole.clone();
+        let why = HOW[(place + name.len()) % HOW.len()];
+        if !take(&mut snapshot, Gap::new(*source, why, "it was taken away")) {
+            continue;
+        }
+        asked += 1;
+        let case = format!("{name} without {input}: {why:?}");
+        let board = board(&snapshot);
+        let without = severities(&board.findings);
+        for (pair, severity) in &without {
+            let known = INSTEAD.iter().any(|(rule, of, _)| pair.starts_with(&format!("{rule} ")) && of == input);
+            if with_all.get(pair) < Some(severity) && !known {
+                complaints.push(format!("{case}\n  new: {severity:?} {pair}, was {:?}", with_all.get(pair)));
+            }
+        }
+        for (pair, severity) in with_all.iter().filter(|(pair, severity)| without.get(*pair) < Some(severity)) {
+            let rule = pair.split(' ').next().expect("a rule");
+            let doubted = board.unknown.iter().any(|it| it.rule.0 == rule);
+            if *severity > Severity::Info && !doubted && without.get(pair).is_none() {
+                complaints.push(format!("{case}\n  gone without a doubt: {severity:?} {pair}"));
+            }
+        }
+        let report = Report::of(&snapshot, &board);
+        let was_a_problem = with_all.values().any(|it| *it > Severity::Info);
+        if was_a_problem && report.result() == CheckResult::Clear {
+            let line = npd_line(&report);
+            if line == "no port conflicts" {
+                complaints.push(format!("{case}\n  clear: {line}"));
+            }
+        }
+    }
+    asked
+}
+
+#[test]
+fn an_input_that_failed_makes_nothing_certain_that_was_not() {
+    let mut complaints = Vec::new();
+    let mut asked = 0;
+    for (name, snapshot) in small() {
+        asked += more_certain(&name, &snapshot, &mut complaints);
+    }
+    assert!(complaints.is_empty(), "{}\n{}", complaints.len(), complaints.join("\n"));
+    assert!(asked > 1_000, "{asked} inputs");
 }

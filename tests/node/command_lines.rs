@@ -1,5 +1,9 @@
 //! Command lines, which can hold passwords: who prints them.
 
+use std::process::Command;
+
+use serde_json::Value;
+
 use crate::{
     agent::{Agent, SQUATTED, wait_for, web},
     proxy::Squatter,
@@ -28,4 +32,34 @@ fn a_check_tells_command_lines_and_a_snapshot_never() {
         let told = wait_for(path, |text| text.contains("30080") || path == "/metrics");
         assert!(!told.contains(PASSWORD), "{path}: {told}");
     }
+}
+
+/// Without what no snapshot has, and without times.
+fn without_command_lines(document: &str) -> Value {
+    let mut document: Value = serde_json::from_str(document).expect("JSON");
+    document["at"] = Value::Null;
+    for finding in document["findings"].as_array_mut().expect("findings") {
+        finding["since"] = Value::Null;
+        let evidence = finding["evidence"].as_array_mut().expect("evidence");
+        evidence.retain(|it| it["name"] != "command line");
+    }
+    document
+}
+
+#[test]
+fn a_snapshot_is_replayed_to_what_a_check_told_but_for_command_lines() {
+    let stage = web();
+    let _squatter = Squatter::with("0.0.0.0:30080", &[]);
+    let check = printed(&stage, "check", &["-o", "json"]);
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(file.path(), printed(&stage, "snapshot", &[])).expect("a file");
+    let replay = || {
+        let output =
+            Command::new(env!("CARGO_BIN_EXE_portreeve")).arg("replay").arg(file.path()).args(["-o", "json"]).output();
+        String::from_utf8(output.expect("portreeve runs").stdout).expect("UTF-8")
+    };
+    let replayed = replay();
+    assert!(check.contains("30080") && check.contains("command line"), "{check}");
+    assert_eq!(without_command_lines(&check), without_command_lines(&replayed));
+    assert_eq!(replayed, replay());
 }

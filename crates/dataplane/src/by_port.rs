@@ -59,7 +59,9 @@ impl<T> ByPort<T> {
     }
 }
 
-/// Sockets by their local ports.
+/// Sockets by their local ports, and those of one port in the order of their addresses, whatever order a file has.
 pub fn by_port(sockets: &[Socket]) -> ByPort<&Socket> {
-    ByPort::of(sockets.iter().map(|socket| ((socket.protocol, socket.local_port), socket)))
+    let mut sockets: Vec<_> = sockets.iter().collect();
+    sockets.sort_by_key(|socket| (socket.local, socket.device, socket.inode));
+    ByPort::of(sockets.into_iter().map(|socket| ((socket.protocol, socket.local_port), socket)))
 }

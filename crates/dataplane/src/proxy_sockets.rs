@@ -72,7 +72,7 @@ impl<'a> Proxy<'a> {
         if self.shares_owner(socket) {
             return Own::Yes;
         }
-        if self.hang.contains(&group(socket)) {
+        if self.hang.contains(&group(socket)) || self.is_unnamed_and_holds() && socket.is_of_root() {
             return Own::Unknown;
         }
         if self.may_hold_on_loopback(socket) && !self.certainly_lacks(socket) {
@@ -94,6 +94,9 @@ impl<'a> Proxy<'a> {
     /// Why it is not known whether a socket is the proxy's own. A pod that holds NodePorts is how OVN-Kubernetes and others program
     /// Services; any other process is more likely in the way of some.
     pub fn unknown(&self, socket: &Socket) -> Gap {
+        if let Some(gap) = self.snapshot.kernel.proxy.process.gap().filter(|_| self.is_unnamed_and_holds()) {
+            return gap.clone();
+        }
         let is_pod = matches!(&socket.owner, Owner::Held(it) if it.cgroup.seen().is_some_and(|it| it.pod.is_some()));
         if is_pod && self.hold_node_ports.contains_key(&group(socket)) {
             let detail = "the pod that listens here listens on all NodePorts that no other process has: it may be the proxy, \
@@ -131,6 +134,13 @@ impl<'a> Proxy<'a> {
     /// A kube-proxy answers, and its version holds no NodePorts.
     fn proxy_never_holds(&self) -> bool {
         self.version().is_some_and(|version| holds_ports(version) == Some(false))
+    }
+
+    /// A kube-proxy answers whose version holds NodePorts, and nothing tells which process it is.
+    fn is_unnamed_and_holds(&self) -> bool {
+        let proxy = &self.snapshot.kernel.proxy;
+        let unnamed = proxy.cgroup.seen().is_none_or(Cgroup::is_root) && proxy.process.seen().is_none();
+        unnamed && self.version().is_some_and(|version| holds_ports(version) == Some(true))
     }
 
     /// A kube-proxy in nftables mode that listens on loopback's NodePorts over TCP, where it is told to (KEP-6032).
@@ -181,6 +191,7 @@ fn owners_of_node_ports(snapshot: &Snapshot) -> BTreeMap<Group<'_>, usize> {
     let services = snapshot.cluster.services.seen().map_or(&[][..], Vec::as_slice);
     let allocated: BTreeSet<(Protocol, u16)> = served_node_ports(snapshot, services)
         .filter(|(_, port, _)| port.protocol != Protocol::Sctp) // no proxy ever held an SCTP port
+        .filter(|(_, port, _)| port.protocol != Protocol::Udp || snapshot.kernel.no_udp.is_none())
         .map(|(_, port, number)| (port.protocol, number))
         .collect();
     let mut held: BTreeMap<Group<'_>, BTreeSet<(Protocol, u16)>> = BTreeMap::new();

@@ -23,6 +23,7 @@ pub fn npd_line(report: &Report<'_>) -> String {
             None => "not checked".to_owned(),
         },
         CheckResult::Clear if report.not_judged().is_some() => "no port conflicts in what could be judged".to_owned(),
+        CheckResult::Clear if !report.board.unknown.is_empty() => "no port conflicts in what could be seen".to_owned(),
         CheckResult::Clear => "no port conflicts".to_owned(),
     };
     clean(&line, NPD_LINE)

@@ -16,13 +16,15 @@
 //! Let the program keep connections instead of making new ones. Widen the range upwards: `32768 60999` stays clear of
 //! the NodePorts, `1024 65535` does not. `32768 65535` does too, but covers the ports of Antrea's NodePortLocal
 //! (61000-62000 by default): reserve these where it is used. In a pod, set `net.ipv4.ip_local_port_range` in its
-//! securityContext's sysctls.
+//! securityContext's sysctls, and in `net.ipv4.ip_local_reserved_ports` the ports on which its containers listen: one of
+//! them that a connection has is in the way when its server starts again.
 
 use std::net::SocketAddr;
 
 use super::{
     Limits, Patience, Round, Rule,
     ephemeral::effective_ephemeral,
+    needed_ports::NeededPorts,
     node_ports::ports_in_words,
     remedies::{LAST_BY_DEFAULT, choose_from},
 };
@@ -137,7 +139,7 @@ fn judge(snapshot: &Snapshot, limits: &Limits, used: &EphemeralUse, ports: &Port
         match severity(limits, destination, ports) {
             Ok(None) => {}
             Ok(Some(severity)) => {
-                let evidence = evidence(snapshot, destination, ports, whose, severity);
+                let evidence = evidence((snapshot, limits), destination, ports, whose, severity);
                 problem = Some(match problem {
                     Some(first) => first.merge(evidence),
                     None => evidence,
@@ -182,7 +184,7 @@ fn severity(limits: &Limits, destination: &DestinationUse, ports: &Ports) -> Res
 }
 
 fn evidence(
-    snapshot: &Snapshot,
+    (snapshot, limits): (&Snapshot, &Limits),
     destination: &DestinationUse,
     ports: &Ports,
     whose: Whose<'_>,
@@ -213,7 +215,14 @@ fn evidence(
         .remedy(Step::advice("let the program reuse connections: keep-alive, a connection pool, fewer retries"));
     match whose {
         Whose::Node => match wider(snapshot) {
-            Some(range) => evidence.remedy(choose_from(range)),
+            // Where the ports that come with it are soon used up, too, it only gives time.
+            Some(range) if is_enough((snapshot, limits), destination, ports, range) => {
+                evidence.remedy(choose_from(range))
+            }
+            Some(range) => evidence.remedy(
+                choose_from(range)
+                    .then(Step::advice("that alone is not enough: let the program reuse connections too")),
+            ),
             None => evidence,
         },
         Whose::Pod(pod)
@@ -222,20 +231,40 @@ fn evidence(
             evidence
         }
         Whose::Pod(_) => evidence.remedy(Step::advice(format!(
-            "set spec.securityContext.sysctls of the pod: name net.ipv4.ip_local_port_range, value \"{} {}\"",
+            "set spec.securityContext.sysctls of the pod: name net.ipv4.ip_local_port_range, value \"{} {}\", and name \
+             net.ipv4.ip_local_reserved_ports, with every port on which its containers listen",
             WIDEST.first, WIDEST.last
         ))),
     }
 }
 
+/// Whether a destination uses few of the ports that the node would have with a wider range.
+fn is_enough(
+    (snapshot, limits): (&Snapshot, &Limits),
+    destination: &DestinationUse,
+    ports: &Ports,
+    range: PortRange,
+) -> bool {
+    let kept = snapshot.kernel.sysctls.ip_local_reserved_ports.seen().cloned().unwrap_or_default();
+    let (set, tw_reuse) = (PortSet::from(range).minus(&kept), ports.tw_reuse.clone());
+    let wider = Ports { set, range: String::new(), reserved: String::new(), assumed: false, tw_reuse };
+    severity(limits, destination, &wider) == Ok(None)
+}
+
 /// The range of a pod that needs many ports: all that need no privilege.
 const WIDEST: PortRange = PortRange { first: 1024, last: u16::MAX };
 
-/// The host's range with its upper end raised, where there is room: first to where it ends by default.
+/// The host's range with its upper end raised, where there is room: first to where it ends by default. Nothing where somebody needs one of
+/// the ports that it would take in.
 fn wider(snapshot: &Snapshot) -> Option<PortRange> {
-    let range = snapshot.kernel.sysctls.ip_local_port_range.seen()?;
+    let sysctls = &snapshot.kernel.sysctls;
+    let range = sysctls.ip_local_port_range.seen()?;
     let higher = [LAST_BY_DEFAULT, u16::MAX].into_iter().find(|last| *last > range.last)?;
-    PortRange::new(range.first, higher)
+    let taken_in =
+        PortSet::from(PortRange::new(range.last + 1, higher)?).minus(sysctls.ip_local_reserved_ports.seen()?);
+    let node_ports = snapshot.cluster.node_port_range.seen().map(|it| PortSet::from(it.range)).unwrap_or_default();
+    let needed = NeededPorts::among(&taken_in, snapshot).ports().union(&node_ports.intersection(&taken_in));
+    PortRange::new(range.first, higher).filter(|_| needed.is_empty())
 }
 
 #[cfg(test)]
@@ -356,6 +385,40 @@ mod tests {
         assert_eq!((assumed.remedies.len(), evidence.remedies.len()), (2, 1), "it has the widest range");
         let (world, subject) = pod(CAPACITY, Some("1024 65535"));
         expect_healthy(&RULE, &world, &subject);
+    }
+
+    #[test]
+    fn what_is_advised_gives_connections_no_port_that_somebody_needs() {
+        let widens = |world: &Snapshot| {
+            let remedies = expect_problem(&RULE, world, &node()).remedies;
+            let steps: Vec<_> = remedies.into_iter().flat_map(|it| it.steps).collect();
+            steps.iter().any(|it| it.text.contains("sysctl -w"))
+        };
+        assert!(widens(&host(CAPACITY)));
+        assert!(!widens(&host(CAPACITY).node_port_range("61000-65535")), "NodePorts are above the range");
+        let reserved = host(CAPACITY).node_port_range("61000-65535").ephemeral("32768 60999", "61000-65535");
+        assert!(widens(&reserved), "no connection gets them");
+        let mut pods = host(CAPACITY).pod("storage", |pod| {
+            pod.host_network = true;
+            pod.ports.push(portreeve_facts::ContainerPort {
+                port: 61_500,
+                host_port: None,
+                host_ip: None,
+                protocol: Protocol::Tcp,
+            });
+        });
+        assert!(!widens(&pods), "a pod on the host's network needs one of them");
+        pods.cluster.pods = Reading::Seen(Vec::new());
+        assert!(widens(&pods));
+        let at_most = 32_768 * 80 / 100;
+        let whole = |used| {
+            let remedies = expect_problem(&RULE, &host(used), &node()).remedies;
+            !remedies[1].steps.iter().any(|step| step.text.contains("that alone is not enough"))
+        };
+        assert!(whole(at_most) && !whole(at_most + 1), "32,768 ports are soon used up, too");
+        let (world, subject) = pod(CAPACITY, None);
+        let advice = &expect_problem(&RULE, &world, &subject).remedies[1].steps[0].text;
+        assert!(advice.contains("ip_local_reserved_ports"), "its own servers keep their ports: {advice}");
     }
 
     #[test]

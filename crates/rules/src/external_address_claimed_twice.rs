@@ -37,7 +37,7 @@ use super::{
     told::Told,
     wording::{MOST_LISTED, listed, service_in_words},
 };
-use crate::findings::{Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Step, Subject, Vantage, Verdict};
+use crate::findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_dataplane::{ExternalAddress, Field, is_left};
 use portreeve_facts::{ClaimOf, Mode, Protocol, Service, Snapshot, Source};
 
@@ -163,20 +163,28 @@ fn evidence((ip, port, protocol): Destination, own: &ExternalAddress<'_>, all: &
     }
     // A person typed an external IP, and may type anybody's address. Another one is the choice of the API server or of a
     // controller; a cluster IP cannot be given back.
-    let is_typed = |claim: &&ExternalAddress<'_>| matches!(claim.field, Field::ExternalIps(_));
-    // Of several that were typed both Services name the same one: whoever follows both must not take the address from both.
-    let typed = all.iter().filter(is_typed).max_by_key(|claim| title(claim));
-    let instead = || others().next().filter(|_| own.field == Field::ClusterIps);
-    let released = typed.or_else(instead).unwrap_or(own);
-    // One of a file that is no cluster's cannot be patched.
-    if is_typed(&released) && released.service.uid.is_none() {
-        let Service { namespace, name, .. } = released.service;
-        let other =
-            format!("write an external IP into Service {namespace}/{name} that no other Service has, or leave it out");
-        return evidence.remedy(Step::advice(other));
+    let is_typed = |claim: &ExternalAddress<'_>| matches!(claim.field, Field::ExternalIps(_));
+    // Of several that were typed each Service names the same ones: whoever follows all must not take the address from all.
+    let typed: Vec<_> = all.iter().filter(|claim| is_typed(claim)).collect();
+    let kept = usize::from(typed.len() == all.len());
+    let mut released: Vec<_> = typed.into_iter().skip(kept).take(MOST_LISTED).collect();
+    if released.is_empty() {
+        released.extend(others().next().filter(|_| own.field == Field::ClusterIps).or(Some(own)));
     }
-    let remedy = Remedy::from(release_to(released, "an address or a port that no other Service has"));
-    evidence.remedy(if is_typed(&released) { remedy.then(keep_external_ips_out()) } else { remedy })
+    // One of a file that is no cluster's cannot be patched.
+    let is_of_file = |claim: &ExternalAddress<'_>| is_typed(claim) && claim.service.uid.is_none();
+    let patched = released.iter().any(|claim| is_typed(claim) && !is_of_file(claim));
+    let step = |claim: &ExternalAddress<'_>| match is_of_file(claim) {
+        true => {
+            let Service { namespace, name, .. } = claim.service;
+            Step::advice(format!(
+                "write an external IP into Service {namespace}/{name} that no other Service has, or leave it out"
+            ))
+        }
+        false => release_to(claim, "an address or a port that no other Service has"),
+    };
+    let steps = released.into_iter().map(step).chain(patched.then(keep_external_ips_out));
+    evidence.remedy(steps.collect::<Vec<_>>())
 }
 
 #[cfg(test)]
@@ -229,6 +237,18 @@ mod tests {
         );
         assert_eq!(evidence.remedies[0].steps[0].kind, StepKind::Advice);
         assert!(expect_problem(&RULE, &world, &subject("second")).summary.contains("so has default/first:"));
+    }
+
+    #[test]
+    fn of_three_that_typed_an_address_one_keeps_it_whichever_is_asked() {
+        let typed = |it: World| it.external_ip(VIP);
+        let world = Snapshot::healthy().service("a", typed).service("b", typed).service("c", typed);
+        for name in ["a", "b", "c"] {
+            let steps = &expect_problem(&RULE, &world, &subject(name)).remedies[0].steps;
+            let of: Vec<bool> =
+                ["service a", "service b", "service c"].map(|of| steps.iter().any(|it| it.text.contains(of))).to_vec();
+            assert_eq!(of, [false, true, true], "{steps:#?}");
+        }
     }
 
     #[test]

@@ -32,7 +32,10 @@
 //! The admission plugin `DenyServiceExternalIPs` keeps new external IPs out; the field is deprecated since Kubernetes
 //! 1.36.
 
-use std::{collections::HashMap, net::IpAddr};
+use std::{
+    collections::{BTreeSet, HashMap},
+    net::IpAddr,
+};
 
 use super::{
     Limits, Patience, Round, Rule,
@@ -79,12 +82,19 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
         snapshot.kernel.interfaces.get()?;
     }
     let owners = nodes_by_address(nodes);
+    // Of an address that is no Node's only the links tell whether this node has it.
+    let unread = snapshot.kernel.interfaces.gap().into_iter().flat_map(|gap| {
+        let of_no_node = all().filter(|claim| !owners.contains_key(&claim.ip));
+        let services: BTreeSet<Subject> = of_no_node.map(|claim| Subject::service(claim.service)).collect();
+        services.into_iter().map(|subject| Judgement::of(subject, Verdict::Unknown(gap.clone())))
+    });
+    let unread: Vec<_> = unread.collect();
     let claims: Vec<_> = all()
         .map(|claim| (claim, owners.get(&claim.ip).map_or(&[][..], Vec::as_slice)))
         .filter(|(claim, owners)| !owners.is_empty() || is_on_link(snapshot, claim.ip))
         .collect();
     if claims.is_empty() {
-        return Ok(Vec::new());
+        return Ok(unread);
     }
     let claims = most_of_each_service(snapshot, claims);
     let here = Here {
@@ -101,7 +111,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
         claims: claims.iter().map(|(claim, _)| *claim).collect(),
         addressed: round.addressed().ok(),
     };
-    Ok(claims.into_iter().flat_map(|(claim, owners)| here.judge(&claim, owners)).collect())
+    Ok(claims.into_iter().flat_map(|(claim, owners)| here.judge(&claim, owners)).chain(unread).collect())
 }
 
 /// What every claim is judged against.

@@ -2,7 +2,7 @@
 
 use super::ephemeral::effective_ephemeral;
 use portreeve_dataplane::DAEMON_PORTS;
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use portreeve_facts::{Gap, PortRange, PortSet, Service, ServicePort, Snapshot};
 
@@ -100,29 +100,31 @@ pub(super) struct Alternatives<'a> {
 }
 
 impl<'a> Alternatives<'a> {
-    /// As many as there are ports that may have to move.
+    /// As many as there are numbers that may have to change.
     pub(super) fn of(snapshot: &'a Snapshot) -> Self {
         let services = snapshot.cluster.services.seen().map_or(&[][..], Vec::as_slice);
-        let wanted = services.iter().map(|it| numbers(it).count()).sum();
+        let wanted = services.iter().map(|it| numbers(it).len()).sum();
         let free = if is_known(snapshot) { FreePorts::of(snapshot).ports().take(wanted).collect() } else { Vec::new() };
         Self { services, free }
     }
 
-    /// That of a port of a Service; of its health check without a port.
+    /// That of a port of a Service; of its health check without a port. TCP and UDP of one port and one number move together.
     pub(super) fn for_port(&self, service: &Service, port: Option<&ServicePort>) -> Option<u16> {
+        let number = match port {
+            Some(port) => (port.node_port?, Some(port.port)),
+            None => (service.health_check_node_port?, None),
+        };
         let place = self.services.iter().position(|it| std::ptr::eq(&**it, service))?;
-        let before: usize = self.services[..place].iter().map(|it| numbers(it).count()).sum();
-        let own = port.and_then(|port| {
-            service.ports.iter().filter(|it| it.node_port.is_some()).position(|it| std::ptr::eq(it, port))
-        });
-        let own = own.unwrap_or_else(|| numbers(service).count().saturating_sub(1));
+        let before: usize = self.services[..place].iter().map(|it| numbers(it).len()).sum();
+        let own = numbers(service).into_iter().position(|it| it == number)?;
         self.free.get(before + own).copied()
     }
 }
 
-/// The nodePorts of a Service, and that of its health check.
-fn numbers(service: &Service) -> impl Iterator<Item = u16> + '_ {
-    service.ports.iter().filter_map(|port| port.node_port).chain(service.health_check_node_port)
+/// The nodePorts of a Service, each with its port, and that of its health check; each once and in order.
+fn numbers(service: &Service) -> BTreeSet<(u16, Option<u16>)> {
+    let of_ports = service.ports.iter().filter_map(|it| Some((it.node_port?, Some(it.port))));
+    of_ports.chain(service.health_check_node_port.map(|number| (number, None))).collect()
 }
 
 /// Whether a number that seems free is. A number on which a process may listen, or that an unread Service may have, would be no
@@ -153,6 +155,34 @@ mod tests {
         for (range, wanted) in [("6443-32767", 6444), ("2379-32767", 2382), ("22-32767", 23), ("443-32767", 444)] {
             let free = FreePorts::of(&Snapshot::healthy().node_port_range(range));
             assert_eq!(first(&free, 1), [wanted], "{range}");
+        }
+    }
+
+    #[test]
+    fn what_moves_together_has_one_number_and_what_cannot_has_two() {
+        let udp = |port| ServicePort { protocol: portreeve_facts::Protocol::Udp, port, ..world_port() };
+        let numbers = |port: u16| {
+            let world = Snapshot::healthy()
+                .service("dns", |it| it.with(|service| service.ports = vec![world_port(), udp(port)]))
+                .service("web", |it| it.node_port(30080));
+            let services = world.cluster.services.seen().expect("Services");
+            let alternatives = Alternatives::of(&world);
+            let all = services.iter().flat_map(|service| service.ports.iter().map(move |port| (service, port)));
+            all.map(|(service, port)| alternatives.for_port(service, Some(port)).expect("a number")).collect::<Vec<_>>()
+        };
+        assert_eq!(numbers(53), [30000, 30000, 30001], "one port over TCP and UDP");
+        assert_eq!(numbers(5353), [30000, 30001, 30002], "the API server refuses one number of two ports");
+    }
+
+    /// 53/tcp at 30053.
+    fn world_port() -> ServicePort {
+        ServicePort {
+            name: String::new(),
+            protocol: portreeve_facts::Protocol::Tcp,
+            port: 53,
+            target: None,
+            node_port: Some(30053),
+            fixed: None,
         }
     }
 

@@ -134,8 +134,13 @@ impl<'a> Node<'a> {
             return Ok(Some(Wrong::Nobody));
         }
         let first = sockets.first().copied();
-        match (named, answer.and_then(Reading::gap)) {
+        let unread = self.snapshot.kernel.health_checks.gap().filter(|gap| gap.why != Why::NotAsked);
+        match (named, answer.and_then(Reading::gap).or(unread)) {
             (Some(named), _) => Ok(first.map(|socket| Wrong::Other(socket, named))),
+            // Root may name the Service there, and is believed.
+            (None, Some(gap)) if unread.is_some() && sockets.iter().all(|socket| socket.is_of_root()) => {
+                Err(gap.clone())
+            }
             (None, _) if sockets.iter().all(|socket| self.proxy.certainly_lacks(socket)) => {
                 Ok(first.map(|socket| Wrong::Other(socket, None)))
             }

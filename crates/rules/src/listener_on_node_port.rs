@@ -26,7 +26,8 @@
 //! Where the proxy's settings were not read, nobody knows whether `nodePortAddresses` has the address of a listener on one address: that
 //! is unknown. With `--proxy-mode` the mode's defaults are assumed, and the finding is a warning. A listener on every address is told as
 //! ever: a list that has none of the node's own addresses, such as `127.0.0.0/8`, is taken for nobody's wish. It is unknown as well where
-//! endpoints were not read, and the Service may send to the listener itself.
+//! endpoints were not read, and the Service may send to the listener itself, or where Pods could not be read, and one may have the port
+//! as hostPort.
 //!
 //! Where nothing answers for the proxy, a process that listens on every NodePort but those that another process has may
 //! be one that holds them, as OVN-Kubernetes does: that is unknown. One NodePort may be free, or one of eight: it may have
@@ -205,7 +206,11 @@ impl<'a> Node<'_, 'a> {
             Own::Unknown => return Err(self.round.proxy().unknown(socket)),
             Own::No => {}
         }
-        Ok(self.ephemeral.may_be_client(socket)? || self.is_host_port(socket)?)
+        match (self.is_host_port(socket), self.ephemeral.may_be_client(socket)) {
+            (Ok(true), _) | (_, Ok(true)) => Ok(true),
+            (Err(gap), _) | (_, Err(gap)) => Err(gap),
+            (Ok(false), Ok(false)) => Ok(false),
+        }
     }
 
     /// Whether `bind` would be refused if a listener began again. `::` is of IPv6 alone there.
@@ -218,11 +223,11 @@ impl<'a> Node<'_, 'a> {
         refused && (ip.is_unspecified() || ip.is_loopback() || served())
     }
 
-    /// A runtime may hold a pod's hostPort with a socket of its own; that pod is another rule's subject.
+    /// A runtime may hold a pod's hostPort with a socket of its own; that pod is another rule's subject. Where Pods were not asked for,
+    /// there is none, and where they could not be read, there may be one.
     fn is_host_port(&self, socket: &Socket) -> Result<bool, Gap> {
         let pods = match self.snapshot.cluster.pods.get() {
             Ok(pods) => pods,
-            // Nobody was asked for pods: then there is none, as a report says.
             Err(gap) if gap.why == Why::NotAsked => return Ok(false),
             Err(gap) => return Err(gap),
         };

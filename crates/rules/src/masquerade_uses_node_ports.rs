@@ -65,11 +65,22 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
         Ok(_) | Err(_) => {}
     }
     let servers = match &snapshot.kernel.ip_vs {
-        Reading::Gap(gap) if gap.why == Why::NotSupported => return Ok(Vec::new()),
+        Reading::Gap(gap) if gap.why == Why::NotSupported => {
+            return Ok(may_be_cilium(snapshot, services).into_iter().collect());
+        }
         servers => servers.get()?,
     };
     let verdict = if servers.is_empty() { Verdict::Healthy } else { verdict(snapshot, services, servers)? };
-    Ok(vec![Judgement::of(Subject::this_node(snapshot), verdict)])
+    let own = Judgement::of(Subject::this_node(snapshot), verdict);
+    Ok(std::iter::once(own).chain(may_be_cilium(snapshot, services)).collect())
+}
+
+/// Where the settings of the cluster could not be read, and no mode is known, Cilium may be in kube-proxy's place.
+fn may_be_cilium(snapshot: &Snapshot, services: &[Arc<Service>]) -> Option<Judgement> {
+    let failed = |gap: &&Gap| !matches!(gap.why, Why::NotAsked | Why::NotYet | Why::NotSupported);
+    let gap = snapshot.cluster.proxy_config.gap().filter(failed)?;
+    let is_at_stake = snapshot.proxy_mode().is_err() && served_node_ports(snapshot, services).next().is_some();
+    is_at_stake.then(|| Judgement::of(Subject::cluster(), Verdict::Unknown(gap.clone())))
 }
 
 /// Cilium looks for Services in what arrives before conntrack can: by its configuration, since no table shows it.

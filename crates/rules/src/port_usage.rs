@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{ephemeral::EphemeralPorts, node_ports::bands_here};
-use portreeve_dataplane::{Own, Proxy, host_ports, owner_name};
+use portreeve_dataplane::{Own, Proxy, by_port, host_ports, owner_name};
 use portreeve_facts::{Gap, NodePortRange, PortRange, PortSet, Snapshot, Source, Why};
 
 /// Every port of the NodePort range that is more than free.
@@ -71,7 +71,8 @@ pub fn port_usage(snapshot: &Snapshot) -> Result<PortUsage, Gap> {
     unread.extend(snapshot.kernel.unread_listeners().cloned());
     let proxy = Proxy::of(snapshot);
     let mut unclear: BTreeMap<(Source, Why), Vec<u16>> = BTreeMap::new();
-    for socket in snapshot.kernel.listeners.seen().into_iter().flatten() {
+    let listeners = by_port(snapshot.kernel.listeners.seen().map_or(&[], Vec::as_slice));
+    for socket in listeners.ports().flat_map(|(_, sockets)| sockets) {
         let port = socket.local_port;
         if !range.range.contains(port) || ephemeral.may_be_client(socket) == Ok(true) {
             continue;

@@ -91,6 +91,9 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(merged.into_iter().chain(unknown).chain(healthy.then_some(Verdict::Healthy)).map(judgement).collect())
 }
 
+/// The name of chains among these.
+const CHAINS: &str = "iptables chains";
+
 /// What each mode left in the kernel, as names and values.
 type Traces = BTreeMap<Mode, Vec<(&'static str, String)>>;
 
@@ -114,8 +117,8 @@ fn traces(snapshot: &Snapshot, interfaces: &Interfaces) -> Traces {
     };
     let tables = netfilter.tables.iter().filter(|table| table.rsplit(' ').next() == Some(NFTABLES_TABLE));
     for (mode, name, found) in [
-        (Mode::Ipvs, "iptables chains", of_chains(&IPVS_CHAINS)),
-        (Mode::Iptables, "iptables chains", of_chains(&IPTABLES_CHAINS)),
+        (Mode::Ipvs, CHAINS, of_chains(&IPVS_CHAINS)),
+        (Mode::Iptables, CHAINS, of_chains(&IPTABLES_CHAINS)),
         (Mode::Nftables, "nft tables", tables.cloned().collect()),
     ] {
         if !found.is_empty() {
@@ -165,9 +168,12 @@ fn left_behind(
         evidence.values.extend(found.iter().cloned());
         let evidence = evidence.remedy(clean_up(Some(present), serves_others(snapshot, interfaces)));
         match mode {
-            Mode::Ipvs => evidence.remedy(remove_ipvs(&links_of_ipvs(interfaces).collect::<Vec<_>>())),
+            // Chains stay when its device and its servers go.
+            Mode::Ipvs if found.iter().all(|(name, _)| *name != CHAINS) => {
+                evidence.remedy(remove_ipvs(&links_of_ipvs(interfaces).collect::<Vec<_>>()))
+            }
             Mode::Nftables => evidence.remedy(remove_nftables()),
-            Mode::Iptables | Mode::Cilium => evidence,
+            Mode::Ipvs | Mode::Iptables | Mode::Cilium => evidence,
         }
     })
 }

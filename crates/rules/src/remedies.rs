@@ -4,7 +4,7 @@
 use std::cmp::Reverse;
 
 use super::pods::{is_static, workload};
-use crate::findings::{Remedy, Step};
+use crate::findings::{Effect, Remedy, ServiceRef, Step};
 use portreeve_dataplane::{ExternalAddress, Field, UNNAMED, owner_name};
 use portreeve_facts::{
     Address, Controller, Mode, Owner, PortRange, Protocol, Service, ServicePort, Snapshot, Socket, text::shell_word,
@@ -24,12 +24,14 @@ pub(super) fn move_service(free: Option<u16>, service: &Service, port: &ServiceP
     match (free, port.node_port) {
         (Some(free), Some(number)) => {
             let path = |index: usize| format!("/spec/ports/{index}/nodePort");
-            // One number may be that of TCP and of UDP, which stay together.
-            let same = service.ports.iter().enumerate().filter(|(_, it)| it.node_port == Some(number));
+            // One number may be that of TCP and of UDP, which stay together where their port is one too: else the API server refuses it.
+            let is_same = |it: &ServicePort| (it.node_port, it.port) == (Some(number), port.port);
+            let same = service.ports.iter().enumerate().filter(|(_, it)| is_same(it));
             let changes =
                 same.map(|(index, _)| format!(r#"{{"op":"replace","path":"{}","value":{free}}}"#, path(index)));
             let (path, change) = (path(index), changes.collect::<Vec<_>>().join(","));
-            Step::command(json_patch(service, &path, &number.to_string(), &change)).lasting(lasting).into()
+            let patch = Step::command(json_patch(service, &path, &number.to_string(), &change)).lasting(lasting);
+            patch.with(Effect::MoveService(of(service), port.port, [number, free])).into()
         }
         _ => {
             let number = port.node_port.map(|number| format!(" {number}")).unwrap_or_default();
@@ -72,6 +74,7 @@ pub(super) fn release_to(claim: &ExternalAddress<'_>, instead: &str) -> Step {
             let path = format!("/spec/externalIPs/{index}");
             let change = format!(r#"{{"op":"remove","path":"{path}"}}"#);
             Step::command(json_patch(claim.service, &path, &format!("\"{}\"", claim.ip), &change))
+                .with(Effect::Release(of(claim.service), claim.ip))
         }
         Field::LoadBalancer | Field::ClusterIps => Step::advice(format!("give Service {namespace}/{name} {instead}")),
     }
@@ -103,6 +106,7 @@ pub(super) fn choose_another_health_check_port(service: &Service) -> Remedy {
 pub(super) fn set_traffic_policy(service: &Service, policy: &str) -> Step {
     let change = format!(r#"{{"spec":{{"externalTrafficPolicy":"{policy}"}}}}"#);
     Step::command(format!("{} -p '{change}'", kubectl("patch", service)))
+        .with(Effect::AnswerWithPodsOnly(of(service), policy == "Local"))
 }
 
 /// Lists what a kube-proxy wrote about health checks that it could not serve.
@@ -169,7 +173,8 @@ pub(super) fn who_holds(protocol: Protocol, port: u16) -> Step {
 /// Sets the range from which the kernel chooses ports by itself, for now and for good.
 pub(super) fn choose_from(range: PortRange) -> Remedy {
     let PortRange { first, last } = range;
-    let remedy = set_sysctl("net.ipv4.ip_local_port_range", &format!("{first} {last}"), "zz-ephemeral-ports.conf");
+    let (value, file) = (format!("{first} {last}"), "zz-ephemeral-ports.conf");
+    let remedy = set_sysctl("net.ipv4.ip_local_port_range", &value, file, Effect::ChooseFrom(range));
     match range.intersection(NODE_PORT_LOCAL) {
         None => remedy,
         Some(_) => remedy.then(Step::advice(format!(
@@ -182,6 +187,7 @@ pub(super) fn choose_from(range: PortRange) -> Remedy {
 pub(super) fn delete_address(address: &Address) -> Step {
     let Address { ip, prefix, link } = address;
     Step::command(format!("ip addr del {ip}/{prefix} dev {}", shell_word(link)))
+        .with(Effect::DeleteAddress(*ip, link.to_string()))
 }
 
 /// Deletes a rule, by its chain, as `family table chain`, and its handle.
@@ -189,6 +195,7 @@ pub(super) fn delete_rule(chain: &str, handle: u64) -> Step {
     let words: Vec<String> = chain.splitn(3, ' ').map(shell_word).collect();
     Step::command(format!("nft delete rule {} handle {handle}", words.join(" ")))
         .lasting("delete the rule with nft, by the chain and the handle of the evidence")
+        .with(Effect::DeleteRule(chain.to_owned(), handle))
 }
 
 /// Removes what every proxy mode of kube-proxy programmed.
@@ -210,7 +217,7 @@ pub(super) fn clean_up(present: Option<Mode>, of_others: bool) -> Remedy {
         }
         None => format!("kube-proxy --cleanup, {AGAIN}"),
     };
-    let command = Step::command("kube-proxy --cleanup").lasting(lasting);
+    let command = Step::command("kube-proxy --cleanup").lasting(lasting).with(Effect::CleanUp(None));
     let steps = caution.into_iter().chain([command, Step::advice(format!("run it {AGAIN}"))]);
     steps.chain(restart.map(Step::advice)).collect::<Vec<_>>().into()
 }
@@ -219,12 +226,13 @@ pub(super) fn clean_up(present: Option<Mode>, of_others: bool) -> Remedy {
 pub(super) fn remove_ipvs(links: &[&str]) -> Remedy {
     let links: String = links.iter().map(|link| format!(" && ip link delete {link}")).collect();
     Remedy::from(Step::advice("make sure that nothing else on this node uses IPVS"))
-        .then(Step::command(format!("ipvsadm --clear{links}")))
+        .then(Step::command(format!("ipvsadm --clear{links}")).with(Effect::CleanUp(Some(Mode::Ipvs))))
 }
 
 /// Removes what nftables mode left.
 pub(super) fn remove_nftables() -> Remedy {
-    Remedy::from(Step::command("nft delete table ip kube-proxy; nft delete table ip6 kube-proxy"))
+    let delete = Step::command("nft delete table ip kube-proxy; nft delete table ip6 kube-proxy");
+    delete.with(Effect::CleanUp(Some(Mode::Nftables))).into()
 }
 
 /// Lists rules that keep connections from being tracked.
@@ -242,8 +250,8 @@ pub(super) fn give_node_ports_back() -> Remedy {
 
 /// Sets a sysctl, for now and for good. Of all files of /etc/sysctl.d the last of the alphabet counts: Debian has a 99-sysctl.conf,
 /// to which Kubespray writes reserved ports, and kubeadm's documents have a k8s.conf.
-pub(super) fn set_sysctl(name: &str, value: &str, file: &str) -> Remedy {
-    Remedy::from(Step::command(format!("sysctl -w {name}=\"{value}\"")))
+pub(super) fn set_sysctl(name: &str, value: &str, file: &str, effect: Effect) -> Remedy {
+    Remedy::from(Step::command(format!("sysctl -w {name}=\"{value}\"")).with(effect))
         .then(Step::command(format!("echo '{name} = {value}' > /etc/sysctl.d/{file}")))
 }
 
@@ -251,6 +259,10 @@ pub(super) fn set_sysctl(name: &str, value: &str, file: &str) -> Remedy {
 fn json_patch(service: &Service, path: &str, present: &str, change: &str) -> String {
     let test = format!(r#"{{"op":"test","path":"{path}","value":{present}}}"#);
     format!("{} --type=json -p '[{test},{change}]'", kubectl("patch", service))
+}
+
+fn of(Service { namespace, name, .. }: &Service) -> ServiceRef {
+    (namespace.clone(), name.clone())
 }
 
 fn kubectl(verb: &str, service: &Service) -> String {

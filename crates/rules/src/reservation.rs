@@ -5,7 +5,7 @@ use super::{
     node_ports::{allocated, counted},
     remedies::set_sysctl,
 };
-use crate::findings::{Remedy, Step};
+use crate::findings::{Effect, Remedy, Step};
 use portreeve_facts::{PortRange, PortSet, Reading, Snapshot};
 
 /// The fewest ports that are left to outgoing connections. With none left, each `connect` of the node fails (measured on Linux
@@ -38,9 +38,11 @@ pub(super) fn reserve(snapshot: &Snapshot, ports: &PortSet) -> Remedy {
         .into();
     };
     let write = |ports: &PortSet| {
-        let list = reserved.union(ports).to_string();
+        let all = reserved.union(ports);
+        let list = all.to_string();
         let can_be_typed = list.len() <= LONGEST && is_bearable(ephemeral, reserved, ports);
-        can_be_typed.then(|| set_sysctl("net.ipv4.ip_local_reserved_ports", &list, "zz-node-ports.conf"))
+        let set = |effect| set_sysctl("net.ipv4.ip_local_reserved_ports", &list, "zz-node-ports.conf", effect);
+        can_be_typed.then(|| set(Effect::Reserve(all)))
     };
     let narrower = "make the NodePort range narrower (--service-node-port-range of the API server), or ask servers to use \
                     ports outside ip_local_port_range: both ranges together leave too few ports to outgoing connections";

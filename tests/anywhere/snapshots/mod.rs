@@ -147,31 +147,3 @@ fn a_verdict_that_changed_is_caught_and_new_words_are_none() {
     now["findings"].as_array_mut().expect("a list").push(first);
     assert_eq!(differences(&then, &now).len(), 1, "a finding that is there twice");
 }
-
-/// The same document with every list of objects and sockets in the other order.
-fn reversed(mut snapshot: Value) -> Value {
-    let lists = [
-        ("cluster", &["services", "endpoint_slices", "pods", "waiting_pods", "nodes"][..]),
-        ("kernel", &["listeners", "nameservers"]),
-    ];
-    for (part, fields) in lists {
-        for field in fields {
-            let list = snapshot.pointer_mut(&format!("/{part}/{field}/seen")).and_then(Value::as_array_mut);
-            list.into_iter().for_each(|list| list.reverse());
-        }
-    }
-    snapshot
-}
-
-#[test]
-fn the_order_of_what_was_read_changes_no_byte_of_a_report() {
-    let folder_of_other = tempfile::tempdir().expect("a directory");
-    for name in names() {
-        let bytes = fs::read(folder().join(format!("{name}.json"))).expect("a snapshot");
-        let other = reversed(serde_json::from_slice(&bytes).expect("JSON"));
-        let path = folder_of_other.path().join(format!("{name}.json"));
-        fs::write(&path, serde_json::to_vec(&other).expect("JSON")).expect("a file");
-        let [as_it_was, in_other_order] = [folder().join(format!("{name}.json")), path].map(|path| replay(&path));
-        assert_eq!(as_it_was, in_other_order, "{name}");
-    }
-}

@@ -12,6 +12,7 @@ use tempfile::NamedTempFile;
 use super::served::{Answer, Named};
 use crate::{
     cli::{binary, ended, healthy},
+    every_node,
     manifests::facts_of,
 };
 
@@ -140,6 +141,7 @@ impl World {
 
     #[track_caller]
     fn findings(&self) -> Vec<Value> {
+        every_node::keeps_what_has_to_hold(&self.0);
         let file = self.file();
         let (code, stdout, stderr) = ended(binary().arg("replay").arg(file.path()).args(["-o", "json"]));
         assert!(code < 2, "{code}: {stderr}{stdout}");

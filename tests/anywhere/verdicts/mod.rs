@@ -39,6 +39,11 @@ pub(crate) fn recordings() -> Vec<(String, Recording, Snapshot)> {
     names.into_iter().map(whole).collect()
 }
 
+/// Every node behind Cilium on which packets were recorded.
+pub(crate) fn behind_cilium() -> impl Iterator<Item = (String, Snapshot)> {
+    cilium::recordings().into_iter().map(|(name, recording)| (format!("cilium/{name}"), cilium::node(&recording)))
+}
+
 #[test]
 fn every_verdict_is_what_packets_showed() {
     let recordings = recordings();

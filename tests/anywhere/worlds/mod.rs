@@ -48,6 +48,17 @@ pub(crate) fn sick() -> impl Iterator<Item = (String, Snapshot)> {
     })
 }
 
+/// Every world as it goes on, healthy still.
+pub(crate) fn later() -> impl Iterator<Item = (String, Snapshot)> {
+    all().into_iter().flat_map(|(name, world)| {
+        let then = |later: &form::Change| {
+            let (node, cluster) = world.after(later);
+            (format!("{name}, {}", later.what), build::snapshot(&node, &cluster))
+        };
+        world.later.iter().map(then).collect::<Vec<_>>()
+    })
+}
+
 /// Every world as an agent on its node sees it.
 pub(crate) fn snapshots() -> impl Iterator<Item = (String, Snapshot)> {
     all().into_iter().map(|(name, world)| (name, build::snapshot(&world.node, &world.cluster)))

@@ -2,6 +2,7 @@
 //!
 //! Never: behaves. No I/O, no clock, no thresholds, no Kubernetes client types.
 
+mod effect;
 mod evidence;
 mod placed;
 mod remedy;
@@ -14,6 +15,7 @@ use std::fmt;
 use jiff::Timestamp;
 use serde::Serialize;
 
+pub use effect::{Effect, ServiceRef};
 pub use evidence::{Evidence, Impact};
 pub use placed::PlacedFinding;
 pub use remedy::{Remedy, Step, StepKind};

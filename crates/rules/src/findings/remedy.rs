@@ -3,6 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::Effect;
+
 /// One way out of a problem: its steps, in order. Several remedies of one problem are alternatives, and each is enough.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Remedy {
@@ -20,6 +22,9 @@ pub struct Step {
     /// Words for the same that stay true when this look is over, where the text holds a choice of this look.
     #[serde(skip)]
     lasting: Option<String>,
+    /// What the command changes; nothing where it only shows something, or is advice.
+    #[serde(skip)]
+    effect: Option<Box<Effect>>,
 }
 
 /// What a step is.
@@ -35,12 +40,12 @@ pub enum StepKind {
 impl Step {
     /// A command for a shell.
     pub fn command(text: impl Into<String>) -> Self {
-        Self { kind: StepKind::Command, text: text.into(), lasting: None }
+        Self { kind: StepKind::Command, text: text.into(), lasting: None, effect: None }
     }
 
     /// Words for a person.
     pub fn advice(text: impl Into<String>) -> Self {
-        Self { kind: StepKind::Advice, text: text.into(), lasting: None }
+        Self { kind: StepKind::Advice, text: text.into(), lasting: None, effect: None }
     }
 
     /// Gives it words that stay true from look to look.
@@ -48,6 +53,18 @@ impl Step {
     pub fn lasting(mut self, words: impl Into<String>) -> Self {
         self.lasting = Some(words.into());
         self
+    }
+
+    /// Says what the command changes.
+    #[must_use]
+    pub fn with(mut self, effect: Effect) -> Self {
+        self.effect = Some(Box::new(effect));
+        self
+    }
+
+    /// What the command changes, where it changes something.
+    pub fn effect(&self) -> Option<&Effect> {
+        self.effect.as_deref()
     }
 
     /// What can be repeated later, and on another node: its lasting words, or else its text.

@@ -106,7 +106,8 @@ fn an_address_that_no_service_explains_is_stale_in_ipvs_mode_too() {
     let mut world = node(Mode::Ipvs, &[], &[]).address("kube-ipvs0", "10.96.0.10").address("kube-ipvs0", "10.96.0.99");
     let evidence = expect_problem(&RULE, &world, &subject());
     assert_eq!(evidence.summary, "kube-ipvs0 holds 10.96.0.99, which no Service explains.");
-    assert_eq!(evidence.remedies, [Step::command("ip addr del 10.96.0.99/32 dev kube-ipvs0").into()]);
+    assert_eq!(evidence.remedies.len(), 1);
+    assert_eq!(evidence.remedies[0].steps[0].text, "ip addr del 10.96.0.99/32 dev kube-ipvs0");
     let explained = world.clone().service("lb", |it| it.external_ip("10.96.0.99"));
     expect_healthy(&RULE, &explained, &subject());
     let unread = world.clone().rejects(Source::Services);

@@ -23,9 +23,20 @@ fn claims(service: &Service) -> Vec<ExternalAddress<'_>> {
     ExternalAddress::of(&Snapshot::healthy(), service).collect()
 }
 
+/// The commands of a remedy. Each that changes something says what: the others show something, open an editor, or keep for good what
+/// the one before has done.
+#[track_caller]
 fn commands(remedy: impl Into<Remedy>) -> Vec<String> {
-    let steps = remedy.into().steps.into_iter();
-    steps.filter(|step| step.kind == crate::findings::StepKind::Command).map(|step| step.text).collect()
+    let steps = remedy.into().steps.into_iter().filter(|step| step.kind == crate::findings::StepKind::Command);
+    steps
+        .map(|step| {
+            let of_kubectl = step.text.starts_with("kubectl ");
+            let shows = ["ss ", "iptables-save ", "echo '"].iter().any(|it| step.text.starts_with(it))
+                || of_kubectl && [" get ", " edit service"].iter().any(|it| step.text.contains(it));
+            assert!(shows != step.effect().is_some(), "{}: {:?}", step.text, step.effect());
+            step.text
+        })
+        .collect()
 }
 
 /// A listener without a name.
@@ -76,7 +87,9 @@ fn every_command() {
         all.extend(commands(move_off_unless(&world, &unnamed(protocol), "it may be so")));
     }
     all.extend(commands(reserve(&world, &PortRange::DEFAULT_NODE_PORTS.into())));
-    all.extend(commands(set_sysctl("net.ipv4.ip_local_reserved_ports", "30080", "zz-node-ports.conf")));
+    let ports = [30080].into_iter().collect();
+    let effect = Effect::Reserve(ports);
+    all.extend(commands(set_sysctl("net.ipv4.ip_local_reserved_ports", "30080", "zz-node-ports.conf", effect)));
     all.extend(commands(choose_from(PortRange { first: 32768, last: 65535 })));
     all.extend(commands(give_node_ports_back()));
     all.extend(

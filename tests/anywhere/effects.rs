@@ -1,0 +1,253 @@
+//! A remedy ends its problem and makes no other one: what its commands change is applied to the snapshot, which is judged again.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    sync::Arc,
+};
+
+use portreeve_dataplane::{Own, Proxy};
+use portreeve_facts::{HealthCheckAnswer, IPVS_LINKS, Interfaces, Mode, Reading, Service, Snapshot};
+use portreeve_rules::{
+    FreePorts,
+    findings::{Effect, Finding, Remedy, ServiceRef, Severity, Step, StepKind},
+    ledger::Board,
+};
+
+use crate::every_node::{board, one_of_each_plane, pair, severities, small};
+
+/// How advice begins that changes nothing of what is judged, or that goes without saying once a command has run.
+const BESIDE: [&str; 5] = [
+    "to keep new ones out",
+    "where Antrea serves NodePortLocal",
+    "make sure that nothing else",
+    "run it once more",
+    "restart kube-proxy: the present mode's rules",
+];
+
+/// Whether nothing is left to do once the commands have run.
+fn is_whole(remedy: &Remedy) -> bool {
+    let is_done = |step: &Step| match step.kind {
+        StepKind::Advice => BESIDE.iter().any(|it| step.text.starts_with(it)),
+        StepKind::Command => step.effect().is_some() || step.text.starts_with("echo '"),
+    };
+    remedy.steps.iter().any(|step| step.effect().is_some()) && remedy.steps.iter().all(is_done)
+}
+
+fn services(snapshot: &mut Snapshot) -> &mut [Arc<Service>] {
+    match &mut snapshot.cluster.services {
+        Reading::Seen(services) => services,
+        Reading::Gap(_) => &mut [],
+    }
+}
+
+/// Changes the Service of a name; two copies of one file are one Service.
+fn change(snapshot: &mut Snapshot, (namespace, name): &ServiceRef, change: impl Fn(&mut Service)) {
+    let of_name = services(snapshot).iter_mut().filter(|it| (&it.namespace, &it.name) == (namespace, name));
+    of_name.for_each(|service| change(Arc::make_mut(service)));
+}
+
+fn interfaces(snapshot: &mut Snapshot, change: impl Fn(&mut Interfaces)) {
+    if let Reading::Seen(interfaces) = &mut snapshot.kernel.interfaces {
+        change(Arc::make_mut(interfaces));
+    }
+}
+
+/// What a command makes of a node and its cluster, the proxy's part included.
+fn apply(snapshot: &mut Snapshot, effect: &Effect) {
+    match effect {
+        Effect::Reserve(ports) => snapshot.kernel.sysctls.ip_local_reserved_ports = Reading::Seen(ports.clone()),
+        Effect::ChooseFrom(range) => snapshot.kernel.sysctls.ip_local_port_range = Reading::Seen(*range),
+        Effect::MoveService(service, port, numbers) => move_service(snapshot, service, *port, *numbers),
+        Effect::Release(service, ip) => {
+            change(snapshot, service, |it| it.external_ips.retain(|its| its != ip));
+            let is_left = |it: &Arc<Service>| it.external_ips.contains(ip) || it.load_balancer_ips.contains(ip);
+            if !services(snapshot).iter().any(is_left) {
+                interfaces(snapshot, |it| it.addresses.retain(|its| its.ip != *ip || !its.is_ipvs()));
+            }
+        }
+        Effect::AnswerWithPodsOnly(service, local) => {
+            let number = FreePorts::of(snapshot).ports().last().filter(|_| *local);
+            change(snapshot, service, |it| {
+                it.external_local = *local;
+                it.health_check_node_port = number;
+            });
+            if let (Some(port), Reading::Seen(answers)) = (number, &mut snapshot.kernel.health_checks) {
+                let names = Reading::Seen(Some(format!("{}/{}", service.0, service.1)));
+                answers.push(HealthCheckAnswer { port, service: names });
+            }
+        }
+        Effect::DeleteAddress(ip, link) => {
+            interfaces(snapshot, |it| it.addresses.retain(|its| its.ip != *ip || *its.link != **link));
+        }
+        Effect::DeleteRule(chain, handle) => {
+            if let Reading::Seen(netfilter) = &mut snapshot.kernel.netfilter
+                && let Reading::Seen(redirections) = &mut netfilter.redirections
+            {
+                redirections.retain(|it| (&it.chain, it.handle) != (chain, *handle));
+            }
+        }
+        Effect::CleanUp(mode) => clean_up(snapshot, *mode),
+    }
+}
+
+fn move_service(snapshot: &mut Snapshot, service: &ServiceRef, port: u16, [from, to]: [u16; 2]) {
+    let proxys: BTreeSet<u64> = {
+        let proxy = Proxy::of(snapshot);
+        let sockets = snapshot.kernel.listeners.seen().into_iter().flatten();
+        let held = sockets.filter(|it| it.local_port == from && proxy.owns(it) == Own::Yes);
+        held.map(|socket| socket.inode).collect()
+    };
+    change(snapshot, service, |it| {
+        let its = it.ports.iter_mut().filter(|it| (it.port, it.node_port) == (port, Some(from)));
+        its.for_each(|it| it.node_port = Some(to));
+    });
+    if let Reading::Seen(sockets) = &mut snapshot.kernel.listeners {
+        let its = sockets.iter_mut().filter(|it| it.local_port == from && proxys.contains(&it.inode));
+        its.for_each(|socket| socket.local_port = to);
+    }
+    let is_node_port = |it: &IpAddr, addresses: &[IpAddr]| addresses.contains(it);
+    let addresses: Vec<IpAddr> =
+        snapshot.kernel.interfaces.seen().into_iter().flat_map(|it| &it.addresses).map(|it| it.ip).collect();
+    if let Reading::Seen(servers) = &mut snapshot.kernel.ip_vs {
+        let its = servers.iter_mut().filter(|it| it.port == from && is_node_port(&it.ip, &addresses));
+        its.for_each(|server| server.port = to);
+    }
+}
+
+/// Chains that kube-proxy makes in ipvs mode and in no other.
+const OF_IPVS: [&str; 4] = [" KUBE-NODE-PORT", " KUBE-LOAD-BALANCER", " KUBE-IPVS-FILTER", " KUBE-IPVS-OUT-FILTER"];
+
+/// What every other mode than the present one programmed is gone; of a chosen one also where it is the present one.
+fn clean_up(snapshot: &mut Snapshot, mode: Option<Mode>) {
+    let present = snapshot.proxy_mode().ok().map(|it| it.value);
+    let goes = |of: Mode| mode.map_or(present != Some(of), |mode| mode == of);
+    if let Reading::Seen(netfilter) = &mut snapshot.kernel.netfilter {
+        if goes(Mode::Nftables) {
+            netfilter.tables.retain(|it| !it.ends_with(" kube-proxy"));
+        }
+        let stays = |chain: &String| match present {
+            Some(Mode::Iptables) => !OF_IPVS.iter().any(|it| chain.ends_with(it)),
+            Some(Mode::Ipvs) => OF_IPVS.iter().any(|it| chain.ends_with(it)),
+            _ => false,
+        };
+        if mode.is_none() {
+            netfilter.chains.retain(stays);
+        }
+    }
+    if goes(Mode::Ipvs) {
+        if let Reading::Seen(servers) = &mut snapshot.kernel.ip_vs {
+            servers.clear();
+        }
+        interfaces(snapshot, |it| {
+            it.links.retain(|link| !IPVS_LINKS.contains(&&*link.name));
+            it.addresses.retain(|address| !address.is_ipvs());
+        });
+    }
+}
+
+/// What is wrong once a remedy was followed.
+fn wrong(
+    snapshot: &Snapshot,
+    with_all: &BTreeMap<String, Severity>,
+    finding: &Finding,
+    remedy: &Remedy,
+) -> Vec<String> {
+    let mut then = snapshot.clone();
+    let mut wrong = Vec::new();
+    for effect in remedy.steps.iter().filter_map(Step::effect) {
+        if let (Effect::Reserve(ports), Some(reserved)) = (effect, then.kernel.sysctls.ip_local_reserved_ports.seen()) {
+            let lost = reserved.minus(ports);
+            if !lost.is_empty() {
+                wrong.push(format!("forgets that {lost} is reserved"));
+            }
+        }
+        apply(&mut then, effect);
+    }
+    let after = severities(&board(&then).findings);
+    let (own, severity) = (pair(&finding.key), finding.evidence.severity);
+    if is_whole(remedy) && after.contains_key(&own) {
+        wrong.push(format!("leaves it as {:?}", after[&own]));
+    }
+    // What was hidden behind a problem, such as that somebody listens on a number that is nobody's now, is an information.
+    let counts = severity.max(Severity::Warning);
+    for (other, its) in after.iter().filter(|(other, its)| **its >= counts && **other != own) {
+        // What could not be told before may have been so all the time.
+        let was_hidden = before
+            .unknown
+            .iter()
+            .any(|it| it.subject.as_ref().is_some_and(|subject| other.starts_with(&format!("{} {subject} ", it.rule))));
+        if with_all.get(other) < Some(its) && !was_hidden {
+            wrong.push(format!("brings {its:?} {other}"));
+        }
+    }
+    wrong.iter().map(|it| format!("{severity:?} {own}: {it}: {:?}", texts(remedy))).collect()
+}
+
+fn texts(remedy: &Remedy) -> Vec<&str> {
+    remedy.steps.iter().map(|step| step.text.as_str()).collect()
+}
+
+/// Of a board, what is wrong with remedies that change something, and how many of each rule there are. One of many findings that are
+/// alike stands for them.
+pub(crate) fn wrong_remedies(snapshot: &Snapshot, board: &Board) -> (Vec<String>, BTreeMap<&'static str, usize>) {
+    const ALIKE: usize = 2;
+    let (mut complaints, mut applied, mut alike) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
+    for finding in &board.findings {
+        let seen: &mut usize = alike.entry((finding.key.rule, finding.evidence.outcome)).or_default();
+        *seen += 1;
+        if *seen > ALIKE {
+            continue;
+        }
+        for remedy in finding.evidence.remedies.iter().filter(|it| it.steps.iter().any(|it| it.effect().is_some())) {
+            *applied.entry(finding.key.rule.0).or_default() += 1;
+            complaints.extend(wrong(snapshot, board, finding, remedy));
+        }
+    }
+    (complaints, applied)
+}
+
+/// Numbers that two Services are told to have, and nodePorts that are told to become one number here and another there.
+pub(crate) fn numbers_told_twice(board: &Board) -> Vec<String> {
+    let remedies = board.findings.iter().flat_map(|it| &it.evidence.remedies);
+    let moves: BTreeSet<(&ServiceRef, u16, [u16; 2])> = remedies
+        .flat_map(|it| it.steps.iter().filter_map(Step::effect))
+        .filter_map(|effect| match effect {
+            Effect::MoveService(service, port, numbers) => Some((service, *port, *numbers)),
+            _ => None,
+        })
+        .collect();
+    let twice = |(place, one): (usize, &(&ServiceRef, u16, [u16; 2]))| {
+        let mut others = moves.iter().skip(place + 1);
+        let is_same = |it: &(&ServiceRef, u16, [u16; 2])| (it.0, it.1, it.2[0]) == (one.0, one.1, one.2[0]);
+        let other = others.find(|it| it.2[1] == one.2[1] || is_same(it))?;
+        Some(format!("{one:?} and {other:?}"))
+    };
+    moves.iter().enumerate().filter_map(twice).collect()
+}
+
+#[test]
+fn a_remedy_ends_its_problem_and_makes_no_other_one() {
+    let (mut complaints, mut applied) = (Vec::new(), BTreeMap::new());
+    for (name, snapshot) in small().into_iter().chain(one_of_each_plane()) {
+        let (wrong, of_rules) = wrong_remedies(&snapshot, &board(&snapshot));
+        complaints.extend(wrong.into_iter().map(|it| format!("{name}: {it}")));
+        of_rules.into_iter().for_each(|(rule, count)| *applied.entry(rule).or_default() += count);
+    }
+    assert!(complaints.is_empty(), "{}\n{}\n{applied:?}", complaints.len(), complaints.join("\n"));
+    let all: usize = applied.values().sum();
+    assert!(all >= 100 && applied.len() >= 10, "{applied:?}");
+}
+
+#[test]
+fn one_report_hands_out_no_number_twice() {
+    let mut numbers = 0;
+    for (name, snapshot) in small().into_iter().chain(one_of_each_plane()) {
+        let board = board(&snapshot);
+        assert_eq!(numbers_told_twice(&board), [""; 0], "{name}");
+        let remedies = board.findings.iter().flat_map(|it| &it.evidence.remedies);
+        let effects = remedies.flat_map(|it| it.steps.iter().filter_map(Step::effect));
+        numbers += effects.filter(|it| matches!(it, Effect::MoveService(..))).count();
+    }
+    assert!(numbers >= 100, "{numbers} numbers");
+}

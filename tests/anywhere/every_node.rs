@@ -1,0 +1,83 @@
+//! Every node that is recorded or made up for tests, and what is judged of it: what has to hold of all of them is asked here.
+
+use std::{collections::BTreeMap, fs};
+
+use portreeve_agent::judge;
+use portreeve_facts::{Protocol, Snapshot};
+use portreeve_rules::{
+    Limits,
+    findings::{Finding, Key, Severity},
+    ledger::Board,
+};
+
+use crate::{agreement, effects, order, snapshots, unread, verdicts, worlds};
+
+/// Recorded snapshots, healthy worlds as they are and as they go on, and their sick twins.
+pub(crate) fn small() -> Vec<(String, Snapshot)> {
+    let recorded = snapshots::paths().map(|(name, path)| {
+        let bytes = fs::read(&path).expect("a recorded snapshot");
+        (name, Snapshot::from_json(&bytes).expect("a snapshot"))
+    });
+    recorded.chain(worlds::snapshots()).chain(worlds::later()).chain(worlds::sick()).map(in_order).collect()
+}
+
+/// The nodes on which packets were recorded: each has a listener for every kind of Service that it meets.
+pub(crate) fn of_cells() -> impl Iterator<Item = (String, Snapshot)> {
+    let recorded = verdicts::recordings().into_iter().map(|(name, _, snapshot)| (name, snapshot));
+    recorded.chain(verdicts::behind_cilium()).map(in_order)
+}
+
+/// Some of these, as one of them takes as long as all others.
+pub(crate) fn one_of_each_plane() -> impl Iterator<Item = (String, Snapshot)> {
+    const NAMES: [&str; 5] = ["iptables-default", "ipvs-default", "nftables-default", "cilium/default", "cilium/apart"];
+    of_cells().filter(|(name, _)| NAMES.contains(&name.as_str()))
+}
+
+/// As every reader of a cluster and of a file hands it on.
+fn in_order((name, mut snapshot): (String, Snapshot)) -> (String, Snapshot) {
+    snapshot.cluster = snapshot.cluster.in_order();
+    (name, snapshot)
+}
+
+/// What is judged of a node, at once.
+pub(crate) fn board(snapshot: &Snapshot) -> Board {
+    judge(snapshot, &Limits::default())
+}
+
+/// What a finding is about, in words that compare: its rule, its subject, its port.
+pub(crate) fn pair(Key { rule, subject, port, protocol }: &Key) -> String {
+    let at = port.map(|port| format!(" {port}")).unwrap_or_default();
+    let over = protocol.map(|it| format!("/{it}")).unwrap_or_default();
+    format!("{rule} {subject}{at}{over}")
+}
+
+/// Every finding, by what it is about.
+pub(crate) fn severities(findings: &[Finding]) -> BTreeMap<String, Severity> {
+    let mut all = BTreeMap::new();
+    for finding in findings {
+        let severity = all.entry(pair(&finding.key)).or_insert(finding.evidence.severity);
+        *severity = finding.evidence.severity.max(*severity);
+    }
+    all
+}
+
+/// Every port that a finding names, once.
+pub(crate) fn ports(findings: &[Finding]) -> Vec<(u16, Protocol)> {
+    let mut ports: Vec<_> = findings.iter().filter_map(|it| Some((it.key.port?, it.key.protocol?))).collect();
+    ports.sort_unstable();
+    ports.dedup();
+    ports
+}
+
+/// Of a node of a thread, whatever the thread is about: order, failed inputs, `owner` and remedies.
+#[track_caller]
+pub(crate) fn keeps_what_has_to_hold(snapshot: &Snapshot) {
+    let (_, snapshot) = in_order((String::new(), snapshot.clone()));
+    let board = board(&snapshot);
+    let mut wrong = order::told_otherwise("in another order", &snapshot, &[1]);
+    unread::more_certain("the node", &snapshot, &mut wrong);
+    wrong.extend(agreement::disagreements(&snapshot, &board).0);
+    wrong.extend(effects::wrong_remedies(&snapshot, &board).0);
+    wrong.extend(effects::numbers_told_twice(&board));
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
