@@ -113,9 +113,9 @@ fn log_change(change: &Change) {
     let (severity, summary) = (evidence.severity, evidence.summary.as_str());
     match severity {
         Severity::Critical | Severity::Warning if !matches!(change, Change::Cleared(..)) => {
-            warn!(rule = %key.rule, subject = %key.subject, %severity, summary, "{word}");
+            warn!(rule = %key.name(), subject = %key.subject, %severity, summary, "{word}");
         }
-        _ => info!(rule = %key.rule, subject = %key.subject, %severity, summary, "{word}"),
+        _ => info!(rule = %key.name(), subject = %key.subject, %severity, summary, "{word}"),
     }
 }
 
@@ -138,7 +138,7 @@ pub(super) fn log_state(published: &Published, interval: Duration, cost: Duratio
         "state"
     );
     for finding in published.last.iter().flat_map(|(_, board)| &board.findings) {
-        info!(rule = %finding.key.rule, subject = %finding.key.subject, since = %finding.since, "open");
+        info!(rule = %finding.key.name(), subject = %finding.key.subject, since = %finding.since, "open");
     }
 }
 

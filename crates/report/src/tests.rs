@@ -12,15 +12,22 @@ use portreeve_facts::{
 };
 use portreeve_rules::{
     findings::{Evidence, Finding, Key, Remedy, RuleId, Severity, Step, Subject, Unknown, Vantage},
+    ids::Rows,
     ledger::Board,
     port_usage,
 };
 
 const HOSTILE: &str = "web\u{1b}[31m\n\r\u{202e}<forged attr=\"'&\u{fffe}>]]>\u{200b}";
 
-fn finding(world: &Snapshot, rule: &'static str, subject: Subject, port: Option<u16>, evidence: Evidence) -> Finding {
+fn finding(
+    world: &Snapshot,
+    (rule, variant): (&'static str, &'static str),
+    subject: Subject,
+    port: Option<u16>,
+    evidence: Evidence,
+) -> Finding {
     let protocol = port.map(|_| Protocol::Tcp);
-    Finding { key: Key { rule: RuleId(rule), subject, port, protocol }, evidence, since: world.at }
+    Finding { key: Key { rule: RuleId(rule), variant, subject, port, protocol }, evidence, since: world.at }
 }
 
 /// Three findings, four unknowns, and a name that fights back.
@@ -62,21 +69,35 @@ fn rich() -> (Snapshot, Board) {
         .value("listener", "tcp LISTEN 127.0.0.1:31000")
         .remedy(Step::command(format!("kubectl delete {HOSTILE}")));
     let findings = vec![
-        finding(&world, "listener-on-node-port", web.clone(), Some(30080), squatted),
-        finding(&world, "ephemeral-range-overlaps-node-ports", Subject::node("n1", None), None, overlap),
-        finding(&world, "listener-in-node-port-range", Subject::node(HOSTILE, None), Some(31000), listener),
+        finding(&world, ("listener-on-node-port", "loses"), web.clone(), Some(30080), squatted),
+        finding(&world, ("ephemeral-range-overlap", "node-ports"), Subject::node("n1", None), None, overlap),
+        finding(&world, ("listener-on-node-port", "latent"), Subject::node(HOSTILE, None), Some(31000), listener),
     ];
-    let unknown = |rule, subject: Option<Subject>, source, why, detail: &str| Unknown {
-        rule: RuleId(rule),
+    let unknown = |rule, variants, subject: Option<Subject>, source, why, detail: &str| Unknown {
+        rows: Rows { rule: RuleId(rule), variants },
         claims: usize::from(subject.is_some()),
         subject,
         gap: Gap::new(source, why, detail),
     };
     let unknown = vec![
-        unknown("proxy-left-behind", None, Source::Netfilter, Why::NotPermitted, "NETLINK_NETFILTER: not permitted"),
-        unknown("proxy-near-fd-limit", None, Source::ProxyMetrics, Why::TimedOut, HOSTILE),
-        unknown("host-port-equals-node-port", Some(web), Source::Pods, Why::NotAsked, "the input holds no Pod"),
-        unknown("node-port-range-crowded", None, Source::Pods, Why::NotAsked, "the input holds no Pod"),
+        unknown(
+            "stale-redirection",
+            &["proxy"],
+            None,
+            Source::Netfilter,
+            Why::NotPermitted,
+            "NETLINK_NETFILTER: not permitted",
+        ),
+        unknown("proxy-near-fd-limit", &["near"], None, Source::ProxyMetrics, Why::TimedOut, HOSTILE),
+        unknown("host-port-conflict", &["node-port"], Some(web), Source::Pods, Why::NotAsked, "the input holds no Pod"),
+        unknown(
+            "node-port-range-crowded",
+            &["crowded", "spilled", "full"],
+            None,
+            Source::Pods,
+            Why::NotAsked,
+            "the input holds no Pod",
+        ),
     ];
     (world, Board { findings, unknown })
 }
@@ -92,7 +113,12 @@ fn blind() -> (Snapshot, Board) {
     world.cluster.services = Reading::Gap(refused());
     world.cluster.node_port_range = gap(Source::NodePortRange, Why::Ambiguous);
     world.kernel.listeners = gap(Source::Listeners, Why::Torn);
-    let unknown = Unknown { rule: RuleId("listener-on-node-port"), subject: None, claims: 0, gap: refused() };
+    let unknown = Unknown {
+        rows: Rows { rule: RuleId("listener-on-node-port"), variants: &["loses", "trap", "no-return"] },
+        subject: None,
+        claims: 0,
+        gap: refused(),
+    };
     (world, Board { unknown: vec![unknown], ..Board::default() })
 }
 

@@ -146,7 +146,7 @@ impl Plan {
     fn open(&mut self, at: Timestamp, finding: &Finding, place: &Place) {
         let Finding { key, evidence, .. } = finding;
         let Ok(event) = PlannedEvent::of(finding, place) else {
-            warn!(rule = %key.rule, subject = %key.subject, "no Event: its object was read without a uid");
+            warn!(rule = %key.name(), subject = %key.subject, "no Event: its object was read without a uid");
             self.counters.failed += 1;
             return self.close(at, key);
         };

@@ -32,7 +32,8 @@ fn about(object: usize, evidence: Evidence) -> Finding {
     let uid = Some(format!("uid-{object}"));
     let subject = Subject { uid, ..Subject::node(&name, None) };
     let subject = Subject { kind: SubjectKind::Service, namespace: Some("d".to_owned()), ..subject };
-    let key = Key { rule: RuleId("listener-on-node-port"), subject, port: Some(30080), protocol: None };
+    let key =
+        Key { rule: RuleId("listener-on-node-port"), variant: "loses", subject, port: Some(30080), protocol: None };
     Finding { key, evidence, since: second(0) }
 }
 
