@@ -1,5 +1,6 @@
 //! Two verbs never disagree about one port: whom a finding calls a loser, `owner` calls one too.
 
+use crate::named::{is_of, name};
 use std::path::Path;
 
 use serde_json::Value;
@@ -11,7 +12,8 @@ use crate::{
 };
 
 /// Rules about a listener that gets no connections.
-const LOSES: [&str; 3] = ["listener-on-node-port", "host-port-takes-listener", "external-ip-is-node-address"];
+const LOSES: [&str; 3] =
+    ["listener-on-node-port/loses", "host-port-conflict/takes-listener", "external-ip-conflict/node-address"];
 
 fn document(words: &[&str], file: &Path) -> Value {
     let (code, text, error) = ended(binary().args(words).arg(file));
@@ -22,9 +24,8 @@ fn document(words: &[&str], file: &Path) -> Value {
 fn lost(file: &Path) -> Vec<(String, String)> {
     let document = document(&["replay", "-o", "json"], file);
     let findings = document["findings"].as_array().expect("findings").iter();
-    let of_listeners = findings.filter(|it| LOSES.iter().any(|rule| it["rule"] == *rule) && it["severity"] != "info");
-    let port =
-        |it: &Value| Some((format!("{}/{}", it["port"].as_u64()?, it["protocol"].as_str()?), it["rule"].to_string()));
+    let of_listeners = findings.filter(|it| LOSES.iter().any(|rule| is_of(it, rule)) && it["severity"] != "info");
+    let port = |it: &Value| Some((format!("{}/{}", it["port"].as_u64()?, it["protocol"].as_str()?), name(it)));
     of_listeners.filter_map(port).collect()
 }
 

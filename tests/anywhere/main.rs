@@ -17,6 +17,7 @@ mod manifests_broken;
 mod manifests_pods;
 mod manifests_settings;
 mod manifests_workloads;
+mod named;
 mod promises;
 mod remedies;
 mod snapshots;

@@ -4,7 +4,7 @@ use std::{net::TcpListener, thread::sleep, time::Duration};
 
 use crate::stage::{Look, PEER, Stage, connecting, sysctl};
 
-const OVERLAP: &str = "ephemeral-range-overlaps-node-ports";
+const OVERLAP: &str = "ephemeral-range-overlap/node-ports";
 
 fn overlap(mode: &str, range: &str, reserved: &str) -> Option<String> {
     let stage = Stage::new()
@@ -61,7 +61,7 @@ fn a_wide_range_over_the_port_of_a_server_is_a_warning_until_it_is_reserved() {
 fn look_at_client(stage: &Stage, mode: &str) -> Look {
     for _ in 0..40 {
         let look = stage.check(&["--proxy-mode", mode]);
-        let told = look.find("client-socket-on-node-port", "web").map(|finding| finding.evidence());
+        let told = look.find("connection-on-port/answers-taken", "web").map(|finding| finding.evidence());
         if told.is_some_and(|evidence| evidence.contains("retransmitting")) {
             return look;
         }
@@ -75,12 +75,13 @@ fn a_client_socket_on_a_node_port_is_swallowed_in_ipvs_mode_only() {
     let stage = Stage::new().service("web", "TCP", 30080, "").endpoints("web", "TCP", Some("n1"));
     let _client = connecting("192.0.2.1:30080", &format!("{PEER}:8080"));
     let look = look_at_client(&stage, "ipvs");
-    let finding = look.finding("client-socket-on-node-port", "web");
+    let finding = look.finding("connection-on-port/answers-taken", "web");
     assert_eq!(finding.0["severity"], "critical");
     assert!(finding.evidence().contains("SYN-SENT 192.0.2.1:30080 -> 192.0.2.9:8080"), "{}", finding.evidence());
     for mode in ["iptables", "nftables"] {
         let look = stage.check(&["--proxy-mode", mode]);
-        let severity = look.find("client-socket-on-node-port", "web").map(|finding| finding.0["severity"].clone());
+        let severity =
+            look.find("connection-on-port/answers-taken", "web").map(|finding| finding.0["severity"].clone());
         assert!(severity.is_none_or(|severity| severity == "info"), "{mode}");
     }
 }
@@ -133,8 +134,11 @@ fn spilling_into_the_static_band_is_a_warning() {
 fn an_assumed_range_is_not_judged_for_crowding_and_a_port_outside_disproves_it() {
     let stage = Stage::new().service("odd", "TCP", 20080, "");
     let look = stage.check(&["--proxy-mode", "nftables"]);
-    assert!(look.findings("node-port-range-crowded").is_empty() && look.findings("node-port-outside-range").is_empty());
+    assert!(
+        look.findings("node-port-range-crowded").is_empty()
+            && look.findings("node-port-range-mismatch/outside").is_empty()
+    );
     assert!(look.json["unknown"].as_array().expect("unknown").iter().any(|it| it["source"] == "node-port-range"));
     let told = stage.node_port_range("30000-32767").check(&["--proxy-mode", "nftables"]);
-    assert_eq!(told.finding("node-port-outside-range", "odd").0["severity"], "warning");
+    assert_eq!(told.finding("node-port-range-mismatch/outside", "odd").0["severity"], "warning");
 }

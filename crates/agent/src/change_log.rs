@@ -105,10 +105,11 @@ impl ChangeLog {
 fn log_change(change: &Change) {
     let word = match change {
         Change::Raised(_) => "raised",
-        Change::Changed(_) => "changed",
+        Change::Changed(_) | Change::Became(..) => "changed",
         Change::Cleared(..) => "cleared",
     };
-    let (Change::Raised(finding) | Change::Changed(finding) | Change::Cleared(finding, _)) = change;
+    let (Change::Raised(finding) | Change::Changed(finding) | Change::Became(_, finding) | Change::Cleared(finding, _)) =
+        change;
     let Finding { key, evidence, .. } = finding;
     let (severity, summary) = (evidence.severity, evidence.summary.as_str());
     match severity {

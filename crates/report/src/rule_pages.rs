@@ -36,7 +36,11 @@ fn variants(id: &Id) -> String {
         let of_manifests = lint_rules().any(|rule| rule.rows().have(id.name, variant.name)).then_some("by `lint`");
         of_nodes.into_iter().chain(of_manifests).collect::<Vec<_>>().join(", ")
     };
-    let severities = |variant: &Variant| variant.severities.iter().map(|it| it.name()).collect::<Vec<_>>().join(", ");
+    let severities = |variant: &Variant| {
+        let on_nodes = variant.severities.iter().map(|it| it.name().to_owned());
+        let others = variant.in_manifests.iter().map(|it| format!("{it} by `lint`"));
+        on_nodes.chain(others).collect::<Vec<_>>().join(", ")
+    };
     let row =
         |variant: &Variant| format!("| {:14} | {:23} | {} |\n", variant.name, severities(variant), patience(variant));
     let rows: String = id.variants.iter().map(row).collect();

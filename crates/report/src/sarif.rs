@@ -32,7 +32,7 @@ pub fn write_sarif(report: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
                 "properties": { "source": gap.source, "why": gap.why },
             });
             if let Some(rows) = unseen.rows {
-                notification["associatedRule"] = associated(rows);
+                associate(&mut notification, rows);
             }
             notification
         })
@@ -78,9 +78,10 @@ pub(super) fn descriptor(id: &Id) -> Value {
     descriptor
 }
 
-/// The rule of which a notification speaks.
-pub(super) fn associated(Rows { rule, variants }: Rows) -> Value {
-    json!({ "id": rule, "properties": { "variants": variants } })
+/// Names the rule of which a notification speaks.
+pub(super) fn associate(notification: &mut Value, Rows { rule, variants }: Rows) {
+    notification["associatedRule"] = json!({ "id": rule });
+    notification["properties"]["variants"] = json!(variants);
 }
 
 /// What stands before the first blank line, in one line, of at most as many characters as GitHub takes.

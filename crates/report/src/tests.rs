@@ -216,7 +216,7 @@ fn findings_below_the_chosen_severity_are_not_told_but_their_number_is() {
     let chosen = Report { min_severity: Some(Severity::Critical), ..report(&rich) };
     let table = written(|out| write_table(&chosen, &style(), out));
     assert!(table.starts_with("n1: 1 critical, 1 warning, 1 info (2 milder not shown)"), "{table}");
-    assert!(!table.contains("ephemeral-range-overlaps-node-ports"), "{table}");
+    assert!(!table.contains("ephemeral-range-overlap/node-ports"), "{table}");
     let json: Value = serde_json::from_str(&written(|out| write_json(&chosen, out))).expect("JSON");
     assert_eq!(json["findings"].as_array().map(Vec::len), Some(1));
 }
@@ -243,12 +243,12 @@ fn the_page_says_what_since_when_what_to_do_and_what_could_not_be_seen() {
     for part in [
         "<title>Node n1: 1 critical, 1 warning, 1 info; not all was judged - Portreeve</title>",
         "<h3><b>critical</b> Service default/web, port 30080/tcp</h3>",
-        "listener-on-node-port since <time datetime=\"2027-01-15T08:00:00Z\">2027-01-15 08:00:00 UTC</time>, for less than",
+        "listener-on-node-port/loses since <time datetime=\"2027-01-15T08:00:00Z\">2027-01-15 08:00:00 UTC</time>, for less than",
         "Affects remote clients, its pods.",
         "<li><code>sysctl -w net.ipv4.ip_local_reserved_ports=30000-32767</code></li>",
         "<tr><th scope=\"row\">listener</th><td>tcp LISTEN 0.0.0.0:30080</td></tr>",
         "<th scope=\"row\">nft, iptables rules</th><td><b class=\"plain\">not permitted</b>",
-        "not judged: proxy-left-behind",
+        "not judged: stale-redirection/proxy",
         "<title id=\"title\">NodePorts 30000-32767 (",
     ] {
         assert!(page.contains(part), "{part}: {words}");
@@ -387,7 +387,7 @@ fn every_document_follows_its_schema() {
 
 #[test]
 fn node_problem_detector_gets_the_rule_first() {
-    assert_eq!(npd_line(&report(&rich())), "listener-on-node-port 30080: Service default/web (+2 more)");
+    assert_eq!(npd_line(&report(&rich())), "listener-on-node-port/loses 30080: Service default/web (+2 more)");
     assert_eq!(npd_line(&report(&healthy())), "no port conflicts");
     assert_eq!(npd_line(&report(&blind())), "not checked: https://192.0.2.7:6443: connection refused");
 }

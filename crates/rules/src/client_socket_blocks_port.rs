@@ -178,7 +178,7 @@ fn proxy(snapshot: &Snapshot) -> Vec<Absent<'static>> {
     };
     let answers = snapshot.kernel.proxy.mode.seen().is_some();
     let metrics = (!answers).then_some((PROXY_METRICS, None));
-    // Where the setting is no address, proxy-health-port-taken says so.
+    // Where the setting is no address, health-check-unserved/proxy says so.
     let health = proxy_health(snapshot).ok().flatten();
     let health = health.map(|at| (at.port(), Some(at.ip()).filter(|ip| !ip.is_unspecified())));
     let absent = |(port, address)| Absent {

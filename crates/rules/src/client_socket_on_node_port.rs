@@ -57,7 +57,7 @@ fn check(view: View<'_>, limits: &Limits) -> Judgements {
             accepted => sockets.push((socket, accepted)),
         }
     }
-    // Where the range was not read, `listener-on-node-port` reports that these could not be distinguished.
+    // Where the range was not read, `listener-on-node-port/loses` reports that these could not be distinguished.
     let ephemeral = EphemeralPorts::of(snapshot);
     sockets.extend(listeners.iter().filter(|it| ephemeral.may_be_client(it) == Ok(true)).map(|it| (it, Some(false))));
 

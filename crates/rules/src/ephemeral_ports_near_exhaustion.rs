@@ -330,6 +330,7 @@ mod tests {
         let (world, subject) = pod(CAPACITY, None);
         let assumed = expect_problem(&RULE, &world, &subject);
         assert_eq!(assumed.severity, Severity::Warning, "an assumed range proves nothing critical");
+        assert_eq!(assumed.variant, "pod");
         assert!(format!("{assumed:?}").contains("assumed"));
         let (world, subject) = pod(64_000, Some("1024 65535"));
         let evidence = expect_problem(&RULE, &world, &subject);

@@ -244,7 +244,7 @@ mod tests {
     #[test]
     fn nobody_there_is_critical_for_outside_clients() {
         let evidence = expect_problem(&RULE, &world(), &subject());
-        assert_eq!(evidence.severity, Severity::Critical);
+        assert_eq!((evidence.severity, evidence.variant), (Severity::Critical, "nobody"));
         assert!(evidence.affects.contains(&Vantage::Remote));
         let text = format!("{evidence:?}");
         assert!(text.contains("30999/tcp is not served here, nobody listens"), "{text}");
@@ -280,7 +280,7 @@ mod tests {
         let squatted = world().listens("0.0.0.0:30999");
         for answer in [Reading::Seen(None), names("default/other"), gap(Source::HealthChecks, Why::TimedOut)] {
             let evidence = expect_problem(&RULE, &answered(squatted.clone(), answer), &subject());
-            assert_eq!(evidence.severity, Severity::Critical);
+            assert_eq!((evidence.severity, evidence.variant), (Severity::Critical, "other"));
             let text = format!("{evidence:?}");
             assert!(text.contains("process nginx answers instead") && text.contains("pid 4242"), "{text}");
             assert!(text.contains("move process nginx off port 30999/tcp"), "{text}");

@@ -30,17 +30,24 @@ pub struct Variant {
     pub name: &'static str,
     /// How bad it may be, mildest first.
     pub severities: &'static [Severity],
+    /// How else it may be in manifests, of which more is known or less.
+    pub in_manifests: &'static [Severity],
 }
 
 impl Variant {
-    /// The worst that it may be.
+    /// The worst that it may be on a node.
     pub fn ceiling(&self) -> Severity {
         self.severities.last().copied().unwrap_or(Severity::Info)
     }
 }
 
 const fn of(name: &'static str, severities: &'static [Severity]) -> Variant {
-    Variant { name, severities }
+    Variant { name, severities, in_manifests: &[] }
+}
+
+/// One that `lint` may call otherwise.
+const fn and(in_manifests: &'static [Severity], of: Variant) -> Variant {
+    Variant { in_manifests, ..of }
 }
 
 impl Id {
@@ -64,7 +71,7 @@ pub static LISTENER_ON_NODE_PORT: Id = Id {
         of("loses", &[Warning, Critical]),
         of("trap", &[Info]),
         of("no-return", &[Info, Warning]),
-        of("latent", &[Info, Warning]),
+        and(&[Warning], of("latent", &[Info])),
     ],
 };
 
@@ -160,7 +167,7 @@ pub static HOST_PORT_CONFLICT: Id = Id {
         of("no-network", &[Info, Warning]),
         of("health-check", &[Warning]),
         of("ignored", &[Warning]),
-        of("latent", &[Info, Warning]),
+        and(&[Warning], of("latent", &[Info])),
     ],
 };
 
@@ -177,7 +184,7 @@ pub static POD_WAITS_FOR_PORT: Id = Id {
     name: RuleId("pod-waits-for-port"),
     title: "A pod waits for a port of the node that others have",
     page: include_str!("pages/pod-waits-for-port.md"),
-    variants: &[of("pod", &[Info, Warning]), of("workloads", &[Warning]), of("replicas", &[Info, Warning])],
+    variants: &[and(&[Info], of("pod", &[Warning])), of("workloads", &[Warning]), of("replicas", &[Info, Warning])],
 };
 
 /// A health check that the proxy does not answer.

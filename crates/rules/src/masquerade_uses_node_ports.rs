@@ -283,6 +283,7 @@ mod tests {
     fn iptables_that_masquerades_for_cilium_is_a_warning_about_the_cluster() {
         let evidence = expect_problem(&RULE, &cilium_world(Some(true)), &Subject::cluster());
         assert_eq!((evidence.severity, evidence.scope), (Severity::Warning, Scope::Cluster));
+        assert_eq!(evidence.variant, "cilium");
         let place = "false (from ConfigMap kube-system/cilium-config)".to_owned();
         assert!(evidence.values.contains(&("enable-bpf-masquerade", place)), "{evidence:#?}");
     }

@@ -228,6 +228,7 @@ mod tests {
         let extended = Snapshot::healthy().node_port_range("30000-34095").ephemeral("32768 60999", "2703,30000-32767");
         let evidence = expect_problem(&RULE, &extended, &node());
         assert_eq!((evidence.severity, evidence.scope), (Severity::Warning, Scope::Node));
+        assert_eq!(evidence.variant, "reserved");
         assert!(evidence.summary.contains("NodePorts 32768-34095"), "{}", evidence.summary);
         assert_eq!(
             evidence.remedies[0].steps[0].text,

@@ -7,13 +7,13 @@ use serde_json::{Value, json};
 use super::remedy;
 use crate::{
     indented_json::write_indented_json,
-    sarif::{associated, descriptor, level, log},
+    sarif::{associate, descriptor, level, log},
     terminal::tidy,
 };
 use portreeve_facts::{Place, Span};
 use portreeve_rules::{
     findings::PlacedFinding,
-    ids::{IDS, Id},
+    ids::{IDS, Id, Rows},
     lint::LintReport,
 };
 
@@ -33,21 +33,17 @@ pub fn write_lint_sarif(report: &LintReport, out: &mut dyn Write) -> io::Result<
             "properties": { "source": gap.source, "why": gap.why },
         })
     });
-    let unknown = report.unknown.iter().map(|(rows, gap)| {
-        json!({
-            "level": "note",
-            "message": { "text": tidy(&gap.detail) },
-            "associatedRule": associated(*rows),
-            "properties": { "source": gap.source, "why": gap.why },
-        })
-    });
-    let not_asked = report.not_asked.iter().map(|(rows, why)| {
-        json!({
-            "level": "note",
-            "message": { "text": format!("not asked: {}", tidy(why)) },
-            "associatedRule": associated(*rows),
-        })
-    });
+    let note = |rows: &Rows, text: String, properties: Value| {
+        let mut note = json!({ "level": "note", "message": { "text": text }, "properties": properties });
+        associate(&mut note, *rows);
+        note
+    };
+    let unknown = report
+        .unknown
+        .iter()
+        .map(|(rows, gap)| note(rows, tidy(&gap.detail), json!({ "source": gap.source, "why": gap.why })));
+    let not_asked =
+        report.not_asked.iter().map(|(rows, why)| note(rows, format!("not asked: {}", tidy(why)), json!({})));
     let invocation = json!({
         "executionSuccessful": report.failures.is_empty(),
         "toolExecutionNotifications": notifications.chain(unknown).chain(not_asked).collect::<Vec<_>>(),

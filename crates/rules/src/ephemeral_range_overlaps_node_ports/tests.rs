@@ -53,6 +53,7 @@ fn what_the_agent_of_cilium_does_at_its_next_start_is_told() {
     assert_eq!(agent(&cilium("1024 65535", "", false)), "reserves 30000-32767 when it starts next");
     assert!(agent(&cilium("1024 65535", "", true)).starts_with("does not start again: the ephemeral port range"));
     let above = problem(&cilium("20000 29999", "", false));
+    assert_eq!(above.variant, "no-start");
     assert_eq!(
         above.summary,
         "The agent of Cilium cannot start on this node once it has ended: its NodePort range 30000-32767 is above \

@@ -70,6 +70,8 @@ pub enum Change {
     Raised(Finding),
     /// An open problem has another impact, sentence or evidence.
     Changed(Finding),
+    /// What was open under this key is another variant now.
+    Became(Key, Finding),
     /// A problem is over.
     Cleared(Finding, Clearance),
 }
@@ -147,11 +149,22 @@ impl Ledger {
             }
         }
         let seen: BTreeSet<Key> = problems.keys().cloned().collect();
-        let observed: Vec<Change> = problems
+        let mut observed: Vec<Change> = problems
             .into_iter()
             .filter_map(|(key, evidence)| self.observe(at, (turn.patience, turn.settle), key, evidence))
             .collect();
-        let mut changes = self.clear(rows, &seen, &held, &healthy);
+        let mut changes = Vec::new();
+        for (gone, clearance) in self.clear(rows, &seen, &held, &healthy) {
+            let claim = Claim::of(&gone.key);
+            let raised = observed.iter_mut().find_map(|change| match change {
+                Change::Raised(new) if Claim::of(&new.key) == claim => Some((new.clone(), change)),
+                _ => None,
+            });
+            match raised {
+                Some((new, change)) => *change = Change::Became(gone.key, new),
+                None => changes.push(Change::Cleared(gone, clearance)),
+            }
+        }
         changes.extend(observed);
         changes
     }
@@ -169,7 +182,13 @@ impl Ledger {
 
     /// Closes what this rule had open and neither sees nor holds any more. What became another variant stays until that one has
     /// lasted long enough.
-    fn clear(&mut self, rows: Rows, seen: &BTreeSet<Key>, held: &Held, healthy: &BTreeSet<Claim>) -> Vec<Change> {
+    fn clear(
+        &mut self,
+        rows: Rows,
+        seen: &BTreeSet<Key>,
+        held: &Held,
+        healthy: &BTreeSet<Claim>,
+    ) -> Vec<(Finding, Clearance)> {
         let becoming: BTreeSet<Claim> = self.pending.keys().filter(|key| seen.contains(key)).map(Claim::of).collect();
         let over = |key: &Key| {
             let claim = Claim::of(key);
@@ -180,7 +199,7 @@ impl Ledger {
             .extract_if(.., |key, _| over(key) && !becoming.contains(&Claim::of(key)))
             .map(|(key, finding)| {
                 let clearance = if healthy.contains(&Claim::of(&key)) { Clearance::Repaired } else { Clearance::Gone };
-                Change::Cleared(finding, clearance)
+                (finding, clearance)
             })
             .collect()
     }

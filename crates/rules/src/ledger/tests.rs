@@ -216,13 +216,14 @@ fn several_sockets_of_one_subject_are_one_finding_of_the_worst_severity() {
 }
 
 fn any_round() -> impl Strategy<Value = Judgements> {
-    let one = (0..3usize, 0..4u8).prop_map(|(name, kind)| {
+    let one = (0..3usize, 0..5u8).prop_map(|(name, kind)| {
         let name = ["a", "b", "c"][name];
         match kind {
             0 => judgement(name, Verdict::Healthy),
             1 => judgement(name, Verdict::Unknown(gap())),
             2 => problem(name, Severity::Warning),
-            _ => problem(name, Severity::Critical),
+            3 => problem(name, Severity::Critical),
+            _ => judgement(name, Verdict::Problem(Evidence::new(Severity::Warning, "it is otherwise").variant("other"))),
         }
     });
     prop_oneof![
@@ -241,6 +242,10 @@ proptest! {
                 match change {
                     Change::Raised(finding) => prop_assert!(reported.insert(finding.key.clone(), finding).is_none()),
                     Change::Changed(finding) => prop_assert!(reported.insert(finding.key.clone(), finding).is_some()),
+                    Change::Became(was, finding) => {
+                        prop_assert!(reported.remove(&was).is_some());
+                        prop_assert!(reported.insert(finding.key.clone(), finding).is_none());
+                    }
                     Change::Cleared(finding, _) => prop_assert!(reported.remove(&finding.key).is_some()),
                 }
             }
@@ -281,6 +286,9 @@ fn what_becomes_another_variant_stays_until_that_one_has_lasted() {
     assert_eq!(advance(2, "").1, [""]);
     assert_eq!(advance(3, "other"), (Vec::new(), vec![""]), "one round is none");
     let (changes, open) = advance(4, "other");
-    assert!(matches!(&changes[..], [Change::Cleared(..), Change::Raised(_)]), "{changes:#?}");
+    assert!(
+        matches!(&changes[..], [Change::Became(was, it)] if (was.variant, it.since) == ("", wall(3))),
+        "{changes:#?}"
+    );
     assert_eq!(open, ["other"]);
 }

@@ -171,7 +171,7 @@ fn a_table_says_what_where_and_who_was_silent() {
     1 critical; 2 agents asked, 1 could not be asked, oldest look 30 s ago (n1); not all was judged
 
     SEVERITY  RULE                   SUBJECT           PORT       AFFECTS      NODES
-    critical  listener-on-node-port  Service shop/web  30080/tcp  remote,node  2 of 2 nodes: n1, n2
+    critical  listener-on-node-port/loses  Service shop/web  30080/tcp  remote,node  2 of 2 nodes: n1, n2
 
     CRITICAL  Service shop/web, port 30080/tcp, on 2 of 2 nodes: n1, n2
       Something listens here.
@@ -192,7 +192,7 @@ fn a_table_says_what_where_and_who_was_silent() {
     here.
     ");
     let rows = text(|out| write_fleet_rows(&reported, &style(), out));
-    assert_eq!(rows, "critical  listener-on-node-port  Service shop/web  30080/tcp  remote,node  n1,n2\n");
+    assert_eq!(rows, "critical  listener-on-node-port/loses  Service shop/web  30080/tcp  remote,node  n1,n2\n");
     let wide = text(|out| write_fleet_wide(&reported, &style(), out));
     assert!(
         wide.contains("2 of 3 agents: n1, n2\n                        not permitted: nft: needs NET_ADMIN"),
