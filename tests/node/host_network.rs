@@ -114,7 +114,7 @@ fn a_pod_that_waits_for_the_host_port_of_another_is_told_of_its_service() {
     let evidence = finding.evidence();
     assert!(evidence.contains("pending = pod kube-system/svclb-web-x"), "{evidence}");
     assert!(evidence.contains("which serves = Service default/gate"), "{evidence}");
-    let alarms: Vec<_> = look.alarms().into_iter().map(|alarm| name(alarm)).collect();
+    let alarms: Vec<_> = look.alarms().into_iter().map(name).collect();
     assert_eq!(alarms, ["pod-waits-for-port/pod"], "a pod without a node has no hostPort here");
 }
 

@@ -2,6 +2,7 @@
 
 use std::{net::TcpListener, thread::sleep, time::Duration};
 
+use crate::named::name;
 use crate::stage::{Look, PEER, Stage, connecting, sysctl};
 
 const OVERLAP: &str = "ephemeral-range-overlap/node-ports";
@@ -49,12 +50,12 @@ fn a_wide_range_over_the_port_of_a_server_is_a_warning_until_it_is_reserved() {
     sysctl("net.ipv4.ip_local_reserved_ports", "30000-32767");
     let _kubelet = TcpListener::bind("0.0.0.0:10250").expect("the port is free");
     let look = stage.check(&["--proxy-mode", "iptables"]);
-    let finding = look.finding(OVERLAP, "n1");
+    let finding = look.finding("ephemeral-range-overlap/servers", "n1");
     assert_eq!(finding.0["severity"], "warning");
     assert!(finding.evidence().contains("10250 (1 port)"), "{}", finding.evidence());
     assert!(finding.remedy().contains("10250,30000-32767"), "{}", finding.remedy());
     sysctl("net.ipv4.ip_local_reserved_ports", "10250,30000-32767");
-    assert!(stage.check(&["--proxy-mode", "iptables"]).findings(OVERLAP).is_empty());
+    assert!(stage.check(&["--proxy-mode", "iptables"]).findings("ephemeral-range-overlap").is_empty());
 }
 
 /// Looks until the kernel has retransmitted the SYN; about a second, and never more than twenty.
@@ -96,7 +97,7 @@ pub(crate) fn crowd(range: &str, ports: impl IntoIterator<Item = u16>) -> Stage 
 fn crowded(stage: &Stage) -> Option<(String, String)> {
     let look = stage.check(&["--proxy-mode", "nftables"]);
     let finding = look.findings("node-port-range-crowded").into_iter().next().map(crate::stage::Finding)?;
-    Some((finding.0["severity"].as_str().expect("a severity").to_owned(), finding.evidence()))
+    Some((format!("{} {}", finding.0["severity"], name(finding.0)), finding.evidence()))
 }
 
 #[test]
@@ -115,18 +116,18 @@ fn bands_are_counted_as_the_api_server_cuts_them() {
             "{range}, {below} of {}",
             dynamic.len()
         );
-        let (severity, evidence) = crowded(&crowd(range, dynamic[..=below + 1].iter().copied())).expect("crowded");
-        assert_eq!(severity, "warning", "{range}");
+        let (told, evidence) = crowded(&crowd(range, dynamic[..=below + 1].iter().copied())).expect("crowded");
+        assert_eq!(told, r#""warning" node-port-range-crowded/crowded"#, "{range}");
         assert!(evidence.contains(&format!("{dynamic_first}-{last}")), "{evidence}");
-        let (severity, _) = crowded(&crowd(range, 30000..=last)).expect("full");
-        assert_eq!(severity, "critical", "{range} is full");
+        let (told, _) = crowded(&crowd(range, 30000..=last)).expect("full");
+        assert_eq!(told, r#""critical" node-port-range-crowded/full"#, "{range}");
     }
 }
 
 #[test]
 fn spilling_into_the_static_band_is_a_warning() {
-    let (severity, evidence) = crowded(&crowd("30000-30127", (30016..=30127).chain([30003]))).expect("spilled");
-    assert_eq!(severity, "warning");
+    let (told, evidence) = crowded(&crowd("30000-30127", (30016..=30127).chain([30003]))).expect("spilled");
+    assert_eq!(told, r#""warning" node-port-range-crowded/spilled"#);
     assert!(evidence.contains("30000-30015"), "{evidence}");
 }
 

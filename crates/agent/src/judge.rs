@@ -93,7 +93,7 @@ mod tests {
     static ID: Id = Id { name: RuleId("broken"), title: "panics", page: "", variants: &[] };
     static BROKEN: Rule = Rule {
         id: &ID,
-        variants: &[],
+        variants: &["always"],
         needs: &[],
         uses: &[],
         socket_needs: &[],
@@ -107,7 +107,7 @@ mod tests {
         let board = judge_by(&[&BROKEN], &world, &Limits::default());
         let report = portreeve_report::Report { rules: &[&BROKEN], ..portreeve_report::Report::of(&world, &board) };
         assert_eq!(report.result(), portreeve_report::CheckResult::NotChecked);
-        assert!(report.failures()[0].gap.detail.contains("rule broken failed"), "{board:?}");
+        assert!(report.failures()[0].gap.detail.contains("rule broken/always failed"), "{board:?}");
     }
 
     #[test]

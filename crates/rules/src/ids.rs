@@ -24,7 +24,7 @@ pub struct Id {
 }
 
 /// One case of an id.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Variant {
     /// A word of this list, never of an object or a process.
     pub name: &'static str,

@@ -201,7 +201,7 @@ fn a_rule_that_is_asked_alone_is_told_alone() {
     let (_, stdout, _) =
         lint(&[("a.yaml", &manifest())], &["a.yaml", "-o", "junit", "--rule", "host-network-port-taken/daemon"]);
     assert_eq!(stdout.matches("<testcase").count(), 1, "the others neither passed nor failed: {stdout}");
-    let (code, _, stderr) = lint(&[], &["a.yaml", "--rule", "listener-on-node-port/loses"]);
+    let (code, _, stderr) = lint(&[], &["a.yaml", "--rule", "listener-on-node-port/trap"]);
     assert!(code == 64 && stderr.contains("not a rule that judges manifests"), "{stderr}");
 }
 

@@ -147,7 +147,7 @@ fn ports_of_servers_are_a_warning_where_node_ports_are_safe() {
     let both = problem(&web().ephemeral("1024 65535", ""));
     assert!(both.summary.contains("covers 30000-32767 of the NodePort range"), "{}", both.summary);
     assert_eq!(value(&both, "needed by daemons"), "10249-10250,10256 (3 ports)");
-    assert_eq!((evidence.variant, both.variant), ("servers", ""), "it is not the same problem");
+    assert_eq!((evidence.variant, both.variant), ("servers", "node-ports"), "it is not the same problem");
 }
 
 #[test]

@@ -223,7 +223,9 @@ fn any_round() -> impl Strategy<Value = Judgements> {
             1 => judgement(name, Verdict::Unknown(gap())),
             2 => problem(name, Severity::Warning),
             3 => problem(name, Severity::Critical),
-            _ => judgement(name, Verdict::Problem(Evidence::new(Severity::Warning, "it is otherwise").variant("other"))),
+            _ => {
+                judgement(name, Verdict::Problem(Evidence::new(Severity::Warning, "it is otherwise").variant("other")))
+            }
         }
     });
     prop_oneof![

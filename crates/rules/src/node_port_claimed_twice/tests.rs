@@ -225,10 +225,12 @@ fn a_services_own_pods_in_the_hosts_network_are_information() {
             change(it);
         })
     };
-    let severity = |world: &Snapshot| {
+    let evidence = |world: &Snapshot| {
         let service = &world.cluster.services.seen().expect("services")[0];
-        expect_problem(&RULE, world, &Subject::service(service)).severity
+        expect_problem(&RULE, world, &Subject::service(service))
     };
+    let severity = |world: &Snapshot| evidence(world).severity;
+    assert_eq!(evidence(&with(Some(30777), |_| ())).variant, "own");
     assert_eq!(severity(&with(Some(30777), |_| ())), Severity::Info);
     assert_eq!(severity(&with(None, |_| ())), Severity::Info, "a named port");
     assert_eq!(severity(&with(Some(8080), |_| ())), Severity::Warning);

@@ -45,7 +45,7 @@ fn json(event: &PlannedEvent) -> serde_json::Value {
 fn a_service_has_its_event_in_its_namespace_and_the_node_beside_it() {
     let expected = json!({
         "apiVersion": "events.k8s.io/v1", "kind": "Event",
-        "metadata": {"name": "portreeve.fb040cdadb939d0e9c661b2442f06417", "namespace": "shop"},
+        "metadata": {"name": "portreeve.7c44909d8c10dc74b9afd3371234a7f8", "namespace": "shop"},
         "eventTime": "2023-11-14T22:13:20.000001Z",
         "reportingController": "portreeve", "reportingInstance": "portreeve-n1",
         "action": "CheckPorts", "reason": "ListenerOnNodePort", "type": "Warning",
@@ -68,7 +68,7 @@ fn a_node_has_its_event_in_default() {
     };
     let expected = json!({
         "apiVersion": "events.k8s.io/v1", "kind": "Event",
-        "metadata": {"name": "portreeve.ef5ddeba85c3f65e70967e5a60d41540", "namespace": "default"},
+        "metadata": {"name": "portreeve.4cfa67e391046f65e41edf7293096ac3", "namespace": "default"},
         "eventTime": "2023-11-14T22:13:20.000001Z",
         "reportingController": "portreeve", "reportingInstance": "portreeve-n1",
         "action": "CheckPorts", "reason": "ProxyNearFdLimit", "type": "Warning",
@@ -89,7 +89,7 @@ fn crowded(subject: Subject) -> Finding {
 fn a_fact_of_the_cluster_hangs_on_the_kubernetes_service_without_a_node() {
     let expected = json!({
         "apiVersion": "events.k8s.io/v1", "kind": "Event",
-        "metadata": {"name": "portreeve.22ba71f45e6a3396135008dd0853d0fc", "namespace": "default"},
+        "metadata": {"name": "portreeve.69962b2b2447ed5e6f7d68e58e16c7b9", "namespace": "default"},
         "eventTime": "2023-11-14T22:13:20.000001Z",
         "reportingController": "portreeve", "reportingInstance": "portreeve-n1",
         "action": "CheckPorts", "reason": "NodePortRangeCrowded", "type": "Warning",
@@ -103,7 +103,7 @@ fn a_fact_of_the_cluster_hangs_on_the_kubernetes_service_without_a_node() {
 fn the_end_is_a_normal_event_of_its_own() {
     let expected = json!({
         "apiVersion": "events.k8s.io/v1", "kind": "Event",
-        "metadata": {"name": "portreeve.fb040cdadb939d0e9c661b2442f06417.resolved", "namespace": "shop"},
+        "metadata": {"name": "portreeve.7c44909d8c10dc74b9afd3371234a7f8.resolved", "namespace": "shop"},
         "eventTime": "2023-11-14T22:13:20.000001Z",
         "reportingController": "portreeve", "reportingInstance": "portreeve-n1",
         "action": "CheckPorts", "reason": "ListenerOnNodePortResolved", "type": "Normal",

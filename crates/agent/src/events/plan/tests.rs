@@ -98,13 +98,13 @@ fn what_became_another_variant_has_a_new_event_and_no_end_of_the_old_one() {
     let change = |was: &Finding, is: &Finding| Change::Became(was.key.clone(), is.clone());
     events.offer(minute(1), &change(&was, &worse), &place("n1"));
     let written: Vec<Write> = (1..10).flat_map(|now| server.told(&mut events, minute(now))).collect();
-    let names: Vec<bool> = written.iter().map(|write| write.name.ends_with(".resolved")).collect();
-    assert_eq!(names, [false], "{written:#?}");
+    let is_end = |write: &Write| write.name.ends_with(".resolved");
+    assert!(!written.is_empty() && !written.iter().any(is_end), "{written:#?}");
     let mut mild = worse.clone();
     (mild.key.variant, mild.evidence.severity) = ("trap", Severity::Info);
     events.offer(minute(20), &change(&worse, &mild), &place("n1"));
     let written: Vec<Write> = (20..30).flat_map(|now| server.told(&mut events, minute(now))).collect();
-    assert_eq!(written.iter().map(|write| write.name.ends_with(".resolved")).collect::<Vec<_>>(), [true]);
+    assert!(written.iter().any(is_end), "{written:#?}");
 }
 
 #[test]

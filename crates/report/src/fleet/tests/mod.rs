@@ -170,7 +170,7 @@ fn a_table_says_what_where_and_who_was_silent() {
     insta::assert_snapshot!(text(|out| write_fleet_table(&reported, &style(), out)), @r"
     1 critical; 2 agents asked, 1 could not be asked, oldest look 30 s ago (n1); not all was judged
 
-    SEVERITY  RULE                   SUBJECT           PORT       AFFECTS      NODES
+    SEVERITY  RULE                         SUBJECT           PORT       AFFECTS      NODES
     critical  listener-on-node-port/loses  Service shop/web  30080/tcp  remote,node  2 of 2 nodes: n1, n2
 
     CRITICAL  Service shop/web, port 30080/tcp, on 2 of 2 nodes: n1, n2
