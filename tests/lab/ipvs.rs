@@ -45,7 +45,8 @@ fn an_outgoing_connection_on_a_node_port_is_judged_as_it_works() {
     with_ipvs(|| outgoing::agrees("ipvs"));
 }
 
-// In a guest of its own: the kernel passes over virtual servers in its list where another network namespace has some.
+// `masquerade-source-ports/taken`. In a guest of its own: the kernel passes over virtual servers in its list where another network
+// namespace has some.
 #[test]
 fn a_masqueraded_connection_on_a_node_port_is_judged_as_it_works() {
     with_ipvs(|| masquerade::agrees("ipvs"));

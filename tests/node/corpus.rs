@@ -316,7 +316,7 @@ fn thousands_of_connections_in_time_wait() {
         assert_eq!(alarms(&stage, &["--proxy-mode", mode]), NONE, "{mode}");
     }
     connect(700);
-    assert_eq!(alarms(&stage, &["--proxy-mode", "iptables"]), ["ephemeral-ports-near-exhaustion of n1"]);
+    assert_eq!(alarms(&stage, &["--proxy-mode", "iptables"]), ["ephemeral-ports-near-exhaustion/node of n1"]);
 }
 
 #[test]

@@ -81,7 +81,7 @@ pub fn rule_page_markdown(id: &Id) -> String {
 
 /// The page that is written by hand, and what is known of each variant.
 fn documentation(id: &Id) -> String {
-    format!("{}\n{}\nEvent reason: {}.\n", id.page, variants(id), id.name.reason())
+    format!("{}\n## Severity\n{}\nEvent reason: {}.\n", id.page, variants(id), id.name.reason())
 }
 
 /// A piece of a page.
