@@ -14,9 +14,10 @@ use super::{
 };
 use portreeve_agent::metrics::metrics_page;
 use portreeve_report::{
-    RulePage, declared_schema, findings_schema, fleet_schema, lint_schema, owner_schema, owners_schema,
-    pages_of_manifests, pages_of_nodes, reservation_schema, rule_page_markdown, what_if_schema,
+    declared_schema, findings_schema, fleet_schema, lint_schema, owner_schema, owners_schema, reservation_schema,
+    rule_page_markdown, what_if_schema,
 };
+use portreeve_rules::ids::{IDS, Id};
 
 /// Every generated document: its path below `docs/`, and its text.
 fn generated_documents() -> Vec<(String, String)> {
@@ -33,8 +34,7 @@ fn generated_documents() -> Vec<(String, String)> {
         ("schema/what-if.schema.json".to_owned(), format!("{:#}\n", what_if_schema().to_value())),
         ("schema/reservation.schema.json".to_owned(), format!("{:#}\n", reservation_schema().to_value())),
     ];
-    let pages = pages_of_nodes().chain(pages_of_manifests());
-    documents.extend(pages.map(|page| (format!("rules/{}.md", page.id), rule_page_markdown(&page))));
+    documents.extend(IDS.iter().map(|id| (format!("rules/{}.md", id.name), rule_page_markdown(id))));
     documents
 }
 
@@ -61,13 +61,14 @@ fn describe(command: &mut Command, text: &mut String) {
 }
 
 fn rules_index() -> String {
-    let table = |pages: &mut dyn Iterator<Item = RulePage>| {
-        let rows = pages.map(|page| format!("| [{0}]({0}.md) | {1} | {2} |\n", page.id, page.ceiling, page.title));
-        format!("| rule | worst | finds |\n|---|---|---|\n{}", rows.collect::<String>())
+    let row = |id: &&Id| {
+        let variants: Vec<String> = id.variants.iter().map(|variant| format!("`{}`", variant.name)).collect();
+        format!("| [{0}]({0}.md) | {1} | {2} | {3} |\n", id.name, id.ceiling(), id.title, variants.join(", "))
     };
-    let (nodes, manifests) = (table(&mut pages_of_nodes()), table(&mut pages_of_manifests()));
+    let rows: String = IDS.iter().map(row).collect();
     format!(
-        "# Rules\n\n{nodes}\n## Of manifests alone\n\n[`lint`](../lint.md) asks these, and some of the others.\n\n{manifests}"
+        "# Rules\n\nA finding has an id and a variant: `node-port-claimed-twice/lost`. [`lint`](../lint.md) has the same ids, for what \
+         manifests would make.\n\n| rule | worst | finds | variants |\n|---|---|---|---|\n{rows}"
     )
 }
 

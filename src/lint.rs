@@ -23,8 +23,9 @@ use portreeve_facts::{
     Gap, KernelFacts, NodePortRange, Overrides, OwnPort, PortRange, Reading, SNAPSHOT_SCHEMA, Snapshot, Why, names,
 };
 use portreeve_report as report;
+use portreeve_rules::ids::Named;
 use portreeve_rules::lint::{
-    LintReport, LintRule, Linted, Source, Told, find_lint_rule, judge_acceptance, lint, lint_rules, range, unread,
+    LintReport, LintRule, Linted, Source, Told, judge_acceptance, lint, lint_rules, named_of_manifests, range, unread,
     without_accepted,
 };
 
@@ -70,9 +71,9 @@ pub(super) struct Args {
     output: Form,
     #[command(flatten)]
     counting: CountFlags,
-    /// Ask this rule only; may be given several times
+    /// Ask this rule only, or one of its variants: ID or ID/VARIANT; may be given several times
     #[arg(long = "rule", value_name = "RULE", help_heading = "Output", value_parser = rule)]
-    rules: Vec<LintRule>,
+    rules: Vec<Named>,
     /// Do not take it for a failure if there is no object to judge: no Service, no Pod, nothing with the template of one
     #[arg(long, help_heading = "Output")]
     allow_empty: bool,
@@ -131,7 +132,7 @@ pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
 /// What was not judged, and what is accepted.
 fn notes(report: &LintReport) -> impl Iterator<Item = String> {
     let accepted = (report.accepted > 0).then(|| format!("accepted: {}", report.accepted));
-    report.unknown.iter().map(|(rule, gap)| format!("not known: {rule}: {}", gap.detail)).chain(accepted)
+    report.unknown.iter().map(|(rows, gap)| format!("not known: {rows}: {}", gap.detail)).chain(accepted)
 }
 
 /// The failures as errors: each of them where the output has none, else the first.
@@ -178,9 +179,12 @@ impl Args {
             _ => around.cluster.origin.clone(),
         });
         let linted = Linted::new(manifests, facts, around, &range, source).with_service_cidrs(self.service_cidrs);
-        let rules = if self.rules.is_empty() { lint_rules().collect() } else { self.rules };
-        let not_asked = rules.iter().filter_map(|rule| Some((rule.id, rule.lacks(&linted)?))).collect();
-        let (findings, unknown) = lint(&linted, &rules);
+        let (all, named) = (self.rules.is_empty(), &self.rules);
+        let is_asked = |rule: &LintRule| all || named.iter().any(|it| it.names_any(rule.name().0, rule.variants));
+        let rules: Vec<LintRule> = lint_rules().filter(is_asked).collect();
+        let not_asked = rules.iter().filter_map(|rule| Some((rule.rows(), rule.lacks(&linted)?))).collect();
+        let (mut findings, unknown) = lint(&linted, &rules);
+        findings.retain(|found| all || named.iter().any(|it| it.names(found.rule.0, found.evidence.variant)));
         let (mut findings, accepted) = without_accepted(&linted, findings);
         for (gap, place) in judge_acceptance(&linted) {
             places.insert(gap.detail.clone(), place);
@@ -314,8 +318,8 @@ fn relative(path: PathBuf, here: &Path) -> PathBuf {
     if leads_to(&short).is_some_and(|to| leads_to(&path) == Some(to)) { short } else { path }
 }
 
-fn rule(id: &str) -> Result<LintRule, &'static str> {
-    find_lint_rule(id).ok_or("not a rule that judges manifests: docs/lint.md lists them, and `portreeve rules`")
+fn rule(text: &str) -> Result<Named, &'static str> {
+    named_of_manifests(text).ok_or("not a rule that judges manifests, wanted ID or ID/VARIANT: docs/lint.md lists them")
 }
 
 fn namespace(name: &str) -> Result<String, String> {

@@ -8,7 +8,11 @@ use super::console::Console;
 use portreeve_agent::judge_by;
 use portreeve_facts::{Snapshot, Source};
 use portreeve_report::{self as report, CheckResult, Report};
-use portreeve_rules::{self as rules, Limits, RULES, Rule, findings::Severity};
+use portreeve_rules::{
+    self as rules, Limits, RULES, Rule,
+    findings::{Key, Severity},
+    ids::Named,
+};
 
 // How findings are printed.
 #[derive(Debug, clap::Args)]
@@ -18,11 +22,11 @@ pub(super) struct ReportFlags {
     output: Form,
     #[command(flatten)]
     counting: CountFlags,
-    /// Ask this rule only; may be given several times
+    /// Ask this rule only, or one of its variants: ID or ID/VARIANT; may be given several times
     ///
     /// What none of them looks at is not read: connections, on a node that has many.
     #[arg(long = "rule", value_name = "RULE", help_heading = "Output", value_parser = rule)]
-    rules: Vec<&'static Rule>,
+    rules: Vec<Named>,
 }
 
 // Which findings are printed and counted; the same for one node and for many.
@@ -62,13 +66,19 @@ enum Form {
 
 impl ReportFlags {
     /// The rules that are run.
-    fn rules(&self) -> &[&'static Rule] {
-        if self.rules.is_empty() { RULES } else { &self.rules }
+    fn rules(&self) -> Vec<&'static Rule> {
+        let is_asked = |rule: &&Rule| self.rules.is_empty() || self.rules.iter().any(|it| judges(rule, it));
+        RULES.iter().copied().filter(is_asked).collect()
+    }
+
+    /// Whether a finding is of what was asked.
+    fn wants(&self, Key { rule, variant, .. }: &Key) -> bool {
+        self.rules.is_empty() || self.rules.iter().any(|it| it.names(rule.0, variant))
     }
 
     /// The sources that none of them uses.
     pub(super) fn skipped(&self) -> BTreeSet<Source> {
-        rules::skipped(self.rules())
+        rules::skipped(&self.rules())
     }
 
     /// Judges a snapshot, prints the report, and returns the exit code.
@@ -76,8 +86,9 @@ impl ReportFlags {
         let Self { output, counting, .. } = *self;
         let CountFlags { min_severity, no_headers, .. } = counting;
         let rules = self.rules();
-        let board = judge_by(rules, snapshot, &Limits::default());
-        let report = Report { min_severity, rules, ..Report::of(snapshot, &board) };
+        let mut board = judge_by(&rules, snapshot, &Limits::default());
+        board.findings.retain(|it| self.wants(&it.key));
+        let report = Report { min_severity, rules: &rules, ..Report::of(snapshot, &board) };
         let style = &console.style;
         console.write(|out| match output {
             Form::Table | Form::Wide if no_headers => report::write_rows(&report, style, out),
@@ -108,9 +119,14 @@ impl CountFlags {
     }
 }
 
-/// The rule of a word on the command line.
-pub(super) fn rule(id: &str) -> Result<&'static Rule, &'static str> {
-    rules::find(id).ok_or("not a rule of nodes: `portreeve rules` lists them")
+fn judges(rule: &Rule, named: &Named) -> bool {
+    named.names_any(rule.name().0, rule.variants)
+}
+
+/// The rule of a word on the command line, or the variant.
+pub(super) fn rule(text: &str) -> Result<Named, &'static str> {
+    let named = Named::parse(text).filter(|named| RULES.iter().any(|rule| judges(rule, named)));
+    named.ok_or("not a rule of nodes, wanted ID or ID/VARIANT: `portreeve rules` lists them")
 }
 
 fn severity(word: &str) -> Result<Severity, &'static str> {

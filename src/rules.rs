@@ -4,7 +4,8 @@ use std::process::ExitCode;
 
 use super::{command_line::UsageError, console::Console};
 use portreeve_facts::text;
-use portreeve_report::{RulePage, pages_of_manifests, pages_of_nodes, rule_page_text, rules_table};
+use portreeve_report::{rule_page_text, rules_table};
+use portreeve_rules::ids::{IDS, Named};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -23,7 +24,7 @@ enum Action {
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Explain {
-    /// The rule's name
+    /// The rule's id; one of its variants may follow: ID/VARIANT
     #[arg(value_name = "RULE")]
     id: String,
 }
@@ -43,20 +44,15 @@ pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
 impl Explain {
     pub(super) fn run(self, console: &Console) -> anyhow::Result<ExitCode> {
         let Self { id } = self;
-        let Some(page) = pages().find(|page| page.id.0 == id) else { return Err(unknown(&id, console).into()) };
-        let page = rule_page_text(&page, &console.style);
+        let Some(named) = Named::parse(&id) else { return Err(unknown(&id, console).into()) };
+        let page = rule_page_text(named.id, &console.style);
         console.write(|out| out.write_all(page.as_bytes()))?;
         Ok(ExitCode::SUCCESS)
     }
 }
 
-/// Every rule, of nodes and of manifests alone.
-pub(super) fn pages() -> impl Iterator<Item = RulePage> {
-    pages_of_nodes().chain(pages_of_manifests())
-}
-
 fn unknown(id: &str, console: &Console) -> UsageError {
-    let ids: Vec<&str> = pages().map(|page| page.id.0).collect();
+    let ids: Vec<&str> = IDS.iter().map(|id| id.name.0).collect();
     let id = text::clean(id, text::NAME);
     let program = &console.style.program;
     UsageError(format!(

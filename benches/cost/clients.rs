@@ -22,7 +22,7 @@ pub fn measure(world: &mut World, sockets: usize, count: usize) -> Vec<Row> {
     let ours = ends(&world.snapshot()["clients"]["seen"]["sockets"], is_node_port);
     let alike = same(&ours, &by_ss(&run(&mut ss_all()), false), "ss");
 
-    let mut portreeve = world.portreeve(&["check", "--rule", "client-socket-on-node-port", "--output", "json"]);
+    let mut portreeve = world.portreeve(&["check", "--rule", "connection-on-port/answers-taken", "--output", "json"]);
     let measured = rounds(
         count,
         vec![Contender::timed("process", || run(&mut portreeve)), Contender::timed("ss", || run(&mut ss_all()))],

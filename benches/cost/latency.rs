@@ -87,7 +87,7 @@ fn listener(cluster: &ControlPlane, port: u16) -> f64 {
 
 /// The ephemeral range comes to cover the NodePorts: looks to the finding.
 fn setting() -> f64 {
-    let series = "portreeve_findings{rule=\"ephemeral-range-overlaps-node-ports\"";
+    let series = "portreeve_findings{rule=\"ephemeral-range-overlap\",variant=\"node-ports\"";
     let is_told = || metrics().lines().any(|line| line.starts_with(series) && !line.ends_with(" 0.0"));
     let range = |range| sysctl("net.ipv4.ip_local_port_range", range);
     range("1024 65535");
@@ -104,9 +104,9 @@ fn looks_to(is_found: impl Fn() -> bool) -> f64 {
     scans() - before
 }
 
-/// Whether there is a finding of `listener-on-node-port` about it.
+/// Whether there is a finding of `listener-on-node-port/loses` about it.
 fn is_found(port: u16) -> bool {
-    let (rule, port) = ("rule=\"listener-on-node-port\"", format!("port=\"{port}\""));
+    let (rule, port) = ("rule=\"listener-on-node-port\",variant=\"loses\"", format!("port=\"{port}\""));
     let metrics = metrics();
     let mut single = metrics.lines().filter(|line| line.starts_with("portreeve_finding_info{"));
     single.any(|line| line.contains(rule) && line.contains(&port))

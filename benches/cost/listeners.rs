@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// What asks for listeners only.
-const CHECK: [&str; 5] = ["check", "--rule", "listener-on-node-port", "--output", "json"];
+const CHECK: [&str; 5] = ["check", "--rule", "listener-on-node-port/loses", "--output", "json"];
 
 /// The rows of one size.
 pub fn measure(world: &World, agent: &Looking, sockets: usize, count: usize) -> Vec<Row> {

@@ -28,7 +28,7 @@ pub fn measure(world: &World, agent: &Looking, descriptors: usize, count: usize)
     let alike = same(&ours, &holders_by_ss(&run(&mut ss_holders())), "ss")
         .and_then(|()| same(&pids, &pids_by_lsof(&run(&mut lsof_holders())), "lsof"));
 
-    let mut portreeve = world.portreeve(&["check", "--rule", "listener-on-node-port", "--output", "json"]);
+    let mut portreeve = world.portreeve(&["check", "--rule", "listener-on-node-port/loses", "--output", "json"]);
     let measured = rounds(
         count,
         vec![

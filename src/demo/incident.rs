@@ -55,7 +55,7 @@ impl Steps {
 
 /// A finding that must be there.
 pub(super) struct Expected {
-    /// Its rule.
+    /// Its id and its variant.
     pub(super) rule: &'static str,
     /// Its severity, exactly.
     pub(super) severity: Severity,

@@ -16,8 +16,8 @@ pub(super) struct ObservedReport {
 /// One finding.
 #[derive(Debug, Deserialize)]
 pub(super) struct ObservedFinding {
-    /// Its rule.
-    pub(super) rule: String,
+    rule: String,
+    variant: String,
     /// Its severity.
     pub(super) severity: Severity,
     subject: Subject,
@@ -33,6 +33,8 @@ pub(super) struct ObservedFinding {
 #[derive(Debug, Deserialize)]
 struct ObservedGap {
     rule: Option<String>,
+    #[serde(default)]
+    variants: Vec<String>,
     detail: String,
 }
 
@@ -57,7 +59,9 @@ impl ObservedReport {
 
     /// Why a rule has no answer.
     pub(super) fn why_unknown(&self, rule: &str) -> Option<&str> {
-        self.unknown.iter().find(|gap| gap.rule.as_deref() == Some(rule)).map(|gap| gap.detail.as_str())
+        let (id, variant) = rule.split_once('/')?;
+        let is_it = |gap: &&ObservedGap| gap.rule.as_deref() == Some(id) && gap.variants.iter().any(|it| it == variant);
+        self.unknown.iter().find(is_it).map(|gap| gap.detail.as_str())
     }
 }
 
@@ -65,13 +69,18 @@ impl ObservedFinding {
     /// Whether this is what was expected.
     pub(super) fn is(&self, expected: &Expected) -> bool {
         let Expected { rule, severity, subject, port, evidence } = expected;
-        self.rule == *rule
+        self.name() == *rule
             && self.severity == *severity
             && self.subject() == *subject
             && self.port == *port
             && evidence.iter().all(|(name, value)| {
                 self.evidence.iter().any(|measured| measured.name == *name && measured.value.starts_with(value))
             })
+    }
+
+    /// `node-port-claimed-twice/lost`
+    pub(super) fn name(&self) -> String {
+        format!("{}/{}", self.rule, self.variant)
     }
 
     /// `Service default/web`, `Node n1`.
@@ -89,13 +98,13 @@ mod tests {
     use super::*;
 
     const DOCUMENT: &str = r#"{"schema":"portreeve/v1","node":"node-a","findings":[{
-        "rule":"listener-on-node-port","severity":"critical","port":30080,"protocol":"tcp",
+        "rule":"listener-on-node-port","variant":"loses","severity":"critical","port":30080,"protocol":"tcp",
         "subject":{"kind":"Service","namespace":"default","name":"web","uid":"u"},"summary":"s",
         "evidence":[{"name":"listener","value":"tcp LISTEN 0.0.0.0:30080"}],"affects":["remote"],"remedy":["move it"]}],
-        "unknown":[{"rule":"proxy-left-behind","source":"netfilter","why":"not-permitted","detail":"no NET_ADMIN"}]}"#;
+        "unknown":[{"rule":"stale-redirection","variants":["proxy"],"source":"netfilter","why":"not-permitted","detail":"no NET_ADMIN"}]}"#;
 
     const EXPECTED: Expected = Expected {
-        rule: "listener-on-node-port",
+        rule: "listener-on-node-port/loses",
         severity: Severity::Critical,
         subject: "Service default/web",
         port: Some(30080),
@@ -107,7 +116,7 @@ mod tests {
         let look: ObservedReport = serde_json::from_str(DOCUMENT).expect("a document");
         assert!(look.find(&EXPECTED).is_some());
         for wrong in [
-            Expected { rule: "proxy-near-fd-limit", ..EXPECTED },
+            Expected { rule: "listener-on-node-port/trap", ..EXPECTED },
             Expected { severity: Severity::Warning, ..EXPECTED },
             Expected { subject: "Service default/batch", ..EXPECTED },
             Expected { port: Some(30081), ..EXPECTED },
@@ -121,7 +130,7 @@ mod tests {
     #[test]
     fn what_could_not_be_told_says_why() {
         let look: ObservedReport = serde_json::from_str(DOCUMENT).expect("a document");
-        assert_eq!(look.why_unknown("proxy-left-behind"), Some("no NET_ADMIN"));
-        assert_eq!(look.why_unknown("listener-on-node-port"), None);
+        assert_eq!(look.why_unknown("stale-redirection/proxy"), Some("no NET_ADMIN"));
+        assert_eq!(look.why_unknown("stale-redirection/host-port"), None);
     }
 }

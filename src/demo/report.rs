@@ -72,7 +72,7 @@ impl IncidentReport<'_> {
             self.write_finding(found, out)?;
         }
         for found in look.findings.iter().filter(|found| !is_expected(found)) {
-            let line = format!("besides: {} {}, {}", found.severity, found.rule, found.subject());
+            let line = format!("besides: {} {}, {}", found.severity, found.name(), found.subject());
             writeln!(out, "     {}", self.style.paint(Ink::Faint, &tidy(&line)))?;
         }
         for expected in self.missing(look) {
@@ -90,7 +90,7 @@ impl IncidentReport<'_> {
 
     fn write_finding(&self, found: &ObservedFinding, out: &mut dyn Write) -> io::Result<()> {
         let severity = self.style.paint(Ink::Bad(found.severity), found.severity.name());
-        writeln!(out, "     {severity} {}", tidy(&format!("{}, {}", found.rule, found.subject())))?;
+        writeln!(out, "     {severity} {}", tidy(&format!("{}, {}", found.name(), found.subject())))?;
         self.write_words(7, &found.summary, out)?;
         for remedy in &found.remedy {
             writeln!(out, "       -> {}", self.style.paint(Ink::Command, &tidy(remedy)))?;

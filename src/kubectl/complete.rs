@@ -9,9 +9,10 @@ use clap::{Arg, Command, FromArgMatches as _, ValueHint};
 use tokio::time::timeout;
 
 use super::agents::{AgentFlags, runtime};
-use crate::{console::Console, rules::pages};
+use crate::console::Console;
 use portreeve_facts::text;
 use portreeve_report::KEYS;
+use portreeve_rules::ids::IDS;
 
 /// The shell completes names of files (cobra `ShellCompDirectiveDefault`).
 const FILES: u8 = 0;
@@ -107,7 +108,7 @@ fn values(arg: &Arg, command: &Command, words: &[String]) -> (Vec<(String, Strin
     let listed = possible.iter().map(|it| (it.get_name().to_owned(), about(it.get_help())));
     match arg.get_id().as_str() {
         "node" => (nodes(command, words), NO_FILES),
-        "id" => (pages().map(|page| (page.id.0.to_owned(), page.title.to_owned())).collect(), NO_FILES),
+        "id" => (IDS.iter().map(|id| (id.name.0.to_owned(), id.title.to_owned())).collect(), NO_FILES),
         "settings" => (KEYS.iter().map(|key| (format!("{key}="), String::new())).collect(), GOES_ON),
         _ if arg.get_value_hint() == ValueHint::AnyPath => (Vec::new(), FILES),
         _ => (listed.collect(), NO_FILES),

@@ -18,7 +18,7 @@ use portreeve_agent::settings::duration;
 use portreeve_cluster::{Agent, AgentRequest, Agents};
 use portreeve_facts::Gap;
 use portreeve_report::{AgentAnswer, Fleet, Gathering, Wanted, write_fleet_rows, write_fleet_table, write_fleet_wide};
-use portreeve_rules::Rule;
+use portreeve_rules::ids::Named;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -33,9 +33,9 @@ pub(crate) struct Args {
     /// Tell findings about nodes and about objects in all namespaces, as is done unless --namespace is given
     #[arg(short = 'A', long, help_heading = "Output")]
     all_namespaces: bool,
-    /// Tell and count only findings of this rule; may be given several times
+    /// Tell and count only findings of this rule, or of one of its variants: ID or ID/VARIANT; may be given several times
     #[arg(long = "rule", value_name = "RULE", help_heading = "Output", value_parser = rule)]
-    rules: Vec<&'static Rule>,
+    rules: Vec<Named>,
     /// Ask again and again, and tell everything anew whenever something has changed
     #[arg(short, long, help_heading = "Output")]
     watch: bool,
@@ -105,7 +105,7 @@ impl Args {
     async fn ask(&self, agents: &Agents, listed: &[Agent], interrupts: &mut Interrupts) -> Fleet {
         let wanted = Wanted {
             namespace: self.namespace.clone(),
-            rules: self.rules.iter().map(|rule| rule.id.0).collect(),
+            rules: self.rules.clone(),
             min_severity: self.counting.min_severity,
             document: matches!(self.output, Form::Json | Form::Yaml),
         };

@@ -14,7 +14,7 @@ use portreeve_agent::judge_by;
 use portreeve_dataplane::{Round, owner};
 use portreeve_facts::{Gap, Mode, Protocol, Snapshot};
 use portreeve_report::{AgentAnswer, Answers, Gathering, Report, Setting, Wanted, WhatIf, write_json};
-use portreeve_rules::{Limits, RULES, Rule};
+use portreeve_rules::{Limits, RULES, Rule, findings::RuleId};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -61,8 +61,8 @@ impl FromStr for Supposed {
     }
 }
 
-/// The rule about what another proxy mode left behind.
-const LEFT_BEHIND: &str = "proxy-left-behind";
+/// What another proxy mode left behind.
+const LEFT_BEHIND: (RuleId, &str) = (RuleId("stale-redirection"), "proxy");
 
 /// A node, as it is and as it would be: its `/findings`.
 type Both = [Vec<u8>; 2];
@@ -133,7 +133,7 @@ fn both(snapshot: &Snapshot, settings: &[Setting], answers: &mut Answers) -> Res
     // What a switch of the mode leaves behind, and what it cleans up, nobody can foretell.
     let switches = settings.iter().any(|setting| matches!(setting, Setting::ProxyMode(_)));
     let rules: Vec<&'static Rule> =
-        RULES.iter().copied().filter(|rule| !switches || rule.id.0 != LEFT_BEHIND).collect();
+        RULES.iter().copied().filter(|rule| !switches || !rule.rows().have(LEFT_BEHIND.0, LEFT_BEHIND.1)).collect();
     let findings = |snapshot: &Snapshot| {
         let board = judge_by(&rules, snapshot, &limits);
         let mut answer = Vec::new();

@@ -7,7 +7,7 @@ use std::{
 };
 
 use portreeve_facts::Why;
-use portreeve_rules::{RULES, findings::Scope};
+use portreeve_rules::{findings::Scope, ids::IDS};
 use serde_json::{Value, json};
 
 use crate::promql::{Metric, Query, catalogue, promtool};
@@ -154,14 +154,14 @@ fn whatever_rule_an_alert_names_its_page_is_there() {
         let description = word(&rule["annotations"], "description").to_owned();
         let targets = description.split("docs/").skip(1).filter_map(|rest| rest.split(".md").next());
         for target in targets {
-            for id in RULES.iter().map(|rule| rule.id.0) {
+            for id in IDS.iter().map(|id| id.name.0) {
                 let page = format!("docs/{}.md", target.replace("{{ $labels.rule }}", id));
                 assert!(root().join(&page).is_file(), "{page} of {}", word(&rule, "alert"));
                 seen += 1;
             }
         }
     }
-    assert!(seen > RULES.len(), "the descriptions name pages");
+    assert!(seen > IDS.len(), "the descriptions name pages");
 }
 
 #[test]
@@ -223,7 +223,7 @@ fn a_problem_of_the_cluster_is_one_alert_by_its_scope() {
 fn no_query_names_a_rule_of_the_agents() {
     let queries = all().into_iter().map(|rule| word(&rule, "expr").to_owned());
     for query in queries.chain(crate::dashboards::all_queries()) {
-        let named = RULES.iter().map(|rule| rule.id.0).find(|id| query.contains(id));
+        let named = IDS.iter().map(|id| id.name.0).find(|id| query.contains(id));
         assert_eq!(named, None, "a rule that is renamed or new would be missing: {query}");
     }
 }

@@ -12,8 +12,9 @@ use crate::promql::{Query, catalogue, promtool};
 
 const NAMES: [&str; 4] = ["fleet", "incident", "node", "agent"];
 /// What an incident is chosen by, and an example.
-const CHOICE: [(&str, &str); 6] = [
+const CHOICE: [(&str, &str); 7] = [
     ("rule", "listener-on-node-port"),
+    ("variant", "loses"),
     ("kind", "Service"),
     ("namespace", "shop"),
     ("name", "web"),

@@ -64,13 +64,13 @@ fn fleet() -> Vec<Value> {
 
 #[test]
 fn a_listener_on_the_node_port_of_a_service_is_one_alert_on_any_number_of_nodes() {
-    let of_service = "rule=\"listener-on-node-port\", severity=\"critical\", scope=\"node\", subject_kind=\"Service\", \
+    let of_service = "rule=\"listener-on-node-port\", variant=\"loses\", severity=\"critical\", scope=\"node\", subject_kind=\"Service\", \
                       subject_namespace=\"shop\", subject_name=\"web\", port=\"30080\", protocol=\"tcp\"";
     for size in SIZES {
         let mut series = fleet();
         series.extend(on_each(size, "portreeve_finding_info", of_service, "1x40"));
         let labels = json!({
-            "severity": "critical", "rule": "listener-on-node-port", "subject_kind": "Service",
+            "severity": "critical", "rule": "listener-on-node-port", "variant": "loses", "subject_kind": "Service",
             "subject_namespace": "shop", "subject_name": "web", "port": "30080", "protocol": "tcp",
         });
         let description = format!(
@@ -80,7 +80,7 @@ fn a_listener_on_the_node_port_of_a_service_is_one_alert_on_any_number_of_nodes(
              fix: docs/rules/listener-on-node-port.md",
             names(size),
         );
-        let summary = format!("listener-on-node-port is critical for Service shop/web on {}", nodes(size));
+        let summary = format!("listener-on-node-port/loses is critical for Service shop/web on {}", nodes(size));
         let annotations = json!({"summary": summary, "description": description});
         let cases = [
             firing("PortreeveCriticalFinding", &labels, &annotations),
@@ -93,19 +93,19 @@ fn a_listener_on_the_node_port_of_a_service_is_one_alert_on_any_number_of_nodes(
 
 #[test]
 fn nodes_with_one_wrong_setting_and_pods_of_one_daemon_set_are_one_alert_each() {
-    let of_node = "rule=\"ephemeral-range-overlaps-node-ports\", severity=\"warning\", scope=\"node\", \
+    let of_node = "rule=\"ephemeral-range-overlap\", variant=\"node-ports\", severity=\"warning\", scope=\"node\", \
                    subject_kind=\"Node\", subject_name=\"{node}\"";
-    let of_pod = "rule=\"host-port-equals-node-port\", severity=\"critical\", scope=\"node\", subject_kind=\"Pod\", \
+    let of_pod = "rule=\"host-port-conflict\", variant=\"node-port\", severity=\"critical\", scope=\"node\", subject_kind=\"Pod\", \
                   subject_namespace=\"shop\", subject_name=\"edge-{node}\", port=\"30080\", protocol=\"tcp\"";
     for size in SIZES {
         let mut series = fleet();
         series.extend(on_each(size, "portreeve_finding_info", of_node, "1x40"));
         series.extend(on_each(size, "portreeve_finding_info", of_pod, "1x40"));
         let of_nodes = json!({
-            "severity": "warning", "rule": "ephemeral-range-overlaps-node-ports", "subject_kind": "Node",
+            "severity": "warning", "rule": "ephemeral-range-overlap", "variant": "node-ports", "subject_kind": "Node",
         });
         let of_pods = json!({
-            "severity": "critical", "rule": "host-port-equals-node-port", "subject_kind": "Pod",
+            "severity": "critical", "rule": "host-port-conflict", "variant": "node-port", "subject_kind": "Pod",
             "subject_namespace": "shop", "port": "30080", "protocol": "tcp",
         });
         let said = |subject: &str, effect: &str, rule: &str| {
@@ -118,14 +118,14 @@ fn nodes_with_one_wrong_setting_and_pods_of_one_daemon_set_are_one_alert_each() 
         };
         let lost = "something is lost for some clients, or will be at the next change. Its Event says what";
         let node_words = json!({
-            "summary": format!("ephemeral-range-overlaps-node-ports is a trap on {}", nodes(size)),
-            "description": said("", lost, "ephemeral-range-overlaps-node-ports"),
+            "summary": format!("ephemeral-range-overlap/node-ports is a trap on {}", nodes(size)),
+            "description": said("", lost, "ephemeral-range-overlap"),
         });
         let wrong =
             "clients elsewhere are or surely will be served wrongly, or not at all. Its Event says who is in the way";
         let pod_words = json!({
-            "summary": format!("host-port-equals-node-port is critical for pods in shop on {}", nodes(size)),
-            "description": said("Pods in shop, port 30080/tcp, on ", wrong, "host-port-equals-node-port")
+            "summary": format!("host-port-conflict/node-port is critical for pods in shop on {}", nodes(size)),
+            "description": said("Pods in shop, port 30080/tcp, on ", wrong, "host-port-conflict")
                 .replace(", and what", " and what"),
         });
         let cases = [
@@ -138,15 +138,15 @@ fn nodes_with_one_wrong_setting_and_pods_of_one_daemon_set_are_one_alert_each() 
 
 #[test]
 fn what_every_agent_of_a_cluster_sees_is_no_matter_of_nodes() {
-    let of_cluster = "rule=\"node-port-range-crowded\", severity=\"critical\", scope=\"cluster\", \
+    let of_cluster = "rule=\"node-port-range-crowded\", variant=\"full\", severity=\"critical\", scope=\"cluster\", \
                       subject_kind=\"Cluster\", subject_name=\"cluster\"";
     for size in SIZES {
         let labels = json!({
-            "severity": "critical", "scope": "cluster", "rule": "node-port-range-crowded", "subject_kind": "Cluster",
+            "severity": "critical", "scope": "cluster", "rule": "node-port-range-crowded", "variant": "full", "subject_kind": "Cluster",
             "subject_name": "cluster",
         });
         let annotations = json!({
-            "summary": "node-port-range-crowded is critical for the cluster",
+            "summary": "node-port-range-crowded/full is critical for the cluster",
             "description": "The cluster: clients elsewhere are or surely will be served wrongly, or not at all. Its Event says \
                             who is in the way and what to type: kubectl get events -A --field-selector \
                             reportingComponent=portreeve. The rule and its fix: docs/rules/node-port-range-crowded.md",
@@ -170,7 +170,7 @@ fn agents_that_do_not_answer_or_cannot_read_are_one_alert() {
             "summary": format!("The agents of {} do not answer", nodes(size)),
             "description": format!(
                 "For 10 minutes Prometheus got no metrics from the agents of {those}: what goes wrong there is not known here. \
-                 An agent may still write Events: it lives on when its port is taken by somebody else (own-port-taken).",
+                 An agent may still write Events: it lives on when its port is taken by somebody else (host-network-port-taken/agent).",
             ),
         });
         let blind = json!({
@@ -193,7 +193,7 @@ fn agents_that_do_not_answer_or_cannot_read_are_one_alert() {
 
 #[test]
 fn a_finding_that_hundreds_of_nodes_had_once_each_wakes_nobody() {
-    let of_service = "rule=\"listener-on-node-port\", severity=\"critical\", scope=\"node\", subject_kind=\"Service\", \
+    let of_service = "rule=\"listener-on-node-port\", variant=\"loses\", severity=\"critical\", scope=\"node\", subject_kind=\"Service\", \
                       subject_namespace=\"shop\", subject_name=\"web\", port=\"30080\", protocol=\"tcp\"";
     for size in SIZES {
         let mut series = fleet();

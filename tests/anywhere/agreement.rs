@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
-use portreeve_dataplane::{Answered, Claim, Outcome, Ownership, owner, served_node_ports};
+use portreeve_dataplane::{Answered, ClaimKind, Outcome, Ownership, owner, served_node_ports};
 use portreeve_facts::{Protocol, Service, Snapshot, Vantage};
 use portreeve_rules::{
     Limits,
@@ -11,20 +11,21 @@ use portreeve_rules::{
     ledger::Board,
 };
 
-use crate::every_node::{board, one_of_each_plane, pair, ports, small};
+use crate::every_node::{board, one_of_each_plane, pair, ports, reported_by, small};
 
-/// Rules about a listener that gets no connections.
-const OF_LISTENERS: [&str; 3] = ["listener-on-node-port", "host-port-takes-listener", "external-ip-is-node-address"];
+/// About a listener that gets no connections.
+const OF_LISTENERS: [&str; 3] =
+    ["listener-on-node-port/loses", "host-port-conflict/takes-listener", "external-ip-conflict/node-address"];
 /// Rules about two claims of which the first takes what the second wants, whoever listens.
-const OF_CLAIMS: [(&str, [Claim; 2]); 3] = [
-    ("external-ip-shadows-node-port", [Claim::ExternalIp, Claim::NodePort]),
-    ("host-port-equals-node-port", [Claim::HostPort, Claim::NodePort]),
-    ("external-address-claimed-twice", [Claim::ExternalIp, Claim::ExternalIp]),
+const OF_CLAIMS: [(&str, [ClaimKind; 2]); 3] = [
+    ("external-ip-conflict/takes-node-port", [ClaimKind::ExternalIp, ClaimKind::NodePort]),
+    ("host-port-conflict/node-port", [ClaimKind::HostPort, ClaimKind::NodePort]),
+    ("external-ip-conflict/claimed-twice", [ClaimKind::ExternalIp, ClaimKind::ExternalIp]),
 ];
 
 /// Who owns a port, as `owner PORT -o json` prints it.
 pub(crate) fn owned(snapshot: &Snapshot, (port, protocol): (u16, Protocol)) -> Option<Ownership> {
-    owner(snapshot, Limits::default().proxy_lag_seconds, protocol, port).ok()
+    owner(&Limits::default().round(snapshot, None), protocol, port).ok()
 }
 
 /// Whether a connection from there is lost to a claim, or may be.
@@ -35,7 +36,7 @@ fn is_lost_or_unknown(owned: &Ownership, from: Vantage, lost: impl Fn(&Answered)
 
 /// A finding about who gets connections that `owner` does not show.
 fn not_shown(snapshot: &Snapshot, finding: &Finding) -> Option<String> {
-    let (rule, evidence) = (finding.key.rule.0, &finding.evidence);
+    let (rule, evidence) = (&*reported_by(finding.key.rule, finding.key.variant), &finding.evidence);
     let port = (finding.key.port?, finding.key.protocol?);
     let of_listener = OF_LISTENERS.contains(&rule);
     let of_claims = OF_CLAIMS.iter().find(|(its, _)| *its == rule).map(|(_, claims)| claims);
@@ -56,15 +57,15 @@ fn not_shown(snapshot: &Snapshot, finding: &Finding) -> Option<String> {
     };
     let missing: Vec<Vantage> = evidence.affects.iter().copied().filter(|from| !shown(*from)).collect();
     // Another node may have the address.
-    if rule == "external-address-claimed-twice" && !is_claimed_twice_here(snapshot, port) {
+    if rule == "external-ip-conflict/claimed-twice" && !is_claimed_twice_here(snapshot, port) {
         return None;
     }
     if !missing.is_empty() {
         return Some(format!("{}: lost from {missing:?}, and owner shows nobody there", pair(&finding.key)));
     }
-    let all: Vec<Claim> = owned.claimants.iter().map(|it| it.claim).collect();
+    let all: Vec<ClaimKind> = owned.claimants.iter().map(|it| it.claim).collect();
     let lacks = of_claims.is_some_and(|[one, other]| {
-        let count = |claim: &Claim| all.iter().filter(|it| *it == claim).count();
+        let count = |claim: &ClaimKind| all.iter().filter(|it| *it == claim).count();
         count(one) == 0 || count(other) < usize::from(one == other) + 1
     });
     lacks.then(|| format!("{}: owner lists {all:?} only", pair(&finding.key)))
@@ -112,27 +113,28 @@ fn is_link_local(ip: IpAddr) -> bool {
 /// Why nothing is said of a listener that loses.
 fn excuse(snapshot: &Snapshot, board: &Board, owned: &Ownership, loser: usize) -> Option<Excuse> {
     let lost = || owned.answers.iter().filter(move |it| it.loser == Some(loser));
-    let by = |claim: Claim| lost().all(|it| it.by.is_none_or(|by| owned.claimants[by].claim == claim));
+    let by = |claim: ClaimKind| lost().all(|it| it.by.is_none_or(|by| owned.claimants[by].claim == claim));
     let claimant = &owned.claimants[loser];
     let range = snapshot.kernel.sysctls.ip_local_port_range.seen();
-    if claimant.claim == Claim::Proxy {
+    if claimant.claim == ClaimKind::Proxy {
         return Some(Excuse::Proxys);
     }
     if owned.protocol == Protocol::Udp && range.is_none_or(|range| range.contains(owned.port)) {
         return Some(Excuse::Client);
     }
-    if owned.claimants.iter().any(|it| it.claim == Claim::HostPort) {
+    if owned.claimants.iter().any(|it| it.claim == ClaimKind::HostPort) {
         return Some(Excuse::HostPort);
     }
     let is_about = |subject: &Subject| owned.claimants.iter().any(|it| it.name.contains(&subject.to_string()));
-    let unknown = board.unknown.iter().filter(|it| OF_LISTENERS.contains(&it.rule.0));
+    let unknown =
+        board.unknown.iter().filter(|it| OF_LISTENERS.contains(&&*reported_by(it.rows.rule, it.rows.variants[0])));
     if unknown.into_iter().any(|it| it.subject.as_ref().is_none_or(is_about)) {
         return Some(Excuse::NotJudged);
     }
     if lost().all(|it| it.from == Vantage::Node && is_link_local(it.to)) {
         return Some(Excuse::LinkLocal);
     }
-    if by(Claim::ExternalIp) && !lost().any(|it| is_of_a_node(snapshot, it.to)) {
+    if by(ClaimKind::ExternalIp) && !lost().any(|it| is_of_a_node(snapshot, it.to)) {
         return Some(Excuse::ForTheService);
     }
     None
@@ -167,7 +169,8 @@ pub(crate) fn disagreements(snapshot: &Snapshot, board: &Board) -> (Vec<String>,
         losers.sort_unstable();
         losers.dedup();
         let is_told = |it: &&Finding| {
-            OF_LISTENERS.contains(&it.key.rule.0) && (it.key.port, it.key.protocol) == (Some(port.0), Some(port.1))
+            OF_LISTENERS.contains(&&*reported_by(it.key.rule, it.key.variant))
+                && (it.key.port, it.key.protocol) == (Some(port.0), Some(port.1))
         };
         let told = board.findings.iter().any(|it| is_told(&it));
         for loser in losers {

@@ -1,5 +1,6 @@
 //! The binary as people and pipelines meet it: exit codes, every form of output, usage, hostile input.
 
+use crate::named::name;
 use std::{
     fs,
     io::Read as _,
@@ -163,12 +164,11 @@ fn rows_alone_are_for_scripts() {
 #[test]
 fn a_rule_that_is_asked_alone_is_told_alone() {
     let world = squatted();
-    let (code, told, _) = replay(&world, &["--rule", "listener-on-node-port", "-o", "json"]);
+    let (code, told, _) = replay(&world, &["--rule", "listener-on-node-port/loses", "-o", "json"]);
     let document: Value = serde_json::from_str(&told).expect("JSON");
-    let rules: Vec<_> =
-        document["findings"].as_array().expect("a list").iter().filter_map(|it| it["rule"].as_str()).collect();
-    assert_eq!((code, rules), (1, vec!["listener-on-node-port"]));
-    let (code, told, _) = replay(&world, &["--rule", "proxy-left-behind", "-o", "junit"]);
+    let rules: Vec<_> = document["findings"].as_array().expect("a list").iter().map(name).collect();
+    assert_eq!((code, rules), (1, vec!["listener-on-node-port/loses".to_owned()]));
+    let (code, told, _) = replay(&world, &["--rule", "stale-redirection/proxy", "-o", "junit"]);
     assert_eq!((code, told.matches("<testcase").count()), (0, 1), "the others neither passed nor failed: {told}");
     let (code, _, complaint) = replay(&world, &["--rule", "listener"]);
     assert_eq!(code, 64);
@@ -277,11 +277,14 @@ fn as_a_kubectl_plugin_the_help_says_so() {
     let (code, stdout, _) = ended(Command::new(&plugin).args(["findings", "--help"]));
     assert_eq!(code, 0);
     assert!(stdout.contains("Usage: kubectl portreeve findings"), "{stdout}");
-    let (code, _, stderr) = ended(Command::new(&plugin).args(["explain", "own-port-token"]));
+    let (code, _, stderr) = ended(Command::new(&plugin).args(["explain", "host-network-port-token"]));
     assert_eq!(code, 64);
-    assert!(stderr.contains(r#"did you mean "own-port-taken"? All of them: kubectl portreeve rules"#), "{stderr}");
-    let (code, stdout, _) = ended(Command::new(&plugin).args(["explain", "own-port-taken"]));
-    assert!(code == 0 && stdout.starts_with("own-port-taken\n"), "{stdout}");
+    assert!(
+        stderr.contains(r#"did you mean "host-network-port-taken"? All of them: kubectl portreeve rules"#),
+        "{stderr}"
+    );
+    let (code, stdout, _) = ended(Command::new(&plugin).args(["explain", "host-network-port-taken/agent"]));
+    assert!(code == 0 && stdout.starts_with("host-network-port-taken\n"), "{stdout}");
 }
 
 #[test]
@@ -313,7 +316,7 @@ fn rules_completion_and_manual_pages_print() {
     let (code, rules, _) = ended(binary().arg("rules"));
     assert_eq!(code, 0);
     let ids: Vec<&str> = rules.lines().skip(1).filter_map(|line| line.split_whitespace().next()).collect();
-    assert!(ids.contains(&"listener-on-node-port") && ids.contains(&"host-port-taken"), "{rules}");
+    assert!(ids.contains(&"listener-on-node-port") && ids.contains(&"pod-waits-for-port"), "{rules}");
     for id in ids {
         let (code, page, _) = ended(binary().args(["rules", "explain", id]));
         assert_eq!(code, 0, "{id}");

@@ -6,7 +6,7 @@ use std::{
 };
 
 use portreeve_cluster::WatchTiming;
-use portreeve_rules::RULES;
+use portreeve_rules::ids::{Named, Variant};
 
 /// Written documents, and files that people read like them.
 const READ: [&str; 15] = [
@@ -120,9 +120,10 @@ fn the_ceiling_that_a_document_names_for_a_rule_is_the_ceiling_of_the_rule() {
     let mut seen = 0;
     for document in documents() {
         for (name, severity) in ceilings(&text(&document)) {
-            let rule = RULES.iter().find(|rule| rule.id.0 == name);
-            let rule = rule.unwrap_or_else(|| panic!("{document}: there is no rule {name}"));
-            assert_eq!(rule.ceiling.to_string(), severity, "{document}: {name}");
+            let named = Named::parse(&name).unwrap_or_else(|| panic!("{document}: there is no rule {name}"));
+            let variant = named.variant.and_then(|variant| named.id.variant(variant));
+            let ceiling = variant.map_or_else(|| named.id.ceiling(), Variant::ceiling);
+            assert_eq!(ceiling.to_string(), severity, "{document}: {name}");
             seen += 1;
         }
     }
@@ -131,11 +132,11 @@ fn the_ceiling_that_a_document_names_for_a_rule_is_the_ceiling_of_the_rule() {
 
 #[test]
 fn a_ceiling_is_read_as_documents_write_it() {
-    let expected = [("listener-in-node-port-range".to_owned(), "warning".to_owned())];
+    let expected = [("listener-on-node-port/latent".to_owned(), "warning".to_owned())];
     for text in [
-        "Not today. `listener-in-node-port-range` is `warning` at most: `x` is `y`.",
-        "`listener-in-node-port-range`\nis `warning` at\nmost",
-        "  # `listener-in-node-port-range` is\n  # `warning` at\n  # most",
+        "Not today. `listener-on-node-port/latent` is `warning` at most: `x` is `y`.",
+        "`listener-on-node-port/latent`\nis `warning` at\nmost",
+        "  # `listener-on-node-port/latent` is\n  # `warning` at\n  # most",
     ] {
         assert_eq!(ceilings(text), expected, "{text}");
     }

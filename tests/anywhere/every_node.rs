@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, fs};
 use portreeve_agent::judge;
 use portreeve_facts::{Protocol, Snapshot};
 use portreeve_rules::{
-    Limits,
-    findings::{Finding, Key, Severity},
+    Limits, RULES,
+    findings::{Finding, Key, RuleId, Severity},
     ledger::Board,
 };
 
@@ -44,8 +44,15 @@ pub(crate) fn board(snapshot: &Snapshot) -> Board {
     judge(snapshot, &Limits::default())
 }
 
-/// What a finding is about, in words that compare: its rule, its subject, its port.
-pub(crate) fn pair(Key { rule, subject, port, protocol }: &Key) -> String {
+/// The rule that reports this variant of an id: the id, and the first of the variants of that rule.
+pub(crate) fn reported_by(id: RuleId, variant: &str) -> String {
+    let of = RULES.iter().find(|rule| rule.name() == id && rule.variants.contains(&variant)).expect("a rule");
+    format!("{id}/{}", of.variants[0])
+}
+
+/// What a finding is about, in words that compare: the rule that reports it, its subject, its port.
+pub(crate) fn pair(Key { rule, variant, subject, port, protocol }: &Key) -> String {
+    let rule = reported_by(*rule, variant);
     let at = port.map(|port| format!(" {port}")).unwrap_or_default();
     let over = protocol.map(|it| format!("/{it}")).unwrap_or_default();
     format!("{rule} {subject}{at}{over}")

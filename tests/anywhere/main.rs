@@ -19,6 +19,7 @@ mod manifests_broken;
 mod manifests_pods;
 mod manifests_settings;
 mod manifests_workloads;
+mod named;
 mod order;
 mod promises;
 mod remedies;

@@ -191,7 +191,7 @@ fn nor_does_the_order_within_a_service_change_a_verdict() {
     let verdicts = |snapshot: &Snapshot| -> Vec<String> {
         let finding = |it: &Finding| format!("{} {:?} {:?}", pair(&it.key), it.evidence.impact(), it.evidence.affects);
         let board = board(snapshot);
-        let unknown = board.unknown.iter().map(|it| format!("{} {:?} {}", it.rule, it.subject, it.claims));
+        let unknown = board.unknown.iter().map(|it| format!("{} {:?} {}", it.rows, it.subject, it.claims));
         board.findings.iter().map(finding).chain(unknown).collect()
     };
     for (name, snapshot) in small().into_iter().chain(one_of_each_plane()) {

@@ -11,7 +11,7 @@ use tempfile::NamedTempFile;
 
 use crate::{
     cli::{binary, ended},
-    every_node::{board, severities, small},
+    every_node::{board, reported_by, severities, small},
     worlds,
 };
 
@@ -120,19 +120,19 @@ const HOW: [Why; 5] = [Why::Unreachable, Why::NotPermitted, Why::TimedOut, Why::
 /// Findings that are there only without an input, and why that is right: their rule, the input, the reason.
 const INSTEAD: [(&str, &str, &str); 3] = [
     (
-        "health-check-node-port-unserved",
+        "health-check-unserved/nobody",
         "health checks",
         "that nobody listens is certain, and these recordings have an answer whose socket they lack",
     ),
     (
-        "proxy-health-port-taken",
+        "health-check-unserved/proxy",
         "control groups",
         "kube-proxy was started again while the node was read, which only its group tells: a second look does, too",
     ),
     (
-        "ipvs-holds-foreign-address",
+        "address-held-twice/ipvs",
         "nodes",
-        "the address is held, whoever says so: external-ip-is-node-address does while Nodes are known",
+        "the address is held, whoever says so: external-ip-conflict does while Nodes are known",
     ),
 ];
 
@@ -223,7 +223,7 @@ pub(crate) fn more_certain(name: &str, whole: &Snapshot, complaints: &mut Vec<St
         }
         for (pair, severity) in with_all.iter().filter(|(pair, severity)| without.get(*pair) < Some(severity)) {
             let rule = pair.split(' ').next().expect("a rule");
-            let doubted = board.unknown.iter().any(|it| it.rule.0 == rule);
+            let doubted = board.unknown.iter().any(|it| reported_by(it.rows.rule, it.rows.variants[0]) == rule);
             if *severity > Severity::Info && !doubted && without.get(pair).is_none() {
                 complaints.push(format!("{case}\n  gone without a doubt: {severity:?} {pair}"));
             }

@@ -184,6 +184,7 @@ fn place() -> Place {
 fn finding() -> Finding {
     let key = Key {
         rule: RuleId("proxy-near-fd-limit"),
+        variant: "near",
         subject: Subject::node("n1", Some("uid-n1")),
         port: Some(30080),
         protocol: Some(Protocol::Tcp),

@@ -13,6 +13,8 @@ mod fake;
 mod fleet;
 mod hostile;
 mod lint;
+#[path = "../anywhere/named.rs"]
+mod named;
 mod nodes;
 mod plugin;
 mod policies;

@@ -70,7 +70,7 @@ pub(crate) fn told(node: &str, findings: &Value) -> Reply {
 
 pub(crate) fn listener() -> Value {
     json!([{
-        "rule": "listener-on-node-port", "severity": "critical",
+        "rule": "listener-on-node-port", "variant": "loses", "severity": "critical",
         "subject": {"kind": "Service", "namespace": "shop", "name": "web"}, "port": 30080, "protocol": "tcp",
         "summary": "Something listens here\u{1b}[2J.", "evidence": [], "affects": ["remote"],
         "remedy": [], "since": "2026-11-21T12:00:00Z",
@@ -169,7 +169,7 @@ fn an_agent_that_cannot_be_asked_is_unknown_with_its_node_and_why() {
     assert_eq!((code, stderr.as_str()), (2, ""), "no findings, but not everybody was asked");
     assert_eq!(document["nodes"][0]["unknown"][0]["why"], "stale", "what was seen in 1970 is not known now");
     assert!(!fake.requests().iter().any(|path| path.contains("unready")), "nobody is there to be asked");
-    assert!(!stdout.contains("listener-on-node-port"), "nobody speaks for another node");
+    assert!(!stdout.contains("listener-on-node-port/loses"), "nobody speaks for another node");
     let schema = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/schema/fleet.schema.json"));
     let schema: Value = serde_json::from_str(&schema.expect("a schema")).expect("JSON");
     jsonschema::validate(&schema, &document).unwrap_or_else(|error| panic!("{error}"));
@@ -183,7 +183,9 @@ fn findings_are_told_from_everywhere_and_decide_the_exit_code() {
     assert_eq!(code, 1);
     assert!(table.starts_with("1 critical; 2 agents asked, 1 could not be asked, oldest look "), "{table}");
     assert!(
-        table.contains("critical  listener-on-node-port  Service shop/web  30080/tcp  remote   2 of 2 nodes: n1, n2\n"),
+        table.contains(
+            "critical  listener-on-node-port/loses  Service shop/web  30080/tcp  remote   2 of 2 nodes: n1, n2\n"
+        ),
         "{table}"
     );
     assert!(table.contains("its pod portreeve-unready is not Ready"), "{table}");
@@ -196,8 +198,8 @@ fn findings_are_told_from_everywhere_and_decide_the_exit_code() {
     assert_eq!(code(&["--node", "n1", "-n", "shop"]), 1);
     assert_eq!(code(&["--node", "n1", "-A"]), 1);
     assert_eq!(code(&["--node", "n9"]), 2);
-    assert_eq!(code(&["--node", "n1", "--rule", "listener-on-node-port"]), 1);
-    assert_eq!(code(&["--node", "n1", "--rule", "own-port-taken"]), 0);
+    assert_eq!(code(&["--node", "n1", "--rule", "listener-on-node-port/loses"]), 1);
+    assert_eq!(code(&["--node", "n1", "--rule", "host-network-port-taken/agent"]), 0);
     assert_eq!(code(&["-A", "-n", "shop"]), 64);
     assert_eq!(plugin.run(&fake, &["findings", "-o", "name"]).1, "service/web\n");
     let (_, rows, _) = plugin.run(&fake, &["findings", "--no-headers"]);
@@ -370,7 +372,7 @@ fn kubectl_is_told_what_can_be_typed_next() {
     assert!(complete(&["findings", "-o", "j"]).starts_with("json\t"));
     assert_eq!(complete(&["snapshot", ""]), "n1\nn2\nodd\n:4\n");
     assert_eq!(complete(&["owner", "30080", "--node", "n"]), "n1\nn2\n:4\n");
-    assert!(complete(&["explain", "own-"]).starts_with("own-port-taken\t"));
+    assert!(complete(&["explain", "host-network"]).starts_with("host-network-port-taken\t"));
     assert_eq!(complete(&["findings", "--kubeconfig", ""]), ":0\n", "files are the shell's affair");
     assert_eq!(complete(&["no", "such"]), ":4\n");
 }

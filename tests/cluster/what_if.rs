@@ -1,5 +1,6 @@
 //! `kubectl portreeve what-if`: agents' snapshots, judged as they might be.
 
+use crate::named::{is_of, name};
 use serde_json::{Value, json};
 
 use crate::{
@@ -51,10 +52,8 @@ fn what_would_be_less_bad_is_neither_new_nor_over() {
     });
     let (_, text, _) = Plugin::new().run(&fake, &["what-if", "--set", "proxy_mode=nftables", "-o", "json"]);
     let document: Value = serde_json::from_str(&text).expect("JSON");
-    let rules = |key: &str| -> Vec<&str> {
-        document[key].as_array().expect("a list").iter().filter_map(|it| it["rule"].as_str()).collect()
-    };
-    let rule = "ephemeral-range-overlaps-node-ports";
+    let rules = |key: &str| -> Vec<String> { document[key].as_array().expect("a list").iter().map(name).collect() };
+    let rule = "ephemeral-range-overlap/node-ports".to_owned();
     assert!(rules("changes").contains(&rule), "{text}");
     assert!(!rules("begins").contains(&rule) && !rules("ends").contains(&rule), "{text}");
 }
@@ -167,7 +166,7 @@ fn what_a_switch_leaves_behind_is_not_foretold_and_what_begins_has_no_beginning(
         let document = what_if(name, setting);
         for list in ["begins", "changes", "ends"] {
             let mut incidents = document[list].as_array().expect("a list").iter();
-            assert!(!incidents.any(|it| it["rule"] == "proxy-left-behind"), "{name}: {document:#}");
+            assert!(!incidents.any(|it| is_of(it, "stale-redirection/proxy")), "{name}: {document:#}");
         }
     }
     let document = what_if("lab-ipvs", "proxy_mode=iptables");

@@ -9,7 +9,7 @@ use crate::parts::{
     sysctl, until,
 };
 
-const SQUATTERS: &str = r#"portreeve_findings{rule="listener-on-node-port",severity="critical"}"#;
+const SQUATTERS: &str = r#"portreeve_findings{rule="listener-on-node-port",variant="loses",severity="critical"}"#;
 
 /// The value of a series now.
 fn value(agent: &Agent, series: &str) -> Option<f64> {
@@ -94,12 +94,12 @@ fn rows<'a>(text: &'a str, head: &str) -> Vec<Vec<&'a str>> {
 fn kubectl_shows_events_in_its_list_and_where_it_describes_their_objects() {
     let Trouble { cluster, service, .. } = &Trouble::make(&[], &Role::of_chart());
     let _agent = Agent::start(cluster, &Trouble::MODE);
-    let both: BTreeSet<_> = ["ListenerOnNodePort", "EphemeralRangeOverlapsNodePorts"].map(str::to_owned).into();
+    let both: BTreeSet<_> = ["ListenerOnNodePort", "EphemeralRangeOverlap"].map(str::to_owned).into();
     until("Events", || (reasons(cluster).into_iter().collect::<BTreeSet<_>>() == both).then_some(()));
 
     let list = kubectl(cluster, &["get", "events", "--all-namespaces"]);
     let lines = rows(&list, "NAMESPACE");
-    for (reason, object) in [("ListenerOnNodePort", "service/web"), ("EphemeralRangeOverlapsNodePorts", "node/n1")] {
+    for (reason, object) in [("ListenerOnNodePort", "service/web"), ("EphemeralRangeOverlap", "node/n1")] {
         let line = lines.iter().find(|words| words[3] == reason).unwrap_or_else(|| panic!("no {reason}: {list}"));
         assert_eq!([line[0], line[2], line[4]], ["default", "Warning", object]);
         assert!(line.len() > 10, "a message: {list}");
@@ -120,7 +120,7 @@ fn kubectl_shows_events_in_its_list_and_where_it_describes_their_objects() {
         assert_eq!(line[4..].join(" "), note(reason), "the whole note is shown");
     };
     shown(&["service", "web"], "ListenerOnNodePort");
-    shown(&["node", "n1"], "EphemeralRangeOverlapsNodePorts");
+    shown(&["node", "n1"], "EphemeralRangeOverlap");
 
     // One of the same name that was made anew has another uid: an Event about the old one is not its own.
     kubectl(cluster, &["delete", "service", "web"]);
@@ -269,7 +269,7 @@ fn endpoints_are_read_when_something_is_on_a_port_and_no_request_makes_an_agent_
     assert_eq!(asked(), [""; 0], "a person has asked");
 
     let squatter = TcpListener::bind("0.0.0.0:30080").expect("the port is free");
-    until("finding", || (agent.found("listener-on-node-port") == [30080]).then_some(()));
+    until("finding", || (agent.found("listener-on-node-port/loses") == [30080]).then_some(()));
     let known: BTreeSet<String> =
         serde_json::from_value(agent.snapshot()["cluster"]["endpoints_of"].take()).expect("names");
     assert_eq!(known, BTreeSet::from(["web".to_owned()]));

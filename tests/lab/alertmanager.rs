@@ -68,13 +68,31 @@ fn a_listener_on_a_node_port_is_one_call_that_says_it_all_and_its_end_is_another
     assert_eq!(call["status"], "firing");
     assert_eq!(call["groupLabels"], json!({"rule": "listener-on-node-port"}));
     let [alert] = call["alerts"].as_array().expect("alerts").as_slice() else { panic!("more than one: {call:#}") };
-    let labels =
-        ["alertname", "severity", "rule", "subject_kind", "subject_namespace", "subject_name", "port", "protocol"];
-    let wanted =
-        ["PortreeveCriticalFinding", "critical", "listener-on-node-port", "Service", "default", "web", "30080", "tcp"];
+    let labels = [
+        "alertname",
+        "severity",
+        "rule",
+        "variant",
+        "subject_kind",
+        "subject_namespace",
+        "subject_name",
+        "port",
+        "protocol",
+    ];
+    let wanted = [
+        "PortreeveCriticalFinding",
+        "critical",
+        "listener-on-node-port",
+        "loses",
+        "Service",
+        "default",
+        "web",
+        "30080",
+        "tcp",
+    ];
     assert_eq!(words(alert, "labels", labels), wanted);
     let [summary, description, runbook] = words(alert, "annotations", ["summary", "description", "runbook_url"]);
-    assert_eq!(summary, "listener-on-node-port is critical for Service default/web on 1 node");
+    assert_eq!(summary, "listener-on-node-port/loses is critical for Service default/web on 1 node");
     for part in [
         "Service default/web, port 30080/tcp, on 1 of 1 nodes (n1): ",
         "kubectl get events -A --field-selector reportingComponent=portreeve.",
@@ -86,7 +104,7 @@ fn a_listener_on_a_node_port_is_one_call_that_says_it_all_and_its_end_is_another
     assert!(Path::new(env!("CARGO_MANIFEST_DIR")).join(page).is_file(), "{runbook}");
 
     drop(squatter);
-    until("end of the finding", || agent.found("listener-on-node-port").is_empty().then_some(()));
+    until("end of the finding", || agent.found("listener-on-node-port/loses").is_empty().then_some(()));
     let last = until("second call", || alertmanager.told("critical").into_iter().nth(1));
     assert_eq!((&last["status"], &last["alerts"][0]["labels"]), (&json!("resolved"), &alert["labels"]));
     assert!(prometheus.query(r#"ALERTS{severity="critical"}"#).is_empty());

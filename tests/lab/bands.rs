@@ -1,5 +1,6 @@
 //! `portreeve agent` and the NodePort range of a real API server: how full it is, who says so, and who disagrees.
 
+use crate::parts::named::is_of;
 use serde_json::{Value, json};
 
 use crate::{
@@ -33,7 +34,7 @@ fn a_range_is_told_from_a_fixed_port_to_the_last_one_and_once_by_two_agents() {
     }
     let agents = [Agent::start(&cluster, &[]), Agent::of(&cluster, OTHER.0, OTHER.1, &[])];
     let [agent, _] = &agents;
-    reaches(agent, r#"portreeve_findings{rule="fixed-node-port-in-dynamic-band",severity="info"}"#, 1);
+    reaches(agent, r#"portreeve_findings{rule="node-port-range-mismatch",variant="band",severity="info"}"#, 1);
     for (series, value) in [
         ("portreeve_node_port_range_first", 30000),
         ("portreeve_node_port_range_last", 30127),
@@ -50,8 +51,9 @@ fn a_range_is_told_from_a_fixed_port_to_the_last_one_and_once_by_two_agents() {
     assert_eq!((&range["sourceKind"], &range["source"]), (&json!("flagz"), &json!("https://127.0.0.1:6443/flagz")));
 
     // 2 of the 112 ports of the dynamic band are taken: 80 % are 90.
-    let crowded = |severity: &str| {
-        let series = format!("portreeve_findings{{rule=\"node-port-range-crowded\",severity=\"{severity}\"}}");
+    let crowded = |variant: &str, severity: &str| {
+        let labels = format!("rule=\"node-port-range-crowded\",variant=\"{variant}\",severity=\"{severity}\"");
+        let series = format!("portreeve_findings{{{labels}}}");
         agents.iter().for_each(|agent| reaches(agent, &series, 1));
     };
     let settled = |count: u32| {
@@ -70,7 +72,7 @@ fn a_range_is_told_from_a_fixed_port_to_the_last_one_and_once_by_two_agents() {
     assert_eq!(settled(0), None, "info is no Event, and 79 % is not crowded");
 
     cluster.api().create(&many("at", 1));
-    crowded("warning");
+    crowded("crowded", "warning");
     let event = settled(1).expect("an Event");
     let kubernetes = cluster.api().text("/api/v1/namespaces/default/services/kubernetes").expect("a Service");
     let kubernetes: Value = serde_json::from_str(&kubernetes).expect("JSON");
@@ -87,7 +89,7 @@ fn a_range_is_told_from_a_fixed_port_to_the_last_one_and_once_by_two_agents() {
     cluster.api().create(&many("rest", 13));
     let refused = cluster.api().try_create(&many("late", 1)).expect_err("no port is left");
     assert!(refused.contains("failed to allocate a nodePort: range is full"), "{refused}");
-    crowded("critical");
+    crowded("full", "critical");
     let event = settled(3).expect("an Event");
     assert!(event["note"].as_str().is_some_and(|it| it.contains("30000-30127 is full")), "{event:#}");
     let shown = kubectl(&cluster, &["describe", "service", "kubernetes"]);
@@ -127,10 +129,10 @@ fn the_range_comes_from_the_best_place_that_says_it_and_the_place_is_named() {
 /// The sentence of the only finding that settings disagree, once it is an Event too, and that Event.
 #[track_caller]
 fn disagreement(cluster: &ControlPlane, agent: &Agent) -> (String, Value) {
-    let event = until("Event", || events(cluster).into_iter().find(|it| it["reason"] == "NodePortRangeDisagreement"));
+    let event = until("Event", || events(cluster).into_iter().find(|it| it["reason"] == "NodePortRangeMismatch"));
     let findings = agent.findings();
     let findings = findings["findings"].as_array().expect("a list").iter();
-    let findings: Vec<_> = findings.filter(|it| it["rule"] == "node-port-range-disagreement").collect();
+    let findings: Vec<_> = findings.filter(|it| is_of(it, "node-port-range-mismatch/component")).collect();
     let [finding] = findings[..] else { panic!("one finding: {findings:#?}") };
     let summary = finding["summary"].as_str().expect("a sentence").to_owned();
     assert!(event["note"].as_str().is_some_and(|note| note.starts_with(&summary)), "{event:#}");

@@ -110,7 +110,7 @@ fn the_squatting_pod_is_named_without_a_capability_and_its_process_with_the_attr
     assert_eq!(event["regarding"]["uid"], service["metadata"]["uid"]);
     let note = format!(
         "On node n1: Pod office/printer listens on 0.0.0.0:{port}/tcp, the NodePort of shop/web: new connections go to the \
-         Service's pods instead. `kubectl portreeve findings -n shop --rule listener-on-node-port -o wide` names every affected \
+         Service's pods instead. `kubectl portreeve findings -n shop --rule listener-on-node-port/loses -o wide` names every affected \
          node, of which at most five tell. Remedy: move pod office/printer off port {port}/tcp"
     );
     assert_eq!(event["note"], json!(note));
@@ -222,7 +222,7 @@ fn a_stranger_on_the_agents_port_is_no_reason_to_restart_it_but_that_it_hangs_is
     prepare(&person);
     let every_second = "--set livenessProbe.periodSeconds=1 --set readinessProbe.periodSeconds=1";
     person.types(&format!("{INSTALL} {every_second}"));
-    until("Event", || (reasons(&node.cluster) == ["OwnPortTaken"]).then_some(()));
+    until("Event", || (reasons(&node.cluster) == ["HostNetworkPortTaken"]).then_some(()));
     let before = found_alive(&node);
     until("five more probes", || (found_alive(&node) >= before + 5).then_some(()));
     assert_eq!(standing(&node), (false, 0), "it lives, but nobody can ask it");

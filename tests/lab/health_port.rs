@@ -9,7 +9,7 @@ use crate::{
     parts::{Answer, ControlPlane, Proxy, Server, Wired, ask, cluster, http_status, until},
 };
 
-const RULE: &str = "proxy-health-port-taken";
+const RULE: &str = "health-check-unserved/proxy";
 
 /// What a look finds and what it could not tell.
 #[track_caller]

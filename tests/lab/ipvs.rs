@@ -1,5 +1,6 @@
 //! ipvs mode, which needs a kernel that has it: this machine's or a guest's.
 
+use crate::parts::named::name;
 use std::{
     net::{IpAddr, SocketAddr, TcpStream},
     os::fd::{AsRawFd as _, OwnedFd},
@@ -44,7 +45,8 @@ fn an_outgoing_connection_on_a_node_port_is_judged_as_it_works() {
     with_ipvs(|| outgoing::agrees("ipvs"));
 }
 
-// In a guest of its own: the kernel passes over virtual servers in its list where another network namespace has some.
+// `masquerade-source-ports/taken`. In a guest of its own: the kernel passes over virtual servers in its list where another network
+// namespace has some.
 #[test]
 fn a_masqueraded_connection_on_a_node_port_is_judged_as_it_works() {
     with_ipvs(|| masquerade::agrees("ipvs"));
@@ -108,8 +110,8 @@ fn a_service_with_a_peers_address_takes_the_peer_away_until_its_address_is_gone(
         let told = seen.alarms();
         assert_eq!(told.len(), 1, "{told:#?}");
         assert_eq!(
-            (&told[0]["rule"], &told[0]["severity"]),
-            (&json!("external-ip-is-node-address"), &json!("critical"))
+            (name(told[0]), &told[0]["severity"]),
+            ("external-ip-conflict/node-address".to_owned(), &json!("critical"))
         );
         assert!(told[0].to_string().contains("yes, 192.0.2.100 is on kube-ipvs0"), "{:#}", told[0]);
 
@@ -124,7 +126,7 @@ fn a_service_with_a_peers_address_takes_the_peer_away_until_its_address_is_gone(
         cluster.api().delete(&trap);
         assert_eq!(ask(kubelet), Answer::Refused);
         let seen = look();
-        for (rule, severity) in [("ipvs-holds-foreign-address", "critical"), ("proxy-left-behind", "warning")] {
+        for (rule, severity) in [("address-held-twice/ipvs", "critical"), ("stale-redirection/proxy", "warning")] {
             let told = seen.findings(rule);
             assert_eq!((told.len(), &told[0]["severity"]), (1, &json!(severity)), "{:#}", seen.json);
             let steps = told[0]["remedies"][0]["steps"].as_array().expect("steps");
@@ -133,12 +135,12 @@ fn a_service_with_a_peers_address_takes_the_peer_away_until_its_address_is_gone(
         }
         run("ip", &["addr", "del", "192.0.2.100/32", "dev", "kube-ipvs0"]);
         assert_eq!(ask(kubelet), Answer::Process);
-        assert!(look().findings("ipvs-holds-foreign-address").is_empty());
+        assert!(look().findings("address-held-twice/ipvs").is_empty());
 
         // Its successor in another mode leaves the device alone.
         let _proxy = Proxy::start(&cluster, "iptables", &json!({}));
         let seen = look();
-        let told = seen.findings("proxy-left-behind");
+        let told = seen.findings("stale-redirection/proxy");
         assert_eq!(told.len(), 1, "{:#}", seen.json);
         assert!(told[0].to_string().contains("still holds what ipvs mode programmed"), "{:#}", told[0]);
     });
@@ -179,7 +181,7 @@ fn what_ipvs_serves_is_read_and_takes_an_outgoing_connection() {
         let hanging = dial(SockProtocol::Tcp, 30080, far);
         until("hanging connection", || {
             let look = Look::check(&cluster.kubeconfig("admin"));
-            let told = look.findings("client-socket-on-node-port");
+            let told = look.findings("connection-on-port/answers-taken");
             told.into_iter().any(|it| it["severity"] == "critical").then_some(())
         });
         assert!(hanging.peer_addr().is_err());

@@ -1,5 +1,6 @@
 //! What the CNI plugin portmap leaves behind where nobody calls it when a pod ends, and whose connections that takes.
 
+use crate::parts::named::is_of;
 use std::{collections::BTreeMap, net::SocketAddr};
 
 use portreeve_facts::Protocol;
@@ -17,7 +18,7 @@ use crate::{
     },
 };
 
-const RULE: &str = "host-port-left-behind";
+const RULE: &str = "stale-redirection/host-port";
 /// The port of a process later, the hostPort of the next pod, and a Service's NodePort.
 const PORTS: [u16; 3] = [8081, 8082, 30080];
 
@@ -42,7 +43,7 @@ fn answers(wired: &Wired) -> [Answer; 3] {
 #[track_caller]
 fn found(cluster: &ControlPlane) -> BTreeMap<u64, Value> {
     let look = Look::check_with(&["--rule", RULE], &cluster.kubeconfig("observer"));
-    assert!(look.unknown().iter().all(|it| it["rule"] != RULE), "{:#}", look.json);
+    assert!(!look.unknown().iter().any(|it| is_of(it, RULE)), "{:#}", look.json);
     look.findings(RULE).into_iter().map(|it| (it["port"].as_u64().expect("a port"), it.clone())).collect()
 }
 
@@ -66,7 +67,7 @@ fn what_is_left_takes_connections(mode: &str, plugin: Plugin) {
     let server = gone.run(|| Held::on(&BINDS[1], Protocol::Tcp, OTHER, Answer::OtherPod));
     let addresses = Wired::ANOTHER;
     cni::add(&Sandbox { plugin, id: "gone", namespace: &gone, addresses }, &PORTS.map(host));
-    // Who has the NodePort is what `host-port-equals-node-port` says.
+    // Who has the NodePort is what `host-port-conflict/node-port` says.
     let [first, second, node_port] = answers(&wired);
     assert_eq!([first, second], [Answer::OtherPod; 2]);
     assert_eq!(found(&cluster), BTreeMap::new(), "a pod that lives has them all");

@@ -1,5 +1,6 @@
 //! One look of the shipped binary at a cluster, as this thread's child.
 
+use crate::parts::named::is_of;
 use std::{
     path::Path,
     process::{Command, Output},
@@ -76,7 +77,7 @@ impl Look {
 
     /// The findings of a rule.
     pub fn findings(&self, rule: &str) -> Vec<&Value> {
-        self.list("findings").filter(|finding| finding["rule"] == rule).collect()
+        self.list("findings").filter(|finding| is_of(finding, rule)).collect()
     }
 
     /// What is above info, for tests of silence.

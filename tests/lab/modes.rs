@@ -1,6 +1,7 @@
 //! The agent beside the real kube-proxy in each mode: what it tells, when, and that it is silent when a proxy restarts
 //! or changes its mode. Nobody tells it the mode.
 
+use crate::parts::named::is_of;
 use std::{
     net::TcpListener,
     process::Command,
@@ -27,7 +28,7 @@ pub const NONE: [&Value; 0] = [];
 /// The findings of a rule in a document.
 pub fn found<'a>(document: &'a Value, rule: &str) -> Vec<&'a Value> {
     let findings = document["findings"].as_array().expect("findings");
-    findings.iter().filter(|finding| finding["rule"] == rule).collect()
+    findings.iter().filter(|finding| is_of(finding, rule)).collect()
 }
 
 /// Those above info.
@@ -40,7 +41,7 @@ pub fn alarms(document: &Value) -> Vec<&Value> {
 pub fn unseen<'a>(document: &'a Value, rule: &str) -> Vec<(&'a str, &'a str)> {
     let word = |value: &'a Value| value.as_str().expect("a word");
     let unknown = document["unknown"].as_array().expect("unknown").iter();
-    unknown.filter(|it| it["rule"] == rule).map(|it| (word(&it["source"]), word(&it["why"]))).collect()
+    unknown.filter(|it| is_of(it, rule)).map(|it| (word(&it["source"]), word(&it["why"]))).collect()
 }
 
 /// Runs a story, and returns every document that an agent shows meanwhile.
@@ -94,7 +95,7 @@ impl Hanging {
 pub fn is_held(agent: &Agent, why: &str) {
     let document = agent.findings_after(2);
     assert_eq!(alarms(&document).len(), 1, "what cannot be told is held: {document:#}");
-    assert_eq!(unseen(&document, "listener-on-node-port"), [("proxy-mode", why)], "{document:#}");
+    assert_eq!(unseen(&document, "listener-on-node-port/loses"), [("proxy-mode", why)], "{document:#}");
 }
 
 /// Asserts that after two looks the mode is known again, and that nothing was news.
@@ -121,7 +122,8 @@ fn squatters_come_and_go(mode: &str, start: fn(&ControlPlane, &[&str]) -> Agent)
         ["0.0.0.0:30080", "0.0.0.0:30081"].map(|it| TcpListener::bind(it).expect("the port is free"));
     until("metric", || {
         let metrics = agent.metrics();
-        let told = metrics.contains(r#"portreeve_findings{rule="listener-on-node-port",severity="critical"} 2"#);
+        let told = metrics
+            .contains(r#"portreeve_findings{rule="listener-on-node-port",variant="loses",severity="critical"} 2"#);
         // One look may have been under way; the two after it see the same.
         assert!(told || Agent::looks_in(&metrics) < looks + 3, "{metrics}");
         told.then_some(())
@@ -129,7 +131,7 @@ fn squatters_come_and_go(mode: &str, start: fn(&ControlPlane, &[&str]) -> Agent)
     let document = agent.findings();
     assert_eq!((&document["proxy"]["mode"], &document["proxy"]["source"]), (&json!(mode), &json!(TOLD)));
     assert_eq!(alarms(&document).len(), 2, "{document:#}");
-    for finding in found(&document, "listener-on-node-port") {
+    for finding in found(&document, "listener-on-node-port/loses") {
         assert_eq!(finding["severity"], "critical");
         let how = json!({"name": "proxy mode", "value": format!("{mode} (from {TOLD})")});
         assert!(finding["evidence"].as_array().expect("evidence").contains(&how), "{finding:#}");
@@ -223,7 +225,7 @@ fn five_hundred_services_are_no_alarm_whatever_becomes_of_the_proxy() {
         assert_eq!(alarms(document), NONE);
     }
     assert_eq!(reasons(&cluster), Vec::<String>::new());
-    assert!(unseen(&documents[documents.len() - 1], "proxy-left-behind").is_empty());
+    assert!(unseen(&documents[documents.len() - 1], "stale-redirection/proxy").is_empty());
 }
 
 /// Fault (proxy): it dies while a finding that hangs on its mode is open
@@ -264,14 +266,14 @@ fn what_a_downgrade_leaves_behind_is_told_by_who_may_list_it_and_unknown_to_othe
     let agent = Agent::start_as_nobody(&cluster, &[]);
     let document = agent.findings_after(3);
     assert_eq!(alarms(&document), NONE);
-    assert_eq!(unseen(&document, "proxy-left-behind"), [("netfilter", "not-permitted")]);
+    assert_eq!(unseen(&document, "stale-redirection/proxy"), [("netfilter", "not-permitted")]);
     drop(agent);
 
     let agent = Agent::start(&cluster, &[]);
-    until("Event", || (reasons(&cluster) == ["ProxyLeftBehind"]).then_some(()));
+    until("Event", || (reasons(&cluster) == ["StaleRedirection"]).then_some(()));
     let document = agent.findings();
     assert_eq!(alarms(&document).len(), 1, "{document:#}");
-    let finding = found(&document, "proxy-left-behind")[0];
+    let finding = found(&document, "stale-redirection/proxy")[0];
     let sentence = "The proxy runs in iptables mode, but the kernel still holds what nftables mode programmed.";
     assert_eq!((&finding["severity"], &finding["summary"]), (&json!("warning"), &json!(sentence)));
 
@@ -287,7 +289,7 @@ fn what_a_downgrade_leaves_behind_is_told_by_who_may_list_it_and_unknown_to_othe
     assert!(finding["remedies"].as_array().is_some_and(|all| all.contains(&alone)), "{finding:#}");
     assert!(Command::new("sh").args(["-ec", remedy]).status().expect("a shell").success());
     assert_eq!(asks(), Answer::Refused);
-    until("resolution", || (reasons(&cluster) == ["ProxyLeftBehind", "ProxyLeftBehindResolved"]).then_some(()));
+    until("resolution", || (reasons(&cluster) == ["StaleRedirection", "StaleRedirectionResolved"]).then_some(()));
     assert_eq!(alarms(&agent.findings_after(2)), NONE);
 }
 
@@ -322,7 +324,7 @@ fn a_proxy_that_does_not_tell_its_mode_is_unknown_and_no_alarm() {
     let document = agent.findings_after(3);
     assert_eq!(document["proxy"]["mode"], Value::Null);
     assert_eq!(alarms(&document), NONE);
-    for rule in ["listener-on-node-port", "proxy-left-behind"] {
+    for rule in ["listener-on-node-port/loses", "stale-redirection/proxy"] {
         assert_eq!(unseen(&document, rule), [("proxy-mode", "unreachable")]);
     }
     let look = Look::check(&cluster.kubeconfig("observer"));
@@ -330,11 +332,14 @@ fn a_proxy_that_does_not_tell_its_mode_is_unknown_and_no_alarm() {
     let _other = TcpListener::bind("0.0.0.0:30081").expect("the port is free");
     let finding = until("finding", || {
         let document = agent.findings();
-        found(&document, "listener-on-node-port").first().map(|it| (*it).clone())
+        found(&document, "listener-on-node-port/loses").first().map(|it| (*it).clone())
     });
     assert_eq!((&finding["port"], &finding["severity"]), (&json!(30081), &json!("critical")), "it holds in every mode");
     drop(proxy);
     let _proxy = Proxy::start(&cluster, "nftables", &json!({}));
     let document = agent.findings_after(2);
-    assert_eq!((&document["proxy"]["mode"], unseen(&document, "listener-on-node-port")), (&json!("nftables"), vec![]));
+    assert_eq!(
+        (&document["proxy"]["mode"], unseen(&document, "listener-on-node-port/loses")),
+        (&json!("nftables"), vec![])
+    );
 }

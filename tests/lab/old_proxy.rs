@@ -36,7 +36,7 @@ fn ports_that_the_proxy_holds_are_no_squatters_but_one_that_it_lacks_has_one() {
     for start in [Agent::start, Agent::start_as_nobody] {
         let document = start(&cluster, &[]).findings_after(3);
         assert_eq!((&document["proxy"]["mode"], alarms(&document)), (&json!("iptables"), NONE.to_vec()));
-        assert_eq!(found(&document, "listener-on-node-port"), NONE);
+        assert_eq!(found(&document, "listener-on-node-port/loses"), NONE);
     }
     let observer = cluster.kubeconfig("observer");
     let look = Look::check(&observer);
@@ -79,7 +79,7 @@ fn one_service_too_many_is_told_before_and_when_the_proxy_runs_out_of_descriptor
     assert_eq!(alarms(&agent.findings_after(3)), NONE);
     let severity = || {
         let document = agent.findings();
-        found(&document, "proxy-near-fd-limit").first().map(|it| it["severity"].clone())
+        found(&document, "proxy-near-fd-limit/near").first().map(|it| it["severity"].clone())
     };
     let open = || open_descriptors(&agent.metrics());
 
@@ -99,7 +99,7 @@ fn one_service_too_many_is_told_before_and_when_the_proxy_runs_out_of_descriptor
         serve(&cluster, "late", Some(30081));
         let document = agent.findings_after(5);
         until("idleness", || (open()? < 50).then_some(()));
-        let finding = found(&document, "proxy-near-fd-limit")[0];
+        let finding = found(&document, "proxy-near-fd-limit/near")[0];
         assert_eq!(
             (&finding["severity"], &finding["affects"]),
             (&json!("critical"), &json!(["remote", "node", "pods"]))
@@ -112,7 +112,7 @@ fn one_service_too_many_is_told_before_and_when_the_proxy_runs_out_of_descriptor
         assert_eq!(wired.client.run(move || ask(late)), Answer::Refused, "no Service is updated");
     });
     for document in &documents {
-        assert_eq!(alarms(document).len(), found(document, "proxy-near-fd-limit").len(), "{document:#}");
+        assert_eq!(alarms(document).len(), found(document, "proxy-near-fd-limit/near").len(), "{document:#}");
     }
     let told = events(&cluster);
     let told: Vec<_> = told.iter().map(|it| (&it["reason"], &it["regarding"]["kind"], &it["type"])).collect();

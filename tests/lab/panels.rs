@@ -10,10 +10,11 @@ pub const EMPTY_WHEN_WELL: [&str; 4] =
 /// Panels that are empty for hours, and say so.
 pub const EMPTY_WHEN_NEW: [&str; 2] = ["Free automatic NodePorts in three days", "Ephemeral ports in four hours"];
 /// What stands for the dashboards' variables. One may begin like another that comes after it.
-const CHOSEN: [(&str, &str); 8] = [
+const CHOSEN: [(&str, &str); 9] = [
     ("$__interval", "15s"),
     ("$cluster", ".*"),
     ("$rule", "listener-on-node-port"),
+    ("$variant", "loses"),
     ("$kind", "Service"),
     ("$namespace", "default"),
     ("$name", "web"),

@@ -30,8 +30,9 @@ fn every_panel_has_something_to_show_and_the_alert_names_the_victim() {
     }
 
     let alert = until("alert", || prometheus.query(r#"ALERTS{alertname="PortreeveCriticalFinding"}"#).pop());
-    let named = ["rule", "subject_kind", "subject_namespace", "subject_name", "port", "protocol", "severity"];
-    let wanted = ["listener-on-node-port", "Service", "default", "web", "30080", "tcp", "critical"];
+    let named =
+        ["rule", "variant", "subject_kind", "subject_namespace", "subject_name", "port", "protocol", "severity"];
+    let wanted = ["listener-on-node-port", "loses", "Service", "default", "web", "30080", "tcp", "critical"];
     assert_eq!(named.map(|label| alert["metric"][label].as_str().unwrap_or_default()), wanted);
     let alerts = prometheus.alerts();
     assert_eq!(alerts.len(), 16);

@@ -1,5 +1,6 @@
 //! A pod that was given to a node by name, where another one has its hostPort: the real kubelet refuses it.
 
+use crate::parts::named::is_of;
 use serde_json::{Value, json};
 
 use crate::{
@@ -7,7 +8,7 @@ use crate::{
     parts::{WholeNode, kubectl, objects, until},
 };
 
-const RULE: &str = "pod-waits-for-host-port";
+const RULE: &str = "pod-waits-for-port/pod";
 
 #[test]
 fn a_pod_that_the_kubelet_refuses_for_its_port_is_told_with_the_one_that_has_it() {
@@ -18,7 +19,7 @@ fn a_pod_that_the_kubelet_refuses_for_its_port_is_told_with_the_one_that_has_it(
     };
     let look = || {
         let look = Look::check_with(&["--rule", RULE], &node.cluster.kubeconfig("admin"));
-        assert!(look.unknown().iter().all(|it| it["rule"] != RULE), "{:#}", look.json);
+        assert!(!look.unknown().iter().any(|it| is_of(it, RULE)), "{:#}", look.json);
         look.findings(RULE).into_iter().cloned().collect::<Vec<_>>()
     };
     // It is admitted, which comes before its image.

@@ -58,12 +58,12 @@ fn what_a_runbook_has_people_type_prints_what_it_says() {
     reader(&node, "PortreeveCriticalFinding");
 
     node.cluster.api().create(&service("api", &node_port(31000)));
-    until_told(&node, "fixed-node-port-in-dynamic-band");
+    until_told(&node, "node-port-range-mismatch/band");
     reader(&node, "PortreeveInfoFinding");
     reader(&node, "PortreeveNodePortRangeFilling");
 
     sysctl("net.ipv4.ip_local_port_range", "20000 60999");
-    until("Event", || reasons(&node.cluster).contains(&"EphemeralRangeOverlapsNodePorts".to_owned()).then_some(()));
+    until("Event", || reasons(&node.cluster).contains(&"EphemeralRangeOverlap".to_owned()).then_some(()));
     reader(&node, "PortreeveWarningFinding");
 
     sysctl("net.ipv4.ip_local_port_range", "40000 40099");

@@ -132,7 +132,7 @@ fn a_written_port_in_the_dynamic_band_is_worth_knowing_and_no_alarm() {
         cluster.api().create(&objects::service(name, &[objects::port(80, port)]));
     }
     let look = Look::check(&cluster.kubeconfig("admin"));
-    let findings = look.findings("fixed-node-port-in-dynamic-band");
+    let findings = look.findings("node-port-range-mismatch/band");
     let told: Vec<_> = findings.iter().map(|it| (&it["subject"]["name"], &it["severity"], &it["port"])).collect();
     assert_eq!(told, [(&json!("high"), &json!("info"), &json!(30100))]);
     assert_eq!((look.alarms(), look.code), (vec![], 0));

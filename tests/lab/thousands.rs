@@ -46,7 +46,7 @@ fn node(number: u16) -> String {
 
 fn answer(number: u16) -> String {
     let finding = json!({
-        "rule": "listener-on-node-port", "severity": "critical",
+        "rule": "listener-on-node-port", "variant": "loses", "severity": "critical",
         "subject": {"kind": "Service", "namespace": "shop", "name": "web"}, "port": 30080, "protocol": "tcp",
         "summary": format!("Something listens on {}:30080.", address(number)), "affects": ["remote"],
         "evidence": [{"name": "process", "value": format!("scanner (pid {number})")}],

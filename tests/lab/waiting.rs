@@ -7,7 +7,7 @@ use crate::{
     parts::{Agent, ControlPlane, Directory, PRIMARY, cluster, controllers, enter_alone, events, objects, until},
 };
 
-const RULE: &str = "pod-waits-for-host-port";
+const RULE: &str = "pod-waits-for-port/pod";
 
 /// Makes the Nodes `n1`, anew, and `n2`, both with room for pods and with their names as labels.
 #[track_caller]
@@ -95,7 +95,7 @@ fn the_pod_that_the_scheduler_refuses_for_its_port_is_told_with_the_one_that_has
     let found = |agent: &Agent| Agent::value(&agent.metrics(), r#"portreeve_events_total{result="deduplicated"}"#);
     until("both", || (agents.iter().filter_map(found).sum::<f64>() == 1.0).then_some(()));
     let told = || -> Vec<Value> {
-        events(&cluster).into_iter().filter(|event| event["reason"] == "PodWaitsForHostPort").collect()
+        events(&cluster).into_iter().filter(|event| event["reason"] == "PodWaitsForPort").collect()
     };
     let told = until("Events", || Some(told()).filter(|told| told.len() == 3));
     let mut told: Vec<_> = told.iter().map(|it| (&it["regarding"]["name"], &it["related"]["name"])).collect();

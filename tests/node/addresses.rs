@@ -19,7 +19,7 @@ fn a_cluster_ip_service_with_a_peers_address_takes_the_peer_away_in_ipvs_mode_on
     let stage = external(PEER);
     for (mode, severity) in [("ipvs", "critical"), ("iptables", "info"), ("nftables", "info")] {
         let look = stage.check(&["--proxy-mode", mode]);
-        let finding = look.finding("external-ip-is-node-address", "gate");
+        let finding = look.finding("external-ip-conflict/node-address", "gate");
         assert_eq!(finding.0["severity"], severity, "{mode}");
         assert!(finding.evidence().contains("n2"), "the owner is named: {}", finding.evidence());
         assert!(finding.evidence().contains("ClusterIP"), "{}", finding.evidence());
@@ -31,7 +31,7 @@ fn an_external_ip_that_is_no_nodes_is_nobodys_loss() {
     let stage = external("198.51.100.7");
     for mode in ["ipvs", "iptables", "nftables"] {
         let look = stage.check(&["--proxy-mode", mode]);
-        assert!(look.findings("external-ip-is-node-address").is_empty(), "{mode}: {:#}", look.json);
+        assert!(look.findings("external-ip-conflict/node-address").is_empty(), "{mode}: {:#}", look.json);
     }
 }
 
@@ -39,8 +39,8 @@ fn an_external_ip_that_is_no_nodes_is_nobodys_loss() {
 fn an_address_held_here_is_said_once_with_the_service_that_brought_it() {
     ipvs_link_with(PEER, |stage| {
         let look = stage.check(&["--proxy-mode", "ipvs"]);
-        assert!(look.finding("external-ip-is-node-address", "gate").evidence().contains("kube-ipvs0"));
-        assert!(look.findings("ipvs-holds-foreign-address").is_empty(), "{:#}", look.json);
+        assert!(look.finding("external-ip-conflict/node-address", "gate").evidence().contains("kube-ipvs0"));
+        assert!(look.findings("address-held-twice/ipvs").is_empty(), "{:#}", look.json);
     });
 }
 
@@ -57,7 +57,7 @@ fn a_peers_address_on_kube_ipvs0_without_a_service_is_foreign() {
     ipvs_link();
     ip(&format!("address add {PEER}/32 dev kube-ipvs0"));
     let look = stage.check(&["--proxy-mode", "ipvs"]);
-    let finding = look.finding("ipvs-holds-foreign-address", "n1");
+    let finding = look.finding("address-held-twice/ipvs", "n1");
     assert_eq!(finding.0["severity"], "critical");
     assert!(finding.remedy().contains(&format!("ip addr del {PEER}/32 dev kube-ipvs0")), "{}", finding.remedy());
 }
@@ -68,8 +68,8 @@ fn an_address_that_no_service_explains_was_left_behind() {
     ipvs_link();
     ip("address add 10.96.7.7/32 dev kube-ipvs0");
     let look = stage.check(&["--proxy-mode", "ipvs"]);
-    assert_eq!(look.finding("proxy-left-behind", "n1").0["severity"], "warning");
-    assert!(look.finding("proxy-left-behind", "n1").evidence().contains("10.96.7.7"));
+    assert_eq!(look.finding("stale-redirection/proxy", "n1").0["severity"], "warning");
+    assert!(look.finding("stale-redirection/proxy", "n1").evidence().contains("10.96.7.7"));
 }
 
 #[test]

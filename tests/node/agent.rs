@@ -1,5 +1,6 @@
 //! `portreeve agent`: what it finds, what it answers, how it is told to change and to stop.
 
+use crate::named::is_of;
 use std::{
     cell::RefCell,
     fs,
@@ -177,7 +178,8 @@ pub(crate) fn web() -> Stage {
     Stage::new().service("web", "TCP", 30080, "").endpoints("web", "TCP", Some("n1"))
 }
 
-pub(crate) const SQUATTED: &str = "portreeve_findings{rule=\"listener-on-node-port\",severity=\"critical\"} 1";
+pub(crate) const SQUATTED: &str =
+    "portreeve_findings{rule=\"listener-on-node-port\",variant=\"loses\",severity=\"critical\"} 1";
 
 #[test]
 fn a_squatter_is_found_and_its_end_is_seen() {
@@ -189,7 +191,7 @@ fn a_squatter_is_found_and_its_end_is_seen() {
     wait_for("/metrics", |text| text.contains(SQUATTED));
     let document: Value = serde_json::from_str(&wait_for("/findings", |_| true)).expect("JSON");
     let found = document["findings"].as_array().expect("findings");
-    assert!(found.iter().any(|it| it["rule"] == "listener-on-node-port" && it["port"] == 30080), "{document:#}");
+    assert!(found.iter().any(|it| is_of(it, "listener-on-node-port/loses") && it["port"] == 30080), "{document:#}");
     let words = document.to_string();
     assert!(words.contains("perl") && !words.contains("IO::Socket::INET"), "its name, and no command line: {words}");
     assert!(agent.says("raised").contains("default/web"));
@@ -351,7 +353,7 @@ fn settings_come_from_the_environment_too() {
 }
 
 /// Fault (node): its own port is taken, and freed later
-/// Does: reports `own-port-taken`, and goes on without HTTP
+/// Does: reports `host-network-port-taken/agent`, and goes on without HTTP
 /// Right again: once the port is free
 /// Lost: scrapes meanwhile
 #[test]
@@ -360,8 +362,8 @@ fn a_taken_port_is_a_finding_and_taken_as_soon_as_it_is_free() {
     let squatter = TcpListener::bind(PLACE).expect("the port is free");
     let mut agent = Agent::start(&stage, &[]);
     agent.says("cannot answer here");
-    assert!(agent.says("raised").contains("own-port-taken"));
+    assert!(agent.says("raised").contains("host-network-port-taken/agent"));
     drop(squatter);
-    wait_for("/findings", |document| !document.contains("own-port-taken"));
-    assert!(agent.says("cleared").contains("own-port-taken"));
+    wait_for("/findings", |document| !document.contains("host-network-port-taken/agent"));
+    assert!(agent.says("cleared").contains("host-network-port-taken/agent"));
 }

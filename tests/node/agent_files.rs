@@ -13,7 +13,7 @@ use crate::{
     stage::{Stage, portreeve},
 };
 
-const FOUND: &str = "portreeve_findings{rule=\"listener-on-node-port\",severity=\"critical\"} 1";
+const FOUND: &str = "portreeve_findings{rule=\"listener-on-node-port\",variant=\"loses\",severity=\"critical\"} 1";
 
 /// Fault (disk): the file with the Services holds none any more
 /// Does: `portreeve_source_up` is 0; what was found is held

@@ -23,7 +23,7 @@ fn a_host_port_equal_to_a_node_port_is_told_per_mode_and_endpoints() {
     ] {
         let stage = edge(30080).service("web", "TCP", 30080, "").endpoints("web", "TCP", endpoints);
         let look = stage.check(&["--proxy-mode", mode]);
-        let finding = look.finding("host-port-equals-node-port", "edge");
+        let finding = look.finding("host-port-conflict/node-port", "edge");
         assert_eq!(finding.0["severity"], severity, "{mode}, endpoints on {endpoints:?}");
         assert!(finding.evidence().contains("default/web"), "{}", finding.evidence());
     }
@@ -33,7 +33,7 @@ fn a_host_port_equal_to_a_node_port_is_told_per_mode_and_endpoints() {
 fn a_host_port_of_another_number_or_protocol_is_no_conflict() {
     for (port, protocol) in [(30081, "TCP"), (30080, "UDP")] {
         let stage = edge(30080).service("web", protocol, port, "").endpoints("web", protocol, Some("n1"));
-        assert!(stage.check(&["--proxy-mode", "iptables"]).findings("host-port-equals-node-port").is_empty());
+        assert!(stage.check(&["--proxy-mode", "iptables"]).findings("host-port-conflict/node-port").is_empty());
     }
 }
 
@@ -42,9 +42,9 @@ fn a_host_port_takes_what_a_process_listens_for() {
     let stage = edge(8099);
     let _elsewhere = TcpListener::bind("0.0.0.0:8098").expect("the port is free");
     let look = || stage.check(&["--proxy-mode", "iptables"]);
-    assert!(look().findings("host-port-takes-listener").is_empty());
+    assert!(look().findings("host-port-conflict/takes-listener").is_empty());
     let _there = TcpListener::bind("0.0.0.0:8099").expect("the port is free");
-    assert_eq!(look().findings("host-port-takes-listener").len(), 1);
+    assert_eq!(look().findings("host-port-conflict/takes-listener").len(), 1);
 }
 
 /// A load balancer's Service whose health check is at 30999.
@@ -64,7 +64,7 @@ fn a_health_check_that_somebody_else_serves_drops_the_node_from_its_load_balance
     let server = TcpListener::bind("0.0.0.0:30999").expect("the port is free");
     std::thread::spawn(move || crate::proxy::serve(&server, |_| Some("<html>hello</html>".to_owned())));
     let look = stage.check(&["--proxy-mode", "iptables"]);
-    assert_eq!(look.finding("health-check-node-port-unserved", "lb").0["severity"], "critical");
+    assert_eq!(look.finding("health-check-unserved/other", "lb").0["severity"], "critical");
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn a_health_check_that_names_its_service_is_served() {
     let body = r#"{"service":{"namespace":"default","name":"lb"},"localEndpoints":1,"serviceProxyHealthy":true}"#;
     std::thread::spawn(move || crate::proxy::serve(&server, |_| Some(body.to_owned())));
     let look = stage.check(&["--proxy-mode", "iptables"]);
-    assert!(look.findings("health-check-node-port-unserved").is_empty(), "{:#}", look.json);
+    assert!(look.findings("health-check-unserved").is_empty(), "{:#}", look.json);
     assert!(look.findings("listener-on-node-port").is_empty(), "{:#}", look.json);
 }
 
@@ -84,10 +84,10 @@ fn a_connection_from_the_port_of_a_health_check_keeps_the_proxy_off_it() {
     let stage = balanced().node_port_range("30000-32767");
     let connection = connecting("192.0.2.1:30999", "192.0.2.9:443");
     let look = stage.check(&["--proxy-mode", "iptables"]);
-    assert_eq!(look.finding("client-socket-blocks-port", "lb").0["severity"], "warning");
+    assert_eq!(look.finding("connection-on-port/blocks", "lb").0["severity"], "warning");
     drop(connection);
     let _elsewhere = connecting("192.0.2.1:30998", "192.0.2.9:443");
-    assert!(stage.check(&["--proxy-mode", "iptables"]).findings("client-socket-blocks-port").is_empty());
+    assert!(stage.check(&["--proxy-mode", "iptables"]).findings("connection-on-port/blocks").is_empty());
 }
 
 /// Adds a Service with an external IP.
@@ -105,11 +105,11 @@ fn an_external_ip_of_this_node_takes_anothers_node_port_there() {
     let taking =
         |stage: Stage, address: &str, port: u16| gate(stage, address, port).check(&["--proxy-mode", "nftables"]);
     let look = taking(web(), "192.0.2.1", 30080);
-    assert_eq!(look.finding("external-ip-shadows-node-port", "web").0["severity"], "critical");
+    assert_eq!(look.finding("external-ip-conflict/takes-node-port", "web").0["severity"], "critical");
     // Another port, and an address on which this mode serves no NodePorts.
     for (address, port) in [("192.0.2.1", 30081), ("192.0.2.2", 30080)] {
         let look = taking(web(), address, port);
-        assert!(look.findings("external-ip-shadows-node-port").is_empty(), "{address} port {port}");
+        assert!(look.findings("external-ip-conflict/takes-node-port").is_empty(), "{address} port {port}");
     }
 }
 
@@ -118,11 +118,11 @@ fn a_listener_inside_the_range_is_told_until_a_service_has_its_port() {
     let stage = || Stage::new().node_port_range("30000-32767");
     let outside = stage();
     let _listener = TcpListener::bind("0.0.0.0:29999").expect("the port is free");
-    assert!(outside.check(&["--proxy-mode", "iptables"]).findings("listener-in-node-port-range").is_empty());
+    assert!(outside.check(&["--proxy-mode", "iptables"]).findings("listener-on-node-port/latent").is_empty());
     let inside = stage();
     let _listener = TcpListener::bind("0.0.0.0:31000").expect("the port is free");
     let look = inside.check(&["--proxy-mode", "iptables"]);
-    assert_eq!(look.finding("listener-in-node-port-range", "n1").0["severity"], "info");
+    assert_eq!(look.finding("listener-on-node-port/latent", "n1").0["severity"], "info");
     let taken = inside.service("web", "TCP", 31000, "");
-    assert!(taken.check(&["--proxy-mode", "iptables"]).findings("listener-in-node-port-range").is_empty());
+    assert!(taken.check(&["--proxy-mode", "iptables"]).findings("listener-on-node-port/latent").is_empty());
 }

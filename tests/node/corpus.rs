@@ -4,6 +4,7 @@
 //! Real are the sockets, their processes and the addresses. The proxy is a stand-in, and ipvs a link of its name: the
 //! real ones are asked in `tests/lab/healthy.rs`.
 
+use crate::named::name;
 use std::{
     io::Read as _,
     net::{TcpListener, TcpStream},
@@ -113,7 +114,7 @@ fn control_plane() -> Vec<Daemon> {
 fn alarms(stage: &Stage, arguments: &[&str]) -> Vec<String> {
     let look: Look = stage.check(arguments);
     let word = |value: &serde_json::Value| value.as_str().expect("a word").to_owned();
-    look.alarms().into_iter().map(|it| format!("{} of {}", word(&it["rule"]), word(&it["subject"]["name"]))).collect()
+    look.alarms().into_iter().map(|it| format!("{} of {}", name(it), word(&it["subject"]["name"]))).collect()
 }
 
 const NONE: [&str; 0] = [];
@@ -133,7 +134,7 @@ fn a_kubeadm_node_in_each_mode() {
         }
         assert_eq!(alarms(&stage, &[]), NONE, "{mode}");
         let _exporter = Daemon::start("node_exporter", &["tcp/0.0.0.0:30081"]);
-        assert_eq!(alarms(&stage, &[]), ["listener-on-node-port of s1"], "{mode}");
+        assert_eq!(alarms(&stage, &[]), ["listener-on-node-port/loses of s1"], "{mode}");
     }
 }
 
@@ -147,7 +148,11 @@ fn a_k3s_server_that_is_the_proxy_and_everything_else_too() {
     assert_eq!(alarms(&stage, &[]), NONE);
     // A daemon's port is lost to a Service even where the daemon is in the proxy's own process.
     let stage = stage.service("api", "TCP", 6443, "").endpoints("api", "TCP", Some("n1"));
-    assert!(alarms(&stage, &[]).contains(&"listener-on-node-port of api".to_owned()), "{:?}", alarms(&stage, &[]));
+    assert!(
+        alarms(&stage, &[]).contains(&"listener-on-node-port/loses of api".to_owned()),
+        "{:?}",
+        alarms(&stage, &[])
+    );
 }
 
 #[test]
@@ -161,14 +166,14 @@ fn an_openshift_node_whose_ovnkube_holds_every_node_port() {
     let stage = stage.service("late", "TCP", 30085, "").endpoints("late", "TCP", Some("n1"));
     let _other = Daemon::start("nginx", &["tcp/0.0.0.0:30085"]);
     // What keeps it off one NodePort makes no conflicts of the others.
-    assert_eq!(alarms(&stage, &[]), ["listener-on-node-port of late"]);
+    assert_eq!(alarms(&stage, &[]), ["listener-on-node-port/loses of late"]);
     // Neither does one that was allocated a moment ago, and that it is about to open.
     let stage = stage.service("new", "TCP", 30086, "").endpoints("new", "TCP", Some("n1"));
-    assert_eq!(alarms(&stage, &[]), ["listener-on-node-port of late"]);
+    assert_eq!(alarms(&stage, &[]), ["listener-on-node-port/loses of late"]);
     // Whoever leaves two of eight free is no holder of NodePorts, and listens like anybody else.
     let stage = stage.service("free", "TCP", 30087, "").endpoints("free", "TCP", Some("n1"));
     let conflicts = alarms(&stage, &[]);
-    assert_eq!(conflicts.iter().filter(|it| it.starts_with("listener-on-node-port")).count(), 7, "{conflicts:?}");
+    assert_eq!(conflicts.iter().filter(|it| it.starts_with("listener-on-node-port/loses")).count(), 7, "{conflicts:?}");
 }
 
 #[test]
@@ -187,7 +192,7 @@ fn a_cilium_node_without_kube_proxy() {
     assert_eq!(stage.check(&[]).json["proxy"]["mode"], "cilium");
     assert_eq!(alarms(&stage, &[]), NONE);
     let _other = Daemon::start("nginx", &["tcp/0.0.0.0:30080"]);
-    assert_eq!(alarms(&stage, &[]), ["listener-on-node-port of s0"]);
+    assert_eq!(alarms(&stage, &[]), ["listener-on-node-port/loses of s0"]);
 }
 
 #[test]
@@ -198,7 +203,7 @@ fn a_cilium_that_leaves_masquerading_to_iptables() {
              data: {{kube-proxy-replacement: \"true\", enable-bpf-masquerade: \"{bpf}\"}}",
         ));
         let look: Look = stage.check(&[]);
-        let findings = look.findings("masquerade-uses-node-ports");
+        let findings = look.findings("masquerade-source-ports");
         findings.iter().map(|finding| finding["severity"].as_str().expect("a severity").to_owned()).collect::<Vec<_>>()
     };
     assert_eq!(told("false"), ["warning"]);
@@ -223,7 +228,7 @@ fn host_ports_beside_node_ports_and_inside_their_range() {
     }
     let stage = host_port(stage, "late", 30080);
     for mode in ["iptables", "nftables", "ipvs"] {
-        assert_eq!(alarms(&stage, &["--proxy-mode", mode]), ["host-port-equals-node-port of late"], "{mode}");
+        assert_eq!(alarms(&stage, &["--proxy-mode", mode]), ["host-port-conflict/node-port of late"], "{mode}");
     }
 }
 
@@ -255,7 +260,7 @@ fn a_mesh_and_exporters_on_every_address() {
     }
     let stage =
         stage.node_port_range("15000-32767").service("mesh", "TCP", 15021, "").endpoints("mesh", "TCP", Some("n1"));
-    assert!(alarms(&stage, &["--proxy-mode", "ipvs"]).contains(&"listener-on-node-port of mesh".to_owned()));
+    assert!(alarms(&stage, &["--proxy-mode", "ipvs"]).contains(&"listener-on-node-port/loses of mesh".to_owned()));
 }
 
 #[test]
@@ -271,7 +276,7 @@ fn what_listens_inside_pods_is_none_of_the_nodes_business() {
         assert_eq!(alarms(&stage, &["--proxy-mode", mode]), NONE, "{mode}");
     }
     let _on_the_host = Daemon::start("nginx", &["tcp/[::]:30080"]);
-    assert_eq!(alarms(&stage, &["--proxy-mode", "iptables"]), ["listener-on-node-port of s0"]);
+    assert_eq!(alarms(&stage, &["--proxy-mode", "iptables"]), ["listener-on-node-port/loses of s0"]);
 }
 
 #[test]
@@ -287,7 +292,7 @@ fn resolvers_on_loopback_and_link_local_addresses() {
     for mode in ["nftables", "ipvs"] {
         assert_eq!(alarms(&stage, &["--proxy-mode", mode]), NONE, "{mode}");
     }
-    assert_eq!(alarms(&stage, &["--proxy-mode", "iptables"]), ["listener-on-node-port of dns"]);
+    assert_eq!(alarms(&stage, &["--proxy-mode", "iptables"]), ["listener-on-node-port/loses of dns"]);
     drop(loopback);
     assert_eq!(alarms(&stage, &["--proxy-mode", "iptables"]), NONE, "only TCP is left, and the Service has UDP");
 }
@@ -311,7 +316,7 @@ fn thousands_of_connections_in_time_wait() {
         assert_eq!(alarms(&stage, &["--proxy-mode", mode]), NONE, "{mode}");
     }
     connect(700);
-    assert_eq!(alarms(&stage, &["--proxy-mode", "iptables"]), ["ephemeral-ports-near-exhaustion of n1"]);
+    assert_eq!(alarms(&stage, &["--proxy-mode", "iptables"]), ["ephemeral-ports-near-exhaustion/node of n1"]);
 }
 
 #[test]
@@ -321,5 +326,5 @@ fn a_range_without_daemons_and_one_that_covers_them() {
     assert_eq!(alarms(&stage, &["--proxy-mode", "iptables"]), NONE);
     let wide = Stage::new().node_port_range("1024-32767");
     let _daemons = every_node();
-    assert_eq!(alarms(&wide, &["--proxy-mode", "iptables"]), ["node-port-range-covers-daemons of n1"]);
+    assert_eq!(alarms(&wide, &["--proxy-mode", "iptables"]), ["node-port-range-mismatch/daemons of n1"]);
 }

@@ -161,7 +161,7 @@ fn a_check_opens_no_port_and_no_file_for_writing() {
     let no_port = filter(SYS_listen, Argument::Any, KILL);
     let no_file = filter(SYS_openat, Argument::Has(2, TO_WRITE), KILL);
     for deadly in [&no_port, &no_file] {
-        check(&stage, deadly, &[]).finding("listener-on-node-port", "web");
+        check(&stage, deadly, &[]).finding("listener-on-node-port/loses", "web");
         // An agent does both, and ends at once.
         let mut agent = under(deadly, &[], &stage.command("agent"));
         agent.args(["--listen", PLACE, "--heartbeat"]).arg(stage.path("heartbeat"));
@@ -178,5 +178,5 @@ fn a_filter_that_refuses_nothing_changes_nothing() {
     let look = check(&stage, &harmless, &[]);
     assert_eq!((look.code, look.unknown()), (0, Vec::new()), "{:#}", look.json);
     let _squatter = Squatter::on("0.0.0.0:30080");
-    check(&stage, &harmless, &[]).finding("listener-on-node-port", "web");
+    check(&stage, &harmless, &[]).finding("listener-on-node-port/loses", "web");
 }

@@ -1,5 +1,6 @@
 //! Pods on the host's network whose port somebody else has, and pods that wait for a hostPort.
 
+use crate::named::name;
 use std::net::{TcpListener, UdpSocket};
 
 use crate::{near_misses::expect_silent, stage::Stage};
@@ -23,7 +24,7 @@ fn exporter(status: &str) -> Stage {
 
 #[test]
 fn a_process_with_the_port_of_a_crashing_host_network_pod_is_told() {
-    let rule = "listener-blocks-host-network-pod";
+    let rule = "host-network-port-taken/listener";
     for (place, ends) in [
         ("0.0.0.0:9100", "cannot listen on 9100/tcp."),
         ("[::]:9100", "cannot listen on 9100/tcp."),
@@ -45,7 +46,7 @@ fn a_process_with_the_port_of_a_crashing_host_network_pod_is_told() {
 
 #[test]
 fn a_process_on_a_port_that_only_a_probe_of_a_crashing_pod_names_is_told() {
-    let rule = "listener-blocks-host-network-pod";
+    let rule = "host-network-port-taken/listener";
     let probed = |status: &str| {
         Stage::new().document(&format!(
             "apiVersion: v1\nkind: Pod\nmetadata: {{name: operator-x, namespace: monitoring, uid: uid-operator}}\nspec:\n  \
@@ -69,12 +70,12 @@ fn a_process_on_a_port_that_only_a_probe_of_a_crashing_pod_names_is_told() {
 fn a_ready_pod_another_port_and_another_protocol_block_nobody() {
     let ready = exporter(READY);
     let listener = TcpListener::bind("0.0.0.0:9100").expect("the port is free");
-    expect_silent(&ready.check(&[]), "listener-blocks-host-network-pod", "the pod is ready");
+    expect_silent(&ready.check(&[]), "host-network-port-taken/listener", "the pod is ready");
     drop((ready, listener));
     let crashes = exporter(CRASHES);
     let _beside = TcpListener::bind("0.0.0.0:9101").expect("the port is free");
     let _of_udp = UdpSocket::bind("0.0.0.0:9100").expect("the port is free");
-    expect_silent(&crashes.check(&[]), "listener-blocks-host-network-pod", "port 9101, and 9100 of UDP");
+    expect_silent(&crashes.check(&[]), "host-network-port-taken/listener", "port 9101, and 9100 of UDP");
 }
 
 /// A pod that ServiceLB made for a Service, with its place.
@@ -107,21 +108,21 @@ fn a_pod_that_waits_for_the_host_port_of_another_is_told_of_its_service() {
     let stage = Stage::new().service("web", "TCP", 30080, "");
     let stage = stage.document(&service_lb("gate", 80, RUNS)).document(&service_lb("web", 80, &waits_for("n1")));
     let look = stage.check(&[]);
-    let finding = look.finding("pod-waits-for-host-port", "web");
+    let finding = look.finding("pod-waits-for-port/pod", "web");
     assert_eq!((finding.verdict().as_str(), &finding.0["subject"]["kind"]), ("warning", &"Service".into()));
     assert_eq!(finding.0["scope"], "node", "on other nodes somebody else may have it");
     let evidence = finding.evidence();
     assert!(evidence.contains("pending = pod kube-system/svclb-web-x"), "{evidence}");
     assert!(evidence.contains("which serves = Service default/gate"), "{evidence}");
-    let alarms: Vec<_> = look.alarms().into_iter().map(|alarm| alarm["rule"].clone()).collect();
-    assert_eq!(alarms, ["pod-waits-for-host-port"], "a pod without a node has no hostPort here");
+    let alarms: Vec<_> = look.alarms().into_iter().map(name).collect();
+    assert_eq!(alarms, ["pod-waits-for-port/pod"], "a pod without a node has no hostPort here");
 }
 
 #[test]
 fn a_pod_that_waits_for_a_port_of_any_node_is_told_once_for_the_cluster() {
     let stage = Stage::new().service("web", "TCP", 30080, "");
     let look = stage.document(&service_lb("gate", 80, RUNS)).document(&service_lb("web", 80, WAITS)).check(&[]);
-    let finding = look.finding("pod-waits-for-host-port", "web").0;
+    let finding = look.finding("pod-waits-for-port/pod", "web").0;
     assert_eq!((&finding["severity"], &finding["scope"]), (&"warning".into(), &"cluster".into()));
     assert!(finding["summary"].as_str().is_some_and(|it| it.ends_with("is taken on every node where it could.")));
 }
@@ -131,6 +132,6 @@ fn a_pod_that_waits_for_another_port_or_node_is_not_kept_from_it_here() {
     for (port, node) in [(81, "n1"), (80, "n2")] {
         let stage = Stage::new().service("web", "TCP", 30080, "").document(&service_lb("gate", 80, RUNS));
         let look = stage.document(&service_lb("web", port, &waits_for(node))).check(&[]);
-        expect_silent(&look, "pod-waits-for-host-port", &format!("port {port}, node {node}"));
+        expect_silent(&look, "pod-waits-for-port/pod", &format!("port {port}, node {node}"));
     }
 }

@@ -50,7 +50,7 @@ fn a_port_that_cannot_be_rejects_that_service_by_name_and_keeps_the_rest() {
         .service("web", "TCP", 30080, "");
     let _listener = TcpListener::bind("0.0.0.0:30080").expect("the port is free");
     let look = stage.check(&["--proxy-mode", "iptables"]);
-    look.finding("listener-on-node-port", "web");
+    look.finding("listener-on-node-port/loses", "web");
     let unknown = look.json["unknown"].to_string();
     assert!(unknown.contains("broken") && unknown.contains("70000") && unknown.contains("65535"), "{unknown}");
 }
@@ -80,7 +80,7 @@ fn an_unknown_flag_value_is_a_usage_error_that_names_what_was_wanted() {
         (vec!["check", "--node-port-range", "32767-30000"], "FIRST-LAST"),
         (vec!["check", "-o", "xml"], "sarif"),
         (vec!["check", "--min-severity", "fatal"], "critical"),
-        (vec!["rules", "explain", "listener-on-node-prot"], "listener-on-node-port"),
+        (vec!["rules", "explain", "listener-on-node-prot"], "listener-on-node-port/loses"),
     ] {
         let (code, _, stderr) = run(&arguments);
         assert_eq!(code, 64, "{arguments:?}: {stderr}");

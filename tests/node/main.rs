@@ -18,6 +18,8 @@ mod healthy;
 mod host_network;
 mod hostile;
 mod matrix;
+#[path = "../anywhere/named.rs"]
+mod named;
 mod near_misses;
 mod proxy;
 mod ranges;

@@ -79,7 +79,7 @@ fn every_cell_of_the_matrix_is_told_with_severity_and_affects() {
         assert_eq!(look.json["proxy"]["mode"], *mode);
         for (row, (bind, verdicts)) in rows.iter().enumerate() {
             for (column, expected) in verdicts.iter().enumerate() {
-                let found = look.find("listener-on-node-port", &service(row, column));
+                let found = look.find("listener-on-node-port/loses", &service(row, column));
                 let told = found.map(|finding| finding.verdict()).unwrap_or_default();
                 assert_eq!(told, *expected, "{mode}, bound to {bind}, endpoints {}", SHAPES[column]);
             }
@@ -92,7 +92,7 @@ fn evidence_names_the_lost_addresses_of_each_family_and_the_remedy_is_a_command(
     let stage = Stage::new().service("web", "TCP", 30080, "").endpoints("web", "TCP", Some("n1"));
     let _listener = TcpListener::bind("[::]:30080").expect("the port is free");
     let look = stage.check(&["--proxy-mode", "nftables"]);
-    let finding = look.finding("listener-on-node-port", "web");
+    let finding = look.finding("listener-on-node-port/loses", "web");
     let evidence = finding.evidence();
     for part in
         ["from elsewhere = to 192.0.2.1, 2001:db8::1 are answered by a pod", "proxy mode = nftables", "[::]:30080"]

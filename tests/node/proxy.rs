@@ -132,10 +132,10 @@ fn who_is_not_root_is_not_believed_to_be_the_proxy() {
         assert!(look.json["proxy"]["mode"].is_null(), "{:#}", look.json["proxy"]);
         let unknown = look.json["unknown"].to_string();
         assert!(unknown.contains("uid 65534 listens on 127.0.0.1:10249, process perl"), "{unknown}");
-        stage.check(&["--proxy-mode", "iptables"]).finding("listener-on-node-port", "web");
+        stage.check(&["--proxy-mode", "iptables"]).finding("listener-on-node-port/loses", "web");
     }
     let _imposter = imposter("0.0.0.0:30080");
-    stage.check(&[]).finding("listener-on-node-port", "web");
+    stage.check(&[]).finding("listener-on-node-port/loses", "web");
 }
 
 #[test]
@@ -161,7 +161,7 @@ fn mode_and_settings_come_from_the_proxy_itself() {
     let look = stage.check(&[]);
     assert_eq!(look.json["proxy"]["mode"], "nftables");
     assert_eq!(look.json["proxy"]["source"], "127.0.0.1:10249/proxyMode");
-    assert_eq!(look.finding("listener-on-node-port", "web").verdict(), "critical remote node pods");
+    assert_eq!(look.finding("listener-on-node-port/loses", "web").verdict(), "critical remote node pods");
 }
 
 #[test]
@@ -172,7 +172,7 @@ fn a_list_of_addresses_moves_the_verdict_to_the_listed_one() {
     assert!(stage.check(&[]).alarms().is_empty());
     drop(squatter);
     let _squatter = Squatter::on("192.0.2.2:30080");
-    assert_eq!(stage.check(&[]).finding("listener-on-node-port", "web").verdict(), "critical remote node pods");
+    assert_eq!(stage.check(&[]).finding("listener-on-node-port/loses", "web").verdict(), "critical remote node pods");
 }
 
 /// A Service of `count` ports from 30000 on.
@@ -192,7 +192,7 @@ fn the_demand_of_a_proxy_that_holds_ports_is_compared_with_its_limit() {
         let stage = wide(ports);
         StandIn { version: "v1.23.6", max_fds: 256, ..StandIn::default() }.start();
         let look = stage.check(&[]);
-        let finding = look.find("proxy-near-fd-limit", "n1");
+        let finding = look.find("proxy-near-fd-limit/near", "n1");
         let told = finding.as_ref().map(|finding| finding.0["severity"].as_str().expect("a severity"));
         assert_eq!(told, severity, "{ports} NodePorts under a limit of 256");
         if let Some(finding) = finding {
@@ -205,7 +205,7 @@ fn the_demand_of_a_proxy_that_holds_ports_is_compared_with_its_limit() {
 fn a_proxy_that_holds_no_ports_never_nears_its_limit() {
     let stage = wide(300);
     StandIn { max_fds: 256, ..StandIn::default() }.start();
-    assert!(stage.check(&[]).findings("proxy-near-fd-limit").is_empty());
+    assert!(stage.check(&[]).findings("proxy-near-fd-limit/near").is_empty());
 }
 
 #[test]
@@ -214,7 +214,7 @@ fn a_program_that_has_the_health_port_of_a_kube_proxy_is_named() {
     StandIn::default().start();
     let _other = Squatter::on("0.0.0.0:10256");
     let look = stage.check(&[]);
-    let finding = look.finding("proxy-health-port-taken", "n1");
+    let finding = look.finding("health-check-unserved/proxy", "n1");
     assert_eq!(finding.0["severity"], "warning");
     assert!(finding.evidence().contains("process perl"), "{}", finding.evidence());
 }

@@ -2,9 +2,10 @@
 
 use std::{net::TcpListener, thread::sleep, time::Duration};
 
+use crate::named::name;
 use crate::stage::{Look, PEER, Stage, connecting, sysctl};
 
-const OVERLAP: &str = "ephemeral-range-overlaps-node-ports";
+const OVERLAP: &str = "ephemeral-range-overlap/node-ports";
 
 fn overlap(mode: &str, range: &str, reserved: &str) -> Option<String> {
     let stage = Stage::new()
@@ -49,19 +50,19 @@ fn a_wide_range_over_the_port_of_a_server_is_a_warning_until_it_is_reserved() {
     sysctl("net.ipv4.ip_local_reserved_ports", "30000-32767");
     let _kubelet = TcpListener::bind("0.0.0.0:10250").expect("the port is free");
     let look = stage.check(&["--proxy-mode", "iptables"]);
-    let finding = look.finding(OVERLAP, "n1");
+    let finding = look.finding("ephemeral-range-overlap/servers", "n1");
     assert_eq!(finding.0["severity"], "warning");
     assert!(finding.evidence().contains("10250 (1 port)"), "{}", finding.evidence());
     assert!(finding.remedy().contains("10250,30000-32767"), "{}", finding.remedy());
     sysctl("net.ipv4.ip_local_reserved_ports", "10250,30000-32767");
-    assert!(stage.check(&["--proxy-mode", "iptables"]).findings(OVERLAP).is_empty());
+    assert!(stage.check(&["--proxy-mode", "iptables"]).findings("ephemeral-range-overlap").is_empty());
 }
 
 /// Looks until the kernel has retransmitted the SYN; about a second, and never more than twenty.
 fn look_at_client(stage: &Stage, mode: &str) -> Look {
     for _ in 0..40 {
         let look = stage.check(&["--proxy-mode", mode]);
-        let told = look.find("client-socket-on-node-port", "web").map(|finding| finding.evidence());
+        let told = look.find("connection-on-port/answers-taken", "web").map(|finding| finding.evidence());
         if told.is_some_and(|evidence| evidence.contains("retransmitting")) {
             return look;
         }
@@ -75,12 +76,13 @@ fn a_client_socket_on_a_node_port_is_swallowed_in_ipvs_mode_only() {
     let stage = Stage::new().service("web", "TCP", 30080, "").endpoints("web", "TCP", Some("n1"));
     let _client = connecting("192.0.2.1:30080", &format!("{PEER}:8080"));
     let look = look_at_client(&stage, "ipvs");
-    let finding = look.finding("client-socket-on-node-port", "web");
+    let finding = look.finding("connection-on-port/answers-taken", "web");
     assert_eq!(finding.0["severity"], "critical");
     assert!(finding.evidence().contains("SYN-SENT 192.0.2.1:30080 -> 192.0.2.9:8080"), "{}", finding.evidence());
     for mode in ["iptables", "nftables"] {
         let look = stage.check(&["--proxy-mode", mode]);
-        let severity = look.find("client-socket-on-node-port", "web").map(|finding| finding.0["severity"].clone());
+        let severity =
+            look.find("connection-on-port/answers-taken", "web").map(|finding| finding.0["severity"].clone());
         assert!(severity.is_none_or(|severity| severity == "info"), "{mode}");
     }
 }
@@ -95,7 +97,7 @@ pub(crate) fn crowd(range: &str, ports: impl IntoIterator<Item = u16>) -> Stage 
 fn crowded(stage: &Stage) -> Option<(String, String)> {
     let look = stage.check(&["--proxy-mode", "nftables"]);
     let finding = look.findings("node-port-range-crowded").into_iter().next().map(crate::stage::Finding)?;
-    Some((finding.0["severity"].as_str().expect("a severity").to_owned(), finding.evidence()))
+    Some((format!("{} {}", finding.0["severity"], name(finding.0)), finding.evidence()))
 }
 
 #[test]
@@ -114,18 +116,18 @@ fn bands_are_counted_as_the_api_server_cuts_them() {
             "{range}, {below} of {}",
             dynamic.len()
         );
-        let (severity, evidence) = crowded(&crowd(range, dynamic[..=below + 1].iter().copied())).expect("crowded");
-        assert_eq!(severity, "warning", "{range}");
+        let (told, evidence) = crowded(&crowd(range, dynamic[..=below + 1].iter().copied())).expect("crowded");
+        assert_eq!(told, r#""warning" node-port-range-crowded/crowded"#, "{range}");
         assert!(evidence.contains(&format!("{dynamic_first}-{last}")), "{evidence}");
-        let (severity, _) = crowded(&crowd(range, 30000..=last)).expect("full");
-        assert_eq!(severity, "critical", "{range} is full");
+        let (told, _) = crowded(&crowd(range, 30000..=last)).expect("full");
+        assert_eq!(told, r#""critical" node-port-range-crowded/full"#, "{range}");
     }
 }
 
 #[test]
 fn spilling_into_the_static_band_is_a_warning() {
-    let (severity, evidence) = crowded(&crowd("30000-30127", (30016..=30127).chain([30003]))).expect("spilled");
-    assert_eq!(severity, "warning");
+    let (told, evidence) = crowded(&crowd("30000-30127", (30016..=30127).chain([30003]))).expect("spilled");
+    assert_eq!(told, r#""warning" node-port-range-crowded/spilled"#);
     assert!(evidence.contains("30000-30015"), "{evidence}");
 }
 
@@ -133,8 +135,11 @@ fn spilling_into_the_static_band_is_a_warning() {
 fn an_assumed_range_is_not_judged_for_crowding_and_a_port_outside_disproves_it() {
     let stage = Stage::new().service("odd", "TCP", 20080, "");
     let look = stage.check(&["--proxy-mode", "nftables"]);
-    assert!(look.findings("node-port-range-crowded").is_empty() && look.findings("node-port-outside-range").is_empty());
+    assert!(
+        look.findings("node-port-range-crowded").is_empty()
+            && look.findings("node-port-range-mismatch/outside").is_empty()
+    );
     assert!(look.json["unknown"].as_array().expect("unknown").iter().any(|it| it["source"] == "node-port-range"));
     let told = stage.node_port_range("30000-32767").check(&["--proxy-mode", "nftables"]);
-    assert_eq!(told.finding("node-port-outside-range", "odd").0["severity"], "warning");
+    assert_eq!(told.finding("node-port-range-mismatch/outside", "odd").0["severity"], "warning");
 }

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use crate::{claims::edge, near_misses::expect_silent};
 
-const RULE: &str = "host-port-left-behind";
+const RULE: &str = "stale-redirection/host-port";
 
 /// Chain, port and destination of each redirection, in the order in which they are asked.
 fn redirect(rules: &[(&str, u16, &str)]) {

@@ -1,5 +1,6 @@
 //! A hundred thousand Services in a file and two hundred thousand sockets on the node.
 
+use crate::named::is_of;
 use std::{
     ffi::OsStr,
     fs::{self, File},
@@ -95,7 +96,7 @@ fn a_hundred_thousand_services_and_two_hundred_thousand_sockets_fit_into_150_mb(
         let (document, peak, took) = measured(&[OsStr::new("--services"), file.as_os_str()]);
         let findings = document["findings"].as_array().expect("findings");
         let squatted =
-            |finding: &&serde_json::Value| finding["rule"] == "listener-on-node-port" && finding["port"] == 31234;
+            |finding: &&serde_json::Value| is_of(finding, "listener-on-node-port/loses") && finding["port"] == 31234;
         assert_eq!(findings.iter().filter(squatted).count(), 1, "{document:#}");
         assert!(peak < MEMORY, "{peak} KiB for {}", file.display());
         assert!(without_file * 2 < took, "{took:?} for {}, {without_file:?} without it", file.display());
@@ -166,6 +167,8 @@ fn a_listeners_owner_is_found_beside_many_connections() {
         })
         .collect();
     let look = stage.check(&["--proxy-mode", "ipvs"]);
-    assert!(look.finding("listener-on-node-port", "web").evidence().contains(&format!("pid {}", std::process::id())));
-    assert!(look.findings("client-socket-on-node-port").is_empty(), "accepted connections are no clients");
+    assert!(
+        look.finding("listener-on-node-port/loses", "web").evidence().contains(&format!("pid {}", std::process::id()))
+    );
+    assert!(look.findings("connection-on-port/answers-taken").is_empty(), "accepted connections are no clients");
 }

@@ -1,5 +1,6 @@
 //! A node in a network namespace of its own, a manifest of the cluster, and one look at both.
 
+use crate::named::is_of;
 use std::{
     fmt::Write as _,
     io::Write as _,
@@ -169,7 +170,7 @@ impl Look {
     /// The findings of a rule.
     pub(crate) fn findings<'a>(&'a self, rule: &str) -> Vec<&'a Value> {
         let findings = self.json["findings"].as_array().expect("findings");
-        findings.iter().filter(|finding| finding["rule"] == rule).collect()
+        findings.iter().filter(|finding| is_of(finding, rule)).collect()
     }
 
     /// The one finding of a rule about a subject's name.

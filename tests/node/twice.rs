@@ -13,11 +13,11 @@ fn a_peers_address_on_a_link_of_this_node_cuts_the_peer_off() {
     ip(&format!("address add {PEER}/32 dev eth0"));
     for mode in ["iptables", "nftables", "ipvs"] {
         let look = stage.check(&["--proxy-mode", mode]);
-        let finding = look.finding("node-holds-peer-address", "n1");
+        let finding = look.finding("address-held-twice/link", "n1");
         assert_eq!(finding.verdict(), "critical remote node pods", "{mode}");
         assert_eq!(finding.0["scope"], "node", "the peer has it rightly");
         assert!(finding.remedy().contains(&format!("ip addr del {PEER}/32 dev eth0")), "{}", finding.remedy());
-        assert!(look.findings("ipvs-holds-foreign-address").is_empty(), "{:#}", look.json);
+        assert!(look.findings("address-held-twice/ipvs").is_empty(), "{:#}", look.json);
     }
 }
 
@@ -27,7 +27,7 @@ fn a_virtual_address_of_no_node_and_a_node_under_its_older_name_are_no_peers() {
     ip("address add 198.51.100.7/32 dev eth0");
     let older = stage.node("n1-before", &["192.0.2.1", "192.0.2.2"]);
     for mode in ["iptables", "nftables", "ipvs"] {
-        expect_silent(&older.check(&["--proxy-mode", mode]), "node-holds-peer-address", mode);
+        expect_silent(&older.check(&["--proxy-mode", mode]), "address-held-twice/link", mode);
     }
 }
 
@@ -45,7 +45,7 @@ fn an_external_ip_and_a_load_balancer_with_one_address_and_port_are_told_to_both
     let stage = balanced(gate(Stage::new(), "198.51.100.7", 6666), "198.51.100.7", 6666, "TCP");
     let look = stage.check(&["--proxy-mode", "iptables"]);
     for (name, other) in [("gate", "default/lb"), ("lb", "default/gate")] {
-        let finding = look.finding("external-address-claimed-twice", name);
+        let finding = look.finding("external-ip-conflict/claimed-twice", name);
         assert_eq!(finding.verdict(), "warning remote node pods", "{name}");
         assert_eq!(finding.0["scope"], "cluster", "every agent sees it, and one tells");
         assert!(finding.evidence().contains(other), "{}", finding.evidence());
@@ -57,7 +57,7 @@ fn one_address_with_two_ports_or_protocols_is_shared_on_purpose() {
     for (port, protocol) in [(6667, "TCP"), (6666, "UDP")] {
         let stage = balanced(gate(Stage::new(), "198.51.100.7", 6666), "198.51.100.7", port, protocol);
         let look = stage.check(&["--proxy-mode", "iptables"]);
-        expect_silent(&look, "external-address-claimed-twice", &format!("port {port}/{protocol}"));
+        expect_silent(&look, "external-ip-conflict/claimed-twice", &format!("port {port}/{protocol}"));
     }
 }
 
@@ -76,7 +76,7 @@ fn daemon_set(stage: Stage, name: &str, selector: &str, host_port: u16) -> Stage
 #[test]
 fn one_host_port_of_two_daemon_sets_is_told_once() {
     let look = daemon_set(agents(Stage::new(), 9100), "other", "", 9100).check(&["--proxy-mode", "iptables"]);
-    let [finding] = &look.findings("host-port-claimed-twice")[..] else { panic!("{:#}", look.json) };
+    let [finding] = &look.findings("pod-waits-for-port/workloads")[..] else { panic!("{:#}", look.json) };
     assert_eq!((&finding["severity"], &finding["scope"]), (&"warning".into(), &"cluster".into()));
     assert!(finding["evidence"].to_string().contains("DaemonSet default/other as hostPort"), "{finding:#}");
 }
@@ -87,7 +87,7 @@ fn a_daemon_set_of_other_nodes_or_with_another_host_port_claims_nothing_twice() 
     for (of_one, of_other, port) in [(slow.as_str(), fast.as_str(), 9100), ("", "", 9101)] {
         let one = daemon_set(Stage::new(), "agent", of_one, 9100);
         let look = daemon_set(one, "other", of_other, port).check(&["--proxy-mode", "iptables"]);
-        expect_silent(&look, "host-port-claimed-twice", &format!("{of_other}{port}"));
+        expect_silent(&look, "pod-waits-for-port/workloads", &format!("{of_other}{port}"));
     }
 }
 
@@ -115,9 +115,11 @@ fn neighbours_of_a_node_port_claim_another_one() {
 #[test]
 fn a_host_port_in_the_node_port_range_is_ignored_by_cilium_and_latent_elsewhere() {
     let stage = edge(30777).node_port_range("30000-32767");
-    for (mode, severity) in [("cilium", "warning"), ("iptables", "info"), ("nftables", "info"), ("ipvs", "info")] {
+    let ignored = stage.check(&["--proxy-mode", "cilium"]);
+    assert_eq!(ignored.finding("host-port-conflict/ignored", "edge").0["severity"], "warning");
+    for mode in ["iptables", "nftables", "ipvs"] {
         let look = stage.check(&["--proxy-mode", mode]);
-        assert_eq!(look.finding("host-port-in-node-port-range", "edge").0["severity"], severity, "{mode}");
+        assert_eq!(look.finding("host-port-conflict/latent", "edge").0["severity"], "info", "{mode}");
     }
 }
 
@@ -125,6 +127,6 @@ fn a_host_port_in_the_node_port_range_is_ignored_by_cilium_and_latent_elsewhere(
 fn a_host_port_before_the_node_port_range_is_served() {
     let stage = edge(29999).node_port_range("30000-32767");
     for mode in ["cilium", "iptables"] {
-        expect_silent(&stage.check(&["--proxy-mode", mode]), "host-port-in-node-port-range", mode);
+        expect_silent(&stage.check(&["--proxy-mode", mode]), "host-port-conflict", mode);
     }
 }

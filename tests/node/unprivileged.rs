@@ -52,7 +52,7 @@ fn everything_but_names_pod_namespaces_and_netfilter_still_works() {
     let look = look(&stage);
     assert_eq!(look.code, 1);
     assert_eq!(look.json["proxy"]["mode"], "iptables");
-    let fds = look.finding("proxy-near-fd-limit", "n1");
+    let fds = look.finding("proxy-near-fd-limit/near", "n1");
     assert!(fds.evidence().contains("16"), "the limit needs no privilege: {}", fds.evidence());
     for unknown in look.unknown() {
         assert!(
@@ -86,7 +86,7 @@ fn on_a_healthy_node_only_what_may_change_a_verdict_is_unknown() {
             .node_port_range("30000-32767");
         StandIn { mode, ..StandIn::default() }.start();
         let healthy = look(&stage);
-        assert!(healthy.findings("listener-on-node-port").is_empty());
+        assert!(healthy.findings("listener-on-node-port/loses").is_empty());
         assert_eq!(healthy.unknown(), ["netfilter: not-permitted", "pod-namespaces: not-permitted"], "{mode}");
         let _squatter = Squatter::on("192.0.2.1:30080");
         assert!(look(&stage).unknown().contains(&"processes: not-permitted".to_owned()), "{mode}: whose it is matters");

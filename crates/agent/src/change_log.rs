@@ -105,17 +105,18 @@ impl ChangeLog {
 fn log_change(change: &Change) {
     let word = match change {
         Change::Raised(_) => "raised",
-        Change::Changed(_) => "changed",
+        Change::Changed(_) | Change::Became(..) => "changed",
         Change::Cleared(..) => "cleared",
     };
-    let (Change::Raised(finding) | Change::Changed(finding) | Change::Cleared(finding, _)) = change;
+    let (Change::Raised(finding) | Change::Changed(finding) | Change::Became(_, finding) | Change::Cleared(finding, _)) =
+        change;
     let Finding { key, evidence, .. } = finding;
     let (severity, summary) = (evidence.severity, evidence.summary.as_str());
     match severity {
         Severity::Critical | Severity::Warning if !matches!(change, Change::Cleared(..)) => {
-            warn!(rule = %key.rule, subject = %key.subject, %severity, summary, "{word}");
+            warn!(rule = %key.name(), subject = %key.subject, %severity, summary, "{word}");
         }
-        _ => info!(rule = %key.rule, subject = %key.subject, %severity, summary, "{word}"),
+        _ => info!(rule = %key.name(), subject = %key.subject, %severity, summary, "{word}"),
     }
 }
 
@@ -138,7 +139,7 @@ pub(super) fn log_state(published: &Published, interval: Duration, cost: Duratio
         "state"
     );
     for finding in published.last.iter().flat_map(|(_, board)| &board.findings) {
-        info!(rule = %finding.key.rule, subject = %finding.key.subject, since = %finding.since, "open");
+        info!(rule = %finding.key.name(), subject = %finding.key.subject, since = %finding.since, "open");
     }
 }
 

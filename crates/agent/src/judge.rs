@@ -52,7 +52,7 @@ pub(super) fn advance(
     let mut panicked = Vec::new();
     let unread: Arc<[Subject]> = snapshot.cluster.unread_services.iter().map(of_service).collect();
     let round = opinions.into_iter().map(|opinion| {
-        panicked.extend(opinion.judgements.is_none().then_some(opinion.rule.id));
+        panicked.extend(opinion.judgements.is_none().then_some(opinion.rule.name()));
         Turn { unread: Arc::clone(&unread), ..ledger_turn(opinion, reporting) }
     });
     let changes = ledger.advance(time, round);
@@ -65,40 +65,40 @@ fn of_service((namespace, name): &(String, String)) -> Subject {
 
 /// A rule that panicked is unknown.
 fn ledger_turn(Opinion { rule, judgements }: Opinion, reporting: Reporting) -> Turn {
-    debug!(rule = rule.id.0, panicked = judgements.is_none(), "judged");
+    debug!(rule = %rule.rows(), panicked = judgements.is_none(), "judged");
     let judgements = judgements.unwrap_or_else(|| {
         let source = rule.needs.first().copied().unwrap_or(Source::Listeners);
-        let detail = format!("rule {} failed on these facts; please report it with a snapshot", rule.id);
+        let detail = format!("rule {} failed on these facts; please report it with a snapshot", rule.rows());
         Err(Gap::new(source, Why::Malformed, detail))
     });
     let (patience, settle) = match (reporting, rule.patience) {
         (Reporting::WithPatience(settle), Patience::TwoScans) => (2, settle),
         _ => (1, Duration::ZERO),
     };
-    Turn { rule: rule.id, patience, settle, unread: Arc::default(), judgements }
+    Turn { rows: rule.rows(), patience, settle, unread: Arc::default(), judgements }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use portreeve_facts::Reading;
+    use portreeve_rules::ids::Id;
 
     #[test]
     fn a_rule_that_panicked_is_unknown_and_named() {
         let turn = ledger_turn(Opinion { rule: RULES[0], judgements: None }, Reporting::AtOnce);
         let gap = turn.judgements.expect_err("nothing could be judged");
-        assert!(gap.detail.contains(RULES[0].id.0), "{}", gap.detail);
+        assert!(gap.detail.contains(RULES[0].name().0), "{}", gap.detail);
     }
 
+    static ID: Id = Id { name: RuleId("broken"), title: "panics", page: "", variants: &[] };
     static BROKEN: Rule = Rule {
-        id: RuleId("broken"),
-        title: "panics",
-        ceiling: portreeve_rules::findings::Severity::Info,
+        id: &ID,
+        variants: &["always"],
         needs: &[],
         uses: &[],
         socket_needs: &[],
         patience: Patience::One,
-        page: "",
         check: |_, _| panic!("as a rule with a bug does"),
     };
 
@@ -108,7 +108,7 @@ mod tests {
         let board = judge_by(&[&BROKEN], &world, &Limits::default());
         let report = portreeve_report::Report { rules: &[&BROKEN], ..portreeve_report::Report::of(&world, &board) };
         assert_eq!(report.result(), portreeve_report::CheckResult::NotChecked);
-        assert!(report.failures()[0].gap.detail.contains("rule broken failed"), "{board:?}");
+        assert!(report.failures()[0].gap.detail.contains("rule broken/always failed"), "{board:?}");
     }
 
     #[test]

@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn a_slip_of_the_finger_is_forgiven() {
-        let words = ["listener-on-node-port", "proxy-left-behind"];
+        let words = ["listener-on-node-port", "proxy-near-fd-limit"];
         assert_eq!(closest_word("listener-on-node-prot", &words), words[0]);
         assert_eq!(closest_word("proxy", &words), words[1]);
         let distance = |a: &str, b: &str| super::distance(&a.chars().collect::<Vec<_>>(), b);

@@ -15,7 +15,10 @@ use portreeve_facts::{
     Gap, Mode, NodePortRange, Protocol, RangeSource, Source, Why,
     text::{self, clean},
 };
-use portreeve_rules::findings::{Evidence, Finding, Remedy, Scope, Severity, Step, StepKind, Subject, Vantage};
+use portreeve_rules::{
+    findings::{Evidence, Finding, Remedy, Scope, Severity, Step, StepKind, Subject, Vantage},
+    ids::{self, Rows},
+};
 
 /// Findings and unknowns of one look at one node. A field that does not apply is absent.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -49,7 +52,7 @@ pub struct FindingsDocument {
     /// The result: `findings` of at least `--min-severity` (`warning`), else `not-checked`, else `clear`; of a command, the exit code says
     /// the same.
     result: CheckResult,
-    /// What is wrong, worst first; one entry per rule, subject, port and protocol.
+    /// What is wrong, worst first; one entry per rule, variant, subject, port and protocol.
     findings: Vec<Problem>,
     /// What is not known or seen.
     unknown: Vec<Unknown>,
@@ -85,8 +88,10 @@ pub(super) struct Range {
 /// One finding, in words that are safe to print.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub(super) struct Problem {
-    /// The rule's name.
+    /// The rule's id.
     pub(super) rule: String,
+    /// Which of its cases it is, in a word of the rule's page.
+    pub(super) variant: String,
     /// How bad it is.
     pub(super) severity: Severity,
     /// Whether it is about this node, or about the cluster, so that every node that sees it reports the same; absent in
@@ -137,6 +142,9 @@ pub(super) struct Unknown {
     /// The rule that could not tell; absent where only evidence is missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) rule: Option<String>,
+    /// Which of its variants were not judged.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) variants: Vec<String>,
     /// The subject, where only this one is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) subject: Option<Subject>,
@@ -197,12 +205,9 @@ impl FindingsDocument {
         let snapshot = report.snapshot;
         let config = snapshot.proxy_config().ok();
         let unknown = report.gaps().into_iter().map(|unseen| Unknown {
-            rule: unseen.rule.map(|rule| rule.to_string()),
             subject: unseen.subject.map(tidy_subject),
             claims: unseen.claims,
-            source: unseen.gap.source,
-            why: unseen.gap.why,
-            detail: tidy(&unseen.gap.detail),
+            ..Unknown::of_rows(unseen.rows, unseen.gap)
         });
         Self {
             schema: "portreeve/v1".to_owned(),
@@ -238,10 +243,16 @@ pub(super) fn values(evidence: &Evidence) -> Vec<Value> {
 }
 
 impl Problem {
+    /// `node-port-claimed-twice/lost`
+    pub(super) fn name(&self) -> String {
+        format!("{}/{}", self.rule, self.variant)
+    }
+
     pub(super) fn of(finding: &Finding) -> Self {
         let Finding { key, evidence, since } = finding;
         Self {
             rule: key.rule.to_string(),
+            variant: key.variant.to_owned(),
             severity: evidence.severity,
             scope: evidence.scope,
             subject: tidy_subject(&key.subject),
@@ -261,6 +272,7 @@ impl Problem {
     pub(super) fn tidied(self) -> Self {
         Self {
             rule: clean(&self.rule, text::NAME),
+            variant: clean(&self.variant, text::NAME),
             subject: tidy_subject(&self.subject),
             outcome: clean(&self.outcome, text::NAME),
             summary: tidy(&self.summary),
@@ -280,22 +292,37 @@ impl Problem {
 impl Unknown {
     /// What is not known, without a rule or a subject.
     pub(super) fn of(gap: &Gap) -> Self {
-        Self { rule: None, subject: None, claims: 0, source: gap.source, why: gap.why, detail: tidy(&gap.detail) }
+        Self {
+            rule: None,
+            variants: Vec::new(),
+            subject: None,
+            claims: 0,
+            source: gap.source,
+            why: gap.why,
+            detail: tidy(&gap.detail),
+        }
+    }
+
+    /// What a rule could not tell.
+    pub(super) fn of_rows(rows: Option<Rows>, gap: &Gap) -> Self {
+        let variants = rows.iter().flat_map(|rows| rows.variants).map(|variant| (*variant).to_owned()).collect();
+        Self { rule: rows.map(|rows| rows.rule.to_string()), variants, ..Self::of(gap) }
     }
 
     /// The same, to be decided about.
-    pub(super) fn open(&self) -> Open<'_> {
-        let Self { rule, claims, source, why, .. } = self;
+    pub(super) fn open(&self) -> Open {
+        let Self { rule, variants, claims, source, why, .. } = self;
         // An agent of before did not count them.
         let of_object = self.subject.as_ref().is_some_and(|it| it.kind.is_object());
         let claims = (*claims).max(usize::from(of_object));
-        Open { rule: rule.as_deref(), claims, source: *source, why: *why }
+        Open { ceiling: rule.as_ref().map(|rule| ids::ceiling(rule, variants)), claims, source: *source, why: *why }
     }
 
     /// One that somebody else wrote, made safe to print.
     pub(super) fn tidied(self) -> Self {
         Self {
             rule: self.rule.map(|rule| clean(&rule, text::NAME)),
+            variants: self.variants.iter().map(|variant| clean(variant, text::NAME)).collect(),
             subject: self.subject.as_ref().map(tidy_subject),
             detail: tidy(&self.detail),
             ..self

@@ -109,7 +109,7 @@ fn write_finding(finding: &Finding, detail: PageDetail, now: Timestamp, out: &mu
         writeln!(out, "<p>{}</p>", Escaped(&evidence.summary))?;
     }
     let lasting = duration_in_words(now.duration_since(*since));
-    write!(out, "<p class=\"faint\">{} since {}, {lasting}.", key.rule, time_element(*since))?;
+    write!(out, "<p class=\"faint\">{} since {}, {lasting}.", key.name(), time_element(*since))?;
     if detail == PageDetail::AsMetrics {
         return writeln!(out, "</p>\n</article>");
     }
@@ -203,8 +203,13 @@ mod tests {
     fn to_anybody_it_tells_no_more_than_metrics() {
         let world = Snapshot::healthy().service("web", |it| it.node_port(30080));
         let subject = Subject::service(&world.cluster.services.seen().expect("Services")[0]);
-        let key =
-            Key { rule: RuleId("listener-on-node-port"), subject, port: Some(30080), protocol: Some(Protocol::Tcp) };
+        let key = Key {
+            rule: RuleId("listener-on-node-port"),
+            variant: "loses",
+            subject,
+            port: Some(30080),
+            protocol: Some(Protocol::Tcp),
+        };
         let evidence = Evidence::new(Severity::Critical, "perl <b>listens</b>")
             .value("process", "perl")
             .remedy(Remedy::from(vec![Step::command("kill 4242")]));
@@ -215,7 +220,8 @@ mod tests {
             String::from_utf8(html).expect("UTF-8")
         };
         let (brief, whole) = (page(PageDetail::AsMetrics), page(PageDetail::Everything));
-        for part in ["Node n1: 1 critical", "Service default/web, port 30080/tcp", "listener-on-node-port since <time"]
+        for part in
+            ["Node n1: 1 critical", "Service default/web, port 30080/tcp", "listener-on-node-port/loses since <time"]
         {
             assert!(brief.contains(part) && whole.contains(part), "{part}: {brief}");
         }

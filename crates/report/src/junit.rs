@@ -17,13 +17,13 @@ use portreeve_rules::{Rule, findings::Finding};
 /// When the writer fails.
 pub fn write_junit(report: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
     let findings: Vec<&Finding> = report.findings().collect();
-    let found = |rule: &Rule| findings.iter().any(|finding| finding.key.rule == rule.id);
+    let found = |rule: &Rule| findings.iter().any(|finding| rule.rows().have(finding.key.rule, finding.key.variant));
     let quiet = report
         .rules
         .iter()
         .map(|rule| (*rule, reasons(report, rule)))
         .filter(|(rule, reasons)| reasons.is_some() || !found(rule))
-        .map(|(rule, reasons)| Case::of_rule(rule.id, rule.title, reasons.map_or(End::Passed, End::Skipped)));
+        .map(|(rule, reasons)| Case::of_rule(rule.rows(), rule.id.title, reasons.map_or(End::Passed, End::Skipped)));
     let mut failures: Vec<&Gap> = Vec::new();
     for failure in report.failures() {
         if !failures.contains(&failure.gap) {
@@ -47,7 +47,7 @@ fn case(report: &Report<'_>, finding: &Finding) -> Case {
     });
     let said = Said { summary: evidence.summary.clone(), lines: values.chain(affects).chain(remedies).collect() };
     let end = if fails(report, finding) { End::Failed(evidence.severity, said) } else { End::Told(said) };
-    Case { class: finding.key.rule.to_string(), name: format!("{}{port}", finding.key.subject), file: None, end }
+    Case { class: finding.key.name(), name: format!("{}{port}", finding.key.subject), file: None, end }
 }
 
 fn fails(report: &Report<'_>, finding: &Finding) -> bool {
@@ -56,7 +56,7 @@ fn fails(report: &Report<'_>, finding: &Finding) -> bool {
 
 /// Why a rule could not tell, where it could not.
 fn reasons(report: &Report<'_>, rule: &Rule) -> Option<String> {
-    let unknown = report.board.unknown.iter().filter(|unknown| unknown.rule == rule.id);
+    let unknown = report.board.unknown.iter().filter(|unknown| unknown.rows == rule.rows());
     let details: Vec<&str> = unknown.map(|unknown| unknown.gap.detail.as_str()).collect();
     (!details.is_empty()).then(|| details.join("; "))
 }
@@ -67,17 +67,19 @@ mod tests {
     use portreeve_facts::{Snapshot, Source, Why};
     use portreeve_rules::{
         findings::{Evidence, Key, RuleId, Severity, Subject, Unknown},
+        ids::Rows,
         ledger::Board,
     };
 
     #[test]
     fn what_a_rule_with_a_finding_could_not_tell_is_a_case_too() {
-        let rule = RuleId("listener-on-node-port");
+        let rows = Rows { rule: RuleId("listener-on-node-port"), variants: &["loses", "trap", "no-return"] };
         let world = Snapshot::healthy();
-        let key = Key { rule, subject: Subject::node("n1", None), port: None, protocol: None };
+        let key =
+            Key { rule: rows.rule, variant: "loses", subject: Subject::node("n1", None), port: None, protocol: None };
         let finding = Finding { key, evidence: Evidence::new(Severity::Critical, "It is so."), since: world.at };
         let unknown = ["the clients were cut", "so were the pods"].map(|detail| Unknown {
-            rule,
+            rows,
             subject: None,
             claims: 0,
             gap: Gap::new(Source::Clients, Why::Ambiguous, detail),
@@ -87,7 +89,9 @@ mod tests {
         write_junit(&Report::of(&world, &board), &mut text).expect("memory takes everything");
         let text = String::from_utf8(text).expect("UTF-8");
         let xml = roxmltree::Document::parse(&text).expect("XML");
-        let cases = xml.descendants().filter(|node| node.attribute("classname") == Some("listener-on-node-port"));
+        let cases = xml
+            .descendants()
+            .filter(|node| node.attribute("classname").is_some_and(|it| it.starts_with("listener-on-node-port/")));
         let said: Vec<_> = cases.filter_map(|case| case.first_element_child()).collect();
         let names: Vec<_> = said.iter().map(|node| node.tag_name().name()).collect();
         assert_eq!(names, ["failure", "skipped"], "{text}");

@@ -60,7 +60,7 @@ pub use reported_gaps::ReportedGap;
 pub use reservation::{
     ReservationForm, ReservationReport, reservation_file, reservation_schema, write_reservation, write_reservation_json,
 };
-pub use rule_pages::{RulePage, pages_of_manifests, pages_of_nodes, rule_page_markdown, rule_page_text, rules_table};
+pub use rule_pages::{rule_page_markdown, rule_page_text, rules_table};
 pub use sarif::write_sarif;
 pub use setting::{KEYS, Setting};
 pub use table::{

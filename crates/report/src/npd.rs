@@ -32,5 +32,5 @@ pub fn npd_line(report: &Report<'_>) -> String {
 /// The rule first: it is what an alert matches on, and the subject may be long.
 fn in_short(finding: &Finding) -> String {
     let port = finding.key.port.map(|port| format!(" {port}")).unwrap_or_default();
-    format!("{}{port}: {}", finding.key.rule, finding.key.subject)
+    format!("{}{port}: {}", finding.key.name(), finding.key.subject)
 }

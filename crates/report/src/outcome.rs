@@ -7,10 +7,7 @@ use serde::Serialize;
 
 use super::topic::{help, reason_words, topic};
 use portreeve_facts::{Gap, Source, Why};
-use portreeve_rules::{
-    find,
-    findings::{RuleId, Severity},
-};
+use portreeve_rules::{findings::Severity, ids::Rows};
 
 /// The result of a verb; its number is the exit code, also of a node-problem-detector plugin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
@@ -26,9 +23,9 @@ pub enum CheckResult {
 
 /// Something that was not judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Open<'a> {
-    /// The rule that has no answer; nothing if only an input is missing.
-    pub rule: Option<&'a str>,
+pub struct Open {
+    /// The worst that the rule without an answer could have found; nothing if only an input is missing.
+    pub ceiling: Option<Severity>,
     /// How many ports and objects the rule could not judge; none if it could not judge at all.
     pub claims: usize,
     /// The input that was missing.
@@ -37,15 +34,15 @@ pub struct Open<'a> {
     pub why: Why,
 }
 
-impl<'a> Open<'a> {
+impl Open {
     /// An input that was not read, whatever rules make of it.
     pub fn input(gap: &Gap) -> Self {
-        Self { rule: None, claims: 0, source: gap.source, why: gap.why }
+        Self { ceiling: None, claims: 0, source: gap.source, why: gap.why }
     }
 
     /// What a rule could not judge.
-    pub fn of_rule(rule: RuleId, claims: usize, gap: &Gap) -> Self {
-        Self { rule: Some(rule.0), claims, ..Self::input(gap) }
+    pub fn of_rule(rows: Rows, claims: usize, gap: &Gap) -> Self {
+        Self { ceiling: Some(rows.ceiling()), claims, ..Self::input(gap) }
     }
 
     /// Whether it could hide a finding of at least this severity, so that a check without findings is none.
@@ -60,8 +57,7 @@ impl<'a> Open<'a> {
         if is_failure(self.source, self.why) {
             return true;
         }
-        let Some(rule) = self.rule else { return false };
-        let may_hide = find(rule).is_none_or(|rule| rule.ceiling >= counts);
+        let may_hide = self.ceiling.is_some_and(|ceiling| ceiling >= counts);
         may_hide && if self.claims > 0 { !self.is_excused_for_claims() } else { !is_excused(self.source, self.why) }
     }
 
@@ -97,8 +93,8 @@ pub(super) fn outcome(worst: Option<Severity>, counts: Severity, is_open: impl F
 }
 
 /// What was not judged, in one line, and what would change that. The reason with the most ports and objects is named.
-pub(super) fn not_judged<'a>(open: impl IntoIterator<Item = Open<'a>>) -> Option<String> {
-    let mut reasons: Vec<Open<'_>> = Vec::new();
+pub(super) fn not_judged(open: impl IntoIterator<Item = Open>) -> Option<String> {
+    let mut reasons: Vec<Open> = Vec::new();
     for open in open {
         match reasons.iter_mut().find(|it| (it.source, it.why) == (open.source, open.why)) {
             Some(known) => known.claims += open.claims,
@@ -171,45 +167,45 @@ pub(super) fn is_failure(source: Source, why: Why) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use portreeve_rules::findings::RuleId;
 
     const EXCUSED: [Why; 3] = [Why::NotPermitted, Why::NotSupported, Why::NotAsked];
 
-    fn of_rule(rule: &'static str, claims: usize, gap: &Gap) -> bool {
-        Open::of_rule(RuleId(rule), claims, gap).decides(Severity::Warning)
+    fn of_rule(claims: usize, gap: &Gap) -> bool {
+        Open { ceiling: Some(Severity::Critical), claims, ..Open::input(gap) }.decides(Severity::Warning)
     }
 
     #[test]
     fn a_port_that_was_not_judged_is_not_clear_unless_only_a_right_is_missing() {
         for (source, why) in [(Source::ProxyMode, Why::Unreachable), (Source::Pods, Why::NotAsked)] {
-            assert!(of_rule("listener-on-node-port", 1, &Gap::new(source, why, "")), "{source:?} {why:?}");
+            assert!(of_rule(1, &Gap::new(source, why, "")), "{source:?} {why:?}");
         }
         for (source, why) in [
             (Source::Processes, Why::NotPermitted),
             (Source::Cgroups, Why::NotSupported),
             (Source::ProxyProcess, Why::Ambiguous),
         ] {
-            assert!(!of_rule("listener-on-node-port", 1, &Gap::new(source, why, "")), "{source:?} {why:?}");
+            assert!(!of_rule(1, &Gap::new(source, why, "")), "{source:?} {why:?}");
         }
     }
 
     #[test]
     fn a_rule_without_an_answer_is_not_clear_if_its_input_failed() {
-        let rule = "host-port-equals-node-port";
         for why in [Why::Unreachable, Why::TimedOut, Why::Malformed, Why::Torn, Why::Stale, Why::TooMuch] {
-            assert!(of_rule(rule, 0, &Gap::new(Source::Pods, why, "")), "{why:?}");
+            assert!(of_rule(0, &Gap::new(Source::Pods, why, "")), "{why:?}");
         }
         for why in EXCUSED {
-            assert!(!of_rule(rule, 0, &Gap::new(Source::Netfilter, why, "")), "{why:?}");
+            assert!(!of_rule(0, &Gap::new(Source::Netfilter, why, "")), "{why:?}");
         }
-        assert!(of_rule(rule, 0, &Gap::new(Source::Pods, Why::NotSupported, "404")), "every cluster has them");
+        assert!(of_rule(0, &Gap::new(Source::Pods, Why::NotSupported, "404")), "every cluster has them");
         let no_proxy = Gap::new(Source::ProxyMode, Why::Unreachable, "");
-        assert!(!of_rule(rule, 0, &no_proxy), "a machine without kube-proxy");
+        assert!(!of_rule(0, &no_proxy), "a machine without kube-proxy");
     }
 
     #[test]
     fn what_is_milder_than_what_counts_decides_nothing() {
         let gap = Gap::new(Source::Pods, Why::TimedOut, "");
-        let open = Open::of_rule(RuleId("fixed-node-port-in-dynamic-band"), 3, &gap);
+        let open = Open::of_rule(Rows { rule: RuleId("node-port-range-mismatch"), variants: &["band"] }, 3, &gap);
         assert!(open.decides(Severity::Info) && !open.decides(Severity::Warning));
         let result = |worst, counts| outcome(worst, counts, || open.decides(counts));
         assert_eq!(result(None, Severity::Warning), CheckResult::Clear);
@@ -229,11 +225,8 @@ mod tests {
     fn the_line_has_the_number_of_ports_and_what_would_help() {
         let [mode, pods] = [(Source::ProxyMode, Why::Unreachable), (Source::Pods, Why::TimedOut)]
             .map(|(source, why)| Gap::new(source, why, "details"));
-        let open = [
-            Open::of_rule(RuleId("listener-on-node-port"), 2, &mode),
-            Open::of_rule(RuleId("host-port-takes-listener"), 1, &mode),
-            Open::input(&pods),
-        ];
+        let open =
+            [Open { claims: 2, ..Open::input(&mode) }, Open { claims: 1, ..Open::input(&mode) }, Open::input(&pods)];
         let line = not_judged(open).expect("something");
         assert!(line.starts_with("3 ports or objects were not judged: kube-proxy: no answer (--proxy-mode"), "{line}");
         assert!(line.ends_with(", and 1 more reason"), "{line}");

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use super::outcome::{Open, is_failure};
 use portreeve_facts::{Gap, Owner, Reading, Snapshot, Source, Why};
 use portreeve_rules::{
-    findings::{RuleId, Subject, Unknown},
+    findings::{Subject, Unknown},
+    ids::Rows,
     ledger::Board,
 };
 
@@ -13,7 +14,7 @@ use portreeve_rules::{
 #[derive(Clone, Copy, Debug)]
 pub struct ReportedGap<'a> {
     /// The rule without an answer; nothing where only evidence is missing.
-    pub rule: Option<RuleId>,
+    pub rows: Option<Rows>,
     /// The subject, where the answer is missing for this one only.
     pub subject: Option<&'a Subject>,
     /// How many ports and objects have no answer; none where the rule has none at all.
@@ -24,9 +25,9 @@ pub struct ReportedGap<'a> {
 
 impl<'a> ReportedGap<'a> {
     /// The same, to be decided about.
-    pub fn open(&self) -> Open<'a> {
-        match self.rule {
-            Some(rule) => Open::of_rule(rule, self.claims, self.gap),
+    pub fn open(&self) -> Open {
+        match self.rows {
+            Some(rows) => Open::of_rule(rows, self.claims, self.gap),
             None => Open::input(self.gap),
         }
     }
@@ -37,8 +38,8 @@ pub(super) fn reported_gaps<'a>(snapshot: &'a Snapshot, board: &'a Board) -> Vec
     let mut all: Vec<ReportedGap<'a>> = board
         .unknown
         .iter()
-        .map(|Unknown { rule, subject, claims, gap }| ReportedGap {
-            rule: Some(*rule),
+        .map(|Unknown { rows, subject, claims, gap }| ReportedGap {
+            rows: Some(*rows),
             subject: subject.as_ref(),
             claims: *claims,
             gap,
@@ -56,7 +57,7 @@ pub(super) fn reported_gaps<'a>(snapshot: &'a Snapshot, board: &'a Board) -> Vec
     });
     for gap in gaps {
         if reported.insert((gap.source, gap.why, &gap.detail)) {
-            all.push(ReportedGap { rule: None, subject: None, claims: 0, gap });
+            all.push(ReportedGap { rows: None, subject: None, claims: 0, gap });
         }
     }
     all

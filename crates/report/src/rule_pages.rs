@@ -5,57 +5,53 @@ use super::{
     terminal::{Ink, wrap},
 };
 use portreeve_rules::{
-    findings::{RuleId, Severity},
-    lint::{LintRule, lint_rules},
-    {Patience, RULES, Rule},
+    Patience, RULES,
+    ids::{IDS, Id, Variant},
+    lint::lint_rules,
 };
-
-/// What is written of one rule: of nodes, or of manifests alone.
-#[derive(Clone, Debug)]
-pub struct RulePage {
-    /// Its name.
-    pub id: RuleId,
-    /// Its title.
-    pub title: &'static str,
-    /// The worst severity that it reports.
-    pub ceiling: Severity,
-    /// When and how it is reported.
-    facts: String,
-    /// Its documentation in Markdown.
-    documentation: String,
-}
-
-/// The pages of rules of nodes, in reading order.
-pub fn pages_of_nodes() -> impl Iterator<Item = RulePage> {
-    RULES.iter().map(|rule| RulePage::of_nodes(rule))
-}
-
-/// The pages of rules of manifests alone, in reading order.
-pub fn pages_of_manifests() -> impl Iterator<Item = RulePage> {
-    lint_rules().filter(LintRule::is_own).map(|rule| RulePage::of_manifests(&rule))
-}
 
 /// The catalogue as a table, in reading order.
 pub fn rules_table(style: &Style, headings: bool) -> String {
-    let pages: Vec<RulePage> = pages_of_nodes().chain(pages_of_manifests()).collect();
-    let widest = pages.iter().map(|page| page.id.0.len()).max().unwrap_or(0);
+    let widest = IDS.iter().map(|id| id.name.0.len()).max().unwrap_or(0);
     let mut text = String::new();
     if headings {
         text.push_str(&style.paint(Ink::Heading, &format!("{:widest$}  WORST     FINDS", "RULE")));
         text.push('\n');
     }
-    for RulePage { id, title, ceiling, .. } in pages {
-        let worst = style.paint(Ink::Bad(ceiling), &format!("{ceiling:8}"));
-        text.push_str(&format!("{id:widest$}  {worst}  {title}\n"));
+    for id in IDS {
+        let worst = style.paint(Ink::Bad(id.ceiling()), &format!("{:8}", id.ceiling()));
+        text.push_str(&format!("{:widest$}  {worst}  {}\n", id.name, id.title));
     }
     text
 }
 
+/// How bad each variant may be, and when it is reported: a table in Markdown.
+fn variants(id: &Id) -> String {
+    let patience = |variant: &Variant| {
+        let of_nodes =
+            RULES.iter().find(|rule| rule.rows().have(id.name, variant.name)).map(|rule| match rule.patience {
+                Patience::One => "at once",
+                Patience::TwoScans => "after two scans",
+            });
+        let of_manifests = lint_rules().any(|rule| rule.rows().have(id.name, variant.name)).then_some("by `lint`");
+        of_nodes.into_iter().chain(of_manifests).collect::<Vec<_>>().join(", ")
+    };
+    let severities = |variant: &Variant| {
+        let on_nodes = variant.severities.iter().map(|it| it.name().to_owned());
+        let others = variant.in_manifests.iter().map(|it| format!("{it} by `lint`"));
+        on_nodes.chain(others).collect::<Vec<_>>().join(", ")
+    };
+    let row =
+        |variant: &Variant| format!("| {:14} | {:23} | {} |\n", variant.name, severities(variant), patience(variant));
+    let rows: String = id.variants.iter().map(row).collect();
+    format!("| {:14} | {:23} | reported |\n|---|---|---|\n{rows}", "variant", "severity")
+}
+
 /// One rule's page for a terminal.
-pub fn rule_page_text(page: &RulePage, style: &Style) -> String {
+pub fn rule_page_text(id: &Id, style: &Style) -> String {
     let width = style.width.clamp(40, 100);
-    let mut text = format!("{}\n{}\n\n", style.paint(Ink::Heading, page.id.0), style.paint(Ink::Faint, &page.facts));
-    for part in parts(&page.documentation) {
+    let mut text = format!("{}\n\n", style.paint(Ink::Heading, id.name.0));
+    for part in parts(&documentation(id)) {
         match part {
             Part::Heading(heading) => text.push_str(&format!("{}\n", style.paint(Ink::Heading, &heading))),
             Part::Item(item) => {
@@ -79,35 +75,13 @@ pub fn rule_page_text(page: &RulePage, style: &Style) -> String {
 }
 
 /// One rule's page for the documentation, in Markdown.
-pub fn rule_page_markdown(page: &RulePage) -> String {
-    format!("# {}\n\n{}\n\n{}", page.id, page.facts, page.documentation)
+pub fn rule_page_markdown(id: &Id) -> String {
+    format!("# {}\n\n{}", id.name, documentation(id))
 }
 
-impl RulePage {
-    fn of_nodes(rule: &Rule) -> Self {
-        let patience = match rule.patience {
-            Patience::One => "at once",
-            Patience::TwoScans => "after two scans",
-        };
-        let reason = rule.id.reason();
-        Self {
-            id: rule.id,
-            title: rule.title,
-            ceiling: rule.ceiling,
-            facts: format!("Worst: {}. Event reason: {reason}. Reported {patience}.", rule.ceiling),
-            documentation: rule.documentation(),
-        }
-    }
-
-    fn of_manifests(rule: &LintRule) -> Self {
-        Self {
-            id: rule.id,
-            title: rule.title,
-            ceiling: rule.ceiling,
-            facts: format!("Worst: {}. Told of manifests by `lint` alone.", rule.ceiling),
-            documentation: rule.documentation(),
-        }
-    }
+/// The page that is written by hand, and what is known of each variant.
+fn documentation(id: &Id) -> String {
+    format!("{}\n## Severity\n{}\nEvent reason: {}.\n", id.page, variants(id), id.name.reason())
 }
 
 /// A piece of a page.

@@ -11,8 +11,8 @@ use super::{
     terminal::tidy,
 };
 use portreeve_rules::{
-    RULES,
     findings::{Finding, RuleId, Severity},
+    ids::{IDS, Id, Rows},
 };
 
 /// Writes one run: the catalogue of rules, a result per finding, a notification per gap.
@@ -31,14 +31,13 @@ pub fn write_sarif(report: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
                 "message": { "text": tidy(&gap.detail) },
                 "properties": { "source": gap.source, "why": gap.why },
             });
-            if let Some(rule) = unseen.rule {
-                notification["associatedRule"] = json!({ "id": rule });
+            if let Some(rows) = unseen.rows {
+                associate(&mut notification, rows);
             }
             notification
         })
         .collect();
-    let rules = RULES.iter().map(|rule| descriptor(rule.id, rule.title, &rule.documentation(), rule.ceiling));
-    let rules: Vec<Value> = rules.collect();
+    let rules: Vec<Value> = IDS.iter().map(|id| descriptor(id)).collect();
     let invocation = json!({
         "executionSuccessful": failures.is_empty(),
         "startTimeUtc": format!("{:.0}", report.snapshot.at),
@@ -63,19 +62,26 @@ pub(super) fn log(rules: &[Value], invocation: &Value, results: &[Value]) -> Val
 }
 
 /// A rule of the catalogue. The first paragraph of its page is what it finds; code scanning wants it as `fullDescription`.
-pub(super) fn descriptor(id: RuleId, title: &str, documentation: &str, ceiling: Severity) -> Value {
+pub(super) fn descriptor(id: &Id) -> Value {
+    let Id { name, title, page, .. } = *id;
     let mut descriptor = json!({
-        "id": id,
-        "name": id.reason(),
+        "id": name,
+        "name": name.reason(),
         "shortDescription": { "text": title },
-        "fullDescription": { "text": first_paragraph(documentation) },
-        "help": { "text": documentation, "markdown": documentation },
-        "defaultConfiguration": { "level": level(ceiling) },
+        "fullDescription": { "text": first_paragraph(page) },
+        "help": { "text": page, "markdown": page },
+        "defaultConfiguration": { "level": level(id.ceiling()) },
     });
-    if let Some(uri) = page_uri(env!("CARGO_PKG_HOMEPAGE"), id) {
+    if let Some(uri) = page_uri(env!("CARGO_PKG_HOMEPAGE"), name) {
         descriptor["helpUri"] = uri.into();
     }
     descriptor
+}
+
+/// Names the rule of which a notification speaks.
+pub(super) fn associate(notification: &mut Value, Rows { rule, variants }: Rows) {
+    notification["associatedRule"] = json!({ "id": rule });
+    notification["properties"]["variants"] = json!(variants);
 }
 
 /// What stands before the first blank line, in one line, of at most as many characters as GitHub takes.
@@ -99,7 +105,7 @@ fn result(report: &Report<'_>, finding: &Finding) -> Value {
     let remedy: String = remedies.map(|line| format!("\n{line}")).collect();
     json!({
         "ruleId": key.rule,
-        "ruleIndex": RULES.iter().position(|rule| rule.id == key.rule),
+        "ruleIndex": IDS.iter().position(|id| id.name == key.rule),
         "level": level(evidence.severity),
         "message": { "text": format!("{}{remedy}", tidy(&evidence.summary)) },
         "locations": [{ "logicalLocations": [{
@@ -109,9 +115,10 @@ fn result(report: &Report<'_>, finding: &Finding) -> Value {
         }] }],
         // The same problem on two nodes is two results.
         "partialFingerprints": {
-            "portreeve/v1": format!("{}/{}/{place}", tidy(report.snapshot.node_name()), key.rule),
+            "portreeve/v1": format!("{}/{}/{place}", tidy(report.snapshot.node_name()), key.name()),
         },
         "properties": {
+            "variant": key.variant,
             "severity": evidence.severity,
             "affects": evidence.affects,
             "evidence": evidence.values.iter().map(|(name, value)| json!([name, tidy(value)])).collect::<Vec<_>>(),
@@ -139,9 +146,9 @@ mod tests {
 
     #[test]
     fn a_page_has_an_address_where_the_package_has_one() {
-        let id = RuleId("own-port-taken");
+        let id = RuleId("stale-redirection");
         assert_eq!(page_uri("", id), None);
-        let wanted = Some("https://a.example/b/docs/rules/own-port-taken.md".to_owned());
+        let wanted = Some("https://a.example/b/docs/rules/stale-redirection.md".to_owned());
         assert_eq!(page_uri("https://a.example/b/", id), wanted);
     }
 }

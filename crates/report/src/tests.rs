@@ -12,15 +12,22 @@ use portreeve_facts::{
 };
 use portreeve_rules::{
     findings::{Evidence, Finding, Key, Remedy, RuleId, Severity, Step, Subject, Unknown, Vantage},
+    ids::Rows,
     ledger::Board,
     port_usage,
 };
 
 const HOSTILE: &str = "web\u{1b}[31m\n\r\u{202e}<forged attr=\"'&\u{fffe}>]]>\u{200b}";
 
-fn finding(world: &Snapshot, rule: &'static str, subject: Subject, port: Option<u16>, evidence: Evidence) -> Finding {
+fn finding(
+    world: &Snapshot,
+    (rule, variant): (&'static str, &'static str),
+    subject: Subject,
+    port: Option<u16>,
+    evidence: Evidence,
+) -> Finding {
     let protocol = port.map(|_| Protocol::Tcp);
-    Finding { key: Key { rule: RuleId(rule), subject, port, protocol }, evidence, since: world.at }
+    Finding { key: Key { rule: RuleId(rule), variant, subject, port, protocol }, evidence, since: world.at }
 }
 
 /// Three findings, four unknowns, and a name that fights back.
@@ -62,21 +69,35 @@ fn rich() -> (Snapshot, Board) {
         .value("listener", "tcp LISTEN 127.0.0.1:31000")
         .remedy(Step::command(format!("kubectl delete {HOSTILE}")));
     let findings = vec![
-        finding(&world, "listener-on-node-port", web.clone(), Some(30080), squatted),
-        finding(&world, "ephemeral-range-overlaps-node-ports", Subject::node("n1", None), None, overlap),
-        finding(&world, "listener-in-node-port-range", Subject::node(HOSTILE, None), Some(31000), listener),
+        finding(&world, ("listener-on-node-port", "loses"), web.clone(), Some(30080), squatted),
+        finding(&world, ("ephemeral-range-overlap", "node-ports"), Subject::node("n1", None), None, overlap),
+        finding(&world, ("listener-on-node-port", "latent"), Subject::node(HOSTILE, None), Some(31000), listener),
     ];
-    let unknown = |rule, subject: Option<Subject>, source, why, detail: &str| Unknown {
-        rule: RuleId(rule),
+    let unknown = |rule, variants, subject: Option<Subject>, source, why, detail: &str| Unknown {
+        rows: Rows { rule: RuleId(rule), variants },
         claims: usize::from(subject.is_some()),
         subject,
         gap: Gap::new(source, why, detail),
     };
     let unknown = vec![
-        unknown("proxy-left-behind", None, Source::Netfilter, Why::NotPermitted, "NETLINK_NETFILTER: not permitted"),
-        unknown("proxy-near-fd-limit", None, Source::ProxyMetrics, Why::TimedOut, HOSTILE),
-        unknown("host-port-equals-node-port", Some(web), Source::Pods, Why::NotAsked, "the input holds no Pod"),
-        unknown("node-port-range-crowded", None, Source::Pods, Why::NotAsked, "the input holds no Pod"),
+        unknown(
+            "stale-redirection",
+            &["proxy"],
+            None,
+            Source::Netfilter,
+            Why::NotPermitted,
+            "NETLINK_NETFILTER: not permitted",
+        ),
+        unknown("proxy-near-fd-limit", &["near"], None, Source::ProxyMetrics, Why::TimedOut, HOSTILE),
+        unknown("host-port-conflict", &["node-port"], Some(web), Source::Pods, Why::NotAsked, "the input holds no Pod"),
+        unknown(
+            "node-port-range-crowded",
+            &["crowded", "spilled", "full"],
+            None,
+            Source::Pods,
+            Why::NotAsked,
+            "the input holds no Pod",
+        ),
     ];
     (world, Board { findings, unknown })
 }
@@ -92,7 +113,12 @@ fn blind() -> (Snapshot, Board) {
     world.cluster.services = Reading::Gap(refused());
     world.cluster.node_port_range = gap(Source::NodePortRange, Why::Ambiguous);
     world.kernel.listeners = gap(Source::Listeners, Why::Torn);
-    let unknown = Unknown { rule: RuleId("listener-on-node-port"), subject: None, claims: 0, gap: refused() };
+    let unknown = Unknown {
+        rows: Rows { rule: RuleId("listener-on-node-port"), variants: &["loses", "trap", "no-return"] },
+        subject: None,
+        claims: 0,
+        gap: refused(),
+    };
     (world, Board { unknown: vec![unknown], ..Board::default() })
 }
 
@@ -190,7 +216,7 @@ fn findings_below_the_chosen_severity_are_not_told_but_their_number_is() {
     let chosen = Report { min_severity: Some(Severity::Critical), ..report(&rich) };
     let table = written(|out| write_table(&chosen, &style(), out));
     assert!(table.starts_with("n1: 1 critical, 1 warning, 1 info (2 milder not shown)"), "{table}");
-    assert!(!table.contains("ephemeral-range-overlaps-node-ports"), "{table}");
+    assert!(!table.contains("ephemeral-range-overlap/node-ports"), "{table}");
     let json: Value = serde_json::from_str(&written(|out| write_json(&chosen, out))).expect("JSON");
     assert_eq!(json["findings"].as_array().map(Vec::len), Some(1));
 }
@@ -217,12 +243,12 @@ fn the_page_says_what_since_when_what_to_do_and_what_could_not_be_seen() {
     for part in [
         "<title>Node n1: 1 critical, 1 warning, 1 info; not all was judged - Portreeve</title>",
         "<h3><b>critical</b> Service default/web, port 30080/tcp</h3>",
-        "listener-on-node-port since <time datetime=\"2027-01-15T08:00:00Z\">2027-01-15 08:00:00 UTC</time>, for less than",
+        "listener-on-node-port/loses since <time datetime=\"2027-01-15T08:00:00Z\">2027-01-15 08:00:00 UTC</time>, for less than",
         "Affects remote clients, its pods.",
         "<li><code>sysctl -w net.ipv4.ip_local_reserved_ports=30000-32767</code></li>",
         "<tr><th scope=\"row\">listener</th><td>tcp LISTEN 0.0.0.0:30080</td></tr>",
         "<th scope=\"row\">nft, iptables rules</th><td><b class=\"plain\">not permitted</b>",
-        "not judged: proxy-left-behind",
+        "not judged: stale-redirection/proxy",
         "<title id=\"title\">NodePorts 30000-32767 (",
     ] {
         assert!(page.contains(part), "{part}: {words}");
@@ -361,7 +387,7 @@ fn every_document_follows_its_schema() {
 
 #[test]
 fn node_problem_detector_gets_the_rule_first() {
-    assert_eq!(npd_line(&report(&rich())), "listener-on-node-port 30080: Service default/web (+2 more)");
+    assert_eq!(npd_line(&report(&rich())), "listener-on-node-port/loses 30080: Service default/web (+2 more)");
     assert_eq!(npd_line(&report(&healthy())), "no port conflicts");
     assert_eq!(npd_line(&report(&blind())), "not checked: https://192.0.2.7:6443: connection refused");
 }

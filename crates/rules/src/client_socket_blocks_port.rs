@@ -1,38 +1,16 @@
-//! An outgoing connection sits on a port on which a process needs to listen, and none does.
-//!
-//! ## Why it hurts
-//! As long as a connection has a local port, no process can begin to listen on it: `bind` fails with *address already
-//! in use*, even with SO_REUSEADDR, and `ss -l` shows no process there. It happens when the ephemeral range covers the
-//! port of a server that starts later or restarts: a Service's health check, a hostNetwork pod, kube-proxy itself. The
-//! pod crash-loops, or the load balancer drops the node, until the connection happens to end.
-//!
-//! ## Silent when
-//! - a process listens on the port: accepted connections look the same, and block nothing. For a health check each
-//!   family counts by itself: kube-proxy has a socket for each, and one of them may be blocked alone;
-//! - the pod is ready, is ending or finished, or runs elsewhere, or the Service needs no health check here;
-//! - the connections are left of a listener that has ended: a server that restarts sets SO_REUSEADDR and gets its port
-//!   back. The kernel does not tell who opened a connection. One that leads to a server's port (below 665), is not answered
-//!   yet, or is over UDP was opened here. Any other was accepted if the ephemeral range does not have its port, or the pod
-//!   itself holds it: behind NAT, a client may have any port above 1023. Of the others, one that leads to a well-known
-//!   daemon's port was opened here. What is left is unknown.
-//!
-//! On a host with more than 16,384 connections, whose ephemeral range covers no port that matters, only a process that
-//! binds the port on purpose has it: there the agent looks at every twentieth look.
-//!
-//! ## Fix
-//! Reserve the port, so that the kernel does not choose it, and end the connection: restart the process that has it.
-//! TIME_WAIT has no owner, and ends by itself within a minute.
+//! An outgoing connection has the port of a server that cannot start because of that.
 
 use std::net::IpAddr;
 
 use super::{
     Limits, Patience, Round, Rule,
     ephemeral::{EphemeralPorts, ranges_in_words},
+    ids,
     reservation::reserve,
     socket_needs::{Ports, SocketNeed, proxy_health},
     wording::{capital, with_sockets},
 };
-use crate::findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Verdict};
+use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Verdict};
 use portreeve_dataplane::{
     DAEMON_PORTS, PROXY_METRICS, Part, by_port, owner_name, served_health_checks, serves, unready_host_network_pods,
 };
@@ -42,9 +20,8 @@ use portreeve_facts::{Family, Gap, Mode, Owner, Pod, PortRange, Protocol, Snapsh
 const FIRST_OF_NFS_CLIENTS: u16 = 665;
 
 pub(super) static RULE: Rule = Rule {
-    id: RuleId("client-socket-blocks-port"),
-    title: "An outgoing connection keeps a server off its port",
-    ceiling: Severity::Warning,
+    id: &ids::CONNECTION_ON_PORT,
+    variants: &["blocks"],
     needs: &[Source::Clients, Source::Listeners, Source::Services, Source::Pods],
     uses: &[Source::Sockstat],
     socket_needs: &[
@@ -53,7 +30,6 @@ pub(super) static RULE: Rule = Rule {
         SocketNeed::Clients(Ports::Proxy),
     ],
     patience: Patience::TwoScans,
-    page: include_str!("client_socket_blocks_port.rs"),
     check,
 };
 
@@ -202,7 +178,7 @@ fn proxy(snapshot: &Snapshot) -> Vec<Absent<'static>> {
     };
     let answers = snapshot.kernel.proxy.mode.seen().is_some();
     let metrics = (!answers).then_some((PROXY_METRICS, None));
-    // Where the setting is no address, proxy-health-port-taken says so.
+    // Where the setting is no address, health-check-unserved/proxy says so.
     let health = proxy_health(snapshot).ok().flatten();
     let health = health.map(|at| (at.port(), Some(at.ip()).filter(|ip| !ip.is_unspecified())));
     let absent = |(port, address)| Absent {

@@ -1,25 +1,4 @@
-//! An outgoing connection of this node uses a Service's NodePort as its local port.
-//!
-//! ## Why it hurts
-//! Nothing holds a NodePort, so the kernel hands it to an outgoing connection when the ephemeral range covers it. In
-//! ipvs mode the answer to node:NodePort is taken for a new client of the Service and sent to a pod: the connection
-//! hangs in SYN-SENT, and a UDP request never gets its answer. A connection that was open before the Service appeared
-//! goes on until it has to reconnect. In iptables and nftables mode all of them work, as long as conntrack remembers
-//! them. Cilium in kube-proxy's place takes what arrives from outside for a new client, also on a connection that is
-//! older than the Service: its answers never arrive.
-//!
-//! ## Silent when
-//! - a listener covers the local port: then the connection was accepted, not made;
-//! - the local address is one on which this proxy takes nothing (127.0.0.1 in nftables and ipvs mode), or Cilium nothing
-//!   from outside, or the peer is this node itself, which Cilium's programs do not see as outside;
-//! - the connection is over, or about to be;
-//! - the ephemeral range covers none of these ports, on a host with more than 16,384 connections: then only a process
-//!   that binds the port on purpose has it, and to find that takes a walk over all of them. The agent walks at every
-//!   twentieth look, and as long as it finds any; `portreeve check` always does.
-//!
-//! ## Fix
-//! Reserve the NodePort range, so that the kernel does not choose from it, and restart or reconnect the process. A
-//! process that binds the port on purpose needs another one.
+//! An outgoing connection has a port of a Service as its source port: its answers may end there.
 
 mod claims;
 
@@ -34,20 +13,20 @@ use super::{
     Limits, Patience, Round, Rule,
     assumed::assuming,
     ephemeral::{EphemeralPorts, is_unconnected, ranges_in_words},
+    ids,
     reservation::reserve,
     socket_needs::{Ports, SocketNeed},
     wording::{MOST_SOCKETS, capital, with_socket},
 };
-use crate::findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Vantage, Verdict};
+use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_dataplane::{
     Addressed, ByPort, Candidate, Judged, LocalAddress, Loss, Stratum, is_everywhere, owner_name, place, service_port,
 };
 use portreeve_facts::{Family, Gap, Mode, Protocol, Reading, Snapshot, Socket, Source, State, Why};
 
 pub(super) static RULE: Rule = Rule {
-    id: RuleId("client-socket-on-node-port"),
-    title: "An outgoing connection uses a NodePort as its local port",
-    ceiling: Severity::Critical,
+    id: &ids::CONNECTION_ON_PORT,
+    variants: &["answers-taken"],
     needs: &[Source::Clients, Source::Listeners, Source::Services, Source::Addresses],
     uses: &[Source::Sockstat, Source::IpVs, Source::IpVsConn],
     socket_needs: &[
@@ -57,7 +36,6 @@ pub(super) static RULE: Rule = Rule {
         SocketNeed::Owners(Ports::ExternalIps),
     ],
     patience: Patience::TwoScans,
-    page: include_str!("client_socket_on_node_port.rs"),
     check,
 };
 
@@ -77,7 +55,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
             accepted => sockets.push((socket, accepted)),
         }
     }
-    // Where the range was not read, `listener-on-node-port` reports that these could not be distinguished.
+    // Where the range was not read, `listener-on-node-port/loses` reports that these could not be distinguished.
     let ephemeral = EphemeralPorts::of(snapshot);
     sockets.extend(listeners.iter().filter(|it| ephemeral.may_be_client(it) == Ok(true)).map(|it| (it, Some(false))));
 

@@ -1,34 +1,16 @@
-//! Connections to one destination use up the ephemeral ports.
-//!
-//! ## Why it hurts
-//! Each connection to the same address and port needs a local port of its own, and there are only as many as
-//! `net.ipv4.ip_local_port_range` has: 28,232 by default, less what is reserved. When they are used up, connecting
-//! fails with EADDRNOTAVAIL, or EADDRINUSE where the program binds first, and each program words it differently.
-//! Connections that are over still count for a minute in TIME_WAIT. Every pod has a range of its own; the node and its
-//! hostNetwork pods share one.
-//!
-//! ## Silent when
-//! every destination uses less than 80 % of the ports (95 % is critical; both can be set). TIME_WAIT does not count where
-//! `net.ipv4.tcp_tw_reuse` lets its port be used again after a second: 1 towards every destination, 2 (the default)
-//! towards loopback.
-//!
-//! ## Fix
-//! Let the program keep connections instead of making new ones. Widen the range upwards: `32768 60999` stays clear of
-//! the NodePorts, `1024 65535` does not. `32768 65535` does too, but covers the ports of Antrea's NodePortLocal
-//! (61000-62000 by default): reserve these where it is used. In a pod, set `net.ipv4.ip_local_port_range` in its
-//! securityContext's sysctls, and in `net.ipv4.ip_local_reserved_ports` the ports on which its containers listen: one of
-//! them that a connection has is in the way when its server starts again.
+//! Connections to one destination use most of the local ports.
 
 use std::net::SocketAddr;
 
 use super::{
     Limits, Patience, Round, Rule,
     ephemeral::effective_ephemeral,
+    ids,
     needed_ports::NeededPorts,
     node_ports::ports_in_words,
     remedies::{LAST_BY_DEFAULT, choose_from},
 };
-use crate::findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Vantage, Verdict};
+use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_dataplane::{owner_evidence, pod_of_uid};
 use portreeve_facts::{
     DestinationUse, EphemeralUse, Gap, Pod, PodNamespace, PortRange, PortSet, Reading, Snapshot, Source, Why,
@@ -40,14 +22,12 @@ const REUSE: u8 = 1;
 const REUSE_ON_LOOPBACK: u8 = 2;
 
 pub(super) static RULE: Rule = Rule {
-    id: RuleId("ephemeral-ports-near-exhaustion"),
-    title: "Connections to one destination run out of local ports",
-    ceiling: Severity::Critical,
+    id: &ids::EPHEMERAL_PORTS_NEAR_EXHAUSTION,
+    variants: &["node", "pod"],
     needs: &[Source::EphemeralUse, Source::Sysctls],
     uses: &[Source::Sockstat, Source::PodNamespaces],
     socket_needs: &[],
     patience: Patience::TwoScans,
-    page: include_str!("ephemeral_ports_near_exhaustion.rs"),
     check,
 };
 
@@ -192,9 +172,9 @@ fn evidence(
 ) -> Evidence {
     let DestinationUse { protocol, source, destination: to, port, used, time_wait, owner } = destination;
     let capacity = ports.set.len();
-    let (who, vantage) = match whose {
-        Whose::Node => ("This node".to_owned(), Vantage::Node),
-        Whose::Pod(pod) => (format!("Pod {}/{}", pod.namespace, pod.name), Vantage::Pods),
+    let (who, vantage, variant) = match whose {
+        Whose::Node => ("This node".to_owned(), Vantage::Node, "node"),
+        Whose::Pod(pod) => (format!("Pod {}/{}", pod.namespace, pod.name), Vantage::Pods, "pod"),
     };
     let to = SocketAddr::new(*to, *port);
     let (share, will) = match severity {
@@ -202,7 +182,8 @@ fn evidence(
         Severity::Warning | Severity::Info => ("most local ports", "new ones may soon fail"),
     };
     let sentence = format!("{who} uses {share} for connections to {to}/{protocol}: {will}.");
-    let mut evidence = Evidence::new(severity, sentence).value("connections", format!("{protocol} {source} -> {to}"));
+    let mut evidence =
+        Evidence::new(severity, sentence).variant(variant).value("connections", format!("{protocol} {source} -> {to}"));
     evidence.values.extend(owner_evidence(snapshot, owner));
     evidence = evidence
         .value("local ports used", format!("{used} of {capacity}, {time_wait} of them in TIME_WAIT"))
@@ -377,6 +358,7 @@ mod tests {
         let (world, subject) = pod(CAPACITY, None);
         let assumed = expect_problem(&RULE, &world, &subject);
         assert_eq!(assumed.severity, Severity::Warning, "an assumed range proves nothing critical");
+        assert_eq!(assumed.variant, "pod");
         assert!(format!("{assumed:?}").contains("assumed"));
         let (world, subject) = pod(64_000, Some("1024 65535"));
         let evidence = expect_problem(&RULE, &world, &subject);

@@ -1,56 +1,25 @@
-//! The kernel may give a port that a server needs to an outgoing connection: the ephemeral port range covers the NodePort
-//! range, or ports of servers on this node.
-//!
-//! ## Why it hurts
-//! Nothing holds a NodePort on the node, so the kernel hands it to any connection that asks for a free port. In ipvs
-//! mode the answer to such a connection is taken for a new client of the Service and sent to a pod: the connection
-//! hangs, now and then, and nothing points at a sysctl. With Cilium in kube-proxy's place it hangs too. In the other modes
-//! it works as long as conntrack remembers it, but a listener that needs the port (a health check, a hostNetwork pod) cannot
-//! have it meanwhile.
-//!
-//! Cilium's agent reserves its `node-port-range` when it starts, where the two ranges meet. With
-//! `enable-auto-protect-node-port-range: "false"` it does not start there. Nor does it where the NodePorts are above the
-//! ephemeral range. An agent that runs already goes on until its next start.
-//!
-//! A range that begins lower than the default, as `1024 65535` does, also covers ports of servers: of the kubelet, of
-//! hostNetwork pods, of daemons. While one listens, its port is its own. When it restarts or moves here, an outgoing
-//! connection may have the port, and it cannot begin: *address already in use*, for as long as that connection lasts.
-//!
-//! ## Silent when
-//! both hold, and behind Cilium the agent can start:
-//! - the two ranges do not meet, or `net.ipv4.ip_local_reserved_ports` covers every port where they do, in one entry or
-//!   in several;
-//! - the kernel chooses no port that a server of this node needs: ports of hostNetwork pods, hostPorts that a socket holds, and, outside
-//!   of the default range 32768-60999, the well-known ports on which a daemon listens now. Any other listener may have its
-//!   port by chance.
-//!
-//! ## Fix
-//! Reserve the NodePort range, and the ports of servers that the finding lists. `ip_local_reserved_ports` is one value, and
-//! writing it replaces the whole list, so the command below contains what is reserved already. Or let the ephemeral range begin above the NodePorts:
-//! `32768 60999` is the default. `32768 65535` has more ports, but covers those of Antrea's NodePortLocal (61000-62000 by
-//! default): reserve these where it is used. Then restart what is connected from a NodePort now.
+//! The kernel may choose a NodePort, or the port of a server, for an outgoing connection.
 
 use super::{
     Limits, Patience, Round, Rule,
     ephemeral::{effective_ephemeral, range_above, ranges_in_words, share},
+    ids,
     needed_ports::NeededPorts,
     node_ports::{at_most, counted},
     remedies::choose_from,
     reservation::reserve,
 };
-use crate::findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Vantage, Verdict};
+use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_dataplane::served_node_ports;
 use portreeve_facts::{Claimant, Gap, Learned, Mode, NodePortRange, PortRange, PortSet, Snapshot, Source};
 
 pub(super) static RULE: Rule = Rule {
-    id: RuleId("ephemeral-range-overlaps-node-ports"),
-    title: "Outgoing connections may take NodePorts, or ports of servers",
-    ceiling: Severity::Critical,
+    id: &ids::EPHEMERAL_RANGE_OVERLAP,
+    variants: &["node-ports", "servers", "no-start"],
     needs: &[Source::Sysctls, Source::NodePortRange],
     uses: &[],
     socket_needs: &[],
     patience: Patience::One,
-    page: include_str!("ephemeral_range_overlaps_node_ports.rs"),
     check,
 };
 
@@ -118,7 +87,7 @@ impl Start {
 /// Nothing hangs, as long as the agent of Cilium that runs does.
 fn no_start(snapshot: &Snapshot, needed: &NeededPorts, why: &str) -> Evidence {
     let sentence = format!("The agent of Cilium cannot start on this node once it has ended: {why}.");
-    let mut evidence = Evidence::new(Severity::Warning, sentence).outcome("no-start");
+    let mut evidence = Evidence::new(Severity::Warning, sentence).variant("no-start");
     evidence.values = ranges_in_words(snapshot);
     let remedy = Step::advice(
         "end the ephemeral port range above the NodePorts, and reserve them, or let it begin above them: `32768 60999` fits the default NodePort range",
@@ -130,7 +99,7 @@ fn no_start(snapshot: &Snapshot, needed: &NeededPorts, why: &str) -> Evidence {
 fn servers(snapshot: &Snapshot, needed: &NeededPorts) -> Evidence {
     let sentence = "The ephemeral port range covers ports that servers of this node need, not all of them reserved: while an \
                     outgoing connection has one, its server cannot start.";
-    let mut evidence = Evidence::new(Severity::Warning, sentence).outcome("servers");
+    let mut evidence = Evidence::new(Severity::Warning, sentence).variant("servers");
     evidence.values = ranges_in_words(snapshot);
     let evidence = needed.add_to(evidence).remedy(reserve(snapshot, &needed.ports()));
     // It helps where it leaves them all out.

@@ -9,7 +9,7 @@ use portreeve_facts::{Gap, PortRange, PortSet, Reading, Snapshot, Source, Why};
 /// A rule judges alike whether it has everything, or only the endpoints that are needed and the facts that are read for it.
 #[track_caller]
 fn ask(rule: &Rule, snapshot: &Snapshot) -> Judgements {
-    let judge = |snapshot| (rule.check)(&Round::of(snapshot, None, 60), &Limits::default());
+    let judge = |snapshot| rule.judge(&Round::of(snapshot, None, 60), &Limits::default());
     let mut narrow = snapshot.clone();
     let names = endpoints_needed(snapshot);
     if let Reading::Seen(slices) = &mut narrow.cluster.endpoint_slices {
@@ -21,11 +21,20 @@ fn ask(rule: &Rule, snapshot: &Snapshot) -> Judgements {
     for judgement in judgements.iter().flatten() {
         if let Verdict::Problem(evidence) = &judgement.verdict {
             evidence.remedies.iter().for_each(|remedy| assert_sound(snapshot, remedy));
+            let variant = rule.variants.iter().find(|it| **it == evidence.variant).and_then(|it| rule.id.variant(it));
+            let variant = variant.unwrap_or_else(|| panic!("{}: no variant {:?}", rule.rows(), evidence.variant));
+            assert!(
+                variant.severities.contains(&evidence.severity),
+                "{}/{}: {}",
+                rule.name(),
+                variant.name,
+                evidence.severity
+            );
             let is_cluster = judgement.subject.kind == SubjectKind::Node && evidence.scope == Scope::Cluster;
-            assert!(!is_cluster, "{}: no other node reports what is about a Node", rule.id);
+            assert!(!is_cluster, "{}: no other node reports what is about a Node", rule.rows());
         }
     }
-    assert_eq!(judge(&narrow), judgements, "{} looked at what an agent or `--rule` does not read for it", rule.id);
+    assert_eq!(judge(&narrow), judgements, "{} looked at what an agent or `--rule` does not read for it", rule.rows());
     judgements
 }
 

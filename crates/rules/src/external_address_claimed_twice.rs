@@ -1,27 +1,4 @@
-//! Two Services have one load balancer address or external IP, with one port and protocol, or one has the other's cluster IP.
-//!
-//! ## Why it hurts
-//! A connection to that address and port reaches one of the two. Which one depends on the node that answers for the
-//! address, on the proxy, and on the order in which it wrote its rules. It can change with every restart, so that
-//! connections fail now and then. Neither the API server nor the proxies compare the addresses of Services.
-//!
-//! An external IP that is the cluster IP of another Service takes what pods send there, that of the API server too. Whoever
-//! may write Services may write that (CVE-2020-8554).
-//!
-//! It is a warning and no more: pods of both may do the same work, or one of the two may have none.
-//!
-//! ## Silent when
-//! - the two have different ports or protocols there, which is what annotations that share an address are for (MetalLB's
-//!   `allow-shared-ip`, Cilium's sharing keys): these allow no common port either;
-//! - the load balancer's address has `ipMode: Proxy`: nodes do not take it;
-//! - it is one Service that names the address as external IP and as load balancer address;
-//! - another proxy serves one of them (`service.kubernetes.io/service-proxy-name`);
-//! - behind Cilium, the annotation `service.cilium.io/type` has one of them not served there. With `/node` or `/node-selector` it
-//!   is unknown.
-//!
-//! ## Fix
-//! Give one of the Services another address or another port, or delete it. Where one has the address as external IP and the other from
-//! a controller or from the API server, the external IP is to go: any person may type any address.
+//! Two Services claim one address and port.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -32,24 +9,23 @@ use std::{
 use super::{
     Limits, Patience, Round, Rule,
     each_service::each_service,
+    ids,
     node_ports::if_served,
     remedies::{keep_external_ips_out, release_to},
     told::Told,
     wording::{MOST_LISTED, listed, service_in_words},
 };
-use crate::findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Vantage, Verdict};
+use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_dataplane::{ExternalAddress, Field, is_left};
 use portreeve_facts::{ClaimOf, Mode, Protocol, Service, Snapshot, Source};
 
 pub(super) static RULE: Rule = Rule {
-    id: RuleId("external-address-claimed-twice"),
-    title: "Two Services claim one address and port",
-    ceiling: Severity::Warning,
+    id: &ids::EXTERNAL_IP_CONFLICT,
+    variants: &["claimed-twice"],
     needs: &[Source::Services],
     uses: &[],
     socket_needs: &[],
     patience: Patience::TwoScans,
-    page: include_str!("external_address_claimed_twice.rs"),
     check,
 };
 

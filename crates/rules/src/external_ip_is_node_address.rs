@@ -1,36 +1,4 @@
-//! A Service's external IP or load balancer address is the address of a Node.
-//!
-//! ## Why it hurts
-//! In ipvs mode every node but the owner binds the address to `kube-ipvs0` and so believes that it is its own: all
-//! traffic to that Node ends at home. kubelet, the API server and `ssh` lose it, it goes NotReady, and nothing points
-//! at the Service, which may well be of type ClusterIP. In the other modes each node takes only the Service's ports of
-//! that address, which some people do on purpose on bare metal; it hurts when a process of the owner listens there,
-//! such as sshd on 22. Where the address is on no link of the owner, since a cloud translates it on the way, what a process
-//! listens on stays its own for clients from outside.
-//!
-//! ## Silent when
-//! - the load balancer's address has `ipMode: Proxy`: nodes do not take it;
-//! - it is a load balancer's address, the mode is not ipvs, and no process of this node listens there: k3s ServiceLB
-//!   writes Node addresses there;
-//! - it is a load balancer's address that no Node's status names, on a link of this node: kube-vip and keepalived put it
-//!   there for the Service. A process that listens on every address keeps the node's own; one on this very address loses
-//!   it;
-//! - the Service has no address of that family, and kube-proxy serves it: it leaves such an address out;
-//! - Cilium leaves the address out (`service.cilium.io/type`). It is unknown with `/node` or `/node-selector`, and of an external
-//!   IP on a device that Cilium does not serve: the node and its pods reach the process there, others perhaps not;
-//! - the Service is another proxy's (`service.kubernetes.io/service-proxy-name`).
-//!
-//! It is information only for an address of this very node, for a cluster of one Node, and outside ipvs mode as long
-//! as nothing of this node listens there. So it is for a process that listens on every address, where the external IP is
-//! no Node's and has a prefix of its own length on a link (/32 or /128): a virtual address beside the node's own.
-//!
-//! The claim itself is reported once in a cluster. Each node reports its own listeners that lose a port to it, and an
-//! address that only this node knows to be its own.
-//!
-//! ## Fix
-//! Remove the address from the Service; expose it with a NodePort, or with a load balancer address that is no Node's.
-//! The admission plugin `DenyServiceExternalIPs` keeps new external IPs out; the field is deprecated since Kubernetes
-//! 1.36.
+//! A Service claims an address of a Node as external IP or load balancer's address.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -41,13 +9,14 @@ use super::{
     Limits, Patience, Round, Rule,
     assumed::assuming,
     ephemeral::EphemeralPorts,
+    ids,
     node_addresses::{is_on_link, kind_in_words, nodes_by_address, stands_alone},
     node_ports::if_served,
     remedies::{keep_external_ips_out, move_off, release_all},
     socket_needs::{Ports, SocketNeed},
     wording::{MOST_LISTED, listed, service_in_words, with_socket},
 };
-use crate::findings::{Affected, Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Subject, Vantage, Verdict};
+use crate::findings::{Affected, Evidence, Judgement, Judgements, Remedy, Severity, Subject, Vantage, Verdict};
 use portreeve_dataplane::{
     Addressed, ByPort, Claim, Contest, ExternalAddress, Field, Judged, LocalAddress, Loss, Own, mode_in_words,
     owner_name, vantage_points,
@@ -57,14 +26,12 @@ use portreeve_facts::{
 };
 
 pub(super) static RULE: Rule = Rule {
-    id: RuleId("external-ip-is-node-address"),
-    title: "A Service claims the address of a Node",
-    ceiling: Severity::Critical,
+    id: &ids::EXTERNAL_IP_CONFLICT,
+    variants: &["node-address", "takes-listener"],
     needs: &[Source::Services],
     uses: &[],
     socket_needs: &[SocketNeed::Owners(Ports::ExternalIps), SocketNeed::Owners(Ports::Proxy)],
     patience: Patience::One,
-    page: include_str!("external_ip_is_node_address.rs"),
     check,
 };
 
@@ -352,7 +319,7 @@ impl Here<'_, '_> {
         let beside = owners.is_empty() && socket.local.is_unspecified() && stands_alone(self.snapshot, claim.ip);
         let worst = if affected.contains(&Vantage::Remote) { Severity::Critical } else { Severity::Warning };
         let severity = if beside { Severity::Info } else { worst };
-        let evidence = Evidence::new(severity, sentence).affects(affected);
+        let evidence = Evidence::new(severity, sentence).variant("takes-listener").affects(affected);
         let evidence = with_socket(evidence, "listener", self.snapshot, socket);
         self.with_facts(evidence, claim, owners).remedy(move_off(self.snapshot, socket))
     }

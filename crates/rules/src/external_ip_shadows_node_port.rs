@@ -1,25 +1,4 @@
-//! A Service's external IP and port are an address of this node and another Service's NodePort.
-//!
-//! ## Why it hurts
-//! The proxy looks for external IPs before it looks for NodePorts. On that one address the Service with the external
-//! IP answers, on all others the one with the NodePort: the same port of the same node leads to two Services, and
-//! neither `kubectl describe` says a word. A Service without endpoints takes nothing. One with
-//! `externalTrafficPolicy: Local` and endpoints on other nodes only takes the connections of this node and its pods; in
-//! nftables mode those from elsewhere get no answer at all, in iptables mode they go to the NodePort.
-//!
-//! ## Silent when
-//! - the address is none of this node's;
-//! - the NodePort is not served on that address anyway (`nodePortAddresses`);
-//! - both are the same port of the same Service;
-//! - the families or protocols differ;
-//! - behind Cilium, the annotation `service.cilium.io/type` has one of the two not served. With `/node` or `/node-selector` it is
-//!   unknown.
-//!
-//! In ipvs mode both are one virtual server, and which of them has its endpoints there is not certain: that is a
-//! warning. So is a Service that would take the address if only it had endpoints.
-//!
-//! ## Fix
-//! Give the Service with the NodePort another nodePort, or take the external IP away from the other one.
+//! An external address of one Service takes the connections to the NodePort of another.
 
 use std::{cmp::Reverse, collections::BTreeMap, net::IpAddr};
 
@@ -27,10 +6,11 @@ use super::{
     Limits, Patience, Round, Rule,
     assumed::assuming,
     free_ports::Alternatives,
+    ids,
     remedies::{move_service, release},
     wording::service_in_words,
 };
-use crate::findings::{Affected, Evidence, Judgement, Judgements, RuleId, Severity, Subject, Vantage, Verdict};
+use crate::findings::{Affected, Evidence, Judgement, Judgements, Severity, Subject, Vantage, Verdict};
 use portreeve_dataplane::{
     Addressed, Backing, Candidate, Case, ClaimKind, ExternalAddress, Judged, LocalAddress, Outcome, Part, service_port,
     vantage_points,
@@ -41,14 +21,12 @@ use portreeve_facts::{Family, Protocol, Service, ServicePort, Source};
 const MOST_CLAIMS: usize = 4;
 
 pub(super) static RULE: Rule = Rule {
-    id: RuleId("external-ip-shadows-node-port"),
-    title: "A Service's external IP takes another's NodePort",
-    ceiling: Severity::Critical,
+    id: &ids::EXTERNAL_IP_CONFLICT,
+    variants: &["takes-node-port"],
     needs: &[Source::Services],
     uses: &[],
     socket_needs: &[],
     patience: Patience::One,
-    page: include_str!("external_ip_shadows_node_port.rs"),
     check,
 };
 

@@ -1,42 +1,23 @@
-//! A nodePort that a person wrote lies in the band from which the API server chooses automatically.
-//!
-//! ## Why it hurts
-//! Since Kubernetes 1.28 the API server splits the NodePort range: the lower band for ports that people write, the
-//! upper one for automatic choice. A written port in the upper band works until, in another cluster or after the
-//! Service was re-created, some automatic Service got that port first. Then creation fails with *provided port is
-//! already allocated*, at random.
-//!
-//! ## Silent when
-//! - the port was chosen automatically;
-//! - the range is too small to be split (16 ports or fewer), or every kubelet is older than 1.25. The API server may be three minor
-//!   versions newer, and its own version is not read: a cluster of 1.25 to 1.27 is taken for one with bands.
-//!
-//! Who chose a port is read from the object's managedFields. It is a hint: an object restored from a backup owns the
-//! field too. `kubectl get -o yaml` leaves managedFields out unless it is run with `--show-managed-fields`; without
-//! them it is unknown. It is reported once in a cluster.
-//!
-//! ## Fix
-//! Write a port of the static band, or leave the choice to the API server.
+//! A NodePort that a person chose lies where the API server chooses its own.
 
 use super::{
     Limits, Patience, Round, Rule,
     free_ports::Alternatives,
+    ids,
     node_ports::{bands_here, range_in_words},
     remedies::move_service,
 };
-use crate::findings::{Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Step, Subject, Verdict};
+use crate::findings::{Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, Verdict};
 use portreeve_dataplane::service_port;
 use portreeve_facts::{ClaimOf, Gap, PortRange, Service, ServicePort, Source, Why};
 
 pub(super) static RULE: Rule = Rule {
-    id: RuleId("fixed-node-port-in-dynamic-band"),
-    title: "A written nodePort lies in the automatic band",
-    ceiling: Severity::Info,
+    id: &ids::NODE_PORT_RANGE_MISMATCH,
+    variants: &["band"],
     needs: &[Source::Services, Source::NodePortRange],
     uses: &[],
     socket_needs: &[],
     patience: Patience::One,
-    page: include_str!("fixed_node_port_in_dynamic_band.rs"),
     check,
 };
 

@@ -1,44 +1,25 @@
-//! A load balancer asks this node for a Service's health, and no process answers, or a wrong one does.
-//!
-//! ## Why it hurts
-//! A Service of type LoadBalancer with `externalTrafficPolicy: Local` has a healthCheckNodePort. The load balancer asks
-//! it on each node, and sends nothing to a node that does not answer as expected. When kube-proxy could not bind the
-//! port, because another process or an outgoing connection has it, this node's pods get no traffic from outside.
-//! kube-proxy says so once, in an Event `FailedToStartServiceHealthcheck` of the Service. On a dual-stack node it has a
-//! socket for each family, and may be kept off one of them: a process on 127.0.0.1 suffices where it listens on every
-//! address. Then a load balancer that asks over the other family notices nothing.
-//!
-//! ## Silent when
-//! - the listener is the proxy's own, or answers with the Service's name, whatever it is;
-//! - the node is excluded from load balancers (`node.kubernetes.io/exclude-from-external-load-balancers`);
-//! - another proxy serves the Service (`service.kubernetes.io/service-proxy-name`);
-//! - behind Cilium, the annotation `service.cilium.io/type` leaves the Service no NodePort and no address. With `/node` or
-//!   `/node-selector` it is unknown.
-//!
-//! ## Fix
-//! Free the port; kube-proxy tries again at its next sync. To have another healthCheckNodePort drawn, set
-//! `externalTrafficPolicy` to Cluster and back to Local.
+//! The proxy does not answer on the healthCheckNodePort of a Service.
 
 use std::collections::HashMap;
 
 use super::{
     Limits, Patience, Round, Rule,
     ephemeral::ranges_in_words,
+    ids,
     node_ports::if_served,
     remedies::{choose_another_health_check_port, health_check_events, move_off},
     socket_needs::{Ports, SocketNeed},
     wording::with_socket,
 };
-use crate::findings::{Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Step, Subject, Vantage, Verdict};
+use crate::findings::{Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_dataplane::{ByPort, Own, Part, Proxy, owner_name, served_health_checks};
 use portreeve_facts::{
     Family, Gap, HealthCheckAnswer, Mode, Protocol, Reading, Service, Snapshot, Socket, Source, Why,
 };
 
 pub(super) static RULE: Rule = Rule {
-    id: RuleId("health-check-node-port-unserved"),
-    title: "A load balancer's health check gets no answer from this node",
-    ceiling: Severity::Critical,
+    id: &ids::HEALTH_CHECK_UNSERVED,
+    variants: &["nobody", "other", "one-family"],
     needs: &[Source::Listeners, Source::Services],
     uses: &[],
     socket_needs: &[
@@ -47,7 +28,6 @@ pub(super) static RULE: Rule = Rule {
         SocketNeed::Owners(Ports::Proxy),
     ],
     patience: Patience::TwoScans,
-    page: include_str!("health_check_node_port_unserved.rs"),
     check,
 };
 
@@ -178,10 +158,10 @@ impl<'a> Node<'a> {
             ),
         };
         let sentence = format!("The health check of {name} on {port}/tcp {what}.");
-        let mut evidence = Evidence::new(severity, sentence).outcome(match wrong {
-            Wrong::Nobody => "no-listener",
-            Wrong::Other(..) => "other-listener",
-            Wrong::OfFamily(..) => "other-listener-in-one-family",
+        let mut evidence = Evidence::new(severity, sentence).variant(match wrong {
+            Wrong::Nobody => "nobody",
+            Wrong::Other(..) => "other",
+            Wrong::OfFamily(..) => "one-family",
         });
         if let Wrong::Other(socket, _) | Wrong::OfFamily(socket, _) = wrong {
             evidence = with_socket(evidence, "listener", self.snapshot, socket);
@@ -269,7 +249,7 @@ mod tests {
     #[test]
     fn nobody_there_is_critical_for_outside_clients() {
         let evidence = expect_problem(&RULE, &world(), &subject());
-        assert_eq!(evidence.severity, Severity::Critical);
+        assert_eq!((evidence.severity, evidence.variant), (Severity::Critical, "nobody"));
         assert!(evidence.affects.contains(&Vantage::Remote));
         let text = format!("{evidence:?}");
         assert!(text.contains("30999/tcp is not served here, nobody listens"), "{text}");
@@ -305,7 +285,7 @@ mod tests {
         let squatted = world().listens("0.0.0.0:30999");
         for answer in [Reading::Seen(None), names("default/other"), gap(Source::HealthChecks, Why::TimedOut)] {
             let evidence = expect_problem(&RULE, &answered(squatted.clone(), answer), &subject());
-            assert_eq!(evidence.severity, Severity::Critical);
+            assert_eq!((evidence.severity, evidence.variant), (Severity::Critical, "other"));
             let text = format!("{evidence:?}");
             assert!(text.contains("process nginx answers instead") && text.contains("pid 4242"), "{text}");
             assert!(text.contains("move process nginx off port 30999/tcp"), "{text}");

@@ -1,24 +1,4 @@
-//! Two workloads of a file want one hostPort, and one of them runs on every node.
-//!
-//! ## Why it hurts
-//! Two pods with the same hostPort and protocol do not run on one node. The API server accepts both workloads. Then the pods of
-//! one stay Pending wherever the other came first, and `didn't have free ports` is all that the scheduler says. A
-//! DaemonSet with `hostNetwork: true` takes all ports that its containers declare.
-//!
-//! ## Silent when
-//! - none of the two is a DaemonSet: their pods may run on different nodes;
-//! - they may be meant for different nodes: their node selectors or affinities differ, or one of the two has none, and is no
-//!   DaemonSet, or lacks a toleration of the other. What only keeps pods from some nodes (`NotIn`, `DoesNotExist`) parts it from
-//!   nobody that selects none;
-//! - they want the port on different addresses of the node (`hostIP`), or for different protocols;
-//! - pods of both are there too: `pod-waits-for-host-port` says which of them wait;
-//! - one of the two wants no pods: `replicas: 0`.
-//!
-//! Where each node has a taint, and the two tolerate different ones, they do not meet, and the rule does not know: it reads no
-//! taints.
-//!
-//! ## Fix
-//! Give one of the two another port, or nodes of its own.
+//! Two workloads want one hostPort on the same nodes.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -26,22 +6,20 @@ use std::{
 };
 
 use super::{
-    Limits, Patience, Round, Rule,
+    Limits, Patience, Round, Rule, ids,
     pods::{WithPods, is_for_every_address},
     wording::{MOST_LISTED, listed},
 };
-use crate::findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Verdict};
+use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Verdict};
 use portreeve_facts::{ClaimOf, ContainerPort, Gap, Protocol, Reading, Source, Why, Workload, WorkloadKind};
 
 pub(super) static RULE: Rule = Rule {
-    id: RuleId("host-port-claimed-twice"),
-    title: "Two workloads want one hostPort",
-    ceiling: Severity::Warning,
+    id: &ids::POD_WAITS_FOR_PORT,
+    variants: &["workloads"],
     needs: &[Source::Pods],
     uses: &[],
     socket_needs: &[],
     patience: Patience::TwoScans,
-    page: include_str!("host_port_claimed_twice.rs"),
     check,
 };
 

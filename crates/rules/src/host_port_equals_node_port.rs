@@ -1,51 +1,28 @@
 //! A pod's hostPort is the NodePort of a Service.
-//!
-//! ## Why it hurts
-//! Both are redirections on the node, and neither the scheduler nor the API server compares them. A Service that has no
-//! endpoint to send a connection to leaves it to the pod in every mode. Where both could answer it depends on the
-//! proxy: in iptables mode the Service does, and the pod's hostPort gets nothing; in ipvs mode the pod does, which
-//! steals the Service's NodePort. In nftables mode the chains that were made last are asked first: the pod's after a
-//! boot, when its hostPort is made after kube-proxy's rules, and the Service's from the next restart of kube-proxy on.
-//! Cilium ignores such a hostPort altogether.
-//!
-//! It is information where the Service sends to that container port of the pod: its clients get to it, or to another pod of the
-//! Service, either way.
-//!
-//! With ServiceLB (k3s, RKE2) and `externalTrafficPolicy: Local`, who loses the NodePort loses the Service's own port too.
-//!
-//! ## Silent when
-//! - protocol or address differ: the pod's `hostIP` is an address on which this proxy serves no NodePorts;
-//! - the pod uses the host's network (Kubernetes copies its container ports into hostPort; if it listens there,
-//!   `listener-on-node-port` says so), is finished, runs on another node, or waits for one;
-//! - another proxy serves the Service (`service.kubernetes.io/service-proxy-name`).
-//!
-//! ## Fix
-//! Give the pod another hostPort, outside the NodePort range, or the Service another nodePort.
 
 use super::{
     Limits, Patience, Round, Rule,
     assumed::assuming,
     free_ports::Alternatives,
+    ids,
     node_port_winner::{Winner, winner},
     node_ports::range_in_words,
     remedies::move_service,
     told::Told,
 };
-use crate::findings::{Affected, Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Vantage, Verdict};
+use crate::findings::{Affected, Evidence, Judgement, Judgements, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_dataplane::{
     Addressed, Candidate, Case, Judged, LocalAddress, Loss, Part, covers, may_have, sent_to_node_port, service_port,
 };
 use portreeve_facts::{ContainerPort, Family, Gap, Pod, Service, ServicePort, Snapshot, Source};
 
 pub(super) static RULE: Rule = Rule {
-    id: RuleId("host-port-equals-node-port"),
-    title: "A pod's hostPort is a Service's NodePort",
-    ceiling: Severity::Critical,
+    id: &ids::HOST_PORT_CONFLICT,
+    variants: &["node-port"],
     needs: &[Source::Pods, Source::Services, Source::Addresses],
     uses: &[],
     socket_needs: &[],
     patience: Patience::TwoScans,
-    page: include_str!("host_port_equals_node_port.rs"),
     check,
 };
 

@@ -1,44 +1,23 @@
-//! A pod's hostPort lies in the NodePort range, and no Service has the number.
-//!
-//! ## Why it hurts
-//! Cilium in place of kube-proxy ignores such a hostPort, whether or not a Service has the number: no Event says so, and
-//! the pod is Ready. With any other proxy it works until the API server gives the number to a Service. It does not know
-//! of hostPorts, and then one of the two gets no connections.
-//!
-//! Where a Service has the number as its healthCheckNodePort, what load balancers ask of the node may reach the pod.
-//!
-//! So that and Cilium make it a warning, and it is information elsewhere. It is no more than a warning, because another CNI plugin
-//! that is chained to Cilium (`portmap`) can redirect the port all the same, and the rule does not ask for its rules.
-//!
-//! ## Silent when
-//! - a Service has the number and protocol: `host-port-equals-node-port` reports that;
-//! - the pod uses the host's network (Kubernetes copies its container ports into hostPort; `listener-in-node-port-range`
-//!   reports what listens there), is finished, or runs on another node;
-//! - the hostPort lies outside the range: with Cilium, outside its `node-port-range`, which is 30000-32767 unless set.
-//!
-//! ## Fix
-//! Give the pod a hostPort outside the range.
+//! A pod's hostPort lies in the NodePort range.
 
 use std::collections::{BTreeMap, HashSet};
 
 use super::{
-    Limits, Patience, Round, Rule,
+    Limits, Patience, Round, Rule, ids,
     node_ports::{ports_in_words, range_in_words},
     told::Told,
 };
-use crate::findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Vantage, Verdict};
+use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_dataplane::{cilium_range, host_ports, mode_in_words, served_health_checks};
 use portreeve_facts::{ContainerPort, Mode, NodePortRange, Pod, PortSet, Protocol, Service, Snapshot, Source};
 
 pub(super) static RULE: Rule = Rule {
-    id: RuleId("host-port-in-node-port-range"),
-    title: "A pod's hostPort lies in the NodePort range",
-    ceiling: Severity::Warning,
+    id: &ids::HOST_PORT_CONFLICT,
+    variants: &["latent", "ignored", "health-check"],
     needs: &[Source::Pods, Source::Services, Source::NodePortRange],
     uses: &[],
     socket_needs: &[],
     patience: Patience::TwoScans,
-    page: include_str!("host_port_in_node_port_range.rs"),
     check,
 };
 
@@ -103,7 +82,7 @@ fn evidence(
     stakes: &Stakes<'_>,
 ) -> Evidence {
     let what = format!("hostPort {number}/{} of pod {}/{}", host.protocol, pod.namespace, pod.name);
-    let (severity, end, outcome) = match stakes {
+    let (severity, end, variant) = match stakes {
         Stakes::Ignored(_) => (Severity::Warning, "Cilium does not serve it".to_owned(), "ignored"),
         Stakes::Latent(None) => {
             (Severity::Info, "the API server may give the number to a Service".to_owned(), "latent")
@@ -116,7 +95,7 @@ fn evidence(
         }
     };
     let mut evidence = Evidence::new(severity, format!("{what} lies in the NodePort range: {end}."))
-        .outcome(outcome)
+        .variant(variant)
         .value("pod", format!("{}/{}", pod.namespace, pod.name))
         .value("hostPort", format!("{number}/{} to container port {}", host.protocol, host.port))
         .value("NodePort range", range_in_words(range))
@@ -182,11 +161,11 @@ mod tests {
     fn cilium_ignores_it_and_with_every_other_proxy_it_is_information() {
         for mode in Mode::KUBE_PROXY {
             let evidence = expect_problem(&RULE, &edge(30777).with_mode(mode), &subject());
-            assert_eq!((evidence.severity, evidence.outcome), (Severity::Info, "latent"), "{mode}");
+            assert_eq!((evidence.severity, evidence.variant), (Severity::Info, "latent"), "{mode}");
             assert!(evidence.affects.is_empty());
         }
         let evidence = expect_problem(&RULE, &edge(30777).with_mode(Mode::Cilium), &subject());
-        assert_eq!((evidence.severity, evidence.outcome), (Severity::Warning, "ignored"));
+        assert_eq!((evidence.severity, evidence.variant), (Severity::Warning, "ignored"));
         assert_eq!(
             evidence.summary,
             "hostPort 30777/tcp of pod default/edge lies in the NodePort range: Cilium does not serve it."
@@ -207,13 +186,13 @@ mod tests {
             })
         };
         let evidence = expect_problem(&RULE, &world(|_| ()), &subject());
-        assert_eq!((evidence.severity, evidence.outcome), (Severity::Warning, "health-check"));
+        assert_eq!((evidence.severity, evidence.variant), (Severity::Warning, "health-check"));
         assert!(evidence.summary.contains("healthCheckNodePort of Service default/lb"), "{}", evidence.summary);
         let udp = Snapshot::healthy().pod("edge", |pod| {
             pod.host_port(80, 30777);
             pod.ports[0].protocol = Protocol::Udp;
         });
-        assert_eq!(expect_problem(&RULE, &udp, &subject()).outcome, "latent");
+        assert_eq!(expect_problem(&RULE, &udp, &subject()).variant, "latent");
     }
 
     #[test]

@@ -1,29 +1,4 @@
-//! A redirection of a hostPort leads to an address that no such pod has.
-//!
-//! ## Why it hurts
-//! The CNI plugin `portmap` redirects a hostPort to its pod. Where it was not called when the pod ended, because the node
-//! went down, the container runtime lost its state or the network's configuration was changed, its rule stays.
-//! Connections to that port of the node then lead to an address that nobody has, and time out; or that another pod got
-//! since, which answers. They never arrive at whoever has the port now: a process of the node, a Service whose NodePort
-//! it is, or a new pod whose own rule comes later: the versions of the plugin that most clusters have ask the oldest rule first.
-//!
-//! It is critical where somebody has the port now and gets no connections. A Service loses its NodePort so in ipvs mode, and
-//! in iptables mode it does not. In nftables mode it is a warning: the chains that were made last are asked first, and a
-//! restart of kube-proxy makes its own anew. It is information where the rule of a pod
-//! that lives is asked first; and where a link of this node has the address's network and none of its pods is in there,
-//! unless it keeps connections from a pod: the container may be one that Kubernetes does not know. So it is while a pod of this
-//! node has networks of Multus (`k8s.v1.cni.cncf.io/networks`): their addresses are in no status, and `portMappings` leads to them.
-//!
-//! ## Silent when
-//! - a pod of this node has the address, and declares the hostPort; or had it until it ended, and nobody else wants the port;
-//! - a pod that declares the hostPort has no address yet;
-//! - the rules were made by another CNI plugin, by Docker or by a person: only those of `portmap` are read;
-//! - the rules are those of the legacy iptables, which cannot be listed. Where a pod of this node has a hostPort, that is
-//!   unknown, and also where the right to list rules is missing, or where there are more than are read: 512 chains, or 8192
-//!   rules.
-//!
-//! ## Fix
-//! Delete the rule. The container runtime's log says why it did not ask the plugin to do so.
+//! The redirection of a hostPort is there, and its pod is gone.
 
 use std::{
     collections::BTreeMap,
@@ -33,14 +8,12 @@ use std::{
 use ipnet::IpNet;
 
 use super::{
-    Limits, Patience, Round, Rule,
+    Limits, Patience, Round, Rule, ids,
     node_port_winner::{Winner, winner},
     remedies::delete_rule,
     wording::MOST_LISTED,
 };
-use crate::findings::{
-    Affected, Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Step, Subject, Vantage, Verdict,
-};
+use crate::findings::{Affected, Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_dataplane::{
     ByPort, Judged, LocalAddress, Loss, Stratum, host_ports, own_network_pods, owner_name, served_node_ports,
     service_port,
@@ -50,14 +23,12 @@ use portreeve_facts::{
 };
 
 pub(super) static RULE: Rule = Rule {
-    id: RuleId("host-port-left-behind"),
-    title: "A hostPort still leads to a pod that is gone",
-    ceiling: Severity::Critical,
+    id: &ids::STALE_REDIRECTION,
+    variants: &["host-port"],
     needs: &[Source::Pods],
     uses: &[Source::Netfilter, Source::Listeners, Source::Addresses, Source::Services],
     socket_needs: &[],
     patience: Patience::TwoScans,
-    page: include_str!("host_port_left_behind.rs"),
     check,
 };
 

@@ -1,35 +1,4 @@
-//! A pod's hostPort is a port on which a process of the node listens.
-//!
-//! ## Why it hurts
-//! A hostPort is a redirection that comes before any socket. The process still listens, `ss` shows it, and it answers
-//! those connections that it already had; new ones go to the pod. On `::1` nothing answers at all: what comes from
-//! there cannot be redirected, and is lost. Neither the scheduler nor the container runtime checks which processes
-//! listen on the node: an ingress controller or a load balancer made of pods takes 80 and 443 away from a web server of
-//! the host like this.
-//!
-//! ## Silent when
-//! - the pod's `hostIP` is an address on which the process does not listen;
-//! - the pod uses the host's network, is finished, runs on another node, or waits for one;
-//! - it is about to start, and has no address yet; also where it gets none for minutes, unless the container runtime may be the
-//!   reason;
-//! - Cilium in place of kube-proxy leaves the hostPort out: `host-port-in-node-port-range` says so;
-//! - Cilium does not serve a hostPort without a `hostIP` on an address of the process: it does where it serves NodePorts. With the
-//!   `hostIP` 0.0.0.0 its versions differ, and it is unknown;
-//! - the pod has no address of the family in which the process listens;
-//! - the port is a Service's NodePort: `host-port-equals-node-port` says more;
-//! - it is an unconnected UDP socket in the effective ephemeral port range, which is a client more often than not.
-//!
-//! CRI-O up to 1.30 opens a socket for every hostPort of TCP and UDP, to keep it for the pod; the Node's object names the
-//! runtime. There a listener that is in no pod is information only: it may be the runtime's own. Where the runtime is not
-//! known, or is Docker's, which does the same with kubenet, it is information where one holder has a socket on each hostPort
-//! of the node.
-//!
-//! Such a runtime cannot open its socket where somebody listens: the pod has its node for minutes, and gets no address. That
-//! is a warning, and information where it is not known whether the runtime does so.
-//!
-//! ## Fix
-//! Move the process to another port, or give the pod another hostPort. A container runtime is to stay on the port that it holds for
-//! a pod.
+//! A pod's hostPort is the port of a process: the pod takes its connections, or gets no network.
 
 use std::collections::BTreeSet;
 
@@ -37,12 +6,13 @@ use super::{
     Limits, Patience, Round, Rule,
     assumed::assuming,
     ephemeral::EphemeralPorts,
+    ids,
     remedies::{move_off, move_off_unless},
     socket_needs::{Ports, SocketNeed},
     told::Told,
     wording::{capital, with_socket},
 };
-use crate::findings::{Affected, Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Step, Subject, Verdict};
+use crate::findings::{Affected, Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, Verdict};
 use portreeve_dataplane::{
     Addressed, ByPort, Claim, Contest, Group, Judged, group, host_ports, is_everywhere, owner_name, place,
     served_node_ports, workers,
@@ -50,14 +20,12 @@ use portreeve_dataplane::{
 use portreeve_facts::{ContainerPort, Owner, Pod, Protocol, Snapshot, Socket, Source, kubernetes_version};
 
 pub(super) static RULE: Rule = Rule {
-    id: RuleId("host-port-takes-listener"),
-    title: "A pod's hostPort takes the connections of a process",
-    ceiling: Severity::Warning,
+    id: &ids::HOST_PORT_CONFLICT,
+    variants: &["takes-listener", "no-network"],
     needs: &[Source::Listeners, Source::Pods, Source::Services, Source::Addresses],
     uses: &[Source::Nodes],
     socket_needs: &[SocketNeed::Owners(Ports::HostPorts)],
     patience: Patience::TwoScans,
-    page: include_str!("host_port_takes_listener.rs"),
     check,
 };
 
@@ -190,7 +158,7 @@ impl<'a> Node<'_, 'a> {
         );
         let runtime = self.runtime.unwrap_or("not known: CRI-O up to 1.30 opens the port, containerd does not");
         let evidence = self.about(Evidence::new(severity, summary), port, socket);
-        let evidence = evidence.value("container runtime", runtime).outcome("no-network");
+        let evidence = evidence.value("container runtime", runtime).variant("no-network");
         let look = Step::advice(format!(
             "see whether the Events of pod {}/{} say that the address is already in use",
             pod.namespace, pod.name

@@ -1,19 +1,4 @@
-//! This node holds, on the device of an ipvs proxy, an address that belongs to something else.
-//!
-//! ## Why it hurts
-//! An address on `kube-ipvs0` (kube-router: `kube-dummy-if`) is an address of this node as far as its kernel is
-//! concerned. If it is really another Node's, the gateway's, a nameserver's or an API server's, everything this node
-//! sends there ends at home, and what comes from there is dropped as forged. `ip route get ADDRESS` answers
-//! `local ADDRESS dev lo`.
-//!
-//! ## Silent when
-//! - the address is a clusterIP of a Service: that is what the device is for;
-//! - it is a nameserver and the address of a Service of type LoadBalancer that has port 53: the cluster's own DNS;
-//! - it is a Node's address that a Service claims as externalIP or load balancer address: `external-ip-is-node-address`
-//!   reports that, and whether this node holds it.
-//!
-//! ## Fix
-//! Remove the address from the Service that claims it. If none does, it was left behind: delete it from the device.
+//! The ipvs device holds an address of another machine.
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
@@ -22,12 +7,12 @@ use std::{
 };
 
 use super::{
-    Limits, Patience, Round, Rule,
+    Limits, Patience, Round, Rule, ids,
     node_addresses::{NodesByAddress, kind_in_words, nodes_by_address},
     remedies::{delete_address, release_all},
     wording::{MOST_LISTED, listed},
 };
-use crate::findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Vantage, Verdict};
+use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_dataplane::{ExternalAddress, Field, mode_in_words};
 use portreeve_facts::{
     API_SERVER, Address, Gap, Interfaces, Node, NodeAddressKind, Reading, Service, Snapshot, Source,
@@ -37,14 +22,12 @@ use portreeve_facts::{
 const DNS: u16 = 53;
 
 pub(super) static RULE: Rule = Rule {
-    id: RuleId("ipvs-holds-foreign-address"),
-    title: "This node holds somebody else's address",
-    ceiling: Severity::Critical,
+    id: &ids::ADDRESS_HELD_TWICE,
+    variants: &["ipvs"],
     needs: &[Source::Addresses],
     uses: &[Source::ResolvConf],
     socket_needs: &[],
     patience: Patience::One,
-    page: include_str!("ipvs_holds_foreign_address.rs"),
     check,
 };
 

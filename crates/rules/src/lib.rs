@@ -3,10 +3,12 @@
 //!
 //! Never: reads anything but [`Round`] and [`Limits`]; remembers; logs.
 //!
-//! To add a rule, copy the shortest one, `own_port_taken.rs`, and add its `mod` line and its entry in [`RULES`].
+//! To add a rule, copy the shortest one, `own_port_taken.rs`, and add its `mod` line, its entry in [`RULES`], and its variant or its
+//! id in `ids.rs`.
 //! CONTRIBUTING.md lists the other files.
 
 pub mod findings; // the words of rules
+pub mod ids; // what can be wrong
 pub mod ledger; // since when
 pub mod lint; // what manifests would break
 
@@ -85,7 +87,7 @@ use crate::findings::{Judgement, Judgements, Subject, Verdict};
 pub use portreeve_dataplane::Round;
 use portreeve_facts::{Gap, Protocol, Snapshot, Source};
 
-/// Every rule, in the order in which a person should read them.
+/// Every rule.
 pub static RULES: &[&Rule] = &[
     &listener_on_node_port::RULE,
     &client_socket_on_node_port::RULE,
@@ -147,11 +149,6 @@ pub fn skipped(rules: &[&Rule]) -> BTreeSet<Source> {
     SELDOM.into_iter().filter(|source| !rules.iter().any(|rule| rule.looks_at(*source))).collect()
 }
 
-/// The rule of a name.
-pub fn find(id: &str) -> Option<&'static Rule> {
-    RULES.iter().copied().find(|rule| rule.id.0 == id)
-}
-
 /// What one rule judged in a round, or that it panicked.
 #[derive(Debug)]
 pub struct Opinion {
@@ -164,7 +161,7 @@ pub struct Opinion {
 impl Opinion {
     /// Asks one rule; its panic stays here.
     fn of(rule: &'static Rule, round: &Round<'_>, limits: &Limits) -> Self {
-        let judgements = catch_unwind(AssertUnwindSafe(|| (rule.check)(round, limits))).ok();
+        let judgements = catch_unwind(AssertUnwindSafe(|| rule.judge(round, limits))).ok();
         let no_udp = round.now.kernel.no_udp.as_ref().filter(|_| rule.looks_at(Source::Listeners));
         let judgements = judgements.map(|it| match no_udp {
             Some(gap) => it.map(|judged| without_udp(round.now, judged, gap)),

@@ -1,41 +1,4 @@
-//! A process listens on a port that a hostNetwork pod declares, and the pod is not ready.
-//!
-//! ## Why it hurts
-//! Pods with `hostNetwork: true` share the ports of the node with everything that runs there. The scheduler compares
-//! their declared ports with those of other pods, and knows nothing of processes. Where somebody else has the port, the
-//! pod's server ends with *address already in use* and the pod crash-loops: an exporter that the operating system
-//! brings too, a daemon that was here before the DaemonSet, a container runtime whose streaming server got a port by
-//! chance.
-//!
-//! A process with the port on one address is in the way of servers that want every address, and of no others. Whether
-//! the pod has such a server is not known. So it is information, and a warning where a container of the pod ended
-//! with an error and has not run again for ten minutes. It stays information for a process that leaves the port to others: on an
-//! address of loopback other than 127.0.0.1 and ::1, as systemd-resolved has 127.0.0.53, or bound to an interface. UDP servers may share a port, and it is the same with them. Two TCP
-//! servers of one user share one where both ask for it (`SO_REUSEPORT`), as HAProxy does: what was asked for is not known, and
-//! where no container ended with an error, the sentence says so. Of a socket of the kernel that is no tunnel's, such as an NFS
-//! server's, it is unknown whether the pod itself had it opened.
-//!
-//! The ports of a pod are its `containerPort`s, and those that its startup, liveness and readiness probes ask by number. A probe may
-//! ask another's server: where no container declares the port and none ended with an error, it is information.
-//!
-//! Cilium in kube-proxy's place refuses `bind` on every NodePort, with the same words, whether a process is there or not. A pod
-//! whose port is a Service's NodePort cannot listen then, be it that Service's own. It is a warning, and information where
-//! the Service has one family, so that a server may listen on the other, and no container ended with an error. It is unknown
-//! where the proxy's mode or the Services could not be read.
-//!
-//! ## Silent when
-//! - the pod is ready, is ending or finished, or runs on another node;
-//! - it has the port itself: then it is not ready for another reason. Where a container failed and none runs, a process of
-//!   the pod is one that an earlier container left;
-//! - its `hostIP` is an address on which nobody else listens, or its probe asks a host that is not of loopback;
-//! - a pod has the port that is being deleted, until a minute after its time has passed;
-//! - it is the agent's own port: `own-port-taken` says so.
-//!
-//! It is information only where the port is in the hands of another pod of the same controller: one replaces the other.
-//! A connection that has the port is told by `client-socket-blocks-port`.
-//!
-//! ## Fix
-//! Move the process, or give the pod another port, or the Service another nodePort. Where the kernel may have chosen the port by itself, reserve it first.
+//! A hostNetwork pod that is not ready cannot listen: a process has its port, or Cilium refuses it.
 
 use std::{
     collections::BTreeSet,
@@ -46,13 +9,14 @@ use super::{
     Limits, Patience, Round, Rule,
     ephemeral::{EphemeralPorts, ranges_in_words},
     free_ports::Alternatives,
+    ids,
     pods::{are_siblings, ends_in_time},
     remedies::{another_port, move_off, move_service},
     reservation::reserve,
     socket_needs::{Ports, SocketNeed},
     wording::{capital, with_sockets},
 };
-use crate::findings::{Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Step, Subject, Verdict};
+use crate::findings::{Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, Verdict};
 use portreeve_dataplane::{
     Holding, Part, cilium_range, holding, owner_name, place, pod_of, refuses_bind, refuses_bind_of, served_node_ports,
     serves, service_port, unready_host_network_pods,
@@ -62,14 +26,12 @@ use portreeve_facts::{
 };
 
 pub(super) static RULE: Rule = Rule {
-    id: RuleId("listener-blocks-host-network-pod"),
-    title: "A process has the port of a hostNetwork pod",
-    ceiling: Severity::Warning,
+    id: &ids::HOST_NETWORK_PORT_TAKEN,
+    variants: &["listener", "refused"],
     needs: &[Source::Listeners, Source::Pods],
     uses: &[],
     socket_needs: &[SocketNeed::Owners(Ports::UnreadyHostNetworkPods)],
     patience: Patience::TwoScans,
-    page: include_str!("listener_blocks_host_network_pod.rs"),
     check,
 };
 
@@ -226,6 +188,7 @@ impl Blocked<'_, '_> {
         );
         let severity = listener.map_or(severity, |listener| severity.max(listener.severity));
         let mut evidence = Evidence::new(severity, sentence)
+            .variant("refused")
             .value("pod", format!("{namespace}/{name}: {}", self.state()))
             .value("bind()", "fails with EADDRINUSE, whoever listens: Cilium protects NodePorts");
         let in_the_way = listener.into_iter().flat_map(|listener| &listener.values);

@@ -1,32 +1,17 @@
-//! A process listens inside the NodePort range, on a port that no Service has yet.
-//!
-//! ## Why it hurts
-//! Nothing is wrong today. But the API server may give this port to the next Service, automatically or because
-//! somebody asks for it, and from then on new connections go to that Service instead of the process. The API server
-//! knows nothing of the process, and the process notices nothing.
-//!
-//! ## Silent when
-//! - a Service has the port already: `listener-on-node-port` says more, and a healthCheckNodePort is the proxy's;
-//! - the port belongs to a well-known daemon: `node-port-range-covers-daemons` lists those together;
-//! - the process listens only where this proxy never takes a connection: 127.0.0.1 in nftables and ipvs mode, an
-//!   address outside `nodePortAddresses`;
-//! - it is an unconnected UDP socket in the effective ephemeral port range, which is a client more often than not.
-//!
-//! ## Fix
-//! Move the process out of the range. Where it asked the kernel for any port (containerd's `stream_server_port = "0"`
-//! does), give it a fixed one, or reserve the NodePort range so that the kernel does not choose from it.
+//! A process listens inside the NodePort range, on a number that no Service has yet.
 
 use super::{
     Limits, Patience, Round, Rule,
     assumed::assuming,
     ephemeral::{EphemeralPorts, ranges_in_words},
+    ids,
     node_ports::{KnownAllocations, allocated_if_known, bands_here},
     remedies::move_off,
     reservation::reserve,
     socket_needs::{Ports, SocketNeed},
     wording::{capital, with_socket},
 };
-use crate::findings::{Evidence, Judgement, Judgements, RuleId, Severity, Subject, Verdict};
+use crate::findings::{Evidence, Judgement, Judgements, Severity, Subject, Verdict};
 use portreeve_dataplane::{
     Addressed, DAEMON_PORTS, Judged, LocalAddress, Loss, Own, is_everywhere, other_loopback, owner_name, place, takes,
     workers,
@@ -34,14 +19,12 @@ use portreeve_dataplane::{
 use portreeve_facts::{Family, Gap, NodePortRange, PortSet, Reading, Snapshot, Socket, Source};
 
 pub(super) static RULE: Rule = Rule {
-    id: RuleId("listener-in-node-port-range"),
-    title: "A process listens where the next NodePort may be",
-    ceiling: Severity::Info,
+    id: &ids::LISTENER_ON_NODE_PORT,
+    variants: &["latent"],
     needs: &[Source::Listeners, Source::Services, Source::NodePortRange, Source::Addresses],
     uses: &[],
     socket_needs: &[SocketNeed::Owners(Ports::NodePortRange), SocketNeed::Owners(Ports::Proxy)],
     patience: Patience::TwoScans,
-    page: include_str!("listener_in_node_port_range.rs"),
     check,
 };
 

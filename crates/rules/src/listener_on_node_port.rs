@@ -1,41 +1,4 @@
-//! A process listens on a port that a Service owns as its NodePort.
-//!
-//! ## Why it hurts
-//! The proxy takes new connections before the socket sees them. `ss` shows a healthy listener, yet clients get
-//! *connection refused* when the Service has no endpoints, or an answer from that Service's pods when it has.
-//! Established connections live on, so only some requests fail. Which addresses lose depends on the proxy's mode, its
-//! `nodePortAddresses` and `localhostNodePorts`, and on the Service's endpoints: 127.0.0.1 is hijacked in iptables mode
-//! and safe in nftables and ipvs mode, and a Service without endpoints takes everything in iptables mode.
-//!
-//! Cilium in kube-proxy's place also refuses `bind` on a NodePort: *address already in use*, with no process there. Who
-//! listened before the Service came cannot listen again after a restart, be it the Service's own hostNetwork pod.
-//!
-//! ## Silent when
-//! - the listener is the proxy's own: a held NodePort, a health check;
-//! - the listener is an endpoint of that very Service (a hostNetwork pod whose port equals the nodePort), unless Cilium
-//!   would refuse it the port after a restart;
-//! - it is bound only to addresses that this proxy, in its mode, does not capture;
-//! - it is an unconnected UDP socket in the effective ephemeral port range, which is a client more often than not;
-//! - the port is a hostPort of a pod of this node, on the address of the listener: `host-port-equals-node-port` says
-//!   more.
-//!
-//! Behind Cilium it is unknown where the Service has an annotation `service.cilium.io/node` or `/node-selector`, or an external
-//! address and port with another Service: Cilium may not serve its NodePorts here. With `/type` it is silent where these are left
-//! out. Without endpoints of its own, a global one (`service.cilium.io/global`) may have those of other clusters.
-//!
-//! Where the proxy's settings were not read, nobody knows whether `nodePortAddresses` has the address of a listener on one address: that
-//! is unknown. With `--proxy-mode` the mode's defaults are assumed, and the finding is a warning. A listener on every address is told as
-//! ever: a list that has none of the node's own addresses, such as `127.0.0.0/8`, is taken for nobody's wish. It is unknown as well where
-//! endpoints were not read, and the Service may send to the listener itself, or where Pods could not be read, and one may have the port
-//! as hostPort.
-//!
-//! Where nothing answers for the proxy, a process that listens on every NodePort but those that another process has may
-//! be one that holds them, as OVN-Kubernetes does: that is unknown. One NodePort may be free, or one of eight: it may have
-//! been allocated a moment ago.
-//!
-//! ## Fix
-//! Move the process to another port, or give the Service another nodePort, best one in the static band. To keep a whole
-//! namespace from taking NodePorts, give it a `ResourceQuota` with `services.nodeports: "0"`.
+//! A process listens on the NodePort of a Service, and new connections go elsewhere.
 
 mod words;
 
@@ -46,12 +9,13 @@ use super::{
     assumed::assuming,
     ephemeral::EphemeralPorts,
     free_ports::Alternatives,
+    ids,
     node_ports::{if_served, range_in_words},
     remedies::{move_off, move_service},
     socket_needs::{Ports, SocketNeed},
     wording::{capital, with_socket},
 };
-use crate::findings::{Evidence, Judgement, Judgements, RuleId, Severity, Subject, Vantage, Verdict};
+use crate::findings::{Evidence, Judgement, Judgements, Severity, Subject, Vantage, Verdict};
 use portreeve_dataplane::{
     Addressed, Answer, Candidate, Claim, Contest, Judged, LocalAddress, Loss, Outcome, Own, Part, Stratum, covers,
     host_ports, is_everywhere, owner_name, place, refuses_bind_of, service_port, workers,
@@ -59,9 +23,8 @@ use portreeve_dataplane::{
 use portreeve_facts::{Family, Gap, Mode, Service, ServicePort, Snapshot, Socket, Source, Why};
 
 pub(super) static RULE: Rule = Rule {
-    id: RuleId("listener-on-node-port"),
-    title: "A process listens on a port that a Service owns",
-    ceiling: Severity::Critical,
+    id: &ids::LISTENER_ON_NODE_PORT,
+    variants: &["loses", "trap", "no-return"],
     needs: &[Source::Listeners, Source::Services, Source::Addresses],
     uses: &[],
     socket_needs: &[
@@ -70,7 +33,6 @@ pub(super) static RULE: Rule = Rule {
         SocketNeed::Owners(Ports::Proxy),
     ],
     patience: Patience::TwoScans,
-    page: include_str!("listener_on_node_port.rs"),
     check,
 };
 
@@ -307,7 +269,7 @@ impl<'a> Node<'_, 'a> {
             service_port(service, &port.name),
         );
         let evidence = self.with_facts(Evidence::new(Severity::Info, sentence), service, port, socket);
-        Some(evidence.remedy(move_off(self.snapshot, socket)))
+        Some(evidence.variant("trap").remedy(move_off(self.snapshot, socket)))
     }
 
     /// It answers as long as it lives.
@@ -319,6 +281,7 @@ impl<'a> Node<'_, 'a> {
             service_port(service, &port.name),
         );
         self.with_facts(Evidence::new(severity, sentence), service, port, socket)
+            .variant("no-return")
             .remedy(move_service(self.alternatives.for_port(service, Some(port)), service, port))
             .remedy(move_off(self.snapshot, socket))
     }

@@ -1,35 +1,4 @@
-//! The answer to a masqueraded connection, whose source port is a NodePort, is taken for a new client.
-//!
-//! ## Why it hurts
-//! Masquerading chooses source ports by itself. Neither `ip_local_port_range` nor `ip_local_reserved_ports` keeps it
-//! from the NodePort range: with `--random-fully` it draws from 1024-65535, so some per cent of a node's masqueraded
-//! connections always have such a port. They work, as long as conntrack turns an answer back to its sender before ipvs
-//! can see it. Where it does not, ipvs takes what comes to node:NodePort for a new client of the Service and sends it
-//! to a pod, and the connection hangs.
-//!
-//! In ipvs mode the kernel's own tables are the proof: a connection without an answer, and one of ipvs whose *client* is
-//! the server that was called.
-//!
-//! Under kube-proxy in iptables and nftables mode such source ports are harmless: conntrack knows the answer first. **Cilium
-//! in the place of kube-proxy looks at what arrives before conntrack does.** Where iptables masquerades for it
-//! (`enable-bpf-masquerade: "false"` in ConfigMap `cilium-config`), an answer to a NodePort that a Service has goes to a pod
-//! of that Service, and the connection times out: seldom, and at random. There the configuration alone is a warning, once
-//! in a cluster. Where it does not set `enable-bpf-masquerade`, as Helm's values have it, iptables masquerades too: that is
-//! information. Cilium's own masquerading keeps off the NodePort range.
-//!
-//! ## Silent when
-//! - the proxy is in another mode, or ipvs has no virtual server for the address and port;
-//! - Cilium masquerades by itself, or masquerades nothing; or no Service has a NodePort;
-//! - the connection has its answer. How many there are in the range, is a metric and no alarm:
-//!   `portreeve_masqueraded_flows_in_node_port_range`.
-//!
-//! A connection that hangs while ipvs shows nothing of it is unknown: its server may be down, or ipvs has forgotten. So
-//! is everything in ipvs mode without CAP_NET_ADMIN (the guard profile), without which no process may list connections.
-//!
-//! ## Fix
-//! Find out why answers are not turned back: a `NOTRACK` rule for the NodePort range does that. Where the network
-//! plugin can, keep masquerading off the range. With Cilium, let it masquerade by itself. An ip-masq-agent that masquerades
-//! in its place is not seen here, and needs the same care.
+//! A masqueraded connection has a NodePort as source port, and its answers end in a Service.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -37,22 +6,22 @@ use std::{
     sync::Arc,
 };
 
-use super::{Limits, Patience, Round, Rule, node_ports::range_in_words, remedies::untracked, wording::MOST_SOCKETS};
-use crate::findings::{Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Step, Subject, Vantage, Verdict};
+use super::{
+    Limits, Patience, Round, Rule, ids, node_ports::range_in_words, remedies::untracked, wording::MOST_SOCKETS,
+};
+use crate::findings::{Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_dataplane::{mode_in_words, served_node_ports, service_port};
 use portreeve_facts::{
     Gap, IpVsConnection, MasqueradedFlow, Mode, Protocol, Reading, Service, Snapshot, Source, VirtualServer, Why,
 };
 
 pub(super) static RULE: Rule = Rule {
-    id: RuleId("masquerade-uses-node-ports"),
-    title: "Answers to masqueraded connections end in a Service",
-    ceiling: Severity::Critical,
+    id: &ids::MASQUERADE_SOURCE_PORTS,
+    variants: &["taken", "cilium"],
     needs: &[Source::Services],
     uses: &[Source::IpVs, Source::IpVsConn, Source::Conntrack],
     socket_needs: &[],
     patience: Patience::TwoScans,
-    page: include_str!("masquerade_uses_node_ports.rs"),
     check,
 };
 
@@ -110,7 +79,7 @@ fn by_iptables(snapshot: &Snapshot, severity: Severity, value: &str, place: &str
                    sends their answers to a pod of the Service, and these connections time out.";
     let mut evidence = Evidence::new(severity, summary)
         .in_cluster()
-        .outcome("cilium")
+        .variant("cilium")
         .value("enable-bpf-masquerade", format!("{value} (from {place})"));
     if let Some(range) = snapshot.cluster.node_port_range.seen() {
         evidence = evidence.value("NodePort range", range_in_words(range));
@@ -327,6 +296,7 @@ mod tests {
     fn iptables_that_masquerades_for_cilium_is_a_warning_about_the_cluster() {
         let evidence = expect_problem(&RULE, &cilium_world(Some(true)), &Subject::cluster());
         assert_eq!((evidence.severity, evidence.scope), (Severity::Warning, Scope::Cluster));
+        assert_eq!(evidence.variant, "cilium");
         let place = "false (from ConfigMap kube-system/cilium-config)".to_owned();
         assert!(evidence.values.contains(&("enable-bpf-masquerade", place)), "{evidence:#?}");
     }

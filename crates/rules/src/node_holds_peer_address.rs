@@ -1,55 +1,24 @@
-//! A link of this node has the address of another Node.
-//!
-//! ## Why it hurts
-//! Every address on a link is this node's own as far as its kernel is concerned. What this node and its pods send to the
-//! other Node ends at home. Where the link answers for the address on the network, the other Node loses its
-//! connections too, and goes NotReady. Programs that move virtual addresses have done so: kube-vip takes the load
-//! balancer addresses of Services for its own, and k3s ServiceLB writes Node addresses there.
-//!
-//! An InternalIP is critical: kubelets and API servers use it. Any other address of a Node is a warning. It is information
-//! where the address stands by itself here (/32 or /128), and is not the first InternalIP of the other Node: cloud providers of
-//! vSphere and Harvester report virtual addresses that they find on a Node, and for minutes after these have moved.
-//!
-//! ## Silent when
-//! - no Node's status names the address, as with virtual addresses of kube-vip, keepalived and MetalLB;
-//! - this node's own object names it too, also where the kubelets of several virtual machines behind NAT registered one
-//!   address: which node has it of right is not known. Or this node's object has an InternalIP in common with the other Node, of which every InternalIP is
-//!   here or on this node's own object: then the other object is this machine under an older name;
-//! - it is another Node's ExternalIP on `lo` or a dummy link: servers behind a load balancer share an address like this;
-//! - it is on the device of an ipvs proxy: `ipvs-holds-foreign-address` and `external-ip-is-node-address` report that;
-//! - it is link-local, of loopback, or on a link in a VRF, which has routes of its own.
-//!
-//! It is unknown where this node's own object was not found, and its links have addresses of several Nodes. It cannot be
-//! known from one node that two nodes have a virtual address which no Node's status names: no agent sees the links of
-//! another node. `arping -D -I LINK ADDRESS` on a node asks the network.
-//!
-//! ## Fix
-//! Find what put the address there and keep it from doing so, then delete it from the link: unless it is a virtual address,
-//! which others may need here. One that a Service has as its load balancer address is not to be deleted: its controller puts it
-//! there. Where the other Node's kubelet registered an address that is not its own alone, give that Node another: each virtual
-//! machine behind NAT may have 10.0.2.15, each node 172.17.0.1 on docker0, and a virtual address moves.
+//! A link of this node holds an address of another Node.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
 use super::{
-    Limits, Patience, Round, Rule,
+    Limits, Patience, Round, Rule, ids,
     node_addresses::{kind_in_words, nodes_by_address},
     remedies::{delete_address, release_all},
     wording::{MOST_LISTED, listed},
 };
-use crate::findings::{Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Step, Subject, Vantage, Verdict};
+use crate::findings::{Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_dataplane::{ExternalAddress, Field, is_link_local, local_addresses};
 use portreeve_facts::{Address, Family, Gap, Interfaces, Node, NodeAddressKind, Snapshot, Source, Why};
 
 pub(super) static RULE: Rule = Rule {
-    id: RuleId("node-holds-peer-address"),
-    title: "This node has the address of another Node",
-    ceiling: Severity::Critical,
+    id: &ids::ADDRESS_HELD_TWICE,
+    variants: &["link"],
     needs: &[Source::Addresses, Source::Nodes],
     uses: &[],
     socket_needs: &[],
     patience: Patience::TwoScans,
-    page: include_str!("node_holds_peer_address.rs"),
     check,
 };
 

@@ -1,30 +1,4 @@
-//! One number is the nodePort or healthCheckNodePort of two Services, or a port that a workload's pods will want too.
-//!
-//! ## Why it hurts
-//! The API server refuses to create a Service whose number another one has. Updates accept more than that, and a
-//! repaired or restored cluster may hold such Services. Then one of the two gets the connections, and nobody says which.
-//! In files the conflict is there before anything is created: what comes second is refused, in the middle of a chart.
-//! The API server does not compare nodePorts with hostPorts at all. A DaemonSet, Deployment or StatefulSet of a file whose
-//! template declares such a hostPort is accepted, and the two conflict on every node where its pods run.
-//!
-//! It is critical where two Services of a cluster have one number and protocol. What is still to be created, or works
-//! until it is created anew, is a warning. A Service that comes from a cluster has a uid.
-//!
-//! It is information where a workload in the host's network and the Service are in one namespace, and the Service sends to that number
-//! or to a named port: most likely these are its own pods, which get the connections either way.
-//!
-//! ## Silent when
-//! - one Service has the number for TCP and for UDP, with one `port`: it may. With two it was updated so, and cannot be
-//!   created so;
-//! - one Service is there twice, in one file or in several;
-//! - a workload's `hostIP` is an address of loopback, where NodePorts are served in some modes only;
-//! - a workload's port has another protocol than the Service's, or it wants no pods: `replicas: 0`, or no node for a
-//!   DaemonSet;
-//! - pods of the workload are there too: `host-port-equals-node-port` and `listener-on-node-port` judge these, by the
-//!   proxy's mode, and `node-port-taken-by-pod` before the Service is there.
-//!
-//! ## Fix
-//! Give one of them another number. A Service without nodePort gets a free one by itself.
+//! Two objects claim one NodePort.
 
 use std::{
     cell::LazyCell,
@@ -37,24 +11,23 @@ use super::{
     Limits, Patience, Round, Rule,
     each_service::each_service,
     free_ports::Alternatives,
+    ids,
     pods::WithPods,
     remedies::another_number,
     told::Told,
     wording::{MOST_LISTED, listed},
 };
-use crate::findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Vantage, Verdict};
+use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_dataplane::service_port;
 use portreeve_facts::{ClaimOf, ContainerPort, Protocol, Service, ServicePort, Snapshot, Source, Workload};
 
 pub(super) static RULE: Rule = Rule {
-    id: RuleId("node-port-claimed-twice"),
-    title: "One NodePort is claimed twice",
-    ceiling: Severity::Critical,
+    id: &ids::NODE_PORT_CLAIMED_TWICE,
+    variants: &["lost", "refused", "anew", "pods", "own"],
     needs: &[Source::Services],
     uses: &[],
     socket_needs: &[],
     patience: Patience::TwoScans,
-    page: include_str!("node_port_claimed_twice.rs"),
     check,
 };
 
@@ -177,11 +150,11 @@ impl Clash {
         }
     }
 
-    fn outcome(self) -> &'static str {
+    fn variant(self) -> &'static str {
         match self {
             Self::Own => "own",
             Self::Pods => "pods",
-            Self::Anew => "refused-anew",
+            Self::Anew => "anew",
             Self::Refused => "refused",
             Self::Lost => "lost",
         }
@@ -280,7 +253,7 @@ fn evidence(
     let summary = format!("{what} of {name} is also {also}: {}.", worst.words());
     let mut evidence = Evidence::new(worst.severity(), summary)
         .in_cluster()
-        .outcome(worst.outcome())
+        .variant(worst.variant())
         .about([ClaimOf::node_port(claim.service, claim.port)])
         .beside(others.iter().map(|(other, _)| other.field(number)))
         .value("service", format!("{name} type {}, {what}", claim.service.kind.name()));

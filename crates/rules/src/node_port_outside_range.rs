@@ -1,37 +1,23 @@
-//! A Service has a nodePort outside the API server's NodePort range.
-//!
-//! ## Why it hurts
-//! The range was changed, or the Service came from elsewhere. It goes on working, since nothing takes a port away, but
-//! the next one who re-creates it gets *provided port is not in the valid range*, and whatever relies on the range (a
-//! firewall, `ip_local_reserved_ports`, Cilium) does not cover it. A Service of a file that is no cluster's is refused already.
-//!
-//! ## Silent when
-//! every nodePort and healthCheckNodePort lies inside. If the range is not known, a port outside the default only shows
-//! that the default is not in use: then the range is unknown. It is reported once in a cluster.
-//!
-//! ## Fix
-//! Give the Service a port of the range, or extend `--service-node-port-range` so that it holds the port again. A
-//! healthCheckNodePort is chosen anew when `externalTrafficPolicy` goes to Cluster and back to Local.
+//! A Service has a NodePort outside the range.
 
 use super::{
     Limits, Patience, Round, Rule,
     free_ports::Alternatives,
+    ids,
     node_ports::{known_range, range_in_words},
     remedies::another_number,
 };
-use crate::findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Verdict};
+use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Verdict};
 use portreeve_dataplane::service_port;
 use portreeve_facts::{ClaimOf, NodePortRange, Protocol, Service, ServicePort, Source};
 
 pub(super) static RULE: Rule = Rule {
-    id: RuleId("node-port-outside-range"),
-    title: "A nodePort lies outside the NodePort range",
-    ceiling: Severity::Warning,
+    id: &ids::NODE_PORT_RANGE_MISMATCH,
+    variants: &["outside"],
     needs: &[Source::Services, Source::NodePortRange],
     uses: &[],
     socket_needs: &[],
     patience: Patience::TwoScans,
-    page: include_str!("node_port_outside_range.rs"),
     check,
 };
 

@@ -1,41 +1,26 @@
-//! The NodePort range holds ports that daemons of this node need.
-//!
-//! ## Why it hurts
-//! Every port of the range can become a NodePort, and then the proxy takes the daemon's connections. A Service with
-//! nodePort 6443 answers for the API server, one with 10250 for the kubelet, one with 22 locks you out. The API server
-//! does not compare its range with what runs on nodes: only a program on the node can.
-//!
-//! ## Silent when
-//! no well-known port of a node's daemons lies in the range. A process on any other port of the range is reported by
-//! `listener-in-node-port-range`, one on a port that a Service has by `listener-on-node-port`.
-//!
-//! ## Fix
-//! Narrow `--service-node-port-range` of kube-apiserver (its default, 30000-32767, holds no well-known port), or move
-//! the daemon out of it.
+//! The NodePort range covers ports that daemons of nodes usually have.
 
 use std::collections::BTreeMap;
 
 use super::{
-    Limits, Patience, Round, Rule,
+    Limits, Patience, Round, Rule, ids,
     node_ports::{allocated_if_known, at_most, counted, range_in_words},
     socket_needs::{Ports, SocketNeed},
     wording::MOST_LISTED,
 };
-use crate::findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Verdict};
+use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Verdict};
 use portreeve_dataplane::{DAEMON_PORTS, owner_name, place};
 use portreeve_facts::{NodePortRange, PortSet, Protocol, Snapshot, Socket, Source};
 
 /// Without one of these the node is lost: ssh, the API server, the kubelet.
 const VITAL: [u16; 3] = [22, 6443, 10250];
 pub(super) static RULE: Rule = Rule {
-    id: RuleId("node-port-range-covers-daemons"),
-    title: "NodePorts can be given that this node's daemons need",
-    ceiling: Severity::Warning,
+    id: &ids::NODE_PORT_RANGE_MISMATCH,
+    variants: &["daemons"],
     needs: &[Source::Listeners, Source::Services, Source::NodePortRange],
     uses: &[],
     socket_needs: &[SocketNeed::Owners(Ports::NodePortRange)],
     patience: Patience::TwoScans,
-    page: include_str!("node_port_range_covers_daemons.rs"),
     check,
 };
 
@@ -132,7 +117,7 @@ mod tests {
         assert!(!found.contains("0.0.0.0:9100/tcp is"), "another rule says so: {found}");
     }
 
-    /// One daemon is one finding, that of `listener-in-node-port-range`.
+    /// One daemon is one finding, that of `listener-on-node-port/latent`.
     #[test]
     fn the_default_range_is_silent_whoever_listens_in_it() {
         expect_healthy(&RULE, &Snapshot::healthy(), &subject());

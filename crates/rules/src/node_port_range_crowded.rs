@@ -1,44 +1,23 @@
-//! The NodePort range is filling up, or full.
-//!
-//! ## Why it hurts
-//! When the band for automatic choice is full, automatic nodePorts are taken from the static band, where people expect
-//! their written ones to be free. When that is full too, no Service gets a nodePort any more: creation fails with
-//! *failed to allocate a nodePort: range is full*, and so does every deployment that needs one.
-//!
-//! ## Silent when
-//! less than 80 % of the dynamic band is allocated.
-//!
-//! TCP and UDP of one number are one port, and healthCheckNodePorts count. Clusters older than Kubernetes 1.28 have no
-//! bands, nor have ranges of 16 ports or fewer: there the whole range counts as the dynamic band. A cluster counts as older where
-//! every kubelet is older than 1.25: the API server may be three minor versions newer, and its own version is not read. If no source says
-//! what the range is, this is unknown. It is reported once in a cluster.
-//!
-//! ## Fix
-//! Extend `--service-node-port-range` of every kube-apiserver upwards, and everything that has an idea of the range of
-//! its own (firewalls, `ip_local_reserved_ports`, Cilium, Calico). Or free ports: LoadBalancer Services that need none
-//! take `allocateLoadBalancerNodePorts: false`, and give theirs back when nodePort is removed from every entry of their
-//! `spec.ports`: the setting alone only keeps new ones from being allocated.
+//! The NodePort range is filling up.
 
 use std::sync::Arc;
 
 use super::{
-    Limits, Patience, Round, Rule,
+    Limits, Patience, Round, Rule, ids,
     node_ports::{Bands, allocated, bands_here, known_range, most_ports_in_words, range_in_words},
     remedies::give_node_ports_back,
     wording::listed,
 };
-use crate::findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Verdict};
+use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Verdict};
 use portreeve_facts::{NodePortRange, PortRange, Service, Source};
 
 pub(super) static RULE: Rule = Rule {
-    id: RuleId("node-port-range-crowded"),
-    title: "The NodePort range is filling up",
-    ceiling: Severity::Critical,
+    id: &ids::NODE_PORT_RANGE_CROWDED,
+    variants: &["crowded", "spilled", "full"],
     needs: &[Source::Services, Source::NodePortRange],
     uses: &[],
     socket_needs: &[],
     patience: Patience::TwoScans,
-    page: include_str!("node_port_range_crowded.rs"),
     check,
 };
 
@@ -127,7 +106,7 @@ fn evidence(
     };
     let evidence = Evidence::new(severity, summary)
         .in_cluster()
-        .outcome(state)
+        .variant(state)
         .value("state", state)
         .value("NodePort range", range_in_words(range))
         .value("static band", fixed_words)

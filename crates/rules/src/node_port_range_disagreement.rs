@@ -1,43 +1,24 @@
-//! Something on this node or in the cluster works with another NodePort range than the API server.
-//!
-//! ## Why it hurts
-//! `--service-node-port-range` was changed in one place only. Cilium does not serve NodePorts outside its own
-//! `node-port-range`, which is 30000-32767 where `cilium-config` names none; Calico's policies take them for ports of the host in ipvs mode (`kubeNodePortRanges`); and a list
-//! of reserved ports that still names the old range lets the kernel hand out NodePorts of the new one to outgoing
-//! connections. Nothing fails at once: some ports are silently not served.
-//!
-//! ## Silent when
-//! - each component's range holds that of the API server;
-//! - Cilium does not replace kube-proxy, or the mode is not ipvs in Calico's case: then their settings do not matter;
-//! - what is not reserved lies outside the ephemeral range, so the kernel never chooses it.
-//!
-//! If the API server's range is not known, or if what Cilium or Calico think could not be read where it matters, this
-//! is unknown. What these two think is reported of the cluster; what is reserved differs from node to node, and each
-//! tells its own.
-//!
-//! ## Fix
-//! Write the API server's range everywhere.
+//! A setting names another NodePort range than the API server has.
 
 use super::{
     Limits, Patience, Round, Rule,
     ephemeral::effective_ephemeral,
+    ids,
     node_ports::{allocated, known_range, ports_in_words, range_in_words},
     reservation::reserve,
     wording::listed,
 };
-use crate::findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Verdict};
+use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Verdict};
 use portreeve_dataplane::mode_in_words;
 use portreeve_facts::{Claimant, Gap, Mode, NodePortRange, PortRange, PortSet, RangeClaim, Reading, Snapshot, Source};
 
 pub(super) static RULE: Rule = Rule {
-    id: RuleId("node-port-range-disagreement"),
-    title: "Settings of the NodePort range disagree",
-    ceiling: Severity::Warning,
+    id: &ids::NODE_PORT_RANGE_MISMATCH,
+    variants: &["component", "reserved"],
     needs: &[Source::NodePortRange],
     uses: &[],
     socket_needs: &[],
     patience: Patience::TwoScans,
-    page: include_str!("node_port_range_disagreement.rs"),
     check,
 };
 
@@ -145,6 +126,7 @@ fn reserved(snapshot: &Snapshot, range: &NodePortRange) -> Result<Option<Evidenc
         ports_in_words(&open)
     );
     let evidence = Evidence::new(Severity::Warning, summary)
+        .variant("reserved")
         .value("ip_local_reserved_ports", ports_in_words(reserved))
         .value("NodePort range", range_in_words(range));
     let evidence = with_allocated(snapshot, evidence, &open);
@@ -244,6 +226,7 @@ mod tests {
         let extended = Snapshot::healthy().node_port_range("30000-34095").ephemeral("32768 60999", "2703,30000-32767");
         let evidence = expect_problem(&RULE, &extended, &node());
         assert_eq!((evidence.severity, evidence.scope), (Severity::Warning, Scope::Node));
+        assert_eq!(evidence.variant, "reserved");
         assert!(evidence.summary.contains("NodePorts 32768-34095"), "{}", evidence.summary);
         assert_eq!(
             evidence.remedies[0].steps[0].text,

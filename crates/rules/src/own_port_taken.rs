@@ -1,30 +1,17 @@
-//! Another process has the port on which this agent answers.
-//!
-//! ## Why it hurts
-//! Prometheus gets nothing, or another program's numbers, and `kubectl portreeve` cannot read this node. Detection
-//! and Events go on: nothing else in this agent needs the port, and it takes it as soon as it is free.
-//!
-//! ## Silent when
-//! - the agent has its port;
-//! - a person looks with `check`, which listens nowhere.
-//!
-//! ## Fix
-//! Find out who has the port, and move it; or give the agent another one with `--listen`, and tell Prometheus.
+//! The agent cannot listen on its own port.
 
-use super::{Limits, Patience, Round, Rule, remedies::who_holds, wording::with_socket};
-use crate::findings::{Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Step, Subject, Verdict};
+use super::{Limits, Patience, Round, Rule, ids, remedies::who_holds, wording::with_socket};
+use crate::findings::{Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, Verdict};
 use portreeve_dataplane::owner_name;
 use portreeve_facts::{OwnPort, Protocol, Reading, Snapshot, Socket, Source, State, Why};
 
 pub(super) static RULE: Rule = Rule {
-    id: RuleId("own-port-taken"),
-    title: "Somebody else has the agent's own port",
-    ceiling: Severity::Warning,
+    id: &ids::HOST_NETWORK_PORT_TAKEN,
+    variants: &["agent"],
     needs: &[Source::OwnPort],
     uses: &[],
     socket_needs: &[],
     patience: Patience::TwoScans,
-    page: include_str!("own_port_taken.rs"),
     check,
 };
 

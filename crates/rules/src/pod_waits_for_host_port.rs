@@ -1,60 +1,28 @@
-//! A pod has no node, because another pod has its hostPort.
-//!
-//! ## Why it hurts
-//! Two pods with the same hostPort and protocol do not run on one node. The scheduler leaves the second one Pending. It
-//! says *didn't have free ports for the requested pod ports*, and neither which port nor who has it. ServiceLB of k3s
-//! and RKE2 makes such a pod for every LoadBalancer Service and node, with the Service's ports: of two Services with
-//! port 80, the second gets no address. A hostNetwork pod has all of its declared ports as hostPorts. A rolling update
-//! waits for ever where the new pod needs a port that the old one keeps. A pod that was given to a node by name gets no
-//! second chance: the kubelet refuses it, and it stays Failed.
-//!
-//! ## Silent when
-//! - nobody on this node has the port, with the same protocol and an address that both want;
-//! - the pod is meant for another node, is nominated for one, or has got one meanwhile;
-//! - who has the port is being deleted, until a minute after its time has passed;
-//! - an older pod of the same controller waits for the same place: one stands for all;
-//! - it is a pod of the same workload, for ten minutes: a rollout takes the old one away. Of one that the kubelet refused
-//!   it is the pod in its place;
-//! - the kubelet refused it, and a pod of the same workload is ready on this node, or its DaemonSet,
-//!   ReplicaSet or StatefulSet has made no other for 20 minutes: then it needs none, or has its pod elsewhere.
-//!
-//! Beyond 1024 on one node, or 16 of one pod, it says that there are more, and no longer which. Each namespace has its turn, the
-//! oldest pods first.
-//!
-//! A pod may be refused on other nodes for other reasons, such as taints, and on this one, too. The rule does not know the
-//! labels and taints of nodes: unless each node lacks the port, it says so of who has it here.
-//!
-//! A process with the port is no reason for the scheduler: `host-port-takes-listener` and
-//! `listener-blocks-host-network-pod` say what becomes of the pod.
-//!
-//! ## Fix
-//! Give one of the two another port, or let them run on different nodes.
+//! A pod waits, because another pod has its hostPort.
 
 use std::collections::{HashMap, HashSet};
 
 use jiff::Timestamp;
 
 use super::{
-    Limits, Patience, Round, Rule,
+    Limits, Patience, Round, Rule, ids,
     pods::{are_siblings, ends_in_time, is_static, ports_conflict},
     remedies::another_port,
     told::Told,
     wording::{MOST_LISTED, listed},
 };
-use crate::findings::{Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Step, Subject, SubjectKind, Verdict};
+use crate::findings::{Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, SubjectKind, Verdict};
 use portreeve_facts::{
     ContainerPort, Controller, Pod, Protocol, Reading, ServiceName, Snapshot, Source, WaitingPod, Why,
 };
 
 pub(super) static RULE: Rule = Rule {
-    id: RuleId("pod-waits-for-host-port"),
-    title: "A pod waits for a hostPort that another pod has",
-    ceiling: Severity::Warning,
+    id: &ids::POD_WAITS_FOR_PORT,
+    variants: &["pod"],
     needs: &[Source::WaitingPods, Source::Pods],
     uses: &[],
     socket_needs: &[],
     patience: Patience::TwoScans,
-    page: include_str!("pod_waits_for_host_port.rs"),
     check,
 };
 

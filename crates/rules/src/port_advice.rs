@@ -52,9 +52,11 @@ fn problems(snapshot: &Snapshot, owned: &[Ownership], port: u16, limits: &Limits
         // What a rule cannot judge is no advice; `check` lists it.
         for judgement in opinion.judgements.into_iter().flatten().flatten() {
             let is_asked = judgement.protocol.is_none_or(|protocol| owned.iter().any(|it| it.protocol == protocol));
-            let Verdict::Problem(Evidence { severity, summary, remedies, .. }) = judgement.verdict else { continue };
+            let Verdict::Problem(Evidence { severity, variant, summary, remedies, .. }) = judgement.verdict else {
+                continue;
+            };
             if judgement.port == Some(port) && is_asked && severity > Severity::Info {
-                let case = format!("{} ({}): {summary}", severity.name(), opinion.rule.id.0);
+                let case = format!("{} ({}/{variant}): {summary}", severity.name(), opinion.rule.name());
                 found.push((severity, Advice { case, remedies }));
             }
         }
@@ -261,7 +263,7 @@ mod tests {
     #[test]
     fn a_conflict_comes_first_with_the_remedies_of_its_rule() {
         let all = advice(&web(|it| it).listens("0.0.0.0:30080"));
-        assert_eq!(cases(&all), ["critical (listener-on-node-port)", REFUSED], "a process listens");
+        assert_eq!(cases(&all), ["critical (listener-on-node-port/loses)", REFUSED], "a process listens");
         assert!(texts(&all[0]).iter().any(|it| it.contains("off port 30080/tcp")), "{all:?}");
         let other = web(|it| it).listens("0.0.0.0:30081").service("other", |it| it.node_port(30081));
         assert_eq!(cases(&advice(&other)), [CLOSED, REFUSED], "what is wrong with another port is not told");

@@ -1,47 +1,24 @@
-//! Another program has the port on which kube-proxy answers whether this node works.
-//!
-//! ## Why it hurts
-//! Load balancers and cloud controllers ask every node on this port, 10256 by default, whether its kube-proxy serves. Where
-//! another program has it, they get that program's answer: clients are sent to a node whose kube-proxy is stuck, or
-//! away from one that works. It happens where Calico in eBPF mode runs beside kube-proxy, or where a health server was
-//! left by a proxy that is gone. kube-proxy goes on, tries again every few seconds, and writes an error each time; with
-//! `bindAddressHardFail: true` it ends.
-//!
-//! ## Silent when
-//! - kube-proxy has a socket on the port;
-//! - nobody listens there. An outgoing connection in the way is reported by `client-socket-blocks-port`;
-//! - the listener is at another address than kube-proxy's;
-//! - no kube-proxy answers on this node. What programs Services instead, as Cilium and OVN-Kubernetes do, answers there
-//!   itself;
-//! - kube-proxy is configured to answer no such questions.
-//!
-//! A listener whose owner cannot be compared with kube-proxy is unknown.
-//!
-//! ## Fix
-//! Let one of the two run. Where both have to, give the other program another port: in Calico's FelixConfiguration that is
-//! `bpfKubeProxyHealthzPort`. Or give kube-proxy another `healthzBindAddress`, and every load balancer the new port.
+//! Another program has the port on which kube-proxy says that it is healthy.
 
 use std::net::{IpAddr, SocketAddr};
 
 use super::{
-    Limits, Patience, Round, Rule,
+    Limits, Patience, Round, Rule, ids,
     remedies::move_off,
     socket_needs::{Ports, SocketNeed, proxy_health},
     wording::{capital, with_sockets},
 };
-use crate::findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Verdict};
+use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Verdict};
 use portreeve_dataplane::owner_name;
 use portreeve_facts::{Gap, Mode, Owner, Protocol, Reading, Snapshot, Socket, Source, Why};
 
 pub(super) static RULE: Rule = Rule {
-    id: RuleId("proxy-health-port-taken"),
-    title: "Somebody else answers whether kube-proxy works",
-    ceiling: Severity::Warning,
+    id: &ids::HEALTH_CHECK_UNSERVED,
+    variants: &["proxy"],
     needs: &[Source::Listeners],
     uses: &[],
     socket_needs: &[SocketNeed::Owners(Ports::Proxy)],
     patience: Patience::TwoScans,
-    page: include_str!("proxy_health_port_taken.rs"),
     check,
 };
 

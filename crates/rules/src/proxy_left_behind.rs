@@ -1,23 +1,4 @@
-//! Rules or addresses of a proxy mode that is not in use any more are still in the kernel.
-//!
-//! ## Why it hurts
-//! A proxy that stopped leaves what it programmed, and the next one removes only a part: kube-proxy 1.36 in nftables
-//! mode everything, in the others the tables of nftables mode, of which releases before 1.29 know nothing. Addresses on
-//! `kube-ipvs0` keep traffic at home, old virtual servers and old rules still answer for Services with the endpoints of
-//! that day, and which of two generations wins depends on the order of hooks that no person chose.
-//!
-//! ## Silent when
-//! - everything found belongs to the mode that the proxy says it runs in;
-//! - the chains are kubelet's own: `KUBE-IPTABLES-HINT`, `KUBE-KUBELET-CANARY`, `KUBE-MARK-*`, `KUBE-FIREWALL`;
-//! - IPVS holds virtual servers that are no Service's: another program balances load here.
-//!
-//! Listing nft tables and iptables chains needs CAP_NET_ADMIN. Without it that part is unknown.
-//!
-//! ## Fix
-//! `kube-proxy --cleanup` removes every generation, the present one too; then restart kube-proxy, unless Cilium is in its
-//! place. It clears all of IPVS, also what keepalived or kube-router has there. After ipvs mode, a
-//! first run of 1.36 ends with an error, since it comes to two chains while others still lead to them: a second one
-//! takes them away. A stale address can be deleted by hand.
+//! Rules or addresses of another proxy mode are left on this node.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
@@ -25,25 +6,23 @@ use std::{
 };
 
 use super::{
-    Limits, Patience, Round, Rule,
+    Limits, Patience, Round, Rule, ids,
     remedies::{clean_up, delete_address, remove_ipvs, remove_nftables},
     wording::{MOST_LISTED, listed},
 };
-use crate::findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Verdict};
+use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Verdict};
 use portreeve_dataplane::{ExternalAddress, is_link_local, mode_in_words};
 use portreeve_facts::{
     Address, Gap, IPVS_LINKS, Interfaces, Mode, Netfilter, Reading, Service, Snapshot, Source, VirtualServer, Why,
 };
 
 pub(super) static RULE: Rule = Rule {
-    id: RuleId("proxy-left-behind"),
-    title: "A proxy mode that is not in use left its rules or addresses",
-    ceiling: Severity::Warning,
+    id: &ids::STALE_REDIRECTION,
+    variants: &["proxy"],
     needs: &[Source::Addresses],
     uses: &[Source::IpVs, Source::Netfilter],
     socket_needs: &[],
     patience: Patience::TwoScans,
-    page: include_str!("proxy_left_behind.rs"),
     check,
 };
 

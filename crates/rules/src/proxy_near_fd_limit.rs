@@ -1,47 +1,26 @@
-//! The proxy holds every NodePort open, and its file descriptors run out.
-//!
-//! ## Why it hurts
-//! kube-proxy up to 1.23.6, 1.22.9 and 1.21.12 opens a socket for every NodePort, family and address. Its limit is
-//! often 1024. One Service too many, and not only that Service fails: the pipe to `iptables-restore` cannot be opened
-//! either, so no Service of the cluster is updated on this node any more. Each address family is programmed by itself:
-//! it may be one of them, or both. The API shows nothing. After the failure the proxy closes what it opened in that
-//! sync and looks idle, so the descriptors that are open say little; what counts is the demand: NodePorts, times
-//! families, times addresses, and what the proxy holds otherwise.
-//!
-//! ## Silent when
-//! - the proxy does not hold ports (kube-proxy 1.24 and newer, except with a localhost proxy in nftables mode);
-//! - the demand is below 80 % of the limit; from 95 % it is critical.
-//!
-//! OVN-Kubernetes holds every NodePort to this day, but does not report its limit: where nothing answers for the proxy,
-//! this is unknown.
-//!
-//! ## Fix
-//! Raise the limit (`LimitNOFILE=` of the unit that starts the proxy or its container runtime), upgrade kube-proxy, or
-//! take NodePorts away from Services that need none.
+//! A kube-proxy that holds a socket for each NodePort nears its limit of file descriptors.
 
 use std::{collections::HashSet, sync::Arc};
 
 use ipnet::IpNet;
 
 use super::{
-    Limits, Patience, Round, Rule,
+    Limits, Patience, Round, Rule, ids,
     node_ports::most_ports_in_words,
     remedies::give_node_ports_back,
     socket_needs::{Ports, SocketNeed},
 };
-use crate::findings::{Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Step, Subject, Vantage, Verdict};
+use crate::findings::{Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_dataplane::{Own, Proxy, holds_ports, local_addresses, mode_in_words, owner_name, served_node_ports};
 use portreeve_facts::{Family, Gap, Mode, Protocol, Reading, Service, Snapshot, Socket, Source, Why};
 
 pub(super) static RULE: Rule = Rule {
-    id: RuleId("proxy-near-fd-limit"),
-    title: "The proxy runs out of file descriptors",
-    ceiling: Severity::Critical,
+    id: &ids::PROXY_NEAR_FD_LIMIT,
+    variants: &["near"],
     needs: &[Source::Services],
     uses: &[],
     socket_needs: &[SocketNeed::Owners(Ports::NodePorts), SocketNeed::Owners(Ports::Proxy)],
     patience: Patience::TwoScans,
-    page: include_str!("proxy_near_fd_limit.rs"),
     check,
 };
 

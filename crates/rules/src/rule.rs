@@ -1,19 +1,21 @@
 //! What a rule is.
 
-use super::{Limits, socket_needs::SocketNeed};
-use crate::findings::{Judgements, RuleId, Severity};
+use super::{
+    Limits,
+    ids::{Id, Rows},
+    socket_needs::SocketNeed,
+};
+use crate::findings::{Judgements, RuleId, Severity, Verdict};
 use portreeve_dataplane::Round;
 use portreeve_facts::Source;
 
 /// One rule: a value, not a trait.
 #[derive(Debug)]
 pub struct Rule {
-    /// Its name.
-    pub id: RuleId,
-    /// Its title: what is wrong, in a few words.
-    pub title: &'static str,
-    /// The worst severity that it reports.
-    pub ceiling: Severity,
+    /// What it is about.
+    pub id: &'static Id,
+    /// The variants of this id that it reports. Evidence that names none is of the first.
+    pub variants: &'static [&'static str],
     /// The facts without which it cannot judge at all.
     pub needs: &'static [Source],
     /// What else it looks at of [`super::SELDOM`].
@@ -22,8 +24,6 @@ pub struct Rule {
     pub socket_needs: &'static [SocketNeed],
     /// How long a problem must last before an agent reports it.
     pub patience: Patience,
-    /// Its own source file, whose head is its documentation page.
-    pub page: &'static str,
     /// The rule itself.
     pub check: fn(&Round<'_>, &Limits) -> Judgements,
 }
@@ -34,18 +34,30 @@ impl Rule {
         self.needs.contains(&source) || self.uses.contains(&source)
     }
 
-    /// Its documentation in Markdown: the head of its source file.
-    pub fn documentation(&self) -> String {
-        Self::head(self.page)
+    /// The name of its id.
+    pub fn name(&self) -> RuleId {
+        self.id.name
     }
 
-    /// The documentation at the head of a source file.
-    pub fn head(page: &str) -> String {
-        page.lines().map_while(|line| line.strip_prefix("//!")).fold(String::new(), |mut text, line| {
-            text.push_str(line.strip_prefix(' ').unwrap_or(line));
-            text.push('\n');
-            text
-        })
+    /// The id and the variants that it reports.
+    pub fn rows(&self) -> Rows {
+        Rows { rule: self.id.name, variants: self.variants }
+    }
+
+    /// The worst severity that it reports.
+    pub fn ceiling(&self) -> Severity {
+        self.rows().ceiling()
+    }
+
+    /// What it says in this round. Every problem has its variant then.
+    pub fn judge(&self, round: &Round<'_>, limits: &Limits) -> Judgements {
+        let mut judgements = (self.check)(round, limits)?;
+        for judgement in &mut judgements {
+            if let Verdict::Problem(evidence) = &mut judgement.verdict {
+                evidence.variant = evidence.variant_of(self.variants);
+            }
+        }
+        Ok(judgements)
     }
 }
 

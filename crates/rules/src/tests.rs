@@ -7,24 +7,20 @@ use crate::findings::{Evidence, RuleId, Severity, Verdict};
 use portreeve_facts::{Mode, Snapshot, Why};
 
 #[test]
-fn ids_are_unique_kebab_case_words() {
+fn every_variant_is_reported_by_one_rule_or_by_lint() {
     let mut seen = BTreeSet::new();
     for rule in RULES {
-        assert!(seen.insert(rule.id), "{} twice", rule.id);
-        assert!(rule.id.0.split('-').all(|word| !word.is_empty() && word.chars().all(|c| c.is_ascii_lowercase())));
-    }
-}
-
-#[test]
-fn every_page_says_what_why_when_silent_and_how_to_fix() {
-    for rule in RULES {
-        let page = rule.documentation();
-        for heading in ["## Why it hurts", "## Silent when", "## Fix"] {
-            assert!(page.contains(heading), "{}: {heading} is missing", rule.id);
+        for variant in rule.variants {
+            assert!(rule.id.variant(variant).is_some(), "{} is on no list", rule.rows());
+            assert!(seen.insert((rule.name(), *variant)), "{}/{variant} is of two rules", rule.name());
         }
-        let file = format!("static RULE: Rule = Rule {{\n    id: RuleId(\"{}\")", rule.id);
-        assert!(rule.page.contains(&file), "{}: `page` is not its own file", rule.id);
     }
+    for rule in lint::lint_rules() {
+        assert!(rule.variants.iter().all(|variant| rule.id.variant(variant).is_some()), "{}", rule.rows());
+        seen.extend(rule.variants.iter().map(|variant| (rule.name(), *variant)));
+    }
+    let all = ids::IDS.iter().flat_map(|id| id.variants.iter().map(|variant| (id.name, variant.name)));
+    assert_eq!(seen, all.collect());
 }
 
 #[test]
@@ -34,7 +30,7 @@ fn nothing_is_wrong_with_a_healthy_node_in_any_mode() {
         for rule in RULES {
             let judgements = ask(rule, &world).unwrap_or_default();
             let wrong = judgements.iter().find(|judgement| matches!(judgement.verdict, Verdict::Problem(_)));
-            assert!(wrong.is_none(), "{}: {wrong:#?}", rule.id);
+            assert!(wrong.is_none(), "{}: {wrong:#?}", rule.rows());
         }
     }
 }
@@ -42,27 +38,26 @@ fn nothing_is_wrong_with_a_healthy_node_in_any_mode() {
 #[test]
 fn without_a_fact_that_it_needs_a_rule_says_which_one_and_nothing_else() {
     for rule in RULES {
-        assert!(!rule.needs.is_empty(), "{} needs nothing", rule.id);
+        assert!(!rule.needs.is_empty(), "{} needs nothing", rule.rows());
         for need in rule.needs {
             let mut world = Snapshot::healthy().service("web", |it| it.node_port(30080));
             blank(&mut world, *need);
-            let gap = ask(rule, &world).expect_err(&format!("{} judged without {need:?}", rule.id));
-            assert_eq!(gap.source, *need, "{}", rule.id);
+            let gap = ask(rule, &world).expect_err(&format!("{} judged without {need:?}", rule.rows()));
+            assert_eq!(gap.source, *need, "{}", rule.rows());
         }
     }
 }
 
 #[test]
 fn a_rule_that_panics_is_contained() {
+    static ID: ids::Id = ids::Id { name: RuleId("broken"), title: "It panics", page: "", variants: &[] };
     static BROKEN: Rule = Rule {
-        id: RuleId("broken"),
-        title: "It panics",
-        ceiling: Severity::Info,
+        id: &ID,
+        variants: &[],
         needs: &[],
         uses: &[],
         socket_needs: &[],
         patience: Patience::One,
-        page: "",
         check: |_, _| panic!("broken"),
     };
     let world = Snapshot::healthy();
@@ -75,13 +70,13 @@ fn where_sockets_of_udp_are_too_many_the_others_are_judged_and_all_else_is_unkno
     let mut world = Snapshot::healthy().service("web", |it| it.node_port(30080)).listens("0.0.0.0:30080");
     world.kernel.no_udp = Some(Gap::new(Source::Listeners, Why::TooMuch, "more than are read"));
     let round = Round::of(&world, None, 60);
-    let of = |id| Opinion::of(find(id).expect("a rule"), &round, &Limits::default());
-    let judged = of("listener-on-node-port").judgements.expect("no panic").expect("judged");
+    let of = |rule| Opinion::of(rule, &round, &Limits::default());
+    let judged = of(&listener_on_node_port::RULE).judgements.expect("no panic").expect("judged");
     let of_tcp = judged.iter().any(|it| it.protocol == Some(Protocol::Tcp) && it.verdict.severity().is_some());
     let of_all =
         |it: &Judgement| it.port.is_none() && matches!(&it.verdict, Verdict::Unknown(gap) if gap.why == Why::TooMuch);
     assert!(of_tcp && judged.iter().any(of_all), "{judged:?}");
-    let others = of("node-port-range-crowded").judgements.expect("no panic").expect("judged");
+    let others = of(&node_port_range_crowded::RULE).judgements.expect("no panic").expect("judged");
     assert!(!others.iter().any(of_all), "it looks at no sockets");
     assert_eq!(world.kernel.unread_listeners().map(|gap| gap.why), Some(Why::TooMuch));
 }
@@ -101,21 +96,13 @@ fn without_udp_what_is_said_of_all_sockets_is_kept_where_it_is_bad() {
 }
 
 fn ask(rule: &Rule, world: &Snapshot) -> Judgements {
-    (rule.check)(&Round::of(world, None, 60), &Limits::default())
+    rule.judge(&Round::of(world, None, 60), &Limits::default())
 }
 
 #[test]
 fn nothing_is_spared_where_every_rule_is_asked() {
     assert_eq!(skipped(RULES), BTreeSet::new());
     assert_eq!(skipped(&[]), SELDOM.into());
-}
-
-#[test]
-fn a_rule_is_found_by_its_own_name_only() {
-    for rule in RULES {
-        assert_eq!(find(rule.id.0).map(|it| it.id), Some(rule.id));
-    }
-    assert!(find("listener-on-node-prot").is_none());
 }
 
 #[test]

@@ -14,14 +14,14 @@ pub(super) static INCIDENT: Incident = Incident {
     steps: &[RANGE, DYNAMIC_BAND, STATIC_BAND, FIXED_PORT],
     expected: &[
         Expected {
-            rule: "node-port-range-crowded",
+            rule: "node-port-range-crowded/full",
             severity: Severity::Critical,
             subject: "Cluster cluster",
             port: None,
             evidence: &[],
         },
         Expected {
-            rule: "fixed-node-port-in-dynamic-band",
+            rule: "node-port-range-mismatch/band",
             severity: Severity::Info,
             subject: "Service default/payments",
             port: Some(FIXED),

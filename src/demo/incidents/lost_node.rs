@@ -13,7 +13,7 @@ pub(super) static INCIDENT: Incident = Incident {
     title: "The Service that took a node down",
     steps: &[PEER, SERVICE, PROXY, IPVS_ADDRESS],
     expected: &[Expected {
-        rule: "external-ip-is-node-address",
+        rule: "external-ip-conflict/node-address",
         severity: Severity::Critical,
         subject: "Service default/gateway",
         port: None,

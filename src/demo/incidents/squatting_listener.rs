@@ -32,7 +32,7 @@ const BATCH: u16 = 30081;
 const METRICS: u16 = 30082;
 
 const fn listener(severity: Severity, subject: &'static str, port: u16) -> Expected {
-    Expected { rule: "listener-on-node-port", severity, subject, port: Some(port), evidence: &[] }
+    Expected { rule: "listener-on-node-port/loses", severity, subject, port: Some(port), evidence: &[] }
 }
 
 fn scene(steps: &Steps) -> Scene {

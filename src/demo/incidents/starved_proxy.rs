@@ -13,7 +13,7 @@ pub(super) static INCIDENT: Incident = Incident {
     title: "One Service too many: the proxy runs out of file descriptors",
     steps: &[OLD_PROXY, DESCRIPTOR_LIMIT, MANY_PORTS],
     expected: &[Expected {
-        rule: "proxy-near-fd-limit",
+        rule: "proxy-near-fd-limit/near",
         severity: Severity::Critical,
         subject: "Node node-a",
         port: None,

@@ -16,14 +16,14 @@ pub(super) static INCIDENT: Incident = Incident {
     steps: &[API_SERVER, SERVICE, PROXY, PORT_RANGE, CLIENT],
     expected: &[
         Expected {
-            rule: "ephemeral-range-overlaps-node-ports",
+            rule: "ephemeral-range-overlap/node-ports",
             severity: Severity::Critical,
             subject: "Node node-a",
             port: None,
             evidence: &[],
         },
         Expected {
-            rule: "client-socket-on-node-port",
+            rule: "connection-on-port/answers-taken",
             severity: Severity::Critical,
             subject: "Service default/shop",
             port: Some(NODE_PORT),

@@ -5,7 +5,7 @@
 //! ```text
 //! /// Thread: kubernetes/kubernetes#76892
 //! /// Symptom: a Service gets nodePort 6443, and a pod answers for the API server
-//! /// Says: `listener-on-node-port` names kube-apiserver and the Service
+//! /// Says: `listener-on-node-port/loses` names kube-apiserver and the Service
 //! #[test]
 //! fn kubernetes_76892() -> Served {
 //! ```
@@ -14,7 +14,7 @@
 
 use std::{collections::BTreeSet, fmt::Write as _};
 
-use portreeve_rules as rules;
+use portreeve_rules::ids::Named;
 
 use super::comments::{Commented, is_up_to_date, sources};
 use crate::threads::{CLASSES, Reason, UNSERVED};
@@ -80,7 +80,7 @@ fn thread(path: &str, item: &Commented<'_>, entry: &[String]) -> Result<Served, 
     if !lacks.is_empty() {
         return Err(format!("the test of {thread} does not run {lacks:?}"));
     }
-    let named: Vec<&str> = quoted.into_iter().filter(|words| rules::find(words).is_some()).collect();
+    let named: Vec<&str> = quoted.into_iter().filter(|words| Named::parse(words).is_some()).collect();
     let lacks: Vec<_> = named.iter().filter(|rule| !body.contains(&format!("\"{rule}\""))).collect();
     if !lacks.is_empty() || (named.is_empty() && !says.contains("`portreeve ")) {
         return Err(format!("the test of {thread} asks no rule {lacks:?}"));
@@ -150,8 +150,10 @@ fn row(served: &[Served], name: &str) -> [String; 3] {
 fn linked(says: &str) -> String {
     let words = says.split('`').enumerate().map(|(index, words)| match index % 2 {
         0 => words.to_owned(),
-        _ if rules::find(words).is_some() => format!("[`{words}`](rules/{words}.md)"),
-        _ => format!("`{words}`"),
+        _ => match Named::parse(words) {
+            Some(named) => format!("[`{words}`](rules/{}.md)", named.id.name),
+            None => format!("`{words}`"),
+        },
     });
     words.collect()
 }
@@ -181,8 +183,7 @@ fn every_thread_has_a_test_or_a_reason_and_not_both() {
     assert_eq!(known, names.into_iter().collect(), "CLASSES, and what has a test or a reason");
 }
 
-const ENTRY: &str =
-    "/// Thread: a/b#7\n/// Symptom: it is\n/// refused\n/// Says: `own-port-taken`, `portreeve owner 7`";
+const ENTRY: &str = "/// Thread: a/b#7\n/// Symptom: it is\n/// refused\n/// Says: `host-network-port-taken/agent`, `portreeve owner 7`";
 
 /// An entry above a test of this name and with this body.
 fn file(comment: &str, name: &str, body: &str) -> String {
@@ -191,12 +192,13 @@ fn file(comment: &str, name: &str, body: &str) -> String {
 
 #[test]
 fn an_entry_is_of_the_test_that_shows_it() {
-    let (served, complaints) = declared("a.rs", &file(ENTRY, "b_7", r#"tells("own-port-taken"); owner("7");"#));
+    let (served, complaints) =
+        declared("a.rs", &file(ENTRY, "b_7", r#"tells("host-network-port-taken/agent"); owner("7");"#));
     assert_eq!(complaints, [""; 0]);
     let wanted = Served {
         thread: "a/b#7".to_owned(),
         symptom: "it is refused".to_owned(),
-        says: "`own-port-taken`, `portreeve owner 7`".to_owned(),
+        says: "`host-network-port-taken/agent`, `portreeve owner 7`".to_owned(),
         path: "a.rs".to_owned(),
         test: "b_7".to_owned(),
     };
@@ -205,15 +207,18 @@ fn an_entry_is_of_the_test_that_shows_it() {
 
 #[test]
 fn an_entry_of_a_test_that_shows_something_else_is_caught() {
-    let body = r#"tells("own-port-taken"); owner("7");"#;
+    let body = r#"tells("host-network-port-taken/agent"); owner("7");"#;
     let wrong = |text: String| declared("a.rs", &text).1.len();
     assert_eq!(wrong(file(ENTRY, "b_7", body)), 0);
     assert_eq!(wrong(file(ENTRY, "b_7", body).replace("#[test]\n", "")), 1);
     assert_eq!(wrong(file(ENTRY, "b_8", body)), 1);
     assert_eq!(wrong(file(ENTRY, "b_7", body).replace(" -> Served", "")), 1);
     assert_eq!(wrong(file(ENTRY, "b_7", r#"owner("7");"#)), 1);
-    assert_eq!(wrong(file(ENTRY, "b_7", r#"tells("own-port-taken");"#)), 1);
-    assert_eq!(wrong(file(&ENTRY.replace("`own-port-taken`, `portreeve owner 7`", "all"), "b_7", body)), 1);
+    assert_eq!(wrong(file(ENTRY, "b_7", r#"tells("host-network-port-taken/agent");"#)), 1);
+    assert_eq!(
+        wrong(file(&ENTRY.replace("`host-network-port-taken/agent`, `portreeve owner 7`", "all"), "b_7", body)),
+        1
+    );
     for line in LINES {
         assert_eq!(wrong(file(&ENTRY.replace(line, "Done: "), "b_7", body)), usize::from(line != LINES[0]), "{line}");
     }

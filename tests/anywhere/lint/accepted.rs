@@ -22,7 +22,7 @@ fn what_an_object_accepts_is_counted_and_told_of_no_other_object() {
     assert_eq!((code, &found["accepted"]), (1, &Value::from(1)), "{found}");
     let objects: Vec<_> = found["findings"].as_array().expect("findings").iter().map(|it| &it["object"]).collect();
     assert_eq!(objects, ["Service default/api"], "the other one accepts nothing");
-    let both = web + &accepting("api", "\"host-port-taken, node-port-claimed-twice\"");
+    let both = web + &accepting("api", "\"pod-waits-for-port/pod, node-port-claimed-twice/refused\"");
     let (code, found) = document(&both);
     assert_eq!((code, &found["accepted"], found["findings"].as_array().map(Vec::len)), (0, &Value::from(2), Some(0)));
     let (_, stdout, _) = lint(&[("a.yaml", &both)], &["a.yaml"]);
@@ -35,15 +35,17 @@ fn what_an_object_accepts_is_counted_and_told_of_no_other_object() {
 
 #[test]
 fn another_rule_accepts_nothing() {
-    let (code, found) = document(&accepting("web", "host-port-taken").replace("30080", "40000"));
-    assert_eq!((code, &found["accepted"]), (1, &Value::from(0)), "{found}");
+    for other in ["pod-waits-for-port/pod", "node-port-range-mismatch/band"] {
+        let (code, found) = document(&accepting("web", other).replace("30080", "40000"));
+        assert_eq!((code, &found["accepted"]), (1, &Value::from(0)), "{found}");
+    }
 }
 
 #[test]
 fn a_name_that_is_no_rule_is_an_error_at_its_place() {
     for (written, says) in [
         ("node-port-claimed-twize", "names \"node-port-claimed-twize\", which is no rule that judges manifests"),
-        ("listener-on-node-port", "names \"listener-on-node-port\", which is no rule"),
+        ("proxy-near-fd-limit", "names \"proxy-near-fd-limit\", which is no rule"),
         ("\"\"", "names no rule, wanted RULE,RULE"),
         ("true", "names no rule, wanted RULE,RULE"),
         ("[node-port-claimed-twice]", "names no rule, wanted RULE,RULE"),

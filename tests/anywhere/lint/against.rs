@@ -48,7 +48,7 @@ fn with_cluster(manifest: &str) -> Vec<String> {
 fn a_file_of_objects_is_no_snapshot_whatever_its_annotations_say() {
     let annotated = CLUSTER.replace("uid: u1}", "uid: u1, annotations: {note: portreeve.snapshot/v1}}");
     let lines = found(&service("api", "nodePort: 30080"), &["--against", &write(&annotated)]);
-    assert_eq!(lines, ["6:32 warning node-port-claimed-twice Service default/api 30080/tcp"]);
+    assert_eq!(lines, ["6:32 warning node-port-claimed-twice/refused Service default/api 30080/tcp"]);
 }
 
 #[test]
@@ -73,7 +73,10 @@ fn an_object_of_the_same_name_is_an_update() {
     // It keeps the numbers that it leaves out, by the names of its ports, while it has NodePorts.
     let left_out = |port: &str| service("shop/web", port) + &service("api", "nodePort: 30080");
     let told = |port: &str| with_cluster(&left_out(port));
-    assert_eq!(told("targetPort: 8080"), ["13:32 warning node-port-claimed-twice Service default/api 30080/tcp"]);
+    assert_eq!(
+        told("targetPort: 8080"),
+        ["13:32 warning node-port-claimed-twice/refused Service default/api 30080/tcp"]
+    );
     // kubectl's merge knows it by its port.
     assert_eq!(told("name: other").len(), 1);
     assert_eq!(told("name: other, targetPort: 8080").len(), 1);
@@ -89,9 +92,9 @@ fn an_object_of_the_same_name_is_an_update() {
 fn a_host_port_that_a_pod_has_is_told() {
     let other = |pods: &str| workload("DaemonSet", "ship", "", pods);
     let port = containers("containerPort: 80, hostPort: 2020");
-    assert_eq!(with_cluster(&other(&port)), ["5:74 info host-port-taken DaemonSet default/ship 2020/tcp"]);
+    assert_eq!(with_cluster(&other(&port)), ["5:74 info pod-waits-for-port/pod DaemonSet default/ship 2020/tcp"]);
     let everywhere = other(&format!("{port}, tolerations: [{{operator: Exists}}]"));
-    assert_eq!(with_cluster(&everywhere), ["5:74 warning host-port-taken DaemonSet default/ship 2020/tcp"]);
+    assert_eq!(with_cluster(&everywhere), ["5:74 warning pod-waits-for-port/pod DaemonSet default/ship 2020/tcp"]);
     let some = other(&format!("{port}, tolerations: [{{operator: Exists, effect: NoSchedule}}]"));
     assert_eq!(with_cluster(&some).len(), 1);
     assert!(with_cluster(&some)[0].contains(" info "), "a node may have a taint that keeps it away");
@@ -105,7 +108,7 @@ fn a_host_port_that_a_pod_has_is_told() {
 #[test]
 fn a_node_port_that_a_pod_has_is_told() {
     let with = |manifest: &str| found(manifest, &["--against", &write(CLUSTER), "--node-port-range", "2000-5000"]);
-    let line = "6:32 warning node-port-taken-by-pod Service default/web 2020/tcp";
+    let line = "6:32 warning node-port-claimed-twice/pods Service default/web 2020/tcp";
     assert_eq!(with(&service("web", "nodePort: 2020")), [line]);
     assert_eq!(with(&service("web", "nodePort: 2021")), [""; 0]);
     assert_eq!(with(&service("web", "protocol: UDP, nodePort: 2020")), [""; 0]);
@@ -116,14 +119,14 @@ fn a_node_port_that_a_pod_has_is_told() {
         with(&(own_without_selector(target).trim_end_matches("---\n").to_owned() + "  selector: {app: web}\n"))
     };
     assert!(with(&own_without_selector("8080"))[0].contains(" info "), "its endpoints may have any port");
-    assert!(own("2020")[0].contains(" info node-port-taken-by-pod "), "{:?}", own("2020"));
-    assert!(own("http")[0].contains(" info node-port-taken-by-pod "), "{:?}", own("http"));
-    assert!(own("8080")[0].contains(" warning node-port-taken-by-pod "), "{:?}", own("8080"));
+    assert!(own("2020")[0].contains(" info node-port-claimed-twice/own "), "{:?}", own("2020"));
+    assert!(own("http")[0].contains(" info node-port-claimed-twice/own "), "{:?}", own("http"));
+    assert!(own("8080")[0].contains(" warning node-port-claimed-twice/pods "), "{:?}", own("8080"));
     // With its workload among the manifests another rule tells it, at the same field.
     let log = workload("DaemonSet", "log", "", &containers("containerPort: 2020, hostPort: 2020"));
     let log = log.replace("name: log", "name: log, namespace: kube-system");
     let lines = with(&(service("web", "nodePort: 2020") + &log));
-    assert_eq!(lines, ["6:32 warning node-port-claimed-twice Service default/web 2020/tcp"]);
+    assert_eq!(lines, ["6:32 warning node-port-claimed-twice/pods Service default/web 2020/tcp"]);
     for (other, silent) in [
         ("hostPort: 2020", false),
         ("hostPort: 2020, hostIP: 127.0.0.1", true),
@@ -173,7 +176,7 @@ fn whose_a_listener_is_nobody_knows_without_pods() {
     listeners.push(socket);
     let told = |world: &Snapshot| {
         let against = write(&serde_json::to_string(world).expect("a snapshot is JSON"));
-        found(&exporter, &["--against", &against]).iter().any(|it| it.contains("listener-on-port"))
+        found(&exporter, &["--against", &against]).iter().any(|it| it.contains("host-network-port-taken/listener"))
     };
     assert!(told(&world), "no pod of the exporter is there");
     world.cluster.pods = Reading::Gap(Gap::new(Source::Pods, Why::NotAsked, "a file without Pods"));
@@ -188,7 +191,11 @@ fn of_copies_of_a_service_the_one_that_has_the_field_is_compared_and_of_these_th
     let severities = |files: [&str; 2]| {
         let files = [("a.yaml", files[0]), ("b.yaml", files[1]), ("around", CLUSTER)];
         let arguments = ["a.yaml", "b.yaml", "--no-headers", "--against", "around", "--node-port-range", "2000-5000"];
-        let (_, rows, _) = lint(&files, &[&arguments[..], &["--rule", "node-port-taken-by-pod"]].concat());
+        let (_, rows, _) = lint(
+            &files,
+            &[&arguments[..], &["--rule", "node-port-claimed-twice/pods", "--rule", "node-port-claimed-twice/own"]]
+                .concat(),
+        );
         rows.lines().map(|row| row.split(": ").nth(1).expect("a severity").to_owned()).collect::<Vec<_>>()
     };
     assert_eq!(severities([&own, &other]), ["info"]);
@@ -203,17 +210,17 @@ fn a_node_port_that_a_pod_of_a_snapshot_has_is_told() {
     let Reading::Seen(pods) = &mut world.cluster.pods else { panic!("pods were recorded") };
     pods.push(pod("log-x", "Node", 30099).into());
     let against = write(&serde_json::to_string(&world).expect("a snapshot is JSON"));
-    let says = sentence(&service("api", "nodePort: 30099"), "node-port-taken-by-pod", &["--against", &against]);
+    let says = sentence(&service("api", "nodePort: 30099"), "node-port-claimed-twice/own", &["--against", &against]);
     assert!(says.starts_with("nodePort 30099/tcp of Service default/api is also hostPort of pod "), "{says}");
 }
 
 #[test]
 fn a_host_port_that_a_service_of_the_cluster_has_is_told_at_the_workload() {
     let agent = workload("DaemonSet", "agent", "", &containers("containerPort: 80, hostPort: 30080"));
-    assert_eq!(with_cluster(&agent), ["5:74 warning node-port-claimed-twice DaemonSet default/agent 30080/tcp"]);
+    assert_eq!(with_cluster(&agent), ["5:74 warning node-port-claimed-twice/pods DaemonSet default/agent 30080/tcp"]);
     // Where the Service is among the manifests, too, it is told there, once.
     let both = service("shop/web", "nodePort: 30080") + &agent;
-    assert_eq!(with_cluster(&both), ["6:32 warning node-port-claimed-twice Service shop/web 30080/tcp"]);
+    assert_eq!(with_cluster(&both), ["6:32 warning node-port-claimed-twice/pods Service shop/web 30080/tcp"]);
 }
 
 #[test]
@@ -222,8 +229,8 @@ fn more_pods_than_nodes_are_a_warning() {
         let replicas = format!("replicas: {replicas}, ");
         workload("Deployment", "web", &replicas, &containers("containerPort: 80, hostPort: 8080"))
     };
-    assert_eq!(with_cluster(&of(3)), ["5:87 warning host-port-with-replicas Deployment default/web 8080/tcp"]);
-    assert_eq!(with_cluster(&of(2)), ["5:87 info host-port-with-replicas Deployment default/web 8080/tcp"]);
+    assert_eq!(with_cluster(&of(3)), ["5:87 warning pod-waits-for-port/replicas Deployment default/web 8080/tcp"]);
+    assert_eq!(with_cluster(&of(2)), ["5:87 info pod-waits-for-port/replicas Deployment default/web 8080/tcp"]);
 }
 
 #[test]
@@ -232,13 +239,15 @@ fn an_external_ip_is_compared_with_nodes_and_cluster_ips() {
         let claim = format!("  externalIPs: [{ip}]\n  type: NodePort");
         service("edge", "name: x").replace("  type: NodePort", &claim)
     };
-    assert_eq!(with_cluster(&of("192.0.2.2")), ["5:17 warning external-ip-in-cluster Service default/edge"]);
-    assert_eq!(with_cluster(&of("10.96.0.10")).len(), 1);
+    assert_eq!(with_cluster(&of("192.0.2.2")), ["5:17 info external-ip-conflict/node-address Service default/edge"]);
+    let shared = "5:17 warning external-ip-conflict/claimed-twice Service default/edge";
+    assert_eq!(with_cluster(&of("10.96.0.10")), [shared]);
     assert_eq!(with_cluster(&of("192.0.2.77")), [""; 0]);
     assert_eq!(found(&of("192.0.2.2"), &[]), [""; 0]);
     let in_network =
         |network: &str| found(&of("192.0.2.2"), &["--service-cidr", "fd00::/112", "--service-cidr", network]);
-    assert_eq!(in_network("192.0.2.0/24").len(), 1);
+    let line = "5:17 warning external-ip-conflict/cluster-ip Service default/edge";
+    assert_eq!(in_network("192.0.2.0/24"), [line]);
     assert_eq!(in_network("192.0.3.0/24"), [""; 0]);
     let (code, _, stderr) = lint(&[("a.yaml", "")], &["a.yaml", "--service-cidr", "10.96.0.0/40"]);
     assert_eq!(code, 64, "{stderr}");
@@ -252,7 +261,7 @@ fn a_snapshot_shows_who_listens() {
     let snapshot = write(&serde_json::to_string(&world).expect("a snapshot is JSON"));
     let against = ["--against", &*snapshot];
     let manifest = service("api", "nodePort: 30099");
-    let line = sentence(&manifest, "listener-on-port", &against);
+    let line = sentence(&manifest, "listener-on-node-port/loses", &against);
     assert!(
         line.contains("kubelet") && line.contains("nodePort 30099/tcp of Service default/api, on node n1"),
         "{line}"
@@ -262,7 +271,7 @@ fn a_snapshot_shows_who_listens() {
     assert_eq!(found(&service("api", "nodePort: 30080"), &against).len(), 1);
     // A Service that is there has no listener, and may not move to a number that somebody has.
     let moved = found(&service("web", "nodePort: 30099"), &against);
-    assert_eq!(moved[0], "6:32 warning listener-on-port Service default/web 30099/tcp");
+    assert_eq!(moved[0], "6:32 warning listener-on-node-port/loses Service default/web 30099/tcp");
     // With the number that it has, a kube-proxy of long ago listens for it.
     let Reading::Seen(listeners) = &mut world.kernel.listeners else { panic!("listeners were recorded") };
     listeners.last_mut().expect("the kubelet listens").local_port = 30080;
@@ -287,7 +296,7 @@ fn a_workload_that_is_updated_may_meet_its_own_listener_and_nobody_elses() {
     let Reading::Seen(pods) = &mut world.cluster.pods else { panic!("pods were recorded") };
     pods.push(pod("agent", "DaemonSet", 9998).into());
     let agent = workload("DaemonSet", "agent", "", &containers("containerPort: 80, hostPort: 9999"));
-    let line = ["5:74 warning listener-on-port DaemonSet default/agent 9999/tcp"];
+    let line = ["5:74 warning host-port-conflict/takes-listener DaemonSet default/agent 9999/tcp"];
     let mut held = |cgroup: Cgroup, manifest: &str| {
         let Reading::Seen(listeners) = &mut world.kernel.listeners else { panic!("listeners were recorded") };
         let socket = listeners.last_mut().expect("the kubelet listens");

@@ -148,7 +148,7 @@ fn a_pipe_into_lint_fails_where_what_renders_does() {
 fn every_rule_of_manifests_has_its_row_and_its_page() {
     let page = page();
     for rule in portreeve_rules::lint::lint_rules() {
-        let row = format!("| [`{0}`](rules/{0}.md) | ", rule.id);
+        let row = format!("| [`{0}`](rules/{0}.md) | ", rule.name());
         assert!(page.contains(&row), "docs/lint.md has no row {row}");
     }
 }

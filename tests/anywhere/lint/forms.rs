@@ -1,5 +1,6 @@
 //! Every form of the output: read by its own parser, with the place of the field, and with the exit codes of other commands.
 
+use crate::named::name;
 use std::{collections::BTreeSet, fs, path::Path};
 
 use serde_json::Value;
@@ -119,22 +120,29 @@ fn a_rule_that_has_nothing_to_compare_with_is_skipped_and_not_passed() {
     };
     let alone = skipped(&[]);
     let wanted = [
-        "node-port-taken-by-pod: compared with no cluster",
-        "host-port-taken: compared with no cluster",
-        "listener-on-port: compared with no snapshot of a node",
-        "external-ip-in-cluster: compared with no cluster, and no --service-cidr",
+        "node-port-claimed-twice/pods,own: compared with no cluster",
+        "pod-waits-for-port/pod: compared with no cluster",
+        "listener-on-node-port/loses: compared with no snapshot of a node",
+        "host-port-conflict/takes-listener: compared with no snapshot of a node",
+        "host-network-port-taken/listener: compared with no snapshot of a node",
+        "external-ip-conflict/node-address,cluster-ip: compared with no cluster, and no --service-cidr",
     ];
     assert_eq!(alone, wanted);
-    assert_eq!(skipped(&["--service-cidr", "10.96.0.0/12"]), wanted[..3]);
-    assert_eq!(skipped(&["--against", "there.yaml"]).last().map(String::as_str), Some(wanted[2]));
+    assert_eq!(skipped(&["--service-cidr", "10.96.0.0/12"]), wanted[..5]);
+    assert_eq!(skipped(&["--against", "there.yaml"]).last().map(String::as_str), Some(wanted[4]));
     let (_, stdout, _) = lint(&[("a.yaml", &manifest())], &["a.yaml", "-o", "json"]);
     let document: Value = serde_json::from_str(&stdout).expect("JSON");
     assert_eq!(
         document["notAsked"][0],
-        serde_json::json!({"rule": "node-port-taken-by-pod", "detail": "compared with no cluster"})
+        serde_json::json!({
+            "rule": "node-port-claimed-twice", "variants": ["pods", "own"], "detail": "compared with no cluster",
+        })
     );
     let (_, stdout, _) = lint(&[("a.yaml", &manifest())], &["a.yaml"]);
-    assert!(stdout.contains("not asked        node-port-taken-by-pod (compared with no cluster)"), "{stdout}");
+    assert!(
+        stdout.contains("not asked        node-port-claimed-twice/pods,own (compared with no cluster)"),
+        "{stdout}"
+    );
 }
 
 #[test]
@@ -142,7 +150,10 @@ fn annotations_are_a_line_each() {
     let (_, stdout, _) = lint(&[("a,b.yaml", &manifest())], &["a,b.yaml", "-o", "github"]);
     assert_eq!(stdout.lines().count(), 3, "{stdout}");
     let first = stdout.lines().next().expect("a line");
-    assert!(first.starts_with("::warning file=a%2Cb.yaml,line=6,col=32,title=node-port-claimed-twice::"), "{first}");
+    assert!(
+        first.starts_with("::warning file=a%2Cb.yaml,line=6,col=32,title=node-port-claimed-twice/refused::"),
+        "{first}"
+    );
     assert!(first.contains("%0Awrite another nodePort into Service shop/web"), "{first}");
     assert!(stdout.lines().last().is_some_and(|line| line.starts_with("::notice ")), "{stdout}");
 }
@@ -183,13 +194,14 @@ fn a_rule_that_is_asked_alone_is_told_alone() {
         let (code, stdout, _) = lint(&[("a.yaml", &manifest())], &["a.yaml", "-o", "json", "--rule", rule]);
         let document: Value = serde_json::from_str(&stdout).expect("JSON");
         let findings = document["findings"].as_array().expect("findings");
-        (code, findings.iter().filter_map(|it| it["rule"].as_str().map(str::to_owned)).collect::<Vec<_>>())
+        (code, findings.iter().map(name).collect::<Vec<_>>())
     };
-    assert_eq!(found("pod-port-of-daemon"), (0, vec!["pod-port-of-daemon".to_owned()]));
+    assert_eq!(found("host-network-port-taken/daemon"), (0, vec!["host-network-port-taken/daemon".to_owned()]));
     assert_eq!(found("node-port-claimed-twice").0, 1);
-    let (_, stdout, _) = lint(&[("a.yaml", &manifest())], &["a.yaml", "-o", "junit", "--rule", "pod-port-of-daemon"]);
+    let (_, stdout, _) =
+        lint(&[("a.yaml", &manifest())], &["a.yaml", "-o", "junit", "--rule", "host-network-port-taken/daemon"]);
     assert_eq!(stdout.matches("<testcase").count(), 1, "the others neither passed nor failed: {stdout}");
-    let (code, _, stderr) = lint(&[], &["a.yaml", "--rule", "listener-on-node-port"]);
+    let (code, _, stderr) = lint(&[], &["a.yaml", "--rule", "listener-on-node-port/trap"]);
     assert!(code == 64 && stderr.contains("not a rule that judges manifests"), "{stderr}");
 }
 

@@ -60,8 +60,7 @@ fn a_finding_of_a_rendered_chart_names_the_template() {
 fn no_form_gives_a_template_the_line_of_what_was_rendered() {
     let annotations = elsewhere(&rendered(), &["-o", "github"]);
     assert!(!annotations.contains("file=") && !annotations.contains("line="), "{annotations}");
-    let start =
-        "::warning title=node-port-claimed-twice::shop/templates/web.yaml (standard input:8:32): nodePort 30080";
+    let start = "::warning title=node-port-claimed-twice/refused::shop/templates/web.yaml (standard input:8:32): nodePort 30080";
     assert!(annotations.lines().any(|line| line.starts_with(start)), "{annotations}");
     let log: Value = serde_json::from_str(&elsewhere(&rendered(), &["-o", "sarif"])).expect("JSON");
     follows_the_standard(&log);

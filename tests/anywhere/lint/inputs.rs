@@ -22,17 +22,17 @@ const IN_RANGE: &str = "containerPort: 80, hostPort: 31000";
 fn every_kind_with_pods_is_read() {
     for kind in ["DaemonSet", "Deployment", "StatefulSet", "ReplicaSet", "ReplicationController", "Job"] {
         let lines = found(&workload(kind, "x", "", &containers(IN_RANGE)), &[]);
-        assert_eq!(lines, [format!("5:74 warning pod-port-in-node-port-range {kind} default/x 31000/tcp")]);
+        assert_eq!(lines, [format!("5:74 info host-port-conflict/latent {kind} default/x 31000/tcp")]);
     }
     let pod = format!("apiVersion: v1\nkind: Pod\nmetadata: {{name: x}}\nspec: {{{}}}\n", containers(IN_RANGE));
-    assert_eq!(found(&pod, &[]), ["4:60 warning pod-port-in-node-port-range Pod default/x 31000/tcp"]);
+    assert_eq!(found(&pod, &[]), ["4:60 info host-port-conflict/latent Pod default/x 31000/tcp"]);
     let cron = format!(
         "apiVersion: batch/v1\nkind: CronJob\nmetadata: {{generateName: x-}}\nspec: {{jobTemplate: {{spec: {{template: \
          {{spec: {{{}}}}}}}}}}}\n",
         containers(IN_RANGE)
     );
     let lines = found(&cron, &[]);
-    assert!(lines[0].ends_with("warning pod-port-in-node-port-range CronJob default/x 31000/tcp"), "{lines:?}");
+    assert!(lines[0].ends_with("info host-port-conflict/latent CronJob default/x 31000/tcp"), "{lines:?}");
     let stays = format!("initContainers: [{{restartPolicy: Always, ports: [{{{IN_RANGE}}}]}}]");
     assert_eq!(found(&workload("Deployment", "x", "", &stays), &[]).len(), 1);
     assert!(found(&workload("Deployment", "x", "", &stays.replace("Always", "Never")), &[]).is_empty());
@@ -210,7 +210,7 @@ fn lists_and_json_have_places_too() {
                 metadata: {name: b}\n    spec: {ports: [{port: 80, nodePort: 40000}], type: NodePort}\n";
     let places = |text: &str| {
         let lines = found(text, &[]);
-        let outside = lines.iter().filter(|line| line.contains("node-port-outside-range"));
+        let outside = lines.iter().filter(|line| line.contains("node-port-range-mismatch/outside"));
         outside.map(|line| line.split(' ').next().unwrap_or_default().to_owned()).collect::<Vec<_>>()
     };
     assert_eq!(places(list), ["7:39", "12:41"]);
@@ -246,7 +246,7 @@ fn documents_of_json_may_follow_each_other() {
 fn a_whole_number_may_be_written_as_a_float() {
     for number in ["40000.0", "4e4", "4.0000e4", "0x9C40"] {
         let lines = found(&service("web", &format!("nodePort: {number}")), &[]);
-        assert_eq!(lines, ["6:32 warning node-port-outside-range Service default/web 40000/tcp"], "{number}");
+        assert_eq!(lines, ["6:32 warning node-port-range-mismatch/outside Service default/web 40000/tcp"], "{number}");
     }
 }
 

@@ -13,6 +13,7 @@ mod rules;
 pub(crate) mod sarif;
 mod templates;
 
+use crate::named::{is_of, name};
 use std::fs;
 
 use serde_json::Value;
@@ -37,7 +38,7 @@ pub(crate) fn lint(files: &[(&str, &str)], arguments: &[&str]) -> (i32, String, 
     ended(binary().current_dir(folder.path()).arg("lint").args(arguments))
 }
 
-/// What `lint` finds in one file, a line each: `12:5 warning node-port-claimed-twice Service shop/web 30080/tcp`. Nothing
+/// What `lint` finds in one file, a line each: `12:5 warning node-port-claimed-twice/refused Service shop/web 30080/tcp`. Nothing
 /// may fail, and the exit code has to fit.
 #[track_caller]
 pub(crate) fn found(manifest: &str, arguments: &[&str]) -> Vec<String> {
@@ -54,7 +55,7 @@ fn line(finding: &Value) -> String {
     let word = |key: &str| finding[key].as_str().unwrap_or_default().to_owned();
     let port = finding["port"].as_u64().map(|port| format!(" {port}/{}", word("protocol"))).unwrap_or_default();
     let place = format!("{}:{}", finding["line"], finding["column"]);
-    format!("{place} {} {} {}{port}", word("severity"), word("rule"), word("object"))
+    format!("{place} {} {} {}{port}", word("severity"), name(finding), word("object"))
 }
 
 /// The sentence of the only finding of this rule.
@@ -63,7 +64,7 @@ pub(crate) fn sentence(manifest: &str, rule: &str, arguments: &[&str]) -> String
     let (_, stdout, _) = lint(&[("a.yaml", manifest)], &[&["a.yaml", "-o", "json"], arguments].concat());
     let document: Value = serde_json::from_str(&stdout).expect("JSON");
     let findings = document["findings"].as_array().expect("findings");
-    let of_rule: Vec<&Value> = findings.iter().filter(|it| it["rule"] == rule).collect();
+    let of_rule: Vec<&Value> = findings.iter().filter(|it| is_of(it, rule)).collect();
     let [finding] = of_rule[..] else { panic!("not one finding of {rule}: {stdout}") };
     finding["summary"].as_str().expect("a sentence").to_owned()
 }

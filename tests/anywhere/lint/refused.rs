@@ -13,7 +13,7 @@ fn daemon(host_network: bool, pods: &str) -> Vec<String> {
 #[test]
 fn a_node_port_needs_a_type_that_has_one() {
     let of = |kind: &str| service("web", "nodePort: 30080").replace("  type: NodePort", kind);
-    let line = ["6:32 warning port-field-refused Service default/web 30080/tcp"];
+    let line = ["6:32 warning port-field-refused/node-port Service default/web 30080/tcp"];
     for kind in ["  type: ClusterIP", "  type: ExternalName", "  sessionAffinity: None"] {
         assert_eq!(found(&of(kind), &[]), line, "{kind}");
     }
@@ -48,7 +48,7 @@ fn a_health_check_needs_a_load_balancer_with_the_policy_local() {
         let lines = format!("  type: {kind}\n  healthCheckNodePort: 30090\n  externalTrafficPolicy: {policy}");
         found(&service("lb", "nodePort: 30080").replace("  type: NodePort", &lines), &[])
     };
-    let line = ["6:24 warning port-field-refused Service default/lb 30090/tcp"];
+    let line = ["6:24 warning port-field-refused/node-port Service default/lb 30090/tcp"];
     assert_eq!(of("LoadBalancer", "Cluster"), line);
     assert_eq!(of("NodePort", "Local"), line);
     assert_eq!(of("LoadBalancer", "Local"), NOTHING);
@@ -60,7 +60,7 @@ fn a_pod_has_a_port_of_the_node_once() {
         format!("containers: [{{ports: [{{containerPort: 80, hostPort: 8080}}]}}, {{ports: [{{{second}}}]}}]")
     };
     let lines = daemon(false, &two("containerPort: 81, hostPort: 8080"));
-    assert_eq!(lines, ["5:122 warning port-field-refused DaemonSet default/agent 8080/tcp"]);
+    assert_eq!(lines, ["5:122 warning port-field-refused/twice DaemonSet default/agent 8080/tcp"]);
     for other in [
         "containerPort: 81, hostPort: 8081",
         "containerPort: 81, hostPort: 8080, protocol: UDP",
@@ -81,7 +81,7 @@ fn a_pod_has_a_port_of_the_node_once() {
 #[test]
 fn in_the_hosts_network_a_host_port_is_the_container_port() {
     let lines = daemon(true, &containers("containerPort: 8080, hostPort: 8081"));
-    assert_eq!(lines, ["5:95 warning port-field-refused DaemonSet default/agent 8081/tcp"]);
+    assert_eq!(lines, ["5:95 warning port-field-refused/host-network DaemonSet default/agent 8081/tcp"]);
     assert_eq!(daemon(true, &containers("containerPort: 8080, hostPort: 8080")), NOTHING);
     assert_eq!(daemon(true, &containers("containerPort: 8080")), NOTHING);
     assert_eq!(daemon(false, &containers("containerPort: 8080, hostPort: 8081")), NOTHING);

@@ -12,8 +12,8 @@ fn one_node_port_of_two_services_is_told_at_both() {
     assert_eq!(
         found(&both, &[]),
         [
-            "6:32 warning node-port-claimed-twice Service shop/web 30080/tcp",
-            "13:32 warning node-port-claimed-twice Service default/api 30080/tcp",
+            "6:32 warning node-port-claimed-twice/refused Service shop/web 30080/tcp",
+            "13:32 warning node-port-claimed-twice/refused Service default/api 30080/tcp",
         ]
     );
     let apart = service("shop/web", "nodePort: 30080") + &service("api", "nodePort: 30081");
@@ -31,19 +31,22 @@ fn of_two_copies_of_a_service_the_one_with_the_number_is_marked() {
     let copies = service("shop/web", "nodePort: 30080") + &service("shop/web", "nodePort: 30090");
     let (api, other) = (service("api", "nodePort: 30080"), service("shop/web", "nodePort: 29000"));
     assert_eq!(
-        found(&(copies + &api + &other), &["--rule", "node-port-claimed-twice", "--rule", "node-port-outside-range"]),
+        found(
+            &(copies + &api + &other),
+            &["--rule", "node-port-claimed-twice", "--rule", "node-port-range-mismatch/outside"]
+        ),
         [
-            "6:32 warning node-port-claimed-twice Service shop/web 30080/tcp",
-            "20:32 warning node-port-claimed-twice Service default/api 30080/tcp",
-            "27:32 warning node-port-outside-range Service shop/web 29000/tcp",
+            "6:32 warning node-port-claimed-twice/refused Service shop/web 30080/tcp",
+            "20:32 warning node-port-claimed-twice/refused Service default/api 30080/tcp",
+            "27:32 warning node-port-range-mismatch/outside Service shop/web 29000/tcp",
         ]
     );
     let health = |number: u16| {
         let line = format!("type: LoadBalancer\n  externalTrafficPolicy: Local\n  healthCheckNodePort: {number}");
         service("web", "name: x").replace("type: NodePort", &line)
     };
-    let lines = found(&(health(30100) + &health(29100)), &["--rule", "node-port-outside-range"]);
-    assert_eq!(lines, ["16:24 warning node-port-outside-range Service default/web 29100/tcp"]);
+    let lines = found(&(health(30100) + &health(29100)), &["--rule", "node-port-range-mismatch/outside"]);
+    assert_eq!(lines, ["16:24 warning node-port-range-mismatch/outside Service default/web 29100/tcp"]);
 }
 
 #[test]
@@ -55,8 +58,8 @@ fn two_protocols_of_one_number_need_one_port() {
     assert_eq!(found(&two(80), &[]), NOTHING);
     let lines = found(&two(81), &[]);
     assert_eq!(lines.len(), 2, "{lines:?}");
-    assert!(lines[0].ends_with("node-port-claimed-twice Service default/dns 30053/tcp"), "{lines:?}");
-    assert!(lines[1].ends_with("node-port-claimed-twice Service default/dns 30053/udp"), "{lines:?}");
+    assert!(lines[0].ends_with("node-port-claimed-twice/refused Service default/dns 30053/tcp"), "{lines:?}");
+    assert!(lines[1].ends_with("node-port-claimed-twice/refused Service default/dns 30053/udp"), "{lines:?}");
 }
 
 #[test]
@@ -97,8 +100,8 @@ fn an_address_and_port_of_two_services_is_told_once_at_each() {
     assert_eq!(
         found(two_ports, two_ports),
         [
-            "5:17 warning external-address-claimed-twice Service default/one",
-            "13:17 warning external-address-claimed-twice Service default/two",
+            "5:17 warning external-ip-conflict/claimed-twice Service default/one",
+            "13:17 warning external-ip-conflict/claimed-twice Service default/two",
         ]
     );
     assert_eq!(found("protocol: UDP", "protocol: TCP"), NOTHING);
@@ -119,21 +122,27 @@ fn a_health_check_is_a_number_like_any_other() {
     assert_eq!(
         found(&both(30080), &[]),
         [
-            "6:32 warning node-port-claimed-twice Service default/web 30080/tcp",
-            "13:24 warning node-port-claimed-twice Service default/lb 30080/tcp",
+            "6:32 warning node-port-claimed-twice/refused Service default/web 30080/tcp",
+            "13:24 warning node-port-claimed-twice/refused Service default/lb 30080/tcp",
         ]
     );
     assert_eq!(found(&both(30079), &[]), NOTHING);
-    assert_eq!(found(&health(40000), &[]), ["6:24 warning node-port-outside-range Service default/lb 40000/tcp"]);
+    assert_eq!(
+        found(&health(40000), &[]),
+        ["6:24 warning node-port-range-mismatch/outside Service default/lb 40000/tcp"]
+    );
 }
 
 #[test]
 fn a_number_outside_the_range_is_refused() {
-    let line = "6:32 warning node-port-outside-range Service default/web 32768/tcp";
+    let line = "6:32 warning node-port-range-mismatch/outside Service default/web 32768/tcp";
     let manifest = service("web", "nodePort: 32768");
     assert_eq!(found(&manifest, &[]), [line]);
     assert_eq!(found(&manifest, &["--node-port-range", "32768-40000"]), NOTHING);
-    assert!(sentence(&manifest, "node-port-outside-range", &[]).ends_with("the API server refuses to create that."));
+    assert!(
+        sentence(&manifest, "node-port-range-mismatch/outside", &[])
+            .ends_with("the API server refuses to create that.")
+    );
     for inside in ["30000", "30085"] {
         assert_eq!(found(&service("web", &format!("nodePort: {inside}")), &[]), NOTHING);
     }
@@ -141,7 +150,7 @@ fn a_number_outside_the_range_is_refused() {
 
 #[test]
 fn a_written_number_in_the_dynamic_band_is_information() {
-    let line = "6:32 info fixed-node-port-in-dynamic-band Service default/web 30086/tcp";
+    let line = "6:32 info node-port-range-mismatch/band Service default/web 30086/tcp";
     let manifest = service("web", "nodePort: 30086");
     assert_eq!(found(&manifest, &[]), [line]);
     // A small range has no bands, and a wide one another static band.
@@ -157,7 +166,7 @@ fn a_host_port_that_a_node_port_has_is_told_at_the_service() {
     let agent = |port: &str| workload("DaemonSet", "agent", "", &containers(port));
     let web = service("web", "nodePort: 30080");
     let both = web.clone() + &agent("containerPort: 80, hostPort: 30080");
-    assert_eq!(found(&both, &[]), ["6:32 warning node-port-claimed-twice Service default/web 30080/tcp"]);
+    assert_eq!(found(&both, &[]), ["6:32 warning node-port-claimed-twice/pods Service default/web 30080/tcp"]);
     assert_eq!(found(&(web + &agent("containerPort: 80, hostPort: 8080")), &[]), NOTHING);
 }
 
@@ -168,8 +177,8 @@ fn two_daemon_sets_with_one_host_port_are_told_at_both() {
     assert_eq!(
         found(&both, &[]),
         [
-            "5:74 warning host-port-claimed-twice DaemonSet default/one 8080/tcp",
-            "11:74 warning host-port-claimed-twice DaemonSet default/two 8080/tcp",
+            "5:74 warning pod-waits-for-port/workloads DaemonSet default/one 8080/tcp",
+            "11:74 warning pod-waits-for-port/workloads DaemonSet default/two 8080/tcp",
         ]
     );
     for other in ["containerPort: 81, hostPort: 8081", "containerPort: 81, hostPort: 8080, protocol: UDP"] {
@@ -185,13 +194,14 @@ fn two_daemon_sets_with_one_host_port_are_told_at_both() {
 #[test]
 fn a_pods_port_in_the_range_is_told_on_whatever_way_it_is_the_nodes() {
     let host_port = workload("DaemonSet", "agent", "", &containers("containerPort: 80, hostPort: 31000"));
-    assert_eq!(found(&host_port, &[]), ["5:74 warning pod-port-in-node-port-range DaemonSet default/agent 31000/tcp"]);
+    assert_eq!(found(&host_port, &[]), ["5:74 info host-port-conflict/latent DaemonSet default/agent 31000/tcp"]);
+    let known = ["--node-port-range", "30000-32767"];
+    let line = "5:74 warning host-port-conflict/latent DaemonSet default/agent 31000/tcp";
+    assert_eq!(found(&host_port, &known), [line], "a pod of each node has it");
     let pods = format!("hostNetwork: true, {}", containers("containerPort: 31000"));
     let host_network = workload("Deployment", "edge", "", &pods);
-    assert_eq!(
-        found(&host_network, &[]),
-        ["5:79 warning pod-port-in-node-port-range Deployment default/edge 31000/tcp"]
-    );
+    assert_eq!(found(&host_network, &[]), ["5:79 info listener-on-node-port/latent Deployment default/edge 31000/tcp"]);
+    assert!(found(&host_network, &known)[0].contains(" info "), "nobody knows which nodes have it");
     assert_eq!(found(&host_port, &["--node-port-range", "20000-30000"]), NOTHING);
     let own = workload("DaemonSet", "agent", "", &containers("containerPort: 31000"));
     assert_eq!(found(&own, &[]), NOTHING, "a port of the pod's own network");
@@ -208,20 +218,20 @@ fn several_pods_of_one_workload_cannot_have_one_port_of_a_node() {
     let port = "containerPort: 80, hostPort: 8080";
     for kind in ["Deployment", "StatefulSet", "ReplicaSet"] {
         let lines = found(&of(kind, "replicas: 3, ", port), &[]);
-        assert_eq!(lines, [format!("5:87 info host-port-with-replicas {kind} default/web 8080/tcp")]);
+        assert_eq!(lines, [format!("5:87 info pod-waits-for-port/replicas {kind} default/web 8080/tcp")]);
         assert_eq!(found(&of(kind, "replicas: 1, ", port), &[]), NOTHING);
         assert_eq!(found(&of(kind, "", port), &[]), NOTHING);
         assert_eq!(found(&of(kind, "replicas: 0, ", "containerPort: 80, hostPort: 31000"), &[]), NOTHING);
         assert_eq!(found(&of(kind, "replicas: 3, ", "containerPort: 80"), &[]), NOTHING);
     }
     let job = |spec: &str| found(&of("Job", spec, port), &[]);
-    assert_eq!(job("parallelism: 3, "), ["5:90 info host-port-with-replicas Job default/web 8080/tcp"]);
+    assert_eq!(job("parallelism: 3, "), ["5:90 info pod-waits-for-port/replicas Job default/web 8080/tcp"]);
     assert_eq!(job("parallelism: 3, completions: 1, "), NOTHING);
     assert_eq!(job("completions: 3, "), NOTHING);
     let cron = workload("CronJob", "web", "", &containers(port))
         .replace("{template", "{jobTemplate: {spec: {parallelism: 2, template");
     let lines = found(&cron.replace("}}}\n", "}}}}}\n"), &[]);
-    assert!(lines[0].ends_with("info host-port-with-replicas CronJob default/web 8080/tcp"), "{lines:?}");
+    assert!(lines[0].ends_with("info pod-waits-for-port/replicas CronJob default/web 8080/tcp"), "{lines:?}");
     assert_eq!(found(&of("ReplicationController", "replicas: 3, ", port), &[]).len(), 1);
 }
 
@@ -232,7 +242,10 @@ fn ports_of_daemons_are_known() {
         [(10250, "warning"), (10256, "info"), (9100, "info"), (6443, "info"), (10258, "info"), (9962, "info")]
     {
         let lines = found(&of(&format!("containerPort: {port}")), &[]);
-        assert_eq!(lines, [format!("5:79 {severity} pod-port-of-daemon DaemonSet default/agent {port}/tcp")]);
+        assert_eq!(
+            lines,
+            [format!("5:79 {severity} host-network-port-taken/daemon DaemonSet default/agent {port}/tcp")]
+        );
     }
     assert_eq!(found(&of("containerPort: 9100, protocol: UDP"), &[]), NOTHING);
     assert_eq!(found(&of("containerPort: 9101"), &[]), NOTHING);

@@ -101,7 +101,7 @@ fn a_run_that_could_not_read_everything_says_so_and_where() {
         .map(|it| it["locations"][0]["physicalLocation"]["region"]["startLine"].clone())
         .collect();
     assert_eq!(places, [json!(6), json!(8)], "{log}");
-    let asked = notifications.iter().find(|it| it["associatedRule"]["id"] == "listener-on-port").expect("a note");
+    let asked = notifications.iter().find(|it| it["associatedRule"]["id"] == "listener-on-node-port").expect("a note");
     assert_eq!(asked["message"]["text"], "not asked: compared with no snapshot of a node");
 }
 

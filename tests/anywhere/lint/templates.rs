@@ -66,13 +66,13 @@ fn with(files: &[(&str, &str)]) -> Vec<String> {
     annotations(&folder(&others.chain(files.iter().copied()).collect::<Vec<_>>()))
 }
 
-const MARKED: &str = "::warning file=charts/store/templates/web.yaml,line=16,col=7,title=node-port-claimed-twice::\
+const MARKED: &str = "::warning file=charts/store/templates/web.yaml,line=16,col=7,title=node-port-claimed-twice/refused::\
                       charts/store/templates/web.yaml:16:7 (standard input:17:17)";
-const MARKED_INNER: &str = "::warning file=charts/api/charts/db/templates/db.yaml,line=10,col=7,title=node-port-claimed-twice::\
+const MARKED_INNER: &str = "::warning file=charts/api/charts/db/templates/db.yaml,line=10,col=7,title=node-port-claimed-twice/refused::\
                             charts/api/charts/db/templates/db.yaml:10:7 (standard input:32:17)";
-const FILE_ALONE: &str = "::warning file=charts/store/templates/web.yaml,title=node-port-claimed-twice::\
+const FILE_ALONE: &str = "::warning file=charts/store/templates/web.yaml,title=node-port-claimed-twice/refused::\
                           charts/store/templates/web.yaml (standard input:17:17)";
-const NO_FILE: &str = "::warning title=node-port-claimed-twice::shop/templates/web.yaml (standard input:17:17)";
+const NO_FILE: &str = "::warning title=node-port-claimed-twice/refused::shop/templates/web.yaml (standard input:17:17)";
 
 #[test]
 fn two_charts_that_collide_are_marked_at_the_lines_that_write_the_number() {

@@ -1,10 +1,12 @@
 //! Snapshots of earlier versions are judged as they were then.
 //!
 //! `v1/NAME.json` is a snapshot, `v1/NAME.findings.json` the findings that `replay -o json` gave when it was recorded, without
-//! the sentences: a summary, a remedy and the detail of a gap may be worded anew. The pairs are never recorded again: a
+//! the sentences: a summary, a remedy and the detail of a gap may be worded anew, and `renamed.rs` says what findings were called then.
+//! The pairs are never recorded again: a
 //! change of a verdict is made here by hand, and its reason belongs into the changelog.
 
 mod names;
+mod renamed;
 
 use std::{
     collections::BTreeSet,
@@ -49,7 +51,8 @@ fn replay(file: &Path) -> Value {
     let output = command.arg("replay").arg(file).args(["-o", "json"]).output();
     let output = output.expect("portreeve runs");
     let error = String::from_utf8_lossy(&output.stderr);
-    serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}: {error}", file.display()))
+    let document = serde_json::from_slice(&output.stdout);
+    renamed::as_it_was(document.unwrap_or_else(|_| panic!("{}: {error}", file.display())))
 }
 
 /// What was said of it when it was recorded.

@@ -17,32 +17,32 @@ fn cilium(masquerades: bool, more: &[&str]) -> World {
 
 /// Thread: cilium/cilium#16826
 /// Symptom: a connection leaves with a source port that is a NodePort, and its answers go to the Service
-/// Says: `masquerade-uses-node-ports`, by the configuration alone, with the setting that ends it
+/// Says: `masquerade-source-ports`, by the configuration alone, with the setting that ends it
 #[test]
 fn cilium_16826() -> Served {
-    let told = cilium(false, &[]).tells("masquerade-uses-node-ports", "warning", "Cluster cluster", "Cilium");
+    let told = cilium(false, &[]).tells("masquerade-source-ports", "warning", "Cluster cluster", "Cilium");
     let told = told.advises("enable-bpf-masquerade").advises("--to-ports");
-    cilium(true, &[]).is_silent("masquerade-uses-node-ports");
+    cilium(true, &[]).is_silent("masquerade-source-ports");
     told
 }
 
 /// Thread: cilium/cilium#23539
 /// Symptom: few connections of pods to servers outside time out, at random
-/// Says: `masquerade-uses-node-ports`: iptables may have given them a NodePort
+/// Says: `masquerade-source-ports`: iptables may have given them a NodePort
 #[test]
 fn cilium_23539() -> Served {
     cilium(false, &["enable-ipv6: 'false'"])
-        .tells("masquerade-uses-node-ports", "warning", "Cluster cluster", "Cilium")
+        .tells("masquerade-source-ports", "warning", "Cluster cluster", "Cilium")
         .advises("let Cilium masquerade")
 }
 
 /// Thread: cilium/cilium#23604
 /// Symptom: iptables chooses source ports inside the NodePort range, and Cilium takes the answers for new clients
-/// Says: `masquerade-uses-node-ports` names the setting and the range
+/// Says: `masquerade-source-ports` names the setting and the range
 #[test]
 fn cilium_23604() -> Served {
     cilium(false, &[])
-        .tells("masquerade-uses-node-ports", "warning", "Cluster cluster", "Cilium")
+        .tells("masquerade-source-ports", "warning", "Cluster cluster", "Cilium")
         .shows("enable-bpf-masquerade", "false (from ConfigMap kube-system/cilium-config)")
         .shows("NodePort range", "30000-32767")
         .advises("enable-bpf-masquerade")
@@ -50,13 +50,12 @@ fn cilium_23604() -> Served {
 
 /// Thread: cilium/cilium#33723
 /// Symptom: the more NodePorts there are, the more connections of pods hang
-/// Says: `masquerade-uses-node-ports`, and silence as long as no Service has a NodePort
+/// Says: `masquerade-source-ports`, and silence as long as no Service has a NodePort
 #[test]
 fn cilium_33723() -> Served {
-    let told = cilium(false, &[])
-        .tells("masquerade-uses-node-ports", "warning", "Cluster cluster", "Cilium")
-        .advises("restart");
+    let told =
+        cilium(false, &[]).tells("masquerade-source-ports", "warning", "Cluster cluster", "Cilium").advises("restart");
     let config = config_map("cilium-config", &["kube-proxy-replacement: 'true'", "enable-bpf-masquerade: 'false'"]);
-    World::of(&[config]).without_kube_proxy().is_silent("masquerade-uses-node-ports");
+    World::of(&[config]).without_kube_proxy().is_silent("masquerade-source-ports");
     told
 }

@@ -51,23 +51,28 @@ fn metallb_328() -> Served {
 
 /// Thread: k3s-io/k3s#9952
 /// Symptom: the range is another one than it was; a Service of old with nodePort 1010 cannot be made again
-/// Says: `node-port-outside-range` names the Service and the range
+/// Says: `node-port-range-mismatch/outside` names the Service and the range
 #[test]
 fn k3s_9952() -> Served {
     let manifests = |range| [api_server(range), service("default/example", "NodePort", "1010:1010/TCP", "")];
     let told = World::of(&manifests("30000-40000"))
-        .tells("node-port-outside-range", "warning", "Service default/example", "default/example")
+        .tells("node-port-range-mismatch/outside", "warning", "Service default/example", "default/example")
         .types("kubectl -n default patch service example");
-    World::of(&manifests("1000-32767")).is_silent("node-port-outside-range");
+    World::of(&manifests("1000-32767")).is_silent("node-port-range-mismatch/outside");
     told
 }
 
 /// Thread: projectbluefin/lab#42
 /// Symptom: GitOps refuses nodePort 32801: it lies outside of the range
-/// Says: `node-port-outside-range` of the manifest, with a port of the range
+/// Says: `node-port-range-mismatch/outside` of the manifest, with a port of the range
 #[test]
 fn projectbluefin_lab_42() -> Served {
     World::of(&[service("mcp/kubernetes-mcp-server", "NodePort", "8080:32801/TCP", "")])
-        .tells("node-port-outside-range", "warning", "Service mcp/kubernetes-mcp-server", "mcp/kubernetes-mcp-server")
+        .tells(
+            "node-port-range-mismatch/outside",
+            "warning",
+            "Service mcp/kubernetes-mcp-server",
+            "mcp/kubernetes-mcp-server",
+        )
         .types("kubectl -n mcp patch service kubernetes-mcp-server")
 }

@@ -12,22 +12,22 @@ fn calico_first() -> World {
 
 /// Thread: projectcalico/calico#10748
 /// Symptom: calico-node and kube-proxy both answer load balancers on 10256; who comes second retries for ever
-/// Says: `proxy-health-port-taken` names who has the port, and silence where it is kube-proxy
+/// Says: `health-check-unserved/proxy` names who has the port, and silence where it is kube-proxy
 #[test]
 fn calico_10748() -> Served {
     let told = calico_first()
-        .tells("proxy-health-port-taken", "warning", "Node n1", "calico-node has port 10256/tcp")
+        .tells("health-check-unserved/proxy", "warning", "Node n1", "calico-node has port 10256/tcp")
         .advises("off port 10256/tcp");
-    World::of(&[]).is_silent("proxy-health-port-taken");
+    World::of(&[]).is_silent("health-check-unserved/proxy");
     told
 }
 
 /// Thread: gardener/gardener-extension-networking-calico#732
 /// Symptom: Calico in eBPF mode runs beside kube-proxy, and its health server needs a port of its own
-/// Says: `proxy-health-port-taken` names Calico's setting for that
+/// Says: `health-check-unserved/proxy` names Calico's setting for that
 #[test]
 fn gardener_extension_networking_calico_732() -> Served {
     calico_first()
-        .tells("proxy-health-port-taken", "warning", "Node n1", "calico-node")
+        .tells("health-check-unserved/proxy", "warning", "Node n1", "calico-node")
         .advises("bpfKubeProxyHealthzPort")
 }

@@ -13,35 +13,35 @@ fn blocked(name: &str, ports: &[u16]) -> World {
 
 /// Thread: awslabs/amazon-eks-ami#2631
 /// Symptom: containerd drew the port of an add-on on the host's network: it crash-loops, and the node goes NotReady
-/// Says: `listener-blocks-host-network-pod` names containerd and the pod, and reserves the port first
+/// Says: `host-network-port-taken/listener` names containerd and the pod, and reserves the port first
 #[test]
 fn amazon_eks_ami_2631() -> Served {
     blocked("kube-system/efs-csi-node", &[9809])
         .ephemeral("1024 65535", "")
         .listens("127.0.0.1:9809", daemon("containerd"))
-        .tells("listener-blocks-host-network-pod", "warning", "Pod kube-system/efs-csi-node", "containerd")
+        .tells("host-network-port-taken/listener", "warning", "Pod kube-system/efs-csi-node", "containerd")
         .types("sysctl -w net.ipv4.ip_local_reserved_ports=\"9809,")
 }
 
 /// Thread: prometheus/node_exporter#1115
 /// Symptom: on a new node, an exporter crash-loops although its port was free before: there are two of them
-/// Says: `listener-blocks-host-network-pod` names the pod that has the port
+/// Says: `host-network-port-taken/listener` names the pod that has the port
 #[test]
 fn node_exporter_1115() -> Served {
     World::of(&[host_pod("other/node-exporter", &[]), crashing(&host_pod("monitoring/exporter", &[9100]))])
         .listens("[::]:9100", in_pod("uid-node-exporter", "node_exporter"))
-        .tells("listener-blocks-host-network-pod", "warning", "Pod monitoring/exporter", "other/node-exporter")
+        .tells("host-network-port-taken/listener", "warning", "Pod monitoring/exporter", "other/node-exporter")
         .advises("move pod other/node-exporter off port 9100/tcp")
 }
 
 /// Thread: prometheus-community/helm-charts#2248
 /// Symptom: an operator on the host's network wants 10250, which is the kubelet's
-/// Says: `listener-blocks-host-network-pod` names the kubelet and the pod, also where only a probe names the port
+/// Says: `host-network-port-taken/listener` names the kubelet and the pod, also where only a probe names the port
 #[test]
 fn helm_charts_2248() -> Served {
     let operator = "monitoring/prometheus-operator";
     let tells = |world: World| {
-        let (rule, subject) = ("listener-blocks-host-network-pod", "Pod monitoring/prometheus-operator");
+        let (rule, subject) = ("host-network-port-taken/listener", "Pod monitoring/prometheus-operator");
         world.tells(rule, "warning", subject, "kubelet").advises("give pod monitoring/prometheus-operator another port")
     };
     tells(World::of(&[crashing(&probed(operator, 10250))]));
@@ -50,47 +50,47 @@ fn helm_charts_2248() -> Served {
 
 /// Thread: silogen/cluster-forge#739
 /// Symptom: the operating system brings an exporter of its own, and the DaemonSet's crash-loops from the first day
-/// Says: `listener-blocks-host-network-pod` names the process; silent once it is gone
+/// Says: `host-network-port-taken/listener` names the process; silent once it is gone
 #[test]
 fn cluster_forge_739() -> Served {
     let world = blocked("otel/node-exporter", &[9100]);
     let taken = world.clone().listens("[::]:9100", daemon("prometheus-node-exporter"));
     let told = taken
-        .tells("listener-blocks-host-network-pod", "warning", "Pod otel/node-exporter", "prometheus-node-exporter")
+        .tells("host-network-port-taken/listener", "warning", "Pod otel/node-exporter", "prometheus-node-exporter")
         .advises("off port 9100/tcp");
-    world.is_silent("listener-blocks-host-network-pod");
+    world.is_silent("host-network-port-taken/listener");
     told
 }
 
 /// Thread: metallb/metallb#581
 /// Symptom: the speaker cannot have 7946 of the node's address: the engine's own cluster has it
-/// Says: `listener-blocks-host-network-pod` names dockerd and the pod
+/// Says: `host-network-port-taken/listener` names dockerd and the pod
 #[test]
 fn metallb_581() -> Served {
     blocked("metallb-system/speaker", &[7946])
         .listens("[::]:7946", daemon("dockerd"))
-        .tells("listener-blocks-host-network-pod", "warning", "Pod metallb-system/speaker", "dockerd")
+        .tells("host-network-port-taken/listener", "warning", "Pod metallb-system/speaker", "dockerd")
         .advises("off port 7946/tcp")
 }
 
 /// Thread: kubernetes/ingress-nginx#7856
 /// Symptom: an ingress controller says that port 80 is in use, and not by whom
-/// Says: `listener-blocks-host-network-pod` names the process
+/// Says: `host-network-port-taken/listener` names the process
 #[test]
 fn ingress_nginx_7856() -> Served {
     blocked("ingress-nginx/controller", &[80, 443])
         .listens("[::]:80", daemon("apache2"))
-        .tells("listener-blocks-host-network-pod", "warning", "Pod ingress-nginx/controller", "apache2")
+        .tells("host-network-port-taken/listener", "warning", "Pod ingress-nginx/controller", "apache2")
         .advises("off port 80/tcp")
 }
 
 /// Thread: kubernetes/ingress-nginx#8461
 /// Symptom: two ingress controllers on the host's network of one node; the second crash-loops
-/// Says: `listener-blocks-host-network-pod` names the first one
+/// Says: `host-network-port-taken/listener` names the first one
 #[test]
 fn ingress_nginx_8461() -> Served {
     World::of(&[host_pod("first/nginx", &[]), crashing(&host_pod("second/controller", &[8443]))])
         .listens("[::]:8443", in_pod("uid-nginx", "nginx"))
-        .tells("listener-blocks-host-network-pod", "warning", "Pod second/controller", "first/nginx")
+        .tells("host-network-port-taken/listener", "warning", "Pod second/controller", "first/nginx")
         .advises("move pod first/nginx off port 8443/tcp")
 }

@@ -10,49 +10,49 @@ use super::{
 
 /// Thread: kubernetes/kubernetes#76892
 /// Symptom: a Service gets nodePort 6443, and from then on a pod answers for the API server
-/// Says: `listener-on-node-port` names kube-apiserver and the Service, `node-port-range-covers-daemons` the range
+/// Says: `listener-on-node-port/loses` names kube-apiserver and the Service, `node-port-range-mismatch/daemons` the range
 #[test]
 fn kubernetes_76892() -> Served {
     let manifests = [api_server("6000-32767"), served("default/web", "NodePort", "80:6443/TCP", "")];
     let world = World::of(&manifests).listens("[::]:6443", daemon("kube-apiserver"));
     let told = world
-        .tells("listener-on-node-port", "critical", "Service default/web", "kube-apiserver")
+        .tells("listener-on-node-port/loses", "critical", "Service default/web", "kube-apiserver")
         .types("kubectl -n default patch service web");
     world
-        .tells("node-port-range-covers-daemons", "warning", "Node n1", "kube-apiserver")
+        .tells("node-port-range-mismatch/daemons", "warning", "Node n1", "kube-apiserver")
         .advises("--service-node-port-range");
     told
 }
 
 /// Thread: www.sobyte.net/post/2022-06/node-port
 /// Symptom: a server on the host's network is bound and healthy, and its clients reach another Service's pods
-/// Says: `listener-on-node-port` names the pod, the Service and a free port
+/// Says: `listener-on-node-port/loses` names the pod, the Service and a free port
 #[test]
 fn sobyte_node_port() -> Served {
     let manifests = [host_pod("shop/server", &[30090]), served("default/web", "NodePort", "80:30090/TCP", "")];
     let world = World::of(&manifests).listens("0.0.0.0:30090", in_pod("uid-server", "server"));
     let told = world
-        .tells("listener-on-node-port", "critical", "Service default/web", "shop/server")
+        .tells("listener-on-node-port/loses", "critical", "Service default/web", "shop/server")
         .types("kubectl -n default patch service web");
-    world.listening(|socket| socket.local_port != 30090).is_silent("listener-on-node-port");
+    world.listening(|socket| socket.local_port != 30090).is_silent("listener-on-node-port/loses");
     told
 }
 
 /// Thread: openshift/baremetal-runtimecfg#175
 /// Symptom: a load balancer of the platform itself listens inside of 30000-32767, until some Service gets its port
-/// Says: `listener-in-node-port-range` while the port is free, `listener-on-node-port` from the day it is not
+/// Says: `listener-on-node-port/latent` while the port is free, `listener-on-node-port/loses` from the day it is not
 #[test]
 fn baremetal_runtimecfg_175() -> Served {
     let haproxy = || in_pod("uid-haproxy", "haproxy");
     let pod = host_pod("openshift-kni-infra/haproxy", &[]);
     let free = World::of(&[pod.clone(), served("default/web", "NodePort", "80:30080/TCP", "")]);
     free.listens("[::]:30936", haproxy())
-        .tells("listener-in-node-port-range", "info", "Node n1", "haproxy")
+        .tells("listener-on-node-port/latent", "info", "Node n1", "haproxy")
         .advises("off port 30936/tcp");
     let taken = World::of(&[pod, served("default/web", "NodePort", "80:30936/TCP", "")]);
     taken
         .listens("[::]:30936", haproxy())
-        .tells("listener-on-node-port", "critical", "Service default/web", "haproxy")
+        .tells("listener-on-node-port/loses", "critical", "Service default/web", "haproxy")
         .types("kubectl -n default patch service web")
 }
 

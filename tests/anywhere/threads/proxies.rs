@@ -18,7 +18,7 @@ fn chains(chains: &[&str]) -> Reading<Netfilter> {
 
 /// Thread: gardener/gardener#4599
 /// Symptom: after a change from ipvs to iptables, kube-proxy's clean-up fails at a chain, and the proxy never starts
-/// Says: `proxy-left-behind` lists the chains and addresses, and what to type until they are gone
+/// Says: `stale-redirection/proxy` lists the chains and addresses, and what to type until they are gone
 #[test]
 fn gardener_4599() -> Served {
     let config = config_map("kube-proxy", &["config.conf: '{kind: KubeProxyConfiguration, mode: iptables}'"]);
@@ -27,30 +27,30 @@ fn gardener_4599() -> Served {
         .address("kube-ipvs0", "10.96.0.10")
         .with(|it| it.kernel.netfilter = chains(&["ip filter KUBE-NODE-PORT"]));
     world
-        .tells("proxy-left-behind", "warning", "Node n1", "ipvs")
+        .tells("stale-redirection/proxy", "warning", "Node n1", "ipvs")
         .shows("iptables chains", "KUBE-NODE-PORT")
         .types("kube-proxy --cleanup")
 }
 
 /// Thread: kubernetes/kubernetes#102314
 /// Symptom: since a change to ipvs, a Service is refused by a rule that the iptables mode left
-/// Says: `proxy-left-behind` lists the chains that are left
+/// Says: `stale-redirection/proxy` lists the chains that are left
 #[test]
 fn kubernetes_102314() -> Served {
     let both = ["ip filter KUBE-EXTERNAL-SERVICES", "ip nat KUBE-NODEPORTS", "ip nat KUBE-NODE-PORT"];
     let world = World::of(&[served("default/web", "NodePort", "80:30080/TCP", "")]).mode(Mode::Ipvs);
     let left = world.clone().with(|it| it.kernel.netfilter = chains(&both));
     let told = left
-        .tells("proxy-left-behind", "warning", "Node n1", "iptables")
+        .tells("stale-redirection/proxy", "warning", "Node n1", "iptables")
         .shows("iptables chains", "KUBE-EXTERNAL-SERVICES")
         .types("kube-proxy --cleanup");
-    world.with(|it| it.kernel.netfilter = chains(&both[2..])).is_silent("proxy-left-behind");
+    world.with(|it| it.kernel.netfilter = chains(&both[2..])).is_silent("stale-redirection/proxy");
     told
 }
 
 /// Thread: kubermatic/kubermatic#11963
 /// Symptom: the API server gives 12000-14767, Cilium serves 30000-32767 only
-/// Says: `node-port-range-disagreement` names Cilium's range, the API server's, and the setting
+/// Says: `node-port-range-mismatch/component` names Cilium's range, the API server's, and the setting
 #[test]
 fn kubermatic_11963() -> Served {
     let cilium = |range: &str| {
@@ -60,9 +60,9 @@ fn kubermatic_11963() -> Served {
         World::of(&[api_server("12000-14767"), config, service]).without_kube_proxy()
     };
     let told = cilium("30000,32767")
-        .tells("node-port-range-disagreement", "warning", "Cluster cluster", "Cilium")
+        .tells("node-port-range-mismatch/component", "warning", "Cluster cluster", "Cilium")
         .advises("12000");
-    cilium("12000,14767").is_silent("node-port-range-disagreement");
+    cilium("12000,14767").is_silent("node-port-range-mismatch/component");
     told
 }
 

@@ -13,53 +13,52 @@ const RESERVE: &str = "sysctl -w net.ipv4.ip_local_reserved_ports=\"10249-10250,
 
 /// Thread: kubernetes/kubernetes#111682
 /// Symptom: connections between control planes time out, now and then: the source port is a NodePort
-/// Says: `client-socket-on-node-port` names the process and the Service, and `ephemeral-range-overlaps-node-ports` the range
+/// Says: `connection-on-port/answers-taken` names the process and the Service, and `ephemeral-range-overlap/node-ports` the range
 #[test]
 fn kubernetes_111682() -> Served {
     let world = World::of(&[served("fstest-gray/tomcat", "NodePort", "8080:31234/TCP", "")])
         .mode(Mode::Ipvs)
         .ephemeral("10000 65535", "")
         .hangs("192.0.2.1:31234", "192.0.2.9:6443", daemon("kubelet"));
-    let told =
-        world.tells("client-socket-on-node-port", "critical", "Service fstest-gray/tomcat", "kubelet").types(RESERVE);
-    world.tells("ephemeral-range-overlaps-node-ports", "critical", "Node n1", "ip_local_port_range").types(RESERVE);
+    let told = world
+        .tells("connection-on-port/answers-taken", "critical", "Service fstest-gray/tomcat", "kubelet")
+        .types(RESERVE);
+    world.tells("ephemeral-range-overlap/node-ports", "critical", "Node n1", "ip_local_port_range").types(RESERVE);
     let mended = world.ephemeral("10000 65535", "10249-10250,10256,30000-32767");
-    mended.is_silent("ephemeral-range-overlaps-node-ports");
+    mended.is_silent("ephemeral-range-overlap/node-ports");
     told
 }
 
 /// Thread: kubernetes/kops#6342
 /// Symptom: an installer sets `10240 65535`, which covers the NodePort range: a NodePort may be in use by a connection
-/// Says: `ephemeral-range-overlaps-node-ports`, and the command that reserves the range
+/// Says: `ephemeral-range-overlap/node-ports`, and the command that reserves the range
 #[test]
 fn kops_6342() -> Served {
     let world = World::of(&[service("default/web", "NodePort", "80:30080/TCP", "")]).ephemeral("10240 65535", "");
     let told = world
-        .tells("ephemeral-range-overlaps-node-ports", "warning", "Node n1", "ip_local_port_range")
+        .tells("ephemeral-range-overlap/node-ports", "warning", "Node n1", "ip_local_port_range")
         .shows("ip_local_port_range", "10240-65535")
         .types(RESERVE);
-    world.ephemeral("32768 60999", "").is_silent("ephemeral-range-overlaps-node-ports");
+    world.ephemeral("32768 60999", "").is_silent("ephemeral-range-overlap/node-ports");
     told
 }
 
 /// Thread: awslabs/amazon-eks-ami#1307
 /// Symptom: a widened range meets NodePorts, health checks fail; the kubelet's port needs the same, and others are reserved already
-/// Says: `ephemeral-range-overlaps-node-ports`, with a command that keeps what is reserved
+/// Says: `ephemeral-range-overlap/node-ports`, with a command that keeps what is reserved
 #[test]
 fn amazon_eks_ami_1307() -> Served {
     let world = World::of(&[service("default/web", "NodePort", "80:30080/TCP", "")]).ephemeral("1024 65000", "2703");
     let told = world
-        .tells("ephemeral-range-overlaps-node-ports", "warning", "Node n1", "ip_local_port_range")
+        .tells("ephemeral-range-overlap/node-ports", "warning", "Node n1", "ip_local_port_range")
         .types("sysctl -w net.ipv4.ip_local_reserved_ports=\"2703,10249-10250,10256,30000-32767\"");
-    world
-        .ephemeral("1024 65000", "2703,10249-10250,10256,30000-32767")
-        .is_silent("ephemeral-range-overlaps-node-ports");
+    world.ephemeral("1024 65000", "2703,10249-10250,10256,30000-32767").is_silent("ephemeral-range-overlap/node-ports");
     told
 }
 
 /// Thread: rancher-archives/rke#893
 /// Symptom: a container beside the ingress controller sets `1024 65535` on every node, whatever the host says
-/// Says: `ephemeral-range-overlaps-node-ports`, and what to type
+/// Says: `ephemeral-range-overlap/node-ports`, and what to type
 #[test]
 fn rke_893() -> Served {
     let manifests =
@@ -69,28 +68,28 @@ fn rke_893() -> Served {
         .listens("0.0.0.0:443", in_pod("uid-nginx", "nginx"))
         .ephemeral("1024 65535", "");
     world
-        .tells("ephemeral-range-overlaps-node-ports", "warning", "Node n1", "ip_local_port_range")
+        .tells("ephemeral-range-overlap/node-ports", "warning", "Node n1", "ip_local_port_range")
         .types(RESERVE)
         .types("sysctl -w net.ipv4.ip_local_port_range")
 }
 
 /// Thread: learn.microsoft.com/en-us/azure/aks/custom-node-configuration
 /// Symptom: the example of a vendor, `32000 60000`, meets 768 NodePorts
-/// Says: `ephemeral-range-overlaps-node-ports`, with the ports where they meet
+/// Says: `ephemeral-range-overlap/node-ports`, with the ports where they meet
 #[test]
 fn aks_custom_node_configuration() -> Served {
     let world = World::of(&[served("default/web", "NodePort", "80:30080/TCP", "")]).ephemeral("32000 60000", "");
     let told = world
-        .tells("ephemeral-range-overlaps-node-ports", "warning", "Node n1", "ip_local_port_range")
+        .tells("ephemeral-range-overlap/node-ports", "warning", "Node n1", "ip_local_port_range")
         .types("sysctl -w net.ipv4.ip_local_reserved_ports=\"30000-32767\"");
-    world.ephemeral("32768 60000", "").is_silent("ephemeral-range-overlaps-node-ports");
+    world.ephemeral("32768 60000", "").is_silent("ephemeral-range-overlap/node-ports");
     told
 }
 
 /// Thread: onedr0p/home-ops#11712
 /// Symptom: the ephemeral range begins at 1024, only NodePorts are reserved: a connection has the port of a storage daemon, which
 /// stays down for six hours
-/// Says: `ephemeral-range-overlaps-node-ports` lists the ports of servers that it knows, and the range that covers none
+/// Says: `ephemeral-range-overlap/servers` lists the ports of servers that it knows, and the range that covers none
 #[test]
 fn home_ops_11712() -> Served {
     let storage = host_pod("storage/replicator", &[7000]);
@@ -99,8 +98,8 @@ fn home_ops_11712() -> Served {
     let told = world
         .clone()
         .ephemeral("1024 65535", "30000-32767")
-        .tells("ephemeral-range-overlaps-node-ports", "warning", "Node n1", "ip_local_port_range")
+        .tells("ephemeral-range-overlap/servers", "warning", "Node n1", "ip_local_port_range")
         .types("sysctl -w net.ipv4.ip_local_port_range=\"32768 60999\"");
-    world.ephemeral("32768 60999", "").is_silent("ephemeral-range-overlaps-node-ports");
+    world.ephemeral("32768 60999", "").is_silent("ephemeral-range-overlap/servers");
     told
 }

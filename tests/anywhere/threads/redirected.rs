@@ -24,25 +24,25 @@ fn ingress(to: &[&str]) -> World {
 
 /// Thread: rancher-archives/rke#3440
 /// Symptom: since an upgrade the ingress controller's hostPorts 80 and 443 lead to its pod of before
-/// Says: `host-port-left-behind` names the rule, the pod that gets no connections, and the command that deletes the rule
+/// Says: `stale-redirection/host-port` names the rule, the pod that gets no connections, and the command that deletes the rule
 #[test]
 fn rke_3440() -> Served {
     let told = ingress(&["10.244.0.3:80", "10.244.0.9:80"])
-        .tells("host-port-left-behind", "critical", "Node n1", "pod ingress/nginx gets no connections")
+        .tells("stale-redirection/host-port", "critical", "Node n1", "pod ingress/nginx gets no connections")
         .shows("redirection", "CNI-DN-0")
         .types("nft delete rule ip nat CNI-DN-0 handle 5");
-    ingress(&["10.244.0.9:80"]).is_silent("host-port-left-behind");
+    ingress(&["10.244.0.9:80"]).is_silent("stale-redirection/host-port");
     told
 }
 
 /// Thread: projectcalico/calico#3412
 /// Symptom: rules of a hostPort stay when its pod is deleted, and the next pod gets no connections
-/// Says: `host-port-left-behind`, a warning before there is a next pod
+/// Says: `stale-redirection/host-port`, a warning before there is a next pod
 #[test]
 fn calico_3412() -> Served {
     let rules = redirections(8080, &["10.244.0.3:80"]);
     World::of(&[pod_with_host_ports("ingress/nginx", &[80])])
         .with(|it| it.kernel.netfilter = rules)
-        .tells("host-port-left-behind", "warning", "Node n1", "ip nat CNI-DN-0")
+        .tells("stale-redirection/host-port", "warning", "Node n1", "ip nat CNI-DN-0")
         .types("nft delete rule")
 }

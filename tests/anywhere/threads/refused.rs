@@ -18,7 +18,7 @@ fn chart(service: &str, port: &str, node_port: &str) -> World {
 
 /// Thread: 1Password/connect-helm-charts#22
 /// Symptom: a chart has 31080 written into it: the second namespace that installs it is refused
-/// Says: `portreeve owner 31080 --refused` names the first; `fixed-node-port-in-dynamic-band` said before that the number is a risk
+/// Says: `portreeve owner 31080 --refused` names the first; `node-port-range-mismatch/band` said before that the number is a risk
 #[test]
 fn connect_helm_charts_22() -> Served {
     let world = chart("dev/onepassword-connect", "8080", "31080");
@@ -27,7 +27,7 @@ fn connect_helm_charts_22() -> Served {
         .names("node-port", "Service dev/onepassword-connect")
         .advises("another number, such as 30000");
     world
-        .tells("fixed-node-port-in-dynamic-band", "info", "Service dev/onepassword-connect", "dev/onepassword-connect")
+        .tells("node-port-range-mismatch/band", "info", "Service dev/onepassword-connect", "dev/onepassword-connect")
         .types(r#""value":30000"#)
 }
 

@@ -61,31 +61,31 @@ fn kubernetes_135439() -> Served {
 
 /// Thread: kube-vip/kube-vip#1288
 /// Symptom: as soon as a program for virtual addresses starts, the network card of a node has the addresses of other Nodes
-/// Says: `node-holds-peer-address` names the Node, the link, and the command that deletes the address
+/// Says: `address-held-twice/link` names the Node, the link, and the command that deletes the address
 #[test]
 fn kube_vip_1288() -> Served {
     let world = World::of(&[]);
     let told = world
         .clone()
         .address("eth0", "192.0.2.9")
-        .tells("node-holds-peer-address", "critical", "Node n1", "192.0.2.9, the InternalIP of Node n2")
+        .tells("address-held-twice/link", "critical", "Node n1", "192.0.2.9, the InternalIP of Node n2")
         .types("192.0.2.9/32 dev eth0");
-    world.address("eth0", "192.0.2.50").is_silent("node-holds-peer-address");
+    world.address("eth0", "192.0.2.50").is_silent("address-held-twice/link");
     told
 }
 
 /// Thread: kube-vip/kube-vip#1006
 /// Symptom: two LoadBalancer Services have one address and one port: which one answers depends on the node
-/// Says: `external-address-claimed-twice` of both Services
+/// Says: `external-ip-conflict/claimed-twice` of both Services
 #[test]
 fn kube_vip_1006() -> Served {
     let balancer = |name: &str, ports: &str| {
         balanced(&service(&format!("default/{name}"), "LoadBalancer", ports, ""), "198.51.100.7")
     };
     let told = World::of(&[balancer("first", "80:30081/TCP"), balancer("second", "80:30082/TCP")])
-        .tells("external-address-claimed-twice", "warning", "Service default/second", "so has default/first")
+        .tells("external-ip-conflict/claimed-twice", "warning", "Service default/second", "so has default/first")
         .advises("an address or a port that no other Service has");
     let shared = World::of(&[balancer("first", "80:30081/TCP"), balancer("second", "81:30082/TCP")]);
-    shared.is_silent("external-address-claimed-twice");
+    shared.is_silent("external-ip-conflict/claimed-twice");
     told
 }

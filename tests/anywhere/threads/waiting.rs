@@ -19,38 +19,38 @@ fn two_services(first: &str, second: &str) -> World {
 
 /// Thread: k3s-io/k3s#1969
 /// Symptom: the pods of ServiceLB stay Pending, and a Service has no address: another one has its port on every node
-/// Says: `pod-waits-for-host-port` names the Service without an address, the port, and the Service that has it
+/// Says: `pod-waits-for-port/pod` names the Service without an address, the port, and the Service that has it
 #[test]
 fn k3s_1969() -> Served {
     two_services("kube-system/traefik", "default/web")
-        .tells("pod-waits-for-host-port", "warning", "Service default/web", "that of Service kube-system/traefik")
+        .tells("pod-waits-for-port/pod", "warning", "Service default/web", "that of Service kube-system/traefik")
         .advises("give Service default/web another port than 80/tcp")
 }
 
 /// Thread: k3s-io/k3s#2270
 /// Symptom: of several Services that become LoadBalancers, two never get an address, and nothing says why
-/// Says: `pod-waits-for-host-port` of each of them
+/// Says: `pod-waits-for-port/pod` of each of them
 #[test]
 fn k3s_2270() -> Served {
     two_services("default/first", "default/second")
-        .tells("pod-waits-for-host-port", "warning", "Service default/second", "Service default/first")
+        .tells("pod-waits-for-port/pod", "warning", "Service default/second", "Service default/first")
         .advises("svccontroller.k3s.cattle.io/lbpool")
 }
 
 /// Thread: traefik/traefik-helm-chart#732
 /// Symptom: a second ingress controller beside the one that k3s brings: *didn't have free ports for the requested pod ports*
-/// Says: `pod-waits-for-host-port` names the one that k3s brings
+/// Says: `pod-waits-for-port/pod` names the one that k3s brings
 #[test]
 fn traefik_helm_chart_732() -> Served {
     two_services("kube-system/traefik", "traefik-system/traefik")
-        .tells("pod-waits-for-host-port", "warning", "Service traefik-system/traefik", "Service kube-system/traefik")
+        .tells("pod-waits-for-port/pod", "warning", "Service traefik-system/traefik", "Service kube-system/traefik")
         .shows("which serves", "Service kube-system/traefik")
         .advises("give Service traefik-system/traefik another port than 80/tcp")
 }
 
 /// Thread: loculus-project/loculus#4203
 /// Symptom: a LoadBalancer Service stays without an address, since a pod has its port as hostPort
-/// Says: `pod-waits-for-host-port` names that pod
+/// Says: `pod-waits-for-port/pod` names that pod
 #[test]
 fn loculus_4203() -> Served {
     let waits = pending(&pod_with_host_ports("kube-system/svclb-web", &[8080]));
@@ -59,13 +59,13 @@ fn loculus_4203() -> Served {
         pod_with_host_ports("default/ingress", &[8080]),
         service_lb("default/web", &waits),
     ])
-    .tells("pod-waits-for-host-port", "warning", "Service default/web", "in the hands of pod default/ingress")
+    .tells("pod-waits-for-port/pod", "warning", "Service default/web", "in the hands of pod default/ingress")
     .advises("give Service default/web another port than 8080/tcp")
 }
 
 /// Thread: liqotech/liqo#2370
 /// Symptom: a gateway on the host's network and the load balancer of its own Service want one port: one stays Pending
-/// Says: `pod-waits-for-host-port` names the Service whose load balancer has the port
+/// Says: `pod-waits-for-port/pod` names the Service whose load balancer has the port
 #[test]
 fn liqo_2370() -> Served {
     let balancer = pod_with_host_ports("kube-system/svclb-liqo-gateway", &[5871]);
@@ -74,7 +74,7 @@ fn liqo_2370() -> Served {
         service_lb("liqo/liqo-gateway", &balancer),
         pending(&host_pod("liqo/liqo-gateway-65bb", &[5871])),
     ])
-    .tells("pod-waits-for-host-port", "warning", "Pod liqo/liqo-gateway-65bb", "Service liqo/liqo-gateway")
+    .tells("pod-waits-for-port/pod", "warning", "Pod liqo/liqo-gateway-65bb", "Service liqo/liqo-gateway")
     .shows("which serves", "Service liqo/liqo-gateway")
     .advises("give Service liqo/liqo-gateway another port than 5871/tcp")
 }
@@ -87,31 +87,31 @@ fn two_pods(port: u16) -> World {
 
 /// Thread: kubernetes/kubernetes#134057
 /// Symptom: the scheduler says that a node has no free ports, and neither which port nor which pod has it
-/// Says: `pod-waits-for-host-port` says both
+/// Says: `pod-waits-for-port/pod` says both
 #[test]
 fn kubernetes_134057() -> Served {
     two_pods(8085)
-        .tells("pod-waits-for-host-port", "warning", "Pod default/waits", "pod default/holder")
+        .tells("pod-waits-for-port/pod", "warning", "Pod default/waits", "pod default/holder")
         .advises("give pod default/waits another port")
 }
 
 /// Thread: kubernetes/kubernetes#112522
 /// Symptom: a pod is not scheduled for its hostPort, while no process listens there
-/// Says: `pod-waits-for-host-port`: a hostPort has no socket, and the pod that has it is named
+/// Says: `pod-waits-for-port/pod`: a hostPort has no socket, and the pod that has it is named
 #[test]
 fn kubernetes_112522() -> Served {
     let world = two_pods(9000).listening(|socket| socket.local_port != 9000);
     world
-        .tells("pod-waits-for-host-port", "warning", "Pod default/waits", "default/holder")
+        .tells("pod-waits-for-port/pod", "warning", "Pod default/waits", "default/holder")
         .advises("give pod default/waits another port")
 }
 
 /// Thread: scylladb/scylla-operator#3089
 /// Symptom: a database on the host's network brings an exporter with port 9100, as a DaemonSet does
-/// Says: `pod-waits-for-host-port` names the pod of the DaemonSet
+/// Says: `pod-waits-for-port/pod` names the pod of the DaemonSet
 #[test]
 fn scylla_operator_3089() -> Served {
     World::of(&[host_pod("monitoring/node-exporter", &[9100]), pending(&host_pod("scylla/scylla-0", &[9042, 9100]))])
-        .tells("pod-waits-for-host-port", "warning", "Pod scylla/scylla-0", "pod monitoring/node-exporter")
+        .tells("pod-waits-for-port/pod", "warning", "Pod scylla/scylla-0", "pod monitoring/node-exporter")
         .advises("give pod scylla/scylla-0 another port")
 }

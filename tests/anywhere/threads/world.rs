@@ -1,5 +1,6 @@
 //! The node and the cluster of a thread, and what the binary says of them.
 
+use crate::named::{is_of, name};
 use std::{net::SocketAddr, sync::Arc};
 
 use portreeve_facts::{
@@ -123,7 +124,7 @@ impl World {
     #[track_caller]
     pub(super) fn tells(&self, rule: &str, severity: &str, subject: &str, owner: &str) -> Named {
         let all = self.findings();
-        let of_rule = all.iter().filter(|it| it["rule"] == rule && it["severity"] == severity);
+        let of_rule = all.iter().filter(|it| is_of(it, rule) && it["severity"] == severity);
         let about: Vec<&Value> = of_rule.filter(|it| self::subject(it) == subject).collect();
         let Some(told) = about.first() else {
             let all: Vec<String> = all.iter().map(in_short).collect();
@@ -135,7 +136,7 @@ impl World {
     /// What `portreeve replay` does not find.
     #[track_caller]
     pub(super) fn is_silent(&self, rule: &str) {
-        let found: Vec<String> = self.findings().iter().filter(|it| it["rule"] == rule).map(in_short).collect();
+        let found: Vec<String> = self.findings().iter().filter(|it| is_of(it, rule)).map(in_short).collect();
         assert!(found.is_empty(), "{}", found.join("\n"));
     }
 
@@ -197,7 +198,7 @@ fn in_short(finding: &Value) -> String {
     format!(
         "{} {} of {}: {} {}",
         finding["severity"],
-        finding["rule"],
+        name(finding),
         subject(finding),
         finding["summary"],
         finding["remedy"]

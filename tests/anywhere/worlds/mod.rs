@@ -11,6 +11,7 @@ mod form;
 mod lines;
 mod proxies;
 
+use crate::named;
 use std::{
     collections::BTreeSet,
     fs,
@@ -70,8 +71,8 @@ fn world(path: &Path) -> (String, World) {
     (path.file_stem().expect("a name").display().to_string(), world)
 }
 
-/// What `replay` says of a snapshot, a line each: `warning listener-on-node-port default/web 30080/tcp`, and
-/// `unknown proxy-near-fd-limit n1 proxy-process unreachable`; and its exit code.
+/// What `replay` says of a snapshot, a line each: `warning listener-on-node-port/loses default/web 30080/tcp`, and
+/// `unknown proxy-near-fd-limit/near n1 proxy-process unreachable`; and its exit code.
 fn told(snapshot: &Snapshot) -> (Vec<String>, i32) {
     let file = NamedTempFile::new().expect("a file");
     serde_json::to_writer(&file, snapshot).expect("a snapshot is JSON");
@@ -100,7 +101,7 @@ fn subject(entry: &Value) -> String {
     let name = text(&subject["namespace"]).map_or(name.clone(), |namespace| format!("{namespace}/{name}"));
     let port = entry["port"].as_u64().zip(text(&entry["protocol"]));
     let port = port.map(|(port, protocol)| format!("{port}/{protocol}")).unwrap_or_default();
-    let words = [word(entry, "rule"), name, port];
+    let words = [named::name(entry), name, port];
     words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
 }
 

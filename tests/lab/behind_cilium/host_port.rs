@@ -15,7 +15,7 @@ use crate::{
     },
 };
 
-const RULE: &str = "host-port-in-node-port-range";
+const RULE: &str = "host-port-conflict/ignored";
 
 #[test]
 fn a_host_port_in_the_node_port_range_is_ignored_and_told_and_one_beside_it_is_served() {

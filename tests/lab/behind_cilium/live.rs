@@ -1,6 +1,7 @@
 //! Portreeve's agent on a node that Cilium serves: what it tells of whom Cilium takes connections from, or a port. Packets
 //! and system calls are asked first.
 
+use crate::parts::named::is_of;
 use std::{
     collections::{BTreeMap, BTreeSet},
     io::ErrorKind,
@@ -34,7 +35,7 @@ use crate::{
 };
 
 /// The rule of connections whose own port is a NodePort.
-const RULE: &str = "client-socket-on-node-port";
+const RULE: &str = "connection-on-port/answers-taken";
 
 /// A node that Cilium serves, with a pod of its own, and an endpoint elsewhere for every Service.
 pub struct Behind {
@@ -127,14 +128,16 @@ fn finding(agent: &Agent, rule: &str, port: u16) -> Value {
     until(&format!("finding of {rule} on {port}"), || {
         let document = agent.findings();
         let findings = document["findings"].as_array().expect("a list");
-        findings.iter().find(|it| it["rule"] == rule && it["port"] == port).cloned()
+        findings.iter().find(|it| is_of(it, rule) && it["port"] == port).cloned()
     })
 }
 
-/// The number of findings of a rule in what the agent exposes.
+/// The number of findings of a rule, `id/variant`, in what the agent exposes.
 #[track_caller]
 fn exposed(agent: &Agent, rule: &str, severity: &str) -> Option<f64> {
-    Agent::value(&agent.metrics(), &format!("portreeve_findings{{rule=\"{rule}\",severity=\"{severity}\"}}"))
+    let (rule, variant) = rule.split_once('/').expect("an id and a variant");
+    let labels = format!("rule=\"{rule}\",variant=\"{variant}\",severity=\"{severity}\"");
+    Agent::value(&agent.metrics(), &format!("portreeve_findings{{{labels}}}"))
 }
 
 /// Begins a connection without `bind`: the kernel chooses its port as it connects.
@@ -218,12 +221,12 @@ fn a_squatter_is_told_and_owner_says_who_answers_where() {
     let event = node.event(&agent, "ListenerOnNodePort", ("Service", "web"));
     assert_eq!(event["type"], "Warning");
     assert!(event["note"].as_str().is_some_and(|note| note.contains("go to the Service's pods instead")), "{event}");
-    let found = finding(&agent, "listener-on-node-port", 30080);
+    let found = finding(&agent, "listener-on-node-port/loses", 30080);
     assert_eq!(found["severity"], "critical", "{found}");
-    let found = finding(&agent, "listener-on-node-port", 30081);
+    let found = finding(&agent, "listener-on-node-port/loses", 30081);
     assert_eq!(found["severity"], "warning", "remote clients reach the second address: {found}");
-    assert_eq!(exposed(&agent, "listener-on-node-port", "critical"), Some(1.0), "{}", agent.metrics());
-    assert_eq!(exposed(&agent, "listener-on-node-port", "warning"), Some(1.0), "{}", agent.metrics());
+    assert_eq!(exposed(&agent, "listener-on-node-port/loses", "critical"), Some(1.0), "{}", agent.metrics());
+    assert_eq!(exposed(&agent, "listener-on-node-port/loses", "warning"), Some(1.0), "{}", agent.metrics());
 }
 
 #[test]
@@ -261,7 +264,7 @@ fn a_connection_whose_answers_are_swallowed_is_told() {
     assert!(worked.is_empty(), "{worked:?} work: their answers are not swallowed");
     assert!(works(&second), "no NodePort is served on the second address from outside");
     for (name, port, severity) in [("old", 30400, "critical"), ("udp", 30402, "warning")] {
-        let event = node.event(&agent, "ClientSocketOnNodePort", ("Service", name));
+        let event = node.event(&agent, "ConnectionOnPort", ("Service", name));
         assert_eq!(event["type"], "Warning", "{event}");
         until(&format!("severity of {name}"), || (finding(&agent, RULE, port)["severity"] == severity).then_some(()));
     }
@@ -282,12 +285,14 @@ fn who_cannot_bind_again_is_told_before_and_after() {
     node.cluster.api().create(&single);
     node.serve(&[("web", Protocol::Tcp, 30500, Wired::PORT, FAR), ("own", Protocol::Tcp, 30501, 30501, PRIMARY)]);
     let agent = Agent::start_as_nobody(&node.cluster, &[]);
-    for (name, port) in [("web", 30500), ("own", 30501)] {
+    for (name, port, rule) in
+        [("web", 30500, "listener-on-node-port/loses"), ("own", 30501, "listener-on-node-port/no-return")]
+    {
         node.event(&agent, "ListenerOnNodePort", ("Service", name));
-        let found = finding(&agent, "listener-on-node-port", port);
+        let found = finding(&agent, rule, port);
         assert!(found.to_string().contains("EADDRINUSE"), "{found}");
     }
-    let found = finding(&agent, "listener-on-node-port", 30501);
+    let found = finding(&agent, "listener-on-node-port/no-return", 30501);
     assert_eq!(found["severity"], "warning", "it is the Service's own endpoint: {found}");
 
     drop((squatter, own));
@@ -318,7 +323,7 @@ fn who_cannot_bind_again_is_told_before_and_after() {
             "containers": [container],
         },
     }));
-    let event = node.event(&agent, "ListenerBlocksHostNetworkPod", ("Pod", "restarted"));
+    let event = node.event(&agent, "HostNetworkPortTaken", ("Pod", "restarted"));
     assert!(event["note"].as_str().is_some_and(|note| note.contains("Cilium refuses bind() there")), "{event}");
-    assert_eq!(exposed(&agent, "listener-blocks-host-network-pod", "warning"), Some(1.0), "{}", agent.metrics());
+    assert_eq!(exposed(&agent, "host-network-port-taken/refused", "warning"), Some(1.0), "{}", agent.metrics());
 }

@@ -15,7 +15,7 @@ use crate::{
     },
 };
 
-const RULE: &str = "masquerade-uses-node-ports";
+const RULE: &str = "masquerade-source-ports/cilium";
 
 /// A node, and connections of its pod: the first is from a port that becomes the NodePort of a Service, the other from one
 /// that does not.

@@ -11,7 +11,7 @@ use crate::{
     verdicts::claims::{Behind, OTHER, balance, balanced_service, serve, service},
 };
 
-const RULE: &str = "external-address-claimed-twice";
+const RULE: &str = "external-ip-conflict/claimed-twice";
 /// No address of a node.
 const ADDRESS: &str = "198.51.100.7";
 const BOTH: [&str; 2] = ["first", "second"];

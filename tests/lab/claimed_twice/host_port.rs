@@ -8,7 +8,7 @@ use crate::{
     waiting::make_room,
 };
 
-const RULE: &str = "host-port-claimed-twice";
+const RULE: &str = "pod-waits-for-port/workloads";
 
 /// A workload: its kind, the port of its pods, and further fields of their spec.
 type Made = (&'static str, Value, Value);

@@ -4,6 +4,7 @@ mod address;
 mod host_port;
 mod node_port;
 
+use crate::parts::named::is_of;
 use std::{collections::BTreeSet, net::SocketAddr};
 
 use serde_json::{Value, json};
@@ -32,7 +33,7 @@ fn one_answers(wired: &Wired, to: &str) {
 #[track_caller]
 fn about(cluster: &ControlPlane, rule: &str, name: &str) -> Vec<Value> {
     let look = Look::check_with(&["--rule", rule], &cluster.kubeconfig("observer"));
-    assert!(look.unknown().iter().all(|it| it["rule"] != rule), "{:#}", look.json);
+    assert!(!look.unknown().iter().any(|it| is_of(it, rule)), "{:#}", look.json);
     look.findings(rule).into_iter().filter(|it| it["subject"]["name"] == name).cloned().collect()
 }
 

@@ -50,7 +50,7 @@ fn what_the_api_server_will_refuse_is_told_of_the_same_manifests_before() {
         let refusals: Vec<String> = manifests.iter().filter_map(|it| cluster.api().try_create(it).err()).collect();
         assert!(refusals.iter().all(|it| it.contains(ALLOCATED)), "{what}: {refusals:?}");
         assert_eq!((refusals.len() == 1, !told.is_empty()), (is_refused, is_refused), "{what}: {refusals:?} {told:#?}");
-        assert!(told.iter().all(|it| it["outcome"] == "refused" && it["severity"] == "warning"), "{what}: {told:#?}");
+        assert!(told.iter().all(|it| it["variant"] == "refused" && it["severity"] == "warning"), "{what}: {told:#?}");
     }
 
     // What is refused when it is made is accepted when it is changed, and cannot be made again.
@@ -59,7 +59,7 @@ fn what_the_api_server_will_refuse_is_told_of_the_same_manifests_before() {
     let changed = r#"[{"op": "replace", "path": "/spec/ports/1/port", "value": 54}]"#;
     kubectl(&cluster, &["patch", "service", "e", "--type=json", "-p", changed]);
     let told = asked("e");
-    assert!(told.len() == 2 && told.iter().all(|it| it["outcome"] == "refused-anew"), "{told:#?}");
+    assert!(told.len() == 2 && told.iter().all(|it| it["variant"] == "anew"), "{told:#?}");
     let changed = service("e", &[(53, 30003, "TCP"), (54, 30003, "UDP")]);
     cluster.api().delete(&changed);
     assert!(cluster.api().try_create(&changed).is_err_and(|refusal| refusal.contains(ALLOCATED)));

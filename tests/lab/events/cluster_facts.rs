@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::{Stage, Writer, written};
 use crate::parts::until;
 
-const RULE: &str = "external-ip-is-node-address";
+const RULE: &str = "external-ip-conflict/node-address";
 
 /// The Event of the agents of `n1` and `n2`, of which `n1` was first.
 #[track_caller]

@@ -16,18 +16,24 @@ fn hostile() -> String {
     word.repeat(200)
 }
 
-/// Everything a rule could say that is worth an Event: each severity about each kind of object.
+/// Everything a rule could say that is worth an Event: each severity of each variant about each kind of object.
 fn sayings(stage: &Stage, rule: &Rule, objects: &[Value]) -> Vec<Finding> {
-    let severities = [Severity::Warning, Severity::Critical].into_iter().filter(|it| *it <= rule.ceiling);
-    let about = |severity| {
-        let finding = |object| stage.finding(rule.id.0, object, severity, &hostile());
+    let variants = rule.variants.iter().filter_map(|name| rule.id.variant(name));
+    let severities = variants.flat_map(|it| it.severities.iter().map(move |severity| (it.name, *severity)));
+    let about = |(variant, severity): (&'static str, Severity)| {
+        let finding = |object| {
+            let mut finding = stage.finding("a-rule/variant", object, severity, &hostile());
+            (finding.key.rule, finding.key.variant) = (rule.name(), variant);
+            finding
+        };
         let mut findings: Vec<Finding> = objects.iter().map(finding).collect();
         let mut cluster = findings[0].clone();
         cluster.key.subject = Subject::cluster();
         findings.push(cluster);
         findings
     };
-    let mut findings: Vec<Finding> = severities.flat_map(about).collect();
+    let worth_one = severities.filter(|(_, severity)| *severity > Severity::Info);
+    let mut findings: Vec<Finding> = worth_one.flat_map(about).collect();
     for (port, finding) in (1..).zip(&mut findings) {
         finding.evidence.remedies.push(Step::advice(hostile()).into());
         // What is so in the whole cluster hangs on one Service, whether a rule names a Node or the cluster.

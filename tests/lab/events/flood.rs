@@ -11,7 +11,8 @@ fn finding(number: usize, severity: Severity) -> Finding {
     let name = format!("s{number}");
     let uid = Some(format!("00000000-0000-4000-8000-{number:012}"));
     let subject = Subject { kind: SubjectKind::Service, namespace: Some("default".to_owned()), name, uid };
-    let key = Key { rule: RuleId("listener-on-node-port"), subject, port: Some(30080), protocol: None };
+    let key =
+        Key { rule: RuleId("listener-on-node-port"), variant: "loses", subject, port: Some(30080), protocol: None };
     let evidence = Evidence::new(severity, format!("Service {number} is wrong."));
     Finding { key, evidence, since: jiff::Timestamp::UNIX_EPOCH }
 }

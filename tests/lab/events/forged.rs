@@ -18,8 +18,9 @@ fn an_event_that_cannot_be_read_silences_nobody_about_anything_else() {
     let failed = Counters { written: 1, failed: 1, ..Counters::default() };
     for (mut event, expected) in [(odd, seen), (long, failed)] {
         let stage = Stage::new(&[]);
-        let wanted = stage.finding("listener-on-node-port", &stage.service, Severity::Critical, "It is wrong.");
-        let other = stage.finding("client-socket-on-node-port", &stage.service, Severity::Warning, "It is wrong too.");
+        let wanted = stage.finding("listener-on-node-port/loses", &stage.service, Severity::Critical, "It is wrong.");
+        let other =
+            stage.finding("connection-on-port/answers-taken", &stage.service, Severity::Warning, "It is wrong too.");
         let first = stage.writer("n1");
         first.raise([&wanted]);
         first.until(written(1));
@@ -35,7 +36,7 @@ fn an_event_that_cannot_be_read_silences_nobody_about_anything_else() {
         agent.raise([&wanted, &other]);
         agent.until(expected);
         let told: Vec<Value> = stage.events("Warning").iter().map(|event| event["reason"].clone()).collect();
-        assert_eq!(told, ["ClientSocketOnNodePort"]);
+        assert_eq!(told, ["ConnectionOnPort"]);
         agent.is_idle();
     }
 }

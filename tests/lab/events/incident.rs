@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::{Stage, written};
 use crate::parts::until_within;
 
-const RULE: &str = "listener-on-node-port";
+const RULE: &str = "listener-on-node-port/loses";
 /// Nodes of one voice, by the hash of their names.
 const NODES: [&str; 2] = ["n0", "n4"];
 

@@ -90,7 +90,8 @@ impl Stage {
     }
 
     /// A finding about an object of the cluster.
-    fn finding(&self, rule: &'static str, object: &Value, severity: Severity, sentence: &str) -> Finding {
+    fn finding(&self, name: &'static str, object: &Value, severity: Severity, sentence: &str) -> Finding {
+        let (rule, variant) = name.split_once('/').expect("an id and a variant");
         let word = |name: &str| object["metadata"][name].as_str().map(str::to_owned);
         let kind = match object["kind"].as_str() {
             Some("Service") => SubjectKind::Service,
@@ -100,7 +101,7 @@ impl Stage {
         };
         let name = word("name").expect("a name");
         let subject = Subject { kind, namespace: word("namespace"), name, uid: uid(object) };
-        let key = Key { rule: RuleId(rule), subject, port: None, protocol: None };
+        let key = Key { rule: RuleId(rule), variant, subject, port: None, protocol: None };
         Finding { key, evidence: Evidence::new(severity, sentence), since: self.now() }
     }
 

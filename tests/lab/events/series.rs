@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{Stage, written};
 use crate::parts::{kubectl, until};
 
-const RULE: &str = "listener-on-node-port";
+const RULE: &str = "listener-on-node-port/loses";
 
 /// What the API server says of how often an Event was told.
 fn series(count: u32, last: &str) -> Value {
@@ -67,7 +67,7 @@ fn a_series_rises_after_5_and_15_and_then_every_55_minutes_over_restarts_and_exp
     let [resolved] = &stage.events("Normal")[..] else { panic!("one Event") };
     assert_eq!(resolved["reason"], "ListenerOnNodePortResolved");
     let note = "On node n1 this was so, and is over: It is wrong. `kubectl portreeve findings -n default \
-                --rule listener-on-node-port -o wide` names the nodes that are still affected, if any.";
+                --rule listener-on-node-port/loses -o wide` names the nodes that are still affected, if any.";
     assert_eq!(resolved["note"], note);
     assert_eq!(resolved["regarding"], again["regarding"]);
     stage.set(400 * 60);
@@ -78,7 +78,7 @@ fn a_series_rises_after_5_and_15_and_then_every_55_minutes_over_restarts_and_exp
 fn an_event_that_is_told_again_outlives_one_that_is_not() {
     let stage = Stage::new(&["--event-ttl=25s"]);
     let kept = stage.finding(RULE, &stage.service, Severity::Critical, "It is wrong.");
-    let left = stage.finding("proxy-near-fd-limit", &stage.node, Severity::Critical, "It is full.");
+    let left = stage.finding("proxy-near-fd-limit/near", &stage.node, Severity::Critical, "It is full.");
     let (keeper, leaver) = (stage.writer("n1"), stage.writer("n1"));
     keeper.raise([&kept]);
     keeper.until(written(1));

@@ -90,8 +90,8 @@ impl Fleet {
     /// Waits until each of these agents has found so many squatters.
     #[track_caller]
     fn until_found(numbers: Range<usize>, squatters: u32) {
-        let series = format!("portreeve_findings{{rule=\"{}\",severity=\"critical\"}}", super::RULE);
-        let finds = |number| value(number, &series) == Some(f64::from(squatters));
+        let series = super::SERIES;
+        let finds = |number| value(number, series) == Some(f64::from(squatters));
         for number in numbers {
             until_within(ALL_OF_THEM, "finding", || finds(number).then_some(()));
         }

@@ -16,7 +16,9 @@ use serde_json::Value;
 
 use crate::parts::{Agent, ControlPlane, PRIMARY, Role, enter_alone, events, objects, until};
 
-const RULE: &str = "listener-on-node-port";
+const RULE: &str = "listener-on-node-port/loses";
+/// Its series.
+const SERIES: &str = r#"portreeve_findings{rule="listener-on-node-port",variant="loses",severity="critical"}"#;
 /// The agent's arguments: there is no proxy to ask.
 const MODE: [&str; 2] = ["--proxy-mode", "iptables"];
 /// What Events say.

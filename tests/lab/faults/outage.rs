@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use serde_json::json;
 
-use super::{FOUND, RESOLVED, RULE, age, age_of, errors, squat, until_found, until_told};
+use super::{FOUND, RESOLVED, RULE, SERIES, age, age_of, errors, squat, until_found, until_told};
 use crate::{
     look::Look,
     parts::{Agent, ControlPlane, Proxy, Relay, Wired, cluster, objects, serve, until},
@@ -140,7 +140,7 @@ fn what_changed_out_of_sight_is_right_within_two_scans_although_the_server_has_f
         let exposition = agent.metrics();
         let mut watched = WATCHED.iter().chain(&["endpointslices"]);
         let whole = watched.all(|resource| age_of(&exposition, resource) < since);
-        let found = Agent::value(&exposition, &format!("portreeve_findings{{rule=\"{RULE}\",severity=\"critical\"}}"));
+        let found = Agent::value(&exposition, SERIES);
         seen = seen.or(whole.then(|| scans(&exposition)));
         right = right.or((found == Some(3.0)).then(|| scans(&exposition)));
         seen.and(right)

@@ -41,7 +41,8 @@ fn neither_nonsense_on_its_port_nor_a_second_one_is_taken_for_the_proxy() {
 
     let elsewhere = json!({"metricsBindAddress": "127.0.0.1:10349", "healthzBindAddress": "127.0.0.1:10356"});
     let second = Proxy::start(&cluster, "nftables", &elsewhere);
-    let document = until("finding", || Some(agent.findings()).filter(|it| found(it, "proxy-left-behind").len() == 1));
+    let document =
+        until("finding", || Some(agent.findings()).filter(|it| found(it, "stale-redirection/proxy").len() == 1));
     assert_eq!(document["proxy"]["mode"], "iptables");
     drop(second);
     for family in ["ip", "ip6"] {
@@ -49,6 +50,6 @@ fn neither_nonsense_on_its_port_nor_a_second_one_is_taken_for_the_proxy() {
         assert!(deleted.expect("nft is installed").success());
     }
     let document = agent.findings_after(4);
-    assert_eq!(found(&document, "proxy-left-behind"), NONE);
+    assert_eq!(found(&document, "stale-redirection/proxy"), NONE);
     assert_eq!(alarms(&document).len(), 1);
 }

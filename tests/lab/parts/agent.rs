@@ -1,5 +1,6 @@
 //! `portreeve agent`, the shipped binary, and what it leaves behind in the cluster.
 
+use super::named::is_of;
 use std::{
     fs,
     os::unix::fs::PermissionsExt as _,
@@ -148,8 +149,7 @@ impl Agent {
     pub fn found(&self, rule: &str) -> Vec<u64> {
         let document = self.findings();
         let findings = document["findings"].as_array().expect("a list").iter();
-        let mut ports: Vec<u64> =
-            findings.filter(|it| it["rule"] == rule).filter_map(|it| it["port"].as_u64()).collect();
+        let mut ports: Vec<u64> = findings.filter(|it| is_of(it, rule)).filter_map(|it| it["port"].as_u64()).collect();
         ports.sort_unstable();
         ports
     }

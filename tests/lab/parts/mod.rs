@@ -20,6 +20,8 @@ mod kubelet;
 mod lent;
 mod machine;
 pub mod memory;
+#[path = "../../anywhere/named.rs"]
+pub mod named;
 mod namespace;
 mod node;
 pub mod objects;

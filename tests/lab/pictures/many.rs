@@ -63,23 +63,24 @@ fn findings() -> [Family; 2] {
     let mut single = Family::gauge("portreeve_finding_info");
     for node in 1..=NODES {
         let mut tell = |rule: &str, severity: &str, subject: &str, first: Option<u64>| {
-            let labels = format!("rule=\"{rule}\",severity=\"{severity}\"");
+            let (rule, variant) = rule.split_once('/').expect("an id and a variant");
+            let labels = format!("rule=\"{rule}\",variant=\"{variant}\",severity=\"{severity}\"");
             counts.add(node, &labels, move |step| Some(first.map_or(0.0, |first| f64::from(u8::from(step >= first)))));
             if let Some(first) = first {
                 single.add(node, &format!("{labels},{subject}"), from(first, 1.0));
             }
         };
         let service = "scope=\"node\",subject_kind=\"Service\",subject_namespace=\"default\",subject_name=\"web\",port=\"30080\",protocol=\"tcp\"";
-        tell("listener-on-node-port", "critical", service, squatted(node));
+        tell("listener-on-node-port/loses", "critical", service, squatted(node));
         let this = format!("scope=\"node\",subject_kind=\"Node\",subject_name=\"n{node:03}\"");
-        tell("ephemeral-range-overlaps-node-ports", "warning", &this, (node > 380).then_some(0));
-        tell("ephemeral-ports-near-exhaustion", "warning", &this, (node <= 4).then_some(130));
+        tell("ephemeral-range-overlap/node-ports", "warning", &this, (node > 380).then_some(0));
+        tell("ephemeral-ports-near-exhaustion/node", "warning", &this, (node <= 4).then_some(130));
         let pod = format!(
             "scope=\"node\",subject_kind=\"Pod\",subject_namespace=\"edge\",subject_name=\"proxy-{node}\",port=\"30443\",protocol=\"tcp\""
         );
-        tell("host-port-equals-node-port", "critical", &pod, (60..72).contains(&node).then_some(120));
+        tell("host-port-conflict/node-port", "critical", &pod, (60..72).contains(&node).then_some(120));
         let cluster = "scope=\"cluster\",subject_kind=\"Service\",subject_namespace=\"shop\",subject_name=\"api\",port=\"31000\",protocol=\"tcp\"";
-        tell("fixed-node-port-in-dynamic-band", "info", cluster, (node % 2 == 0).then_some(80));
+        tell("node-port-range-mismatch/band", "info", cluster, (node % 2 == 0).then_some(80));
     }
     [counts, single]
 }

@@ -40,7 +40,8 @@ pub fn agrees(mode: &str) {
     let observe = || {
         forget_flows();
         let findings = Look::check(&cluster.kubeconfig("admin"));
-        let findings = findings.findings("external-ip-is-node-address").into_iter().cloned().collect::<Vec<Value>>();
+        let findings =
+            findings.findings("external-ip-conflict/node-address").into_iter().cloned().collect::<Vec<Value>>();
         (ask_all(&wired, &asks()), findings)
     };
     let all = |answers: &BTreeMap<Ask, Answer>, port: u16, answer| {

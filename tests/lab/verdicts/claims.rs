@@ -115,7 +115,7 @@ pub fn said(snapshot: &Snapshot, rule: &str, protocol: Protocol, port: u16) -> (
     let of_port = board
         .findings
         .iter()
-        .filter(|it| (it.key.rule.0, it.key.port, it.key.protocol) == (rule, Some(port), Some(protocol)));
+        .filter(|it| (&*it.key.name(), it.key.port, it.key.protocol) == (rule, Some(port), Some(protocol)));
     let findings: Vec<_> = of_port.map(|it| &it.evidence).filter(|it| it.severity > Severity::Info).collect();
     (findings.iter().map(|it| it.severity).max(), findings.iter().flat_map(|it| it.affects.iter().copied()).collect())
 }

@@ -113,7 +113,7 @@ impl Shown {
                 lost.insert(from);
             }
         }
-        let (severity, affected) = said(seen, "external-ip-shadows-node-port", *protocol, *port);
+        let (severity, affected) = said(seen, "external-ip-conflict/takes-node-port", *protocol, *port);
         // Which of them has the virtual server changes from one sync to the next.
         let ipvs = seen.proxy_mode().expect("a mode").value == Mode::Ipvs;
         let (lost, severe) = if ipvs { Default::default() } else { (lost.clone(), lost.contains(&Vantage::Remote)) };

@@ -1,5 +1,6 @@
 //! healthCheckNodePorts that somebody has before kube-proxy: what the probe of a load balancer gets, and what is said.
 
+use crate::parts::named::is_of;
 use std::{collections::BTreeSet, net::SocketAddr};
 
 use nix::{
@@ -76,9 +77,9 @@ fn unserved(wired: &Wired) -> BTreeSet<u16> {
 #[track_caller]
 fn told(cluster: &ControlPlane) -> BTreeSet<u16> {
     let look = Look::check(&cluster.kubeconfig("admin"));
-    let rules = ["health-check-node-port-unserved", "client-socket-blocks-port"];
+    let rules = ["health-check-unserved", "connection-on-port/blocks"];
     let alarms = look.alarms();
-    assert!(alarms.iter().all(|it| rules.iter().any(|rule| it["rule"] == *rule)), "{alarms:#?}");
+    assert!(alarms.iter().all(|it| rules.iter().any(|rule| is_of(it, rule))), "{alarms:#?}");
     let ports = alarms.iter().map(|it| it["port"].as_u64().expect("a port"));
     ports.map(|port| u16::try_from(port).expect("a port")).collect()
 }

@@ -133,7 +133,8 @@ impl Shown {
                 lost.insert(from);
             }
         }
-        let rule = if row.service.is_some() { "host-port-equals-node-port" } else { "host-port-takes-listener" };
+        let rule =
+            if row.service.is_some() { "host-port-conflict/node-port" } else { "host-port-conflict/takes-listener" };
         let (severity, affected) = said(seen, rule, protocol, port);
         if affected != lost
             || (severity == Some(Severity::Critical)) != (row.service.is_some() && lost.contains(&Vantage::Remote))

@@ -205,7 +205,7 @@ fn told<'a>(cluster: &ControlPlane, expected: impl Iterator<Item = (&'a Flow, &'
     let mut told = BTreeSet::new();
     for _ in 0..LOOKS {
         let board = judge(&snapshot(&cluster.kubeconfig("admin")), &Limits::default());
-        let found = board.findings.iter().filter(|it| it.key.rule.0 == "masquerade-uses-node-ports");
+        let found = board.findings.iter().filter(|it| it.key.name() == "masquerade-source-ports/taken");
         let values = found.flat_map(|it| &it.evidence.values).filter(|(name, _)| *name == "connection");
         // `tcp SOURCE as PLACE -> SERVER`.
         told.extend(values.filter_map(|(_, value)| Some(value.split(' ').nth(3)?.to_owned())));

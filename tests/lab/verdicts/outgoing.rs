@@ -82,7 +82,7 @@ pub fn agrees(mode: &str) {
     let mut wrong = Vec::new();
     for (it, worked) in connections.iter().zip(worked) {
         let findings = board.findings.iter().filter(|finding| {
-            finding.key.rule.0 == "client-socket-on-node-port"
+            finding.key.name() == "connection-on-port/answers-taken"
                 && (finding.key.port, finding.key.protocol) == (Some(it.port), Some(it.protocol))
         });
         let severity = findings.map(|finding| finding.evidence.severity).max();

@@ -64,12 +64,12 @@ pub fn agrees(mode: &str) {
         let differs = |ask: &Ask| shown(ask) != told[&(ask.0, ask.2.ip())];
         wrong.extend(questions(protocol, port).iter().filter(|ask| differs(ask)).map(|ask| format!("{ask:?}")));
         let lost = questions(protocol, port).iter().filter(|ask| shown(ask) != 'L').map(|ask| ask.0).collect();
-        let said = said(&seen, "external-ip-is-node-address", protocol, port);
+        let said = said(&seen, "external-ip-conflict/takes-listener", protocol, port);
         if said != (Some(Severity::Critical), lost) {
             wrong.push(format!("{port}/{protocol}: {said:?}"));
         }
         // It loses the same there. But nobody who listens on every address wants one that is here for the Service.
-        let said = super::claims::said(&virtually, "external-ip-is-node-address", protocol, port);
+        let said = super::claims::said(&virtually, "external-ip-conflict/takes-listener", protocol, port);
         if said != (None, BTreeSet::new()) {
             wrong.push(format!("{port}/{protocol} of a virtual address: {said:?}"));
         }

@@ -74,7 +74,7 @@ pub fn agrees(mode: &str) {
         let differs = |(ask, shown): &&(&Ask, char)| *shown != told[&(ask.0, ask.2.ip())];
         wrong.extend(shown.iter().filter(differs).map(|(ask, shown)| format!("{behind:?} {ask:?}: {shown}")));
         let lost: Affected = shown.iter().filter(|(_, shown)| *shown != 'L').map(|(ask, _)| ask.0).collect();
-        let said = said(&seen, "listener-on-node-port", Protocol::Sctp, port);
+        let said = said(&seen, "listener-on-node-port/loses", Protocol::Sctp, port);
         if said != (Some(Severity::Critical), lost) {
             wrong.push(format!("{behind:?}: {said:?}"));
         }

@@ -116,8 +116,8 @@ pub fn agrees(mode: &str) {
     cni::add(&Sandbox::of(&wired), &host_port);
     let [port, node_port] = ask();
     assert_eq!(port, node_port, "{mode}: the port is answered as the NodePort");
-    let look = Look::check_with(&["--rule", "host-port-equals-node-port"], &cluster.kubeconfig("admin"));
-    let lost = look.findings("host-port-equals-node-port").into_iter().any(lost_too);
+    let look = Look::check_with(&["--rule", "host-port-conflict/node-port"], &cluster.kubeconfig("admin"));
+    let lost = look.findings("host-port-conflict/node-port").into_iter().any(lost_too);
     assert_eq!(lost, mode == "ipvs", "{:#}", look.json);
     assert_eq!(node_port, if mode == "ipvs" { 'O' } else { 'P' }, "{mode}");
     proxy.clean_up();

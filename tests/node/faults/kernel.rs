@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// The finding about both ranges.
-const OVERLAP: &str = "portreeve_finding_info{rule=\"ephemeral-range-overlaps-node-ports\"";
+const OVERLAP: &str = "portreeve_finding_info{rule=\"ephemeral-range-overlap\"";
 
 /// The same program with the same arguments, in a mount namespace in which a shell has done this before.
 fn after(mounts: &str, command: &Command) -> Command {
@@ -57,7 +57,7 @@ fn where_proc_hides_processes_listeners_are_found_all_the_same() {
     std::fs::set_permissions(stage.path(""), heartbeats).expect("opened to its heartbeat");
     let look = {
         let _squatter = Squatter::on("0.0.0.0:30080");
-        stage.check(&MODE).finding("listener-on-node-port", "web").evidence()
+        stage.check(&MODE).finding("listener-on-node-port/loses", "web").evidence()
     };
     assert!(look.contains("perl"), "root is told: {look}");
     finds_and_clears(after("mount -t proc -o hidepid=2 proc /proc", &nobody), stage, "\"source\": \"processes\"");
@@ -87,7 +87,7 @@ fn where_a_setting_cannot_be_read_listeners_are_found_all_the_same() {
         Incident::with(Agent::of(blind, &stage, &MODE), stage)
     };
     let metrics = after_looks(1);
-    let gap = "portreeve_unknown{rule=\"ephemeral-range-overlaps-node-ports\",source=\"sysctls\"";
+    let gap = "portreeve_unknown{rule=\"ephemeral-range-overlap\",source=\"sysctls\"";
     assert!(metrics.contains(gap) && !metrics.contains("portreeve_ephemeral_port_first "), "{metrics}");
     unmount(&incident.agent, "/proc/sys/net/ipv4/ip_local_port_range");
     let metrics = after_looks(1);

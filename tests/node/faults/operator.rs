@@ -38,7 +38,7 @@ fn a_thousand_signals_change_nothing() {
 }
 
 /// Fault (operator): two agents on one node at one address
-/// Does: the second says whose its port is (`own-port-taken`), and both look on
+/// Does: the second says whose its port is (`host-network-port-taken/agent`), and both look on
 /// Right again: once the first is gone, the second answers
 /// Lost: scrapes of the second
 #[test]
@@ -48,10 +48,12 @@ fn a_second_agent_says_who_has_its_port_and_takes_it_over() {
     let arguments = [&MODE[..], &["--log-level", "info"]].concat();
     let mut second = Agent::beating(stage.command("agent"), &stage, &heartbeat, &arguments);
     second.says("cannot answer here");
-    second.says("own-port-taken");
+    second.says("host-network-port-taken/agent");
     assert!(finds_it(), "the first goes on");
     drop(first);
-    wait_for("/metrics", |text| text.contains(SQUATTED) && !text.contains("finding_info{rule=\"own-port-taken\""));
+    wait_for("/metrics", |text| {
+        text.contains(SQUATTED) && !text.contains("finding_info{rule=\"host-network-port-taken\"")
+    });
 }
 
 /// Fault (operator): two agents on one node at two addresses

@@ -91,13 +91,17 @@ async fn a_rule_that_panics_is_counted_and_named_and_its_findings_are_held() {
     let found = open(&agent);
     let rule = found.first().expect("the trap is found").key.rule;
     let snapshot = agent.before.clone().expect("a look");
-    let opinions = RULES.iter().map(|it| Opinion { rule: it, judgements: (it.id != rule).then(|| Ok(Vec::new())) });
+    let opinions = RULES.iter().map(|it| Opinion { rule: it, judgements: (it.name() != rule).then(|| Ok(Vec::new())) });
     agent.record(RoundTime::first(snapshot.at), &snapshot, opinions);
     assert_eq!(agent.published.borrow().work.panics, [(rule.0, 1)]);
     let of_rule = |findings: Vec<Finding>| findings.into_iter().filter(|it| it.key.rule == rule).collect::<Vec<_>>();
     assert_eq!(of_rule(open(&agent)), of_rule(found));
     let last = agent.published.borrow().last.clone().expect("a look");
-    assert!(last.1.unknown.iter().any(|it| it.rule == rule && it.gap.detail.contains(rule.0)), "{:?}", last.1.unknown);
+    assert!(
+        last.1.unknown.iter().any(|it| it.rows.rule == rule && it.gap.detail.contains(rule.0)),
+        "{:?}",
+        last.1.unknown
+    );
 }
 
 #[tokio::test]

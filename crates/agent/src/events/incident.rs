@@ -42,8 +42,8 @@ pub(super) fn gate_name(finding: &Finding, uid: &str, node: &str) -> String {
     let port = finding.key.port.map(|port| port.to_string()).unwrap_or_default();
     let protocol = finding.key.protocol.map(|protocol| protocol.to_string()).unwrap_or_default();
     let voice = (hash(&[node]) % VOICES).to_string();
-    let rule = finding.key.rule.0;
-    let parts = [rule, uid, &port, &protocol, scope.name(), severity.name(), outcome, "voice", &voice];
+    let Key { rule, variant, .. } = &finding.key;
+    let parts = [rule.0, variant, uid, &port, &protocol, scope.name(), severity.name(), outcome, "voice", &voice];
     format!("portreeve.{:032x}", hash(&parts))
 }
 
@@ -55,7 +55,7 @@ pub(super) fn how_to_see_all(key: &Key, place: &Place) -> String {
     let of = key.subject.namespace.as_ref().map(|namespace| format!(" -n {namespace}")).unwrap_or_default();
     let elsewhere = place.agents.as_deref().filter(|namespace| *namespace != AGENT_NAMESPACE);
     let agents = elsewhere.map(|namespace| format!(" --agent-namespace {namespace}")).unwrap_or_default();
-    format!("kubectl portreeve findings{of} --rule {} -o wide{agents}", key.rule)
+    format!("kubectl portreeve findings{of} --rule {} -o wide{agents}", key.name())
 }
 
 /// Who holds a voice, as the gate's annotation says it: `open n1`, or `over n1`.
@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn the_command_names_the_agents_namespace_where_it_is_another() {
         let subject = Subject { namespace: Some("shop".to_owned()), ..Subject::node("web", None) };
-        let key = Key { rule: RuleId("listener-on-node-port"), subject, port: None, protocol: None };
+        let key = Key { rule: RuleId("listener-on-node-port"), variant: "loses", subject, port: None, protocol: None };
         let place = |agents: Option<&str>| Place {
             node: "n1".to_owned(),
             node_uid: None,
@@ -114,7 +114,7 @@ mod tests {
             nodes: None,
             agents: agents.map(str::to_owned),
         };
-        let usual = "kubectl portreeve findings -n shop --rule listener-on-node-port -o wide";
+        let usual = "kubectl portreeve findings -n shop --rule listener-on-node-port/loses -o wide";
         assert_eq!(how_to_see_all(&key, &place(None)), usual);
         assert_eq!(how_to_see_all(&key, &place(Some("portreeve"))), usual);
         let there = format!("{usual} --agent-namespace monitoring");

@@ -144,7 +144,7 @@ fn name(key: &Key, uid: &str, impact: Impact, place: &Place) -> String {
         Scope::Node => place.node.as_str(),
         Scope::Cluster => "",
     };
-    let parts = [key.rule.0, uid, &port, &protocol, scope.name(), node, severity.name(), outcome];
+    let parts = [key.rule.0, key.variant, uid, &port, &protocol, scope.name(), node, severity.name(), outcome];
     format!("portreeve.{:032x}", hash(&parts))
 }
 

@@ -77,6 +77,14 @@ impl Plan {
             Change::Raised(finding) | Change::Changed(finding) | Change::Cleared(finding, _) => {
                 self.close(at, &finding.key);
             }
+            // As another impact: nothing is over, so no Event says so.
+            Change::Became(was, finding) if is_worth_an_event(finding.evidence.severity) => {
+                if let Some(events) = self.findings.remove(was) {
+                    self.findings.insert(finding.key.clone(), events);
+                }
+                self.open(at, finding, place);
+            }
+            Change::Became(was, _) => self.close(at, was),
         }
     }
 
@@ -146,7 +154,7 @@ impl Plan {
     fn open(&mut self, at: Timestamp, finding: &Finding, place: &Place) {
         let Finding { key, evidence, .. } = finding;
         let Ok(event) = PlannedEvent::of(finding, place) else {
-            warn!(rule = %key.rule, subject = %key.subject, "no Event: its object was read without a uid");
+            warn!(rule = %key.name(), subject = %key.subject, "no Event: its object was read without a uid");
             self.counters.failed += 1;
             return self.close(at, key);
         };

@@ -55,10 +55,20 @@ pub(super) fn metric(name: &str) -> &'static Metric {
 
 /// Every metric, in the order in which they are reported.
 pub(super) static METRICS: &[Metric] = &[
-    gauge("portreeve_findings", &["rule", "severity"], "Findings that are open now"),
+    gauge("portreeve_findings", &["rule", "variant", "severity"], "Findings that are open now"),
     gauge(
         "portreeve_finding_info",
-        &["rule", "severity", "scope", "subject_kind", "subject_namespace", "subject_name", "port", "protocol"],
+        &[
+            "rule",
+            "variant",
+            "severity",
+            "scope",
+            "subject_kind",
+            "subject_namespace",
+            "subject_name",
+            "port",
+            "protocol",
+        ],
         "1 for each open finding, worst first: at most 100, fewer where all series would be more than 300; the scope is node, or cluster where every node reports the same",
     ),
     gauge("portreeve_findings_truncated", &[], "Open findings beyond those of portreeve_finding_info"),

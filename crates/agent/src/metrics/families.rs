@@ -86,21 +86,23 @@ impl Families {
     }
 
     fn board(&mut self, board: &Board) {
+        // What a variant can be, and no more: of every variant and severity there would be twice as many series.
         let possible = RULES.iter().flat_map(|rule| {
-            let severities = Severity::ALL.into_iter().filter(|severity| *severity <= rule.ceiling);
-            severities.map(|severity| ((rule.id.0, severity), 0.0))
+            let variants = rule.variants.iter().filter_map(|name| rule.id.variant(name));
+            let severities = variants.flat_map(|it| it.severities.iter().map(move |severity| (it.name, *severity)));
+            severities.map(|(variant, severity)| ((rule.name().0, variant, severity), 0.0))
         });
-        let mut open: BTreeMap<(&str, Severity), f64> = possible.collect();
+        let mut open: BTreeMap<(&str, &str, Severity), f64> = possible.collect();
         for finding in &board.findings {
-            *open.entry((finding.key.rule.0, finding.evidence.severity)).or_default() += 1.0;
+            *open.entry((finding.key.rule.0, finding.key.variant, finding.evidence.severity)).or_default() += 1.0;
         }
         self.add(
             "portreeve_findings",
-            open.into_iter().map(|((rule, severity), count)| (words([rule, severity.name()]), count)),
+            open.into_iter().map(|((rule, variant, severity), count)| (words([rule, variant, severity.name()]), count)),
         );
         let mut unknown: BTreeMap<Vec<String>, f64> = BTreeMap::new();
         for it in &board.unknown {
-            *unknown.entry(vec![it.rule.to_string(), word(it.gap.source), word(it.gap.why)]).or_default() += 1.0;
+            *unknown.entry(vec![it.rows.rule.to_string(), word(it.gap.source), word(it.gap.why)]).or_default() += 1.0;
         }
         self.add("portreeve_unknown", unknown);
     }
@@ -255,6 +257,7 @@ fn labels(finding: &Finding) -> Vec<String> {
     let subject = &key.subject;
     vec![
         key.rule.to_string(),
+        key.variant.to_owned(),
         evidence.severity.to_string(),
         evidence.scope.name().to_owned(),
         subject.kind.name().to_owned(),

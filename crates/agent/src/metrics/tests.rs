@@ -34,7 +34,7 @@ fn judged(snapshot: &Snapshot) -> Board {
     let round = limits.round(snapshot, None);
     let opinions = rules::ask(RULES, &round, &limits);
     let round = opinions.map(|it| Turn {
-        rule: it.rule.id,
+        rows: it.rule.rows(),
         patience: 1,
         settle: Duration::ZERO,
         unread: Arc::default(),
@@ -61,8 +61,12 @@ fn both_forms_tell_the_same_and_are_well_formed() {
     let text = expose(&telling, Exposition::Text);
     assert_eq!(text, expose(&telling, Exposition::OpenMetrics));
     let value = |name: &str| text.iter().find(|(series, _)| series == name).map(|(_, value)| *value);
-    assert_eq!(value(r#"portreeve_findings{rule="listener-on-node-port",severity="critical"}"#), Some(1.0));
-    let single = r#"portreeve_finding_info{rule="listener-on-node-port",severity="critical",scope="node","#;
+    assert_eq!(
+        value(r#"portreeve_findings{rule="listener-on-node-port",variant="loses",severity="critical"}"#),
+        Some(1.0)
+    );
+    let single =
+        r#"portreeve_finding_info{rule="listener-on-node-port",variant="loses",severity="critical",scope="node","#;
     assert!(text.iter().any(|(series, _)| series.starts_with(single)), "{text:?}");
     assert_eq!(value(r#"portreeve_listeners_on_node_ports{protocol="tcp"}"#), Some(1.0));
     assert_eq!(value("portreeve_scans_total"), Some(1.0));
@@ -177,7 +181,7 @@ fn at_the_very_worst_there_are_300_series_and_the_worst_findings_are_among_them(
     let gap = |source, why| portreeve_facts::Gap::new(source, why, "");
     let unknown = RULES.iter().flat_map(|rule| {
         [gap(Source::Listeners, Why::TimedOut), gap(Source::Services, Why::Stale)]
-            .map(|gap| portreeve_rules::findings::Unknown { rule: rule.id, subject: None, claims: 0, gap })
+            .map(|gap| portreeve_rules::findings::Unknown { rows: rule.rows(), subject: None, claims: 0, gap })
     });
     let board = Board { findings: (0..1000).map(problem).collect(), unknown: unknown.collect() };
     let mut telling = telling(world, board);
@@ -185,7 +189,7 @@ fn at_the_very_worst_there_are_300_series_and_the_worst_findings_are_among_them(
     (telling.work.took, telling.views) = (every_reader(), views(&codes.map(|code| (code.to_owned(), 1))));
     telling.process = ProcessUse { started: Some(Timestamp::UNIX_EPOCH), ..all_of_process() };
     for rule in RULES {
-        telling.work.panicked(rule.id.0);
+        telling.work.panicked(rule.name().0);
     }
     let series = expose(&telling, Exposition::OpenMetrics);
     assert!(series.len() <= 300, "{} series", series.len());
@@ -204,17 +208,25 @@ fn at_the_very_worst_there_are_300_series_and_the_worst_findings_are_among_them(
 fn every_rule_and_severity_is_there_from_the_start_and_a_look_adds_nothing_stale() {
     let nothing =
         Telling { look: None, work: Work::default(), views: Vec::new(), events: None, process: ProcessUse::default() };
-    let zero = |rule: &str, severity: Severity| {
-        (format!("portreeve_findings{{rule=\"{rule}\",severity=\"{severity}\"}}"), 0.0)
+    let zero = |rule: &str, variant: &str, severity: Severity| {
+        (format!("portreeve_findings{{rule=\"{rule}\",variant=\"{variant}\",severity=\"{severity}\"}}"), 0.0)
     };
     let series = expose(&nothing, Exposition::OpenMetrics);
     for rule in RULES {
-        assert!(series.contains(&zero(rule.id.0, rule.ceiling)), "{}", rule.id);
+        for variant in rule.variants.iter().filter_map(|name| rule.id.variant(name)) {
+            assert!(series.contains(&zero(rule.name().0, variant.name, variant.ceiling())), "{}", rule.rows());
+        }
     }
 }
 
 fn finding(world: &Snapshot, node: &str, severity: Severity) -> Finding {
-    let key = Key { rule: RULES[0].id, subject: Subject::node(node, None), port: Some(30080), protocol: None };
+    let key = Key {
+        rule: RULES[0].name(),
+        variant: "loses",
+        subject: Subject::node(node, None),
+        port: Some(30080),
+        protocol: None,
+    };
     Finding { key, evidence: Evidence::new(severity, "it is wrong"), since: world.at }
 }
 

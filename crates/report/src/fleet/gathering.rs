@@ -15,7 +15,10 @@ use crate::{
     terminal::tidy,
 };
 use portreeve_facts::{Gap, Source, Why};
-use portreeve_rules::findings::{Scope, Severity, Subject};
+use portreeve_rules::{
+    findings::{Scope, Severity, Subject},
+    ids::Named,
+};
 
 /// The most incidents that are counted without being kept.
 const MOST_HIDDEN: usize = 1_000_000;
@@ -42,8 +45,8 @@ pub struct AgentAnswer {
 pub struct Wanted {
     /// Only those whose subject is in this namespace.
     pub namespace: Option<String>,
-    /// Only those of these rules; of all where none is named.
-    pub rules: Vec<&'static str>,
+    /// Only those of these rules, or of variants; of all where none is named.
+    pub rules: Vec<Named>,
     /// Only those of at least this severity. Where nothing was chosen, all are reported, and those from
     /// [`Severity::Warning`] on count.
     pub min_severity: Option<Severity>,
@@ -199,7 +202,7 @@ impl Fleet {
 impl Wanted {
     fn is_asked_about(&self, problem: &Problem) -> bool {
         let here = self.namespace.is_none() || problem.subject.namespace == self.namespace;
-        here && (self.rules.is_empty() || self.rules.contains(&problem.rule.as_str()))
+        here && (self.rules.is_empty() || self.rules.iter().any(|it| it.names(&problem.rule, &problem.variant)))
     }
 
     /// The severity from which on findings count.
@@ -209,7 +212,8 @@ impl Wanted {
 
     /// Whether what is not known could hide a finding that is wanted and counts.
     fn misses(&self, unknown: &Unknown) -> bool {
-        let of_rule = |rule: &String| self.rules.is_empty() || self.rules.contains(&rule.as_str());
+        let names = |it: &Named, rule: &String| it.names_any(rule, &unknown.variants);
+        let of_rule = |rule: &String| self.rules.is_empty() || self.rules.iter().any(|it| names(it, rule));
         let here = |subject: &Subject| self.namespace.is_none() || subject.namespace == self.namespace;
         let may_be_wanted = unknown.rule.as_ref().is_none_or(of_rule) && unknown.subject.as_ref().is_none_or(here);
         may_be_wanted && unknown.open().decides(self.counts())

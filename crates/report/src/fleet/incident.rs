@@ -1,4 +1,4 @@
-//! One mistake on many nodes is one incident: the same rule, subject, port, protocol, severity and outcome, in the words of
+//! One mistake on many nodes is one incident: the same rule, variant, subject, port, protocol, severity and outcome, in the words of
 //! the first of these nodes.
 
 use std::{
@@ -52,8 +52,17 @@ pub struct Incident {
 
 /// What makes findings of several nodes the same incident. Of the cluster there is one finding, however bad it seems from a
 /// node.
-type Key =
-    (Scope, String, SubjectKind, Option<String>, String, Option<u16>, Option<Protocol>, Option<(Severity, String)>);
+type Key = (
+    Scope,
+    String,
+    String,
+    SubjectKind,
+    Option<String>,
+    String,
+    Option<u16>,
+    Option<Protocol>,
+    Option<(Severity, String)>,
+);
 
 /// Incidents in the making.
 #[derive(Debug, Default)]
@@ -203,17 +212,17 @@ pub(super) fn fingerprint(problem: &Problem) -> u64 {
     hasher.finish()
 }
 
-/// Whether two findings are of one rule about the same, however bad they are.
+/// Whether two findings are of one rule about the same, whatever the variant, and however bad they are.
 pub(crate) fn are_of_one_matter(one: &Problem, other: &Problem) -> bool {
     let matter = |problem| {
-        let (scope, rule, kind, namespace, name, port, protocol, _) = key(problem);
+        let (scope, rule, _, kind, namespace, name, port, protocol, _) = key(problem);
         (scope, rule, kind, namespace, name, port, protocol)
     };
     matter(one) == matter(other)
 }
 
 fn key(problem: &Problem) -> Key {
-    let Problem { rule, severity, scope, subject, port, protocol, outcome, .. } = problem;
+    let Problem { rule, variant, severity, scope, subject, port, protocol, outcome, .. } = problem;
     let name = match subject.kind {
         // An agent reports no other Node but its own.
         SubjectKind::Node if *scope == Scope::Node => "",
@@ -221,10 +230,20 @@ fn key(problem: &Problem) -> Key {
         _ => &subject.name,
     };
     let impact = (*scope == Scope::Node).then(|| (*severity, outcome.clone()));
-    (*scope, rule.clone(), subject.kind, subject.namespace.clone(), name.to_owned(), *port, *protocol, impact)
+    (
+        *scope,
+        rule.clone(),
+        variant.clone(),
+        subject.kind,
+        subject.namespace.clone(),
+        name.to_owned(),
+        *port,
+        *protocol,
+        impact,
+    )
 }
 
 pub(super) fn worst_first(a: &Problem, b: &Problem) -> Ordering {
-    let key = |it: &Problem| (it.rule.clone(), it.subject.clone(), it.port, it.protocol);
+    let key = |it: &Problem| (it.rule.clone(), it.variant.clone(), it.subject.clone(), it.port, it.protocol);
     b.severity.cmp(&a.severity).then_with(|| key(a).cmp(&key(b)))
 }

@@ -159,7 +159,7 @@ mod tests {
 
     fn finding(subject: &Value) -> Value {
         json!({
-            "rule": "listener-on-node-port", "severity": "critical", "subject": subject, "port": 30080,
+            "rule": "listener-on-node-port", "variant": "loses", "severity": "critical", "subject": subject, "port": 30080,
             "protocol": "tcp", "summary": "a\u{1b}[31m\u{202e}b", "evidence": [{"name": "n\n", "value": "v\u{7}"}],
             "affects": ["remote"], "remedy": ["kubectl\u{200b} x"], "since": "2026-11-21T12:00:00Z",
             "remedies": [{"steps": [{"kind": "command", "text": "kubectl\u{200b} x\r\n"}]}],

@@ -29,7 +29,7 @@ pub fn write_annotations(report: &LintReport, out: &mut dyn Write) -> io::Result
             false => tidy(&format!("{place}: {}", finding.evidence.summary)),
         };
         let message = [vec![said], remedy(finding)].concat().join("\n");
-        writeln!(out, "::{word} {}title={}::{}", properties(place), finding.rule, data(&message))?;
+        writeln!(out, "::{word} {}title={}::{}", properties(place), finding.name(), data(&message))?;
     }
     for (rule, gap) in &report.unknown {
         writeln!(out, "::notice title={rule}::{}", data(&format!("not known: {}", tidy(&gap.detail))))?;

@@ -16,7 +16,8 @@ use crate::{
 };
 use portreeve_facts::{Place, Protocol};
 use portreeve_rules::{
-    findings::{PlacedFinding, Remedy, RuleId, Severity},
+    findings::{PlacedFinding, Remedy, Severity},
+    ids::Rows,
     lint::LintReport,
 };
 
@@ -58,6 +59,8 @@ struct LintDocument {
 struct NotAsked {
     /// Its name.
     rule: String,
+    /// Which of its variants were not judged.
+    variants: Vec<String>,
     /// What it lacks.
     detail: String,
 }
@@ -83,8 +86,10 @@ struct PlacedProblem {
     template_line: Option<u64>,
     /// The way to the field.
     field: String,
-    /// The rule's name.
+    /// The rule's id.
     rule: String,
+    /// Which of its cases it is, in a word of the rule's page.
+    variant: String,
     /// How bad it is.
     severity: Severity,
     /// Whom it is about, `Service shop/web`.
@@ -154,8 +159,7 @@ pub fn lint_schema() -> Schema {
 
 impl LintDocument {
     fn of(report: &LintReport) -> Self {
-        let unknown =
-            report.unknown.iter().map(|(rule, gap)| Unknown { rule: Some(rule.to_string()), ..Unknown::of(gap) });
+        let unknown = report.unknown.iter().map(|(rows, gap)| Unknown::of_rows(Some(*rows), gap));
         Self {
             schema: "portreeve.lint/v1".to_owned(),
             files: report.files,
@@ -174,8 +178,9 @@ impl LintDocument {
 }
 
 impl NotAsked {
-    fn of((rule, detail): &(RuleId, String)) -> Self {
-        Self { rule: rule.to_string(), detail: tidy(detail) }
+    fn of((rows, detail): &(Rows, String)) -> Self {
+        let variants = rows.variants.iter().map(|variant| (*variant).to_owned()).collect();
+        Self { rule: rows.rule.to_string(), variants, detail: tidy(detail) }
     }
 }
 
@@ -193,6 +198,7 @@ impl PlacedProblem {
             template_line,
             field: finding.field.clone(),
             rule: finding.rule.to_string(),
+            variant: evidence.variant.to_owned(),
             severity: evidence.severity,
             object: tidy(&finding.object),
             port: finding.port,

@@ -17,13 +17,13 @@ use portreeve_rules::{
 /// When the writer fails.
 pub fn write_lint_junit(report: &LintReport, out: &mut dyn Write) -> io::Result<()> {
     let findings: Vec<&PlacedFinding> = report.reported().collect();
-    let found = |rule: &LintRule| findings.iter().any(|finding| finding.rule == rule.id);
+    let found = |rule: &LintRule| findings.iter().any(|it| rule.rows().have(it.rule, it.evidence.variant));
     let quiet = report
         .rules
         .iter()
         .map(|rule| (rule, reasons(report, rule)))
         .filter(|(rule, reasons)| reasons.is_some() || !found(rule))
-        .map(|(rule, reasons)| Case::of_rule(rule.id, rule.title, reasons.map_or(End::Passed, End::Skipped)));
+        .map(|(rule, reasons)| Case::of_rule(rule.rows(), rule.id.title, reasons.map_or(End::Passed, End::Skipped)));
     let failures = report.failures.iter().map(|gap| failure(report, gap));
     let cases = failures.chain(findings.iter().map(|finding| case(report, finding))).chain(quiet).collect();
     Suite { name: "lint".to_owned(), timestamp: None, cases }.write(out)
@@ -34,14 +34,14 @@ fn failure(report: &LintReport, gap: &Gap) -> Case {
 }
 
 fn case(report: &LintReport, finding: &PlacedFinding) -> Case {
-    let PlacedFinding { place, rule, object, field, evidence, .. } = finding;
+    let PlacedFinding { place, object, field, evidence, .. } = finding;
     let at = ("at".to_owned(), place.to_string());
     let values = evidence.values.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
     let remedies = remedy(finding).into_iter().map(|line| ("remedy".to_owned(), line));
     let lines = [at].into_iter().chain(values).chain(remedies).collect();
     let said = Said { summary: evidence.summary.clone(), lines };
     let end = if report.counts(finding) { End::Failed(evidence.severity, said) } else { End::Told(said) };
-    Case { class: rule.to_string(), name: format!("{place}: {object} {field}"), file: Some(file(place)), end }
+    Case { class: finding.name(), name: format!("{place}: {object} {field}"), file: Some(file(place)), end }
 }
 
 /// A line of what was rendered is none of the template.
@@ -52,8 +52,8 @@ fn file(place: &Place) -> (String, Option<u64>) {
 
 /// Why a rule was not asked, or could not tell.
 fn reasons(report: &LintReport, rule: &LintRule) -> Option<String> {
-    let lacks = report.not_asked.iter().filter(|(id, _)| *id == rule.id).map(|(_, why)| why.as_str());
-    let unknown = report.unknown.iter().filter(|(id, _)| *id == rule.id).map(|(_, gap)| gap.detail.as_str());
+    let lacks = report.not_asked.iter().filter(|(rows, _)| *rows == rule.rows()).map(|(_, why)| why.as_str());
+    let unknown = report.unknown.iter().filter(|(rows, _)| *rows == rule.rows()).map(|(_, gap)| gap.detail.as_str());
     let reasons: Vec<&str> = lacks.chain(unknown).collect();
     (!reasons.is_empty()).then(|| reasons.join("; "))
 }

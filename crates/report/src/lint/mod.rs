@@ -26,7 +26,7 @@ pub fn lint_result(report: &LintReport) -> CheckResult {
 
 /// Whether something could hide a finding that counts: nothing is clear then.
 pub fn is_undecided(report: &LintReport) -> bool {
-    let open = report.unknown.iter().map(|(rule, gap)| Open::of_rule(*rule, 0, gap));
+    let open = report.unknown.iter().map(|(rows, gap)| Open::of_rule(*rows, 0, gap));
     !report.failures.is_empty() || report.is_empty() || open.into_iter().any(|open| open.decides(report.counts_from()))
 }
 

@@ -7,18 +7,23 @@ use serde_json::{Value, json};
 use super::remedy;
 use crate::{
     indented_json::write_indented_json,
-    sarif::{descriptor, level, log},
+    sarif::{associate, descriptor, level, log},
     terminal::tidy,
 };
 use portreeve_facts::{Place, Span};
-use portreeve_rules::{findings::PlacedFinding, lint::LintReport};
+use portreeve_rules::{
+    findings::PlacedFinding,
+    ids::{IDS, Id, Rows},
+    lint::LintReport,
+};
 
 /// Writes one run: the catalogue of rules, a result per finding, a notification per failure.
 ///
 /// # Errors
 /// When the writer fails.
 pub fn write_lint_sarif(report: &LintReport, out: &mut dyn Write) -> io::Result<()> {
-    let rules = &report.rules;
+    let is_chosen = |id: &&&Id| report.rules.iter().any(|rule| rule.name() == id.name);
+    let ids: Vec<&Id> = IDS.iter().filter(is_chosen).copied().collect();
     let notifications = report.failures.iter().map(|gap| {
         let place = report.places.get(&gap.detail).into_iter();
         json!({
@@ -28,31 +33,27 @@ pub fn write_lint_sarif(report: &LintReport, out: &mut dyn Write) -> io::Result<
             "properties": { "source": gap.source, "why": gap.why },
         })
     });
-    let unknown = report.unknown.iter().map(|(rule, gap)| {
-        json!({
-            "level": "note",
-            "message": { "text": tidy(&gap.detail) },
-            "associatedRule": { "id": rule },
-            "properties": { "source": gap.source, "why": gap.why },
-        })
-    });
-    let not_asked = report.not_asked.iter().map(|(rule, why)| {
-        json!({
-            "level": "note",
-            "message": { "text": format!("not asked: {}", tidy(why)) },
-            "associatedRule": { "id": rule },
-        })
-    });
+    let note = |rows: &Rows, text: String, properties: Value| {
+        let mut note = json!({ "level": "note", "message": { "text": text }, "properties": properties });
+        associate(&mut note, *rows);
+        note
+    };
+    let unknown = report
+        .unknown
+        .iter()
+        .map(|(rows, gap)| note(rows, tidy(&gap.detail), json!({ "source": gap.source, "why": gap.why })));
+    let not_asked =
+        report.not_asked.iter().map(|(rows, why)| note(rows, format!("not asked: {}", tidy(why)), json!({})));
     let invocation = json!({
         "executionSuccessful": report.failures.is_empty(),
         "toolExecutionNotifications": notifications.chain(unknown).chain(not_asked).collect::<Vec<_>>(),
     });
     let results = report.reported().map(|finding| {
-        let index = rules.iter().position(|rule| rule.id == finding.rule);
+        let index = ids.iter().position(|id| id.name == finding.rule);
         result(finding, index)
     });
     let results: Vec<Value> = results.collect();
-    let rules = rules.iter().map(|rule| descriptor(rule.id, rule.title, &rule.documentation(), rule.ceiling));
+    let rules = ids.iter().map(|id| descriptor(id));
     write_indented_json(&log(&rules.collect::<Vec<_>>(), &invocation, &results), out)
 }
 
@@ -64,7 +65,7 @@ fn result(finding: &PlacedFinding, index: Option<usize>) -> Value {
         .related
         .iter()
         .map(|(place, object)| json!({ "physicalLocation": physical(place), "message": { "text": tidy(object) } }));
-    let fingerprint = format!("{}/{object}/{}", finding.rule, finding.field);
+    let fingerprint = format!("{}/{object}/{}", finding.name(), finding.field);
     // A template does not tell where it was rendered.
     let place = finding.place.template.is_some().then(|| format!("\n{}", tidy(&finding.place.to_string())));
     json!({
@@ -84,6 +85,7 @@ fn result(finding: &PlacedFinding, index: Option<usize>) -> Value {
         // A line that moves makes no other problem. GitHub reads the second name alone.
         "partialFingerprints": { "portreeve.lint/v1": fingerprint, "primaryLocationLineHash": fingerprint },
         "properties": {
+            "variant": evidence.variant,
             "severity": evidence.severity,
             "evidence": evidence.values.iter().map(|(name, value)| json!([name, tidy(value)])).collect::<Vec<_>>(),
         },

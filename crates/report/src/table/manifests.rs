@@ -48,9 +48,10 @@ pub fn write_lint_wide(report: &LintReport, style: &Style, out: &mut dyn Write) 
 /// # Errors
 /// When the writer fails.
 pub fn write_lint_rows(report: &LintReport, out: &mut dyn Write) -> io::Result<()> {
-    for PlacedFinding { place, rule, evidence, .. } in report.reported() {
+    for finding in report.reported() {
+        let PlacedFinding { place, evidence, .. } = finding;
         let place = tidy(&place.to_string());
-        writeln!(out, "{place}: {}: {} [{rule}]", evidence.severity, tidy(&evidence.summary))?;
+        writeln!(out, "{place}: {}: {} [{}]", evidence.severity, tidy(&evidence.summary), finding.name())?;
     }
     Ok(())
 }
@@ -74,7 +75,7 @@ impl Page<'_> {
     }
 
     fn placed(&mut self, finding: &PlacedFinding) -> io::Result<()> {
-        let PlacedFinding { place, rule, object, field, evidence, related, .. } = finding;
+        let PlacedFinding { place, object, field, evidence, related, .. } = finding;
         self.blank()?;
         let word = self.style.paint(Ink::Bad(evidence.severity), &evidence.severity.name().to_uppercase());
         let title = match port(finding.port, finding.protocol) {
@@ -102,7 +103,7 @@ impl Page<'_> {
             let text = self.wrapped(Ink::Plain, &step.text, LABEL + 4);
             self.labelled(2, label, LABEL, &text)?;
         }
-        self.labelled(2, "Rule", LABEL, &[(Ink::Faint, rule.to_string())])
+        self.labelled(2, "Rule", LABEL, &[(Ink::Faint, finding.name())])
     }
 
     /// What was judged, and what was not.
@@ -122,14 +123,14 @@ impl Page<'_> {
         let alone = "nothing: --against compares them with a cluster, a file or a snapshot";
         rows.push(("compared with", against.clone().unwrap_or_else(|| alone.to_owned())));
         if !report.not_asked.is_empty() {
-            let rules: Vec<String> = report.not_asked.iter().map(|(rule, why)| format!("{rule} ({why})")).collect();
+            let rules: Vec<String> = report.not_asked.iter().map(|(rows, why)| format!("{rows} ({why})")).collect();
             rows.push(("not asked", rules.join(", ")));
         }
         if report.accepted > 0 {
             rows.push(("accepted", format!("{}, as annotations {ACCEPT} say", report.accepted)));
         }
         let failed = failures.iter().map(|gap| ("not read", gap.detail.clone()));
-        let unknown = unknown.iter().map(|(rule, gap)| ("not known", format!("{rule}: {}", gap.detail)));
+        let unknown = unknown.iter().map(|(rows, gap)| ("not known", format!("{rows}: {}", gap.detail)));
         self.line(0, Ink::Heading, "What was judged")?;
         for (label, text) in rows.into_iter().chain(failed).chain(unknown) {
             let lines = self.wrapped(Ink::Plain, &text, 20);

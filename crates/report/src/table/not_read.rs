@@ -14,7 +14,7 @@ use super::{
     page::Page,
 };
 use portreeve_facts::Why;
-use portreeve_rules::findings::{RuleId, Severity};
+use portreeve_rules::{findings::Severity, ids::Rows};
 
 const LABEL: usize = 21;
 
@@ -22,7 +22,7 @@ const LABEL: usize = 21;
 #[derive(Default)]
 pub(crate) struct GapGroup<'a> {
     pub details: Vec<&'a str>,
-    pub rules: BTreeSet<RuleId>,
+    pub rules: BTreeSet<Rows>,
     pub failed: bool,
 }
 
@@ -76,7 +76,7 @@ type Heading = (&'static str, Why, Option<&'static str>);
 pub(crate) fn gap_groups<'a>(unseen: &[ReportedGap<'a>], failures: &[ReportedGap<'_>]) -> Vec<(Heading, GapGroup<'a>)> {
     let mut places: BTreeMap<(&str, Why), usize> = BTreeMap::new();
     let mut groups: Vec<(Heading, GapGroup<'a>)> = Vec::new();
-    for ReportedGap { rule, gap, .. } in unseen {
+    for ReportedGap { rows, gap, .. } in unseen {
         let topic = topic(gap.source, gap.why);
         let place = *places.entry((topic, gap.why)).or_insert_with(|| {
             groups.push(((topic, gap.why, help(gap.source, gap.why)), GapGroup::default()));
@@ -86,7 +86,7 @@ pub(crate) fn gap_groups<'a>(unseen: &[ReportedGap<'a>], failures: &[ReportedGap
         if !group.details.contains(&gap.detail.as_str()) {
             group.details.push(&gap.detail);
         }
-        group.rules.extend(rule);
+        group.rules.extend(rows);
         group.failed |= failures.iter().any(|failure| failure.gap == *gap);
     }
     groups.sort_by_key(|(_, group)| !group.failed);
@@ -94,10 +94,10 @@ pub(crate) fn gap_groups<'a>(unseen: &[ReportedGap<'a>], failures: &[ReportedGap
 }
 
 /// The rules that could not tell; the first few, or all.
-pub(crate) fn not_judged(rules: &BTreeSet<RuleId>, wide: bool) -> String {
+pub(crate) fn not_judged(rules: &BTreeSet<Rows>, wide: bool) -> String {
     const SHOWN: usize = 3;
     let shown = if wide { rules.len() } else { SHOWN };
-    let names: Vec<&str> = rules.iter().take(shown).map(|rule| rule.0).collect();
+    let names: Vec<String> = rules.iter().take(shown).map(ToString::to_string).collect();
     let more = rules.len().saturating_sub(shown);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     format!("not judged: {}{more}", names.join(", "))

@@ -51,7 +51,7 @@ impl Page<'_> {
         let affects: Vec<&str> = problem.affects.iter().copied().map(Vantage::name).collect();
         let mut cells = vec![
             problem.severity.to_string(),
-            problem.rule.clone(),
+            problem.name(),
             subject(problem, on.as_ref()),
             port(problem.port, problem.protocol).unwrap_or_else(|| "-".to_owned()),
             if affects.is_empty() { "-".to_owned() } else { affects.join(",") },

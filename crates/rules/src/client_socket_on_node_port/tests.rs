@@ -209,7 +209,7 @@ fn many_sockets_of_one_service_are_one_finding_with_the_worst_first() {
     let many =
         (0..20).fold(web(), |world, n| world.connects(State::Established, LOCAL, &format!("192.0.2.9:{}", 9000 + n)));
     let many = many.socket(Protocol::Tcp, State::SynSent, LOCAL, REMOTE, |socket| socket.retransmits = 1);
-    let judgements = (RULE.check)(&Round::of(&many.with_mode(Mode::Ipvs), None, 60), &Limits::default());
+    let judgements = RULE.judge(&Round::of(&many.with_mode(Mode::Ipvs), None, 60), &Limits::default());
     assert_eq!(judgements.expect("judged").len(), 1);
     let evidence = expect_problem(&RULE, &many.with_mode(Mode::Ipvs), &subject());
     assert_eq!(evidence.severity, Severity::Critical);

@@ -53,6 +53,7 @@ fn what_the_agent_of_cilium_does_at_its_next_start_is_told() {
     assert_eq!(agent(&cilium("1024 65535", "", false)), "reserves 30000-32767 when it starts next");
     assert!(agent(&cilium("1024 65535", "", true)).starts_with("does not start again: the ephemeral port range"));
     let above = problem(&cilium("20000 29999", "", false));
+    assert_eq!(above.variant, "no-start");
     assert_eq!(
         above.summary,
         "The agent of Cilium cannot start on this node once it has ended: its NodePort range 30000-32767 is above \
@@ -146,7 +147,7 @@ fn ports_of_servers_are_a_warning_where_node_ports_are_safe() {
     let both = problem(&web().ephemeral("1024 65535", ""));
     assert!(both.summary.contains("covers 30000-32767 of the NodePort range"), "{}", both.summary);
     assert_eq!(value(&both, "needed by daemons"), "10249-10250,10256 (3 ports)");
-    assert_ne!(both.impact(), evidence.impact(), "it is not the same problem");
+    assert_eq!((evidence.variant, both.variant), ("servers", "node-ports"), "it is not the same problem");
 }
 
 #[test]

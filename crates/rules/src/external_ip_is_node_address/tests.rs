@@ -96,7 +96,7 @@ fn a_daemon_on_the_claimed_port_of_this_node_loses_it() {
     };
     for mode in Mode::KUBE_PROXY {
         let evidence = expect_problem(&RULE, &ssh(PRIMARY[0]).with_mode(mode), &subject());
-        assert_eq!(evidence.severity, Severity::Critical, "{mode}");
+        assert_eq!((evidence.severity, evidence.variant), (Severity::Critical, "takes-listener"), "{mode}");
         assert!(evidence.summary.contains("port 22/tcp, where process sshd listens"), "{}", evidence.summary);
     }
     assert_eq!(severity(&ssh(PRIMARY[1])), Severity::Info, "the listener is IPv4 only");
@@ -302,7 +302,7 @@ fn a_claim_is_about_the_cluster_and_what_only_this_node_has_is_about_this_node()
 #[test]
 fn the_claim_and_what_it_does_to_a_listener_are_two_findings_of_two_scopes() {
     let world = trap(PRIMARY[0]).listens("0.0.0.0:6666");
-    let judgements = (RULE.check)(&Round::of(&world, None, 60), &Limits::default()).expect("it can judge");
+    let judgements = RULE.judge(&Round::of(&world, None, 60), &Limits::default()).expect("it can judge");
     let problems = judgements.into_iter().filter_map(|it| match it.verdict {
         Verdict::Problem(evidence) => Some((it.port, evidence.scope, evidence.severity)),
         _ => None,
@@ -331,7 +331,7 @@ fn of_many_addresses_of_nodes_a_few_are_told_and_those_of_this_node_first() {
     let kind = NodeAddressKind::InternalIp;
     nodes[1].addresses.extend(many.clone().map(|ip| NodeAddress { kind, ip }));
     objects(&mut world.cluster.services)[0].external_ips = many.chain([ip(PRIMARY[0])]).collect();
-    let judgements = (RULE.check)(&Round::of(&world, None, 60), &Limits::default()).expect("it can judge");
+    let judgements = RULE.judge(&Round::of(&world, None, 60), &Limits::default()).expect("it can judge");
     assert_eq!(judgements.len(), 1 + MOST_LISTED);
     let evidence = expect_problem(&RULE, &world, &subject());
     assert_eq!(evidence.severity, Severity::Critical, "what a process of this node loses");

@@ -16,8 +16,10 @@ pub struct Evidence {
     pub summary: String,
     /// Name and value, in the order in which a person wants them; a name may come again with another value.
     pub values: Vec<(&'static str, String)>,
+    /// Which case of its id it is: one of the [variants](crate::ids::Variant) that its rule reports. Empty is the first.
+    pub variant: &'static str,
     /// What becomes of whom it is about, in a word of the rule's own: one of a closed list, never a name or a number. Empty
-    /// where the rule has one outcome only.
+    /// where the variant has one outcome only.
     pub outcome: &'static str,
     /// From which vantage points connections are lost.
     pub affects: Affected,
@@ -49,6 +51,7 @@ impl Evidence {
             scope: Scope::Node,
             summary: summary.into(),
             values: Vec::new(),
+            variant: "",
             outcome: "",
             affects: Affected::new(),
             remedies: Vec::new(),
@@ -62,6 +65,18 @@ impl Evidence {
     pub fn in_cluster(mut self) -> Self {
         self.scope = Scope::Cluster;
         self
+    }
+
+    /// Says which case of its id it is, where the rule knows several.
+    #[must_use]
+    pub fn variant(mut self, variant: &'static str) -> Self {
+        self.variant = variant;
+        self
+    }
+
+    /// Its variant, of those that its rule reports.
+    pub(crate) fn variant_of(&self, all: &'static [&'static str]) -> &'static str {
+        if self.variant.is_empty() { all.first().copied().unwrap_or_default() } else { self.variant }
     }
 
     /// Says what becomes of it, where the rule knows several outcomes: another one is another Event.

@@ -23,10 +23,11 @@ pub use scope::Scope;
 pub use severity::Severity;
 pub use subject::{Subject, SubjectKind};
 
+use crate::ids::Rows;
 pub use portreeve_facts::{Affected, Vantage};
 use portreeve_facts::{Gap, Protocol};
 
-/// A rule's name in kebab-case: file name, documentation page, runbook anchor and, in PascalCase, Event reason.
+/// The name of an id in kebab-case: its page and, in PascalCase, the Events' reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct RuleId(pub &'static str);
 
@@ -98,14 +99,23 @@ pub type Judgements = Result<Vec<Judgement>, Gap>;
 /// What makes two findings the same one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
-    /// The rule.
+    /// Its id.
     pub rule: RuleId,
+    /// The variant of this id.
+    pub variant: &'static str,
     /// Whom it is about; the uid does not count.
     pub subject: Subject,
     /// The port, where it is about one.
     pub port: Option<u16>,
     /// The protocol, where it is about one.
     pub protocol: Option<Protocol>,
+}
+
+impl Key {
+    /// `node-port-claimed-twice/lost`
+    pub fn name(&self) -> String {
+        format!("{}/{}", self.rule, self.variant)
+    }
 }
 
 /// An open problem, and since when.
@@ -122,8 +132,8 @@ pub struct Finding {
 /// A rule, or one subject of it, that could not tell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unknown {
-    /// The rule.
-    pub rule: RuleId,
+    /// What it would have judged.
+    pub rows: Rows,
     /// The subject, where only this one is not known.
     pub subject: Option<Subject>,
     /// How many ports and objects could not be judged for it; none where the rule could not judge at all.

@@ -8,7 +8,7 @@ use portreeve_facts::{Place, Protocol};
 pub struct PlacedFinding {
     /// Where the value is written that is wrong.
     pub place: Place,
-    /// The rule.
+    /// Its id; the evidence names the variant.
     pub rule: RuleId,
     /// Whom it is about, `Service shop/web`.
     pub object: String,
@@ -22,4 +22,11 @@ pub struct PlacedFinding {
     pub evidence: Evidence,
     /// Fields of other objects that have a part in it, each with its object.
     pub related: Vec<(Place, String)>,
+}
+
+impl PlacedFinding {
+    /// `node-port-claimed-twice/lost`
+    pub fn name(&self) -> String {
+        format!("{}/{}", self.rule, self.evidence.variant)
+    }
 }

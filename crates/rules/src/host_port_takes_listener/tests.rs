@@ -187,6 +187,7 @@ fn a_pod_that_gets_no_network_is_told_where_its_runtime_has_to_open_the_port() {
     let cri_o = |world: Snapshot| with_runtime(world, Some("cri-o://1.29.1"));
     let listens = |seconds| stuck(seconds).listens("192.0.2.1:80");
     let evidence = expect_problem(&RULE, &cri_o(listens(121)), &subject());
+    assert_eq!(evidence.variant, "no-network");
     assert_eq!(evidence.severity, Severity::Warning);
     assert_eq!(
         evidence.summary,

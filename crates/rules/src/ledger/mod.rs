@@ -10,8 +10,11 @@ use std::{
 
 use jiff::Timestamp;
 
-use crate::findings::{Evidence, Finding, Judgement, Judgements, Key, RuleId, Subject, Unknown, Verdict};
-use portreeve_facts::Gap;
+use crate::{
+    findings::{Evidence, Finding, Judgement, Judgements, Key, Subject, Unknown, Verdict},
+    ids::Rows,
+};
+use portreeve_facts::{Gap, Protocol};
 
 /// When a round was.
 #[derive(Clone, Copy, Debug)]
@@ -32,8 +35,8 @@ impl RoundTime {
 /// One rule's part of a round.
 #[derive(Clone, Debug)]
 pub struct Turn {
-    /// The rule.
-    pub rule: RuleId,
+    /// What the rule judges.
+    pub rows: Rows,
     /// How many consecutive rounds must show a problem before it is raised: 1 or 2.
     pub patience: u8,
     /// How long a problem that takes more than one round must have been there too: rounds may follow each other fast.
@@ -67,6 +70,8 @@ pub enum Change {
     Raised(Finding),
     /// An open problem has another impact, sentence or evidence.
     Changed(Finding),
+    /// What was open under this key is another variant now.
+    Became(Key, Finding),
     /// A problem is over.
     Cleared(Finding, Clearance),
 }
@@ -107,24 +112,25 @@ impl Ledger {
     }
 
     fn turn(&mut self, at: RoundTime, turn: Turn) -> Vec<Change> {
-        self.unknown.retain(|unknown| unknown.rule != turn.rule);
+        let rows = turn.rows;
+        self.unknown.retain(|unknown| unknown.rows != rows);
         let judgements = match turn.judgements {
             Ok(judgements) => judgements,
             Err(gap) => {
-                self.note_unknown(turn.rule, None, 0, gap);
+                self.note_unknown(rows, None, 0, gap);
                 return Vec::new();
             }
         };
         let mut problems: BTreeMap<Key, Evidence> = BTreeMap::new();
         let mut held = Held::default();
         for subject in turn.unread.iter().cloned() {
-            held.add(Key { rule: turn.rule, subject, port: None, protocol: None });
+            held.add(Claim { subject, port: None, protocol: None });
         }
         let mut healthy = BTreeSet::new();
         for Judgement { subject, port, protocol, verdict } in judgements {
-            let key = Key { rule: turn.rule, subject, port, protocol };
             match verdict {
                 Verdict::Problem(evidence) => {
+                    let key = Key { rule: rows.rule, variant: evidence.variant, subject, port, protocol };
                     let merged = match problems.remove(&key) {
                         Some(first) => first.merge(evidence),
                         None => evidence,
@@ -132,51 +138,68 @@ impl Ledger {
                     problems.insert(key, merged);
                 }
                 Verdict::Unknown(gap) => {
-                    let claims = usize::from(!is_whole(&key));
-                    self.note_unknown(turn.rule, Some(key.subject.clone()), claims, gap);
-                    held.add(key);
+                    let claim = Claim { subject, port, protocol };
+                    let claims = usize::from(!claim.is_whole());
+                    self.note_unknown(rows, Some(claim.subject.clone()), claims, gap);
+                    held.add(claim);
                 }
                 Verdict::Healthy => {
-                    healthy.insert(key);
+                    healthy.insert(Claim { subject, port, protocol });
                 }
             }
         }
-        let mut changes = self.clear(turn.rule, &problems, &held, &healthy);
-        changes.extend(
-            problems
-                .into_iter()
-                .filter_map(|(key, evidence)| self.observe(at, (turn.patience, turn.settle), key, evidence)),
-        );
+        let seen: BTreeSet<Key> = problems.keys().cloned().collect();
+        let mut observed: Vec<Change> = problems
+            .into_iter()
+            .filter_map(|(key, evidence)| self.observe(at, (turn.patience, turn.settle), key, evidence))
+            .collect();
+        let mut changes = Vec::new();
+        for (gone, clearance) in self.clear(rows, &seen, &held, &healthy) {
+            let claim = Claim::of(&gone.key);
+            let raised = observed.iter_mut().find_map(|change| match change {
+                Change::Raised(new) if Claim::of(&new.key) == claim => Some((new.clone(), change)),
+                _ => None,
+            });
+            match raised {
+                Some((new, change)) => *change = Change::Became(gone.key, new),
+                None => changes.push(Change::Cleared(gone, clearance)),
+            }
+        }
+        changes.extend(observed);
         changes
     }
 
     /// The same gap for many subjects of one rule is noted once, about none of them.
-    fn note_unknown(&mut self, rule: RuleId, subject: Option<Subject>, claims: usize, gap: Gap) {
-        match self.unknown.iter_mut().find(|unknown| unknown.rule == rule && unknown.gap == gap) {
+    fn note_unknown(&mut self, rows: Rows, subject: Option<Subject>, claims: usize, gap: Gap) {
+        match self.unknown.iter_mut().find(|unknown| unknown.rows == rows && unknown.gap == gap) {
             Some(known) => {
                 known.subject = None;
                 known.claims += claims;
             }
-            None => self.unknown.push(Unknown { rule, subject, claims, gap }),
+            None => self.unknown.push(Unknown { rows, subject, claims, gap }),
         }
     }
 
-    /// Closes what this rule had open and neither sees nor holds any more.
+    /// Closes what this rule had open and neither sees nor holds any more. What became another variant stays until that one has
+    /// lasted long enough.
     fn clear(
         &mut self,
-        rule: RuleId,
-        problems: &BTreeMap<Key, Evidence>,
+        rows: Rows,
+        seen: &BTreeSet<Key>,
         held: &Held,
-        healthy: &BTreeSet<Key>,
-    ) -> Vec<Change> {
-        let over =
-            |key: &Key| key.rule == rule && !problems.contains_key(key) && !held.holds(key, healthy.contains(key));
+        healthy: &BTreeSet<Claim>,
+    ) -> Vec<(Finding, Clearance)> {
+        let becoming: BTreeSet<Claim> = self.pending.keys().filter(|key| seen.contains(key)).map(Claim::of).collect();
+        let over = |key: &Key| {
+            let claim = Claim::of(key);
+            rows.have(key.rule, key.variant) && !seen.contains(key) && !held.holds(&claim, healthy.contains(&claim))
+        };
         self.pending.retain(|key, _| !over(key));
         self.open
-            .extract_if(.., |key, _| over(key))
+            .extract_if(.., |key, _| over(key) && !becoming.contains(&Claim::of(key)))
             .map(|(key, finding)| {
-                let clearance = if healthy.contains(&key) { Clearance::Repaired } else { Clearance::Gone };
-                Change::Cleared(finding, clearance)
+                let clearance = if healthy.contains(&Claim::of(&key)) { Clearance::Repaired } else { Clearance::Gone };
+                (finding, clearance)
             })
             .collect()
     }
@@ -220,31 +243,45 @@ impl Ledger {
     }
 }
 
+/// What a judgement is about, whatever the variant.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Claim {
+    subject: Subject,
+    port: Option<u16>,
+    protocol: Option<Protocol>,
+}
+
+impl Claim {
+    fn of(key: &Key) -> Self {
+        Self { subject: key.subject.clone(), port: key.port, protocol: key.protocol }
+    }
+
+    /// Whether it is about the node or the cluster as a whole, and about no port.
+    fn is_whole(&self) -> bool {
+        !self.subject.kind.is_object() && self.port.is_none()
+    }
+}
+
 /// What one rule could not judge in a round.
 #[derive(Debug, Default)]
 struct Held {
-    keys: BTreeSet<Key>,
+    claims: BTreeSet<Claim>,
     /// Something about the node or the cluster as a whole: any of its findings may be a part of that.
     everything: bool,
 }
 
 impl Held {
-    fn add(&mut self, key: Key) {
-        self.everything |= is_whole(&key);
-        self.keys.insert(key);
+    fn add(&mut self, claim: Claim) {
+        self.everything |= claim.is_whole();
+        self.claims.insert(claim);
     }
 
-    /// Whether the finding of this key may still be true. What was not known of an object, on none of its ports in
+    /// Whether the finding of this claim may still be true. What was not known of an object, on none of its ports in
     /// particular, was known on none of them; only a port that was found `healthy` is over.
-    fn holds(&self, key: &Key, healthy: bool) -> bool {
-        let of_its_object = || self.keys.contains(&Key { port: None, protocol: None, ..key.clone() });
-        self.keys.contains(key) || (!healthy && (self.everything || of_its_object()))
+    fn holds(&self, claim: &Claim, healthy: bool) -> bool {
+        let of_its_object = || self.claims.contains(&Claim { port: None, protocol: None, ..claim.clone() });
+        self.claims.contains(claim) || (!healthy && (self.everything || of_its_object()))
     }
-}
-
-/// Whether it is about the node or the cluster as a whole, and about no port.
-fn is_whole(key: &Key) -> bool {
-    !key.subject.kind.is_object() && key.port.is_none()
 }
 
 #[cfg(test)]

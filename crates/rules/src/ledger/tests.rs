@@ -1,10 +1,10 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::findings::{Scope, Severity, SubjectKind, Vantage};
+use crate::findings::{RuleId, Scope, Severity, SubjectKind, Vantage};
 use portreeve_facts::{Source, Why};
 
-const RULE: RuleId = RuleId("a-rule");
+const ROWS: Rows = Rows { rule: RuleId("a-rule"), variants: &["", "other"] };
 
 fn problem(name: &str, severity: Severity) -> Judgement {
     judgement(name, Verdict::Problem(Evidence::new(severity, "it is wrong")))
@@ -19,7 +19,7 @@ fn gap() -> Gap {
 }
 
 fn turn(patience: u8, judgements: Judgements) -> Vec<Turn> {
-    vec![Turn { rule: RULE, patience, settle: Duration::ZERO, unread: Arc::default(), judgements }]
+    vec![Turn { rows: ROWS, patience, settle: Duration::ZERO, unread: Arc::default(), judgements }]
 }
 
 fn second(second: u64) -> RoundTime {
@@ -41,7 +41,9 @@ fn a_patient_rule_raises_on_the_second_consecutive_round_and_dates_from_the_firs
 #[test]
 fn a_rule_that_is_not_asked_keeps_what_it_has_and_a_round_without_it_is_none_of_its_patience() {
     let mut ledger = Ledger::default();
-    let other = |judgements| vec![Turn { rule: RuleId("another-rule"), ..turn(2, judgements).remove(0) }];
+    let other = |judgements| {
+        vec![Turn { rows: Rows { rule: RuleId("another-rule"), variants: &[""] }, ..turn(2, judgements).remove(0) }]
+    };
     ledger.advance(second(1), turn(2, Ok(vec![problem("n", Severity::Warning)])));
     assert_eq!(ledger.advance(second(2), other(Err(gap()))), []);
     assert_eq!(ledger.board().unknown.len(), 1);
@@ -58,7 +60,7 @@ fn rounds_that_follow_each_other_fast_do_not_exhaust_patience() {
     let mut advance = |at| {
         let judgements = Ok(vec![problem("n", Severity::Warning)]);
         let settle = Duration::from_secs(5);
-        ledger.advance(second(at), vec![Turn { rule: RULE, patience: 2, settle, unread: Arc::default(), judgements }])
+        ledger.advance(second(at), vec![Turn { rows: ROWS, patience: 2, settle, unread: Arc::default(), judgements }])
     };
     assert_eq!((advance(1), advance(2), advance(3)), (vec![], vec![], vec![]));
     assert!(matches!(&advance(6)[..], [Change::Raised(finding)] if finding.since == wall(1)));
@@ -186,7 +188,7 @@ fn a_clock_that_is_set_back_or_ahead_changes_nobodys_patience() {
             };
             let judgements = Ok(vec![problem("n", Severity::Warning)]);
             ledger
-                .advance(time, vec![Turn { rule: RULE, patience: 2, settle, unread: Arc::default(), judgements }])
+                .advance(time, vec![Turn { rows: ROWS, patience: 2, settle, unread: Arc::default(), judgements }])
                 .len()
         };
         assert_eq!([round(1, 1), round(3, 3 + hour), round(7, 7 + hour)], [0, 0, 1], "set by {hour} seconds");
@@ -214,13 +216,16 @@ fn several_sockets_of_one_subject_are_one_finding_of_the_worst_severity() {
 }
 
 fn any_round() -> impl Strategy<Value = Judgements> {
-    let one = (0..3usize, 0..4u8).prop_map(|(name, kind)| {
+    let one = (0..3usize, 0..5u8).prop_map(|(name, kind)| {
         let name = ["a", "b", "c"][name];
         match kind {
             0 => judgement(name, Verdict::Healthy),
             1 => judgement(name, Verdict::Unknown(gap())),
             2 => problem(name, Severity::Warning),
-            _ => problem(name, Severity::Critical),
+            3 => problem(name, Severity::Critical),
+            _ => {
+                judgement(name, Verdict::Problem(Evidence::new(Severity::Warning, "it is otherwise").variant("other")))
+            }
         }
     });
     prop_oneof![
@@ -239,6 +244,10 @@ proptest! {
                 match change {
                     Change::Raised(finding) => prop_assert!(reported.insert(finding.key.clone(), finding).is_none()),
                     Change::Changed(finding) => prop_assert!(reported.insert(finding.key.clone(), finding).is_some()),
+                    Change::Became(was, finding) => {
+                        prop_assert!(reported.remove(&was).is_some());
+                        prop_assert!(reported.insert(finding.key.clone(), finding).is_none());
+                    }
                     Change::Cleared(finding, _) => prop_assert!(reported.remove(&finding.key).is_some()),
                 }
             }
@@ -247,4 +256,41 @@ proptest! {
             prop_assert_eq!(board, reported.values().cloned().collect::<Vec<_>>());
         }
     }
+}
+
+#[test]
+fn variants_of_one_claim_are_findings_of_their_own_and_one_rule_answers_for_its_own_variants() {
+    let mut ledger = Ledger::default();
+    let of = |variant| judgement("n", Verdict::Problem(Evidence::new(Severity::Warning, variant).variant(variant)));
+    ledger.advance(second(1), turn(1, Ok(vec![of(""), of("other")])));
+    assert_eq!(ledger.board().findings.len(), 2);
+    let neighbour = Rows { variants: &["third"], ..ROWS };
+    let beside = |judgements| vec![Turn { rows: neighbour, ..turn(1, judgements).remove(0) }];
+    assert_eq!(ledger.advance(second(2), beside(Ok(Vec::new()))), [], "the rule beside it clears nothing");
+    ledger.advance(second(3), beside(Err(gap())));
+    ledger.advance(second(4), turn(1, Ok(vec![of("other")])));
+    let board = ledger.board();
+    assert_eq!(board.findings.iter().map(|it| it.key.variant).collect::<Vec<_>>(), ["other"]);
+    assert_eq!(board.unknown.iter().map(|it| it.rows).collect::<Vec<_>>(), [neighbour]);
+    ledger.advance(second(5), turn(1, Ok(vec![judgement("n", Verdict::Unknown(gap()))])));
+    assert_eq!(ledger.board().findings.len(), 1, "what is unknown of a claim holds every variant of the rule");
+}
+
+#[test]
+fn what_becomes_another_variant_stays_until_that_one_has_lasted() {
+    let mut ledger = Ledger::default();
+    let mut advance = |at, variant| {
+        let problem = Verdict::Problem(Evidence::new(Severity::Warning, variant).variant(variant));
+        let changes = ledger.advance(second(at), turn(2, Ok(vec![judgement("n", problem)])));
+        (changes, ledger.board().findings.iter().map(|it| it.key.variant).collect::<Vec<_>>())
+    };
+    advance(1, "");
+    assert_eq!(advance(2, "").1, [""]);
+    assert_eq!(advance(3, "other"), (Vec::new(), vec![""]), "one round is none");
+    let (changes, open) = advance(4, "other");
+    assert!(
+        matches!(&changes[..], [Change::Became(was, it)] if (was.variant, it.since) == ("", wall(3))),
+        "{changes:#?}"
+    );
+    assert_eq!(open, ["other"]);
 }

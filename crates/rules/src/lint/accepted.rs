@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use super::{Linted, find_lint_rule};
-use crate::findings::PlacedFinding;
+use super::{Linted, named_of_manifests};
+use crate::{findings::PlacedFinding, ids::Named};
 use portreeve_facts::{ACCEPT, Accepts, Gap, Manifest, Place, Source, Why};
 
 /// The findings that nobody accepts, and how many others there are. An annotation speaks of its own object alone.
@@ -12,8 +12,9 @@ pub fn without_accepted(linted: &Linted, findings: Vec<PlacedFinding>) -> (Vec<P
     let by_place: HashMap<&Place, &Accepts> =
         accepting.flat_map(|(manifest, accepts)| manifest.fields().map(move |claim| (&claim.place, accepts))).collect();
     let is_accepted = |finding: &PlacedFinding| {
+        let names_it = |named: Named| named.names(finding.rule.0, finding.evidence.variant);
         let accepts = by_place.get(&finding.place);
-        accepts.is_some_and(|accepts| accepts.rules.iter().any(|name| name == finding.rule.0))
+        accepts.is_some_and(|it| it.rules.iter().filter_map(|name| Named::parse(name)).any(names_it))
     };
     let all = findings.len();
     let others: Vec<PlacedFinding> = findings.into_iter().filter(|finding| !is_accepted(finding)).collect();
@@ -29,7 +30,7 @@ pub fn judge_acceptance(linted: &Linted) -> Vec<(Gap, Place)> {
 fn complaint(manifest: &Manifest) -> Option<(Gap, Place)> {
     let Accepts { rules, place } = manifest.accepts.as_ref()?;
     let strange: Vec<String> =
-        rules.iter().filter(|name| find_lint_rule(name).is_none()).map(|name| format!("{name:?}")).collect();
+        rules.iter().filter(|name| named_of_manifests(name).is_none()).map(|name| format!("{name:?}")).collect();
     let what = match (rules.is_empty(), strange.is_empty()) {
         (true, _) => "names no rule, wanted RULE,RULE".to_owned(),
         (false, false) => format!("names {}, which is no rule that judges manifests", strange.join(", ")),

@@ -1,18 +1,4 @@
 //! An external IP of a Service is an address that the cluster has for something else.
-//!
-//! ## Why it hurts
-//! Every node gives the connections to an external IP to the Service. Where the address is a Node's, connections to that node's own
-//! daemons on this port go to the Service too, from every pod and every other node. Where it is another Service's cluster IP, that
-//! Service loses its connections on this port.
-//!
-//! ## Silent when
-//! - the manifests are compared with no cluster, and `--service-cidr` names no network;
-//! - no Node and no other Service has the address, and no such network has it;
-//! - it is the cluster IP of another Service with a port of this one: `external-address-claimed-twice` tells that.
-//!
-//! ## Fix
-//! Have an address that is nobody's, or a Service of type LoadBalancer. Kubernetes 1.36 deprecates external IPs, and warns of
-//! each: some clusters may no longer serve them.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -25,21 +11,17 @@ use super::{
     rule::{LintRule, Needs},
 };
 use crate::findings::{Evidence, PlacedFinding, Severity, Step};
-use portreeve_facts::{Claimed, Node, Service, Snapshot};
+use crate::ids;
+use portreeve_facts::{Claimed, Mode, Node, NodeAddressKind, Service, Snapshot};
 
-pub(super) const RULE: LintRule = LintRule::new(
-    "external-ip-in-cluster",
-    "An external IP is a Node's address or a cluster IP",
-    Severity::Warning,
-    include_str!("external_ip_in_cluster.rs"),
-    check,
-)
-.needs(Needs::Addresses);
+pub(super) const RULE: LintRule =
+    LintRule::new(&ids::EXTERNAL_IP_CONFLICT, &["node-address", "cluster-ip"], check).needs(Needs::Addresses);
 
 fn check(linted: &Linted) -> Vec<PlacedFinding> {
     let nodes = linted.nodes().unwrap_or_default();
-    let nodes: HashMap<IpAddr, &Node> =
-        nodes.into_iter().flat_map(|node| node.addresses.iter().map(move |it| (it.ip, node))).collect();
+    let nodes: HashMap<IpAddr, (&Node, NodeAddressKind)> =
+        nodes.into_iter().flat_map(|node| node.addresses.iter().map(move |it| (it.ip, (node, it.kind)))).collect();
+    let is_ipvs = linted.snapshot.is_in(Mode::Ipvs);
     let by_name = linted.services_by_name();
     let cluster_ips =
         by_name.values().flatten().flat_map(|service| service.cluster_ips.iter().map(|ip| (*ip, *service)));
@@ -56,8 +38,18 @@ fn check(linted: &Linted) -> Vec<PlacedFinding> {
         }) {
             continue;
         }
+        // Elsewhere than in ipvs mode the Service takes its own ports of the address, and the Node keeps the others.
+        let of_node = |kind| match kind {
+            _ if !is_ipvs => Severity::Info,
+            NodeAddressKind::InternalIp => Severity::Critical,
+            NodeAddressKind::ExternalIp | NodeAddressKind::Hostname => Severity::Warning,
+        };
+        let (severity, variant) = match nodes.get(&ip) {
+            Some((_, kind)) => (of_node(*kind), "node-address"),
+            None => (Severity::Warning, "cluster-ip"),
+        };
         let whose = match nodes.get(&ip) {
-            Some(node) => format!("an address of Node {}", node.name),
+            Some((node, _)) => format!("an address of Node {}", node.name),
             None => match (other(), linted.service_cidrs.iter().find(|cidr| cidr.contains(&ip))) {
                 (Some(service), _) => format!("the cluster IP of Service {}/{}", service.namespace, service.name),
                 (None, Some(cidr)) => format!("in {cidr}, of which the API server makes cluster IPs"),
@@ -67,14 +59,15 @@ fn check(linted: &Linted) -> Vec<PlacedFinding> {
         let summary = format!(
             "external IP {ip} of {manifest} is {whose}: the Service gets connections that are meant for others."
         );
-        let evidence = Evidence::new(Severity::Warning, summary)
+        let evidence = Evidence::new(severity, summary)
             .in_cluster()
+            .variant(variant)
             .value("address", format!("{ip}, {whose}"))
             .remedy(Step::advice(format!("have an address in {manifest} that nobody else has")))
             .remedy(Step::advice(format!(
                 "make {manifest} a Service of type LoadBalancer: external IPs are deprecated since Kubernetes 1.36"
             )));
-        findings.push(linted.finding(RULE.id, (manifest, claim), evidence));
+        findings.push(linted.finding(RULE.name(), (manifest, claim), evidence));
     }
     findings
 }

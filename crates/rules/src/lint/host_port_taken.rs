@@ -1,18 +1,4 @@
 //! A DaemonSet wants a port of every node, and a pod of the cluster has it on one.
-//!
-//! ## Why it hurts
-//! The API server accepts the DaemonSet. Its pod stays Pending on each node where another pod has the port.
-//!
-//! It is information where the DaemonSet does not tolerate every taint: taints are not read, and the node may have one.
-//!
-//! ## Silent when
-//! - the manifests are compared with no cluster, or its pods are not known: of a live cluster they are not read;
-//! - the pod is of the same DaemonSet, or has ended;
-//! - the DaemonSet selects nodes, or avoids some: the pod may run where it does not;
-//! - the two want the port on different addresses of the node, or for different protocols.
-//!
-//! ## Fix
-//! Give one of the two another port.
 
 use std::collections::HashMap;
 
@@ -21,16 +7,10 @@ use super::{
     rule::{LintRule, Needs},
 };
 use crate::findings::{Evidence, PlacedFinding, Severity, Step};
+use crate::ids;
 use portreeve_facts::{ContainerPort, Pod, Workload, WorkloadKind};
 
-pub(super) const RULE: LintRule = LintRule::new(
-    "host-port-taken",
-    "A pod of the cluster has a port that a DaemonSet wants",
-    Severity::Warning,
-    include_str!("host_port_taken.rs"),
-    check,
-)
-.needs(Needs::Pods);
+pub(super) const RULE: LintRule = LintRule::new(&ids::POD_WAITS_FOR_PORT, &["pod"], check).needs(Needs::Pods);
 
 /// A toleration of every taint, as [`Workload::tolerates`] has it: no key, `Exists`, no value, no effect.
 const EVERYTHING: &str = " Exists  ";
@@ -63,7 +43,7 @@ fn check(linted: &Linted) -> Vec<PlacedFinding> {
                 .in_cluster()
                 .value("taken by", format!("pod {namespace}/{pod} on {node}"))
                 .remedy(Step::advice(format!("give {manifest} another port of the node than {number}/{protocol}")));
-            findings.push(linted.finding(RULE.id, (manifest, claim), evidence));
+            findings.push(linted.finding(RULE.name(), (manifest, claim), evidence));
         }
     }
     findings

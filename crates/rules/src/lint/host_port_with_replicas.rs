@@ -1,29 +1,11 @@
 //! A workload wants several pods, and each of them the same port of its node.
-//!
-//! ## Why it hurts
-//! Two pods with one hostPort do not run on one node. The API server accepts the workload, and the pods that find no node stay
-//! Pending: `didn't have free ports`. An update that begins with a new pod waits likewise.
-//!
-//! It is information as long as nobody says how many nodes there are, and a warning where the cluster that the manifests are
-//! compared with has fewer than pods are wanted.
-//!
-//! ## Silent when
-//! it is a DaemonSet, or wants one pod or none at a time. Of a Job its `parallelism` counts, as far as so many are to end.
-//!
-//! ## Fix
-//! Make it a DaemonSet, or have a Service in place of the hostPort.
 
 use super::{Linted, rule::LintRule};
 use crate::findings::{Evidence, PlacedFinding, Severity, Step};
+use crate::ids;
 use portreeve_facts::Manifest;
 
-pub(super) const RULE: LintRule = LintRule::new(
-    "host-port-with-replicas",
-    "Several pods of one workload want one port of a node",
-    Severity::Warning,
-    include_str!("host_port_with_replicas.rs"),
-    check,
-);
+pub(super) const RULE: LintRule = LintRule::new(&ids::POD_WAITS_FOR_PORT, &["replicas"], check);
 
 fn check(linted: &Linted) -> Vec<PlacedFinding> {
     let nodes = linted.nodes().map(|nodes| nodes.len());
@@ -46,7 +28,7 @@ fn check(linted: &Linted) -> Vec<PlacedFinding> {
             .in_cluster()
             .value("replicas", replicas)
             .remedy(Step::advice(format!("make {manifest} a DaemonSet, or have no port of the node in its template")));
-        findings.push(linted.finding(RULE.id, (manifest, claim), evidence));
+        findings.push(linted.finding(RULE.name(), (manifest, claim), evidence));
     }
     findings
 }

@@ -48,6 +48,8 @@ pub struct Linted {
     replaced: BTreeMap<String, Key>,
     /// Numbers that nobody has, where a cluster tells.
     free: Vec<u16>,
+    /// Whether the NodePort range is that of the cluster, or as somebody says, and not the default.
+    pub(super) knows_range: bool,
     /// Where the other objects are from.
     pub(super) source: Source,
     /// Where the API server allocates cluster IPs, as far as somebody says.
@@ -162,7 +164,8 @@ impl Linted {
             Source::Cluster if knows_numbers => FreePorts::of(&around).ports().take(SUGGESTED).collect(),
             _ => Vec::new(),
         };
-        Self { manifests, snapshot: around, there, replaced, free, source, service_cidrs: Vec::new() }
+        let knows_range = range.source != RangeSource::Assumed;
+        Self { manifests, snapshot: around, there, replaced, free, knows_range, source, service_cidrs: Vec::new() }
     }
 
     /// Says where the API server allocates cluster IPs.

@@ -1,18 +1,4 @@
 //! A process of a node that was looked at listens on a port that a manifest claims.
-//!
-//! ## Why it hurts
-//! A pod in the host's network cannot have the port on that node. A hostPort or a nodePort takes the connections of whoever
-//! listens there, or gets none, as the proxy's mode has it.
-//!
-//! ## Silent when
-//! - the manifests are compared with no snapshot;
-//! - the object is there already and has this very port: the listener may be its own;
-//! - the listener is of a pod of this workload, as it is there already, or it cannot be told that it is not: nobody knows whose
-//!   pod it is where the snapshot has no pods;
-//! - the listener is at loopback, or the two are at different addresses of the node.
-//!
-//! ## Fix
-//! Give the object another port, or move the process.
 
 use std::collections::HashMap;
 
@@ -21,26 +7,36 @@ use super::{
     rule::{LintRule, Needs},
 };
 use crate::findings::{Evidence, PlacedFinding, Severity, Step};
+use crate::ids::{self, Id};
 use portreeve_dataplane::owner_name;
 use portreeve_facts::{Claimed, Manifest, Owner, Protocol, Reading, Socket};
 
-pub(super) const RULE: LintRule = LintRule::new(
-    "listener-on-port",
-    "A process listens on a port that a manifest claims",
-    Severity::Warning,
-    include_str!("listener_on_port.rs"),
-    check,
-)
-.needs(Needs::Listeners);
+/// One for each kind of claim: they are the cases that a rule of nodes finds once the object is there.
+pub(super) const RULES: [LintRule; 3] = [
+    LintRule::new(&ids::LISTENER_ON_NODE_PORT, &["loses"], |linted| {
+        check(linted, &ids::LISTENER_ON_NODE_PORT, |what| {
+            matches!(what, Claimed::NodePort(..) | Claimed::HealthCheckNodePort(_))
+        })
+    })
+    .needs(Needs::Listeners),
+    LintRule::new(&ids::HOST_PORT_CONFLICT, &["takes-listener"], |linted| {
+        check(linted, &ids::HOST_PORT_CONFLICT, |what| matches!(what, Claimed::HostPort(..)))
+    })
+    .needs(Needs::Listeners),
+    LintRule::new(&ids::HOST_NETWORK_PORT_TAKEN, &["listener"], |linted| {
+        check(linted, &ids::HOST_NETWORK_PORT_TAKEN, |what| matches!(what, Claimed::HostNetworkPort(..)))
+    })
+    .needs(Needs::Listeners),
+];
 
-fn check(linted: &Linted) -> Vec<PlacedFinding> {
+fn check(linted: &Linted, id: &Id, is_wanted: fn(&Claimed) -> bool) -> Vec<PlacedFinding> {
     let Some(listeners) = linted.snapshot.kernel.listeners.seen() else { return Vec::new() };
     let node = linted.snapshot.node_name();
     let reached = listeners.iter().filter(|it| !it.local.to_canonical().is_loopback());
     let mut by_port: HashMap<(u16, Protocol), Vec<&Socket>> = HashMap::new();
     reached.for_each(|it| by_port.entry((it.local_port, it.protocol)).or_default().push(it));
     let mut findings = Vec::new();
-    for (manifest, claim) in linted.claims() {
+    for (manifest, claim) in linted.claims().filter(|(_, claim)| is_wanted(&claim.what)) {
         let Some((number, protocol)) = claim.what.port() else { continue };
         let Some(there) = by_port.get(&(number, protocol)) else { continue };
         if linted.has_already(manifest, (number, protocol)) {
@@ -63,7 +59,7 @@ fn check(linted: &Linted) -> Vec<PlacedFinding> {
             .value("listener", format!("{protocol} {}:{number}", socket.local))
             .value("held by", &owner)
             .remedy(Step::advice(format!("give {manifest} another port than {number}/{protocol}")));
-        findings.push(linted.finding(RULE.id, (manifest, claim), evidence));
+        findings.push(linted.finding(id.name, (manifest, claim), evidence));
     }
     findings
 }

@@ -25,7 +25,7 @@ mod templates;
 
 pub use accepted::{judge_acceptance, without_accepted};
 pub use around::{range, unread};
-pub use catalogue::{find_lint_rule, lint_rules};
+pub use catalogue::{lint_rules, named_of_manifests};
 pub use linted::{Linted, Source};
 pub use report::{LintReport, lint};
 pub use rule::LintRule;

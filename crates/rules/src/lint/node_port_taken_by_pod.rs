@@ -1,21 +1,4 @@
 //! A Service wants a number that a pod of the cluster has as its port of the node.
-//!
-//! ## Why it hurts
-//! The API server does not compare nodePorts with ports of pods, and accepts the Service. On the nodes where the pod runs one of the
-//! two gets no connections, as the proxy's mode has it. Cilium in place of kube-proxy ignores the hostPort.
-//!
-//! It is information where the pod is in the namespace of the Service, which sends to that very port or to a named one: most likely
-//! it is one of its own.
-//!
-//! ## Silent when
-//! - the manifests are compared with no cluster, or its pods are not known: of a live cluster they are not read;
-//! - the pod has ended, or is of a workload among the manifests: `node-port-claimed-twice` tells that;
-//! - ServiceLB made the pod for the Service;
-//! - the two are for different protocols, or the pod has the port at loopback;
-//! - another proxy serves the Service (`service.kubernetes.io/service-proxy-name`).
-//!
-//! ## Fix
-//! Give the Service another number, or the pod another port of the node, outside the NodePort range.
 
 use super::{
     Linted,
@@ -23,16 +6,11 @@ use super::{
     rule::{LintRule, Needs},
 };
 use crate::findings::{Evidence, PlacedFinding, Severity, Step};
+use crate::ids;
 use portreeve_facts::{Claimed, ContainerPort, Pod, Service, ServiceName};
 
-pub(super) const RULE: LintRule = LintRule::new(
-    "node-port-taken-by-pod",
-    "A pod of the cluster has the number of a nodePort",
-    Severity::Warning,
-    include_str!("node_port_taken_by_pod.rs"),
-    check,
-)
-.needs(Needs::Pods);
+pub(super) const RULE: LintRule =
+    LintRule::new(&ids::NODE_PORT_CLAIMED_TWICE, &["pods", "own"], check).needs(Needs::Pods);
 
 fn check(linted: &Linted) -> Vec<PlacedFinding> {
     let (pods, services) = (linted.pods_by_port(), linted.services_by_name());
@@ -51,9 +29,9 @@ fn check(linted: &Linted) -> Vec<PlacedFinding> {
         let how = if *host_network { "a port in the host's network" } else { "hostPort" };
         let whose = format!("{how} of pod {namespace}/{name} on {node}");
         let is_own = others.all(|other| may_be_own(service, number, other));
-        let (severity, end) = match is_own {
-            true => (Severity::Info, "nothing is lost where the Service sends to these pods alone"),
-            false => (Severity::Warning, "there one of them gets no connections"),
+        let (severity, variant, end) = match is_own {
+            true => (Severity::Info, "own", "nothing is lost where the Service sends to these pods alone"),
+            false => (Severity::Warning, "pods", "there one of them gets no connections"),
         };
         let what = match claim.what {
             Claimed::HealthCheckNodePort(_) => "healthCheckNodePort",
@@ -62,10 +40,11 @@ fn check(linted: &Linted) -> Vec<PlacedFinding> {
         let summary = format!("{what} {number}/{protocol} of {manifest} is also {whose}: {end}.");
         let evidence = Evidence::new(severity, summary)
             .in_cluster()
+            .variant(variant)
             .value("taken by", whose)
             .remedy(Step::advice(format!("write another {what} into {manifest}")))
             .remedy(Step::advice("give the pod another port of the node, outside the NodePort range, in its template"));
-        findings.push(linted.finding(RULE.id, (manifest, claim), evidence));
+        findings.push(linted.finding(RULE.name(), (manifest, claim), evidence));
     }
     findings
 }

@@ -1,38 +1,30 @@
 //! A pod's port of the node lies in the NodePort range.
-//!
-//! ## Why it hurts
-//! The API server does not compare nodePorts with ports of pods. It may give the number to any Service, and then one of the two
-//! gets no connections on every node where the pod runs. Cilium in place of kube-proxy ignores such a hostPort from the
-//! beginning.
-//!
-//! ## Silent when
-//! - a Service has the number already: `node-port-claimed-twice` tells that;
-//! - the `hostIP` is an address of loopback, where NodePorts are served in some modes only.
-//!
-//! ## Fix
-//! Give the pod a port outside the range.
 
 use std::collections::HashSet;
 
 use super::{Linted, rule::LintRule};
 use crate::findings::{Evidence, PlacedFinding, Severity, Step};
-use portreeve_facts::Claimed;
+use crate::ids::{self, Id};
+use portreeve_facts::{Claimed, WorkloadKind};
 
-pub(super) const RULE: LintRule = LintRule::new(
-    "pod-port-in-node-port-range",
-    "A pod's port of the node lies in the NodePort range",
-    Severity::Warning,
-    include_str!("pod_port_in_node_port_range.rs"),
-    check,
-);
+/// One for each kind of port: they are the cases that a rule of nodes finds once the pod is there.
+pub(super) const RULES: [LintRule; 2] = [
+    LintRule::new(&ids::HOST_PORT_CONFLICT, &["latent"], |linted| {
+        check(linted, &ids::HOST_PORT_CONFLICT, |what| matches!(what, Claimed::HostPort(..)))
+    }),
+    LintRule::new(&ids::LISTENER_ON_NODE_PORT, &["latent"], |linted| {
+        check(linted, &ids::LISTENER_ON_NODE_PORT, |what| matches!(what, Claimed::HostNetworkPort(..)))
+    }),
+];
 
-fn check(linted: &Linted) -> Vec<PlacedFinding> {
+/// It is a warning where the range is known and the pod is on every node: no Service can have the number then.
+fn check(linted: &Linted, id: &Id, is_wanted: fn(&Claimed) -> bool) -> Vec<PlacedFinding> {
     let Some(range) = linted.snapshot.cluster.node_port_range.seen() else { return Vec::new() };
     let services = linted.snapshot.cluster.services.seen().into_iter().flatten();
     let ports = services.flat_map(|service| &service.ports);
     let taken: HashSet<_> = ports.filter_map(|port| Some((port.node_port?, port.protocol))).collect();
     let mut findings = Vec::new();
-    for (manifest, claim) in linted.claims() {
+    for (manifest, claim) in linted.claims().filter(|(_, claim)| is_wanted(&claim.what)) {
         let Some((number, protocol)) = claim.what.of_pods().filter(|(number, _)| range.range.contains(*number)) else {
             continue;
         };
@@ -47,11 +39,14 @@ fn check(linted: &Linted) -> Vec<PlacedFinding> {
         };
         let range = format!("{} ({})", range.range, range.place);
         let summary = format!("{what} {number}/{protocol} of {manifest} lies in the NodePort range: {end}.");
-        let evidence = Evidence::new(Severity::Warning, summary)
+        let is_certain = linted.knows_range && manifest.kind == WorkloadKind::DaemonSet.name();
+        let severity = if is_certain { Severity::Warning } else { Severity::Info };
+        let evidence = Evidence::new(severity, summary)
             .in_cluster()
+            .variant("latent")
             .value("NodePort range", range)
             .remedy(Step::advice(format!("give {manifest} a port of the node outside the NodePort range")));
-        findings.push(linted.finding(RULE.id, (manifest, claim), evidence));
+        findings.push(linted.finding(id.name, (manifest, claim), evidence));
     }
     findings
 }

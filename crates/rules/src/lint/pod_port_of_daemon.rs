@@ -1,17 +1,4 @@
 //! A pod wants a port of the node that a daemon of most nodes has.
-//!
-//! ## Why it hurts
-//! In the host's network the pod cannot have the port where the daemon runs, or the daemon cannot have it after its next
-//! restart. As a hostPort it takes the daemon's connections: those to kubelet are `kubectl logs` and `kubectl exec`.
-//!
-//! Ports of kubelet, which no manifest has for its own, are a warning. The others are information: the manifest may be the
-//! daemon's own, as kube-proxy runs in a DaemonSet.
-//!
-//! ## Silent when
-//! the port is for another protocol than the daemon's.
-//!
-//! ## Fix
-//! Give the pod another port.
 
 use super::{Linted, rule::LintRule};
 use crate::findings::{
@@ -19,15 +6,10 @@ use crate::findings::{
     Severity::{self, Info, Warning},
     Step,
 };
+use crate::ids;
 use portreeve_facts::Protocol::{self, Tcp, Udp};
 
-pub(super) const RULE: LintRule = LintRule::new(
-    "pod-port-of-daemon",
-    "A pod wants a port that a daemon of the node has",
-    Severity::Warning,
-    include_str!("pod_port_of_daemon.rs"),
-    check,
-);
+pub(super) const RULE: LintRule = LintRule::new(&ids::HOST_NETWORK_PORT_TAKEN, &["daemon"], check);
 
 /// Ports that daemons have unless they are told others, by the documents of each.
 const DAEMONS: [(u16, Protocol, &str, Severity); 38] = [
@@ -82,7 +64,7 @@ fn check(linted: &Linted) -> Vec<PlacedFinding> {
         let evidence = Evidence::new(*severity, summary)
             .value("daemon", name)
             .remedy(Step::advice(format!("give {manifest} another port of the node than {number}/{protocol}")));
-        findings.push(linted.finding(RULE.id, (manifest, claim), evidence));
+        findings.push(linted.finding(RULE.name(), (manifest, claim), evidence));
     }
     findings
 }

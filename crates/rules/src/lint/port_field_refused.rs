@@ -1,30 +1,12 @@
 //! A field with a port is one that the API server does not take, whatever else is there.
-//!
-//! ## Why it hurts
-//! The API server refuses the object, in the middle of a chart: a nodePort in a Service of type ClusterIP or ExternalName, a
-//! healthCheckNodePort without type LoadBalancer and `externalTrafficPolicy: Local`, one port of the node twice in one pod, and in the
-//! host's network a hostPort that is not the containerPort. Of a template in the host's network with one containerPort twice, it is
-//! the pods that are refused.
-//!
-//! ## Silent when
-//! - a Service is updated to such a type, and writes the number that it has: the API server takes that away;
-//! - the two ports of a pod have different protocols, or the `hostIP` is written differently;
-//! - a container and one of `initContainers` have the port: these are not compared.
-//!
-//! ## Fix
-//! Leave the field out, or give it the type or the number that it needs.
 
 use super::{Linted, linted::placed, rule::LintRule};
 use crate::findings::{Evidence, PlacedFinding, Severity, Step};
+use crate::ids;
 use portreeve_facts::{Refusal, Refused};
 
-pub(super) const RULE: LintRule = LintRule::new(
-    "port-field-refused",
-    "The API server does not take a field with a port",
-    Severity::Warning,
-    include_str!("port_field_refused.rs"),
-    check,
-);
+pub(super) const RULE: LintRule =
+    LintRule::new(&ids::PORT_FIELD_REFUSED, &["node-port", "twice", "host-network"], check);
 
 fn check(linted: &Linted) -> Vec<PlacedFinding> {
     let mut findings = Vec::new();
@@ -35,22 +17,26 @@ fn check(linted: &Linted) -> Vec<PlacedFinding> {
             if is_wiped && linted.has_already(manifest, (number, protocol)) {
                 continue;
             }
-            let (what, remedy) = match why {
+            let (variant, what, remedy) = match why {
                 Refusal::NodePortOf(kind) => (
+                    "node-port",
                     format!("nodePort {number}/{protocol} of {manifest} stands in a Service of type {kind}"),
                     format!("leave the nodePort out of {manifest}, or write `type: NodePort`"),
                 ),
                 Refusal::HealthCheck => (
+                    "node-port",
                     format!(
                         "healthCheckNodePort {number} of {manifest} needs type LoadBalancer and externalTrafficPolicy: Local"
                     ),
                     format!("leave healthCheckNodePort out of {manifest}, or write both"),
                 ),
                 Refusal::Twice => (
+                    "twice",
                     format!("port {number}/{protocol} of the node is there twice in one pod of {manifest}"),
                     format!("give one of the two ports in {manifest} another number, or leave it out"),
                 ),
                 Refusal::NotThePort(port) => (
+                    "host-network",
                     format!(
                         "hostPort {number}/{protocol} of {manifest} is not its containerPort {port}, in the host's network"
                     ),
@@ -59,8 +45,9 @@ fn check(linted: &Linted) -> Vec<PlacedFinding> {
             };
             let evidence = Evidence::new(Severity::Warning, format!("{what}: the API server refuses that."))
                 .in_cluster()
+                .variant(variant)
                 .remedy(Step::advice(remedy));
-            findings.push(placed(RULE.id, (manifest, claim), evidence));
+            findings.push(placed(RULE.name(), (manifest, claim), evidence));
         }
     }
     findings

@@ -3,7 +3,10 @@
 use std::{cmp::Reverse, collections::BTreeMap};
 
 use super::{LintRule, Linted};
-use crate::findings::{PlacedFinding, RuleId, Severity};
+use crate::{
+    findings::{PlacedFinding, Severity},
+    ids::Rows,
+};
 use portreeve_facts::{Gap, NodePortRange, Place};
 
 /// What was found, and what was judged.
@@ -14,11 +17,11 @@ pub struct LintReport {
     /// What could not be read of the manifests or of the cluster.
     pub failures: Vec<Gap>,
     /// Rules that could not tell of some object, and why.
-    pub unknown: Vec<(RuleId, Gap)>,
+    pub unknown: Vec<(Rows, Gap)>,
     /// The rules that were chosen.
     pub rules: Vec<LintRule>,
     /// Those of them that lack what they compare with, and why.
-    pub not_asked: Vec<(RuleId, String)>,
+    pub not_asked: Vec<(Rows, String)>,
     /// How many findings the owners of their objects accept; they are not among the others.
     pub accepted: usize,
     /// Where the fields are that could not be read, by the words that tell of them.
@@ -66,12 +69,12 @@ impl LintReport {
 }
 
 /// Runs these rules. The findings are sorted by place, and what is said of one place twice is said once.
-pub fn lint(linted: &Linted, rules: &[LintRule]) -> (Vec<PlacedFinding>, Vec<(RuleId, Gap)>) {
+pub fn lint(linted: &Linted, rules: &[LintRule]) -> (Vec<PlacedFinding>, Vec<(Rows, Gap)>) {
     let (mut findings, mut unknown) = (Vec::new(), Vec::new());
     for rule in rules {
         let (found, gaps) = rule.judge(linted);
         findings.extend(found);
-        let new = gaps.into_iter().map(|gap| (rule.id, gap));
+        let new = gaps.into_iter().map(|gap| (rule.rows(), gap));
         new.for_each(|it| {
             if !unknown.contains(&it) {
                 unknown.push(it);
@@ -79,7 +82,7 @@ pub fn lint(linted: &Linted, rules: &[LintRule]) -> (Vec<PlacedFinding>, Vec<(Ru
         });
     }
     findings.sort_by(|one, other| {
-        let key = |it: &PlacedFinding| (Reverse(it.evidence.severity), it.rule);
+        let key = |it: &PlacedFinding| (Reverse(it.evidence.severity), it.rule, it.evidence.variant);
         one.place.cmp(&other.place).then_with(|| key(one).cmp(&key(other)))
     });
     findings.dedup();

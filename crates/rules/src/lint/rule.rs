@@ -3,21 +3,18 @@
 use super::{Linted, Source, shared};
 use crate::{
     Rule,
-    findings::{PlacedFinding, RuleId, Severity},
+    findings::{PlacedFinding, RuleId},
+    ids::{Id, Rows},
 };
 use portreeve_facts::Gap;
 
 /// One rule: a value.
 #[derive(Clone, Copy, Debug)]
 pub struct LintRule {
-    /// Its name.
-    pub id: RuleId,
-    /// Its title: what is wrong, in a few words.
-    pub title: &'static str,
-    /// The worst severity that it reports.
-    pub ceiling: Severity,
-    /// Its source file, whose head is its documentation.
-    page: &'static str,
+    /// What it is about.
+    pub id: &'static Id,
+    /// The variants of this id that it finds in manifests.
+    pub variants: &'static [&'static str],
     /// What it compares manifests with.
     needs: Needs,
     check: Check,
@@ -47,13 +44,11 @@ enum Check {
 impl LintRule {
     /// A rule of manifests alone.
     pub(super) const fn new(
-        id: &'static str,
-        title: &'static str,
-        ceiling: Severity,
-        page: &'static str,
+        id: &'static Id,
+        variants: &'static [&'static str],
         check: fn(&Linted) -> Vec<PlacedFinding>,
     ) -> Self {
-        Self { id: RuleId(id), title, ceiling, page, needs: Needs::Nothing, check: Check::Own(check) }
+        Self { id, variants, needs: Needs::Nothing, check: Check::Own(check) }
     }
 
     /// The same rule, which needs something to compare with.
@@ -63,18 +58,17 @@ impl LintRule {
 
     /// A rule of objects that are there already.
     pub(super) fn shared(rule: &'static Rule) -> Self {
-        let Rule { id, title, ceiling, page, .. } = *rule;
-        Self { id, title, ceiling, page, needs: Needs::Nothing, check: Check::Shared(rule) }
+        Self { id: rule.id, variants: rule.variants, needs: Needs::Nothing, check: Check::Shared(rule) }
     }
 
-    /// Its documentation in Markdown: the head of its source file.
-    pub fn documentation(&self) -> String {
-        Rule::head(self.page)
+    /// The name of its id.
+    pub fn name(&self) -> RuleId {
+        self.id.name
     }
 
-    /// Whether it is about manifests alone. The others are rules of nodes, too.
-    pub fn is_own(&self) -> bool {
-        matches!(self.check, Check::Own(_))
+    /// The id and the variants that it finds.
+    pub fn rows(&self) -> Rows {
+        Rows { rule: self.id.name, variants: self.variants }
     }
 
     /// Why it cannot be asked, where it lacks what it compares with.
@@ -97,7 +91,11 @@ impl LintRule {
     pub(super) fn judge(&self, linted: &Linted) -> (Vec<PlacedFinding>, Vec<Gap>) {
         match self.check {
             Check::Shared(rule) => shared::judge(rule, linted),
-            Check::Own(check) => (check(linted), Vec::new()),
+            Check::Own(check) => {
+                let mut findings = check(linted);
+                findings.iter_mut().for_each(|it| it.evidence.variant = it.evidence.variant_of(self.variants));
+                (findings, Vec::new())
+            }
         }
     }
 }

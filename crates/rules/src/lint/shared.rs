@@ -37,7 +37,7 @@ pub(super) fn judge(rule: &'static Rule, linted: &Linted) -> (Vec<PlacedFinding>
             }
             Some(Err(gap)) => unknown.push(gap),
             None => {
-                let detail = format!("rule {} failed, which is a defect of portreeve", rule.id);
+                let detail = format!("rule {} failed, which is a defect of portreeve", rule.rows());
                 unknown.push(Gap::new(Source::Services, Why::Malformed, detail));
             }
         }
@@ -45,10 +45,10 @@ pub(super) fn judge(rule: &'static Rule, linted: &Linted) -> (Vec<PlacedFinding>
     (findings.into_values().collect(), unknown)
 }
 
-/// A field of an object has one finding of a rule: an address that is shared on several ports is one mistake. With an anchor of
+/// A field of an object has one finding of a variant: an address that is shared on several ports is one mistake. With an anchor of
 /// YAML two objects may have a field at one place.
-fn take(findings: &mut BTreeMap<(Place, String), PlacedFinding>, finding: PlacedFinding) {
-    match findings.entry((finding.place.clone(), finding.object.clone())) {
+fn take(findings: &mut BTreeMap<(Place, String, &'static str), PlacedFinding>, finding: PlacedFinding) {
+    match findings.entry((finding.place.clone(), finding.object.clone(), finding.evidence.variant)) {
         Entry::Vacant(entry) => {
             entry.insert(finding);
         }
@@ -101,7 +101,7 @@ impl<'a> Fields<'a> {
                 others.filter(|(manifest, other)| (manifest.to_string(), &other.path) != own).take(MOST_RELATED);
             PlacedFinding {
                 related: others.map(|(manifest, claim)| (claim.place.clone(), manifest.to_string())).collect(),
-                ..self.linted.finding(rule.id, (manifest, claim), evidence.clone())
+                ..self.linted.finding(rule.name(), (manifest, claim), evidence.clone())
             }
         };
         self.written(at).map(finding).collect()

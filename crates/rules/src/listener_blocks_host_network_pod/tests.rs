@@ -301,10 +301,10 @@ fn the_worst_of_several_is_named_first_and_all_are_listed() {
     let evidence = expect_problem(&RULE, &world, &subject());
     assert!(evidence.summary.starts_with("Process node_exporter"), "{}", evidence.summary);
     assert_eq!(evidence.values.iter().filter(|(name, _)| *name == "listener").count(), 2);
-    let judged = (RULE.check)(&Round::of(&world, None, 60), &Limits::default()).expect("judged");
+    let judged = RULE.judge(&Round::of(&world, None, 60), &Limits::default()).expect("judged");
     assert_eq!(judged.len(), 1);
     let twice = exporter(|pod| pod.ports.push(pod.ports[0].clone())).listens_as("0.0.0.0:9100", process());
-    assert_eq!((RULE.check)(&Round::of(&twice, None, 60), &Limits::default()).expect("judged").len(), 1);
+    assert_eq!(RULE.judge(&Round::of(&twice, None, 60), &Limits::default()).expect("judged").len(), 1);
 }
 
 #[test]

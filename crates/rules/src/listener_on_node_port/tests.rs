@@ -76,6 +76,7 @@ fn an_address_outside_node_port_addresses_is_a_trap_in_iptables_mode() {
         .listens(&format!("{}:30080", SECOND[0]))
         .with_config(|it| it.node_port_addresses = vec!["primary".to_owned()]);
     assert_eq!(affects(&world), (Severity::Info, vec![]));
+    assert_eq!(expect_problem(&RULE, &world, &subject()).variant, "trap");
     expect_healthy(&RULE, &world.with_mode(Mode::Nftables), &subject());
 }
 
@@ -357,6 +358,7 @@ fn where_cilium_refuses_bind_a_listener_is_told_that_it_cannot_return() {
     let own = Snapshot::healthy().service("web", own).listens("0.0.0.0:30080").with_mode(Mode::Cilium);
     let evidence = expect_problem(&RULE, &own, &subject());
     assert_eq!((evidence.severity, evidence.affects.is_empty()), (Severity::Warning, true));
+    assert_eq!(evidence.variant, "no-return");
     assert!(evidence.summary.ends_with("it cannot listen again after a restart."), "{}", evidence.summary);
     expect_healthy(&RULE, &allowed(&own), &subject());
     let elsewhere = |it: World| {

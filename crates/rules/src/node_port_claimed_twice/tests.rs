@@ -50,7 +50,7 @@ fn one() -> Snapshot {
 fn two_services_of_a_cluster_with_one_number_lose_connections() {
     let world = two(|it| it);
     let evidence = expect_problem(&RULE, &world, &subject("first"));
-    assert_eq!((evidence.severity, evidence.scope, evidence.outcome), (Severity::Critical, Scope::Cluster, "lost"));
+    assert_eq!((evidence.severity, evidence.scope, evidence.variant), (Severity::Critical, Scope::Cluster, "lost"));
     assert_eq!(
         evidence.summary,
         "nodePort 30777/tcp of default/first is also nodePort of default/second: only one of them gets its connections."
@@ -64,12 +64,12 @@ fn two_services_of_a_cluster_with_one_number_lose_connections() {
 #[test]
 fn of_two_that_are_still_to_be_created_the_second_is_refused() {
     let evidence = expect_problem(&RULE, &two(written), &subject("second"));
-    assert_eq!((evidence.severity, evidence.outcome), (Severity::Warning, "refused"));
+    assert_eq!((evidence.severity, evidence.variant), (Severity::Warning, "refused"));
     assert!(evidence.summary.ends_with("the API server refuses to create that."), "{}", evidence.summary);
     assert!(evidence.affects.is_empty());
     assert_eq!(evidence.remedies[0].steps[0].kind, StepKind::Advice, "nothing to patch yet");
     let other = |it: World| written(it).protocol(Protocol::Udp);
-    assert_eq!(expect_problem(&RULE, &two(other), &subject("second")).outcome, "refused", "whatever the protocol is");
+    assert_eq!(expect_problem(&RULE, &two(other), &subject("second")).variant, "refused", "whatever the protocol is");
 }
 
 #[test]
@@ -78,7 +78,7 @@ fn what_works_until_it_is_created_anew_is_a_warning() {
         [|it| it.protocol(Protocol::Udp), |it| it.with(|service| service.proxy_name = Some("other".to_owned()))];
     for change in changes {
         let evidence = expect_problem(&RULE, &two(change), &subject("first"));
-        assert_eq!((evidence.severity, evidence.outcome), (Severity::Warning, "refused-anew"));
+        assert_eq!((evidence.severity, evidence.variant), (Severity::Warning, "anew"));
         assert!(evidence.affects.is_empty());
     }
 }
@@ -120,7 +120,7 @@ fn one_service_may_have_a_number_for_two_protocols_and_not_twice_for_one() {
     expect_healthy(&RULE, &with(Protocol::Udp, 80), &subject("web"));
     assert_eq!(expect_problem(&RULE, &with(Protocol::Tcp, 81), &subject("web")).severity, Severity::Critical);
     let updated = expect_problem(&RULE, &with(Protocol::Udp, 81), &subject("web"));
-    assert_eq!((updated.severity, updated.outcome), (Severity::Warning, "refused-anew"), "no client can create it so");
+    assert_eq!((updated.severity, updated.variant), (Severity::Warning, "anew"), "no client can create it so");
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn a_workload_loses_nothing_to_a_service_of_another_proxy() {
 #[test]
 fn a_workload_of_a_file_will_want_the_port() {
     let evidence = expect_problem(&RULE, &with_workload(one(), |_| ()), &subject("web"));
-    assert_eq!((evidence.severity, evidence.outcome), (Severity::Warning, "pods"));
+    assert_eq!((evidence.severity, evidence.variant), (Severity::Warning, "pods"));
     assert_eq!(
         evidence.summary,
         "nodePort 30777/tcp of default/web is also hostPort of DaemonSet default/agent: where its pods run, one of \
@@ -172,7 +172,7 @@ fn a_workload_of_a_file_will_want_the_port() {
     assert_eq!(expect_problem(&RULE, &both, &subject("web")).remedies.len(), 1, "moving one of two would not end it");
     let worse = with_workload(two(|it| it), |_| ());
     let evidence = expect_problem(&RULE, &worse, &subject("first"));
-    assert_eq!((evidence.outcome, evidence.remedies.len()), ("lost", 1), "moving the pods would not end it");
+    assert_eq!((evidence.variant, evidence.remedies.len()), ("lost", 1), "moving the pods would not end it");
 }
 
 #[test]
@@ -225,10 +225,12 @@ fn a_services_own_pods_in_the_hosts_network_are_information() {
             change(it);
         })
     };
-    let severity = |world: &Snapshot| {
+    let evidence = |world: &Snapshot| {
         let service = &world.cluster.services.seen().expect("services")[0];
-        expect_problem(&RULE, world, &Subject::service(service)).severity
+        expect_problem(&RULE, world, &Subject::service(service))
     };
+    let severity = |world: &Snapshot| evidence(world).severity;
+    assert_eq!(evidence(&with(Some(30777), |_| ())).variant, "own");
     assert_eq!(severity(&with(Some(30777), |_| ())), Severity::Info);
     assert_eq!(severity(&with(None, |_| ())), Severity::Info, "a named port");
     assert_eq!(severity(&with(Some(8080), |_| ())), Severity::Warning);
@@ -251,7 +253,7 @@ fn of_many_numbers_a_few_of_each_service_are_told_and_that_there_are_more() {
         })
     };
     let world = Snapshot::healthy().service("first", many).service("second", many);
-    let judged = (RULE.check)(&Round::of(&world, None, 60), &Limits::default()).expect("judged");
+    let judged = RULE.judge(&Round::of(&world, None, 60), &Limits::default()).expect("judged");
     assert_eq!(judged.len(), 2 * OF_SUBJECT + 1);
     assert!(matches!(&judged.last().expect("some").verdict, Verdict::Unknown(gap) if gap.why == Why::TooMuch));
 }

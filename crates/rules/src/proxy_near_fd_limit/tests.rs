@@ -60,7 +60,7 @@ fn ports_opened_during_a_look_are_not_what_the_proxy_needs_otherwise() {
     let mut now = before.clone();
     // Its sockets were not there yet when those of the node were listed.
     seen(&mut now.kernel.proxy.metrics).open_fds = Some(812);
-    let judge = |before| (RULE.check)(&Round::of(&now, before, 60), &Limits::default()).expect("it can be judged");
+    let judge = |before| RULE.judge(&Round::of(&now, before, 60), &Limits::default()).expect("it can be judged");
     assert!(matches!(judge(None)[0].verdict, Verdict::Problem(_)), "one look cannot tell");
     assert!(matches!(judge(Some(&before))[0].verdict, Verdict::Healthy));
 }

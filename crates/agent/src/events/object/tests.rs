@@ -25,7 +25,7 @@ fn web() -> Finding {
     let rule = RuleId("listener-on-node-port");
     let subject = subject(SubjectKind::Service, Some("shop"), "web", Some("uid-web"));
     let evidence = Evidence::new(Severity::Critical, "nginx listens on 30080.").remedy(Step::advice("stop nginx"));
-    finding(Key { rule, subject, port: Some(30080), protocol: Some(Protocol::Tcp) }, evidence)
+    finding(Key { rule, variant: "loses", subject, port: Some(30080), protocol: Some(Protocol::Tcp) }, evidence)
 }
 
 fn finding(key: Key, evidence: Evidence) -> Finding {
@@ -45,11 +45,11 @@ fn json(event: &PlannedEvent) -> serde_json::Value {
 fn a_service_has_its_event_in_its_namespace_and_the_node_beside_it() {
     let expected = json!({
         "apiVersion": "events.k8s.io/v1", "kind": "Event",
-        "metadata": {"name": "portreeve.fb040cdadb939d0e9c661b2442f06417", "namespace": "shop"},
+        "metadata": {"name": "portreeve.7c44909d8c10dc74b9afd3371234a7f8", "namespace": "shop"},
         "eventTime": "2023-11-14T22:13:20.000001Z",
         "reportingController": "portreeve", "reportingInstance": "portreeve-n1",
         "action": "CheckPorts", "reason": "ListenerOnNodePort", "type": "Warning",
-        "note": "On node n1: nginx listens on 30080. `kubectl portreeve findings -n shop --rule listener-on-node-port \
+        "note": "On node n1: nginx listens on 30080. `kubectl portreeve findings -n shop --rule listener-on-node-port/loses \
                  -o wide` names every affected node, of which at most five tell. Remedy: stop nginx",
         "regarding": {"apiVersion": "v1", "kind": "Service", "namespace": "shop", "name": "web", "uid": "uid-web"},
         "related": {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "uid-n1"},
@@ -61,13 +61,14 @@ fn a_service_has_its_event_in_its_namespace_and_the_node_beside_it() {
 fn a_node_has_its_event_in_default() {
     let key = Key {
         rule: RuleId("proxy-near-fd-limit"),
+        variant: "near",
         subject: Subject::node("n1", Some("uid-n1")),
         port: None,
         protocol: None,
     };
     let expected = json!({
         "apiVersion": "events.k8s.io/v1", "kind": "Event",
-        "metadata": {"name": "portreeve.ef5ddeba85c3f65e70967e5a60d41540", "namespace": "default"},
+        "metadata": {"name": "portreeve.4cfa67e391046f65e41edf7293096ac3", "namespace": "default"},
         "eventTime": "2023-11-14T22:13:20.000001Z",
         "reportingController": "portreeve", "reportingInstance": "portreeve-n1",
         "action": "CheckPorts", "reason": "ProxyNearFdLimit", "type": "Warning",
@@ -80,7 +81,7 @@ fn a_node_has_its_event_in_default() {
 }
 
 fn crowded(subject: Subject) -> Finding {
-    let key = Key { rule: RuleId("node-port-range-crowded"), subject, port: None, protocol: None };
+    let key = Key { rule: RuleId("node-port-range-crowded"), variant: "crowded", subject, port: None, protocol: None };
     finding(key, Evidence::new(Severity::Warning, "no room.").in_cluster())
 }
 
@@ -88,7 +89,7 @@ fn crowded(subject: Subject) -> Finding {
 fn a_fact_of_the_cluster_hangs_on_the_kubernetes_service_without_a_node() {
     let expected = json!({
         "apiVersion": "events.k8s.io/v1", "kind": "Event",
-        "metadata": {"name": "portreeve.22ba71f45e6a3396135008dd0853d0fc", "namespace": "default"},
+        "metadata": {"name": "portreeve.69962b2b2447ed5e6f7d68e58e16c7b9", "namespace": "default"},
         "eventTime": "2023-11-14T22:13:20.000001Z",
         "reportingController": "portreeve", "reportingInstance": "portreeve-n1",
         "action": "CheckPorts", "reason": "NodePortRangeCrowded", "type": "Warning",
@@ -102,12 +103,12 @@ fn a_fact_of_the_cluster_hangs_on_the_kubernetes_service_without_a_node() {
 fn the_end_is_a_normal_event_of_its_own() {
     let expected = json!({
         "apiVersion": "events.k8s.io/v1", "kind": "Event",
-        "metadata": {"name": "portreeve.fb040cdadb939d0e9c661b2442f06417.resolved", "namespace": "shop"},
+        "metadata": {"name": "portreeve.7c44909d8c10dc74b9afd3371234a7f8.resolved", "namespace": "shop"},
         "eventTime": "2023-11-14T22:13:20.000001Z",
         "reportingController": "portreeve", "reportingInstance": "portreeve-n1",
         "action": "CheckPorts", "reason": "ListenerOnNodePortResolved", "type": "Normal",
         "note": "On node n1 this was so, and is over: nginx listens on 30080. `kubectl portreeve findings -n shop \
-                 --rule listener-on-node-port -o wide` names the nodes that are still affected, if any.",
+                 --rule listener-on-node-port/loses -o wide` names the nodes that are still affected, if any.",
         "regarding": {"apiVersion": "v1", "kind": "Service", "namespace": "shop", "name": "web", "uid": "uid-web"},
         "related": {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "uid-n1"},
     });
@@ -116,8 +117,9 @@ fn the_end_is_a_normal_event_of_its_own() {
 
 #[test]
 fn a_name_changes_with_what_the_finding_is_about_and_with_what_it_means() {
-    let changes: [fn(&mut Finding); 8] = [
+    let changes: [fn(&mut Finding); 9] = [
         |it| it.key.rule = RuleId("other"),
+        |it| it.key.variant = "trap",
         |it| it.key.subject.uid = Some("recreated".to_owned()),
         |it| it.key.port = None,
         |it| it.key.port = Some(30081),
@@ -188,7 +190,7 @@ fn how_to_see_all_nodes_is_cut_from_no_note() {
         let note = event.event.note.expect("a note");
         assert!(
             note.len() <= NOTE
-                && note.contains("`kubectl portreeve findings -n shop --rule listener-on-node-port -o wide`"),
+                && note.contains("`kubectl portreeve findings -n shop --rule listener-on-node-port/loses -o wide`"),
             "{note}"
         );
     }

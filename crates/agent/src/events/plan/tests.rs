@@ -32,7 +32,8 @@ fn about(object: usize, evidence: Evidence) -> Finding {
     let uid = Some(format!("uid-{object}"));
     let subject = Subject { uid, ..Subject::node(&name, None) };
     let subject = Subject { kind: SubjectKind::Service, namespace: Some("d".to_owned()), ..subject };
-    let key = Key { rule: RuleId("listener-on-node-port"), subject, port: Some(30080), protocol: None };
+    let key =
+        Key { rule: RuleId("listener-on-node-port"), variant: "loses", subject, port: Some(30080), protocol: None };
     Finding { key, evidence, since: second(0) }
 }
 
@@ -84,6 +85,26 @@ fn written(server: &mut Server, events: &mut Plan, until: i64) -> Vec<(i64, u32)
         }
     }
     written
+}
+
+#[test]
+fn what_became_another_variant_has_a_new_event_and_no_end_of_the_old_one() {
+    let (mut server, mut events) = (Server::default(), Plan::default());
+    let was = of_the_cluster(1);
+    raise(&mut events, minute(0), &was);
+    assert_eq!(server.told(&mut events, minute(0)).len(), 1);
+    let mut worse = was.clone();
+    worse.key.variant = "no-return";
+    let change = |was: &Finding, is: &Finding| Change::Became(was.key.clone(), is.clone());
+    events.offer(minute(1), &change(&was, &worse), &place("n1"));
+    let written: Vec<Write> = (1..10).flat_map(|now| server.told(&mut events, minute(now))).collect();
+    let is_end = |write: &Write| write.name.ends_with(".resolved");
+    assert!(!written.is_empty() && !written.iter().any(is_end), "{written:#?}");
+    let mut mild = worse.clone();
+    (mild.key.variant, mild.evidence.severity) = ("trap", Severity::Info);
+    events.offer(minute(20), &change(&worse, &mild), &place("n1"));
+    let written: Vec<Write> = (20..30).flat_map(|now| server.told(&mut events, minute(now))).collect();
+    assert!(written.iter().any(is_end), "{written:#?}");
 }
 
 #[test]
@@ -140,7 +161,7 @@ fn other_words_write_nothing_and_are_in_the_event_that_is_created_next() {
         Request::Create(event) => Some((&write.name, event.note.as_deref())),
         _ => None,
     });
-    let note = "On node n1: it is wrong in other words. `kubectl portreeve findings -n d --rule listener-on-node-port -o wide` \
+    let note = "On node n1: it is wrong in other words. `kubectl portreeve findings -n d --rule listener-on-node-port/loses -o wide` \
                 names every affected node, of which at most five tell. Remedy: take 30002";
     assert_eq!(created, Some((&first.name, Some(note))));
 }

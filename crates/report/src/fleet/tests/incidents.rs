@@ -31,7 +31,7 @@ fn a_mistake_on_many_nodes_is_one_row_in_the_words_of_the_first() {
     assert_eq!((incident.problem.since.as_str(), &*incident.since_of), ("2026-11-21T11:28:00Z", "n31"));
     assert_eq!(incident.differs, Vec::<String>::new(), "names, addresses and numbers of processes are no difference");
     let table = text(|out| write_fleet_table(&fleet, &style(), out));
-    let row = "critical  listener-on-node-port  Service shop/web  30080/tcp  remote,node  31 of 120 nodes: n1, n10, n11 and 28 more\n";
+    let row = "critical  listener-on-node-port/loses  Service shop/web  30080/tcp  remote,node  31 of 120 nodes: n1, n10, n11 and 28 more\n";
     assert!(table.starts_with("1 critical; 120 agents asked, oldest look ") && table.contains(row), "{table}");
     assert!(table.contains("  On n1: Pod office/scanner-b9zzk listens on 10.0.0.1:30080.\n"), "{table}");
     assert!(table.contains("  Since     2026-11-21T11:28:00Z, first on n31\n"), "{table}");
@@ -104,7 +104,7 @@ fn another_severity_outcome_or_port_is_another_incident() {
 fn a_wrong_setting_of_every_node_is_one_incident_about_each_of_them() {
     let own = |node: &str| {
         let about = json!({"kind": "Node", "name": node, "uid": node});
-        reporting(node, &[finding("ephemeral-range-overlaps-node-ports", "warning", &about)])
+        reporting(node, &[finding("ephemeral-range-overlap/node-ports", "warning", &about)])
     };
     let fleet = fleet(["n1", "n2", "n3"].map(own).into());
     let rows = text(|out| write_fleet_rows(&fleet, &style(), out));
@@ -121,7 +121,7 @@ fn a_wrong_setting_of_every_node_is_one_incident_about_each_of_them() {
 fn pods_of_one_controller_are_one_incident_and_pods_by_their_own_names_are_not() {
     let of = |node: &str, pod: &str| {
         let about = json!({"kind": "Pod", "namespace": "shop", "name": pod});
-        reporting(node, &[finding("listener-blocks-host-network-pod", "critical", &about)])
+        reporting(node, &[finding("host-network-port-taken/listener", "critical", &about)])
     };
     let controlled = fleet(vec![of("n1", "web-x7f2p"), of("n2", "web-b9zzk")]);
     let rows = text(|out| write_fleet_rows(&controlled, &style(), out));

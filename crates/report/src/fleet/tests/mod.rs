@@ -10,15 +10,23 @@ use serde_json::{Value, json};
 use super::*;
 use crate::{CheckResult, Style, findings_document::Problem, write_fleet_rows, write_fleet_table, write_fleet_wide};
 use portreeve_facts::{Gap, Source, Why};
-use portreeve_rules::findings::{Scope, Severity};
+use portreeve_rules::{
+    findings::{Scope, Severity},
+    ids::Named,
+};
 
 /// One of an agent that is older than `remedies`.
-fn finding(rule: &str, severity: &str, subject: &Value) -> Value {
+fn finding(name: &str, severity: &str, subject: &Value) -> Value {
+    let (rule, variant) = name.split_once('/').expect("an id and a variant");
     json!({
-        "rule": rule, "severity": severity, "subject": subject, "port": 30080, "protocol": "tcp",
+        "rule": rule, "variant": variant, "severity": severity, "subject": subject, "port": 30080, "protocol": "tcp",
         "summary": "Something listens here.", "evidence": [{"name": "listener", "value": "0.0.0.0:30080"}],
         "affects": ["remote", "node"], "remedy": ["kubectl -n shop edit service web"], "since": "2026-11-21T12:00:00Z",
     })
+}
+
+fn named(text: &str) -> Named {
+    Named::parse(text).expect("a rule")
 }
 
 fn service(namespace: &str) -> Value {
@@ -26,7 +34,7 @@ fn service(namespace: &str) -> Value {
 }
 
 fn listener(severity: &str) -> Value {
-    finding("listener-on-node-port", severity, &service("shop"))
+    finding("listener-on-node-port/loses", severity, &service("shop"))
 }
 
 fn reporting(node: &str, findings: &[Value]) -> AgentAnswer {
@@ -95,7 +103,10 @@ fn what_is_filtered_neither_counts_nor_is_forgotten() {
     let all = || {
         vec![reporting(
             "n1",
-            &[listener("critical"), finding("own-port-taken", "warning", &json!({"kind": "Node", "name": "n1"}))],
+            &[
+                listener("critical"),
+                finding("host-network-port-taken/agent", "warning", &json!({"kind": "Node", "name": "n1"})),
+            ],
         )]
     };
     let of = |namespace: Option<&str>, min_severity| {
@@ -111,7 +122,7 @@ fn what_is_filtered_neither_counts_nor_is_forgotten() {
             .starts_with("no port conflicts (2 not shown); 1 agent")
     );
     assert_eq!(of(None, Some(Severity::Critical)).incidents.len(), 1);
-    let of_a_rule = Wanted { rules: vec!["own-port-taken"], ..Wanted::default() };
+    let of_a_rule = Wanted { rules: vec![named("host-network-port-taken/agent")], ..Wanted::default() };
     let of_a_rule = Fleet::of("portreeve", all(), &of_a_rule, now());
     assert_eq!((of_a_rule.incidents.len(), of_a_rule.hidden), (1, 1));
 }
@@ -119,7 +130,7 @@ fn what_is_filtered_neither_counts_nor_is_forgotten() {
 #[test]
 fn a_finding_of_the_cluster_is_there_once_with_the_nodes_that_report_it_and_the_words_of_the_worst() {
     let external = |severity: &str| {
-        let mut finding = finding("external-ip-is-node-address", severity, &service("shop"));
+        let mut finding = finding("external-ip-conflict/node-address", severity, &service("shop"));
         finding["scope"] = json!("cluster");
         finding["summary"] = json!(format!("It is {severity}."));
         finding
@@ -136,9 +147,9 @@ fn a_finding_of_the_cluster_is_there_once_with_the_nodes_that_report_it_and_the_
 
 #[test]
 fn a_finding_of_a_node_or_without_a_scope_is_each_nodes_own() {
-    let mut local = finding("external-ip-is-node-address", "critical", &service("shop"));
+    let mut local = finding("external-ip-conflict/node-address", "critical", &service("shop"));
     local["scope"] = json!("node");
-    let older = finding("node-port-range-crowded", "warning", &json!({"kind": "Cluster", "name": "cluster"}));
+    let older = finding("node-port-range-crowded/crowded", "warning", &json!({"kind": "Cluster", "name": "cluster"}));
     let fleet = fleet(["n1", "n2"].map(|node| reporting(node, &[local.clone(), older.clone()])).into());
     assert!(fleet.incidents.iter().all(|it| it.problem.scope == Scope::Node));
     for node in &fleet.nodes {
@@ -159,8 +170,8 @@ fn a_table_says_what_where_and_who_was_silent() {
     insta::assert_snapshot!(text(|out| write_fleet_table(&reported, &style(), out)), @r"
     1 critical; 2 agents asked, 1 could not be asked, oldest look 30 s ago (n1); not all was judged
 
-    SEVERITY  RULE                   SUBJECT           PORT       AFFECTS      NODES
-    critical  listener-on-node-port  Service shop/web  30080/tcp  remote,node  2 of 2 nodes: n1, n2
+    SEVERITY  RULE                         SUBJECT           PORT       AFFECTS      NODES
+    critical  listener-on-node-port/loses  Service shop/web  30080/tcp  remote,node  2 of 2 nodes: n1, n2
 
     CRITICAL  Service shop/web, port 30080/tcp, on 2 of 2 nodes: n1, n2
       Something listens here.
@@ -181,7 +192,7 @@ fn a_table_says_what_where_and_who_was_silent() {
     here.
     ");
     let rows = text(|out| write_fleet_rows(&reported, &style(), out));
-    assert_eq!(rows, "critical  listener-on-node-port  Service shop/web  30080/tcp  remote,node  n1,n2\n");
+    assert_eq!(rows, "critical  listener-on-node-port/loses  Service shop/web  30080/tcp  remote,node  n1,n2\n");
     let wide = text(|out| write_fleet_wide(&reported, &style(), out));
     assert!(
         wide.contains("2 of 3 agents: n1, n2\n                        not permitted: nft: needs NET_ADMIN"),
@@ -199,7 +210,7 @@ fn without_an_agent_nothing_is_well() {
 
 #[test]
 fn the_document_is_what_its_schema_says() {
-    let mut of_the_cluster = finding("external-ip-is-node-address", "warning", &service("shop"));
+    let mut of_the_cluster = finding("external-ip-conflict/node-address", "warning", &service("shop"));
     of_the_cluster["scope"] = json!("cluster");
     let reported = fleet(vec![
         reporting("n1", &[listener("critical"), of_the_cluster]),
@@ -301,7 +312,7 @@ fn the_document_says_how_much_it_is_of_the_whole() {
 #[test]
 fn a_port_that_an_agent_could_not_judge_is_a_doubt_where_its_finding_would_be_wanted() {
     let unknown = json!({
-        "rule": "listener-on-node-port", "source": "proxy-mode", "why": "unreachable", "detail": "no answer", "claims": 2,
+        "rule": "listener-on-node-port", "variants": ["loses", "trap"], "source": "proxy-mode", "why": "unreachable", "detail": "no answer", "claims": 2,
         "subject": {"kind": "Service", "namespace": "shop", "name": "web"},
     });
     let document = json!({
@@ -313,8 +324,9 @@ fn a_port_that_an_agent_could_not_judge_is_a_doubt_where_its_finding_would_be_wa
     };
     assert_eq!(result(Wanted::default()), CheckResult::NotChecked);
     for (rules, namespace, wanted) in [
-        (vec!["listener-on-node-port"], Some("shop"), CheckResult::NotChecked),
-        (vec!["node-port-range-crowded"], None, CheckResult::Clear),
+        (vec![named("listener-on-node-port/loses")], Some("shop"), CheckResult::NotChecked),
+        (vec![named("listener-on-node-port/latent")], None, CheckResult::Clear),
+        (vec![named("node-port-range-crowded")], None, CheckResult::Clear),
         (Vec::new(), Some("office"), CheckResult::Clear),
     ] {
         let asked = Wanted { rules, namespace: namespace.map(str::to_owned), ..Wanted::default() };

@@ -15,7 +15,7 @@ fn where_cilium_refuses_bind_a_node_port_is_in_the_way_of_a_pod() {
         "HostNetwork pod default/exporter, which is not ready, cannot listen on 9100/tcp: it is the NodePort of \
          default/web, and Cilium refuses bind() there."
     );
-    assert_eq!((evidence.severity, evidence.remedies.len()), (Severity::Warning, 2));
+    assert_eq!((evidence.severity, evidence.variant, evidence.remedies.len()), (Severity::Warning, "refused", 2));
     expect_problem(&RULE, &of(Protocol::Tcp, |pod| pod.ports[0].host_ip = Some(ip(PRIMARY[0]))), &subject());
     for (failing, severity) in [(false, Severity::Info), (true, Severity::Warning)] {
         let single = exporter(|pod| pod.failing = failing)

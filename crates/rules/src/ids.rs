@@ -1,0 +1,378 @@
+//! What can be wrong: every id with its variants, in one list.
+//!
+//! An id is a page, an Event's reason and a place in the list of rules; a variant says which of its cases it is. What a finding is,
+//! how bad it may be, and how long it is waited for belongs to both together.
+
+use std::fmt;
+
+use crate::findings::{
+    RuleId,
+    Severity::{self, Critical, Info, Warning},
+};
+
+/// One id.
+#[derive(Debug)]
+pub struct Id {
+    /// Its name.
+    pub name: RuleId,
+    /// Its title: what is wrong, in a few words.
+    pub title: &'static str,
+    /// Its page in Markdown, below the heading.
+    pub page: &'static str,
+    /// Its cases, in the order in which a person should read them.
+    pub variants: &'static [Variant],
+}
+
+/// One case of an id.
+#[derive(Clone, Copy, Debug)]
+pub struct Variant {
+    /// A word of this list, never of an object or a process.
+    pub name: &'static str,
+    /// How bad it may be, mildest first.
+    pub severities: &'static [Severity],
+    /// How else it may be in manifests, of which more is known or less.
+    pub in_manifests: &'static [Severity],
+}
+
+impl Variant {
+    /// The worst that it may be on a node.
+    pub fn ceiling(&self) -> Severity {
+        self.severities.last().copied().unwrap_or(Severity::Info)
+    }
+}
+
+const fn of(name: &'static str, severities: &'static [Severity]) -> Variant {
+    Variant { name, severities, in_manifests: &[] }
+}
+
+/// One that `lint` may call otherwise.
+const fn and(in_manifests: &'static [Severity], of: Variant) -> Variant {
+    Variant { in_manifests, ..of }
+}
+
+impl Id {
+    /// The worst that any of its cases may be.
+    pub fn ceiling(&self) -> Severity {
+        self.variants.iter().map(Variant::ceiling).max().unwrap_or(Severity::Info)
+    }
+
+    /// The case of this name.
+    pub fn variant(&self, name: &str) -> Option<&'static Variant> {
+        self.variants.iter().find(|variant| variant.name == name)
+    }
+}
+
+/// A process and a NodePort.
+pub static LISTENER_ON_NODE_PORT: Id = Id {
+    name: RuleId("listener-on-node-port"),
+    title: "A process listens on a port that a Service has or may get",
+    page: include_str!("pages/listener-on-node-port.md"),
+    variants: &[
+        of("loses", &[Warning, Critical]),
+        of("trap", &[Info]),
+        of("no-return", &[Info, Warning]),
+        and(&[Warning], of("latent", &[Info])),
+    ],
+};
+
+/// A connection that has a port which others need.
+pub static CONNECTION_ON_PORT: Id = Id {
+    name: RuleId("connection-on-port"),
+    title: "An outgoing connection has a port that a Service or a server needs",
+    page: include_str!("pages/connection-on-port.md"),
+    variants: &[of("answers-taken", &[Info, Warning, Critical]), of("blocks", &[Warning])],
+};
+
+/// A pod in the host's network, or the agent, and whoever has its port.
+pub static HOST_NETWORK_PORT_TAKEN: Id = Id {
+    name: RuleId("host-network-port-taken"),
+    title: "A pod in the host's network cannot have its port",
+    page: include_str!("pages/host-network-port-taken.md"),
+    variants: &[
+        of("listener", &[Info, Warning]),
+        of("refused", &[Info, Warning]),
+        of("agent", &[Warning]),
+        of("daemon", &[Info, Warning]),
+    ],
+};
+
+/// An external address that others have.
+pub static EXTERNAL_IP_CONFLICT: Id = Id {
+    name: RuleId("external-ip-conflict"),
+    title: "An external address of a Service takes what others have",
+    page: include_str!("pages/external-ip-conflict.md"),
+    variants: &[
+        of("node-address", &[Info, Warning, Critical]),
+        of("takes-listener", &[Info, Warning, Critical]),
+        of("takes-node-port", &[Warning, Critical]),
+        of("claimed-twice", &[Warning]),
+        of("cluster-ip", &[Warning]),
+    ],
+};
+
+/// This node holds an address that another machine has.
+pub static ADDRESS_HELD_TWICE: Id = Id {
+    name: RuleId("address-held-twice"),
+    title: "This node holds an address of another machine",
+    page: include_str!("pages/address-held-twice.md"),
+    variants: &[of("ipvs", &[Critical]), of("link", &[Info, Warning, Critical])],
+};
+
+/// One number, two claims.
+pub static NODE_PORT_CLAIMED_TWICE: Id = Id {
+    name: RuleId("node-port-claimed-twice"),
+    title: "One NodePort is claimed twice",
+    page: include_str!("pages/node-port-claimed-twice.md"),
+    variants: &[
+        of("lost", &[Critical]),
+        of("refused", &[Warning]),
+        of("anew", &[Warning]),
+        of("pods", &[Warning]),
+        of("own", &[Info]),
+    ],
+};
+
+/// Answers that a data plane takes for connections to a Service.
+pub static MASQUERADE_SOURCE_PORTS: Id = Id {
+    name: RuleId("masquerade-source-ports"),
+    title: "Masqueraded connections have a NodePort as source port",
+    page: include_str!("pages/masquerade-source-ports.md"),
+    variants: &[of("taken", &[Critical]), of("cilium", &[Info, Warning])],
+};
+
+/// The kernel may choose a port that somebody needs.
+pub static EPHEMERAL_RANGE_OVERLAP: Id = Id {
+    name: RuleId("ephemeral-range-overlap"),
+    title: "The kernel may choose ports that Services or servers need",
+    page: include_str!("pages/ephemeral-range-overlap.md"),
+    variants: &[of("node-ports", &[Warning, Critical]), of("servers", &[Warning]), of("no-start", &[Warning])],
+};
+
+/// Source ports towards one destination.
+pub static EPHEMERAL_PORTS_NEAR_EXHAUSTION: Id = Id {
+    name: RuleId("ephemeral-ports-near-exhaustion"),
+    title: "Connections to one destination run out of local ports",
+    page: include_str!("pages/ephemeral-ports-near-exhaustion.md"),
+    variants: &[of("node", &[Warning, Critical]), of("pod", &[Warning, Critical])],
+};
+
+/// A hostPort and another claim.
+pub static HOST_PORT_CONFLICT: Id = Id {
+    name: RuleId("host-port-conflict"),
+    title: "A hostPort meets a NodePort or a process",
+    page: include_str!("pages/host-port-conflict.md"),
+    variants: &[
+        of("node-port", &[Info, Warning, Critical]),
+        of("takes-listener", &[Info, Warning]),
+        of("no-network", &[Info, Warning]),
+        of("health-check", &[Warning]),
+        of("ignored", &[Warning]),
+        and(&[Warning], of("latent", &[Info])),
+    ],
+};
+
+/// What a redirection, or a proxy, left.
+pub static STALE_REDIRECTION: Id = Id {
+    name: RuleId("stale-redirection"),
+    title: "Redirections are left whose pod or proxy is gone",
+    page: include_str!("pages/stale-redirection.md"),
+    variants: &[of("host-port", &[Info, Warning, Critical]), of("proxy", &[Warning])],
+};
+
+/// Pods that the scheduler cannot place.
+pub static POD_WAITS_FOR_PORT: Id = Id {
+    name: RuleId("pod-waits-for-port"),
+    title: "A pod waits for a port of the node that others have",
+    page: include_str!("pages/pod-waits-for-port.md"),
+    variants: &[and(&[Info], of("pod", &[Warning])), of("workloads", &[Warning]), of("replicas", &[Info, Warning])],
+};
+
+/// A health check that the proxy does not answer.
+pub static HEALTH_CHECK_UNSERVED: Id = Id {
+    name: RuleId("health-check-unserved"),
+    title: "The proxy does not answer a health check",
+    page: include_str!("pages/health-check-unserved.md"),
+    variants: &[
+        of("nobody", &[Warning, Critical]),
+        of("other", &[Warning, Critical]),
+        of("one-family", &[Warning, Critical]),
+        of("proxy", &[Warning]),
+    ],
+};
+
+/// A kube-proxy that holds a socket for each NodePort.
+pub static PROXY_NEAR_FD_LIMIT: Id = Id {
+    name: RuleId("proxy-near-fd-limit"),
+    title: "kube-proxy runs out of file descriptors",
+    page: include_str!("pages/proxy-near-fd-limit.md"),
+    variants: &[of("near", &[Warning, Critical])],
+};
+
+/// The supply of NodePorts.
+pub static NODE_PORT_RANGE_CROWDED: Id = Id {
+    name: RuleId("node-port-range-crowded"),
+    title: "The NodePort range is filling up",
+    page: include_str!("pages/node-port-range-crowded.md"),
+    variants: &[of("crowded", &[Warning]), of("spilled", &[Warning]), of("full", &[Critical])],
+};
+
+/// The range and what should fit it.
+pub static NODE_PORT_RANGE_MISMATCH: Id = Id {
+    name: RuleId("node-port-range-mismatch"),
+    title: "A setting or a port does not fit the NodePort range",
+    page: include_str!("pages/node-port-range-mismatch.md"),
+    variants: &[
+        of("component", &[Warning]),
+        of("reserved", &[Warning]),
+        of("outside", &[Warning]),
+        of("band", &[Info]),
+        of("daemons", &[Info, Warning]),
+    ],
+};
+
+/// A field that no API server takes.
+pub static PORT_FIELD_REFUSED: Id = Id {
+    name: RuleId("port-field-refused"),
+    title: "The API server does not take a field with a port",
+    page: include_str!("pages/port-field-refused.md"),
+    variants: &[of("node-port", &[Warning]), of("twice", &[Warning]), of("host-network", &[Warning])],
+};
+
+/// Every id, in the order in which a person should read them.
+pub static IDS: &[&Id] = &[
+    &LISTENER_ON_NODE_PORT,
+    &CONNECTION_ON_PORT,
+    &HOST_NETWORK_PORT_TAKEN,
+    &EXTERNAL_IP_CONFLICT,
+    &ADDRESS_HELD_TWICE,
+    &NODE_PORT_CLAIMED_TWICE,
+    &HOST_PORT_CONFLICT,
+    &POD_WAITS_FOR_PORT,
+    &STALE_REDIRECTION,
+    &HEALTH_CHECK_UNSERVED,
+    &EPHEMERAL_RANGE_OVERLAP,
+    &EPHEMERAL_PORTS_NEAR_EXHAUSTION,
+    &MASQUERADE_SOURCE_PORTS,
+    &NODE_PORT_RANGE_CROWDED,
+    &NODE_PORT_RANGE_MISMATCH,
+    &PROXY_NEAR_FD_LIMIT,
+    &PORT_FIELD_REFUSED,
+];
+
+/// The id of a name.
+pub fn find(name: &str) -> Option<&'static Id> {
+    IDS.iter().copied().find(|id| id.name.0 == name)
+}
+
+/// The worst that one of these variants may be. Of what another version names, nobody knows.
+pub fn ceiling<T: AsRef<str>>(rule: &str, variants: &[T]) -> Severity {
+    let known = |variant: &T| find(rule).and_then(|id| id.variant(variant.as_ref())).map_or(Critical, Variant::ceiling);
+    variants.iter().map(known).max().unwrap_or(Critical)
+}
+
+/// What one rule judges: some variants of one id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Rows {
+    /// The id.
+    pub rule: RuleId,
+    /// The variants.
+    pub variants: &'static [&'static str],
+}
+
+impl Rows {
+    /// The worst that it may find.
+    pub fn ceiling(&self) -> Severity {
+        ceiling(self.rule.0, self.variants)
+    }
+
+    /// Whether these are the rows of what was found.
+    pub fn have(&self, rule: RuleId, variant: &str) -> bool {
+        self.rule == rule && self.variants.contains(&variant)
+    }
+}
+
+impl fmt::Display for Rows {
+    /// `health-check-unserved/nobody,other,one-family`; the id alone where it has no other variants.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match find(self.rule.0) {
+            Some(id) if id.variants.len() == self.variants.len() => self.rule.fmt(f),
+            _ => f.pad(&format!("{}/{}", self.rule, self.variants.join(","))),
+        }
+    }
+}
+
+/// What a person names: an id, or one of its variants.
+#[derive(Clone, Copy, Debug)]
+pub struct Named {
+    /// The id.
+    pub id: &'static Id,
+    /// The variant; none means every one.
+    pub variant: Option<&'static str>,
+}
+
+impl Named {
+    /// Reads `ID` or `ID/VARIANT`.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (id, variant) = match text.split_once('/') {
+            Some((id, variant)) => (find(id)?, Some(variant)),
+            None => (find(text)?, None),
+        };
+        match variant {
+            Some(variant) => Some(Self { id, variant: Some(id.variant(variant)?.name) }),
+            None => Some(Self { id, variant: None }),
+        }
+    }
+
+    /// Whether it names what was found.
+    pub fn names(&self, rule: &str, variant: &str) -> bool {
+        self.id.name.0 == rule && self.variant.is_none_or(|named| named == variant)
+    }
+
+    /// Whether it names one of these rows.
+    pub fn names_any<T: AsRef<str>>(&self, rule: &str, variants: &[T]) -> bool {
+        variants.iter().any(|variant| self.names(rule, variant.as_ref()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn ids_and_variants_are_unique_kebab_case_words_and_every_page_has_its_parts() {
+        let is_word =
+            |it: &str| it.split('-').all(|part| !part.is_empty() && part.bytes().all(|c| c.is_ascii_lowercase()));
+        let mut seen = BTreeSet::new();
+        for id in IDS {
+            let name = id.name;
+            assert!(seen.insert(name) && is_word(name.0), "{name}");
+            let mut variants = BTreeSet::new();
+            for variant in id.variants {
+                assert!(variants.insert(variant.name) && is_word(variant.name), "{name}/{}", variant.name);
+                assert!(!variant.severities.is_empty() && variant.severities.is_sorted(), "{name}/{}", variant.name);
+                assert!(
+                    id.page.contains(&format!("\n- `{}`: ", variant.name)),
+                    "{name}: its page lacks {}",
+                    variant.name
+                );
+            }
+            for heading in ["## Why it hurts", "## Variants", "## Silent when", "## Fix"] {
+                assert!(id.page.contains(heading), "{name}: {heading} is missing");
+            }
+        }
+    }
+
+    #[test]
+    fn an_id_and_one_of_its_variants_are_read_and_nothing_else() {
+        let named = |text: &str| Named::parse(text).expect("a name");
+        assert!(named("node-port-claimed-twice").names("node-port-claimed-twice", "own"));
+        assert!(named("node-port-claimed-twice/own").names("node-port-claimed-twice", "own"));
+        assert!(!named("node-port-claimed-twice/own").names("node-port-claimed-twice", "lost"));
+        assert!(!named("node-port-claimed-twice").names("node-port-range-crowded", "full"));
+        for other in ["", "/", "own", "node-port-claimed-twice/", "node-port-claimed-twice/full", "no-such-rule/own"] {
+            assert!(Named::parse(other).is_none(), "{other}");
+        }
+    }
+}
