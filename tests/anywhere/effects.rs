@@ -147,12 +147,8 @@ fn clean_up(snapshot: &mut Snapshot, mode: Option<Mode>) {
 }
 
 /// What is wrong once a remedy was followed.
-fn wrong(
-    snapshot: &Snapshot,
-    with_all: &BTreeMap<String, Severity>,
-    finding: &Finding,
-    remedy: &Remedy,
-) -> Vec<String> {
+fn wrong(snapshot: &Snapshot, before: &Board, finding: &Finding, remedy: &Remedy) -> Vec<String> {
+    let with_all = severities(&before.findings);
     let mut then = snapshot.clone();
     let mut wrong = Vec::new();
     for effect in remedy.steps.iter().filter_map(Step::effect) {
