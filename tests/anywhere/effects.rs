@@ -222,10 +222,19 @@ pub(crate) fn numbers_told_twice(board: &Board) -> Vec<String> {
     moves.iter().enumerate().filter_map(twice).collect()
 }
 
+/// The same node, where somebody reserved a port that no rule knows.
+fn reserving(mut snapshot: Snapshot) -> Snapshot {
+    if let Reading::Seen(reserved) = &mut snapshot.kernel.sysctls.ip_local_reserved_ports {
+        *reserved = reserved.union(&[2_703].into_iter().collect());
+    }
+    snapshot
+}
+
 #[test]
 fn a_remedy_ends_its_problem_and_makes_no_other_one() {
     let (mut complaints, mut applied) = (Vec::new(), BTreeMap::new());
-    for (name, snapshot) in small().into_iter().chain(one_of_each_plane()) {
+    let reserving = small().into_iter().map(|(name, snapshot)| (name, reserving(snapshot)));
+    for (name, snapshot) in small().into_iter().chain(reserving).chain(one_of_each_plane()) {
         let (wrong, of_rules) = wrong_remedies(&snapshot, &board(&snapshot));
         complaints.extend(wrong.into_iter().map(|it| format!("{name}: {it}")));
         of_rules.into_iter().for_each(|(rule, count)| *applied.entry(rule).or_default() += count);
