@@ -96,6 +96,8 @@ impl FreePorts {
 /// what else is wrong; where there are fewer free numbers than nodePorts, the last Services have none.
 pub(super) struct Alternatives<'a> {
     services: &'a [Arc<Service>],
+    /// How many numbers the Services before each have.
+    before: Vec<usize>,
     free: Vec<u16>,
 }
 
@@ -103,9 +105,13 @@ impl<'a> Alternatives<'a> {
     /// As many as there are numbers that may have to change.
     pub(super) fn of(snapshot: &'a Snapshot) -> Self {
         let services = snapshot.cluster.services.seen().map_or(&[][..], Vec::as_slice);
-        let wanted = services.iter().map(|it| numbers(it).len()).sum();
+        let (mut before, mut wanted) = (Vec::with_capacity(services.len()), 0);
+        for service in services {
+            before.push(wanted);
+            wanted += numbers(service).len();
+        }
         let free = if is_known(snapshot) { FreePorts::of(snapshot).ports().take(wanted).collect() } else { Vec::new() };
-        Self { services, free }
+        Self { services, before, free }
     }
 
     /// That of a port of a Service; of its health check without a port. TCP and UDP of one port and one number move together.
@@ -115,9 +121,8 @@ impl<'a> Alternatives<'a> {
             None => (service.health_check_node_port?, None),
         };
         let place = self.services.iter().position(|it| std::ptr::eq(&**it, service))?;
-        let before: usize = self.services[..place].iter().map(|it| numbers(it).len()).sum();
         let own = numbers(service).into_iter().position(|it| it == number)?;
-        self.free.get(before + own).copied()
+        self.free.get(self.before.get(place)? + own).copied()
     }
 }
 
