@@ -224,7 +224,7 @@ pub(crate) fn more_certain(name: &str, whole: &Snapshot, complaints: &mut Vec<St
         for (pair, severity) in with_all.iter().filter(|(pair, severity)| without.get(*pair) < Some(severity)) {
             let rule = pair.split(' ').next().expect("a rule");
             let doubted = board.unknown.iter().any(|it| reported_by(it.rows.rule, it.rows.variants[0]) == rule);
-            if *severity > Severity::Info && !doubted && without.get(pair).is_none() {
+            if *severity > Severity::Info && !doubted && !without.contains_key(pair) {
                 complaints.push(format!("{case}\n  gone without a doubt: {severity:?} {pair}"));
             }
         }

@@ -70,7 +70,8 @@ struct Told {
 impl Loss for Told {
     fn meet(self, other: &Self) -> Option<Self> {
         let answer = self.answer.filter(|it| other.answer.as_ref() == Some(it));
-        Some(Self { answer, loser: self.loser.filter(|it| other.loser == Some(*it)) })
+        let loser = self.loser.filter(|it| other.loser == Some(*it));
+        (answer.is_some() || loser.is_some()).then_some(Self { answer, loser })
     }
 
     fn join(self, _: Self) -> Self {
