@@ -12,7 +12,7 @@ use std::{
 use crate::stage::{Look, PEER, Stage, connecting, ip, sysctl};
 
 const BLOCKS: &str = "connection-on-port/blocks";
-const CLAIMS: &str = "external-ip-conflict/node-address";
+const CLAIMS: &str = "external-ip-conflict/takes-listener";
 const EXHAUSTION: &str = "ephemeral-ports-near-exhaustion";
 
 /// Fails where a rule found something, or could not judge.

@@ -7,7 +7,7 @@ use std::{
 };
 
 use portreeve_agent::judge;
-use portreeve_dataplane::{Outcome, owner};
+use portreeve_dataplane::{Answered, Outcome, Stratum, owner};
 use portreeve_facts::{Gap, Protocol, Snapshot};
 use portreeve_rules::{
     Limits,
@@ -170,7 +170,9 @@ fn owned(snapshot: &Snapshot, protocol: Protocol, port: u16) -> BTreeMap<(Vantag
         Ok(Outcome::Unreachable) => 'N',
         Err(_) => '?',
     };
-    owned.answers.iter().map(|it| ((it.from, it.to), letter(&it.outcome, it.to))).collect()
+    // What is assumed of this node's addresses is told as such, and is no answer.
+    let told = |it: &Answered| if it.assumed == Stratum::Served { '?' } else { letter(&it.outcome, it.to) };
+    owned.answers.iter().map(|it| ((it.from, it.to), told(it))).collect()
 }
 
 /// One of these answers; loopback addresses that are not listed fare like 127.0.0.1.
