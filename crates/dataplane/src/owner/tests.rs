@@ -3,7 +3,7 @@ mod cilium;
 use std::net::IpAddr;
 
 use super::{
-    super::{claim::ClaimKind, outcome::Outcome},
+    super::{cases::Stratum, claim::ClaimKind, outcome::Outcome},
     *,
 };
 
@@ -130,10 +130,14 @@ fn endpoints_that_were_not_read_are_the_reason_on_the_address_of_their_service_o
 #[test]
 fn what_is_not_known_is_unknown_only_where_it_matters() {
     let world = web().listens("0.0.0.0:30080").without_proxy();
-    for address in [PRIMARY[0], SECOND[0]] {
-        let unknown = ask(&world, Vantage::Remote, address);
-        assert!(unknown.0.is_err() && unknown.2.is_none(), "nobody is said to lose: {unknown:?}");
-    }
+    let unknown = ask(&world, Vantage::Remote, SECOND[0]);
+    assert!(unknown.0.is_err() && unknown.2.is_none(), "nobody is said to lose: {unknown:?}");
+    // A list of addresses that has none of this node's is nobody's wish.
+    let ownership = found(&world);
+    let primary = ownership.answers.iter().find(|it| (it.from, it.to) == (Vantage::Remote, ip(PRIMARY[0])));
+    let primary = primary.expect("an answer");
+    assert_eq!((&primary.outcome, primary.assumed), (&Ok(Outcome::Pod), Stratum::Served));
+    assert!(ownership.answers.iter().filter(|it| it.outcome.is_err()).all(|it| it.assumed == Stratum::Any));
     let empty = Snapshot::healthy().service("web", |it| it.node_port(30080).without_endpoints());
     let empty = empty.listens("0.0.0.0:30080").with_mode(Mode::Iptables);
     let mut unread = empty.clone();
