@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{candidate::Candidate, round::Addressed};
-use portreeve_facts::{Affected, Gap};
+use portreeve_facts::{Affected, Gap, Why};
 
 /// An input that may have several values. Their order is the one in which a reader can do something about them: of the inputs that
 /// change a verdict by themselves, the first is named.
@@ -84,7 +84,7 @@ pub enum Judged<T> {
     Depends {
         /// This input.
         on: Gap,
-        /// What may be lost at worst, where a case that is known loses something.
+        /// What may be lost at worst, in the cases that were asked before one that nobody can tell.
         ever: Option<T>,
     },
 }
@@ -96,14 +96,14 @@ type Seen = (usize, Vec<(Question, usize)>, usize);
 /// there are several candidates.
 pub(super) fn over<T: Loss>(
     candidates: &[Candidate],
-    settings: impl FnOnce() -> Gap,
+    settings: impl Fn() -> Gap,
     mut judge: impl FnMut(&Candidate, &mut Case) -> Result<Option<T>, Gap>,
 ) -> Judged<T> {
     // What is lost in all so far: nothing before the first, `Some(None)` where they have nothing in common.
     let (mut met, mut ever): (Option<Option<T>>, Option<T>) = (None, None);
     let (mut unknown, mut is_silent, mut losses): (Option<Gap>, bool, Vec<T>) = (None, false, Vec::new());
     let (mut seen, mut gaps): (Vec<Seen>, BTreeMap<Question, Gap>) = (Vec::new(), BTreeMap::new());
-    for (index, candidate) in candidates.iter().enumerate() {
+    'all: for (index, candidate) in candidates.iter().enumerate() {
         let mut case = Case::default();
         loop {
             let found = judge(candidate, &mut case);
@@ -112,26 +112,31 @@ pub(super) fn over<T: Loss>(
             }
             let choices = case.choices.iter().map(|it| (it.question, it.chosen)).collect();
             match found {
-                Err(gap) => unknown = unknown.or(Some(gap)),
+                // Nothing that others lose makes it known.
+                Err(gap) => {
+                    unknown = Some(gap);
+                    break 'all;
+                }
                 Ok(None) => {
                     is_silent = true;
                     seen.push((index, choices, 0));
                 }
                 Ok(Some(lost)) => {
+                    // One that was lost before changes nothing, and most candidates behave alike.
                     let known = losses.iter().position(|it| *it == lost);
-                    let loss = known.unwrap_or_else(|| {
-                        losses.push(lost.clone());
-                        losses.len() - 1
-                    });
+                    let loss = known.unwrap_or(losses.len());
                     seen.push((index, choices, loss + 1));
-                    met = Some(match met.take() {
-                        None => Some(lost.clone()),
-                        Some(met) => met.and_then(|met| met.meet(&lost)),
-                    });
-                    ever = Some(match ever.take() {
-                        None => lost,
-                        Some(ever) => ever.join(lost),
-                    });
+                    if known.is_none() {
+                        met = Some(match met.take() {
+                            None => Some(lost.clone()),
+                            Some(met) => met.and_then(|met| met.meet(&lost)),
+                        });
+                        ever = Some(match ever.take() {
+                            None => lost.clone(),
+                            Some(ever) => ever.join(lost.clone()),
+                        });
+                        losses.push(lost);
+                    }
                 }
             }
             if !case.next() {
@@ -141,16 +146,32 @@ pub(super) fn over<T: Loss>(
     }
     // Whether something is lost comes before what it is.
     seen.iter_mut().filter(|_| is_silent).for_each(|(.., loss)| *loss = (*loss).min(1));
-    let decider = || gaps.iter().find(|(question, _)| decides(**question, &seen)).map(|(_, gap)| gap.clone());
-    let named = || decider().or_else(|| gaps.values().next().cloned().filter(|_| candidates.len() == 1));
+    let named = || {
+        let deciders = || gaps.iter().filter(|(question, _)| decides(**question, &seen)).map(|(_, gap)| gap);
+        // Where something else decides, too, a right that is missing is not the only doubt.
+        let decider = deciders().find(|gap| !is_expected(gap));
+        let decider = decider.or_else(|| deciders().next().filter(|_| !settings_decide(&seen)));
+        // Of one data plane with one value for each setting, an input has to be the reason.
+        let decider = decider.or_else(|| gaps.values().next().filter(|_| candidates.len() == 1));
+        decider.cloned().unwrap_or_else(&settings)
+    };
     match (met, is_silent, unknown) {
         (_, _, Some(gap)) => Judged::Depends { on: gap, ever },
-        (Some(Some(lost)), false, None) => {
-            Judged::Certain(lost, (losses.len() > 1).then(|| named().unwrap_or_else(settings)))
-        }
+        (Some(Some(lost)), false, None) => Judged::Certain(lost, (losses.len() > 1).then(|| named())),
         (None, ..) => Judged::Never,
-        (Some(_), ..) => Judged::Depends { on: named().unwrap_or_else(settings), ever },
+        (Some(_), ..) => Judged::Depends { on: named(), ever },
     }
+}
+
+/// Whether an input is missing as a profile may have it: a right, or a thing that nobody asked for.
+fn is_expected(gap: &Gap) -> bool {
+    matches!(gap.why, Why::NotPermitted | Why::NotSupported | Why::NotAsked)
+}
+
+/// Whether the settings decide by themselves what is lost: all inputs alike, one candidate has another loss than the other.
+fn settings_decide(seen: &[Seen]) -> bool {
+    let mut losses: BTreeMap<&[(Question, usize)], usize> = BTreeMap::new();
+    seen.iter().any(|(_, choices, loss)| *losses.entry(choices).or_insert(*loss) != *loss)
 }
 
 /// Whether an input decides by itself what is lost: all else alike, one case has another loss than the other.
@@ -231,7 +252,7 @@ impl Addressed<'_> {
 #[cfg(test)]
 mod tests {
     use super::{super::round::Round, *};
-    use portreeve_facts::{Learned, Mode, Snapshot, Source, Vantage, Why, healthy::gap};
+    use portreeve_facts::{Learned, Mode, Snapshot, Source, Vantage, healthy::gap};
 
     /// The gap of a question, named after it.
     fn unread(name: &str) -> Gap {
@@ -293,6 +314,21 @@ mod tests {
     }
 
     #[test]
+    fn a_right_that_is_missing_is_named_only_where_nothing_else_decides() {
+        let of = |other: Why| {
+            judged(|case| {
+                let right = asked(case, Doubt::Endpoints, "a right");
+                let other = case
+                    .choose((Doubt::KeptOff, 0, 0), &[false, true], || Gap::new(Source::Services, other, "another"));
+                Ok(lost(if right != other { &[Vantage::Node] } else { &[] }))
+            })
+        };
+        for (other, name) in [(Why::Ambiguous, "another"), (Why::NotSupported, "a right")] {
+            assert!(matches!(of(other), Judged::Depends { on, .. } if on.detail == name), "{other:?}");
+        }
+    }
+
+    #[test]
     fn a_question_is_a_case_only_where_it_is_asked() {
         let mut cases = 0;
         let found = judged(|case| {
@@ -320,13 +356,13 @@ mod tests {
             let round = Round::of(world, None, 60);
             let addressed = round.addressed().expect("addresses");
             let first = addressed.candidates.unassumed_at(false).unwrap_or(addressed.candidates.at(false)).len();
-            let mut asked = 0;
-            let (found, stratum) = addressed.over(everywhere, |_, _| {
-                asked += 1;
-                Err::<Option<Affected>, _>(unread("all"))
+            let mut cases = 0;
+            let (found, stratum) = addressed.over(everywhere, |_, case| {
+                cases += 1;
+                Ok(lost(if asked(case, Doubt::Endpoints, "a") { &[Vantage::Node] } else { &[] }))
             });
             assert!(matches!(found, Judged::Depends { .. }));
-            assert_eq!(asked > first, stratum != Stratum::Any);
+            assert_eq!(cases > 2 * first, stratum != Stratum::Any);
             stratum
         };
         let mut world = Snapshot::healthy();

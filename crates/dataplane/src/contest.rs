@@ -2,7 +2,7 @@
 
 use std::{
     cell::{OnceCell, RefCell},
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeSet,
     net::IpAddr,
     ptr,
 };
@@ -31,8 +31,8 @@ pub struct Contest<'r, 'a, 'c> {
     number: u16,
     /// The addresses of load balancers, where all claims of the port are here.
     balanced: BTreeSet<IpAddr>,
-    /// Whether the endpoint of a NodePort is a listener.
-    homes: RefCell<BTreeMap<(usize, usize), Result<bool, Gap>>>,
+    /// Every destination of this node, with each vantage point of it.
+    places: Vec<(Vantage, LocalAddress)>,
 }
 
 /// A claim, and what was asked of it so far.
@@ -40,6 +40,8 @@ struct Contender<'a> {
     claim: Claim<'a>,
     backing: [OnceCell<Result<Backing, Gap>>; 2],
     serves: OnceCell<Result<bool, Gap>>,
+    /// Whether its endpoint is this listener, for the one that was asked about last.
+    home: RefCell<Option<(usize, Result<bool, Gap>)>>,
 }
 
 /// Which claim comes first in nftables mode cannot be seen.
@@ -70,10 +72,17 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         (protocol, number): (Protocol, u16),
         claims: impl IntoIterator<Item = Claim<'c>>,
     ) -> Self {
-        let contender = |claim| Contender { claim, backing: Default::default(), serves: OnceCell::new() };
-        let contenders = claims.into_iter().map(contender).collect();
-        let (balanced, homes) = Default::default();
-        Self { round, addressed, contenders, protocol, number, balanced, homes }
+        let contender =
+            |claim| Contender { claim, backing: Default::default(), serves: OnceCell::new(), home: RefCell::default() };
+        let contenders: Vec<Contender<'c>> = claims.into_iter().map(contender).collect();
+        let sockets = contenders.iter().filter_map(|it| match it.claim {
+            Claim::Listener(socket, _) => other_loopback(&addressed.locals, socket),
+            _ => None,
+        });
+        let others: BTreeSet<_> = sockets.collect();
+        let all = addressed.locals.iter().copied().chain(others);
+        let places = all.flat_map(|to| vantage_points(to.ip).iter().map(move |from| (*from, to))).collect();
+        Self { round, addressed, contenders, protocol, number, balanced: BTreeSet::new(), places }
     }
 
     /// The same where every claim of the port is here, and these are all addresses of load balancers.
@@ -89,13 +98,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
 
     /// Every destination of this node, with each vantage point of it.
     pub fn places(&self) -> impl Iterator<Item = (Vantage, LocalAddress)> {
-        let sockets = self.claims().filter_map(|claim| match claim {
-            Claim::Listener(socket, _) => other_loopback(&self.addressed.locals, socket),
-            _ => None,
-        });
-        let others: BTreeSet<_> = sockets.collect();
-        let all = self.addressed.locals.iter().copied().chain(others);
-        all.flat_map(|to| vantage_points(to.ip).iter().map(move |from| (*from, to)))
+        self.places.iter().copied()
     }
 
     /// Who gets a new connection in this case.
@@ -290,8 +293,12 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         else {
             return Ok(false);
         };
-        let ask = || self.round.is_endpoint(self.addressed, (service, port), socket);
-        self.homes.borrow_mut().entry((index, listener)).or_insert_with(ask).clone()
+        let mut home = self.contenders[index].home.borrow_mut();
+        let (_, is_home) = match home.take() {
+            Some(known) if known.0 == listener => home.insert(known),
+            _ => home.insert((listener, self.round.is_endpoint(self.addressed, (service, port), socket))),
+        };
+        is_home.clone()
     }
 }
 
@@ -317,8 +324,10 @@ impl Round<'_> {
 impl Case {
     /// Whether this node serves a part of a Service behind Cilium, where that is known or not.
     fn serves(&mut self, known: &Result<bool, Gap>, service: &Service) -> bool {
-        let question = (Doubt::KeptOff, ptr::from_ref(service).addr(), 0);
-        known.clone().unwrap_or_else(|gap| self.choose(question, &[true, false], || gap))
+        match known {
+            Ok(served) => *served,
+            Err(gap) => self.choose((Doubt::KeptOff, ptr::from_ref(service).addr(), 0), &[true, false], || gap.clone()),
+        }
     }
 
     fn backing(
@@ -328,10 +337,13 @@ impl Case {
         (service, port): (&Service, &ServicePort),
         family: Family,
     ) -> Backing {
-        let question = (Doubt::Endpoints, ptr::from_ref(port).addr(), family.index());
-        known
-            .clone()
-            .unwrap_or_else(|gap| self.choose(question, &round.endpoints().possible(service, port, family), || gap))
+        match known {
+            Ok(backing) => *backing,
+            Err(gap) => {
+                let question = (Doubt::Endpoints, ptr::from_ref(port).addr(), family.index());
+                self.choose(question, &round.endpoints().possible(service, port, family), || gap.clone())
+            }
+        }
     }
 
     /// What stands behind a Service port in this case.

@@ -153,10 +153,11 @@ impl<'a> Node<'_, 'a> {
                     Err(gap) => unknown = unknown.or(Some(gap)),
                 }
             }
-            match (lost.is_empty(), excuse) {
-                (true, _) => unknown.map_or(Ok(None), Err),
-                (false, Err(gap)) => Err(gap.clone()),
-                (false, Ok(_)) => Ok(Some(Lost(lost))),
+            match (lost.is_empty(), unknown, excuse) {
+                (true, None, _) => Ok(None),
+                (_, _, Err(gap)) => Err(gap.clone()),
+                (true, Some(gap), _) => Err(gap),
+                (false, _, Ok(_)) => Ok(Some(Lost(lost))),
             }
         })
     }
