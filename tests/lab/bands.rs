@@ -126,13 +126,13 @@ fn the_range_comes_from_the_best_place_that_says_it_and_the_place_is_named() {
     known("flagz", "https://127.0.0.1:6443/flagz");
 }
 
-/// The sentence of the only finding that settings disagree, once it is an Event too, and that Event.
+/// The sentence of the only finding that settings disagree, of this variant, once it is an Event too, and that Event.
 #[track_caller]
-fn disagreement(cluster: &ControlPlane, agent: &Agent) -> (String, Value) {
+fn disagreement(cluster: &ControlPlane, agent: &Agent, variant: &str) -> (String, Value) {
     let event = until("Event", || events(cluster).into_iter().find(|it| it["reason"] == "NodePortRangeMismatch"));
     let findings = agent.findings();
     let findings = findings["findings"].as_array().expect("a list").iter();
-    let findings: Vec<_> = findings.filter(|it| is_of(it, "node-port-range-mismatch/component")).collect();
+    let findings: Vec<_> = findings.filter(|it| is_of(it, &format!("node-port-range-mismatch/{variant}"))).collect();
     let [finding] = findings[..] else { panic!("one finding: {findings:#?}") };
     let summary = finding["summary"].as_str().expect("a sentence").to_owned();
     assert!(event["note"].as_str().is_some_and(|note| note.starts_with(&summary)), "{event:#}");
@@ -151,7 +151,7 @@ fn cilium_with_a_range_of_its_own_disagrees_with_the_api_server() {
         "data": {"kube-proxy-replacement": "true", "node-port-range": "30000,30063"},
     }));
     let agent = Agent::start(&cluster, &[]);
-    let (summary, event) = disagreement(&cluster, &agent);
+    let (summary, event) = disagreement(&cluster, &agent, "component");
     assert_eq!(
         summary,
         "Cilium takes 30000-30063 for the NodePort range, the API server 30000-30127: NodePorts 30064-30127 are not served."
@@ -182,7 +182,7 @@ fn cilium_with_a_range_of_its_own_on_this_node_alone_disagrees_there() {
         }));
     }
     let agent = Agent::start(&cluster, &[]);
-    let (summary, _) = disagreement(&cluster, &agent);
+    let (summary, _) = disagreement(&cluster, &agent, "component");
     assert!(summary.starts_with("Cilium takes 30000-30063 for the NodePort range,"), "{summary}");
     let told = agent.findings().to_string();
     assert!(told.contains("ConfigMap kube-system/cilium-config with CiliumNodeConfig edge"), "{told}");
@@ -219,7 +219,7 @@ fn calico_with_ranges_of_its_own_disagrees_in_ipvs_mode() {
     });
     cluster.api().create(&felix);
     let agent = Agent::start(&cluster, &["--proxy-mode", "ipvs"]);
-    let (summary, _) = disagreement(&cluster, &agent);
+    let (summary, _) = disagreement(&cluster, &agent, "component");
     assert!(summary.starts_with("Calico takes 30000-30063,30100 for the NodePort range"), "{summary}");
 }
 
@@ -231,7 +231,7 @@ fn ports_reserved_for_an_older_range_are_told_about_the_node_that_reserves_them(
     Role::of_chart().grant(&mut cluster);
     sysctl("net.ipv4.ip_local_reserved_ports", "30000-32767");
     let agent = Agent::start(&cluster, &[]);
-    let (summary, event) = disagreement(&cluster, &agent);
+    let (summary, event) = disagreement(&cluster, &agent, "reserved");
     assert!(summary.ends_with("the kernel may use NodePorts 32768-34095 for outgoing connections."), "{summary}");
     assert_eq!(event["regarding"]["uid"], node["metadata"]["uid"], "other nodes may reserve other ports");
     assert_eq!(event["related"]["uid"], node["metadata"]["uid"]);

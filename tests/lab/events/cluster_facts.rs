@@ -48,7 +48,7 @@ fn two_agents_on_the_same_fact_of_the_cluster_leave_one_event_that_the_first_tel
     second.clear([&finding]);
     second.until(Counters { deduplicated: 3, ..Counters::default() });
     let over = stage.events("Normal");
-    assert_eq!(over.iter().map(|event| &event["reason"]).collect::<Vec<_>>(), ["ExternalIpIsNodeAddressResolved"]);
+    assert_eq!(over.iter().map(|event| &event["reason"]).collect::<Vec<_>>(), ["ExternalIpConflictResolved"]);
 }
 
 /// Fault (operator): the agent that tells an Event again is gone
