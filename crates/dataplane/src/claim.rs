@@ -27,3 +27,17 @@ impl Claim {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_right_has_a_word_of_its_own() {
+        let all = [Claim::ExternalIp, Claim::NodePort, Claim::HostPort, Claim::Listener, Claim::Proxy];
+        let words: BTreeSet<&str> = all.into_iter().map(Claim::name).collect();
+        assert_eq!(words.len(), all.len(), "{words:?}");
+    }
+}
