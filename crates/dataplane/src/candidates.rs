@@ -81,11 +81,6 @@ impl Candidates {
         self.unassumed.as_ref().map(|possible| possible.at(everywhere))
     }
 
-    /// Whether there is more than one.
-    pub fn are_several(&self) -> bool {
-        self.possible.list.len() > 1
-    }
-
     /// The gap to name when the candidates disagree.
     pub fn ambiguity(&self) -> Gap {
         self.missing.clone().unwrap_or_else(|| Gap::new(Source::ProxyConfig, Why::Ambiguous, self.several()))

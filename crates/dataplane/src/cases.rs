@@ -102,13 +102,15 @@ pub(super) fn over<T: Loss>(
     // What is lost in all so far: nothing before the first, `Some(None)` where they have nothing in common.
     let (mut met, mut ever): (Option<Option<T>>, Option<T>) = (None, None);
     let (mut unknown, mut is_silent, mut losses): (Option<Gap>, bool, Vec<T>) = (None, false, Vec::new());
-    let (mut seen, mut gaps): (Vec<Seen>, BTreeMap<Question, Gap>) = (Vec::new(), BTreeMap::new());
+    let (mut seen, mut gaps): (Vec<Seen>, Vec<(Question, Gap)>) = (Vec::new(), Vec::new());
     'all: for (index, candidate) in candidates.iter().enumerate() {
         let mut case = Case::default();
         loop {
             let found = judge(candidate, &mut case);
             for choice in &case.choices {
-                gaps.entry(choice.question).or_insert_with(|| choice.gap.clone());
+                if !gaps.iter().any(|(question, _)| *question == choice.question) {
+                    gaps.push((choice.question, choice.gap.clone()));
+                }
             }
             let choices = case.choices.iter().map(|it| (it.question, it.chosen)).collect();
             match found {
@@ -146,18 +148,20 @@ pub(super) fn over<T: Loss>(
     }
     // Whether something is lost comes before what it is.
     seen.iter_mut().filter(|_| is_silent).for_each(|(.., loss)| *loss = (*loss).min(1));
+    // Of one kind in the order in which they were asked: where they are in memory says nothing.
+    gaps.sort_by_key(|((doubt, ..), _)| *doubt);
     let named = || {
-        let deciders = || gaps.iter().filter(|(question, _)| decides(**question, &seen)).map(|(_, gap)| gap);
+        let deciders = || gaps.iter().filter(|(question, _)| decides(*question, &seen)).map(|(_, gap)| gap);
         // Where something else decides, too, a right that is missing is not the only doubt.
         let decider = deciders().find(|gap| !is_expected(gap));
         let decider = decider.or_else(|| deciders().next().filter(|_| !settings_decide(&seen)));
         // Of one data plane with one value for each setting, an input has to be the reason.
-        let decider = decider.or_else(|| gaps.values().next().filter(|_| candidates.len() == 1));
+        let decider = decider.or_else(|| gaps.first().map(|(_, gap)| gap).filter(|_| candidates.len() == 1));
         decider.cloned().unwrap_or_else(&settings)
     };
     match (met, is_silent, unknown) {
         (_, _, Some(gap)) => Judged::Depends { on: gap, ever },
-        (Some(Some(lost)), false, None) => Judged::Certain(lost, (losses.len() > 1).then(|| named())),
+        (Some(Some(lost)), false, None) => Judged::Certain(lost, (losses.len() > 1).then(&named)),
         (None, ..) => Judged::Never,
         (Some(_), ..) => Judged::Depends { on: named(), ever },
     }

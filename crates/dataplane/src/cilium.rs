@@ -91,15 +91,6 @@ pub fn cilium_range(snapshot: &Snapshot) -> Result<PortSet, Gap> {
     }
 }
 
-/// Whether Cilium in kube-proxy's place leaves a hostPort out, since its number may be a Service's.
-pub fn is_left_out_by_cilium(snapshot: &Snapshot, number: u16) -> Result<bool, Gap> {
-    let in_range = cilium_range(snapshot).map(|range| range.contains(number));
-    if in_range == Ok(false) || snapshot.proxy_mode()?.value != Mode::Cilium {
-        return Ok(false);
-    }
-    in_range
-}
-
 /// Whether Cilium is in kube-proxy's place on this node; nothing where it may be.
 pub(super) fn serves_here(snapshot: &Snapshot) -> Option<bool> {
     match snapshot.proxy_mode() {

@@ -1,7 +1,7 @@
 //! Who has or wants a port of this node, and by what right.
 
 use super::external_address::ExternalAddress;
-use portreeve_facts::{ContainerPort, Pod, Redirection, Service, ServicePort, Socket};
+use portreeve_facts::{ContainerPort, Pod, Service, ServicePort, Socket};
 
 /// By what right a port is claimed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,8 +12,6 @@ pub enum ClaimKind {
     NodePort,
     /// A pod's hostPort.
     HostPort,
-    /// A redirection that was made for a hostPort.
-    Redirection,
     /// A listening socket.
     Listener,
     /// A listening socket of the proxy itself: a held NodePort, a health check.
@@ -27,7 +25,6 @@ impl ClaimKind {
             Self::ExternalIp => "external-ip",
             Self::NodePort => "node-port",
             Self::HostPort => "host-port",
-            Self::Redirection => "redirection",
             Self::Listener => "listener",
             Self::Proxy => "proxy",
         }
@@ -43,8 +40,21 @@ pub enum Claim<'a> {
     NodePort(&'a Service, &'a ServicePort),
     /// A hostPort.
     HostPort(&'a Pod, &'a ContainerPort),
-    /// A redirection that a CNI plugin made for a hostPort.
-    Redirection(&'a Redirection),
     /// A listener, and how many share its address and port.
     Listener(&'a Socket, usize),
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_right_has_a_word_of_its_own() {
+        let all =
+            [ClaimKind::ExternalIp, ClaimKind::NodePort, ClaimKind::HostPort, ClaimKind::Listener, ClaimKind::Proxy];
+        let words: BTreeSet<&str> = all.into_iter().map(ClaimKind::name).collect();
+        assert_eq!(words.len(), all.len(), "{words:?}");
+    }
 }

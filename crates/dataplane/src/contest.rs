@@ -170,25 +170,17 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         Some((index, candidate.outcome((to, self.protocol), from, backing)))
     }
 
-    /// The hostPort, or the redirection, that is served here.
+    /// The hostPort that is served here.
     fn host_port(&self, candidate: &Candidate, from: Vantage, to: LocalAddress) -> Result<Option<usize>, Gap> {
         for (index, contender) in self.contenders.iter().enumerate() {
-            match &contender.claim {
-                Claim::HostPort(pod, host) => match candidate.serves_host_port((pod, host), to, from) {
-                    Ok(false) => {}
-                    _ if candidate.mode() == Mode::Cilium && cilium_range(self.round.now)?.contains(self.number) => {
-                        return Ok(None);
-                    }
-                    Ok(true) => return Ok(Some(index)),
-                    Err(gap) => return Err(gap),
-                },
-                Claim::Redirection(it) => {
-                    let is_its = Family::of(it.to) == Family::of(to.ip) && it.ip.is_none_or(|ip| ip == to.ip);
-                    if is_its {
-                        return Ok(Some(index));
-                    }
+            let Claim::HostPort(pod, host) = &contender.claim else { continue };
+            match candidate.serves_host_port((pod, host), to, from) {
+                Ok(false) => {}
+                _ if candidate.mode() == Mode::Cilium && cilium_range(self.round.now)?.contains(self.number) => {
+                    return Ok(None);
                 }
-                Claim::External(..) | Claim::NodePort(..) | Claim::Listener(..) => {}
+                Ok(true) => return Ok(Some(index)),
+                Err(gap) => return Err(gap),
             }
         }
         Ok(None)
@@ -198,10 +190,14 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
     pub fn listener(&self, case: &mut Case, from: Vantage, to: IpAddr) -> Option<usize> {
         self.contenders.iter().position(|contender| match contender.claim {
             Claim::Listener(socket, _) => {
-                let both = (socket.serves(Family::of(to)).is_none() && takes_both(case, socket))
-                    .then(|| Socket { v6only: Some(false), ..socket.clone() });
-                let socket = both.as_ref().unwrap_or(socket);
-                answering_vantage_points(socket, to, self.addressed.interfaces).contains(&from)
+                let answers = |socket: &Socket| {
+                    answering_vantage_points(socket, to, self.addressed.interfaces).contains(&from)
+                };
+                match socket.serves(Family::of(to)) {
+                    Some(_) => answers(socket),
+                    // Whether it takes IPv4 matters only where it would answer then.
+                    None => answers(&Socket { v6only: Some(false), ..socket.clone() }) && takes_both(case, socket),
+                }
             }
             _ => false,
         })

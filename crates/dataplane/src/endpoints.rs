@@ -23,7 +23,7 @@ pub struct Endpoints<'a> {
 }
 
 impl<'a> Endpoints<'a> {
-    /// Of a snapshot, once a rule.
+    /// Of a snapshot, once a round.
     pub fn of(snapshot: &'a Snapshot) -> Self {
         let cluster = &snapshot.cluster;
         let mut by_service: HashMap<_, Vec<&EndpointSlice>> = HashMap::new();

@@ -119,6 +119,8 @@ mod tests {
             ("v1.23.6", Some(true)),
             ("v1.23.7", Some(false)),
             ("v1.22.9-eks-1", Some(true)),
+            ("v1.22.10", Some(false)),
+            ("v1.21.12", Some(true)),
             ("v1.21.13", Some(false)),
             ("v1.19.0", Some(true)),
             ("v1.36.3+k3s1", Some(false)),

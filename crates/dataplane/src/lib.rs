@@ -59,7 +59,7 @@ pub use by_port::{ByPort, Port, by_port};
 pub use candidate::Candidate;
 pub use candidates::{Candidates, mode_in_words};
 pub use cases::{Case, Judged, Loss, Stratum};
-pub use cilium::{cilium_range, is_left_out_by_cilium, refuses_bind, refuses_bind_of};
+pub use cilium::{cilium_range, refuses_bind, refuses_bind_of};
 pub use contest::{Answer, Contest, takes};
 pub use endpoints::Endpoints;
 pub use external_address::ExternalAddress;

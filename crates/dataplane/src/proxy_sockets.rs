@@ -56,7 +56,7 @@ pub enum Group<'a> {
 }
 
 impl<'a> Proxy<'a> {
-    /// Of a snapshot, once a rule.
+    /// Of a snapshot, once a round.
     pub fn of(snapshot: &'a Snapshot) -> Self {
         Self { snapshot, hold_node_ports: owners_of_node_ports(snapshot), hang: hang(snapshot) }
     }

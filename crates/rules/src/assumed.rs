@@ -1,4 +1,4 @@
-//! What holds though the proxy's settings were not read, and what was assumed for that.
+//! What was assumed for a verdict, where the proxy's settings were not read.
 
 use crate::findings::{Severity, Verdict};
 use portreeve_dataplane::Stratum;

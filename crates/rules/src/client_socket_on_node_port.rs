@@ -134,8 +134,8 @@ struct Hit<'a> {
     socket: &'a Socket,
     claim: Option<Claim<'a>>,
     severity: Result<Severity, Gap>,
-    /// That is so with the settings that are assumed, and not with all others.
-    is_assumed: bool,
+    /// The settings with which that is so.
+    stratum: Stratum,
 }
 
 impl<'a> Node<'_, 'a> {
@@ -148,11 +148,11 @@ impl<'a> Node<'_, 'a> {
                 claims.push(None);
             }
             for claim in claims {
-                let (severity, is_assumed) = self.severity((socket, *accepted), claim);
+                let (severity, stratum) = self.severity((socket, *accepted), claim);
                 let Some(severity) = severity.transpose() else { continue };
                 let subject =
                     claim.map_or_else(|| Subject::this_node(self.snapshot), |claim| Subject::service(claim.service));
-                let hit = Hit { socket, claim, severity, is_assumed };
+                let hit = Hit { socket, claim, severity, stratum };
                 hits.entry((subject, socket.protocol, socket.local_port)).or_default().push(hit);
             }
         }
@@ -163,13 +163,13 @@ impl<'a> Node<'_, 'a> {
         hits.into_iter().map(judgement).collect()
     }
 
-    /// How bad it is, and whether that is so with the settings alone that are assumed: the mildest of all cases, where none is silent.
+    /// How bad it is, and with which settings: the mildest of all cases, where none is silent.
     /// Information is told where some are silent and none says more.
     fn severity(
         &self,
         (socket, accepted): (&Socket, Option<bool>),
         claim: Option<Claim<'_>>,
-    ) -> (Result<Option<Severity>, Gap>, bool) {
+    ) -> (Result<Option<Severity>, Gap>, Stratum) {
         // Where the mode is not known, it is harmless in one, and whether a list has the address is no matter.
         let everywhere = is_everywhere(socket) || self.addressed.candidates.mode.is_err();
         let (judged, stratum) = self.addressed.over(everywhere, |candidate, case| {
@@ -188,15 +188,14 @@ impl<'a> Node<'_, 'a> {
                 )),
             }
         });
-        let is_assumed = stratum == Stratum::Defaults;
-        let most = if is_assumed { Severity::Warning } else { Severity::Critical };
+        let most = if stratum == Stratum::Defaults { Severity::Warning } else { Severity::Critical };
         let severity = match judged {
             Judged::Never => Ok(None),
             Judged::Certain(Lost(severity), _) => Ok(Some(severity.min(most))),
             Judged::Depends { ever: Some(Lost(Severity::Info)), .. } => Ok(Some(Severity::Info)),
             Judged::Depends { on, .. } => Err(on),
         };
-        (severity, is_assumed)
+        (severity, stratum)
     }
 
     fn severity_in(&self, candidate: &Candidate, socket: &Socket, claim: Option<Claim<'_>>) -> Option<Severity> {
@@ -271,8 +270,7 @@ impl<'a> Node<'_, 'a> {
             evidence = evidence.affects([Vantage::Node]);
         }
         let verdict = Verdict::Problem(self.remedies(evidence, worst.socket));
-        let stratum = if worst.is_assumed { Stratum::Defaults } else { Stratum::Any };
-        assuming(stratum, false, verdict)
+        assuming(worst.stratum, false, verdict)
     }
 
     fn sentence(&self, hit: &Hit<'_>, severity: Severity) -> String {

@@ -310,5 +310,10 @@ mod tests {
         seen(&mut other.cluster.node_port_range).place = "elsewhere".to_owned();
         let nodes = fleet(&[one, other.clone(), other.ephemeral("1024 65535", "")]).nodes;
         assert!(nodes[0].is_like(&nodes[1]) && !nodes[0].is_like(&nodes[2]));
+        let [plain, reserves, narrow] =
+            [Snapshot::healthy(), Snapshot::healthy().ephemeral("32768 60999", "40000"), Snapshot::healthy()];
+        let nodes = fleet(&[plain, reserves, narrow.node_port_range("30000-31000")]).nodes;
+        assert!(!nodes[0].is_like(&nodes[1]), "what it reserves is another thing");
+        assert!(!nodes[0].is_like(&nodes[2]), "its NodePort range is another one");
     }
 }

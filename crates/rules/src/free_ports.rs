@@ -267,6 +267,25 @@ mod tests {
     }
 
     #[test]
+    fn every_number_of_every_service_has_another_one_to_move_to() {
+        let several = |service: &mut Service| {
+            let further = ServicePort { node_port: Some(30001), ..service.ports[0].clone() };
+            service.ports.push(further);
+            service.health_check_node_port = Some(30002);
+        };
+        let world = Snapshot::healthy()
+            .service("web", |it| it.node_port(30000).with(several))
+            .service("zoo", |it| it.node_port(30003));
+        let alternatives = Alternatives::of(&world);
+        let services = world.cluster.services.seen().expect("Services");
+        let of = |name: &str| &**services.iter().find(|it| it.name == name).expect("a Service");
+        let (web, zoo) = (of("web"), of("zoo"));
+        let asked = [(web, web.ports.first()), (web, web.ports.get(1)), (web, None), (zoo, zoo.ports.first())];
+        let told = asked.map(|(service, port)| alternatives.for_port(service, port));
+        assert_eq!(told, [30004, 30005, 30006, 30007].map(Some));
+    }
+
+    #[test]
     fn an_unread_service_may_have_any_port_and_is_said() {
         let world = Snapshot::healthy();
         assert_eq!(free_port(&world), Some(30000));

@@ -1,6 +1,6 @@
 //! What claims a port, and each claim in words.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::sync::Arc;
 
 use super::{
     super::{
@@ -64,11 +64,6 @@ impl Claim<'_> {
                     detail: format!("hostPort to container port {}{}", host.port, sent_on.unwrap_or_default()),
                 }
             }
-            Self::Redirection(it) => Claimant {
-                claim: ClaimKind::Redirection,
-                name: format!("a redirection to {}", SocketAddr::new(it.to, it.to_port)),
-                detail: format!("{} handle {}", it.chain, it.handle),
-            },
             Self::Listener(socket, count) => {
                 let claim = if proxy.owns(socket) == Own::Yes { ClaimKind::Proxy } else { ClaimKind::Listener };
                 let workers = if *count > 1 { format!(", {count} workers") } else { String::new() };

@@ -50,7 +50,9 @@ fn what_the_agent_of_cilium_does_at_its_next_start_is_told() {
         world.with_config(|it| it.cilium = Some(settings))
     };
     let agent = |world: &Snapshot| value(&problem(world), "agent of Cilium");
-    assert_eq!(agent(&cilium("1024 65535", "", false)), "reserves 30000-32767 when it starts next");
+    for ephemeral in ["1024 65535", "32767 60999"] {
+        assert_eq!(agent(&cilium(ephemeral, "", false)), "reserves 30000-32767 when it starts next", "{ephemeral}");
+    }
     assert!(agent(&cilium("1024 65535", "", true)).starts_with("does not start again: the ephemeral port range"));
     let above = problem(&cilium("20000 29999", "", false));
     assert_eq!(above.variant, "no-start");

@@ -23,3 +23,17 @@ impl Scope {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn its_word_is_that_of_json() {
+        for scope in [Scope::Node, Scope::Cluster] {
+            assert_eq!(json!(scope), scope.name());
+        }
+    }
+}

@@ -255,6 +255,9 @@ proptest! {
             board.sort_by(|a, b| a.key.cmp(&b.key));
             prop_assert_eq!(board, reported.values().cloned().collect::<Vec<_>>());
         }
+        let last = ledger.board();
+        let kept = ledger.into_board();
+        prop_assert_eq!((kept.findings, kept.unknown), (last.findings, last.unknown));
     }
 }
 
