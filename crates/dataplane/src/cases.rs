@@ -89,6 +89,10 @@ pub enum Judged<T> {
     },
 }
 
+/// More cases of one candidate than this are not judged: each input that was not read may double them, and who writes a snapshot
+/// chooses how many there are.
+const MOST_CASES: usize = 256;
+
 /// A candidate, what was chosen in a case of it, and which of the losses was found there: zero is none.
 type Seen = (usize, Vec<(Question, usize)>, usize);
 
@@ -104,7 +108,7 @@ pub(super) fn over<T: Loss>(
     let (mut unknown, mut is_silent, mut losses): (Option<Gap>, bool, Vec<T>) = (None, false, Vec::new());
     let (mut seen, mut gaps): (Vec<Seen>, Vec<(Question, Gap)>) = (Vec::new(), Vec::new());
     'all: for (index, candidate) in candidates.iter().enumerate() {
-        let mut case = Case::default();
+        let (mut case, mut cases) = (Case::default(), 1);
         loop {
             let found = judge(candidate, &mut case);
             for choice in &case.choices {
@@ -143,6 +147,12 @@ pub(super) fn over<T: Loss>(
             }
             if !case.next() {
                 break;
+            }
+            cases += 1;
+            if cases == MOST_CASES {
+                let detail = "more inputs were not read than Portreeve compares with each other";
+                unknown = case.choices.first().map(|it| Gap::new(it.gap.source, Why::TooMuch, detail));
+                break 'all;
             }
         }
     }
@@ -342,6 +352,19 @@ mod tests {
         });
         assert!(matches!(found, Judged::Depends { .. }));
         assert_eq!(cases, 3, "whose first answer loses nothing is asked no more");
+    }
+
+    #[test]
+    fn more_cases_than_are_compared_are_not_known() {
+        let mut cases = 0;
+        let found = judged(|case| {
+            cases += 1;
+            let each = (0..30).map(|n| case.choose((Doubt::V6Only, n, 0), &[false, true], || unread("one of many")));
+            assert_eq!(each.map(u8::from).count(), 30);
+            Ok(lost(&[Vantage::Node]))
+        });
+        assert!(matches!(found, Judged::Depends { on, .. } if on.why == Why::TooMuch));
+        assert_eq!(cases, MOST_CASES);
     }
 
     #[test]

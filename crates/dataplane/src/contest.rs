@@ -190,9 +190,8 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
     pub fn listener(&self, case: &mut Case, from: Vantage, to: IpAddr) -> Option<usize> {
         self.contenders.iter().position(|contender| match contender.claim {
             Claim::Listener(socket, _) => {
-                let answers = |socket: &Socket| {
-                    answering_vantage_points(socket, to, self.addressed.interfaces).contains(&from)
-                };
+                let answers =
+                    |socket: &Socket| answering_vantage_points(socket, to, self.addressed.interfaces).contains(&from);
                 match socket.serves(Family::of(to)) {
                     Some(_) => answers(socket),
                     // Whether it takes IPv4 matters only where it would answer then.

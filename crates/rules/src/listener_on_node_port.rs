@@ -149,6 +149,7 @@ impl<'a> Node<'_, 'a> {
                 match contest.who(candidate, case, from, to) {
                     Ok(Answer { outcome: Outcome::Listener, .. }) => {}
                     Ok(answer) if is_endpoint && !(to.ip.is_loopback() && answer.outcome == Outcome::Refused) => {}
+                    Ok(_) if let Err(gap) = excuse => return Err(gap.clone()),
                     Ok(answer) => drop(lost.insert((from, to), BTreeSet::from([answer.outcome]))),
                     Err(gap) => unknown = unknown.or(Some(gap)),
                 }
