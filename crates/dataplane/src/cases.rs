@@ -149,7 +149,7 @@ pub(super) fn over<T: Loss>(
                 break;
             }
             cases += 1;
-            if cases == MOST_CASES {
+            if cases > MOST_CASES {
                 let detail = "more inputs were not read than Portreeve compares with each other";
                 unknown = case.choices.first().map(|it| Gap::new(it.gap.source, Why::TooMuch, detail));
                 break 'all;
