@@ -6,7 +6,9 @@ use serde_json::{Value, json};
 
 use crate::{
     chart::{INSTALL, prepare, roll_out},
-    parts::{AGENT, ControlPlane, Reader, WholeNode, Wired, enter_alone, objects, reasons, sysctl, until},
+    parts::{
+        AGENT, ControlPlane, Reader, WholeNode, Wired, enter_alone, named::is_of, objects, reasons, sysctl, until,
+    },
 };
 
 /// A Service of `shop` whose pods are labelled `app: web`.
@@ -58,7 +60,13 @@ fn what_a_runbook_has_people_type_prints_what_it_says() {
     reader(&node, "PortreeveCriticalFinding");
 
     node.cluster.api().create(&service("api", &node_port(31000)));
-    until_told(&node, "node-port-range-mismatch/band");
+    let is_told = |text: &String| {
+        let document: Value = serde_json::from_str(text).expect("JSON");
+        document["findings"]
+            .as_array()
+            .is_some_and(|all| all.iter().any(|it| is_of(it, "node-port-range-mismatch/band")))
+    };
+    until("finding", || node.findings().filter(is_told));
     reader(&node, "PortreeveInfoFinding");
     reader(&node, "PortreeveNodePortRangeFilling");
 
