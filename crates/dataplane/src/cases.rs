@@ -68,9 +68,11 @@ pub trait Loss: Sized + Clone + PartialEq {
     /// What is lost in both of two cases; nothing where they have nothing in common.
     fn meet(self, other: &Self) -> Option<Self>;
 
-    /// What is lost in one of two cases.
+    /// What may be lost at worst in one of two cases, where a rule asks for more than whether anything is.
     #[must_use]
-    fn join(self, other: Self) -> Self;
+    fn join(self, _: Self) -> Self {
+        self
+    }
 }
 
 /// What holds over all cases.
@@ -208,10 +210,6 @@ fn decides(question: Question, seen: &[Seen]) -> bool {
 impl Loss for Affected {
     fn meet(self, other: &Self) -> Option<Self> {
         Some(&self & other)
-    }
-
-    fn join(self, other: Self) -> Self {
-        &self | &other
     }
 }
 

@@ -91,6 +91,18 @@ impl<'a> Proxy<'a> {
         }
     }
 
+    /// The same, where only a known answer counts.
+    ///
+    /// # Errors
+    /// When it is not known.
+    pub fn is_own(&self, socket: &Socket) -> Result<bool, Gap> {
+        match self.owns(socket) {
+            Own::Yes => Ok(true),
+            Own::No => Ok(false),
+            Own::Unknown => Err(self.unknown(socket)),
+        }
+    }
+
     /// Why it is not known whether a socket is the proxy's own. A pod that holds NodePorts is how OVN-Kubernetes and others program
     /// Services; any other process is more likely in the way of some.
     pub fn unknown(&self, socket: &Socket) -> Gap {

@@ -18,8 +18,8 @@ use super::{
 };
 use crate::findings::{Affected, Evidence, Judgement, Judgements, Remedy, Severity, Subject, Vantage, Verdict};
 use portreeve_dataplane::{
-    Addressed, ByPort, Claim, Contest, ExternalAddress, Field, Judged, LocalAddress, Loss, Own, mode_in_words,
-    owner_name, vantage_points,
+    Addressed, ByPort, Claim, Contest, ExternalAddress, Field, Judged, LocalAddress, Loss, mode_in_words, owner_name,
+    vantage_points,
 };
 use portreeve_facts::{
     Family, Gap, Learned, Mode, Node, NodeAddressKind, Service, ServicePort, Snapshot, Socket, Source,
@@ -205,12 +205,7 @@ impl Here<'_, '_> {
             {
                 continue;
             }
-            match self.round.proxy().owns(socket) {
-                Own::Yes => continue,
-                Own::Unknown => return Err(self.round.proxy().unknown(socket)),
-                Own::No => {}
-            }
-            if self.ephemeral.may_be_client(socket)? || is_endpoint? {
+            if self.round.proxy().is_own(socket)? || self.ephemeral.may_be_client(socket)? || is_endpoint? {
                 continue;
             }
             if socket.local.is_unspecified() {
@@ -379,10 +374,6 @@ struct Lost(Affected);
 impl Loss for Lost {
     fn meet(self, other: &Self) -> Option<Self> {
         Some(Self(&self.0 & &other.0)).filter(|it| !it.0.is_empty())
-    }
-
-    fn join(self, other: Self) -> Self {
-        Self(&self.0 | &other.0)
     }
 }
 

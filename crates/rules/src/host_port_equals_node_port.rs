@@ -79,10 +79,6 @@ impl Loss for Lost {
             affected: &self.affected & &other.affected,
         })
     }
-
-    fn join(self, _: Self) -> Self {
-        self
-    }
 }
 
 impl Node<'_, '_> {

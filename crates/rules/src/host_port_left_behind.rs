@@ -99,10 +99,6 @@ impl Loss for Taken {
     fn meet(self, other: &Self) -> Option<Self> {
         Some(Self { is_certain: self.is_certain && other.is_certain, from: &self.from & &other.from })
     }
-
-    fn join(self, _: Self) -> Self {
-        self
-    }
 }
 
 /// Who has the port, and gets nothing.

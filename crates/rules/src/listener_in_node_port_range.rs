@@ -13,7 +13,7 @@ use super::{
 };
 use crate::findings::{Evidence, Judgement, Judgements, Severity, Subject, Verdict};
 use portreeve_dataplane::{
-    Addressed, DAEMON_PORTS, Judged, LocalAddress, Loss, Own, is_everywhere, other_loopback, owner_name, place, takes,
+    Addressed, DAEMON_PORTS, Judged, LocalAddress, Loss, is_everywhere, other_loopback, owner_name, place, takes,
     workers,
 };
 use portreeve_facts::{Family, Gap, NodePortRange, PortSet, Reading, Snapshot, Socket, Source};
@@ -61,10 +61,6 @@ impl Loss for Loses {
     fn meet(self, _: &Self) -> Option<Self> {
         Some(self)
     }
-
-    fn join(self, _: Self) -> Self {
-        self
-    }
 }
 
 impl Node<'_, '_> {
@@ -94,12 +90,9 @@ impl Node<'_, '_> {
 
     /// Whether a Service with its port would be no conflict.
     fn excuse(&self, socket: &Socket) -> Result<bool, Gap> {
-        match self.round.proxy().owns(socket) {
-            Own::Yes => return Ok(true),
-            Own::Unknown => return Err(self.round.proxy().unknown(socket)),
-            Own::No => {}
-        }
-        Ok(self.ephemeral.may_be_client(socket)? || self.allocated.has(socket.local_port)?)
+        Ok(self.round.proxy().is_own(socket)?
+            || self.ephemeral.may_be_client(socket)?
+            || self.allocated.has(socket.local_port)?)
     }
 
     /// The node's addresses at which a socket is, of either family.

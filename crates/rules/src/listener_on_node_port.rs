@@ -17,8 +17,8 @@ use super::{
 };
 use crate::findings::{Evidence, Judgement, Judgements, Severity, Subject, Vantage, Verdict};
 use portreeve_dataplane::{
-    Addressed, Answer, Candidate, Claim, Contest, Judged, LocalAddress, Loss, Outcome, Own, Part, Stratum, covers,
-    host_ports, is_everywhere, owner_name, place, refuses_bind_of, service_port, workers,
+    Addressed, Answer, Candidate, Claim, Contest, Judged, LocalAddress, Loss, Outcome, Part, Stratum, covers,
+    is_everywhere, owner_name, place, refuses_bind_of, service_port, workers,
 };
 use portreeve_facts::{Family, Gap, Mode, Service, ServicePort, Snapshot, Socket, Source, Why};
 
@@ -77,11 +77,6 @@ impl Loss for Lost {
             other.0.contains_key(place)
         });
         Some(self).filter(|it| !it.0.is_empty())
-    }
-
-    fn join(mut self, other: Self) -> Self {
-        other.0.into_iter().for_each(|(place, outcomes)| self.0.entry(place).or_default().extend(outcomes));
-        self
     }
 }
 
@@ -165,10 +160,8 @@ impl<'a> Node<'_, 'a> {
 
     /// Whether a listener on a NodePort is no conflict.
     fn excuse(&self, socket: &Socket) -> Result<bool, Gap> {
-        match self.round.proxy().owns(socket) {
-            Own::Yes => return Ok(true),
-            Own::Unknown => return Err(self.round.proxy().unknown(socket)),
-            Own::No => {}
+        if self.round.proxy().is_own(socket)? {
+            return Ok(true);
         }
         match (self.is_host_port(socket), self.ephemeral.may_be_client(socket)) {
             (Ok(true), _) | (_, Ok(true)) => Ok(true),
@@ -190,14 +183,14 @@ impl<'a> Node<'_, 'a> {
     /// A runtime may hold a pod's hostPort with a socket of its own; that pod is another rule's subject. Where Pods were not asked for,
     /// there is none, and where they could not be read, there may be one.
     fn is_host_port(&self, socket: &Socket) -> Result<bool, Gap> {
-        let pods = match self.snapshot.cluster.pods.get() {
-            Ok(pods) => pods,
-            Err(gap) if gap.why == Why::NotAsked => return Ok(false),
-            Err(gap) => return Err(gap),
-        };
-        Ok(host_ports(self.snapshot, pods).any(|(_, port, number)| {
-            (port.protocol, number) == (socket.protocol, socket.local_port) && covers(port, socket.local)
-        }))
+        match self.round.host_ports() {
+            Ok(all) => {
+                let mut here = all.at((socket.protocol, socket.local_port)).iter();
+                Ok(here.any(|(_, port)| covers(port, socket.local)))
+            }
+            Err(gap) if gap.why == Why::NotAsked => Ok(false),
+            Err(gap) => Err(gap),
+        }
     }
 
     fn evidence(

@@ -73,10 +73,6 @@ impl Loss for Told {
         let loser = self.loser.filter(|it| other.loser == Some(*it));
         (answer.is_some() || loser.is_some()).then_some(Self { answer, loser })
     }
-
-    fn join(self, _: Self) -> Self {
-        self
-    }
 }
 
 /// What every case agrees on.
