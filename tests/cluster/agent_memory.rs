@@ -78,13 +78,13 @@ fn large() -> Fake {
 }
 
 /// The shipped binary as an agent; it ends with this value.
-struct Agent {
+pub(crate) struct Agent {
     child: Child,
     directory: TempDir,
 }
 
 impl Agent {
-    fn of(fake: &Fake) -> Self {
+    pub(crate) fn of(fake: &Fake) -> Self {
         let directory = TempDir::new().expect("a directory");
         let mut command = Command::new(env!("CARGO_BIN_EXE_portreeve"));
         command.env_clear().env("HOME", directory.path()).env("KUBECONFIG", fake.kubeconfig());
@@ -106,7 +106,7 @@ impl Agent {
 
     /// The answer, as soon as it fits.
     #[track_caller]
-    fn wait_for(&self, path: &str, fits: impl Fn(&str) -> bool) -> String {
+    pub(crate) fn wait_for(&self, path: &str, fits: impl Fn(&str) -> bool) -> String {
         let begun = Instant::now();
         loop {
             match self.ask(path).filter(|body| fits(body)) {
