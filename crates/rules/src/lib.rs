@@ -37,6 +37,8 @@ mod limits;
 mod listener_blocks_host_network_pod;
 mod listener_in_node_port_range;
 mod listener_on_node_port;
+mod masquerade_draws_host_port;
+mod masquerade_pool_near_exhaustion;
 mod masquerade_uses_node_ports;
 mod needed_ports;
 mod node_addresses;
@@ -101,6 +103,8 @@ pub static RULES: &[&Rule] = &[
     &node_port_claimed_twice::RULE,
     &host_port_claimed_twice::RULE,
     &masquerade_uses_node_ports::RULE,
+    &masquerade_draws_host_port::RULE,
+    &masquerade_pool_near_exhaustion::RULE,
     &ephemeral_range_overlaps_node_ports::RULE,
     &ephemeral_ports_near_exhaustion::RULE,
     &host_port_equals_node_port::RULE,
