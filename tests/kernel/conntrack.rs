@@ -117,7 +117,7 @@ fn a_pool_of_source_ports_is_read_once_the_kernel_has_dropped_connections_for_la
     assert!(made.expect("the program iptables-nft, of the package iptables").success());
     let server = TcpListener::bind("127.0.0.1:9000").expect("a namespace of one's own");
     let mut open = Vec::new();
-    let mut connect = |wanted: usize, open: &mut Vec<TcpStream>| {
+    let connect = |wanted: usize, open: &mut Vec<TcpStream>| {
         let to = server.local_addr().expect("an address");
         let connected = (0..wanted).map(|_| TcpStream::connect_timeout(&to, Duration::from_millis(50)).ok());
         let connected: Vec<_> = connected.collect();

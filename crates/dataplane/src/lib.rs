@@ -52,7 +52,7 @@ mod sockets;
 pub use claim::{Claim, ClaimKind};
 pub use declared::{Declaration, DeclaredField, declarations};
 pub use outcome::Outcome;
-pub use owner::{Answered, Claimant, Ownership, owner};
+pub use owner::{Answered, Beside, BesideKind, Claimant, Ownership, owner};
 
 pub use backing::Backing;
 pub use by_port::{ByPort, Port, by_port};

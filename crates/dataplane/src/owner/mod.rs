@@ -1,11 +1,14 @@
 //! Who would answer on a port of this node: every claimant in the order in which a new connection meets them, who
 //! answers from each vantage point, and which listener loses.
 
+mod beside;
 mod claims;
 mod ownership;
 
 use std::{collections::BTreeSet, net::IpAddr};
 
+use beside::beside;
+pub use beside::{Beside, BesideKind};
 use claims::claims;
 pub use ownership::{Answered, Claimant, Ownership};
 
@@ -55,7 +58,9 @@ pub fn owner(round: &Round<'_>, protocol: Protocol, port: u16) -> Result<Ownersh
         cluster.rejected.iter().filter(|it| matches!(it.source, Source::Services | Source::Pods | Source::Nodes));
     let unread = [cluster.services.gap(), cluster.pods.gap()].into_iter().flatten().chain(left_out).cloned().collect();
     let proxy_mode = snapshot.proxy_mode().ok().map(|mode| mode.value);
-    Ok(Ownership { protocol, port, proxy_mode, claimants, answers, mode: addressed.candidates.mode_in_words(), unread })
+    let mode = addressed.candidates.mode_in_words();
+    let beside = beside(round, (protocol, port));
+    Ok(Ownership { protocol, port, proxy_mode, claimants, beside, answers, mode, unread })
 }
 
 /// What a case tells, and what all cases have in common.

@@ -34,6 +34,35 @@ fn a_free_port_is_refused_and_a_listener_answers() {
     assert_eq!(ask(&world, Vantage::Remote, PRIMARY[1]), (Ok(Outcome::Refused), None, None), "it is of IPv4");
 }
 
+/// What has the number beside the claims: kind, name, detail.
+fn beside(world: &Snapshot) -> Vec<(BesideKind, String, String)> {
+    let ownership = owner(&Round::of(world, None, 60), Protocol::Tcp, 30080).expect("it is known");
+    ownership.beside.into_iter().map(|it| (it.kind, it.name, it.detail)).collect()
+}
+
+#[test]
+fn a_connection_with_the_port_is_named_unless_a_listener_may_have_accepted_it() {
+    let connects = |world: Snapshot| world.connects(State::Established, "192.0.2.1:30080", "198.51.100.7:8443");
+    let world = connects(Snapshot::healthy());
+    let [(BesideKind::Connection, name, detail)] = &beside(&world)[..] else { panic!("{:?}", beside(&world)) };
+    assert_eq!(name, "process nginx from 192.0.2.1:30080/tcp");
+    assert!(detail.contains("-> 198.51.100.7:8443") && detail.contains("EADDRINUSE"), "{detail}");
+    assert_eq!(beside(&connects(Snapshot::healthy().listens("0.0.0.0:30080"))), []);
+    let mut ended = world;
+    seen(&mut ended.kernel.clients).sockets[0].state = State::TimeWait;
+    assert!(beside(&ended)[0].2.contains("up to a minute"));
+}
+
+#[test]
+fn a_cluster_ip_with_the_number_is_no_conflict_and_only_named_where_node_ports_are() {
+    let clustered = |number: u16| web().service("inner", |it| it.with(|service| service.ports[0].port = number));
+    let world = clustered(30080);
+    let [(BesideKind::ClusterIp, name, detail)] = &beside(&world)[..] else { panic!("{:?}", beside(&world)) };
+    assert!(name.starts_with("Service default/inner") && detail.ends_with("no conflict"), "{name}: {detail}");
+    assert_eq!(beside(&clustered(30081)), []);
+    assert_eq!(beside(&world.node_port_range("20000-22767")), [], "a number of many Services, as 443");
+}
+
 #[test]
 fn a_node_port_stands_before_a_listener_where_the_mode_says_so() {
     let world = web().listens("0.0.0.0:30080");
