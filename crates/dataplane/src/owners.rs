@@ -76,7 +76,13 @@ impl Unit<'_> {
 pub fn unit_of(owner: &Owner) -> Option<Unit<'_>> {
     let Owner::Held(holder) = owner else { return None };
     let cgroup = holder.cgroup.seen().filter(|cgroup| cgroup.pod.is_none())?;
-    let mut units = cgroup.path.split('/').filter(|name| !name.is_empty() && !name.ends_with(".slice"));
+    // A node that is a container may have its groups below that of the container. What pods make is no unit.
+    let is_above = |name: &str| {
+        !name.contains("kubepods") && ![".slice", ".scope", ".service"].iter().any(|it| name.ends_with(it))
+    };
+    let of_system = cgroup.path.split_once("/system.slice/").filter(|(above, _)| above.split('/').all(is_above));
+    let path = of_system.map_or(cgroup.path.as_str(), |(_, path)| path);
+    let mut units = path.split('/').filter(|name| !name.is_empty() && !name.ends_with(".slice"));
     let name = units.next()?;
     let manager = name.strip_prefix("user@").and_then(|rest| rest.strip_suffix(".service")?.parse().ok());
     let name = if manager.is_some() { units.next().unwrap_or(name) } else { name };

@@ -279,6 +279,9 @@ impl Blocked<'_, '_> {
         let lacks = match (self.is_in_every_way(socket), self.is_failing()) {
             (true, true) => format!("the pod cannot listen on {port}/{protocol}"),
             (true, false) => format!("the pod cannot listen on {port}/{protocol} unless both ask to share it"),
+            (false, _) if protocol == Protocol::Udp => {
+                format!("the pod cannot listen on {port}/{protocol} of every address unless both ask to share it")
+            }
             (false, _) => format!("the pod cannot listen on {port}/{protocol} of every address"),
         };
         let sentence = format!(
@@ -288,22 +291,24 @@ impl Blocked<'_, '_> {
         );
         let evidence = Evidence::new(severity, sentence).value("pod", format!("{namespace}/{name}: {}", self.state()));
         let mut evidence = with_sockets(evidence, "listener", self.snapshot, sockets);
+        let look = Step::advice(format!(
+            "see whether the log of pod {namespace}/{name} says that the address is already in use"
+        ));
+        if is_stub(socket) && !self.is_own(socket) {
+            return evidence.remedy(Remedy::from(look).then(some_addresses(self.pod))).remedy(without_stub());
+        }
         let mut moved = match self.is_own(socket) {
             true => Step::advice(format!("end that process, or delete pod {namespace}/{name}")).into(),
             false => move_off(self.snapshot, socket),
         };
         if !self.is_in_every_way(socket) && !self.is_own(socket) {
-            let look = format!("see whether the log of pod {namespace}/{name} says that the address is already in use");
-            moved = Remedy { steps: [Step::advice(look)].into_iter().chain(moved.steps).collect() };
+            moved = Remedy { steps: [look].into_iter().chain(moved.steps).collect() };
         }
         if self.ephemeral.contain(port) {
             // Who binds port 0 gets one of these.
             evidence.values.extend(ranges_in_words(self.snapshot));
             let reserved = reserve(self.snapshot, &[port].into_iter().collect());
             moved = Remedy { steps: reserved.steps.into_iter().chain(moved.steps).collect() };
-        }
-        if is_stub(socket) && !self.is_own(socket) {
-            return evidence.remedy(some_addresses(self.pod)).remedy(without_stub());
         }
         let another = another_port(namespace, name, self.pod.controller.as_ref());
         // What everybody reaches there is moved last.

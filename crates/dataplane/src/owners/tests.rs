@@ -83,6 +83,7 @@ fn a_unit_of_systemd_is_read_from_the_path_as_systemd_reads_it() {
         ("/kubelet.service", "kubelet.service"),
         ("/system.slice/_tasks.service", "tasks.service"),
         ("/system.slice/docker.service/nested/other.service", "docker.service"),
+        ("/docker/0123/system.slice/web.service", "web.service"),
         ("/init.scope", "init.scope"),
         ("/user.slice/user-1000.slice/user@1000.service", "user@1000.service"),
     ] {
@@ -96,7 +97,8 @@ fn a_unit_of_systemd_is_read_from_the_path_as_systemd_reads_it() {
         "/system.slice/docker-0123.scope/system.slice/web.service",
         "/user.slice/user-1000.slice/session-3.scope",
         "/docker/0123/web.service",
-        "/../../system.slice/web.service",
+        "/kubepods/burstable/pod0123/0123/system.slice/web.service",
+        "/machine.slice/node.scope/system.slice/web.service",
         "/system.slice/a b.service",
         "/system.slice/`x`.service",
     ] {
@@ -141,6 +143,8 @@ fn devices_of_the_kernel_and_the_container_runtime_are_named_as_such() {
     assert_eq!(name(&world, "dockerd"), "process dockerd", "it is not known");
 }
 
+type Change<'a> = &'a dyn Fn(&mut Snapshot);
+
 #[test]
 fn a_pod_is_gone_where_the_pods_are_newer_than_its_process_and_it_is_not_among_them() {
     const UID: &str = "0e6a3a0c-5a0b-4b1e-8d6e-3f2b1c0d9e8f";
@@ -154,12 +158,12 @@ fn a_pod_is_gone_where_the_pods_are_newer_than_its_process_and_it_is_not_among_t
     };
     let gone = format!("a pod that is gone (uid {UID})");
     assert_eq!(name(&world), gone);
-    let with = |change: &dyn Fn(&mut Snapshot)| {
+    let with = |change: Change<'_>| {
         let mut world = world.clone();
         change(&mut world);
         name(&world)
     };
-    let not_gone: [(&str, &dyn Fn(&mut Snapshot)); 9] = [
+    let not_gone: [(&str, Change<'_>); 9] = [
         ("it may be newer", &|it| it.pods_at = Some(sooner)),
         ("files are as old as they are", &|it| it.pods_at = None),
         ("when it started is not known", &|it| it.kernel.booted = None),

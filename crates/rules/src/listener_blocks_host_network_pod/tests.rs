@@ -197,9 +197,13 @@ fn the_stub_of_the_nodes_resolver_alone_is_reason_enough_to_fail() {
         assert_eq!(evidence.severity, Severity::Warning);
         assert!(evidence.summary.ends_with("cannot listen on 53/tcp of every address."), "{}", evidence.summary);
         let texts = evidence.remedies.iter().flat_map(|it| &it.steps).map(|it| it.text.as_str()).collect::<Vec<_>>();
-        assert!(texts[0].starts_with("have the server of pod default/exporter listen on the addresses"), "{texts:?}");
-        assert!(texts[1].contains("/run/systemd/resolve/resolv.conf"), "first, the node keeps its DNS: {texts:?}");
-        assert!(texts[2].starts_with("set `DNSStubListener=no`") && texts.len() == 3, "{texts:?}");
+        assert!(
+            texts[0].starts_with("see whether the log of pod default/exporter"),
+            "it may fail otherwise: {texts:?}"
+        );
+        assert!(texts[1].starts_with("have the server of pod default/exporter listen on the addresses"), "{texts:?}");
+        assert!(texts[2].contains("/run/systemd/resolve/resolv.conf"), "first, the node keeps its DNS: {texts:?}");
+        assert!(texts[3].starts_with("set `DNSStubListener=no`") && texts.len() == 4, "{texts:?}");
     }
     let runs = exporter(|pod| pod.ports[0].port = 53).listens_as("127.0.0.53:53", stub());
     assert_eq!(severity(&runs), Severity::Info, "it may want addresses of its own");
@@ -254,6 +258,8 @@ fn servers_of_udp_and_of_interfaces_may_share_a_port() {
         });
         world.listens_udp("0.0.0.0:9100")
     };
+    let summary = expect_problem(&RULE, &of_udp(true), &subject()).summary;
+    assert!(summary.ends_with("of every address unless both ask to share it."), "{summary}");
     assert_eq!((severity(&of_udp(false)), severity(&of_udp(true))), (Severity::Info, Severity::Warning));
     let on_interface =
         exporter(|_| ()).socket(Protocol::Tcp, State::Listen, "0.0.0.0:9100", "0.0.0.0:0", |it| it.device = 2);
