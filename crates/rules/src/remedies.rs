@@ -160,6 +160,13 @@ pub(super) fn move_off(snapshot: &Snapshot, socket: &Socket) -> Remedy {
     .into()
 }
 
+/// The same where the owner may have the port of right.
+pub(super) fn move_off_unless(snapshot: &Snapshot, socket: &Socket, right: &str) -> Remedy {
+    let steps = move_off(snapshot, socket).steps;
+    let [last] = &steps[..] else { return Remedy { steps } };
+    Step::advice(format!("unless {right}, {}", last.text)).into()
+}
+
 /// Ends a unit, now and after the next boot.
 fn disable(unit: Unit<'_>) -> String {
     format!("{} disable --now {}", systemctl(unit), shell_word(unit.name))
@@ -212,13 +219,6 @@ pub(super) fn without_stub() -> Remedy {
         "have /etc/resolv.conf, and `resolvConf` of the kubelet, lead to /run/systemd/resolve/resolv.conf: nobody will answer at 127.0.0.53",
     ))
     .then(Step::advice("set `DNSStubListener=no` in resolved.conf, and restart systemd-resolved"))
-}
-
-/// The same where the owner may have the port of right.
-pub(super) fn move_off_unless(snapshot: &Snapshot, socket: &Socket, right: &str) -> Remedy {
-    let steps = move_off(snapshot, socket).steps;
-    let [last] = &steps[..] else { return Remedy { steps } };
-    Step::advice(format!("unless {right}, {}", last.text)).into()
 }
 
 /// Gives a pod another port, where what makes it declares it.
