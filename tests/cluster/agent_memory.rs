@@ -139,7 +139,9 @@ impl Drop for Agent {
 fn fifty_thousand_services_stay_below_the_limit_of_the_pod_whatever_is_asked() {
     let fake = large();
     let agent = Agent::of(&fake);
-    agent.wait_for("/snapshot", |text| text.contains("\"service-49999\"") && text.contains("\"pod-99\""));
+    let seen = agent.wait_for("/snapshot", |text| text.contains("\"service-49999\"") && text.contains("\"pod-99\""));
+    assert!(seen.contains("\"pods_at\":"), "and when its Pods were confirmed");
+    drop(seen);
     let is_of_slices = |path: &String| path.starts_with("/apis/discovery.k8s.io/v1/endpointslices?") && is_watch(path);
     let begun = Instant::now();
     while !fake.requests().iter().any(is_of_slices) {

@@ -66,7 +66,7 @@ pub use external_address::ExternalAddress;
 pub use kept_off::{is_left, serves};
 pub use kube_proxy::holds_ports;
 pub use local_address::{LocalAddress, is_link_local, local_addresses, other_loopback};
-pub use owners::{Holding, UNNAMED, holding, owner_evidence, owner_name, pod_of, pod_of_uid};
+pub use owners::{Holding, UNNAMED, Unit, gone_pod, holding, owner_evidence, owner_name, pod_of, pod_of_uid, unit_of};
 pub use part::{Field, Part};
 pub use proxy_sockets::{DAEMON_PORTS, Group, Own, PROXY_METRICS, Proxy, group};
 pub use round::{Addressed, Round};

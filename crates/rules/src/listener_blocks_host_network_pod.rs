@@ -11,7 +11,7 @@ use super::{
     free_ports::Alternatives,
     ids,
     pods::{are_siblings, ends_in_time},
-    remedies::{another_port, move_off, move_service},
+    remedies::{another_port, move_off, move_service, some_addresses, without_stub},
     reservation::reserve,
     socket_needs::{Ports, SocketNeed},
     wording::{capital, with_sockets},
@@ -99,8 +99,10 @@ impl Blocked<'_, '_> {
             |it: &&&Socket| seen.insert((it.local, it.device, it.v6only, owner_name(self.snapshot, &it.owner)));
         let in_the_way: Vec<&Socket> =
             sockets.iter().filter(|socket| self.meets(socket)).filter(&mut is_new).copied().collect();
+        let owner = |socket: &&Socket| owner_name(self.snapshot, &socket.owner);
+        let alone = in_the_way.iter().map(owner).collect::<BTreeSet<_>>().len() == 1;
         let mut worst: Vec<(Severity, &Socket)> =
-            in_the_way.iter().filter_map(|socket| Some((self.severity(socket)?, *socket))).collect();
+            in_the_way.iter().filter_map(|socket| Some((self.severity(socket, alone)?, *socket))).collect();
         worst.sort_by_key(|(severity, _)| std::cmp::Reverse(*severity));
         let (severity, socket) = worst.first()?;
         Some(match holdings.into_iter().find_map(Holding::gap) {
@@ -223,8 +225,8 @@ impl Blocked<'_, '_> {
         })
     }
 
-    /// How bad it is that this socket is there; nothing where it goes by itself.
-    fn severity(&self, socket: &Socket) -> Option<Severity> {
+    /// How bad it is that this socket is there; nothing where it goes by itself. `alone` says that nobody else is in the way.
+    fn severity(&self, socket: &Socket, alone: bool) -> Option<Severity> {
         let holder = pod_of(self.snapshot, &socket.owner);
         if holder.is_some_and(|holder| ends_in_time(self.snapshot, holder)) {
             return None;
@@ -234,7 +236,8 @@ impl Blocked<'_, '_> {
             are_siblings((&holder.namespace, holder.controller.as_ref()), (namespace, controller.as_ref()))
         };
         let is_needed = self.is_failing() || !self.is_probed();
-        let certain = self.is_failing() && !leaves_the_port(socket) || is_needed && self.is_in_every_way(socket);
+        let certain =
+            self.is_failing() && (alone || !leaves_the_port(socket)) || is_needed && self.is_in_every_way(socket);
         let replaced = !self.is_own(socket) && holder.is_some_and(siblings);
         Some(if certain && !replaced { Severity::Warning } else { Severity::Info })
     }
@@ -276,6 +279,9 @@ impl Blocked<'_, '_> {
         let lacks = match (self.is_in_every_way(socket), self.is_failing()) {
             (true, true) => format!("the pod cannot listen on {port}/{protocol}"),
             (true, false) => format!("the pod cannot listen on {port}/{protocol} unless both ask to share it"),
+            (false, _) if protocol == Protocol::Udp => {
+                format!("the pod cannot listen on {port}/{protocol} of every address unless both ask to share it")
+            }
             (false, _) => format!("the pod cannot listen on {port}/{protocol} of every address"),
         };
         let sentence = format!(
@@ -285,13 +291,18 @@ impl Blocked<'_, '_> {
         );
         let evidence = Evidence::new(severity, sentence).value("pod", format!("{namespace}/{name}: {}", self.state()));
         let mut evidence = with_sockets(evidence, "listener", self.snapshot, sockets);
+        let look = Step::advice(format!(
+            "see whether the log of pod {namespace}/{name} says that the address is already in use"
+        ));
+        if is_stub(socket) && !self.is_own(socket) {
+            return evidence.remedy(Remedy::from(look).then(some_addresses(self.pod))).remedy(without_stub());
+        }
         let mut moved = match self.is_own(socket) {
             true => Step::advice(format!("end that process, or delete pod {namespace}/{name}")).into(),
             false => move_off(self.snapshot, socket),
         };
         if !self.is_in_every_way(socket) && !self.is_own(socket) {
-            let look = format!("see whether the log of pod {namespace}/{name} says that the address is already in use");
-            moved = Remedy { steps: [Step::advice(look)].into_iter().chain(moved.steps).collect() };
+            moved = Remedy { steps: [look].into_iter().chain(moved.steps).collect() };
         }
         if self.ephemeral.contain(port) {
             // Who binds port 0 gets one of these.
@@ -308,10 +319,17 @@ impl Blocked<'_, '_> {
     }
 }
 
-/// Whether a socket is where it leaves the port to servers of the node's other addresses.
+/// Whether a socket is where servers are used to it, and leave it the port: they have other addresses. To one that wants every
+/// address the kernel refuses the port (net/ipv4/inet_connection_sock.c, `inet_bind_conflict`).
 fn leaves_the_port(socket: &Socket) -> bool {
     let usual = [IpAddr::from(Ipv4Addr::LOCALHOST), IpAddr::from(Ipv6Addr::LOCALHOST)];
     socket.device != 0 || socket.local.is_loopback() && !usual.contains(&socket.local)
+}
+
+/// Whether a socket is where systemd-resolved answers the programs of the node (systemd src/shared/resolve-util.h).
+fn is_stub(socket: &Socket) -> bool {
+    let stubs = [Ipv4Addr::new(127, 0, 0, 53), Ipv4Addr::new(127, 0, 0, 54)].map(IpAddr::from);
+    socket.local_port == 53 && stubs.contains(&socket.local)
 }
 
 #[cfg(test)]

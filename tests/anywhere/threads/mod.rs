@@ -150,6 +150,8 @@ pub(crate) const CLASSES: [Class; 12] = [
             "metallb/metallb#581",
             "kubernetes/ingress-nginx#7856",
             "kubernetes/ingress-nginx#8461",
+            "replicatedhq/troubleshoot#849",
+            "bottlerocket-os/bottlerocket#3711",
         ],
     ),
     (
