@@ -12,7 +12,7 @@ use super::{
 };
 use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Verdict};
 use portreeve_dataplane::{
-    DAEMON_PORTS, PROXY_METRICS, Part, by_port, owner_name, served_health_checks, serves, unready_host_network_pods,
+    PROXY_METRICS, Part, Role, by_port, is_usual, owner_name, served_health_checks, serves, unready_host_network_pods,
 };
 use portreeve_facts::{Family, Gap, Mode, Owner, Pod, PortRange, Protocol, Snapshot, Socket, Source, State, Why};
 
@@ -158,7 +158,7 @@ impl Opener {
 
 /// Whether a peer's port is more likely that of a server than one that its kernel chose: behind NAT it may be any above 1023.
 fn is_mostly_a_servers(port: u16) -> bool {
-    DAEMON_PORTS.contains(&port) && !PortRange::DEFAULT_EPHEMERAL.contains(port)
+    is_usual(port, Role::Daemon) && !PortRange::DEFAULT_EPHEMERAL.contains(port)
 }
 
 /// The pod in whose control group a socket's holder is.

@@ -1,13 +1,10 @@
 //! Which numbers of the NodePort range a Service could be given, as far as the looks at some nodes show.
 
 use super::ephemeral::effective_ephemeral;
-use portreeve_dataplane::DAEMON_PORTS;
+use portreeve_dataplane::{Role, usual_ports};
 use std::{collections::BTreeSet, sync::Arc};
 
 use portreeve_facts::{Gap, PortRange, PortSet, Service, ServicePort, Snapshot};
-
-/// Where people reach ingress controllers, beside the ports of [`DAEMON_PORTS`].
-const OF_INGRESS: u16 = 8443;
 
 /// What keeps numbers of the NodePort range from being given to a Service, on any of some nodes.
 #[derive(Clone, Debug, Default)]
@@ -67,7 +64,7 @@ impl FreePorts {
             Ok(pods) => self.take(pods.iter().flat_map(|pod| pod.ports.iter().filter_map(|port| port.host_port))),
         }
         // Another node may need them that nobody has looked at: the control plane's, and those of SSH and of ingress.
-        self.take(DAEMON_PORTS.iter().copied().chain([OF_INGRESS]));
+        self.take(usual_ports(Role::Daemon).chain(usual_ports(Role::Ingress)).map(|it| it.number));
         self.take(snapshot.cluster.workloads.iter().flat_map(|it| it.node_ports()).map(|(number, _)| number));
     }
 

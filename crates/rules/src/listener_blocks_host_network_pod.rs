@@ -18,8 +18,8 @@ use super::{
 };
 use crate::findings::{Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, Verdict};
 use portreeve_dataplane::{
-    Holding, Part, cilium_range, holding, owner_name, place, pod_of, refuses_bind, refuses_bind_of, served_node_ports,
-    serves, service_port, unready_host_network_pods,
+    Holding, Part, Role, cilium_range, holding, is_usual, owner_name, place, pod_of, refuses_bind, refuses_bind_of,
+    served_node_ports, serves, service_port, unready_host_network_pods,
 };
 use portreeve_facts::{
     ContainerPort, Family, Gap, Pod, Protocol, Reading, Service, ServicePort, Snapshot, Socket, Source, Why,
@@ -37,9 +37,6 @@ pub(super) static RULE: Rule = Rule {
 
 /// So long, in seconds, and not much longer, a container that fails is not started again: five minutes, and as long to fail.
 const LONGEST_BACK_OFF: i64 = 600;
-
-/// At these ports others reach SSH, DNS, etcd, the API server, kubelet, kube-proxy and the control plane of a node.
-const OF_THE_NODE: [u16; 10] = [22, 53, 2379, 2380, 6443, 10249, 10250, 10256, 10257, 10259];
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
@@ -301,7 +298,7 @@ impl Blocked<'_, '_> {
         }
         let another = another_port(namespace, name, self.pod.controller.as_ref());
         // What everybody reaches there is moved last.
-        match OF_THE_NODE.contains(&port) && !self.is_own(socket) {
+        match is_usual(port, Role::Reached) && !self.is_own(socket) {
             true => evidence.remedy(another).remedy(moved),
             false => evidence.remedy(moved).remedy(another),
         }

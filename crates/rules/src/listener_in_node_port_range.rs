@@ -13,7 +13,7 @@ use super::{
 };
 use crate::findings::{Evidence, Judgement, Judgements, Severity, Subject, Verdict};
 use portreeve_dataplane::{
-    Addressed, DAEMON_PORTS, Judged, LocalAddress, Loss, is_everywhere, other_loopback, owner_name, place, takes,
+    Addressed, Judged, LocalAddress, Loss, Role, is_everywhere, is_usual, other_loopback, owner_name, place, takes,
     workers,
 };
 use portreeve_facts::{Family, Gap, NodePortRange, PortSet, Reading, Snapshot, Socket, Source};
@@ -39,7 +39,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let latent = listeners
         .ports()
         .filter(|((_, port), _)| range.range.contains(*port) && node.allocated.has(*port) != Ok(true))
-        .filter(|((_, port), _)| !DAEMON_PORTS.contains(port));
+        .filter(|((_, port), _)| !is_usual(*port, Role::Daemon));
     Ok(latent.flat_map(|(_, sockets)| workers(sockets)).filter_map(|(socket, _)| node.judge(socket)).collect())
 }
 

@@ -4,11 +4,8 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use super::{node_ports::counted, wording::MOST_LISTED};
 use crate::findings::Evidence;
-use portreeve_dataplane::{DAEMON_PORTS, host_ports};
+use portreeve_dataplane::{Role, host_ports, usual_ports};
 use portreeve_facts::{Gap, Pod, PortRange, PortSet, Protocol, Reading, Snapshot, Why};
-
-/// Ports of MicroK8s' API server, its datastore and its cluster agent. Elsewhere they are nobody's.
-const OF_MICROK8S: [u16; 3] = [16443, 19001, 25000];
 
 /// Those of such ports that are among others.
 #[derive(Debug, Default)]
@@ -34,8 +31,8 @@ impl NeededPorts {
         needed.declared.retain(|(port, _), _| choosable.contains(*port));
         // Where the kernel chooses by default, every daemon is used to it, and a listener may have its port by chance.
         let widened = choosable.minus(&PortRange::DEFAULT_EPHEMERAL.into());
-        let well_known: PortSet =
-            DAEMON_PORTS.iter().chain(&OF_MICROK8S).copied().filter(|port| widened.contains(*port)).collect();
+        let usual = usual_ports(Role::Daemon).chain(usual_ports(Role::MicroK8s)).map(|it| it.number);
+        let well_known: PortSet = usual.filter(|port| widened.contains(*port)).collect();
         match &snapshot.kernel.listeners {
             _ if well_known.is_empty() => {}
             Reading::Seen(listeners) => {
