@@ -41,6 +41,7 @@ mod round;
 mod declared;
 mod external_address;
 mod kept_off;
+mod need;
 mod owner;
 mod owners;
 mod part;
@@ -52,6 +53,7 @@ mod usual_ports;
 
 pub use claim::{Claim, ClaimKind};
 pub use declared::{Declaration, DeclaredField, declarations};
+pub use need::{Addresses, Need, Needs, PROXY_HEALTH, health_address};
 pub use outcome::Outcome;
 pub use owner::{Answered, Claimant, Ownership, owner};
 
@@ -70,11 +72,8 @@ pub use local_address::{LocalAddress, is_link_local, local_addresses, other_loop
 pub use owners::{Holding, UNNAMED, holding, owner_evidence, owner_name, pod_of, pod_of_uid};
 pub use part::{Field, Part};
 pub use proxy_sockets::{Group, Own, PROXY_METRICS, Proxy, group};
-pub use round::{Addressed, Round};
-pub use served::{
-    covers, host_ports, may_have, own_network_pods, served_health_checks, served_node_ports, service_port,
-    unready_host_network_pods,
-};
+pub use round::{Addressed, Allocated, Round};
+pub use served::{covers, host_ports, may_have, own_network_pods, served_node_ports, service_port};
 pub use service_lb::sent_to_node_port;
 pub use sockets::{place, socket_in_words, workers};
 pub use usual_ports::{Role, UsualPort, is_usual, usual_ports};

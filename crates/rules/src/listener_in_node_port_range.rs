@@ -33,7 +33,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let listeners = round.listeners()?;
     let range = snapshot.cluster.node_port_range.get()?;
     let (addressed, allocated, ephemeral) =
-        (round.addressed()?, allocated_if_known(snapshot)?, EphemeralPorts::of(snapshot));
+        (round.addressed()?, allocated_if_known(round)?, EphemeralPorts::of(snapshot));
 
     let node = Node { round, snapshot, range, allocated, addressed, ephemeral };
     let latent = listeners
@@ -48,7 +48,7 @@ struct Node<'r, 'a> {
     round: &'r Round<'a>,
     snapshot: &'a Snapshot,
     range: &'a NodePortRange,
-    allocated: KnownAllocations<'a>,
+    allocated: KnownAllocations<'r>,
     addressed: &'r Addressed<'a>,
     ephemeral: EphemeralPorts,
 }
@@ -133,7 +133,7 @@ impl Node<'_, '_> {
         evidence.values.extend(ranges_in_words(self.snapshot));
         let mut remedy = move_off(self.snapshot, socket);
         if by_kernel {
-            remedy.steps.extend(reserve(self.snapshot, &PortSet::from(self.range.range)).steps);
+            remedy.steps.extend(reserve(self.round, &PortSet::from(self.range.range)).steps);
         }
         evidence.remedy(remedy)
     }

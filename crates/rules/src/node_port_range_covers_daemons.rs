@@ -9,7 +9,7 @@ use super::{
     wording::MOST_LISTED,
 };
 use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Verdict};
-use portreeve_dataplane::{Role, owner_name, place, usual_ports};
+use portreeve_dataplane::{Need, Role, owner_name, place, usual_ports};
 use portreeve_facts::{NodePortRange, PortSet, Protocol, Snapshot, Socket, Source};
 
 pub(super) static RULE: Rule = Rule {
@@ -24,16 +24,19 @@ pub(super) static RULE: Rule = Rule {
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
-    let listeners = round.listeners()?;
+    let needs = round.needs().with(&[Source::Listeners])?;
     let range = snapshot.cluster.node_port_range.get()?;
-    let allocated = allocated_if_known(snapshot)?;
+    let allocated = allocated_if_known(round)?;
 
     let inside = |role| usual_ports(role).map(|it| it.number).filter(|port| range.range.contains(*port)).collect();
     let well_known: PortSet = inside(Role::Daemon);
     let mut daemons = BTreeMap::new();
-    for ((protocol, port), sockets) in listeners.ports() {
+    for ((protocol, port), needs) in needs.ports() {
         if well_known.contains(port) && allocated.has(port) != Ok(true) {
-            daemons.extend(sockets.first().map(|socket| ((port, protocol), *socket)));
+            daemons.extend(needs.iter().filter_map(|need| match need {
+                Need::Daemon(socket) => Some(((port, protocol), *socket)),
+                _ => None,
+            }));
         }
     }
     let verdict = match well_known.is_empty() {

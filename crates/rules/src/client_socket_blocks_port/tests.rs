@@ -1,7 +1,7 @@
 use super::*;
 use crate::expectations::{expect_healthy, expect_problem, expect_unknown};
 use portreeve_facts::{
-    ContainerPort, Reading, Service, ServiceKind,
+    ContainerPort, Mode, Pod, Reading, Service, ServiceKind, Snapshot,
     healthy::{World, gap, objects, seen},
 };
 
