@@ -67,6 +67,8 @@ impl FreePorts {
             // Those of other nodes, too: a Service has its number on each.
             Ok(pods) => self.take(pods.iter().flat_map(|pod| pod.ports.iter().filter_map(|port| port.host_port))),
         }
+        // Whoever needs one may not listen yet.
+        self.take(round.needs().known().ports().map(|((_, port), _)| port));
         // Another node may need them that nobody has looked at: the control plane's, and those of SSH and of ingress.
         self.take(usual_ports(Role::Daemon).chain(usual_ports(Role::Ingress)).map(|it| it.number));
         self.take(snapshot.cluster.workloads.iter().flat_map(|it| it.node_ports()).map(|(number, _)| number));
@@ -223,6 +225,25 @@ mod tests {
             });
         });
         assert_eq!(first(&FreePorts::of(&world), 1), [30001]);
+    }
+
+    #[test]
+    fn a_port_that_a_server_needs_is_taken_though_nobody_listens() {
+        let port = |port| portreeve_facts::ContainerPort {
+            port,
+            host_port: None,
+            host_ip: None,
+            protocol: portreeve_facts::Protocol::Tcp,
+        };
+        let world = Snapshot::healthy().pod("metal", |pod| {
+            pod.host_network = true;
+            pod.ports.push(port(30000));
+            pod.probed.push(port(30001));
+        });
+        let health =
+            |address: &str| world.clone().with_config(|config| config.healthz_bind_address = Some(address.to_owned()));
+        assert_eq!(first(&FreePorts::of(&world), 1), [30002]);
+        assert_eq!(first(&FreePorts::of(&health("0.0.0.0:30002")), 1), [30003]);
     }
 
     #[test]
