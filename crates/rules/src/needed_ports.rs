@@ -28,13 +28,13 @@ impl NeededPorts {
         for ((protocol, port), need) in all.filter(|((_, port), _)| choosable.contains(*port)) {
             let (pod, how) = match need {
                 Need::Declared(pod, _) => (pod, ""),
+                // Where another program is the one that is asked, it is a server of this node as well.
+                Need::Probe(pod, _) => (pod, ", asked by its probe"),
                 Need::HostPort(pod, _) => (pod, ", a hostPort"),
                 Need::Daemon(_) => {
                     daemons.push(port);
                     continue;
                 }
-                // Another program may be the one that is asked.
-                Need::Probe(..) => continue,
                 // It is in the NodePort range, which is reserved as a whole.
                 Need::HealthCheck(_) => continue,
                 // Where they listen, they are daemons.
@@ -121,6 +121,27 @@ mod tests {
         assert_eq!(ports(&storage(|pod| pod.node = None), "6000-8000"), "", "it waits for a node");
         assert_eq!(ports(&storage(|pod| (pod.node, pod.uid) = (None, None)), "6000-8000"), "7000", "a person's file");
         assert_eq!(ports(&storage(|pod| pod.ready = false), "6000-8000"), "7000", "it will listen again");
+    }
+
+    #[test]
+    fn what_a_probe_asks_is_needed_though_nobody_declares_it() {
+        let probed = |change: fn(&mut Pod)| {
+            Snapshot::healthy().pod("storage", |pod| {
+                pod.host_network = true;
+                pod.probed.push(PORT);
+                change(pod);
+            })
+        };
+        assert_eq!(ports(&probed(|_| ()), "6000-8000"), "7000");
+        assert_eq!(ports(&probed(|_| ()), "7001-8000"), "", "the kernel does not choose it");
+        assert_eq!(ports(&probed(|pod| pod.node = Some("n2".to_owned())), "6000-8000"), "");
+        let words = |world| {
+            needed(&world, "6000-8000").add_to(Evidence::new(crate::findings::Severity::Info, "It is so.")).values
+        };
+        let asked = "7000/tcp of pod default/storage, asked by its probe".to_owned();
+        assert_eq!(words(probed(|_| ())), [("needed by a pod", asked)]);
+        let declared = "7000/tcp of pod default/storage".to_owned();
+        assert_eq!(words(probed(|pod| pod.ports.push(PORT))), [("needed by a pod", declared)]);
     }
 
     #[test]
