@@ -362,7 +362,7 @@ impl<'a> Node<'_, 'a> {
         }
         let ports = [port].into_iter().collect();
         let restart = Step::advice(format!("restart {owner}, or let it reconnect"));
-        evidence.remedy(reserve(self.snapshot, &ports).then(restart))
+        evidence.remedy(reserve(self.round, &ports).then(restart))
     }
 }
 

@@ -244,7 +244,9 @@ fn wider(snapshot: &Snapshot) -> Option<PortRange> {
     let taken_in =
         PortSet::from(PortRange::new(range.last + 1, higher)?).minus(sysctls.ip_local_reserved_ports.seen()?);
     let node_ports = snapshot.cluster.node_port_range.seen().map(|it| PortSet::from(it.range)).unwrap_or_default();
-    let needed = NeededPorts::among(&taken_in, snapshot).ports().union(&node_ports.intersection(&taken_in));
+    let needed = NeededPorts::among(&taken_in, &Limits::default().round(snapshot, None))
+        .ports()
+        .union(&node_ports.intersection(&taken_in));
     PortRange::new(range.first, higher).filter(|_| needed.is_empty())
 }
 

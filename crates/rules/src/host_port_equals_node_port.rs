@@ -36,7 +36,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     if met.peek().is_none() {
         return Ok(Vec::new());
     }
-    let node = Node { round, snapshot, addressed, alternatives: Alternatives::of(snapshot) };
+    let node = Node { round, snapshot, addressed, alternatives: Alternatives::of(round) };
     let mut told = Told::of(snapshot, Source::Pods);
     let clashes = met.flat_map(|(services, pods)| {
         let of = |(service, port)| pods.iter().map(move |(pod, host)| Clash { service, port, pod, host });

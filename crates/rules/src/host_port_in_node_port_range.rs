@@ -1,6 +1,6 @@
 //! A pod's hostPort lies in the NodePort range.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 
 use super::{
     Limits, Patience, Round, Rule, ids,
@@ -8,8 +8,8 @@ use super::{
     told::Told,
 };
 use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Vantage, Verdict};
-use portreeve_dataplane::{cilium_range, host_ports, mode_in_words, served_health_checks};
-use portreeve_facts::{ContainerPort, Mode, NodePortRange, Pod, PortSet, Protocol, Service, Snapshot, Source};
+use portreeve_dataplane::{Need, cilium_range, host_ports, mode_in_words};
+use portreeve_facts::{ContainerPort, Mode, NodePortRange, Pod, PortSet, Service, Snapshot, Source};
 
 pub(super) static RULE: Rule = Rule {
     id: &ids::HOST_PORT_CONFLICT,
@@ -28,8 +28,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let range = snapshot.cluster.node_port_range.get()?;
     let cilium = cilium_range(snapshot);
     let mode = snapshot.proxy_mode().map(|mode| mode.value);
-    let checks: BTreeMap<u16, &Service> =
-        served_health_checks(snapshot, services).map(|(service, port)| (port, service)).collect();
+    let needs = round.needs().with(&[Source::Services])?;
     let ports = services.iter().flat_map(|service| &service.ports);
     let allocated: HashSet<_> = ports.filter_map(|port| Some((port.node_port?, port.protocol))).collect();
     let mut told = Told::of(snapshot, Source::Pods);
@@ -45,7 +44,10 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
             let subject = Subject::pod(pod);
             told.push(Judgement { subject, port: Some(number), protocol: Some(host.protocol), verdict });
         };
-        let check = checks.get(&number).copied().filter(|_| host.protocol == Protocol::Tcp);
+        let check = needs.at((host.protocol, number)).iter().find_map(|need| match need {
+            Need::HealthCheck(service) => Some(*service),
+            _ => None,
+        });
         let latent = || Verdict::Problem(evidence(snapshot, range, (pod, host, number), &Stakes::Latent(check)));
         match (&mode, ignored) {
             (Ok(Mode::Cilium), Ok(false)) => {}
@@ -121,7 +123,7 @@ mod tests {
         told::OF_SUBJECT,
     };
     use portreeve_facts::{
-        Claimant, PortRange, RangeClaim, Reading, ServiceKind, Why,
+        Claimant, PortRange, Protocol, RangeClaim, Reading, ServiceKind, Why,
         healthy::{World, gap},
     };
 

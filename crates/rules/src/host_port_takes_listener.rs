@@ -14,8 +14,8 @@ use super::{
 };
 use crate::findings::{Affected, Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, Verdict};
 use portreeve_dataplane::{
-    Addressed, ByPort, Claim, Contest, Group, Judged, group, host_ports, is_everywhere, owner_name, place,
-    served_node_ports, workers,
+    Addressed, Addresses, ByPort, Claim, Contest, Group, Judged, group, host_ports, is_everywhere, owner_name, place,
+    workers,
 };
 use portreeve_facts::{ContainerPort, Owner, Pod, Protocol, Snapshot, Socket, Source, kubernetes_version};
 
@@ -36,13 +36,11 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
     let listening = round.listeners()?;
     let pods = snapshot.cluster.pods.get()?;
-    let services = snapshot.cluster.services.get()?;
+    let node_ports = round.node_ports()?;
     let addressed = round.addressed()?;
 
-    let node_ports: BTreeSet<_> =
-        served_node_ports(snapshot, services).map(|(_, port, number)| (port.protocol, number)).collect();
     let (begun, others): (Vec<_>, Vec<_>) = host_ports(snapshot, pods)
-        .filter(|(_, port, number)| !node_ports.contains(&(port.protocol, *number)))
+        .filter(|(_, port, number)| node_ports.at((port.protocol, *number)).is_empty())
         .partition(|(pod, ..)| has_begun(pod));
     let held = host_ports(snapshot, pods).filter(|(pod, port, _)| has_begun(pod) && is_held(port.protocol));
     let all: BTreeSet<_> = held.map(|(_, port, number)| (port.protocol, number)).collect();
@@ -146,8 +144,7 @@ impl<'a> Node<'_, 'a> {
         if !is_stuck || !is_held(port.protocol) {
             return None;
         }
-        let wanted = port.host_ip.filter(|ip| !ip.is_unspecified());
-        let is_in_the_way = |it: &&&Socket| it.local.is_unspecified() || wanted.is_none_or(|ip| ip == it.local);
+        let is_in_the_way = |it: &&&Socket| Addresses::of_pod(port).meets(it) != Some(false);
         let socket = self.listening.at((port.protocol, number)).iter().find(is_in_the_way)?;
         let summary = format!(
             "{} listens on {}, the hostPort of pod {}/{}, which gets no network: its runtime cannot open the port.",

@@ -18,12 +18,10 @@ use super::{
 };
 use crate::findings::{Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, Verdict};
 use portreeve_dataplane::{
-    Holding, Part, cilium_range, holding, owner_name, place, pod_of, refuses_bind, refuses_bind_of, served_node_ports,
-    serves, service_port, unready_host_network_pods,
+    Addresses, Holding, Need, Part, Role, cilium_range, holding, is_usual, owner_name, place, pod_of, refuses_bind,
+    refuses_bind_of, serves, service_port,
 };
-use portreeve_facts::{
-    ContainerPort, Family, Gap, Pod, Protocol, Reading, Service, ServicePort, Snapshot, Socket, Source, Why,
-};
+use portreeve_facts::{ContainerPort, Family, Gap, Pod, Protocol, Service, ServicePort, Snapshot, Socket, Source, Why};
 
 pub(super) static RULE: Rule = Rule {
     id: &ids::HOST_NETWORK_PORT_TAKEN,
@@ -38,24 +36,17 @@ pub(super) static RULE: Rule = Rule {
 /// So long, in seconds, and not much longer, a container that fails is not started again: five minutes, and as long to fail.
 const LONGEST_BACK_OFF: i64 = 600;
 
-/// At these ports others reach SSH, DNS, etcd, the API server, kubelet, kube-proxy and the control plane of a node.
-const OF_THE_NODE: [u16; 10] = [22, 53, 2379, 2380, 6443, 10249, 10250, 10256, 10257, 10259];
-
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
-    let snapshot = round.now;
     let listening = round.listeners()?;
-    let pods = snapshot.cluster.pods.get()?;
-
-    let ephemeral = EphemeralPorts::of(snapshot);
+    let needs = round.needs().with(&[Source::Pods])?;
+    let ephemeral = EphemeralPorts::of(round.now);
     let mut judgements = Vec::new();
-    for pod in unready_host_network_pods(snapshot, pods) {
-        let mut seen = BTreeSet::new();
-        for port in
-            pod.ports.iter().chain(&pod.probed).filter(|port| seen.insert((port.protocol, port.port, port.host_ip)))
-        {
-            let sockets = listening.at((port.protocol, port.port));
-            let blocked = Blocked { round, snapshot, ephemeral: &ephemeral, pod, port };
-            judgements.extend(blocked.judge(sockets));
+    for (at, needs) in needs.ports() {
+        for need in needs {
+            let (Need::Declared(_, port) | Need::Probe(_, port)) = need else { continue };
+            let Some(pod) = need.unready_pod() else { continue };
+            let blocked = Blocked { round, snapshot: round.now, ephemeral: &ephemeral, need: *need, pod, port };
+            judgements.extend(blocked.judge(listening.at(at)));
         }
     }
     Ok(judgements)
@@ -66,6 +57,7 @@ struct Blocked<'r, 'a> {
     round: &'r Round<'a>,
     snapshot: &'a Snapshot,
     ephemeral: &'r EphemeralPorts,
+    need: Need<'a>,
     pod: &'a Pod,
     port: &'a ContainerPort,
 }
@@ -136,14 +128,11 @@ impl Blocked<'_, '_> {
             return Ok(None);
         }
         let in_range = || cilium_range(self.snapshot).map_or(true, |range| range.contains(port));
-        let services = match &self.snapshot.cluster.services {
-            Reading::Gap(gap) if gap.why == Why::NotAsked || !in_range() => return Ok(None),
-            services => services.get()?,
+        let node_ports = match self.round.node_ports() {
+            Err(gap) if gap.why == Why::NotAsked || !in_range() => return Ok(None),
+            node_ports => node_ports?,
         };
-        let is_its = |(_, entry, number): &(&Service, &ServicePort, u16)| (entry.protocol, *number) == (protocol, port);
-        let Some((service, entry, _)) = served_node_ports(self.snapshot, services).find(is_its) else {
-            return Ok(None);
-        };
+        let Some((service, entry)) = node_ports.at((protocol, port)).first() else { return Ok(None) };
         mode?;
         if !serves(self.snapshot, service, Part::NodePorts)? {
             return Ok(None);
@@ -196,7 +185,7 @@ impl Blocked<'_, '_> {
         let in_the_way = listener.into_iter().flat_map(|listener| &listener.values);
         evidence.values.extend(in_the_way.filter(|(name, _)| *name != "pod").cloned());
         evidence.remedy(another_port(namespace, name, self.pod.controller.as_ref())).remedy(move_service(
-            Alternatives::of(self.snapshot).for_port(service, Some(entry)),
+            Alternatives::of(self.round).for_port(service, Some(entry)),
             service,
             entry,
         ))
@@ -213,16 +202,13 @@ impl Blocked<'_, '_> {
 
     /// Whether it is the port on which an agent answers, and another rule says that it lacks it.
     fn is_of_the_agent(&self) -> bool {
-        let own = self.snapshot.own_port.seen().filter(|own| own.taken);
-        own.is_some_and(|own| (Protocol::Tcp, own.address.port()) == (self.port.protocol, self.port.port))
+        let needs = self.round.needs().known().at((self.port.protocol, self.port.port));
+        needs.iter().any(|need| matches!(need, Need::Agent(own) if own.taken))
     }
 
     /// Whether a socket has the port on an address that the pod declares.
     fn meets(&self, socket: &Socket) -> bool {
-        self.port.host_ip.is_none_or(|ip| {
-            let everywhere = ip.is_unspecified() || socket.local.is_unspecified();
-            socket.local == ip || everywhere && socket.serves(Family::of(ip)) != Some(false)
-        })
+        self.need.at().meets(socket) != Some(false)
     }
 
     /// How bad it is that this socket is there; nothing where it goes by itself. `alone` says that nobody else is in the way.
@@ -244,7 +230,7 @@ impl Blocked<'_, '_> {
 
     /// Whether it is known only from a probe that the pod needs the port.
     fn is_probed(&self) -> bool {
-        self.pod.probed.iter().any(|probed| std::ptr::eq(probed, self.port))
+        matches!(self.need, Need::Probe(..))
     }
 
     /// What the port is to the pod.
@@ -254,7 +240,7 @@ impl Blocked<'_, '_> {
 
     /// The one address that the pod declares.
     fn declared(&self) -> Option<IpAddr> {
-        self.port.host_ip.filter(|ip| !ip.is_unspecified())
+        if let Addresses::One(ip) = self.need.at() { Some(ip) } else { None }
     }
 
     /// Whether nobody else can listen on an address that the pod is reached at.
@@ -307,12 +293,12 @@ impl Blocked<'_, '_> {
         if self.ephemeral.contain(port) {
             // Who binds port 0 gets one of these.
             evidence.values.extend(ranges_in_words(self.snapshot));
-            let reserved = reserve(self.snapshot, &[port].into_iter().collect());
+            let reserved = reserve(self.round, &[port].into_iter().collect());
             moved = Remedy { steps: reserved.steps.into_iter().chain(moved.steps).collect() };
         }
         let another = another_port(namespace, name, self.pod.controller.as_ref());
         // What everybody reaches there is moved last.
-        match OF_THE_NODE.contains(&port) && !self.is_own(socket) {
+        match is_usual(port, Role::Reached) && !self.is_own(socket) {
             true => evidence.remedy(another).remedy(moved),
             false => evidence.remedy(moved).remedy(another),
         }

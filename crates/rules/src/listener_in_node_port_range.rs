@@ -13,7 +13,7 @@ use super::{
 };
 use crate::findings::{Evidence, Judgement, Judgements, Severity, Subject, Verdict};
 use portreeve_dataplane::{
-    Addressed, DAEMON_PORTS, Judged, LocalAddress, Loss, is_everywhere, other_loopback, owner_name, place, takes,
+    Addressed, Judged, LocalAddress, Loss, Role, is_everywhere, is_usual, other_loopback, owner_name, place, takes,
     workers,
 };
 use portreeve_facts::{Family, Gap, NodePortRange, PortSet, Reading, Snapshot, Socket, Source};
@@ -33,13 +33,13 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let listeners = round.listeners()?;
     let range = snapshot.cluster.node_port_range.get()?;
     let (addressed, allocated, ephemeral) =
-        (round.addressed()?, allocated_if_known(snapshot)?, EphemeralPorts::of(snapshot));
+        (round.addressed()?, allocated_if_known(round)?, EphemeralPorts::of(snapshot));
 
     let node = Node { round, snapshot, range, allocated, addressed, ephemeral };
     let latent = listeners
         .ports()
         .filter(|((_, port), _)| range.range.contains(*port) && node.allocated.has(*port) != Ok(true))
-        .filter(|((_, port), _)| !DAEMON_PORTS.contains(port));
+        .filter(|((_, port), _)| !is_usual(*port, Role::Daemon));
     Ok(latent.flat_map(|(_, sockets)| workers(sockets)).filter_map(|(socket, _)| node.judge(socket)).collect())
 }
 
@@ -48,7 +48,7 @@ struct Node<'r, 'a> {
     round: &'r Round<'a>,
     snapshot: &'a Snapshot,
     range: &'a NodePortRange,
-    allocated: KnownAllocations<'a>,
+    allocated: KnownAllocations<'r>,
     addressed: &'r Addressed<'a>,
     ephemeral: EphemeralPorts,
 }
@@ -133,7 +133,7 @@ impl Node<'_, '_> {
         evidence.values.extend(ranges_in_words(self.snapshot));
         let mut remedy = move_off(self.snapshot, socket);
         if by_kernel {
-            remedy.steps.extend(reserve(self.snapshot, &PortSet::from(self.range.range)).steps);
+            remedy.steps.extend(reserve(self.round, &PortSet::from(self.range.range)).steps);
         }
         evidence.remedy(remedy)
     }

@@ -45,7 +45,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     if contested.peek().is_none() {
         return Ok(Vec::new());
     }
-    let (ephemeral, alternatives) = (EphemeralPorts::of(snapshot), Alternatives::of(snapshot));
+    let (ephemeral, alternatives) = (EphemeralPorts::of(snapshot), Alternatives::of(round));
     let node = Node { round, snapshot, addressed, ephemeral, alternatives };
     let judged = contested.flat_map(|(services, sockets)| {
         let pairs = services.iter().flat_map(|service| workers(sockets).into_iter().map(move |it| (*service, it)));

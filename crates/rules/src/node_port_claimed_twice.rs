@@ -53,7 +53,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     }
     let wanted = wanted(snapshot);
     // Looking for one takes a walk over all Services.
-    let alternatives = LazyCell::new(|| Alternatives::of(snapshot));
+    let alternatives = LazyCell::new(|| Alternatives::of(round));
     let mut told = Told::of(snapshot, Source::Services);
     for (number, claims) in by_number {
         for claim in &claims {

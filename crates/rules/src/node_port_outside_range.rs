@@ -36,7 +36,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     }
     // A port outside a range that was only assumed disproves the assumption.
     known_range(snapshot)?;
-    let alternatives = Alternatives::of(snapshot);
+    let alternatives = Alternatives::of(round);
     Ok(node_ports
         .map(|(service, port, number)| Judgement {
             subject: Subject::service(service),

@@ -1,5 +1,5 @@
 use super::*;
-use crate::reservation::reserve;
+use crate::{Limits, reservation::reserve};
 use jiff::Timestamp;
 use portreeve_facts::{
     Source, Why,
@@ -110,7 +110,7 @@ fn every_command() {
     all.extend(commands(move_off(&gone, &socket)));
     all.extend(commands(some_addresses(&world.clone().pod("web", |_| ()).cluster.pods.seen().expect("pods")[0])));
     all.extend(commands(without_stub()));
-    all.extend(commands(reserve(&world, &PortRange::DEFAULT_NODE_PORTS.into())));
+    all.extend(commands(reserve(&Limits::default().round(&world, None), &PortRange::DEFAULT_NODE_PORTS.into())));
     let ports = [30080].into_iter().collect();
     let effect = Effect::Reserve(ports);
     all.extend(commands(set_sysctl("net.ipv4.ip_local_reserved_ports", "30080", "zz-node-ports.conf", effect)));
@@ -245,7 +245,7 @@ fn wireguard_is_an_example_of_who_has_a_port_of_udp_without_a_process() {
 
 #[test]
 fn what_sets_a_sysctl_for_good_is_read_after_the_files_of_distributions() {
-    let reserved = reserve(&Snapshot::healthy(), &[30080].into_iter().collect());
+    let reserved = reserve(&Limits::default().round(&Snapshot::healthy(), None), &[30080].into_iter().collect());
     let chosen = choose_from(PortRange::DEFAULT_EPHEMERAL);
     for remedy in [reserved, chosen] {
         let file = remedy.steps.iter().find_map(|step| step.text.split_once("/etc/sysctl.d/")).expect("a file").1;
