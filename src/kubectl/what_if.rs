@@ -185,11 +185,7 @@ fn service_ports(snapshot: &Snapshot) -> BTreeMap<Port, &Service> {
         let node_ports = service.ports.iter().filter_map(|port| Some((port.protocol, port.node_port?)));
         let checked = service.health_check_node_port.map(|port| (Protocol::Tcp, port));
         for port in node_ports.chain(checked) {
-            let first = ports.entry(port).or_insert(&**service);
-            let name = |it: &'_ Service| (it.namespace.clone(), it.name.clone());
-            if name(service) < name(first) {
-                *first = service;
-            }
+            ports.entry(port).or_insert(&**service);
         }
     }
     ports
@@ -218,12 +214,5 @@ mod tests {
         assert_eq!(left(Mode::Nftables), [30081, 30999]);
         assert_eq!(left(Mode::Cilium), [30081, 30999]);
         assert_eq!(left(Mode::Ipvs), [30080, 30081, 30999]);
-    }
-
-    #[test]
-    fn of_two_services_with_one_port_the_first_by_name_has_it() {
-        let world = Snapshot::healthy().service("b", |it| it.node_port(30080)).service("a", |it| it.node_port(30080));
-        let ports = service_ports(&world);
-        assert_eq!(ports.get(&(Protocol::Tcp, 30080)).map(|it| it.name.as_str()), Some("a"));
     }
 }

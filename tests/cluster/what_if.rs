@@ -57,7 +57,8 @@ fn what_would_be_less_bad_is_neither_new_nor_over() {
     let (_, text, _) = Plugin::new().run(&fake, &["what-if", "--set", "proxy_mode=nftables", "-o", "json"]);
     let document: Value = serde_json::from_str(&text).expect("JSON");
     let changes: Vec<&Value> = findings(&document).filter(|it| is_of(&it["then"], "ephemeral-range-overlap")).collect();
-    let words = "ephemeral-range-overlap/node-ports: warning instead of critical; this node is not affected any more";
+    let words =
+        "warning ephemeral-range-overlap/node-ports: warning instead of critical; this node is not affected any more";
     assert!(changes.len() == 1 && changes[0]["how"] == "stays" && changes[0]["difference"] == words, "{text}");
 }
 

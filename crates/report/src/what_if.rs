@@ -8,7 +8,7 @@ mod tests;
 
 use std::{
     cmp::Reverse,
-    collections::{BTreeMap, BTreeSet, btree_map::Entry},
+    collections::{BTreeMap, BTreeSet},
     io::{self, Write},
     net::IpAddr,
     sync::Arc,
@@ -23,7 +23,7 @@ pub(crate) use self::{
 };
 use self::{
     answers::{changes, is_answered, lost_elsewhere},
-    finding::{State, differences},
+    finding::differences,
 };
 use super::{
     Report,
@@ -87,21 +87,14 @@ pub(crate) struct ClaimChange {
     /// All subjects, if other nodes have another one: each Node itself, or pods of one controller.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) subjects: Vec<Subject>,
-    /// `begins`: nothing is wrong with it now, and something would be. `ends`: something is wrong with it now, and nothing would be.
-    /// `stays`: everything else.
+    /// What becomes of it.
     pub(crate) how: How,
-    /// The findings that change, worst first.
+    /// The findings that change, worst first, in the words of the first of the nodes.
     pub(crate) findings: Vec<FindingChange>,
     /// The connections to the port that get another answer.
     pub(crate) answers: Vec<AnswerOn>,
     /// The nodes on which the findings change like this; without findings, those with another answer.
     pub(crate) nodes: Vec<Arc<str>>,
-    /// The node whose findings these are, in its words.
-    pub(crate) words_of: Arc<str>,
-    /// Whether all nodes have the same sentences.
-    #[serde(skip)]
-    #[schemars(skip)]
-    pub(crate) same_words: bool,
 }
 
 impl ClaimChange {
@@ -112,8 +105,7 @@ impl ClaimChange {
 
     /// The severity of the worst of its findings, as it would be, else as it is.
     fn worst(&self) -> Option<Severity> {
-        let severity = |it: &FindingChange| it.then.as_ref().or(it.now.as_ref()).map(|it| it.severity);
-        self.findings.iter().filter_map(severity).max()
+        self.findings.iter().filter_map(FindingChange::shown).map(|it| it.severity).max()
     }
 }
 
@@ -203,21 +195,14 @@ pub struct TwoWorlds<'a> {
     pub ports: &'a [(Subject, [Ownership; 2])],
 }
 
-/// What is the same of claims that are one row.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct RowKey {
-    claim: Claim,
-    how: How,
-    findings: Vec<State>,
-}
+/// What is the same of claims that are one row: the claim, what becomes of it, and the differences in words.
+type RowKey = (Claim, How, Vec<String>);
 
 /// A row in the making.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Row {
     subjects: BTreeSet<Subject>,
     findings: Vec<FindingChange>,
-    words_of: Arc<str>,
-    same_words: bool,
     answers: BTreeMap<Answer, BTreeMap<Arc<str>, IpAddr>>,
     nodes: BTreeSet<Arc<str>>,
 }
@@ -252,13 +237,12 @@ impl WhatIf {
         for (subject, [is, would_be]) in *ports {
             let (subject, port, protocol) = (subject.clone(), Some(is.port), Some(is.protocol));
             let claim = Claim { subject, port, protocol, rule: None };
-            let (changed, unknown) = changes(now, is, would_be);
-            for (from, gap) in unknown {
+            let changed = changes(now, is, would_be, |from, gap| {
                 open.insert((port, protocol, from));
                 let (detail, input) = (tidy(&gap.detail), Some((gap.source, gap.why)));
                 let what = NotKnown { port, protocol, detail, input };
                 self.ports.entry(what).or_default().insert(Arc::clone(&node));
-            }
+            });
             if !changed.is_empty() {
                 claims.entry(claim.clone()).or_default();
                 answers.insert(claim, changed);
@@ -270,11 +254,19 @@ impl WhatIf {
             let is_open = |from| open.contains(&(claim.port, claim.protocol, from));
             let changed = differences(&findings, held, is_open);
             let answers = answers.remove(&claim).unwrap_or_default();
-            if !changed.is_empty() || !answers.is_empty() {
-                let may_be_there = findings[0].iter().any(|it| held[1].contains(&it.key));
-                let how = How::of([!findings[0].is_empty(), !findings[1].is_empty() || may_be_there]);
-                left_out += usize::from(!self.add(&node, claim, how, changed, answers));
+            if changed.is_empty() && answers.is_empty() {
+                continue;
             }
+            let may_stay = findings[0].iter().any(|it| held[1].contains(&it.key));
+            let how = How::of(!findings[0].is_empty(), !findings[1].is_empty() || may_stay);
+            let common = Subject { name: common_name(&claim.subject).to_owned(), uid: None, ..claim.subject.clone() };
+            let differences = changed.iter().map(|it| it.difference.clone()).collect();
+            let key = (Claim { subject: common, ..claim.clone() }, how, differences);
+            if self.rows.len() >= MOST && !self.rows.contains_key(&key) {
+                left_out += 1;
+                continue;
+            }
+            self.rows.entry(key).or_default().add(&node, claim.subject, changed, answers);
         }
         for (snapshot, (board, _)) in snapshots.iter().zip(judged.iter()) {
             for gap in Report::of(snapshot, board).gaps() {
@@ -316,44 +308,6 @@ impl WhatIf {
         self.reasons.take(&tidy(node).into(), &Arc::default(), &Unknown::of(gap), true);
     }
 
-    /// Adds what changes of a claim, unless it is one row more than [`MOST`]; returns whether it did.
-    fn add(
-        &mut self,
-        node: &Arc<str>,
-        claim: Claim,
-        how: How,
-        findings: Vec<FindingChange>,
-        answers: Vec<(Answer, IpAddr)>,
-    ) -> bool {
-        let states = findings.iter().map(|it| it.state.clone()).collect();
-        let subject = claim.subject.clone();
-        let common = Subject { name: common_name(&subject).to_owned(), uid: None, ..subject.clone() };
-        let key = RowKey { claim: Claim { subject: common, ..claim }, how, findings: states };
-        let is_full = self.rows.len() >= MOST;
-        let row = match self.rows.entry(key) {
-            Entry::Vacant(_) if is_full => return false,
-            Entry::Vacant(place) => place.insert(Row {
-                subjects: BTreeSet::new(),
-                findings: findings.clone(),
-                words_of: Arc::clone(node),
-                same_words: true,
-                answers: BTreeMap::new(),
-                nodes: BTreeSet::new(),
-            }),
-            Entry::Occupied(known) => known.into_mut(),
-        };
-        row.same_words &= row.findings.iter().zip(&findings).all(|(one, other)| one.summary() == other.summary());
-        if *node < row.words_of {
-            (row.findings, row.words_of) = (findings, Arc::clone(node));
-        }
-        row.subjects.insert(subject);
-        row.nodes.insert(Arc::clone(node));
-        for (answer, example) in answers {
-            row.answers.entry(answer).or_default().entry(Arc::clone(node)).or_insert(example);
-        }
-        true
-    }
-
     /// All of it. `supposed` is what was supposed, as it was typed.
     pub fn finish(self, supposed: Vec<String>) -> WhatIfDocument {
         let Self { agents, judged, rows, ports, reasons, kept_by_addresses } = self;
@@ -371,8 +325,19 @@ impl WhatIf {
 }
 
 impl Row {
-    fn finish(self, RowKey { claim, how, .. }: RowKey) -> ClaimChange {
-        let Self { subjects, findings, words_of, same_words, answers, nodes } = self;
+    fn add(&mut self, node: &Arc<str>, subject: Subject, findings: Vec<FindingChange>, answers: Vec<(Answer, IpAddr)>) {
+        if self.nodes.first().is_none_or(|first| node < first) {
+            self.findings = findings;
+        }
+        self.subjects.insert(subject);
+        self.nodes.insert(Arc::clone(node));
+        for (answer, example) in answers {
+            self.answers.entry(answer).or_default().entry(Arc::clone(node)).or_insert(example);
+        }
+    }
+
+    fn finish(self, (claim, how, _): RowKey) -> ClaimChange {
+        let Self { subjects, findings, answers, nodes } = self;
         let first = subjects.first().cloned().unwrap_or_else(|| claim.subject.clone());
         let on = |(answer, on): (Answer, BTreeMap<Arc<str>, IpAddr>)| {
             let example = on.first_key_value().map(|(_, example)| *example)?;
@@ -385,8 +350,6 @@ impl Row {
             findings,
             answers: answers.into_iter().filter_map(on).collect(),
             nodes: nodes.into_iter().collect(),
-            words_of,
-            same_words,
         }
     }
 }

@@ -21,7 +21,7 @@ use crate::{
     },
 };
 use portreeve_facts::{Mode, Source, Vantage, Why};
-use portreeve_rules::findings::{Severity, Subject, SubjectKind};
+use portreeve_rules::findings::{Subject, SubjectKind};
 
 /// How many claims with findings are explained; all are listed.
 const EXPLAINED: usize = 20;
@@ -101,7 +101,7 @@ impl Page<'_> {
     /// Claims of which the same changes: whose they are, what changes, and where.
     fn group(&mut self, group: &[&ClaimChange], judged: usize, explained: bool) -> io::Result<()> {
         let first = group[0];
-        let ClaimChange { how, findings, nodes, words_of, same_words, .. } = first;
+        let ClaimChange { how, findings, nodes, .. } = first;
         let on = if judged <= 1 { first_names(nodes, NAMED) } else { on_nodes(nodes, judged) };
         self.blank()?;
         match group {
@@ -113,7 +113,7 @@ impl Page<'_> {
             }
         }
         for finding in findings {
-            let whose = if *same_words { String::new() } else { format!("On {words_of}: ") };
+            let whose = nodes.first().filter(|_| nodes.len() > 1).map(|it| format!("On {it}: ")).unwrap_or_default();
             self.finding_change(finding, &whose, explained)?;
         }
         let mut lines = Vec::new();
@@ -132,11 +132,11 @@ impl Page<'_> {
     }
 
     fn finding_change(&mut self, change: &FindingChange, whose: &str, explained: bool) -> io::Result<()> {
-        let FindingChange { how, difference, now, then, .. } = change;
-        let severity = then.as_ref().or(now.as_ref()).map_or(Severity::Info, |it| it.severity);
-        let mut lines = self.wrapped(Ink::Bad(severity), difference, LABEL + 4);
+        let FindingChange { how, difference, then, .. } = change;
+        let Some(shown) = change.shown() else { return Ok(()) };
+        let mut lines = self.wrapped(Ink::Bad(shown.severity), difference, LABEL + 4);
         if explained {
-            lines.extend(self.wrapped(Ink::Plain, &format!("{whose}{}", change.summary()), LABEL + 4));
+            lines.extend(self.wrapped(Ink::Plain, &format!("{whose}{}", shown.summary), LABEL + 4));
         }
         self.labelled(2, how.name(), LABEL, &lines)?;
         match then.as_ref().filter(|_| explained) {

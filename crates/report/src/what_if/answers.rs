@@ -58,18 +58,19 @@ impl Answer {
     }
 }
 
-/// The answers of a port that change, with an address, and from where the answer is not known, with the reason.
-pub(super) fn changes<'a>(
+/// The answers of a port that change, each with an address. `unknown` gets from where an answer is not known, and why.
+pub(super) fn changes(
     snapshot: &Snapshot,
-    now: &'a Ownership,
-    then: &'a Ownership,
-) -> (Vec<(Answer, IpAddr)>, Vec<(Vantage, &'a Gap)>) {
+    now: &Ownership,
+    then: &Ownership,
+    mut unknown: impl FnMut(Vantage, &Gap),
+) -> Vec<(Answer, IpAddr)> {
     let after: BTreeMap<(Vantage, IpAddr), &Answered> = then.answers.iter().map(|it| ((it.from, it.to), it)).collect();
-    let (mut changed, mut unknown) = (Vec::new(), Vec::new());
+    let mut changed = Vec::new();
     for before in &now.answers {
         let Some(after) = after.get(&(before.from, before.to)) else { continue };
         if let Err(gap) = after.outcome.as_ref().and(before.outcome.as_ref()) {
-            unknown.push((before.from, gap));
+            unknown(before.from, gap);
             continue;
         }
         let by = |of: &Ownership, it: &Answered| Some(tidy(&of.claimants.get(it.by?)?.name));
@@ -82,7 +83,7 @@ pub(super) fn changes<'a>(
         let to = Place::of(snapshot, before.to);
         changed.push((Answer { from: before.from, to, now: was, now_by, then: is, then_by }, before.to));
     }
-    (changed, unknown)
+    changed
 }
 
 /// The answers on other addresses than the Node's that are lost.

@@ -6,27 +6,27 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::findings_document::Problem;
-use portreeve_facts::Vantage;
-use portreeve_rules::findings::{Finding, Key, RuleId, Scope, Severity};
+use portreeve_facts::{Affected, Vantage};
+use portreeve_rules::findings::{Finding, Key, Severity};
 
 /// What becomes of a claim, or of a finding about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum How {
-    /// Nothing is wrong now.
+    /// Nothing is wrong now, and something would be.
     Begins,
     /// Something is wrong now and would be, or nothing is in either.
     Stays,
-    /// Nothing would be wrong.
+    /// Something is wrong now, and nothing would be.
     Ends,
 }
 
 impl How {
     /// Of whether there is a finding now and then.
-    pub(super) fn of(is_wrong: [bool; 2]) -> Self {
-        match is_wrong {
-            [false, true] => Self::Begins,
-            [true, false] => Self::Ends,
+    pub(super) fn of(is_wrong: bool, would_be: bool) -> Self {
+        match (is_wrong, would_be) {
+            (false, true) => Self::Begins,
+            (true, false) => Self::Ends,
             _ => Self::Stays,
         }
     }
@@ -41,54 +41,22 @@ impl How {
     }
 }
 
-/// What of a finding is compared: data, never words.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Compared {
-    severity: Severity,
-    variant: &'static str,
-    scope: Scope,
-    outcome: &'static str,
-    affects: Vec<Vantage>,
-}
-
-/// What is the same of findings that change in the same way.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct State {
-    rule: RuleId,
-    now_and_then: [Option<Compared>; 2],
-    not_judged: Option<World>,
-}
-
-/// The node as it is, or as it would be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum World {
-    /// As it is.
-    Now,
-    /// As it would be.
-    Then,
-}
-
 /// A finding that changes.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct FindingChange {
-    /// What becomes of it. It stays as another variant of the same rule, too, and if it could not be judged as it would be.
+    /// What becomes of it. It stays as another variant of the same id, too, and if it could not be judged as it would be.
     pub(crate) how: How,
     /// The difference, in words.
     pub(crate) difference: String,
-    /// When it could not be judged: `now`, so that it may be there already, or `then`, so that it may end.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    not_judged: Option<World>,
+    /// Whether it was judged in both worlds. If not, what begins may be there already, and what stays may end.
+    judged: bool,
     /// The finding as it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) now: Option<Problem>,
     /// The finding as it would be.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) then: Option<Problem>,
-    #[serde(skip)]
-    #[schemars(skip)]
-    pub(super) state: State,
 }
 
 impl FindingChange {
@@ -100,12 +68,12 @@ impl FindingChange {
 
     /// Whether it was judged in both worlds, or would not count.
     pub(super) fn is_judged(&self) -> bool {
-        self.not_judged.is_none() || self.now.as_ref().is_none_or(|it| it.severity < Severity::Warning)
+        self.judged || self.shown().is_none_or(|it| it.severity < Severity::Warning)
     }
 
-    /// As it would be, else as it is, in one sentence.
-    pub(crate) fn summary(&self) -> &str {
-        self.then.as_ref().or(self.now.as_ref()).map_or("", |it| &it.summary)
+    /// As it would be, else as it is.
+    pub(crate) fn shown(&self) -> Option<&Problem> {
+        self.then.as_ref().or(self.now.as_ref())
     }
 }
 
@@ -117,23 +85,20 @@ pub(super) fn differences(
     is_open: impl Fn(Vantage) -> bool,
 ) -> Vec<FindingChange> {
     let mut pairs: Vec<[Option<&Finding>; 2]> = now.iter().map(|it| [Some(*it), None]).collect();
-    // The same variant first: what is left of a rule is another variant of the same.
-    let mut others: Vec<&Finding> = Vec::new();
-    for finding in then {
-        let same = pairs.iter_mut().find(|it| it[0].is_some_and(|now| now.key == finding.key));
-        same.map_or_else(|| others.push(finding), |pair| pair[1] = Some(finding));
+    // The same variant first: what is left of an id is another variant of the same.
+    let is_same: [fn(&Key, &Key) -> bool; 2] = [|now, then| now == then, |now, then| now.rule == then.rule];
+    let mut others = then.clone();
+    for is_same in is_same {
+        others.retain(|finding| {
+            let is_it = |it: &&mut [Option<&Finding>; 2]| {
+                it[1].is_none() && it[0].is_some_and(|now| is_same(&now.key, &finding.key))
+            };
+            pairs.iter_mut().find(is_it).map(|pair| pair[1] = Some(finding)).is_none()
+        });
     }
-    for finding in others {
-        let is_free = |it: &&mut [Option<&Finding>; 2]| {
-            it[1].is_none() && it[0].is_some_and(|now| now.key.rule == finding.key.rule)
-        };
-        match pairs.iter_mut().find(is_free) {
-            Some(pair) => pair[1] = Some(finding),
-            None => pairs.push([None, Some(finding)]),
-        }
-    }
+    pairs.extend(others.into_iter().map(|it| [None, Some(it)]));
     let mut changes: Vec<FindingChange> = pairs.into_iter().filter_map(|it| change(it, held, &is_open)).collect();
-    changes.sort_by(|a, b| b.worse().cmp(&a.worse()).then_with(|| a.state.cmp(&b.state)));
+    changes.sort_by(|a, b| b.worse().cmp(&a.worse()).then_with(|| a.difference.cmp(&b.difference)));
     changes
 }
 
@@ -142,80 +107,68 @@ fn change(
     held: [&BTreeSet<Key>; 2],
     is_open: impl Fn(Vantage) -> bool,
 ) -> Option<FindingChange> {
-    let compared = |Finding { key, evidence, .. }: &Finding| Compared {
-        severity: evidence.severity,
-        variant: key.variant,
-        scope: evidence.scope,
-        outcome: evidence.outcome,
-        affects: evidence.affects.iter().copied().filter(|from| !is_open(*from)).collect(),
+    let affects =
+        |it: &Finding| -> Affected { it.evidence.affects.iter().copied().filter(|it| !is_open(*it)).collect() };
+    let (how, judged, difference) = match pair {
+        [Some(now), Some(then)] => {
+            let (before, after) = (affects(now), affects(then));
+            if (now.key.variant, now.evidence.impact(), &before) == (then.key.variant, then.evidence.impact(), &after) {
+                return None;
+            }
+            (How::Stays, true, difference(now, then, &before, &after))
+        }
+        [None, Some(then)] if held[0].contains(&then.key) => (
+            How::Begins,
+            false,
+            format!("{}; it is not judged now, and may be there already", alone(then, &affects(then))),
+        ),
+        [None, Some(then)] => (How::Begins, true, alone(then, &affects(then))),
+        [Some(now), None] if held[1].contains(&now.key) => {
+            (How::Stays, false, format!("{}; it is not judged then, and may end", alone(now, &affects(now))))
+        }
+        [Some(now), None] => (How::Ends, true, alone(now, &affects(now))),
+        [None, None] => return None,
     };
-    let now_and_then = pair.map(|it| it.map(compared));
-    if now_and_then[0] == now_and_then[1] {
-        return None;
-    }
-    let not_judged = match pair {
-        [None, Some(then)] if held[0].contains(&then.key) => Some(World::Now),
-        [Some(now), None] if held[1].contains(&now.key) => Some(World::Then),
-        _ => None,
-    };
-    let [is_wrong, would_be] = now_and_then.each_ref().map(Option::is_some);
-    let how = How::of([is_wrong, would_be || not_judged == Some(World::Then)]);
-    let state = State { rule: pair.iter().flatten().next()?.key.rule, now_and_then, not_judged };
-    let difference = state.difference();
     let [now, mut then] = pair.map(|it| it.map(Problem::of));
     // What is not there yet has not begun.
     if let Some(then) = &mut then {
         then.since.clear();
     }
-    Some(FindingChange { how, difference, not_judged, now, then, state })
+    Some(FindingChange { how, difference, judged, now, then })
 }
 
-impl State {
-    fn difference(&self) -> String {
-        let Self { rule, now_and_then, not_judged } = self;
-        let (now, then) = match now_and_then {
-            [Some(now), Some(then)] => (now, then),
-            [one, other] => {
-                let alone = one.as_ref().or(other.as_ref()).map(|it| alone(*rule, it)).unwrap_or_default();
-                return match not_judged {
-                    None => alone,
-                    Some(World::Now) => format!("{alone}; it is not judged now, and may be there already"),
-                    Some(World::Then) => format!("{alone}; it is not judged then, and may end"),
-                };
-            }
-        };
-        let instead = |then: &str, now: &str| (then != now).then(|| format!("{then} instead of {now}"));
-        let missing = |all: &[Vantage], of: &[Vantage]| -> Vec<Vantage> {
-            all.iter().copied().filter(|it| !of.contains(it)).collect()
-        };
-        let too = if now.affects.is_empty() { "affected" } else { "affected, too" };
-        let has_outcomes = !now.outcome.is_empty() && !then.outcome.is_empty();
-        let words = [
-            instead(then.variant, now.variant),
-            instead(then.severity.name(), now.severity.name()),
-            (then.scope != now.scope)
-                .then(|| format!("about the {} instead of the {}", then.scope.name(), now.scope.name())),
-            instead(then.outcome, now.outcome).filter(|_| has_outcomes).map(|it| format!("outcome {it}")),
-            affected(&missing(&now.affects, &then.affects), "not affected any more"),
-            affected(&missing(&then.affects, &now.affects), too),
-        ];
-        let words: Vec<String> = words.into_iter().flatten().collect();
-        format!("{rule}/{}: {}", then.variant, words.join("; "))
-    }
+/// `warning listener-on-node-port/loses, outcome refused, affects its loopback`.
+fn alone(Finding { key, evidence, .. }: &Finding, affects: &Affected) -> String {
+    let outcome = Some(evidence.outcome).filter(|it| !it.is_empty()).map(|it| format!("outcome {it}"));
+    let name = format!("{} {}", evidence.severity, key.name());
+    let affects = in_words(affects).map(|it| format!("affects {it}"));
+    [Some(name), outcome, affects].into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
-/// `remote clients and its pods are affected, too`; nothing of none.
-fn affected(whom: &[Vantage], how: &str) -> Option<String> {
+/// `warning listener-on-node-port/loses: warning instead of critical; remote clients are not affected any more`.
+fn difference(now: &Finding, then: &Finding, before: &Affected, after: &Affected) -> String {
+    let (was, would_be) = (now.evidence.impact(), then.evidence.impact());
+    let instead = |what: &str, now: &str, then: &str| (now != then).then(|| format!("{what}{then} instead of {now}"));
+    let affected = |whom: Affected, how: &str| {
+        let is_one = whom.len() == 1 && !whom.contains(&Vantage::Remote) && !whom.contains(&Vantage::Pods);
+        in_words(&whom).map(|it| format!("{it} {} {how}", if is_one { "is" } else { "are" }))
+    };
+    let words = [
+        instead("", now.key.variant, then.key.variant),
+        instead("", was.severity.name(), would_be.severity.name()),
+        instead("of the ", was.scope.name(), would_be.scope.name()),
+        instead("outcome ", was.outcome, would_be.outcome)
+            .filter(|_| !was.outcome.is_empty() && !would_be.outcome.is_empty()),
+        affected(before - after, "not affected any more"),
+        affected(after - before, if before.is_empty() { "affected" } else { "affected, too" }),
+    ];
+    let words: Vec<String> = words.into_iter().flatten().collect();
+    format!("{} {}: {}", would_be.severity, then.key.name(), words.join("; "))
+}
+
+/// `remote clients, its loopback and its pods`; nothing of nobody.
+fn in_words(whom: &Affected) -> Option<String> {
     let words: Vec<String> = whom.iter().map(Vantage::to_string).collect();
     let (last, others) = words.split_last()?;
-    let is_one = others.is_empty() && matches!(whom, [Vantage::Node | Vantage::Loopback]);
-    let all = if others.is_empty() { last.clone() } else { format!("{} and {last}", others.join(", ")) };
-    Some(format!("{all} {} {how}", if is_one { "is" } else { "are" }))
-}
-
-/// `warning listener-on-node-port/loses, affects its loopback`.
-fn alone(rule: RuleId, Compared { severity, variant, affects, .. }: &Compared) -> String {
-    let affects: Vec<String> = affects.iter().map(Vantage::to_string).collect();
-    let affects = if affects.is_empty() { String::new() } else { format!(", affects {}", affects.join(", ")) };
-    format!("{severity} {rule}/{variant}{affects}")
+    Some(if others.is_empty() { last.clone() } else { format!("{} and {last}", others.join(", ")) })
 }

@@ -97,7 +97,10 @@ fn a_claim_is_one_row_with_its_findings_and_its_answers() {
     let row = &json["claims"][0];
     assert_eq!((&row["how"], &row["claim"]["port"], &row["nodes"]), (&json!("stays"), &json!(30080), &json!(["n1"])));
     let change = &row["findings"][0];
-    assert_eq!(change["difference"], "listener-on-node-port/trap: trap instead of loses; info instead of critical");
+    assert_eq!(
+        change["difference"],
+        "info listener-on-node-port/trap: trap instead of loses; info instead of critical"
+    );
     assert!(change["now"]["since"].is_string() && change["then"].get("since").is_none(), "{json:#}");
     let answer = &row["answers"][0];
     assert_eq!((&answer["now"], &answer["then"]), (&json!("pod"), &json!("process")));
@@ -146,11 +149,11 @@ fn what_could_not_be_judged_neither_ends_nor_surely_begins() {
     let one = || vec![of_web("listener-on-node-port/loses", Severity::Critical)];
     let (document, json) = difference((one(), vec![]), (vec![], one()), &[]);
     let row = &json["claims"][0];
-    assert_eq!((&row["how"], &row["findings"][0]["notJudged"]), (&json!("stays"), &json!("then")), "{json:#}");
+    assert_eq!((&row["how"], &row["findings"][0]["judged"]), (&json!("stays"), &json!(false)), "{json:#}");
     assert_eq!(document.result(), CheckResult::NotChecked);
     let (document, json) = difference((vec![], one()), (one(), vec![]), &[]);
     let row = &json["claims"][0];
-    assert_eq!((&row["how"], &row["findings"][0]["notJudged"]), (&json!("begins"), &json!("now")), "{json:#}");
+    assert_eq!((&row["how"], &row["findings"][0]["judged"]), (&json!("begins"), &json!(false)), "{json:#}");
     assert!(row["findings"][0]["difference"].as_str().expect("words").ends_with("may be there already"), "{json:#}");
     assert_eq!(document.result(), CheckResult::Findings);
 }
@@ -165,7 +168,7 @@ fn who_is_affected_is_compared_where_answers_are_known() {
         let (_, json) = difference(loses(now), loses(then), ports);
         json["claims"][0]["findings"][0]["difference"].as_str().map(str::to_owned)
     };
-    let sentence = |end: &str| Some(format!("listener-on-node-port/loses: {end}"));
+    let sentence = |end: &str| Some(format!("critical listener-on-node-port/loses: {end}"));
     assert_eq!(words(&both, &one, &[]), sentence("its loopback is not affected any more"));
     assert_eq!(words(&one, &both, &[]), sentence("its loopback is affected, too"));
     assert_eq!(words(&[], &both, &[]), sentence("remote clients and its loopback are affected"));
@@ -191,8 +194,9 @@ fn nodes_of_which_the_same_changes_are_one_row() {
     }
     what_if.leave_out("n4", &Gap::new(Source::Agent, Why::TimedOut, "no answer"));
     let (document, json) = document(what_if);
-    let rows: Vec<_> = document.claims.iter().map(|it| (it.nodes.join(" "), &*it.words_of)).collect();
-    assert_eq!(rows, [("n3".into(), "n3"), ("n1 n2".into(), "n1"), ("n1 n2 n3".into(), "n1")], "{json:#}");
+    let rows: Vec<_> = document.claims.iter().map(|it| it.nodes.join(" ")).collect();
+    assert_eq!(rows, ["n3", "n1 n2", "n1 n2 n3"], "{json:#}");
+    assert_eq!(json["claims"][1]["findings"][0]["then"]["subject"]["name"], "edge-7d9c5b6f4-xxxxx", "as n1 has it");
     assert_eq!(json["claims"][1]["subjects"].as_array().map(Vec::len), Some(2), "{json:#}");
     assert_eq!(json["claims"][2]["answers"][0]["nodes"], json!(["n1", "n2", "n3"]));
     assert_eq!((&json["agents"], &json["judged"]), (&json!(4), &json!(3)));
