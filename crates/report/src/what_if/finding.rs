@@ -156,7 +156,7 @@ fn difference(now: &Finding, then: &Finding, before: &Affected, after: &Affected
     let words = [
         instead("", now.key.variant, then.key.variant),
         instead("", was.severity.name(), would_be.severity.name()),
-        instead("of the ", was.scope.name(), would_be.scope.name()),
+        instead("scope ", was.scope.name(), would_be.scope.name()),
         instead("outcome ", was.outcome, would_be.outcome)
             .filter(|_| !was.outcome.is_empty() && !would_be.outcome.is_empty()),
         affected(before - after, "not affected any more"),
