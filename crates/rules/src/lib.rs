@@ -154,7 +154,7 @@ pub fn skipped(rules: &[&Rule]) -> BTreeSet<Source> {
 }
 
 /// What one rule judged in a round, or that it panicked.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Opinion {
     /// The rule.
     pub rule: &'static Rule,
