@@ -42,6 +42,7 @@ fn answered(outcome: Result<Outcome, Gap>) -> Ownership {
     Ownership {
         protocol: Protocol::Tcp,
         port: 30080,
+        beside: Vec::new(),
         claimants: vec![
             claimant(ClaimKind::NodePort, "Service shop/web port http"),
             claimant(ClaimKind::Listener, "process python3 on 0.0.0.0:30080/tcp"),
