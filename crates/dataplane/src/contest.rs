@@ -2,7 +2,7 @@
 
 use std::{
     cell::{OnceCell, RefCell},
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     net::IpAddr,
     ptr,
 };
@@ -10,7 +10,7 @@ use std::{
 use super::{
     backing::Backing,
     candidate::Candidate,
-    cases::{Case, Doubt},
+    cases::{Case, Doubt, Loss},
     cilium::cilium_range,
     claim::{Claim, ClaimKind},
     kept_off::serves,
@@ -20,7 +20,7 @@ use super::{
     round::{Addressed, Round},
     vantage::{answering_vantage_points, vantage_points},
 };
-use portreeve_facts::{Family, Gap, Mode, Protocol, Service, ServicePort, Socket, Source, Vantage, Why};
+use portreeve_facts::{Affected, Family, Gap, Mode, Protocol, Service, ServicePort, Socket, Source, Vantage, Why};
 
 /// Claims of one port and protocol, in the order in which those of one kind are asked.
 pub struct Contest<'r, 'a, 'c> {
@@ -57,11 +57,41 @@ const OTHER_PORTS: &str = "a Service has it as a load balancer's address, and it
 
 /// Who gets a new connection in one case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub(super) struct Answer {
     /// What becomes of the connection.
     pub outcome: Outcome,
     /// The claim that decides it; nothing where none counts.
     pub by: Option<usize>,
+    /// The socket that the kernel chooses, where no other claim stands before it.
+    pub listener: Option<usize>,
+}
+
+impl Answer {
+    /// The listener that gets the connection if no other claim stands before it, and does not get it.
+    pub(super) fn loser(&self) -> Option<usize> {
+        self.listener.filter(|_| self.outcome != Outcome::Listener)
+    }
+}
+
+/// The places at which a listener loses its connections, and every way in which these may end there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lost(pub BTreeMap<(Vantage, LocalAddress), BTreeSet<Outcome>>);
+
+impl Lost {
+    /// The vantage points that lose something.
+    pub fn affected(&self) -> Affected {
+        self.0.keys().map(|(from, _)| *from).collect()
+    }
+}
+
+impl Loss for Lost {
+    fn meet(mut self, other: &Self) -> Option<Self> {
+        self.0.retain(|place, outcomes| {
+            outcomes.extend(other.0.get(place).into_iter().flatten());
+            other.0.contains_key(place)
+        });
+        Some(self).filter(|it| !it.0.is_empty())
+    }
 }
 
 impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
@@ -91,13 +121,21 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         Self { balanced, ..self }
     }
 
+    /// The same at one address alone, which another host may translate to one of this node.
+    #[must_use]
+    pub fn at(self, ip: IpAddr) -> Self {
+        let to = self.addressed.locals.iter().copied().find(|local| local.ip == ip);
+        let to = to.unwrap_or(LocalAddress { ip, vrf: false });
+        Self { places: vantage_points(ip).iter().map(|from| (*from, to)).collect(), ..self }
+    }
+
     /// The claims.
     pub fn claims(&self) -> impl Iterator<Item = &Claim<'c>> {
         self.contenders.iter().map(|it| &it.claim)
     }
 
     /// Every destination of this node, with each vantage point of it.
-    pub fn places(&self) -> impl Iterator<Item = (Vantage, LocalAddress)> {
+    pub(super) fn places(&self) -> impl Iterator<Item = (Vantage, LocalAddress)> {
         self.places.iter().copied()
     }
 
@@ -105,8 +143,58 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
     ///
     /// # Errors
     /// When that is not known though every input has a value: it is not defined, or nobody has measured it.
-    pub fn who(&self, candidate: &Candidate, case: &mut Case, from: Vantage, to: LocalAddress) -> Result<Answer, Gap> {
+    pub(super) fn who(
+        &self,
+        candidate: &Candidate,
+        case: &mut Case,
+        (from, to): (Vantage, LocalAddress),
+    ) -> Result<Answer, Gap> {
         let listener = self.listener(case, from, to.ip);
+        self.who_beside(listener, candidate, case, (from, to))
+    }
+
+    /// Where the listener of this contest loses its connections in this case; nothing where it loses none. `excuse` says whether to lose
+    /// them is no conflict, and `counts` which of the losses are one.
+    ///
+    /// # Errors
+    /// When nothing is lost as far as is known, and that is not known at some place; or when something is, and the excuse is not known.
+    pub fn lost(
+        &self,
+        (candidate, case): (&Candidate, &mut Case),
+        excuse: &Result<bool, Gap>,
+        counts: impl Fn(LocalAddress, Outcome) -> bool,
+    ) -> Result<Option<Lost>, Gap> {
+        if *excuse == Ok(true) {
+            return Ok(None);
+        }
+        let (mut lost, mut unknown) = (BTreeMap::new(), None);
+        for (from, to) in self.places() {
+            let listener = self.listener(case, from, to.ip);
+            if listener.is_none() {
+                continue;
+            }
+            match self.who_beside(listener, candidate, case, (from, to)) {
+                Ok(it) if it.loser().is_none() || !counts(to, it.outcome) => {}
+                Ok(it) => drop(lost.insert((from, to), BTreeSet::from([it.outcome]))),
+                Err(gap) => unknown = unknown.or(Some(gap)),
+            }
+        }
+        match (lost.is_empty(), unknown, excuse) {
+            (true, None, _) => Ok(None),
+            (_, _, Err(gap)) => Err(gap.clone()),
+            (true, Some(gap), Ok(_)) => Err(gap),
+            (false, ..) => Ok(Some(Lost(lost))),
+        }
+    }
+
+    /// The same as [`Self::who`], of a listener that was found.
+    fn who_beside(
+        &self,
+        listener: Option<usize>,
+        candidate: &Candidate,
+        case: &mut Case,
+        (from, to): (Vantage, LocalAddress),
+    ) -> Result<Answer, Gap> {
         let external = self.external(candidate, case, from, to)?;
         let node_port = self.node_port(candidate, case, (from, to), listener);
         let host_port = self.host_port(candidate, from, to)?;
@@ -187,7 +275,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
     }
 
     /// The socket that the kernel chooses, where no other claim stands before it.
-    pub fn listener(&self, case: &mut Case, from: Vantage, to: IpAddr) -> Option<usize> {
+    fn listener(&self, case: &mut Case, from: Vantage, to: IpAddr) -> Option<usize> {
         self.contenders.iter().position(|contender| match contender.claim {
             Claim::Listener(socket, _) => {
                 let answers =
@@ -248,7 +336,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         host_port: Option<usize>,
         listener: Option<usize>,
     ) -> Result<Answer, Gap> {
-        let answer = |outcome, by| Ok(Answer { outcome, by });
+        let answer = |outcome, by| Ok(Answer { outcome, by, listener });
         if let Some(host_port) = host_port {
             match service.map(|(_, outcome)| candidate.node_port_or_host_port(outcome)) {
                 Some(Some(ClaimKind::NodePort)) => {}

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::findings::{Affected, Evidence, Judgement, Judgements, Remedy, Severity, Subject, Vantage, Verdict};
 use portreeve_dataplane::{
-    Addressed, ByPort, Claim, Contest, ExternalAddress, Field, Judged, LocalAddress, Loss, mode_in_words, owner_name,
+    Addressed, ByPort, Candidate, Case, Claim, Contest, ExternalAddress, Field, Judged, mode_in_words, owner_name,
     vantage_points,
 };
 use portreeve_facts::{
@@ -270,27 +270,14 @@ impl Here<'_, '_> {
             return Ok(Some(self.takes(claim, owners, port, (socket, affected))));
         };
         let claims = [Claim::External(*claim, port), Claim::Listener(socket, 1)];
-        let contest = Contest::of(self.round, addressed, (port.protocol, port.port), claims);
-        let to = addressed.locals.iter().copied().find(|local| local.ip == claim.ip);
-        let to = to.unwrap_or(LocalAddress { ip: claim.ip, vrf: false });
-        let (judged, stratum) = addressed.over(false, |candidate, case| {
-            let (mut lost, mut unknown) = (Affected::new(), None);
-            for from in vantage_points(claim.ip).iter().copied() {
-                if contest.listener(case, from, claim.ip).is_none() {
-                    continue;
-                }
-                match contest.who(candidate, case, from, to) {
-                    Ok(answer) => lost.extend((answer.by == Some(0)).then_some(from)),
-                    Err(gap) => unknown = unknown.or(Some(gap)),
-                }
-            }
-            if lost.is_empty() { unknown.map_or(Ok(None), Err) } else { Ok(Some(Lost(lost))) }
-        });
+        let contest = Contest::of(self.round, addressed, (port.protocol, port.port), claims).at(claim.ip);
+        let lost = |candidate: &Candidate, case: &mut Case| contest.lost((candidate, case), &Ok(false), |_, _| true);
+        let (judged, stratum) = addressed.over(false, lost);
         match judged {
             Judged::Never => Ok(None),
             Judged::Depends { on, .. } => Err(on),
-            Judged::Certain(Lost(affected), _) => {
-                let verdict = Verdict::Problem(self.takes(claim, owners, port, (socket, affected)));
+            Judged::Certain(lost, _) => {
+                let verdict = Verdict::Problem(self.takes(claim, owners, port, (socket, lost.affected())));
                 Ok(assuming(stratum, false, verdict).into_problem())
             }
         }
@@ -364,16 +351,6 @@ impl Here<'_, '_> {
             steps.push(keep_external_ips_out());
         }
         steps.into()
-    }
-}
-
-/// From where a listener loses an address.
-#[derive(Clone, PartialEq)]
-struct Lost(Affected);
-
-impl Loss for Lost {
-    fn meet(self, other: &Self) -> Option<Self> {
-        Some(Self(&self.0 & &other.0)).filter(|it| !it.0.is_empty())
     }
 }
 

@@ -12,7 +12,7 @@ pub use ownership::{Answered, Claimant, Ownership};
 use super::{
     by_port::ByPort,
     cases::{Judged, Loss, Stratum},
-    contest::{Answer, Contest},
+    contest::Contest,
     kept_off::serves,
     local_address::LocalAddress,
     outcome::Outcome,
@@ -45,8 +45,7 @@ pub fn owner(round: &Round<'_>, protocol: Protocol, port: u16) -> Result<Ownersh
         return Err(gap.clone());
     }
     let contest = Contest::of(round, addressed, (protocol, port), claims).with_balanced(balanced(round));
-    let mut answers: Vec<Answered> =
-        contest.places().map(|(from, to)| answered(&contest, addressed, from, to)).collect();
+    let mut answers: Vec<Answered> = contest.places().map(|place| answered(&contest, addressed, place)).collect();
     answers.sort_by_key(|it| (it.from, it.to));
     let (endpoints, proxy) = (round.endpoints(), round.proxy());
     let claimants = contest.claims().map(|it| it.claimant(snapshot, endpoints, proxy)).collect();
@@ -62,7 +61,7 @@ pub fn owner(round: &Round<'_>, protocol: Protocol, port: u16) -> Result<Ownersh
 #[derive(Clone, PartialEq)]
 struct Told {
     /// Who gets the connection.
-    answer: Option<Answer>,
+    answer: Option<(Outcome, Option<usize>)>,
     /// The listener that loses it. It may in each case, though what becomes of the connection differs.
     loser: Option<usize>,
 }
@@ -76,11 +75,10 @@ impl Loss for Told {
 }
 
 /// What every case agrees on.
-fn answered(contest: &Contest<'_, '_, '_>, addressed: &Addressed<'_>, from: Vantage, to: LocalAddress) -> Answered {
+fn answered(contest: &Contest<'_, '_, '_>, addressed: &Addressed<'_>, (from, to): (Vantage, LocalAddress)) -> Answered {
     let (told, assumed) = addressed.over(true, |candidate, case| {
-        let answer = contest.who(candidate, case, from, to)?;
-        let loser = contest.listener(case, from, to.ip).filter(|_| answer.outcome != Outcome::Listener);
-        Ok(Some(Told { answer: Some(answer), loser }))
+        let answer = contest.who(candidate, case, (from, to))?;
+        Ok(Some(Told { answer: Some((answer.outcome, answer.by)), loser: answer.loser() }))
     });
     let (told, gap) = match told {
         Judged::Certain(told, gap) => (told, gap),
@@ -88,9 +86,9 @@ fn answered(contest: &Contest<'_, '_, '_>, addressed: &Addressed<'_>, from: Vant
         Judged::Never => unreachable!("each case tells something"),
     };
     let outcome =
-        told.answer.map(|it| it.outcome).ok_or_else(|| gap.unwrap_or_else(|| addressed.candidates.ambiguity()));
+        told.answer.map(|(outcome, _)| outcome).ok_or_else(|| gap.unwrap_or_else(|| addressed.candidates.ambiguity()));
     let assumed = if outcome.is_ok() || told.loser.is_some() { assumed } else { Stratum::Any };
-    Answered { from, to: to.ip, outcome, by: told.answer.and_then(|it| it.by), loser: told.loser, assumed }
+    Answered { from, to: to.ip, outcome, by: told.answer.and_then(|(_, by)| by), loser: told.loser, assumed }
 }
 
 #[cfg(test)]
