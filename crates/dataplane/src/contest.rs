@@ -444,10 +444,13 @@ impl Case {
 /// it takes, the less it loses, so that case comes first.
 fn takes_both(case: &mut Case, socket: &Socket) -> bool {
     let question = (Doubt::V6Only, ptr::from_ref(socket).addr(), 0);
-    case.choose(question, &[false, true], || {
-        let detail = format!("whether [::]:{} takes IPv4 too, IPV6_V6ONLY, was not told", socket.local_port);
-        Gap::new(Source::Listeners, Why::Ambiguous, detail)
-    })
+    case.choose(question, &[false, true], || v6only_untold(socket))
+}
+
+/// That nobody told whether a socket of IPv6 takes IPv4 too.
+pub fn v6only_untold(socket: &Socket) -> Gap {
+    let detail = format!("whether [::]:{} takes IPv4 too, IPV6_V6ONLY, was not told", socket.local_port);
+    Gap::new(Source::Listeners, Why::Ambiguous, detail)
 }
 
 /// Whether a socket takes a family in this case.

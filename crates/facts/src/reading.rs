@@ -52,6 +52,19 @@ impl<T> Reading<T> {
     }
 }
 
+/// What was not asked for is assumed not to be there: who asks without a cluster, or without its pods, has none. What was asked for and not
+/// read stays a gap.
+///
+/// # Errors
+/// The [`Gap`], where reading was tried.
+pub fn asked<T>(read: Result<T, Gap>) -> Result<Option<T>, Gap> {
+    match read {
+        Ok(fact) => Ok(Some(fact)),
+        Err(gap) if gap.why == Why::NotAsked => Ok(None),
+        Err(gap) => Err(gap),
+    }
+}
+
 impl<T> From<Result<T, Gap>> for Reading<T> {
     fn from(result: Result<T, Gap>) -> Self {
         match result {
