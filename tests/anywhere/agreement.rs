@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
-use portreeve_dataplane::{Answered, ClaimKind, Outcome, Ownership, Port, owner};
+use portreeve_dataplane::{Answered, ClaimKind, Ownership, Port, owner};
 use portreeve_facts::{Protocol, Service, Snapshot, Vantage};
 use portreeve_rules::{
     Limits,
@@ -51,8 +51,7 @@ fn not_shown(snapshot: &Snapshot, finding: &Finding) -> Option<String> {
     let shown = |from: Vantage| {
         is_lost_or_unknown(&owned, from, |it| match of_claims {
             None => it.loser.is_some(),
-            // Nobody answers where a plane leaves out what is claimed, such as Cilium a hostPort of the NodePort range.
-            Some(claims) => claim(it.by).map_or(it.outcome == Ok(Outcome::Refused), |by| claims.contains(&by)),
+            Some(claims) => claim(it.by).is_some_and(|by| claims.contains(&by)),
         })
     };
     let missing: Vec<Vantage> = evidence.affects.iter().copied().filter(|from| !shown(*from)).collect();

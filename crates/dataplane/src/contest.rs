@@ -18,6 +18,7 @@ use super::{
     outcome::Outcome,
     part::Part,
     round::{Addressed, Round},
+    served::{covers, may_have},
     vantage::{answering_vantage_points, vantage_points},
 };
 use portreeve_facts::{Affected, Family, Gap, Mode, Protocol, Service, ServicePort, Socket, Source, Vantage, Why};
@@ -42,6 +43,15 @@ struct Contender<'a> {
     serves: OnceCell<Result<bool, Gap>>,
     /// Whether its endpoint is this listener, for the one that was asked about last.
     home: RefCell<Option<(usize, Result<bool, Gap>)>>,
+}
+
+/// What becomes of a hostPort that is asked for at a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Redirected {
+    /// It is served.
+    To(usize),
+    /// Cilium leaves it out, for the NodePort range has its number.
+    LeftOut,
 }
 
 /// Which claim comes first in nftables mode cannot be seen.
@@ -71,6 +81,29 @@ impl Answer {
     pub(super) fn loser(&self) -> Option<usize> {
         self.listener.filter(|_| self.outcome != Outcome::Listener)
     }
+}
+
+/// Why it is not known who gets a connection though every input has a value: it is not defined, or nobody has measured it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Undecided {
+    pub gap: Gap,
+    /// The listener that does not get it, whichever of the other claims does.
+    pub loser: Option<usize>,
+}
+
+impl From<Gap> for Undecided {
+    fn from(gap: Gap) -> Self {
+        Self { gap, loser: None }
+    }
+}
+
+/// Either of two answers.
+fn either(one: &Result<Answer, Undecided>, other: &Result<Answer, Undecided>, why: &str) -> Undecided {
+    let loser = |it: &Result<Answer, Undecided>| match it {
+        Ok(answer) => answer.loser(),
+        Err(undecided) => undecided.loser,
+    };
+    Undecided { gap: unclear(why), loser: loser(one).filter(|it| loser(other) == Some(*it)) }
 }
 
 /// The places at which a listener loses its connections, and every way in which these may end there.
@@ -148,7 +181,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         candidate: &Candidate,
         case: &mut Case,
         (from, to): (Vantage, LocalAddress),
-    ) -> Result<Answer, Gap> {
+    ) -> Result<Answer, Undecided> {
         let listener = self.listener(case, from, to.ip);
         self.who_beside(listener, candidate, case, (from, to))
     }
@@ -176,7 +209,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
             match self.who_beside(listener, candidate, case, (from, to)) {
                 Ok(it) if it.loser().is_none() || !counts(to, it.outcome) => {}
                 Ok(it) => drop(lost.insert((from, to), BTreeSet::from([it.outcome]))),
-                Err(gap) => unknown = unknown.or(Some(gap)),
+                Err(undecided) => unknown = unknown.or(Some(undecided.gap)),
             }
         }
         match (lost.is_empty(), unknown, excuse) {
@@ -194,7 +227,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         candidate: &Candidate,
         case: &mut Case,
         (from, to): (Vantage, LocalAddress),
-    ) -> Result<Answer, Gap> {
+    ) -> Result<Answer, Undecided> {
         let external = self.external(candidate, case, from, to)?;
         let node_port = self.node_port(candidate, case, (from, to), listener);
         let host_port = self.host_port(candidate, from, to)?;
@@ -202,7 +235,11 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
             (Some(external), Some(node_port)) => match candidate.external_ip_or_node_port(external.1, node_port.1) {
                 Some(ClaimKind::ExternalIp) => Some(external),
                 Some(_) => Some(node_port),
-                None => return Err(unclear(TWO_SERVICES)),
+                None => {
+                    let [one, other] = [external, node_port]
+                        .map(|it| self.decided(candidate, (from, to), Some(it), host_port, listener));
+                    return Err(either(&one, &other, TWO_SERVICES));
+                }
             },
             (external, node_port) => external.or(node_port),
         };
@@ -258,17 +295,22 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         Some((index, candidate.outcome((to, self.protocol), from, backing)))
     }
 
-    /// The hostPort that is served here.
-    fn host_port(&self, candidate: &Candidate, from: Vantage, to: LocalAddress) -> Result<Option<usize>, Gap> {
+    /// The hostPort that is served here, or is left out for its number alone.
+    fn host_port(&self, candidate: &Candidate, from: Vantage, to: LocalAddress) -> Result<Option<Redirected>, Gap> {
         for (index, contender) in self.contenders.iter().enumerate() {
             let Claim::HostPort(pod, host) = &contender.claim else { continue };
-            match candidate.serves_host_port((pod, host), to, from) {
-                Ok(false) => {}
-                _ if candidate.mode() == Mode::Cilium && cilium_range(self.round.now)?.contains(self.number) => {
-                    return Ok(None);
+            let served = candidate.serves_host_port((pod, host), to, from);
+            let is_for = || covers(host, to.ip) && may_have(pod, Family::of(to.ip));
+            match (served, cilium_range(self.round.now).map(|range| range.contains(self.number))) {
+                (served, Ok(true)) if candidate.mode() == Mode::Cilium => {
+                    if served != Ok(false) || is_for() {
+                        return Ok(Some(Redirected::LeftOut));
+                    }
                 }
-                Ok(true) => return Ok(Some(index)),
-                Err(gap) => return Err(gap),
+                (Ok(false), _) => {}
+                (_, Err(gap)) if candidate.mode() == Mode::Cilium => return Err(gap),
+                (Ok(true), _) => return Ok(Some(Redirected::To(index))),
+                (Err(gap), _) => return Err(gap),
             }
         }
         Ok(None)
@@ -333,23 +375,31 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         candidate: &Candidate,
         (from, to): (Vantage, LocalAddress),
         service: Option<(usize, Outcome)>,
-        host_port: Option<usize>,
+        host_port: Option<Redirected>,
         listener: Option<usize>,
-    ) -> Result<Answer, Gap> {
+    ) -> Result<Answer, Undecided> {
         let answer = |outcome, by| Ok(Answer { outcome, by, listener });
-        if let Some(host_port) = host_port {
+        if let Some(Redirected::To(host_port)) = host_port {
+            let redirected = || answer(of_host_port(to.ip), Some(host_port));
             match service.map(|(_, outcome)| candidate.node_port_or_host_port(outcome)) {
                 Some(Some(ClaimKind::NodePort)) => {}
                 // Either leads nowhere.
-                Some(None) if !is_link_local(to.ip) => return Err(unclear(UNDEFINED)),
-                _ => return answer(of_host_port(to.ip), Some(host_port)),
+                Some(None) if !is_link_local(to.ip) => {
+                    let served = self.decided(candidate, (from, to), service, None, listener);
+                    return Err(either(&redirected(), &served, UNDEFINED));
+                }
+                _ => return redirected(),
             }
         }
         match service {
             None | Some((_, Outcome::Listener)) if self.may_be_dropped(candidate, from, to.ip) => {
-                Err(unclear(OTHER_PORTS))
+                Err(unclear(OTHER_PORTS).into())
             }
             None | Some((_, Outcome::Listener)) if listener.is_some() => answer(Outcome::Listener, listener),
+            // The NodePort without an endpoint is the reason that nobody answers, where the pod would without it.
+            Some((index, Outcome::Listener)) if host_port == Some(Redirected::LeftOut) => {
+                answer(Outcome::Refused, Some(index))
+            }
             None | Some((_, Outcome::Listener)) => answer(Outcome::Refused, None),
             // What is stuck on loopback, and times out, is not when it leads to this node.
             Some((index, outcome @ (Outcome::Pod | Outcome::Nowhere | Outcome::TimedOut)))
