@@ -64,7 +64,12 @@ impl FreePorts {
         }
         match snapshot.cluster.pods.get() {
             Err(gap) => self.lacks(node, gap),
-            Ok(pods) => self.take(pods.iter().flat_map(|pod| pod.ports.iter().filter_map(|port| port.host_port))),
+            Ok(pods) => {
+                self.take(pods.iter().flat_map(|pod| pod.ports.iter().filter_map(|port| port.host_port)));
+                if let Some(gap) = snapshot.cluster.unread_pod() {
+                    self.lacks(node, gap.clone());
+                }
+            }
         }
         // Another node may need them that nobody has looked at: the control plane's, and those of SSH and of ingress.
         self.take(DAEMON_PORTS.iter().copied().chain([OF_INGRESS]));
@@ -295,5 +300,7 @@ mod tests {
         let free = FreePorts::of(&world);
         assert_eq!((first(&free, 1), free.unread[0].1.source), (vec![30000], Source::Services));
         assert_eq!(free_port(&world), None);
+        let unused = FreePorts::of(&Snapshot::healthy().rejects(Source::Pods));
+        assert_eq!(unused.unread[0].1.source, Source::Pods, "a hostPort");
     }
 }

@@ -5,6 +5,7 @@ use super::{
     assumed::assuming,
     ephemeral::EphemeralPorts,
     ids,
+    pods::unread_pod,
     remedies::{move_off, move_off_unless},
     socket_needs::{Ports, SocketNeed},
     told::Told,
@@ -51,7 +52,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     });
     let stuck = others.into_iter().filter_map(|(pod, port, number)| node.judge_start(pod, port, number.1));
     let mut told = Told::of(snapshot, Source::Pods);
-    taken.chain(stuck).for_each(|judgement| told.push(judgement));
+    taken.chain(stuck).chain(unread_pod(snapshot)).for_each(|judgement| told.push(judgement));
     Ok(told.all())
 }
 

@@ -153,7 +153,10 @@ impl<'a> Node<'_, 'a> {
         match self.round.host_ports() {
             Ok(all) => {
                 let mut here = all.at((socket.protocol, socket.local_port)).iter();
-                Ok(here.any(|(_, port)| covers(port, socket.local)))
+                match (here.any(|(_, port)| covers(port, socket.local)), self.snapshot.cluster.unread_pod()) {
+                    (false, Some(gap)) => Err(gap.clone()),
+                    (is_one, _) => Ok(is_one),
+                }
             }
             Err(gap) if gap.why == Why::NotAsked => Ok(false),
             Err(gap) => Err(gap),

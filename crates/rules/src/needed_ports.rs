@@ -26,7 +26,10 @@ impl NeededPorts {
     pub(super) fn among(choosable: &PortSet, snapshot: &Snapshot) -> Self {
         let mut needed = Self::default();
         match &snapshot.cluster.pods {
-            Reading::Seen(pods) => needed.declared = declared(snapshot, pods),
+            Reading::Seen(pods) => {
+                needed.declared = declared(snapshot, pods);
+                needed.unread = snapshot.cluster.unread_pod().cloned();
+            }
             // Nobody named a pod, so none is declared.
             Reading::Gap(gap) if gap.why == Why::NotAsked => {}
             Reading::Gap(gap) => needed.unread = Some(gap.clone()),
@@ -178,6 +181,11 @@ mod tests {
     #[test]
     fn what_was_not_read_may_need_more() {
         let mut world = storage(|_| ());
+        let unused = needed(&world.clone().rejects(Source::Pods), "7000-8000");
+        assert_eq!(
+            (unused.ports().to_string(), unused.unread().map(|gap| gap.why)),
+            ("7000".to_owned(), Some(Why::Malformed))
+        );
         world.cluster.pods = gap(Source::Pods, Why::Unreachable);
         assert_eq!(needed(&world, "7000-8000").unread().map(|gap| gap.source), Some(Source::Pods));
         world.cluster.pods = gap(Source::Pods, Why::NotAsked);

@@ -302,6 +302,17 @@ fn whether_anybody_loses_the_port_is_unknown_where_that_was_not_read() {
 }
 
 #[test]
+fn a_pod_that_could_not_be_used_may_have_the_redirection() {
+    let world =
+        with(world(), &[redirection(9090, "10.1.0.7:80"), redirection(8080, "10.1.0.8:80")]).rejects(Source::Pods);
+    let judged = check(&Round::of(&world, None, 60), &Limits::default()).expect("judged");
+    let [Judgement { port: Some(9090), verdict: Verdict::Unknown(gap), .. }] = &judged[..] else {
+        panic!("{judged:?}")
+    };
+    assert_eq!((gap.source, gap.why), (Source::Pods, Why::Malformed));
+}
+
+#[test]
 fn of_a_pod_that_ended_it_is_unknown_whether_somebody_else_has_the_port() {
     let mut world = with(
         world().pod("job", |pod| {
