@@ -4,7 +4,7 @@ use super::ephemeral::effective_ephemeral;
 use portreeve_dataplane::DAEMON_PORTS;
 use std::{collections::BTreeSet, sync::Arc};
 
-use portreeve_facts::{Gap, PortRange, PortSet, Service, ServicePort, Snapshot};
+use portreeve_facts::{Gap, PortRange, PortSet, Service, ServicePort, Snapshot, Unread};
 
 /// Where people reach ingress controllers, beside the ports of [`DAEMON_PORTS`].
 const OF_INGRESS: u16 = 8443;
@@ -54,7 +54,14 @@ impl FreePorts {
                 }
             }
         }
-        self.take(snapshot.kernel.listeners.seen().into_iter().flatten().map(|socket| socket.local_port));
+        self.take(
+            snapshot
+                .kernel
+                .listeners
+                .known_part(Unread::Said("what it lacks, below"))
+                .iter()
+                .map(|socket| socket.local_port),
+        );
         if let Some(gap) = snapshot.kernel.unread_listeners() {
             self.lacks(node, gap.clone());
         }
@@ -109,7 +116,7 @@ pub(super) struct Alternatives<'a> {
 impl<'a> Alternatives<'a> {
     /// As many as there are numbers that may have to change.
     pub(super) fn of(snapshot: &'a Snapshot) -> Self {
-        let services = snapshot.cluster.services.seen().map_or(&[][..], Vec::as_slice);
+        let services = snapshot.cluster.services.known_part(Unread::Adds);
         let (mut before, mut wanted) = (Vec::with_capacity(services.len()), 0);
         for service in services {
             before.push(wanted);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{ephemeral::EphemeralPorts, node_ports::bands_here};
 use portreeve_dataplane::{Own, Proxy, by_port, host_ports, owner_name};
-use portreeve_facts::{Gap, NodePortRange, PortRange, PortSet, Snapshot, Source, Why};
+use portreeve_facts::{Gap, NodePortRange, PortRange, PortSet, Snapshot, Source, Unread, Why};
 
 /// Every port of the NodePort range that is more than free.
 #[derive(Clone, Debug)]
@@ -43,6 +43,9 @@ pub enum Choice {
     Unknown,
 }
 
+/// What was not read is listed beside what was.
+const SAID: Unread = Unread::Said("PortUsage::unread");
+
 /// Counts the range.
 ///
 /// # Errors
@@ -54,7 +57,7 @@ pub fn port_usage(snapshot: &Snapshot) -> Result<PortUsage, Gap> {
     let mut used: BTreeMap<u16, PortUse> = BTreeMap::new();
 
     unread.extend(snapshot.cluster.services.gap().or(snapshot.cluster.unread_service()).cloned());
-    for service in snapshot.cluster.services.seen().into_iter().flatten() {
+    for service in snapshot.cluster.services.known_part(SAID) {
         let ports = service.ports.iter().filter_map(|port| Some((port.node_port?, choice(port.fixed))));
         for (port, choice) in ports.chain(service.health_check_node_port.map(|port| (port, Choice::Automatic))) {
             if range.range.contains(port) {
@@ -71,7 +74,7 @@ pub fn port_usage(snapshot: &Snapshot) -> Result<PortUsage, Gap> {
     unread.extend(snapshot.kernel.unread_listeners().cloned());
     let proxy = Proxy::of(snapshot);
     let mut unclear: BTreeMap<(Source, Why), Vec<u16>> = BTreeMap::new();
-    let listeners = by_port(snapshot.kernel.listeners.seen().map_or(&[], Vec::as_slice));
+    let listeners = by_port(snapshot.kernel.listeners.known_part(SAID));
     for socket in listeners.ports().flat_map(|(_, sockets)| sockets) {
         let port = socket.local_port;
         if !range.range.contains(port) || ephemeral.may_be_client(socket) == Ok(true) {
@@ -97,7 +100,7 @@ pub fn port_usage(snapshot: &Snapshot) -> Result<PortUsage, Gap> {
 
     unread.extend(snapshot.cluster.pods.gap().cloned());
     unread.extend(snapshot.cluster.rejected.iter().filter(|gap| gap.source == Source::Pods).cloned());
-    let pods = snapshot.cluster.pods.seen().into_iter().flat_map(|pods| host_ports(snapshot, pods));
+    let pods = host_ports(snapshot, snapshot.cluster.pods.known_part(SAID));
     for (pod, _, port) in pods.filter(|(_, _, port)| range.range.contains(*port)) {
         let taken = || format!("pod {}/{} has it as hostPort", pod.namespace, pod.name);
         used.entry(port).or_default().taken.get_or_insert_with(taken);

@@ -6,7 +6,7 @@ use super::{
     remedies::set_sysctl,
 };
 use crate::findings::{Effect, Remedy, Step};
-use portreeve_facts::{PortRange, PortSet, Reading, Snapshot};
+use portreeve_facts::{PortRange, PortSet, Reading, Snapshot, Unread};
 
 /// The fewest ports that are left to outgoing connections. With none left, each `connect` of the node fails (measured on Linux
 /// 6.18: EADDRNOTAVAIL, for UDP EAGAIN), and kubelet loses the API server.
@@ -47,7 +47,7 @@ pub(super) fn reserve(snapshot: &Snapshot, ports: &PortSet) -> Remedy {
     let narrower = "make the NodePort range narrower (--service-node-port-range of the API server), or ask servers to use \
                     ports outside ip_local_port_range: both ranges together leave too few ports to outgoing connections";
     write(&all).unwrap_or_else(|| {
-        let services = snapshot.cluster.services.seen().map(|services| allocated(services)).unwrap_or_default();
+        let services = allocated(snapshot.cluster.services.known_part(Unread::Adds));
         let few = if ports.len() > FEW { PortSet::default() } else { ports.clone() };
         let of_services = services.into_keys().filter(|port| range.contains(*port)).collect::<PortSet>().union(&few);
         let kept = [of_services.union(&needed), of_services].iter().filter(|it| !it.is_empty()).find_map(write);

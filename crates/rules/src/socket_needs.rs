@@ -5,7 +5,9 @@ use std::{
     sync::Arc,
 };
 
-use portreeve_facts::{ClusterFacts, ContainerPort, Gap, Pod, PortRange, PortSet, Service, Snapshot, Source, Why};
+use portreeve_facts::{
+    ClusterFacts, ContainerPort, Gap, Pod, PortRange, PortSet, Service, Snapshot, Source, Unread, Why,
+};
 
 /// kube-proxy's own health (`healthzBindAddress`), unless configured otherwise.
 const PROXY_HEALTH: u16 = 10256;
@@ -91,7 +93,7 @@ pub(super) fn health_address(text: &str) -> Option<SocketAddr> {
 }
 
 fn services(cluster: &ClusterFacts) -> impl Iterator<Item = &Service> {
-    cluster.services.seen().into_iter().flatten().map(Arc::as_ref)
+    cluster.services.known_part(Unread::Chooses).iter().map(Arc::as_ref)
 }
 
 /// The ports of pods that run on this node.
@@ -101,7 +103,7 @@ fn container_ports(cluster: &ClusterFacts, which: fn(&Pod) -> bool) -> impl Iter
 
 /// The pods that run on this node.
 fn pods(cluster: &ClusterFacts, which: fn(&Pod) -> bool) -> impl Iterator<Item = &Pod> {
-    let pods = cluster.pods.seen().into_iter().flatten().map(Arc::as_ref);
+    let pods = cluster.pods.known_part(Unread::Chooses).iter().map(Arc::as_ref);
     pods.filter(move |pod: &&Pod| !pod.finished && is_here(cluster, pod) && which(pod))
 }
 
