@@ -12,7 +12,7 @@ use super::{
 use crate::{console::Console, replay};
 use portreeve_agent::judge_by;
 use portreeve_dataplane::{Round, owner};
-use portreeve_facts::{Gap, Mode, Protocol, Snapshot};
+use portreeve_facts::{Gap, Mode, Protocol, Snapshot, Unread};
 use portreeve_report::{AgentAnswer, Answers, Gathering, Report, Setting, Wanted, WhatIf, write_json};
 use portreeve_rules::{Limits, RULES, Rule, findings::RuleId};
 
@@ -170,7 +170,7 @@ fn everywhere(supposed: &Snapshot, settings: &[Setting]) -> Option<(Mode, Snapsh
 
 /// The NodePorts of all Services and those of their health checks, each once.
 fn ports(snapshot: &Snapshot) -> BTreeSet<(Protocol, u16)> {
-    let services = || snapshot.cluster.services.seen().into_iter().flatten();
+    let services = || snapshot.cluster.services.known_part(Unread::Chooses).iter();
     let node_ports = services().flat_map(|it| &it.ports).filter_map(|port| Some((port.protocol, port.node_port?)));
     let checked = services().filter_map(|it| Some((Protocol::Tcp, it.health_check_node_port?)));
     node_ports.chain(checked).collect()
