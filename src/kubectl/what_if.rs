@@ -11,7 +11,7 @@ use super::{
 use crate::{console::Console, replay};
 use portreeve_agent::judge_both;
 use portreeve_dataplane::{Own, Port, Proxy, Round, owner};
-use portreeve_facts::{Gap, Mode, Protocol, Reading, Service, Snapshot, Socket};
+use portreeve_facts::{Gap, Mode, Protocol, Reading, Service, Snapshot, Socket, Unread};
 use portreeve_report::{Setting, TwoWorlds, WhatIf};
 use portreeve_rules::{
     Limits, RULES, Rule,
@@ -181,7 +181,7 @@ fn everywhere(supposed: &Snapshot, settings: &[Setting]) -> Option<(Mode, Snapsh
 /// The NodePorts of all Services and those of their health checks, each with the first Service that has it.
 fn service_ports(snapshot: &Snapshot) -> BTreeMap<Port, &Service> {
     let mut ports = BTreeMap::new();
-    for service in snapshot.cluster.services.seen().into_iter().flatten() {
+    for service in snapshot.cluster.services.known_part(Unread::Chooses) {
         let node_ports = service.ports.iter().filter_map(|port| Some((port.protocol, port.node_port?)));
         let checked = service.health_check_node_port.map(|port| (Protocol::Tcp, port));
         for port in node_ports.chain(checked) {

@@ -63,7 +63,7 @@ pub use candidate::Candidate;
 pub use candidates::{Candidates, mode_in_words};
 pub use cases::{Case, Judged, Loss, Stratum};
 pub use cilium::{cilium_range, refuses_bind, refuses_bind_of};
-pub use contest::{Answer, Contest, takes};
+pub use contest::{Contest, Lost, takes, v6only_untold};
 pub use endpoints::Endpoints;
 pub use external_address::ExternalAddress;
 pub use kept_off::{is_left, serves};

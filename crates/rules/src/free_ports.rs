@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use super::{Limits, Round, ephemeral::effective_ephemeral};
 use portreeve_dataplane::{Role, usual_ports};
-use portreeve_facts::{Gap, PortRange, PortSet, Service, ServicePort, Snapshot};
+use portreeve_facts::{Gap, PortRange, PortSet, Service, ServicePort, Snapshot, Unread};
 
 /// What keeps numbers of the NodePort range from being given to a Service, on any of some nodes.
 #[derive(Clone, Debug, Default)]
@@ -64,8 +64,13 @@ impl FreePorts {
         }
         match snapshot.cluster.pods.get() {
             Err(gap) => self.lacks(node, gap),
-            // Those of other nodes, too: a Service has its number on each.
-            Ok(pods) => self.take(pods.iter().flat_map(|pod| pod.ports.iter().filter_map(|port| port.host_port))),
+            Ok(pods) => {
+                // Those of other nodes, too: a Service has its number on each.
+                self.take(pods.iter().flat_map(|pod| pod.ports.iter().filter_map(|port| port.host_port)));
+                if let Some(gap) = snapshot.cluster.unread_pod() {
+                    self.lacks(node, gap.clone());
+                }
+            }
         }
         // Whoever needs one may not listen yet.
         self.take(round.needs().known().ports().map(|((_, port), _)| port));
@@ -108,7 +113,7 @@ impl<'a> Alternatives<'a> {
     /// As many as there are numbers that may have to change.
     pub(super) fn of(round: &Round<'a>) -> Self {
         let snapshot = round.now;
-        let services = snapshot.cluster.services.seen().map_or(&[][..], Vec::as_slice);
+        let services = snapshot.cluster.services.known_part(Unread::Adds);
         let (mut before, mut wanted) = (Vec::with_capacity(services.len()), 0);
         for service in services {
             before.push(wanted);
@@ -324,5 +329,7 @@ mod tests {
         let free = FreePorts::of(&world);
         assert_eq!((first(&free, 1), free.unread[0].1.source), (vec![30000], Source::Services));
         assert_eq!(free_port(&world), None);
+        let unused = FreePorts::of(&Snapshot::healthy().rejects(Source::Pods));
+        assert_eq!(unused.unread[0].1.source, Source::Pods, "a hostPort");
     }
 }

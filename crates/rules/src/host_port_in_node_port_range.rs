@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use super::{
     Limits, Patience, Round, Rule, ids,
     node_ports::{ports_in_words, range_in_words},
+    pods::unread_pod,
     told::Told,
 };
 use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Vantage, Verdict};
@@ -66,6 +67,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
             }
         }
     }
+    unread_pod(snapshot).into_iter().for_each(|judgement| told.push(judgement));
     Ok(told.all())
 }
 
@@ -265,6 +267,8 @@ mod tests {
         let mut world = edge(30777);
         world.cluster.pods = gap(Source::Pods, Why::Unreachable);
         assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::Pods);
+        let unused = Snapshot::healthy().rejects(Source::Pods);
+        assert_eq!(expect_unknown(&RULE, &unused, &Subject::node("n1", None)).source, Source::Pods);
         let mut world = edge(30777);
         world.cluster.services = gap(Source::Services, Why::Unreachable);
         assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::Services);

@@ -52,7 +52,8 @@ impl NeededPorts {
         needed.daemons = daemons.into_iter().collect::<PortSet>().intersection(&widened);
         let lacks = |source| round.needs().with(&[source]).err();
         // Where nobody named a pod, none is declared.
-        needed.unread = lacks(Source::Pods).filter(|gap| gap.why != Why::NotAsked);
+        let unread_pod = || round.now.cluster.unread_pod().cloned();
+        needed.unread = lacks(Source::Pods).filter(|gap| gap.why != Why::NotAsked).or_else(unread_pod);
         let mut usual = usual_ports(Role::Daemon).chain(usual_ports(Role::MicroK8s));
         if needed.unread.is_none() && usual.any(|it| widened.contains(it.number)) {
             needed.unread = lacks(Source::Listeners).or_else(|| round.now.kernel.no_udp.clone());
@@ -188,6 +189,11 @@ mod tests {
     #[test]
     fn what_was_not_read_may_need_more() {
         let mut world = storage(|_| ());
+        let unused = needed(&world.clone().rejects(Source::Pods), "7000-8000");
+        assert_eq!(
+            (unused.ports().to_string(), unused.unread().map(|gap| gap.why)),
+            ("7000".to_owned(), Some(Why::Malformed))
+        );
         world.cluster.pods = gap(Source::Pods, Why::Unreachable);
         assert_eq!(needed(&world, "7000-8000").unread().map(|gap| gap.source), Some(Source::Pods));
         world.cluster.pods = gap(Source::Pods, Why::NotAsked);

@@ -19,13 +19,13 @@ use super::{
 };
 use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_dataplane::service_port;
-use portreeve_facts::{ClaimOf, ContainerPort, Protocol, Service, ServicePort, Snapshot, Source, Workload};
+use portreeve_facts::{ClaimOf, ContainerPort, Pod, Protocol, Service, ServicePort, Snapshot, Source, Workload, asked};
 
 pub(super) static RULE: Rule = Rule {
     id: &ids::NODE_PORT_CLAIMED_TWICE,
     variants: &["lost", "refused", "anew", "pods", "own"],
     needs: &[Source::Services],
-    uses: &[],
+    uses: &[Source::Pods],
     socket_needs: &[],
     patience: Patience::TwoScans,
     check,
@@ -51,7 +51,11 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
             by_number.entry(number).or_default().push(Claim { service, port: None });
         }
     }
-    let wanted = wanted(snapshot);
+    // Where pods were not given, none is there, and where they could not be read, a workload's may be.
+    let (wanted, unread) = match asked(snapshot.cluster.pods.get()) {
+        Ok(pods) => (wanted(snapshot, pods.map_or(&[][..], Vec::as_slice)), None),
+        Err(gap) => (HashMap::new(), Some(gap).filter(|_| !snapshot.cluster.workloads.is_empty())),
+    };
     // Looking for one takes a walk over all Services.
     let alternatives = LazyCell::new(|| Alternatives::of(round));
     let mut told = Told::of(snapshot, Source::Services);
@@ -87,13 +91,17 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
             }
         }
     }
+    let unread = unread.map(|gap| Judgement::of(Subject::this_node(snapshot), Verdict::Unknown(gap)));
+    unread.into_iter().for_each(|judgement| told.push(judgement));
     Ok(told.all())
 }
 
 /// The ports of nodes that pods will want, by number and protocol: of workloads whose pods are not there to be judged.
-fn wanted(snapshot: &Snapshot) -> HashMap<(u16, Protocol), Vec<(&Workload, &ContainerPort)>> {
-    let pods = snapshot.cluster.pods.seen().into_iter().flatten();
-    let with_pods = WithPods::of(pods.map(|pod| (&*pod.namespace, pod.controller.as_ref())));
+fn wanted<'a>(
+    snapshot: &'a Snapshot,
+    pods: &'a [Arc<Pod>],
+) -> HashMap<(u16, Protocol), Vec<(&'a Workload, &'a ContainerPort)>> {
+    let with_pods = WithPods::of(pods.iter().map(|pod| (&*pod.namespace, pod.controller.as_ref())));
     let mut wanted: HashMap<_, Vec<_>> = HashMap::new();
     for workload in snapshot.cluster.workloads.iter().filter(|it| !with_pods.has(it)) {
         let is_loopback = |port: &ContainerPort| port.host_ip.is_some_and(|ip| ip.is_loopback());

@@ -10,7 +10,9 @@ use super::{
 };
 use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Verdict};
 use portreeve_dataplane::mode_in_words;
-use portreeve_facts::{Claimant, Gap, Mode, NodePortRange, PortRange, PortSet, RangeClaim, Reading, Snapshot, Source};
+use portreeve_facts::{
+    Claimant, Gap, Mode, NodePortRange, PortRange, PortSet, RangeClaim, Reading, Snapshot, Source, Unread,
+};
 
 pub(super) static RULE: Rule = Rule {
     id: &ids::NODE_PORT_RANGE_MISMATCH,
@@ -106,8 +108,8 @@ fn claimed(round: &Round<'_>, range: &NodePortRange, claim: &RangeClaim) -> Resu
 /// The kernel's reserved ports hold an older range, and not all of the present one that it could choose from.
 fn reserved(round: &Round<'_>, range: &NodePortRange) -> Result<Option<Evidence>, Gap> {
     let snapshot = round.now;
-    // What could not be read names no older range.
-    let claims = snapshot.cluster.range_claims.iter().filter_map(|claim| claim.ranges.seen()).flatten().copied();
+    let unread = Unread::Said("the verdict about the claim itself");
+    let claims = snapshot.cluster.range_claims.iter().flat_map(|claim| claim.ranges.known_part(unread)).copied();
     let mut older: Vec<PortRange> =
         claims.chain([PortRange::DEFAULT_NODE_PORTS]).filter(|it| *it != range.range).collect();
     older.sort_unstable();

@@ -6,7 +6,7 @@ use super::{Round, wording::MOST_LISTED};
 use crate::findings::{Severity, Verdict};
 use portreeve_dataplane::{Allocated, Part, serves};
 use portreeve_facts::{
-    Gap, NodePortRange, PortRange, PortSet, RangeSource, Service, Snapshot, Source, Why, kubernetes_version,
+    Gap, NodePortRange, PortRange, PortSet, RangeSource, Service, Snapshot, Source, Unread, Why, kubernetes_version,
 };
 
 /// The static and the dynamic band (ServiceNodePortStaticSubrange, KEP-3668: on by default since Kubernetes 1.28).
@@ -37,7 +37,7 @@ pub(super) fn bands(range: PortRange) -> Bands {
 /// The bands that this cluster has: none where it is known to be older than Kubernetes 1.28 (KEP-3668). No API server is more than
 /// three minor versions newer than its kubelets (version skew policy), so a kubelet of 1.25 may have one of 1.28.
 pub(super) fn bands_here(snapshot: &Snapshot, range: PortRange) -> Bands {
-    let nodes = snapshot.cluster.nodes.seen().into_iter().flatten();
+    let nodes = snapshot.cluster.nodes.known_part(Unread::Assumed("1.28 or newer")).iter();
     let newest = nodes.filter_map(|node| kubernetes_version(node.kubelet_version.as_deref()?)).max();
     match newest {
         Some(version) if version < (1, 25, 0) => Bands { fixed: None, dynamic: range },

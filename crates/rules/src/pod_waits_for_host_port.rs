@@ -13,7 +13,7 @@ use super::{
 };
 use crate::findings::{Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, SubjectKind, Verdict};
 use portreeve_facts::{
-    ContainerPort, Controller, Pod, Protocol, Reading, ServiceName, Snapshot, Source, WaitingPod, Why,
+    ContainerPort, Controller, Pod, Protocol, Reading, ServiceName, Snapshot, Source, Unread, WaitingPod, Why,
 };
 
 pub(super) static RULE: Rule = Rule {
@@ -174,7 +174,7 @@ fn subject(snapshot: &Snapshot, waiting: &WaitingPod) -> Subject {
     let (kind, namespace, name, uid) = match service_lb_of {
         None => (SubjectKind::Pod, namespace, name, uid.clone()),
         Some(ServiceName { namespace, name }) => {
-            let mut services = snapshot.cluster.services.seen().into_iter().flatten();
+            let mut services = snapshot.cluster.services.known_part(Unread::Adds).iter();
             let service = services.find(|it| (&it.namespace, &it.name) == (namespace, name));
             (SubjectKind::Service, namespace, name, service.and_then(|service| service.uid.clone()))
         }

@@ -2,12 +2,19 @@
 
 use std::collections::HashSet;
 
+use crate::findings::{Judgement, Subject, Verdict};
 use portreeve_facts::{ContainerPort, Controller, Pod, Snapshot, Workload, WorkloadKind};
 
 /// So long after a pod should have ended, in seconds, it counts as one that does not.
 pub(super) const OVERDUE: i64 = 60;
 /// A pod may take so long to end, in seconds. Some are given a week: whoever waits for their ports waits in vain.
 const LONGEST_END: i64 = 3600;
+
+/// That a Pod could not be used, which may have hostPorts like any other.
+pub(super) fn unread_pod(snapshot: &Snapshot) -> Option<Judgement> {
+    let gap = snapshot.cluster.unread_pod()?;
+    Some(Judgement::of(Subject::this_node(snapshot), Verdict::Unknown(gap.clone())))
+}
 
 /// Whether a pod is being deleted, and gives its ports back in time.
 pub(super) fn ends_in_time(snapshot: &Snapshot, pod: &Pod) -> bool {

@@ -15,7 +15,7 @@ use crate::findings::{Evidence, Remedy, Severity, Step, Verdict};
 use portreeve_dataplane::{
     Answered, Backing, ClaimKind, Endpoints, Outcome, Ownership, served_node_ports, service_port,
 };
-use portreeve_facts::{Family, Mode, Service, ServicePort, Snapshot, Vantage};
+use portreeve_facts::{Family, Mode, Service, ServicePort, Snapshot, Unread, Vantage};
 
 /// What to do in a certain case.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,7 +68,7 @@ fn problems(snapshot: &Snapshot, owned: &[Ownership], port: u16, limits: &Limits
 
 /// Services with this nodePort and no pod behind it.
 fn without_pods(snapshot: &Snapshot, owned: &[Ownership]) -> Vec<Advice> {
-    let services = snapshot.cluster.services.seen().map_or(&[][..], Vec::as_slice);
+    let services = snapshot.cluster.services.known_part(Unread::Adds);
     let endpoints = Endpoints::of(snapshot);
     let is_empty = |service: &Service, port: &ServicePort| {
         let backings = service.families.iter().map(|family| endpoints.backing(service, port, *family));

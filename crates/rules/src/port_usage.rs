@@ -43,7 +43,7 @@ pub enum Choice {
     Unknown,
 }
 
-/// Counts the range.
+/// Counts the range. What was not read is listed beside what was.
 ///
 /// # Errors
 /// When the range itself is not known.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use portreeve_dataplane::{PROXY_HEALTH, PROXY_METRICS, health_address};
-use portreeve_facts::{ClusterFacts, ContainerPort, Pod, PortRange, PortSet, Service};
+use portreeve_facts::{ClusterFacts, ContainerPort, Pod, PortRange, PortSet, Service, Unread};
 
 /// What a rule needs to know of sockets, beyond which listeners there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,7 +74,7 @@ fn configured_health(cluster: &ClusterFacts) -> Option<u16> {
 }
 
 fn services(cluster: &ClusterFacts) -> impl Iterator<Item = &Service> {
-    cluster.services.seen().into_iter().flatten().map(Arc::as_ref)
+    cluster.services.known_part(Unread::Chooses).iter().map(Arc::as_ref)
 }
 
 /// The ports of pods that run on this node.
@@ -84,7 +84,7 @@ fn container_ports(cluster: &ClusterFacts, which: fn(&Pod) -> bool) -> impl Iter
 
 /// The pods that run on this node.
 fn pods(cluster: &ClusterFacts, which: fn(&Pod) -> bool) -> impl Iterator<Item = &Pod> {
-    let pods = cluster.pods.seen().into_iter().flatten().map(Arc::as_ref);
+    let pods = cluster.pods.known_part(Unread::Chooses).iter().map(Arc::as_ref);
     pods.filter(move |pod: &&Pod| !pod.finished && is_here(cluster, pod) && which(pod))
 }
 

@@ -9,7 +9,7 @@ use super::{
 
 use portreeve_facts::{
     CiliumConfig, Family, ForCilium, Mode, RangeClaim, Reading, Service, ServiceKind, Snapshot, Socket, Source, State,
-    Vantage, Why,
+    Vantage, Why, WithoutBackend,
     healthy::{PRIMARY, SECOND, World, gap, ip, objects, proxy_holder, seen, squatter},
 };
 
@@ -117,6 +117,34 @@ fn a_host_port_and_a_node_port_are_asked_in_the_modes_order() {
     let undefined = ask(&nftables, Vantage::Remote, PRIMARY[0]).0;
     assert!(undefined.is_err(), "{undefined:?}");
     assert_eq!(ask(&nftables, Vantage::Remote, SECOND[0]).1, Some(ClaimKind::HostPort), "no NodePort is served there");
+}
+
+#[test]
+fn a_listener_below_two_claims_loses_whichever_of_them_comes_first() {
+    let loser = |world: Snapshot| {
+        let (outcome, by, loser) = ask(&world, Vantage::Remote, PRIMARY[0]);
+        assert!(outcome.is_err() && by.is_none(), "{outcome:?}");
+        loser
+    };
+    let listener = Some(ClaimKind::Listener);
+    let edge = || web().pod("edge", |pod| pod.host_port(80, 30080)).with_mode(Mode::Nftables);
+    assert_eq!(loser(edge().listens("0.0.0.0:30080")), listener, "a NodePort or a hostPort");
+    assert_eq!(loser(edge().listens("[fd00::9]:30080")), None, "nobody listens there");
+    let taker = |it: World| it.external_ip(PRIMARY[0]).with(|service| service.ports[0].port = 30080);
+    let two = || web().service("taker", taker).listens("0.0.0.0:30080");
+    assert_eq!(loser(two().with_mode(Mode::Ipvs)), listener, "a NodePort or an external IP");
+    assert_eq!(loser(two().with_mode(Mode::Cilium)), listener);
+}
+
+#[test]
+fn a_listener_below_two_claims_of_which_one_leads_to_it_may_lose() {
+    let taker = |it: World| it.external_ip(PRIMARY[0]).with(|service| service.ports[0].port = 30080);
+    let world = Snapshot::healthy().service("web", |it| it.node_port(30080).without_endpoints());
+    let world = world.service("taker", taker).listens("0.0.0.0:30080").with_mode(Mode::Cilium);
+    let passing = CiliumConfig { without_backend: WithoutBackend::Pass, ..CiliumConfig::default() };
+    let world = world.with_config(|it| it.cilium = Some(passing));
+    let (outcome, _, loser) = ask(&world, Vantage::Remote, PRIMARY[0]);
+    assert!(outcome.is_err() && loser.is_none(), "a NodePort without an endpoint is left to who listens: {loser:?}");
 }
 
 #[test]

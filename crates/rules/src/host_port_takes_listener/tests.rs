@@ -238,6 +238,8 @@ fn unread_is_unknown() {
     assert_eq!(without(|it| it.cluster.pods = gap(Source::Pods, Why::Unreachable)), Source::Pods);
     assert_eq!(without(|it| it.cluster.services = gap(Source::Services, Why::Unreachable)), Source::Services);
     assert_eq!(without(|it| it.kernel.interfaces = gap(Source::Addresses, Why::Torn)), Source::Addresses);
+    let unused = Snapshot::healthy().rejects(Source::Pods);
+    assert_eq!(expect_unknown(&RULE, &unused, &Subject::node("n1", None)).source, Source::Pods);
 }
 
 #[test]
