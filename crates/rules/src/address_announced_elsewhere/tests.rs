@@ -170,6 +170,7 @@ fn unread_is_unknown_where_an_address_is_at_stake() {
     rejected(&mut world);
     expect_healthy(&RULE, &world, &subject());
     let mut world = Snapshot::healthy();
+    world.kernel.interfaces = gap(Source::Addresses, Why::Unreachable);
     world.cluster.nodes = gap(Source::Nodes, Why::Unreachable);
     expect_healthy(&RULE, &world, &subject());
 }
