@@ -48,7 +48,8 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let (mut elsewhere, mut gap) = (Vec::new(), None);
     for (address, said) in here {
         // Several Services share an address. If this node announces it for one of them, the address is rightly here.
-        if said.iter().any(|it| it.host == own.name) || nodes.iter().any(|node| is_main(node, address.ip)) {
+        let is_here = said.iter().any(|it| it.is(own) || it.host == snapshot.kernel.hostname);
+        if is_here || nodes.iter().any(|node| is_main(node, address.ip)) {
             continue;
         }
         match said.iter().map(|it| it.node(nodes)).collect::<Result<_, Gap>>() {
@@ -76,13 +77,19 @@ struct Said<'a> {
 }
 
 impl<'a> Said<'a> {
-    /// The Node of this name.
+    /// Whether it names this Node: kube-vip may write the name of its host, with a domain or without.
+    fn is(&self, node: &Node) -> bool {
+        let is_short = |short: &str, long: &str| long.strip_prefix(short).is_some_and(|rest| rest.starts_with('.'));
+        self.host == node.name || is_short(self.host, &node.name) || is_short(&node.name, self.host)
+    }
+
+    /// The Node that it names.
     ///
     /// # Errors
-    /// If no Node has this name: the Node may be gone, or kube-vip may have written the name of its host.
+    /// If no Node has this name: the Node may be gone, or its host may have another name.
     fn node(&self, nodes: &'a [Arc<Node>]) -> Result<&'a str, Gap> {
         let Self { service, host } = self;
-        let node = nodes.iter().find(|node| node.name == *host);
+        let node = nodes.iter().filter(|node| self.is(node)).min_by_key(|node| (node.name != *host, &node.name));
         node.map(|node| &*node.name).ok_or_else(|| {
             let Service { namespace, name, .. } = service;
             let detail =

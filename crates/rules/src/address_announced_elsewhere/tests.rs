@@ -139,8 +139,32 @@ fn an_address_that_this_node_was_given_is_not_to_be_deleted() {
 }
 
 #[test]
+fn the_name_of_a_host_is_a_nodes_with_a_domain_or_without() {
+    expect_healthy(&RULE, &held("eth0", VIP, "n1.example.com"), &subject());
+    let evidence = expect_problem(&RULE, &held("eth0", VIP, "n2.example.com"), &subject());
+    assert_eq!(value(&evidence, "kube-vip.io/vipHost"), "Node n2");
+    // Of two that it may be, the one with this very name.
+    let mut both = held("eth0", VIP, "n2.example.com");
+    let mut full = Node::clone(&seen(&mut both.cluster.nodes)[1]);
+    full.name += ".example.com";
+    seen(&mut both.cluster.nodes).push(full.into());
+    let evidence = expect_problem(&RULE, &both, &subject());
+    assert_eq!(value(&evidence, "kube-vip.io/vipHost"), "Node n2.example.com");
+    let mut long = held("eth0", VIP, "n1");
+    for node in objects(&mut long.cluster.nodes) {
+        node.name += ".example.com";
+    }
+    long.cluster.node_name = Some("n1.example.com".to_owned());
+    expect_healthy(&RULE, &long, &Subject::node("n1.example.com", None));
+    let mut other = held("eth0", VIP, "metal-7");
+    other.kernel.hostname = "metal-7".to_owned();
+    other.cluster.node_name = Some("n1".to_owned());
+    expect_healthy(&RULE, &other, &subject());
+}
+
+#[test]
 fn a_host_that_is_no_node_leaves_it_unknown() {
-    for host in ["n9", "n1.example.com"] {
+    for host in ["n9", "n9.example.com", "n", "n11"] {
         let gap = expect_unknown(&RULE, &held("eth0", VIP, host), &subject());
         assert_eq!((gap.source, gap.why), (Source::Nodes, Why::Ambiguous));
         let detail = format!("kube-vip.io/vipHost of Service default/front is {host}, and no Node has this name");
