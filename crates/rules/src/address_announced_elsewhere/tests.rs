@@ -95,7 +95,11 @@ fn what_this_node_announces_and_what_is_on_no_link_is_silent() {
 #[test]
 fn an_address_of_bgp_is_on_every_node() {
     for link in ["lo", "dummy0", "kube-ipvs0"] {
-        expect_healthy(&RULE, &held(link, VIP, "n2"), &subject());
+        let mut world = held(link, VIP, "n2");
+        expect_healthy(&RULE, &world, &subject());
+        let interfaces = Arc::make_mut(seen(&mut world.kernel.interfaces));
+        interfaces.addresses.last_mut().expect("an address").prefix = 24;
+        expect_healthy(&RULE, &world, &subject());
     }
     // Beside a network that has it not, no neighbour asks for the address.
     expect_healthy(&RULE, &held("eth0", "198.51.100.50", "n2"), &subject());
