@@ -111,6 +111,11 @@ const SEEN: &[Row] = &[
         ("node/twice.rs", "a_virtual_address_of_no_node_and_a_node_under_its_older_name_are_no_peers"),
     ),
     (
+        "address-held-twice/announced-elsewhere",
+        ("node/twice.rs", "an_address_that_kube_vip_announces_on_another_node_is_told_until_it_is_deleted"),
+        ("node/twice.rs", "an_address_that_kube_vip_announces_here_or_routes_to_each_node_is_where_it_belongs"),
+    ),
+    (
         "node-port-claimed-twice/lost",
         (
             "crates/rules/src/node_port_claimed_twice/tests.rs",

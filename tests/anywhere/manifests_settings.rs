@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use portreeve_facts::{
-    CiliumConfig, Claimant, ClusterFacts, Family, ForCilium, PortRange, ProxyConfig, RangeSource, ServiceKind, Why,
-    WithoutBackend,
+    Announced, CiliumConfig, Claimant, ClusterFacts, Family, ForCilium, PortRange, ProxyConfig, RangeSource,
+    ServiceKind, Why, WithoutBackend,
 };
 
 use crate::manifests::facts_of;
@@ -398,5 +398,33 @@ fn what_annotations_ask_of_cilium_is_read_as_cilium_reads_it() {
         let facts = facts_of(&[&text]);
         let found = facts.services.get().expect("services")[0].for_cilium;
         assert_eq!(found, expected, "{metadata}");
+    }
+}
+
+#[test]
+fn what_annotations_say_of_who_announces_an_address_is_read() {
+    let announced = |host: Option<&str>, pool: Option<&str>| Announced {
+        host: host.map(str::to_owned),
+        pool: pool.map(str::to_owned),
+    };
+    for (annotations, expected) in [
+        ("", None),
+        (r#"kube-vip.io/vipHost: """#, None),
+        ("kube-vip.io/loadbalancerIPs: 192.0.2.50", None),
+        ("kube-vip.io/vipHost: n2", Some(announced(Some("n2"), None))),
+        ("metallb.io/ip-allocated-from-pool: lan", Some(announced(None, Some("lan")))),
+        ("metallb.universe.tf/ip-allocated-from-pool: lan", Some(announced(None, Some("lan")))),
+        (
+            "metallb.universe.tf/ip-allocated-from-pool: old, metallb.io/ip-allocated-from-pool: new",
+            Some(announced(None, Some("new"))),
+        ),
+        ("kube-vip.io/vipHost: n1, metallb.io/ip-allocated-from-pool: lan", Some(announced(Some("n1"), Some("lan")))),
+    ] {
+        let text = format!(
+            "kind: Service\nmetadata: {{name: a, annotations: {{{annotations}}}}}\nspec: {{ports: [{{port: 80}}]}}"
+        );
+        let facts = facts_of(&[&text]);
+        assert_eq!(facts.rejected, [], "{annotations}");
+        assert_eq!(facts.services.get().expect("services")[0].announced.as_deref(), expected.as_ref(), "{annotations}");
     }
 }

@@ -31,6 +31,43 @@ fn a_virtual_address_of_no_node_and_a_node_under_its_older_name_are_no_peers() {
     }
 }
 
+/// A load balancer's Service with this address, which kube-vip announces on a host.
+fn announced(stage: Stage, address: &str, host: &str) -> Stage {
+    stage.document(&format!(
+        "apiVersion: v1\nkind: Service\nmetadata:\n  {{name: front, namespace: edge, uid: uid-front, annotations: \
+         {{kube-vip.io/vipHost: {host}}}}}\nspec:\n  type: LoadBalancer\n  clusterIP: 10.96.0.31\n  ipFamilies: [IPv4]\n  \
+         ports: [{{port: 443, protocol: TCP, nodePort: 30091}}]\nstatus: {{loadBalancer: {{ingress: [{{ip: {address}}}]}}}}"
+    ))
+}
+
+#[test]
+fn an_address_that_kube_vip_announces_on_another_node_is_told_until_it_is_deleted() {
+    let stage = announced(Stage::new(), "192.0.2.50", "n2");
+    ip("address add 192.0.2.50/32 dev eth0");
+    for mode in ["iptables", "nftables", "ipvs"] {
+        let look = stage.check(&["--proxy-mode", mode]);
+        let finding = look.finding("address-held-twice/announced-elsewhere", "n1");
+        assert_eq!(finding.verdict(), "warning remote", "{mode}");
+        assert_eq!(finding.0["scope"], "node", "the other node has it rightly");
+        assert!(finding.evidence().contains("edge/front"), "{}", finding.evidence());
+        assert!(finding.remedy().contains("ip addr del 192.0.2.50/32 dev eth0"), "{}", finding.remedy());
+    }
+    ip("addr del 192.0.2.50/32 dev eth0");
+    expect_silent(&stage.check(&["--proxy-mode", "iptables"]), "address-held-twice/announced-elsewhere", "deleted");
+}
+
+#[test]
+fn an_address_that_kube_vip_announces_here_or_routes_to_each_node_is_where_it_belongs() {
+    for (address, host, link) in
+        [("192.0.2.50", "n1", "eth0"), ("192.0.2.50", "n2", "lo"), ("198.51.100.50", "n2", "eth0")]
+    {
+        let stage = announced(Stage::new(), address, host);
+        ip(&format!("address add {address}/32 dev {link}"));
+        let look = stage.check(&["--proxy-mode", "iptables"]);
+        expect_silent(&look, "address-held-twice/announced-elsewhere", &format!("{address} on {link} of {host}"));
+    }
+}
+
 /// A load balancer's Service with this address.
 fn balanced(stage: Stage, address: &str, port: u16, protocol: &str) -> Stage {
     stage.document(&format!(

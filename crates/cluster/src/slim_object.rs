@@ -70,6 +70,9 @@ mappings! {
         by_envoy: String = "service.cilium.io/lb-l7",
         served_on: Present = "service.cilium.io/node",
         served_on_selected: Present = "service.cilium.io/node-selector",
+        vip_host: String = "kube-vip.io/vipHost",
+        pool: String = "metallb.io/ip-allocated-from-pool",
+        old_pool: String = "metallb.universe.tf/ip-allocated-from-pool",
     }
     Spec {
         kind: String = "type",

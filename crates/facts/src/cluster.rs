@@ -163,6 +163,9 @@ pub struct Service {
     /// What its annotations ask of Cilium.
     #[serde(default, skip_serializing_if = "ForCilium::is_nothing")]
     pub for_cilium: ForCilium,
+    /// Who announces its load balancer's addresses, as far as its annotations tell. Few Services have such annotations.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub announced: Option<Box<Announced>>,
     /// `spec.ports`.
     pub ports: Vec<ServicePort>,
 }
@@ -185,6 +188,22 @@ impl ForCilium {
     fn is_nothing(&self) -> bool {
         *self == Self::default()
     }
+}
+
+/// What annotations of a Service say of who announces its load balancer's addresses to the network. A controller writes them; who
+/// may write the Service may change them. MetalLB names no node: it does so in Events and in ServiceL2Status objects alone.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Announced {
+    /// `kube-vip.io/vipHost`: the node on which kube-vip put the addresses when it last became their leader. kube-vip 0.5.0 to 1.0.3
+    /// writes it in ARP mode, 1.0.4 to 1.2.3 in BGP mode, too, where each node may write its own name (`updateStatus` in
+    /// `pkg/manager/services.go`, since 1.0 `pkg/services/services.go`). Before 0.8.0 it is the name of the host, since then
+    /// `vip_nodename`, or else the name of the host (`pkg/manager/manager.go`): either may differ from the Node's name.
+    pub host: Option<String>,
+    /// `metallb.io/ip-allocated-from-pool`: the pool from which MetalLB gave the addresses; until 0.13.12
+    /// `metallb.universe.tf/ip-allocated-from-pool`. MetalLB 0.13.8 to 0.16.1 writes it with the address and removes it with
+    /// the address (`controller/service.go`). It never puts an address on a link.
+    pub pool: Option<String>,
 }
 
 /// A file may name a family a hundred times: rules try each combination.

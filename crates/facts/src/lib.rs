@@ -22,7 +22,7 @@ mod workload;
 
 pub use claim_of::{ClaimField, ClaimOf};
 pub use cluster::{
-    API_SERVER, Claimant, ClusterFacts, Endpoint, EndpointPort, EndpointSlice, ForCilium, Node, NodeAddress,
+    API_SERVER, Announced, Claimant, ClusterFacts, Endpoint, EndpointPort, EndpointSlice, ForCilium, Node, NodeAddress,
     NodeAddressKind, NodePortRange, Overrides, RangeClaim, RangeSource, Service, ServiceKind, ServicePort,
     kubernetes_version,
 };

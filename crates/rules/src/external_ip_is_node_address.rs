@@ -10,13 +10,13 @@ use super::{
     assumed::assuming,
     ephemeral::EphemeralPorts,
     ids,
-    node_addresses::{is_on_link, kind_in_words, nodes_by_address, stands_alone},
+    node_addresses::{is_main, is_on_link, kind_in_words, nodes_by_address, stands_alone},
     node_ports::if_served,
-    remedies::{keep_external_ips_out, move_off, release_all},
+    remedies::{keep_external_ips_out, move_off, release_all, release_to},
     socket_needs::{Ports, SocketNeed},
     wording::{MOST_LISTED, listed, service_in_words, with_socket},
 };
-use crate::findings::{Affected, Evidence, Judgement, Judgements, Remedy, Severity, Subject, Vantage, Verdict};
+use crate::findings::{Affected, Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_dataplane::{
     ByPort, Candidate, Case, Claim, Contest, ExternalAddress, Field, Judged, mode_in_words, owner_name,
 };
@@ -126,6 +126,10 @@ impl Here<'_, '_> {
             }
         }
         let severity = self.severity(claim.ip, owners);
+        if whole != Ok(true) {
+            let announced = self.announced(claim, owners);
+            judgements.extend(announced.map(|evidence| judgement(None, Verdict::Problem(evidence))));
+        }
         match whole {
             Ok(false) if claim.field == Field::LoadBalancer => {}
             Err(gap) if claim.field == Field::LoadBalancer => judgements.push(judgement(None, Verdict::Unknown(gap))),
@@ -251,6 +255,33 @@ impl Here<'_, '_> {
         };
         let evidence = Evidence::new(Severity::Info, format!("{}: {end}.", self.opening(claim, owners)));
         self.with_facts(about_the_cluster(evidence, owners), claim, owners)
+    }
+
+    /// Any mode: a controller announces an address to the network by which kubelet and the API server know a Node. Who else gives
+    /// a Service the address of a Node, such as ServiceLB of k3s, announces nothing.
+    fn announced(&self, claim: &ExternalAddress<'_>, owners: &Owners<'_>) -> Option<Evidence> {
+        let is_main = owners.iter().any(|(node, _)| is_main(node, claim.ip));
+        let is_asked = claim.field == Field::LoadBalancer && is_main && !self.alone;
+        let announced = claim.service.announced.as_ref().filter(|_| is_asked)?;
+        let (controller, by, pool) = match (&announced.pool, &announced.host) {
+            (Some(pool), _) => ("MetalLB", format!("MetalLB, from pool {pool}"), format!("MetalLB's pool {pool}")),
+            (None, Some(host)) => ("kube-vip", format!("kube-vip, on {host}"), "what kube-vip may give".to_owned()),
+            (None, None) => return None,
+        };
+        let opening = self.opening(claim, owners);
+        let sentence =
+            format!("{opening}, and {controller} announces the address: traffic to that Node may reach another node.");
+        let mut evidence = Evidence::new(Severity::Warning, sentence)
+            .affects([Vantage::Remote, Vantage::Node, Vantage::Pods])
+            .value("announced by", by);
+        if announced.pool.is_some() {
+            evidence = evidence.value("not known", "which node announces it: MetalLB names none on the Service");
+        }
+        let mut evidence = self.with_facts(about_the_cluster(evidence, owners), claim, owners);
+        let pool = Step::advice(format!("take the addresses of Nodes out of {pool}"));
+        evidence.remedies =
+            vec![Remedy::from(pool).then(release_to(claim, "a load balancer address that no Node has"))];
+        Some(evidence)
     }
 
     /// A process of this node loses its port, as far as it does.

@@ -115,7 +115,7 @@ pub static ADDRESS_HELD_TWICE: Id = Id {
     name: RuleId("address-held-twice"),
     title: "This node holds an address of another machine",
     page: include_str!("pages/address-held-twice.md"),
-    variants: &[of("ipvs", &[Critical]), of("link", &[Info, Warning, Critical])],
+    variants: &[of("ipvs", &[Critical]), of("link", &[Info, Warning, Critical]), of("announced-elsewhere", &[Warning])],
 };
 
 /// One number, two claims.

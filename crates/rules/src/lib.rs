@@ -12,6 +12,7 @@ pub mod ids; // what can be wrong
 pub mod ledger; // since when
 pub mod lint; // what manifests would break
 
+mod address_announced_elsewhere;
 mod assumed;
 mod client_socket_blocks_port;
 mod client_socket_on_node_port;
@@ -99,6 +100,7 @@ pub static RULES: &[&Rule] = &[
     &external_ip_shadows_node_port::RULE,
     &ipvs_holds_foreign_address::RULE,
     &node_holds_peer_address::RULE,
+    &address_announced_elsewhere::RULE,
     &external_address_claimed_twice::RULE,
     &node_port_claimed_twice::RULE,
     &host_port_claimed_twice::RULE,

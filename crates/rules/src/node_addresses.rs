@@ -1,8 +1,13 @@
 //! The Nodes by their addresses.
 
-use std::{collections::HashMap, net::IpAddr, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashMap},
+    net::IpAddr,
+    sync::Arc,
+};
 
-use portreeve_facts::{Address, Node, NodeAddressKind, Snapshot};
+use portreeve_dataplane::{is_link_local, local_addresses};
+use portreeve_facts::{Address, Family, Interfaces, Node, NodeAddressKind, Snapshot};
 
 /// The Nodes that have an address, with its type there.
 pub(super) type NodesByAddress<'a> = HashMap<IpAddr, Vec<(&'a Node, NodeAddressKind)>>;
@@ -34,6 +39,35 @@ pub(super) fn stands_alone(snapshot: &Snapshot, ip: IpAddr) -> bool {
 fn on_links(snapshot: &Snapshot, ip: IpAddr) -> impl Iterator<Item = &Address> {
     let addresses = snapshot.kernel.interfaces.seen().into_iter().flat_map(|it| &it.addresses);
     addresses.filter(move |it| it.ip == ip)
+}
+
+/// Whether a Node's kubelet and the API server use an address: it is the first InternalIP of its family.
+pub(super) fn is_main(node: &Node, ip: IpAddr) -> bool {
+    let mut internal = node.addresses.iter().filter(|it| it.kind == NodeAddressKind::InternalIp);
+    internal.find(|it| Family::of(it.ip) == Family::of(ip)).is_some_and(|first| first.ip == ip)
+}
+
+/// The addresses that the kernel takes for this node's own, whoever asks: those of an ipvs proxy and of VRFs left out.
+pub(super) fn reachable(interfaces: &Interfaces) -> impl Iterator<Item = &Address> {
+    let main: BTreeSet<IpAddr> =
+        local_addresses(interfaces).into_iter().filter(|local| !local.vrf).map(|local| local.ip).collect();
+    let addresses = interfaces.addresses.iter().filter(|address| !address.is_ipvs());
+    addresses
+        .filter(move |address| main.contains(&address.ip) && !address.ip.is_loopback() && !is_link_local(address.ip))
+}
+
+/// Whether an address is where servers behind one load balancer keep the one that they share.
+pub(super) fn is_shared(interfaces: &Interfaces, address: &Address) -> bool {
+    let link = interfaces.links.iter().find(|link| link.name == *address.link);
+    *address.link == *"lo" || link.is_some_and(|link| link.kind.as_deref() == Some("dummy"))
+}
+
+/// Whether an address looks like one that the node was given: the first one of its link and family, with a network.
+/// Programs that move addresses add theirs beside it, most of them with a prefix of full length.
+pub(super) fn is_configured(interfaces: &Interfaces, address: &Address) -> bool {
+    let family = Family::of(address.ip);
+    let mut of_link = interfaces.addresses.iter().filter(|it| it.link == address.link && Family::of(it.ip) == family);
+    !address.is_alone() && of_link.find(|it| !is_link_local(it.ip)) == Some(address)
 }
 
 /// Kubernetes' word for an address of this type.

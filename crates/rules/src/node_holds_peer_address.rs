@@ -4,13 +4,13 @@ use std::{collections::BTreeSet, net::IpAddr};
 
 use super::{
     Limits, Patience, Round, Rule, ids,
-    node_addresses::{kind_in_words, nodes_by_address},
+    node_addresses::{is_configured, is_main, is_shared, kind_in_words, nodes_by_address, reachable},
     remedies::{delete_address, release_all},
     wording::{MOST_LISTED, listed},
 };
 use crate::findings::{Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, Vantage, Verdict};
-use portreeve_dataplane::{ExternalAddress, Field, is_link_local, local_addresses};
-use portreeve_facts::{Address, Family, Gap, Interfaces, Node, NodeAddressKind, Snapshot, Source, Why};
+use portreeve_dataplane::{ExternalAddress, Field};
+use portreeve_facts::{Address, Gap, Node, NodeAddressKind, Snapshot, Source, Why};
 
 pub(super) static RULE: Rule = Rule {
     id: &ids::ADDRESS_HELD_TWICE,
@@ -56,17 +56,10 @@ impl Held<'_> {
         format!("{}, the {} of Node {}", self.address.ip, kind_in_words(self.kind), self.node.name)
     }
 
-    /// Whether the other Node's kubelet and API server use it: the first InternalIP of its family.
-    fn is_main(&self) -> bool {
-        let ip = self.address.ip;
-        let mut internal = self.node.addresses.iter().filter(|it| it.kind == NodeAddressKind::InternalIp);
-        internal.find(|it| Family::of(it.ip) == Family::of(ip)).is_some_and(|first| first.ip == ip)
-    }
-
     /// Whether it may be a virtual address that a cloud provider found on the other Node: it stays in that status for a while
     /// after it has moved.
     fn may_have_moved(&self) -> bool {
-        self.address.is_alone() && !self.is_main()
+        self.address.is_alone() && !is_main(self.node, self.address.ip)
     }
 
     fn severity(&self) -> Severity {
@@ -80,7 +73,7 @@ impl Held<'_> {
     /// How the other Node gets rid of it.
     fn another_address(&self) -> String {
         let (name, ip) = (&self.node.name, self.address.ip);
-        match self.is_main() {
+        match is_main(self.node, self.address.ip) {
             true => format!("give Node {name} an address that nobody else has, with --node-ip of its kubelet"),
             false => format!(
                 "keep {ip} out of the status of Node {name}: in the configuration of its cloud provider, or with --node-ip \
@@ -88,15 +81,6 @@ impl Held<'_> {
             ),
         }
     }
-}
-
-/// The addresses that the kernel takes for this node's own, whoever asks: those of an ipvs proxy and of VRFs left out.
-fn reachable(interfaces: &Interfaces) -> impl Iterator<Item = &Address> {
-    let main: BTreeSet<IpAddr> =
-        local_addresses(interfaces).into_iter().filter(|local| !local.vrf).map(|local| local.ip).collect();
-    let addresses = interfaces.addresses.iter().filter(|address| !address.is_ipvs());
-    addresses
-        .filter(move |address| main.contains(&address.ip) && !address.ip.is_loopback() && !is_link_local(address.ip))
 }
 
 /// Whether two Node objects have an InternalIP in common, and no InternalIP of the other one is elsewhere than here. One in
@@ -109,12 +93,6 @@ fn is_same_machine(own: &Node, other: &Node, here: &BTreeSet<IpAddr>) -> bool {
     let (mine, theirs) = (internal(own), internal(other));
     let all_here = theirs.iter().all(|ip| mine.contains(ip) || here.contains(ip));
     own.name == other.name || all_here && !mine.is_disjoint(&theirs)
-}
-
-/// Whether an address is where servers behind one load balancer keep the one that they share.
-fn is_shared(interfaces: &Interfaces, address: &Address) -> bool {
-    let link = interfaces.links.iter().find(|link| link.name == *address.link);
-    *address.link == *"lo" || link.is_some_and(|link| link.kind.as_deref() == Some("dummy"))
 }
 
 /// The Node whose addresses are here is this node, unless there are several.
@@ -194,14 +172,6 @@ fn evidence(snapshot: &Snapshot, held: &[Held<'_>]) -> Evidence {
         true => evidence.remedy(peer).remedy(remedy),
         false => evidence.remedy(remedy).remedy(peer),
     }
-}
-
-/// Whether an address looks like one that the node was given: the first one of its link and family, with a network.
-/// Programs that move addresses add theirs beside it, most of them with a prefix of full length.
-fn is_configured(interfaces: &Interfaces, address: &Address) -> bool {
-    let family = Family::of(address.ip);
-    let mut of_link = interfaces.addresses.iter().filter(|it| it.link == address.link && Family::of(it.ip) == family);
-    !address.is_alone() && of_link.find(|it| !is_link_local(it.ip)) == Some(address)
 }
 
 #[cfg(test)]

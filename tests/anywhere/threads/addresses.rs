@@ -3,7 +3,7 @@
 use portreeve_facts::Mode;
 
 use super::{
-    objects::served,
+    objects::{annotated, balanced, served},
     served::Served,
     world::{World, daemon},
 };
@@ -49,4 +49,48 @@ fn k0s_4661() -> Served {
     world
         .tells("external-ip-conflict/takes-listener", "critical", "Service gitlab/ingress", "sshd")
         .types("kubectl -n gitlab patch service ingress")
+}
+
+/// A load balancer's Service with this address and annotation.
+fn announced(address: &str, annotation: &str) -> String {
+    annotated(&balanced(&served("edge/front", "LoadBalancer", "443:30443/TCP", ""), address), annotation)
+}
+
+/// Thread: kube-vip/kube-vip#996
+/// Symptom: after a loss of the network two nodes have the address of a load balancer, and connections to it come and go
+/// Says: `address-held-twice/announced-elsewhere` names the link, the Node that announces the address, and the command that deletes it
+#[test]
+fn kube_vip_996() -> Served {
+    const RULE: &str = "address-held-twice/announced-elsewhere";
+    let on = |link: &str, address: &str, annotation: &str| {
+        World::of(&[announced(address, annotation)]).address(link, address)
+    };
+    let left = on("eth0", "192.0.2.77", "kube-vip.io/vipHost: n2");
+    let told = left.tells(RULE, "warning", "Node n1", "Node n2").types("ip addr del 192.0.2.77/32 dev eth0");
+    // This node is the leader. With BGP each node has the address, and the last one wrote its name.
+    on("eth0", "192.0.2.77", "kube-vip.io/vipHost: n1").is_silent(RULE);
+    on("lo", "192.0.2.77", "kube-vip.io/vipHost: n2").is_silent(RULE);
+    on("eth0", "198.51.100.77", "kube-vip.io/vipHost: n2").is_silent(RULE);
+    // Others than kube-vip name no node.
+    on("eth0", "192.0.2.77", "metallb.io/ip-allocated-from-pool: lan").is_silent(RULE);
+    told
+}
+
+/// Thread: metallb/metallb#1397
+/// Symptom: a node cannot be reached by `ssh` any more: MetalLB's pool has its address, and another node answers ARP (iptables)
+/// Says: `external-ip-conflict/node-address` names the Service, the Node and the pool
+#[test]
+fn metallb_1397() -> Served {
+    const RULE: &str = "external-ip-conflict/node-address";
+    let told = World::of(&[announced("192.0.2.9", "metallb.io/ip-allocated-from-pool: lan")])
+        .tells(RULE, "warning", "Service edge/front", "Node n2")
+        .shows("announced by", "MetalLB, from pool lan")
+        .advises("take the addresses of Nodes out of MetalLB's pool lan");
+    // Layer 2 and BGP, as they are meant to be.
+    for address in ["192.0.2.77", "198.51.100.77"] {
+        World::of(&[announced(address, "metallb.io/ip-allocated-from-pool: lan")]).is_silent(RULE);
+    }
+    // ServiceLB of k3s has the addresses of its nodes.
+    World::of(&[announced("192.0.2.9", "")]).is_silent(RULE);
+    told
 }

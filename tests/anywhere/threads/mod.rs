@@ -80,6 +80,8 @@ pub(crate) const CLASSES: [Class; 12] = [
             "k0sproject/k0s#4661",
             "kube-vip/kube-vip#1288",
             "kube-vip/kube-vip#1006",
+            "kube-vip/kube-vip#996",
+            "metallb/metallb#1397",
         ],
     ),
     (

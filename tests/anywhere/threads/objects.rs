@@ -29,6 +29,11 @@ pub(super) fn balanced(service: &str, address: &str) -> String {
     service.replacen("---\n", &format!("status: {{loadBalancer: {{ingress: [{{ip: {address}}}]}}}}\n---\n"), 1)
 }
 
+/// The same object with an annotation that a controller wrote.
+pub(super) fn annotated(object: &str, annotation: &str) -> String {
+    object.replacen("metadata: {", &format!("metadata: {{annotations: {{{annotation}}}, "), 1)
+}
+
 /// The same object as a person writes it: no cluster has given it a uid yet.
 pub(super) fn written(object: &str) -> String {
     let (before, rest) = object.split_once(", uid: ").expect("a uid");

@@ -115,7 +115,8 @@ pub(super) struct Cluster {
     pub(super) runtime: Option<String>,
     /// `n1 InternalIP 192.0.2.1 ExternalIP 203.0.113.1 excluded`; `n1` is this node.
     pub(super) nodes: Lines,
-    /// `default/web NodePort 10.96.0.20 80:30080>8080/tcp to 10.244.0.5@n1`.
+    /// `default/web NodePort 10.96.0.20 80:30080>8080/tcp to 10.244.0.5@n1`. A load balancer's has `lb 192.0.2.50`, and `vip-host n1` where
+    /// kube-vip announces the address on `n1`, `pool lan` where MetalLB gave it from a pool.
     pub(super) services: Lines,
     /// `default/edge 80>8080/tcp`, `ingress/nginx hostNetwork not-ready 443>443/tcp`, `default/app x250`.
     pub(super) pods: Lines,

@@ -287,6 +287,7 @@ pub(super) fn service(line: &str) -> (Service, Vec<EndpointSlice>) {
         health_check_node_port: None,
         proxy_name: None,
         for_cilium: ForCilium::default(),
+        announced: None,
         ports: Vec::new(),
     };
     let (mut targets, mut endpoints) = (Vec::new(), Vec::new());
@@ -296,6 +297,8 @@ pub(super) fn service(line: &str) -> (Service, Vec<EndpointSlice>) {
             "health" => service.health_check_node_port = Some(words.parsed()),
             "external" => service.external_ips.push(words.parsed()),
             "lb" => service.load_balancer_ips.push(words.parsed()),
+            "vip-host" => service.announced.get_or_insert_default().host = Some(words.word().to_owned()),
+            "pool" => service.announced.get_or_insert_default().pool = Some(words.word().to_owned()),
             "other-proxy" => service.proxy_name = Some(words.word().to_owned()),
             "to" => {
                 while let Some(word) = words.next() {

@@ -21,7 +21,9 @@ use super::{
     slim_object::{self, SlimObject},
     tolerant_field::{Field, FieldErrors, quoted},
 };
-use portreeve_facts::{Endpoint, EndpointPort, EndpointSlice, Family, ForCilium, Service, ServiceKind, ServicePort};
+use portreeve_facts::{
+    Announced, Endpoint, EndpointPort, EndpointSlice, Family, ForCilium, Service, ServiceKind, ServicePort,
+};
 
 /// A Service; `None` for ExternalName and headless ones, which no proxy serves, and for impossible ones.
 pub(super) fn service(object: SlimObject, errors: &mut FieldErrors) -> Option<Service> {
@@ -32,6 +34,7 @@ pub(super) fn service(object: SlimObject, errors: &mut FieldErrors) -> Option<Se
     }
     let spec = object.spec.take("spec", errors)?;
     let labels = metadata.labels.take("metadata.labels", errors).unwrap_or_default();
+    let annotations = metadata.annotations.take("metadata.annotations", errors).unwrap_or_default();
     let status = object.status.take("status", errors);
 
     let kind = match spec.kind.take("spec.type", errors).as_deref() {
@@ -74,7 +77,8 @@ pub(super) fn service(object: SlimObject, errors: &mut FieldErrors) -> Option<Se
             errors,
         ),
         ports: service_ports(spec.ports, (spec.selector.seen().is_some(), metadata.managed_fields.seen()), errors),
-        for_cilium: for_cilium(&metadata.annotations.take("metadata.annotations", errors).unwrap_or_default(), &labels),
+        for_cilium: for_cilium(&annotations, &labels),
+        announced: announced(&annotations),
         // With the label of headless ones no proxy serves it, whatever it has (kubernetes cmd/kube-proxy/app/server.go).
         proxy_name: match labels.headless.seen() {
             Some(_) => Some(Service::OF_NO_PROXY.to_owned()),
@@ -147,6 +151,14 @@ fn for_cilium(annotations: &slim_object::Annotations, labels: &slim_object::Labe
         on_some_nodes: annotations.served_on.seen().or(annotations.served_on_selected.seen()).is_some(),
         by_envoy: of_operator || annotations.by_envoy.seen().is_some_and(|it| it == "enabled"),
     }
+}
+
+/// A text that is none counts as absent, as no API server has one.
+fn announced(annotations: &slim_object::Annotations) -> Option<Box<Announced>> {
+    let text = |field: &Field<String>| field.seen().filter(|text| !text.is_empty()).cloned();
+    let pool = text(&annotations.pool).or_else(|| text(&annotations.old_pool));
+    let announced = Announced { host: text(&annotations.vip_host), pool };
+    (announced != Announced::default()).then(|| Box::new(announced))
 }
 
 /// The types that have ports of their own.

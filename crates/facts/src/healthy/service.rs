@@ -29,6 +29,7 @@ impl World {
             health_check_node_port: None,
             proxy_name: None,
             for_cilium: ForCilium::default(),
+            announced: None,
             ports: vec![ServicePort {
                 name: String::new(),
                 protocol: Protocol::Tcp,

@@ -4,7 +4,7 @@ use crate::{
     findings::Scope,
 };
 use portreeve_facts::{
-    NodeAddress, Protocol, Why,
+    Announced, NodeAddress, Protocol, Why,
     healthy::{PEER, PRIMARY, SECOND, World, daemon, gap, ip, objects, proxy_holder, seen},
 };
 
@@ -358,4 +358,73 @@ fn of_many_addresses_of_nodes_a_few_are_told_and_those_of_this_node_first() {
     let evidence = expect_problem(&RULE, &world, &subject());
     assert_eq!(evidence.severity, Severity::Critical, "what a process of this node loses");
     assert!(evidence.remedies.iter().all(|it| it.steps.len() <= 2 + MOST_LISTED), "{:?}", evidence.remedies);
+}
+
+/// A Service whose load balancer address is a Node's.
+fn balanced(address: &str, host: Option<&str>, pool: Option<&str>) -> Snapshot {
+    let announced = Announced { host: host.map(str::to_owned), pool: pool.map(str::to_owned) };
+    Snapshot::healthy().service("trap", |it| {
+        it.with(|service| {
+            service.load_balancer_ips = vec![ip(address)];
+            service.announced = (announced != Announced::default()).then(|| Box::new(announced));
+        })
+    })
+}
+
+#[test]
+fn a_controller_that_announces_the_address_of_a_node_is_a_warning_in_any_mode() {
+    for mode in [Mode::Iptables, Mode::Nftables, Mode::Cilium] {
+        let evidence = expect_problem(&RULE, &balanced(PEER, None, Some("lan")).with_mode(mode), &subject());
+        assert_eq!(
+            (evidence.severity, evidence.scope, evidence.variant),
+            (Severity::Warning, Scope::Cluster, "node-address")
+        );
+        assert_eq!(
+            evidence.summary,
+            "Service default/trap claims 192.0.2.9, the InternalIP of Node n2, as load balancer address, and MetalLB \
+             announces the address: traffic to that Node may reach another node."
+        );
+        assert_eq!(value(&evidence, "not known"), "which node announces it: MetalLB names none on the Service");
+        let steps: Vec<&str> = evidence.remedies.iter().flat_map(|it| &it.steps).map(|step| &*step.text).collect();
+        assert_eq!(
+            steps,
+            [
+                "take the addresses of Nodes out of MetalLB's pool lan",
+                "give Service default/trap a load balancer address that no Node has"
+            ]
+        );
+    }
+    let evidence = expect_problem(&RULE, &balanced(PRIMARY[0], Some("n2"), None), &subject());
+    assert_eq!(value(&evidence, "announced by"), "kube-vip, on n2");
+    assert!(evidence.values.iter().all(|(name, _)| *name != "not known"), "{evidence:?}");
+    let ipvs = balanced(PEER, None, Some("lan")).with_mode(Mode::Ipvs);
+    let held = expect_problem(&RULE, &ipvs, &subject());
+    assert_eq!(held.severity, Severity::Critical, "each other node takes it");
+    assert!(held.values.iter().all(|(name, _)| *name != "announced by"), "it is told once: {held:?}");
+    let unknown = balanced(PEER, None, Some("lan")).without_proxy();
+    assert_eq!(severity(&unknown), Severity::Warning, "in any mode");
+    assert_eq!(expect_unknown(&RULE, &unknown, &subject()).source, Source::ProxyMode);
+}
+
+#[test]
+fn an_address_that_nobody_announces_or_by_which_no_node_is_known_is_no_pools_mistake() {
+    expect_healthy(&RULE, &balanced(PEER, None, None), &subject());
+    expect_healthy(&RULE, &balanced("198.51.100.7", None, Some("lan")), &subject());
+    let external = peer_is(balanced(PEER, None, Some("lan")), NodeAddressKind::ExternalIp);
+    expect_healthy(&RULE, &external, &subject());
+    // A cloud provider lists the virtual address of a machine behind its own ones.
+    let mut listed = balanced("192.0.2.50", Some("n2"), None);
+    let virtual_address = NodeAddress { kind: NodeAddressKind::InternalIp, ip: ip("192.0.2.50") };
+    objects(&mut listed.cluster.nodes)[1].addresses.push(virtual_address);
+    expect_healthy(&RULE, &listed, &subject());
+    // No other node could announce it.
+    let mut alone = balanced(PRIMARY[0], None, Some("lan"));
+    seen(&mut alone.cluster.nodes).truncate(1);
+    expect_healthy(&RULE, &alone, &subject());
+    // An external IP is written by a person, and announced by nobody.
+    let mut typed = balanced(PEER, None, Some("lan"));
+    for service in objects(&mut typed.cluster.services) {
+        service.external_ips = std::mem::take(&mut service.load_balancer_ips);
+    }
+    assert_eq!(severity(&typed), Severity::Info);
 }

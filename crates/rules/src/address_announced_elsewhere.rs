@@ -1,0 +1,190 @@
+//! A link of this node has a load balancer's address that kube-vip announces on another node.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    net::IpAddr,
+    sync::Arc,
+};
+
+use ipnet::IpNet;
+
+use super::{
+    Limits, Patience, Round, Rule, ids,
+    node_addresses::{is_configured, is_main, is_shared, reachable},
+    remedies::delete_address,
+    wording::{MOST_LISTED, listed, service_in_words},
+};
+use crate::findings::{Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, Vantage, Verdict};
+use portreeve_facts::{Address, Gap, Interfaces, Node, Service, Source, Why};
+
+pub(super) static RULE: Rule = Rule {
+    id: &ids::ADDRESS_HELD_TWICE,
+    variants: &["announced-elsewhere"],
+    needs: &[Source::Services],
+    uses: &[],
+    socket_needs: &[],
+    // A new leader writes its name before the former one has deleted the address, or after.
+    patience: Patience::TwoScans,
+    check,
+};
+
+fn check(round: &Round<'_>, _: &Limits) -> Judgements {
+    let snapshot = round.now;
+    let said = hosts_by_address(snapshot.cluster.services.get()?);
+    let judgement = |verdict| Judgement::of(Subject::this_node(snapshot), verdict);
+    if said.is_empty() {
+        return Ok(vec![judgement(Verdict::Healthy)]);
+    }
+    let interfaces = snapshot.kernel.interfaces.get()?;
+    let mut here: Vec<(&Address, &[Said<'_>])> =
+        on_the_network(interfaces).filter_map(|address| Some((address, said.get(&address.ip)?.as_slice()))).collect();
+    if here.is_empty() {
+        return Ok(vec![judgement(Verdict::Healthy)]);
+    }
+    here.sort_by_key(|(address, _)| (address.ip, &*address.link));
+    let nodes = snapshot.cluster.nodes.get()?;
+    let own =
+        snapshot.own_node().ok_or_else(|| snapshot.own_node_gap("this node's own name is not among the Nodes"))?;
+    let (mut elsewhere, mut gap) = (Vec::new(), None);
+    for (address, said) in here {
+        // Several Services share an address. If this node announces it for one of them, the address is rightly here.
+        let is_here = said.iter().any(|it| it.is(own) || it.host == snapshot.kernel.hostname);
+        if is_here || nodes.iter().any(|node| is_main(node, address.ip)) {
+            continue;
+        }
+        match said.iter().map(|it| it.node(nodes)).collect::<Result<_, Gap>>() {
+            Ok(on) => elsewhere.push(Held { address, services: said.iter().map(|it| it.service).collect(), on }),
+            Err(unknown) => gap = gap.or(Some(unknown)),
+        }
+    }
+    // A Service that was not read may have the address, and be announced here.
+    if let (false, Some(unread)) = (elsewhere.is_empty(), snapshot.cluster.unread_service()) {
+        return Ok(vec![judgement(Verdict::Unknown(unread.clone()))]);
+    }
+    let mut judgements: Vec<_> = gap.map(|gap| judgement(Verdict::Unknown(gap))).into_iter().collect();
+    if !elsewhere.is_empty() {
+        judgements.push(judgement(Verdict::Problem(evidence(interfaces, &elsewhere))));
+    } else if judgements.is_empty() {
+        judgements.push(judgement(Verdict::Healthy));
+    }
+    Ok(judgements)
+}
+
+/// Where a Service says that kube-vip announces its addresses.
+struct Said<'a> {
+    service: &'a Service,
+    host: &'a str,
+}
+
+impl<'a> Said<'a> {
+    /// Whether it names this Node: kube-vip may write the name of its host, with a domain or without.
+    fn is(&self, node: &Node) -> bool {
+        let is_short = |short: &str, long: &str| long.strip_prefix(short).is_some_and(|rest| rest.starts_with('.'));
+        self.host == node.name || is_short(self.host, &node.name) || is_short(&node.name, self.host)
+    }
+
+    /// The Node that it names.
+    ///
+    /// # Errors
+    /// If no Node has this name: the Node may be gone, or its host may have another name.
+    fn node(&self, nodes: &'a [Arc<Node>]) -> Result<&'a str, Gap> {
+        let Self { service, host } = self;
+        let node = nodes.iter().filter(|node| self.is(node)).min_by_key(|node| (node.name != *host, &node.name));
+        node.map(|node| &*node.name).ok_or_else(|| {
+            let Service { namespace, name, .. } = service;
+            let detail =
+                format!("kube-vip.io/vipHost of Service {namespace}/{name} is {host}, and no Node has this name");
+            Gap::new(Source::Nodes, Why::Ambiguous, detail)
+        })
+    }
+}
+
+fn hosts_by_address(services: &[Arc<Service>]) -> HashMap<IpAddr, Vec<Said<'_>>> {
+    let mut by_address: HashMap<_, Vec<_>> = HashMap::new();
+    for service in services {
+        let Some(host) = service.announced.as_ref().and_then(|it| it.host.as_deref()) else { continue };
+        for ip in &service.load_balancer_ips {
+            by_address.entry(*ip).or_default().push(Said { service, host });
+        }
+    }
+    by_address.values_mut().for_each(|said| said.sort_by_key(|it| (&it.service.namespace, &it.service.name)));
+    by_address
+}
+
+/// The addresses for which a link of this node answers on its network. With BGP each node has the address, on `lo` or beside
+/// a network that has it not: the routers choose.
+fn on_the_network(interfaces: &Interfaces) -> impl Iterator<Item = &Address> {
+    let is_in_network = |address: &Address| {
+        let of_link = interfaces.of(&address.link).filter(|it| !it.is_alone());
+        of_link.filter_map(|it| IpNet::new(it.ip, it.prefix).ok()).any(|network| network.contains(&address.ip))
+    };
+    reachable(interfaces).filter(move |address| !is_shared(interfaces, address) && is_in_network(address))
+}
+
+/// An address that is announced elsewhere.
+struct Held<'a> {
+    address: &'a Address,
+    services: Vec<&'a Service>,
+    /// The Nodes that announce it.
+    on: BTreeSet<&'a str>,
+}
+
+impl Held<'_> {
+    fn on(&self) -> String {
+        format!("Node {}", listed(&self.on))
+    }
+
+    fn of(&self) -> String {
+        listed(self.services.iter().map(|it| format!("{}/{}", it.namespace, it.name)))
+    }
+}
+
+fn evidence(interfaces: &Interfaces, held: &[Held<'_>]) -> Evidence {
+    let summary = match held {
+        [one] => format!(
+            "{} has {} of Service {}, and kube-vip announces the address on {}: clients reach either node.",
+            one.address.link,
+            one.address.ip,
+            one.of(),
+            one.on()
+        ),
+        _ => {
+            let links: BTreeSet<&str> = held.iter().map(|it| &*it.address.link).collect();
+            let addresses = listed(held.iter().map(|it| format!("{} on {}", it.address.ip, it.on())));
+            format!(
+                "{} has addresses that kube-vip announces elsewhere, {addresses}: clients reach either node.",
+                listed(links)
+            )
+        }
+    };
+    let mut evidence = Evidence::new(Severity::Warning, summary).affects([Vantage::Remote]);
+    let mut steps = Vec::new();
+    for it in held.iter().take(MOST_LISTED) {
+        let Address { ip, prefix, link } = it.address;
+        evidence = evidence.value("address", format!("{ip}/{prefix} on {link}"));
+        for service in it.services.iter().take(MOST_LISTED) {
+            evidence = evidence.value("service", service_in_words(service));
+        }
+        evidence = evidence
+            .and_more("service", it.services.len(), MOST_LISTED)
+            .value("kube-vip.io/vipHost", it.on())
+            .value("not known", format!("whether {} has {ip}: only the links of that node show", it.on()));
+        steps.push(Step::advice(format!(
+            "see on {} that `ip address show to {ip}` prints the address, and that kube-vip.io/vipHost of Service {} has not changed",
+            it.on(),
+            it.of()
+        )));
+        // To delete an address that the node was given would cut the node off.
+        steps.push(match is_configured(interfaces, it.address) {
+            true => Step::advice(format!("give Service {} an address that this node does not have", it.of())),
+            false => delete_address(it.address),
+        });
+    }
+    let cause = "read in the log of this node's kube-vip why kube-vip left the address here, and set \
+                 vip_preserve_on_leadership_loss to false if it is true";
+    steps.push(Step::advice(cause));
+    evidence.and_more("address", held.len(), MOST_LISTED).remedy(Remedy { steps })
+}
+
+#[cfg(test)]
+mod tests;
