@@ -268,7 +268,8 @@ fn whether_anybody_loses_the_port_is_unknown_where_that_was_not_read() {
     let left = [redirection(30080, "10.1.0.7:80")];
     let web = || with(world().service("web", |it| it.node_port(30080)).with_mode(Mode::Ipvs), &left);
     let process = || with(world().listens_as("0.0.0.0:30080", daemon("nginx", 9)), &left);
-    let takes: [(Snapshot, fn(&mut Snapshot), Source, Severity); 5] = [
+    type Case = (Snapshot, fn(&mut Snapshot), Source, Severity);
+    let takes: [Case; 5] = [
         (process(), |it| it.kernel.listeners = gap(Source::Listeners, Why::Torn), Source::Listeners, Severity::Warning),
         (process(), |it| it.kernel.interfaces = gap(Source::Addresses, Why::Torn), Source::Addresses, Severity::Info),
         (web(), |it| it.kernel.interfaces = gap(Source::Addresses, Why::Torn), Source::Addresses, Severity::Info),
