@@ -134,7 +134,11 @@ pub(super) fn move_off(snapshot: &Snapshot, socket: &Socket) -> Remedy {
         }
         name => Step::advice(match &socket.owner {
             Owner::Kernel { link } if link.is_empty() => {
-                format!("find who had the kernel open port {port}, such as an NFS server, and give that another port")
+                let example = match socket.protocol {
+                    Protocol::Udp => "WireGuard, or a tunnel in another network namespace",
+                    Protocol::Tcp | Protocol::Sctp => "an NFS server",
+                };
+                format!("find who had the kernel open port {port}, such as {example}, and give that another port")
             }
             Owner::Kernel { link } => format!("give tunnel {link} another port than {port}, where it is configured"),
             _ => format!("move {name} off port {port}"),

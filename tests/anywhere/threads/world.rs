@@ -107,7 +107,7 @@ impl World {
         if interfaces.links.iter().all(|other| other.name != link) {
             let index = interfaces.links.len() as u32 + 1;
             let (name, kind) = (link.to_owned(), Some("dummy".to_owned()));
-            interfaces.links.push(Link { index, name, kind, udp_port: None, master: None, up: true });
+            interfaces.links.push(Link { index, name, kind, udp_port: None, tunnel: None, master: None, up: true });
         }
         let ip = address.parse().expect("an address");
         interfaces.addresses.push(Address { ip, prefix: 32, link: link.into() });
