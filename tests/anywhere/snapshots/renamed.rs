@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 /// The name of then; the id of now, and those of its variants that had this name.
-const RENAMED: [(&str, &str, &[&str]); 30] = [
+const RENAMED: [(&str, &str, &[&str]); 31] = [
     ("client-socket-blocks-port", "connection-on-port", &["blocks"]),
     ("client-socket-on-node-port", "connection-on-port", &["answers-taken"]),
     ("ephemeral-ports-near-exhaustion", "ephemeral-ports-near-exhaustion", &["node", "pod"]),
@@ -34,6 +34,7 @@ const RENAMED: [(&str, &str, &[&str]); 30] = [
     ("proxy-health-port-taken", "health-check-unserved", &["proxy"]),
     ("proxy-left-behind", "stale-redirection", &["proxy"]),
     ("proxy-near-fd-limit", "proxy-near-fd-limit", &["near"]),
+    ("tunnel-port-conflict", "tunnel-port-conflict", &["devices", "listener"]),
 ];
 
 /// Gives what this version says the names of then. A name that nothing had then stays.
