@@ -219,6 +219,7 @@ fn tunnel(kind: &InfoKind, data: &[u8]) -> Result<Option<(u16, Tunnel)>, Malform
         }
     }
     tunnel.options.sort();
+    tunnel.options.dedup();
     tunnel.id = tunnel.id.filter(|_| !tunnel.external);
     // An external device has a socket of each family (vxlan_sock_add, geneve_open), bareudp one for both (bareudp_create_sock).
     let both = tunnel.external || *kind == InfoKind::BareUdp;

@@ -30,6 +30,10 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
         let up = || links.iter().filter(|link| link.up && link.udp_port == Some(port)).collect();
         by_port.entry(port).or_insert_with(|| Contested { port, down: Vec::new(), up: up() }).down.push(link);
     }
+    for contested in by_port.values_mut() {
+        contested.down.sort_by_key(|link| &link.name);
+        contested.up.sort_by_key(|link| &link.name);
+    }
     let judgement = |(port, contested): (u16, Contested<'_>)| Judgement {
         subject: Subject::this_node(snapshot),
         port: Some(port),
@@ -99,10 +103,9 @@ impl Contested<'_> {
             cannot_come_up(&down),
             plural(&up, "has", "have")
         );
-        let mut evidence = self.evidence(snapshot, sentence).variant("devices");
-        evidence.values.extend(self.up.iter().map(|link| ("up", in_words(link))));
-        let reasons = pairs.first().map(|(down, up)| ("not shared", difference(down, up)));
-        evidence.values.extend(reasons);
+        let reason = pairs.first().map(|(down, up)| ("not shared", difference(down, up)));
+        let values = self.up.iter().map(|link| ("up", in_words(link))).chain(reason);
+        let evidence = self.evidence(snapshot, sentence, values).variant("devices");
         evidence.remedy(another_port("one of the networks")).remedy(Step::advice(format!(
             "if a network that is gone left one of the tunnels, delete that link ({})",
             listed(down.iter().chain(&up))
@@ -121,18 +124,24 @@ impl Contested<'_> {
         let first = sockets[0];
         let owner = owner_name(snapshot, &first.owner);
         let sentence = format!("{}: {owner} listens on {}.", cannot_come_up(&down), place(first));
-        let evidence = self.evidence(snapshot, sentence).variant("listener");
+        let evidence = self.evidence(snapshot, sentence, []).variant("listener");
         with_sockets(evidence, "listener", snapshot, &sockets)
             .remedy(move_off(snapshot, first))
             .remedy(another_port(&plural(&down, "", "")))
             .remedy(Step::advice(format!("if a network that is gone left it, delete the link ({})", listed(&down))))
     }
 
-    fn evidence(&self, snapshot: &Snapshot, sentence: String) -> Evidence {
+    /// The same of both variants; `values` stand behind the tunnels that are down.
+    fn evidence(
+        &self,
+        snapshot: &Snapshot,
+        sentence: String,
+        values: impl IntoIterator<Item = (&'static str, String)>,
+    ) -> Evidence {
         let (severity, pods) = severity(snapshot);
         let mut evidence = Evidence::new(severity, capital(&sentence));
-        evidence.values.extend(self.down.iter().map(|link| ("down", in_words(link))));
-        evidence.values.extend(pods.map(|pods| ("not ready", pods)));
+        let down = self.down.iter().map(|link| ("down", in_words(link)));
+        evidence.values.extend(down.chain(values).chain(pods.map(|pods| ("not ready", pods))));
         evidence
     }
 }

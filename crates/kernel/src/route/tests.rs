@@ -207,6 +207,19 @@ fn geneve_tells_its_vni_its_family_and_whether_it_is_external() {
     assert_eq!(external, Tunnel { external: true, families: IpFamily::BOTH.to_vec(), ..Tunnel::default() });
 }
 
+/// include/uapi/linux/if_link.h: `IFLA_VXLAN_ID`, `IFLA_VXLAN_GROUP6`, `IFLA_VXLAN_UDP_ZERO_CSUM6_RX`, `IFLA_VXLAN_GBP`, a flag.
+#[test]
+fn vxlan_tells_each_option_of_receiving_once_and_a_vni_of_another_length_is_malformed() {
+    let port = attribute(15, &8472u16.to_be_bytes());
+    let tunnel = |more: &[Vec<u8>]| tunnel_of("vxlan", &[&[port.clone()], more].concat(), &[]).tunnel.unwrap();
+    let some =
+        tunnel(&[attribute(23, &[]), attribute(1, &7u32.to_ne_bytes()), attribute(23, &[]), attribute(20, &[0])]);
+    assert_eq!((some.options, some.families), (vec!["gbp".to_owned()], vec![IpFamily::V4]));
+    let of_ipv6 = tunnel(&[attribute(20, &[1]), attribute(16, &[0; 16])]);
+    assert_eq!((of_ipv6.options, of_ipv6.families), (vec!["udp6zerocsumrx".to_owned()], vec![IpFamily::V6]));
+    assert!(super::tunnel(&InfoKind::Vxlan, &attribute(1, &[1])).is_err());
+}
+
 /// `IFLA_LINK_NETNSID`: the kernel tells it where the port is in another namespace than the link.
 #[test]
 fn a_tunnel_whose_port_is_in_another_namespace_has_none_here() {
