@@ -105,7 +105,7 @@ impl Contested<'_> {
         );
         let reason = pairs.first().map(|(down, up)| ("not shared", difference(down, up)));
         let values = self.up.iter().map(|link| ("up", in_words(link))).chain(reason);
-        let evidence = self.evidence(snapshot, sentence, values).variant("devices");
+        let evidence = self.evidence(snapshot, &sentence, values).variant("devices");
         evidence.remedy(another_port("one of the networks")).remedy(Step::advice(format!(
             "if a network that is gone left one of the tunnels, delete that link ({})",
             listed(down.iter().chain(&up))
@@ -124,7 +124,7 @@ impl Contested<'_> {
         let first = sockets[0];
         let owner = owner_name(snapshot, &first.owner);
         let sentence = format!("{}: {owner} listens on {}.", cannot_come_up(&down), place(first));
-        let evidence = self.evidence(snapshot, sentence, []).variant("listener");
+        let evidence = self.evidence(snapshot, &sentence, []).variant("listener");
         with_sockets(evidence, "listener", snapshot, &sockets)
             .remedy(move_off(snapshot, first))
             .remedy(another_port(&plural(&down, "", "")))
@@ -135,11 +135,11 @@ impl Contested<'_> {
     fn evidence(
         &self,
         snapshot: &Snapshot,
-        sentence: String,
+        sentence: &str,
         values: impl IntoIterator<Item = (&'static str, String)>,
     ) -> Evidence {
         let (severity, pods) = severity(snapshot);
-        let mut evidence = Evidence::new(severity, capital(&sentence));
+        let mut evidence = Evidence::new(severity, capital(sentence));
         let down = self.down.iter().map(|link| ("down", in_words(link)));
         evidence.values.extend(down.chain(values).chain(pods.map(|pods| ("not ready", pods))));
         evidence
