@@ -169,9 +169,12 @@ pub fn link(message: &Message<'_>) -> Result<Option<Link>, Malformed> {
     Ok(Some(link))
 }
 
+/// A UDP port, and how the kernel opens it.
+type Opened = (u16, Tunnel);
+
 /// `IFLA_LINKINFO`: the kind, and the UDP port where links of this kind listen on one in the kernel. WireGuard reports its
 /// port over a netlink family of its own, and to CAP_NET_ADMIN only.
-fn kind(info: &[u8]) -> Result<(Option<String>, Option<(u16, Tunnel)>), Malformed> {
+fn kind(info: &[u8]) -> Result<(Option<String>, Option<Opened>), Malformed> {
     let (mut kind, mut data) = (None, None);
     for attribute in attributes(info) {
         let attribute = attribute?;
@@ -187,7 +190,7 @@ fn kind(info: &[u8]) -> Result<(Option<String>, Option<(u16, Tunnel)>), Malforme
 }
 
 /// The port of a tunnel, and how the kernel opens it.
-fn tunnel(kind: &InfoKind, data: &[u8]) -> Result<Option<(u16, Tunnel)>, Malformed> {
+fn tunnel(kind: &InfoKind, data: &[u8]) -> Result<Option<Opened>, Malformed> {
     const ANY: Ipv6Addr = Ipv6Addr::UNSPECIFIED;
     let [its_port, its_id, external, ipv6_remote, ipv6_local] = match kind {
         InfoKind::Vxlan => {

@@ -200,7 +200,8 @@ fn tunnels_tell_their_udp_port() {
 #[test]
 fn geneve_tells_its_vni_its_family_and_whether_it_is_external() {
     let port = attribute(5, &6081u16.to_be_bytes());
-    let tunnel = |more: &[Vec<u8>]| tunnel_of("geneve", &[&[port.clone()], more].concat(), &[]).tunnel.unwrap();
+    let tunnel =
+        |more: &[Vec<u8>]| tunnel_of("geneve", &[std::slice::from_ref(&port), more].concat(), &[]).tunnel.unwrap();
     let of_ipv6 = tunnel(&[attribute(1, &7u32.to_ne_bytes()), attribute(7, &[0; 16])]);
     assert_eq!(of_ipv6, Tunnel { id: Some(7), families: vec![IpFamily::V6], ..Tunnel::default() });
     let external = tunnel(&[attribute(1, &0u32.to_ne_bytes()), attribute(6, &[])]);
@@ -211,7 +212,8 @@ fn geneve_tells_its_vni_its_family_and_whether_it_is_external() {
 #[test]
 fn vxlan_tells_each_option_of_receiving_once_and_a_vni_of_another_length_is_malformed() {
     let port = attribute(15, &8472u16.to_be_bytes());
-    let tunnel = |more: &[Vec<u8>]| tunnel_of("vxlan", &[&[port.clone()], more].concat(), &[]).tunnel.unwrap();
+    let tunnel =
+        |more: &[Vec<u8>]| tunnel_of("vxlan", &[std::slice::from_ref(&port), more].concat(), &[]).tunnel.unwrap();
     let some =
         tunnel(&[attribute(23, &[]), attribute(1, &7u32.to_ne_bytes()), attribute(23, &[]), attribute(20, &[0])]);
     assert_eq!((some.options, some.families), (vec!["gbp".to_owned()], vec![IpFamily::V4]));
