@@ -93,6 +93,7 @@ pub fn route_message(bytes: &[u8]) {
         let message = Message { kind, body: bytes };
         if let Ok(Some(link)) = route::link(&message) {
             shown(&link.name);
+            assert!(link.tunnel.is_none_or(|tunnel| tunnel.options.len() <= 6), "each option once");
         }
         drop(route::address(&message, &names));
         let mut routes = route::DefaultRoutes::default();

@@ -366,6 +366,16 @@ const SEEN: &[Row] = &[
         ("node/proxy.rs", "a_proxy_that_holds_no_ports_never_nears_its_limit"),
     ),
     (
+        "tunnel-port-conflict/devices",
+        ("node/tunnels.rs", "a_tunnel_that_another_one_keeps_down_is_told_and_owner_names_the_one_that_is_up"),
+        ("node/tunnels.rs", "two_tunnels_of_one_port_with_the_same_options_share_it_whether_both_are_up_or_one"),
+    ),
+    (
+        "tunnel-port-conflict/listener",
+        ("node/tunnels.rs", "a_process_that_keeps_a_tunnel_down_is_named"),
+        ("node/tunnels.rs", "two_tunnels_of_one_port_with_the_same_options_share_it_whether_both_are_up_or_one"),
+    ),
+    (
         "port-field-refused/node-port",
         ("anywhere/lint/refused.rs", "a_node_port_needs_a_type_that_has_one"),
         ("anywhere/lint/refused.rs", "an_update_that_writes_the_number_that_it_has_is_taken"),

@@ -8,7 +8,7 @@ use std::{
     sync::Arc,
 };
 
-use portreeve_facts::{Interfaces, NodeQuery};
+use portreeve_facts::{Interfaces, NodeQuery, Tunnel};
 use portreeve_kernel::{Host, Known};
 use serde_json::Value;
 
@@ -71,6 +71,90 @@ fn links_tell_kind_master_state_and_the_port_of_a_tunnel() {
     assert_eq!(link("v0").master, Some(link("br0").index));
     assert_eq!((link("v1").up, link("br0").up), (true, false));
     assert_eq!((link("br0").udp_port, link("lo").kind.as_deref()), (None, None));
+}
+
+/// Runs `ip` in this thread's namespace; whether it did what was asked.
+fn succeeds(arguments: &str) -> bool {
+    Command::new("ip").args(arguments.split(' ')).output().expect("the program ip").status.success()
+}
+
+/// Options of `ip link add ... type vxlan dstport 4789`. Kernels of cloud machines have VXLAN, and often none of Geneve, WireGuard,
+/// bareudp and VRF. So those are read in `crates/kernel/src/route/tests.rs` only, from bytes.
+const VXLANS: [&str; 12] = [
+    "id 11",
+    "id 12 nolearning noudpcsum l2miss proxy",
+    "id 13 local 127.0.0.1 dev lo",
+    "id 14 gbp",
+    "id 15 gbp udp6zerocsumrx",
+    "id 16 remcsumrx",
+    "id 17 local ::1",
+    "id 18 group ff05::100 dev lo",
+    "id 19 local ::1 udp6zerocsumrx",
+    "external",
+    "external gbp",
+    "external vnifilter",
+];
+
+#[test]
+fn the_kernel_sets_a_second_tunnel_of_a_port_up_unless_the_two_exclude_each_other() {
+    let (mut shared, mut kept_down) = (0, 0);
+    for (number, one) in VXLANS.iter().enumerate() {
+        for two in &VXLANS[number + 1..] {
+            let _namespace = Namespace::enter();
+            ip(&format!("link add one type vxlan dstport 4789 {one}\nlink set one up\n"));
+            ip(&format!("link add two type vxlan dstport 4789 {two}\n"));
+            let is_up = succeeds("link set two up");
+            let seen = interfaces();
+            let link = |name: &str| seen.links.iter().find(|link| link.name == name).expect("it is there");
+            assert_eq!((link("one").up, link("two").up), (true, is_up), "{one}, {two}");
+            assert_eq!(link("two").excludes(link("one")), Some(!is_up), "{one}, {two}: {:#?}", seen.links);
+            let down: Vec<_> = seen.tunnels_down().map(|(port, link)| (port, link.name.as_str())).collect();
+            assert_eq!(down, if is_up { vec![] } else { vec![(4789, "two")] });
+            *(if is_up { &mut shared } else { &mut kept_down }) += 1;
+        }
+    }
+    assert!(shared > 10 && kept_down > 10, "{shared} share, {kept_down} do not");
+}
+
+#[test]
+fn of_a_tunnel_everything_is_read_that_ip_shows() {
+    let _namespace = Namespace::enter();
+    for (number, options) in VXLANS.iter().enumerate() {
+        ip(&format!("link add v{number} type vxlan dstport {} {options}\n", 4000 + number));
+    }
+    let seen = interfaces();
+    let in_words = |number: usize| {
+        let link = seen.links.iter().find(|link| link.name == format!("v{number}")).expect("it is there");
+        let Tunnel { id, external, options, families } = link.tunnel.clone().expect("it is read");
+        let families: Vec<String> = families.iter().map(ToString::to_string).collect();
+        (link.udp_port.expect("a port"), id, external, options.join(" "), families.join(" "))
+    };
+    let of = |number: u16, id, external, options: &str, families: &str| {
+        (4000 + number, id, external, options.to_owned(), families.to_owned())
+    };
+    assert_eq!(in_words(1), of(1, Some(12), false, "", "IPv4"));
+    assert_eq!(in_words(4), of(4, Some(15), false, "gbp udp6zerocsumrx", "IPv4"));
+    assert_eq!(in_words(5), of(5, Some(16), false, "remcsumrx", "IPv4"));
+    assert_eq!(in_words(6), of(6, Some(17), false, "", "IPv6"));
+    assert_eq!(in_words(7), of(7, Some(18), false, "", "IPv6"));
+    assert_eq!(in_words(11), of(11, None, true, "vnifilter", "IPv4 IPv6"));
+}
+
+#[test]
+fn a_tunnel_that_was_made_in_another_namespace_has_no_port_in_this_one() {
+    let _namespace = Namespace::enter();
+    let here = format!("/proc/{}/task/{}/ns/net", std::process::id(), nix::unistd::gettid());
+    let elsewhere = move || {
+        let _namespace = Namespace::enter();
+        ip(&format!("link add moved type vxlan id 1 dstport 4789\nlink set moved netns {here}\n"));
+        std::fs::File::open("/proc/thread-self/ns/net").expect("this thread's network namespace")
+    };
+    let _elsewhere = std::thread::spawn(elsewhere).join().expect("it moves a link here");
+    ip("link add own type vxlan external dstport 4789\nlink set own up\n");
+    let seen = interfaces();
+    let port = |name: &str| seen.links.iter().find(|link| link.name == name).map(|link| link.udp_port);
+    assert_eq!((port("moved"), port("own")), (Some(None), Some(Some(4789))));
+    assert!(succeeds("link set moved up"), "its port is elsewhere");
 }
 
 #[test]

@@ -26,6 +26,7 @@ mod ranges;
 mod redirected;
 mod scale;
 mod stage;
+mod tunnels;
 mod twice;
 mod unprivileged;
 mod worlds;

@@ -18,7 +18,7 @@ use super::{
     Address, Cgroup, Clients, ClusterFacts, ContainerPort, EphemeralUse, Family, Gap, Holder, Interfaces, KernelFacts,
     Learned, Link, Masquerade, Mode, Node, NodeAddress, NodeAddressKind, NodePortRange, Overrides, OwnPort, Owner, Pod,
     PodContainer, PortRange, PortSet, Process, Protocol, ProxyConfig, ProxyFacts, ProxyMetrics, RangeSource, Reading,
-    SNAPSHOT_SCHEMA, Snapshot, SockStat, Socket, Source, State, Sysctls, Why,
+    SNAPSHOT_SCHEMA, Snapshot, SockStat, Socket, Source, State, Sysctls, Tunnel, Why,
 };
 
 /// The node's primary addresses.
@@ -199,12 +199,30 @@ impl Snapshot {
                 name: link.to_owned(),
                 kind: Some("dummy".to_owned()),
                 udp_port: None,
+                tunnel: None,
                 master: None,
                 up: true,
             });
         }
         let ip = ip(address);
         interfaces.addresses.push(Address { ip, prefix: if ip.is_ipv4() { 32 } else { 128 }, link: link.into() });
+        self
+    }
+
+    /// Adds a tunnel that is up, and has its port for IPv4.
+    pub fn tunnel(mut self, name: &str, kind: &str, port: u16, change: impl FnOnce(&mut Link)) -> Self {
+        let links = &mut interfaces_of(&mut self).links;
+        let mut link = Link {
+            index: links.len() as u32 + 1,
+            name: name.to_owned(),
+            kind: Some(kind.to_owned()),
+            udp_port: Some(port),
+            tunnel: Some(Tunnel { families: vec![Family::V4], ..Tunnel::default() }),
+            master: None,
+            up: true,
+        };
+        change(&mut link);
+        links.push(link);
         self
     }
 
@@ -306,6 +324,12 @@ pub fn seen<T: std::fmt::Debug>(reading: &mut Reading<T>) -> &mut T {
     }
 }
 
+/// Links and addresses, for changing them. Fails on a gap.
+#[track_caller]
+pub fn interfaces_of(world: &mut Snapshot) -> &mut Interfaces {
+    Arc::make_mut(seen(&mut world.kernel.interfaces))
+}
+
 /// Objects of the cluster, for changing them. Fails on a gap.
 #[track_caller]
 pub fn objects<T: Clone + std::fmt::Debug>(reading: &mut Reading<Vec<Arc<T>>>) -> Vec<&mut T> {
@@ -380,8 +404,15 @@ fn kernel(at: Timestamp) -> KernelFacts {
 }
 
 fn interfaces() -> Interfaces {
-    let link =
-        |index, name: &str| Link { index, name: name.to_owned(), kind: None, udp_port: None, master: None, up: true };
+    let link = |index, name: &str| Link {
+        index,
+        name: name.to_owned(),
+        kind: None,
+        udp_port: None,
+        tunnel: None,
+        master: None,
+        up: true,
+    };
     let address = |link: &str, address: &str, prefix| Address { ip: ip(address), prefix, link: link.into() };
     Interfaces {
         links: vec![link(1, "lo"), link(2, "eth0")],

@@ -10,7 +10,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Clients, EphemeralUse, Gap, PodNamespace, PortRange, PortSet, Protocol, ProxyFacts, Reading, Socket, Source, Why,
+    Clients, EphemeralUse, Family, Gap, PodNamespace, PortRange, PortSet, Protocol, ProxyFacts, Reading, Socket,
+    Source, Why,
 };
 
 /// Everything that was read on the node. Each fact carries its own gap.
@@ -224,6 +225,11 @@ impl Interfaces {
         self.links.iter().any(|link| link.name == name)
     }
 
+    /// The tunnels that are down although they have a UDP port, with it.
+    pub fn tunnels_down(&self) -> impl Iterator<Item = (u16, &Link)> {
+        self.links.iter().filter(|link| !link.up).filter_map(|link| Some((link.udp_port?, link)))
+    }
+
     /// The addresses of a link by its name.
     pub fn of<'a>(&'a self, link: &'a str) -> impl Iterator<Item = &'a Address> {
         self.addresses.iter().filter(move |address| *address.link == *link)
@@ -239,12 +245,48 @@ pub struct Link {
     pub name: String,
     /// Its kind, e.g. `dummy`, `vxlan`, where it is virtual.
     pub kind: Option<String>,
-    /// The UDP port it listens on in the kernel: VXLAN and Geneve destination port, WireGuard listening port.
+    /// The UDP port that the kernel opens for it while it is up: of VXLAN, Geneve and bareudp. None where it opens the port in
+    /// another network namespace, in which the link was made. WireGuard's is never read: only generic netlink tells it, and
+    /// only to CAP_NET_ADMIN.
     pub udp_port: Option<u16>,
+    /// How the kernel opens this port. Earlier versions did not read it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tunnel: Option<Tunnel>,
     /// The link it is enslaved to, e.g. a VRF or a bridge.
     pub master: Option<u32>,
-    /// Whether it is administratively up.
+    /// Whether it is administratively up (`IFF_UP`). A tunnel is so only while the kernel has its port: to set it up is to open
+    /// the port, and fails with EADDRINUSE where others have it (drivers/net/vxlan/vxlan_core.c `vxlan_open`).
     pub up: bool,
+}
+
+/// How the kernel opens the UDP port of a tunnel.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tunnel {
+    /// The VNI of its packets; none where it takes those of any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<u32>,
+    /// `external` of ip-link(8): who sends says the VNI of each packet (`IFLA_VXLAN_COLLECT_METADATA`).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub external: bool,
+    /// VXLAN's other options of receiving, by their names in ip-link(8), sorted: `gbp`. Devices with one port share it where
+    /// these and `external` are the same (include/net/vxlan.h `VXLAN_F_RCV_FLAGS`).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub options: Vec<String>,
+    /// The families for which it opens the port.
+    pub families: Vec<Family>,
+}
+
+impl Link {
+    /// Whether two tunnels that want one port cannot have it both. Nothing where it is not known how they open it.
+    ///
+    /// Geneve devices always share: the kernel makes none beside one that it cannot share with (drivers/net/geneve.c
+    /// `geneve_configure`).
+    pub fn excludes(&self, other: &Self) -> Option<bool> {
+        let (Some(one), Some(two)) = (&self.tunnel, &other.tunnel) else { return None };
+        let alike = one.external == two.external && one.options == two.options;
+        let shared = self.kind == other.kind && (alike || self.kind.as_deref() == Some("geneve"));
+        Some(!shared && one.families.iter().any(|family| two.families.contains(family)))
+    }
 }
 
 /// One address of a link.

@@ -205,7 +205,9 @@ impl Host {
 
         let mut unnamed: Vec<(Claim, &mut Owner)> = Vec::new();
         let always = self.proxy_places.iter().map(SocketAddr::port).chain([PROXY_HEALTH_PORT]);
-        let asked = wanted.owner_ports.union(&always.collect());
+        let interfaces = interfaces.seen().map(Arc::as_ref);
+        let down = interfaces.into_iter().flat_map(Interfaces::tunnels_down).map(|(port, _)| port);
+        let asked = wanted.owner_ports.union(&always.chain(down).collect());
         let of_interest = listeners.iter_mut().flatten().filter(|socket| asked.contains(socket.local_port));
         for socket in of_interest.chain(clients.iter_mut().flat_map(|clients| &mut clients.sockets)) {
             unnamed.push((Claim::from(&*socket), &mut socket.owner));
@@ -214,7 +216,7 @@ impl Host {
             unnamed.extend(examples.drain(..).zip(ephemeral.busiest.iter_mut().map(|busy| &mut busy.owner)));
         }
         watch.on(Source::Processes, || {
-            self.name_owners(unnamed, interfaces.seen().map(Arc::as_ref), wanted.command_lines);
+            self.name_owners(unnamed, interfaces, wanted.command_lines);
         });
 
         let ephemeral = counted.map(|counted| counted.ephemeral).into();
@@ -226,7 +228,8 @@ impl Host {
         let (claims, owners): (Vec<_>, Vec<_>) = unnamed.into_iter().unzip();
         let found = if self.is_live() {
             let links = interfaces.into_iter().flat_map(|interfaces| &interfaces.links);
-            let tunnels = links.filter_map(|link| Some((link.udp_port?, link.name.clone()))).collect();
+            let up = links.filter(|link| link.up);
+            let tunnels = up.filter_map(|link| Some((link.udp_port?, link.name.clone()))).collect();
             Owners::live(self.root.path(), tunnels, command_lines).of(&claims)
         } else {
             let Gap { why, detail, .. } = root::recorded(Source::Processes);

@@ -55,8 +55,8 @@ pub struct Owners {
 }
 
 impl Owners {
-    /// For the live host whose root directory is mounted at `root`. `tunnels` are the links with a UDP port of their
-    /// own; `command_lines` says whether command lines, which may hold secrets, are kept.
+    /// For the live host whose root directory is mounted at `root`. `tunnels` are the links that are up, with the UDP port of
+    /// each: nobody else can have that one; `command_lines` says whether command lines, which may hold secrets, are kept.
     pub fn live(root: &Path, tunnels: Vec<(u16, String)>, command_lines: bool) -> Self {
         Self { proc: root.join("proc"), cgroups: Cgroups::find(root), tunnels, command_lines }
     }

@@ -8,7 +8,7 @@
 use std::{
     collections::BTreeMap,
     io,
-    net::{IpAddr, Ipv4Addr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
     sync::Arc,
 };
 
@@ -31,7 +31,7 @@ use netlink_packet_route::{
 use nix::errno::Errno;
 
 use super::netlink::{Connection, Family, Malformed, Message, Request, Transport, bytes_at, connection, name};
-use portreeve_facts::{Address, Gap, Interfaces, Link, Source};
+use portreeve_facts::{Address, Family as IpFamily, Gap, Interfaces, Link, Source, Tunnel};
 
 /// The longest name of a link or a kind, in bytes (include/uapi/linux/if.h `IFNAMSIZ`).
 const NAME: usize = 15;
@@ -143,16 +143,20 @@ pub fn link(message: &Message<'_>) -> Result<Option<Link>, Malformed> {
         name: String::new(),
         kind: None,
         udp_port: None,
+        tunnel: None,
         master: None,
         up: header.flags.contains(LinkFlags::Up),
     };
+    let (mut tunnel, mut is_of_another) = (None, false);
     for attribute in attributes_behind::<LinkMessageBuffer>(message.body) {
         let attribute = attribute?;
         // Names are read as bytes: the crate's `IfName` refuses, with the whole dump, what is not UTF-8.
         if is(&attribute, &LinkAttribute::IfName(String::new())) {
             link.name = name(attribute.value(), NAME);
         } else if is(&attribute, &LinkAttribute::LinkInfo(Vec::new())) {
-            (link.kind, link.udp_port) = kind(attribute.value())?;
+            (link.kind, tunnel) = kind(attribute.value())?;
+        } else if is(&attribute, &LinkAttribute::LinkNetNsId(0)) {
+            is_of_another = true;
         } else if is(&attribute, &LinkAttribute::Controller(0)) {
             match LinkAttribute::parse_with_param(&attribute, header.interface_family) {
                 Ok(LinkAttribute::Controller(index)) => link.master = Some(index),
@@ -160,12 +164,17 @@ pub fn link(message: &Message<'_>) -> Result<Option<Link>, Malformed> {
             }
         }
     }
+    // A tunnel that was made in another network namespace has its port there, wherever it is moved to.
+    (link.udp_port, link.tunnel) = tunnel.filter(|_| !is_of_another).unzip();
     Ok(Some(link))
 }
 
+/// A UDP port, and how the kernel opens it.
+type Opened = (u16, Tunnel);
+
 /// `IFLA_LINKINFO`: the kind, and the UDP port where links of this kind listen on one in the kernel. WireGuard reports its
 /// port over a netlink family of its own, and to CAP_NET_ADMIN only.
-fn kind(info: &[u8]) -> Result<(Option<String>, Option<u16>), Malformed> {
+fn kind(info: &[u8]) -> Result<(Option<String>, Option<Opened>), Malformed> {
     let (mut kind, mut data) = (None, None);
     for attribute in attributes(info) {
         let attribute = attribute?;
@@ -176,25 +185,62 @@ fn kind(info: &[u8]) -> Result<(Option<String>, Option<u16>), Malformed> {
         }
     }
     let data = data.as_ref().map_or(&[][..], NlaBuffer::value);
-    let port = match kind.as_deref().map(InfoKind::from) {
-        Some(InfoKind::Vxlan) => port(data, &InfoVxlan::Port(0))?,
-        Some(InfoKind::Geneve) => port(data, &InfoGeneve::Port(0))?,
-        Some(InfoKind::BareUdp) => port(data, &InfoBareUdp::Port(0))?,
-        _ => None,
-    };
-    Ok((kind, port))
+    let tunnel = kind.as_deref().map(InfoKind::from).map(|kind| tunnel(&kind, data)).transpose()?;
+    Ok((kind, tunnel.flatten()))
 }
 
-/// The number in the attribute that is like `example`.
-fn port(data: &[u8], example: &impl Nla) -> Result<Option<u16>, Malformed> {
-    let mut port = None;
+/// The port of a tunnel, and how the kernel opens it.
+fn tunnel(kind: &InfoKind, data: &[u8]) -> Result<Option<Opened>, Malformed> {
+    const ANY: Ipv6Addr = Ipv6Addr::UNSPECIFIED;
+    let [its_port, its_id, external, ipv6_remote, ipv6_local] = match kind {
+        InfoKind::Vxlan => {
+            use InfoVxlan::{CollectMetadata, Group6, Id, Local6, Port};
+            [Port(0), Id(0), CollectMetadata(false), Group6(ANY), Local6(ANY)].map(|it| Some(it.kind()))
+        }
+        InfoKind::Geneve => {
+            use InfoGeneve::{CollectMetadata, Id, Local6, Port, Remote6};
+            [Port(0), Id(0), CollectMetadata, Remote6(ANY), Local6(ANY)].map(|it| Some(it.kind()))
+        }
+        InfoKind::BareUdp => [Some(InfoBareUdp::Port(0).kind()), None, None, None, None],
+        _ => return Ok(None),
+    };
+    let (mut port, mut tunnel, mut families) = (None, Tunnel::default(), &[IpFamily::V4][..]);
     for attribute in attributes(data) {
         let attribute = attribute?;
-        if is(&attribute, example) {
+        // A flag is there or not. Of the others each is there, with 0 or 1.
+        let (number, is_set) = (Some(attribute.kind()), attribute.value().first() != Some(&0));
+        if number == its_port {
             port = Some(parse_u16_be(attribute.value()).map_err(|_| Malformed("the port of a tunnel"))?);
+        } else if number == its_id {
+            tunnel.id = Some(parse_u32(attribute.value()).map_err(|_| Malformed("the VNI of a tunnel"))?);
+        } else if number == external {
+            tunnel.external = is_set;
+        } else if number == ipv6_remote || number == ipv6_local {
+            families = &[IpFamily::V6];
+        } else if *kind == InfoKind::Vxlan && is_set {
+            tunnel.options.extend(receiving(&attribute).map(str::to_owned));
         }
     }
-    Ok(port)
+    tunnel.options.sort();
+    tunnel.options.dedup();
+    tunnel.id = tunnel.id.filter(|_| !tunnel.external);
+    // An external device has a socket of each family (vxlan_sock_add, geneve_open), bareudp one for both (bareudp_create_sock).
+    let both = tunnel.external || *kind == InfoKind::BareUdp;
+    tunnel.families = if both { IpFamily::BOTH.to_vec() } else { families.to_vec() };
+    Ok(port.map(|port| (port, tunnel)))
+}
+
+/// The name in ip-link(8) of an option that VXLAN devices with one socket have all, or none. `external` is another.
+fn receiving(attribute: &NlaBuffer<&[u8]>) -> Option<&'static str> {
+    let options = [
+        (InfoVxlan::Gbp, "gbp"),
+        (InfoVxlan::Gpe, "gpe"),
+        (InfoVxlan::RemCsumNoPartial, "remcsum-nopartial"),
+        (InfoVxlan::RemCsumRX(false), "remcsumrx"),
+        (InfoVxlan::UDPZeroCsumRX(false), "udp6zerocsumrx"),
+        (InfoVxlan::Vnifilter(false), "vnifilter"),
+    ];
+    options.into_iter().find(|(option, _)| is(attribute, option)).map(|(_, name)| name)
 }
 
 /// An address, if that is what the message is about.

@@ -184,6 +184,14 @@ pub static STALE_REDIRECTION: Id = Id {
     variants: &[of("host-port", &[Info, Warning, Critical]), of("proxy", &[Warning])],
 };
 
+/// A tunnel and whoever has its port.
+pub static TUNNEL_PORT_CONFLICT: Id = Id {
+    name: RuleId("tunnel-port-conflict"),
+    title: "A tunnel is down, and others have its UDP port",
+    page: include_str!("pages/tunnel-port-conflict.md"),
+    variants: &[of("devices", &[Info, Warning]), of("listener", &[Info, Warning])],
+};
+
 /// Pods that the scheduler cannot place.
 pub static POD_WAITS_FOR_PORT: Id = Id {
     name: RuleId("pod-waits-for-port"),
@@ -252,6 +260,7 @@ pub static IDS: &[&Id] = &[
     &ADDRESS_HELD_TWICE,
     &NODE_PORT_CLAIMED_TWICE,
     &HOST_PORT_CONFLICT,
+    &TUNNEL_PORT_CONFLICT,
     &POD_WAITS_FOR_PORT,
     &STALE_REDIRECTION,
     &HEALTH_CHECK_UNSERVED,

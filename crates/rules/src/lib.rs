@@ -66,6 +66,7 @@ mod reservation;
 mod rule;
 mod socket_needs;
 mod told;
+mod tunnel_port_conflict;
 mod wording;
 
 use std::{
@@ -125,6 +126,7 @@ pub static RULES: &[&Rule] = &[
     &listener_in_node_port_range::RULE,
     &node_port_range_covers_daemons::RULE,
     &own_port_taken::RULE,
+    &tunnel_port_conflict::RULE,
 ];
 
 /// Rules that judge manifests, too: what they say of Services and workloads holds before these are created. Their evidence says

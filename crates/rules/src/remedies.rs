@@ -144,7 +144,11 @@ pub(super) fn move_off(snapshot: &Snapshot, socket: &Socket) -> Remedy {
     }
     Step::advice(match &socket.owner {
         Owner::Kernel { link } if link.is_empty() => {
-            let example = wireguard(snapshot, socket.protocol).unwrap_or_else(|| "an NFS server".to_owned());
+            let example = match socket.protocol {
+                Protocol::Udp => wireguard(snapshot)
+                    .unwrap_or_else(|| "WireGuard, or a tunnel in another network namespace".to_owned()),
+                Protocol::Tcp | Protocol::Sctp => "an NFS server".to_owned(),
+            };
             format!("find who had the kernel open port {port}, such as {example}, and give that another port")
         }
         Owner::Kernel { link } => format!("give tunnel {link} another port than {port}, where it is configured"),
@@ -198,8 +202,8 @@ fn end_gone(uid: &str, port: &str) -> Remedy {
 }
 
 /// A link of WireGuard, which may have a port of UDP: only root on the node is told which.
-fn wireguard(snapshot: &Snapshot, protocol: Protocol) -> Option<String> {
-    let mut links = snapshot.kernel.interfaces.seen().filter(|_| protocol == Protocol::Udp)?.links.iter();
+fn wireguard(snapshot: &Snapshot) -> Option<String> {
+    let mut links = snapshot.kernel.interfaces.seen()?.links.iter();
     let link = links.find(|link| link.kind.as_deref() == Some("wireguard"))?;
     Some(format!("WireGuard, whose port `wg show {} listen-port` tells", shell_word(&link.name)))
 }

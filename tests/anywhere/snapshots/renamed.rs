@@ -3,8 +3,7 @@
 use serde_json::Value;
 
 /// The name of then; the id of now, and those of its variants that had this name.
-const RENAMED: [(&str, &str, &[&str]); 31] = [
-    ("address-announced-elsewhere", "address-held-twice", &["announced-elsewhere"]),
+const RENAMED: [(&str, &str, &[&str]); 30] = [
     ("client-socket-blocks-port", "connection-on-port", &["blocks"]),
     ("client-socket-on-node-port", "connection-on-port", &["answers-taken"]),
     ("ephemeral-ports-near-exhaustion", "ephemeral-ports-near-exhaustion", &["node", "pod"]),

@@ -14,6 +14,7 @@ mod ranges;
 mod redirected;
 mod refused;
 mod served;
+mod tunnels;
 mod twice;
 mod unserved;
 mod waiting;
@@ -43,7 +44,7 @@ pub(crate) enum Reason {
 type Class = (&'static str, &'static str, &'static [&'static str]);
 
 /// Every thread, in the order of the page. One of GitHub is `owner/name#number`, any other an address without `https://`.
-pub(crate) const CLASSES: [Class; 12] = [
+pub(crate) const CLASSES: [Class; 13] = [
     (
         "Ephemeral ports",
         "The kernel gives outgoing connections ports that somebody needs.",
@@ -174,6 +175,11 @@ pub(crate) const CLASSES: [Class; 12] = [
             "projectcalico/calico#3412",
             "antrea-io/antrea#2381",
         ],
+    ),
+    (
+        "Tunnels",
+        "Two networks want one UDP port, and the tunnel of one stays down.",
+        &["tigera/docs#2575", "cilium/cilium#8990"],
     ),
     (
         "Health checks",

@@ -80,6 +80,12 @@ pub(super) fn crashing(pod: &str) -> String {
     pod.replace("conditions: [{type: Ready, status: 'True'}]", statuses)
 }
 
+/// The same pod as a DaemonSet makes it.
+pub(super) fn of_daemon_set(name: &str, pod: &str) -> String {
+    let owner = format!("metadata: {{ownerReferences: [{{kind: DaemonSet, name: {name}, controller: true}}], ");
+    pod.replacen("metadata: {", &owner, 1)
+}
+
 /// A pod with these hostPorts, on `n1` and ready.
 pub(super) fn pod_with_host_ports(name: &str, ports: &[u16]) -> String {
     host_pod(name, ports).replace("hostNetwork: true", "hostNetwork: false").replace("192.0.2.1", "10.244.0.9")

@@ -5,7 +5,7 @@ use std::{net::SocketAddr, sync::Arc};
 
 use portreeve_facts::{
     Address, Cgroup, Family, Gap, Holder, Learned, Link, Mode, Owner, PodContainer, Process, Protocol, Reading,
-    Snapshot, Socket, Source, State, Why,
+    Snapshot, Socket, Source, State, Tunnel, Why,
 };
 use serde_json::Value;
 use tempfile::NamedTempFile;
@@ -107,10 +107,36 @@ impl World {
         if interfaces.links.iter().all(|other| other.name != link) {
             let index = interfaces.links.len() as u32 + 1;
             let (name, kind) = (link.to_owned(), Some("dummy".to_owned()));
-            interfaces.links.push(Link { index, name, kind, udp_port: None, master: None, up: true });
+            interfaces.links.push(Link { index, name, kind, udp_port: None, tunnel: None, master: None, up: true });
         }
         let ip = address.parse().expect("an address");
         interfaces.addresses.push(Address { ip, prefix: 32, link: link.into() });
+        self
+    }
+
+    /// A VXLAN device, with its UDP port open where it is up. An external one opens the port of both families.
+    pub(super) fn vxlan(mut self, name: &str, port: u16, external: bool, up: bool) -> Self {
+        let interfaces = Arc::make_mut(seen(&mut self.0.kernel.interfaces));
+        let index = interfaces.links.len() as u32 + 1;
+        let families = if external { Family::BOTH.to_vec() } else { vec![Family::V4] };
+        let listeners = families.iter().filter(|_| up).map(|family| {
+            let (local, peer) = match family {
+                Family::V4 => (format!("0.0.0.0:{port}"), "0.0.0.0:0"),
+                Family::V6 => (format!("[::]:{port}"), "[::]:0"),
+            };
+            let socket = socket(State::Close, &local, peer, Owner::Kernel { link: name.to_owned() });
+            Socket { protocol: Protocol::Udp, v6only: (*family == Family::V6).then_some(true), ..socket }
+        });
+        seen(&mut self.0.kernel.listeners).extend(listeners);
+        interfaces.links.push(Link {
+            index,
+            name: name.to_owned(),
+            kind: Some("vxlan".to_owned()),
+            udp_port: Some(port),
+            tunnel: Some(Tunnel { id: (!external).then_some(index), external, families, ..Tunnel::default() }),
+            master: None,
+            up,
+        });
         self
     }
 

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
 use portreeve_facts::{
     Address, EphemeralUse, Family, HealthCheckAnswer, Interfaces, Link, Owner, PodNamespace, Protocol, Reading,
-    Snapshot, Socket, State, VirtualServer,
+    Snapshot, Socket, State, Tunnel, VirtualServer,
 };
 use portreeve_rules::node_query;
 
@@ -141,8 +141,19 @@ fn network(world: &mut Snapshot, node: &Node) {
     for line in node.links.iter() {
         let mut words = Words::of(line);
         let (name, kind) = (words.word(), words.word());
-        add_link(interfaces, name, Some(kind), words.next().map(|port| port.parse().expect("a port")));
-        words.end();
+        add_link(interfaces, name, Some(kind));
+        let link = interfaces.links.last_mut().expect("it was added");
+        link.udp_port = words.next().map(|port| port.parse().expect("a port"));
+        let mut tunnel = Tunnel { families: vec![Family::V4], ..Tunnel::default() };
+        while let Some(word) = words.next() {
+            match word.split_once('=') {
+                None if word == "down" => link.up = false,
+                None if word == "external" => (tunnel.external, tunnel.families) = (true, Family::BOTH.to_vec()),
+                Some(("id", id)) => tunnel.id = Some(id.parse().expect("a VNI")),
+                _ => panic!("neither external, down nor id: {line}"),
+            }
+        }
+        link.tunnel = link.udp_port.map(|_| tunnel);
     }
     for line in node.addresses.iter() {
         let mut words = Words::of(line);
@@ -154,16 +165,16 @@ fn network(world: &mut Snapshot, node: &Node) {
     }
 }
 
-fn add_link(interfaces: &mut Interfaces, name: &str, kind: Option<&str>, udp_port: Option<u16>) {
+fn add_link(interfaces: &mut Interfaces, name: &str, kind: Option<&str>) {
     let index = interfaces.links.len() as u32 + 1;
-    let kind = kind.map(str::to_owned);
-    interfaces.links.push(Link { index, name: name.to_owned(), kind, udp_port, master: None, up: true });
+    let (name, kind) = (name.to_owned(), kind.map(str::to_owned));
+    interfaces.links.push(Link { index, name, kind, udp_port: None, tunnel: None, master: None, up: true });
 }
 
 /// Adds an address to a link, which is made if there is none of this name.
 pub(super) fn add_address(interfaces: &mut Interfaces, link: &str, ip: IpAddr, prefix: u8) {
     if interfaces.links.iter().all(|other| other.name != link) {
-        add_link(interfaces, link, None, None);
+        add_link(interfaces, link, None);
     }
     interfaces.addresses.push(Address { ip, prefix, link: link.into() });
 }
@@ -190,7 +201,9 @@ fn busy(world: &mut Snapshot, busy: &Lines) {
 fn only_what_is_asked(world: &mut Snapshot) {
     let query = node_query(&world.cluster, false);
     let listeners = seen(&mut world.kernel.listeners);
-    for socket in listeners.iter_mut().filter(|socket| !query.owner_ports.contains(socket.local_port)) {
+    let down = seen(&mut world.kernel.interfaces).tunnels_down().map(|(port, _)| port);
+    let asked = query.owner_ports.union(&down.collect());
+    for socket in listeners.iter_mut().filter(|socket| !asked.contains(socket.local_port)) {
         socket.owner = Owner::NotAsked;
     }
     let accepted = |socket: &Socket| {

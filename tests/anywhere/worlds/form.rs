@@ -59,7 +59,7 @@ pub(super) struct Node {
     pub(super) proxy: Option<Proxy>,
     /// `tcp LISTEN *:10250 kubelet`, `tcp ESTAB 192.0.2.1:443 192.0.2.77:51234 ingress-nginx/controller:nginx`.
     pub(super) sockets: Lines,
-    /// `flannel.1 vxlan 8472`: name, kind, UDP port.
+    /// `flannel.1 vxlan 8472`: name, kind, UDP port. Behind it `external`, `id=1`, and `down` where it is not up.
     pub(super) links: Lines,
     /// `cni0 10.244.0.1/24`; a link that was not named is a plain one.
     pub(super) addresses: Lines,

@@ -3,9 +3,9 @@
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use portreeve_facts::{
-    Cgroup, ContainerPort, DestinationUse, Endpoint, EndpointPort, EndpointSlice, Family, ForCilium, Gap, Holder, Node,
-    NodeAddress, NodeAddressKind, Owner, Pod, PodContainer, Process, Protocol, Reading, Service, ServiceKind,
-    ServicePort, Socket, Source, State, Why,
+    Cgroup, ContainerPort, Controller, DestinationUse, Endpoint, EndpointPort, EndpointSlice, Family, ForCilium, Gap,
+    Holder, Node, NodeAddress, NodeAddressKind, Owner, Pod, PodContainer, Process, Protocol, Reading, Service,
+    ServiceKind, ServicePort, Socket, Source, State, Why,
 };
 
 /// The words of a line, with the line for complaints.
@@ -227,6 +227,9 @@ pub(super) fn pods(line: &str) -> Vec<Pod> {
         match word {
             "hostNetwork" => pod.host_network = true,
             "not-ready" => pod.ready = false,
+            "of-daemonset" => {
+                pod.controller = Some(Controller { kind: "DaemonSet".to_owned(), name: name.to_owned() });
+            }
             "finished" => (pod.finished, pod.ready) = (true, false),
             "pending" => (pod.node, pod.ready) = (None, false),
             "range" => pod.ip_local_port_range = Some(words.parsed()),

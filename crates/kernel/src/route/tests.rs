@@ -177,16 +177,57 @@ fn an_address_of_another_length_is_malformed_and_one_of_another_family_is_left_o
     assert!(gateways_of_route(0, &[attribute(RTA_GATEWAY, &[192, 0, 2])]).is_err());
 }
 
+/// A link of this kind, which has these attributes behind `IFLA_INFO_DATA`, and others.
+fn tunnel_of(kind: &str, data: &[Vec<u8>], others: &[Vec<u8>]) -> Link {
+    let kind = attribute(IFLA_INFO_KIND, format!("{kind}\0").as_bytes());
+    let info = [kind, attribute(IFLA_INFO_DATA, &data.concat())].concat();
+    link_of(&[&[attribute(IFLA_IFNAME, b"flannel.1\0"), attribute(IFLA_LINKINFO, &info)], others].concat())
+}
+
 #[test]
 fn tunnels_tell_their_udp_port() {
     for (kind, number) in TUNNELS {
-        let data = attribute(number, &8472u16.to_be_bytes());
-        let name = attribute(IFLA_INFO_KIND, format!("{kind}\0").as_bytes());
-        let info = [name, attribute(IFLA_INFO_DATA, &data)].concat();
-        let link = link_of(&[attribute(IFLA_IFNAME, b"flannel.1\0"), attribute(IFLA_LINKINFO, &info)]);
+        let link = tunnel_of(kind, &[attribute(number, &8472u16.to_be_bytes())], &[]);
         assert_eq!((link.name.as_str(), link.kind.as_deref()), ("flannel.1", Some(kind)));
         assert_eq!((link.index, link.udp_port, link.up), (7, Some(8472), true));
+        let families = if kind == "bareudp" { &IpFamily::BOTH[..] } else { &[IpFamily::V4] };
+        assert_eq!(link.tunnel, Some(Tunnel { families: families.to_vec(), ..Tunnel::default() }));
     }
+    assert_eq!(tunnel_of("wireguard", &[attribute(5, &8472u16.to_be_bytes())], &[]).tunnel, None);
+}
+
+/// include/uapi/linux/if_link.h: `IFLA_GENEVE_ID`, `IFLA_GENEVE_COLLECT_METADATA`, a flag, `IFLA_GENEVE_REMOTE6`.
+#[test]
+fn geneve_tells_its_vni_its_family_and_whether_it_is_external() {
+    let port = attribute(5, &6081u16.to_be_bytes());
+    let tunnel =
+        |more: &[Vec<u8>]| tunnel_of("geneve", &[std::slice::from_ref(&port), more].concat(), &[]).tunnel.unwrap();
+    let of_ipv6 = tunnel(&[attribute(1, &7u32.to_ne_bytes()), attribute(7, &[0; 16])]);
+    assert_eq!(of_ipv6, Tunnel { id: Some(7), families: vec![IpFamily::V6], ..Tunnel::default() });
+    let external = tunnel(&[attribute(1, &0u32.to_ne_bytes()), attribute(6, &[])]);
+    assert_eq!(external, Tunnel { external: true, families: IpFamily::BOTH.to_vec(), ..Tunnel::default() });
+}
+
+/// include/uapi/linux/if_link.h: `IFLA_VXLAN_ID`, `IFLA_VXLAN_GROUP6`, `IFLA_VXLAN_UDP_ZERO_CSUM6_RX`, `IFLA_VXLAN_GBP`, a flag.
+#[test]
+fn vxlan_tells_each_option_of_receiving_once_and_a_vni_of_another_length_is_malformed() {
+    let port = attribute(15, &8472u16.to_be_bytes());
+    let tunnel =
+        |more: &[Vec<u8>]| tunnel_of("vxlan", &[std::slice::from_ref(&port), more].concat(), &[]).tunnel.unwrap();
+    let some =
+        tunnel(&[attribute(23, &[]), attribute(1, &7u32.to_ne_bytes()), attribute(23, &[]), attribute(20, &[0])]);
+    assert_eq!((some.options, some.families), (vec!["gbp".to_owned()], vec![IpFamily::V4]));
+    let of_ipv6 = tunnel(&[attribute(20, &[1]), attribute(16, &[0; 16])]);
+    assert_eq!((of_ipv6.options, of_ipv6.families), (vec!["udp6zerocsumrx".to_owned()], vec![IpFamily::V6]));
+    assert!(super::tunnel(&InfoKind::Vxlan, &attribute(1, &[1])).is_err());
+}
+
+/// `IFLA_LINK_NETNSID`: the kernel tells it where the port is in another namespace than the link.
+#[test]
+fn a_tunnel_whose_port_is_in_another_namespace_has_none_here() {
+    const IFLA_LINK_NETNSID: u16 = 37;
+    let link = tunnel_of("vxlan", &[attribute(15, &4789u16.to_be_bytes())], &[attribute(IFLA_LINK_NETNSID, &[0; 4])]);
+    assert_eq!((link.kind.as_deref(), link.udp_port, link.tunnel), (Some("vxlan"), None, None));
 }
 
 #[test]

@@ -1,0 +1,419 @@
+//! A tunnel cannot come up: another tunnel, or a program, has its UDP port.
+
+use std::collections::BTreeMap;
+
+use super::{
+    Limits, Patience, Round, Rule, ids,
+    remedies::move_off,
+    wording::{capital, listed, with_sockets},
+};
+use crate::findings::{Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, Verdict};
+use portreeve_dataplane::{owner_name, place};
+use portreeve_facts::{Gap, Link, Pod, Protocol, Reading, Snapshot, Socket, Source, Why};
+
+pub(super) static RULE: Rule = Rule {
+    id: &ids::TUNNEL_PORT_CONFLICT,
+    variants: &["devices", "listener"],
+    needs: &[Source::Addresses],
+    uses: &[],
+    // Nobody asks for ports here: the kernel's reader knows the ports of tunnels that are down.
+    socket_needs: &[],
+    patience: Patience::TwoScans,
+    check,
+};
+
+fn check(round: &Round<'_>, _: &Limits) -> Judgements {
+    let snapshot = round.now;
+    let links = &snapshot.kernel.interfaces.get()?.links;
+    let mut by_port: BTreeMap<u16, Contested<'_>> = BTreeMap::new();
+    for (port, link) in snapshot.kernel.interfaces.get()?.tunnels_down() {
+        let up = || links.iter().filter(|link| link.up && link.udp_port == Some(port)).collect();
+        by_port.entry(port).or_insert_with(|| Contested { port, down: Vec::new(), up: up() }).down.push(link);
+    }
+    for contested in by_port.values_mut() {
+        contested.down.sort_by_key(|link| &link.name);
+        contested.up.sort_by_key(|link| &link.name);
+    }
+    let judgement = |(port, contested): (u16, Contested<'_>)| Judgement {
+        subject: Subject::this_node(snapshot),
+        port: Some(port),
+        protocol: Some(Protocol::Udp),
+        verdict: contested.verdict(round).unwrap_or_else(Verdict::Unknown),
+    };
+    Ok(by_port.into_iter().map(judgement).collect())
+}
+
+/// The tunnels of one port.
+struct Contested<'a> {
+    port: u16,
+    down: Vec<&'a Link>,
+    up: Vec<&'a Link>,
+}
+
+impl Contested<'_> {
+    fn verdict(&self, round: &Round<'_>) -> Result<Verdict, Gap> {
+        let snapshot = round.now;
+        let mut pairs = Vec::new();
+        for one in &self.down {
+            for other in &self.up {
+                if one.excludes(other).ok_or_else(|| not_read(one))? {
+                    pairs.push((*one, *other));
+                }
+            }
+        }
+        if !pairs.is_empty() {
+            return Ok(Verdict::Problem(self.devices(snapshot, &pairs)));
+        }
+        if let Some(gap) = &snapshot.kernel.no_udp {
+            return Err(gap.clone());
+        }
+        let of_a_tunnel = |socket: &&Socket| {
+            let mut tunnels = self.up.iter().filter_map(|link| link.tunnel.as_ref());
+            tunnels.any(|tunnel| tunnel.families.contains(&socket.family))
+        };
+        let mut sockets = round.listeners()?.at((Protocol::Udp, self.port)).to_vec();
+        sockets.retain(|socket| !of_a_tunnel(socket));
+        let mut kept_down: Vec<(&Link, &Socket)> = Vec::new();
+        let mut untold = None;
+        for link in &self.down {
+            for socket in &sockets {
+                let families = &link.tunnel.as_ref().ok_or_else(|| not_read(link))?.families;
+                let serves: Vec<_> = families.iter().map(|family| socket.serves(*family)).collect();
+                if serves.contains(&Some(true)) {
+                    kept_down.push((link, socket));
+                } else if serves.contains(&None) {
+                    untold = Some(Gap::new(Source::Listeners, Why::NotSupported, "v6only was not told"));
+                }
+            }
+        }
+        match (kept_down.is_empty(), untold) {
+            (false, _) => Ok(Verdict::Problem(self.listener(snapshot, &kept_down))),
+            (true, Some(gap)) => Err(gap),
+            (true, None) => Ok(Verdict::Healthy),
+        }
+    }
+
+    /// Another tunnel is up with the port.
+    fn devices(&self, snapshot: &Snapshot, pairs: &[(&Link, &Link)]) -> Evidence {
+        let port = self.port;
+        let down = names(pairs.iter().map(|(down, _)| *down));
+        let up = names(pairs.iter().map(|(_, up)| *up));
+        let sentence = format!(
+            "{}: {} {port}/udp, and the kernel does not let them share the port.",
+            cannot_come_up(&down),
+            plural(&up, "has", "have")
+        );
+        let reason = pairs.first().map(|(down, up)| ("not shared", difference(down, up)));
+        let values = self.up.iter().map(|link| ("up", in_words(link))).chain(reason);
+        let evidence = self.evidence(snapshot, &sentence, values).variant("devices");
+        evidence.remedy(another_port("one of the networks")).remedy(Step::advice(format!(
+            "if a network that is gone left one of the tunnels, delete that link ({})",
+            listed(down.iter().chain(&up))
+        )))
+    }
+
+    /// A socket that is no tunnel's of this network namespace.
+    fn listener(&self, snapshot: &Snapshot, pairs: &[(&Link, &Socket)]) -> Evidence {
+        let down = names(pairs.iter().map(|(down, _)| *down));
+        let mut sockets: Vec<&Socket> = Vec::new();
+        for (_, socket) in pairs {
+            if !sockets.iter().any(|it| std::ptr::eq(*it, *socket)) {
+                sockets.push(socket);
+            }
+        }
+        let first = sockets[0];
+        let owner = owner_name(snapshot, &first.owner);
+        let sentence = format!("{}: {owner} listens on {}.", cannot_come_up(&down), place(first));
+        let evidence = self.evidence(snapshot, &sentence, []).variant("listener");
+        with_sockets(evidence, "listener", snapshot, &sockets)
+            .remedy(move_off(snapshot, first))
+            .remedy(another_port(&plural(&down, "", "")))
+            .remedy(Step::advice(format!("if a network that is gone left it, delete the link ({})", listed(&down))))
+    }
+
+    /// The same of both variants; `values` stand behind the tunnels that are down.
+    fn evidence(
+        &self,
+        snapshot: &Snapshot,
+        sentence: &str,
+        values: impl IntoIterator<Item = (&'static str, String)>,
+    ) -> Evidence {
+        let (severity, pods) = severity(snapshot);
+        let mut evidence = Evidence::new(severity, capital(sentence));
+        let down = self.down.iter().map(|link| ("down", in_words(link)));
+        evidence.values.extend(down.chain(values).chain(pods.map(|pods| ("not ready", pods))));
+        evidence
+    }
+}
+
+/// A tunnel that is down hurts if somebody needs it. Who made a tunnel is not known. A pod that makes tunnels is of a DaemonSet, is
+/// in the host's network, and is not ready while its tunnel is down.
+fn severity(snapshot: &Snapshot) -> (Severity, Option<String>) {
+    let pods = match &snapshot.cluster.pods {
+        Reading::Seen(pods) => pods,
+        Reading::Gap(gap) => return (Severity::Info, Some(format!("not known: {}", gap.detail))),
+    };
+    let is_of_all_nodes = |pod: &&Pod| pod.controller.as_ref().is_some_and(|it| it.kind == "DaemonSet");
+    let here = pods.iter().map(AsRef::as_ref).filter(|pod: &&Pod| pod.may_be_on(snapshot.node_name()));
+    let mut waiting: Vec<_> = here
+        .filter(|pod| pod.host_network && !pod.ready && !pod.finished && pod.ends.is_none())
+        .filter(is_of_all_nodes)
+        .map(|pod| format!("{}/{}", pod.namespace, pod.name))
+        .collect();
+    waiting.sort();
+    match waiting.is_empty() {
+        true => (Severity::Info, None),
+        false => (Severity::Warning, Some(format!("hostNetwork pods of DaemonSets: {}", listed(waiting)))),
+    }
+}
+
+/// Each name once, in order.
+fn names<'a>(links: impl Iterator<Item = &'a Link>) -> Vec<&'a str> {
+    let mut names: Vec<&str> = links.map(|link| link.name.as_str()).collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+/// `tunnel flannel.1 has`, `tunnels a, b have`.
+fn plural(names: &[&str], one: &str, several: &str) -> String {
+    let (noun, verb) = if names.len() == 1 { ("tunnel", one) } else { ("tunnels", several) };
+    format!("{noun} {} {verb}", listed(names)).trim_end().to_owned()
+}
+
+fn cannot_come_up(names: &[&str]) -> String {
+    format!("{} down and cannot come up", plural(names, "is", "are"))
+}
+
+/// `flannel.1: vxlan, id 1`.
+fn in_words(link: &Link) -> String {
+    let mut words = vec![link.kind.clone().unwrap_or_default()];
+    if let Some(tunnel) = &link.tunnel {
+        words.extend(tunnel.external.then(|| "external".to_owned()));
+        words.extend(tunnel.id.map(|id| format!("id {id}")));
+        words.extend(tunnel.options.iter().cloned());
+        words.extend(tunnel.families.iter().map(ToString::to_string));
+    }
+    format!("{}: {}", link.name, words.join(", "))
+}
+
+/// Why two tunnels do not share their port.
+fn difference(one: &Link, other: &Link) -> String {
+    let kind = |link: &Link| link.kind.clone().unwrap_or_default();
+    let is_external = |link: &Link| link.tunnel.as_ref().is_some_and(|tunnel| tunnel.external);
+    if one.kind != other.kind {
+        return format!("{} is {}, {} is {}", one.name, kind(one), other.name, kind(other));
+    }
+    match (is_external(one), is_external(other)) {
+        (true, false) => format!("{} is external, and takes the packets of every VNI; {} is not", one.name, other.name),
+        (false, true) => format!("{} is external, and takes the packets of every VNI; {} is not", other.name, one.name),
+        _ => "their options of receiving differ".to_owned(),
+    }
+}
+
+/// Gives a network another port.
+fn another_port(whose: &str) -> Remedy {
+    Step::advice(format!(
+        "give {whose} another UDP port, on all nodes alike: `vxlanPort` in Calico's FelixConfiguration, `tunnelPort` of Cilium's \
+         chart, `Port` in flannel's net-conf.json, `--data-path-port` of Docker Swarm"
+    ))
+    .into()
+}
+
+/// A snapshot of an earlier version.
+fn not_read(link: &Link) -> Gap {
+    let detail = format!("how tunnel {} opens its port was not read: the snapshot is of an earlier version", link.name);
+    Gap::new(Source::Addresses, Why::NotSupported, detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::expectations::{expect_healthy, expect_problem, expect_unknown};
+    use portreeve_facts::{
+        Controller, Family, Owner, State, Tunnel,
+        healthy::{daemon, gap, interfaces_of},
+    };
+
+    /// `swarm0` is up with 4789, and `vxlan.calico`, which is external, is down.
+    fn two() -> Snapshot {
+        let world = Snapshot::healthy().tunnel("swarm0", "vxlan", 4789, |link| of(link).id = Some(4096));
+        world.tunnel("vxlan.calico", "vxlan", 4789, |link| {
+            link.up = false;
+            of(link).external = true;
+            of(link).families = Family::BOTH.to_vec();
+        })
+    }
+
+    /// `flannel.1` alone, down.
+    fn down() -> Snapshot {
+        Snapshot::healthy().tunnel("flannel.1", "vxlan", 8472, |link| link.up = false)
+    }
+
+    fn of(link: &mut Link) -> &mut Tunnel {
+        link.tunnel.get_or_insert_default()
+    }
+
+    fn listens(world: Snapshot, local: &str, owner: Owner) -> Snapshot {
+        let peer = if local.starts_with('[') { "[::]:0" } else { "0.0.0.0:0" };
+        world.socket(Protocol::Udp, State::Close, local, peer, |socket| socket.owner = owner)
+    }
+
+    fn unready(world: Snapshot, kind: &str, host_network: bool) -> Snapshot {
+        world.pod("calico-node-x2", |pod| {
+            pod.controller = Some(Controller { kind: kind.to_owned(), name: "calico-node".to_owned() });
+            (pod.host_network, pod.ready) = (host_network, false);
+        })
+    }
+
+    #[track_caller]
+    fn problem(world: &Snapshot) -> Evidence {
+        expect_problem(&RULE, world, &Subject::this_node(world))
+    }
+
+    #[track_caller]
+    fn healthy(world: &Snapshot) {
+        expect_healthy(&RULE, world, &Subject::this_node(world));
+    }
+
+    #[test]
+    fn a_tunnel_that_another_one_keeps_down_is_told_with_both() {
+        let evidence = problem(&two());
+        assert_eq!((evidence.variant, evidence.severity), ("devices", Severity::Info));
+        assert_eq!(
+            evidence.summary,
+            "Tunnel vxlan.calico is down and cannot come up: tunnel swarm0 has 4789/udp, and the kernel does not let them share the port."
+        );
+        for value in [
+            ("down", "vxlan.calico: vxlan, external, IPv4, IPv6"),
+            ("up", "swarm0: vxlan, id 4096, IPv4"),
+            ("not shared", "vxlan.calico is external, and takes the packets of every VNI; swarm0 is not"),
+        ] {
+            assert!(evidence.values.contains(&(value.0, value.1.to_owned())), "{value:?} {evidence:#?}");
+        }
+        let steps: Vec<_> = evidence.remedies.iter().flat_map(|it| &it.steps).map(|step| step.text.as_str()).collect();
+        assert!(steps[0].contains("`vxlanPort`") && steps[1].ends_with("(vxlan.calico, swarm0)"), "{steps:?}");
+    }
+
+    #[test]
+    fn a_daemonsets_pod_of_the_hosts_network_that_is_not_ready_makes_a_warning() {
+        let evidence = problem(&unready(two(), "DaemonSet", true));
+        assert_eq!(evidence.severity, Severity::Warning);
+        let pods = "hostNetwork pods of DaemonSets: default/calico-node-x2".to_owned();
+        assert!(evidence.values.contains(&("not ready", pods)), "{evidence:#?}");
+        for world in [unready(two(), "ReplicaSet", true), unready(two(), "DaemonSet", false)] {
+            assert_eq!(problem(&world).severity, Severity::Info);
+        }
+        let mut unread = two();
+        unread.cluster.pods = gap(Source::Pods, Why::NotPermitted);
+        assert_eq!(problem(&unread).severity, Severity::Info, "no more is certain");
+    }
+
+    #[test]
+    fn one_that_is_down_although_the_other_would_share_its_port_is_not_kept_down() {
+        let beside = |change: fn(&mut Tunnel)| {
+            let world = down().tunnel("other", "vxlan", 8472, |link| change(of(link)));
+            listens(world, "0.0.0.0:8472", Owner::Kernel { link: "other".to_owned() })
+        };
+        healthy(&beside(|tunnel| tunnel.id = Some(2)));
+        let of_ipv6 = beside(|tunnel| tunnel.families = vec![Family::V6]);
+        assert_eq!(problem(&of_ipv6).variant, "listener", "a socket of IPv4 is not that of a tunnel of IPv6");
+        let both_external = |world: Snapshot, name: &str, up| {
+            world.tunnel(name, "vxlan", 8472, |link| {
+                link.up = up;
+                (of(link).external, of(link).families) = (true, Family::BOTH.to_vec());
+            })
+        };
+        healthy(&both_external(both_external(Snapshot::healthy(), "cilium_vxlan", true), "eth9", false));
+    }
+
+    #[test]
+    fn options_of_receiving_and_kinds_keep_tunnels_apart_and_families_and_ports_do_not() {
+        let other =
+            |kind: &str, port, change: fn(&mut Tunnel)| down().tunnel("other", kind, port, |link| change(of(link)));
+        let options = problem(&other("vxlan", 8472, |tunnel| tunnel.options = vec!["gbp".to_owned()]));
+        assert!(options.values.contains(&("not shared", "their options of receiving differ".to_owned())));
+        let kinds = problem(&other("geneve", 8472, |_| ()));
+        assert!(kinds.values.contains(&("not shared", "flannel.1 is vxlan, other is geneve".to_owned())), "{kinds:#?}");
+        healthy(&other("vxlan", 8472, |tunnel| {
+            (tunnel.options, tunnel.families) = (vec!["gbp".to_owned()], vec![Family::V6]);
+        }));
+        healthy(&other("geneve", 6081, |_| ()));
+        let geneve = |world: Snapshot, name: &str, up, external| {
+            world.tunnel(name, "geneve", 6081, |link| (link.up, of(link).external) = (up, external))
+        };
+        healthy(&geneve(geneve(Snapshot::healthy(), "one", true, true), "two", false, false));
+    }
+
+    #[test]
+    fn what_is_up_has_its_port_and_what_is_down_beside_one_that_is_down_lost_it_to_nobody() {
+        let mut up = two();
+        interfaces_of(&mut up).links.iter_mut().for_each(|link| link.up = true);
+        healthy(&up);
+        let mut off = two();
+        interfaces_of(&mut off).links.iter_mut().for_each(|link| link.up = false);
+        healthy(&off);
+        healthy(&down());
+    }
+
+    #[test]
+    fn a_process_with_the_port_of_a_tunnel_that_is_down_is_named() {
+        let evidence = problem(&listens(down(), "127.0.0.1:8472", daemon("dnsmasq", 7)));
+        assert_eq!((evidence.variant, evidence.severity), ("listener", Severity::Info));
+        let sentence = "Tunnel flannel.1 is down and cannot come up: process dnsmasq listens on 127.0.0.1:8472/udp.";
+        assert_eq!(evidence.summary, sentence);
+        assert_eq!(evidence.remedies[0].steps[0].text, "move process dnsmasq off port 8472/udp");
+        healthy(&listens(down(), "0.0.0.0:8473", daemon("dnsmasq", 7)));
+        let tcp = down().listens("0.0.0.0:8472");
+        healthy(&tcp);
+    }
+
+    #[test]
+    fn a_socket_of_the_kernel_without_a_link_here_may_be_wireguards_or_that_of_another_namespace() {
+        let evidence = problem(&listens(down(), "0.0.0.0:8472", Owner::Kernel { link: String::new() }));
+        assert!(evidence.summary.contains("the kernel listens on 0.0.0.0:8472/udp"), "{}", evidence.summary);
+        let step = &evidence.remedies[0].steps[0].text;
+        assert!(step.contains("WireGuard") && step.contains("another network namespace"), "{step}");
+    }
+
+    #[test]
+    fn a_socket_of_the_other_family_is_not_in_the_way() {
+        let v6only = |value| {
+            let owner = daemon("dnsmasq", 7);
+            let peer = "[::]:0";
+            down().socket(Protocol::Udp, State::Close, "[::]:8472", peer, |it| (it.owner, it.v6only) = (owner, value))
+        };
+        healthy(&v6only(Some(true)));
+        assert_eq!(problem(&v6only(Some(false))).variant, "listener");
+        let world = v6only(None);
+        let gap = expect_unknown(&RULE, &world, &Subject::this_node(&world));
+        assert_eq!(gap.source, Source::Listeners);
+    }
+
+    #[test]
+    fn what_was_not_read_is_unknown_only_where_a_tunnel_is_down() {
+        let unread = |mut world: Snapshot| {
+            world.kernel.listeners = gap(Source::Listeners, Why::NotPermitted);
+            world
+        };
+        healthy(&unread(Snapshot::healthy()));
+        let world = unread(down());
+        assert_eq!(expect_unknown(&RULE, &world, &Subject::this_node(&world)).source, Source::Listeners);
+        assert_eq!(problem(&unread(two())).variant, "devices");
+        let mut world = down();
+        world.kernel.no_udp = Some(Gap::new(Source::Listeners, Why::TooMuch, "so the test says"));
+        assert_eq!(expect_unknown(&RULE, &world, &Subject::this_node(&world)).why, Why::TooMuch);
+    }
+
+    #[test]
+    fn of_a_snapshot_of_an_earlier_version_it_is_unknown_whether_tunnels_share() {
+        let old = |mut world: Snapshot| {
+            interfaces_of(&mut world).links.iter_mut().for_each(|link| link.tunnel = None);
+            world
+        };
+        for world in [old(two()), old(listens(down(), "0.0.0.0:8472", daemon("dnsmasq", 7)))] {
+            assert_eq!(expect_unknown(&RULE, &world, &Subject::this_node(&world)).source, Source::Addresses);
+        }
+        healthy(&old(down()));
+    }
+}

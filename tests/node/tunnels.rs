@@ -1,0 +1,140 @@
+//! Tunnels that want one UDP port, on a real kernel.
+
+use std::{net::UdpSocket, process::Command};
+
+use serde_json::Value;
+
+use crate::{
+    near_misses::expect_silent,
+    stage::{Stage, ip, portreeve},
+};
+
+/// Of a pod that waits for its tunnel: its container runs, and its probe fails.
+const NOT_READY: &str = "apiVersion: v1\nkind: Pod\nmetadata: {name: calico-node-x2, namespace: calico-system, uid: uid-calico, \
+     ownerReferences: [{kind: DaemonSet, name: calico-node, controller: true}]}\nspec:\n  nodeName: n1\n  hostNetwork: true\n  \
+     containers: [{name: c}]\nstatus: {phase: Running, conditions: [{type: Ready, status: \"False\"}], \
+     containerStatuses: [{name: c, ready: false, state: {running: {}}}]}";
+
+/// `ip link set NAME up` fails, since others have its port.
+#[track_caller]
+fn is_kept_down(name: &str) {
+    let output = Command::new("ip").args(["link", "set", name, "up"]).output().expect("`ip` of iproute2 is installed");
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && error.contains("Address already in use"), "{name}: {error}");
+}
+
+/// What `owner 4789/udp` says.
+fn owner(stage: &Stage) -> String {
+    let mut command = portreeve();
+    let output =
+        command.args(["owner", "4789/udp", "--services"]).arg(stage.manifest()).args(["--node", "n1"]).output();
+    String::from_utf8_lossy(&output.expect("portreeve runs").stdout).into_owned()
+}
+
+#[test]
+fn a_tunnel_that_another_one_keeps_down_is_told_and_owner_names_the_one_that_is_up() {
+    let stage = Stage::new();
+    ip("link add swarm0 type vxlan id 4096 dstport 4789 dev eth0");
+    ip("link set swarm0 up");
+    ip("link add vxlan.calico type vxlan external dstport 4789");
+    is_kept_down("vxlan.calico");
+    let look = stage.check(&[]);
+    let finding = look.finding("tunnel-port-conflict/devices", "n1");
+    assert_eq!((finding.verdict().as_str(), &finding.0["port"]), ("info", &Value::from(4789)));
+    let evidence = finding.evidence();
+    assert!(evidence.contains("down = vxlan.calico: vxlan, external"), "{evidence}");
+    assert!(evidence.contains("up = swarm0: vxlan, id 4096"), "{evidence}");
+    assert!(owner(&stage).contains("swarm0"), "{}", owner(&stage));
+
+    let stage = stage.document(NOT_READY);
+    let look = stage.check(&[]);
+    let finding = look.finding("tunnel-port-conflict/devices", "n1");
+    assert_eq!(finding.verdict(), "warning");
+    assert!(finding.evidence().contains("calico-system/calico-node-x2"), "{}", finding.evidence());
+
+    ip("link set swarm0 down");
+    expect_silent(&stage.check(&[]), "tunnel-port-conflict/devices", "nobody has the port");
+}
+
+#[test]
+fn two_tunnels_of_one_port_with_the_same_options_share_it_whether_both_are_up_or_one() {
+    let stage = Stage::new().document(NOT_READY);
+    ip("link add flannel.1 type vxlan id 1 dstport 8472 dev eth0");
+    ip("link add flannel.2 type vxlan id 2 dstport 8472 dev eth0 nolearning");
+    ip("link add geneva type vxlan id 3 dstport 8472 local ::1 gbp");
+    for name in ["flannel.1", "flannel.2", "geneva"] {
+        ip(&format!("link set {name} up"));
+        for rule in ["tunnel-port-conflict/devices", "tunnel-port-conflict/listener"] {
+            expect_silent(&stage.check(&[]), rule, name);
+        }
+    }
+}
+
+#[test]
+fn a_process_that_keeps_a_tunnel_down_is_named() {
+    let stage = Stage::new().document(NOT_READY);
+    ip("link add flannel.1 type vxlan id 1 dstport 4789 dev eth0");
+    let rule = "tunnel-port-conflict/listener";
+    expect_silent(&stage.check(&[]), rule, "nobody has the port");
+    let socket = UdpSocket::bind("127.0.0.1:4789").expect("the port is free");
+    is_kept_down("flannel.1");
+    let look = stage.check(&[]);
+    let finding = look.finding(rule, "n1");
+    assert_eq!(finding.verdict(), "warning");
+    let sentence = finding.0["summary"].as_str().expect("a sentence");
+    assert!(sentence.ends_with("listens on 127.0.0.1:4789/udp."), "{sentence}");
+    assert!(
+        sentence.contains("process ") && !sentence.contains("kernel"),
+        "a tunnel that is down holds nothing: {sentence}"
+    );
+    assert!(!owner(&stage).contains("the kernel"), "{}", owner(&stage));
+    drop(socket);
+    expect_silent(&stage.check(&[]), rule, "nobody has the port any more");
+}
+
+/// As Docker Swarm does: the link is moved to a namespace of the network, and its port stays.
+#[test]
+fn a_port_that_the_kernel_has_for_a_link_of_another_namespace_is_told_without_its_name() {
+    let stage = Stage::new();
+    ip("link add vx-1 type vxlan id 4096 dstport 4789 dev eth0");
+    let other = Elsewhere::new();
+    ip(&format!("link set vx-1 netns {}", other.pid()));
+    other.ip("link set vx-1 up");
+    ip("link add vxlan.calico type vxlan external dstport 4789");
+    is_kept_down("vxlan.calico");
+    let look = stage.check(&[]);
+    let finding = look.finding("tunnel-port-conflict/listener", "n1");
+    assert!(finding.evidence().contains("listener = udp UNCONN 0.0.0.0:4789"), "{}", finding.evidence());
+}
+
+/// A network namespace that is not the node's, as long as this is there.
+struct Elsewhere(std::process::Child);
+
+impl Elsewhere {
+    fn new() -> Self {
+        use std::io::Read as _;
+        let mut command = Command::new("unshare");
+        command.args(["--net", "sh", "-c", "echo; exec cat"]).stdin(std::process::Stdio::piped());
+        let mut child =
+            command.stdout(std::process::Stdio::piped()).spawn().expect("`unshare` of util-linux is installed");
+        child.stdout.as_mut().expect("a pipe").read_exact(&mut [0]).expect("it is there");
+        Self(child)
+    }
+
+    fn pid(&self) -> u32 {
+        self.0.id()
+    }
+
+    fn ip(&self, arguments: &str) {
+        let mut command = Command::new("nsenter");
+        command.args(["--net", "--target", &self.pid().to_string(), "ip"]).args(arguments.split(' '));
+        assert!(command.status().expect("`nsenter` of util-linux is installed").success(), "ip {arguments}");
+    }
+}
+
+impl Drop for Elsewhere {
+    fn drop(&mut self) {
+        self.0.kill().expect("it runs");
+        self.0.wait().expect("it ends");
+    }
+}
