@@ -77,7 +77,7 @@ fn a_world_whose_input_failed_is_not_called_clear() {
 type Input = (&'static str, Source, fn(&mut Snapshot, Gap) -> bool);
 
 /// Every input of a snapshot that one reader reads.
-const INPUTS: [Input; 34] = [
+const INPUTS: [Input; 35] = [
     ("listeners", Source::Listeners, |it, gap| gone(&mut it.kernel.listeners, gap)),
     ("listeners of UDP", Source::Listeners, no_udp),
     ("clients", Source::Clients, |it, gap| gone(&mut it.kernel.clients, gap)),
@@ -95,6 +95,7 @@ const INPUTS: [Input; 34] = [
     ("virtual servers", Source::IpVs, |it, gap| gone(&mut it.kernel.ip_vs, gap)),
     ("ipvs connections", Source::IpVsConn, |it, gap| gone(&mut it.kernel.ip_vs_connections, gap)),
     ("flows", Source::Conntrack, |it, gap| gone(&mut it.kernel.masquerade, gap)),
+    ("source ports", Source::Conntrack, |it, gap| gone(&mut it.kernel.masquerade_pools, gap)),
     ("netfilter", Source::Netfilter, |it, gap| gone(&mut it.kernel.netfilter, gap)),
     ("redirections", Source::Netfilter, no_redirections),
     ("proxy mode", Source::ProxyMode, |it, gap| gone(&mut it.kernel.proxy.mode, gap)),

@@ -377,6 +377,7 @@ fn kernel(at: Timestamp) -> KernelFacts {
         ip_vs: gap(Source::IpVs, Why::NotSupported),
         ip_vs_connections: gap(Source::IpVsConn, Why::NotSupported),
         masquerade: Masquerade::not_asked(),
+        masquerade_pools: Masquerade::pools_not_asked(),
         netfilter: gap(Source::Netfilter, Why::NotPermitted),
         proxy: ProxyFacts {
             mode: Reading::Seen(Learned { value: Mode::Iptables, place: "127.0.0.1:10249/proxyMode".to_owned() }),

@@ -55,6 +55,10 @@ pub struct KernelFacts {
     /// Flows that leave this node under an address of its own; needs CAP_NET_ADMIN.
     #[serde(default = "Masquerade::not_asked")]
     pub masquerade: Reading<Masquerade>,
+    /// The pools of source ports from which most is taken, busiest first; at most 16, and none of fewer than 64 flows. A gap while
+    /// nothing shows that ports may lack.
+    #[serde(default = "Masquerade::pools_not_asked")]
+    pub masquerade_pools: Reading<Vec<MasqueradePool>>,
     /// nft tables and iptables chains.
     pub netfilter: Reading<Netfilter>,
     /// kube-proxy as it answers on loopback.
@@ -90,6 +94,7 @@ impl KernelFacts {
             ip_vs: unread(Source::IpVs),
             ip_vs_connections: unread(Source::IpVsConn),
             masquerade: unread(Source::Conntrack),
+            masquerade_pools: unread(Source::Conntrack),
             netfilter: unread(Source::Netfilter),
             proxy: ProxyFacts {
                 mode: unread(Source::ProxyMode),
@@ -115,7 +120,10 @@ impl KernelFacts {
             Source::Clients => self.clients = other.clients.clone(),
             Source::EphemeralUse => self.ephemeral = other.ephemeral.clone(),
             Source::PodNamespaces => self.pod_namespaces = other.pod_namespaces.clone(),
-            Source::Conntrack => self.masquerade = other.masquerade.clone(),
+            Source::Conntrack => {
+                self.masquerade = other.masquerade.clone();
+                self.masquerade_pools = other.masquerade_pools.clone();
+            }
             Source::IpVsConn => self.ip_vs_connections = other.ip_vs_connections.clone(),
             _ => {}
         }
@@ -414,10 +422,6 @@ pub struct Masquerade {
     pub unanswered: Vec<MasqueradedFlow>,
     /// How many more of these there are.
     pub beyond: u64,
-    /// The pools of source ports from which most is taken, busiest first; at most 16, and none of fewer than 64 flows. A gap while
-    /// nothing shows that ports may lack.
-    #[serde(default = "Masquerade::pools_not_asked")]
-    pub pools: Reading<Vec<MasqueradePool>>,
 }
 
 impl Masquerade {

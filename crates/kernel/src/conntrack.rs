@@ -87,7 +87,7 @@ pub(crate) fn read(
     own: &Interfaces,
     (taken, pressed): (bool, bool),
     counted: &mut FlowCounts,
-) -> Result<Masquerade, Gap> {
+) -> Result<(Masquerade, Reading<Vec<MasqueradePool>>), Gap> {
     let tracked = flows(root)?;
     require_net_admin(Source::Conntrack, "flows")?;
     let uncounted = uncounted(tracked, &wanted.masquerade_ports);
@@ -117,7 +117,7 @@ pub(crate) fn read(
         Some(pools) if pressed => Reading::Seen(pools.clone()),
         _ => Masquerade::pools_not_asked(),
     };
-    Ok(Masquerade { flows, unanswered, beyond, pools })
+    Ok((Masquerade { flows, unanswered, beyond }, pools))
 }
 
 /// Whether masqueraded connections may lack source ports: the kernel dropped packets because a new flow had the ports of another

@@ -51,8 +51,8 @@ pub use self::{
 };
 use self::{owner::unread, proxy::Answers, root::Root, stopwatch::Stopwatch};
 use portreeve_facts::{
-    Clients, EphemeralUse, Gap, HealthCheckAnswer, Interfaces, KernelFacts, Masquerade, NodeQuery, Owner, PortRange,
-    PortSet, Reading, SockStat, Socket, Source, Sysctls, VirtualServer, Why, text,
+    Clients, EphemeralUse, Gap, HealthCheckAnswer, Interfaces, KernelFacts, Masquerade, MasqueradePool, NodeQuery,
+    Owner, PortRange, PortSet, Reading, SockStat, Socket, Source, Sysctls, VirtualServer, Why, text,
 };
 
 /// Where kube-proxy answers unless `metricsBindAddress` says otherwise; which of the two follows `bindAddress`.
@@ -117,10 +117,17 @@ impl Host {
         let own = interfaces.seen().map(Arc::as_ref);
         let (answers, health_checks) = self.ask_proxies(wanted, own, &sockets.listeners, &watch);
         let ip_vs = unless_skipped(wanted, &watch, Source::IpVs, || ip_vs::servers(&self.root)).into();
+        let asked = wanted.masquerade_pools && !wanted.skipped.contains(&Source::Conntrack);
+        let may_lack_ports = asked && conntrack::may_lack_ports(&self.root);
         let masquerade = unless_skipped(wanted, &watch, Source::Conntrack, || {
-            self.masquerade(wanted, &interfaces, &ip_vs, &mut known.flows)
+            self.masquerade(wanted, &interfaces, (&ip_vs, may_lack_ports), &mut known.flows)
         });
-        let masquerade: Reading<Masquerade> = masquerade.into();
+        let (masquerade, masquerade_pools): (Reading<Masquerade>, _) = match masquerade {
+            Ok((masquerade, pools)) => (Reading::Seen(masquerade), pools),
+            // Whoever may not list flows lacks nothing while nothing shows that ports may lack.
+            Err(gap) if may_lack_ports && gap.why != Why::NotAsked => (Reading::Gap(gap.clone()), Reading::Gap(gap)),
+            Err(gap) => (Reading::Gap(gap), Masquerade::pools_not_asked()),
+        };
         let unanswered = masquerade.seen().map_or(&[][..], |it| &it.unanswered);
         let ip_vs_connections = unless_skipped(wanted, &watch, Source::IpVsConn, || {
             ip_vs::connections(&self.root, &wanted.client_ports, unanswered)
@@ -153,6 +160,7 @@ impl Host {
             ip_vs,
             ip_vs_connections: ip_vs_connections.into(),
             masquerade,
+            masquerade_pools,
             netfilter: netfilter.into(),
             health_checks,
         };
@@ -169,16 +177,15 @@ impl Host {
         &self,
         wanted: &NodeQuery,
         interfaces: &Reading<Arc<Interfaces>>,
-        ip_vs: &Reading<Vec<VirtualServer>>,
+        (ip_vs, may_lack_ports): (&Reading<Vec<VirtualServer>>, bool),
         counted: &mut conntrack::FlowCounts,
-    ) -> Result<Masquerade, Gap> {
+    ) -> Result<(Masquerade, Reading<Vec<MasqueradePool>>), Gap> {
         let serves = ip_vs.seen().is_some_and(|servers| !servers.is_empty());
-        let pressed = wanted.masquerade_pools && conntrack::may_lack_ports(&self.root);
-        if !serves && !pressed && wanted.masquerade_ports.is_empty() {
-            return Masquerade::not_asked().get().cloned();
+        if !serves && !may_lack_ports && wanted.masquerade_ports.is_empty() {
+            return Err(Gap::new(Source::Conntrack, Why::NotAsked, "IPVS serves nothing here"));
         }
         self.if_live(Source::Conntrack, || match interfaces {
-            Reading::Seen(own) => conntrack::read(&self.root, wanted, own, (serves, pressed), counted),
+            Reading::Seen(own) => conntrack::read(&self.root, wanted, own, (serves, may_lack_ports), counted),
             Reading::Gap(gap) => Err(Gap { source: Source::Conntrack, ..gap.clone() }),
         })
     }

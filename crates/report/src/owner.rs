@@ -64,7 +64,6 @@ pub(super) struct ProtocolEntry {
     /// Everybody who claims the port, in the order in which a new connection meets them.
     claimants: Vec<ClaimantEntry>,
     /// What else has the number, and takes no new connection.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     beside: Vec<BesideEntry>,
     /// Who answers, by vantage point; addresses that fare alike share an entry.
     answers: Vec<AnswerEntry>,

@@ -147,7 +147,10 @@ pub(super) fn blank(world: &mut Snapshot, source: Source) {
         Source::ProxyProcess => gap(&mut kernel.proxy.fds, source),
         Source::IpVs => gap(&mut kernel.ip_vs, source),
         Source::IpVsConn => gap(&mut kernel.ip_vs_connections, source),
-        Source::Conntrack => gap(&mut kernel.masquerade, source),
+        Source::Conntrack => {
+            gap(&mut kernel.masquerade, source);
+            gap(&mut kernel.masquerade_pools, source);
+        }
         Source::Netfilter => gap(&mut kernel.netfilter, source),
         Source::PodNamespaces => gap(&mut kernel.pod_namespaces, source),
         Source::HealthChecks => gap(&mut kernel.health_checks, source),

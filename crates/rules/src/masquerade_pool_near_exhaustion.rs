@@ -25,13 +25,10 @@ const MOST: u32 = 80;
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
-    let pools = match &snapshot.kernel.masquerade {
+    let pools = match &snapshot.kernel.masquerade_pools {
         // Nothing shows that ports may lack.
         Reading::Gap(gap) if gap.why == Why::NotAsked => return Ok(Vec::new()),
-        masquerade => match &masquerade.get()?.pools {
-            Reading::Gap(gap) if gap.why == Why::NotAsked => return Ok(Vec::new()),
-            pools => pools.get()?,
-        },
+        pools => pools.get()?,
     };
     let mut problem: Option<Evidence> = None;
     for (pool, range) in pools.iter().filter_map(|pool| Some((pool, exhausted(pool)?))) {
@@ -109,12 +106,7 @@ mod tests {
             moved,
             senders: vec![(ip("10.244.1.7"), used - 1), (ip("10.244.2.9"), 1)],
         };
-        world.kernel.masquerade = Reading::Seen(Masquerade {
-            flows: gap(Source::Conntrack, Why::NotAsked),
-            unanswered: Vec::new(),
-            beyond: 0,
-            pools: Reading::Seen(vec![pool]),
-        });
+        world.kernel.masquerade_pools = Reading::Seen(vec![pool]);
         world
     }
 
@@ -148,19 +140,9 @@ mod tests {
     #[test]
     fn while_nothing_shows_that_ports_lack_it_is_silent_and_unread_is_unknown() {
         let mut world = world(51_610, "1024-65535", 12);
-        world.kernel.masquerade = Masquerade::not_asked();
+        world.kernel.masquerade_pools = Masquerade::pools_not_asked();
         expect_healthy(&RULE, &world, &subject());
-        world.kernel.masquerade = gap(Source::Conntrack, Why::NotPermitted);
+        world.kernel.masquerade_pools = gap(Source::Conntrack, Why::NotPermitted);
         assert_eq!(expect_unknown(&RULE, &world, &subject()).why, Why::NotPermitted);
-        let unread = |pools| Masquerade {
-            flows: gap(Source::Conntrack, Why::NotAsked),
-            unanswered: Vec::new(),
-            beyond: 0,
-            pools,
-        };
-        world.kernel.masquerade = Reading::Seen(unread(Masquerade::pools_not_asked()));
-        expect_healthy(&RULE, &world, &subject());
-        world.kernel.masquerade = Reading::Seen(unread(gap(Source::Conntrack, Why::Torn)));
-        assert_eq!(expect_unknown(&RULE, &world, &subject()).why, Why::Torn);
     }
 }

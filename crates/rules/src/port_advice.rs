@@ -212,14 +212,13 @@ fn allocated_without_service(
     let is_free = owned.iter().all(|it| it.claimants.is_empty());
     let is_asked = in_range && (refused || is_free) && !services.iter().any(|it| has_it(it));
     let another = free.map_or(": `suggest` prints free ones".to_owned(), |free| format!(", such as {free}"));
+    let another = Step::advice(format!("give the Service another number{another}"));
     is_asked.then(|| Advice {
         case: format!(
-            "if the API server refuses {number} to a Service, as already allocated: no Service has it, so a deleted one had it until lately"
+            "if the API server refuses {number} to a Service, as already allocated: no Service has it, so a deleted one had it until lately. \
+             Try again after ten minutes: by then the API server has released the number"
         ),
-        remedies: vec![
-            Step::advice("try again after ten minutes: by then the API server has released the number").into(),
-            Step::advice(format!("give the Service another number{another}")).into(),
-        ],
+        remedies: refused.then(|| another.into()).into_iter().collect(),
     })
 }
 
@@ -294,7 +293,9 @@ mod tests {
         assert!(
             released.case.starts_with("if the API server refuses 30080") && released.case.contains("no Service has it")
         );
-        assert_eq!(texts(released)[1], "give the Service another number, such as 30000");
+        assert_eq!(texts(released), [""; 0]);
+        let [refused] = &of(&Snapshot::healthy(), true)[..] else { panic!("one case") };
+        assert_eq!(texts(refused), ["give the Service another number, such as 30000"]);
         let listened = Snapshot::healthy().listens("0.0.0.0:30080");
         assert!(!of(&listened, false).iter().any(|it| it.case.contains("no Service has it")), "nobody asked");
         assert!(of(&listened, true).iter().any(|it| it.case.contains("no Service has it")));

@@ -234,7 +234,7 @@ fn wireguard_is_an_example_of_who_has_a_port_of_udp_without_a_process() {
         let socket = Socket { protocol, owner: Owner::Kernel { link: String::new() }, ..of_unit("/", "x") };
         move_off(world, &socket).steps.remove(0).text
     };
-    assert!(words(&world, Protocol::Udp).contains("such as an NFS server"));
+    assert!(words(&world, Protocol::Udp).contains("such as WireGuard, or a tunnel in another network namespace"));
     let interfaces = std::sync::Arc::make_mut(portreeve_facts::healthy::seen(&mut world.kernel.interfaces));
     interfaces.links[0].kind = Some("wireguard".to_owned());
     let name = interfaces.links[0].name.clone();
