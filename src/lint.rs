@@ -25,8 +25,8 @@ use portreeve_facts::{
 use portreeve_report as report;
 use portreeve_rules::ids::Named;
 use portreeve_rules::lint::{
-    LintReport, LintRule, Linted, Source, Told, judge_acceptance, lint, lint_rules, named_of_manifests, range, unread,
-    without_accepted,
+    Found, LintReport, LintRule, Linted, Source, Told, judge_acceptance, lint, lint_rules, named_of_manifests, range,
+    unread, without_accepted,
 };
 
 /// The word that stands for the cluster of the kubeconfig.
@@ -182,8 +182,7 @@ impl Args {
         let (all, named) = (self.rules.is_empty(), &self.rules);
         let is_asked = |rule: &LintRule| all || named.iter().any(|it| it.names_any(rule.name().0, rule.variants));
         let rules: Vec<LintRule> = lint_rules().filter(is_asked).collect();
-        let not_asked = rules.iter().filter_map(|rule| Some((rule.rows(), rule.lacks(&linted)?))).collect();
-        let (mut findings, unknown) = lint(&linted, &rules);
+        let Found { mut findings, unknown, not_asked } = lint(&linted, &rules);
         findings.retain(|found| all || named.iter().any(|it| it.names(found.rule.0, found.evidence.variant)));
         let (mut findings, accepted) = without_accepted(&linted, findings);
         for (gap, place) in judge_acceptance(&linted) {

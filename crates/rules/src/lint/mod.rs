@@ -3,7 +3,6 @@
 //! Never: reads a file or a cluster, remembers, logs. What holds of objects that are there already is a rule of `rules`, which
 //! judges here what the manifests would make; rules of this module are about manifests alone.
 //!
-//! To add a rule, copy `host_port_with_replicas.rs`, and add its `mod` line, its entry in `catalogue.rs` and its line in
 //! `docs/lint.md`.
 
 mod accepted;
@@ -11,7 +10,6 @@ mod around;
 mod catalogue;
 mod external_ip_in_cluster;
 mod host_port_taken;
-mod host_port_with_replicas;
 mod linted;
 mod listener_on_port;
 mod node_port_taken_by_pod;
@@ -27,6 +25,6 @@ pub use accepted::{judge_acceptance, without_accepted};
 pub use around::{range, unread};
 pub use catalogue::{lint_rules, named_of_manifests};
 pub use linted::{Linted, Source};
-pub use report::{LintReport, lint};
+pub use report::{Found, LintReport, lint};
 pub use rule::LintRule;
 pub use templates::Told;

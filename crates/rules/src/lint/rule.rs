@@ -1,13 +1,11 @@
 //! What a rule of manifests is.
 
-use super::{Linted, Source, shared};
+use super::{Linted, Source};
 use crate::{
     Rule,
     findings::{PlacedFinding, RuleId},
     ids::{Id, Rows},
 };
-use portreeve_facts::Gap;
-
 /// One rule: a value.
 #[derive(Clone, Copy, Debug)]
 pub struct LintRule {
@@ -87,15 +85,16 @@ impl LintRule {
         }
     }
 
-    /// What it finds, and why where it could not tell.
-    pub(super) fn judge(&self, linted: &Linted) -> (Vec<PlacedFinding>, Vec<Gap>) {
-        match self.check {
-            Check::Shared(rule) => shared::judge(rule, linted),
-            Check::Own(check) => {
-                let mut findings = check(linted);
-                findings.iter_mut().for_each(|it| it.evidence.variant = it.evidence.variant_of(self.variants));
-                (findings, Vec::new())
-            }
-        }
+    /// The rule of objects that are there already, where it is one.
+    pub(super) fn live(&self) -> Option<&'static Rule> {
+        if let Check::Shared(rule) = self.check { Some(rule) } else { None }
+    }
+
+    /// What a rule of manifests alone finds.
+    pub(super) fn judge(&self, linted: &Linted) -> Vec<PlacedFinding> {
+        let Check::Own(check) = self.check else { return Vec::new() };
+        let mut findings = check(linted);
+        findings.iter_mut().for_each(|it| it.evidence.variant = it.evidence.variant_of(self.variants));
+        findings
     }
 }

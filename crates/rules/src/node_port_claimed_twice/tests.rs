@@ -32,6 +32,7 @@ fn with_workload(mut world: Snapshot, change: impl FnOnce(&mut Workload)) -> Sna
         namespace: "default".to_owned(),
         name: "agent".to_owned(),
         host_network: false,
+        replicas: None,
         selects: Vec::new(),
         avoids: Vec::new(),
         tolerates: Vec::new(),
