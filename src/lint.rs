@@ -165,7 +165,7 @@ impl Args {
             api_server,
             request_timeout: Some(request_timeout),
         };
-        let around = match against {
+        let mut around = match against {
             None => alone(),
             Some(what) => around(&what, options)?,
         };
@@ -178,7 +178,8 @@ impl Args {
             Some(gap) if gap.why == Why::NotAsked => format!("{}, without its Pods", around.cluster.origin),
             _ => around.cluster.origin.clone(),
         });
-        let linted = Linted::new(manifests, facts, around, &range, source).with_service_cidrs(self.service_cidrs);
+        around.cluster.service_cidrs.extend(self.service_cidrs);
+        let linted = Linted::new(manifests, facts, around, &range, source);
         let (all, named) = (self.rules.is_empty(), &self.rules);
         let is_asked = |rule: &LintRule| all || named.iter().any(|it| it.names_any(rule.name().0, rule.variants));
         let rules: Vec<LintRule> = lint_rules().filter(is_asked).collect();

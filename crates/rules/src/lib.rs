@@ -126,6 +126,7 @@ pub static RULES: &[&Rule] = &[
 pub static OF_MANIFESTS: &[&Rule] = &[
     &node_port_claimed_twice::RULE,
     &host_port_claimed_twice::RULE,
+    &external_ip_is_node_address::RULE,
     &external_address_claimed_twice::RULE,
     &node_port_outside_range::RULE,
     &fixed_node_port_in_dynamic_band::RULE,

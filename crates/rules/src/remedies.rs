@@ -70,6 +70,10 @@ pub(super) fn release(claim: &ExternalAddress<'_>) -> Step {
 pub(super) fn release_to(claim: &ExternalAddress<'_>, instead: &str) -> Step {
     let Service { namespace, name, .. } = claim.service;
     match claim.field {
+        // One of a file that is no cluster's cannot be patched.
+        Field::ExternalIps(_) if claim.service.uid.is_none() => Step::advice(format!(
+            "write an external IP into Service {namespace}/{name} that nobody else has, or leave it out"
+        )),
         Field::ExternalIps(index) => {
             let path = format!("/spec/externalIPs/{index}");
             let change = format!(r#"{{"op":"remove","path":"{path}"}}"#);

@@ -1,8 +1,8 @@
 //! Every rule of manifests.
 
 use super::{
-    external_ip_in_cluster, host_port_taken, listener_on_port, node_port_taken_by_pod, pod_port_in_node_port_range,
-    pod_port_of_daemon, port_field_refused, rule::LintRule,
+    host_port_taken, listener_on_port, node_port_taken_by_pod, pod_port_in_node_port_range, pod_port_of_daemon,
+    port_field_refused, rule::LintRule,
 };
 use crate::{OF_MANIFESTS, ids::Named};
 
@@ -12,7 +12,7 @@ static OWN: &[&[LintRule]] = &[
     &pod_port_in_node_port_range::RULES,
     &[node_port_taken_by_pod::RULE, host_port_taken::RULE],
     &listener_on_port::RULES,
-    &[pod_port_of_daemon::RULE, external_ip_in_cluster::RULE],
+    &[pod_port_of_daemon::RULE],
 ];
 
 /// Every rule: first those of objects that are there, which judge manifests too.

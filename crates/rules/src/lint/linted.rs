@@ -5,15 +5,13 @@ use std::{
     sync::Arc,
 };
 
-use ipnet::IpNet;
-
 use crate::{
     findings::{Evidence, PlacedFinding, RuleId},
     {FreePorts, made_by},
 };
 use portreeve_facts::{
-    self as facts, self, Claim, Claimed, ClusterFacts, ContainerPort, Gap, Manifest, Node, NodePortRange, Pod,
-    Protocol, RangeSource, Reading, Service, ServiceKind, ServicePort, Snapshot, Why,
+    self as facts, self, Claim, Claimed, ClusterFacts, ContainerPort, Gap, Manifest, NodePortRange, Pod, Protocol,
+    RangeSource, Reading, Service, ServiceKind, ServicePort, Snapshot, Why,
 };
 
 /// Numbers that are suggested instead of one that is taken.
@@ -52,8 +50,6 @@ pub struct Linted {
     pub(super) knows_range: bool,
     /// Where the other objects are from.
     pub(super) source: Source,
-    /// Where the API server allocates cluster IPs, as far as somebody says.
-    pub(super) service_cidrs: Vec<IpNet>,
 }
 
 /// An update that leaves a number out keeps the one that is there: the API server finds it by the name of the port (Kubernetes
@@ -165,14 +161,7 @@ impl Linted {
             _ => Vec::new(),
         };
         let knows_range = range.source != RangeSource::Assumed;
-        Self { manifests, snapshot: around, there, replaced, free, knows_range, source, service_cidrs: Vec::new() }
-    }
-
-    /// Says where the API server allocates cluster IPs.
-    #[must_use]
-    pub fn with_service_cidrs(mut self, cidrs: Vec<IpNet>) -> Self {
-        self.service_cidrs = cidrs;
-        self
+        Self { manifests, snapshot: around, there, replaced, free, knows_range, source }
     }
 
     /// Every field that claims something, with its object.
@@ -220,12 +209,6 @@ impl Linted {
             }
         }
         by_port
-    }
-
-    /// Nodes, where they were read.
-    pub(super) fn nodes(&self) -> Option<Vec<&Node>> {
-        let nodes = self.snapshot.cluster.nodes.seen()?;
-        Some(nodes.iter().map(AsRef::as_ref).collect())
     }
 
     /// A finding about one field, with numbers that a Service could have instead.

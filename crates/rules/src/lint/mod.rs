@@ -8,7 +8,6 @@
 mod accepted;
 mod around;
 mod catalogue;
-mod external_ip_in_cluster;
 mod host_port_taken;
 mod linted;
 mod listener_on_port;

@@ -27,8 +27,6 @@ pub(super) enum Needs {
     Pods,
     /// The listeners of a node.
     Listeners,
-    /// Addresses of a cluster, or the networks of its cluster IPs.
-    Addresses,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -78,10 +76,7 @@ impl LintRule {
             Needs::Listeners if linted.snapshot.kernel.listeners.seen().is_none() => {
                 Some("compared with no snapshot of a node".to_owned())
             }
-            Needs::Addresses if nowhere && linted.service_cidrs.is_empty() => {
-                Some("compared with no cluster, and no --service-cidr".to_owned())
-            }
-            Needs::Nothing | Needs::Listeners | Needs::Addresses => None,
+            Needs::Nothing | Needs::Listeners => None,
         }
     }
 
