@@ -11,7 +11,7 @@ use super::{
     wording::{MOST_LISTED, listed},
 };
 use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Verdict};
-use portreeve_facts::{ClaimOf, ContainerPort, Gap, Protocol, Reading, Snapshot, Source, Why, Workload, WorkloadKind};
+use portreeve_facts::{ClaimOf, ContainerPort, Gap, Protocol, Snapshot, Source, Why, Workload, WorkloadKind};
 
 pub(super) static RULE: Rule = Rule {
     id: &ids::POD_WAITS_FOR_PORT,
@@ -31,14 +31,10 @@ type Claim<'a> = (&'a Workload, &'a ContainerPort);
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
-    let pods = match &snapshot.cluster.pods {
-        Reading::Gap(gap) if gap.why == Why::NotAsked => &[][..],
-        pods => pods.get()?,
-    };
-    let waiting = snapshot.cluster.waiting_pods.seen().into_iter().flatten();
-    let of_pods = pods.iter().map(|pod| (&*pod.namespace, pod.controller.as_ref()));
-    let of_pods = of_pods.chain(waiting.map(|pod| (&*pod.namespace, pod.controller.as_ref())));
-    let with_pods = WithPods::of(of_pods);
+    if let Some(gap) = snapshot.cluster.pods.gap().filter(|gap| gap.why != Why::NotAsked) {
+        return Err(gap.clone());
+    }
+    let with_pods = WithPods::placed_or_waiting(snapshot);
     let mut by_number: BTreeMap<(u16, Protocol), Vec<Claim<'_>>> = BTreeMap::new();
     let workloads = || snapshot.cluster.workloads.iter().map(AsRef::as_ref);
     for workload in workloads() {

@@ -126,6 +126,7 @@ pub static RULES: &[&Rule] = &[
 pub static OF_MANIFESTS: &[&Rule] = &[
     &node_port_claimed_twice::RULE,
     &host_port_claimed_twice::RULE,
+    &pod_waits_for_host_port::RULE,
     &external_ip_is_node_address::RULE,
     &external_address_claimed_twice::RULE,
     &node_port_outside_range::RULE,

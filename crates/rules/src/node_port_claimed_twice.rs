@@ -92,8 +92,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
 
 /// The ports of nodes that pods will want, by number and protocol: of workloads whose pods are not there to be judged.
 fn wanted(snapshot: &Snapshot) -> HashMap<(u16, Protocol), Vec<(&Workload, &ContainerPort)>> {
-    let pods = snapshot.cluster.pods.seen().into_iter().flatten();
-    let with_pods = WithPods::of(pods.map(|pod| (&*pod.namespace, pod.controller.as_ref())));
+    let with_pods = WithPods::placed(snapshot);
     let mut wanted: HashMap<_, Vec<_>> = HashMap::new();
     for workload in snapshot.cluster.workloads.iter().filter(|it| !with_pods.has(it)) {
         let is_loopback = |port: &ContainerPort| port.host_ip.is_some_and(|ip| ip.is_loopback());

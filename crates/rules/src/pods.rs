@@ -37,8 +37,21 @@ pub(super) fn is_for_every_address(port: &ContainerPort) -> bool {
 pub(super) struct WithPods<'a>(HashSet<(&'a str, (&'a str, &'a str))>);
 
 impl<'a> WithPods<'a> {
+    /// Those whose pods have a node, as far as pods were read.
+    pub(super) fn placed(snapshot: &'a Snapshot) -> Self {
+        let pods = snapshot.cluster.pods.seen().into_iter().flatten();
+        Self::of(pods.map(|pod| (&*pod.namespace, pod.controller.as_ref())))
+    }
+
+    /// The same with those whose pods wait for one.
+    pub(super) fn placed_or_waiting(snapshot: &'a Snapshot) -> Self {
+        let waiting = snapshot.cluster.waiting_pods.seen().into_iter().flatten();
+        let waiting = Self::of(waiting.map(|pod| (&*pod.namespace, pod.controller.as_ref())));
+        Self(&Self::placed(snapshot).0 | &waiting.0)
+    }
+
     /// Those of pods, each by its namespace and its controller.
-    pub(super) fn of(pods: impl Iterator<Item = (&'a str, Option<&'a Controller>)>) -> Self {
+    fn of(pods: impl Iterator<Item = (&'a str, Option<&'a Controller>)>) -> Self {
         Self(pods.filter_map(|(namespace, controller)| Some((namespace, workload(controller?)?))).collect())
     }
 

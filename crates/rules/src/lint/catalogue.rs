@@ -1,8 +1,8 @@
 //! Every rule of manifests.
 
 use super::{
-    host_port_taken, listener_on_port, node_port_taken_by_pod, pod_port_in_node_port_range, pod_port_of_daemon,
-    port_field_refused, rule::LintRule,
+    listener_on_port, node_port_taken_by_pod, pod_port_in_node_port_range, pod_port_of_daemon, port_field_refused,
+    rule::LintRule,
 };
 use crate::{OF_MANIFESTS, ids::Named};
 
@@ -10,7 +10,7 @@ use crate::{OF_MANIFESTS, ids::Named};
 static OWN: &[&[LintRule]] = &[
     &[port_field_refused::RULE],
     &pod_port_in_node_port_range::RULES,
-    &[node_port_taken_by_pod::RULE, host_port_taken::RULE],
+    &[node_port_taken_by_pod::RULE],
     &listener_on_port::RULES,
     &[pod_port_of_daemon::RULE],
 ];

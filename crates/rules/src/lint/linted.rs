@@ -156,6 +156,12 @@ impl Linted {
                 !pod.finished && !is_updated
             });
         }
+        if let Reading::Seen(waiting) = &mut cluster.waiting_pods {
+            waiting.retain(|pod| {
+                let (kind, name) = pod.controller.as_ref().and_then(made_by).unwrap_or(("Pod", &pod.name));
+                !names.contains(&(kind, &pod.namespace, name))
+            });
+        }
         let free = match source {
             Source::Cluster if knows_numbers => FreePorts::of(&around).ports().take(SUGGESTED).collect(),
             _ => Vec::new(),

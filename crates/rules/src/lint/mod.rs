@@ -8,7 +8,6 @@
 mod accepted;
 mod around;
 mod catalogue;
-mod host_port_taken;
 mod linted;
 mod listener_on_port;
 mod node_port_taken_by_pod;
