@@ -129,6 +129,7 @@ pub static OF_MANIFESTS: &[&Rule] = &[
     &pod_waits_for_host_port::RULE,
     &external_ip_is_node_address::RULE,
     &external_address_claimed_twice::RULE,
+    &host_port_equals_node_port::RULE,
     &node_port_outside_range::RULE,
     &fixed_node_port_in_dynamic_band::RULE,
 ];

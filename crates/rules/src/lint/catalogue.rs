@@ -1,16 +1,12 @@
 //! Every rule of manifests.
 
-use super::{
-    listener_on_port, node_port_taken_by_pod, pod_port_in_node_port_range, pod_port_of_daemon, port_field_refused,
-    rule::LintRule,
-};
+use super::{listener_on_port, pod_port_in_node_port_range, pod_port_of_daemon, port_field_refused, rule::LintRule};
 use crate::{OF_MANIFESTS, ids::Named};
 
 /// The rules that look at manifests alone.
 static OWN: &[&[LintRule]] = &[
     &[port_field_refused::RULE],
     &pod_port_in_node_port_range::RULES,
-    &[node_port_taken_by_pod::RULE],
     &listener_on_port::RULES,
     &[pod_port_of_daemon::RULE],
 ];

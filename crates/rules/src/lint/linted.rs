@@ -1,7 +1,7 @@
 //! What is judged: manifests, and the cluster that they would make, together with what is there already.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
 
@@ -10,8 +10,8 @@ use crate::{
     {FreePorts, made_by},
 };
 use portreeve_facts::{
-    self as facts, self, Claim, Claimed, ClusterFacts, ContainerPort, Gap, Manifest, NodePortRange, Pod, Protocol,
-    RangeSource, Reading, Service, ServiceKind, ServicePort, Snapshot, Why,
+    self as facts, self, Claim, ClusterFacts, ContainerPort, Gap, Manifest, NodePortRange, Protocol, RangeSource,
+    Reading, Service, ServiceKind, ServicePort, Snapshot, Why,
 };
 
 /// Numbers that are suggested instead of one that is taken.
@@ -136,6 +136,17 @@ impl Linted {
             }
             service
         }));
+        // What will be behind a Service that is new nobody knows.
+        if let Reading::Seen(slices) = &cluster.endpoint_slices {
+            let of_slices = slices.iter().map(|slice| &slice.service);
+            let all = || of_slices.chain(services.iter().map(|it| &it.name)).cloned().collect();
+            let mut known: BTreeSet<String> = cluster.endpoints_of.as_deref().cloned().unwrap_or_else(all);
+            let new = services.iter().filter(|it| names.contains(&("Service", &it.namespace, &it.name)));
+            for it in new.filter(|it| !updated.contains_key(&(it.namespace.clone(), it.name.clone()))) {
+                known.remove(&it.name);
+            }
+            cluster.endpoints_of = Some(Arc::new(known));
+        }
         cluster.services = Reading::Seen(services);
         for it in &cluster.workloads {
             note(key(it.kind.name(), &it.namespace, &it.name), &mut it.node_ports().map(number));
@@ -196,27 +207,6 @@ impl Linted {
         self.replaced.get(uid) == Some(&key(manifest.kind, &manifest.namespace, &manifest.name))
     }
 
-    /// The Services that would be there, by namespace and name. Of one that is there twice both copies, in their order.
-    pub(super) fn services_by_name(&self) -> HashMap<(&str, &str), Vec<&Service>> {
-        let mut by_name: HashMap<_, Vec<_>> = HashMap::new();
-        for service in self.snapshot.cluster.services.seen().into_iter().flatten() {
-            by_name.entry((&*service.namespace, &*service.name)).or_default().push(&**service);
-        }
-        by_name
-    }
-
-    /// The ports of nodes that pods have which are there, where they were read. Those of pods that end with an update are left out.
-    pub(super) fn pods_by_port(&self) -> HashMap<(u16, Protocol), Vec<(&Pod, &ContainerPort)>> {
-        let mut by_port: HashMap<_, Vec<_>> = HashMap::new();
-        let pods = self.snapshot.cluster.pods.seen().into_iter().flatten().map(AsRef::as_ref);
-        for pod in pods.filter(|pod: &&Pod| pod.node.is_some()) {
-            for (number, port) in pod.node_ports() {
-                by_port.entry((number, port.protocol)).or_default().push((pod, port));
-            }
-        }
-        by_port
-    }
-
     /// A finding about one field, with numbers that a Service could have instead.
     pub(super) fn finding(
         &self,
@@ -229,19 +219,6 @@ impl Linted {
         let evidence = if is_node_port { evidence.value("free", free.join(", ")) } else { evidence };
         placed(rule, (manifest, claim), evidence)
     }
-}
-
-/// The copy of a Service that has the field. Of several the last, since that is what is there once all are applied.
-pub(super) fn copy_with<'a>(copies: &[&'a Service], claim: &Claim) -> Option<&'a Service> {
-    let has_it = |service: &&Service| match claim.what {
-        Claimed::NodePort(number, protocol) => {
-            service.ports.iter().any(|port| (port.node_port, port.protocol) == (Some(number), protocol))
-        }
-        Claimed::HealthCheckNodePort(number) => service.health_check_node_port == Some(number),
-        Claimed::ExternalIp(ip) => service.external_ips.contains(&ip),
-        Claimed::HostPort(..) | Claimed::HostNetworkPort(..) => false,
-    };
-    copies.iter().copied().rfind(has_it).or_else(|| copies.last().copied())
 }
 
 /// A finding about one field.

@@ -1,6 +1,6 @@
 //! What a rule of manifests is.
 
-use super::{Linted, Source};
+use super::Linted;
 use crate::{
     Rule,
     findings::{PlacedFinding, RuleId},
@@ -23,8 +23,6 @@ pub struct LintRule {
 pub(super) enum Needs {
     /// Nothing, or whatever is there.
     Nothing,
-    /// The pods of a cluster.
-    Pods,
     /// The listeners of a node.
     Listeners,
 }
@@ -69,10 +67,7 @@ impl LintRule {
 
     /// Why it cannot be asked, where it lacks what it compares with.
     pub fn lacks(&self, linted: &Linted) -> Option<String> {
-        let nowhere = linted.source == Source::Nowhere;
         match self.needs {
-            Needs::Pods if nowhere => Some("compared with no cluster".to_owned()),
-            Needs::Pods => linted.snapshot.cluster.pods.gap().map(|gap| format!("without pods: {}", gap.detail)),
             Needs::Listeners if linted.snapshot.kernel.listeners.seen().is_none() => {
                 Some("compared with no snapshot of a node".to_owned())
             }

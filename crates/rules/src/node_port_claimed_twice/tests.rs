@@ -207,6 +207,56 @@ fn a_workload_with_another_port_or_protocol_or_with_pods_to_judge_is_silent() {
     expect_problem(&RULE, &bare, &subject("web"));
 }
 
+/// A pod with hostPort 30777 of another node.
+fn elsewhere(change: fn(&mut portreeve_facts::Pod)) -> Snapshot {
+    one().pod("log-x", |pod| {
+        pod.host_port(2020, 30777);
+        (pod.namespace, pod.node) = ("kube-system".to_owned(), Some("n2".to_owned()));
+        change(pod);
+    })
+}
+
+#[test]
+fn a_pod_of_another_node_has_the_port_and_one_of_this_node_is_told_by_its_data_plane() {
+    let evidence = expect_problem(&RULE, &elsewhere(|_| ()), &subject("web"));
+    assert_eq!((evidence.severity, evidence.variant), (Severity::Warning, "pods"));
+    assert_eq!(
+        evidence.summary,
+        "nodePort 30777/tcp of default/web is also hostPort of pod kube-system/log-x on n2: there one of them gets no \
+         connections."
+    );
+    let own = expect_problem(&RULE, &elsewhere(|pod| pod.namespace = "default".to_owned()), &subject("web"));
+    assert_eq!((own.severity, own.variant), (Severity::Warning, "pods"), "the Service sends to another port");
+    for (namespace, variant) in [("default", "own"), ("kube-system", "pods")] {
+        let mut world = elsewhere(|_| ());
+        Arc::make_mut(&mut seen(&mut world.cluster.services)[0]).ports[0].target = Some(2020);
+        Arc::make_mut(&mut seen(&mut world.cluster.pods)[0]).namespace = namespace.to_owned();
+        assert_eq!(expect_problem(&RULE, &world, &subject("web")).variant, variant);
+    }
+    let changes: [fn(&mut portreeve_facts::Pod); 5] = [
+        |pod| pod.node = Some("n1".to_owned()),
+        |pod| pod.finished = true,
+        |pod| pod.ports[0].host_ip = Some(ip("127.0.0.1")),
+        |pod| pod.ports[0].protocol = Protocol::Udp,
+        |pod| {
+            let (namespace, name) = ("default".to_owned(), "web".to_owned());
+            pod.service_lb_of = Some(ServiceName { namespace, name });
+        },
+    ];
+    for change in changes {
+        expect_healthy(&RULE, &elsewhere(change), &subject("web"));
+    }
+    let of = |pod: &mut portreeve_facts::Pod| {
+        pod.controller = Some(Controller { kind: "DaemonSet".to_owned(), name: "log".to_owned() });
+    };
+    let two = elsewhere(of).pod("log-y", |pod| {
+        pod.host_port(2020, 30777);
+        (pod.namespace, pod.node) = ("kube-system".to_owned(), Some("n3".to_owned()));
+        of(pod);
+    });
+    assert!(!expect_problem(&RULE, &two, &subject("web")).summary.contains("log-y"), "one stands for its workload");
+}
+
 #[test]
 fn unread_is_unknown() {
     let mut world = two(|it| it);
