@@ -165,7 +165,7 @@ fn evidence(number: u16, protocol: Protocol, workloads: &[&Workload]) -> Evidenc
 mod tests {
     use super::*;
     use crate::{
-        expectations::{expect_healthy, expect_problem, expect_unknown},
+        expectations::{expect_healthy, expect_problem, expect_unknown, wanting},
         findings::Scope,
     };
     use portreeve_facts::{
@@ -174,20 +174,7 @@ mod tests {
     };
 
     fn workload(kind: WorkloadKind, name: &str) -> Workload {
-        let port = ContainerPort { port: 80, host_port: Some(8080), host_ip: None, protocol: Protocol::Tcp };
-        let (name, namespace) = (name.to_owned(), "default".to_owned());
-        let (selects, avoids, tolerates) = (Vec::new(), Vec::new(), Vec::new());
-        Workload {
-            kind,
-            namespace,
-            name,
-            replicas: None,
-            host_network: false,
-            selects,
-            avoids,
-            tolerates,
-            ports: vec![port],
-        }
+        wanting(8080, |it| (it.kind, it.name) = (kind, name.to_owned()))
     }
 
     /// Two DaemonSets with hostPort 8080.

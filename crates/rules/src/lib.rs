@@ -130,6 +130,8 @@ pub static OF_MANIFESTS: &[&Rule] = &[
     &external_ip_is_node_address::RULE,
     &external_address_claimed_twice::RULE,
     &host_port_equals_node_port::RULE,
+    &host_port_in_node_port_range::RULE,
+    &listener_in_node_port_range::RULE,
     &node_port_outside_range::RULE,
     &fixed_node_port_in_dynamic_band::RULE,
 ];

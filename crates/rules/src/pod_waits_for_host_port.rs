@@ -9,7 +9,7 @@ use jiff::Timestamp;
 
 use super::{
     Limits, Patience, Round, Rule, ids,
-    pods::{WithPods, are_siblings, ends_in_time, is_static, ports_conflict},
+    pods::{WithPods, are_siblings, ends_in_time, is_everywhere, is_static, ports_conflict},
     remedies::another_port,
     told::Told,
     wording::{MOST_LISTED, listed},
@@ -87,11 +87,6 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let mut judgements = told.all();
     judgements.extend(judge_to_come(snapshot, pods, &to_come));
     Ok(judgements)
-}
-
-/// Whether a workload wants a pod on every node, as far as its selectors tell.
-fn is_everywhere(workload: &Workload) -> bool {
-    workload.kind == WorkloadKind::DaemonSet && workload.selects.is_empty() && workload.avoids.is_empty()
 }
 
 /// DaemonSets without pods: where a pod has their port, theirs will wait.

@@ -1,8 +1,12 @@
-//! How pods follow each other: one ends, and another of the same controller comes.
+//! How pods follow each other: one ends, and another of the same controller comes. Which are still to come.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, fmt, sync::Arc};
 
-use portreeve_facts::{ContainerPort, Controller, Pod, Snapshot, Workload, WorkloadKind};
+use crate::findings::{Evidence, Severity, Subject};
+use portreeve_facts::{
+    ClaimOf, ContainerPort, Controller, Gap, NodePortRange, Pod, Protocol, RangeSource, Reading, Snapshot, Why,
+    Workload, WorkloadKind,
+};
 
 /// So long after a pod should have ended, in seconds, it counts as one that does not.
 pub(super) const OVERDUE: i64 = 60;
@@ -58,6 +62,78 @@ impl<'a> WithPods<'a> {
     /// Whether a workload is one of them.
     pub(super) fn has(&self, of: &Workload) -> bool {
         self.0.contains(&(&*of.namespace, (of.kind.name(), &*of.name)))
+    }
+}
+
+/// The workloads of which no pod is there: their pods are still to come.
+pub(super) fn to_come(snapshot: &Snapshot) -> impl Iterator<Item = &Workload> {
+    let with_pods = WithPods::placed(snapshot);
+    snapshot.cluster.workloads.iter().map(AsRef::as_ref).filter(move |it| !with_pods.has(it))
+}
+
+/// The pods. Where nobody gave any, and those of workloads are still to come, there are none.
+///
+/// # Errors
+/// When they were not read.
+pub(super) fn pods_before(snapshot: &Snapshot) -> Result<&[Arc<Pod>], Gap> {
+    match &snapshot.cluster.pods {
+        Reading::Gap(gap) if gap.why == Why::NotAsked && to_come(snapshot).next().is_some() => Ok(&[]),
+        pods => pods.get().map(Vec::as_slice),
+    }
+}
+
+/// Whether a workload wants a pod on every node, as far as its selectors tell.
+pub(super) fn is_everywhere(workload: &Workload) -> bool {
+    workload.kind == WorkloadKind::DaemonSet && workload.selects.is_empty() && workload.avoids.is_empty()
+}
+
+/// Who has a port of the node, or will.
+#[derive(Clone, Copy)]
+pub(super) enum PortOf<'a> {
+    /// A pod that is there.
+    Pod(&'a Pod),
+    /// A workload, whose pod is still to come.
+    Workload(&'a Workload),
+}
+
+impl PortOf<'_> {
+    /// The pod. Of a workload the API server has no name yet: what is said of its port is said of the cluster.
+    pub(super) fn subject(self) -> Subject {
+        match self {
+            Self::Pod(pod) => Subject::pod(pod),
+            Self::Workload(_) => Subject::cluster(),
+        }
+    }
+
+    /// Evidence with who it is, and with the field of a manifest that wants the port.
+    pub(super) fn named_in(self, evidence: Evidence, number: u16, protocol: Protocol) -> Evidence {
+        match self {
+            Self::Pod(Pod { namespace, name, .. }) => evidence.value("pod", format!("{namespace}/{name}")),
+            Self::Workload(workload) => {
+                evidence.about([ClaimOf::pod_port(workload, number, protocol)]).value("wanted by", workload)
+            }
+        }
+    }
+
+    /// How bad a port is that lies in the NodePort range. Where the range is known, and a pod on each node will have the port, no
+    /// Service can have the number.
+    pub(super) fn in_range(self, range: &NodePortRange) -> Severity {
+        match self {
+            Self::Workload(workload) if range.source != RangeSource::Assumed && is_everywhere(workload) => {
+                Severity::Warning
+            }
+            _ => Severity::Info,
+        }
+    }
+}
+
+impl fmt::Display for PortOf<'_> {
+    /// `pod default/edge`, `DaemonSet default/agent`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pod(Pod { namespace, name, .. }) => write!(f, "pod {namespace}/{name}"),
+            Self::Workload(workload) => workload.fmt(f),
+        }
     }
 }
 

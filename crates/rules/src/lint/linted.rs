@@ -46,10 +46,6 @@ pub struct Linted {
     replaced: BTreeMap<String, Key>,
     /// Numbers that nobody has, where a cluster tells.
     free: Vec<u16>,
-    /// Whether the NodePort range is that of the cluster, or as somebody says, and not the default.
-    pub(super) knows_range: bool,
-    /// Where the other objects are from.
-    pub(super) source: Source,
 }
 
 /// An update that leaves a number out keeps the one that is there: the API server finds it by the name of the port (Kubernetes
@@ -89,8 +85,7 @@ impl Linted {
     /// Puts the facts of manifests into a snapshot of what is there. An object of the manifests takes the place of the one
     /// that has its name.
     ///
-    /// Whoever says nothing of the NodePort range is told what the default refuses, unless a number that is there shows that it
-    /// is another one.
+    /// Where nobody says the NodePort range it is the default, unless a number that is there shows that it is another one.
     pub fn new(
         manifests: Vec<Manifest>,
         facts: ClusterFacts,
@@ -100,7 +95,7 @@ impl Linted {
     ) -> Self {
         around.cluster.node_port_range = match disproof(range, &around.cluster) {
             Some(gap) => Reading::Gap(gap),
-            None => Reading::Seen(NodePortRange { source: RangeSource::Flag, ..range.clone() }),
+            None => Reading::Seen(range.clone()),
         };
         let names: BTreeSet<(&str, &str, &str)> =
             manifests.iter().map(|it| (it.kind, &*it.namespace, &*it.name)).collect();
@@ -177,8 +172,7 @@ impl Linted {
             Source::Cluster if knows_numbers => FreePorts::of(&around).ports().take(SUGGESTED).collect(),
             _ => Vec::new(),
         };
-        let knows_range = range.source != RangeSource::Assumed;
-        Self { manifests, snapshot: around, there, replaced, free, knows_range, source }
+        Self { manifests, snapshot: around, there, replaced, free }
     }
 
     /// Every field that claims something, with its object.

@@ -2,7 +2,7 @@ use super::*;
 use crate::{
     findings::{Scope, StepKind},
     {
-        expectations::{expect_healthy, expect_problem, expect_unknown},
+        expectations::{expect_healthy, expect_problem, expect_unknown, wanting},
         told::OF_SUBJECT,
     },
 };
@@ -26,20 +26,7 @@ fn written(it: World) -> World {
 }
 
 fn with_workload(mut world: Snapshot, change: impl FnOnce(&mut Workload)) -> Snapshot {
-    let port = ContainerPort { port: 80, host_port: Some(30777), host_ip: None, protocol: Protocol::Tcp };
-    let mut workload = Workload {
-        kind: WorkloadKind::DaemonSet,
-        namespace: "default".to_owned(),
-        name: "agent".to_owned(),
-        host_network: false,
-        replicas: None,
-        selects: Vec::new(),
-        avoids: Vec::new(),
-        tolerates: Vec::new(),
-        ports: vec![port],
-    };
-    change(&mut workload);
-    world.cluster.workloads.push(workload.into());
+    world.cluster.workloads.push(wanting(30777, change).into());
     world
 }
 

@@ -6,7 +6,7 @@ use super::*;
 use crate::{
     findings::Scope,
     {
-        expectations::{expect_healthy, expect_problem, expect_unknown},
+        expectations::{expect_healthy, expect_problem, expect_unknown, wanting},
         pods::OVERDUE,
     },
 };
@@ -375,19 +375,10 @@ fn unread_is_unknown_and_what_nobody_looked_for_is_nothing() {
 
 /// A DaemonSet without pods that wants hostPort 80, and a pod that has it on another node.
 fn to_come(change: impl FnOnce(&mut Workload)) -> Snapshot {
-    let port = ContainerPort { port: 80, host_port: Some(80), host_ip: None, protocol: Protocol::Tcp };
-    let mut workload = Workload {
-        kind: WorkloadKind::DaemonSet,
-        namespace: "default".to_owned(),
-        name: "ship".to_owned(),
-        replicas: None,
-        host_network: false,
-        selects: Vec::new(),
-        avoids: Vec::new(),
-        tolerates: vec![EVERY_TAINT.to_owned()],
-        ports: vec![port],
-    };
-    change(&mut workload);
+    let workload = wanting(80, |it| {
+        (it.name, it.tolerates) = ("ship".to_owned(), vec![EVERY_TAINT.to_owned()]);
+        change(it);
+    });
     let mut world = Snapshot::healthy().pod("edge", |pod| {
         pod.host_port(8080, 80);
         pod.node = Some("n2".to_owned());
