@@ -50,6 +50,7 @@ mod node_port_winner;
 mod node_ports;
 mod node_query;
 mod own_port_taken;
+mod pod_port_of_daemon;
 mod pod_waits_for_host_port;
 mod pods;
 mod policy_parameters;
@@ -119,6 +120,7 @@ pub static RULES: &[&Rule] = &[
     &listener_in_node_port_range::RULE,
     &node_port_range_covers_daemons::RULE,
     &own_port_taken::RULE,
+    &pod_port_of_daemon::RULE,
 ];
 
 /// Rules that judge manifests, too: what they say of Services and workloads holds before these are created. Their evidence says
@@ -132,6 +134,7 @@ pub static OF_MANIFESTS: &[&Rule] = &[
     &host_port_equals_node_port::RULE,
     &host_port_in_node_port_range::RULE,
     &listener_in_node_port_range::RULE,
+    &pod_port_of_daemon::RULE,
     &node_port_outside_range::RULE,
     &fixed_node_port_in_dynamic_band::RULE,
 ];

@@ -1,10 +1,10 @@
 //! Every rule of manifests.
 
-use super::{listener_on_port, pod_port_of_daemon, port_field_refused, rule::LintRule};
+use super::{listener_on_port, port_field_refused, rule::LintRule};
 use crate::{OF_MANIFESTS, ids::Named};
 
 /// The rules that look at manifests alone.
-static OWN: &[&[LintRule]] = &[&[port_field_refused::RULE], &listener_on_port::RULES, &[pod_port_of_daemon::RULE]];
+static OWN: &[&[LintRule]] = &[&[port_field_refused::RULE], &listener_on_port::RULES];
 
 /// Every rule: first those of objects that are there, which judge manifests too.
 pub fn lint_rules() -> impl Iterator<Item = LintRule> {

@@ -10,7 +10,6 @@ mod around;
 mod catalogue;
 mod linted;
 mod listener_on_port;
-mod pod_port_of_daemon;
 mod port_field_refused;
 mod report;
 mod rule;
