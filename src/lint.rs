@@ -23,10 +23,10 @@ use portreeve_facts::{
     Gap, KernelFacts, NodePortRange, Overrides, OwnPort, PortRange, Reading, SNAPSHOT_SCHEMA, Snapshot, Why, names,
 };
 use portreeve_report as report;
-use portreeve_rules::ids::Named;
+use portreeve_rules::ids::{Named, Rows};
 use portreeve_rules::lint::{
-    Found, LintReport, LintRule, Linted, Source, Told, judge_acceptance, lint, lint_rules, named_of_manifests, range,
-    unread, without_accepted,
+    Found, LintReport, Linted, Source, Told, judge_acceptance, lint, lint_rules, named_of_manifests, range, unread,
+    without_accepted,
 };
 
 /// The word that stands for the cluster of the kubeconfig.
@@ -181,8 +181,8 @@ impl Args {
         around.cluster.service_cidrs.extend(self.service_cidrs);
         let linted = Linted::new(manifests, facts, around, &range, source);
         let (all, named) = (self.rules.is_empty(), &self.rules);
-        let is_asked = |rule: &LintRule| all || named.iter().any(|it| it.names_any(rule.name().0, rule.variants));
-        let rules: Vec<LintRule> = lint_rules().filter(is_asked).collect();
+        let is_asked = |rows: &Rows| all || named.iter().any(|it| it.names_any(rows.rule.0, rows.variants));
+        let rules: Vec<Rows> = lint_rules().filter(is_asked).collect();
         let Found { mut findings, unknown, not_asked } = lint(&linted, &rules);
         findings.retain(|found| all || named.iter().any(|it| it.names(found.rule.0, found.evidence.variant)));
         let (mut findings, accepted) = without_accepted(&linted, findings);

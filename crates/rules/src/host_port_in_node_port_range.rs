@@ -87,8 +87,12 @@ impl Here<'_> {
                 latent.into_iter().chain([Verdict::Unknown(gap.clone())]).collect()
             }
         };
-        let judgement =
-            |verdict| Judgement { subject: of.subject(), port: Some(number), protocol: Some(host.protocol), verdict };
+        let judgement = |verdict| Judgement {
+            subject: of.subject_or(Subject::cluster()),
+            port: Some(number),
+            protocol: Some(host.protocol),
+            verdict,
+        };
         verdicts.into_iter().map(judgement).collect()
     }
 

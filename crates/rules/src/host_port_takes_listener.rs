@@ -7,6 +7,7 @@ use super::{
     assumed::assuming,
     ephemeral::EphemeralPorts,
     ids,
+    pods::{PortOf, next_pod, pods_before, to_come},
     remedies::{move_off, move_off_unless},
     socket_needs::{Ports, SocketNeed},
     told::Told,
@@ -35,7 +36,7 @@ const LONGEST_START: i64 = 120;
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
     let listening = round.listeners()?;
-    let pods = snapshot.cluster.pods.get()?;
+    let pods = pods_before(snapshot)?;
     let services = snapshot.cluster.services.get()?;
     let addressed = round.addressed()?;
 
@@ -51,12 +52,23 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let node = Node { round, snapshot, addressed, ephemeral, listening, all, runtime };
     let taken = begun.into_iter().flat_map(|(pod, port, number)| {
         let sockets = node.listening.at((port.protocol, number));
-        workers(sockets).into_iter().filter_map(|(socket, _)| node.judge(pod, port, socket)).collect::<Vec<_>>()
+        let sockets = workers(sockets).into_iter();
+        sockets.filter_map(|(socket, _)| node.judge(PortOf::Pod(pod), (pod, port), socket)).collect::<Vec<_>>()
     });
     let stuck = others.into_iter().filter_map(|(pod, port, number)| node.judge_start(pod, port, number));
     let mut told = Told::of(snapshot, Source::Pods);
     taken.chain(stuck).for_each(|judgement| told.push(judgement));
-    Ok(told.all())
+    let mut judgements = told.all();
+    for workload in to_come(snapshot).filter(|workload| !workload.host_network) {
+        let pod = next_pod(snapshot, workload);
+        for (number, port) in pod.node_ports().filter(|(number, port)| !node_ports.contains(&(port.protocol, *number)))
+        {
+            let sockets = workers(node.listening.at((port.protocol, number))).into_iter();
+            let of = PortOf::Workload(workload);
+            judgements.extend(sockets.filter_map(|(socket, _)| node.judge(of, (&pod, port), socket)));
+        }
+    }
+    Ok(judgements)
 }
 
 /// What every socket is judged against.
@@ -72,8 +84,8 @@ struct Node<'r, 'a> {
     runtime: Option<&'a str>,
 }
 
-impl<'a> Node<'_, 'a> {
-    fn judge(&self, pod: &'a Pod, port: &'a ContainerPort, socket: &'a Socket) -> Option<Judgement> {
+impl Node<'_, '_> {
+    fn judge(&self, of: PortOf<'_>, (pod, port): (&Pod, &ContainerPort), socket: &Socket) -> Option<Judgement> {
         let claims = [Claim::HostPort(pod, port), Claim::Listener(socket, 1)];
         let contest = Contest::of(self.round, self.addressed, (port.protocol, socket.local_port), claims);
         let excuse = self.ephemeral.may_be_client(socket);
@@ -99,10 +111,10 @@ impl<'a> Node<'_, 'a> {
         let verdict = match judged {
             Judged::Never => return None,
             Judged::Depends { on, .. } => Verdict::Unknown(on),
-            Judged::Certain(affected, _) => Verdict::Problem(self.evidence(pod, port, socket, &affected)),
+            Judged::Certain(affected, _) => Verdict::Problem(self.evidence(of, port, socket, &affected)),
         };
         Some(Judgement {
-            subject: Subject::pod(pod),
+            subject: of.subject_or(Subject::this_node(self.snapshot)),
             port: Some(socket.local_port),
             protocol: Some(socket.protocol),
             verdict: assuming(stratum, everywhere, verdict),
@@ -169,7 +181,7 @@ impl<'a> Node<'_, 'a> {
             subject: Subject::pod(pod),
             port: Some(number),
             protocol: Some(port.protocol),
-            verdict: Verdict::Problem(evidence.remedy(another_host_port(pod))),
+            verdict: Verdict::Problem(evidence.remedy(another_host_port(PortOf::Pod(pod)))),
         })
     }
 
@@ -181,16 +193,14 @@ impl<'a> Node<'_, 'a> {
         evidence.value("hostPort", format!("{number}/{protocol} on {address} to container port {}", port.port))
     }
 
-    fn evidence(&self, pod: &Pod, port: &ContainerPort, socket: &Socket, affected: &Affected) -> Evidence {
+    fn evidence(&self, of: PortOf<'_>, port: &ContainerPort, socket: &Socket, affected: &Affected) -> Evidence {
         let is_runtimes = self.may_be_the_runtimes(socket);
         let severity = if is_runtimes { Severity::Info } else { Severity::Warning };
         let owner = owner_name(self.snapshot, &socket.owner);
         let sentence = format!(
-            "{} listens on {}, the hostPort of pod {}/{}: new connections go to the pod instead.",
+            "{} listens on {}, the hostPort of {of}: new connections go to the pod instead.",
             capital(&owner),
             place(socket),
-            pod.namespace,
-            pod.name
         );
         let mut evidence = self.about(Evidence::new(severity, sentence), port, socket);
         if is_runtimes {
@@ -204,16 +214,16 @@ impl<'a> Node<'_, 'a> {
             false => move_off(self.snapshot, socket),
         };
         evidence
+            .about(of.field(socket.local_port, socket.protocol))
             .value("established connections", "survive; only new ones are lost")
             .affects(affected.iter().copied())
             .remedy(moved)
-            .remedy(another_host_port(pod))
+            .remedy(another_host_port(of))
     }
 }
 
-fn another_host_port(pod: &Pod) -> Step {
-    let Pod { namespace, name, .. } = pod;
-    Step::advice(format!("give pod {namespace}/{name} another hostPort, where its containers are declared"))
+fn another_host_port(of: PortOf<'_>) -> Step {
+    Step::advice(format!("give {of} another hostPort, where its containers are declared"))
 }
 
 /// Whether such a socket is opened for a protocol.

@@ -17,7 +17,7 @@ use super::{
 use crate::findings::{Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, SubjectKind, Verdict};
 use portreeve_facts::{
     ClaimOf, ContainerPort, Controller, Pod, Protocol, Reading, ServiceName, Snapshot, Source, WaitingPod, Why,
-    Workload, WorkloadKind,
+    Workload,
 };
 
 pub(super) static RULE: Rule = Rule {

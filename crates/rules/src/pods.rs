@@ -4,8 +4,8 @@ use std::{collections::HashSet, fmt, sync::Arc};
 
 use crate::findings::{Evidence, Severity, Subject};
 use portreeve_facts::{
-    ClaimOf, ContainerPort, Controller, Gap, NodePortRange, Pod, Protocol, RangeSource, Reading, Snapshot, Why,
-    Workload, WorkloadKind,
+    ClaimOf, ContainerPort, Controller, Gap, NodeAddressKind, NodePortRange, Pod, Protocol, RangeSource, Reading,
+    Snapshot, Why, Workload, WorkloadKind,
 };
 
 /// So long after a pod should have ended, in seconds, it counts as one that does not.
@@ -82,6 +82,36 @@ pub(super) fn pods_before(snapshot: &Snapshot) -> Result<&[Arc<Pod>], Gap> {
     }
 }
 
+/// The next pod of a workload as it would come to this node, under the name of the workload. In the host's network its addresses are
+/// those of the node. Where pods were read, none of it has a process yet.
+pub(super) fn next_pod(snapshot: &Snapshot, workload: &Workload) -> Pod {
+    let Workload { kind, namespace, name, host_network, ports, .. } = workload;
+    let addresses = snapshot.own_node().filter(|_| *host_network).into_iter().flat_map(|node| &node.addresses);
+    let ips = addresses.filter(|it| it.kind == NodeAddressKind::InternalIp).map(|it| it.ip).collect();
+    Pod {
+        namespace: namespace.clone(),
+        name: name.clone(),
+        uid: None,
+        config_hash: None,
+        controller: Some(Controller { kind: kind.name().to_owned(), name: name.clone() }),
+        service_lb_of: None,
+        ends: None,
+        node: None,
+        host_network: *host_network,
+        finished: false,
+        ready: false,
+        running: snapshot.cluster.pods.seen().map(|_| false),
+        failing: false,
+        restarted: None,
+        scheduled: None,
+        ips,
+        ports: ports.clone(),
+        probed: Vec::new(),
+        more_networks: false,
+        ip_local_port_range: None,
+    }
+}
+
 /// Whether a workload wants a pod on every node, as far as its selectors tell.
 pub(super) fn is_everywhere(workload: &Workload) -> bool {
     workload.kind == WorkloadKind::DaemonSet && workload.selects.is_empty() && workload.avoids.is_empty()
@@ -97,21 +127,25 @@ pub(super) enum PortOf<'a> {
 }
 
 impl PortOf<'_> {
-    /// The pod. Of a workload the API server has no name yet: what is said of its port is said of the cluster.
-    pub(super) fn subject(self) -> Subject {
-        match self {
-            Self::Pod(pod) => Subject::pod(pod),
-            Self::Workload(_) => Subject::cluster(),
-        }
+    /// The pod. One that is still to come has no name yet: what is said of its port is said of the other.
+    pub(super) fn subject_or(self, other: Subject) -> Subject {
+        if let Self::Pod(pod) = self { Subject::pod(pod) } else { other }
     }
 
     /// Evidence with who it is, and with the field of a manifest that wants the port.
     pub(super) fn named_in(self, evidence: Evidence, number: u16, protocol: Protocol) -> Evidence {
+        let evidence = evidence.about(self.field(number, protocol));
         match self {
             Self::Pod(Pod { namespace, name, .. }) => evidence.value("pod", format!("{namespace}/{name}")),
-            Self::Workload(workload) => {
-                evidence.about([ClaimOf::pod_port(workload, number, protocol)]).value("wanted by", workload)
-            }
+            Self::Workload(workload) => evidence.value("wanted by", workload),
+        }
+    }
+
+    /// The field of a manifest that wants the port.
+    pub(super) fn field(self, number: u16, protocol: Protocol) -> Option<ClaimOf> {
+        match self {
+            Self::Pod(_) => None,
+            Self::Workload(workload) => Some(ClaimOf::pod_port(workload, number, protocol)),
         }
     }
 

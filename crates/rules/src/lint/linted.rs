@@ -10,8 +10,8 @@ use crate::{
     {FreePorts, made_by},
 };
 use portreeve_facts::{
-    self as facts, self, Claim, ClusterFacts, ContainerPort, Gap, Manifest, NodePortRange, Protocol, RangeSource,
-    Reading, Service, ServiceKind, ServicePort, Snapshot, Why,
+    self as facts, self, Claim, ClusterFacts, Controller, Gap, Manifest, NodePortRange, Owner, Pod, Protocol,
+    RangeSource, Reading, Service, ServiceKind, ServicePort, Snapshot, Socket, Why,
 };
 
 /// Numbers that are suggested instead of one that is taken.
@@ -26,13 +26,6 @@ pub enum Source {
     Cluster,
 }
 
-/// Kind, namespace and name.
-type Key = (String, String, String);
-
-fn key(kind: &str, namespace: &str, name: &str) -> Key {
-    (kind.to_owned(), namespace.to_owned(), name.to_owned())
-}
-
 /// Manifests and everything around them.
 #[derive(Clone, Debug)]
 pub struct Linted {
@@ -40,10 +33,8 @@ pub struct Linted {
     pub(super) manifests: Vec<Manifest>,
     /// What would be there once they are applied.
     pub(super) snapshot: Snapshot,
-    /// The ports of objects that are there already: what has the same name is updated.
-    there: BTreeMap<Key, BTreeSet<(u16, Protocol)>>,
-    /// The pods of objects that are updated, by uid.
-    replaced: BTreeMap<String, Key>,
+    /// Services that are there already and are updated, by namespace and name.
+    updated: BTreeMap<(String, String), Arc<Service>>,
     /// Numbers that nobody has, where a cluster tells.
     free: Vec<u16>,
 }
@@ -81,6 +72,17 @@ fn disproof(range: &NodePortRange, cluster: &ClusterFacts) -> Option<Gap> {
     Some(Gap::new(facts::Source::NodePortRange, Why::Ambiguous, detail))
 }
 
+/// Whether a socket goes when a pod is replaced: it is its own, or one with which the container runtime keeps a port for it.
+fn ends_with(pod: &Pod, socket: &Socket) -> bool {
+    let holder = match &socket.owner {
+        Owner::Held(holder) => holder.cgroup.seen().and_then(|cgroup| cgroup.pod.as_ref()),
+        _ => None,
+    };
+    let is_its = |uid: &String| holder.is_some_and(|holder| holder.pod_uid == *uid);
+    [&pod.uid, &pod.config_hash].into_iter().flatten().any(is_its)
+        || pod.node_ports().any(|(number, port)| (number, port.protocol) == (socket.local_port, socket.protocol))
+}
+
 impl Linted {
     /// Puts the facts of manifests into a snapshot of what is there. An object of the manifests takes the place of the one
     /// that has its name.
@@ -100,19 +102,9 @@ impl Linted {
         let names: BTreeSet<(&str, &str, &str)> =
             manifests.iter().map(|it| (it.kind, &*it.namespace, &*it.name)).collect();
         let cluster = &mut around.cluster;
-        let mut there: BTreeMap<Key, BTreeSet<(u16, Protocol)>> = BTreeMap::new();
-        let mut note = |key: Key, ports: &mut dyn Iterator<Item = (u16, Protocol)>| {
-            there.entry(key).or_default().extend(ports);
-        };
         // Of numbers that were not read nobody knows that they are free.
         let knows_numbers = cluster.services.seen().is_some() && cluster.unread_service().is_none();
-        let number = |(number, port): (u16, &ContainerPort)| (number, port.protocol);
         let mut services: Vec<Arc<Service>> = cluster.services.seen().cloned().unwrap_or_default();
-        for it in &services {
-            let of_ports = it.ports.iter().filter_map(|port| Some((port.node_port?, port.protocol)));
-            let health = it.health_check_node_port.map(|number| (number, Protocol::Tcp));
-            note(key("Service", &it.namespace, &it.name), &mut of_ports.chain(health));
-        }
         let mut updated = BTreeMap::new();
         services.retain(|it| {
             let is_updated = names.contains(&("Service", &it.namespace, &it.name));
@@ -143,36 +135,28 @@ impl Linted {
             cluster.endpoints_of = Some(Arc::new(known));
         }
         cluster.services = Reading::Seen(services);
-        for it in &cluster.workloads {
-            note(key(it.kind.name(), &it.namespace, &it.name), &mut it.node_ports().map(number));
-        }
         cluster.workloads.retain(|it| !names.contains(&(it.kind.name(), &it.namespace, &it.name)));
         cluster.workloads.extend(facts.workloads);
-        let mut replaced = BTreeMap::new();
+        let is_updated = |namespace: &str, name: &str, controller: Option<&Controller>| {
+            let (kind, name) = controller.and_then(made_by).unwrap_or(("Pod", name));
+            names.contains(&(kind, namespace, name))
+        };
+        let mut replaced = Vec::new();
         if let Reading::Seen(pods) = &mut cluster.pods {
-            pods.retain(|pod| {
-                let (kind, name) = pod.controller.as_ref().and_then(made_by).unwrap_or(("Pod", &pod.name));
-                let key = key(kind, &pod.namespace, name);
-                note(key.clone(), &mut pod.node_ports().map(number));
-                let is_updated = names.contains(&(kind, &pod.namespace, name));
-                if is_updated {
-                    let uids = [&pod.uid, &pod.config_hash].into_iter().flatten();
-                    replaced.extend(uids.map(|uid| (uid.clone(), key.clone())));
-                }
-                !pod.finished && !is_updated
-            });
+            replaced.extend(pods.extract_if(.., |pod| is_updated(&pod.namespace, &pod.name, pod.controller.as_ref())));
+            pods.retain(|pod| !pod.finished);
         }
         if let Reading::Seen(waiting) = &mut cluster.waiting_pods {
-            waiting.retain(|pod| {
-                let (kind, name) = pod.controller.as_ref().and_then(made_by).unwrap_or(("Pod", &pod.name));
-                !names.contains(&(kind, &pod.namespace, name))
-            });
+            waiting.retain(|pod| !is_updated(&pod.namespace, &pod.name, pod.controller.as_ref()));
+        }
+        if let Reading::Seen(listeners) = &mut around.kernel.listeners {
+            listeners.retain(|socket| !replaced.iter().any(|pod| ends_with(pod, socket)));
         }
         let free = match source {
             Source::Cluster if knows_numbers => FreePorts::of(&around).ports().take(SUGGESTED).collect(),
             _ => Vec::new(),
         };
-        Self { manifests, snapshot: around, there, replaced, free }
+        Self { manifests, snapshot: around, updated, free }
     }
 
     /// Every field that claims something, with its object.
@@ -185,20 +169,12 @@ impl Linted {
         self.manifests.iter().flat_map(Manifest::fields)
     }
 
-    /// Whether the cluster has an object of this name already.
-    pub(super) fn is_update(&self, manifest: &Manifest) -> bool {
-        self.there.contains_key(&key(manifest.kind, &manifest.namespace, &manifest.name))
-    }
-
-    /// Whether the object is there already, and has this very port.
-    pub(super) fn has_already(&self, manifest: &Manifest, port: (u16, Protocol)) -> bool {
-        let ports = self.there.get(&key(manifest.kind, &manifest.namespace, &manifest.name));
-        ports.is_some_and(|ports| ports.contains(&port))
-    }
-
-    /// Whether the pod of this uid is of the object as it is there.
-    pub(super) fn is_replaced(&self, manifest: &Manifest, uid: &str) -> bool {
-        self.replaced.get(uid) == Some(&key(manifest.kind, &manifest.namespace, &manifest.name))
+    /// Whether the Service is there already, and has this very port.
+    pub(super) fn has_already(&self, service: &Manifest, (number, protocol): (u16, Protocol)) -> bool {
+        let there = self.updated.get(&(service.namespace.clone(), service.name.clone()));
+        let is_health_check = |it: &Service| it.health_check_node_port == Some(number) && protocol == Protocol::Tcp;
+        let is_it = |it: &ServicePort| (it.node_port, it.protocol) == (Some(number), protocol);
+        there.is_some_and(|it| is_health_check(it) || it.ports.iter().any(is_it))
     }
 
     /// A finding about one field, with numbers that a Service could have instead.

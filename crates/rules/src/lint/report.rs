@@ -2,9 +2,9 @@
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
-use super::{LintRule, Linted, shared};
+use super::{Linted, port_field_refused, shared};
 use crate::{
-    Rule,
+    OF_MANIFESTS, Rule,
     findings::{PlacedFinding, Severity},
     ids::Rows,
 };
@@ -20,7 +20,7 @@ pub struct LintReport {
     /// Rules that could not tell of some object, and why.
     pub unknown: Vec<(Rows, Gap)>,
     /// The rules that were chosen.
-    pub rules: Vec<LintRule>,
+    pub rules: Vec<Rows>,
     /// Those of them that lack what they compare with, and why.
     pub not_asked: Vec<(Rows, String)>,
     /// How many findings the owners of their objects accept; they are not among the others.
@@ -95,12 +95,11 @@ impl Found {
 }
 
 /// Runs these rules. The findings are sorted by place, and what is said of one place twice is said once.
-pub fn lint(linted: &Linted, rules: &[LintRule]) -> Found {
-    let live: Vec<&'static Rule> = rules.iter().filter_map(LintRule::live).collect();
+pub fn lint(linted: &Linted, rules: &[Rows]) -> Found {
+    let live: Vec<&'static Rule> = OF_MANIFESTS.iter().copied().filter(|rule| rules.contains(&rule.rows())).collect();
     let mut found = shared::judge(&live, linted);
-    for rule in rules {
-        found.findings.extend(rule.judge(linted));
-        found.not_asked.extend(rule.lacks(linted).map(|why| (rule.rows(), why)));
+    if rules.contains(&port_field_refused::ROWS) {
+        found.findings.extend(port_field_refused::check(linted));
     }
     let findings = &mut found.findings;
     findings.sort_by(|one, other| {

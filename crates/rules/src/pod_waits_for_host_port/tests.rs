@@ -11,7 +11,7 @@ use crate::{
     },
 };
 use portreeve_facts::{
-    Controller, Protocol,
+    Controller, Protocol, WorkloadKind,
     healthy::{PRIMARY, SECOND, gap, ip, objects, seen},
 };
 
