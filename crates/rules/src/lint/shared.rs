@@ -7,7 +7,7 @@ use std::{
 
 use super::{Linted, report::Found};
 use crate::{
-    findings::{Evidence, Judgement, PlacedFinding, Subject, Verdict},
+    findings::{Evidence, Judgement, PlacedFinding, Subject, SubjectKind, Verdict},
     {Limits, Opinion, Rule, ask},
 };
 use portreeve_facts::{Claim, ClaimOf, Gap, Manifest, Place, Source, Why};
@@ -71,7 +71,7 @@ fn take(findings: &mut BTreeMap<(Place, String, &'static str), PlacedFinding>, f
 struct Fields<'a> {
     linted: &'a Linted,
     by_claim: HashMap<ClaimOf, Vec<(&'a Manifest, &'a Claim)>>,
-    objects: HashSet<(&'a str, &'a str, &'a str)>,
+    services: HashSet<(&'a str, &'a str)>,
     ports: HashSet<u16>,
 }
 
@@ -81,18 +81,18 @@ impl<'a> Fields<'a> {
         for (manifest, claim) in linted.claims() {
             by_claim.entry(ClaimOf::written(manifest, claim)).or_default().push((manifest, claim));
         }
-        let objects = linted.manifests.iter().map(|it| (it.kind, &*it.namespace, &*it.name)).collect();
+        let services = linted.manifests.iter().filter(|it| it.kind == SubjectKind::Service.name());
+        let services = services.map(|it| (&*it.namespace, &*it.name)).collect();
         let ports = linted.claims().filter_map(|(_, claim)| claim.what.port()).map(|(port, _)| port).collect();
-        Self { linted, by_claim, objects, ports }
+        Self { linted, by_claim, services, ports }
     }
 
-    /// Whether they are about a subject: an object of theirs, or of the node or the cluster a port that they claim.
-    fn are_about(&self, subject: &Subject, port: Option<u16>) -> bool {
-        let Subject { kind, namespace, name, .. } = subject;
-        match (kind.is_object(), port) {
-            (true, _) => self.objects.contains(&(kind.name(), namespace.as_deref().unwrap_or_default(), name)),
-            (false, Some(port)) => self.ports.contains(&port),
-            (false, None) => true,
+    /// Whether they are about a subject: a Service of theirs, or of anybody else a port that they claim.
+    fn are_about(&self, Subject { kind, namespace, name, .. }: &Subject, port: Option<u16>) -> bool {
+        match (kind, port) {
+            (SubjectKind::Service, _) => self.services.contains(&(namespace.as_deref().unwrap_or_default(), name)),
+            (_, Some(port)) => self.ports.contains(&port),
+            (_, None) => true,
         }
     }
 
