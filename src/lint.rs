@@ -283,6 +283,7 @@ fn alone() -> Snapshot {
         schema: SNAPSHOT_SCHEMA.to_owned(),
         at: now(),
         whole_at: None,
+        pods_at: None,
         overrides: Overrides::default(),
         kernel: KernelFacts::not_asked(),
         cluster,

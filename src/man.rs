@@ -30,7 +30,7 @@ pub(super) fn run(args: Args, mut command: Command, console: &Console) -> anyhow
 fn subcommand(command: &Command, name: &str) -> Result<Command, UsageError> {
     let Some(found) = command.find_subcommand(name) else {
         let names: Vec<&str> = command.get_subcommands().map(Command::get_name).collect();
-        return Err(UsageError(format!("no command {name:?}, did you mean {:?}?", text::closest_word(name, &names))));
+        return Err(UsageError(format!("no command {name:?}{}", text::did_you_mean(name, &names))));
     };
     Ok(found.clone())
 }

@@ -55,8 +55,6 @@ fn unknown(id: &str, console: &Console) -> UsageError {
     let ids: Vec<&str> = IDS.iter().map(|id| id.name.0).collect();
     let id = text::clean(id, text::NAME);
     let program = &console.style.program;
-    UsageError(format!(
-        "no rule {id:?}, did you mean {:?}? All of them: {program} rules",
-        text::closest_word(&id, &ids)
-    ))
+    let meant = Some(text::did_you_mean(&id, &ids)).filter(|it| !it.is_empty());
+    UsageError(format!("no rule {id:?}{} All of them: {program} rules", meant.as_deref().unwrap_or(".")))
 }

@@ -29,7 +29,8 @@ pub fn measure(world: &mut World, sockets: usize, count: usize) -> Vec<Row> {
     );
     sysctl("net.ipv4.ip_local_port_range", "32768 60999");
     world.order("hang up");
-    let promise = if sockets < 100_000 { Promise::None } else { Promise::Times(1.4) };
+    // Both walk the same table. The least of four machines was 0.99, and 1.9 the most.
+    let promise = if sockets < 100_000 { Promise::None } else { Promise::Times(0.9) };
     let what = format!("connections on NodePorts, {} sockets, process, vs ss", short(sockets));
     vec![Row::against(what, of(&measured, "process"), ("ss", of(&measured, "ss")), promise).provided(&alike)]
 }

@@ -14,7 +14,7 @@ use super::{
     asking::Interrupts,
 };
 use portreeve_cluster::{Agent, AgentRequest, Agents};
-use portreeve_facts::{ClusterFacts, EndpointSlice, Gap, Reading, Snapshot, Source, Why, text};
+use portreeve_facts::{ClusterFacts, EndpointSlice, Gap, Reading, Snapshot, Source, Unread, Why, text};
 use portreeve_report::{LookAge, Stopped};
 
 /// The longest description of what is wrong with an answer, in bytes.
@@ -158,7 +158,7 @@ impl<'a> MissingEndpoints<'a> {
 
     /// The same behind every port of a Service with NodePorts, as many Services at a time as one request asks for.
     async fn fill_in_all(&mut self, facts: &mut ClusterFacts) {
-        let services = facts.services.seen().into_iter().flatten();
+        let services = facts.services.known_part(Unread::Chooses).iter();
         let with_node_port = services.filter(|it| it.ports.iter().any(|port| port.node_port.is_some()));
         let names: Vec<String> =
             with_node_port.map(|it| it.name.clone()).collect::<BTreeSet<_>>().into_iter().collect();

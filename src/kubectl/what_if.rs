@@ -1,20 +1,22 @@
 //! `what-if`: every node as it would be with another fact, and what that changes.
 
-use std::{collections::BTreeSet, path::PathBuf, process::ExitCode, str::FromStr};
+use std::{collections::BTreeMap, path::PathBuf, process::ExitCode, str::FromStr};
 
 use clap::ValueEnum;
-use jiff::Timestamp;
 
 use super::{
     agents::AgentFlags,
     node_snapshots::{Behind, NodeResult, NodeResults, judge_node_snapshots},
 };
 use crate::{console::Console, replay};
-use portreeve_agent::judge_by;
-use portreeve_dataplane::{Round, owner};
-use portreeve_facts::{Gap, Mode, Protocol, Snapshot};
-use portreeve_report::{AgentAnswer, Answers, Gathering, Report, Setting, Wanted, WhatIf, write_json};
-use portreeve_rules::{Limits, RULES, Rule, findings::RuleId};
+use portreeve_agent::judge_both;
+use portreeve_dataplane::{Own, Port, Proxy, Round, owner};
+use portreeve_facts::{Gap, Mode, Protocol, Reading, Service, Snapshot, Socket, Unread};
+use portreeve_report::{Setting, TwoWorlds, WhatIf};
+use portreeve_rules::{
+    Limits, RULES, Rule,
+    findings::{RuleId, Subject},
+};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -64,19 +66,16 @@ impl FromStr for Supposed {
 /// What another proxy mode left behind.
 const LEFT_BEHIND: (RuleId, &str) = (RuleId("stale-redirection"), "proxy");
 
-/// A node, as it is and as it would be: its `/findings`.
-type Both = [Vec<u8>; 2];
-
 pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
     let Args { settings, snapshots, node, agent_flags, output } = args;
     let (settings, parsed): (Vec<String>, Vec<Setting>) =
         settings.into_iter().map(|Supposed { text, setting }| (text, setting)).unzip();
-    let mut answers = Answers::default();
-    let mut judge = |snapshot: &Snapshot| both(snapshot, &parsed, &mut answers);
+    let mut what_if = WhatIf::default();
+    let mut judge = |snapshot: &Snapshot| compare(snapshot, &parsed, &mut what_if);
     let (results, partial) = if snapshots.is_empty() {
         let NodeResults { results, partial, .. } =
             judge_node_snapshots(&agent_flags, &node, Behind::EveryNodePort, judge)?;
-        (results.into_iter().map(|result| (result, Timestamp::now())).collect(), partial)
+        (results, partial)
     } else {
         (of_files(&snapshots, &mut judge)?, None)
     };
@@ -86,74 +85,85 @@ pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
     if results.is_empty() {
         anyhow::bail!("nothing is known: no agent is listed in namespace {}", agent_flags.agent_namespace());
     }
-    let [mut now, mut then] = [(); 2].map(|()| Gathering::new(agent_flags.agent_namespace(), Wanted::default()));
-    for (NodeResult { node, result }, at) in results {
-        if let Err(gap) = &result {
+    for NodeResult { node, result } in results {
+        if let Err(gap) = result {
             console.print_note(&format!("{node} could not be judged: {}", gap.detail));
+            what_if.leave_out(&node, &gap);
         }
-        let both = match result {
-            Ok([now, then]) => [Ok(now), Ok(then)],
-            Err(gap) => [Err(gap.clone()), Err(gap)],
-        };
-        let [answer_now, answer_then] =
-            both.map(|answer| AgentAnswer { node: node.clone(), pod: String::new(), answer });
-        now.take(answer_now, at);
-        then.take(answer_then, at);
     }
-    let what_if = WhatIf::of(settings, answers, &now.finish(None), &then.finish(None));
+    let document = what_if.finish(settings);
     console.write(|out| match output {
-        Form::Text => what_if.write(&console.style, out),
-        Form::Json => what_if.write_json(out),
+        Form::Text => document.write(&console.style, out),
+        Form::Json => document.write_json(out),
     })?;
-    Ok(ExitCode::from(what_if.result() as u8))
+    Ok(ExitCode::from(document.result() as u8))
 }
 
-/// What was written to files, and when: a file may be of any age. Each is of another node, as one that is there twice would be
-/// counted as two.
+/// What was written to files. Each is of another node, as one that is there twice would be counted as two.
 fn of_files(
     files: &[PathBuf],
-    judge: &mut dyn FnMut(&Snapshot) -> Result<Both, Gap>,
-) -> anyhow::Result<Vec<(NodeResult<Both>, Timestamp)>> {
-    let mut results: Vec<(NodeResult<Both>, Timestamp)> = Vec::new();
+    judge: &mut dyn FnMut(&Snapshot) -> Result<(), Gap>,
+) -> anyhow::Result<Vec<NodeResult<()>>> {
+    let mut results: Vec<NodeResult<()>> = Vec::new();
     for file in files {
         let snapshot = replay::read(file)?;
         let node = snapshot.node_name().to_owned();
-        if results.iter().any(|(it, _)| it.node == node) {
+        if results.iter().any(|it| it.node == node) {
             anyhow::bail!("{} is a second snapshot of node {node}, wanted one of each node", file.display());
         }
-        results.push((NodeResult { result: judge(&snapshot), node }, snapshot.at));
+        results.push(NodeResult { result: judge(&snapshot), node });
     }
     Ok(results)
 }
 
-fn both(snapshot: &Snapshot, settings: &[Setting], answers: &mut Answers) -> Result<Both, Gap> {
+/// Judges a node as it is and as it would be.
+fn compare(snapshot: &Snapshot, settings: &[Setting], what_if: &mut WhatIf) -> Result<(), Gap> {
     let mut supposed = snapshot.clone();
     settings.iter().for_each(|setting| setting.apply(&mut supposed));
     let limits = Limits::default();
-    // What a switch of the mode leaves behind, and what it cleans up, nobody can foretell.
     let switches = settings.iter().any(|setting| matches!(setting, Setting::ProxyMode(_)));
+    if switches {
+        end_held_ports(snapshot, &mut supposed);
+    }
+    // What a switch of the mode leaves behind, and what it cleans up, nobody can foretell.
     let rules: Vec<&'static Rule> =
         RULES.iter().copied().filter(|rule| !switches || !rule.rows().have(LEFT_BEHIND.0, LEFT_BEHIND.1)).collect();
-    let findings = |snapshot: &Snapshot| {
-        let board = judge_by(&rules, snapshot, &limits);
-        let mut answer = Vec::new();
-        write_json(&Report::of(snapshot, &board), &mut answer).expect("writing to memory");
-        answer
-    };
     let everywhere = everywhere(&supposed, settings);
     // Without Services no port is judged, and nothing would seem to change.
     snapshot.cluster.services.get()?;
-    let [is, would_be] = [snapshot, &supposed].map(|it| limits.round(it, None));
+    let worlds = [snapshot, &supposed];
+    let [is, would_be] = worlds.map(|it| limits.round(it, None));
     let everywhere = everywhere.as_ref().map(|(mode, world)| (*mode, limits.round(world, None)));
-    for (protocol, port) in ports(snapshot) {
+    let mut ports = Vec::new();
+    for ((protocol, port), service) in service_ports(snapshot) {
         let of = |round: &Round<'_>| owner(round, protocol, port);
         let (now, then) = (of(&is)?, of(&would_be)?);
-        answers.take(snapshot, &now, &then);
         if let Some((mode, everywhere)) = &everywhere {
-            answers.take_cure(snapshot, (&now, &then), *mode, || of(everywhere))?;
+            what_if.take_cure(snapshot, [&now, &then], *mode, || of(everywhere))?;
         }
+        ports.push((Subject::service(service), [now, then]));
     }
-    Ok([findings(snapshot), findings(&supposed)])
+    let judged = judge_both(&rules, worlds, &limits);
+    what_if.take(&TwoWorlds { snapshots: worlds, judged: &judged, ports: &ports });
+    Ok(())
+}
+
+/// Takes away the sockets with which the proxy holds NodePorts, if no proxy of the supposed mode holds any: they end with its process.
+fn end_held_ports(now: &Snapshot, supposed: &mut Snapshot) {
+    let holds = |mode| matches!(mode, Mode::Iptables | Mode::Ipvs);
+    if supposed.proxy_mode().is_ok_and(|mode| holds(mode.value)) {
+        return;
+    }
+    let (ports, proxy) = (service_ports(now), Proxy::of(now));
+    let is_held = |socket: &Socket| {
+        let service = ports.get(&(socket.protocol, socket.local_port));
+        // A proxy of any mode answers health checks.
+        let is_node_port = service.is_some_and(|it| it.health_check_node_port != Some(socket.local_port));
+        is_node_port && proxy.owns(socket) == Own::Yes
+    };
+    if let Reading::Seen(listeners) = &mut supposed.kernel.listeners {
+        listeners.retain(|socket| !is_held(socket));
+    }
 }
 
 /// What is supposed, with NodePorts served on every address: what is lost there and not here, that setting would keep. Nothing where
@@ -168,10 +178,41 @@ fn everywhere(supposed: &Snapshot, settings: &[Setting]) -> Option<(Mode, Snapsh
     Some((mode, everywhere))
 }
 
-/// The NodePorts of all Services and those of their health checks, each once.
-fn ports(snapshot: &Snapshot) -> BTreeSet<(Protocol, u16)> {
-    let services = || snapshot.cluster.services.seen().into_iter().flatten();
-    let node_ports = services().flat_map(|it| &it.ports).filter_map(|port| Some((port.protocol, port.node_port?)));
-    let checked = services().filter_map(|it| Some((Protocol::Tcp, it.health_check_node_port?)));
-    node_ports.chain(checked).collect()
+/// The NodePorts of all Services and those of their health checks, each with the first Service that has it.
+fn service_ports(snapshot: &Snapshot) -> BTreeMap<Port, &Service> {
+    let mut ports = BTreeMap::new();
+    for service in snapshot.cluster.services.known_part(Unread::Chooses) {
+        let node_ports = service.ports.iter().filter_map(|port| Some((port.protocol, port.node_port?)));
+        let checked = service.health_check_node_port.map(|port| (Protocol::Tcp, port));
+        for port in node_ports.chain(checked) {
+            ports.entry(port).or_insert(&**service);
+        }
+    }
+    ports
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use portreeve_facts::healthy::proxy_holder;
+
+    #[test]
+    fn node_ports_that_the_proxy_holds_end_with_it_and_nothing_else_does() {
+        let world = Snapshot::healthy().with_mode(Mode::Iptables).service("web", |it| it.node_port(30080));
+        let world = world.service("lb", |it| it.node_port(30081).with(|it| it.health_check_node_port = Some(30999)));
+        let world = world.listens_as("0.0.0.0:30080", proxy_holder()).listens_as("0.0.0.0:30999", proxy_holder());
+        let world = world.listens("127.0.0.1:30081");
+        let left = |mode: Mode| {
+            let mut supposed = world.clone();
+            Setting::ProxyMode(mode).apply(&mut supposed);
+            end_held_ports(&world, &mut supposed);
+            let ports = supposed.kernel.listeners.seen().into_iter().flatten().map(|it| it.local_port);
+            let mut ports: Vec<u16> = ports.filter(|port| *port > 30000).collect();
+            ports.sort_unstable();
+            ports
+        };
+        assert_eq!(left(Mode::Nftables), [30081, 30999]);
+        assert_eq!(left(Mode::Cilium), [30081, 30999]);
+        assert_eq!(left(Mode::Ipvs), [30080, 30081, 30999]);
+    }
 }

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
-use portreeve_dataplane::{Answered, ClaimKind, Outcome, Ownership, owner, served_node_ports};
+use portreeve_dataplane::{Answered, ClaimKind, Ownership, Port, owner};
 use portreeve_facts::{Protocol, Service, Snapshot, Vantage};
 use portreeve_rules::{
     Limits,
@@ -51,8 +51,7 @@ fn not_shown(snapshot: &Snapshot, finding: &Finding) -> Option<String> {
     let shown = |from: Vantage| {
         is_lost_or_unknown(&owned, from, |it| match of_claims {
             None => it.loser.is_some(),
-            // Nobody answers where a plane leaves out what is claimed, such as Cilium a hostPort of the NodePort range.
-            Some(claims) => claim(it.by).map_or(it.outcome == Ok(Outcome::Refused), |by| claims.contains(&by)),
+            Some(claims) => claim(it.by).is_some_and(|by| claims.contains(&by)),
         })
     };
     let missing: Vec<Vantage> = evidence.affects.iter().copied().filter(|from| !shown(*from)).collect();
@@ -146,13 +145,12 @@ fn is_of_a_node(snapshot: &Snapshot, ip: IpAddr) -> bool {
 
 /// The ports that Services and pods have of a node, and those that findings name.
 fn claimed(snapshot: &Snapshot, board: &Board) -> Vec<(u16, Protocol)> {
-    let services = || snapshot.cluster.services.seen().into_iter().flatten();
-    let all = snapshot.cluster.services.seen().map_or(&[][..], Vec::as_slice);
-    let mut claimed: Vec<_> = served_node_ports(snapshot, all).map(|(_, it, number)| (number, it.protocol)).collect();
-    let external = services().filter(|it| !it.external_ips.is_empty() || !it.load_balancer_ips.is_empty());
-    claimed.extend(external.flat_map(|it| it.ports.iter().map(|port| (port.port, port.protocol))));
-    let pods = snapshot.cluster.pods.seen().into_iter().flatten().flat_map(|it| &it.ports);
-    claimed.extend(pods.filter_map(|it| Some((it.host_port?, it.protocol))));
+    let round = Limits::default().round(snapshot, None);
+    let mut claimed: Vec<Port> = Vec::new();
+    claimed.extend(round.node_ports().iter().flat_map(|all| all.ports().map(|(port, _)| port)));
+    claimed.extend(round.external().iter().flat_map(|all| all.ports().map(|(port, _)| port)));
+    claimed.extend(round.host_ports().iter().flat_map(|all| all.ports().map(|(port, _)| port)));
+    let mut claimed: Vec<_> = claimed.into_iter().map(|(protocol, number)| (number, protocol)).collect();
     claimed.extend(ports(&board.findings));
     claimed.sort_unstable();
     claimed.dedup();

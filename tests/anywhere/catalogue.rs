@@ -291,6 +291,25 @@ const SEEN: &[Row] = &[
         ),
     ),
     (
+        "masquerade-source-ports/host-port",
+        (
+            "crates/rules/src/masquerade_draws_host_port.rs",
+            "a_host_port_that_cilium_may_draw_is_a_warning_about_the_pod",
+        ),
+        ("crates/rules/src/masquerade_draws_host_port.rs", "what_cilium_does_not_draw_is_silent"),
+    ),
+    (
+        "masquerade-source-ports/pool",
+        (
+            "crates/rules/src/masquerade_pool_near_exhaustion.rs",
+            "most_of_the_ports_in_use_are_critical_with_destination_and_senders",
+        ),
+        (
+            "crates/rules/src/masquerade_pool_near_exhaustion.rs",
+            "a_narrow_range_that_a_rule_chose_is_a_warning_for_it_is_assumed",
+        ),
+    ),
+    (
         "node-port-range-crowded/crowded",
         ("node/ranges.rs", "bands_are_counted_as_the_api_server_cuts_them"),
         ("node/near_misses.rs", "a_band_that_is_in_use_up_to_its_threshold_is_not_crowded"),

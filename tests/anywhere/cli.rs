@@ -283,6 +283,10 @@ fn as_a_kubectl_plugin_the_help_says_so() {
         stderr.contains(r#"did you mean "host-network-port-taken"? All of them: kubectl portreeve rules"#),
         "{stderr}"
     );
+    // What only looks alike is another rule.
+    let (code, _, stderr) = ended(Command::new(&plugin).args(["explain", "host-port-claimed-twice"]));
+    assert_eq!(code, 64);
+    assert!(stderr.contains(r#"no rule "host-port-claimed-twice". All of them: kubectl portreeve rules"#), "{stderr}");
     let (code, stdout, _) = ended(Command::new(&plugin).args(["explain", "host-network-port-taken/agent"]));
     assert!(code == 0 && stdout.starts_with("host-network-port-taken\n"), "{stdout}");
 }

@@ -309,7 +309,11 @@ fn who_masquerades_for_cilium_is_in_its_config_map() {
         (", enable-bpf-masquerade: 'false', masquerade: 'false', enable-ipv6: 'true'", Some(false)),
     ] {
         assert_eq!(by_iptables(settings), expected, "{settings}");
+        let in_ebpf = settings.contains("bpf-masquerade: 'true'") || settings.contains("true\\n");
+        assert_eq!(of_cilium(settings).masquerades, in_ebpf, "{settings}");
     }
+    let nothing = ", enable-bpf-masquerade: 'true', enable-ipv4-masquerade: 'false', enable-ipv6-masquerade: 'false'";
+    assert!(!of_cilium(nothing).masquerades);
 }
 
 /// The settings of kube-proxy in its ConfigMap.

@@ -78,13 +78,13 @@ fn large() -> Fake {
 }
 
 /// The shipped binary as an agent; it ends with this value.
-struct Agent {
+pub(crate) struct Agent {
     child: Child,
     directory: TempDir,
 }
 
 impl Agent {
-    fn of(fake: &Fake) -> Self {
+    pub(crate) fn of(fake: &Fake) -> Self {
         let directory = TempDir::new().expect("a directory");
         let mut command = Command::new(env!("CARGO_BIN_EXE_portreeve"));
         command.env_clear().env("HOME", directory.path()).env("KUBECONFIG", fake.kubeconfig());
@@ -106,7 +106,7 @@ impl Agent {
 
     /// The answer, as soon as it fits.
     #[track_caller]
-    fn wait_for(&self, path: &str, fits: impl Fn(&str) -> bool) -> String {
+    pub(crate) fn wait_for(&self, path: &str, fits: impl Fn(&str) -> bool) -> String {
         let begun = Instant::now();
         loop {
             match self.ask(path).filter(|body| fits(body)) {
@@ -139,7 +139,9 @@ impl Drop for Agent {
 fn fifty_thousand_services_stay_below_the_limit_of_the_pod_whatever_is_asked() {
     let fake = large();
     let agent = Agent::of(&fake);
-    agent.wait_for("/snapshot", |text| text.contains("\"service-49999\"") && text.contains("\"pod-99\""));
+    let seen = agent.wait_for("/snapshot", |text| text.contains("\"service-49999\"") && text.contains("\"pod-99\""));
+    assert!(seen.contains("\"pods_at\":"), "and when its Pods were confirmed");
+    drop(seen);
     let is_of_slices = |path: &String| path.starts_with("/apis/discovery.k8s.io/v1/endpointslices?") && is_watch(path);
     let begun = Instant::now();
     while !fake.requests().iter().any(is_of_slices) {

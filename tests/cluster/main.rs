@@ -4,6 +4,7 @@
 #![allow(clippy::disallowed_methods, reason = "makes the server and the files that readers are given")]
 
 mod agent_memory;
+mod agent_ready;
 mod api;
 mod cilium;
 mod credentials;

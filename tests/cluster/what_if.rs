@@ -1,10 +1,12 @@
 //! `kubectl portreeve what-if`: agents' snapshots, judged as they might be.
 
-use crate::named::{is_of, name};
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
 use crate::{
     fake::{Fake, Reply},
+    named::is_of,
     plugin::{Plugin, cluster, seen, snapshot},
 };
 
@@ -14,19 +16,21 @@ fn what_would_be_lost_in_another_mode_is_told_once_for_all_nodes() {
     let (code, text, notes) = plugin.run(&fake, &["what-if", "--set", "proxy_mode=nftables"]);
     assert_eq!(code, 1, "{text}{notes}");
     assert!(text.starts_with("what if proxy_mode=nftables; 2 of 3 nodes judged"), "{text}");
-    let lost = "30080/tcp (Service default/web), from its loopback to 127.0.0.1: pod now, then refused\n    2 of 2 nodes: n1, n2";
+    let lost = "Service default/web, port 30080/tcp, stays, on 2 of 2 nodes: n1, n2\n  \
+                Answers   from its loopback to 127.0.0.1: pod now, then refused\n";
     assert!(text.contains(lost), "{text}");
     assert!(notes.contains("odd could not be judged"), "{notes}");
 
     let (code, text, _) = plugin.run(&fake, &["what-if", "--set", "proxy_mode=iptables", "--node", "n1"]);
-    assert!(code == 0 && text.ends_with("nothing would change\n"), "{text}");
+    assert!(code == 0 && text.contains("\nnothing would change\n"), "{text}");
+    assert!(text.ends_with("leaves behind or cleans up.\n"), "{text}");
     // None of the nodes that were asked for could be judged.
     let (code, text, _) = plugin.run(&fake, &["what-if", "--set", "proxy_mode=iptables", "--node", "odd"]);
     assert!(code == 2 && text.contains("nothing is known: no node could be judged\n"), "{text}");
-    assert!(text.ends_with("    1 of 1 nodes: odd\n"), "{text}");
+    assert!(text.contains("    1 of 1 nodes: odd\n"), "{text}");
     let (code, text, _) = plugin.run(&fake, &["what-if", "--set", "proxy_mode=nftables", "-o", "json"]);
     let document: Value = serde_json::from_str(&text).expect("JSON");
-    assert_eq!((code, &document["answers"][0]["nodes"]), (1, &json!(["n1", "n2"])), "{text}");
+    assert_eq!((code, &document["claims"][0]["nodes"]), (1, &json!(["n1", "n2"])), "{text}");
     let (code, _, error) = plugin.run(&fake, &["what-if", "--set", "proxy_mode=nftable"]);
     assert!(code == 64 && error.contains("nftable"), "{error}");
 }
@@ -52,10 +56,16 @@ fn what_would_be_less_bad_is_neither_new_nor_over() {
     });
     let (_, text, _) = Plugin::new().run(&fake, &["what-if", "--set", "proxy_mode=nftables", "-o", "json"]);
     let document: Value = serde_json::from_str(&text).expect("JSON");
-    let rules = |key: &str| -> Vec<String> { document[key].as_array().expect("a list").iter().map(name).collect() };
-    let rule = "ephemeral-range-overlap/node-ports".to_owned();
-    assert!(rules("changes").contains(&rule), "{text}");
-    assert!(!rules("begins").contains(&rule) && !rules("ends").contains(&rule), "{text}");
+    let changes: Vec<&Value> = findings(&document).filter(|it| is_of(&it["then"], "ephemeral-range-overlap")).collect();
+    let words =
+        "warning ephemeral-range-overlap/node-ports: warning instead of critical; this node is not affected any more";
+    assert!(changes.len() == 1 && changes[0]["how"] == "stays" && changes[0]["difference"] == words, "{text}");
+}
+
+/// Every finding that changes.
+fn findings(document: &Value) -> impl Iterator<Item = &Value> {
+    let claims = document["claims"].as_array().expect("a list").iter();
+    claims.flat_map(|claim| claim["findings"].as_array().expect("a list"))
 }
 
 #[test]
@@ -98,18 +108,17 @@ fn what_many_ports_lose_for_one_cause_is_told_once_with_what_keeps_it() {
     };
     let (code, text, _) = run(&[]);
     assert_eq!(code, 1, "{text}");
-    let many = "  61 NodePorts, from remote clients to other addresses, such as 192.0.2.2: pod now, then refused\n    \
-                30080/tcp (Service default/web), 31000/tcp (Service default/s31000), 31001/tcp (Service default/s31001) and 58 more\n";
+    let many = "61 ports of Services stay, on n1\n  Service default/s31000 31000/tcp, Service default/s31001 31001/tcp, \
+                Service default/s31002 31002/tcp and 58 more\n";
     assert!(text.contains(many), "{text}");
-    assert!(
-        text.matches("31000/tcp").count() < 8 && text.contains("--set node_port_addresses=0.0.0.0/0,::/0"),
-        "{text}"
-    );
+    let answers = "from remote clients, this node, its pods to other addresses, such as 192.0.2.2: pod";
+    assert!(text.matches(answers).count() == 1 && text.matches("31000/tcp").count() == 1, "{text}");
+    assert!(text.contains("--set node_port_addresses=0.0.0.0/0,::/0"), "{text}");
     let (_, text, _) = run(&["--set", "node_port_addresses=0.0.0.0/0,::/0"]);
-    assert!(!text.contains("192.0.2.2:") && !text.contains("To keep the others"), "{text}");
+    assert!(!text.contains("192.0.2.2") && !text.contains("To keep the others"), "{text}");
     let (_, json, _) = run(&["-o", "json"]);
     let document: Value = serde_json::from_str(&json).expect("JSON");
-    assert!(document["answers"].as_array().expect("a list").len() > 61, "each port has its own entry: {json}");
+    assert_eq!(document["claims"].as_array().map(Vec::len), Some(61), "each port has its own entry: {json}");
 }
 
 #[test]
@@ -146,30 +155,50 @@ fn files_are_judged_as_agents_are_and_one_of_each_node() {
     let (code, text, error) = run(&["--snapshot", &one, "--snapshot", &other]);
     assert!(code == 1 && error.is_empty(), "{text}{error}");
     assert!(text.starts_with("what if proxy_mode=nftables; 2 of 2 nodes judged\n"), "{text}");
-    assert!(text.contains("pod now, then refused\n    2 of 2 nodes: n1, n2\n"), "{text}");
+    assert!(text.contains("30080/tcp, stays, on 2 of 2 nodes: n1, n2\n  Answers "), "{text}");
     assert!(!text.contains("Not known"), "{text}");
     let (code, _, error) = run(&["--snapshot", &one, "--snapshot", &again]);
     assert!(code == 2 && error.contains("a second snapshot of node n1"), "{error}");
     assert_eq!(run(&["--snapshot", &one, "--node", "n1"]).0, 64);
 }
 
+/// A recorded node as it would be.
+fn of_recorded(name: &str, setting: &str) -> Value {
+    let recorded = format!("{}/tests/anywhere/snapshots/v1/{name}.json", env!("CARGO_MANIFEST_DIR"));
+    let nobody = Fake::new(|_, _| Reply::Status(404, "nobody is asked"));
+    let words = ["what-if", "--set", setting, "-o", "json", "--snapshot", &recorded];
+    let (_, text, _) = Plugin::new().run(&nobody, &words);
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
 #[test]
 fn what_a_switch_leaves_behind_is_not_foretold_and_what_begins_has_no_beginning() {
-    let recorded = |name: &str| format!("{}/tests/anywhere/snapshots/v1/{name}.json", env!("CARGO_MANIFEST_DIR"));
-    let nobody = Fake::new(|_, _| Reply::Status(404, "nobody is asked"));
-    let what_if = |name: &str, setting: &str| -> Value {
-        let (_, text, _) =
-            Plugin::new().run(&nobody, &["what-if", "--set", setting, "-o", "json", "--snapshot", &recorded(name)]);
-        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
-    };
     for (name, setting) in [("lab-iptables", "proxy_mode=nftables"), ("lab-ipvs", "proxy_mode=iptables")] {
-        let document = what_if(name, setting);
-        for list in ["begins", "changes", "ends"] {
-            let mut incidents = document[list].as_array().expect("a list").iter();
-            assert!(!incidents.any(|it| is_of(it, "stale-redirection/proxy")), "{name}: {document:#}");
+        let document = of_recorded(name, setting);
+        let is_left = |it: &Value| ["now", "then"].iter().any(|world| is_of(&it[world], "stale-redirection/proxy"));
+        assert!(!findings(&document).any(is_left), "{name}: {document:#}");
+        assert!(document["notForetold"].as_str().is_some_and(|it| it.contains("conntrack")), "{document:#}");
+    }
+    let document = of_recorded("lab-ipvs", "proxy_mode=iptables");
+    assert!(findings(&document).any(|it| it["how"] == "begins"), "{document:#}");
+    assert!(findings(&document).all(|it| it["then"].get("since").is_none()), "{document:#}");
+}
+
+#[test]
+fn a_claim_of_a_node_is_one_row_and_each_row_has_a_difference() {
+    let mut rows = 0;
+    for name in ["lab-iptables", "lab-ipvs", "lab-nftables", "iptables", "ipvs", "nftables", "cilium", "mode-not-read"]
+    {
+        for setting in ["proxy_mode=nftables", "proxy_mode=ipvs", "proxy_mode=cilium", "node_port_range=20000-40000"] {
+            let document = of_recorded(name, setting);
+            let mut claims = BTreeSet::new();
+            for row in document["claims"].as_array().expect("a list") {
+                assert!(claims.insert(row["claim"].to_string()), "{name}, {setting}: {:#}", row["claim"]);
+                let is_empty = |list: &str| row[list].as_array().is_none_or(Vec::is_empty);
+                assert!(!is_empty("findings") || !is_empty("answers"), "{name}, {setting}: {row:#}");
+            }
+            rows += claims.len();
         }
     }
-    let document = what_if("lab-ipvs", "proxy_mode=iptables");
-    let begins = document["begins"].as_array().expect("a list");
-    assert!(!begins.is_empty() && begins.iter().all(|it| it.get("since").is_none()), "{document:#}");
+    assert!(rows > 100, "{rows} rows");
 }

@@ -3,7 +3,9 @@
 use std::{
     collections::BTreeMap,
     io::Write as _,
+    net::{TcpListener, TcpStream},
     process::{Command, Stdio},
+    time::Duration,
 };
 
 use portreeve_facts::{Masquerade, NodeQuery, PortSet, Protocol, Reading, Source, Why};
@@ -99,6 +101,42 @@ fn a_thousand_unanswered_flows_are_64_and_a_number() {
     let seen = read("30000-32767", "30000-32767");
     assert_eq!((seen.unanswered.len(), seen.beyond), (64, 936));
     assert_eq!(seen.flows, Reading::Seen(BTreeMap::from([(Protocol::Tcp, 1000)])));
+}
+
+/// Masquerade with a hundred ports, and more connections than that: the kernel drops the others, counts them in `insert_failed`, and the
+/// pool is read.
+#[test]
+fn a_pool_of_source_ports_is_read_once_the_kernel_has_dropped_connections_for_lack_of_one() {
+    let namespace = Namespace::enter();
+    // Masquerade needs an address that is not loopback's own.
+    namespace.add_address("192.0.2.1/24");
+    let made = Command::new("iptables-nft")
+        .args(["-w", "-t", "nat", "-A", "POSTROUTING", "-o", "lo", "-p", "tcp", "--dport", "9000", "-j", "MASQUERADE"])
+        .args(["--to-ports", "40000-40099"])
+        .status();
+    assert!(made.expect("the program iptables-nft, of the package iptables").success());
+    let server = TcpListener::bind("127.0.0.1:9000").expect("a namespace of one's own");
+    let mut open = Vec::new();
+    let connect = |wanted: usize, open: &mut Vec<TcpStream>| {
+        let to = server.local_addr().expect("an address");
+        let connected = (0..wanted).map(|_| TcpStream::connect_timeout(&to, Duration::from_millis(50)).ok());
+        let connected: Vec<_> = connected.collect();
+        let failed = connected.iter().filter(|it| it.is_none()).count();
+        open.extend(connected.into_iter().flatten());
+        failed
+    };
+    let wanted = NodeQuery { masquerade_pools: true, ..NodeQuery::default() };
+    let look = || Host::at("/").read(&wanted).masquerade;
+    assert_eq!(connect(64, &mut open), 0);
+    assert_eq!(look().get().expect_err("nothing shows that ports lack").why, Why::NotAsked);
+    assert!(connect(60, &mut open) > 0, "a hundred ports are not enough for 124 connections");
+    let pools = look().get().expect("root may list flows").pools.get().expect("ports lack").clone();
+    let [pool] = &pools[..] else { panic!("one destination: {pools:?}") };
+    assert_eq!((pool.protocol, pool.server), (Protocol::Tcp, ("127.0.0.1".parse().expect("an address"), 9000)));
+    assert!((80..=100).contains(&pool.used) && pool.moved == pool.used, "{pool:?}");
+    assert!(pool.ports.first >= 40000 && pool.ports.last <= 40099, "{pool:?}");
+    assert_eq!(pool.translated.to_string(), "192.0.2.1");
+    assert_eq!(pool.senders, [("127.0.0.1".parse().expect("an address"), pool.used)]);
 }
 
 #[test]

@@ -96,6 +96,40 @@ fn listeners_tell_address_family_v6only_device_uid_and_inode() {
     assert_eq!((udp.protocol, udp.state, udp.local.to_string()), (Protocol::Udp, State::Close, "::1".to_owned()));
 }
 
+/// Whether a socket is given a port, and whether it asks to share the port with `SO_REUSEADDR`.
+fn is_given(kind: SockType, address: &str, shares: bool) -> Option<OwnedFd> {
+    let address: SocketAddr = address.parse().expect("an address");
+    let made = socket(AddressFamily::Inet, kind, SockFlag::SOCK_CLOEXEC, None).expect("a socket");
+    setsockopt(&made, sockopt::ReuseAddr, &shares).expect("an option");
+    match bind(made.as_raw_fd(), &SockaddrStorage::from(address)) {
+        Ok(()) => Some(made),
+        Err(error) => {
+            assert_eq!(error, nix::errno::Errno::EADDRINUSE, "{address}");
+            None
+        }
+    }
+}
+
+/// A server that wants every address beside one that listens on a single address: as systemd-resolved does, which is bound to loopback
+/// and asks to share. `host-network-port-taken` is judged by it.
+#[test]
+fn a_listener_on_one_address_keeps_a_server_from_every_address_and_from_no_other() {
+    let _namespace = Namespace::enter();
+    let to_loopback = |it: &OwnedFd| setsockopt(it, sockopt::BindToDevice, &"lo".into());
+    let to_share = |it: &OwnedFd| setsockopt(it, sockopt::ReuseAddr, &true);
+    let stub = bound("127.0.0.53:53", |it| to_share(it).and_then(|()| to_loopback(it)));
+    listen(&stub, Backlog::MAXCONN).expect("listening");
+    for shares in [false, true] {
+        assert!(is_given(SockType::Stream, "0.0.0.0:53", shares).is_none(), "TCP is not shared with a listener");
+        assert!(is_given(SockType::Stream, "127.0.0.1:53", shares).is_some());
+    }
+    assert!(is_given(SockType::Datagram, "0.0.0.0:53", false).is_some(), "UDP is another protocol");
+    let _stub = is_given(SockType::Datagram, "127.0.0.53:53", true).expect("a free port");
+    assert!(is_given(SockType::Datagram, "0.0.0.0:53", false).is_none());
+    assert!(is_given(SockType::Datagram, "0.0.0.0:53", true).is_some(), "both ask to share");
+    assert!(is_given(SockType::Datagram, "127.0.0.1:53", false).is_some());
+}
+
 #[test]
 fn workers_that_share_a_port_are_each_seen() {
     let _namespace = Namespace::enter();

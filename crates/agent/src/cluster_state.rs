@@ -87,6 +87,14 @@ impl ClusterState {
         }
     }
 
+    /// How long ago an API server last confirmed the Pods of this node.
+    pub(super) fn age_of_pods(&self, now: Instant) -> Option<Duration> {
+        match self {
+            Self::Watched(view) => view.statuses().get(&Resource::Pods)?.age(now.into()),
+            Self::Read(_) => None,
+        }
+    }
+
     /// Age and failures of each kind of object.
     pub(super) fn ages(&self, now: Instant) -> Vec<ViewAge> {
         match self {

@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use tokio::{
     runtime::Builder,
     signal::unix::{Signal, SignalKind, signal},
@@ -85,6 +85,8 @@ struct Agent {
     ledger: Ledger,
     log: ChangeLog,
     before: Option<Arc<Snapshot>>,
+    /// [`Snapshot::pods_at`] of the look that is taken.
+    pods_at: Option<Timestamp>,
     scheduler: Scheduler,
     started: Instant,
     /// What was charged to the scheduler so far, in processor time.
@@ -162,6 +164,7 @@ impl Agent {
             ledger: Ledger::default(),
             log: ChangeLog::new(started),
             before: None,
+            pods_at: None,
             whole_looks: 0,
             panicked: BTreeSet::new(),
         })
@@ -286,6 +289,9 @@ impl Agent {
     /// The facts of the cluster now, and what they make us ask the node.
     fn inputs(&mut self, began: Instant) -> (RoundTime, ClusterFacts, NodeQuery) {
         let at = RoundTime { at: now(), since_start: began.saturating_duration_since(self.started) };
+        // Before the facts, which may only be newer.
+        let age = self.cluster.age_of_pods(Instant::now()).and_then(|age| SignedDuration::try_from(age).ok());
+        self.pods_at = age.and_then(|age| at.at.checked_sub(age).ok());
         let mut facts = (*self.cluster.facts()).clone();
         if let Some(range) = &self.config.node_port_range {
             facts.node_port_range = Reading::Seen(range.clone());
@@ -323,8 +329,9 @@ impl Agent {
         kernel: KernelFacts,
     ) -> Duration {
         let schema = SNAPSHOT_SCHEMA.to_owned();
+        let pods_at = self.pods_at;
         let (overrides, own_port) = (self.config.overrides.clone(), self.own_port.borrow().clone());
-        let mut snapshot = Snapshot { schema, at: time.at, whole_at, overrides, kernel, cluster, own_port };
+        let mut snapshot = Snapshot { schema, at: time.at, whole_at, pods_at, overrides, kernel, cluster, own_port };
         let needed = rules::endpoints_needed(&snapshot);
         if self.endpoints.fill_in(needed, &mut snapshot.cluster).await {
             // That they are known now is no reason to look again.

@@ -1,13 +1,13 @@
 //! From a snapshot to findings: asks the rules, and puts their answers into the ledger.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use tracing::debug;
 
 use portreeve_facts::{Gap, Snapshot, Source, Why};
 use portreeve_rules::{
     self as rules, Limits, Opinion, Patience, RULES, Rule,
-    findings::{RuleId, Subject, SubjectKind},
+    findings::{Key, RuleId, Subject, SubjectKind},
     ledger::{Board, Change, Ledger, RoundTime, Turn},
 };
 
@@ -23,6 +23,26 @@ pub fn judge_by(rules: &[&'static Rule], snapshot: &Snapshot, limits: &Limits) -
     let opinions = rules::ask(rules, &round, limits);
     advance(opinions, snapshot, RoundTime::first(snapshot.at), Reporting::AtOnce, &mut ledger);
     ledger.into_board()
+}
+
+/// Judges two snapshots of one node, without patience: the board of each, and the findings of the other one that could not be judged in it.
+pub fn judge_both(rules: &[&'static Rule], worlds: [&Snapshot; 2], limits: &Limits) -> [(Board, BTreeSet<Key>); 2] {
+    let opinions = worlds.map(|world| rules::ask(rules, &limits.round(world, None), limits).collect::<Vec<_>>());
+    let after = |order: &[usize]| {
+        let mut ledger = Ledger::default();
+        for world in order.iter().copied() {
+            let (opinions, snapshot) = (opinions[world].clone(), worlds[world]);
+            advance(opinions, snapshot, RoundTime::first(snapshot.at), Reporting::AtOnce, &mut ledger);
+        }
+        ledger.into_board()
+    };
+    [0, 1].map(|world| {
+        let board = after(&[world]);
+        // The ledger holds what a round could not judge.
+        let held = after(&[1 - world, world]).findings.into_iter().map(|finding| finding.key);
+        let held = held.filter(|key| board.findings.iter().all(|finding| finding.key != *key)).collect();
+        (board, held)
+    })
 }
 
 /// When a finding is reported.
@@ -129,6 +149,21 @@ mod tests {
         assert!(round(&world) > 0, "unread is not healthy");
         world.cluster.unread_services.clear();
         assert_eq!(round(&world), 0, "it is gone");
+    }
+
+    #[test]
+    fn of_two_snapshots_each_names_what_it_could_not_judge_of_the_other() {
+        let seen = Snapshot::healthy().service("web", |it| it.node_port(30080)).listens("0.0.0.0:30080");
+        let mut unread = seen.clone();
+        unread.cluster.services = portreeve_facts::healthy::gap(Source::Services, Why::TimedOut);
+        let of_web = |key: &Key| key.subject.name == "web";
+        let held = |worlds| judge_both(RULES, worlds, &Limits::default()).map(|(_, held)| held.iter().any(of_web));
+        assert_eq!(held([&seen, &unread]), [false, true]);
+        assert_eq!(held([&unread, &seen]), [true, false]);
+        let healthy = Snapshot::healthy().service("web", |it| it.node_port(30080));
+        let judged = judge_both(RULES, [&seen, &healthy], &Limits::default());
+        assert!(judged.iter().all(|(_, held)| held.is_empty()), "{judged:#?}");
+        assert_eq!(judged[0].0.findings, judge(&seen, &Limits::default()).findings);
     }
 
     #[test]

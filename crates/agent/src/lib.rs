@@ -41,4 +41,4 @@ pub use config::Config;
 pub use daemon::run;
 pub use gather::{SnapshotSources, Step};
 pub use heartbeat::{NotAlive, probe};
-pub use judge::{judge, judge_by};
+pub use judge::{judge, judge_both, judge_by};

@@ -225,7 +225,7 @@ pub fn parse(yaml: &str) -> Result<Settings, (u64, String)> {
         let line = error.location().map_or(1, |location| location.line());
         let what = match error {
             serde_saphyr::Error::SerdeUnknownField { field, expected, .. } => {
-                format!("unknown key {field:?}, did you mean {:?}?", text::closest_word(field, expected))
+                format!("unknown key {field:?}{}", text::did_you_mean(field, expected))
             }
             error => {
                 serde_saphyr::MessageFormatter::format_message(&serde_saphyr::UserMessageFormatter, error).into_owned()

@@ -45,14 +45,17 @@ pub(super) fn proxy_config<'a>(
 /// Whether Cilium leaves masquerading to iptables, by its ConfigMap. Nothing where that leaves it at the default, which is
 /// iptables (cilium `daemon/cmd/daemon_main.go`, 1.15 to 1.20).
 fn iptables_masquerade<'a>(value: impl Fn(&str) -> Option<&'a str>) -> Option<bool> {
-    let is = |key: &str, wanted: bool| truth(value(key)) == Some(wanted);
-    let family = |enabled: bool, key: &str| enabled && !is(key, false) && !is("masquerade", false);
-    let ipv4 = family(!is("enable-ipv4", false), "enable-ipv4-masquerade");
-    let ipv6 = family(!is("enable-ipv6", false), "enable-ipv6-masquerade");
     match truth(value("enable-bpf-masquerade")) {
-        _ if !(ipv4 || ipv6) => Some(false),
+        _ if !masquerades(&value) => Some(false),
         in_bpf => in_bpf.map(|in_bpf| !in_bpf),
     }
+}
+
+/// Whether connections of pods are masqueraded, in either family and by whatever.
+fn masquerades<'a>(value: impl Fn(&str) -> Option<&'a str>) -> bool {
+    let is_off = |key: &str| truth(value(key)) == Some(false);
+    let families = [("enable-ipv4", "enable-ipv4-masquerade"), ("enable-ipv6", "enable-ipv6-masquerade")];
+    !is_off("masquerade") && families.iter().any(|(family, key)| !is_off(family) && !is_off(key))
 }
 
 /// A word of truth, as Go reads it (strconv `ParseBool`).
@@ -71,7 +74,7 @@ fn list(text: Option<&str>) -> Vec<String> {
 }
 
 /// What Cilium alone has.
-fn cilium<'a>(value: impl Fn(&str) -> Option<&'a str>) -> CiliumConfig {
+fn cilium<'a>(value: impl Fn(&str) -> Option<&'a str> + Copy) -> CiliumConfig {
     let is = |key: &str, word: &str| value(key).is_some_and(|text| text.trim() == word);
     let is_true = |key: &str| truth(value(key)) == Some(true);
     let is_false = |key: &str| truth(value(key)) == Some(false);
@@ -95,6 +98,7 @@ fn cilium<'a>(value: impl Fn(&str) -> Option<&'a str>) -> CiliumConfig {
             .or_else(|| value("enable-datapath-plugins").map(|_| true)),
         sctp: is_true("enable-sctp"),
         allows_bind: is_false("node-port-bind-protection"),
+        masquerades: is_true("enable-bpf-masquerade") && masquerades(value),
         reserves_nothing: is_false("enable-auto-protect-node-port-range"),
     }
 }

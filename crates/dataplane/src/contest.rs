@@ -2,7 +2,7 @@
 
 use std::{
     cell::{OnceCell, RefCell},
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     net::IpAddr,
     ptr,
 };
@@ -10,7 +10,7 @@ use std::{
 use super::{
     backing::Backing,
     candidate::Candidate,
-    cases::{Case, Doubt},
+    cases::{Case, Doubt, Loss},
     cilium::cilium_range,
     claim::{Claim, ClaimKind},
     kept_off::serves,
@@ -18,9 +18,10 @@ use super::{
     outcome::Outcome,
     part::Part,
     round::{Addressed, Round},
+    served::{covers, may_have},
     vantage::{answering_vantage_points, vantage_points},
 };
-use portreeve_facts::{Family, Gap, Mode, Protocol, Service, ServicePort, Socket, Source, Vantage, Why};
+use portreeve_facts::{Affected, Family, Gap, Mode, Protocol, Service, ServicePort, Socket, Source, Vantage, Why};
 
 /// Claims of one port and protocol, in the order in which those of one kind are asked.
 pub struct Contest<'r, 'a, 'c> {
@@ -44,6 +45,15 @@ struct Contender<'a> {
     home: RefCell<Option<(usize, Result<bool, Gap>)>>,
 }
 
+/// What becomes of a hostPort that is asked for at a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Redirected {
+    /// It is served.
+    To(usize),
+    /// Cilium leaves it out, for the NodePort range has its number.
+    LeftOut,
+}
+
 /// Which claim comes first in nftables mode cannot be seen.
 const UNDEFINED: &str = "kube-proxy's nftables chains and those of the hostPort have one priority: the ones made last are asked first, and kube-proxy makes its own anew whenever it starts";
 
@@ -57,11 +67,64 @@ const OTHER_PORTS: &str = "a Service has it as a load balancer's address, and it
 
 /// Who gets a new connection in one case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub(super) struct Answer {
     /// What becomes of the connection.
     pub outcome: Outcome,
     /// The claim that decides it; nothing where none counts.
     pub by: Option<usize>,
+    /// The socket that the kernel chooses, where no other claim stands before it.
+    pub listener: Option<usize>,
+}
+
+impl Answer {
+    /// The listener that gets the connection if no other claim stands before it, and does not get it.
+    pub(super) fn loser(&self) -> Option<usize> {
+        self.listener.filter(|_| self.outcome != Outcome::Listener)
+    }
+}
+
+/// Why it is not known who gets a connection though every input has a value: it is not defined, or nobody has measured it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Undecided {
+    pub gap: Gap,
+    /// The listener that does not get it, whichever of the other claims does.
+    pub loser: Option<usize>,
+}
+
+impl From<Gap> for Undecided {
+    fn from(gap: Gap) -> Self {
+        Self { gap, loser: None }
+    }
+}
+
+/// Either of two answers.
+fn either(one: &Result<Answer, Undecided>, other: &Result<Answer, Undecided>, why: &str) -> Undecided {
+    let loser = |it: &Result<Answer, Undecided>| match it {
+        Ok(answer) => answer.loser(),
+        Err(undecided) => undecided.loser,
+    };
+    Undecided { gap: unclear(why), loser: loser(one).filter(|it| loser(other) == Some(*it)) }
+}
+
+/// The places at which a listener loses its connections, and every way in which these may end there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lost(pub BTreeMap<(Vantage, LocalAddress), BTreeSet<Outcome>>);
+
+impl Lost {
+    /// The vantage points that lose something.
+    pub fn affected(&self) -> Affected {
+        self.0.keys().map(|(from, _)| *from).collect()
+    }
+}
+
+impl Loss for Lost {
+    fn meet(mut self, other: &Self) -> Option<Self> {
+        self.0.retain(|place, outcomes| {
+            outcomes.extend(other.0.get(place).into_iter().flatten());
+            other.0.contains_key(place)
+        });
+        Some(self).filter(|it| !it.0.is_empty())
+    }
 }
 
 impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
@@ -91,13 +154,21 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         Self { balanced, ..self }
     }
 
+    /// The same at one address alone, which another host may translate to one of this node.
+    #[must_use]
+    pub fn at(self, ip: IpAddr) -> Self {
+        let to = self.addressed.locals.iter().copied().find(|local| local.ip == ip);
+        let to = to.unwrap_or(LocalAddress { ip, vrf: false });
+        Self { places: vantage_points(ip).iter().map(|from| (*from, to)).collect(), ..self }
+    }
+
     /// The claims.
     pub fn claims(&self) -> impl Iterator<Item = &Claim<'c>> {
         self.contenders.iter().map(|it| &it.claim)
     }
 
     /// Every destination of this node, with each vantage point of it.
-    pub fn places(&self) -> impl Iterator<Item = (Vantage, LocalAddress)> {
+    pub(super) fn places(&self) -> impl Iterator<Item = (Vantage, LocalAddress)> {
         self.places.iter().copied()
     }
 
@@ -105,8 +176,58 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
     ///
     /// # Errors
     /// When that is not known though every input has a value: it is not defined, or nobody has measured it.
-    pub fn who(&self, candidate: &Candidate, case: &mut Case, from: Vantage, to: LocalAddress) -> Result<Answer, Gap> {
+    pub(super) fn who(
+        &self,
+        candidate: &Candidate,
+        case: &mut Case,
+        (from, to): (Vantage, LocalAddress),
+    ) -> Result<Answer, Undecided> {
         let listener = self.listener(case, from, to.ip);
+        self.who_beside(listener, candidate, case, (from, to))
+    }
+
+    /// Where the listener of this contest loses its connections in this case; nothing where it loses none. `excuse` says whether to lose
+    /// them is no conflict, and `counts` which of the losses are one.
+    ///
+    /// # Errors
+    /// When nothing is lost as far as is known, and that is not known at some place; or when something is, and the excuse is not known.
+    pub fn lost(
+        &self,
+        (candidate, case): (&Candidate, &mut Case),
+        excuse: &Result<bool, Gap>,
+        counts: impl Fn(LocalAddress, Outcome) -> bool,
+    ) -> Result<Option<Lost>, Gap> {
+        if *excuse == Ok(true) {
+            return Ok(None);
+        }
+        let (mut lost, mut unknown) = (BTreeMap::new(), None);
+        for (from, to) in self.places() {
+            let listener = self.listener(case, from, to.ip);
+            if listener.is_none() {
+                continue;
+            }
+            match self.who_beside(listener, candidate, case, (from, to)) {
+                Ok(it) if it.loser().is_none() || !counts(to, it.outcome) => {}
+                Ok(it) => drop(lost.insert((from, to), BTreeSet::from([it.outcome]))),
+                Err(undecided) => unknown = unknown.or(Some(undecided.gap)),
+            }
+        }
+        match (lost.is_empty(), unknown, excuse) {
+            (true, None, _) => Ok(None),
+            (_, _, Err(gap)) => Err(gap.clone()),
+            (true, Some(gap), Ok(_)) => Err(gap),
+            (false, ..) => Ok(Some(Lost(lost))),
+        }
+    }
+
+    /// The same as [`Self::who`], of a listener that was found.
+    fn who_beside(
+        &self,
+        listener: Option<usize>,
+        candidate: &Candidate,
+        case: &mut Case,
+        (from, to): (Vantage, LocalAddress),
+    ) -> Result<Answer, Undecided> {
         let external = self.external(candidate, case, from, to)?;
         let node_port = self.node_port(candidate, case, (from, to), listener);
         let host_port = self.host_port(candidate, from, to)?;
@@ -114,7 +235,11 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
             (Some(external), Some(node_port)) => match candidate.external_ip_or_node_port(external.1, node_port.1) {
                 Some(ClaimKind::ExternalIp) => Some(external),
                 Some(_) => Some(node_port),
-                None => return Err(unclear(TWO_SERVICES)),
+                None => {
+                    let [one, other] = [external, node_port]
+                        .map(|it| self.decided(candidate, (from, to), Some(it), host_port, listener));
+                    return Err(either(&one, &other, TWO_SERVICES));
+                }
             },
             (external, node_port) => external.or(node_port),
         };
@@ -170,24 +295,29 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         Some((index, candidate.outcome((to, self.protocol), from, backing)))
     }
 
-    /// The hostPort that is served here.
-    fn host_port(&self, candidate: &Candidate, from: Vantage, to: LocalAddress) -> Result<Option<usize>, Gap> {
+    /// The hostPort that is served here, or is left out for its number alone.
+    fn host_port(&self, candidate: &Candidate, from: Vantage, to: LocalAddress) -> Result<Option<Redirected>, Gap> {
         for (index, contender) in self.contenders.iter().enumerate() {
             let Claim::HostPort(pod, host) = &contender.claim else { continue };
-            match candidate.serves_host_port((pod, host), to, from) {
-                Ok(false) => {}
-                _ if candidate.mode() == Mode::Cilium && cilium_range(self.round.now)?.contains(self.number) => {
-                    return Ok(None);
+            let served = candidate.serves_host_port((pod, host), to, from);
+            let is_for = || covers(host, to.ip) && may_have(pod, Family::of(to.ip));
+            match (served, cilium_range(self.round.now).map(|range| range.contains(self.number))) {
+                (served, Ok(true)) if candidate.mode() == Mode::Cilium => {
+                    if served != Ok(false) || is_for() {
+                        return Ok(Some(Redirected::LeftOut));
+                    }
                 }
-                Ok(true) => return Ok(Some(index)),
-                Err(gap) => return Err(gap),
+                (Ok(false), _) => {}
+                (_, Err(gap)) if candidate.mode() == Mode::Cilium => return Err(gap),
+                (Ok(true), _) => return Ok(Some(Redirected::To(index))),
+                (Err(gap), _) => return Err(gap),
             }
         }
         Ok(None)
     }
 
     /// The socket that the kernel chooses, where no other claim stands before it.
-    pub fn listener(&self, case: &mut Case, from: Vantage, to: IpAddr) -> Option<usize> {
+    fn listener(&self, case: &mut Case, from: Vantage, to: IpAddr) -> Option<usize> {
         self.contenders.iter().position(|contender| match contender.claim {
             Claim::Listener(socket, _) => {
                 let answers =
@@ -245,23 +375,31 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         candidate: &Candidate,
         (from, to): (Vantage, LocalAddress),
         service: Option<(usize, Outcome)>,
-        host_port: Option<usize>,
+        host_port: Option<Redirected>,
         listener: Option<usize>,
-    ) -> Result<Answer, Gap> {
-        let answer = |outcome, by| Ok(Answer { outcome, by });
-        if let Some(host_port) = host_port {
+    ) -> Result<Answer, Undecided> {
+        let answer = |outcome, by| Ok(Answer { outcome, by, listener });
+        if let Some(Redirected::To(host_port)) = host_port {
+            let redirected = || answer(of_host_port(to.ip), Some(host_port));
             match service.map(|(_, outcome)| candidate.node_port_or_host_port(outcome)) {
                 Some(Some(ClaimKind::NodePort)) => {}
                 // Either leads nowhere.
-                Some(None) if !is_link_local(to.ip) => return Err(unclear(UNDEFINED)),
-                _ => return answer(of_host_port(to.ip), Some(host_port)),
+                Some(None) if !is_link_local(to.ip) => {
+                    let served = self.decided(candidate, (from, to), service, None, listener);
+                    return Err(either(&redirected(), &served, UNDEFINED));
+                }
+                _ => return redirected(),
             }
         }
         match service {
             None | Some((_, Outcome::Listener)) if self.may_be_dropped(candidate, from, to.ip) => {
-                Err(unclear(OTHER_PORTS))
+                Err(unclear(OTHER_PORTS).into())
             }
             None | Some((_, Outcome::Listener)) if listener.is_some() => answer(Outcome::Listener, listener),
+            // The NodePort without an endpoint is the reason that nobody answers, where the pod would without it.
+            Some((index, Outcome::Listener)) if host_port == Some(Redirected::LeftOut) => {
+                answer(Outcome::Refused, Some(index))
+            }
             None | Some((_, Outcome::Listener)) => answer(Outcome::Refused, None),
             // What is stuck on loopback, and times out, is not when it leads to this node.
             Some((index, outcome @ (Outcome::Pod | Outcome::Nowhere | Outcome::TimedOut)))
@@ -356,10 +494,13 @@ impl Case {
 /// it takes, the less it loses, so that case comes first.
 fn takes_both(case: &mut Case, socket: &Socket) -> bool {
     let question = (Doubt::V6Only, ptr::from_ref(socket).addr(), 0);
-    case.choose(question, &[false, true], || {
-        let detail = format!("whether [::]:{} takes IPv4 too, IPV6_V6ONLY, was not told", socket.local_port);
-        Gap::new(Source::Listeners, Why::Ambiguous, detail)
-    })
+    case.choose(question, &[false, true], || v6only_untold(socket))
+}
+
+/// That nobody told whether a socket of IPv6 takes IPv4 too.
+pub fn v6only_untold(socket: &Socket) -> Gap {
+    let detail = format!("whether [::]:{} takes IPv4 too, IPV6_V6ONLY, was not told", socket.local_port);
+    Gap::new(Source::Listeners, Why::Ambiguous, detail)
 }
 
 /// Whether a socket takes a family in this case.

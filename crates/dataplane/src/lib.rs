@@ -41,6 +41,7 @@ mod round;
 mod declared;
 mod external_address;
 mod kept_off;
+mod need;
 mod owner;
 mod owners;
 mod part;
@@ -48,11 +49,13 @@ mod proxy_sockets;
 mod served;
 mod service_lb;
 mod sockets;
+mod usual_ports;
 
 pub use claim::{Claim, ClaimKind};
 pub use declared::{Declaration, DeclaredField, declarations};
+pub use need::{Addresses, Need, Needs, PROXY_HEALTH, health_address};
 pub use outcome::Outcome;
-pub use owner::{Answered, Claimant, Ownership, owner};
+pub use owner::{Answered, Beside, BesideKind, Claimant, Ownership, owner};
 
 pub use backing::Backing;
 pub use by_port::{ByPort, Port, by_port};
@@ -60,22 +63,20 @@ pub use candidate::Candidate;
 pub use candidates::{Candidates, mode_in_words};
 pub use cases::{Case, Judged, Loss, Stratum};
 pub use cilium::{cilium_range, refuses_bind, refuses_bind_of};
-pub use contest::{Answer, Contest, takes};
+pub use contest::{Contest, Lost, takes, v6only_untold};
 pub use endpoints::Endpoints;
 pub use external_address::ExternalAddress;
 pub use kept_off::{is_left, serves};
 pub use kube_proxy::holds_ports;
 pub use local_address::{LocalAddress, is_link_local, local_addresses, other_loopback};
-pub use owners::{Holding, UNNAMED, holding, owner_evidence, owner_name, pod_of, pod_of_uid};
+pub use owners::{Holding, UNNAMED, Unit, gone_pod, holding, owner_evidence, owner_name, pod_of, pod_of_uid, unit_of};
 pub use part::{Field, Part};
-pub use proxy_sockets::{DAEMON_PORTS, Group, Own, PROXY_METRICS, Proxy, group};
-pub use round::{Addressed, Round};
-pub use served::{
-    covers, host_ports, may_have, own_network_pods, served_health_checks, served_node_ports, service_port,
-    unready_host_network_pods,
-};
+pub use proxy_sockets::{Group, Own, PROXY_METRICS, Proxy, group};
+pub use round::{Addressed, Allocated, Round};
+pub use served::{covers, host_ports, may_have, own_network_pods, served_node_ports, service_port};
 pub use service_lb::sent_to_node_port;
 pub use sockets::{place, socket_in_words, workers};
+pub use usual_ports::{Role, UsualPort, is_usual, usual_ports};
 pub use vantage::{answering_vantage_points, is_everywhere, vantage_points};
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use portreeve_facts::{Gap, Owner, Pod, Reading, Snapshot, Source, Why};
+use portreeve_facts::{Gap, Owner, Pod, Process, Reading, Snapshot, Source, Why};
 
 /// The pod that owns a socket, by the uid in its cgroup's name.
 pub fn pod_of<'a>(snapshot: &'a Snapshot, owner: &Owner) -> Option<&'a Pod> {
@@ -15,6 +15,83 @@ pub fn pod_of_uid<'a>(pods: &'a [Arc<Pod>], uid: &str) -> Option<&'a Pod> {
     let pods = || pods.iter().map(Arc::as_ref);
     let by_hash = || pods().find(|pod| pod.config_hash.as_deref() == Some(uid));
     pods().find(|pod| pod.uid.as_deref() == Some(uid)).or_else(by_hash)
+}
+
+/// A process that is older than what is known of the Pods by so many seconds has a Pod among them, or its Pod is gone.
+const SETTLED: i64 = 60;
+
+/// The uid of the pod that owns a socket, where the API server has no such Pod any more. A Pod is there before its processes
+/// are: one that is missing in what was read after their start was removed. Static pods may never have had one, and have no
+/// uid of the API server.
+pub fn gone_pod<'a>(snapshot: &Snapshot, owner: &'a Owner) -> Option<&'a str> {
+    let Owner::Held(holder) = owner else { return None };
+    let uid = holder.cgroup.seen()?.pod.as_ref()?.pod_uid.as_str();
+    let pods = snapshot.cluster.pods.seen()?;
+    let started = holder.process.seen()?.started_at(snapshot.kernel.booted?)?;
+    let is_known = pod_of_uid(pods, uid).is_some();
+    let are_newer = snapshot.pods_at?.as_second() - started.as_second() > SETTLED;
+    let are_whole = snapshot.cluster.rejected.is_empty() && is_this_node(snapshot);
+    (!is_known && are_newer && are_whole && is_uid(uid)).then_some(uid)
+}
+
+/// Whether an address of this node is one of its own Node: else its Pods may be another's.
+fn is_this_node(snapshot: &Snapshot) -> bool {
+    let here = snapshot.kernel.interfaces.seen().map_or(&[][..], |interfaces| &interfaces.addresses);
+    let its = snapshot.own_node().map_or(&[][..], |node| &node.addresses);
+    its.iter().any(|its| here.iter().any(|address| address.ip == its.ip))
+}
+
+/// Whether an API server gave it (RFC 9562); a kubelet's hash of a file has no dashes.
+fn is_uid(text: &str) -> bool {
+    text.len() == 36 && [8, 13, 18, 23].iter().all(|place| text.as_bytes()[*place] == b'-')
+}
+
+/// A unit of systemd.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unit<'a> {
+    /// Its name, e.g. `cockpit.socket`.
+    pub name: &'a str,
+    /// The uid of the user whose manager runs it; `None` for a unit of the system.
+    pub user: Option<u32>,
+}
+
+impl Unit<'_> {
+    /// Whether systemd listens for it, and starts something else when a client comes.
+    pub fn is_socket(self) -> bool {
+        self.name.ends_with(".socket")
+    }
+
+    /// Whether it is systemd's own process. Where the kernel has no BPF for control groups, the sockets of all socket units
+    /// are made there.
+    pub fn is_init(self) -> bool {
+        self.name == "init.scope"
+    }
+}
+
+/// The unit of systemd in which a socket was made: a service, a socket unit, or systemd itself.
+///
+/// As systemd reads a path (src/basic/cgroup-util.c, `cg_path_get_unit` and `cg_path_get_user_unit`): the first directory that
+/// is no slice, and of a user's manager the next one. What is below was named by the unit. systemd makes the sockets of a
+/// socket unit in the group of that unit (src/core/socket.c, `socket_address_listen_in_cgroup`).
+pub fn unit_of(owner: &Owner) -> Option<Unit<'_>> {
+    let Owner::Held(holder) = owner else { return None };
+    let cgroup = holder.cgroup.seen().filter(|cgroup| cgroup.pod.is_none())?;
+    // A node that is a container may have its groups below that of the container. What pods make is no unit.
+    let is_above = |name: &str| {
+        !name.contains("kubepods") && ![".slice", ".scope", ".service"].iter().any(|it| name.ends_with(it))
+    };
+    let of_system = cgroup.path.split_once("/system.slice/").filter(|(above, _)| above.split('/').all(is_above));
+    let path = of_system.map_or(cgroup.path.as_str(), |(_, path)| path);
+    let mut units = path.split('/').filter(|name| !name.is_empty() && !name.ends_with(".slice"));
+    let name = units.next()?;
+    let manager = name.strip_prefix("user@").and_then(|rest| rest.strip_suffix(".service")?.parse().ok());
+    let name = if manager.is_some() { units.next().unwrap_or(name) } else { name };
+    // Names that a control group cannot have are written with this before them.
+    let name = name.strip_prefix('_').unwrap_or(name);
+    let is_usual = |byte: u8| byte.is_ascii_alphanumeric() || b":-_.\\@".contains(&byte);
+    let is_kind = [".service", ".socket"].iter().any(|kind| name.ends_with(kind)) || name == "init.scope";
+    let unit = Unit { name, user: manager.filter(|_| !name.starts_with("user@")) };
+    (is_kind && name.bytes().all(is_usual)).then_some(unit)
 }
 
 /// Whether a socket is a pod's own.
@@ -75,18 +152,70 @@ pub fn owner_name(snapshot: &Snapshot, owner: &Owner) -> String {
     if let Some(pod) = pod_of(snapshot, owner) {
         return format!("pod {}/{}", pod.namespace, pod.name);
     }
+    if let Some(uid) = gone_pod(snapshot, owner) {
+        return format!("a pod that is gone (uid {uid})");
+    }
     match owner {
         Owner::TimeWait => "a connection in TIME_WAIT, which has no owner".to_owned(),
         Owner::Kernel { link } if link.is_empty() => "the kernel".to_owned(),
-        Owner::Kernel { link } => format!("the kernel (tunnel {link})"),
+        Owner::Kernel { link } => format!("the kernel ({} {link})", kind_of(snapshot, link)),
         Owner::NotAsked => "a process".to_owned(),
-        Owner::Held(holder) => match (holder.process.seen(), holder.cgroup.seen()) {
-            (Some(process), _) => format!("process {}", process.command),
-            (None, Some(cgroup)) if cgroup.pod.is_some() => "a pod whose name is not known".to_owned(),
-            (None, Some(cgroup)) if !cgroup.is_root() => format!("a process of {}", cgroup.path),
+        Owner::Held(holder) => match (unit_of(owner), holder.process.seen(), holder.cgroup.seen()) {
+            (Some(unit), ..) if unit.is_socket() => unit_name(unit),
+            (Some(unit), ..) if unit.is_init() => format!("systemd{} (a socket unit)", whose(unit)),
+            (unit, Some(process), _) => process_name(snapshot, process, unit),
+            (Some(unit), None, _) => unit_name(unit),
+            (None, None, Some(cgroup)) if cgroup.pod.is_some() => "a pod whose name is not known".to_owned(),
+            (None, None, Some(cgroup)) if !cgroup.is_root() => format!("a process of {}", cgroup.path),
             _ => UNNAMED.to_owned(),
         },
     }
+}
+
+/// A link of the kernel's own sockets, by what it is.
+fn kind_of(snapshot: &Snapshot, link: &str) -> &'static str {
+    let interfaces = snapshot.kernel.interfaces.seen();
+    let link = interfaces.and_then(|interfaces| interfaces.links.iter().find(|it| it.name == link));
+    match link.and_then(|link| link.kind.as_deref()) {
+        Some("vxlan") => "VXLAN device",
+        Some("geneve") => "Geneve device",
+        Some("wireguard") => "WireGuard device",
+        _ => "tunnel",
+    }
+}
+
+fn unit_name(unit: Unit<'_>) -> String {
+    format!("systemd unit {}{}", unit.name, whose(unit))
+}
+
+fn whose(unit: Unit<'_>) -> String {
+    unit.user.map(|user| format!(" of user {user}")).unwrap_or_default()
+}
+
+/// A process by its name, and by its unit where that has another one.
+fn process_name(snapshot: &Snapshot, process: &Process, unit: Option<Unit<'_>>) -> String {
+    let Process { command, .. } = process;
+    let is_like = |unit: &Unit<'_>| {
+        let stem = unit.name.trim_end_matches(".service");
+        stem.starts_with(command) || command.starts_with(stem)
+    };
+    match unit {
+        Some(unit) if !is_like(&unit) => format!("process {command} of {}", unit_name(unit)),
+        _ if is_runtime(snapshot, command) => format!("process {command} (the container runtime)"),
+        _ => format!("process {command}"),
+    }
+}
+
+/// Whether a process has the name of the container runtime that this node's own Node names.
+fn is_runtime(snapshot: &Snapshot, command: &str) -> bool {
+    let name = match command {
+        "containerd" => "containerd",
+        "crio" => "cri-o",
+        "dockerd" | "cri-dockerd" => "docker",
+        _ => return false,
+    };
+    let runtime = snapshot.own_node().and_then(|node| node.container_runtime.as_deref()?.split_once("://"));
+    runtime.is_some_and(|(runtime, _)| runtime == name)
 }
 
 /// Everything known of a socket's owner, for evidence: names and values.

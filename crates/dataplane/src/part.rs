@@ -1,8 +1,6 @@
 //! The parts of what a Service has its nodes serve.
 
-use std::{fmt, net::IpAddr};
-
-use portreeve_facts::Service;
+use std::fmt;
 
 /// A part of what a Service has its nodes serve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,15 +11,6 @@ pub enum Part {
     HealthCheck,
     /// An address of this field.
     Address(Field),
-}
-
-impl Part {
-    /// That of an external address or a load balancer's address of a Service; of its nodePorts without one.
-    pub fn at(service: &Service, address: Option<IpAddr>) -> Self {
-        let Some(ip) = address else { return Self::NodePorts };
-        let external = service.external_ips.iter().position(|it| *it == ip);
-        Self::Address(external.map_or(Field::LoadBalancer, Field::ExternalIps))
-    }
 }
 
 /// Where a Service names an address.

@@ -5,19 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{
     kube_proxy::{holds_ports, oldest_beside_kubelet},
     served::served_node_ports,
+    usual_ports::{Role, is_usual},
 };
 use portreeve_facts::{Cgroup, Gap, Holder, Mode, Owner, Process, Protocol, Reading, Snapshot, Socket, Source, Why};
 
 /// Where kube-proxy reports its mode, its settings and its metrics.
 pub const PROXY_METRICS: u16 = 10249;
-
-/// Ports of well-known daemons. A process that contains a proxy (`k3s server`, `k0s`, `kubelite`) listens on some of
-/// them for reasons of its own, so there a socket of the proxy's process is still a conflict.
-pub const DAEMON_PORTS: &[u16] = &[
-    22, 53, 80, 111, 179, 443, 2379, 2380, 2381, 2703, 4240, 4244, 4789, 5473, 6081, 6443, 8472, 9099, 9100, 9345,
-    9808, 9809, 10248, 10249, 10250, 10251, 10252, 10253, 10254, 10255, 10256, 10257, 10258, 10259, 10260, 51820,
-    51871, 61678, 61679,
-];
 
 /// For so many NodePorts that it holds, a proxy may be about to open one more; in any case one.
 const MANY: usize = 8;
@@ -63,7 +56,8 @@ impl<'a> Proxy<'a> {
 
     /// Whether a listening socket on a NodePort or a healthCheckNodePort is the proxy's own.
     pub fn owns(&self, socket: &Socket) -> Own {
-        if DAEMON_PORTS.contains(&socket.local_port) {
+        // A process that contains a proxy listens there for reasons of its own, so a socket of it is still a conflict.
+        if is_usual(socket.local_port, Role::Daemon) {
             return Own::No;
         }
         if !matches!(socket.owner, Owner::Held(_)) {

@@ -1,6 +1,6 @@
 //! What every question about one snapshot is judged against, each part made when it is asked for, and once.
 
-use std::cell::OnceCell;
+use std::{cell::OnceCell, collections::BTreeMap};
 
 use super::{
     by_port::{ByPort, by_port},
@@ -8,6 +8,7 @@ use super::{
     endpoints::Endpoints,
     external_address::ExternalAddress,
     local_address::{LocalAddress, local_addresses},
+    need::Needs,
     proxy_sockets::Proxy,
     served::{host_ports, served_node_ports},
 };
@@ -28,7 +29,12 @@ pub struct Round<'a> {
     addressed: OnceCell<Addressed<'a>>,
     endpoints: OnceCell<Endpoints<'a>>,
     proxy: OnceCell<Proxy<'a>>,
+    allocated: OnceCell<BTreeMap<u16, Allocated<'a>>>,
+    needs: OnceCell<Needs<'a>>,
 }
+
+/// The Service that has a number, and its port; without one it is the number of its health check.
+pub type Allocated<'a> = (&'a Service, Option<&'a ServicePort>);
 
 /// What follows from the addresses of a node.
 pub struct Addressed<'a> {
@@ -45,7 +51,21 @@ impl<'a> Round<'a> {
     pub fn of(now: &'a Snapshot, before: Option<&'a Snapshot>, lag_seconds: i64) -> Self {
         let (listeners, node_ports, external, host_ports) = Default::default();
         let (addressed, endpoints, proxy) = Default::default();
-        Self { now, before, lag_seconds, listeners, node_ports, external, host_ports, addressed, endpoints, proxy }
+        let (allocated, needs) = Default::default();
+        Self {
+            now,
+            before,
+            lag_seconds,
+            listeners,
+            node_ports,
+            external,
+            host_ports,
+            addressed,
+            endpoints,
+            proxy,
+            allocated,
+            needs,
+        }
     }
 
     /// Every listener.
@@ -114,5 +134,30 @@ impl<'a> Round<'a> {
     /// Which sockets are the proxy's own.
     pub fn proxy(&self) -> &Proxy<'a> {
         self.proxy.get_or_init(|| Proxy::of(self.now))
+    }
+
+    /// Every number of a nodePort or a healthCheckNodePort, whichever proxy serves it and over whatever protocol, with one Service that
+    /// has it: the API server allocates by the number alone.
+    ///
+    /// # Errors
+    /// When Services were not read.
+    pub fn allocated(&self) -> Result<&BTreeMap<u16, Allocated<'a>>, Gap> {
+        let services = self.now.cluster.services.get()?;
+        let all = || {
+            let mut allocated = BTreeMap::new();
+            for service in services {
+                let ports = service.ports.iter().filter_map(|port| Some((port.node_port?, Some(port))));
+                for (number, port) in ports.chain(service.health_check_node_port.map(|number| (number, None))) {
+                    allocated.entry(number).or_insert((&**service, port));
+                }
+            }
+            allocated
+        };
+        Ok(self.allocated.get_or_init(all))
+    }
+
+    /// Who needs to listen on a port of this node.
+    pub fn needs(&self) -> &Needs<'a> {
+        self.needs.get_or_init(|| Needs::of(self))
     }
 }

@@ -1,31 +1,16 @@
-//! What this node serves for the cluster's objects: NodePorts, health checks and hostPorts.
+//! What this node serves for the cluster's objects: NodePorts and hostPorts.
 
 use std::{net::IpAddr, sync::Arc};
 
-use portreeve_facts::{ContainerPort, Family, Pod, Service, ServiceKind, ServicePort, Snapshot};
-
-/// Every healthCheckNodePort that the proxy of each node has to serve, with its Service.
-pub fn served_health_checks<'a>(
-    snapshot: &Snapshot,
-    services: &'a [Arc<Service>],
-) -> impl Iterator<Item = (&'a Service, u16)> {
-    served(snapshot, services)
-        .filter(|it| it.kind == ServiceKind::LoadBalancer && it.external_local)
-        .filter_map(|service| Some((service, service.health_check_node_port?)))
-}
+use portreeve_facts::{ContainerPort, Family, Pod, Service, ServicePort, Snapshot};
 
 /// Every nodePort of a Service that this node's proxy serves, with its Service and port.
 pub fn served_node_ports<'a>(
     snapshot: &Snapshot,
     services: &'a [Arc<Service>],
 ) -> impl Iterator<Item = (&'a Service, &'a ServicePort, u16)> {
-    served(snapshot, services)
-        .flat_map(|service| service.ports.iter().filter_map(move |port| Some((service, port, port.node_port?))))
-}
-
-fn served<'a>(snapshot: &Snapshot, services: &'a [Arc<Service>]) -> impl Iterator<Item = &'a Service> {
-    let all = services.iter().map(Arc::as_ref);
-    all.filter(|service| snapshot.proxy_serves(service))
+    let served = services.iter().map(Arc::as_ref).filter(|service| snapshot.proxy_serves(service));
+    served.flat_map(|service| service.ports.iter().filter_map(move |port| Some((service, port, port.node_port?))))
 }
 
 /// Every hostPort of pods that run, or may run, on this node, with the pod and its port. The host's network has none:
@@ -42,12 +27,6 @@ pub fn host_ports<'a>(
 /// The pods of this node that have addresses of their own.
 pub fn own_network_pods<'a>(snapshot: &'a Snapshot, pods: &'a [Arc<Pod>]) -> impl Iterator<Item = &'a Pod> {
     pods.iter().map(Arc::as_ref).filter(|pod| pod.may_be_on(snapshot.node_name()) && !pod.host_network)
-}
-
-/// The pods of this node's own network that ought to listen, and are not ready.
-pub fn unready_host_network_pods<'a>(snapshot: &'a Snapshot, pods: &'a [Arc<Pod>]) -> impl Iterator<Item = &'a Pod> {
-    let here = pods.iter().map(Arc::as_ref).filter(|pod| pod.may_be_on(snapshot.node_name()));
-    here.filter(|pod| pod.host_network && !pod.ready && !pod.finished && pod.ends.is_none())
 }
 
 /// Whether a hostPort is for an address of the node: for each, unless a hostIP says which.

@@ -2,13 +2,15 @@
 
 use std::{collections::BTreeMap, net::SocketAddr};
 
+use super::proxy_sockets::group;
 use portreeve_facts::{Protocol, Socket, State};
 
-/// Sockets that share address, port and device are SO_REUSEPORT workers of one server: one of them, and how many.
+/// Sockets of one owner that share address, port and device are SO_REUSEPORT workers of one server: one of them, and how many. Another
+/// owner's beside them is a server of its own.
 pub fn workers<'a>(sockets: &[&'a Socket]) -> Vec<(&'a Socket, usize)> {
     let mut groups: BTreeMap<_, Vec<&Socket>> = BTreeMap::new();
     for socket in sockets {
-        groups.entry((socket.local, socket.device, socket.v6only)).or_default().push(socket);
+        groups.entry((socket.local, socket.device, socket.v6only, group(socket))).or_default().push(socket);
     }
     groups.into_values().map(|group| (group[0], group.len())).collect()
 }
@@ -35,4 +37,24 @@ pub fn socket_in_words(socket: &Socket) -> String {
         words.push_str(&format!(" on interface {}", socket.device));
     }
     words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use portreeve_facts::{Snapshot, healthy::daemon};
+
+    #[test]
+    fn workers_are_of_one_owner() {
+        let on = |owners: &[(&str, u32)]| {
+            let listens =
+                |world: Snapshot, (name, pid): &(&str, u32)| world.listens_as("0.0.0.0:8080", daemon(name, *pid));
+            let world = owners.iter().fold(Snapshot::healthy(), listens);
+            let all = world.kernel.listeners.seen().expect("listeners");
+            let sockets: Vec<&Socket> = all.iter().filter(|it| it.local_port == 8080).collect();
+            workers(&sockets).into_iter().map(|(_, count)| count).collect::<Vec<_>>()
+        };
+        assert_eq!(on(&[("nginx", 7), ("nginx", 7), ("nginx", 7)]), [3]);
+        assert_eq!(on(&[("nginx", 7), ("haproxy", 8), ("nginx", 7)]), [1, 2]);
+    }
 }

@@ -93,6 +93,11 @@ impl ClusterFacts {
         self.rejected.iter().find(|gap| gap.source == Source::Services)
     }
 
+    /// The same of a Pod, with whatever hostPorts.
+    pub fn unread_pod(&self) -> Option<&Gap> {
+        self.rejected.iter().find(|gap| gap.source == Source::Pods)
+    }
+
     /// What was not read, EndpointSlices apart: these follow from what the rest makes rules ask about.
     pub fn lacks(&self) -> BTreeSet<Source> {
         let Self { services, pods, waiting_pods, nodes, node_port_range, proxy_config, .. } = self;

@@ -48,6 +48,7 @@ impl Snapshot {
         Self {
             schema: SNAPSHOT_SCHEMA.to_owned(),
             whole_at: None,
+            pods_at: None,
             at,
             overrides: Overrides::default(),
             kernel: kernel(at),

@@ -31,7 +31,7 @@ pub use manifest::{
 };
 pub use node::{
     Address, CILIUM_HOST, HealthCheckAnswer, IPVS_LINKS, Interfaces, IpVsConnection, KernelFacts, Link, Masquerade,
-    MasqueradedFlow, Netfilter, NodeQuery, Redirection, SockStat, Sysctls, VirtualServer,
+    MasqueradePool, MasqueradedFlow, Netfilter, NodeQuery, Redirection, SockStat, Sysctls, VirtualServer,
 };
 pub use pods::{ContainerPort, Controller, Pod, ServiceName, WaitingPod};
 pub use ports::{Family, NotPorts, PortRange, PortSet, Protocol};
@@ -39,7 +39,7 @@ pub use proxy::{
     CiliumConfig, FdUse, Learned, Mode, NFTABLES_LOCALHOST_GATE, NotAMode, ProxyConfig, ProxyFacts, ProxyMetrics,
     WithoutBackend,
 };
-pub use reading::{Gap, Reading, Source, Why};
+pub use reading::{Gap, Reading, Source, Unread, Why, asked};
 pub use snapshot::{OwnPort, SNAPSHOT_SCHEMA, Snapshot};
 pub use sockets::{
     Cgroup, Clients, DestinationUse, EphemeralUse, Holder, Owner, PodContainer, PodNamespace, Process, Socket, State,

@@ -138,6 +138,8 @@ pub struct NodeQuery {
     /// Ports on which masqueraded flows are counted; empty where nobody wants to know, since counting takes about a
     /// microsecond for every such flow of the node.
     pub masquerade_ports: PortSet,
+    /// Whether pools of masqueraded source ports are counted, if something shows that ports may lack.
+    pub masquerade_pools: bool,
     /// healthCheckNodePorts to ask, at most 64 are.
     pub health_check_ports: Vec<u16>,
     /// Whether command lines may be kept; they can hold secrets.
@@ -370,6 +372,10 @@ pub struct Masquerade {
     pub unanswered: Vec<MasqueradedFlow>,
     /// How many more of these there are.
     pub beyond: u64,
+    /// The pools of source ports from which most is taken, busiest first; at most 16, and none of fewer than 64 flows. A gap while
+    /// nothing shows that ports may lack.
+    #[serde(default = "Masquerade::pools_not_asked")]
+    pub pools: Reading<Vec<MasqueradePool>>,
 }
 
 impl Masquerade {
@@ -377,6 +383,30 @@ impl Masquerade {
     pub fn not_asked() -> Reading<Self> {
         Reading::Gap(Gap::new(Source::Conntrack, Why::NotAsked, "IPVS serves nothing here"))
     }
+
+    /// The reading of pools while nobody needs it, and of snapshots older than it.
+    pub fn pools_not_asked() -> Reading<Vec<MasqueradePool>> {
+        Reading::Gap(Gap::new(Source::Conntrack, Why::NotAsked, "the kernel dropped no connection, and tracks few"))
+    }
+}
+
+/// The source ports of one address of this node towards one destination: no two masqueraded flows there have the same one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MasqueradePool {
+    /// The protocol.
+    pub protocol: Protocol,
+    /// The node's address with which the flows leave.
+    pub translated: IpAddr,
+    /// From where answers come: the destination, itself translated if it is a Service's.
+    pub server: (IpAddr, u16),
+    /// How many ports are taken.
+    pub used: u32,
+    /// The lowest and the highest of them.
+    pub ports: PortRange,
+    /// How many flows have another port than their sender chose.
+    pub moved: u32,
+    /// Who has most of them, and how many; at most eight.
+    pub senders: Vec<(IpAddr, u32)>,
 }
 
 /// One flow whose source was translated.

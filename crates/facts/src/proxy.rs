@@ -174,6 +174,9 @@ pub struct CiliumConfig {
     /// `node-port-bind-protection` is off: `bind` on a NodePort is not refused.
     #[serde(default)]
     pub allows_bind: bool,
+    /// `enable-bpf-masquerade`: its eBPF program masquerades connections of pods, and not iptables.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub masquerades: bool,
     /// `enable-auto-protect-node-port-range` is off: its agent does not reserve NodePorts, and does not start where the
     /// kernel may choose one.
     #[serde(default)]

@@ -1,5 +1,7 @@
 //! A fact that was looked for, and why it may be missing.
 
+use std::ops::Deref;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -35,6 +37,16 @@ impl<T> Reading<T> {
         }
     }
 
+    /// A list as far as it is known: empty where it was not read, for the reason that stands there. Whoever concludes something from what is
+    /// missing there uses [`Self::get`].
+    pub fn known_part<'a>(&'a self, _: Unread) -> &'a T::Target
+    where
+        T: Deref,
+        &'a T::Target: Default,
+    {
+        self.seen().map(Deref::deref).unwrap_or_default()
+    }
+
     /// The gap where the fact was not seen.
     pub fn gap(&self) -> Option<&Gap> {
         match self {
@@ -49,6 +61,32 @@ impl<T> Reading<T> {
             Self::Seen(fact) => Reading::Seen(derive(fact)),
             Self::Gap(gap) => Reading::Gap(gap),
         }
+    }
+}
+
+/// Why nothing is missed where a list was not read, and counts as empty.
+#[derive(Clone, Copy, Debug)]
+pub enum Unread {
+    /// It adds words, numbers or a remedy to what stands without it.
+    Adds,
+    /// What says that it was not read.
+    Said(&'static str),
+    /// What is assumed instead.
+    Assumed(&'static str),
+    /// It decides what is read or listed next, and nothing is concluded from it.
+    Chooses,
+}
+
+/// What was not asked for is assumed not to be there: who asks without a cluster, or without its pods, has none. What was asked for and not
+/// read stays a gap.
+///
+/// # Errors
+/// The [`Gap`], where reading was tried.
+pub fn asked<T>(read: Result<T, Gap>) -> Result<Option<T>, Gap> {
+    match read {
+        Ok(fact) => Ok(Some(fact)),
+        Err(gap) if gap.why == Why::NotAsked => Ok(None),
+        Err(gap) => Err(gap),
     }
 }
 
@@ -174,4 +212,22 @@ pub enum Why {
     TooMuch,
     /// It can be one of several values, and the verdict depends on which.
     Ambiguous,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(why: Why) -> Reading<Vec<u16>> {
+        Reading::Gap(Gap::new(Source::Pods, why, "so the test says"))
+    }
+
+    #[test]
+    fn a_list_is_known_in_part_and_what_was_not_asked_for_is_not_there() {
+        assert_eq!(Reading::Seen(vec![7_u16]).known_part(Unread::Adds), [7]);
+        assert!(read(Why::Torn).known_part(Unread::Adds).is_empty());
+        assert_eq!(asked(Reading::Seen(vec![7_u16]).get().cloned()), Ok(Some(vec![7])));
+        assert_eq!(asked(read(Why::NotAsked).get()), Ok(None));
+        assert_eq!(asked(read(Why::NotPermitted).get()).map_err(|gap| gap.why), Err(Why::NotPermitted));
+    }
 }

@@ -24,6 +24,10 @@ pub struct Snapshot {
     /// connections is as of then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub whole_at: Option<Timestamp>,
+    /// When the API server last confirmed that it has these Pods of this node and no others. Absent where they were read
+    /// from files, or not at all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pods_at: Option<Timestamp>,
     /// What the command line or the configuration sets, which wins over what was read.
     #[serde(rename = "said")]
     pub overrides: Overrides,

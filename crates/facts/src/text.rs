@@ -60,11 +60,15 @@ fn is_blank(character: char) -> bool {
         | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{ffa0}' | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// The word that takes the fewest changed letters to get to; words must not be empty.
-pub fn closest_word<'a>(typed: &str, words: &[&'a str]) -> &'a str {
+/// `, did you mean "interval"?` where one of the words is near: a slip of the finger away, or with what was typed in it. Nothing where none
+/// is: a word that only looks alike means something else.
+pub fn did_you_mean(typed: &str, words: &[&str]) -> String {
     // A name may be long; its end is ignored.
-    let typed: Vec<char> = typed.chars().take(64).collect();
-    words.iter().copied().min_by_key(|word| distance(&typed, word)).unwrap_or_default()
+    let letters: Vec<char> = typed.chars().take(64).collect();
+    let slips = (letters.len() / 3).clamp(1, 2);
+    let near = |word: &&str| distance(&letters, word) <= slips || letters.len() > 2 && word.contains(typed);
+    let nearest = words.iter().copied().filter(near).min_by_key(|word| distance(&letters, word));
+    nearest.map(|word| format!(", did you mean {word:?}?")).unwrap_or_default()
 }
 
 /// Levenshtein's distance, a row at a time.
@@ -125,8 +129,15 @@ mod tests {
     #[test]
     fn a_slip_of_the_finger_is_forgiven() {
         let words = ["listener-on-node-port", "proxy-near-fd-limit"];
-        assert_eq!(closest_word("listener-on-node-prot", &words), words[0]);
-        assert_eq!(closest_word("proxy", &words), words[1]);
+        let meant = |word: &str| format!(", did you mean {word:?}?");
+        assert_eq!(did_you_mean("listener-on-node-prot", &words), meant(words[0]));
+        assert_eq!(did_you_mean("proxy", &words), meant(words[1]));
+        for other in ["proxy-left-behind", "client-socket-on-node-port", "x", ""] {
+            assert_eq!(did_you_mean(other, &words), "", "{other}");
+        }
+        assert_eq!(did_you_mean("host-port-claimed-twice", &["node-port-claimed-twice"]), "", "another rule");
+        assert_eq!(did_you_mean("mpa", &["map"]), "", "of a short word each letter counts");
+        assert_eq!(did_you_mean("mab", &["map"]), meant("map"));
         let distance = |a: &str, b: &str| super::distance(&a.chars().collect::<Vec<_>>(), b);
         assert_eq!((distance("kitten", "sitting"), distance("", "ab"), distance("ab", "")), (3, 2, 2));
     }

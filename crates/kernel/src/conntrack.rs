@@ -6,7 +6,8 @@
 //! sends all.
 
 use std::{
-    collections::{BTreeMap, HashSet},
+    cmp::Reverse,
+    collections::{BTreeMap, HashMap, HashSet},
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
@@ -18,24 +19,30 @@ use super::{
     privileges::require_net_admin,
     root::{Root, read_text},
 };
-use portreeve_facts::{Gap, Interfaces, Masquerade, MasqueradedFlow, NodeQuery, PortSet, Protocol, Source, Why, text};
+use portreeve_facts::{
+    Gap, Interfaces, Masquerade, MasqueradePool, MasqueradedFlow, NodeQuery, PortRange, PortSet, Protocol, Reading,
+    Source, Why, text,
+};
 
 /// The last numbers of flows. Even an empty table takes long: its 262,144 buckets take some 10 to 30 ms.
 #[derive(Debug, Default)]
 pub struct FlowCounts {
     looks: LookCounter,
     flows: Option<BTreeMap<Protocol, u64>>,
-}
-
-impl FlowCounts {
-    /// Counts one more look, and returns whether it is to count the flows again.
-    fn advance(&mut self) -> bool {
-        self.looks.advance() || self.flows.is_none()
-    }
+    pools: Option<Vec<MasqueradePool>>,
 }
 
 /// How many unanswered flows are kept.
 const UNANSWERED: usize = 64;
+/// A pool of fewer flows is not kept, nor are more pools than so many, with so many senders each.
+const POOL: u32 = 64;
+const POOLS: usize = 16;
+const SENDERS: usize = 8;
+/// The most destinations that are counted at one time.
+const DESTINATIONS: usize = 8192;
+/// With so many flows those to one destination may have half of the source ports that the kernel chooses from (net/netfilter/nf_nat_core.c,
+/// `nf_nat_l4proto_unique_tuple`: 1024-65535).
+const PRESSED: u64 = 32_256;
 /// In a table with more flows than this none are counted: looks, which take a fixed share of time, would get rare for the
 /// sake of a metric.
 const COUNTED: u64 = 25_000;
@@ -69,7 +76,7 @@ const SYN_SENT: u8 = 1;
 
 /// Reads the flows whose source was translated to one of the node's `own` addresses: those without an answer on
 /// `wanted.client_ports`, where IPVS may have `taken` answers, and how many there are on `wanted.masquerade_ports`
-/// where that is not empty. They are `counted` now and then only.
+/// where that is not empty. They are `counted` now and then only, and so are pools of source ports where these are `pressed`.
 ///
 /// # Errors
 /// `NotPermitted` without the capability, `NotSupported` in a kernel that tracks nothing: no request is sent, since the
@@ -78,36 +85,65 @@ pub(crate) fn read(
     root: &Root,
     wanted: &NodeQuery,
     own: &Interfaces,
-    taken: bool,
+    (taken, pressed): (bool, bool),
     counted: &mut FlowCounts,
 ) -> Result<Masquerade, Gap> {
     let tracked = flows(root)?;
     require_net_admin(Source::Conntrack, "flows")?;
     let uncounted = uncounted(tracked, &wanted.masquerade_ports);
-    let known = match &uncounted {
-        Some(gap) if !taken => return Err(gap.clone()),
-        Some(gap) => Some(Err(gap.clone())),
-        None if counted.advance() => None,
-        None => counted.flows.clone().map(Ok),
+    if let Some(gap) = uncounted.clone().filter(|_| !taken && !pressed) {
+        return Err(gap);
+    }
+    let is_due = counted.looks.advance();
+    let counts = uncounted.is_none() && (is_due || counted.flows.is_none());
+    let pools = pressed && (is_due || counted.pools.is_none());
+    let found = match (counts || pools, taken) {
+        (true, _) => find(wanted, own, SRC_NAT, SRC_NAT, pools)?,
+        (false, true) => find(wanted, own, SRC_NAT, SRC_NAT | SEEN_REPLY, false)?,
+        (false, false) => Found::default(),
     };
-    let found = match &known {
-        Some(_) if !taken => Found::default(),
-        Some(_) => find(wanted, own, SRC_NAT, SRC_NAT | SEEN_REPLY)?,
-        None => find(wanted, own, SRC_NAT, SRC_NAT)?,
+    let Found { flows, unanswered, beyond, pools: found } = found;
+    if counts {
+        counted.flows = Some(flows);
+    }
+    if pools {
+        counted.pools = Some(found.busiest());
+    }
+    let flows = match uncounted {
+        Some(gap) => Reading::Gap(gap),
+        None => Reading::Seen(counted.flows.clone().unwrap_or_default()),
     };
-    let Found { flows, unanswered, beyond } = found;
-    let flows = known.unwrap_or_else(|| Ok(counted.flows.insert(flows).clone()));
-    Ok(Masquerade { flows: flows.into(), unanswered, beyond })
+    let pools = match &counted.pools {
+        Some(pools) if pressed => Reading::Seen(pools.clone()),
+        _ => Masquerade::pools_not_asked(),
+    };
+    Ok(Masquerade { flows, unanswered, beyond, pools })
+}
+
+/// Whether masqueraded connections may lack source ports: the kernel dropped packets because a new flow had the ports of another
+/// (`insert_failed`), or it tracks many flows. Any process may read both.
+pub(crate) fn may_lack_ports(root: &Root) -> bool {
+    let failed = || {
+        let table = read_text(Source::Conntrack, &root.net("stat/nf_conntrack"), 64 << 10).ok()?;
+        let mut lines = table.lines().map(str::split_whitespace);
+        let column = lines.next()?.position(|name| name == "insert_failed")?;
+        let of = |mut line: std::str::SplitWhitespace<'_>| u64::from_str_radix(line.nth(column)?, 16).ok();
+        Some(lines.filter_map(of).any(|failed| failed > 0))
+    };
+    flows(root).is_ok_and(|flows| flows >= PRESSED || flows >= POOL.into() && failed() == Some(true))
 }
 
 /// Lists the flows with this status, of the bits in the mask.
-fn find(wanted: &NodeQuery, own: &Interfaces, status: u32, mask: u32) -> Result<Found, Gap> {
+fn find(wanted: &NodeQuery, own: &Interfaces, status: u32, mask: u32, pools: bool) -> Result<Found, Gap> {
     // struct nfgenmsg of every family and version 0.
     let body = [&[0; 4], &be32(CTA_STATUS, status)[..], &be32(CTA_STATUS_MASK, mask)].concat();
     let request = Request { source: Source::Conntrack, what: "flows", kind: CT_GET, body: &body, absent: None };
     let own: HashSet<IpAddr> = own.addresses.iter().map(|address| address.ip).collect();
     connection(Family::Netfilter, false).dump(&request, Found::default, |found, message| {
         if let Some((flow, answer)) = masqueraded(message)?.filter(|(flow, _)| own.contains(&flow.translated.0)) {
+            if pools {
+                found.pools.take(&flow);
+            }
             found.take(flow, answer, wanted);
         }
         Ok(())
@@ -147,6 +183,60 @@ struct Found {
     flows: BTreeMap<Protocol, u64>,
     unanswered: Vec<MasqueradedFlow>,
     beyond: u64,
+    pools: Pools,
+}
+
+/// The source ports in use, by what they have to be unique for: protocol, address of the node, destination.
+#[derive(Default)]
+pub struct Pools {
+    of: HashMap<(Protocol, IpAddr, (IpAddr, u16)), Pool>,
+    /// What was left out has at most so many flows.
+    left_out: u32,
+}
+
+/// What is known of one.
+struct Pool {
+    used: u32,
+    moved: u32,
+    ports: PortRange,
+    senders: Vec<(IpAddr, u32)>,
+}
+
+impl Pools {
+    /// Takes one flow. Of too many destinations those with fewest flows are left out.
+    pub fn take(&mut self, flow: &MasqueradedFlow) {
+        let key = (flow.protocol, flow.translated.0, flow.server);
+        while self.of.len() >= DESTINATIONS && !self.of.contains_key(&key) {
+            self.left_out += 1;
+            let most = self.left_out;
+            self.of.retain(|_, pool| pool.used > most);
+        }
+        let port = flow.translated.1;
+        let none = || Pool { used: 0, moved: 0, ports: PortRange { first: port, last: port }, senders: Vec::new() };
+        let pool = self.of.entry(key).or_insert_with(none);
+        pool.used += 1;
+        pool.moved += u32::from(port != flow.source.1);
+        pool.ports = PortRange { first: pool.ports.first.min(port), last: pool.ports.last.max(port) };
+        match pool.senders.iter().position(|(sender, _)| *sender == flow.source.0) {
+            Some(index) => pool.senders[index].1 += 1,
+            None if pool.senders.len() < SENDERS => pool.senders.push((flow.source.0, 1)),
+            None => {}
+        }
+    }
+
+    /// The pools of which most is used.
+    pub fn busiest(self) -> Vec<MasqueradePool> {
+        let pools = self.of.into_iter().filter(|(_, pool)| pool.used >= POOL);
+        let mut pools: Vec<_> = pools
+            .map(|((protocol, translated, server), Pool { used, moved, ports, mut senders })| {
+                senders.sort_by_key(|(sender, flows)| (Reverse(*flows), *sender));
+                MasqueradePool { protocol, translated, server, used, ports, moved, senders }
+            })
+            .collect();
+        pools.sort_by_key(|pool| (Reverse(pool.used), pool.protocol, pool.translated, pool.server));
+        pools.truncate(POOLS);
+        pools
+    }
 }
 
 /// Whether a flow has its answer.
@@ -295,6 +385,47 @@ mod tests {
         body.extend(attribute(CTA_STATUS, &status.to_be_bytes()));
         body.extend(state.into_iter().flat_map(|state| attribute(0x8004, &attribute(0x8001, &attribute(1, &[state])))));
         body
+    }
+
+    /// A flow of a pod's address that has this port instead of its own.
+    fn flow(pod: u8, to: u16, port: u16) -> MasqueradedFlow {
+        MasqueradedFlow {
+            protocol: Protocol::Tcp,
+            source: ([10, 244, 0, pod].into(), 1024),
+            translated: ([192, 0, 2, 1].into(), port),
+            server: ([198, 51, 100, 1].into(), to),
+        }
+    }
+
+    #[test]
+    fn pools_are_those_of_many_flows_busiest_first_with_their_senders() {
+        let mut pools = Pools::default();
+        (0..64).for_each(|n| pools.take(&flow(5, 443, 40000 + n)));
+        (0..63).for_each(|n| pools.take(&flow(5, 80, 40000 + n)));
+        (0..70).for_each(|n| pools.take(&flow(u8::try_from(n % 10).expect("few"), 8080, 1024 + n)));
+        let pools = pools.busiest();
+        assert_eq!(
+            pools.iter().map(|pool| (pool.server.1, pool.used, pool.moved)).collect::<Vec<_>>(),
+            [(8080, 70, 69), (443, 64, 64)]
+        );
+        assert_eq!(pools[1].ports, PortRange { first: 40000, last: 40063 });
+        assert_eq!(pools[1].senders, [([10, 244, 0, 5].into(), 64)]);
+        assert_eq!(pools[0].senders.len(), SENDERS);
+    }
+
+    #[test]
+    fn of_too_many_destinations_the_busy_ones_are_kept() {
+        let mut pools = Pools::default();
+        for port in 0..20_000 {
+            pools.take(&flow(5, port, 40000));
+            if port % 200 == 0 {
+                pools.take(&flow(6, 65000, 40000 + port / 200));
+                pools.take(&flow(6, 65000, 50000 + port / 200));
+            }
+        }
+        assert!(pools.of.len() <= DESTINATIONS);
+        let busiest = pools.busiest();
+        assert_eq!(busiest.iter().map(|pool| (pool.server.1, pool.used)).collect::<Vec<_>>(), [(65000, 200)]);
     }
 
     fn parsed(body: &[u8]) -> Option<(MasqueradedFlow, Answer)> {

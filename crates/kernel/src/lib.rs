@@ -164,7 +164,7 @@ impl Host {
         if self.is_live() { reader() } else { Err(root::recorded(source)) }
     }
 
-    /// Masqueraded flows, where IPVS may take their answers, or where their number is wanted.
+    /// Masqueraded flows, if IPVS may take their answers, if their number is wanted, or if their source ports may run out.
     fn masquerade(
         &self,
         wanted: &NodeQuery,
@@ -173,11 +173,12 @@ impl Host {
         counted: &mut conntrack::FlowCounts,
     ) -> Result<Masquerade, Gap> {
         let serves = ip_vs.seen().is_some_and(|servers| !servers.is_empty());
-        if !serves && wanted.masquerade_ports.is_empty() {
+        let pressed = wanted.masquerade_pools && conntrack::may_lack_ports(&self.root);
+        if !serves && !pressed && wanted.masquerade_ports.is_empty() {
             return Masquerade::not_asked().get().cloned();
         }
         self.if_live(Source::Conntrack, || match interfaces {
-            Reading::Seen(own) => conntrack::read(&self.root, wanted, own, serves, counted),
+            Reading::Seen(own) => conntrack::read(&self.root, wanted, own, (serves, pressed), counted),
             Reading::Gap(gap) => Err(Gap { source: Source::Conntrack, ..gap.clone() }),
         })
     }

@@ -121,7 +121,7 @@ pub(super) struct Problem {
     /// The same as data, most direct first; each remedy is enough. Absent in what older agents wrote.
     #[serde(default)]
     pub(super) remedies: Vec<Remedy>,
-    /// When it was first seen, RFC 3339; absent in what `what-if` says would begin.
+    /// When it was first seen, RFC 3339; absent in what `what-if` says would be.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(extend("format" = "date-time"))]
     pub(super) since: String,
@@ -343,7 +343,7 @@ pub(super) fn tidy_remedy(remedy: &Remedy) -> Remedy {
     steps.collect::<Vec<_>>().into()
 }
 
-fn tidy_subject(subject: &Subject) -> Subject {
+pub(super) fn tidy_subject(subject: &Subject) -> Subject {
     Subject {
         kind: subject.kind,
         namespace: subject.namespace.as_deref().map(tidy),

@@ -91,7 +91,10 @@ fn write_findings(report: &Report<'_>, detail: PageDetail, out: &mut dyn Write) 
             let open = report.not_judged().unwrap_or_default();
             writeln!(out, "<p><b class=\"critical\">Not checked</b>: {}.</p>", Escaped(&open))?;
         }
-        0 => writeln!(out, "<p class=\"well\">Nothing that could be seen.</p>")?,
+        0 => {
+            let rules = report.rules_not_judged().map(|rules| format!(" {rules}.")).unwrap_or_default();
+            writeln!(out, "<p class=\"well\">Nothing that could be seen.{}</p>", Escaped(&rules))?;
+        }
         all if all > EXPLAINED => {
             writeln!(out, "<p>{} more are not on this page.</p>", all - EXPLAINED)?;
         }

@@ -68,7 +68,7 @@ pub use table::{
     write_lint_wide, write_rows, write_table, write_wide,
 };
 pub use terminal::{Ink, Style, tidy, wrap};
-pub use what_if::{Answers, WhatIf, what_if_schema};
+pub use what_if::{TwoWorlds, WhatIf, WhatIfDocument, what_if_schema};
 
 #[cfg(test)]
 mod tests;

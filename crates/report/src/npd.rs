@@ -23,7 +23,10 @@ pub fn npd_line(report: &Report<'_>) -> String {
             None => "not checked".to_owned(),
         },
         CheckResult::Clear if report.not_judged().is_some() => "no port conflicts in what could be judged".to_owned(),
-        CheckResult::Clear if !report.board.unknown.is_empty() => "no port conflicts in what could be seen".to_owned(),
+        CheckResult::Clear if !report.board.unknown.is_empty() => {
+            let rules = report.rules_not_judged().map(|rules| format!("; {rules}")).unwrap_or_default();
+            format!("no port conflicts in what could be seen{rules}")
+        }
         CheckResult::Clear => "no port conflicts".to_owned(),
     };
     clean(&line, NPD_LINE)

@@ -113,6 +113,23 @@ pub(super) fn not_judged(open: impl IntoIterator<Item = Open>) -> Option<String>
     Some(format!("{}{help}{more}", named.in_words()))
 }
 
+/// How many rules could not judge at all, in one line with the reason of most: `3 rules were not judged: kube-proxy: no answer`.
+pub(super) fn rules_not_judged(open: impl IntoIterator<Item = Open>) -> Option<String> {
+    let mut reasons: Vec<(Open, usize)> = Vec::new();
+    for open in open.into_iter().filter(|it| it.ceiling.is_some() && it.claims == 0) {
+        match reasons.iter_mut().find(|(it, _)| (it.source, it.why) == (open.source, open.why)) {
+            Some((_, rules)) => *rules += 1,
+            None => reasons.push((open, 1)),
+        }
+    }
+    let rules: usize = reasons.iter().map(|(_, rules)| rules).sum();
+    // Of as many the one that was asked first.
+    let (named, _) = reasons.iter().rev().max_by_key(|(_, rules)| *rules)?;
+    let are = if rules == 1 { "1 rule was" } else { &format!("{rules} rules were") };
+    let more = if reasons.len() > 1 { ", and others" } else { "" };
+    Some(format!("{are} not judged: {}{more}", named.in_words()))
+}
+
 /// Whether an input that is missing is no failure for a rule: what the profile may not see, what this kernel or proxy does not have, what
 /// nobody asked for or was not read yet, what was read and leaves a choice, and a kube-proxy that does not answer. An API server has Services, EndpointSlices, Pods and Nodes.
 pub(super) fn is_excused(source: Source, why: Why) -> bool {
@@ -231,5 +248,20 @@ mod tests {
         assert!(line.starts_with("3 ports or objects were not judged: kube-proxy: no answer (--proxy-mode"), "{line}");
         assert!(line.ends_with(", and 1 more reason"), "{line}");
         assert_eq!(not_judged([]), None);
+    }
+
+    #[test]
+    fn rules_that_could_not_judge_are_counted_with_the_reason_of_most() {
+        let [mode, pods] =
+            [(Source::ProxyMode, Why::Unreachable), (Source::Pods, Why::NotAsked)].map(|(source, why)| Open {
+                ceiling: Some(Severity::Info),
+                ..Open::input(&Gap::new(source, why, "details"))
+            });
+        let line = |open: &[Open]| rules_not_judged(open.iter().copied());
+        assert_eq!(line(&[mode]).as_deref(), Some("1 rule was not judged: kube-proxy: no answer"));
+        let three = line(&[pods, mode, mode]).expect("something");
+        assert_eq!(three, "3 rules were not judged: kube-proxy: no answer, and others");
+        let port = Open { claims: 1, ..mode };
+        assert_eq!(line(&[port, Open { ceiling: None, ..mode }]), None, "a port, or no rule at all");
     }
 }

@@ -16,7 +16,7 @@ use super::{
     remedies::lines,
     terminal::{Ink, tidy, wrap},
 };
-use portreeve_dataplane::{Answered, Claimant, Ownership, Stratum};
+use portreeve_dataplane::{Answered, Beside, BesideKind, Claimant, Ownership, Stratum};
 use portreeve_facts::{Gap, Mode, Protocol, Source, Why};
 use portreeve_rules::{
     Advice,
@@ -63,6 +63,9 @@ pub(super) struct ProtocolEntry {
     protocol: Protocol,
     /// Everybody who claims the port, in the order in which a new connection meets them.
     claimants: Vec<ClaimantEntry>,
+    /// What else has the number, and takes no new connection.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    beside: Vec<BesideEntry>,
     /// Who answers, by vantage point; addresses that fare alike share an entry.
     answers: Vec<AnswerEntry>,
 }
@@ -74,6 +77,16 @@ struct ClaimantEntry {
     /// Who it is, for people.
     name: String,
     /// With what, for people.
+    detail: String,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct BesideEntry {
+    /// `connection`: the local port of an outgoing connection. `cluster-ip`: a port of a Service at its cluster IP.
+    kind: &'static str,
+    /// Who has the number, for people.
+    name: String,
+    /// What that means for a server or a Service that wants the port, for people.
     detail: String,
 }
 
@@ -166,9 +179,11 @@ pub(super) fn protocols(owned: &[Ownership]) -> Vec<ProtocolEntry> {
         name: tidy(&it.name),
         detail: tidy(&it.detail),
     };
+    let beside = |it: &Beside| BesideEntry { kind: it.kind.name(), name: tidy(&it.name), detail: tidy(&it.detail) };
     let of_protocol = |it: &Ownership| ProtocolEntry {
         protocol: it.protocol,
         claimants: it.claimants.iter().map(claimant).collect(),
+        beside: it.beside.iter().map(beside).collect(),
         answers: grouped(&it.answers),
     };
     owned.iter().map(of_protocol).collect()
@@ -217,17 +232,21 @@ pub fn write_owner(PortOwner { owned, advice }: &PortOwner, style: &Style, out: 
         };
         writeln!(out, "{}", style.paint(Ink::Bad(Severity::Warning), &line))?;
     }
-    for (index, Ownership { protocol, port, claimants, answers, mode, unread, .. }) in owned.iter().enumerate() {
+    for (index, it) in owned.iter().enumerate() {
+        let Ownership { protocol, port, claimants, beside, answers, mode, unread, .. } = it;
         if index > 0 {
             writeln!(out)?;
         }
         writeln!(out, "{}", style.paint(Ink::Heading, &format!("{port}/{protocol}, proxy mode {}", tidy(mode))))?;
-        if claimants.is_empty() && !unread.is_empty() {
-            writeln!(out, "  nothing that was read claims it")?;
-            continue;
-        }
         if claimants.is_empty() {
-            writeln!(out, "  nobody claims it: connections are refused")?;
+            let is_connected = beside.iter().any(|it| it.kind == BesideKind::Connection);
+            let line = match () {
+                () if !unread.is_empty() => "nothing that was read claims it",
+                () if is_connected => "no server has it: new connections are refused",
+                () => "nobody claims it: connections are refused",
+            };
+            writeln!(out, "  {line}")?;
+            write_beside(beside, style, out)?;
             continue;
         }
         writeln!(out, "\n  claimed by, in the order in which a new connection meets them")?;
@@ -242,11 +261,25 @@ pub fn write_owner(PortOwner { owned, advice }: &PortOwner, style: &Style, out: 
         for entry in grouped(answers) {
             write_answer(&entry, style, out)?;
         }
+        write_beside(beside, style, out)?;
     }
     if !advice.is_empty() {
         writeln!(out, "\n  what to do")?;
     }
     advice.iter().try_for_each(|it| write_advice(it, style, out))
+}
+
+fn write_beside(beside: &[Beside], style: &Style, out: &mut dyn Write) -> io::Result<()> {
+    if !beside.is_empty() {
+        writeln!(out, "\n  the same number has")?;
+    }
+    for Beside { name, detail, .. } in beside {
+        writeln!(out, "  -  {}", style.paint(Ink::Plain, &tidy(name)))?;
+        for line in wrap(&tidy(detail), style.width.saturating_sub(5)) {
+            writeln!(out, "     {}", style.paint(Ink::Faint, &line))?;
+        }
+    }
+    Ok(())
 }
 
 /// A command is a line of its own, to be copied.

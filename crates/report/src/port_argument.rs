@@ -60,7 +60,8 @@ impl PortArgument {
         let round = limits.round(snapshot, None);
         let all = protocols.into_iter().map(|protocol| owner(&round, protocol, self.number));
         let all: Vec<Ownership> = all.collect::<Result<_, _>>()?;
-        let claimed: Vec<Ownership> = all.iter().filter(|it| !it.claimants.is_empty()).cloned().collect();
+        let claimed: Vec<Ownership> =
+            all.iter().filter(|it| !it.claimants.is_empty() || !it.beside.is_empty()).cloned().collect();
         let owned = if claimed.is_empty() { all.into_iter().take(1).collect() } else { claimed };
         Ok(PortOwner { advice: port_advice(snapshot, &owned, &limits, (refused, free)), owned })
     }

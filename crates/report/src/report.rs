@@ -2,7 +2,7 @@
 
 use super::{
     ReportedGap,
-    outcome::{CheckResult, is_failure, is_indispensable, not_judged, outcome},
+    outcome::{CheckResult, is_failure, is_indispensable, not_judged, outcome, rules_not_judged},
     reported_gaps,
     topic::topic,
 };
@@ -71,6 +71,11 @@ impl<'a> Report<'a> {
     /// The same, else the ports and objects that a profile cannot judge.
     pub(crate) fn not_judged(&self) -> Option<String> {
         self.undecided().or_else(|| not_judged(self.gaps().iter().map(ReportedGap::open).filter(|it| it.claims > 0)))
+    }
+
+    /// How many rules could not judge at all, in one line.
+    pub(crate) fn rules_not_judged(&self) -> Option<String> {
+        rules_not_judged(self.gaps().iter().map(ReportedGap::open))
     }
 
     /// Everything that was not read, and every rule without an answer.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::outcome::{Open, is_failure};
-use portreeve_facts::{Gap, Owner, Reading, Snapshot, Source, Why};
+use portreeve_facts::{Gap, Owner, Reading, Snapshot, Source, Unread, Why};
 use portreeve_rules::{
     findings::{Subject, Unknown},
     ids::Rows,
@@ -104,14 +104,20 @@ pub(super) fn snapshot_gaps(snapshot: &Snapshot) -> Vec<&Gap> {
         kernel.health_checks.gap(),
     ];
     gaps.extend(facts.into_iter().flatten());
-    gaps.extend(kernel.pod_namespaces.seen().into_iter().flatten().filter_map(|pod| pod.ephemeral.gap()));
+    gaps.extend(
+        kernel
+            .pod_namespaces
+            .known_part(Unread::Said("its own gap, above"))
+            .iter()
+            .filter_map(|pod| pod.ephemeral.gap()),
+    );
     gaps
 }
 
 /// Why the proxy and sockets' holders could not be named, each reason once however many sockets it concerns. Where
 /// nothing was found, nobody has to be named.
 fn owner_gaps(snapshot: &Snapshot) -> Vec<&Gap> {
-    let listeners = snapshot.kernel.listeners.seen().into_iter().flatten();
+    let listeners = snapshot.kernel.listeners.known_part(Unread::Said("snapshot_gaps")).iter();
     let clients = snapshot.kernel.clients.seen().into_iter().flat_map(|clients| &clients.sockets);
     let mut reasons = BTreeSet::new();
     listeners

@@ -61,7 +61,7 @@ impl FromStr for Setting {
             "node_port_addresses" => Self::NodePortAddresses(addresses(value)?),
             "localhost_node_ports" => Self::LocalhostNodePorts(switch(value)?),
             unknown => {
-                return Err(format!("no key {unknown:?}, did you mean {:?}?", text::closest_word(unknown, &KEYS)));
+                return Err(format!("no key {unknown:?}{}", text::did_you_mean(unknown, &KEYS)));
             }
         })
     }

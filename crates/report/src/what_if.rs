@@ -1,9 +1,13 @@
-//! What would change on many nodes if some facts were others: who answers, and what is wrong. As one JSON document,
-//! `portreeve.what-if/v1`, and for people (`text`).
+//! What would change on many nodes if some facts were others, claim by claim: a port of a Service, the hostPort of a pod, a listener, a
+//! setting of the node. As one JSON document, `portreeve.what-if/v1`; the table has the same for people.
 
-mod text;
+mod answers;
+mod finding;
+#[cfg(test)]
+mod tests;
 
 use std::{
+    cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
     io::{self, Write},
     net::IpAddr,
@@ -13,270 +17,162 @@ use std::{
 use schemars::{JsonSchema, Schema, schema_for};
 use serde::Serialize;
 
+pub(crate) use self::{
+    answers::{Answer, Place},
+    finding::{FindingChange, How},
+};
+use self::{
+    answers::{changes, is_answered, lost_elsewhere},
+    finding::differences,
+};
 use super::{
-    Fleet,
-    fleet::{Incident, are_of_one_matter},
+    Report,
+    findings_document::{Unknown, tidy_subject},
+    fleet::{MOST, Reasons, common_name},
     indented_json::write_indented_json,
     outcome::{CheckResult, outcome},
     terminal::tidy,
 };
-use portreeve_dataplane::{Answered, Ownership};
+use portreeve_dataplane::Ownership;
 use portreeve_facts::{Gap, Mode, Protocol, Snapshot, Source, Why};
-use portreeve_rules::findings::{Severity, Vantage};
+use portreeve_rules::{
+    findings::{Finding, Key, Severity, Subject},
+    ledger::Board,
+};
 
-/// Where a connection goes, in words that fit every node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-enum Place {
-    /// 127.0.0.1, or another address of loopback.
-    Loopback,
-    /// The address of the Node object.
-    NodeAddress,
-    /// Another address of the node.
-    OtherAddress,
-}
+/// What no look at a node can tell.
+pub(crate) const NOT_FORETOLD: &str = "Not foretold: what becomes of connections that exist now and of their conntrack entries, and what a switch \
+     of settings leaves behind or cleans up.";
 
-/// Connections that would have another answer.
+/// Who or what has a port, or a setting.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-struct Change {
-    /// The port.
-    port: u16,
-    /// Its protocol.
-    protocol: Protocol,
-    /// Who answers or refuses now, for people: a Service, a pod with a hostPort, a process; where nobody does, who would.
-    of: String,
-    /// From where a connection comes.
-    from: Vantage,
-    /// Where it goes.
-    to: Place,
-    /// Who answers now: `process`, `pod`, `refused`, `timed-out`, `nowhere` or `unreachable`.
-    now: &'static str,
-    /// Who would answer.
-    then: &'static str,
-    /// Whose the port would be, where that is somebody else.
+pub(crate) struct Claim {
+    /// Whose it is: a Service, a pod, a node with its listeners and settings, or the cluster. Of many nodes the first.
+    pub(crate) subject: Subject,
+    /// The port; absent for a setting.
     #[serde(skip_serializing_if = "Option::is_none")]
-    then_of: Option<String>,
+    pub(crate) port: Option<u16>,
+    /// Its protocol.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) protocol: Option<Protocol>,
+    /// The rule that judges it, if it is no port.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) rule: Option<&'static str>,
 }
 
-/// A change, and where.
+impl Claim {
+    fn of(key: &Key) -> Self {
+        let Key { rule, subject, port, protocol, .. } = key;
+        Self { subject: subject.clone(), port: *port, protocol: *protocol, rule: port.is_none().then_some(rule.0) }
+    }
+}
+
+/// An answer that changes, and where.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
-struct Changed {
+pub(crate) struct AnswerOn {
     #[serde(flatten)]
-    change: Change,
-    /// An address of the first of the nodes that was asked about.
-    example: IpAddr,
+    pub(crate) answer: Answer,
+    /// An address of the first of these nodes.
+    pub(crate) example: IpAddr,
     /// The nodes on which it would be so.
-    nodes: Vec<Arc<str>>,
+    pub(crate) nodes: Vec<Arc<str>>,
+}
+
+/// One claim, and what changes of it in the same way on some nodes.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ClaimChange {
+    /// The claim.
+    pub(crate) claim: Claim,
+    /// All subjects, if other nodes have another one: each Node itself, or pods of one controller.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) subjects: Vec<Subject>,
+    /// What becomes of it.
+    pub(crate) how: How,
+    /// The findings that change, worst first, in the words of the first of the nodes.
+    pub(crate) findings: Vec<FindingChange>,
+    /// The connections to the port that get another answer.
+    pub(crate) answers: Vec<AnswerOn>,
+    /// The nodes on which the findings change like this; without findings, those with another answer.
+    pub(crate) nodes: Vec<Arc<str>>,
+}
+
+impl ClaimChange {
+    /// Whether a client that is answered now would not be, or by another one.
+    pub(crate) fn is_loss(&self) -> bool {
+        self.answers.iter().any(|it| it.answer.is_loss())
+    }
+
+    /// The severity of the worst of its findings, as it would be, else as it is.
+    fn worst(&self) -> Option<Severity> {
+        self.findings.iter().filter_map(FindingChange::shown).map(|it| it.severity).max()
+    }
 }
 
 /// What is not known of the nodes as they are or as they would be.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct NotKnown {
+pub(crate) struct NotKnown {
     /// The port and its protocol; absent where a fact of the node is missing.
     #[serde(skip_serializing_if = "Option::is_none")]
-    port: Option<u16>,
+    pub(crate) port: Option<u16>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    protocol: Option<Protocol>,
+    pub(crate) protocol: Option<Protocol>,
     /// Why.
-    detail: String,
+    pub(crate) detail: String,
     /// What it is, for people.
     #[serde(skip)]
     #[schemars(skip)]
-    input: Option<(Source, Why)>,
+    pub(crate) input: Option<(Source, Why)>,
 }
 
 /// The same, and where.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
-struct NotKnownOn {
+pub(crate) struct NotKnownOn {
     #[serde(flatten)]
-    what: NotKnown,
+    pub(crate) what: NotKnown,
     /// The nodes on which it is not known.
-    nodes: Vec<Arc<str>>,
+    pub(crate) nodes: Vec<Arc<str>>,
 }
 
 /// What would change.
-#[derive(Serialize, JsonSchema)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(title = "Portreeve what-if")]
-struct WhatIfDocument<'a> {
+pub struct WhatIfDocument {
     /// Always `portreeve.what-if/v1`.
     #[schemars(extend("const" = "portreeve.what-if/v1"))]
     schema: &'static str,
     /// What was supposed, as it was typed.
-    supposed: &'a [String],
+    pub(crate) supposed: Vec<String>,
     /// How many agents are listed, and how many of their nodes could be judged.
-    agents: usize,
-    judged: usize,
-    /// Connections to ports of Services that would have another answer.
-    answers: &'a [Changed],
-    /// What would be wrong that is not now, worst first; `nodes` are those on which it would begin.
-    begins: &'a [Incident],
-    /// What is wrong now and would be in another way: worse, less severe, or with another outcome; each as it would be.
-    changes: &'a [Incident],
-    /// What is wrong now and would not be.
-    ends: &'a [Incident],
+    pub(crate) agents: usize,
+    pub(crate) judged: usize,
+    /// The claims of which something changes: first those that lose an answer, then those that begin, stay and end, worst first.
+    pub(crate) claims: Vec<ClaimChange>,
     /// What is not known of the nodes as they are or as they would be; what of that would change is not told.
-    unknown: &'a [NotKnownOn],
+    pub(crate) unknown: Vec<NotKnownOn>,
+    /// What no look at a node can tell.
+    not_foretold: &'static str,
+    /// The mode in which answers on other addresses of a node are lost that `nodePortAddresses` would keep.
+    #[serde(skip)]
+    #[schemars(skip)]
+    pub(crate) kept_by_addresses: Option<Mode>,
 }
 
 /// The JSON Schema of the document.
 pub fn what_if_schema() -> Schema {
-    schema_for!(WhatIfDocument<'_>)
+    schema_for!(WhatIfDocument)
 }
 
-/// Who answers on the ports of a node, now and then, node by node.
-#[derive(Debug, Default)]
-pub struct Answers {
-    changes: BTreeMap<Change, (IpAddr, BTreeSet<Arc<str>>)>,
-    unknown: BTreeMap<NotKnown, BTreeSet<Arc<str>>>,
-    /// The mode in which answers on other addresses of a node are lost that `nodePortAddresses` would keep.
-    kept_by_addresses: Option<Mode>,
-}
-
-impl Answers {
-    /// Takes in a port of a node, as it is and as it would be.
-    pub fn take(&mut self, snapshot: &Snapshot, now: &Ownership, then: &Ownership) {
-        let node: Arc<str> = tidy(snapshot.node_name()).into();
-        let after: BTreeMap<(Vantage, IpAddr), &Answered> =
-            then.answers.iter().map(|it| ((it.from, it.to), it)).collect();
-        for before in &now.answers {
-            let Some(after) = after.get(&(before.from, before.to)) else { continue };
-            if let Err(gap) = after.outcome.as_ref().and(before.outcome.as_ref()) {
-                let what = NotKnown {
-                    port: Some(now.port),
-                    protocol: Some(now.protocol),
-                    detail: tidy(&gap.detail),
-                    input: Some((gap.source, gap.why)),
-                };
-                self.unknown.entry(what).or_default().insert(Arc::clone(&node));
-                continue;
-            }
-            let claimant = |of: &Ownership, it: &Answered| Some(tidy(&of.claimants.get(it.by?)?.name));
-            let (of, then_of) = (claimant(now, before), claimant(then, after));
-            let (was, is) = (word(before), word(after));
-            // Of two Services with one number another one may win.
-            if was == is && (of == then_of || !is_answer(was)) {
-                continue;
-            }
-            let change = Change {
-                port: now.port,
-                protocol: now.protocol,
-                from: before.from,
-                to: place(snapshot, before.to),
-                now: was,
-                then: is,
-                then_of: then_of.clone().filter(|it| of.as_ref().is_some_and(|of| of != it)),
-                of: of.or(then_of).unwrap_or_default(),
-            };
-            let nodes = &mut self.changes.entry(change).or_insert_with(|| (before.to, BTreeSet::new())).1;
-            nodes.insert(Arc::clone(&node));
-        }
-    }
-
-    /// Takes in what becomes of the same port where NodePorts are served on every address, in this mode. `served` is asked only where
-    /// it can tell something new.
-    ///
-    /// # Errors
-    /// As `served`.
-    pub fn take_cure(
-        &mut self,
-        snapshot: &Snapshot,
-        (now, then): (&Ownership, &Ownership),
-        mode: Mode,
-        served: impl FnOnce() -> Result<Ownership, Gap>,
-    ) -> Result<(), Gap> {
-        let is_answered = |of: &Ownership, at: &Answered| {
-            of.answers.iter().any(|it| (it.from, it.to) == (at.from, at.to) && is_answer(word(it)))
-        };
-        let is_lost = |it: &&Answered| place(snapshot, it.to) == Place::OtherAddress && is_answer(word(it));
-        let lost: Vec<&Answered> = now.answers.iter().filter(is_lost).filter(|it| !is_answered(then, it)).collect();
-        if self.kept_by_addresses.is_none() && !lost.is_empty() {
-            let served = served()?;
-            self.kept_by_addresses = lost.iter().any(|it| is_answered(&served, it)).then_some(mode);
-        }
-        Ok(())
-    }
-}
-
-fn word(answered: &Answered) -> &'static str {
-    answered.outcome.as_ref().map_or("unknown", |outcome| outcome.name())
-}
-
-fn place(snapshot: &Snapshot, ip: IpAddr) -> Place {
-    match snapshot.own_node() {
-        _ if ip.is_loopback() => Place::Loopback,
-        Some(node) if node.addresses.iter().any(|it| it.ip == ip) => Place::NodeAddress,
-        _ => Place::OtherAddress,
-    }
-}
-
-/// The difference of a whole fleet.
-pub struct WhatIf {
-    supposed: Vec<String>,
-    agents: usize,
-    judged: usize,
-    answers: Vec<Changed>,
-    begins: Vec<Incident>,
-    changes: Vec<Incident>,
-    /// The severity of the worst of those that would be worse than now.
-    worse: Option<Severity>,
-    ends: Vec<Incident>,
-    unknown: Vec<NotKnownOn>,
-    kept_by_addresses: Option<Mode>,
-}
-
-impl WhatIf {
-    /// Of the same agents, as they are and as they would be.
-    pub fn of(supposed: Vec<String>, answers: Answers, now: &Fleet, then: &Fleet) -> Self {
-        let mut ends = now.beyond(then);
-        let (otherwise, mut begins): (Vec<_>, Vec<_>) =
-            then.beyond(now).into_iter().partition(|it| ends.iter().any(|before| is_the_same(it, before)));
-        // What would begin has not begun.
-        begins.iter_mut().for_each(|it| it.problem.since.clear());
-        let was = |it: &Incident| {
-            ends.iter().filter(|before| is_the_same(it, before)).map(|before| before.problem.severity).max()
-        };
-        let worse =
-            otherwise.iter().filter(|it| Some(it.problem.severity) > was(it)).map(|it| it.problem.severity).max();
-        ends.retain(|before| {
-            !otherwise
-                .iter()
-                .any(|it| is_the_same(it, before) && before.nodes.iter().all(|node| it.nodes.contains(node)))
-        });
-        let Answers { changes, unknown, kept_by_addresses } = answers;
-        let answers = changes.into_iter().map(|(change, (example, nodes))| Changed {
-            change,
-            example,
-            nodes: nodes.into_iter().collect(),
-        });
-        let of_ports = unknown.into_iter().map(|(what, nodes)| NotKnownOn { what, nodes: nodes.into_iter().collect() });
-        let unseen =
-            then.silent.iter().chain(&then.unseen).filter(|reason| reason.is_failure).map(|reason| NotKnownOn {
-                what: NotKnown { port: None, protocol: None, detail: reason.detail.clone(), input: None },
-                nodes: reason.nodes.clone(),
-            });
-        Self {
-            supposed,
-            agents: now.agents,
-            judged: now.answered,
-            answers: answers.collect(),
-            begins,
-            changes: otherwise,
-            worse,
-            ends,
-            unknown: of_ports.chain(unseen).collect(),
-            kept_by_addresses,
-        }
-    }
-
-    /// Whether somebody would lose something, else whether all of all nodes could be judged.
+impl WhatIfDocument {
+    /// Whether a client would lose an answer or something would be worse, else whether all that counts could be judged.
     pub fn result(&self) -> CheckResult {
-        let lost = self.answers.iter().any(|it| is_loss(&it.change)).then_some(Severity::Critical);
-        let worst = self.begins.iter().map(|it| it.problem.severity).chain(lost).chain(self.worse).max();
-        let is_whole = self.agents > 0 && self.judged == self.agents && self.unknown.is_empty();
-        outcome(worst, Severity::Warning, || !is_whole)
+        let lost = self.claims.iter().any(ClaimChange::is_loss).then_some(Severity::Critical);
+        let worse = self.claims.iter().flat_map(|it| &it.findings).filter_map(FindingChange::worse).max();
+        let is_judged = self.claims.iter().flat_map(|it| &it.findings).all(FindingChange::is_judged);
+        let is_whole = self.agents > 0 && self.judged == self.agents && self.unknown.is_empty() && is_judged;
+        outcome(worse.max(lost), Severity::Warning, || !is_whole)
     }
 
     /// Writes the document.
@@ -284,23 +180,176 @@ impl WhatIf {
     /// # Errors
     /// When the writer fails.
     pub fn write_json(&self, out: &mut dyn Write) -> io::Result<()> {
-        let Self { supposed, agents, judged, answers, begins, changes, ends, unknown, .. } = self;
-        let (agents, judged, schema) = (*agents, *judged, "portreeve.what-if/v1");
-        let document = WhatIfDocument { schema, supposed, agents, judged, answers, begins, changes, ends, unknown };
-        write_indented_json(&document, out)
+        write_indented_json(self, out)
     }
 }
 
-fn is_answer(word: &str) -> bool {
-    matches!(word, "pod" | "process")
+/// A node as it is and as it would be.
+#[derive(Clone, Copy, Debug)]
+pub struct TwoWorlds<'a> {
+    /// The node as it is, and as it would be.
+    pub snapshots: [&'a Snapshot; 2],
+    /// What is wrong with it in each, and the findings of the other one that could not be judged in it.
+    pub judged: &'a [(Board, BTreeSet<Key>); 2],
+    /// Who answers on a port of this Service, in each.
+    pub ports: &'a [(Subject, [Ownership; 2])],
 }
 
-/// Whether an incident would be what another one is, in another way, on nodes that have that.
-fn is_the_same(then: &Incident, now: &Incident) -> bool {
-    are_of_one_matter(&then.problem, &now.problem) && then.nodes.iter().all(|node| now.nodes.contains(node))
+/// What is the same of claims that are one row: the claim, what becomes of it, and the differences in words.
+type RowKey = (Claim, How, Vec<String>);
+
+/// A row in the making.
+#[derive(Debug, Default)]
+struct Row {
+    subjects: BTreeSet<Subject>,
+    findings: Vec<FindingChange>,
+    answers: BTreeMap<Answer, BTreeMap<Arc<str>, IpAddr>>,
+    nodes: BTreeSet<Arc<str>>,
 }
 
-/// Whether a client that is answered now would not be, or by somebody else.
-fn is_loss(change: &Change) -> bool {
-    is_answer(change.now)
+/// What changes, node by node.
+#[derive(Debug, Default)]
+pub struct WhatIf {
+    agents: usize,
+    judged: usize,
+    rows: BTreeMap<RowKey, Row>,
+    /// Ports whose answers are not known.
+    ports: BTreeMap<NotKnown, BTreeSet<Arc<str>>>,
+    reasons: Reasons,
+    kept_by_addresses: Option<Mode>,
+}
+
+impl WhatIf {
+    /// Takes in a node.
+    pub fn take(&mut self, worlds: &TwoWorlds<'_>) {
+        let TwoWorlds { snapshots, judged, ports } = worlds;
+        let now = snapshots[0];
+        let node: Arc<str> = tidy(now.node_name()).into();
+        (self.agents, self.judged) = (self.agents + 1, self.judged + 1);
+        let mut claims: BTreeMap<Claim, [Vec<&Finding>; 2]> = BTreeMap::new();
+        for (world, (board, _)) in judged.iter().enumerate() {
+            for finding in &board.findings {
+                claims.entry(Claim::of(&finding.key)).or_default()[world].push(finding);
+            }
+        }
+        let mut answers: BTreeMap<Claim, Vec<(Answer, IpAddr)>> = BTreeMap::new();
+        let mut open = BTreeSet::new();
+        for (subject, [is, would_be]) in *ports {
+            let (subject, port, protocol) = (subject.clone(), Some(is.port), Some(is.protocol));
+            let claim = Claim { subject, port, protocol, rule: None };
+            let changed = changes(now, is, would_be, |from, gap| {
+                open.insert((port, protocol, from));
+                let (detail, input) = (tidy(&gap.detail), Some((gap.source, gap.why)));
+                let what = NotKnown { port, protocol, detail, input };
+                self.ports.entry(what).or_default().insert(Arc::clone(&node));
+            });
+            if !changed.is_empty() {
+                claims.entry(claim.clone()).or_default();
+                answers.insert(claim, changed);
+            }
+        }
+        let held = judged.each_ref().map(|(_, held)| held);
+        let mut left_out = 0;
+        for (claim, findings) in claims {
+            let is_open = |from| open.contains(&(claim.port, claim.protocol, from));
+            let changed = differences(&findings, held, is_open);
+            let answers = answers.remove(&claim).unwrap_or_default();
+            if changed.is_empty() && answers.is_empty() {
+                continue;
+            }
+            let may_stay = findings[0].iter().any(|it| held[1].contains(&it.key));
+            let how = How::of(!findings[0].is_empty(), !findings[1].is_empty() || may_stay);
+            let common = Subject { name: common_name(&claim.subject).to_owned(), uid: None, ..claim.subject.clone() };
+            let differences = changed.iter().map(|it| it.difference.clone()).collect();
+            let key = (Claim { subject: common, ..claim.clone() }, how, differences);
+            if self.rows.len() >= MOST && !self.rows.contains_key(&key) {
+                left_out += 1;
+                continue;
+            }
+            self.rows.entry(key).or_default().add(&node, claim.subject, changed, answers);
+        }
+        for (snapshot, (board, _)) in snapshots.iter().zip(judged.iter()) {
+            for gap in Report::of(snapshot, board).gaps() {
+                if gap.open().decides(Severity::Warning) {
+                    self.reasons.take(&node, &Arc::default(), &Unknown::of(gap.gap), true);
+                }
+            }
+        }
+        if left_out > 0 {
+            let detail = format!("{left_out} of its claims were left out: {MOST} that change are there already");
+            let gap = Gap::new(Source::Agent, Why::TooMuch, detail);
+            self.reasons.take(&node, &Arc::default(), &Unknown::of(&gap), true);
+        }
+    }
+
+    /// Takes in what becomes of a port where NodePorts are served on every address, in this mode. `served` is called only if it can tell
+    /// something new.
+    ///
+    /// # Errors
+    /// As `served`.
+    pub fn take_cure(
+        &mut self,
+        snapshot: &Snapshot,
+        [now, then]: [&Ownership; 2],
+        mode: Mode,
+        served: impl FnOnce() -> Result<Ownership, Gap>,
+    ) -> Result<(), Gap> {
+        let lost = lost_elsewhere(snapshot, now, then);
+        if self.kept_by_addresses.is_none() && !lost.is_empty() {
+            let served = served()?;
+            self.kept_by_addresses = lost.iter().any(|it| is_answered(&served, it)).then_some(mode);
+        }
+        Ok(())
+    }
+
+    /// Takes in a node that could not be judged.
+    pub fn leave_out(&mut self, node: &str, gap: &Gap) {
+        self.agents += 1;
+        self.reasons.take(&tidy(node).into(), &Arc::default(), &Unknown::of(gap), true);
+    }
+
+    /// All of it. `supposed` is what was supposed, as it was typed.
+    pub fn finish(self, supposed: Vec<String>) -> WhatIfDocument {
+        let Self { agents, judged, rows, ports, reasons, kept_by_addresses } = self;
+        let mut claims: Vec<ClaimChange> = rows.into_iter().map(|(key, row)| row.finish(key)).collect();
+        claims.sort_by_cached_key(|it| (!it.is_loss(), it.how, Reverse(it.worst()), it.claim.clone()));
+        let of_ports = ports.into_iter().map(|(what, nodes)| NotKnownOn { what, nodes: nodes.into_iter().collect() });
+        let of_nodes = reasons.finish().into_iter().map(|reason| NotKnownOn {
+            what: NotKnown { port: None, protocol: None, detail: reason.detail, input: None },
+            nodes: reason.nodes,
+        });
+        let unknown = of_ports.chain(of_nodes).collect();
+        let (schema, not_foretold) = ("portreeve.what-if/v1", NOT_FORETOLD);
+        WhatIfDocument { schema, supposed, agents, judged, claims, unknown, not_foretold, kept_by_addresses }
+    }
+}
+
+impl Row {
+    fn add(&mut self, node: &Arc<str>, subject: Subject, findings: Vec<FindingChange>, answers: Vec<(Answer, IpAddr)>) {
+        if self.nodes.first().is_none_or(|first| node < first) {
+            self.findings = findings;
+        }
+        self.subjects.insert(subject);
+        self.nodes.insert(Arc::clone(node));
+        for (answer, example) in answers {
+            self.answers.entry(answer).or_default().entry(Arc::clone(node)).or_insert(example);
+        }
+    }
+
+    fn finish(self, (claim, how, _): RowKey) -> ClaimChange {
+        let Self { subjects, findings, answers, nodes } = self;
+        let first = subjects.first().cloned().unwrap_or_else(|| claim.subject.clone());
+        let on = |(answer, on): (Answer, BTreeMap<Arc<str>, IpAddr>)| {
+            let example = on.first_key_value().map(|(_, example)| *example)?;
+            Some(AnswerOn { answer, example, nodes: on.into_keys().collect() })
+        };
+        ClaimChange {
+            claim: Claim { subject: tidy_subject(&first), ..claim },
+            subjects: if subjects.len() > 1 { subjects.iter().map(tidy_subject).collect() } else { Vec::new() },
+            how,
+            findings,
+            answers: answers.into_iter().filter_map(on).collect(),
+            nodes: nodes.into_iter().collect(),
+        }
+    }
 }

@@ -1,14 +1,11 @@
 //! An outgoing connection has a port of a Service as its source port: its answers may end there.
 
-mod claims;
-
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, HashSet},
     net::{IpAddr, SocketAddr},
 };
 
-use self::claims::{Claim, Claims};
 use super::{
     Limits, Patience, Round, Rule,
     assumed::assuming,
@@ -20,9 +17,12 @@ use super::{
 };
 use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_dataplane::{
-    Addressed, ByPort, Candidate, Judged, LocalAddress, Loss, Stratum, is_everywhere, owner_name, place, service_port,
+    Addressed, ByPort, Candidate, ExternalAddress, Judged, LocalAddress, Loss, Part, Stratum, is_everywhere,
+    owner_name, place, service_port,
 };
-use portreeve_facts::{Family, Gap, Mode, Protocol, Reading, Snapshot, Socket, Source, State, Why};
+use portreeve_facts::{
+    Family, Gap, Mode, Protocol, Reading, Service, ServicePort, Snapshot, Socket, Source, State, Why,
+};
 
 pub(super) static RULE: Rule = Rule {
     id: &ids::CONNECTION_ON_PORT,
@@ -43,7 +43,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
     let clients = snapshot.kernel.clients.get()?;
     let listeners = snapshot.kernel.listeners.get()?;
-    let services = snapshot.cluster.services.get()?;
+    let (node_ports, external) = (round.node_ports()?, round.external()?);
 
     let accepting = round.listeners()?;
     let mut sockets = Vec::new();
@@ -62,11 +62,8 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let node = Node {
         round,
         snapshot,
-        claims: Claims::of(
-            snapshot,
-            services,
-            &sockets.iter().map(|(socket, _)| (socket.protocol, socket.local_port)).collect(),
-        ),
+        node_ports,
+        external,
         addressed: round.addressed()?,
         virtual_servers: virtual_servers(snapshot),
     };
@@ -109,10 +106,20 @@ fn virtual_servers(snapshot: &Snapshot) -> Result<HashSet<(Protocol, IpAddr, u16
 struct Node<'r, 'a> {
     round: &'r Round<'a>,
     snapshot: &'a Snapshot,
-    claims: Claims<'a>,
+    node_ports: &'r ByPort<(&'a Service, &'a ServicePort)>,
+    external: &'r ByPort<(ExternalAddress<'a>, &'a ServicePort)>,
     addressed: &'r Addressed<'a>,
     /// What IPVS serves, or why that is predicted instead.
     virtual_servers: Result<HashSet<(Protocol, IpAddr, u16)>, String>,
+}
+
+/// A Service port at whose address and port a socket may be.
+#[derive(Clone, Copy)]
+struct Claim<'a> {
+    service: &'a Service,
+    port: &'a ServicePort,
+    /// What of the Service the socket meets: its nodePorts, or an address and its own port.
+    part: Part,
 }
 
 /// How bad it is in a case.
@@ -142,7 +149,7 @@ impl<'a> Node<'_, 'a> {
     fn judge(&self, sockets: &[(&'a Socket, Option<bool>)]) -> Vec<Judgement> {
         let mut hits: BTreeMap<(Subject, Protocol, u16), Vec<Hit<'a>>> = BTreeMap::new();
         for (socket, accepted) in sockets {
-            let mut claims: Vec<_> = self.claims.on(socket).map(Some).collect();
+            let mut claims: Vec<_> = self.claims_on(socket).map(Some).collect();
             if claims.is_empty() {
                 // IPVS may serve an address that no Service explains any more.
                 claims.push(None);
@@ -163,6 +170,23 @@ impl<'a> Node<'_, 'a> {
         hits.into_iter().map(judgement).collect()
     }
 
+    /// The Service ports that a socket meets.
+    fn claims_on(&self, socket: &Socket) -> impl Iterator<Item = Claim<'a>> {
+        let (port, local) = ((socket.protocol, socket.local_port), socket.local.to_canonical());
+        let by_node_port = self
+            .node_ports
+            .at(port)
+            .iter()
+            .filter(move |(service, _)| local.is_unspecified() || service.families.contains(&Family::of(local)));
+        let by_node_port = by_node_port.map(|(service, port)| Claim { service, port, part: Part::NodePorts });
+        let external = self.external.at(port).iter().filter(move |(address, _)| address.ip == local);
+        by_node_port.chain(external.map(|(address, port)| Claim {
+            service: address.service,
+            port,
+            part: address.part(),
+        }))
+    }
+
     /// How bad it is, and with which settings: the mildest of all cases, where none is silent.
     /// Information is told where some are silent and none says more.
     fn severity(
@@ -175,7 +199,7 @@ impl<'a> Node<'_, 'a> {
         let (judged, stratum) = self.addressed.over(everywhere, |candidate, case| {
             let Some(severity) = self.severity_in(candidate, socket, claim) else { return Ok(None) };
             if let Some(claim) = claim
-                && !case.is_served(self.round, candidate, (claim.service, claim.part(socket.local)))
+                && !case.is_served(self.round, candidate, (claim.service, claim.part))
             {
                 return Ok(None);
             }
@@ -227,7 +251,7 @@ impl<'a> Node<'_, 'a> {
             (_, None, _) => false,
             // It looks at what arrives from outside, and translates what connects here where it does.
             (Mode::Cilium, Some(_), _) if self.is_own(socket.remote) => false,
-            (_, Some(Claim { by_node_port: false, .. }), _) => true,
+            (_, Some(Claim { part: Part::Address(_), .. }), _) => true,
             (mode, Some(Claim { service, .. }), _) => {
                 bound.filter(|local| service.families.contains(&Family::of(local.ip))).any(|local| match mode {
                     Mode::Cilium => candidate.may_take_from((*local, socket.protocol), Vantage::Remote),
@@ -298,7 +322,7 @@ impl<'a> Node<'_, 'a> {
             (Severity::Info, ..) => "it works as long as the kernel's conntrack remembers it",
         };
         let whose = match hit.claim {
-            Some(Claim { service, port, by_node_port: true }) => {
+            Some(Claim { service, port, part: Part::NodePorts }) => {
                 format!("the NodePort of {}", service_port(service, &port.name))
             }
             Some(Claim { service, port, .. }) => {
@@ -362,7 +386,7 @@ impl<'a> Node<'_, 'a> {
         }
         let ports = [port].into_iter().collect();
         let restart = Step::advice(format!("restart {owner}, or let it reconnect"));
-        evidence.remedy(reserve(self.snapshot, &ports).then(restart))
+        evidence.remedy(reserve(self.round, &ports).then(restart))
     }
 }
 

@@ -6,7 +6,7 @@ use std::{
 };
 
 use portreeve_dataplane::{ExternalAddress, host_ports, served_node_ports};
-use portreeve_facts::{API_SERVER, Protocol, Service, Snapshot};
+use portreeve_facts::{API_SERVER, Protocol, Service, Snapshot, Unread};
 
 /// A port as sockets, hostPorts and Services may meet on it.
 type Port = (Protocol, u16);
@@ -16,9 +16,9 @@ type Port = (Protocol, u16);
 /// server's where an ipvs proxy may hold its address.
 pub fn endpoints_needed(snapshot: &Snapshot) -> BTreeSet<String> {
     let Snapshot { kernel, cluster, .. } = snapshot;
-    let services = cluster.services.seen().map_or(&[][..], Vec::as_slice);
+    let services = cluster.services.known_part(Unread::Chooses);
     let links = || kernel.interfaces.seen().into_iter().flat_map(|it| &it.addresses);
-    let of_nodes = cluster.nodes.seen().into_iter().flatten().flat_map(|node| &node.addresses);
+    let of_nodes = cluster.nodes.known_part(Unread::Chooses).iter().flat_map(|node| &node.addresses);
     let addresses: HashSet<IpAddr> = links().map(|it| it.ip).chain(of_nodes.map(|it| it.ip)).collect();
 
     let node_ports: Vec<(&Service, Port)> = served_node_ports(snapshot, services)
@@ -29,8 +29,9 @@ pub fn endpoints_needed(snapshot: &Snapshot) -> BTreeSet<String> {
     let claims: Vec<(&Service, Port)> = claiming
         .flat_map(|service| service.ports.iter().map(|port| (service.as_ref(), (port.protocol, port.port))))
         .collect();
-    let listeners = kernel.listeners.seen().into_iter().flatten().map(|socket| (socket.protocol, socket.local_port));
-    let pods = cluster.pods.seen().map_or(&[][..], Vec::as_slice);
+    let listeners =
+        kernel.listeners.known_part(Unread::Chooses).iter().map(|socket| (socket.protocol, socket.local_port));
+    let pods = cluster.pods.known_part(Unread::Chooses);
     let host_ports = host_ports(snapshot, pods).map(|(_, port, number)| (port.protocol, number));
     let redirections = kernel.netfilter.seen().and_then(|it| it.redirections.seen()).into_iter().flatten();
     let redirected = redirections.map(|it| (it.protocol, it.port));

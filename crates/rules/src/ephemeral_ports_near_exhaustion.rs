@@ -243,9 +243,11 @@ fn wider(snapshot: &Snapshot) -> Option<PortRange> {
     let higher = [LAST_BY_DEFAULT, u16::MAX].into_iter().find(|last| *last > range.last)?;
     let taken_in =
         PortSet::from(PortRange::new(range.last + 1, higher)?).minus(sysctls.ip_local_reserved_ports.seen()?);
-    let node_ports = snapshot.cluster.node_port_range.seen().map(|it| PortSet::from(it.range)).unwrap_or_default();
-    let needed = NeededPorts::among(&taken_in, snapshot).ports().union(&node_ports.intersection(&taken_in));
-    PortRange::new(range.first, higher).filter(|_| needed.is_empty())
+    // What was not read may be needed.
+    let node_ports = PortSet::from(snapshot.cluster.node_port_range.seen()?.range);
+    let needed = NeededPorts::among(&taken_in, &Limits::default().round(snapshot, None));
+    let is_free = needed.ports().union(&node_ports.intersection(&taken_in)).is_empty() && needed.unread().is_none();
+    PortRange::new(range.first, higher).filter(|_| is_free)
 }
 
 #[cfg(test)]
@@ -392,6 +394,11 @@ mod tests {
         assert!(!widens(&pods), "a pod on the host's network needs one of them");
         pods.cluster.pods = Reading::Seen(Vec::new());
         assert!(widens(&pods));
+        pods.cluster.pods = gap(Source::Pods, Why::Unreachable);
+        assert!(!widens(&pods), "a pod that was not read may need one");
+        let mut unread = host(CAPACITY);
+        unread.cluster.node_port_range = gap(Source::NodePortRange, Why::Unreachable);
+        assert!(!widens(&unread), "NodePorts may be above the range");
         let at_most = 32_768 * 80 / 100;
         let whole = |used| {
             let remedies = expect_problem(&RULE, &host(used), &node()).remedies;

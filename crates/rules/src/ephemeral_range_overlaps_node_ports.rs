@@ -10,7 +10,6 @@ use super::{
     reservation::reserve,
 };
 use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Vantage, Verdict};
-use portreeve_dataplane::served_node_ports;
 use portreeve_facts::{Claimant, Gap, Learned, Mode, NodePortRange, PortRange, PortSet, Snapshot, Source};
 
 pub(super) static RULE: Rule = Rule {
@@ -29,14 +28,14 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let ephemeral = *snapshot.kernel.sysctls.ip_local_port_range.get()?;
     let choosable = effective_ephemeral(snapshot)?;
     let uncovered = choosable.intersection(&range.range.into());
-    let needed = NeededPorts::among(&choosable, snapshot);
+    let needed = NeededPorts::among(&choosable, round);
     let at_start = Start::of_cilium(snapshot, ephemeral);
     let verdict = match (ephemeral.intersection(range.range), needed.unread()) {
-        (Some(overlap), _) if !uncovered.is_empty() => {
-            Verdict::Problem(Overlap { snapshot, range, overlap, choosable, uncovered, at_start }.evidence(&needed))
-        }
+        (Some(overlap), _) if !uncovered.is_empty() => Verdict::Problem(
+            Overlap { round, snapshot, range, overlap, choosable, uncovered, at_start }.evidence(&needed),
+        ),
         _ if let Some(Start::Refused(why)) = &at_start => Verdict::Problem(no_start(snapshot, &needed, why)),
-        _ if !needed.ports().is_empty() => Verdict::Problem(servers(snapshot, &needed)),
+        _ if !needed.ports().is_empty() => Verdict::Problem(servers(round, &needed)),
         (_, Some(gap)) => Verdict::Unknown(gap.clone()),
         (_, None) => Verdict::Healthy,
     };
@@ -96,12 +95,12 @@ fn no_start(snapshot: &Snapshot, needed: &NeededPorts, why: &str) -> Evidence {
 }
 
 /// NodePorts are safe, and ports of servers are not.
-fn servers(snapshot: &Snapshot, needed: &NeededPorts) -> Evidence {
+fn servers(round: &Round<'_>, needed: &NeededPorts) -> Evidence {
     let sentence = "The ephemeral port range covers ports that servers of this node need, not all of them reserved: while an \
                     outgoing connection has one, its server cannot start.";
     let mut evidence = Evidence::new(Severity::Warning, sentence).variant("servers");
-    evidence.values = ranges_in_words(snapshot);
-    let evidence = needed.add_to(evidence).remedy(reserve(snapshot, &needed.ports()));
+    evidence.values = ranges_in_words(round.now);
+    let evidence = needed.add_to(evidence).remedy(reserve(round, &needed.ports()));
     // It helps where it leaves them all out.
     let by_default = PortSet::from(PortRange::DEFAULT_EPHEMERAL);
     match needed.ports().intersection(&by_default).is_empty() {
@@ -111,7 +110,8 @@ fn servers(snapshot: &Snapshot, needed: &NeededPorts) -> Evidence {
 }
 
 /// Two ranges that meet.
-struct Overlap<'a> {
+struct Overlap<'r, 'a> {
+    round: &'r Round<'a>,
     snapshot: &'a Snapshot,
     range: &'a NodePortRange,
     /// The ports that both ranges hold.
@@ -124,7 +124,7 @@ struct Overlap<'a> {
     at_start: Option<Start>,
 }
 
-impl Overlap<'_> {
+impl Overlap<'_, '_> {
     fn evidence(&self, needed: &NeededPorts) -> Evidence {
         let mode = self.snapshot.proxy_mode();
         let taken = self.allocated();
@@ -158,7 +158,7 @@ impl Overlap<'_> {
         if hangs {
             evidence = evidence.affects([Vantage::Node]);
         }
-        evidence = needed.add_to(evidence).remedy(reserve(self.snapshot, &self.range.range.into()));
+        evidence = needed.add_to(evidence).remedy(reserve(self.round, &self.range.range.into()));
         match range_above(self.range.range).filter(|above| self.leaves_out_servers(*above)) {
             Some(above) => evidence.remedy(choose_from(above)),
             None => evidence,
@@ -176,8 +176,7 @@ impl Overlap<'_> {
 
     /// The NodePorts of Services that the kernel may choose.
     fn allocated(&self) -> Result<PortSet, Gap> {
-        let services = self.snapshot.cluster.services.get()?;
-        let ports: PortSet = served_node_ports(self.snapshot, services).map(|(_, _, port)| port).collect();
+        let ports: PortSet = self.round.node_ports()?.ports().map(|((_, number), _)| number).collect();
         Ok(ports.intersection(&self.uncovered))
     }
 
@@ -185,7 +184,7 @@ impl Overlap<'_> {
     fn leaves_out_servers(&self, range: PortRange) -> bool {
         let reserved = self.snapshot.kernel.sysctls.ip_local_reserved_ports.seen();
         let choosable = reserved.map_or_else(|| range.into(), |reserved| PortSet::from(range).minus(reserved));
-        NeededPorts::among(&choosable, self.snapshot).ports().is_empty()
+        NeededPorts::among(&choosable, self.round).ports().is_empty()
     }
 }
 

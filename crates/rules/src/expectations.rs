@@ -41,7 +41,8 @@ fn ask(rule: &Rule, snapshot: &Snapshot) -> Judgements {
 }
 
 /// Programs that a command of a remedy may begin with.
-const PROGRAMS: [&str; 9] = ["kubectl", "sysctl", "echo", "ip", "ss", "nft", "ipvsadm", "iptables-save", "kube-proxy"];
+const PROGRAMS: [&str; 11] =
+    ["kubectl", "sysctl", "echo", "ip", "ss", "nft", "ipvsadm", "iptables-save", "kube-proxy", "systemctl", "crictl"];
 
 /// No command takes the ports of the node's own connections.
 #[track_caller]

@@ -19,8 +19,7 @@ use super::{
 };
 use crate::findings::{Affected, Evidence, Judgement, Judgements, Remedy, Severity, Subject, Vantage, Verdict};
 use portreeve_dataplane::{
-    Addressed, ByPort, Claim, Contest, ExternalAddress, Field, Judged, LocalAddress, Loss, mode_in_words, owner_name,
-    vantage_points,
+    ByPort, Candidate, Case, Claim, Contest, ExternalAddress, Field, Judged, mode_in_words, owner_name,
 };
 use portreeve_facts::{
     Family, Gap, Learned, Mode, Node, NodeAddressKind, Service, ServicePort, Snapshot, Socket, Source, Why,
@@ -79,7 +78,6 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
         listeners: round.listeners(),
         ephemeral: EphemeralPorts::of(snapshot),
         claims: claims.iter().map(|(claim, _)| *claim).collect(),
-        addressed: round.addressed().ok(),
     };
     Ok(claims.into_iter().flat_map(|(claim, owners)| here.judge(&claim, owners)).chain(unread).collect())
 }
@@ -99,8 +97,6 @@ struct Here<'r, 'a> {
     ephemeral: EphemeralPorts,
     /// Every claim on an address of a Node.
     claims: Vec<ExternalAddress<'a>>,
-    /// What may take them, where this node's addresses are known.
-    addressed: Option<&'r Addressed<'a>>,
 }
 
 type Owners<'a> = [(&'a Node, NodeAddressKind)];
@@ -117,9 +113,9 @@ impl Here<'_, '_> {
         };
         // A held address is taken as a whole, whatever the mode is now.
         let whole = match (&self.mode, self.held(claim.ip)) {
-            (_, Some(_)) => Ok(true),
-            (Ok(mode), None) => Ok(mode.value == Mode::Ipvs),
-            (Err(gap), None) => Err(gap.clone()),
+            (_, Ok(Some(_))) | (Ok(Learned { value: Mode::Ipvs, .. }), _) => Ok(true),
+            (Err(gap), _) | (Ok(_), Err(gap)) => Err(gap.clone()),
+            (Ok(_), Ok(None)) => Ok(false),
         };
         let mut judgements = Vec::new();
         // An address of this node that its object does not name is its own all the same.
@@ -177,8 +173,8 @@ impl Here<'_, '_> {
     }
 
     /// The link on which an ipvs proxy of this node bound the address.
-    fn held(&self, ip: IpAddr) -> Option<&str> {
-        self.links.as_ref().ok()?.get(&ip).copied().flatten()
+    fn held(&self, ip: IpAddr) -> Result<Option<&str>, &Gap> {
+        self.links.as_ref().map(|links| links.get(&ip).copied().flatten())
     }
 
     /// A process of this node that loses a port of the address to the Service.
@@ -268,32 +264,16 @@ impl Here<'_, '_> {
         port: &ServicePort,
         socket: &Socket,
     ) -> Result<Option<Evidence>, Gap> {
-        let Some(addressed) = self.addressed else {
-            let affected = vantage_points(claim.ip).iter().copied().collect();
-            return Ok(Some(self.takes(claim, owners, port, (socket, affected))));
-        };
+        let addressed = self.round.addressed()?;
         let claims = [Claim::External(*claim, port), Claim::Listener(socket, 1)];
-        let contest = Contest::of(self.round, addressed, (port.protocol, port.port), claims);
-        let to = addressed.locals.iter().copied().find(|local| local.ip == claim.ip);
-        let to = to.unwrap_or(LocalAddress { ip: claim.ip, vrf: false });
-        let (judged, stratum) = addressed.over(false, |candidate, case| {
-            let (mut lost, mut unknown) = (Affected::new(), None);
-            for from in vantage_points(claim.ip).iter().copied() {
-                if contest.listener(case, from, claim.ip).is_none() {
-                    continue;
-                }
-                match contest.who(candidate, case, from, to) {
-                    Ok(answer) => lost.extend((answer.by == Some(0)).then_some(from)),
-                    Err(gap) => unknown = unknown.or(Some(gap)),
-                }
-            }
-            if lost.is_empty() { unknown.map_or(Ok(None), Err) } else { Ok(Some(Lost(lost))) }
-        });
+        let contest = Contest::of(self.round, addressed, (port.protocol, port.port), claims).at(claim.ip);
+        let lost = |candidate: &Candidate, case: &mut Case| contest.lost((candidate, case), &Ok(false), |_, _| true);
+        let (judged, stratum) = addressed.over(false, lost);
         match judged {
             Judged::Never => Ok(None),
             Judged::Depends { on, .. } => Err(on),
-            Judged::Certain(Lost(affected), _) => {
-                let verdict = Verdict::Problem(self.takes(claim, owners, port, (socket, affected)));
+            Judged::Certain(lost, _) => {
+                let verdict = Verdict::Problem(self.takes(claim, owners, port, (socket, lost.affected())));
                 Ok(assuming(stratum, false, verdict).into_problem())
             }
         }
@@ -337,10 +317,10 @@ impl Here<'_, '_> {
     }
 
     fn with_facts(&self, evidence: Evidence, claim: &ExternalAddress<'_>, owners: &Owners<'_>) -> Evidence {
-        let held = match (&self.links, self.held(claim.ip)) {
-            (Err(gap), _) => format!("unknown: {}", gap.detail),
-            (Ok(_), Some(link)) => format!("yes, {} is on {link}", claim.ip),
-            (Ok(_), None) => "no".to_owned(),
+        let held = match self.held(claim.ip) {
+            Err(gap) => format!("unknown: {}", gap.detail),
+            Ok(Some(link)) => format!("yes, {} is on {link}", claim.ip),
+            Ok(None) => "no".to_owned(),
         };
         let owner = match owners {
             [] => format!("this node ({})", self.snapshot.node_name()),
@@ -368,16 +348,6 @@ impl Here<'_, '_> {
             steps.push(keep_external_ips_out());
         }
         steps.into()
-    }
-}
-
-/// From where a listener loses an address.
-#[derive(Clone, PartialEq)]
-struct Lost(Affected);
-
-impl Loss for Lost {
-    fn meet(self, other: &Self) -> Option<Self> {
-        Some(Self(&self.0 & &other.0)).filter(|it| !it.0.is_empty())
     }
 }
 

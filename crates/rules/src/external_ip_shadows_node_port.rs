@@ -31,7 +31,6 @@ pub(super) static RULE: Rule = Rule {
 };
 
 fn check<'a>(round: &Round<'a>, _: &Limits) -> Judgements {
-    let snapshot = round.now;
     let (external, node_ports) = (round.external()?, round.node_ports()?);
     if external.is_empty() {
         return Ok(Vec::new());
@@ -53,7 +52,7 @@ fn check<'a>(round: &Round<'a>, _: &Limits) -> Judgements {
     if met.peek().is_none() {
         return Ok(Vec::new());
     }
-    let node = Node { round, addressed, alternatives: Alternatives::of(snapshot) };
+    let node = Node { round, addressed, alternatives: Alternatives::of(round) };
     let judge = |(services, takers): (&[(&Service, &ServicePort)], Vec<Taker<'_>>)| {
         let of = |(service, port): &(&Service, &ServicePort)| {
             let other = |taker: &&Taker<'_>| !std::ptr::eq(taker.port, *port);

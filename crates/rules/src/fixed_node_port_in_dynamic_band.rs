@@ -35,7 +35,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     if !in_band.is_empty() && in_band.iter().all(|(_, port, _)| port.fixed.is_none()) {
         return Err(no_managed_fields());
     }
-    let alternatives = Alternatives::of(snapshot);
+    let alternatives = Alternatives::of(round);
     Ok(in_band
         .into_iter()
         .filter_map(|(service, port, number)| {

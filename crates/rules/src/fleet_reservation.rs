@@ -5,9 +5,10 @@
 use std::collections::BTreeSet;
 
 use super::{
+    Limits,
     ephemeral::{effective_ephemeral, range_above, share},
     needed_ports::NeededPorts,
-    node_ports::{ASSUMED_RANGE, allocated, counted, ports_in_words, range_in_words},
+    node_ports::{ASSUMED_RANGE, counted, ports_in_words, range_in_words},
     reservation::{FEWEST_LEFT, LONGEST, is_bearable},
     wording::{capital, listed},
 };
@@ -59,9 +60,9 @@ impl NodeReservation {
     pub fn of(snapshot: &Snapshot) -> Result<Self, Gap> {
         let range = snapshot.cluster.node_port_range.get()?.clone();
         let choosable = effective_ephemeral(snapshot)?;
-        let needed = NeededPorts::among(&choosable, snapshot);
-        let services = snapshot.cluster.services.seen();
-        let allocated: PortSet = services.map(|services| allocated(services)).unwrap_or_default().into_keys().collect();
+        let round = Limits::default().round(snapshot, None);
+        let needed = NeededPorts::among(&choosable, &round);
+        let allocated: PortSet = round.allocated().into_iter().flat_map(|all| all.keys().copied()).collect();
         let range_set = PortSet::from(range.range);
         Ok(Self {
             node: snapshot.node_name().to_owned(),

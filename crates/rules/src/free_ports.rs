@@ -1,13 +1,10 @@
 //! Which numbers of the NodePort range a Service could be given, as far as the looks at some nodes show.
 
-use super::ephemeral::effective_ephemeral;
-use portreeve_dataplane::DAEMON_PORTS;
 use std::{collections::BTreeSet, sync::Arc};
 
-use portreeve_facts::{Gap, PortRange, PortSet, Service, ServicePort, Snapshot};
-
-/// Where people reach ingress controllers, beside the ports of [`DAEMON_PORTS`].
-const OF_INGRESS: u16 = 8443;
+use super::{Limits, Round, ephemeral::effective_ephemeral};
+use portreeve_dataplane::{Role, usual_ports};
+use portreeve_facts::{Gap, PortRange, PortSet, Service, ServicePort, Snapshot, Unread};
 
 /// What keeps numbers of the NodePort range from being given to a Service, on any of some nodes.
 #[derive(Clone, Debug, Default)]
@@ -31,7 +28,11 @@ impl FreePorts {
 
     /// Takes in a look at another node.
     pub fn absorb(&mut self, snapshot: &Snapshot) {
-        let node = snapshot.node_name();
+        self.take_in(&Limits::default().round(snapshot, None));
+    }
+
+    fn take_in(&mut self, round: &Round<'_>) {
+        let (snapshot, node) = (round.now, round.now.node_name());
         match snapshot.cluster.node_port_range.get() {
             Err(gap) => self.lacks(node, gap),
             Ok(known) => {
@@ -43,18 +44,17 @@ impl FreePorts {
                 }
             }
         }
-        match snapshot.cluster.services.get() {
+        match round.allocated() {
             Err(gap) => self.lacks(node, gap),
-            Ok(services) => {
+            Ok(allocated) => {
                 self.allocations = true;
-                let of_ports = services.iter().flat_map(|it| it.ports.iter().filter_map(|port| port.node_port));
-                self.take(of_ports.chain(services.iter().filter_map(|it| it.health_check_node_port)));
+                self.take(allocated.keys().copied());
                 if let Some(gap) = snapshot.cluster.unread_service() {
                     self.lacks(node, gap.clone());
                 }
             }
         }
-        self.take(snapshot.kernel.listeners.seen().into_iter().flatten().map(|socket| socket.local_port));
+        self.take(round.listeners().into_iter().flat_map(|all| all.ports().map(|((_, port), _)| port)));
         if let Some(gap) = snapshot.kernel.unread_listeners() {
             self.lacks(node, gap.clone());
         }
@@ -64,10 +64,18 @@ impl FreePorts {
         }
         match snapshot.cluster.pods.get() {
             Err(gap) => self.lacks(node, gap),
-            Ok(pods) => self.take(pods.iter().flat_map(|pod| pod.ports.iter().filter_map(|port| port.host_port))),
+            Ok(pods) => {
+                // Those of other nodes, too: a Service has its number on each.
+                self.take(pods.iter().flat_map(|pod| pod.ports.iter().filter_map(|port| port.host_port)));
+                if let Some(gap) = snapshot.cluster.unread_pod() {
+                    self.lacks(node, gap.clone());
+                }
+            }
         }
+        // Whoever needs one may not listen yet.
+        self.take(round.needs().known().ports().map(|((_, port), _)| port));
         // Another node may need them that nobody has looked at: the control plane's, and those of SSH and of ingress.
-        self.take(DAEMON_PORTS.iter().copied().chain([OF_INGRESS]));
+        self.take(usual_ports(Role::Daemon).chain(usual_ports(Role::Ingress)).map(|it| it.number));
         self.take(snapshot.cluster.workloads.iter().flat_map(|it| it.node_ports()).map(|(number, _)| number));
     }
 
@@ -103,14 +111,19 @@ pub(super) struct Alternatives<'a> {
 
 impl<'a> Alternatives<'a> {
     /// As many as there are numbers that may have to change.
-    pub(super) fn of(snapshot: &'a Snapshot) -> Self {
-        let services = snapshot.cluster.services.seen().map_or(&[][..], Vec::as_slice);
+    pub(super) fn of(round: &Round<'a>) -> Self {
+        let snapshot = round.now;
+        let services = snapshot.cluster.services.known_part(Unread::Adds);
         let (mut before, mut wanted) = (Vec::with_capacity(services.len()), 0);
         for service in services {
             before.push(wanted);
             wanted += numbers(service).len();
         }
-        let free = if is_known(snapshot) { FreePorts::of(snapshot).ports().take(wanted).collect() } else { Vec::new() };
+        let mut free = FreePorts::default();
+        if is_known(snapshot) {
+            free.take_in(round);
+        }
+        let free = free.ports().take(wanted).collect();
         Self { services, before, free }
     }
 
@@ -171,7 +184,8 @@ mod tests {
                 .service("dns", |it| it.with(|service| service.ports = vec![world_port(), udp(port)]))
                 .service("web", |it| it.node_port(30080));
             let services = world.cluster.services.seen().expect("Services");
-            let alternatives = Alternatives::of(&world);
+            let round = Limits::default().round(&world, None);
+            let alternatives = Alternatives::of(&round);
             let all = services.iter().flat_map(|service| service.ports.iter().map(move |port| (service, port)));
             all.map(|(service, port)| alternatives.for_port(service, Some(port)).expect("a number")).collect::<Vec<_>>()
         };
@@ -216,6 +230,25 @@ mod tests {
             });
         });
         assert_eq!(first(&FreePorts::of(&world), 1), [30001]);
+    }
+
+    #[test]
+    fn a_port_that_a_server_needs_is_taken_though_nobody_listens() {
+        let port = |port| portreeve_facts::ContainerPort {
+            port,
+            host_port: None,
+            host_ip: None,
+            protocol: portreeve_facts::Protocol::Tcp,
+        };
+        let world = Snapshot::healthy().pod("metal", |pod| {
+            pod.host_network = true;
+            pod.ports.push(port(30000));
+            pod.probed.push(port(30001));
+        });
+        let health =
+            |address: &str| world.clone().with_config(|config| config.healthz_bind_address = Some(address.to_owned()));
+        assert_eq!(first(&FreePorts::of(&world), 1), [30002]);
+        assert_eq!(first(&FreePorts::of(&health("0.0.0.0:30002")), 1), [30003]);
     }
 
     #[test]
@@ -277,7 +310,8 @@ mod tests {
         let world = Snapshot::healthy()
             .service("web", |it| it.node_port(30000).with(several))
             .service("zoo", |it| it.node_port(30003));
-        let alternatives = Alternatives::of(&world);
+        let round = Limits::default().round(&world, None);
+        let alternatives = Alternatives::of(&round);
         let services = world.cluster.services.seen().expect("Services");
         let of = |name: &str| &**services.iter().find(|it| it.name == name).expect("a Service");
         let (web, zoo) = (of("web"), of("zoo"));
@@ -296,5 +330,7 @@ mod tests {
         let free = FreePorts::of(&world);
         assert_eq!((first(&free, 1), free.unread[0].1.source), (vec![30000], Source::Services));
         assert_eq!(free_port(&world), None);
+        let unused = FreePorts::of(&Snapshot::healthy().rejects(Source::Pods));
+        assert_eq!(unused.unread[0].1.source, Source::Pods, "a hostPort");
     }
 }

@@ -12,9 +12,9 @@ use super::{
     wording::with_socket,
 };
 use crate::findings::{Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, Vantage, Verdict};
-use portreeve_dataplane::{ByPort, Own, Part, Proxy, owner_name, served_health_checks};
+use portreeve_dataplane::{ByPort, Need, Own, Part, owner_name};
 use portreeve_facts::{
-    Family, Gap, HealthCheckAnswer, Mode, Protocol, Reading, Service, Snapshot, Socket, Source, Why,
+    ClaimOf, Family, Gap, HealthCheckAnswer, Mode, Protocol, Reading, Service, Snapshot, Socket, Source, Why,
 };
 
 pub(super) static RULE: Rule = Rule {
@@ -32,28 +32,21 @@ pub(super) static RULE: Rule = Rule {
 };
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
-    let snapshot = round.now;
     let by_port = round.listeners()?;
-    let services = snapshot.cluster.services.get()?;
-    if served_health_checks(snapshot, services).next().is_none() {
-        return Ok(Vec::new());
-    }
-    let answers = snapshot.kernel.health_checks.seen().into_iter().flatten();
-    let node = Node {
-        snapshot,
-        by_port,
-        answers: answers.map(|answer| (answer.port, answer)).collect(),
-        proxy: round.proxy(),
-    };
-    Ok(served_health_checks(snapshot, services).filter_map(|(service, port)| node.judge(service, port)).collect())
+    let needs = round.needs().with(&[Source::Services])?;
+    let answers = round.now.kernel.health_checks.seen().into_iter().flatten();
+    let answers = answers.map(|answer| (answer.port, answer)).collect();
+    let node = Node { round, snapshot: round.now, by_port, answers };
+    let judge = |need: &Need<'_>| if let Need::HealthCheck(service) = need { node.judge(service) } else { None };
+    Ok(needs.iter().filter_map(judge).collect())
 }
 
 /// What every health check is judged against.
-struct Node<'a> {
+struct Node<'r, 'a> {
+    round: &'r Round<'a>,
     snapshot: &'a Snapshot,
-    by_port: &'a ByPort<&'a Socket>,
+    by_port: &'r ByPort<&'a Socket>,
     answers: HashMap<u16, &'a HealthCheckAnswer>,
-    proxy: &'a Proxy<'a>,
 }
 
 /// What is on a healthCheckNodePort instead of the Service's health.
@@ -66,8 +59,9 @@ enum Wrong<'a> {
     OfFamily(&'a Socket, Family),
 }
 
-impl<'a> Node<'a> {
-    fn judge(&self, service: &Service, port: u16) -> Option<Judgement> {
+impl<'a> Node<'_, 'a> {
+    fn judge(&self, service: &Service) -> Option<Judgement> {
+        let port = service.health_check_node_port?;
         let verdict = match self.wrong(service, port) {
             Ok(None) => return None,
             Ok(Some(wrong)) => match self.is_asked() {
@@ -98,13 +92,13 @@ impl<'a> Node<'a> {
         let answer = self.answers.get(&port).map(|answer| &answer.service);
         let named = answer.and_then(|answer| answer.seen()).map(Option::as_deref);
         let sockets = self.by_port.at((Protocol::Tcp, port));
-        if sockets.iter().any(|socket| self.proxy.owns(socket) == Own::Yes) {
+        if sockets.iter().any(|socket| self.round.proxy().owns(socket) == Own::Yes) {
             return Ok(service.families.iter().find_map(|family| self.kept_off(sockets, *family)));
         }
         if named == Some(Some(name.as_str())) {
             // Anybody may write a name: proxies are root.
             let Some(stranger) = sockets.iter().copied().find(|socket| !socket.is_of_root()) else { return Ok(None) };
-            if sockets.iter().all(|socket| self.proxy.certainly_lacks(socket)) {
+            if sockets.iter().all(|socket| self.round.proxy().certainly_lacks(socket)) {
                 return Ok(Some(Wrong::Other(stranger, named.flatten())));
             }
             let detail = format!("a process of user {} names the Service on this port", stranger.uid);
@@ -121,7 +115,7 @@ impl<'a> Node<'a> {
             (None, Some(gap)) if unread.is_some() && sockets.iter().all(|socket| socket.is_of_root()) => {
                 Err(gap.clone())
             }
-            (None, _) if sockets.iter().all(|socket| self.proxy.certainly_lacks(socket)) => {
+            (None, _) if sockets.iter().all(|socket| self.round.proxy().certainly_lacks(socket)) => {
                 Ok(first.map(|socket| Wrong::Other(socket, None)))
             }
             (None, Some(gap)) => Err(gap.clone()),
@@ -136,7 +130,7 @@ impl<'a> Node<'a> {
     fn kept_off(&self, sockets: &[&'a Socket], family: Family) -> Option<Wrong<'a>> {
         let mut of_family = sockets.iter().filter(|socket| socket.serves(family) == Some(true)).peekable();
         let first = of_family.peek().copied()?;
-        of_family.all(|socket| self.proxy.certainly_lacks(socket)).then_some(Wrong::OfFamily(first, family))
+        of_family.all(|socket| self.round.proxy().certainly_lacks(socket)).then_some(Wrong::OfFamily(first, family))
     }
 
     fn evidence(&self, service: &Service, port: u16, wrong: &Wrong<'_>) -> Evidence {
@@ -166,8 +160,12 @@ impl<'a> Node<'a> {
         if let Wrong::Other(socket, _) | Wrong::OfFamily(socket, _) = wrong {
             evidence = with_socket(evidence, "listener", self.snapshot, socket);
         }
-        if let Wrong::Other(_, Some(named)) = wrong {
-            evidence = evidence.value("answers for", format!("Service {named}"));
+        if let Wrong::Other(_, named) = wrong {
+            // Of a Service that is still to come nobody serves the port yet: its field is wrong only where the port is taken.
+            evidence = evidence.about([ClaimOf::node_port(service, None)]);
+            if let Some(named) = named {
+                evidence = evidence.value("answers for", format!("Service {named}"));
+            }
         }
         evidence = evidence
             .value(
@@ -251,6 +249,7 @@ mod tests {
         let evidence = expect_problem(&RULE, &world(), &subject());
         assert_eq!((evidence.severity, evidence.variant), (Severity::Critical, "nobody"));
         assert!(evidence.affects.contains(&Vantage::Remote));
+        assert!(evidence.about.is_empty(), "nothing is wrong with the field");
         let text = format!("{evidence:?}");
         assert!(text.contains("30999/tcp is not served here, nobody listens"), "{text}");
         assert!(text.contains("FailedToStartServiceHealthcheck") && text.contains("externalTrafficPolicy"), "{text}");
@@ -289,6 +288,7 @@ mod tests {
             let text = format!("{evidence:?}");
             assert!(text.contains("process nginx answers instead") && text.contains("pid 4242"), "{text}");
             assert!(text.contains("move process nginx off port 30999/tcp"), "{text}");
+            assert_eq!(evidence.about.len(), 1, "a manifest has the field");
         }
         let other = expect_problem(&RULE, &answered(squatted, names("default/other")), &subject());
         assert!(format!("{other:?}").contains("Service default/other"));

@@ -7,6 +7,7 @@ use super::{
     ids,
     node_port_winner::{Winner, winner},
     node_ports::range_in_words,
+    pods::unread_pod,
     remedies::another_number,
     told::Told,
 };
@@ -33,16 +34,17 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
 
     let met = node_ports.ports().map(|(port, services)| (services, host_ports.at(port)));
     let mut met = met.filter(|(_, pods)| !pods.is_empty()).peekable();
+    let unread = unread_pod(snapshot).filter(|_| !node_ports.is_empty());
     if met.peek().is_none() {
-        return Ok(Vec::new());
+        return Ok(unread.into_iter().collect());
     }
-    let node = Node { round, snapshot, addressed, alternatives: Alternatives::of(snapshot) };
+    let node = Node { round, snapshot, addressed, alternatives: Alternatives::of(round) };
     let mut told = Told::of(snapshot, Source::Pods);
     let clashes = met.flat_map(|(services, pods)| {
         let of = |(service, port)| pods.iter().map(move |(pod, host)| Clash { service, port, pod, host });
         services.iter().copied().flat_map(of)
     });
-    clashes.filter_map(|clash| node.judge(&clash)).for_each(|judgement| told.push(judgement));
+    clashes.filter_map(|clash| node.judge(&clash)).chain(unread).for_each(|judgement| told.push(judgement));
     Ok(told.all())
 }
 

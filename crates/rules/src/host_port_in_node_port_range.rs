@@ -1,15 +1,15 @@
 //! A pod's hostPort lies in the NodePort range.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 
 use super::{
     Limits, Patience, Round, Rule, ids,
     node_ports::{ports_in_words, range_in_words},
-    pods::{PortOf, pods_before, to_come},
+    pods::{PortOf, pods_before, to_come, unread_pod},
     told::Told,
 };
 use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Vantage, Verdict};
-use portreeve_dataplane::{cilium_range, host_ports, mode_in_words, served_health_checks};
+use portreeve_dataplane::{ByPort, Need, cilium_range, host_ports, mode_in_words};
 use portreeve_facts::{ContainerPort, Gap, Mode, NodePortRange, PortSet, Protocol, Service, Snapshot, Source};
 
 pub(super) static RULE: Rule = Rule {
@@ -33,13 +33,14 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
         range,
         cilium: cilium_range(snapshot),
         mode: snapshot.proxy_mode().map(|mode| mode.value),
-        checks: served_health_checks(snapshot, services).map(|(service, port)| (port, service)).collect(),
+        needs: round.needs().with(&[Source::Services])?,
         allocated: ports.filter_map(|port| Some((port.node_port?, port.protocol))).collect(),
     };
     let mut told = Told::of(snapshot, Source::Pods);
     for (pod, host, number) in host_ports(snapshot, pods) {
         here.judge(PortOf::Pod(pod), host, number).into_iter().for_each(|judgement| told.push(judgement));
     }
+    unread_pod(snapshot).into_iter().for_each(|judgement| told.push(judgement));
     let mut judgements = told.all();
     for workload in to_come(snapshot).filter(|workload| !workload.host_network) {
         // At loopback of the node a Service is seldom reached, and what people write there is meant for the node alone.
@@ -57,8 +58,8 @@ struct Here<'a> {
     range: &'a NodePortRange,
     cilium: Result<PortSet, Gap>,
     mode: Result<Mode, Gap>,
-    /// Who has a number as healthCheckNodePort.
-    checks: BTreeMap<u16, &'a Service>,
+    /// Among them those of healthCheckNodePorts.
+    needs: &'a ByPort<Need<'a>>,
     allocated: HashSet<(u16, Protocol)>,
 }
 
@@ -71,7 +72,10 @@ impl Here<'_> {
         if !certain || self.allocated.contains(&(number, host.protocol)) {
             return Vec::new();
         }
-        let check = self.checks.get(&number).copied().filter(|_| host.protocol == Protocol::Tcp);
+        let check = self.needs.at((host.protocol, number)).iter().find_map(|need| match need {
+            Need::HealthCheck(service) => Some(*service),
+            _ => None,
+        });
         let latent = || Verdict::Problem(self.evidence((of, host, number), &Stakes::Latent(check)));
         let verdicts = match (&self.mode, ignored) {
             (Ok(Mode::Cilium), Ok(false)) => vec![],
@@ -334,6 +338,8 @@ mod tests {
         let mut world = edge(30777);
         world.cluster.pods = gap(Source::Pods, Why::Unreachable);
         assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::Pods);
+        let unused = Snapshot::healthy().rejects(Source::Pods);
+        assert_eq!(expect_unknown(&RULE, &unused, &Subject::node("n1", None)).source, Source::Pods);
         let mut world = edge(30777);
         world.cluster.services = gap(Source::Services, Why::Unreachable);
         assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::Services);

@@ -15,12 +15,9 @@ use super::{
 };
 use crate::findings::{Affected, Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_dataplane::{
-    ByPort, Judged, LocalAddress, Loss, Stratum, host_ports, own_network_pods, owner_name, served_node_ports,
-    service_port,
+    Judged, LocalAddress, Loss, Stratum, own_network_pods, owner_name, service_port, v6only_untold,
 };
-use portreeve_facts::{
-    Address, Family, Gap, Netfilter, Pod, Protocol, Redirection, Service, ServicePort, Snapshot, Socket, Source, Why,
-};
+use portreeve_facts::{Address, Family, Gap, Netfilter, Pod, Protocol, Redirection, Snapshot, Source, Why, asked};
 
 pub(super) static RULE: Rule = Rule {
     id: &ids::STALE_REDIRECTION,
@@ -35,35 +32,38 @@ pub(super) static RULE: Rule = Rule {
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
     let pods = snapshot.cluster.pods.get()?;
+    let host_ports = round.host_ports()?;
     let subject = Subject::this_node(snapshot);
     let redirections = match redirections(snapshot) {
         Ok(redirections) => redirections,
         // Without a hostPort it is hardly worth a word; nor in a snapshot older than this rule.
-        Err(gap) if gap.why == Why::NotAsked || host_ports(snapshot, pods).next().is_none() => return Ok(Vec::new()),
+        Err(gap) if gap.why == Why::NotAsked || host_ports.is_empty() => return Ok(Vec::new()),
         Err(gap) => return Err(gap),
     };
     let mut by_number: BTreeMap<(Protocol, u16), Vec<&Redirection>> = BTreeMap::new();
     for redirection in redirections {
         by_number.entry((redirection.protocol, redirection.port)).or_default().push(redirection);
     }
-    let node =
-        Node { round, snapshot, pods: own_network_pods(snapshot, pods).collect(), listeners: round.listeners().ok() };
+    let node = Node { round, snapshot, pods: own_network_pods(snapshot, pods).collect() };
     let mut judgements = Vec::new();
     for ((protocol, port), asked) in by_number {
-        let starts = host_ports(snapshot, pods)
-            .any(|(pod, host, number)| number == port && host.protocol == protocol && pod.ips.is_empty());
-        let problems = if starts { Vec::new() } else { node.judge(&asked) };
+        if host_ports.at((protocol, port)).iter().any(|(pod, _)| pod.ips.is_empty()) {
+            continue;
+        }
+        let (mut problems, mut doubt) = node.judge(&asked);
+        // It may have the address, or the hostPort.
+        if let Some(gap) = snapshot.cluster.unread_pod().filter(|_| !problems.is_empty()) {
+            (problems, doubt) = (Vec::new(), Some(gap.clone()));
+        }
         let all = problems.len();
         let told = problems.into_iter().take(MOST_LISTED).map(|it| node.evidence(it)).reduce(Evidence::merge);
-        if let Some(evidence) = told {
-            let verdict = Verdict::Problem(evidence.and_more("redirection", all, MOST_LISTED));
-            judgements.push(Judgement {
-                subject: subject.clone(),
-                port: Some(port),
-                protocol: Some(protocol),
-                verdict,
-            });
-        }
+        let told = told.map(|evidence| Verdict::Problem(evidence.and_more("redirection", all, MOST_LISTED)));
+        judgements.extend(told.into_iter().chain(doubt.map(Verdict::Unknown)).map(|verdict| Judgement {
+            subject: subject.clone(),
+            port: Some(port),
+            protocol: Some(protocol),
+            verdict,
+        }));
     }
     Ok(judgements)
 }
@@ -85,7 +85,6 @@ struct Node<'r, 'a> {
     snapshot: &'a Snapshot,
     /// Pods with addresses of their own.
     pods: Vec<&'a Pod>,
-    listeners: Option<&'r ByPort<&'a Socket>>,
 }
 
 /// The NodePort that a redirection takes, or may take, and from where its connections are lost.
@@ -106,8 +105,13 @@ struct Loser {
     name: String,
     /// It may get everything, as far as can be seen.
     is_certain: bool,
+    /// The settings with which that is so.
+    stratum: Stratum,
     asked_from: Vec<Vantage>,
 }
+
+/// What was found, and what leaves open whether there is more.
+type Found<T> = (Option<T>, Option<Gap>);
 
 /// A redirection that no pod needs any more.
 struct LeftBehind<'a> {
@@ -123,8 +127,9 @@ fn asked_from(redirection: &Redirection) -> Vec<Vantage> {
 }
 
 impl Node<'_, '_> {
-    /// What is wrong with the redirections of one port, in the order in which they are asked: the worst first.
-    fn judge<'b>(&self, asked: &[&'b Redirection]) -> Vec<LeftBehind<'b>> {
+    /// What is wrong with the redirections of one port, in the order in which they are asked: the worst first; and what leaves open whether
+    /// more is.
+    fn judge<'b>(&self, asked: &[&'b Redirection]) -> (Vec<LeftBehind<'b>>, Option<Gap>) {
         let (mut alive, mut others) = (Vec::new(), Vec::new());
         for (place, it) in asked.iter().copied().enumerate() {
             match self.pod_of(it).filter(|pod| !pod.finished) {
@@ -132,10 +137,11 @@ impl Node<'_, '_> {
                 None => others.push((place, it)),
             }
         }
-        let mut found: Vec<_> =
-            others.into_iter().filter_map(|(place, it)| self.left_behind(it, place, &alive)).collect();
+        let (found, doubts): (Vec<_>, Vec<_>) =
+            others.into_iter().map(|(place, it)| self.left_behind(it, place, &alive)).unzip();
+        let mut found: Vec<_> = found.into_iter().flatten().collect();
         found.sort_by_key(|it| std::cmp::Reverse(it.severity));
-        found
+        (found, doubts.into_iter().flatten().next())
     }
 
     /// What is wrong with one of them, among those of pods that live.
@@ -144,7 +150,7 @@ impl Node<'_, '_> {
         redirection: &'b Redirection,
         place: usize,
         alive: &[(usize, &Redirection, &Pod)],
-    ) -> Option<LeftBehind<'b>> {
+    ) -> Found<LeftBehind<'b>> {
         let mut with =
             alive.iter().filter(|(_, other, _)| table(other) == table(redirection) && meet(other, redirection));
         let first = with.next();
@@ -152,20 +158,40 @@ impl Node<'_, '_> {
         let pod = first.map(|(_, _, pod)| Loser {
             name: format!("pod {}/{}", pod.namespace, pod.name),
             is_certain: true,
+            stratum: Stratum::Any,
             asked_from: asked_from(redirection),
         });
         // A container that is no pod may have a socket on the port for which its runtime redirects connections.
         let is_of_pods = self.is_of_pods(redirection.to);
-        let others = || self.listener(redirection).or_else(|| self.node_port(redirection)).filter(|_| is_of_pods);
-        let loser = if shadowed { None } else { pod.or_else(others) };
+        let (loser, doubt) = match (pod, &is_of_pods) {
+            _ if shadowed => (None, None),
+            (Some(pod), _) => (Some(pod), None),
+            (None, Ok(true)) => self.others(redirection),
+            (None, Ok(false)) => (None, None),
+            (None, Err(gap)) => (None, Some(gap.clone())),
+        };
         let severity = match loser {
             Some(Loser { is_certain: true, .. }) => Severity::Critical,
             // Its pod has ended, and the plugin may still be called.
-            _ if self.pod_of(redirection).is_some() => return None,
-            _ if shadowed || !is_of_pods => Severity::Info,
+            _ if self.pod_of(redirection).is_some() => return (None, doubt),
+            _ if shadowed || is_of_pods != Ok(true) => Severity::Info,
             _ => Severity::Warning,
         };
-        Some(LeftBehind { severity, redirection, loser })
+        (Some(LeftBehind { severity, redirection, loser }), doubt)
+    }
+
+    /// Who, of those that are no pod, has the port.
+    fn others(&self, redirection: &Redirection) -> Found<Loser> {
+        let unread = match self.listener(redirection) {
+            Ok(Some(loser)) => return (Some(loser), None),
+            Ok(None) => None,
+            Err(gap) => Some(gap),
+        };
+        match self.node_port(redirection) {
+            Ok(Some(loser)) if loser.is_certain => (Some(loser), None),
+            Ok(loser) => (loser, unread),
+            Err(gap) => (None, unread.or(Some(gap))),
+        }
     }
 
     /// The pod for which a redirection was made: one that lives, or else one that ended.
@@ -180,40 +206,49 @@ impl Node<'_, '_> {
         self.pods.iter().copied().filter(declares).min_by_key(|pod| pod.finished)
     }
 
-    /// Whether an address is that of no container which Kubernetes does not know, and of no network beside a pod's own. Of those a bridge of the node has the network,
-    /// and no pod is in it. Pods may be in a network of the node's own link, or in none that a link has.
-    fn is_of_pods(&self, ip: IpAddr) -> bool {
+    /// Whether an address is that of no container which Kubernetes does not know, and of no network beside a pod's own. Of those a bridge of the
+    /// node has the network, and no pod is in it. Pods may be in a network of the node's own link, or in none that a link has.
+    fn is_of_pods(&self, ip: IpAddr) -> Result<bool, Gap> {
         // Multus has portmap redirect to addresses that no status names.
         if self.pods.iter().any(|pod| pod.more_networks && !pod.finished) {
-            return false;
+            return Ok(false);
         }
-        let Some(interfaces) = self.snapshot.kernel.interfaces.seen() else { return false };
+        let interfaces = self.snapshot.kernel.interfaces.get()?;
         let mut networks = interfaces.addresses.iter().filter(|it| is_in_network(ip, it));
-        networks.all(|network| self.pods.iter().flat_map(|pod| &pod.ips).any(|other| is_in_network(*other, network)))
+        let has_pod = |network| self.pods.iter().flat_map(|pod| &pod.ips).any(|other| is_in_network(*other, network));
+        Ok(networks.all(has_pod))
     }
 
     /// A process that listens where the redirection takes the connections.
-    fn listener(&self, redirection: &Redirection) -> Option<Loser> {
+    fn listener(&self, redirection: &Redirection) -> Result<Option<Loser>, Gap> {
         let family = Family::of(redirection.to);
-        let loses = |socket: &&&Socket| {
-            let serves = socket.serves(family) == Some(true);
-            serves && redirection.ip.is_none_or(|ip| socket.local.is_unspecified() || socket.local == ip)
-        };
-        let sockets = self.listeners.as_ref()?.at((redirection.protocol, redirection.port));
-        let socket = sockets.iter().find(loses)?;
-        let asked_from = if socket.local.is_loopback() { vec![Vantage::Loopback] } else { asked_from(redirection) };
-        Some(Loser { name: owner_name(self.snapshot, &socket.owner), is_certain: true, asked_from })
+        let sockets = self.round.listeners()?.at((redirection.protocol, redirection.port)).iter();
+        let asked = sockets.filter(|it| redirection.ip.is_none_or(|ip| it.local.is_unspecified() || it.local == ip));
+        let mut untold = None;
+        for socket in asked {
+            match socket.serves(family) {
+                Some(false) => {}
+                None => untold = Some(v6only_untold(socket)),
+                Some(true) => {
+                    let loopback = socket.local.is_loopback();
+                    let asked_from = if loopback { vec![Vantage::Loopback] } else { asked_from(redirection) };
+                    let name = owner_name(self.snapshot, &socket.owner);
+                    return Ok(Some(Loser { name, is_certain: true, stratum: Stratum::Any, asked_from }));
+                }
+            }
+        }
+        untold.map_or(Ok(None), Err)
     }
 
-    /// A Service whose NodePort the redirection takes, or may take.
-    fn node_port(&self, redirection: &Redirection) -> Option<Loser> {
-        let addressed = self.round.addressed().ok()?;
+    /// A Service whose NodePort the redirection takes, or may take. Where Services were not asked for, there is none.
+    fn node_port(&self, redirection: &Redirection) -> Result<Option<Loser>, Gap> {
         let family = Family::of(redirection.to);
-        let has_port = |(service, port, number): &(&Service, &ServicePort, u16)| {
-            (port.protocol, *number) == (redirection.protocol, redirection.port) && service.families.contains(&family)
+        let Some(node_ports) = asked(self.round.node_ports())? else { return Ok(None) };
+        let mut claims = node_ports.at((redirection.protocol, redirection.port)).iter();
+        let Some((service, port)) = claims.find(|(service, _)| service.families.contains(&family)) else {
+            return Ok(None);
         };
-        let (service, port, _) =
-            served_node_ports(self.snapshot, self.snapshot.cluster.services.seen()?).find(has_port)?;
+        let addressed = self.round.addressed()?;
         let is_redirected =
             |local: &&LocalAddress| Family::of(local.ip) == family && redirection.ip.is_none_or(|ip| ip == local.ip);
         let (judged, stratum) = addressed.over(redirection.ip.is_none(), |candidate, case| {
@@ -226,13 +261,14 @@ impl Node<'_, '_> {
             })
         });
         let is_known = |stratum| stratum != Stratum::Defaults || redirection.ip.is_none();
-        let (is_certain, from) = match judged {
-            Judged::Never | Judged::Depends { ever: None, .. } => return None,
-            Judged::Certain(Taken { is_certain: true, from }, _) if is_known(stratum) => (true, from),
-            Judged::Certain(..) | Judged::Depends { .. } => (false, Affected::new()),
+        let (is_certain, stratum, from) = match judged {
+            Judged::Never => return Ok(None),
+            Judged::Depends { ever: None, on } => return Err(on),
+            Judged::Certain(Taken { is_certain: true, from }, _) if is_known(stratum) => (true, stratum, from),
+            Judged::Certain(..) | Judged::Depends { .. } => (false, Stratum::Any, Affected::new()),
         };
-        let asked_from = from.into_iter().collect();
-        Some(Loser { name: format!("Service {}", service_port(service, &port.name)), is_certain, asked_from })
+        let name = format!("Service {}", service_port(service, &port.name));
+        Ok(Some(Loser { name, is_certain, stratum, asked_from: from.into_iter().collect() }))
     }
 
     fn evidence(&self, LeftBehind { severity, redirection, loser }: LeftBehind<'_>) -> Evidence {
@@ -256,9 +292,10 @@ impl Node<'_, '_> {
             .value("redirection", format!("{chain} handle {handle}: {port}/{protocol} to {to}"));
         evidence.values.extend(redirection.ip.map(|ip| ("hostIP", ip.to_string())));
         let is_missed = loser.as_ref().is_some_and(|loser| loser.is_certain) || holder.is_some();
-        if let Some(Loser { name, is_certain, asked_from }) = loser {
+        if let Some(Loser { name, is_certain, stratum, asked_from }) = loser {
             let what = if is_certain { "gets nothing" } else { "may get nothing" };
             evidence = evidence.value(what, name).affects(asked_from);
+            evidence.values.extend(stratum.in_words().map(|words| ("assumed", words.to_owned())));
         }
         let delete = delete_rule(chain, *handle);
         evidence.remedy(match is_missed {

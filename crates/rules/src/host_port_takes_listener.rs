@@ -1,13 +1,11 @@
 //! A pod's hostPort is the port of a process: the pod takes its connections, or gets no network.
 
-use std::collections::BTreeSet;
-
 use super::{
     Limits, Patience, Round, Rule,
     assumed::assuming,
     ephemeral::EphemeralPorts,
     ids,
-    pods::{PortOf, next_pod, pods_before, to_come},
+    pods::{PortOf, next_pod, pods_before, to_come, unread_pod},
     remedies::{move_off, move_off_unless},
     socket_needs::{Ports, SocketNeed},
     told::Told,
@@ -15,10 +13,9 @@ use super::{
 };
 use crate::findings::{Affected, Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, Verdict};
 use portreeve_dataplane::{
-    Addressed, ByPort, Claim, Contest, Group, Judged, group, host_ports, is_everywhere, owner_name, place,
-    served_node_ports, workers,
+    Addressed, Addresses, ByPort, Claim, Contest, Group, Judged, Port, group, is_everywhere, owner_name, place, workers,
 };
-use portreeve_facts::{ContainerPort, Owner, Pod, Protocol, Snapshot, Socket, Source, kubernetes_version};
+use portreeve_facts::{ContainerPort, Owner, Pod, Protocol, Snapshot, Socket, Source, asked, kubernetes_version};
 
 pub(super) static RULE: Rule = Rule {
     id: &ids::HOST_PORT_CONFLICT,
@@ -36,32 +33,32 @@ const LONGEST_START: i64 = 120;
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
     let listening = round.listeners()?;
-    let pods = pods_before(snapshot)?;
-    let services = snapshot.cluster.services.get()?;
+    let host_ports = pods_before(snapshot).and_then(|_| asked(round.host_ports()))?;
+    let host_ports = || host_ports.into_iter().flat_map(ByPort::ports);
+    let node_ports = round.node_ports()?;
     let addressed = round.addressed()?;
 
-    let node_ports: BTreeSet<_> =
-        served_node_ports(snapshot, services).map(|(_, port, number)| (port.protocol, number)).collect();
-    let (begun, others): (Vec<_>, Vec<_>) = host_ports(snapshot, pods)
-        .filter(|(_, port, number)| !node_ports.contains(&(port.protocol, *number)))
-        .partition(|(pod, ..)| has_begun(pod));
-    let held = host_ports(snapshot, pods).filter(|(pod, port, _)| has_begun(pod) && is_held(port.protocol));
-    let all: BTreeSet<_> = held.map(|(_, port, number)| (port.protocol, number)).collect();
+    let alone = host_ports().filter(|(port, _)| node_ports.at(*port).is_empty());
+    let alone = alone.flat_map(|(port, pods)| pods.iter().map(move |(pod, host)| (*pod, *host, port)));
+    let (begun, others): (Vec<_>, Vec<_>) = alone.partition(|(pod, ..)| has_begun(pod));
+    let held =
+        host_ports().filter(|((protocol, _), pods)| is_held(*protocol) && pods.iter().any(|(pod, _)| has_begun(pod)));
+    let all: Vec<Port> = held.map(|(port, _)| port).collect();
     let runtime = snapshot.own_node().and_then(|node| node.container_runtime.as_deref());
     let ephemeral = EphemeralPorts::of(snapshot);
     let node = Node { round, snapshot, addressed, ephemeral, listening, all, runtime };
     let taken = begun.into_iter().flat_map(|(pod, port, number)| {
-        let sockets = node.listening.at((port.protocol, number));
-        let sockets = workers(sockets).into_iter();
+        let sockets = workers(node.listening.at(number)).into_iter();
         sockets.filter_map(|(socket, _)| node.judge(PortOf::Pod(pod), (pod, port), socket)).collect::<Vec<_>>()
     });
-    let stuck = others.into_iter().filter_map(|(pod, port, number)| node.judge_start(pod, port, number));
+    let stuck = others.into_iter().filter_map(|(pod, port, number)| node.judge_start(pod, port, number.1));
     let mut told = Told::of(snapshot, Source::Pods);
-    taken.chain(stuck).for_each(|judgement| told.push(judgement));
+    taken.chain(stuck).chain(unread_pod(snapshot)).for_each(|judgement| told.push(judgement));
     let mut judgements = told.all();
     for workload in to_come(snapshot).filter(|workload| !workload.host_network) {
         let pod = next_pod(snapshot, workload);
-        for (number, port) in pod.node_ports().filter(|(number, port)| !node_ports.contains(&(port.protocol, *number)))
+        for (number, port) in
+            pod.node_ports().filter(|(number, port)| node_ports.at((port.protocol, *number)).is_empty())
         {
             let sockets = workers(node.listening.at((port.protocol, number))).into_iter();
             let of = PortOf::Workload(workload);
@@ -79,7 +76,7 @@ struct Node<'r, 'a> {
     ephemeral: EphemeralPorts,
     listening: &'r ByPort<&'a Socket>,
     /// Every hostPort of the pods that have begun.
-    all: BTreeSet<(Protocol, u16)>,
+    all: Vec<Port>,
     /// The container runtime with its version, as far as the Node's object was read.
     runtime: Option<&'a str>,
 }
@@ -91,22 +88,7 @@ impl Node<'_, '_> {
         let excuse = self.ephemeral.may_be_client(socket);
         let everywhere = is_everywhere(socket);
         let (judged, stratum) = self.addressed.over(everywhere, |candidate, case| {
-            let (mut lost, mut unknown) = (Affected::new(), None);
-            for (from, to) in contest.places() {
-                if contest.listener(case, from, to.ip).is_none() {
-                    continue;
-                }
-                match contest.who(candidate, case, from, to) {
-                    Ok(answer) => lost.extend((answer.by == Some(0)).then_some(from)),
-                    Err(gap) => unknown = unknown.or(Some(gap)),
-                }
-            }
-            match (lost.is_empty(), &excuse) {
-                (true, _) => unknown.map_or(Ok(None), Err),
-                (false, Ok(true)) => Ok(None),
-                (false, Ok(false)) => Ok(Some(lost)),
-                (false, Err(gap)) => Err(gap.clone()),
-            }
+            Ok(contest.lost((candidate, case), &excuse, |_, _| true)?.map(|it| it.affected()))
         });
         let verdict = match judged {
             Judged::Never => return None,
@@ -158,8 +140,7 @@ impl Node<'_, '_> {
         if !is_stuck || !is_held(port.protocol) {
             return None;
         }
-        let wanted = port.host_ip.filter(|ip| !ip.is_unspecified());
-        let is_in_the_way = |it: &&&Socket| it.local.is_unspecified() || wanted.is_none_or(|ip| ip == it.local);
+        let is_in_the_way = |it: &&&Socket| Addresses::of_pod(port).meets(it) != Some(false);
         let socket = self.listening.at((port.protocol, number)).iter().find(is_in_the_way)?;
         let summary = format!(
             "{} listens on {}, the hostPort of pod {}/{}, which gets no network: its runtime cannot open the port.",

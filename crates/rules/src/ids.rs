@@ -135,9 +135,14 @@ pub static NODE_PORT_CLAIMED_TWICE: Id = Id {
 /// Answers that a data plane takes for connections to a Service.
 pub static MASQUERADE_SOURCE_PORTS: Id = Id {
     name: RuleId("masquerade-source-ports"),
-    title: "Masqueraded connections have a NodePort as source port",
+    title: "Masqueraded connections have a source port that others need, or find none",
     page: include_str!("pages/masquerade-source-ports.md"),
-    variants: &[of("taken", &[Critical]), of("cilium", &[Info, Warning])],
+    variants: &[
+        of("taken", &[Critical]),
+        of("cilium", &[Info, Warning]),
+        of("host-port", &[Warning]),
+        of("pool", &[Warning, Critical]),
+    ],
 };
 
 /// The kernel may choose a port that somebody needs.

@@ -37,6 +37,8 @@ mod limits;
 mod listener_blocks_host_network_pod;
 mod listener_in_node_port_range;
 mod listener_on_node_port;
+mod masquerade_draws_host_port;
+mod masquerade_pool_near_exhaustion;
 mod masquerade_uses_node_ports;
 mod needed_ports;
 mod node_addresses;
@@ -102,6 +104,8 @@ pub static RULES: &[&Rule] = &[
     &node_port_claimed_twice::RULE,
     &host_port_claimed_twice::RULE,
     &masquerade_uses_node_ports::RULE,
+    &masquerade_draws_host_port::RULE,
+    &masquerade_pool_near_exhaustion::RULE,
     &ephemeral_range_overlaps_node_ports::RULE,
     &ephemeral_ports_near_exhaustion::RULE,
     &host_port_equals_node_port::RULE,
@@ -132,6 +136,7 @@ pub static OF_MANIFESTS: &[&Rule] = &[
     &external_ip_is_node_address::RULE,
     &external_address_claimed_twice::RULE,
     &listener_on_node_port::RULE,
+    &health_check_node_port_unserved::RULE,
     &host_port_equals_node_port::RULE,
     &host_port_takes_listener::RULE,
     &listener_blocks_host_network_pod::RULE,
@@ -161,7 +166,7 @@ pub fn skipped(rules: &[&Rule]) -> BTreeSet<Source> {
 }
 
 /// What one rule judged in a round, or that it panicked.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Opinion {
     /// The rule.
     pub rule: &'static Rule,

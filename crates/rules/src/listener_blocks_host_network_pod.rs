@@ -11,19 +11,17 @@ use super::{
     free_ports::Alternatives,
     ids,
     pods::{PortOf, are_siblings, ends_in_time, next_pod, pods_before, to_come},
-    remedies::{another_port, move_off, move_service},
+    remedies::{another_port, move_off, move_service, some_addresses, without_stub},
     reservation::reserve,
     socket_needs::{Ports, SocketNeed},
     wording::{capital, with_sockets},
 };
 use crate::findings::{Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, Verdict};
 use portreeve_dataplane::{
-    Holding, Part, cilium_range, holding, owner_name, place, pod_of, refuses_bind, refuses_bind_of, served_node_ports,
-    serves, service_port, unready_host_network_pods,
+    Addresses, Holding, Need, Part, Role, cilium_range, holding, is_usual, owner_name, place, pod_of, refuses_bind,
+    refuses_bind_of, serves, service_port,
 };
-use portreeve_facts::{
-    ContainerPort, Family, Gap, Pod, Protocol, Reading, Service, ServicePort, Snapshot, Socket, Source, Why,
-};
+use portreeve_facts::{ContainerPort, Family, Gap, Pod, Protocol, Service, ServicePort, Snapshot, Socket, Source, Why};
 
 pub(super) static RULE: Rule = Rule {
     id: &ids::HOST_NETWORK_PORT_TAKEN,
@@ -38,32 +36,27 @@ pub(super) static RULE: Rule = Rule {
 /// So long, in seconds, and not much longer, a container that fails is not started again: five minutes, and as long to fail.
 const LONGEST_BACK_OFF: i64 = 600;
 
-/// At these ports others reach SSH, DNS, etcd, the API server, kubelet, kube-proxy and the control plane of a node.
-const OF_THE_NODE: [u16; 10] = [22, 53, 2379, 2380, 6443, 10249, 10250, 10256, 10257, 10259];
-
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
-    let snapshot = round.now;
     let listening = round.listeners()?;
-    let pods = pods_before(snapshot)?;
-
+    let snapshot = round.now;
+    pods_before(snapshot)?;
     let ephemeral = EphemeralPorts::of(snapshot);
     let mut judgements = Vec::new();
-    for pod in unready_host_network_pods(snapshot, pods) {
-        let mut seen = BTreeSet::new();
-        for port in
-            pod.ports.iter().chain(&pod.probed).filter(|port| seen.insert((port.protocol, port.port, port.host_ip)))
-        {
-            let sockets = listening.at((port.protocol, port.port));
+    for (at, needs) in round.needs().known().ports() {
+        for need in needs {
+            let (Need::Declared(_, port) | Need::Probe(_, port)) = need else { continue };
+            let Some(pod) = need.unready_pod() else { continue };
             let of = PortOf::Pod(pod);
-            let blocked = Blocked { round, snapshot, ephemeral: &ephemeral, of, pod, port };
-            judgements.extend(blocked.judge(sockets));
+            let blocked = Blocked { round, snapshot, ephemeral: &ephemeral, of, need: *need, pod, port };
+            judgements.extend(blocked.judge(listening.at(at)));
         }
     }
     for workload in to_come(snapshot).filter(|workload| workload.host_network) {
         let pod = next_pod(snapshot, workload);
         for (number, port) in pod.node_ports() {
             let of = PortOf::Workload(workload);
-            let blocked = Blocked { round, snapshot, ephemeral: &ephemeral, of, pod: &pod, port };
+            let need = Need::Declared(&pod, port);
+            let blocked = Blocked { round, snapshot, ephemeral: &ephemeral, of, need, pod: &pod, port };
             judgements.extend(blocked.judge(listening.at((port.protocol, number))));
         }
     }
@@ -76,6 +69,7 @@ struct Blocked<'r, 'a> {
     snapshot: &'a Snapshot,
     ephemeral: &'r EphemeralPorts,
     of: PortOf<'r>,
+    need: Need<'r>,
     pod: &'r Pod,
     port: &'r ContainerPort,
 }
@@ -110,8 +104,10 @@ impl Blocked<'_, '_> {
             |it: &&&Socket| seen.insert((it.local, it.device, it.v6only, owner_name(self.snapshot, &it.owner)));
         let in_the_way: Vec<&Socket> =
             sockets.iter().filter(|socket| self.meets(socket)).filter(&mut is_new).copied().collect();
+        let owner = |socket: &&Socket| owner_name(self.snapshot, &socket.owner);
+        let alone = in_the_way.iter().map(owner).collect::<BTreeSet<_>>().len() == 1;
         let mut worst: Vec<(Severity, &Socket)> =
-            in_the_way.iter().filter_map(|socket| Some((self.severity(socket)?, *socket))).collect();
+            in_the_way.iter().filter_map(|socket| Some((self.severity(socket, alone)?, *socket))).collect();
         worst.sort_by_key(|(severity, _)| std::cmp::Reverse(*severity));
         let (severity, socket) = worst.first()?;
         Some(match holdings.into_iter().find_map(Holding::gap) {
@@ -149,14 +145,11 @@ impl Blocked<'_, '_> {
             return Ok(None);
         }
         let in_range = || cilium_range(self.snapshot).map_or(true, |range| range.contains(port));
-        let services = match &self.snapshot.cluster.services {
-            Reading::Gap(gap) if gap.why == Why::NotAsked || !in_range() => return Ok(None),
-            services => services.get()?,
+        let node_ports = match self.round.node_ports() {
+            Err(gap) if gap.why == Why::NotAsked || !in_range() => return Ok(None),
+            node_ports => node_ports?,
         };
-        let is_its = |(_, entry, number): &(&Service, &ServicePort, u16)| (entry.protocol, *number) == (protocol, port);
-        let Some((service, entry, _)) = served_node_ports(self.snapshot, services).find(is_its) else {
-            return Ok(None);
-        };
+        let Some((service, entry)) = node_ports.at((protocol, port)).first() else { return Ok(None) };
         mode?;
         if !serves(self.snapshot, service, Part::NodePorts)? {
             return Ok(None);
@@ -209,7 +202,7 @@ impl Blocked<'_, '_> {
         let in_the_way = listener.into_iter().flat_map(|listener| &listener.values);
         evidence.values.extend(in_the_way.filter(|(name, _)| *name != "pod").cloned());
         evidence.remedy(self.another_port()).remedy(move_service(
-            Alternatives::of(self.snapshot).for_port(service, Some(entry)),
+            Alternatives::of(self.round).for_port(service, Some(entry)),
             service,
             entry,
         ))
@@ -233,20 +226,17 @@ impl Blocked<'_, '_> {
 
     /// Whether it is the port on which an agent answers, and another rule says that it lacks it.
     fn is_of_the_agent(&self) -> bool {
-        let own = self.snapshot.own_port.seen().filter(|own| own.taken);
-        own.is_some_and(|own| (Protocol::Tcp, own.address.port()) == (self.port.protocol, self.port.port))
+        let needs = self.round.needs().known().at((self.port.protocol, self.port.port));
+        needs.iter().any(|need| matches!(need, Need::Agent(own) if own.taken))
     }
 
     /// Whether a socket has the port on an address that the pod declares.
     fn meets(&self, socket: &Socket) -> bool {
-        self.port.host_ip.is_none_or(|ip| {
-            let everywhere = ip.is_unspecified() || socket.local.is_unspecified();
-            socket.local == ip || everywhere && socket.serves(Family::of(ip)) != Some(false)
-        })
+        self.need.at().meets(socket) != Some(false)
     }
 
-    /// How bad it is that this socket is there; nothing where it goes by itself.
-    fn severity(&self, socket: &Socket) -> Option<Severity> {
+    /// How bad it is that this socket is there; nothing where it goes by itself. `alone` says that nobody else is in the way.
+    fn severity(&self, socket: &Socket, alone: bool) -> Option<Severity> {
         let holder = pod_of(self.snapshot, &socket.owner);
         if holder.is_some_and(|holder| ends_in_time(self.snapshot, holder)) {
             return None;
@@ -256,14 +246,15 @@ impl Blocked<'_, '_> {
             are_siblings((&holder.namespace, holder.controller.as_ref()), (namespace, controller.as_ref()))
         };
         let is_needed = self.is_failing() || !self.is_probed();
-        let certain = self.is_failing() && !leaves_the_port(socket) || is_needed && self.is_in_every_way(socket);
+        let certain =
+            self.is_failing() && (alone || !leaves_the_port(socket)) || is_needed && self.is_in_every_way(socket);
         let replaced = !self.is_own(socket) && holder.is_some_and(siblings);
         Some(if certain && !replaced { Severity::Warning } else { Severity::Info })
     }
 
     /// Whether it is known only from a probe that the pod needs the port.
     fn is_probed(&self) -> bool {
-        self.pod.probed.iter().any(|probed| std::ptr::eq(probed, self.port))
+        matches!(self.need, Need::Probe(..))
     }
 
     /// What the port is to the pod.
@@ -273,7 +264,7 @@ impl Blocked<'_, '_> {
 
     /// The one address that the pod declares.
     fn declared(&self) -> Option<IpAddr> {
-        self.port.host_ip.filter(|ip| !ip.is_unspecified())
+        if let Addresses::One(ip) = self.need.at() { Some(ip) } else { None }
     }
 
     /// Whether nobody else can listen on an address that the pod is reached at.
@@ -297,6 +288,9 @@ impl Blocked<'_, '_> {
         let lacks = match (self.is_in_every_way(socket), self.is_failing()) {
             (true, true) => format!("the pod cannot listen on {port}/{protocol}"),
             (true, false) => format!("the pod cannot listen on {port}/{protocol} unless both ask to share it"),
+            (false, _) if protocol == Protocol::Udp => {
+                format!("the pod cannot listen on {port}/{protocol} of every address unless both ask to share it")
+            }
             (false, _) => format!("the pod cannot listen on {port}/{protocol} of every address"),
         };
         let sentence = format!(
@@ -318,6 +312,14 @@ impl Blocked<'_, '_> {
             of @ PortOf::Workload(_) => of.named_in(evidence, port, protocol),
         };
         let mut evidence = with_sockets(evidence, "listener", self.snapshot, sockets);
+        let look = Step::advice(format!("see whether the log of {} says that the address is already in use", self.of));
+        if is_stub(socket) && !self.is_own(socket) {
+            let apart = match self.of {
+                of @ PortOf::Pod(_) => Remedy::from(look).then(some_addresses(of)),
+                of @ PortOf::Workload(_) => some_addresses(of).into(),
+            };
+            return evidence.remedy(apart).remedy(without_stub());
+        }
         let mut moved = match self.is_own(socket) {
             true => Step::advice(format!("end that process, or delete {}", self.of)).into(),
             false => move_off(self.snapshot, socket),
@@ -326,28 +328,34 @@ impl Blocked<'_, '_> {
             && !self.is_in_every_way(socket)
             && !self.is_own(socket)
         {
-            let look = format!("see whether the log of {} says that the address is already in use", self.of);
-            moved = Remedy { steps: [Step::advice(look)].into_iter().chain(moved.steps).collect() };
+            moved = Remedy { steps: [look].into_iter().chain(moved.steps).collect() };
         }
         if self.ephemeral.contain(port) {
             // Who binds port 0 gets one of these.
             evidence.values.extend(ranges_in_words(self.snapshot));
-            let reserved = reserve(self.snapshot, &[port].into_iter().collect());
+            let reserved = reserve(self.round, &[port].into_iter().collect());
             moved = Remedy { steps: reserved.steps.into_iter().chain(moved.steps).collect() };
         }
         let another = self.another_port();
         // What everybody reaches there is moved last.
-        match OF_THE_NODE.contains(&port) && !self.is_own(socket) {
+        match is_usual(port, Role::Reached) && !self.is_own(socket) {
             true => evidence.remedy(another).remedy(moved),
             false => evidence.remedy(moved).remedy(another),
         }
     }
 }
 
-/// Whether a socket is where it leaves the port to servers of the node's other addresses.
+/// Whether a socket is where servers are used to it, and leave it the port: they have other addresses. To one that wants every
+/// address the kernel refuses the port (net/ipv4/inet_connection_sock.c, `inet_bind_conflict`).
 fn leaves_the_port(socket: &Socket) -> bool {
     let usual = [IpAddr::from(Ipv4Addr::LOCALHOST), IpAddr::from(Ipv6Addr::LOCALHOST)];
     socket.device != 0 || socket.local.is_loopback() && !usual.contains(&socket.local)
+}
+
+/// Whether a socket is where systemd-resolved answers the programs of the node (systemd src/shared/resolve-util.h).
+fn is_stub(socket: &Socket) -> bool {
+    let stubs = [Ipv4Addr::new(127, 0, 0, 53), Ipv4Addr::new(127, 0, 0, 54)].map(IpAddr::from);
+    socket.local_port == 53 && stubs.contains(&socket.local)
 }
 
 #[cfg(test)]

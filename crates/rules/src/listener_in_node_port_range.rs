@@ -14,7 +14,7 @@ use super::{
 };
 use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Verdict};
 use portreeve_dataplane::{
-    Addressed, DAEMON_PORTS, Judged, LocalAddress, Loss, is_everywhere, other_loopback, owner_name, place, takes,
+    Addressed, Judged, LocalAddress, Loss, Role, is_everywhere, is_usual, other_loopback, owner_name, place, takes,
     workers,
 };
 use portreeve_facts::{
@@ -37,19 +37,20 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
         Some(gap) if gap.why == Why::NotAsked => Vec::new(),
         _ => judge_listeners(round)?,
     };
-    judgements.extend(judge_to_come(round.now)?);
+    judgements.extend(judge_to_come(round)?);
     Ok(judgements)
 }
 
 /// The ports of pods that are still to come, in the host's network.
-fn judge_to_come(snapshot: &Snapshot) -> Judgements {
+fn judge_to_come(round: &Round<'_>) -> Judgements {
+    let snapshot = round.now;
     let mut workloads = to_come(snapshot).filter(|workload| workload.host_network).peekable();
     if workloads.peek().is_none() {
         return Ok(Vec::new());
     }
     let range = snapshot.cluster.node_port_range.get()?;
-    let allocated = allocated_if_known(snapshot)?;
-    let is_latent = |port: u16| range.range.contains(port) && !DAEMON_PORTS.contains(&port);
+    let allocated = allocated_if_known(round)?;
+    let is_latent = |port: u16| range.range.contains(port) && !is_usual(port, Role::Daemon);
     let ports =
         workloads.flat_map(|workload| workload.node_ports().map(move |(number, port)| (workload, number, port)));
     let judgement = |(workload, number, port): (&Workload, u16, &ContainerPort)| {
@@ -79,13 +80,13 @@ fn judge_listeners(round: &Round<'_>) -> Judgements {
     let listeners = round.listeners()?;
     let range = snapshot.cluster.node_port_range.get()?;
     let (addressed, allocated, ephemeral) =
-        (round.addressed()?, allocated_if_known(snapshot)?, EphemeralPorts::of(snapshot));
+        (round.addressed()?, allocated_if_known(round)?, EphemeralPorts::of(snapshot));
 
     let node = Node { round, snapshot, range, allocated, addressed, ephemeral };
     let latent = listeners
         .ports()
         .filter(|((_, port), _)| range.range.contains(*port) && node.allocated.has(*port) != Ok(true))
-        .filter(|((_, port), _)| !DAEMON_PORTS.contains(port));
+        .filter(|((_, port), _)| !is_usual(*port, Role::Daemon));
     Ok(latent.flat_map(|(_, sockets)| workers(sockets)).filter_map(|(socket, _)| node.judge(socket)).collect())
 }
 
@@ -94,7 +95,7 @@ struct Node<'r, 'a> {
     round: &'r Round<'a>,
     snapshot: &'a Snapshot,
     range: &'a NodePortRange,
-    allocated: KnownAllocations<'a>,
+    allocated: KnownAllocations<'r>,
     addressed: &'r Addressed<'a>,
     ephemeral: EphemeralPorts,
 }
@@ -179,7 +180,7 @@ impl Node<'_, '_> {
         evidence.values.extend(ranges_in_words(self.snapshot));
         let mut remedy = move_off(self.snapshot, socket);
         if by_kernel {
-            remedy.steps.extend(reserve(self.snapshot, &PortSet::from(self.range.range)).steps);
+            remedy.steps.extend(reserve(self.round, &PortSet::from(self.range.range)).steps);
         }
         evidence.remedy(remedy)
     }

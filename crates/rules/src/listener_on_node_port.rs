@@ -2,7 +2,7 @@
 
 mod words;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use super::{
     Limits, Patience, Round, Rule,
@@ -17,8 +17,8 @@ use super::{
 };
 use crate::findings::{Evidence, Judgement, Judgements, Severity, Subject, Vantage, Verdict};
 use portreeve_dataplane::{
-    Addressed, Answer, Candidate, Claim, Contest, Judged, LocalAddress, Loss, Outcome, Part, Stratum, covers,
-    is_everywhere, owner_name, place, refuses_bind_of, service_port, workers,
+    Addressed, Candidate, Claim, Contest, Judged, LocalAddress, Lost, Outcome, Part, Stratum, covers, is_everywhere,
+    owner_name, place, refuses_bind_of, service_port, workers,
 };
 use portreeve_facts::{ClaimOf, Family, Gap, Mode, Service, ServicePort, Snapshot, Socket, Source, Why};
 
@@ -45,7 +45,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     if contested.peek().is_none() {
         return Ok(Vec::new());
     }
-    let (ephemeral, alternatives) = (EphemeralPorts::of(snapshot), Alternatives::of(snapshot));
+    let (ephemeral, alternatives) = (EphemeralPorts::of(snapshot), Alternatives::of(round));
     let node = Node { round, snapshot, addressed, ephemeral, alternatives };
     let judged = contested.flat_map(|(services, sockets)| {
         let pairs = services.iter().flat_map(|service| workers(sockets).into_iter().map(move |it| (*service, it)));
@@ -66,20 +66,6 @@ struct Node<'r, 'a> {
     alternatives: Alternatives<'a>,
 }
 
-/// Where a listener loses, and every way in which a connection may be answered there instead.
-#[derive(Clone, PartialEq)]
-struct Lost(BTreeMap<(Vantage, LocalAddress), BTreeSet<Outcome>>);
-
-impl Loss for Lost {
-    fn meet(mut self, other: &Self) -> Option<Self> {
-        self.0.retain(|place, outcomes| {
-            outcomes.extend(other.0.get(place).into_iter().flatten());
-            other.0.contains_key(place)
-        });
-        Some(self).filter(|it| !it.0.is_empty())
-    }
-}
-
 impl<'a> Node<'_, 'a> {
     fn judge(
         &self,
@@ -90,12 +76,9 @@ impl<'a> Node<'_, 'a> {
     ) -> Option<Judgement> {
         let is_endpoint = self.round.is_endpoint(self.addressed, (service, port), socket) == Ok(true);
         let (excuse, everywhere) = (self.excuse(socket), is_everywhere(socket));
-        let (lost, stratum) = match excuse {
-            Ok(true) => (Judged::Never, Stratum::Any),
-            _ => self.lost((service, port), (socket, is_endpoint), &excuse),
-        };
+        let (lost, stratum) = self.lost((service, port), (socket, is_endpoint), &excuse);
         let verdict = match lost {
-            Judged::Certain(lost, _) => Verdict::Problem(self.evidence(service, port, socket, workers, &lost.0)),
+            Judged::Certain(lost, _) => Verdict::Problem(self.evidence(service, port, socket, workers, &lost)),
             Judged::Depends { on, .. } => Verdict::Unknown(on),
             Judged::Never => {
                 let latent = self.latent((service, port), socket, (is_endpoint, excuse == Ok(false)))?;
@@ -136,25 +119,9 @@ impl<'a> Node<'_, 'a> {
         let claims = [Claim::NodePort(service, port), Claim::Listener(socket, 1)];
         let contest = Contest::of(self.round, self.addressed, (port.protocol, socket.local_port), claims);
         self.addressed.over(is_everywhere(socket), |candidate, case| {
-            let (mut lost, mut unknown) = (BTreeMap::new(), None);
-            for (from, to) in contest.places() {
-                if contest.listener(case, from, to.ip).is_none() {
-                    continue;
-                }
-                match contest.who(candidate, case, from, to) {
-                    Ok(Answer { outcome: Outcome::Listener, .. }) => {}
-                    Ok(answer) if is_endpoint && !(to.ip.is_loopback() && answer.outcome == Outcome::Refused) => {}
-                    Ok(_) if let Err(gap) = excuse => return Err(gap.clone()),
-                    Ok(answer) => drop(lost.insert((from, to), BTreeSet::from([answer.outcome]))),
-                    Err(gap) => unknown = unknown.or(Some(gap)),
-                }
-            }
-            match (lost.is_empty(), unknown, excuse) {
-                (true, None, _) => Ok(None),
-                (_, _, Err(gap)) => Err(gap.clone()),
-                (true, Some(gap), _) => Err(gap),
-                (false, _, Ok(_)) => Ok(Some(Lost(lost))),
-            }
+            contest.lost((candidate, case), excuse, |to, outcome| {
+                !is_endpoint || to.ip.is_loopback() && outcome == Outcome::Refused
+            })
         })
     }
 
@@ -186,7 +153,10 @@ impl<'a> Node<'_, 'a> {
         match self.round.host_ports() {
             Ok(all) => {
                 let mut here = all.at((socket.protocol, socket.local_port)).iter();
-                Ok(here.any(|(_, port)| covers(port, socket.local)))
+                match (here.any(|(_, port)| covers(port, socket.local)), self.snapshot.cluster.unread_pod()) {
+                    (false, Some(gap)) => Err(gap.clone()),
+                    (is_one, _) => Ok(is_one),
+                }
             }
             Err(gap) if gap.why == Why::NotAsked => Ok(false),
             Err(gap) => Err(gap),
@@ -199,9 +169,9 @@ impl<'a> Node<'_, 'a> {
         port: &ServicePort,
         socket: &Socket,
         workers: usize,
-        lost: &BTreeMap<(Vantage, LocalAddress), BTreeSet<Outcome>>,
+        lost: &Lost,
     ) -> Evidence {
-        let affects: BTreeSet<Vantage> = lost.keys().map(|(vantage, _)| *vantage).collect();
+        let (affects, lost) = (lost.affected(), &lost.0);
         let severity = if affects.contains(&Vantage::Remote) { Severity::Critical } else { Severity::Warning };
         let name = service_port(service, &port.name);
         let gate = affects == [Vantage::Loopback].into()

@@ -215,6 +215,7 @@ mod tests {
             flows: gap(Source::Conntrack, Why::NotAsked),
             unanswered: vec![flow(30080), flow(30081)],
             beyond: 0,
+            pools: Masquerade::pools_not_asked(),
         });
         let web = VirtualServer { protocol: Protocol::Tcp, ip: primary, port: 30080, real_servers: 1 };
         world.kernel.ip_vs = Reading::Seen(vec![web]);

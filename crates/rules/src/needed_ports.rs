@@ -1,14 +1,11 @@
 //! Ports that servers of this node need, NodePorts apart: what pods declare, and what the node's daemons listen on.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
 
-use super::{node_ports::counted, wording::MOST_LISTED};
+use super::{Round, node_ports::counted, wording::MOST_LISTED};
 use crate::findings::Evidence;
-use portreeve_dataplane::{DAEMON_PORTS, host_ports};
-use portreeve_facts::{Gap, Pod, PortRange, PortSet, Protocol, Reading, Snapshot, Why};
-
-/// Ports of MicroK8s' API server, its datastore and its cluster agent. Elsewhere they are nobody's.
-const OF_MICROK8S: [u16; 3] = [16443, 19001, 25000];
+use portreeve_dataplane::{Need, Role, usual_ports};
+use portreeve_facts::{Gap, PortRange, PortSet, Protocol, Source, Why};
 
 /// Those of such ports that are among others.
 #[derive(Debug, Default)]
@@ -23,29 +20,43 @@ pub(super) struct NeededPorts {
 
 impl NeededPorts {
     /// Those among `choosable`, which the kernel may give to outgoing connections.
-    pub(super) fn among(choosable: &PortSet, snapshot: &Snapshot) -> Self {
-        let mut needed = Self::default();
-        match &snapshot.cluster.pods {
-            Reading::Seen(pods) => needed.declared = declared(snapshot, pods),
-            // Nobody named a pod, so none is declared.
-            Reading::Gap(gap) if gap.why == Why::NotAsked => {}
-            Reading::Gap(gap) => needed.unread = Some(gap.clone()),
-        }
-        needed.declared.retain(|(port, _), _| choosable.contains(*port));
+    pub(super) fn among(choosable: &PortSet, round: &Round<'_>) -> Self {
         // Where the kernel chooses by default, every daemon is used to it, and a listener may have its port by chance.
         let widened = choosable.minus(&PortRange::DEFAULT_EPHEMERAL.into());
-        let well_known: PortSet =
-            DAEMON_PORTS.iter().chain(&OF_MICROK8S).copied().filter(|port| widened.contains(*port)).collect();
-        match &snapshot.kernel.listeners {
-            _ if well_known.is_empty() => {}
-            Reading::Seen(listeners) => {
-                let listening = listeners.iter().map(|socket| socket.local_port);
-                needed.daemons = listening.filter(|port| well_known.contains(*port)).collect();
+        let (mut needed, mut daemons) = (Self::default(), Vec::new());
+        let all = round.needs().known().ports().flat_map(|(port, all)| all.iter().map(move |need| (port, need)));
+        for ((protocol, port), need) in all.filter(|((_, port), _)| choosable.contains(*port)) {
+            let (pod, how) = match need {
+                Need::Declared(pod, _) => (pod, ""),
+                // Where another program is the one that is asked, it is a server of this node as well.
+                Need::Probe(pod, _) => (pod, ", asked by its probe"),
+                Need::HostPort(pod, _) => (pod, ", a hostPort"),
+                Need::Daemon(_) => {
+                    daemons.push(port);
+                    continue;
+                }
+                // It is in the NodePort range, which is reserved as a whole.
+                Need::HealthCheck(_) => continue,
+                // Where they listen, they are daemons.
+                Need::ProxyMetrics | Need::ProxyHealth(_) => continue,
+                // It tries, and says whether it has its port.
+                Need::Agent(_) => continue,
+            };
+            let who = format!("pod {}/{}{how}", pod.namespace, pod.name);
+            let known: &mut String = needed.declared.entry((port, protocol)).or_insert_with(|| who.clone());
+            // The same one in every look, in whatever order pods come.
+            if who < *known {
+                *known = who;
             }
-            Reading::Gap(gap) => needed.unread = needed.unread.or_else(|| Some(gap.clone())),
         }
-        if !well_known.is_empty() {
-            needed.unread = needed.unread.or_else(|| snapshot.kernel.no_udp.clone());
+        needed.daemons = daemons.into_iter().collect::<PortSet>().intersection(&widened);
+        let lacks = |source| round.needs().with(&[source]).err();
+        // Where nobody named a pod, none is declared.
+        let unread_pod = || round.now.cluster.unread_pod().cloned();
+        needed.unread = lacks(Source::Pods).filter(|gap| gap.why != Why::NotAsked).or_else(unread_pod);
+        let mut usual = usual_ports(Role::Daemon).chain(usual_ports(Role::MicroK8s));
+        if needed.unread.is_none() && usual.any(|it| widened.contains(it.number)) {
+            needed.unread = lacks(Source::Listeners).or_else(|| round.now.kernel.no_udp.clone());
         }
         needed
     }
@@ -73,40 +84,19 @@ impl NeededPorts {
     }
 }
 
-/// Ports of hostNetwork pods, and hostPorts for which the container runtime holds a socket. Others are redirected before an
-/// outgoing connection is looked for, and lose nothing to it.
-fn declared(snapshot: &Snapshot, pods: &[Arc<Pod>]) -> BTreeMap<(u16, Protocol), String> {
-    let here = pods.iter().map(Arc::as_ref).filter(|pod| pod.may_be_on(snapshot.node_name()));
-    let here = here.filter(|pod| pod.host_network && !pod.finished);
-    let bound = here.flat_map(|pod| pod.ports.iter().map(move |port| (pod, port.port, port.protocol, "")));
-    let listeners = snapshot.kernel.listeners.seen().map_or(&[][..], Vec::as_slice);
-    let is_held = |port: u16, protocol| listeners.iter().any(|it| (it.local_port, it.protocol) == (port, protocol));
-    let redirected = host_ports(snapshot, pods).filter(|(_, port, host_port)| is_held(*host_port, port.protocol));
-    let redirected = redirected.map(|(pod, port, host_port)| (pod, host_port, port.protocol, ", a hostPort"));
-    let mut declared = BTreeMap::new();
-    for (pod, port, protocol, how) in bound.chain(redirected) {
-        let who = format!("pod {}/{}{how}", pod.namespace, pod.name);
-        let known: &mut String = declared.entry((port, protocol)).or_insert_with(|| who.clone());
-        // The same one in every look, in whatever order pods come.
-        if who < *known {
-            *known = who;
-        }
-    }
-    declared
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Limits;
     use portreeve_facts::{
-        ContainerPort, Source,
+        ContainerPort, Pod, Snapshot,
         healthy::{daemon, gap},
     };
 
     const PORT: ContainerPort = ContainerPort { port: 7000, host_port: None, host_ip: None, protocol: Protocol::Tcp };
 
     fn needed(world: &Snapshot, choosable: &str) -> NeededPorts {
-        NeededPorts::among(&choosable.parse().expect("ports"), world)
+        NeededPorts::among(&choosable.parse().expect("ports"), &Limits::default().round(world, None))
     }
 
     fn ports(world: &Snapshot, choosable: &str) -> String {
@@ -132,6 +122,27 @@ mod tests {
         assert_eq!(ports(&storage(|pod| pod.node = None), "6000-8000"), "", "it waits for a node");
         assert_eq!(ports(&storage(|pod| (pod.node, pod.uid) = (None, None)), "6000-8000"), "7000", "a person's file");
         assert_eq!(ports(&storage(|pod| pod.ready = false), "6000-8000"), "7000", "it will listen again");
+    }
+
+    #[test]
+    fn what_a_probe_asks_is_needed_though_nobody_declares_it() {
+        let probed = |change: fn(&mut Pod)| {
+            Snapshot::healthy().pod("storage", |pod| {
+                pod.host_network = true;
+                pod.probed.push(PORT);
+                change(pod);
+            })
+        };
+        assert_eq!(ports(&probed(|_| ()), "6000-8000"), "7000");
+        assert_eq!(ports(&probed(|_| ()), "7001-8000"), "", "the kernel does not choose it");
+        assert_eq!(ports(&probed(|pod| pod.node = Some("n2".to_owned())), "6000-8000"), "");
+        let words = |world| {
+            needed(&world, "6000-8000").add_to(Evidence::new(crate::findings::Severity::Info, "It is so.")).values
+        };
+        let asked = "7000/tcp of pod default/storage, asked by its probe".to_owned();
+        assert_eq!(words(probed(|_| ())), [("needed by a pod", asked)]);
+        let declared = "7000/tcp of pod default/storage".to_owned();
+        assert_eq!(words(probed(|pod| pod.ports.push(PORT))), [("needed by a pod", declared)]);
     }
 
     #[test]
@@ -178,6 +189,11 @@ mod tests {
     #[test]
     fn what_was_not_read_may_need_more() {
         let mut world = storage(|_| ());
+        let unused = needed(&world.clone().rejects(Source::Pods), "7000-8000");
+        assert_eq!(
+            (unused.ports().to_string(), unused.unread().map(|gap| gap.why)),
+            ("7000".to_owned(), Some(Why::Malformed))
+        );
         world.cluster.pods = gap(Source::Pods, Why::Unreachable);
         assert_eq!(needed(&world, "7000-8000").unread().map(|gap| gap.source), Some(Source::Pods));
         world.cluster.pods = gap(Source::Pods, Why::NotAsked);

@@ -12,7 +12,7 @@ use super::{
     each_service::each_service,
     free_ports::Alternatives,
     ids,
-    pods::{WithPods, workload as workload_of},
+    pods::{to_come, workload as workload_of},
     remedies::{another_number, another_port},
     told::Told,
     wording::{MOST_LISTED, listed},
@@ -20,14 +20,14 @@ use super::{
 use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_dataplane::service_port;
 use portreeve_facts::{
-    ClaimOf, ContainerPort, Pod, Protocol, Service, ServiceName, ServicePort, Snapshot, Source, Workload,
+    ClaimOf, ContainerPort, Pod, Protocol, Service, ServiceName, ServicePort, Snapshot, Source, Workload, asked,
 };
 
 pub(super) static RULE: Rule = Rule {
     id: &ids::NODE_PORT_CLAIMED_TWICE,
     variants: &["lost", "refused", "anew", "pods", "own"],
     needs: &[Source::Services],
-    uses: &[],
+    uses: &[Source::Pods],
     socket_needs: &[],
     patience: Patience::TwoScans,
     check,
@@ -53,9 +53,16 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
             by_number.entry(number).or_default().push(Claim { service, port: None });
         }
     }
-    let wanted = wanted(snapshot);
+    // Where pods were not given, none is there. Where they could not be read, a workload's may be, and any may have the number of a
+    // Service that is still to come: one that is there is judged on each node beside the pods of that node.
+    let mut claims = by_number.values().flatten();
+    let is_to_come = !snapshot.cluster.workloads.is_empty() || claims.any(|it| it.service.uid.is_none());
+    let (wanted, unread) = match asked(snapshot.cluster.pods.get()) {
+        Ok(pods) => (wanted(snapshot, pods.map_or(&[][..], Vec::as_slice)), None),
+        Err(gap) => (HashMap::new(), Some(gap).filter(|_| is_to_come)),
+    };
     // Looking for one takes a walk over all Services.
-    let alternatives = LazyCell::new(|| Alternatives::of(snapshot));
+    let alternatives = LazyCell::new(|| Alternatives::of(round));
     let mut told = Told::of(snapshot, Source::Services);
     for (number, claims) in by_number {
         for claim in &claims {
@@ -89,21 +96,20 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
             }
         }
     }
+    let unread = unread.map(|gap| Judgement::of(Subject::this_node(snapshot), Verdict::Unknown(gap)));
+    unread.into_iter().for_each(|judgement| told.push(judgement));
     Ok(told.all())
 }
 
 /// The ports of nodes that pods have or will want, by number and protocol: of workloads without pods, and of pods on other nodes than
 /// this one, where `host-port-conflict/node-port` judges them. Of pods of one workload the first stands for all.
-fn wanted(snapshot: &Snapshot) -> HashMap<(u16, Protocol), Vec<Other<'_>>> {
-    let with_pods = WithPods::placed(snapshot);
-    let workloads = snapshot.cluster.workloads.iter().map(AsRef::as_ref).filter(|it| !with_pods.has(it));
-    let of_workloads = workloads.flat_map(|workload: &Workload| {
+fn wanted<'a>(snapshot: &'a Snapshot, pods: &'a [Arc<Pod>]) -> HashMap<(u16, Protocol), Vec<Other<'a>>> {
+    let of_workloads = to_come(snapshot).flat_map(|workload| {
         let of = (&*workload.namespace, workload.kind.name(), &*workload.name);
         workload.node_ports().map(move |(number, port)| (of, number, Other::Workload(workload, port)))
     });
     let is_elsewhere = |pod: &&Pod| pod.node.as_deref().is_some_and(|node| node != snapshot.node_name());
-    let pods = snapshot.cluster.pods.seen().into_iter().flatten().map(AsRef::as_ref);
-    let of_pods = pods.filter(is_elsewhere).filter(|pod| !pod.finished).flat_map(|pod| {
+    let of_pods = pods.iter().map(AsRef::as_ref).filter(is_elsewhere).filter(|pod| !pod.finished).flat_map(|pod| {
         let (kind, name) = pod.controller.as_ref().and_then(workload_of).unwrap_or(("Pod", &pod.name));
         pod.node_ports().map(move |(number, port)| ((&*pod.namespace, kind, name), number, Other::Pod(pod, port)))
     });

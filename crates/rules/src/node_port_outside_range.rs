@@ -37,7 +37,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     if outside.iter().any(|(service, ..)| service.uid.is_some()) {
         known_range(snapshot)?;
     }
-    let alternatives = Alternatives::of(snapshot);
+    let alternatives = Alternatives::of(round);
     Ok(outside
         .into_iter()
         .map(|(service, port, number)| Judgement {

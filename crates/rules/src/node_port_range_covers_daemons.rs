@@ -9,11 +9,9 @@ use super::{
     wording::MOST_LISTED,
 };
 use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Verdict};
-use portreeve_dataplane::{DAEMON_PORTS, owner_name, place};
+use portreeve_dataplane::{Need, Role, owner_name, place, usual_ports};
 use portreeve_facts::{NodePortRange, PortSet, Protocol, Snapshot, Socket, Source};
 
-/// Without one of these the node is lost: ssh, the API server, the kubelet.
-const VITAL: [u16; 3] = [22, 6443, 10250];
 pub(super) static RULE: Rule = Rule {
     id: &ids::NODE_PORT_RANGE_MISMATCH,
     variants: &["daemons"],
@@ -26,20 +24,24 @@ pub(super) static RULE: Rule = Rule {
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
-    let listeners = round.listeners()?;
+    let needs = round.needs().with(&[Source::Listeners])?;
     let range = snapshot.cluster.node_port_range.get()?;
-    let allocated = allocated_if_known(snapshot)?;
+    let allocated = allocated_if_known(round)?;
 
-    let well_known: PortSet = DAEMON_PORTS.iter().copied().filter(|port| range.range.contains(*port)).collect();
+    let inside = |role| usual_ports(role).map(|it| it.number).filter(|port| range.range.contains(*port)).collect();
+    let well_known: PortSet = inside(Role::Daemon);
     let mut daemons = BTreeMap::new();
-    for ((protocol, port), sockets) in listeners.ports() {
+    for ((protocol, port), needs) in needs.ports() {
         if well_known.contains(port) && allocated.has(port) != Ok(true) {
-            daemons.extend(sockets.first().map(|socket| ((port, protocol), *socket)));
+            daemons.extend(needs.iter().filter_map(|need| match need {
+                Need::Daemon(socket) => Some(((port, protocol), *socket)),
+                _ => None,
+            }));
         }
     }
     let verdict = match well_known.is_empty() {
         true => Verdict::Healthy,
-        false => Verdict::Problem(evidence(snapshot, range, &well_known, &daemons)),
+        false => Verdict::Problem(evidence(snapshot, range, (&well_known, &inside(Role::Vital)), &daemons)),
     };
     Ok(vec![Judgement::of(Subject::this_node(snapshot), verdict)])
 }
@@ -47,10 +49,9 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
 fn evidence(
     snapshot: &Snapshot,
     range: &NodePortRange,
-    well_known: &PortSet,
+    (well_known, vital): (&PortSet, &PortSet),
     daemons: &BTreeMap<(u16, Protocol), &Socket>,
 ) -> Evidence {
-    let vital: PortSet = VITAL.into_iter().filter(|port| well_known.contains(*port)).collect();
     let (severity, holds) = match vital.is_empty() {
         false => (Severity::Warning, format!("{vital}, without which this node is lost")),
         true => (Severity::Info, "well-known ports of a node's daemons".to_owned()),
@@ -127,7 +128,7 @@ mod tests {
     #[test]
     fn a_crowd_of_daemons_is_cut() {
         let range = Snapshot::healthy().node_port_range("1-32767");
-        let ports = DAEMON_PORTS.iter().filter(|port| **port < 10_000);
+        let ports = usual_ports(Role::Daemon).map(|it| it.number).filter(|port| *port < 10_000);
         let crowd =
             ports.fold(range, |world, port| world.listens_as(&format!("0.0.0.0:{port}"), daemon("exporter", 9)));
         let (_, found) = found(&crowd);

@@ -1,14 +1,15 @@
 //! The NodePort range is filling up.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
     Limits, Patience, Round, Rule, ids,
-    node_ports::{Bands, allocated, bands_here, known_range, most_ports_in_words, range_in_words},
+    node_ports::{Bands, bands_here, known_range, most_ports_in_words, range_in_words},
     remedies::give_node_ports_back,
     wording::listed,
 };
 use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Verdict};
+use portreeve_dataplane::Allocated;
 use portreeve_facts::{NodePortRange, PortRange, Service, Source};
 
 pub(super) static RULE: Rule = Rule {
@@ -25,7 +26,7 @@ fn check(round: &Round<'_>, limits: &Limits) -> Judgements {
     let services = round.now.cluster.services.get()?;
     let range = known_range(round.now)?;
     let bands = bands_here(round.now, range.range);
-    let occupancy = Occupancy::of(services, bands);
+    let occupancy = Occupancy::of(round.allocated()?, bands);
     let unread = round.now.cluster.unread_service();
     let verdict = match (occupancy.crowding(limits), unread) {
         (None, None) => Verdict::Healthy,
@@ -53,8 +54,7 @@ enum Crowding {
 }
 
 impl Occupancy {
-    fn of(services: &[Arc<Service>], bands: Bands) -> Self {
-        let allocated = allocated(services);
+    fn of(allocated: &BTreeMap<u16, Allocated<'_>>, bands: Bands) -> Self {
         let within = |band: PortRange| {
             let count = allocated.range(band.first..=band.last).count();
             u32::try_from(count).expect("at most 65,536 ports")

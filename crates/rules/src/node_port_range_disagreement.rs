@@ -4,13 +4,15 @@ use super::{
     Limits, Patience, Round, Rule,
     ephemeral::effective_ephemeral,
     ids,
-    node_ports::{allocated, known_range, ports_in_words, range_in_words},
+    node_ports::{known_range, ports_in_words, range_in_words},
     reservation::reserve,
     wording::listed,
 };
 use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Verdict};
 use portreeve_dataplane::mode_in_words;
-use portreeve_facts::{Claimant, Gap, Mode, NodePortRange, PortRange, PortSet, RangeClaim, Reading, Snapshot, Source};
+use portreeve_facts::{
+    Claimant, Gap, Mode, NodePortRange, PortRange, PortSet, RangeClaim, Reading, Snapshot, Source, Unread,
+};
 
 pub(super) static RULE: Rule = Rule {
     id: &ids::NODE_PORT_RANGE_MISMATCH,
@@ -34,10 +36,10 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
         Err(gap) => return Err(gap),
     };
     let by_default = default_of_cilium(snapshot);
-    let claims = claims.into_iter().chain(&by_default).map(|claim| claimed(snapshot, range, claim));
+    let claims = claims.into_iter().chain(&by_default).map(|claim| claimed(round, range, claim));
     let claims = judged(&Subject::cluster(), claims);
     // Another node may reserve other ports.
-    let reserved = judged(&Subject::this_node(snapshot), [reserved(snapshot, range)]);
+    let reserved = judged(&Subject::this_node(snapshot), [reserved(round, range)]);
     Ok(claims.into_iter().chain(reserved).collect())
 }
 
@@ -77,13 +79,13 @@ fn judged(subject: &Subject, found: impl IntoIterator<Item = Result<Option<Evide
 }
 
 /// What another component does not count as NodePorts although the API server gives it out.
-fn claimed(snapshot: &Snapshot, range: &NodePortRange, claim: &RangeClaim) -> Result<Option<Evidence>, Gap> {
+fn claimed(round: &Round<'_>, range: &NodePortRange, claim: &RangeClaim) -> Result<Option<Evidence>, Gap> {
     let theirs: PortSet = claim.ranges.get()?.iter().copied().collect();
     let lacking = PortSet::from(range.range).minus(&theirs);
     if lacking.is_empty() {
         return Ok(None);
     }
-    let mode = Ok(snapshot.proxy_mode()?);
+    let mode = Ok(round.now.proxy_mode()?);
     let (who, setting, lost) = match claim.by {
         Claimant::Cilium => ("Cilium", "node-port-range", "are not served"),
         Claimant::Calico => ("Calico", "kubeNodePortRanges", "count as ports of the host in its policies"),
@@ -100,13 +102,14 @@ fn claimed(snapshot: &Snapshot, range: &NodePortRange, claim: &RangeClaim) -> Re
         .value(who, format!("{setting} {} ({})", ports_in_words(&theirs), claim.place))
         .value("proxy mode", mode_in_words(&mode));
     let remedy = Step::advice(format!("set {setting} of {who} to {} ({})", range.range, claim.place));
-    Ok(Some(with_allocated(snapshot, evidence, &lacking).remedy(remedy)))
+    Ok(Some(with_allocated(round, evidence, &lacking).remedy(remedy)))
 }
 
 /// The kernel's reserved ports hold an older range, and not all of the present one that it could choose from.
-fn reserved(snapshot: &Snapshot, range: &NodePortRange) -> Result<Option<Evidence>, Gap> {
-    // What could not be read names no older range.
-    let claims = snapshot.cluster.range_claims.iter().filter_map(|claim| claim.ranges.seen()).flatten().copied();
+fn reserved(round: &Round<'_>, range: &NodePortRange) -> Result<Option<Evidence>, Gap> {
+    let snapshot = round.now;
+    let unread = Unread::Said("the verdict about the claim itself");
+    let claims = snapshot.cluster.range_claims.iter().flat_map(|claim| claim.ranges.known_part(unread)).copied();
     let mut older: Vec<PortRange> =
         claims.chain([PortRange::DEFAULT_NODE_PORTS]).filter(|it| *it != range.range).collect();
     older.sort_unstable();
@@ -129,17 +132,16 @@ fn reserved(snapshot: &Snapshot, range: &NodePortRange) -> Result<Option<Evidenc
         .variant("reserved")
         .value("ip_local_reserved_ports", ports_in_words(reserved))
         .value("NodePort range", range_in_words(range));
-    let evidence = with_allocated(snapshot, evidence, &open);
-    Ok(Some(evidence.remedy(reserve(snapshot, &range.range.into()))))
+    let evidence = with_allocated(round, evidence, &open);
+    Ok(Some(evidence.remedy(reserve(round, &range.range.into()))))
 }
 
-fn with_allocated(snapshot: &Snapshot, evidence: Evidence, ports: &PortSet) -> Evidence {
-    let Some(services) = snapshot.cluster.services.seen() else { return evidence };
-    let inside = allocated(services);
-    let inside: Vec<_> = inside
+fn with_allocated(round: &Round<'_>, evidence: Evidence, ports: &PortSet) -> Evidence {
+    let Ok(allocated) = round.allocated() else { return evidence };
+    let inside: Vec<_> = allocated
         .iter()
         .filter(|(number, _)| ports.contains(**number))
-        .map(|(number, service)| format!("{number} ({}/{})", service.namespace, service.name))
+        .map(|(number, (service, _))| format!("{number} ({}/{})", service.namespace, service.name))
         .collect();
     match inside.is_empty() {
         true => evidence.value("allocated there", "none yet"),

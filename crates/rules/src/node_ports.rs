@@ -2,11 +2,11 @@
 
 use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 
-use super::wording::MOST_LISTED;
+use super::{Round, wording::MOST_LISTED};
 use crate::findings::{Severity, Verdict};
-use portreeve_dataplane::{Part, serves};
+use portreeve_dataplane::{Allocated, Part, serves};
 use portreeve_facts::{
-    Gap, NodePortRange, PortRange, PortSet, RangeSource, Service, Snapshot, Source, Why, kubernetes_version,
+    Gap, NodePortRange, PortRange, PortSet, RangeSource, Service, Snapshot, Source, Unread, Why, kubernetes_version,
 };
 
 /// The static and the dynamic band (ServiceNodePortStaticSubrange, KEP-3668: on by default since Kubernetes 1.28).
@@ -37,7 +37,7 @@ pub(super) fn bands(range: PortRange) -> Bands {
 /// The bands that this cluster has: none where it is known to be older than Kubernetes 1.28 (KEP-3668). No API server is more than
 /// three minor versions newer than its kubelets (version skew policy), so a kubelet of 1.25 may have one of 1.28.
 pub(super) fn bands_here(snapshot: &Snapshot, range: PortRange) -> Bands {
-    let nodes = snapshot.cluster.nodes.seen().into_iter().flatten();
+    let nodes = snapshot.cluster.nodes.known_part(Unread::Assumed("1.28 or newer")).iter();
     let newest = nodes.filter_map(|node| kubernetes_version(node.kubelet_version.as_deref()?)).max();
     match newest {
         Some(version) if version < (1, 25, 0) => Bands { fixed: None, dynamic: range },
@@ -71,21 +71,9 @@ pub(super) fn if_served(snapshot: &Snapshot, service: &Service, part: Part, verd
     }
 }
 
-/// Every allocated number, healthCheckNodePorts included, with one Service that has it.
-pub(super) fn allocated(services: &[Arc<Service>]) -> BTreeMap<u16, &Service> {
-    let mut allocated = BTreeMap::new();
-    for service in services.iter().map(Arc::as_ref) {
-        let ports = service.ports.iter().filter_map(|port| port.node_port).chain(service.health_check_node_port);
-        for port in ports {
-            allocated.entry(port).or_insert(service);
-        }
-    }
-    allocated
-}
-
 /// Which numbers Services have, as far as it is known.
 pub(super) struct KnownAllocations<'a> {
-    allocated: BTreeMap<u16, &'a Service>,
+    allocated: Option<&'a BTreeMap<u16, Allocated<'a>>>,
     unread: Option<&'a Gap>,
 }
 
@@ -95,7 +83,7 @@ impl KnownAllocations<'_> {
     /// # Errors
     /// When none that was read has it, and one that could not be read may.
     pub(super) fn has(&self, port: u16) -> Result<bool, Gap> {
-        match (self.allocated.contains_key(&port), self.unread) {
+        match (self.allocated.is_some_and(|all| all.contains_key(&port)), self.unread) {
             (false, Some(gap)) => Err(gap.clone()),
             (has, _) => Ok(has),
         }
@@ -106,13 +94,12 @@ impl KnownAllocations<'_> {
 ///
 /// # Errors
 /// When Services were asked for and not read.
-pub(super) fn allocated_if_known(snapshot: &Snapshot) -> Result<KnownAllocations<'_>, Gap> {
-    let allocated = match snapshot.cluster.services.get() {
-        Ok(services) => allocated(services),
-        Err(_) if !snapshot.cluster.configured => BTreeMap::new(),
-        Err(gap) => return Err(gap),
+pub(super) fn allocated_if_known<'r>(round: &'r Round<'_>) -> Result<KnownAllocations<'r>, Gap> {
+    let allocated = match round.allocated() {
+        Err(_) if !round.now.cluster.configured => None,
+        allocated => Some(allocated?),
     };
-    Ok(KnownAllocations { allocated, unread: snapshot.cluster.unread_service() })
+    Ok(KnownAllocations { allocated, unread: round.now.cluster.unread_service() })
 }
 
 /// The Service with most nodePorts, `default/many with 1025`, for evidence.

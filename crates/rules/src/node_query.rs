@@ -24,6 +24,7 @@ pub fn node_query(cluster: &ClusterFacts, command_lines: bool) -> NodeQuery {
         client_ports,
         bound_on_purpose: false,
         masquerade_ports: PortSet::default(),
+        masquerade_pools: true,
         health_check_ports: health_check_ports.iter().collect(),
         command_lines,
         skipped: BTreeSet::new(),

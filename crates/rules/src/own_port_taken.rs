@@ -1,9 +1,11 @@
 //! The agent cannot listen on its own port.
 
+use std::net::SocketAddr;
+
 use super::{Limits, Patience, Round, Rule, ids, remedies::who_holds, wording::with_socket};
 use crate::findings::{Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, Verdict};
-use portreeve_dataplane::owner_name;
-use portreeve_facts::{OwnPort, Protocol, Reading, Snapshot, Socket, Source, State, Why};
+use portreeve_dataplane::{Addresses, Need, owner_name};
+use portreeve_facts::{Protocol, Source};
 
 pub(super) static RULE: Rule = Rule {
     id: &ids::HOST_NETWORK_PORT_TAKEN,
@@ -17,18 +19,20 @@ pub(super) static RULE: Rule = Rule {
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
-    let own = match &snapshot.own_port {
-        Reading::Gap(gap) if gap.why == Why::NotAsked => return Ok(Vec::new()),
-        own => own.get()?,
-    };
-    let verdict = if own.taken { Verdict::Problem(evidence(snapshot, *own)) } else { Verdict::Healthy };
+    // Who looks once listens nowhere.
+    let mut needs = round.needs().with(&[Source::OwnPort])?.iter();
+    let own = needs.find_map(|need| if let Need::Agent(own) = need { Some((*own, need.at())) } else { None });
+    let Some((own, at)) = own else { return Ok(Vec::new()) };
+    let verdict = if own.taken { Verdict::Problem(evidence(round, own.address, at)) } else { Verdict::Healthy };
     let port = Some(own.address.port());
     Ok(vec![Judgement { subject: Subject::this_node(snapshot), port, protocol: Some(Protocol::Tcp), verdict }])
 }
 
-fn evidence(snapshot: &Snapshot, own: OwnPort) -> Evidence {
-    let address = own.address;
-    let holder = holder(snapshot, own);
+fn evidence(round: &Round<'_>, address: SocketAddr, at: Addresses<'_>) -> Evidence {
+    let snapshot = round.now;
+    // Nobody where sockets could not be read, or one that does not listen has the port.
+    let mut listeners = round.listeners().into_iter().flat_map(|all| all.at((Protocol::Tcp, address.port())));
+    let holder = listeners.find(|socket| at.meets(socket) != Some(false));
     let who = holder.map_or_else(|| "somebody else".to_owned(), |socket| owner_name(snapshot, &socket.owner));
     let summary = format!(
         "{who} has {address}/tcp, the agent's own port: its metrics and findings cannot be read, detection goes on."
@@ -45,18 +49,11 @@ fn evidence(snapshot: &Snapshot, own: OwnPort) -> Evidence {
         .remedy(Step::advice("give the agent another port with --listen"))
 }
 
-/// The listener in the way; nothing where sockets could not be read, or one that does not listen has the port.
-fn holder(snapshot: &Snapshot, own: OwnPort) -> Option<&Socket> {
-    let listeners = snapshot.kernel.listeners.seen()?.iter();
-    let mut on_port = listeners.filter(|it| it.state == State::Listen && it.local_port == own.address.port());
-    on_port.find(|it| it.local == own.address.ip() || it.local.is_unspecified() || own.address.ip().is_unspecified())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::expectations::{expect_healthy, expect_problem, expect_unknown};
-    use portreeve_facts::healthy::gap;
+    use portreeve_facts::{OwnPort, Snapshot, Why, healthy::gap};
 
     fn taken(mut world: Snapshot) -> Snapshot {
         world.own_port = world.own_port.map(|own| OwnPort { taken: true, ..own });

@@ -1,5 +1,7 @@
 //! A pod that is still to come wants a port of the node that a daemon of most nodes has.
 
+use std::sync::LazyLock;
+
 use super::{
     Limits, Patience, Round, Rule, ids,
     pods::{PortOf, to_come},
@@ -9,7 +11,8 @@ use crate::findings::{
     Severity::{self, Info, Warning},
     Step, Subject, Verdict,
 };
-use portreeve_facts::Protocol::{self, Tcp, Udp};
+use portreeve_dataplane::{Role, usual_ports};
+use portreeve_facts::Protocol;
 
 /// It needs nothing but workloads, which are read from files.
 pub(super) static RULE: Rule = Rule {
@@ -22,47 +25,11 @@ pub(super) static RULE: Rule = Rule {
     check,
 };
 
-/// Ports that daemons have unless they are told others, by the documents of each.
-const DAEMONS: [(u16, Protocol, &str, Severity); 38] = [
-    (22, Tcp, "sshd", Info),
-    (179, Tcp, "a BGP speaker (Calico, MetalLB)", Info),
-    (2379, Tcp, "etcd", Info),
-    (2380, Tcp, "etcd", Info),
-    (2381, Tcp, "etcd, for its metrics", Info),
-    (4240, Tcp, "Cilium's health check", Info),
-    (4244, Tcp, "Hubble of Cilium", Info),
-    (4789, Udp, "VXLAN of Calico", Info),
-    (5473, Tcp, "Typha of Calico", Info),
-    (6081, Udp, "Geneve of Antrea, Cilium or OVN-Kubernetes", Info),
-    (6443, Tcp, "kube-apiserver", Info),
-    (7472, Tcp, "MetalLB, for its metrics", Info),
-    (7473, Tcp, "FRR of MetalLB, for its metrics", Info),
-    (7946, Tcp, "MetalLB's speaker", Info),
-    (7946, Udp, "MetalLB's speaker", Info),
-    (8472, Udp, "VXLAN of flannel or Cilium", Info),
-    (9091, Tcp, "Felix of Calico, for its metrics", Info),
-    (9098, Tcp, "Typha of Calico", Info),
-    (9099, Tcp, "Felix of Calico", Info),
-    (9100, Tcp, "the node exporter of Prometheus", Info),
-    (9878, Tcp, "Envoy of Cilium", Info),
-    (9879, Tcp, "Cilium, for its health", Info),
-    (9890, Tcp, "Cilium, for gops", Info),
-    (9891, Tcp, "the operator of Cilium, for gops", Info),
-    (9962, Tcp, "Cilium, for its metrics", Info),
-    (9963, Tcp, "the operator of Cilium, for its metrics", Info),
-    (9964, Tcp, "Envoy of Cilium, for its metrics", Info),
-    (9965, Tcp, "Hubble of Cilium, for its metrics", Info),
-    (10248, Tcp, "kubelet", Warning),
-    (10249, Tcp, "kube-proxy", Info),
-    (10250, Tcp, "kubelet", Warning),
-    (10255, Tcp, "kubelet, where its read-only port is on", Info),
-    (10256, Tcp, "kube-proxy", Info),
-    (10257, Tcp, "kube-controller-manager", Info),
-    (10258, Tcp, "cloud-controller-manager", Info),
-    (10259, Tcp, "kube-scheduler", Info),
-    (51820, Udp, "WireGuard of Calico or flannel", Info),
-    (51871, Udp, "WireGuard of Cilium", Info),
-];
+/// Ports that daemons have unless they are told others. Without kubelet the node is lost.
+static DAEMONS: LazyLock<Vec<(u16, Protocol, &str, Severity)>> = LazyLock::new(|| {
+    let severity = |of| if of == "kubelet" { Warning } else { Info };
+    usual_ports(Role::Told).map(|it| (it.number, it.protocol, it.of, severity(it.of))).collect()
+});
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let mut judgements = Vec::new();
@@ -122,7 +89,7 @@ mod tests {
     fn another_port_or_protocol_a_pods_own_port_and_pods_that_are_there_are_silent() {
         let changes: [fn(&mut Workload); 3] = [
             |it| it.ports[0].host_port = Some(9101),
-            |it| it.ports[0].protocol = Udp,
+            |it| it.ports[0].protocol = Protocol::Udp,
             |it| (it.ports[0].port, it.ports[0].host_port) = (9100, None),
         ];
         for change in changes {

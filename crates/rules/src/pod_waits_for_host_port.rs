@@ -16,7 +16,7 @@ use super::{
 };
 use crate::findings::{Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, SubjectKind, Verdict};
 use portreeve_facts::{
-    ClaimOf, ContainerPort, Controller, Pod, Protocol, Reading, ServiceName, Snapshot, Source, WaitingPod, Why,
+    ClaimOf, ContainerPort, Controller, Pod, Protocol, Reading, ServiceName, Snapshot, Source, Unread, WaitingPod, Why,
     Workload,
 };
 
@@ -224,7 +224,7 @@ fn subject(snapshot: &Snapshot, waiting: &WaitingPod) -> Subject {
     let (kind, namespace, name, uid) = match service_lb_of {
         None => (SubjectKind::Pod, namespace, name, uid.clone()),
         Some(ServiceName { namespace, name }) => {
-            let mut services = snapshot.cluster.services.seen().into_iter().flatten();
+            let mut services = snapshot.cluster.services.known_part(Unread::Adds).iter();
             let service = services.find(|it| (&it.namespace, &it.name) == (namespace, name));
             (SubjectKind::Service, namespace, name, service.and_then(|service| service.uid.clone()))
         }

@@ -2,16 +2,22 @@
 
 use std::{collections::HashSet, fmt, sync::Arc};
 
-use crate::findings::{Evidence, Severity, Subject};
+use crate::findings::{Evidence, Judgement, Severity, Subject, Verdict};
 use portreeve_facts::{
     ClaimOf, ContainerPort, Controller, Gap, NodeAddressKind, NodePortRange, Pod, Protocol, RangeSource, Reading,
-    Snapshot, Why, Workload, WorkloadKind,
+    Snapshot, Unread, Why, Workload, WorkloadKind,
 };
 
 /// So long after a pod should have ended, in seconds, it counts as one that does not.
 pub(super) const OVERDUE: i64 = 60;
 /// A pod may take so long to end, in seconds. Some are given a week: whoever waits for their ports waits in vain.
 const LONGEST_END: i64 = 3600;
+
+/// That a Pod could not be used, which may have hostPorts like any other.
+pub(super) fn unread_pod(snapshot: &Snapshot) -> Option<Judgement> {
+    let gap = snapshot.cluster.unread_pod()?;
+    Some(Judgement::of(Subject::this_node(snapshot), Verdict::Unknown(gap.clone())))
+}
 
 /// Whether a pod is being deleted, and gives its ports back in time.
 pub(super) fn ends_in_time(snapshot: &Snapshot, pod: &Pod) -> bool {
@@ -41,15 +47,15 @@ pub(super) fn is_for_every_address(port: &ContainerPort) -> bool {
 pub(super) struct WithPods<'a>(HashSet<(&'a str, (&'a str, &'a str))>);
 
 impl<'a> WithPods<'a> {
-    /// Those whose pods have a node, as far as pods were read.
+    /// Those whose pods have a node. Who concludes something from a workload that is not among them asks [`pods_before`], too.
     pub(super) fn placed(snapshot: &'a Snapshot) -> Self {
-        let pods = snapshot.cluster.pods.seen().into_iter().flatten();
+        let pods = snapshot.cluster.pods.known_part(Unread::Assumed("that no pod is there")).iter();
         Self::of(pods.map(|pod| (&*pod.namespace, pod.controller.as_ref())))
     }
 
     /// The same with those whose pods wait for one.
     pub(super) fn placed_or_waiting(snapshot: &'a Snapshot) -> Self {
-        let waiting = snapshot.cluster.waiting_pods.seen().into_iter().flatten();
+        let waiting = snapshot.cluster.waiting_pods.known_part(Unread::Assumed("that no pod waits")).iter();
         let waiting = Self::of(waiting.map(|pod| (&*pod.namespace, pod.controller.as_ref())));
         Self(&Self::placed(snapshot).0 | &waiting.0)
     }

@@ -15,7 +15,7 @@ use crate::findings::{Evidence, Remedy, Severity, Step, Verdict};
 use portreeve_dataplane::{
     Answered, Backing, ClaimKind, Endpoints, Outcome, Ownership, served_node_ports, service_port,
 };
-use portreeve_facts::{Family, Mode, Service, ServicePort, Snapshot, Vantage};
+use portreeve_facts::{Family, Mode, Service, ServicePort, Snapshot, Unread, Vantage};
 
 /// What to do in a certain case.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,7 +40,8 @@ pub fn port_advice(
     advice.extend(without_pods(snapshot, owned));
     advice.extend(owned.iter().filter_map(|it| without_local_pods(snapshot, it)));
     advice.extend(owned.iter().filter_map(|it| how_to_reach(snapshot, it)));
-    advice.extend(refused.then(|| how_to_have(snapshot, port, free)).flatten());
+    let by_service = refused.then(|| how_to_have(snapshot, port, free)).flatten();
+    advice.extend(by_service.or_else(|| allocated_without_service(snapshot, owned, port, refused, free)));
     advice
 }
 
@@ -67,7 +68,7 @@ fn problems(snapshot: &Snapshot, owned: &[Ownership], port: u16, limits: &Limits
 
 /// Services with this nodePort and no pod behind it.
 fn without_pods(snapshot: &Snapshot, owned: &[Ownership]) -> Vec<Advice> {
-    let services = snapshot.cluster.services.seen().map_or(&[][..], Vec::as_slice);
+    let services = snapshot.cluster.services.known_part(Unread::Adds);
     let endpoints = Endpoints::of(snapshot);
     let is_empty = |service: &Service, port: &ServicePort| {
         let backings = service.families.iter().map(|family| endpoints.backing(service, port, *family));
@@ -86,19 +87,32 @@ fn without_pods(snapshot: &Snapshot, owned: &[Ownership]) -> Vec<Advice> {
     empty.take(MOST_LISTED).map(advice).collect()
 }
 
-/// A Service that answers remote clients on other nodes only.
+/// A Service that answers remote clients on other nodes only. In ipvs mode the proxy sends such a connection to a pod of another node, whose
+/// answer leaves by that node with the pod's own address (comment in kubernetes pkg/proxy/ipvs/proxier.go, `syncEndpoint`).
 fn without_local_pods(snapshot: &Snapshot, owned: &Ownership) -> Option<Advice> {
     let Ownership { protocol, port, claimants, answers, .. } = owned;
-    let is_dropped = |it: &&Answered| (it.from, &it.outcome) == (Vantage::Remote, &Ok(Outcome::TimedOut));
-    let by = answers.iter().filter(is_dropped).find_map(|it| claimants.get(it.by?))?;
+    let is_ipvs = snapshot.is_in(Mode::Ipvs);
+    let is_lost = |it: &&Answered| match (it.from, &it.outcome) {
+        (Vantage::Remote, Ok(outcome)) => *outcome == Outcome::TimedOut || is_ipvs && *outcome == Outcome::Pod,
+        _ => false,
+    };
+    let by = answers.iter().filter(is_lost).find_map(|it| claimants.get(it.by?))?;
     let services = snapshot.cluster.services.seen()?;
     let (service, entry, _) = served_node_ports(snapshot, services)
         .find(|(_, it, number)| (by.claim, it.protocol, number) == (ClaimKind::NodePort, *protocol, port))?;
     let name = service_port(service, &entry.name);
-    service.external_local.then(|| Advice {
-        case: format!(
-            "if remote clients time out: Service {name} has externalTrafficPolicy Local, and no pod on this node that is ready"
-        ),
+    let endpoints = Endpoints::of(snapshot);
+    let is_elsewhere = |family: &Family| {
+        matches!(endpoints.backing(service, entry, *family), Ok(Backing::Elsewhere | Backing::ElsewhereOutside))
+    };
+    let why = match is_ipvs {
+        true => {
+            " here: in ipvs mode a pod of another node gets the connection, and its answer does not come back this way"
+        }
+        false => " on this node that is ready",
+    };
+    (service.external_local && (!is_ipvs || service.families.iter().any(is_elsewhere))).then(|| Advice {
+        case: format!("if remote clients time out: Service {name} has externalTrafficPolicy Local, and no pod{why}"),
         remedies: vec![
             Remedy::from(endpoints_of(service)).then(Step::advice("connect to a node that has one of these pods")),
             set_traffic_policy(service, "Cluster").into(),
@@ -181,12 +195,40 @@ fn how_to_have(snapshot: &Snapshot, number: u16, free: Option<u16>) -> Option<Ad
     })
 }
 
+/// What a refusal means if no Service has the number: it had one until lately. The API server looks every three minutes for numbers
+/// without a Service, and releases what it finds at the third time (Kubernetes pkg/registry/core/service/portallocator/controller/repair.go).
+fn allocated_without_service(
+    snapshot: &Snapshot,
+    owned: &[Ownership],
+    number: u16,
+    refused: bool,
+    free: Option<u16>,
+) -> Option<Advice> {
+    let services = snapshot.cluster.services.seen().filter(|_| snapshot.cluster.unread_service().is_none())?;
+    let in_range = snapshot.cluster.node_port_range.seen().is_some_and(|it| it.range.contains(number));
+    let has_it = |it: &Service| {
+        it.health_check_node_port == Some(number) || it.ports.iter().any(|port| port.node_port == Some(number))
+    };
+    let is_free = owned.iter().all(|it| it.claimants.is_empty());
+    let is_asked = in_range && (refused || is_free) && !services.iter().any(|it| has_it(it));
+    let another = free.map_or(": `suggest` prints free ones".to_owned(), |free| format!(", such as {free}"));
+    is_asked.then(|| Advice {
+        case: format!(
+            "if the API server refuses {number} to a Service, as already allocated: no Service has it, so a deleted one had it until lately"
+        ),
+        remedies: vec![
+            Step::advice("try again after ten minutes: by then the API server has released the number").into(),
+            Step::advice(format!("give the Service another number{another}")).into(),
+        ],
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use portreeve_dataplane::owner;
     use portreeve_facts::{
-        Protocol, Reading,
+        Protocol, Reading, Source,
         healthy::{World, objects},
     };
 
@@ -238,7 +280,27 @@ mod tests {
     #[test]
     fn a_port_that_nobody_claims_or_a_process_alone_has_needs_nothing() {
         assert_eq!(advice(&Snapshot::healthy()), []);
-        assert_eq!(advice(&Snapshot::healthy().listens("192.0.2.1:30080")), []);
+        let listens = advice(&Snapshot::healthy().listens("192.0.2.1:30080"));
+        assert!(cases(&listens).iter().all(|it| it.starts_with(REFUSED)), "{listens:?}");
+    }
+
+    #[test]
+    fn a_refused_number_that_no_service_has_is_released_by_the_api_server() {
+        let of = |world: &Snapshot, refused| {
+            let owned = owner(&Limits::default().round(world, None), Protocol::Tcp, 30080).expect("it is known");
+            port_advice(world, &[owned], &Limits::default(), (refused, Some(30000)))
+        };
+        let [released] = &of(&Snapshot::healthy(), false)[..] else { panic!("one case") };
+        assert!(
+            released.case.starts_with("if the API server refuses 30080") && released.case.contains("no Service has it")
+        );
+        assert_eq!(texts(released)[1], "give the Service another number, such as 30000");
+        let listened = Snapshot::healthy().listens("0.0.0.0:30080");
+        assert!(!of(&listened, false).iter().any(|it| it.case.contains("no Service has it")), "nobody asked");
+        assert!(of(&listened, true).iter().any(|it| it.case.contains("no Service has it")));
+        let one_is_rejected = Snapshot::healthy().rejects(Source::Services);
+        assert_eq!(of(&one_is_rejected, true), [], "it may have the number");
+        assert_eq!(of(&Snapshot::healthy().node_port_range("20000-22767"), true), [], "no Service can have it");
     }
 
     #[test]
@@ -287,6 +349,10 @@ mod tests {
         assert!(texts(&all[0])[1].contains("a node that has one of these pods"), "{all:?}");
         assert!(texts(&all[0])[2].contains("Cluster"), "{all:?}");
         assert_eq!(cases(&advice(&web(World::local))), [CLOSED, REFUSED], "it has a pod here");
+        let ipvs = advice(&web(|it| it.local().elsewhere()).with_mode(Mode::Ipvs));
+        assert!(ipvs[0].case.contains("a pod of another node gets the connection"), "{ipvs:?}");
+        let here = advice(&web(World::local).with_mode(Mode::Ipvs));
+        assert!(!cases(&here).contains(&"if remote clients time out"), "{here:?}");
     }
 
     #[test]

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::{ephemeral::EphemeralPorts, node_ports::bands_here};
-use portreeve_dataplane::{Own, Proxy, by_port, host_ports, owner_name};
+use super::{Limits, ephemeral::EphemeralPorts, node_ports::bands_here};
+use portreeve_dataplane::{ByPort, Own, owner_name};
 use portreeve_facts::{Gap, NodePortRange, PortRange, PortSet, Snapshot, Source, Why};
 
 /// Every port of the NodePort range that is more than free.
@@ -43,25 +43,23 @@ pub enum Choice {
     Unknown,
 }
 
-/// Counts the range.
+/// Counts the range. What was not read is listed beside what was.
 ///
 /// # Errors
 /// When the range itself is not known.
 pub fn port_usage(snapshot: &Snapshot) -> Result<PortUsage, Gap> {
+    let round = Limits::default().round(snapshot, None);
     let range = snapshot.cluster.node_port_range.get()?.clone();
     let within = PortSet::from(range.range);
     let mut unread = Vec::new();
     let mut used: BTreeMap<u16, PortUse> = BTreeMap::new();
 
     unread.extend(snapshot.cluster.services.gap().or(snapshot.cluster.unread_service()).cloned());
-    for service in snapshot.cluster.services.seen().into_iter().flatten() {
-        let ports = service.ports.iter().filter_map(|port| Some((port.node_port?, choice(port.fixed))));
-        for (port, choice) in ports.chain(service.health_check_node_port.map(|port| (port, Choice::Automatic))) {
-            if range.range.contains(port) {
-                let owner = format!("{}/{}", service.namespace, service.name);
-                used.entry(port).or_default().allocated.get_or_insert((owner, choice));
-            }
-        }
+    let allocated = round.allocated().into_iter().flatten();
+    for (number, (service, port)) in allocated.filter(|(number, _)| range.range.contains(**number)) {
+        let owner = format!("{}/{}", service.namespace, service.name);
+        used.entry(*number).or_default().allocated =
+            Some((owner, port.map_or(Choice::Automatic, |port| choice(port.fixed))));
     }
 
     let ephemeral = EphemeralPorts::of(snapshot);
@@ -69,10 +67,9 @@ pub fn port_usage(snapshot: &Snapshot) -> Result<PortUsage, Gap> {
     let reserved = snapshot.kernel.sysctls.ip_local_reserved_ports.seen().cloned().unwrap_or_default();
 
     unread.extend(snapshot.kernel.unread_listeners().cloned());
-    let proxy = Proxy::of(snapshot);
+    let proxy = round.proxy();
     let mut unclear: BTreeMap<(Source, Why), Vec<u16>> = BTreeMap::new();
-    let listeners = by_port(snapshot.kernel.listeners.seen().map_or(&[], Vec::as_slice));
-    for socket in listeners.ports().flat_map(|(_, sockets)| sockets) {
+    for socket in round.listeners().into_iter().flat_map(ByPort::iter) {
         let port = socket.local_port;
         if !range.range.contains(port) || ephemeral.may_be_client(socket) == Ok(true) {
             continue;
@@ -97,10 +94,11 @@ pub fn port_usage(snapshot: &Snapshot) -> Result<PortUsage, Gap> {
 
     unread.extend(snapshot.cluster.pods.gap().cloned());
     unread.extend(snapshot.cluster.rejected.iter().filter(|gap| gap.source == Source::Pods).cloned());
-    let pods = snapshot.cluster.pods.seen().into_iter().flat_map(|pods| host_ports(snapshot, pods));
-    for (pod, _, port) in pods.filter(|(_, _, port)| range.range.contains(*port)) {
-        let taken = || format!("pod {}/{} has it as hostPort", pod.namespace, pod.name);
-        used.entry(port).or_default().taken.get_or_insert_with(taken);
+    let host_ports = round.host_ports().into_iter().flat_map(ByPort::ports);
+    for ((_, number), pods) in host_ports.filter(|((_, number), _)| range.range.contains(*number)) {
+        let taken = pods.first().map(|(pod, _)| format!("pod {}/{} has it as hostPort", pod.namespace, pod.name));
+        let used = used.entry(number).or_default();
+        used.taken = used.taken.take().or(taken);
     }
 
     Ok(PortUsage {

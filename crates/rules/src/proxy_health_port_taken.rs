@@ -1,16 +1,16 @@
 //! Another program has the port on which kube-proxy says that it is healthy.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 use super::{
     Limits, Patience, Round, Rule, ids,
     remedies::move_off,
-    socket_needs::{Ports, SocketNeed, proxy_health},
+    socket_needs::{Ports, SocketNeed},
     wording::{capital, with_sockets},
 };
 use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Verdict};
-use portreeve_dataplane::owner_name;
-use portreeve_facts::{Gap, Mode, Owner, Protocol, Reading, Snapshot, Socket, Source, Why};
+use portreeve_dataplane::{Need, owner_name};
+use portreeve_facts::{Gap, Owner, Protocol, Reading, Snapshot, Socket, Source, Why};
 
 pub(super) static RULE: Rule = Rule {
     id: &ids::HEALTH_CHECK_UNSERVED,
@@ -25,22 +25,20 @@ pub(super) static RULE: Rule = Rule {
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
     let listeners = round.listeners()?;
-    if snapshot.proxy_mode().is_ok_and(|mode| !Mode::KUBE_PROXY.contains(&mode.value)) {
-        return Ok(Vec::new());
-    }
     let silence = match &snapshot.kernel.proxy.mode {
         Reading::Seen(_) => None,
         // Nobody is there who would want the port.
         Reading::Gap(gap) if gap.why == Why::Unreachable => return Ok(Vec::new()),
         Reading::Gap(gap) => Some(gap),
     };
-    let address = match proxy_health(snapshot) {
-        Ok(Some(address)) => address,
-        Ok(None) => return Ok(Vec::new()),
-        Err(gap) => return Err(gap),
-    };
+    let mut needs = round.needs().with(&[Source::ProxyConfig])?.iter();
+    let health = needs.find_map(|need| match need {
+        Need::ProxyHealth(address) => Some((*address, need.at())),
+        _ => None,
+    });
+    let Some((address, at)) = health else { return Ok(Vec::new()) };
     let mut sockets = listeners.at((Protocol::Tcp, address.port())).to_vec();
-    sockets.retain(|socket| meet(socket.local, address.ip()));
+    sockets.retain(|socket| at.meets(socket) != Some(false));
     let proxy = round.proxy();
     let verdict = match silence {
         _ if sockets.is_empty() || sockets.iter().any(|socket| proxy.shares_owner(socket)) => Verdict::Healthy,
@@ -52,11 +50,6 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     };
     let port = Some(address.port());
     Ok(vec![Judgement { subject: Subject::this_node(snapshot), port, protocol: Some(Protocol::Tcp), verdict }])
-}
-
-/// Whether two listeners of one port are in each other's way.
-fn meet(one: IpAddr, other: IpAddr) -> bool {
-    one.is_unspecified() || other.is_unspecified() || one.to_canonical() == other.to_canonical()
 }
 
 /// Why the owner of a socket is not known: a right, or a kernel that does not tell.
@@ -92,7 +85,10 @@ fn evidence(snapshot: &Snapshot, address: SocketAddr, sockets: &[&Socket]) -> Ev
 mod tests {
     use super::*;
     use crate::expectations::{expect_healthy, expect_problem, expect_unknown};
-    use portreeve_facts::healthy::{daemon, gap, proxy_holder, seen};
+    use portreeve_facts::{
+        Mode,
+        healthy::{daemon, gap, proxy_holder, seen},
+    };
 
     fn node() -> Subject {
         Subject::node("n1", None)
@@ -120,7 +116,8 @@ mod tests {
         let words = "Process calico-node has port 10256/tcp, on which kube-proxy tells whether this node works";
         assert!(evidence.summary.starts_with(words), "{}", evidence.summary);
         assert!(evidence.values.contains(&("listener", "tcp LISTEN [::]:10256".to_owned())), "{evidence:#?}");
-        assert_eq!(evidence.remedies[0].steps[0].text, "move process calico-node off port 10256/tcp");
+        let moved = &evidence.remedies[0].steps[0].text;
+        assert!(moved.starts_with("move process calico-node off port 10256/tcp"), "{moved}");
         assert!(evidence.remedies[1].steps[0].text.contains("bpfKubeProxyHealthzPort"), "{evidence:#?}");
     }
 

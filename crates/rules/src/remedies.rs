@@ -3,9 +3,9 @@
 
 use std::cmp::Reverse;
 
-use super::pods::{is_static, workload};
+use super::pods::{PortOf, is_static, workload};
 use crate::findings::{Effect, Remedy, ServiceRef, Step};
-use portreeve_dataplane::{ExternalAddress, Field, UNNAMED, owner_name};
+use portreeve_dataplane::{ExternalAddress, Field, UNNAMED, Unit, gone_pod, owner_name, unit_of};
 use portreeve_facts::{
     Address, Controller, Mode, Owner, PortRange, Protocol, Service, ServicePort, Snapshot, Socket, text::shell_word,
 };
@@ -125,26 +125,42 @@ pub(super) fn endpoints_of(service: &Service) -> Step {
     Step::command(format!("kubectl {namespace} get endpointslices -l kubernetes.io/service-name={name}"))
 }
 
+/// Units that no remedy ends, by how their names begin: those of the cluster, and of the way to the node, its names, time and disks.
+const KEPT: &str = "kube containerd cri docker k3s k0s rke2 snap. etcd ssh systemd- NetworkManager user@ dnsmasq chrony ntp rpc nfs iscsi";
+
 /// Moves the owner of a socket; where it has no name, how to find it out comes first.
 pub(super) fn move_off(snapshot: &Snapshot, socket: &Socket) -> Remedy {
     let port = format!("{}/{}", socket.local_port, socket.protocol);
-    match owner_name(snapshot, &socket.owner) {
-        name if name == UNNAMED => {
-            let search = who_holds(socket.protocol, socket.local_port);
-            let lasting =
-                format!("find who holds port {port} with `{}` as root on the node, and move it off", search.text);
-            Remedy::from(search.lasting(lasting))
-                .then(Step::advice(format!("move what it names off port {port}; only root on the node sees the name")))
-        }
-        name => Step::advice(match &socket.owner {
-            Owner::Kernel { link } if link.is_empty() => {
-                format!("find who had the kernel open port {port}, such as an NFS server, and give that another port")
-            }
-            Owner::Kernel { link } => format!("give tunnel {link} another port than {port}, where it is configured"),
-            _ => format!("move {name} off port {port}"),
-        })
-        .into(),
+    let name = owner_name(snapshot, &socket.owner);
+    if name == UNNAMED {
+        let search = who_holds(socket.protocol, socket.local_port);
+        let lasting = format!("find who holds port {port} with `{}` as root on the node, and move it off", search.text);
+        return Remedy::from(search.lasting(lasting))
+            .then(Step::advice(format!("move what it names off port {port}; only root on the node sees the name")));
     }
+    if let Some(uid) = gone_pod(snapshot, &socket.owner) {
+        return end_gone(uid, &port);
+    }
+    let unit = unit_of(&socket.owner);
+    if let Some(unit) = unit.filter(|unit| unit.is_init()) {
+        return disable_unnamed(unit, &port);
+    }
+    Step::advice(match &socket.owner {
+        Owner::Kernel { link } if link.is_empty() => {
+            let example = wireguard(snapshot, socket.protocol).unwrap_or_else(|| "an NFS server".to_owned());
+            format!("find who had the kernel open port {port}, such as {example}, and give that another port")
+        }
+        Owner::Kernel { link } => format!("give tunnel {link} another port than {port}, where it is configured"),
+        _ => match unit.filter(|unit| !KEPT.split(' ').any(|begin| unit.name.starts_with(begin))) {
+            Some(unit) if unit.is_socket() => format!(
+                "if nothing needs it, `{}`, and stop the service that it starts; otherwise give it another port than {port}",
+                disable(unit)
+            ),
+            Some(unit) => format!("move {name} off port {port}, or, if nothing needs it, `{}`", disable(unit)),
+            None => format!("move {name} off port {port}"),
+        },
+    })
+    .into()
 }
 
 /// The same where the owner may have the port of right.
@@ -152,6 +168,59 @@ pub(super) fn move_off_unless(snapshot: &Snapshot, socket: &Socket, right: &str)
     let steps = move_off(snapshot, socket).steps;
     let [last] = &steps[..] else { return Remedy { steps } };
     Step::advice(format!("unless {right}, {}", last.text)).into()
+}
+
+/// Ends a unit, now and after the next boot.
+fn disable(unit: Unit<'_>) -> String {
+    format!("{} disable --now {}", systemctl(unit), shell_word(unit.name))
+}
+
+/// `systemctl`, for the manager of a unit.
+fn systemctl(unit: Unit<'_>) -> String {
+    let of_user = unit.user.map(|user| format!(" --user --machine={user}@")).unwrap_or_default();
+    format!("systemctl{of_user}")
+}
+
+/// Ends the socket unit for which systemd itself listens.
+fn disable_unnamed(unit: Unit<'_>, port: &str) -> Remedy {
+    let systemctl = systemctl(unit);
+    let list = Step::command(format!("{systemctl} list-sockets"))
+        .lasting(format!("find the socket unit of port {port} with `{systemctl} list-sockets`"));
+    Remedy::from(list).then(Step::advice(format!(
+        "if nothing needs it, `{systemctl} disable --now` the socket unit that is listed with port {port}"
+    )))
+}
+
+/// Ends what outlived its pod.
+fn end_gone(uid: &str, port: &str) -> Remedy {
+    let containers = Step::command(format!("crictl ps -a --label io.kubernetes.pod.uid={}", shell_word(uid)))
+        .lasting("look with crictl whether a container of that pod is left");
+    Remedy::from(containers).then(Step::advice(format!(
+        "stop the container that it lists; where it lists none, end the process that has port {port}"
+    )))
+}
+
+/// A link of WireGuard, which may have a port of UDP: only root on the node is told which.
+fn wireguard(snapshot: &Snapshot, protocol: Protocol) -> Option<String> {
+    let mut links = snapshot.kernel.interfaces.seen().filter(|_| protocol == Protocol::Udp)?.links.iter();
+    let link = links.find(|link| link.kind.as_deref() == Some("wireguard"))?;
+    Some(format!("WireGuard, whose port `wg show {} listen-port` tells", shell_word(&link.name)))
+}
+
+/// Has a server of DNS leave to others the port on addresses that it does not serve.
+pub(super) fn some_addresses(of: PortOf<'_>) -> Step {
+    Step::advice(format!(
+        "have the server of {of} listen on the addresses of the node that clients ask, not on every address"
+    ))
+}
+
+/// Has systemd-resolved leave port 53. What asks its stub then asks nobody: programs of the node by /etc/resolv.conf, and pods by
+/// that of their kubelet (systemd src/resolve/resolved-resolv-conf.c).
+pub(super) fn without_stub() -> Remedy {
+    Remedy::from(Step::advice(
+        "have /etc/resolv.conf, and `resolvConf` of the kubelet, lead to /run/systemd/resolve/resolv.conf: nobody will answer at 127.0.0.53",
+    ))
+    .then(Step::advice("set `DNSStubListener=no` in resolved.conf, and restart systemd-resolved"))
 }
 
 /// Gives a pod another port, where what makes it declares it.

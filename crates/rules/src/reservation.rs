@@ -1,12 +1,8 @@
 //! The remedy that keeps ports from outgoing connections, and how many it may keep.
 
-use super::{
-    needed_ports::NeededPorts,
-    node_ports::{allocated, counted},
-    remedies::set_sysctl,
-};
+use super::{Round, needed_ports::NeededPorts, node_ports::counted, remedies::set_sysctl};
 use crate::findings::{Effect, Remedy, Step};
-use portreeve_facts::{PortRange, PortSet, Reading, Snapshot};
+use portreeve_facts::{PortRange, PortSet, Reading};
 
 /// The fewest ports that are left to outgoing connections. With none left, each `connect` of the node fails (measured on Linux
 /// 6.18: EADDRNOTAVAIL, for UDP EAGAIN), and kubelet loses the API server.
@@ -23,11 +19,12 @@ const FEW: u32 = 64;
 ///
 /// Where that would leave too few ports to outgoing connections, it keeps those that Services have; where these are too many
 /// as well, it says so.
-pub(super) fn reserve(snapshot: &Snapshot, ports: &PortSet) -> Remedy {
+pub(super) fn reserve(round: &Round<'_>, ports: &PortSet) -> Remedy {
+    let snapshot = round.now;
     let node_ports = snapshot.cluster.node_port_range.seen().map(|range| range.range);
     let ephemeral = snapshot.kernel.sysctls.ip_local_port_range.seen().copied();
     let meeting = node_ports.filter(|range| ephemeral.is_some_and(|it| it.intersection(*range).is_some()));
-    let needed = ephemeral.map(|range| NeededPorts::among(&range.into(), snapshot).ports()).unwrap_or_default();
+    let needed = ephemeral.map(|range| NeededPorts::among(&range.into(), round).ports()).unwrap_or_default();
     let range = meeting.map(PortSet::from).unwrap_or_default();
     let all = ports.union(&range).union(&needed);
     let Reading::Seen(reserved) = &snapshot.kernel.sysctls.ip_local_reserved_ports else {
@@ -47,9 +44,9 @@ pub(super) fn reserve(snapshot: &Snapshot, ports: &PortSet) -> Remedy {
     let narrower = "make the NodePort range narrower (--service-node-port-range of the API server), or ask servers to use \
                     ports outside ip_local_port_range: both ranges together leave too few ports to outgoing connections";
     write(&all).unwrap_or_else(|| {
-        let services = snapshot.cluster.services.seen().map(|services| allocated(services)).unwrap_or_default();
         let few = if ports.len() > FEW { PortSet::default() } else { ports.clone() };
-        let of_services = services.into_keys().filter(|port| range.contains(*port)).collect::<PortSet>().union(&few);
+        let allocated = round.allocated().into_iter().flat_map(|all| all.keys().copied());
+        let of_services = allocated.filter(|port| range.contains(*port)).collect::<PortSet>().union(&few);
         let kept = [of_services.union(&needed), of_services].iter().filter(|it| !it.is_empty()).find_map(write);
         match (kept, Step::advice(narrower)) {
             (Some(kept), advice) => kept.then(advice),
@@ -69,11 +66,15 @@ pub(super) fn is_bearable(ephemeral: Option<PortRange>, reserved: &PortSet, more
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::findings::StepKind;
+    use crate::{Limits, findings::StepKind};
     use portreeve_facts::{
-        Source, Why,
+        Snapshot, Source, Why,
         healthy::{gap, objects},
     };
+
+    fn reserve(snapshot: &Snapshot, ports: &PortSet) -> Remedy {
+        super::reserve(&Limits::default().round(snapshot, None), ports)
+    }
 
     fn commands(remedy: &Remedy) -> Vec<&str> {
         let commands = remedy.steps.iter().filter(|step| step.kind == StepKind::Command);

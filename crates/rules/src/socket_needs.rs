@@ -1,18 +1,9 @@
 //! What a rule can need to know of sockets, and on which ports: each rule says it beside its title.
 
-use std::{
-    net::{IpAddr, Ipv4Addr, SocketAddr},
-    sync::Arc,
-};
+use std::sync::Arc;
 
-use portreeve_facts::{
-    ClusterFacts, ContainerPort, Gap, Pod, PortRange, PortSet, Service, Snapshot, Source, Why, Workload,
-};
-
-/// kube-proxy's own health (`healthzBindAddress`), unless configured otherwise.
-const PROXY_HEALTH: u16 = 10256;
-/// Ports of kube-proxy itself: that of `metricsBindAddress`, and its health.
-const PROXY_PORTS: [u16; 2] = [10249, PROXY_HEALTH];
+use portreeve_dataplane::{PROXY_HEALTH, PROXY_METRICS, health_address};
+use portreeve_facts::{ClusterFacts, ContainerPort, Pod, PortRange, PortSet, Service, Unread, Workload};
 
 /// What a rule needs to know of sockets, beyond which listeners there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,7 +67,7 @@ impl Ports {
                 let blocked = blocked.flat_map(|pod| pod.ports.iter().chain(&pod.probed)).map(|port| port.port);
                 blocked.chain(wanted(cluster, |workload| workload.host_network)).collect()
             }
-            Self::Proxy => PROXY_PORTS.into_iter().chain(configured_health(cluster)).collect(),
+            Self::Proxy => [PROXY_METRICS, PROXY_HEALTH].into_iter().chain(configured_health(cluster)).collect(),
         }
     }
 }
@@ -86,18 +77,8 @@ fn configured_health(cluster: &ClusterFacts) -> Option<u16> {
     health_address(cluster.proxy_config.seen()?.healthz_bind_address.as_deref()?).map(|address| address.port())
 }
 
-/// A `healthzBindAddress`, an address without a port having the default one, as kube-proxy reads it (kubernetes
-/// pkg/proxy/apis/config/v1alpha1/defaults.go).
-pub(super) fn health_address(text: &str) -> Option<SocketAddr> {
-    let of_port = text.strip_prefix(':').and_then(|port| port.parse().ok());
-    of_port
-        .map(|port| SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port))
-        .or_else(|| text.parse().ok())
-        .or_else(|| Some(SocketAddr::new(text.parse().ok()?, PROXY_HEALTH)))
-}
-
 fn services(cluster: &ClusterFacts) -> impl Iterator<Item = &Service> {
-    cluster.services.seen().into_iter().flatten().map(Arc::as_ref)
+    cluster.services.known_part(Unread::Chooses).iter().map(Arc::as_ref)
 }
 
 /// The ports of a node that pods of workloads will want.
@@ -113,7 +94,7 @@ fn container_ports(cluster: &ClusterFacts, which: fn(&Pod) -> bool) -> impl Iter
 
 /// The pods that run on this node.
 fn pods(cluster: &ClusterFacts, which: fn(&Pod) -> bool) -> impl Iterator<Item = &Pod> {
-    let pods = cluster.pods.seen().into_iter().flatten().map(Arc::as_ref);
+    let pods = cluster.pods.known_part(Unread::Chooses).iter().map(Arc::as_ref);
     pods.filter(move |pod: &&Pod| !pod.finished && is_here(cluster, pod) && which(pod))
 }
 
@@ -122,21 +103,5 @@ fn is_here(cluster: &ClusterFacts, pod: &Pod) -> bool {
     match (&cluster.node_name, &pod.node) {
         (Some(here), Some(node)) => here == node,
         _ => true,
-    }
-}
-/// Where kube-proxy would answer about its health: its default where nobody says; nothing where it is told not to.
-pub(super) fn proxy_health(snapshot: &Snapshot) -> Result<Option<SocketAddr>, Gap> {
-    let any = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
-    let configured = snapshot.proxy_config().ok().and_then(|config| config.healthz_bind_address.as_deref());
-    match configured {
-        None => Ok(Some(SocketAddr::new(any, PROXY_HEALTH))),
-        Some("") => Ok(None),
-        Some(text) => {
-            let address = health_address(text).ok_or_else(|| {
-                let detail = format!("healthzBindAddress of kube-proxy is no address with a port: {text:?}");
-                Gap::new(Source::ProxyConfig, Why::Malformed, detail)
-            })?;
-            Ok((address.port() != 0).then_some(address))
-        }
     }
 }

@@ -28,17 +28,13 @@ impl<'a> Told<'a> {
         Self { snapshot, source, judgements: Vec::new(), of_subject: HashMap::new(), is_cut: false }
     }
 
-    /// Whether one more of this subject would be kept.
+    /// Whether one more of this subject would be kept, if it is no worse than those that are.
     pub(super) fn has_room(&self, subject: &Subject) -> bool {
         self.of_subject.get(subject).is_none_or(|told| *told < OF_SUBJECT)
     }
 
-    /// Takes one more, as far as there is room.
+    /// Takes one more.
     pub(super) fn push(&mut self, judgement: Judgement) {
-        if !self.has_room(&judgement.subject) {
-            self.is_cut = true;
-            return;
-        }
         *self.of_subject.entry(judgement.subject.clone()).or_default() += 1;
         self.judgements.push(judgement);
         if self.judgements.len() >= HELD {
@@ -64,13 +60,22 @@ impl<'a> Told<'a> {
         self.judgements
     }
 
-    /// Keeps the worst, in the order in which they came.
+    /// Keeps the worst of each subject and of all, in the order in which they came.
     fn cut(&mut self) {
-        if self.judgements.len() > OF_RULE {
-            self.judgements.sort_by_key(|judgement| Reverse(judgement.verdict.severity()));
-            self.judgements.truncate(OF_RULE);
-            self.is_cut = true;
+        let all = self.judgements.len();
+        let mut worst_first: Vec<usize> = (0..all).collect();
+        worst_first.sort_by_key(|index| Reverse(self.judgements[*index].verdict.severity()));
+        self.of_subject.clear();
+        let (mut kept, mut left) = (vec![false; all], OF_RULE);
+        for index in worst_first {
+            let told = self.of_subject.entry(self.judgements[index].subject.clone()).or_default();
+            if *told < OF_SUBJECT && left > 0 {
+                (*told, left, kept[index]) = (*told + 1, left - 1, true);
+            }
         }
+        let mut kept = kept.into_iter();
+        self.judgements.retain(|_| kept.next() == Some(true));
+        self.is_cut |= self.judgements.len() < all;
     }
 }
 
@@ -100,11 +105,20 @@ mod tests {
         assert!(told.judgements.len() <= HELD);
         let all = told.all();
         assert_eq!(all.len(), OF_RULE + 1);
-        assert!(matches!(&all[0].verdict, Verdict::Problem(evidence) if evidence.severity == Severity::Critical));
+        let is_critical = |it: &Judgement| it.verdict.severity() == Some(Severity::Critical);
+        assert!(is_critical(&all[OF_RULE - 1]), "in the order in which they came");
         assert!(matches!(&all[OF_RULE].verdict, Verdict::Unknown(gap) if gap.why == Why::TooMuch));
 
         let mut told = Told::of(&world, Source::Services);
         (0..2 * OF_SUBJECT).for_each(|_| told.push(problem(1, Severity::Info)));
         assert_eq!(told.all().len(), OF_SUBJECT + 1);
+
+        let mut told = Told::of(&world, Source::Services);
+        (0..OF_SUBJECT).for_each(|_| told.push(problem(1, Severity::Info)));
+        told.push(problem(1, Severity::Critical));
+        (0..OF_SUBJECT).for_each(|_| told.push(problem(2, Severity::Info)));
+        let all = told.all();
+        assert_eq!(all.len(), 2 * OF_SUBJECT + 1);
+        assert_eq!(all.iter().filter(|it| is_critical(it)).count(), 1, "the worst of a subject, though it came last");
     }
 }

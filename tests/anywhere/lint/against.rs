@@ -288,6 +288,21 @@ fn a_snapshot_shows_who_listens() {
     assert_eq!(kept, ["7:32 critical listener-on-node-port/loses Service default/web 30080/tcp"]);
 }
 
+#[test]
+fn a_health_check_of_a_port_that_somebody_has_is_told_and_not_one_that_nobody_serves_yet() {
+    let mut world = healthy();
+    let Reading::Seen(listeners) = &mut world.kernel.listeners else { panic!("listeners were recorded") };
+    listeners.last_mut().expect("the kubelet listens").local_port = 30099;
+    let against = write(&serde_json::to_string(&world).expect("a snapshot is JSON"));
+    let checked = |port: u16| {
+        let fields = format!("type: LoadBalancer\n  externalTrafficPolicy: Local\n  healthCheckNodePort: {port}");
+        service("api", "name: x").replace("type: NodePort", &fields)
+    };
+    let line = "7:24 critical health-check-unserved/other Service default/api 30099/tcp";
+    assert_eq!(found(&checked(30099), &["--against", &against]), [line]);
+    assert_eq!(found(&checked(30098), &["--against", &against]), [""; 0]);
+}
+
 /// A pod of the snapshot's node with this hostPort.
 fn pod(controller: &str, kind: &str, host_port: u16) -> Pod {
     serde_json::from_value(json!({

@@ -121,6 +121,7 @@ fn a_rule_that_has_nothing_to_compare_with_is_skipped_and_not_passed() {
     let alone = skipped(&[]);
     let wanted = [
         "listener-on-node-port/loses,trap,no-return: no node was looked at",
+        "health-check-unserved/nobody,other,one-family: no node was looked at",
         "host-port-conflict/node-port: no cluster was given",
         "host-port-conflict/takes-listener,no-network: no node was looked at",
         "host-network-port-taken/listener,refused: no node was looked at",
@@ -128,7 +129,7 @@ fn a_rule_that_has_nothing_to_compare_with_is_skipped_and_not_passed() {
     ];
     assert_eq!(alone, wanted);
     assert_eq!(skipped(&["--against", "there.yaml"])[0], wanted[0]);
-    assert_eq!(skipped(&["--against", "there.yaml"])[1], "host-port-conflict/node-port: the input holds no Pod");
+    assert_eq!(skipped(&["--against", "there.yaml"])[2], "host-port-conflict/node-port: the input holds no Pod");
     let (_, stdout, _) = lint(&[("a.yaml", &manifest())], &["a.yaml", "-o", "json"]);
     let document: Value = serde_json::from_str(&stdout).expect("JSON");
     assert_eq!(

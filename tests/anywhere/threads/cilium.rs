@@ -1,7 +1,7 @@
 //! What iptables masquerades for Cilium may leave with a source port that is a NodePort.
 
 use super::{
-    objects::{config_map, served},
+    objects::{config_map, pod_with_host_ports, served},
     served::Served,
     world::World,
 };
@@ -24,6 +24,24 @@ fn cilium_16826() -> Served {
     let told = told.advises("enable-bpf-masquerade").advises("--to-ports");
     cilium(true, &[]).is_silent("masquerade-source-ports");
     told
+}
+
+/// Thread: cilium/cilium#34041
+/// Symptom: answers to connections of a pod go to another pod, whose hostPort is their source port
+/// Says: `masquerade-source-ports` names the pod and the hostPort, and the ports that Cilium chooses from
+#[test]
+fn cilium_34041() -> Served {
+    let gateway = |number: u16| {
+        let pod = pod_with_host_ports("edge/gateway-1", &[number]);
+        let mut settings = vec!["kube-proxy-replacement: 'true'", "enable-ipv4-masquerade: 'true'"];
+        settings.push("enable-bpf-masquerade: 'true'");
+        World::of(&[config_map("cilium-config", &settings), pod]).without_kube_proxy()
+    };
+    gateway(32000).is_silent("masquerade-source-ports");
+    gateway(45678)
+        .tells("masquerade-source-ports", "warning", "Pod edge/gateway-1", "Cilium")
+        .shows("masquerade", "by Cilium in eBPF, with source ports 32768-65535")
+        .advises("a hostPort below 32768")
 }
 
 /// Thread: cilium/cilium#23539

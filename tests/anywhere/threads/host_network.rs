@@ -3,7 +3,7 @@
 use super::{
     objects::{crashing, host_pod, probed},
     served::Served,
-    world::{World, daemon, in_pod},
+    world::{World, daemon, in_pod, in_unit},
 };
 
 /// A crashing pod on the host's network, with the ports that it declares.
@@ -93,4 +93,44 @@ fn ingress_nginx_8461() -> Served {
         .listens("[::]:8443", in_pod("uid-nginx", "nginx"))
         .tells("host-network-port-taken/listener", "warning", "Pod second/controller", "first/nginx")
         .advises("move pod first/nginx off port 8443/tcp")
+}
+
+/// Thread: replicatedhq/troubleshoot#849
+/// Symptom: a storage plug-in wants 9090, and systemd has it: it waits for the first client of a web console
+/// Says: `host-network-port-taken/listener` names the socket unit, and the command that ends it; silent once it is gone
+#[test]
+fn troubleshoot_849() -> Served {
+    let world = blocked("storage/plugin", &[9090]);
+    let told = world
+        .clone()
+        .listens("[::]:9090", in_unit("/system.slice/console.socket", "systemd"))
+        .tells("host-network-port-taken/listener", "warning", "Pod storage/plugin", "console.socket")
+        .advises("if nothing needs it, `systemctl disable --now console.socket`");
+    world.is_silent("host-network-port-taken/listener");
+    // Where the kernel has no BPF for control groups, the unit is not known.
+    world
+        .listens("[::]:9090", in_unit("/init.scope", "systemd"))
+        .tells("host-network-port-taken/listener", "warning", "Pod storage/plugin", "systemd")
+        .types("systemctl list-sockets");
+    told
+}
+
+/// Thread: bottlerocket-os/bottlerocket#3711
+/// Symptom: a cache of DNS on the host's network crash-loops; the node's own resolver has port 53 of 127.0.0.53 alone
+/// Says: `host-network-port-taken/listener` names the resolver, and how both can have the port; silent where the cache has its own address
+#[test]
+fn bottlerocket_3711() -> Served {
+    let taken = |world: World| {
+        world.listens("127.0.0.53:53", in_unit("/system.slice/systemd-resolved.service", "systemd-resolve"))
+    };
+    let told = taken(blocked("kube-system/cache", &[53]))
+        .tells("host-network-port-taken/listener", "warning", "Pod kube-system/cache", "systemd-resolve")
+        .advises("listen on the addresses of the node that clients ask")
+        .advises("lead to /run/systemd/resolve/resolv.conf")
+        .advises("set `DNSStubListener=no`");
+    let of_one =
+        crashing(&host_pod("kube-system/cache", &[53])).replace("hostPort: 53", "hostPort: 53, hostIP: 192.0.2.1");
+    taken(World::of(&[of_one])).is_silent("host-network-port-taken/listener");
+    taken(World::of(&[host_pod("kube-system/cache", &[53])])).is_silent("host-network-port-taken/listener");
+    told
 }

@@ -97,12 +97,13 @@ pub(crate) const CLASSES: [Class; 12] = [
     ),
     (
         "Source ports of Cilium",
-        "Connections of pods leave with a source port that is a NodePort.",
+        "Connections of pods leave with a source port that is a NodePort or a hostPort.",
         &[
             "cilium/cilium#16826",
             "cilium/cilium#23539",
             "cilium/cilium#23604",
             "cilium/cilium#33723",
+            "cilium/cilium#34041",
             "kubernetes-sigs/ip-masq-agent#135",
         ],
     ),
@@ -149,6 +150,8 @@ pub(crate) const CLASSES: [Class; 12] = [
             "metallb/metallb#581",
             "kubernetes/ingress-nginx#7856",
             "kubernetes/ingress-nginx#8461",
+            "replicatedhq/troubleshoot#849",
+            "bottlerocket-os/bottlerocket#3711",
         ],
     ),
     (

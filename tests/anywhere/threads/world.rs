@@ -179,10 +179,11 @@ impl World {
         names.extend(redirections.into_iter().flatten().map(|it| it.chain.clone()));
         let clients = kernel.clients.seen().into_iter().flat_map(|it| &it.sockets);
         let sockets = kernel.listeners.seen().into_iter().flatten().chain(clients);
-        names.extend(sockets.filter_map(|socket| match &socket.owner {
-            Owner::Held(holder) => holder.process.seen().map(|it| it.command.clone()),
-            _ => None,
-        }));
+        for socket in sockets {
+            let Owner::Held(holder) = &socket.owner else { continue };
+            names.extend(holder.process.seen().map(|it| it.command.clone()));
+            names.extend(portreeve_dataplane::unit_of(&socket.owner).map(|it| it.name.to_owned()));
+        }
         names
     }
 
@@ -220,6 +221,11 @@ pub(super) fn proxy() -> Owner {
 /// A process of the node outside every pod.
 pub(super) fn daemon(command: &str) -> Owner {
     held(&format!("/system.slice/{command}.service"), None, command, 4242)
+}
+
+/// A process of a unit of systemd, by the path of its control group.
+pub(super) fn in_unit(path: &str, command: &str) -> Owner {
+    held(path, None, command, 1)
 }
 
 /// A process of the pod with this uid.

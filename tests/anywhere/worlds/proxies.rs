@@ -92,7 +92,12 @@ pub(super) fn program(world: &mut Snapshot, node: &Node, cluster: &Cluster) {
         world.kernel.ip_vs = Reading::Seen(servers);
         world.kernel.ip_vs_connections = Reading::Seen(Vec::new());
         let flows = Reading::Seen(BTreeMap::new());
-        world.kernel.masquerade = Reading::Seen(Masquerade { flows, unanswered: Vec::new(), beyond: 0 });
+        world.kernel.masquerade = Reading::Seen(Masquerade {
+            flows,
+            unanswered: Vec::new(),
+            beyond: 0,
+            pools: Masquerade::pools_not_asked(),
+        });
     }
 }
 

@@ -1,6 +1,6 @@
 //! Where an agent reports from.
 
-use portreeve_facts::Snapshot;
+use portreeve_facts::{Snapshot, Unread};
 
 /// Where an agent reports from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub struct Place {
 impl Place {
     /// The place of a look by one of the agents in this namespace.
     pub fn of(snapshot: &Snapshot, agents: Option<&str>) -> Self {
-        let mut services = snapshot.cluster.services.seen().into_iter().flatten();
+        let mut services = snapshot.cluster.services.known_part(Unread::Adds).iter();
         let kubernetes = services.find(|service| service.namespace == "default" && service.name == "kubernetes");
         Self {
             node: snapshot.node_name().to_owned(),

@@ -15,7 +15,8 @@ use super::{
 };
 use crate::events::Counters;
 use portreeve_facts::{
-    ClusterFacts, EphemeralUse, Family as IpFamily, KernelFacts, PortRange, PortSet, Protocol, Snapshot, Source, text,
+    ClusterFacts, EphemeralUse, Family as IpFamily, KernelFacts, PortRange, PortSet, Protocol, Snapshot, Source,
+    Unread, text,
 };
 use portreeve_rules::{
     findings::{Finding, Severity},
@@ -166,7 +167,7 @@ impl Families {
 
         // A bound is no measurement: under one name, a forecast would take the step between them for growth.
         let host: Vec<_> = snapshot.kernel.ephemeral.seen().into_iter().collect();
-        let pods = snapshot.kernel.pod_namespaces.seen().into_iter().flatten();
+        let pods = snapshot.kernel.pod_namespaces.known_part(Unread::Said("portreeve_source_up")).iter();
         let pods: Vec<_> = pods.filter_map(|pod| pod.ephemeral.seen()).collect();
         let scopes = [("host", &host), ("pods", &pods)];
         let most = |of: fn(&EphemeralUse) -> Option<u32>| {

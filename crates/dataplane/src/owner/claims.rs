@@ -58,10 +58,19 @@ impl Claim<'_> {
             }
             Self::HostPort(pod, host) => {
                 let sent_on = sent_on(snapshot, pod, host).map(|it| format!("; {it}"));
+                let left_out = snapshot.is_in(Mode::Cilium)
+                    && cilium::cilium_range(snapshot)
+                        .is_ok_and(|range| host.host_port.is_some_and(|it| range.contains(it)));
+                let left_out =
+                    if left_out { "; Cilium does not serve it: the NodePort range has its number" } else { "" };
                 Claimant {
                     claim: ClaimKind::HostPort,
                     name: format!("pod {}/{}", pod.namespace, pod.name),
-                    detail: format!("hostPort to container port {}{}", host.port, sent_on.unwrap_or_default()),
+                    detail: format!(
+                        "hostPort to container port {}{}{left_out}",
+                        host.port,
+                        sent_on.unwrap_or_default()
+                    ),
                 }
             }
             Self::Listener(socket, count) => {

@@ -1,18 +1,21 @@
 //! Who would answer on a port of this node: every claimant in the order in which a new connection meets them, who
 //! answers from each vantage point, and which listener loses.
 
+mod beside;
 mod claims;
 mod ownership;
 
 use std::{collections::BTreeSet, net::IpAddr};
 
+use beside::beside;
+pub use beside::{Beside, BesideKind};
 use claims::claims;
 pub use ownership::{Answered, Claimant, Ownership};
 
 use super::{
     by_port::ByPort,
     cases::{Judged, Loss, Stratum},
-    contest::{Answer, Contest},
+    contest::{Contest, Undecided},
     kept_off::serves,
     local_address::LocalAddress,
     outcome::Outcome,
@@ -45,8 +48,7 @@ pub fn owner(round: &Round<'_>, protocol: Protocol, port: u16) -> Result<Ownersh
         return Err(gap.clone());
     }
     let contest = Contest::of(round, addressed, (protocol, port), claims).with_balanced(balanced(round));
-    let mut answers: Vec<Answered> =
-        contest.places().map(|(from, to)| answered(&contest, addressed, from, to)).collect();
+    let mut answers: Vec<Answered> = contest.places().map(|place| answered(&contest, addressed, place)).collect();
     answers.sort_by_key(|it| (it.from, it.to));
     let (endpoints, proxy) = (round.endpoints(), round.proxy());
     let claimants = contest.claims().map(|it| it.claimant(snapshot, endpoints, proxy)).collect();
@@ -55,42 +57,53 @@ pub fn owner(round: &Round<'_>, protocol: Protocol, port: u16) -> Result<Ownersh
         cluster.rejected.iter().filter(|it| matches!(it.source, Source::Services | Source::Pods | Source::Nodes));
     let unread = [cluster.services.gap(), cluster.pods.gap()].into_iter().flatten().chain(left_out).cloned().collect();
     let proxy_mode = snapshot.proxy_mode().ok().map(|mode| mode.value);
-    Ok(Ownership { protocol, port, proxy_mode, claimants, answers, mode: addressed.candidates.mode_in_words(), unread })
+    let mode = addressed.candidates.mode_in_words();
+    let beside = beside(round, (protocol, port));
+    Ok(Ownership { protocol, port, proxy_mode, claimants, beside, answers, mode, unread })
 }
 
 /// What a case tells, and what all cases have in common.
 #[derive(Clone, PartialEq)]
 struct Told {
-    /// Who gets the connection.
-    answer: Option<Answer>,
+    /// Who gets the connection; nothing where the cases differ.
+    answer: Result<Option<(Outcome, Option<usize>)>, Gap>,
     /// The listener that loses it. It may in each case, though what becomes of the connection differs.
     loser: Option<usize>,
 }
 
 impl Loss for Told {
     fn meet(self, other: &Self) -> Option<Self> {
-        let answer = self.answer.filter(|it| other.answer.as_ref() == Some(it));
+        let answer = match (self.answer, &other.answer) {
+            (Err(gap), _) => Err(gap),
+            (_, Err(gap)) => Err(gap.clone()),
+            (Ok(one), Ok(other)) => Ok(one.filter(|it| other.as_ref() == Some(it))),
+        };
         let loser = self.loser.filter(|it| other.loser == Some(*it));
-        (answer.is_some() || loser.is_some()).then_some(Self { answer, loser })
+        (answer != Ok(None) || loser.is_some()).then_some(Self { answer, loser })
     }
 }
 
 /// What every case agrees on.
-fn answered(contest: &Contest<'_, '_, '_>, addressed: &Addressed<'_>, from: Vantage, to: LocalAddress) -> Answered {
+fn answered(contest: &Contest<'_, '_, '_>, addressed: &Addressed<'_>, (from, to): (Vantage, LocalAddress)) -> Answered {
     let (told, assumed) = addressed.over(true, |candidate, case| {
-        let answer = contest.who(candidate, case, from, to)?;
-        let loser = contest.listener(case, from, to.ip).filter(|_| answer.outcome != Outcome::Listener);
-        Ok(Some(Told { answer: Some(answer), loser }))
+        Ok(Some(match contest.who(candidate, case, (from, to)) {
+            Ok(answer) => Told { loser: answer.loser(), answer: Ok(Some((answer.outcome, answer.by))) },
+            Err(Undecided { gap, loser: None }) => return Err(gap),
+            Err(Undecided { gap, loser }) => Told { answer: Err(gap), loser },
+        }))
     });
-    let (told, gap) = match told {
+    let (Told { answer, loser }, gap) = match told {
         Judged::Certain(told, gap) => (told, gap),
-        Judged::Depends { on, .. } => (Told { answer: None, loser: None }, Some(on)),
+        Judged::Depends { on, .. } => (Told { answer: Err(on), loser: None }, None),
         Judged::Never => unreachable!("each case tells something"),
     };
-    let outcome =
-        told.answer.map(|it| it.outcome).ok_or_else(|| gap.unwrap_or_else(|| addressed.candidates.ambiguity()));
-    let assumed = if outcome.is_ok() || told.loser.is_some() { assumed } else { Stratum::Any };
-    Answered { from, to: to.ip, outcome, by: told.answer.and_then(|it| it.by), loser: told.loser, assumed }
+    let differs = || gap.unwrap_or_else(|| addressed.candidates.ambiguity());
+    let (outcome, by) = match answer.and_then(|it| it.ok_or_else(differs)) {
+        Ok((outcome, by)) => (Ok(outcome), by),
+        Err(gap) => (Err(gap), None),
+    };
+    let assumed = if outcome.is_ok() || loser.is_some() { assumed } else { Stratum::Any };
+    Answered { from, to: to.ip, outcome, by, loser, assumed }
 }
 
 #[cfg(test)]

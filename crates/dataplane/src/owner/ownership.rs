@@ -2,7 +2,10 @@
 
 use std::net::IpAddr;
 
-use super::super::{cases::Stratum, claim::ClaimKind, outcome::Outcome};
+use super::{
+    super::{cases::Stratum, claim::ClaimKind, outcome::Outcome},
+    beside::Beside,
+};
 use portreeve_facts::{Gap, Mode, Protocol, Vantage};
 
 /// What is known of one port and protocol.
@@ -14,6 +17,8 @@ pub struct Ownership {
     pub port: u16,
     /// Everything that claims it, in the order in which a new connection meets them.
     pub claimants: Vec<Claimant>,
+    /// What else has the number, and takes no new connection.
+    pub beside: Vec<Beside>,
     /// Who answers on each address from each vantage point. A loopback address of IPv4 that is not listed is answered like
     /// 127.0.0.1, unless it is claimed alone.
     pub answers: Vec<Answered>,

@@ -9,7 +9,7 @@ use super::{
 
 use portreeve_facts::{
     CiliumConfig, Family, ForCilium, Mode, RangeClaim, Reading, Service, ServiceKind, Snapshot, Socket, Source, State,
-    Vantage, Why,
+    Vantage, Why, WithoutBackend,
     healthy::{PRIMARY, SECOND, World, gap, ip, objects, proxy_holder, seen, squatter},
 };
 
@@ -32,6 +32,35 @@ fn a_free_port_is_refused_and_a_listener_answers() {
     let listener = Some(ClaimKind::Listener);
     assert_eq!(ask(&world, Vantage::Loopback, "127.0.0.1"), (Ok(Outcome::Listener), listener, None));
     assert_eq!(ask(&world, Vantage::Remote, PRIMARY[1]), (Ok(Outcome::Refused), None, None), "it is of IPv4");
+}
+
+/// What has the number beside the claims: kind, name, detail.
+fn beside(world: &Snapshot) -> Vec<(BesideKind, String, String)> {
+    let ownership = owner(&Round::of(world, None, 60), Protocol::Tcp, 30080).expect("it is known");
+    ownership.beside.into_iter().map(|it| (it.kind, it.name, it.detail)).collect()
+}
+
+#[test]
+fn a_connection_with_the_port_is_named_unless_a_listener_may_have_accepted_it() {
+    let connects = |world: Snapshot| world.connects(State::Established, "192.0.2.1:30080", "198.51.100.7:8443");
+    let world = connects(Snapshot::healthy());
+    let [(BesideKind::Connection, name, detail)] = &beside(&world)[..] else { panic!("{:?}", beside(&world)) };
+    assert_eq!(name, "process nginx from 192.0.2.1:30080/tcp");
+    assert!(detail.contains("-> 198.51.100.7:8443") && detail.contains("EADDRINUSE"), "{detail}");
+    assert_eq!(beside(&connects(Snapshot::healthy().listens("0.0.0.0:30080"))), []);
+    let mut ended = world;
+    seen(&mut ended.kernel.clients).sockets[0].state = State::TimeWait;
+    assert!(beside(&ended)[0].2.contains("up to a minute"));
+}
+
+#[test]
+fn a_cluster_ip_with_the_number_is_no_conflict_and_only_named_where_node_ports_are() {
+    let clustered = |number: u16| web().service("inner", |it| it.with(|service| service.ports[0].port = number));
+    let world = clustered(30080);
+    let [(BesideKind::ClusterIp, name, detail)] = &beside(&world)[..] else { panic!("{:?}", beside(&world)) };
+    assert!(name.starts_with("Service default/inner") && detail.ends_with("no conflict"), "{name}: {detail}");
+    assert_eq!(beside(&clustered(30081)), []);
+    assert_eq!(beside(&world.node_port_range("20000-22767")), [], "a number of many Services, as 443");
 }
 
 #[test]
@@ -88,6 +117,34 @@ fn a_host_port_and_a_node_port_are_asked_in_the_modes_order() {
     let undefined = ask(&nftables, Vantage::Remote, PRIMARY[0]).0;
     assert!(undefined.is_err(), "{undefined:?}");
     assert_eq!(ask(&nftables, Vantage::Remote, SECOND[0]).1, Some(ClaimKind::HostPort), "no NodePort is served there");
+}
+
+#[test]
+fn a_listener_below_two_claims_loses_whichever_of_them_comes_first() {
+    let loser = |world: Snapshot| {
+        let (outcome, by, loser) = ask(&world, Vantage::Remote, PRIMARY[0]);
+        assert!(outcome.is_err() && by.is_none(), "{outcome:?}");
+        loser
+    };
+    let listener = Some(ClaimKind::Listener);
+    let edge = || web().pod("edge", |pod| pod.host_port(80, 30080)).with_mode(Mode::Nftables);
+    assert_eq!(loser(edge().listens("0.0.0.0:30080")), listener, "a NodePort or a hostPort");
+    assert_eq!(loser(edge().listens("[fd00::9]:30080")), None, "nobody listens there");
+    let taker = |it: World| it.external_ip(PRIMARY[0]).with(|service| service.ports[0].port = 30080);
+    let two = || web().service("taker", taker).listens("0.0.0.0:30080");
+    assert_eq!(loser(two().with_mode(Mode::Ipvs)), listener, "a NodePort or an external IP");
+    assert_eq!(loser(two().with_mode(Mode::Cilium)), listener);
+}
+
+#[test]
+fn a_listener_below_two_claims_of_which_one_leads_to_it_may_lose() {
+    let taker = |it: World| it.external_ip(PRIMARY[0]).with(|service| service.ports[0].port = 30080);
+    let world = Snapshot::healthy().service("web", |it| it.node_port(30080).without_endpoints());
+    let world = world.service("taker", taker).listens("0.0.0.0:30080").with_mode(Mode::Cilium);
+    let passing = CiliumConfig { without_backend: WithoutBackend::Pass, ..CiliumConfig::default() };
+    let world = world.with_config(|it| it.cilium = Some(passing));
+    let (outcome, _, loser) = ask(&world, Vantage::Remote, PRIMARY[0]);
+    assert!(outcome.is_err() && loser.is_none(), "a NodePort without an endpoint is left to who listens: {loser:?}");
 }
 
 #[test]

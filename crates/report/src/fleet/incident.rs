@@ -20,7 +20,7 @@ use portreeve_facts::Protocol;
 use portreeve_rules::findings::{Scope, Severity, Subject, SubjectKind, Vantage};
 
 /// The most incidents that are kept. Nobody reads as many, and agents that were taken over can report others without end.
-pub(super) const MOST: usize = 20_000;
+pub(crate) const MOST: usize = 20_000;
 /// How many differences between nodes are named.
 const DIFFERENCES: usize = 20;
 
@@ -212,22 +212,21 @@ pub(super) fn fingerprint(problem: &Problem) -> u64 {
     hasher.finish()
 }
 
-/// Whether two findings are of one rule about the same, whatever the variant, and however bad they are.
-pub(crate) fn are_of_one_matter(one: &Problem, other: &Problem) -> bool {
-    let matter = |problem| {
-        let (scope, rule, _, kind, namespace, name, port, protocol, _) = key(problem);
-        (scope, rule, kind, namespace, name, port, protocol)
-    };
-    matter(one) == matter(other)
+/// What the name of a subject has in common on all nodes.
+pub(crate) fn common_name(subject: &Subject) -> &str {
+    match subject.kind {
+        // An agent reports no other Node but its own.
+        SubjectKind::Node => "",
+        SubjectKind::Pod => controlled(&subject.name).unwrap_or(&subject.name),
+        _ => &subject.name,
+    }
 }
 
 fn key(problem: &Problem) -> Key {
     let Problem { rule, variant, severity, scope, subject, port, protocol, outcome, .. } = problem;
     let name = match subject.kind {
-        // An agent reports no other Node but its own.
-        SubjectKind::Node if *scope == Scope::Node => "",
-        SubjectKind::Pod => controlled(&subject.name).unwrap_or(&subject.name),
-        _ => &subject.name,
+        SubjectKind::Node if *scope == Scope::Cluster => &subject.name,
+        _ => common_name(subject),
     };
     let impact = (*scope == Scope::Node).then(|| (*severity, outcome.clone()));
     (

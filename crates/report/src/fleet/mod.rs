@@ -16,8 +16,8 @@ pub use self::{
     view::{Fleet, Stopped},
 };
 pub(super) use self::{
-    incident::{Incident, are_of_one_matter},
-    unknowns::Reason,
+    incident::{Incident, MOST, common_name},
+    unknowns::{Reason, Reasons},
 };
 
 /// The agents that are asked: so many, in their namespace.

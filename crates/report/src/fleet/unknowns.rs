@@ -22,10 +22,10 @@ pub struct Reason {
 
 /// Reasons in the making. Those in which only nodes, pods and addresses differ are one.
 #[derive(Debug, Default)]
-pub(super) struct Reasons(BTreeMap<(bool, Why, String), Reason>);
+pub(crate) struct Reasons(BTreeMap<(bool, Why, String), Reason>);
 
 impl Reasons {
-    pub(super) fn take(&mut self, node: &Arc<str>, pod: &Arc<str>, unknown: &Unknown, is_failure: bool) {
+    pub(crate) fn take(&mut self, node: &Arc<str>, pod: &Arc<str>, unknown: &Unknown, is_failure: bool) {
         let Unknown { why, detail, .. } = unknown;
         let none = || Reason {
             why: *why,
@@ -49,7 +49,7 @@ impl Reasons {
     }
 
     /// All of them, the most frequent first.
-    pub(super) fn finish(self) -> Vec<Reason> {
+    pub(crate) fn finish(self) -> Vec<Reason> {
         let mut reasons: Vec<Reason> = self.0.into_values().collect();
         for reason in &mut reasons {
             reason.nodes.sort();

@@ -1,14 +1,11 @@
 //! What is known of the agents of a cluster, and what follows from it.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::{
-    incident::{Incident, fingerprint},
-    unknowns::Reason,
-};
+use super::{incident::Incident, unknowns::Reason};
 use crate::{
     findings_document::{Problem, Unknown},
     outcome::{CheckResult, outcome},
@@ -110,20 +107,6 @@ impl Fleet {
     /// Whether a person stopped it before every agent was asked.
     pub fn was_interrupted(&self) -> bool {
         self.partial.is_some_and(|partial| partial.why == Stopped::Interrupted)
-    }
-
-    /// What is wrong here and not in another one, each incident with the nodes that have it here only.
-    pub fn beyond(&self, other: &Self) -> Vec<Incident> {
-        let theirs: BTreeMap<u64, &Incident> =
-            other.incidents.iter().map(|it| (fingerprint(&it.problem), it)).collect();
-        let has = |incident: &Incident, node: &Arc<str>| {
-            theirs.get(&fingerprint(&incident.problem)).is_some_and(|it| it.nodes.contains(node))
-        };
-        let own = self.incidents.iter().map(|incident| {
-            let nodes = incident.nodes.iter().filter(|node| !has(incident, node)).cloned().collect();
-            Incident { nodes, ..incident.clone() }
-        });
-        own.filter(|it| !it.nodes.is_empty()).collect()
     }
 
     /// Whether it reports the same, whenever that was seen.

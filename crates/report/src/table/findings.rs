@@ -126,7 +126,7 @@ impl Page<'_> {
     }
 
     /// A command is a line of its own, to be copied; the words between are labels.
-    fn remedies(&mut self, problem: &Problem) -> io::Result<()> {
+    pub(super) fn remedies(&mut self, problem: &Problem) -> io::Result<()> {
         if problem.remedies.is_empty() {
             // An older agent does not say what is a command: its lines stay as they are.
             let lines: Vec<_> = problem.remedy.iter().map(|line| (Ink::Plain, tidy(line))).collect();

@@ -8,7 +8,7 @@ use std::{
 use super::{
     super::{
         Fleet, Style,
-        fleet::{Incident, Reason, listed},
+        fleet::{Reason, listed},
         names::first_names,
         terminal::Ink,
         topic::reason_words,
@@ -44,16 +44,6 @@ pub fn write_fleet_wide(fleet: &Fleet, style: &Style, out: &mut dyn Write) -> io
 /// When the writer fails.
 pub fn write_fleet_rows(fleet: &Fleet, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     Page { style, wide: true, out }.rows(&reported(fleet), false)
-}
-
-/// Writes incidents alone, each with its nodes among so many.
-pub(crate) fn write_incidents(
-    incidents: &[Incident],
-    among: usize,
-    style: &Style,
-    out: &mut dyn Write,
-) -> io::Result<()> {
-    Page { style, wide: false, out }.write_list(&on_nodes(incidents, among))
 }
 
 impl Page<'_> {
@@ -139,12 +129,8 @@ fn named(node: &Arc<str>) -> &str {
 
 /// Every incident with its nodes.
 fn reported(fleet: &Fleet) -> Vec<ListedFinding<'_>> {
-    on_nodes(&fleet.incidents, fleet.answered_nodes)
-}
-
-fn on_nodes(incidents: &[Incident], among: usize) -> Vec<ListedFinding<'_>> {
-    let listed = |incident| OnNodes { incident, among };
-    incidents.iter().map(|it| ListedFinding { problem: &it.problem, on: Some(listed(it)) }).collect()
+    let listed = |incident| OnNodes { incident, among: fleet.answered_nodes };
+    fleet.incidents.iter().map(|it| ListedFinding { problem: &it.problem, on: Some(listed(it)) }).collect()
 }
 
 fn headline(fleet: &Fleet, reported: &[ListedFinding<'_>]) -> (String, Ink) {

@@ -7,14 +7,14 @@ mod not_read;
 mod one_node;
 mod page;
 mod rows;
+mod what_if;
 
-pub(super) use self::{
-    fleet::write_incidents,
-    not_read::{gap_groups, not_judged},
-    rows::port,
-};
 pub use self::{
     fleet::{write_fleet_rows, write_fleet_table, write_fleet_wide},
     manifests::{nothing_judged, write_lint_rows, write_lint_table, write_lint_wide},
     one_node::{write_rows, write_table, write_wide},
+};
+pub(super) use self::{
+    not_read::{gap_groups, not_judged},
+    rows::port,
 };

@@ -72,11 +72,18 @@ fn headline(report: &Report<'_>) -> (String, Ink) {
         let open = report.undecided().map(|open| format!("; {open}")).unwrap_or_default();
         return (format!("{node}: {}{hidden}{open}", reported.join(", ")), Ink::Bad(*worst));
     }
+    let rules = report.rules_not_judged().map(|rules| format!("; {rules}"));
     match (report.result(), report.not_judged()) {
         (CheckResult::NotChecked, Some(open)) => (format!("{node}: not checked: {open}"), Ink::Bad(Severity::Critical)),
-        (_, Some(open)) => (format!("{node}: no port conflicts in what could be judged; {open}"), Ink::Heading),
+        (_, Some(open)) => {
+            let rules = rules.unwrap_or_default();
+            (format!("{node}: no port conflicts in what could be judged; {open}{rules}"), Ink::Heading)
+        }
         _ if report.board.unknown.is_empty() => (format!("{node}: no port conflicts."), Ink::Good),
-        _ => (format!("{node}: no port conflicts in what could be seen."), Ink::Heading),
+        _ => {
+            let rules = rules.unwrap_or(".".to_owned());
+            (format!("{node}: no port conflicts in what could be seen{rules}"), Ink::Heading)
+        }
     }
 }
 

@@ -69,8 +69,12 @@ impl Page<'_> {
 
 /// Whom a finding is about. An incident is about each Node itself, or about the pods of one controller: `Pod shop/web-*`.
 pub(super) fn subject(problem: &Problem, on: Option<&OnNodes<'_>>) -> String {
-    let own = &problem.subject;
     let several = on.is_some_and(|OnNodes { incident: Incident { subjects, .. }, .. }| subjects.len() > 1);
+    subject_in_words(&problem.subject, several)
+}
+
+/// The same of one subject, or of `several` that are one on many nodes.
+pub(super) fn subject_in_words(own: &Subject, several: bool) -> String {
     let text = match own {
         Subject { kind: SubjectKind::Node, .. } if several => "Node (each of them)".to_owned(),
         Subject { kind: SubjectKind::Pod, name, .. } if several => {

@@ -1,7 +1,7 @@
 use super::*;
 use crate::expectations::{expect_healthy, expect_problem, expect_unknown};
 use portreeve_facts::{
-    ContainerPort, Reading, Service, ServiceKind,
+    ContainerPort, Mode, Pod, Reading, Service, ServiceKind, Snapshot,
     healthy::{World, gap, objects, seen},
 };
 
@@ -211,9 +211,19 @@ fn a_pod_on_one_address_is_blocked_by_what_is_on_that_address() {
     expect_problem(&RULE, &world, &subject);
     expect_problem(&RULE, &world.clone().listens("127.0.0.1:8443"), &subject);
     expect_healthy(&RULE, &world.clone().listens(&local.to_string()), &subject);
-    expect_healthy(&RULE, &world.listens("0.0.0.0:8443"), &subject);
+    expect_healthy(&RULE, &world.clone().listens("0.0.0.0:8443"), &subject);
+    let of_six = |v6only| {
+        let mut world = world.clone().listens("[::]:8443");
+        seen(&mut world.kernel.listeners).last_mut().expect("one").v6only = v6only;
+        world
+    };
+    expect_problem(&RULE, &of_six(Some(true)), &subject);
+    expect_healthy(&RULE, &of_six(Some(false)), &subject);
+    expect_healthy(&RULE, &of_six(None), &subject);
     let (world, subject) = at("127.0.0.1".parse().expect("an address"));
     expect_healthy(&RULE, &world, &subject);
     let (world, subject) = at("0.0.0.0".parse().expect("an address"));
     expect_problem(&RULE, &world, &subject);
+    expect_problem(&RULE, &world.clone().listens("[::1]:8443"), &subject);
+    expect_healthy(&RULE, &world.listens("127.0.0.1:8443"), &subject);
 }

@@ -118,6 +118,28 @@ fn a_daemon_on_the_claimed_port_of_this_node_loses_it() {
 }
 
 #[test]
+fn without_the_nodes_addresses_it_is_unknown_who_loses_and_who_holds_an_address() {
+    let ssh = |mode| {
+        let trap = |it: World| it.external_ip(PRIMARY[0]).with(|service| service.ports[0].port = 22);
+        let world = Snapshot::healthy().service("trap", trap).with_mode(mode);
+        let mut world = world.listens_as(&format!("{}:22", PRIMARY[0]), daemon("sshd", 600));
+        assert_eq!(severity(&world), Severity::Critical);
+        world.kernel.interfaces = gap(Source::Addresses, Why::Torn);
+        world
+    };
+    for mode in [Mode::Iptables, Mode::Cilium] {
+        assert_eq!(severity(&ssh(mode)), Severity::Info, "{mode}");
+        assert_eq!(expect_unknown(&RULE, &ssh(mode), &subject()).source, Source::Addresses, "{mode}");
+    }
+    // A proxy that was ipvs may have left the peer's address on this node.
+    let mut left = trap(PEER).address("kube-ipvs0", PEER).with_mode(Mode::Iptables);
+    assert_eq!(severity(&left), Severity::Critical);
+    left.kernel.interfaces = gap(Source::Addresses, Why::Torn);
+    assert_eq!(severity(&left), Severity::Info);
+    assert_eq!(expect_unknown(&RULE, &left, &subject()).source, Source::Addresses);
+}
+
+#[test]
 fn an_address_of_a_family_that_the_service_has_not_is_left_out_by_kube_proxy() {
     let single = |mode| {
         let it = |it: World| it.external_ip(PRIMARY[1]).with(|service| service.families = vec![Family::V4]);

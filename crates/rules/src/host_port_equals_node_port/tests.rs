@@ -39,6 +39,17 @@ fn who_wins_depends_on_the_mode_and_on_endpoints() {
 }
 
 #[test]
+fn a_pod_that_could_not_be_used_may_have_a_hostport_that_is_a_node_port() {
+    let node = Subject::node("n1", None);
+    let web = || Snapshot::healthy().service("web", |it| it.node_port(30080));
+    assert_eq!(expect_unknown(&RULE, &web().rejects(Source::Pods), &node).source, Source::Pods);
+    assert_eq!(expect_unknown(&RULE, &clash(|it| it).rejects(Source::Pods), &node).source, Source::Pods);
+    assert_eq!(severity(&clash(|it| it).rejects(Source::Pods)), Severity::Critical, "one that was read has it");
+    expect_healthy(&RULE, &web().rejects(Source::Services), &node);
+    expect_healthy(&RULE, &Snapshot::healthy().rejects(Source::Pods), &node);
+}
+
+#[test]
 fn each_family_has_its_own_endpoints() {
     for (family, primary) in [Family::V4, Family::V6].into_iter().zip(PRIMARY) {
         let mut world = with_host_ip(primary);

@@ -1,5 +1,5 @@
 use super::*;
-use crate::expectations::{expect_healthy, expect_problem, expect_unknown};
+use crate::expectations::{expect_certain, expect_healthy, expect_problem, expect_unknown};
 use portreeve_facts::{
     Mode, Reading,
     healthy::{PRIMARY, SECOND, World, daemon, gap, seen},
@@ -264,6 +264,70 @@ fn what_cannot_be_read_is_unknown_where_a_pod_has_a_host_port() {
 }
 
 #[test]
+fn whether_anybody_loses_the_port_is_unknown_where_that_was_not_read() {
+    let left = [redirection(30080, "10.1.0.7:80")];
+    let web = || with(world().service("web", |it| it.node_port(30080)).with_mode(Mode::Ipvs), &left);
+    let process = || with(world().listens_as("0.0.0.0:30080", daemon("nginx", 9)), &left);
+    type Take = fn(&mut Snapshot);
+    let takes: [(Snapshot, Take, Source, Severity); 5] = [
+        (process(), |it| it.kernel.listeners = gap(Source::Listeners, Why::Torn), Source::Listeners, Severity::Warning),
+        (process(), |it| it.kernel.interfaces = gap(Source::Addresses, Why::Torn), Source::Addresses, Severity::Info),
+        (web(), |it| it.kernel.interfaces = gap(Source::Addresses, Why::Torn), Source::Addresses, Severity::Info),
+        (
+            web(),
+            |it| it.cluster.services = gap(Source::Services, Why::Unreachable),
+            Source::Services,
+            Severity::Warning,
+        ),
+        (
+            with(world().listens("[::]:30080"), &left),
+            |it| seen(&mut it.kernel.listeners).iter_mut().for_each(|it| it.v6only = None),
+            Source::Listeners,
+            Severity::Warning,
+        ),
+    ];
+    for (mut world, take, source, severity) in takes {
+        expect_certain(&RULE, &world, &node());
+        assert_eq!(expect_problem(&RULE, &world, &node()).severity, Severity::Critical, "{source:?}");
+        take(&mut world);
+        assert_eq!(expect_problem(&RULE, &world, &node()).severity, severity, "{source:?}");
+        assert_eq!(expect_unknown(&RULE, &world, &node()).source, source);
+    }
+    // Whoever gives no Services has none, and what is lost to a socket is lost whatever a Service has.
+    let mut world = web();
+    world.cluster.services = gap(Source::Services, Why::NotAsked);
+    expect_certain(&RULE, &world, &node());
+    let mut world = process();
+    world.cluster.services = gap(Source::Services, Why::Unreachable);
+    expect_certain(&RULE, &world, &node());
+}
+
+#[test]
+fn a_pod_that_could_not_be_used_may_have_the_redirection() {
+    let world =
+        with(world(), &[redirection(9090, "10.1.0.7:80"), redirection(8080, "10.1.0.8:80")]).rejects(Source::Pods);
+    let judged = check(&Round::of(&world, None, 60), &Limits::default()).expect("judged");
+    let [Judgement { port: Some(9090), verdict: Verdict::Unknown(gap), .. }] = &judged[..] else {
+        panic!("{judged:?}")
+    };
+    assert_eq!((gap.source, gap.why), (Source::Pods, Why::Malformed));
+}
+
+#[test]
+fn of_a_pod_that_ended_it_is_unknown_whether_somebody_else_has_the_port() {
+    let mut world = with(
+        world().pod("job", |pod| {
+            (pod.finished, pod.ips) = (true, vec!["10.1.0.5".parse().expect("an address")]);
+            pod.host_port(80, 7070);
+        }),
+        &[redirection(7070, "10.1.0.5:80")],
+    );
+    expect_healthy(&RULE, &world, &node());
+    world.kernel.listeners = gap(Source::Listeners, Why::Torn);
+    assert_eq!(expect_unknown(&RULE, &world, &node()).source, Source::Listeners);
+}
+
+#[test]
 fn several_of_one_port_are_one_finding_and_the_worst_comes_first() {
     let left = [redirection(9090, "10.1.0.6:80"), redirection(9090, "10.1.0.7:80"), redirection(9091, "10.1.0.7:80")];
     let world = with(world(), &left);
@@ -314,16 +378,17 @@ fn where_the_proxys_settings_were_not_read_a_node_port_is_lost_on_every_address_
     let judge = |redirected: Option<&str>, world: Snapshot| {
         let mut redirection = redirection(30080, "10.1.0.7:80");
         redirection.ip = redirected.map(|it| it.parse().expect("an address"));
-        expect_problem(&RULE, &with(world, &[redirection]), &node()).severity
+        let evidence = expect_problem(&RULE, &with(world, &[redirection]), &node());
+        (evidence.severity, evidence.values.iter().any(|(name, _)| *name == "assumed"))
     };
     let world = || world().service("web", |it| it.node_port(30080));
     let mut unread = world().with_mode(Mode::Ipvs);
     unread.kernel.proxy.config = gap(Source::ProxyConfig, Why::Unreachable);
     for unread in [unread, world().said_mode(Mode::Ipvs)] {
-        assert_eq!(judge(None, unread.clone()), Severity::Critical);
-        assert_eq!(judge(Some(PRIMARY[0]), unread), Severity::Warning);
+        assert_eq!(judge(None, unread.clone()), (Severity::Critical, true));
+        assert_eq!(judge(Some(PRIMARY[0]), unread), (Severity::Warning, false));
     }
-    assert_eq!(judge(Some(PRIMARY[0]), world().with_mode(Mode::Ipvs)), Severity::Critical);
+    assert_eq!(judge(Some(PRIMARY[0]), world().with_mode(Mode::Ipvs)), (Severity::Critical, false));
 }
 
 #[test]

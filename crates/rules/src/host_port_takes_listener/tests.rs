@@ -213,6 +213,10 @@ fn a_pod_that_gets_no_network_is_told_where_its_runtime_has_to_open_the_port() {
     let mut everywhere = cri_o(stuck(121).listens("[::]:80"));
     objects(&mut everywhere.cluster.pods)[0].ports[0].host_ip = Some(ip(SECOND[0]));
     expect_problem(&RULE, &everywhere, &subject());
+    let mut of_six = cri_o(stuck(121).listens("[::]:80"));
+    objects(&mut of_six.cluster.pods)[0].ports[0].host_ip = Some(ip(PRIMARY[0]));
+    portreeve_facts::healthy::seen(&mut of_six.kernel.listeners).last_mut().expect("one").v6only = Some(true);
+    expect_healthy(&RULE, &of_six, &subject());
 }
 
 #[test]
@@ -234,6 +238,8 @@ fn unread_is_unknown() {
     assert_eq!(without(|it| it.cluster.pods = gap(Source::Pods, Why::Unreachable)), Source::Pods);
     assert_eq!(without(|it| it.cluster.services = gap(Source::Services, Why::Unreachable)), Source::Services);
     assert_eq!(without(|it| it.kernel.interfaces = gap(Source::Addresses, Why::Torn)), Source::Addresses);
+    let unused = Snapshot::healthy().rejects(Source::Pods);
+    assert_eq!(expect_unknown(&RULE, &unused, &Subject::node("n1", None)).source, Source::Pods);
 }
 
 #[test]

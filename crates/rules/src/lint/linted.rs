@@ -11,7 +11,7 @@ use crate::{
 };
 use portreeve_facts::{
     self as facts, self, Claim, ClusterFacts, Controller, Gap, Manifest, NodePortRange, Owner, Pod, Protocol,
-    RangeSource, Reading, Service, ServiceKind, ServicePort, Snapshot, Socket, Why,
+    RangeSource, Reading, Service, ServiceKind, ServicePort, Snapshot, Socket, Unread, Why,
 };
 
 /// Numbers that are suggested instead of one that is taken.
@@ -102,9 +102,10 @@ impl Linted {
         let names: BTreeSet<(&str, &str, &str)> =
             manifests.iter().map(|it| (it.kind, &*it.namespace, &*it.name)).collect();
         let cluster = &mut around.cluster;
+        let unread = Unread::Said("LintReport::failures");
         // Of numbers that were not read nobody knows that they are free.
         let knows_numbers = cluster.services.seen().is_some() && cluster.unread_service().is_none();
-        let mut services: Vec<Arc<Service>> = cluster.services.seen().cloned().unwrap_or_default();
+        let mut services: Vec<Arc<Service>> = cluster.services.known_part(unread).to_vec();
         let mut updated = BTreeMap::new();
         services.retain(|it| {
             let is_updated = names.contains(&("Service", &it.namespace, &it.name));
@@ -117,7 +118,7 @@ impl Linted {
         for service in services.iter_mut().map(Arc::make_mut) {
             service.ports.iter_mut().for_each(|port| port.fixed = Some(false));
         }
-        services.extend(facts.services.seen().into_iter().flatten().cloned().map(|mut service| {
+        services.extend(facts.services.known_part(unread).iter().cloned().map(|mut service| {
             if let Some(before) = updated.get(&(service.namespace.clone(), service.name.clone())) {
                 keep_numbers(Arc::make_mut(&mut service), before);
             }

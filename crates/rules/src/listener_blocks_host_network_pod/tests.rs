@@ -52,7 +52,7 @@ fn a_process_on_the_port_of_a_pod_that_is_not_ready_is_told() {
     assert!(summary.ends_with("ready: the pod cannot listen on 9100/tcp."), "{summary}");
     assert!(evidence.values.contains(&("process", "node_exporter (pid 700)".to_owned())), "{evidence:#?}");
     let texts: Vec<_> = evidence.remedies.iter().map(|remedy| remedy.steps[0].text.as_str()).collect();
-    assert_eq!(texts[0], "move process node_exporter off port 9100/tcp");
+    assert!(texts[0].starts_with("move process node_exporter off port 9100/tcp, or, if nothing needs it"), "{texts:?}");
     assert!(texts[1].contains("give pod default/exporter another port"), "{texts:?}");
     let at_kubelets = |pod: &mut Pod| pod.ports.iter_mut().for_each(|port| port.port = 10250);
     let evidence = expect_problem(&RULE, &exporter(at_kubelets).listens_as("0.0.0.0:10250", process()), &subject());
@@ -186,20 +186,57 @@ fn one_address_is_in_the_way_of_servers_that_want_all() {
     assert_eq!(severity(&exporter(|_| ()).listens_as("192.0.2.1:9100", process())), Severity::Warning);
 }
 
-/// NodeLocal DNSCache beside systemd-resolved: each has the port on addresses of its own.
+/// A server of DNS that wants every address, beside systemd-resolved: the kernel refuses it the port.
 #[test]
-fn who_leaves_the_port_to_others_is_no_reason_to_fail() {
+fn the_stub_of_the_nodes_resolver_alone_is_reason_enough_to_fail() {
     let dns = |pod: &mut Pod| (pod.failing, pod.ports[0].port) = (true, 53);
-    let evidence =
-        expect_problem(&RULE, &exporter(dns).listens_as("127.0.0.53:53", daemon("systemd-resolve", 9)), &subject());
-    assert_eq!(evidence.severity, Severity::Info);
-    let texts: Vec<_> = evidence.remedies.iter().map(|remedy| remedy.steps[0].text.as_str()).collect();
-    assert!(texts[0].starts_with("give pod default/exporter another port"), "the node needs its DNS: {texts:?}");
-    assert_eq!(texts[1], "see whether the log of pod default/exporter says that the address is already in use");
-    let mut of_device = exporter(dns).listens_as("127.0.0.1:53", process());
-    seen(&mut of_device.kernel.listeners).last_mut().expect("a listener").device = 1;
-    assert_eq!(severity(&of_device), Severity::Info);
-    assert_eq!(severity(&exporter(dns).listens_as("127.0.0.1:53", process())), Severity::Warning);
+    let stub = || daemon("systemd-resolve", 9);
+    let both = exporter(dns).listens_as("127.0.0.53:53", stub()).listens_as("127.0.0.54:53", stub());
+    for world in [exporter(dns).listens_as("127.0.0.53:53", stub()), both.clone()] {
+        let evidence = expect_problem(&RULE, &world, &subject());
+        assert_eq!(evidence.severity, Severity::Warning);
+        assert!(evidence.summary.ends_with("cannot listen on 53/tcp of every address."), "{}", evidence.summary);
+        let texts = evidence.remedies.iter().flat_map(|it| &it.steps).map(|it| it.text.as_str()).collect::<Vec<_>>();
+        assert!(
+            texts[0].starts_with("see whether the log of pod default/exporter"),
+            "it may fail otherwise: {texts:?}"
+        );
+        assert!(texts[1].starts_with("have the server of pod default/exporter listen on the addresses"), "{texts:?}");
+        assert!(texts[2].contains("/run/systemd/resolve/resolv.conf"), "first, the node keeps its DNS: {texts:?}");
+        assert!(texts[3].starts_with("set `DNSStubListener=no`") && texts.len() == 4, "{texts:?}");
+    }
+    let runs = exporter(|pod| pod.ports[0].port = 53).listens_as("127.0.0.53:53", stub());
+    assert_eq!(severity(&runs), Severity::Info, "it may want addresses of its own");
+    expect_healthy(
+        &RULE,
+        &exporter(|pod| (pod.ready, pod.ports[0].port) = (true, 53)).listens_as("127.0.0.53:53", stub()),
+        &subject(),
+    );
+    let one = |pod: &mut Pod| (pod.failing, pod.ports[0].port, pod.ports[0].host_ip) = (true, 53, Some(ip(SECOND[0])));
+    expect_healthy(&RULE, &exporter(one).listens_as("127.0.0.53:53", stub()), &subject());
+}
+
+/// A server of DNS that does not want every address is used to systemd-resolved: it fails for another reason.
+#[test]
+fn of_two_in_the_way_the_one_that_leaves_addresses_is_not_the_reason() {
+    let named = |pod: &mut Pod| pod.controller = Some(Controller { kind: "DaemonSet".into(), name: "dns".into() });
+    let dns = |pod: &mut Pod| {
+        (pod.failing, pod.ports[0].port) = (true, 53);
+        named(pod);
+    };
+    let sibling = held("/kubepods/poduid-old/c", Some("uid-old"), "dns", 9);
+    let world = exporter(dns).pod("old", named).listens_as("192.0.2.1:53", sibling);
+    assert_eq!(severity(&world), Severity::Info);
+    let beside = world.listens_as("127.0.0.53:53", daemon("systemd-resolve", 9));
+    assert_eq!(severity(&beside), Severity::Info, "the sibling is in the way, and replaced");
+    let of_device = |device| {
+        exporter(dns)
+            .socket(Protocol::Tcp, State::Listen, "127.0.0.1:53", "0.0.0.0:0", |it| it.device = device)
+            .listens_as("192.0.2.2:53", process())
+    };
+    let summary = |world: &Snapshot| expect_problem(&RULE, world, &subject()).summary;
+    assert!(summary(&of_device(1)).starts_with("Process node_exporter"), "{}", summary(&of_device(1)));
+    assert!(!summary(&of_device(0)).starts_with("Process node_exporter"), "{}", summary(&of_device(0)));
 }
 
 #[test]
@@ -221,6 +258,8 @@ fn servers_of_udp_and_of_interfaces_may_share_a_port() {
         });
         world.listens_udp("0.0.0.0:9100")
     };
+    let summary = expect_problem(&RULE, &of_udp(true), &subject()).summary;
+    assert!(summary.ends_with("of every address unless both ask to share it."), "{summary}");
     assert_eq!((severity(&of_udp(false)), severity(&of_udp(true))), (Severity::Info, Severity::Warning));
     let on_interface =
         exporter(|_| ()).socket(Protocol::Tcp, State::Listen, "0.0.0.0:9100", "0.0.0.0:0", |it| it.device = 2);
@@ -372,7 +411,11 @@ fn a_pod_to_come_in_the_hosts_network_cannot_listen_where_a_process_does() {
     let texts: Vec<_> = evidence.remedies.iter().map(|remedy| remedy.steps[0].text.as_str()).collect();
     assert_eq!(
         texts,
-        ["move process node_exporter off port 9100/tcp", "give DaemonSet default/agent another port of the node"]
+        [
+            "move process node_exporter off port 9100/tcp, or, if nothing needs it, `systemctl disable \
+             --now node_exporter.service`",
+            "give DaemonSet default/agent another port of the node"
+        ]
     );
     let silent: [fn(&mut portreeve_facts::Workload); 3] =
         [|it| it.ports[0].port = 9101, |it| it.ports[0].protocol = Protocol::Udp, |it| it.host_network = false];

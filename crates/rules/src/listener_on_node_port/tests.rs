@@ -143,6 +143,9 @@ fn where_endpoints_are_not_known_everything_that_may_come_of_it_is_told() {
 fn a_holder_of_a_pods_host_port_is_left_to_the_host_port_rule() {
     let world = web(30080).pod("edge", |pod| pod.host_port(80, 30080)).listens_as("0.0.0.0:30080", daemon("crio", 5));
     expect_healthy(&RULE, &world, &subject());
+    expect_healthy(&RULE, &world.rejects(Source::Pods), &subject());
+    let unused = web(30080).listens_as("0.0.0.0:30080", daemon("crio", 5)).rejects(Source::Pods);
+    assert_eq!(expect_unknown(&RULE, &unused, &subject()).source, Source::Pods, "its pod could not be used, perhaps");
 }
 
 #[test]

@@ -164,6 +164,25 @@ fn a_workload_of_a_file_will_want_the_port() {
 }
 
 #[test]
+fn where_pods_could_not_be_read_a_workload_may_have_some() {
+    let world = |why| {
+        let mut world = with_workload(one(), |_| ());
+        world.cluster.pods = gap(Source::Pods, why);
+        world
+    };
+    expect_problem(&RULE, &world(Why::NotAsked), &subject("web"));
+    expect_healthy(&RULE, &world(Why::Unreachable), &subject("web"));
+    let node = Subject::node("n1", None);
+    assert_eq!(expect_unknown(&RULE, &world(Why::Unreachable), &node).source, Source::Pods);
+    let mut without = one();
+    without.cluster.pods = gap(Source::Pods, Why::Unreachable);
+    expect_healthy(&RULE, &without, &node);
+    let mut written = Snapshot::healthy().service("web", |it| it.node_port(30080).with(|service| service.uid = None));
+    written.cluster.pods = gap(Source::Pods, Why::Unreachable);
+    assert_eq!(expect_unknown(&RULE, &written, &node).source, Source::Pods, "any pod may have the number");
+}
+
+#[test]
 fn a_workload_with_another_port_or_protocol_or_with_pods_to_judge_is_silent() {
     let changes: [fn(&mut Workload); 3] = [
         |workload| workload.ports[0].host_port = Some(30778),

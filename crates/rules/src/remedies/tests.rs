@@ -1,8 +1,9 @@
 use super::*;
-use crate::reservation::reserve;
+use crate::{Limits, reservation::reserve};
+use jiff::Timestamp;
 use portreeve_facts::{
     Source, Why,
-    healthy::{PEER, gap, ip},
+    healthy::{PEER, gap, held, ip},
 };
 
 /// A name that a shell would take apart, and one that begins like an option.
@@ -31,7 +32,9 @@ fn commands(remedy: impl Into<Remedy>) -> Vec<String> {
     steps
         .map(|step| {
             let of_kubectl = step.text.starts_with("kubectl ");
-            let shows = ["ss ", "iptables-save ", "echo '"].iter().any(|it| step.text.starts_with(it))
+            let shows = ["ss ", "iptables-save ", "echo '", "crictl ps ", "systemctl "]
+                .iter()
+                .any(|it| step.text.starts_with(it))
                 || of_kubectl && [" get ", " edit service"].iter().any(|it| step.text.contains(it));
             assert!(shows != step.effect().is_some(), "{}: {:?}", step.text, step.effect());
             step.text
@@ -50,6 +53,21 @@ fn unnamed(protocol: Protocol) -> Socket {
     }
     socket.protocol = protocol;
     socket
+}
+
+/// A listener of a process in a control group.
+fn of_unit(path: &str, command: &str) -> Socket {
+    let world = Snapshot::healthy().listens_as("0.0.0.0:9090", held(path, None, command, 1));
+    world.kernel.listeners.seen().expect("listeners").last().expect("one").clone()
+}
+
+/// A node with a listener of a pod that the API server no longer has.
+fn with_gone_pod() -> (Snapshot, Socket) {
+    const UID: &str = "0e6a3a0c-5a0b-4b1e-8d6e-3f2b1c0d9e8f";
+    let mut world = Snapshot::healthy().listens_as("0.0.0.0:9090", held("/kubepods/x", Some(UID), "nginx", 1));
+    (world.kernel.booted, world.pods_at) = (Some(Timestamp::UNIX_EPOCH), Some(world.at));
+    let socket = world.kernel.listeners.seen().expect("listeners").last().expect("one").clone();
+    (world, socket)
 }
 
 /// What every function of this file makes of names that are made to break out. `tests/anywhere` hands each line to a shell,
@@ -86,7 +104,15 @@ fn every_command() {
         all.extend(commands(move_off(&world, &unnamed(protocol))));
         all.extend(commands(move_off_unless(&world, &unnamed(protocol), "it may be so")));
     }
-    all.extend(commands(reserve(&world, &PortRange::DEFAULT_NODE_PORTS.into())));
+    all.extend(commands(move_off(&world, &of_unit("/init.scope", "systemd"))));
+    all.extend(commands(move_off(&world, &of_unit("/user.slice/user-7.slice/user@7.service/init.scope", "systemd"))));
+    let (gone, socket) = with_gone_pod();
+    all.extend(commands(move_off(&gone, &socket)));
+    all.extend(commands(some_addresses(PortOf::Pod(
+        &world.clone().pod("web", |_| ()).cluster.pods.seen().expect("pods")[0],
+    ))));
+    all.extend(commands(without_stub()));
+    all.extend(commands(reserve(&Limits::default().round(&world, None), &PortRange::DEFAULT_NODE_PORTS.into())));
     let ports = [30080].into_iter().collect();
     let effect = Effect::Reserve(ports);
     all.extend(commands(set_sysctl("net.ipv4.ip_local_reserved_ports", "30080", "zz-node-ports.conf", effect)));
@@ -165,8 +191,63 @@ fn a_socket_without_a_name_is_looked_for_before_it_is_moved() {
 }
 
 #[test]
+fn a_unit_is_ended_where_nothing_can_need_it() {
+    let world = Snapshot::healthy();
+    let words = |path: &str, command: &str| {
+        let steps = move_off(&world, &of_unit(path, command)).steps;
+        steps.into_iter().map(|step| step.text).collect::<Vec<_>>()
+    };
+    let socket = "if nothing needs it, `systemctl disable --now cockpit.socket`, and stop the service that it starts; \
+                  otherwise give it another port than 9090/tcp";
+    assert_eq!(words("/system.slice/cockpit.socket", "systemd"), [socket]);
+    assert_eq!(
+        words("/system.slice/web.service", "python3"),
+        ["move process python3 of systemd unit web.service off port 9090/tcp, or, if nothing needs it, \
+          `systemctl disable --now web.service`"]
+    );
+    let escaped = words(r"/system.slice/a\x2db.socket", "systemd").remove(0);
+    assert!(escaped.contains(r"`systemctl disable --now 'a\x2db.socket'`"), "{escaped}");
+    let of_user = words("/user.slice/user-7.slice/user@7.service/app.slice/web.service", "web").remove(0);
+    assert!(of_user.contains("`systemctl --user --machine=7@ disable --now web.service`"), "{of_user}");
+    let init = words("/init.scope", "systemd");
+    assert_eq!(init[0], "systemctl list-sockets");
+    assert!(init[1].contains("the socket unit that is listed with port 9090/tcp"), "{init:?}");
+    for kept in ["kubelet.service", "containerd.service", "crio.service", "sshd.service", "ssh.socket", "k3s.service"] {
+        let words = words(&format!("/system.slice/{kept}"), "x").remove(0);
+        assert!(words.starts_with("move ") && !words.contains("systemctl"), "the node needs it: {words}");
+    }
+    assert_eq!(words("/user.slice/user-7.slice/session-3.scope", "web"), ["move process web off port 9090/tcp"]);
+}
+
+#[test]
+fn what_outlived_its_pod_is_looked_at_before_it_is_ended() {
+    let (mut world, socket) = with_gone_pod();
+    let [look, end] = &move_off(&world, &socket).steps[..] else { panic!("two steps") };
+    assert_eq!(look.text, "crictl ps -a --label io.kubernetes.pod.uid=0e6a3a0c-5a0b-4b1e-8d6e-3f2b1c0d9e8f");
+    assert!(end.text.ends_with("end the process that has port 9090/tcp"), "{end:?}");
+    world.pods_at = None;
+    assert_eq!(move_off(&world, &socket), Step::advice("move process nginx off port 9090/tcp").into());
+}
+
+#[test]
+fn wireguard_is_an_example_of_who_has_a_port_of_udp_without_a_process() {
+    let mut world = Snapshot::healthy();
+    let words = |world: &Snapshot, protocol: Protocol| {
+        let socket = Socket { protocol, owner: Owner::Kernel { link: String::new() }, ..of_unit("/", "x") };
+        move_off(world, &socket).steps.remove(0).text
+    };
+    assert!(words(&world, Protocol::Udp).contains("such as an NFS server"));
+    let interfaces = std::sync::Arc::make_mut(portreeve_facts::healthy::seen(&mut world.kernel.interfaces));
+    interfaces.links[0].kind = Some("wireguard".to_owned());
+    let name = interfaces.links[0].name.clone();
+    let told = words(&world, Protocol::Udp);
+    assert!(told.contains(&format!("such as WireGuard, whose port `wg show {name} listen-port` tells")), "{told}");
+    assert!(words(&world, Protocol::Tcp).contains("such as an NFS server"));
+}
+
+#[test]
 fn what_sets_a_sysctl_for_good_is_read_after_the_files_of_distributions() {
-    let reserved = reserve(&Snapshot::healthy(), &[30080].into_iter().collect());
+    let reserved = reserve(&Limits::default().round(&Snapshot::healthy(), None), &[30080].into_iter().collect());
     let chosen = choose_from(PortRange::DEFAULT_EPHEMERAL);
     for remedy in [reserved, chosen] {
         let file = remedy.steps.iter().find_map(|step| step.text.split_once("/etc/sysctl.d/")).expect("a file").1;

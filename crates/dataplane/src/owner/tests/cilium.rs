@@ -41,6 +41,21 @@ fn behind_cilium_a_host_port_is_where_node_ports_are_and_none_in_their_range() {
     for vantage in [Vantage::Remote, Vantage::Node] {
         assert_eq!(ask(&at(None, "30000-32767"), vantage, PRIMARY[0]), none, "left out");
     }
+    let detail = |world: &Snapshot| {
+        let ownership = owner(&Round::of(world, None, 60), Protocol::Tcp, 30080).expect("it is known");
+        ownership.claimants.into_iter().find(|it| it.claim == ClaimKind::HostPort).expect("a hostPort").detail
+    };
+    assert!(
+        detail(&at(None, "30000-32767")).ends_with("; Cilium does not serve it: the NodePort range has its number")
+    );
+    assert!(!detail(&beside).contains("Cilium"));
+    // What a Service without an endpoint leaves to who listens, nobody gets.
+    let empty = at(None, "30000-32767").service("web", |it| it.node_port(30080).without_endpoints());
+    let passing = CiliumConfig { without_backend: WithoutBackend::Pass, ..CiliumConfig::default() };
+    let passing = empty.with_config(|it| it.cilium = Some(passing));
+    let by_node_port = (Ok(Outcome::Refused), Some(ClaimKind::NodePort), None);
+    assert_eq!(ask(&passing, Vantage::Remote, PRIMARY[0]), by_node_port);
+    assert_eq!(ask(&passing, Vantage::Remote, SECOND[0]), by_node_port, "neither is served there");
     let mut unread = at(None, "30000-32767");
     unread.cluster.range_claims[0].ranges = gap(Source::NodePortRange, Why::Malformed);
     assert!(ask(&unread, Vantage::Remote, PRIMARY[0]).0.is_err());

@@ -1,0 +1,422 @@
+//! Who needs to listen on a port of this node, whether or not a socket is there. `bind` decides whether one can.
+
+use std::{
+    collections::BTreeSet,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+};
+
+use super::{
+    by_port::{ByPort, Port},
+    kept_off::serves,
+    part::Part,
+    proxy_sockets::PROXY_METRICS,
+    round::Round,
+    usual_ports::{Role, is_usual},
+};
+use portreeve_facts::{
+    ContainerPort, Family, Gap, Mode, OwnPort, Pod, Protocol, Reading, Service, ServiceKind, Snapshot, Socket, Source,
+    Why,
+};
+
+/// Where kube-proxy says whether it is healthy (`healthzBindAddress`), unless it is configured otherwise.
+pub const PROXY_HEALTH: u16 = 10256;
+
+/// A need of one port and protocol, with what it rests on.
+#[derive(Clone, Copy, Debug)]
+pub enum Need<'a> {
+    /// A pod on this node's own network declares the port.
+    Declared(&'a Pod, &'a ContainerPort),
+    /// A probe asks such a pod there, and no container declares the port. Another program may be the one that is asked.
+    Probe(&'a Pod, &'a ContainerPort),
+    /// A pod's hostPort on which somebody listens: some container runtimes hold it with a socket. Without a socket it is redirected
+    /// before one is looked for, and needs none.
+    HostPort(&'a Pod, &'a ContainerPort),
+    /// The proxy answers there for the health of a Service.
+    HealthCheck(&'a Service),
+    /// kube-proxy reports its mode and its metrics there.
+    ProxyMetrics,
+    /// kube-proxy says there whether it is healthy.
+    ProxyHealth(SocketAddr),
+    /// This agent answers there.
+    Agent(&'a OwnPort),
+    /// A daemon listens on its usual port now: when it restarts, it needs the port again.
+    Daemon(&'a Socket),
+}
+
+impl<'a> Need<'a> {
+    /// The pod on this node's own network that needs it.
+    pub fn pod(self) -> Option<&'a Pod> {
+        match self {
+            Self::Declared(pod, _) | Self::Probe(pod, _) => Some(pod),
+            _ => None,
+        }
+    }
+
+    /// The pod that needs it, ought to listen, and is not ready.
+    pub fn unready_pod(self) -> Option<&'a Pod> {
+        self.pod().filter(|pod| !pod.ready && pod.ends.is_none())
+    }
+
+    /// Whether there is anybody on this node who needs it.
+    ///
+    /// # Errors
+    /// When it is not known: of a health check, what Cilium leaves to this node; of kube-proxy, whether it is there.
+    pub fn is_there(self, snapshot: &Snapshot) -> Result<bool, Gap> {
+        match self {
+            Self::HealthCheck(service) => serves(snapshot, service, Part::HealthCheck),
+            Self::ProxyMetrics | Self::ProxyHealth(_) => snapshot.proxy_mode().map(|_| true),
+            _ => Ok(true),
+        }
+    }
+
+    /// At which addresses.
+    pub fn at(self) -> Addresses<'a> {
+        match self {
+            Self::Declared(_, port) | Self::Probe(_, port) | Self::HostPort(_, port) => Addresses::of_pod(port),
+            Self::HealthCheck(service) => Addresses::Families(&service.families),
+            Self::ProxyMetrics => Addresses::Every,
+            Self::ProxyHealth(address) => Addresses::of_server(address.ip()),
+            Self::Agent(own) => Addresses::of_server(own.address.ip()),
+            Self::Daemon(socket) => Addresses::of_server(socket.local),
+        }
+    }
+}
+
+/// At which addresses of the node somebody wants to listen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Addresses<'a> {
+    /// Every one, with one socket of both families.
+    Every,
+    /// Every one of each of these families, with a socket for each.
+    Families(&'a [Family]),
+    /// This one.
+    One(IpAddr),
+}
+
+impl Addresses<'_> {
+    /// Where a server listens that was told an address: one that is told every address of IPv4 takes both families where it is written
+    /// in Go (net/ipsock_posix.go, `favoriteAddrFamily`).
+    fn of_server(ip: IpAddr) -> Self {
+        if ip.is_unspecified() { Self::Every } else { Self::One(ip) }
+    }
+
+    /// Where a container listens, by its port's `hostIP`.
+    pub fn of_pod(port: &ContainerPort) -> Self {
+        match port.host_ip {
+            None => Self::Every,
+            Some(ip) if !ip.is_unspecified() => Self::One(ip),
+            Some(IpAddr::V4(_)) => Self::Families(&[Family::V4]),
+            Some(IpAddr::V6(_)) => Self::Families(&[Family::V6]),
+        }
+    }
+
+    /// Each socket that is wanted.
+    pub fn each(self) -> impl Iterator<Item = Self> {
+        let (one, families) = match self {
+            Self::Families(families) => (None, families),
+            Self::Every | Self::One(_) => (Some(self), &[][..]),
+        };
+        one.into_iter().chain(families.chunks(1).map(Self::Families))
+    }
+
+    /// Whether a socket of the same port is in the way of `bind` (Linux net/ipv4/inet_connection_sock.c, `inet_bind_conflict`): of the
+    /// same address, or of every address of its family. It does not matter whether it is of one interface: whoever binds to none
+    /// meets it. Nothing where it is not known whether a socket of IPv6 serves IPv4, too.
+    pub fn meets(self, socket: &Socket) -> Option<bool> {
+        match self {
+            Self::Every => Some(true),
+            Self::Families(families) => {
+                let some = |answer| families.iter().any(|family| socket.serves(*family) == answer);
+                [Some(true), None].into_iter().find(|answer| some(*answer)).unwrap_or(Some(false))
+            }
+            Self::One(ip) if socket.local.is_unspecified() => socket.serves(Family::of(ip)),
+            Self::One(ip) => Some(socket.local.to_canonical() == ip.to_canonical()),
+        }
+    }
+}
+
+/// Every need that is known, and which source would tell of more.
+#[derive(Debug)]
+pub struct Needs<'a> {
+    known: ByPort<Need<'a>>,
+    unread: Vec<(Source, Gap)>,
+}
+
+impl<'a> Needs<'a> {
+    /// Those of a round. A kind of need is a line here.
+    pub(super) fn of(round: &Round<'a>) -> Self {
+        let parts = [
+            (Source::Pods, of_pods(round)),
+            (Source::Listeners, held_host_ports(round)),
+            (Source::Services, health_checks(round)),
+            (Source::ProxyMode, Ok(proxy_metrics(round.now))),
+            (Source::ProxyConfig, proxy_health(round.now)),
+            (Source::OwnPort, agent(round.now)),
+            (Source::Listeners, daemons(round)),
+        ];
+        let (mut all, mut unread) = (Vec::new(), Vec::new());
+        for (source, part) in parts {
+            match part {
+                Ok(part) => all.extend(part),
+                Err(gap) => unread.push((source, gap)),
+            }
+        }
+        Self { known: ByPort::of(all), unread }
+    }
+
+    /// Those that are known, whatever was not read.
+    pub fn known(&self) -> &ByPort<Need<'a>> {
+        &self.known
+    }
+
+    /// Those that are known, where these sources told all that they have to tell.
+    ///
+    /// # Errors
+    /// When the first of them that did not tell may have more.
+    pub fn with(&self, sources: &[Source]) -> Result<&ByPort<Need<'a>>, Gap> {
+        let lacks = |source: &Source| self.unread.iter().find(|(of, _)| of == source);
+        match sources.iter().find_map(lacks) {
+            Some((_, gap)) => Err(gap.clone()),
+            None => Ok(&self.known),
+        }
+    }
+}
+
+/// Needs with their ports, or why these are not known.
+type Read<'a> = Result<Vec<(Port, Need<'a>)>, Gap>;
+
+/// What pods of this node's own network declare, and what probes ask there. Each port of a pod counts once.
+fn of_pods<'a>(round: &Round<'a>) -> Read<'a> {
+    let here = round.now.cluster.pods.get()?.iter().map(AsRef::as_ref);
+    let here = here.filter(|pod: &&Pod| pod.may_be_on(round.now.node_name()) && pod.host_network && !pod.finished);
+    let needs = here.flat_map(|pod| {
+        let mut seen = BTreeSet::new();
+        let declared = pod.ports.iter().map(move |port| (port, Need::Declared(pod, port)));
+        let probed = pod.probed.iter().map(move |port| (port, Need::Probe(pod, port)));
+        declared.chain(probed).filter(move |(port, _)| seen.insert((port.protocol, port.port, port.host_ip)))
+    });
+    Ok(needs.map(|(port, need)| ((port.protocol, port.port), need)).collect())
+}
+
+fn held_host_ports<'a>(round: &Round<'a>) -> Read<'a> {
+    // Where Pods were not read, their own part says so.
+    let Ok(host_ports) = round.host_ports() else { return Ok(Vec::new()) };
+    if host_ports.is_empty() {
+        return Ok(Vec::new());
+    }
+    let listeners = round.listeners()?;
+    let held = host_ports.ports().filter(|(port, _)| !listeners.at(*port).is_empty());
+    Ok(held.flat_map(|(at, all)| all.iter().map(move |(pod, port)| (at, Need::HostPort(pod, port)))).collect())
+}
+
+fn health_checks<'a>(round: &Round<'a>) -> Read<'a> {
+    let services = round.now.cluster.services.get()?.iter().map(AsRef::as_ref);
+    let local = services.filter(|it: &&Service| it.kind == ServiceKind::LoadBalancer && it.external_local);
+    let served = local.filter(|it| round.now.proxy_serves(it));
+    Ok(served.filter_map(|it| Some(((Protocol::Tcp, it.health_check_node_port?), Need::HealthCheck(it)))).collect())
+}
+
+fn proxy_metrics<'a>(snapshot: &Snapshot) -> Vec<(Port, Need<'a>)> {
+    let port = may_be_kube_proxy(snapshot).then_some((Protocol::Tcp, PROXY_METRICS));
+    port.map(|port| (port, Need::ProxyMetrics)).into_iter().collect()
+}
+
+/// Where kube-proxy would say whether it is healthy: its default where nobody says; nothing where it is told not to.
+fn proxy_health<'a>(snapshot: &Snapshot) -> Read<'a> {
+    let configured = snapshot.proxy_config().ok().and_then(|config| config.healthz_bind_address.as_deref());
+    let address = match configured {
+        _ if !may_be_kube_proxy(snapshot) => return Ok(Vec::new()),
+        None => SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), PROXY_HEALTH),
+        Some("") => return Ok(Vec::new()),
+        Some(text) => health_address(text).ok_or_else(|| {
+            let detail = format!("healthzBindAddress of kube-proxy is no address with a port: {text:?}");
+            Gap::new(Source::ProxyConfig, Why::Malformed, detail)
+        })?,
+    };
+    let answers = address.port() != 0;
+    Ok(answers.then_some(((Protocol::Tcp, address.port()), Need::ProxyHealth(address))).into_iter().collect())
+}
+
+/// A `healthzBindAddress`, an address without a port having the default one, as kube-proxy reads it (kubernetes
+/// pkg/proxy/apis/config/v1alpha1/defaults.go).
+pub fn health_address(text: &str) -> Option<SocketAddr> {
+    let of_port = text.strip_prefix(':').and_then(|port| port.parse().ok());
+    of_port
+        .map(|port| SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port))
+        .or_else(|| text.parse().ok())
+        .or_else(|| Some(SocketAddr::new(text.parse().ok()?, PROXY_HEALTH)))
+}
+
+fn may_be_kube_proxy(snapshot: &Snapshot) -> bool {
+    snapshot.proxy_mode().map_or(true, |mode| Mode::KUBE_PROXY.contains(&mode.value))
+}
+
+fn agent<'a>(snapshot: &'a Snapshot) -> Read<'a> {
+    match &snapshot.own_port {
+        // Who looks once listens nowhere.
+        Reading::Gap(gap) if gap.why == Why::NotAsked => Ok(Vec::new()),
+        own => own.get().map(|own| vec![((Protocol::Tcp, own.address.port()), Need::Agent(own))]),
+    }
+}
+
+fn daemons<'a>(round: &Round<'a>) -> Read<'a> {
+    let is_usual = |number| is_usual(number, Role::Daemon) || is_usual(number, Role::MicroK8s);
+    let usual = round.listeners()?.ports().filter(|((_, number), _)| is_usual(*number));
+    Ok(usual.filter_map(|(port, sockets)| Some((port, Need::Daemon(sockets.first()?)))).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use portreeve_facts::healthy::{PRIMARY, SECOND, World, daemon, gap, ip};
+
+    const PORT: ContainerPort = ContainerPort { port: 7000, host_port: None, host_ip: None, protocol: Protocol::Tcp };
+
+    /// A hostNetwork pod that declares 7000 and is probed at 7001, one with a hostPort, and a Service with a health check.
+    fn world(change: impl FnOnce(&mut Pod)) -> Snapshot {
+        let checked = |it: World| {
+            it.node_port(30080).local().with(|service| {
+                service.kind = ServiceKind::LoadBalancer;
+                service.health_check_node_port = Some(30999);
+            })
+        };
+        let world = Snapshot::healthy().service("lb", checked).pod("edge", |pod| pod.host_port(80, 8080));
+        world.listens_as("0.0.0.0:8080", daemon("crio", 9)).listens("0.0.0.0:16443").pod("storage", |pod| {
+            pod.host_network = true;
+            pod.ports = vec![PORT, PORT];
+            pod.probed = vec![PORT, ContainerPort { port: 7001, ..PORT }];
+            change(pod);
+        })
+    }
+
+    /// The known needs, each as its port and its kind.
+    fn known(world: &Snapshot) -> Vec<String> {
+        let round = Round::of(world, None, 60);
+        let kind = |need: &Need<'_>| format!("{need:?}").split(['(', ' ']).next().unwrap_or_default().to_owned();
+        let of_port = |((_, port), needs): (Port, &[Need<'_>])| {
+            needs.iter().map(|need| format!("{port} {}", kind(need))).collect::<Vec<_>>()
+        };
+        round.needs().known().ports().flat_map(of_port).collect()
+    }
+
+    #[test]
+    fn each_kind_of_need_is_listed_once() {
+        let all = [
+            "7000 Declared",
+            "7001 Probe",
+            "8080 HostPort",
+            "10249 ProxyMetrics",
+            "10249 Daemon",
+            "10250 Daemon",
+            "10256 ProxyHealth",
+            "10256 Daemon",
+            "16443 Daemon",
+            "29517 Agent",
+            "30999 HealthCheck",
+        ];
+        assert_eq!(known(&world(|_| ())), all);
+        let rest = &all[2..];
+        for change in [
+            |pod: &mut Pod| pod.host_network = false,
+            |pod: &mut Pod| pod.finished = true,
+            |pod: &mut Pod| pod.node = Some("n2".to_owned()),
+        ] {
+            assert_eq!(known(&world(change)), rest);
+        }
+        assert_eq!(known(&world(|pod| pod.ready = false)), all, "it ought to listen");
+    }
+
+    #[test]
+    fn what_is_not_meant_for_this_node_needs_nothing() {
+        let without = |world: &Snapshot, kind: &str| !known(world).iter().any(|it| it.ends_with(kind));
+        let cilium = world(|_| ()).with_mode(Mode::Cilium);
+        assert!(without(&cilium, "ProxyMetrics") && without(&cilium, "ProxyHealth"));
+        assert!(!without(&world(|_| ()).without_proxy(), "ProxyHealth"), "it may be there");
+        let health = |address: &str| world(|_| ()).with_config(|it| it.healthz_bind_address = Some(address.to_owned()));
+        assert!(without(&health(""), "ProxyHealth") && without(&health("0.0.0.0:0"), "ProxyHealth"));
+        assert!(known(&health(":10300")).contains(&"10300 ProxyHealth".to_owned()));
+        let mut world = world(|_| ());
+        world.own_port = OwnPort::not_asked();
+        assert!(without(&world, "Agent"));
+        assert!(Round::of(&world, None, 60).needs().with(&[Source::OwnPort]).is_ok());
+        let elsewhere = Snapshot::healthy().service("lb", |it| {
+            it.with(|service| {
+                service.kind = ServiceKind::LoadBalancer;
+                service.health_check_node_port = Some(30999);
+            })
+        });
+        assert!(without(&elsewhere, "HealthCheck"), "externalTrafficPolicy is Cluster");
+    }
+
+    #[test]
+    fn what_was_not_read_is_a_gap_of_its_part_alone() {
+        let sources = [Source::Pods, Source::Services, Source::Listeners, Source::ProxyConfig, Source::OwnPort];
+        let lacks = |change: fn(&mut Snapshot)| {
+            let mut world = world(|_| ());
+            change(&mut world);
+            let round = Round::of(&world, None, 60);
+            assert!(!round.needs().known().is_empty());
+            sources.into_iter().filter(|source| round.needs().with(&[*source]).is_err()).collect::<Vec<_>>()
+        };
+        assert_eq!(lacks(|_| ()), []);
+        assert_eq!(lacks(|world| world.cluster.pods = gap(Source::Pods, Why::Unreachable)), [Source::Pods]);
+        assert_eq!(lacks(|world| world.cluster.services = gap(Source::Services, Why::TimedOut)), [Source::Services]);
+        assert_eq!(lacks(|world| world.kernel.listeners = gap(Source::Listeners, Why::Torn)), [Source::Listeners]);
+        assert_eq!(lacks(|world| world.own_port = gap(Source::OwnPort, Why::Unreachable)), [Source::OwnPort]);
+        let malformed = |world: &mut Snapshot| {
+            *world = world.clone().with_config(|config| config.healthz_bind_address = Some("here".to_owned()));
+        };
+        assert_eq!(lacks(malformed), [Source::ProxyConfig]);
+        let mut world = world(|_| ());
+        world.cluster.pods = gap(Source::Pods, Why::Unreachable);
+        world.cluster.services = gap(Source::Services, Why::Unreachable);
+        let round = Round::of(&world, None, 60);
+        let first = round.needs().with(&[Source::Services, Source::Pods]).map(|_| ()).expect_err("two gaps");
+        assert_eq!(first.source, Source::Services);
+    }
+
+    #[test]
+    fn a_socket_is_in_the_way_of_its_own_address_and_on_every_address_of_all() {
+        let world = |local: &str, v6only: Option<bool>| {
+            let mut socket =
+                Snapshot::healthy().listens(local).kernel.listeners.seen().expect("listeners").last().cloned();
+            socket.as_mut().expect("one").v6only = v6only;
+            socket.expect("one")
+        };
+        let own = format!("{}:80", PRIMARY[0]);
+        let (v4, v6) = (Addresses::Families(&[Family::V4]), Addresses::Families(&[Family::V6]));
+        let both = Addresses::Families(&Family::BOTH);
+        let one = |text: &str| Addresses::One(ip(text));
+        for (local, v6only, met, free) in [
+            ("0.0.0.0:80", None, &[Addresses::Every, v4, both, one(PRIMARY[0])][..], &[v6, one(PRIMARY[1])][..]),
+            ("[::]:80", Some(false), &[Addresses::Every, v4, v6, both, one(PRIMARY[0]), one(PRIMARY[1])], &[]),
+            ("[::]:80", Some(true), &[Addresses::Every, v6, both, one(PRIMARY[1])], &[v4, one(PRIMARY[0])]),
+            (&own, None, &[Addresses::Every, v4, both, one(PRIMARY[0])], &[v6, one(SECOND[0]), one("127.0.0.1")]),
+            ("[::1]:80", None, &[Addresses::Every, v6, both, one("::1")], &[v4, one(PRIMARY[1])]),
+        ] {
+            let mut socket = world(local, v6only);
+            for device in [0, 7] {
+                socket.device = device;
+                met.iter().for_each(|at| assert_eq!(at.meets(&socket), Some(true), "{local} {at:?}"));
+                free.iter().for_each(|at| assert_eq!(at.meets(&socket), Some(false), "{local} {at:?}"));
+            }
+        }
+        let unread = world("[::]:80", None);
+        assert_eq!([v4.meets(&unread), one(PRIMARY[0]).meets(&unread)], [None, None]);
+        assert_eq!([v6.meets(&unread), both.meets(&unread)], [Some(true); 2]);
+        assert_eq!(one("::ffff:192.0.2.1").meets(&world(&own, None)), Some(true), "an address of IPv4 in IPv6's form");
+    }
+
+    #[test]
+    fn a_need_has_a_socket_for_each_family_or_one_for_all() {
+        let families = Addresses::Families(&Family::BOTH).each().collect::<Vec<_>>();
+        assert_eq!(families, [Addresses::Families(&[Family::V4]), Addresses::Families(&[Family::V6])]);
+        assert_eq!(Addresses::Every.each().collect::<Vec<_>>(), [Addresses::Every]);
+        let at = |host_ip: Option<&str>| Addresses::of_pod(&ContainerPort { host_ip: host_ip.map(ip), ..PORT });
+        assert_eq!(at(None), Addresses::Every);
+        assert_eq!(at(Some("0.0.0.0")), Addresses::Families(&[Family::V4]));
+        assert_eq!(at(Some("::")), Addresses::Families(&[Family::V6]));
+        assert_eq!(at(Some("127.0.0.1")), Addresses::One(ip("127.0.0.1")));
+        assert_eq!(Addresses::of_server(ip("0.0.0.0")), Addresses::Every);
+    }
+}

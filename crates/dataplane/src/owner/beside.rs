@@ -1,0 +1,87 @@
+//! What else has the number of a port, and takes no new connection to this node.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use super::super::{
+    by_port::Port,
+    owners::owner_name,
+    round::Round,
+    sockets::{place, socket_in_words},
+};
+use portreeve_facts::{Service, State};
+
+/// Something with the number of a port that takes no new connection to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BesideKind {
+    /// The local port of an outgoing connection.
+    Connection,
+    /// A port of a Service at its cluster IP.
+    ClusterIp,
+}
+
+impl BesideKind {
+    /// Its word in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Connection => "connection",
+            Self::ClusterIp => "cluster-ip",
+        }
+    }
+}
+
+/// The same in words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Beside {
+    /// What it is.
+    pub kind: BesideKind,
+    /// Who has the number, for people.
+    pub name: String,
+    /// What that means for a server or a Service that wants the port.
+    pub detail: String,
+}
+
+/// The most of one kind that are named.
+const MOST: usize = 4;
+
+/// What has this number beside the claims: connections, unless a listener on the port may have accepted them; and cluster IPs, if
+/// the number is one that NodePorts can have.
+pub(super) fn beside(round: &Round<'_>, port: Port) -> Vec<Beside> {
+    let snapshot = round.now;
+    let (protocol, number) = port;
+    let has_listener = round.listeners().is_ok_and(|it| !it.at(port).is_empty());
+    let clients = snapshot.kernel.clients.seen().filter(|_| !has_listener).into_iter().flat_map(|it| &it.sockets);
+    let mut clients: Vec<_> = clients.filter(|it| (it.protocol, it.local_port) == port).collect();
+    clients.sort_by_key(|it| (it.local, it.remote, it.remote_port, it.inode));
+    let connection = |socket: &&portreeve_facts::Socket| {
+        let blocks = match socket.state {
+            State::TimeWait => "ended, and keeps a server from the port for up to a minute",
+            _ => "while it lasts, a server cannot listen there: bind gives EADDRINUSE",
+        };
+        Beside {
+            kind: BesideKind::Connection,
+            name: format!("{} from {}", owner_name(snapshot, &socket.owner), place(socket)),
+            detail: format!("{}; {blocks}", socket_in_words(socket)),
+        }
+    };
+    let mut all: Vec<Beside> = clients.iter().take(MOST).map(connection).collect();
+
+    let claims: BTreeSet<(&str, &str)> = round
+        .node_ports()
+        .into_iter()
+        .flat_map(|it| it.at(port))
+        .map(|(service, _)| (&*service.namespace, &*service.name))
+        .collect();
+    let is_beside = |it: &&Service| {
+        let has_it = it.ports.iter().any(|entry| (entry.protocol, entry.port) == (protocol, number));
+        has_it && !it.cluster_ips.is_empty() && !claims.contains(&(&*it.namespace, &*it.name))
+    };
+    let range = snapshot.cluster.node_port_range.seen().filter(|it| it.range.contains(number));
+    let services = snapshot.cluster.services.seen().filter(|_| range.is_some()).into_iter().flatten().map(Arc::as_ref);
+    let cluster_ip = |it: &Service| Beside {
+        kind: BesideKind::ClusterIp,
+        name: format!("Service {}/{} at its cluster IP", it.namespace, it.name),
+        detail: format!("{}, which is another address: no conflict", it.cluster_ips[0]),
+    };
+    all.extend(services.filter(is_beside).take(MOST).map(cluster_ip));
+    all
+}

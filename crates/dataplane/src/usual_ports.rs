@@ -1,0 +1,142 @@
+//! Ports that programs of a node usually have: the one table, and each question about them as a role.
+
+use portreeve_facts::Protocol::{self, Tcp, Udp};
+
+/// A port, and who usually has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UsualPort {
+    /// The port.
+    pub number: u16,
+    /// Its protocol.
+    pub protocol: Protocol,
+    /// Who has it, by the documents of each.
+    pub of: &'static str,
+    roles: &'static [Role],
+}
+
+/// For what a usual port counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// A daemon of a node or of a control plane has it, which may be a process that contains a proxy (`k3s server`, `k0s`, `kubelite`).
+    Daemon,
+    /// A manifest that wants it is told whose it is.
+    Told,
+    /// Others reach SSH, DNS, etcd, the API server, kubelet, kube-proxy or the control plane of a node there: it is moved last.
+    Reached,
+    /// Without it the node is lost.
+    Vital,
+    /// MicroK8s alone has it: elsewhere it is nobody's.
+    MicroK8s,
+    /// People reach ingress controllers there.
+    Ingress,
+}
+
+/// The usual ports of a role.
+pub fn usual_ports(role: Role) -> impl Iterator<Item = &'static UsualPort> {
+    TABLE.iter().filter(move |port| port.roles.contains(&role))
+}
+
+/// Whether a number is usual in a role, over any protocol.
+pub fn is_usual(number: u16, role: Role) -> bool {
+    TABLE.iter().any(|port| port.number == number && port.roles.contains(&role))
+}
+
+const VITAL: &[Role] = &[Role::Daemon, Role::Told, Role::Reached, Role::Vital];
+const REACHED: &[Role] = &[Role::Daemon, Role::Told, Role::Reached];
+const TOLD: &[Role] = &[Role::Daemon, Role::Told];
+const DAEMON: &[Role] = &[Role::Daemon];
+/// Nothing but manifests is compared with it: listeners there are judged like any other.
+const TOLD_ONLY: &[Role] = &[Role::Told];
+const MICROK8S: &[Role] = &[Role::MicroK8s];
+
+const TABLE: &[UsualPort] = &[
+    port(22, Tcp, "sshd", VITAL),
+    port(53, Udp, "a DNS server", &[Role::Daemon, Role::Reached]),
+    port(80, Tcp, "an ingress controller", DAEMON),
+    port(111, Tcp, "rpcbind", DAEMON),
+    port(179, Tcp, "a BGP speaker (Calico, MetalLB)", TOLD),
+    port(443, Tcp, "an ingress controller", DAEMON),
+    port(2379, Tcp, "etcd", REACHED),
+    port(2380, Tcp, "etcd", REACHED),
+    port(2381, Tcp, "etcd, for its metrics", TOLD),
+    port(2703, Tcp, "the Pod Identity agent of EKS", DAEMON),
+    port(4240, Tcp, "Cilium's health check", TOLD),
+    port(4244, Tcp, "Hubble of Cilium", TOLD),
+    port(4789, Udp, "VXLAN of Calico", TOLD),
+    port(5473, Tcp, "Typha of Calico", TOLD),
+    port(6081, Udp, "Geneve of Antrea, Cilium or OVN-Kubernetes", TOLD),
+    port(6443, Tcp, "kube-apiserver", VITAL),
+    port(7472, Tcp, "MetalLB, for its metrics", TOLD_ONLY),
+    port(7473, Tcp, "FRR of MetalLB, for its metrics", TOLD_ONLY),
+    port(7946, Tcp, "MetalLB's speaker", TOLD_ONLY),
+    port(7946, Udp, "MetalLB's speaker", TOLD_ONLY),
+    port(8443, Tcp, "an ingress controller", &[Role::Ingress]),
+    port(8472, Udp, "VXLAN of flannel or Cilium", TOLD),
+    port(9091, Tcp, "Felix of Calico, for its metrics", TOLD_ONLY),
+    port(9098, Tcp, "Typha of Calico", TOLD_ONLY),
+    port(9099, Tcp, "Felix of Calico", TOLD),
+    port(9100, Tcp, "the node exporter of Prometheus", TOLD),
+    port(9345, Tcp, "the supervisor of RKE2", DAEMON),
+    port(9808, Tcp, "a CSI driver, for its health", DAEMON),
+    port(9809, Tcp, "a CSI driver, for its health", DAEMON),
+    port(9878, Tcp, "Envoy of Cilium", TOLD_ONLY),
+    port(9879, Tcp, "Cilium, for its health", TOLD_ONLY),
+    port(9890, Tcp, "Cilium, for gops", TOLD_ONLY),
+    port(9891, Tcp, "the operator of Cilium, for gops", TOLD_ONLY),
+    port(9962, Tcp, "Cilium, for its metrics", TOLD_ONLY),
+    port(9963, Tcp, "the operator of Cilium, for its metrics", TOLD_ONLY),
+    port(9964, Tcp, "Envoy of Cilium, for its metrics", TOLD_ONLY),
+    port(9965, Tcp, "Hubble of Cilium, for its metrics", TOLD_ONLY),
+    port(10248, Tcp, "kubelet", TOLD),
+    port(10249, Tcp, "kube-proxy", REACHED),
+    port(10250, Tcp, "kubelet", VITAL),
+    port(10251, Tcp, "kube-scheduler before 1.23", DAEMON),
+    port(10252, Tcp, "kube-controller-manager before 1.24", DAEMON),
+    port(10253, Tcp, "an old cloud-controller-manager", DAEMON),
+    port(10254, Tcp, "ingress-nginx, for its health", DAEMON),
+    port(10255, Tcp, "kubelet, where its read-only port is on", TOLD),
+    port(10256, Tcp, "kube-proxy", REACHED),
+    port(10257, Tcp, "kube-controller-manager", REACHED),
+    port(10258, Tcp, "cloud-controller-manager", TOLD),
+    port(10259, Tcp, "kube-scheduler", REACHED),
+    port(10260, Tcp, "cloud-controller-manager, for its webhooks", DAEMON),
+    port(16443, Tcp, "the API server of MicroK8s", MICROK8S),
+    port(19001, Tcp, "the datastore of MicroK8s", MICROK8S),
+    port(25000, Tcp, "the cluster agent of MicroK8s", MICROK8S),
+    port(51820, Udp, "WireGuard of Calico or flannel", TOLD),
+    port(51871, Udp, "WireGuard of Cilium", TOLD),
+    port(61678, Tcp, "the VPC CNI of AWS, for its metrics", DAEMON),
+    port(61679, Tcp, "the VPC CNI of AWS", DAEMON),
+];
+
+const fn port(number: u16, protocol: Protocol, of: &'static str, roles: &'static [Role]) -> UsualPort {
+    UsualPort { number, protocol, of, roles }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use portreeve_facts::PortSet;
+
+    #[test]
+    fn each_role_has_its_ports() {
+        let of = |role| usual_ports(role).map(|it| it.number).collect::<PortSet>().to_string();
+        let daemons = "22,53,80,111,179,443,2379-2381,2703,4240,4244,4789,5473,6081,6443,8472,9099-9100,9345,9808-9809,\
+                       10248-10260,51820,51871,61678-61679";
+        assert_eq!(of(Role::Daemon), daemons);
+        assert_eq!(of(Role::Reached), "22,53,2379-2380,6443,10249-10250,10256-10257,10259");
+        assert_eq!(of(Role::Vital), "22,6443,10250");
+        assert_eq!(of(Role::MicroK8s), "16443,19001,25000");
+        assert_eq!(of(Role::Ingress), "8443");
+        assert_eq!(usual_ports(Role::Told).count(), 38);
+    }
+
+    #[test]
+    fn no_port_stands_there_twice() {
+        let mut ports: Vec<_> = TABLE.iter().map(|it| (it.number, it.protocol)).collect();
+        assert!(ports.is_sorted());
+        ports.dedup();
+        assert_eq!(ports.len(), TABLE.len());
+        assert!(is_usual(22, Role::Vital) && !is_usual(23, Role::Vital) && !is_usual(7946, Role::Daemon));
+    }
+}

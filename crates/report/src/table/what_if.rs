@@ -1,0 +1,263 @@
+//! What would change, for a person: in the order of work, each claim once. Ports whose answers change in the same way are one block.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io::{self, Write},
+    sync::Arc,
+};
+
+use super::{
+    page::Page,
+    rows::{port, subject_in_words},
+};
+use crate::{
+    Style,
+    names::{NAMED, first_names},
+    terminal::{Ink, tidy},
+    topic::topic,
+    what_if::{
+        Answer, AnswerOn, Claim, ClaimChange, FindingChange, How, NOT_FORETOLD, NotKnown, NotKnownOn, Place,
+        WhatIfDocument,
+    },
+};
+use portreeve_facts::{Mode, Source, Vantage, Why};
+use portreeve_rules::findings::{Subject, SubjectKind};
+
+/// How many claims with findings are explained; all are listed.
+const EXPLAINED: usize = 20;
+/// Columns of the labels at the left.
+const LABEL: usize = 8;
+
+/// Something that is not known, and what depends on it.
+#[derive(Default)]
+struct Reason {
+    input: Option<(Source, Why)>,
+    ports: Vec<String>,
+    nodes: BTreeSet<Arc<str>>,
+}
+
+/// The answers of a claim that are told in one line: where to (of loopback, the address, too), who answers now and then, and on which nodes.
+type Line<'a> = (bool, Place, Option<String>, String, String, &'a [Arc<str>]);
+
+impl WhatIfDocument {
+    /// Writes it for people: first who would lose an answer, then what would begin, stay and end.
+    ///
+    /// # Errors
+    /// When the writer fails.
+    pub fn write(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+        Page { style, wide: false, out }.what_if(self)
+    }
+}
+
+impl Page<'_> {
+    fn what_if(&mut self, document: &WhatIfDocument) -> io::Result<()> {
+        let WhatIfDocument { supposed, agents, judged, claims, unknown, .. } = document;
+        let heading = format!("what if {}; {judged} of {agents} nodes judged", tidy(&supposed.join(" ")));
+        self.line(0, Ink::Heading, &heading)?;
+        if claims.is_empty() {
+            let words = match (unknown.is_empty() && judged == agents, *judged) {
+                (true, _) => "nothing would change",
+                (false, 0) => "nothing is known: no node could be judged",
+                (false, _) => "nothing would change, as far as it could be judged",
+            };
+            self.line(0, Ink::Plain, words)?;
+        }
+        let (lost, others): (Vec<&ClaimChange>, Vec<&ClaimChange>) = claims.iter().partition(|it| it.is_loss());
+        let of = |how: How| others.iter().copied().filter(|it| it.how == how).collect();
+        let sections: [(&str, Vec<&ClaimChange>); 4] = [
+            ("Would lose an answer: tell these clients first", lost),
+            ("Would begin: mend it before", of(How::Begins)),
+            ("Would stay, in another way", of(How::Stays)),
+            ("Would end", of(How::Ends)),
+        ];
+        let mut explained = 0;
+        for (number, (title, claims)) in sections.into_iter().enumerate() {
+            if claims.is_empty() {
+                continue;
+            }
+            self.blank()?;
+            self.line(0, Ink::Heading, title)?;
+            for group in alike(&claims) {
+                explained += usize::from(!group[0].findings.is_empty());
+                self.group(&group, *judged, explained <= EXPLAINED)?;
+            }
+            if let Some(mode) = document.kept_by_addresses.filter(|_| number == 0) {
+                self.cure(mode)?;
+            }
+        }
+        if explained > EXPLAINED {
+            self.blank()?;
+            let more = explained - EXPLAINED;
+            self.line(0, Ink::Faint, &format!("{more} more claims are explained with -o json."))?;
+        }
+        self.not_known(document)?;
+        self.blank()?;
+        for (ink, line) in self.wrapped(Ink::Faint, NOT_FORETOLD, 0) {
+            self.line(0, ink, &line)?;
+        }
+        Ok(())
+    }
+
+    /// Claims of which the same changes: whose they are, what changes, and where.
+    fn group(&mut self, group: &[&ClaimChange], judged: usize, explained: bool) -> io::Result<()> {
+        let first = group[0];
+        let ClaimChange { how, findings, nodes, .. } = first;
+        let on = if judged <= 1 { first_names(nodes, NAMED) } else { on_nodes(nodes, judged) };
+        self.blank()?;
+        match group {
+            [_] => self.line(0, Ink::Heading, &format!("{}, {}, on {on}", claim(first, ", port "), how.name()))?,
+            all => {
+                let names: Vec<String> = all.iter().map(|it| claim(it, " ")).collect();
+                self.line(0, Ink::Heading, &format!("{} ports of Services stay, on {on}", all.len()))?;
+                self.line(2, Ink::Plain, &first_names(&names, NAMED))?;
+            }
+        }
+        for finding in findings {
+            let whose = nodes.first().filter(|_| nodes.len() > 1).map(|it| format!("On {it}: ")).unwrap_or_default();
+            self.finding_change(finding, &whose, explained)?;
+        }
+        let mut lines = Vec::new();
+        for ((_, to, address, now, then, on), from, example) in answer_lines(first) {
+            let to = match (to, address) {
+                (Place::Loopback, Some(address)) => address,
+                (Place::NodeAddress, _) => "the Node's address".to_owned(),
+                (_, _) => format!("other addresses, such as {example}"),
+            };
+            let from: Vec<String> = from.iter().map(Vantage::to_string).collect();
+            let on = if on == &nodes[..] { String::new() } else { format!("; on {}", on_nodes(on, judged)) };
+            let words = format!("from {} to {to}: {now} now, then {then}{on}", from.join(", "));
+            lines.extend(self.wrapped(Ink::Plain, &words, LABEL + 4));
+        }
+        self.labelled(2, "Answers", LABEL, &lines)
+    }
+
+    fn finding_change(&mut self, change: &FindingChange, whose: &str, explained: bool) -> io::Result<()> {
+        let FindingChange { how, difference, then, .. } = change;
+        let Some(shown) = change.shown() else { return Ok(()) };
+        let mut lines = self.wrapped(Ink::Bad(shown.severity), difference, LABEL + 4);
+        if explained {
+            lines.extend(self.wrapped(Ink::Plain, &format!("{whose}{}", shown.summary), LABEL + 4));
+        }
+        self.labelled(2, how.name(), LABEL, &lines)?;
+        match then.as_ref().filter(|_| explained) {
+            Some(problem) => self.remedies(problem),
+            None => Ok(()),
+        }
+    }
+
+    /// Why answers on other addresses of nodes would be lost, and what keeps them.
+    fn cure(&mut self, mode: Mode) -> io::Result<()> {
+        let words = format!(
+            "Why of other addresses: in {mode} mode nodePortAddresses says on which addresses of a node NodePorts are served, and it lists \
+             none of these; by default nftables mode serves the primary address alone. To keep the others, set nodePortAddresses: \
+             [\"0.0.0.0/0\", \"::/0\"] in the configuration of kube-proxy. Ask again with --set node_port_addresses=0.0.0.0/0,::/0 beside \
+             the rest: what is told then is lost all the same."
+        );
+        self.blank()?;
+        for (ink, line) in self.wrapped(Ink::Plain, &words, 2) {
+            self.line(2, ink, &line)?;
+        }
+        Ok(())
+    }
+
+    /// Each reason once, with the ports that it leaves open.
+    fn not_known(&mut self, WhatIfDocument { unknown, agents, .. }: &WhatIfDocument) -> io::Result<()> {
+        if unknown.is_empty() {
+            return Ok(());
+        }
+        self.blank()?;
+        self.line(0, Ink::Heading, "Not known")?;
+        let mut reasons: BTreeMap<&str, Reason> = BTreeMap::new();
+        for NotKnownOn { what: NotKnown { port, protocol, detail, input }, nodes } in unknown {
+            let reason = reasons.entry(detail).or_default();
+            reason.input = reason.input.or(*input);
+            reason.ports.extend(port.zip(*protocol).map(|(port, protocol)| format!("{port}/{protocol}")));
+            reason.nodes.extend(nodes.iter().cloned());
+        }
+        for (detail, Reason { input, ports, nodes }) in reasons {
+            let words = match input {
+                Some((Source::ProxyMode, _)) => format!(
+                    "the proxy mode is not known: {detail}; name it with --proxy-mode at the agent (config.proxy-mode of the chart)"
+                ),
+                Some((source, why)) => format!("{}: {detail}", topic(source, why)),
+                None => detail.to_owned(),
+            };
+            self.line(2, Ink::Plain, &words)?;
+            match &ports[..] {
+                [] => {}
+                [one] => self.line(4, Ink::Plain, &format!("port {one}"))?,
+                many => {
+                    let words = format!("{} ports: {}", many.len(), first_names(many, NAMED));
+                    self.line(4, Ink::Plain, &words)?;
+                }
+            }
+            let nodes: Vec<Arc<str>> = nodes.into_iter().collect();
+            self.line(4, Ink::Faint, &on_nodes(&nodes, *agents))?;
+        }
+        Ok(())
+    }
+}
+
+/// `2 of 3 nodes: n1, n2`
+fn on_nodes(nodes: &[Arc<str>], among: usize) -> String {
+    format!("{} of {among} nodes: {}", nodes.len(), first_names(nodes, NAMED))
+}
+
+/// Claims in blocks: ports of Services without findings that change are together if their answers change in the same way on the same nodes.
+fn alike<'a>(claims: &[&'a ClaimChange]) -> Vec<Vec<&'a ClaimChange>> {
+    let mut groups: Vec<Vec<&ClaimChange>> = Vec::new();
+    let mut known: BTreeMap<_, usize> = BTreeMap::new();
+    for claim in claims {
+        let is_alone = !claim.findings.is_empty() || claim.claim.subject.kind != SubjectKind::Service;
+        let lines: Vec<_> = answer_lines(claim).into_iter().map(|(line, from, _)| (line, from)).collect();
+        let place = if is_alone { groups.len() } else { *known.entry((lines, &claim.nodes)).or_insert(groups.len()) };
+        match groups.get_mut(place) {
+            Some(group) => group.push(claim),
+            None => groups.push(vec![claim]),
+        }
+    }
+    groups
+}
+
+/// `Service default/web, port 30080/tcp`
+fn claim(ClaimChange { claim, subjects, .. }: &ClaimChange, before_port: &str) -> String {
+    let mut words = subject_in_words(&claim.subject, subjects.len() > 1);
+    if let Some(port) = port(claim.port, claim.protocol) {
+        words.push_str(&format!("{before_port}{port}"));
+    }
+    words
+}
+
+/// The answers of a claim in lines, losses first, each with the vantage points and an address.
+fn answer_lines(change: &ClaimChange) -> Vec<(Line<'_>, Vec<Vantage>, String)> {
+    let mut lines: BTreeMap<Line<'_>, (Vec<Vantage>, String)> = BTreeMap::new();
+    for AnswerOn { answer, example, nodes } in &change.answers {
+        let Answer { from, to, now, now_by, then, then_by } = answer;
+        let who = |word, by: &Option<String>| answerer(word, by.as_deref(), &change.claim);
+        let address = (*to == Place::Loopback).then(|| example.to_string());
+        let line = (!answer.is_loss(), *to, address, who(now, now_by), who(then, then_by), &nodes[..]);
+        let (vantages, _) = lines.entry(line).or_insert_with(|| (Vec::new(), example.to_string()));
+        if !vantages.contains(from) {
+            vantages.push(*from);
+        }
+    }
+    lines.into_iter().map(|(line, (from, example))| (line, from, example)).collect()
+}
+
+/// Who answers: `pod`, `process nginx on 0.0.0.0`, `pod default/edge`, `refused`. A Service is named if the port is another one's.
+fn answerer(word: &str, by: Option<&str>, Claim { subject, port, protocol, .. }: &Claim) -> String {
+    let of_port = port.zip(*protocol).map(|(port, protocol)| format!(":{port}/{protocol}")).unwrap_or_default();
+    match by {
+        Some(by) if word == "process" => by.strip_suffix(&of_port).unwrap_or(by).to_owned(),
+        Some(by) if !is_of(by, subject) && word == "pod" && by.starts_with("pod ") => by.to_owned(),
+        Some(by) if !is_of(by, subject) && word == "pod" => format!("pod of {by}"),
+        Some(by) if !is_of(by, subject) && by.starts_with("Service ") => format!("{word} ({by})"),
+        _ => word.to_owned(),
+    }
+}
+
+/// Whether a claimant is a port of this Service: `Service default/web port http`.
+fn is_of(claimant: &str, service: &Subject) -> bool {
+    let rest = claimant.strip_prefix(&tidy(&service.to_string()));
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(" port "))
+}

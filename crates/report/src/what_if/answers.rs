@@ -1,0 +1,106 @@
+//! Who answers on a port, now and then.
+
+use std::{collections::BTreeMap, net::IpAddr};
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::terminal::tidy;
+use portreeve_dataplane::{Answered, Ownership};
+use portreeve_facts::{Gap, Snapshot, Vantage};
+
+/// Where a connection goes, in words that fit every node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Place {
+    /// 127.0.0.1, or another address of loopback.
+    Loopback,
+    /// The address of the Node object.
+    NodeAddress,
+    /// Another address of the node.
+    OtherAddress,
+}
+
+impl Place {
+    fn of(snapshot: &Snapshot, ip: IpAddr) -> Self {
+        match snapshot.own_node() {
+            _ if ip.is_loopback() => Self::Loopback,
+            Some(node) if node.addresses.iter().any(|it| it.ip == ip) => Self::NodeAddress,
+            _ => Self::OtherAddress,
+        }
+    }
+}
+
+/// Connections to a port that would have another answer.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Answer {
+    /// From where a connection comes.
+    pub(crate) from: Vantage,
+    /// Where it goes.
+    pub(crate) to: Place,
+    /// Who answers now: `process`, `pod`, `refused`, `timed-out`, `nowhere` or `unreachable`.
+    pub(crate) now: &'static str,
+    /// Whose claim decides that, for people: a Service, a pod with a hostPort, a process; absent where the port is not claimed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) now_by: Option<String>,
+    /// Who would answer.
+    pub(crate) then: &'static str,
+    /// Whose claim would decide that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) then_by: Option<String>,
+}
+
+impl Answer {
+    /// Whether a client that is answered now would not be, or by another one.
+    pub(crate) fn is_loss(&self) -> bool {
+        is_answer(self.now)
+    }
+}
+
+/// The answers of a port that change, each with an address. `unknown` gets from where an answer is not known, and why.
+pub(super) fn changes(
+    snapshot: &Snapshot,
+    now: &Ownership,
+    then: &Ownership,
+    mut unknown: impl FnMut(Vantage, &Gap),
+) -> Vec<(Answer, IpAddr)> {
+    let after: BTreeMap<(Vantage, IpAddr), &Answered> = then.answers.iter().map(|it| ((it.from, it.to), it)).collect();
+    let mut changed = Vec::new();
+    for before in &now.answers {
+        let Some(after) = after.get(&(before.from, before.to)) else { continue };
+        if let Err(gap) = after.outcome.as_ref().and(before.outcome.as_ref()) {
+            unknown(before.from, gap);
+            continue;
+        }
+        let by = |of: &Ownership, it: &Answered| Some(tidy(&of.claimants.get(it.by?)?.name));
+        let (now_by, then_by) = (by(now, before), by(then, after));
+        let (was, is) = (word(before), word(after));
+        // Of two Services with one number another one may win.
+        if was == is && (now_by == then_by || !is_answer(was)) {
+            continue;
+        }
+        let to = Place::of(snapshot, before.to);
+        changed.push((Answer { from: before.from, to, now: was, now_by, then: is, then_by }, before.to));
+    }
+    changed
+}
+
+/// The answers on other addresses than the Node's that are lost.
+pub(super) fn lost_elsewhere<'a>(snapshot: &Snapshot, now: &'a Ownership, then: &Ownership) -> Vec<&'a Answered> {
+    let is_elsewhere = |it: &&Answered| Place::of(snapshot, it.to) == Place::OtherAddress && is_answer(word(it));
+    now.answers.iter().filter(is_elsewhere).filter(|it| !is_answered(then, it)).collect()
+}
+
+/// Whether a connection from and to the same place is answered there.
+pub(super) fn is_answered(of: &Ownership, at: &Answered) -> bool {
+    of.answers.iter().any(|it| (it.from, it.to) == (at.from, at.to) && is_answer(word(it)))
+}
+
+fn word(answered: &Answered) -> &'static str {
+    answered.outcome.as_ref().map_or("unknown", |outcome| outcome.name())
+}
+
+fn is_answer(word: &str) -> bool {
+    matches!(word, "pod" | "process")
+}

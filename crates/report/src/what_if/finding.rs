@@ -1,0 +1,174 @@
+//! Findings about one claim, now and then.
+
+use std::collections::BTreeSet;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::findings_document::Problem;
+use portreeve_facts::{Affected, Vantage};
+use portreeve_rules::findings::{Finding, Key, Severity};
+
+/// What becomes of a claim, or of a finding about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum How {
+    /// Nothing is wrong now, and something would be.
+    Begins,
+    /// Something is wrong now and would be, or nothing is in either.
+    Stays,
+    /// Something is wrong now, and nothing would be.
+    Ends,
+}
+
+impl How {
+    /// Of whether there is a finding now and then.
+    pub(super) fn of(is_wrong: bool, would_be: bool) -> Self {
+        match (is_wrong, would_be) {
+            (false, true) => Self::Begins,
+            (true, false) => Self::Ends,
+            _ => Self::Stays,
+        }
+    }
+
+    /// Its word.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Begins => "begins",
+            Self::Stays => "stays",
+            Self::Ends => "ends",
+        }
+    }
+}
+
+/// A finding that changes.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct FindingChange {
+    /// What becomes of it. It stays as another variant of the same id, too, and if it could not be judged as it would be.
+    pub(crate) how: How,
+    /// The difference, in words.
+    pub(crate) difference: String,
+    /// Whether it was judged in both worlds. If not, what begins may be there already, and what stays may end.
+    judged: bool,
+    /// The finding as it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) now: Option<Problem>,
+    /// The finding as it would be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) then: Option<Problem>,
+}
+
+impl FindingChange {
+    /// Its severity, where something would be worse than it is.
+    pub(super) fn worse(&self) -> Option<Severity> {
+        let [now, then] = [&self.now, &self.then].map(|it| it.as_ref().map(|it| it.severity));
+        then.filter(|_| then > now)
+    }
+
+    /// Whether it was judged in both worlds, or would not count.
+    pub(super) fn is_judged(&self) -> bool {
+        self.judged || self.shown().is_none_or(|it| it.severity < Severity::Warning)
+    }
+
+    /// As it would be, else as it is.
+    pub(crate) fn shown(&self) -> Option<&Problem> {
+        self.then.as_ref().or(self.now.as_ref())
+    }
+}
+
+/// The findings about one claim that differ. `held` has those of the other world that could not be judged now and then. From where `is_open`,
+/// the answers are not known in one of the worlds, and who is affected there is not compared.
+pub(super) fn differences(
+    [now, then]: &[Vec<&Finding>; 2],
+    held: [&BTreeSet<Key>; 2],
+    is_open: impl Fn(Vantage) -> bool,
+) -> Vec<FindingChange> {
+    let mut pairs: Vec<[Option<&Finding>; 2]> = now.iter().map(|it| [Some(*it), None]).collect();
+    // The same variant first: what is left of an id is another variant of the same.
+    let is_same: [fn(&Key, &Key) -> bool; 2] = [|now, then| now == then, |now, then| now.rule == then.rule];
+    let mut others = then.clone();
+    for is_same in is_same {
+        others.retain(|finding| {
+            let is_it = |it: &&mut [Option<&Finding>; 2]| {
+                it[1].is_none() && it[0].is_some_and(|now| is_same(&now.key, &finding.key))
+            };
+            pairs.iter_mut().find(is_it).map(|pair| pair[1] = Some(finding)).is_none()
+        });
+    }
+    pairs.extend(others.into_iter().map(|it| [None, Some(it)]));
+    let mut changes: Vec<FindingChange> = pairs.into_iter().filter_map(|it| change(it, held, &is_open)).collect();
+    changes.sort_by(|a, b| b.worse().cmp(&a.worse()).then_with(|| a.difference.cmp(&b.difference)));
+    changes
+}
+
+fn change(
+    pair: [Option<&Finding>; 2],
+    held: [&BTreeSet<Key>; 2],
+    is_open: impl Fn(Vantage) -> bool,
+) -> Option<FindingChange> {
+    let affects =
+        |it: &Finding| -> Affected { it.evidence.affects.iter().copied().filter(|it| !is_open(*it)).collect() };
+    let (how, judged, difference) = match pair {
+        [Some(now), Some(then)] => {
+            let (before, after) = (affects(now), affects(then));
+            if (now.key.variant, now.evidence.impact(), &before) == (then.key.variant, then.evidence.impact(), &after) {
+                return None;
+            }
+            (How::Stays, true, difference(now, then, &before, &after))
+        }
+        [None, Some(then)] if held[0].contains(&then.key) => (
+            How::Begins,
+            false,
+            format!("{}; it is not judged now, and may be there already", alone(then, &affects(then))),
+        ),
+        [None, Some(then)] => (How::Begins, true, alone(then, &affects(then))),
+        [Some(now), None] if held[1].contains(&now.key) => {
+            (How::Stays, false, format!("{}; it is not judged then, and may end", alone(now, &affects(now))))
+        }
+        [Some(now), None] => (How::Ends, true, alone(now, &affects(now))),
+        [None, None] => return None,
+    };
+    let [now, mut then] = pair.map(|it| it.map(Problem::of));
+    // What is not there yet has not begun.
+    if let Some(then) = &mut then {
+        then.since.clear();
+    }
+    Some(FindingChange { how, difference, judged, now, then })
+}
+
+/// `warning listener-on-node-port/loses, outcome refused, affects its loopback`.
+fn alone(Finding { key, evidence, .. }: &Finding, affects: &Affected) -> String {
+    let outcome = Some(evidence.outcome).filter(|it| !it.is_empty()).map(|it| format!("outcome {it}"));
+    let name = format!("{} {}", evidence.severity, key.name());
+    let affects = in_words(affects).map(|it| format!("affects {it}"));
+    [Some(name), outcome, affects].into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+/// `warning listener-on-node-port/loses: warning instead of critical; remote clients are not affected any more`.
+fn difference(now: &Finding, then: &Finding, before: &Affected, after: &Affected) -> String {
+    let (was, would_be) = (now.evidence.impact(), then.evidence.impact());
+    let instead = |what: &str, now: &str, then: &str| (now != then).then(|| format!("{what}{then} instead of {now}"));
+    let affected = |whom: Affected, how: &str| {
+        let is_one = whom.len() == 1 && !whom.contains(&Vantage::Remote) && !whom.contains(&Vantage::Pods);
+        in_words(&whom).map(|it| format!("{it} {} {how}", if is_one { "is" } else { "are" }))
+    };
+    let words = [
+        instead("", now.key.variant, then.key.variant),
+        instead("", was.severity.name(), would_be.severity.name()),
+        instead("scope ", was.scope.name(), would_be.scope.name()),
+        instead("outcome ", was.outcome, would_be.outcome)
+            .filter(|_| !was.outcome.is_empty() && !would_be.outcome.is_empty()),
+        affected(before - after, "not affected any more"),
+        affected(after - before, if before.is_empty() { "affected" } else { "affected, too" }),
+    ];
+    let words: Vec<String> = words.into_iter().flatten().collect();
+    format!("{} {}: {}", would_be.severity, then.key.name(), words.join("; "))
+}
+
+/// `remote clients, its loopback and its pods`; nothing of nobody.
+fn in_words(whom: &Affected) -> Option<String> {
+    let words: Vec<String> = whom.iter().map(Vantage::to_string).collect();
+    let (last, others) = words.split_last()?;
+    Some(if others.is_empty() { last.clone() } else { format!("{} and {last}", others.join(", ")) })
+}

@@ -1,0 +1,166 @@
+//! Masqueraded connections to one destination use most of the source ports that masquerade may give them.
+
+use std::net::SocketAddr;
+
+use super::{Limits, Patience, Round, Rule, ids};
+use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Vantage, Verdict};
+use portreeve_facts::{MasqueradePool, PortRange, Reading, Snapshot, Source, Why};
+
+pub(super) static RULE: Rule = Rule {
+    id: &ids::MASQUERADE_SOURCE_PORTS,
+    variants: &["pool"],
+    needs: &[Source::Conntrack],
+    uses: &[],
+    socket_needs: &[],
+    patience: Patience::TwoScans,
+    check,
+};
+
+/// The source ports that masquerade may give a connection from an ephemeral port, unless its rule has `--to-ports`
+/// (net/netfilter/nf_nat_core.c, `nf_nat_l4proto_unique_tuple`).
+const CHOOSABLE: PortRange = PortRange { first: 1024, last: u16::MAX };
+/// The share in use, per cent, from which new connections fail: the kernel tries at most 128 ports of the range, and drops the packet if
+/// another flow has each of them (the same function, `max_attempts`).
+const MOST: u32 = 80;
+
+fn check(round: &Round<'_>, _: &Limits) -> Judgements {
+    let snapshot = round.now;
+    let pools = match &snapshot.kernel.masquerade {
+        // Nothing shows that ports may lack.
+        Reading::Gap(gap) if gap.why == Why::NotAsked => return Ok(Vec::new()),
+        masquerade => match &masquerade.get()?.pools {
+            Reading::Gap(gap) if gap.why == Why::NotAsked => return Ok(Vec::new()),
+            pools => pools.get()?,
+        },
+    };
+    let mut problem: Option<Evidence> = None;
+    for (pool, range) in pools.iter().filter_map(|pool| Some((pool, exhausted(pool)?))) {
+        let evidence = evidence(snapshot, pool, range);
+        problem = Some(match problem {
+            Some(first) => first.merge(evidence),
+            None => evidence,
+        });
+    }
+    let verdict = problem.map_or(Verdict::Healthy, Verdict::Problem);
+    Ok(vec![Judgement::of(Subject::this_node(snapshot), verdict)])
+}
+
+/// The range of which most is in use. If most flows have another port than their sender chose, and these lie close together, a rule with
+/// `--to-ports` chose them: the range is at least the one that they span.
+fn exhausted(pool: &MasqueradePool) -> Option<PortRange> {
+    let is_most_of = |range: &PortRange| u64::from(pool.used) * 100 >= u64::from(range.size()) * u64::from(MOST);
+    let is_chosen = pool.moved * 2 > pool.used;
+    Some(CHOOSABLE).filter(is_most_of).or_else(|| Some(pool.ports).filter(|range| is_chosen && is_most_of(range)))
+}
+
+fn evidence(snapshot: &Snapshot, pool: &MasqueradePool, range: PortRange) -> Evidence {
+    let MasqueradePool { protocol, translated, server: (ip, port), used, senders, .. } = pool;
+    let to = SocketAddr::new(*ip, *port);
+    let is_known = range == CHOOSABLE;
+    let severity = if is_known { Severity::Critical } else { Severity::Warning };
+    let summary = format!(
+        "Masquerade has given {used} of its source ports {range} to connections to {to}/{protocol}: new connections of pods on this node \
+         to that destination fail."
+    );
+    let whence = if is_known { "what masquerade chooses from" } else { "assumed: what the connections span" };
+    let mut evidence = Evidence::new(severity, summary)
+        .variant("pool")
+        .value("connections", format!("{protocol} as {translated} -> {to}"))
+        .value("source ports used", format!("{used} of {} ({range}, {whence})", range.size()));
+    for (sender, flows) in senders {
+        evidence = evidence.value("used by", format!("{}: {flows}", whose(snapshot, *sender)));
+    }
+    evidence
+        .affects([Vantage::Pods])
+        .remedy(Step::advice("let the programs reuse connections: keep-alive, a connection pool, fewer retries"))
+        .remedy(Step::advice(
+            "spread the pods over more nodes, or give the node's outgoing connections more addresses: each address has its own source ports",
+        ))
+        .remedy(Step::advice(
+            "if the network plugin limits the source ports, widen that range: natPortRange of Calico's FelixConfiguration, --to-ports of iptables",
+        ))
+}
+
+/// The pod that has an address.
+fn whose(snapshot: &Snapshot, ip: std::net::IpAddr) -> String {
+    let pods = snapshot.cluster.pods.seen().into_iter().flatten();
+    let mut pods = pods.filter(|pod| !pod.host_network && !pod.finished && pod.ips.contains(&ip));
+    pods.next().map_or_else(|| ip.to_string(), |pod| format!("pod {}/{} ({ip})", pod.namespace, pod.name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::expectations::{expect_healthy, expect_problem, expect_unknown};
+    use portreeve_facts::{
+        Masquerade, Protocol,
+        healthy::{PRIMARY, gap, ip},
+    };
+
+    /// One pool, of which so many ports are used.
+    fn world(used: u32, ports: &str, moved: u32) -> Snapshot {
+        let mut world = Snapshot::healthy().pod("app", |pod| pod.ips = vec![ip("10.244.1.7")]);
+        let pool = MasqueradePool {
+            protocol: Protocol::Tcp,
+            translated: ip(PRIMARY[0]),
+            server: (ip("198.51.100.7"), 443),
+            used,
+            ports: ports.parse().expect("a range"),
+            moved,
+            senders: vec![(ip("10.244.1.7"), used - 1), (ip("10.244.2.9"), 1)],
+        };
+        world.kernel.masquerade = Reading::Seen(Masquerade {
+            flows: gap(Source::Conntrack, Why::NotAsked),
+            unanswered: Vec::new(),
+            beyond: 0,
+            pools: Reading::Seen(vec![pool]),
+        });
+        world
+    }
+
+    fn subject() -> Subject {
+        Subject::this_node(&Snapshot::healthy())
+    }
+
+    #[test]
+    fn most_of_the_ports_in_use_are_critical_with_destination_and_senders() {
+        let evidence = expect_problem(&RULE, &world(51_610, "1024-65535", 12), &subject());
+        assert_eq!((evidence.severity, evidence.variant), (Severity::Critical, "pool"));
+        assert_eq!(evidence.affects, [Vantage::Pods].into());
+        assert!(evidence.summary.contains("198.51.100.7:443/tcp"), "{}", evidence.summary);
+        for value in ["pod default/app (10.244.1.7): 51609", "10.244.2.9: 1"] {
+            assert!(evidence.values.contains(&("used by", value.to_owned())), "{value}: {evidence:#?}");
+        }
+        expect_healthy(&RULE, &world(51_609, "1024-65535", 12), &subject());
+    }
+
+    #[test]
+    fn a_narrow_range_that_a_rule_chose_is_a_warning_for_it_is_assumed() {
+        let evidence = expect_problem(&RULE, &world(160, "40000-40199", 81), &subject());
+        assert_eq!(evidence.severity, Severity::Warning);
+        let used = "160 of 200 (40000-40199, assumed: what the connections span)".to_owned();
+        assert!(evidence.values.contains(&("source ports used", used)), "{evidence:#?}");
+        expect_healthy(&RULE, &world(159, "40000-40199", 159), &subject());
+        // One client that chose its ports one after another.
+        expect_healthy(&RULE, &world(160, "40000-40199", 80), &subject());
+    }
+
+    #[test]
+    fn while_nothing_shows_that_ports_lack_it_is_silent_and_unread_is_unknown() {
+        let mut world = world(51_610, "1024-65535", 12);
+        world.kernel.masquerade = Masquerade::not_asked();
+        expect_healthy(&RULE, &world, &subject());
+        world.kernel.masquerade = gap(Source::Conntrack, Why::NotPermitted);
+        assert_eq!(expect_unknown(&RULE, &world, &subject()).why, Why::NotPermitted);
+        let unread = |pools| Masquerade {
+            flows: gap(Source::Conntrack, Why::NotAsked),
+            unanswered: Vec::new(),
+            beyond: 0,
+            pools,
+        };
+        world.kernel.masquerade = Reading::Seen(unread(Masquerade::pools_not_asked()));
+        expect_healthy(&RULE, &world, &subject());
+        world.kernel.masquerade = Reading::Seen(unread(gap(Source::Conntrack, Why::Torn)));
+        assert_eq!(expect_unknown(&RULE, &world, &subject()).why, Why::Torn);
+    }
+}

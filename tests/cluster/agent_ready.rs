@@ -1,0 +1,34 @@
+//! An agent that answers its health check well before the API server has answered: its findings name each kind of object that it has not
+//! read yet.
+
+use serde_json::Value;
+
+use crate::{
+    agent_memory::Agent,
+    fake::{Fake, Reply},
+    watch::calm,
+};
+
+/// The first findings of an agent that is ready. The API server never answers a list of `unread`.
+fn ready_without(unread: &'static str) -> Value {
+    let fake = Fake::new(move |path, _| match path.starts_with(unread) {
+        true => Reply::Silence,
+        false => calm(path),
+    });
+    let agent = Agent::of(&fake);
+    agent.wait_for("/readyz", |body| body == "ok\n");
+    serde_json::from_str(&agent.wait_for("/findings", |_| true)).expect("JSON")
+}
+
+#[test]
+fn an_agent_that_is_ready_names_what_it_has_not_read_yet() {
+    for (unread, source) in [("/api/v1/services?", "services"), ("/api/v1/pods?", "pods"), ("/api/v1/nodes", "nodes")] {
+        let findings = ready_without(unread);
+        let unknown = findings["unknown"].as_array().expect("a list");
+        // A list that took too long is no longer waited for.
+        let is_named = |it: &Value| it["source"] == source && (it["why"] == "not-yet" || it["why"] == "timed-out");
+        assert!(unknown.iter().any(is_named), "{source}: {findings:#}");
+        // Without Services nothing is judged.
+        assert!(source != "services" || findings["result"] == "not-checked", "{findings:#}");
+    }
+}
