@@ -23,9 +23,9 @@ use portreeve_facts::{
     Gap, KernelFacts, NodePortRange, Overrides, OwnPort, PortRange, Reading, SNAPSHOT_SCHEMA, Snapshot, Why, names,
 };
 use portreeve_report as report;
-use portreeve_rules::ids::Named;
+use portreeve_rules::ids::{Named, Rows};
 use portreeve_rules::lint::{
-    LintReport, LintRule, Linted, Source, Told, judge_acceptance, lint, lint_rules, named_of_manifests, range, unread,
+    Found, LintReport, Linted, Source, Told, judge_acceptance, lint, lint_rules, named_of_manifests, range, unread,
     without_accepted,
 };
 
@@ -165,7 +165,7 @@ impl Args {
             api_server,
             request_timeout: Some(request_timeout),
         };
-        let around = match against {
+        let mut around = match against {
             None => alone(),
             Some(what) => around(&what, options)?,
         };
@@ -178,12 +178,12 @@ impl Args {
             Some(gap) if gap.why == Why::NotAsked => format!("{}, without its Pods", around.cluster.origin),
             _ => around.cluster.origin.clone(),
         });
-        let linted = Linted::new(manifests, facts, around, &range, source).with_service_cidrs(self.service_cidrs);
+        around.cluster.service_cidrs.extend(self.service_cidrs);
+        let linted = Linted::new(manifests, facts, around, &range, source);
         let (all, named) = (self.rules.is_empty(), &self.rules);
-        let is_asked = |rule: &LintRule| all || named.iter().any(|it| it.names_any(rule.name().0, rule.variants));
-        let rules: Vec<LintRule> = lint_rules().filter(is_asked).collect();
-        let not_asked = rules.iter().filter_map(|rule| Some((rule.rows(), rule.lacks(&linted)?))).collect();
-        let (mut findings, unknown) = lint(&linted, &rules);
+        let is_asked = |rows: &Rows| all || named.iter().any(|it| it.names_any(rows.rule.0, rows.variants));
+        let rules: Vec<Rows> = lint_rules().filter(is_asked).collect();
+        let Found { mut findings, unknown, not_asked } = lint(&linted, &rules);
         findings.retain(|found| all || named.iter().any(|it| it.names(found.rule.0, found.evidence.variant)));
         let (mut findings, accepted) = without_accepted(&linted, findings);
         for (gap, place) in judge_acceptance(&linted) {

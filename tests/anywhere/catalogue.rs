@@ -70,7 +70,10 @@ const SEEN: &[Row] = &[
     (
         "host-network-port-taken/daemon",
         ("anywhere/lint/rules.rs", "ports_of_daemons_are_known"),
-        ("anywhere/lint/rules.rs", "a_pods_port_in_the_range_is_told_on_whatever_way_it_is_the_nodes"),
+        (
+            "crates/rules/src/pod_port_of_daemon.rs",
+            "another_port_or_protocol_a_pods_own_port_and_pods_that_are_there_are_silent",
+        ),
     ),
     (
         "external-ip-conflict/node-address",

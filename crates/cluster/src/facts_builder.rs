@@ -166,11 +166,17 @@ impl FactsBuilder {
         self.reject_fields(source, format_args!("{place}: {what} {title}"), errors);
     }
 
-    /// Adds an object with the template of pods, of whatever kind.
-    pub(crate) fn add_workload(&mut self, place: &str, kind: WorkloadKind, object: SlimObject) {
+    /// Adds an object with the template of pods, of whatever kind, that wants so many of them.
+    pub(crate) fn add_workload(
+        &mut self,
+        place: &str,
+        (kind, replicas): (WorkloadKind, Option<i64>),
+        object: SlimObject,
+    ) {
         let title = object.title();
         let mut errors = FieldErrors::default();
-        self.workloads.extend(convert::workload(kind, object, &mut errors).map(Arc::new));
+        let workload = convert::workload(kind, object, &mut errors).filter(|_| replicas != Some(0));
+        self.workloads.extend(workload.map(|workload| Arc::new(Workload { replicas, ..workload })));
         self.reject_fields(Source::Pods, format_args!("{place}: {} {title}", kind.name()), errors);
     }
 
@@ -332,6 +338,7 @@ impl FactsBuilder {
             workloads,
             nodes: reading(nodes, gaps.remove(&Source::Nodes)),
             node_port_range,
+            service_cidrs: Vec::new(),
             cilium_replaces: settings.cilium_replaces,
             range_claims: settings.claims,
             proxy_config: proxy_config.into(),

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
+use ipnet::IpNet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -40,6 +41,9 @@ pub struct ClusterFacts {
     pub nodes: Reading<Vec<Arc<Node>>>,
     /// The NodePort range of the API server.
     pub node_port_range: Reading<NodePortRange>,
+    /// Where the API server allocates cluster IPs, as far as a person says: `lint --service-cidr`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub service_cidrs: Vec<IpNet>,
     /// What other components think the range is.
     pub range_claims: Vec<RangeClaim>,
     /// The proxy's settings as the cluster knows them: the ConfigMap `kube-system/kube-proxy`, k3s node-args,

@@ -68,6 +68,7 @@ impl Snapshot {
                     source: RangeSource::Flagz,
                     place: "kube-apiserver /flagz".to_owned(),
                 }),
+                service_cidrs: Vec::new(),
                 range_claims: Vec::new(),
                 cilium_replaces: None,
                 proxy_config: gap(Source::ConfigMaps, Why::NotAsked),

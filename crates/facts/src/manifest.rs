@@ -128,8 +128,6 @@ pub struct Manifest {
     pub namespace: String,
     /// `metadata.name`.
     pub name: String,
-    /// How many pods it wants at a time, where a workload says it: `spec.replicas`, or the `parallelism` of a Job.
-    pub replicas: Option<i64>,
     /// What [`ACCEPT`] says, where the object has it.
     pub accepts: Option<Accepts>,
     /// Its fields that claim something, in their order.

@@ -15,6 +15,9 @@ pub struct Workload {
     pub namespace: String,
     /// `metadata.name`.
     pub name: String,
+    /// How many pods it wants at a time, where it says that: `spec.replicas`, or the `parallelism` of a Job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<i64>,
     /// `spec.template.spec.hostNetwork`.
     pub host_network: bool,
     /// What its template demands of a node by selector or by required affinity, Linux apart, each as one text. It may be meant

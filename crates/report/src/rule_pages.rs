@@ -33,7 +33,7 @@ fn variants(id: &Id) -> String {
                 Patience::One => "at once",
                 Patience::TwoScans => "after two scans",
             });
-        let of_manifests = lint_rules().any(|rule| rule.rows().have(id.name, variant.name)).then_some("by `lint`");
+        let of_manifests = lint_rules().any(|rows| rows.have(id.name, variant.name)).then_some("by `lint`");
         of_nodes.into_iter().chain(of_manifests).collect::<Vec<_>>().join(", ")
     };
     let severities = |variant: &Variant| {

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use super::{Limits, Round, Rule, endpoints_needed, reservation::FEWEST_LEFT, skipped};
 use crate::findings::{Evidence, Judgement, Judgements, Remedy, Scope, Step, StepKind, Subject, SubjectKind, Verdict};
-use portreeve_facts::{Gap, PortRange, PortSet, Reading, Snapshot, Source, Why};
+use portreeve_facts::{
+    ContainerPort, Gap, PortRange, PortSet, Protocol, Reading, Snapshot, Source, Why, Workload, WorkloadKind,
+};
 
 /// A rule judges alike whether it has everything, or only the endpoints that are needed and the facts that are read for it.
 #[track_caller]
@@ -24,7 +26,7 @@ fn ask(rule: &Rule, snapshot: &Snapshot) -> Judgements {
             let variant = rule.variants.iter().find(|it| **it == evidence.variant).and_then(|it| rule.id.variant(it));
             let variant = variant.unwrap_or_else(|| panic!("{}: no variant {:?}", rule.rows(), evidence.variant));
             assert!(
-                variant.severities.contains(&evidence.severity),
+                variant.severities.iter().chain(variant.in_manifests).any(|it| *it == evidence.severity),
                 "{}/{}: {}",
                 rule.name(),
                 variant.name,
@@ -122,6 +124,24 @@ pub fn expect_unknown(rule: &Rule, snapshot: &Snapshot, subject: &Subject) -> Ga
             }
         });
     gap.unwrap_or_else(|| panic!("nothing unknown about {subject} in {judgements:#?}"))
+}
+
+/// A DaemonSet `default/agent` without pods, which wants this hostPort on every node.
+pub(super) fn wanting(number: u16, change: impl FnOnce(&mut Workload)) -> Workload {
+    let port = ContainerPort { port: 80, host_port: Some(number), host_ip: None, protocol: Protocol::Tcp };
+    let mut workload = Workload {
+        kind: WorkloadKind::DaemonSet,
+        namespace: "default".to_owned(),
+        name: "agent".to_owned(),
+        replicas: None,
+        host_network: false,
+        selects: Vec::new(),
+        avoids: Vec::new(),
+        tolerates: Vec::new(),
+        ports: vec![port],
+    };
+    change(&mut workload);
+    workload
 }
 
 /// Takes one fact away.

@@ -1,4 +1,4 @@
-//! Two Services claim one address and port.
+//! Two Services claim one address and port, or one that is still to be created claims an address of cluster IPs.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -21,7 +21,7 @@ use portreeve_facts::{ClaimOf, Mode, Protocol, Service, Snapshot, Source};
 
 pub(super) static RULE: Rule = Rule {
     id: &ids::EXTERNAL_IP_CONFLICT,
-    variants: &["claimed-twice"],
+    variants: &["claimed-twice", "cluster-ip"],
     needs: &[Source::Services],
     uses: &[],
     socket_needs: &[],
@@ -56,7 +56,57 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
         left = fewer;
         judge(round.now, ip, &claims, &mut told);
     }
+    judge_cluster_ips(snapshot, services, &mut told);
     Ok(told.all())
+}
+
+/// External IPs of Services that are still to be created, where the cluster has the address for something else. Of one that is there, no
+/// port is lost, or the other Service is told, too.
+fn judge_cluster_ips(snapshot: &Snapshot, services: &[Arc<Service>], told: &mut Told<'_>) {
+    let written = || services.iter().filter(|service| service.uid.is_none());
+    let claims = || written().flat_map(|service| ExternalAddress::of(snapshot, service)).filter(is_typed);
+    if claims().next().is_none() {
+        return;
+    }
+    let mut by_cluster_ip: HashMap<IpAddr, Vec<ExternalAddress<'_>>> = HashMap::new();
+    for claim in services.iter().flat_map(|service| ExternalAddress::cluster_ips(snapshot, service)) {
+        by_cluster_ip.entry(claim.ip).or_default().push(claim);
+    }
+    for claim in claims() {
+        let others = by_cluster_ip.get(&claim.ip).into_iter().flatten().filter(|other| title(other) != title(&claim));
+        if others.clone().any(|other| share_a_port(claim.service, other.service)) {
+            continue;
+        }
+        let network = snapshot.cluster.service_cidrs.iter().find(|network| network.contains(&claim.ip));
+        let whose = match (others.clone().next(), network) {
+            (Some(ExternalAddress { service: Service { namespace, name, .. }, .. }), _) => {
+                format!("the cluster IP of Service {namespace}/{name}")
+            }
+            (None, Some(network)) => format!("in {network}, of which the API server makes cluster IPs"),
+            (None, None) => continue,
+        };
+        let Service { namespace, name, .. } = claim.service;
+        let summary = format!(
+            "external IP {} of Service {namespace}/{name} is {whose}: the Service gets connections that are meant for others.",
+            claim.ip
+        );
+        let load_balancer = format!(
+            "make Service {namespace}/{name} one of type LoadBalancer: external IPs are deprecated since Kubernetes 1.36"
+        );
+        let evidence = Evidence::new(Severity::Warning, summary)
+            .in_cluster()
+            .variant("cluster-ip")
+            .about(typed_in(&claim))
+            .value("address", format!("{}, {whose}", claim.ip))
+            .remedy(release_to(&claim, "an address that nobody else has"))
+            .remedy(Step::advice(load_balancer));
+        told.push(Judgement::of(Subject::service(claim.service), Verdict::Problem(evidence)));
+    }
+}
+
+/// Whether connections to an address of both would meet.
+fn share_a_port(one: &Service, other: &Service) -> bool {
+    one.ports.iter().any(|port| other.ports.iter().any(|it| (it.port, it.protocol) == (port.port, port.protocol)))
 }
 
 /// The addresses that Services of several names have, where one of them is no cluster IP, with all claims; those that are
@@ -115,9 +165,15 @@ fn title<'a>(claim: &ExternalAddress<'a>) -> (&'a str, &'a str) {
     (&claim.service.namespace, &claim.service.name)
 }
 
+/// Whether a person typed the address, and may type anybody's. Another one is the choice of the API server or of a controller; a
+/// cluster IP cannot be given back.
+fn is_typed(claim: &ExternalAddress<'_>) -> bool {
+    matches!(claim.field, Field::ExternalIps(_))
+}
+
 /// The field in which a person typed the address.
-fn typed_in(claim: &ExternalAddress<'_>) -> Option<ClaimOf> {
-    matches!(claim.field, Field::ExternalIps(_)).then(|| ClaimOf::external_ip(claim.service, claim.ip))
+pub(super) fn typed_in(claim: &ExternalAddress<'_>) -> Option<ClaimOf> {
+    is_typed(claim).then(|| ClaimOf::external_ip(claim.service, claim.ip))
 }
 
 fn evidence((ip, port, protocol): Destination, own: &ExternalAddress<'_>, all: &[ExternalAddress<'_>]) -> Evidence {
@@ -137,9 +193,6 @@ fn evidence((ip, port, protocol): Destination, own: &ExternalAddress<'_>, all: &
     for claim in others() {
         evidence = evidence.value("also has it", format!("{} ({})", service_in_words(claim.service), claim.field));
     }
-    // A person typed an external IP, and may type anybody's address. Another one is the choice of the API server or of a
-    // controller; a cluster IP cannot be given back.
-    let is_typed = |claim: &ExternalAddress<'_>| matches!(claim.field, Field::ExternalIps(_));
     // Of several that were typed each Service names the same ones: whoever follows all must not take the address from all.
     let typed: Vec<_> = all.iter().filter(|claim| is_typed(claim)).collect();
     let kept = usize::from(typed.len() == all.len());
@@ -147,18 +200,8 @@ fn evidence((ip, port, protocol): Destination, own: &ExternalAddress<'_>, all: &
     if released.is_empty() {
         released.extend(others().next().filter(|_| own.field == Field::ClusterIps).or(Some(own)));
     }
-    // One of a file that is no cluster's cannot be patched.
-    let is_of_file = |claim: &ExternalAddress<'_>| is_typed(claim) && claim.service.uid.is_none();
-    let patched = released.iter().any(|claim| is_typed(claim) && !is_of_file(claim));
-    let step = |claim: &ExternalAddress<'_>| match is_of_file(claim) {
-        true => {
-            let Service { namespace, name, .. } = claim.service;
-            Step::advice(format!(
-                "write an external IP into Service {namespace}/{name} that no other Service has, or leave it out"
-            ))
-        }
-        false => release_to(claim, "an address or a port that no other Service has"),
-    };
+    let patched = released.iter().any(|claim| is_typed(claim) && claim.service.uid.is_some());
+    let step = |claim| release_to(claim, "an address or a port that no other Service has");
     let steps = released.into_iter().map(step).chain(patched.then(keep_external_ips_out));
     evidence.remedy(steps.collect::<Vec<_>>())
 }
@@ -331,6 +374,40 @@ mod tests {
             |it: World| it.with(|api| (api.cluster_ips, api.proxy_name) = (vec![ip(VIP)], Some("x".to_owned())));
         let foreign = Snapshot::healthy().service("first", balanced).service("api", other);
         expect_healthy(&RULE, &foreign, &subject("first"));
+    }
+
+    #[test]
+    fn an_external_ip_that_is_still_to_be_created_is_no_cluster_ip() {
+        let world = |written: bool, port, networks: &[&str]| {
+            let api = |it: World| it.with(|api| (api.cluster_ips, api.ports[0].port) = (vec![ip("10.96.0.1")], 443));
+            let trap = |it: World| {
+                it.external_ip("10.96.0.1").with(|trap| {
+                    trap.ports[0].port = port;
+                    trap.uid = trap.uid.take().filter(|_| !written);
+                })
+            };
+            let mut world = Snapshot::healthy().service("api", api).service("trap", trap);
+            world.cluster.service_cidrs = networks.iter().map(|it| it.parse().expect("a network")).collect();
+            world
+        };
+        let evidence = expect_problem(&RULE, &world(true, 80, &[]), &subject("trap"));
+        assert_eq!((evidence.severity, evidence.variant), (Severity::Warning, "cluster-ip"));
+        assert_eq!(
+            evidence.summary,
+            "external IP 10.96.0.1 of Service default/trap is the cluster IP of Service default/api: the Service gets \
+             connections that are meant for others."
+        );
+        expect_healthy(&RULE, &world(true, 80, &[]), &subject("api"));
+        assert_eq!(expect_problem(&RULE, &world(true, 443, &[]), &subject("trap")).variant, "claimed-twice");
+        expect_healthy(&RULE, &world(false, 80, &["10.96.0.0/12"]), &subject("trap"));
+        let alone = |network| {
+            let mut world = world(true, 80, &[network]);
+            seen(&mut world.cluster.services).remove(0);
+            world
+        };
+        let evidence = expect_problem(&RULE, &alone("10.96.0.0/12"), &subject("trap"));
+        assert!(evidence.summary.contains("in 10.96.0.0/12, of which the API server makes"), "{}", evidence.summary);
+        expect_healthy(&RULE, &alone("10.112.0.0/12"), &subject("trap"));
     }
 
     #[test]

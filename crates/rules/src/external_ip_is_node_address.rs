@@ -9,6 +9,7 @@ use super::{
     Limits, Patience, Round, Rule,
     assumed::assuming,
     ephemeral::EphemeralPorts,
+    external_address_claimed_twice::typed_in,
     ids,
     node_addresses::{is_main, is_on_link, kind_in_words, nodes_by_address, stands_alone},
     node_ports::if_served,
@@ -21,7 +22,7 @@ use portreeve_dataplane::{
     ByPort, Candidate, Case, Claim, Contest, ExternalAddress, Field, Judged, mode_in_words, owner_name,
 };
 use portreeve_facts::{
-    Family, Gap, Learned, Mode, Node, NodeAddressKind, Service, ServicePort, Snapshot, Socket, Source,
+    Family, Gap, Learned, Mode, Node, NodeAddressKind, Service, ServicePort, Snapshot, Socket, Source, Why,
 };
 
 pub(super) static RULE: Rule = Rule {
@@ -43,9 +44,11 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
         return Ok(Vec::new());
     }
     let nodes = snapshot.cluster.nodes.get()?;
-    if snapshot.own_node().is_none() {
-        // Then only the links tell whose an address is.
-        snapshot.kernel.interfaces.get()?;
+    if snapshot.own_node().is_none()
+        && let Some(gap) = snapshot.kernel.interfaces.gap().filter(|gap| gap.why != Why::NotAsked)
+    {
+        // Then only the links tell whose an address is. Where no node was looked at, each Node is another one.
+        return Err(gap.clone());
     }
     let owners = nodes_by_address(nodes);
     // Of an address that is no Node's only the links tell whether this node has it.
@@ -358,6 +361,7 @@ impl Here<'_, '_> {
             }
         };
         evidence
+            .about(typed_in(claim))
             .value("service", service_in_words(claim.service))
             .value("address", format!("{} ({})", claim.ip, claim.field))
             .value("owner", owner)

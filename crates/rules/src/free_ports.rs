@@ -267,6 +267,7 @@ mod tests {
             selects: Vec::new(),
             avoids: Vec::new(),
             tolerates: Vec::new(),
+            replicas: None,
             host_network: true,
             ports: vec![port(80, Some(30000)), port(30001, None)],
         }));

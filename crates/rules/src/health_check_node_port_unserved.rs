@@ -14,7 +14,7 @@ use super::{
 use crate::findings::{Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_dataplane::{ByPort, Need, Own, Part, owner_name};
 use portreeve_facts::{
-    Family, Gap, HealthCheckAnswer, Mode, Protocol, Reading, Service, Snapshot, Socket, Source, Why,
+    ClaimOf, Family, Gap, HealthCheckAnswer, Mode, Protocol, Reading, Service, Snapshot, Socket, Source, Why,
 };
 
 pub(super) static RULE: Rule = Rule {
@@ -160,8 +160,12 @@ impl<'a> Node<'_, 'a> {
         if let Wrong::Other(socket, _) | Wrong::OfFamily(socket, _) = wrong {
             evidence = with_socket(evidence, "listener", self.snapshot, socket);
         }
-        if let Wrong::Other(_, Some(named)) = wrong {
-            evidence = evidence.value("answers for", format!("Service {named}"));
+        if let Wrong::Other(_, named) = wrong {
+            // Of a Service that is still to come nobody serves the port yet: its field is wrong only where the port is taken.
+            evidence = evidence.about([ClaimOf::node_port(service, None)]);
+            if let Some(named) = named {
+                evidence = evidence.value("answers for", format!("Service {named}"));
+            }
         }
         evidence = evidence
             .value(
@@ -245,6 +249,7 @@ mod tests {
         let evidence = expect_problem(&RULE, &world(), &subject());
         assert_eq!((evidence.severity, evidence.variant), (Severity::Critical, "nobody"));
         assert!(evidence.affects.contains(&Vantage::Remote));
+        assert!(evidence.about.is_empty(), "nothing is wrong with the field");
         let text = format!("{evidence:?}");
         assert!(text.contains("30999/tcp is not served here, nobody listens"), "{text}");
         assert!(text.contains("FailedToStartServiceHealthcheck") && text.contains("externalTrafficPolicy"), "{text}");
@@ -283,6 +288,7 @@ mod tests {
             let text = format!("{evidence:?}");
             assert!(text.contains("process nginx answers instead") && text.contains("pid 4242"), "{text}");
             assert!(text.contains("move process nginx off port 30999/tcp"), "{text}");
+            assert_eq!(evidence.about.len(), 1, "a manifest has the field");
         }
         let other = expect_problem(&RULE, &answered(squatted, names("default/other")), &subject());
         assert!(format!("{other:?}").contains("Service default/other"));

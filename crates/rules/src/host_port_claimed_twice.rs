@@ -1,4 +1,4 @@
-//! Two workloads want one hostPort on the same nodes.
+//! Two workloads want one hostPort on the same nodes, or several pods of one do.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -11,11 +11,11 @@ use super::{
     wording::{MOST_LISTED, listed},
 };
 use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Verdict};
-use portreeve_facts::{ClaimOf, ContainerPort, Gap, Protocol, Reading, Source, Why, Workload, WorkloadKind};
+use portreeve_facts::{ClaimOf, ContainerPort, Gap, Protocol, Snapshot, Source, Why, Workload, WorkloadKind};
 
 pub(super) static RULE: Rule = Rule {
     id: &ids::POD_WAITS_FOR_PORT,
-    variants: &["workloads"],
+    variants: &["workloads", "replicas"],
     needs: &[Source::Pods],
     uses: &[],
     socket_needs: &[],
@@ -31,17 +31,13 @@ type Claim<'a> = (&'a Workload, &'a ContainerPort);
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
-    let pods = match &snapshot.cluster.pods {
-        Reading::Gap(gap) if gap.why == Why::NotAsked => &[][..],
-        pods => pods.get()?,
-    };
-    let waiting = snapshot.cluster.waiting_pods.seen().into_iter().flatten();
-    let of_pods = pods.iter().map(|pod| (&*pod.namespace, pod.controller.as_ref()));
-    let of_pods = of_pods.chain(waiting.map(|pod| (&*pod.namespace, pod.controller.as_ref())));
-    let with_pods = WithPods::of(of_pods);
+    if let Some(gap) = snapshot.cluster.pods.gap().filter(|gap| gap.why != Why::NotAsked) {
+        return Err(gap.clone());
+    }
+    let with_pods = WithPods::placed_or_waiting(snapshot);
     let mut by_number: BTreeMap<(u16, Protocol), Vec<Claim<'_>>> = BTreeMap::new();
-    let workloads = snapshot.cluster.workloads.iter().map(AsRef::as_ref);
-    for workload in workloads {
+    let workloads = || snapshot.cluster.workloads.iter().map(AsRef::as_ref);
+    for workload in workloads() {
         for (number, port) in workload.node_ports() {
             by_number.entry((number, port.protocol)).or_default().push((workload, port));
         }
@@ -61,7 +57,32 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
         };
         Some(Judgement { subject: Subject::cluster(), port: Some(number), protocol: Some(protocol), verdict })
     };
-    Ok(by_number.into_iter().filter_map(judgement).collect())
+    let alone = workloads().filter(|workload| !with_pods.has(workload)).filter_map(|it| against_itself(snapshot, it));
+    Ok(by_number.into_iter().filter_map(judgement).chain(alone).collect())
+}
+
+/// A workload that wants several pods with a port of their node: a node has each port once.
+fn against_itself(snapshot: &Snapshot, workload: &Workload) -> Option<Judgement> {
+    let replicas = workload.replicas.filter(|replicas| *replicas > 1)?;
+    let (number, port) = workload.node_ports().next()?;
+    let nodes = snapshot.cluster.nodes.seen().map(Vec::len);
+    let too_few = nodes.filter(|nodes| i64::try_from(*nodes).is_ok_and(|nodes| nodes < replicas));
+    let (severity, end) = match too_few {
+        Some(nodes) => (Severity::Warning, format!(", and there are {nodes} nodes")),
+        None => (Severity::Info, String::new()),
+    };
+    let protocol = port.protocol;
+    let summary = format!(
+        "{workload} wants {replicas} pods with port {number}/{protocol} of their node: only one of them runs on a node{end}."
+    );
+    let evidence = Evidence::new(severity, summary)
+        .in_cluster()
+        .variant("replicas")
+        .about([ClaimOf::pod_port(workload, number, protocol)])
+        .value("replicas", replicas)
+        .remedy(Step::advice(format!("make {workload} a DaemonSet, or have no port of the node in its template")));
+    let verdict = Verdict::Problem(evidence);
+    Some(Judgement { subject: Subject::cluster(), port: Some(number), protocol: Some(protocol), verdict })
 }
 
 fn too_many(number: u16, protocol: Protocol, workloads: usize) -> Gap {
@@ -144,19 +165,16 @@ fn evidence(number: u16, protocol: Protocol, workloads: &[&Workload]) -> Evidenc
 mod tests {
     use super::*;
     use crate::{
-        expectations::{expect_healthy, expect_problem, expect_unknown},
+        expectations::{expect_healthy, expect_problem, expect_unknown, wanting},
         findings::Scope,
     };
     use portreeve_facts::{
-        Controller, Snapshot,
+        Controller,
         healthy::{gap, ip},
     };
 
     fn workload(kind: WorkloadKind, name: &str) -> Workload {
-        let port = ContainerPort { port: 80, host_port: Some(8080), host_ip: None, protocol: Protocol::Tcp };
-        let (name, namespace) = (name.to_owned(), "default".to_owned());
-        let (selects, avoids, tolerates) = (Vec::new(), Vec::new(), Vec::new());
-        Workload { kind, namespace, name, host_network: false, selects, avoids, tolerates, ports: vec![port] }
+        wanting(8080, |it| (it.kind, it.name) = (kind, name.to_owned()))
     }
 
     /// Two DaemonSets with hostPort 8080.
@@ -256,6 +274,34 @@ mod tests {
         apart(&both(ingress, &|it| it.kind = WorkloadKind::Deployment));
         meets(&both(ingress, &|it| (it.kind, it.selects) = (WorkloadKind::Deployment, texts(&["ingress In true"]))));
         meets(&both(|_| (), &|it| (it.kind, it.selects) = (WorkloadKind::Deployment, texts(&["ingress In true"]))));
+    }
+
+    #[test]
+    fn several_pods_of_one_workload_do_not_run_on_one_node() {
+        let of = |replicas| {
+            let mut world = Snapshot::healthy();
+            let workload = Workload { replicas, ..workload(WorkloadKind::Deployment, "web") };
+            world.cluster.workloads.push(workload.into());
+            world
+        };
+        let evidence = expect_problem(&RULE, &of(Some(2)), &subject());
+        assert_eq!((evidence.severity, evidence.variant), (Severity::Info, "replicas"), "there are two nodes");
+        let evidence = expect_problem(&RULE, &of(Some(3)), &subject());
+        assert_eq!(
+            evidence.summary,
+            "Deployment default/web wants 3 pods with port 8080/tcp of their node: only one of them runs on a node, and \
+             there are 2 nodes."
+        );
+        assert_eq!(evidence.severity, Severity::Warning);
+        let mut unread = of(Some(3));
+        unread.cluster.nodes = gap(Source::Nodes, Why::Unreachable);
+        assert_eq!(expect_problem(&RULE, &unread, &subject()).severity, Severity::Info);
+        for replicas in [None, Some(1)] {
+            expect_healthy(&RULE, &of(replicas), &subject());
+        }
+        let of_set = |name: &str| Some(Controller { kind: "ReplicaSet".to_owned(), name: name.to_owned() });
+        let there = of(Some(3)).pod("web-1", |pod| pod.controller = of_set("web-7d9"));
+        expect_healthy(&RULE, &there, &subject());
     }
 
     #[test]

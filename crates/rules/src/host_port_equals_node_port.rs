@@ -8,14 +8,14 @@ use super::{
     node_port_winner::{Winner, winner},
     node_ports::range_in_words,
     pods::unread_pod,
-    remedies::move_service,
+    remedies::another_number,
     told::Told,
 };
 use crate::findings::{Affected, Evidence, Judgement, Judgements, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_dataplane::{
     Addressed, Candidate, Case, Judged, LocalAddress, Loss, Part, covers, may_have, sent_to_node_port, service_port,
 };
-use portreeve_facts::{ContainerPort, Family, Gap, Pod, Service, ServicePort, Snapshot, Source};
+use portreeve_facts::{ClaimOf, ContainerPort, Family, Gap, Pod, Service, ServicePort, Snapshot, Source};
 
 pub(super) static RULE: Rule = Rule {
     id: &ids::HOST_PORT_CONFLICT,
@@ -145,6 +145,7 @@ impl Node<'_, '_> {
             host.protocol, pod.namespace, pod.name
         );
         let mut evidence = Evidence::new(severity, sentence)
+            .about([ClaimOf::node_port(service, Some(port))])
             .value("pod", format!("{}/{}", pod.namespace, pod.name))
             .value(
                 "hostPort",
@@ -184,7 +185,7 @@ impl Node<'_, '_> {
                 "give pod {}/{} another hostPort, outside the NodePort range, where its containers are declared",
                 pod.namespace, pod.name
             )))
-            .remedy(move_service(self.alternatives.for_port(service, Some(port)), service, port))
+            .remedy(another_number(self.alternatives.for_port(service, Some(port)), service, Some(port)))
     }
 }
 

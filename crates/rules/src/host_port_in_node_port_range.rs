@@ -5,12 +5,12 @@ use std::collections::HashSet;
 use super::{
     Limits, Patience, Round, Rule, ids,
     node_ports::{ports_in_words, range_in_words},
-    pods::unread_pod,
+    pods::{PortOf, pods_before, to_come, unread_pod},
     told::Told,
 };
 use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Vantage, Verdict};
-use portreeve_dataplane::{Need, cilium_range, host_ports, mode_in_words};
-use portreeve_facts::{ContainerPort, Mode, NodePortRange, Pod, PortSet, Service, Snapshot, Source};
+use portreeve_dataplane::{ByPort, Need, cilium_range, host_ports, mode_in_words};
+use portreeve_facts::{ContainerPort, Gap, Mode, NodePortRange, PortSet, Protocol, Service, Snapshot, Source};
 
 pub(super) static RULE: Rule = Rule {
     id: &ids::HOST_PORT_CONFLICT,
@@ -24,51 +24,117 @@ pub(super) static RULE: Rule = Rule {
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
-    let pods = snapshot.cluster.pods.get()?;
+    let pods = pods_before(snapshot)?;
     let services = snapshot.cluster.services.get()?;
     let range = snapshot.cluster.node_port_range.get()?;
-    let cilium = cilium_range(snapshot);
-    let mode = snapshot.proxy_mode().map(|mode| mode.value);
-    let needs = round.needs().with(&[Source::Services])?;
     let ports = services.iter().flat_map(|service| &service.ports);
-    let allocated: HashSet<_> = ports.filter_map(|port| Some((port.node_port?, port.protocol))).collect();
+    let here = Here {
+        snapshot,
+        range,
+        cilium: cilium_range(snapshot),
+        mode: snapshot.proxy_mode().map(|mode| mode.value),
+        needs: round.needs().with(&[Source::Services])?,
+        allocated: ports.filter_map(|port| Some((port.node_port?, port.protocol))).collect(),
+    };
     let mut told = Told::of(snapshot, Source::Pods);
     for (pod, host, number) in host_ports(snapshot, pods) {
-        let in_range = range.range.contains(number);
-        // What it would be with Cilium, and without.
-        let ignored = cilium.as_ref().map(|ranges| ranges.contains(number));
-        let certain = in_range || ignored.as_ref().map_or(true, |ignored| *ignored);
-        if !certain || allocated.contains(&(number, host.protocol)) {
-            continue;
+        here.judge(PortOf::Pod(pod), host, number).into_iter().for_each(|judgement| told.push(judgement));
+    }
+    unread_pod(snapshot).into_iter().for_each(|judgement| told.push(judgement));
+    let mut judgements = told.all();
+    for workload in to_come(snapshot).filter(|workload| !workload.host_network) {
+        // At loopback of the node a Service is seldom reached, and what people write there is meant for the node alone.
+        let on_addresses = |(_, host): &(u16, &ContainerPort)| !host.host_ip.is_some_and(|ip| ip.is_loopback());
+        for (number, host) in workload.node_ports().filter(on_addresses) {
+            judgements.extend(here.judge(PortOf::Workload(workload), host, number));
         }
-        let mut push = |verdict| {
-            let subject = Subject::pod(pod);
-            told.push(Judgement { subject, port: Some(number), protocol: Some(host.protocol), verdict });
-        };
-        let check = needs.at((host.protocol, number)).iter().find_map(|need| match need {
+    }
+    Ok(judgements)
+}
+
+/// What every hostPort is judged against.
+struct Here<'a> {
+    snapshot: &'a Snapshot,
+    range: &'a NodePortRange,
+    cilium: Result<PortSet, Gap>,
+    mode: Result<Mode, Gap>,
+    /// Among them those of healthCheckNodePorts.
+    needs: &'a ByPort<Need<'a>>,
+    allocated: HashSet<(u16, Protocol)>,
+}
+
+impl Here<'_> {
+    fn judge(&self, of: PortOf<'_>, host: &ContainerPort, number: u16) -> Vec<Judgement> {
+        let in_range = self.range.range.contains(number);
+        // What it would be with Cilium, and without.
+        let ignored = self.cilium.as_ref().map(|ranges| ranges.contains(number));
+        let certain = in_range || ignored.as_ref().map_or(true, |ignored| *ignored);
+        if !certain || self.allocated.contains(&(number, host.protocol)) {
+            return Vec::new();
+        }
+        let check = self.needs.at((host.protocol, number)).iter().find_map(|need| match need {
             Need::HealthCheck(service) => Some(*service),
             _ => None,
         });
-        let latent = || Verdict::Problem(evidence(snapshot, range, (pod, host, number), &Stakes::Latent(check)));
-        match (&mode, ignored) {
-            (Ok(Mode::Cilium), Ok(false)) => {}
+        let latent = || Verdict::Problem(self.evidence((of, host, number), &Stakes::Latent(check)));
+        let verdicts = match (&self.mode, ignored) {
+            (Ok(Mode::Cilium), Ok(false)) => vec![],
             (Ok(Mode::Cilium), Ok(true)) => {
-                let ranges = cilium.clone().unwrap_or_default();
-                push(Verdict::Problem(evidence(snapshot, range, (pod, host, number), &Stakes::Ignored(ranges))));
+                let ranges = self.cilium.clone().unwrap_or_default();
+                vec![Verdict::Problem(self.evidence((of, host, number), &Stakes::Ignored(ranges)))]
             }
-            (Ok(Mode::Cilium), Err(gap)) => push(Verdict::Unknown(gap.clone())),
-            (Ok(_), _) if in_range => push(latent()),
-            (Ok(_), _) => {}
+            (Ok(Mode::Cilium), Err(gap)) => vec![Verdict::Unknown(gap.clone())],
+            (Ok(_), _) if in_range => vec![latent()],
+            (Ok(_), _) => vec![],
             (Err(gap), ignored) => {
-                if in_range && !matches!(ignored, Ok(false)) {
-                    push(latent());
-                }
-                push(Verdict::Unknown(gap.clone()));
+                let latent = (in_range && !matches!(ignored, Ok(false))).then(latent);
+                latent.into_iter().chain([Verdict::Unknown(gap.clone())]).collect()
             }
-        }
+        };
+        let judgement = |verdict| Judgement {
+            subject: of.subject_or(Subject::cluster()),
+            port: Some(number),
+            protocol: Some(host.protocol),
+            verdict,
+        };
+        verdicts.into_iter().map(judgement).collect()
     }
-    unread_pod(snapshot).into_iter().for_each(|judgement| told.push(judgement));
-    Ok(told.all())
+
+    fn evidence(&self, (of, host, number): (PortOf<'_>, &ContainerPort, u16), stakes: &Stakes<'_>) -> Evidence {
+        let what = format!("hostPort {number}/{} of {of}", host.protocol);
+        let (severity, end, variant) = match stakes {
+            Stakes::Ignored(_) => (Severity::Warning, "Cilium does not serve it".to_owned(), "ignored"),
+            Stakes::Latent(None) => {
+                (of.in_range(self.range), "the API server may give the number to a Service".to_owned(), "latent")
+            }
+            Stakes::Latent(Some(Service { namespace, name, .. })) => {
+                let end = format!(
+                    "it is the healthCheckNodePort of Service {namespace}/{name}, and a load balancer's checks may reach the pod"
+                );
+                (Severity::Warning, end, "health-check")
+            }
+        };
+        let evidence = Evidence::new(severity, format!("{what} lies in the NodePort range: {end}.")).variant(variant);
+        let evidence = match of {
+            PortOf::Pod(_) => evidence,
+            PortOf::Workload(_) => evidence.in_cluster(),
+        };
+        let mut evidence = of
+            .named_in(evidence, number, host.protocol)
+            .value("hostPort", format!("{number}/{} to container port {}", host.protocol, host.port))
+            .value("NodePort range", range_in_words(self.range))
+            .value("proxy mode", mode_in_words(&self.snapshot.proxy_mode()));
+        if let Stakes::Ignored(ranges) = stakes {
+            evidence = evidence.value("Cilium", format!("node-port-range {}", ports_in_words(ranges))).affects([
+                Vantage::Remote,
+                Vantage::Node,
+                Vantage::Pods,
+            ]);
+        }
+        evidence.remedy(Step::advice(format!(
+            "give {of} a hostPort outside the NodePort range, where its containers are declared"
+        )))
+    }
 }
 
 /// What becomes of a hostPort in the range.
@@ -79,53 +145,16 @@ enum Stakes<'a> {
     Latent(Option<&'a Service>),
 }
 
-fn evidence(
-    snapshot: &Snapshot,
-    range: &NodePortRange,
-    (pod, host, number): (&Pod, &ContainerPort, u16),
-    stakes: &Stakes<'_>,
-) -> Evidence {
-    let what = format!("hostPort {number}/{} of pod {}/{}", host.protocol, pod.namespace, pod.name);
-    let (severity, end, variant) = match stakes {
-        Stakes::Ignored(_) => (Severity::Warning, "Cilium does not serve it".to_owned(), "ignored"),
-        Stakes::Latent(None) => {
-            (Severity::Info, "the API server may give the number to a Service".to_owned(), "latent")
-        }
-        Stakes::Latent(Some(Service { namespace, name, .. })) => {
-            let end = format!(
-                "it is the healthCheckNodePort of Service {namespace}/{name}, and a load balancer's checks may reach the pod"
-            );
-            (Severity::Warning, end, "health-check")
-        }
-    };
-    let mut evidence = Evidence::new(severity, format!("{what} lies in the NodePort range: {end}."))
-        .variant(variant)
-        .value("pod", format!("{}/{}", pod.namespace, pod.name))
-        .value("hostPort", format!("{number}/{} to container port {}", host.protocol, host.port))
-        .value("NodePort range", range_in_words(range))
-        .value("proxy mode", mode_in_words(&snapshot.proxy_mode()));
-    if let Stakes::Ignored(ranges) = stakes {
-        evidence = evidence.value("Cilium", format!("node-port-range {}", ports_in_words(ranges))).affects([
-            Vantage::Remote,
-            Vantage::Node,
-            Vantage::Pods,
-        ]);
-    }
-    evidence.remedy(Step::advice(format!(
-        "give pod {}/{} a hostPort outside the NodePort range, where its containers are declared",
-        pod.namespace, pod.name
-    )))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::{
-        expectations::{expect_certain, expect_healthy, expect_problem, expect_unknown},
+        expectations::{expect_certain, expect_healthy, expect_problem, expect_unknown, wanting},
+        findings::Scope,
         told::OF_SUBJECT,
     };
     use portreeve_facts::{
-        Claimant, PortRange, Protocol, RangeClaim, Reading, ServiceKind, Why,
+        Claimant, Controller, Pod, PortRange, RangeClaim, Reading, ServiceKind, Why, Workload, WorkloadKind,
         healthy::{World, gap},
     };
 
@@ -260,6 +289,48 @@ mod tests {
         assert_eq!(expect_problem(&RULE, &unread.without_proxy(), &subject()).severity, Severity::Info);
         expect_healthy(&RULE, &edge(8080).without_proxy(), &subject());
         expect_certain(&RULE, &edge(30777), &subject());
+    }
+
+    #[test]
+    fn a_port_that_a_pod_to_come_will_have_is_information_unless_each_node_has_it_for_certain() {
+        let with = |workload: Workload| {
+            let mut world = Snapshot::healthy();
+            world.cluster.workloads.push(workload.into());
+            world
+        };
+        let of = |change: fn(&mut Workload)| with(wanting(30777, change));
+        let cluster = Subject::cluster();
+        let evidence = expect_problem(&RULE, &of(|_| ()), &cluster);
+        assert_eq!((evidence.severity, evidence.scope), (Severity::Warning, Scope::Cluster));
+        assert_eq!(
+            evidence.summary,
+            "hostPort 30777/tcp of DaemonSet default/agent lies in the NodePort range: the API server may give the number to \
+             a Service."
+        );
+        let mild: [fn(&mut Workload); 2] =
+            [|it| it.kind = WorkloadKind::Deployment, |it| it.selects = vec!["pool In a".to_owned()]];
+        for change in mild {
+            assert_eq!(expect_problem(&RULE, &of(change), &cluster).severity, Severity::Info);
+        }
+        assert_eq!(expect_problem(&RULE, &of(|_| ()).assumed_range(), &cluster).severity, Severity::Info);
+        let behind_cilium = of(|_| ()).with_mode(Mode::Cilium);
+        assert_eq!(expect_problem(&RULE, &behind_cilium, &cluster).variant, "ignored");
+        let silent: [fn(&mut Workload); 3] = [
+            |it| it.ports[0].host_port = Some(8080),
+            |it| it.ports[0].host_ip = Some("127.0.0.1".parse().expect("an address")),
+            |it| (it.host_network, it.ports[0].port) = (true, 30777),
+        ];
+        for change in silent {
+            expect_healthy(&RULE, &of(change), &cluster);
+        }
+        expect_healthy(&RULE, &of(|_| ()).service("web", |it| it.node_port(30777)), &cluster);
+        let controller = Controller { kind: "DaemonSet".to_owned(), name: "agent".to_owned() };
+        expect_healthy(&RULE, &of(|_| ()).pod("agent-1", |pod| pod.controller = Some(controller)), &cluster);
+        let mut no_pods = of(|_| ());
+        no_pods.cluster.pods = gap(Source::Pods, Why::NotAsked);
+        expect_problem(&RULE, &no_pods, &cluster);
+        no_pods.cluster.pods = gap(Source::Pods, Why::Unreachable);
+        assert_eq!(expect_unknown(&RULE, &no_pods, &cluster).source, Source::Pods);
     }
 
     #[test]

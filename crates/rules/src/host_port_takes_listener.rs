@@ -5,7 +5,7 @@ use super::{
     assumed::assuming,
     ephemeral::EphemeralPorts,
     ids,
-    pods::unread_pod,
+    pods::{PortOf, next_pod, pods_before, to_come, unread_pod},
     remedies::{move_off, move_off_unless},
     socket_needs::{Ports, SocketNeed},
     told::Told,
@@ -15,7 +15,7 @@ use crate::findings::{Affected, Evidence, Judgement, Judgements, Remedy, Severit
 use portreeve_dataplane::{
     Addressed, Addresses, ByPort, Claim, Contest, Group, Judged, Port, group, is_everywhere, owner_name, place, workers,
 };
-use portreeve_facts::{ContainerPort, Owner, Pod, Protocol, Snapshot, Socket, Source, kubernetes_version};
+use portreeve_facts::{ContainerPort, Owner, Pod, Protocol, Snapshot, Socket, Source, asked, kubernetes_version};
 
 pub(super) static RULE: Rule = Rule {
     id: &ids::HOST_PORT_CONFLICT,
@@ -33,27 +33,39 @@ const LONGEST_START: i64 = 120;
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
     let listening = round.listeners()?;
-    let (host_ports, node_ports) = (round.host_ports()?, round.node_ports()?);
+    let host_ports = pods_before(snapshot).and_then(|_| asked(round.host_ports()))?;
+    let host_ports = || host_ports.into_iter().flat_map(ByPort::ports);
+    let node_ports = round.node_ports()?;
     let addressed = round.addressed()?;
 
-    let alone = host_ports.ports().filter(|(port, _)| node_ports.at(*port).is_empty());
+    let alone = host_ports().filter(|(port, _)| node_ports.at(*port).is_empty());
     let alone = alone.flat_map(|(port, pods)| pods.iter().map(move |(pod, host)| (*pod, *host, port)));
     let (begun, others): (Vec<_>, Vec<_>) = alone.partition(|(pod, ..)| has_begun(pod));
-    let held = host_ports
-        .ports()
-        .filter(|((protocol, _), pods)| is_held(*protocol) && pods.iter().any(|(pod, _)| has_begun(pod)));
+    let held =
+        host_ports().filter(|((protocol, _), pods)| is_held(*protocol) && pods.iter().any(|(pod, _)| has_begun(pod)));
     let all: Vec<Port> = held.map(|(port, _)| port).collect();
     let runtime = snapshot.own_node().and_then(|node| node.container_runtime.as_deref());
     let ephemeral = EphemeralPorts::of(snapshot);
     let node = Node { round, snapshot, addressed, ephemeral, listening, all, runtime };
     let taken = begun.into_iter().flat_map(|(pod, port, number)| {
-        let sockets = node.listening.at(number);
-        workers(sockets).into_iter().filter_map(|(socket, _)| node.judge(pod, port, socket)).collect::<Vec<_>>()
+        let sockets = workers(node.listening.at(number)).into_iter();
+        sockets.filter_map(|(socket, _)| node.judge(PortOf::Pod(pod), (pod, port), socket)).collect::<Vec<_>>()
     });
     let stuck = others.into_iter().filter_map(|(pod, port, number)| node.judge_start(pod, port, number.1));
     let mut told = Told::of(snapshot, Source::Pods);
     taken.chain(stuck).chain(unread_pod(snapshot)).for_each(|judgement| told.push(judgement));
-    Ok(told.all())
+    let mut judgements = told.all();
+    for workload in to_come(snapshot).filter(|workload| !workload.host_network) {
+        let pod = next_pod(snapshot, workload);
+        for (number, port) in
+            pod.node_ports().filter(|(number, port)| node_ports.at((port.protocol, *number)).is_empty())
+        {
+            let sockets = workers(node.listening.at((port.protocol, number))).into_iter();
+            let of = PortOf::Workload(workload);
+            judgements.extend(sockets.filter_map(|(socket, _)| node.judge(of, (&pod, port), socket)));
+        }
+    }
+    Ok(judgements)
 }
 
 /// What every socket is judged against.
@@ -69,8 +81,8 @@ struct Node<'r, 'a> {
     runtime: Option<&'a str>,
 }
 
-impl<'a> Node<'_, 'a> {
-    fn judge(&self, pod: &'a Pod, port: &'a ContainerPort, socket: &'a Socket) -> Option<Judgement> {
+impl Node<'_, '_> {
+    fn judge(&self, of: PortOf<'_>, (pod, port): (&Pod, &ContainerPort), socket: &Socket) -> Option<Judgement> {
         let claims = [Claim::HostPort(pod, port), Claim::Listener(socket, 1)];
         let contest = Contest::of(self.round, self.addressed, (port.protocol, socket.local_port), claims);
         let excuse = self.ephemeral.may_be_client(socket);
@@ -81,10 +93,10 @@ impl<'a> Node<'_, 'a> {
         let verdict = match judged {
             Judged::Never => return None,
             Judged::Depends { on, .. } => Verdict::Unknown(on),
-            Judged::Certain(affected, _) => Verdict::Problem(self.evidence(pod, port, socket, &affected)),
+            Judged::Certain(affected, _) => Verdict::Problem(self.evidence(of, port, socket, &affected)),
         };
         Some(Judgement {
-            subject: Subject::pod(pod),
+            subject: of.subject_or(Subject::this_node(self.snapshot)),
             port: Some(socket.local_port),
             protocol: Some(socket.protocol),
             verdict: assuming(stratum, everywhere, verdict),
@@ -150,7 +162,7 @@ impl<'a> Node<'_, 'a> {
             subject: Subject::pod(pod),
             port: Some(number),
             protocol: Some(port.protocol),
-            verdict: Verdict::Problem(evidence.remedy(another_host_port(pod))),
+            verdict: Verdict::Problem(evidence.remedy(another_host_port(PortOf::Pod(pod)))),
         })
     }
 
@@ -162,16 +174,14 @@ impl<'a> Node<'_, 'a> {
         evidence.value("hostPort", format!("{number}/{protocol} on {address} to container port {}", port.port))
     }
 
-    fn evidence(&self, pod: &Pod, port: &ContainerPort, socket: &Socket, affected: &Affected) -> Evidence {
+    fn evidence(&self, of: PortOf<'_>, port: &ContainerPort, socket: &Socket, affected: &Affected) -> Evidence {
         let is_runtimes = self.may_be_the_runtimes(socket);
         let severity = if is_runtimes { Severity::Info } else { Severity::Warning };
         let owner = owner_name(self.snapshot, &socket.owner);
         let sentence = format!(
-            "{} listens on {}, the hostPort of pod {}/{}: new connections go to the pod instead.",
+            "{} listens on {}, the hostPort of {of}: new connections go to the pod instead.",
             capital(&owner),
             place(socket),
-            pod.namespace,
-            pod.name
         );
         let mut evidence = self.about(Evidence::new(severity, sentence), port, socket);
         if is_runtimes {
@@ -185,16 +195,16 @@ impl<'a> Node<'_, 'a> {
             false => move_off(self.snapshot, socket),
         };
         evidence
+            .about(of.field(socket.local_port, socket.protocol))
             .value("established connections", "survive; only new ones are lost")
             .affects(affected.iter().copied())
             .remedy(moved)
-            .remedy(another_host_port(pod))
+            .remedy(another_host_port(of))
     }
 }
 
-fn another_host_port(pod: &Pod) -> Step {
-    let Pod { namespace, name, .. } = pod;
-    Step::advice(format!("give pod {namespace}/{name} another hostPort, where its containers are declared"))
+fn another_host_port(of: PortOf<'_>) -> Step {
+    Step::advice(format!("give {of} another hostPort, where its containers are declared"))
 }
 
 /// Whether such a socket is opened for a protocol.

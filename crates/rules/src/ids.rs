@@ -30,7 +30,7 @@ pub struct Variant {
     pub name: &'static str,
     /// How bad it may be, mildest first.
     pub severities: &'static [Severity],
-    /// How else it may be in manifests, of which more is known or less.
+    /// How else it may be in manifests, of which more is known or less: of workloads, which agents do not read.
     pub in_manifests: &'static [Severity],
 }
 

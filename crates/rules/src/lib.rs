@@ -53,6 +53,7 @@ mod node_port_winner;
 mod node_ports;
 mod node_query;
 mod own_port_taken;
+mod pod_port_of_daemon;
 mod pod_waits_for_host_port;
 mod pods;
 mod policy_parameters;
@@ -127,6 +128,7 @@ pub static RULES: &[&Rule] = &[
     &node_port_range_covers_daemons::RULE,
     &own_port_taken::RULE,
     &tunnel_port_conflict::RULE,
+    &pod_port_of_daemon::RULE,
 ];
 
 /// Rules that judge manifests, too: what they say of Services and workloads holds before these are created. Their evidence says
@@ -134,7 +136,17 @@ pub static RULES: &[&Rule] = &[
 pub static OF_MANIFESTS: &[&Rule] = &[
     &node_port_claimed_twice::RULE,
     &host_port_claimed_twice::RULE,
+    &pod_waits_for_host_port::RULE,
+    &external_ip_is_node_address::RULE,
     &external_address_claimed_twice::RULE,
+    &listener_on_node_port::RULE,
+    &health_check_node_port_unserved::RULE,
+    &host_port_equals_node_port::RULE,
+    &host_port_takes_listener::RULE,
+    &listener_blocks_host_network_pod::RULE,
+    &host_port_in_node_port_range::RULE,
+    &listener_in_node_port_range::RULE,
+    &pod_port_of_daemon::RULE,
     &node_port_outside_range::RULE,
     &fixed_node_port_in_dynamic_band::RULE,
 ];

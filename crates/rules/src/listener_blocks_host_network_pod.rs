@@ -1,4 +1,4 @@
-//! A hostNetwork pod that is not ready cannot listen: a process has its port, or Cilium refuses it.
+//! A hostNetwork pod that is not ready, or is still to come, cannot listen: a process has its port, or Cilium refuses it.
 
 use std::{
     collections::BTreeSet,
@@ -10,7 +10,7 @@ use super::{
     ephemeral::{EphemeralPorts, ranges_in_words},
     free_ports::Alternatives,
     ids,
-    pods::{are_siblings, ends_in_time},
+    pods::{PortOf, are_siblings, ends_in_time, next_pod, pods_before, to_come},
     remedies::{another_port, move_off, move_service, some_addresses, without_stub},
     reservation::reserve,
     socket_needs::{Ports, SocketNeed},
@@ -38,15 +38,26 @@ const LONGEST_BACK_OFF: i64 = 600;
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let listening = round.listeners()?;
-    let needs = round.needs().with(&[Source::Pods])?;
-    let ephemeral = EphemeralPorts::of(round.now);
+    let snapshot = round.now;
+    pods_before(snapshot)?;
+    let ephemeral = EphemeralPorts::of(snapshot);
     let mut judgements = Vec::new();
-    for (at, needs) in needs.ports() {
+    for (at, needs) in round.needs().known().ports() {
         for need in needs {
             let (Need::Declared(_, port) | Need::Probe(_, port)) = need else { continue };
             let Some(pod) = need.unready_pod() else { continue };
-            let blocked = Blocked { round, snapshot: round.now, ephemeral: &ephemeral, need: *need, pod, port };
+            let of = PortOf::Pod(pod);
+            let blocked = Blocked { round, snapshot, ephemeral: &ephemeral, of, need: *need, pod, port };
             judgements.extend(blocked.judge(listening.at(at)));
+        }
+    }
+    for workload in to_come(snapshot).filter(|workload| workload.host_network) {
+        let pod = next_pod(snapshot, workload);
+        for (number, port) in pod.node_ports() {
+            let of = PortOf::Workload(workload);
+            let need = Need::Declared(&pod, port);
+            let blocked = Blocked { round, snapshot, ephemeral: &ephemeral, of, need, pod: &pod, port };
+            judgements.extend(blocked.judge(listening.at((port.protocol, number))));
         }
     }
     Ok(judgements)
@@ -57,9 +68,10 @@ struct Blocked<'r, 'a> {
     round: &'r Round<'a>,
     snapshot: &'a Snapshot,
     ephemeral: &'r EphemeralPorts,
-    need: Need<'a>,
-    pod: &'a Pod,
-    port: &'a ContainerPort,
+    of: PortOf<'r>,
+    need: Need<'r>,
+    pod: &'r Pod,
+    port: &'r ContainerPort,
 }
 
 impl Blocked<'_, '_> {
@@ -80,7 +92,8 @@ impl Blocked<'_, '_> {
             (Err(gap), None) => Verdict::Unknown(gap),
         };
         let ContainerPort { port, protocol, .. } = *self.port;
-        Some(Judgement { subject: Subject::pod(self.pod), port: Some(port), protocol: Some(protocol), verdict })
+        let subject = self.of.subject_or(Subject::this_node(self.snapshot));
+        Some(Judgement { subject, port: Some(port), protocol: Some(protocol), verdict })
     }
 
     /// What those mean who listen there.
@@ -122,6 +135,10 @@ impl Blocked<'_, '_> {
     /// The NodePort for which Cilium keeps the port from the pod.
     fn node_port(&self) -> Result<Option<(&Service, &ServicePort)>, Gap> {
         let ContainerPort { port, protocol, .. } = *self.port;
+        // A number and a pod to come are told of one by `node-port-claimed-twice/pods`.
+        if let PortOf::Workload(_) = self.of {
+            return Ok(None);
+        }
         let mode = self.snapshot.proxy_mode();
         let refused = |family: &Family| refuses_bind(self.snapshot, protocol, *family);
         if mode.is_ok() && !Family::BOTH.iter().any(refused) {
@@ -184,11 +201,18 @@ impl Blocked<'_, '_> {
             .value("bind()", "fails with EADDRINUSE, whoever listens: Cilium protects NodePorts");
         let in_the_way = listener.into_iter().flat_map(|listener| &listener.values);
         evidence.values.extend(in_the_way.filter(|(name, _)| *name != "pod").cloned());
-        evidence.remedy(another_port(namespace, name, self.pod.controller.as_ref())).remedy(move_service(
+        evidence.remedy(self.another_port()).remedy(move_service(
             Alternatives::of(self.round).for_port(service, Some(entry)),
             service,
             entry,
         ))
+    }
+
+    fn another_port(&self) -> Step {
+        match self.of {
+            PortOf::Pod(Pod { namespace, name, controller, .. }) => another_port(namespace, name, controller.as_ref()),
+            PortOf::Workload(workload) => Step::advice(format!("give {workload} another port of the node")),
+        }
     }
 
     /// How the pod is.
@@ -257,7 +281,6 @@ impl Blocked<'_, '_> {
 
     fn evidence(&self, severity: Severity, socket: &Socket, sockets: &[&Socket]) -> Evidence {
         let ContainerPort { port, protocol, .. } = *self.port;
-        let Pod { namespace, name, .. } = self.pod;
         let owner = match self.is_own(socket) {
             true => "A process that outlived its container".to_owned(),
             false => capital(&owner_name(self.snapshot, &socket.owner)),
@@ -271,23 +294,40 @@ impl Blocked<'_, '_> {
             (false, _) => format!("the pod cannot listen on {port}/{protocol} of every address"),
         };
         let sentence = format!(
-            "{owner} listens on {}, {} of hostNetwork pod {namespace}/{name}, which is not ready: {lacks}.",
+            "{owner} listens on {}, {} of {}: {lacks}.",
             place(socket),
-            self.words()
+            self.words(),
+            match self.of {
+                PortOf::Pod(Pod { namespace, name, .. }) => {
+                    format!("hostNetwork pod {namespace}/{name}, which is not ready")
+                }
+                PortOf::Workload(workload) => format!("{workload} in the host's network"),
+            }
         );
-        let evidence = Evidence::new(severity, sentence).value("pod", format!("{namespace}/{name}: {}", self.state()));
+        let evidence = Evidence::new(severity, sentence);
+        let evidence = match self.of {
+            PortOf::Pod(Pod { namespace, name, .. }) => {
+                evidence.value("pod", format!("{namespace}/{name}: {}", self.state()))
+            }
+            of @ PortOf::Workload(_) => of.named_in(evidence, port, protocol),
+        };
         let mut evidence = with_sockets(evidence, "listener", self.snapshot, sockets);
-        let look = Step::advice(format!(
-            "see whether the log of pod {namespace}/{name} says that the address is already in use"
-        ));
+        let look = Step::advice(format!("see whether the log of {} says that the address is already in use", self.of));
         if is_stub(socket) && !self.is_own(socket) {
-            return evidence.remedy(Remedy::from(look).then(some_addresses(self.pod))).remedy(without_stub());
+            let apart = match self.of {
+                of @ PortOf::Pod(_) => Remedy::from(look).then(some_addresses(of)),
+                of @ PortOf::Workload(_) => some_addresses(of).into(),
+            };
+            return evidence.remedy(apart).remedy(without_stub());
         }
         let mut moved = match self.is_own(socket) {
-            true => Step::advice(format!("end that process, or delete pod {namespace}/{name}")).into(),
+            true => Step::advice(format!("end that process, or delete {}", self.of)).into(),
             false => move_off(self.snapshot, socket),
         };
-        if !self.is_in_every_way(socket) && !self.is_own(socket) {
+        if let PortOf::Pod(_) = self.of
+            && !self.is_in_every_way(socket)
+            && !self.is_own(socket)
+        {
             moved = Remedy { steps: [look].into_iter().chain(moved.steps).collect() };
         }
         if self.ephemeral.contain(port) {
@@ -296,7 +336,7 @@ impl Blocked<'_, '_> {
             let reserved = reserve(self.round, &[port].into_iter().collect());
             moved = Remedy { steps: reserved.steps.into_iter().chain(moved.steps).collect() };
         }
-        let another = another_port(namespace, name, self.pod.controller.as_ref());
+        let another = self.another_port();
         // What everybody reaches there is moved last.
         match is_usual(port, Role::Reached) && !self.is_own(socket) {
             true => evidence.remedy(another).remedy(moved),

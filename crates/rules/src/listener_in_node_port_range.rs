@@ -1,22 +1,25 @@
-//! A process listens inside the NodePort range, on a number that no Service has yet.
+//! A process listens inside the NodePort range, on a number that no Service has yet, or a pod to come in the host's network will.
 
 use super::{
     Limits, Patience, Round, Rule,
     assumed::assuming,
     ephemeral::{EphemeralPorts, ranges_in_words},
     ids,
-    node_ports::{KnownAllocations, allocated_if_known, bands_here},
+    node_ports::{KnownAllocations, allocated_if_known, bands_here, range_in_words},
+    pods::{PortOf, to_come},
     remedies::move_off,
     reservation::reserve,
     socket_needs::{Ports, SocketNeed},
     wording::{capital, with_socket},
 };
-use crate::findings::{Evidence, Judgement, Judgements, Severity, Subject, Verdict};
+use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Verdict};
 use portreeve_dataplane::{
     Addressed, Judged, LocalAddress, Loss, Role, is_everywhere, is_usual, other_loopback, owner_name, place, takes,
     workers,
 };
-use portreeve_facts::{Family, Gap, NodePortRange, PortSet, Reading, Snapshot, Socket, Source};
+use portreeve_facts::{
+    ContainerPort, Family, Gap, NodePortRange, PortSet, Protocol, Reading, Snapshot, Socket, Source, Why, Workload,
+};
 
 pub(super) static RULE: Rule = Rule {
     id: &ids::LISTENER_ON_NODE_PORT,
@@ -29,6 +32,50 @@ pub(super) static RULE: Rule = Rule {
 };
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
+    let mut judgements = match round.now.kernel.listeners.gap() {
+        // What pods will want is known without a node.
+        Some(gap) if gap.why == Why::NotAsked => Vec::new(),
+        _ => judge_listeners(round)?,
+    };
+    judgements.extend(judge_to_come(round)?);
+    Ok(judgements)
+}
+
+/// The ports of pods that are still to come, in the host's network.
+fn judge_to_come(round: &Round<'_>) -> Judgements {
+    let snapshot = round.now;
+    let mut workloads = to_come(snapshot).filter(|workload| workload.host_network).peekable();
+    if workloads.peek().is_none() {
+        return Ok(Vec::new());
+    }
+    let range = snapshot.cluster.node_port_range.get()?;
+    let allocated = allocated_if_known(round)?;
+    let is_latent = |port: u16| range.range.contains(port) && !is_usual(port, Role::Daemon);
+    let ports =
+        workloads.flat_map(|workload| workload.node_ports().map(move |(number, port)| (workload, number, port)));
+    let judgement = |(workload, number, port): (&Workload, u16, &ContainerPort)| {
+        let verdict = match allocated.has(number) {
+            Ok(true) => return None,
+            Ok(false) => Verdict::Problem(evidence_to_come(range, workload, number, port.protocol)),
+            Err(gap) => Verdict::Unknown(gap),
+        };
+        Some(Judgement { subject: Subject::cluster(), port: Some(number), protocol: Some(port.protocol), verdict })
+    };
+    Ok(ports.filter(|(_, number, _)| is_latent(*number)).filter_map(judgement).collect())
+}
+
+fn evidence_to_come(range: &NodePortRange, workload: &Workload, number: u16, protocol: Protocol) -> Evidence {
+    let of = PortOf::Workload(workload);
+    let sentence = format!(
+        "host network port {number}/{protocol} of {workload} lies in the NodePort range: a Service that gets this port takes its new connections."
+    );
+    of.named_in(Evidence::new(of.in_range(range), sentence), number, protocol)
+        .in_cluster()
+        .value("NodePort range", range_in_words(range))
+        .remedy(Step::advice(format!("give {workload} a port of the node outside the NodePort range")))
+}
+
+fn judge_listeners(round: &Round<'_>) -> Judgements {
     let snapshot = round.now;
     let listeners = round.listeners()?;
     let range = snapshot.cluster.node_port_range.get()?;
@@ -143,11 +190,11 @@ impl Node<'_, '_> {
 mod tests {
     use super::*;
     use crate::{
-        expectations::{expect_healthy, expect_problem, expect_unknown},
+        expectations::{expect_healthy, expect_problem, expect_unknown, wanting},
         findings::Subject,
     };
     use portreeve_facts::{
-        Mode, ProxyConfig, Why,
+        KernelFacts, Mode, ProxyConfig, WorkloadKind,
         healthy::{SECOND, gap, objects, proxy_holder, seen},
     };
 
@@ -243,6 +290,39 @@ mod tests {
         let mut unread = udp;
         unread.kernel.sysctls.ip_local_port_range = gap(Source::Sysctls, Why::NotPermitted);
         assert_eq!(expect_unknown(&RULE, &unread, &subject()).source, Source::Sysctls);
+    }
+
+    #[test]
+    fn a_port_that_a_pod_to_come_in_the_hosts_network_will_have_needs_no_node_to_be_told() {
+        let of = |change: fn(&mut Workload)| {
+            let mut world = Snapshot::healthy();
+            let workload = wanting(30500, |it| {
+                (it.host_network, it.ports[0].port, it.ports[0].host_port) = (true, 30500, None);
+                change(it);
+            });
+            world.cluster.workloads.push(workload.into());
+            world
+        };
+        let cluster = Subject::cluster();
+        let evidence = expect_problem(&RULE, &of(|_| ()), &cluster);
+        assert_eq!(evidence.severity, Severity::Warning);
+        assert_eq!(
+            evidence.summary,
+            "host network port 30500/tcp of DaemonSet default/agent lies in the NodePort range: a Service that gets this port \
+             takes its new connections."
+        );
+        let deployment = of(|it| it.kind = WorkloadKind::Deployment);
+        assert_eq!(expect_problem(&RULE, &deployment, &cluster).severity, Severity::Info);
+        let mut unseen = of(|_| ());
+        unseen.kernel = KernelFacts::not_asked();
+        expect_problem(&RULE, &unseen, &cluster);
+        let silent: [fn(&mut Workload); 2] = [|it| it.ports[0].port = 9100, |it| it.host_network = false];
+        for change in silent {
+            expect_healthy(&RULE, &of(change), &cluster);
+        }
+        expect_healthy(&RULE, &of(|_| ()).service("web", |it| it.node_port(30500)), &cluster);
+        let one_is_rejected = of(|_| ()).rejects(Source::Services);
+        assert_eq!(expect_unknown(&RULE, &one_is_rejected, &cluster).source, Source::Services);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use super::{
     free_ports::Alternatives,
     ids,
     node_ports::{if_served, range_in_words},
-    remedies::{move_off, move_service},
+    remedies::{another_number, move_off},
     socket_needs::{Ports, SocketNeed},
     wording::{capital, with_socket},
 };
@@ -20,7 +20,7 @@ use portreeve_dataplane::{
     Addressed, Candidate, Claim, Contest, Judged, LocalAddress, Lost, Outcome, Part, Stratum, covers, is_everywhere,
     owner_name, place, refuses_bind_of, service_port, workers,
 };
-use portreeve_facts::{Family, Gap, Mode, Service, ServicePort, Snapshot, Socket, Source, Why};
+use portreeve_facts::{ClaimOf, Family, Gap, Mode, Service, ServicePort, Snapshot, Socket, Source, Why};
 
 pub(super) static RULE: Rule = Rule {
     id: &ids::LISTENER_ON_NODE_PORT,
@@ -211,7 +211,7 @@ impl<'a> Node<'_, 'a> {
             .value("established connections", "survive; only new ones are lost")
             .affects(affects)
             .remedy(move_off(self.snapshot, socket))
-            .remedy(move_service(self.alternatives.for_port(service, Some(port)), service, port))
+            .remedy(another_number(self.alternatives.for_port(service, Some(port)), service, Some(port)))
     }
 
     /// In iptables mode an address outside nodePortAddresses is safe only as long as the Service has endpoints.
@@ -247,12 +247,13 @@ impl<'a> Node<'_, 'a> {
         );
         self.with_facts(Evidence::new(severity, sentence), service, port, socket)
             .variant("no-return")
-            .remedy(move_service(self.alternatives.for_port(service, Some(port)), service, port))
+            .remedy(another_number(self.alternatives.for_port(service, Some(port)), service, Some(port)))
             .remedy(move_off(self.snapshot, socket))
     }
 
     /// What people would ask each other for.
     fn with_facts(&self, mut evidence: Evidence, service: &Service, port: &ServicePort, socket: &Socket) -> Evidence {
+        evidence = evidence.about([ClaimOf::node_port(service, Some(port))]);
         evidence = with_socket(evidence, "listener", self.snapshot, socket);
         evidence = evidence.value(
             "service",

@@ -3,7 +3,7 @@
 use std::{
     cell::LazyCell,
     cmp::Reverse,
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     sync::Arc,
 };
 
@@ -12,14 +12,16 @@ use super::{
     each_service::each_service,
     free_ports::Alternatives,
     ids,
-    pods::WithPods,
-    remedies::another_number,
+    pods::{to_come, workload as workload_of},
+    remedies::{another_number, another_port},
     told::Told,
     wording::{MOST_LISTED, listed},
 };
 use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_dataplane::service_port;
-use portreeve_facts::{ClaimOf, ContainerPort, Pod, Protocol, Service, ServicePort, Snapshot, Source, Workload, asked};
+use portreeve_facts::{
+    ClaimOf, ContainerPort, Pod, Protocol, Service, ServiceName, ServicePort, Snapshot, Source, Workload, asked,
+};
 
 pub(super) static RULE: Rule = Rule {
     id: &ids::NODE_PORT_CLAIMED_TWICE,
@@ -51,10 +53,13 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
             by_number.entry(number).or_default().push(Claim { service, port: None });
         }
     }
-    // Where pods were not given, none is there, and where they could not be read, a workload's may be.
+    // Where pods were not given, none is there. Where they could not be read, a workload's may be, and any may have the number of a
+    // Service that is still to come: one that is there is judged on each node beside the pods of that node.
+    let mut claims = by_number.values().flatten();
+    let is_to_come = !snapshot.cluster.workloads.is_empty() || claims.any(|it| it.service.uid.is_none());
     let (wanted, unread) = match asked(snapshot.cluster.pods.get()) {
         Ok(pods) => (wanted(snapshot, pods.map_or(&[][..], Vec::as_slice)), None),
-        Err(gap) => (HashMap::new(), Some(gap).filter(|_| !snapshot.cluster.workloads.is_empty())),
+        Err(gap) => (HashMap::new(), Some(gap).filter(|_| is_to_come)),
     };
     // Looking for one takes a walk over all Services.
     let alternatives = LazyCell::new(|| Alternatives::of(round));
@@ -64,9 +69,9 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
             let others = claims.iter().take(MOST_COMPARED);
             let others = others.filter_map(|other| Some((Other::Claim(*other), claim.clash(snapshot, other)?)));
             // Nobody here serves the nodePort of another proxy's Service.
-            let workloads = wanted.get(&(number, claim.protocol())).filter(|_| snapshot.proxy_serves(claim.service));
-            let workloads = workloads.into_iter().flatten();
-            let others = others.chain(workloads.map(|(it, port)| (Other::Workload(it, port), claim.clash_with(it))));
+            let of_pods = wanted.get(&(number, claim.protocol())).filter(|_| snapshot.proxy_serves(claim.service));
+            let of_pods = of_pods.into_iter().flatten();
+            let others = others.chain(of_pods.filter_map(|other| Some((*other, claim.clash_with(other)?))));
             let mut others: Vec<(Other<'_>, Clash)> = others.collect();
             others.sort_by_key(|(_, clash)| Reverse(*clash));
             others.truncate(MOST_LISTED);
@@ -96,21 +101,25 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(told.all())
 }
 
-/// The ports of nodes that pods will want, by number and protocol: of workloads whose pods are not there to be judged.
-fn wanted<'a>(
-    snapshot: &'a Snapshot,
-    pods: &'a [Arc<Pod>],
-) -> HashMap<(u16, Protocol), Vec<(&'a Workload, &'a ContainerPort)>> {
-    let with_pods = WithPods::of(pods.iter().map(|pod| (&*pod.namespace, pod.controller.as_ref())));
+/// The ports of nodes that pods have or will want, by number and protocol: of workloads without pods, and of pods on other nodes than
+/// this one, where `host-port-conflict/node-port` judges them. Of pods of one workload the first stands for all.
+fn wanted<'a>(snapshot: &'a Snapshot, pods: &'a [Arc<Pod>]) -> HashMap<(u16, Protocol), Vec<Other<'a>>> {
+    let of_workloads = to_come(snapshot).flat_map(|workload| {
+        let of = (&*workload.namespace, workload.kind.name(), &*workload.name);
+        workload.node_ports().map(move |(number, port)| (of, number, Other::Workload(workload, port)))
+    });
+    let is_elsewhere = |pod: &&Pod| pod.node.as_deref().is_some_and(|node| node != snapshot.node_name());
+    let of_pods = pods.iter().map(AsRef::as_ref).filter(is_elsewhere).filter(|pod| !pod.finished).flat_map(|pod| {
+        let (kind, name) = pod.controller.as_ref().and_then(workload_of).unwrap_or(("Pod", &pod.name));
+        pod.node_ports().map(move |(number, port)| ((&*pod.namespace, kind, name), number, Other::Pod(pod, port)))
+    });
     let mut wanted: HashMap<_, Vec<_>> = HashMap::new();
-    for workload in snapshot.cluster.workloads.iter().filter(|it| !with_pods.has(it)) {
-        let is_loopback = |port: &ContainerPort| port.host_ip.is_some_and(|ip| ip.is_loopback());
-        for (number, port) in workload.node_ports().filter(|(_, port)| !is_loopback(port)) {
-            let of_number: &mut Vec<(&Workload, _)> = wanted.entry((number, port.protocol)).or_default();
-            // One that has the number on several addresses wants it once.
-            if !of_number.last().is_some_and(|(last, _)| std::ptr::eq(*last, &**workload)) {
-                of_number.push((&**workload, port));
-            }
+    let mut known = HashSet::new();
+    for (of, number, other) in of_workloads.chain(of_pods).filter(|(.., other)| !other.is_at_loopback()) {
+        let port = (number, other.protocol());
+        // One that has the number on several addresses wants it once.
+        if known.insert((of, port)) {
+            wanted.entry(port).or_default().push(other);
         }
     }
     wanted
@@ -126,9 +135,9 @@ struct Claim<'a> {
 /// What two claims to one number mean, mildest first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Clash {
-    /// A pod that is still to be made will want the port, and is perhaps one to which the Service sends.
+    /// A pod has the port or will want it, and is perhaps one to which the Service sends.
     Own,
-    /// A pod that is still to be made will want the port.
+    /// A pod has the port or will want it.
     Pods,
     /// Both work, and could not be created so.
     Anew,
@@ -183,15 +192,26 @@ impl Claim<'_> {
         service_port(self.service, self.port.map_or("", |port| &port.name))
     }
 
-    /// What a workload means whose pods will want the number. Of a Service of its own the selector would tell, which no rule reads:
-    /// it is in the same namespace, and sends to that very number.
-    fn clash_with(&self, workload: &Workload) -> Clash {
-        let number = self.port.and_then(|port| port.node_port);
-        let sends_there = self.port.is_some_and(|port| port.target.is_none() || port.target == number);
-        match workload.host_network && workload.namespace == self.service.namespace && sends_there {
-            true => Clash::Own,
-            false => Clash::Pods,
-        }
+    /// What pods mean that have the number, or will want it. Of a Service of its own the selector would tell, which no rule reads:
+    /// it is in the same namespace, and sends to that very port. ServiceLB of k3s and RKE2 has the ports of a Service as hostPorts of
+    /// its own pods.
+    fn clash_with(&self, other: &Other<'_>) -> Option<Clash> {
+        let Service { namespace, name, .. } = self.service;
+        let sends_to = |to: u16| self.port.is_some_and(|port| port.target.is_none_or(|target| target == to));
+        let is_own = match other {
+            Other::Claim(_) => return None,
+            Other::Workload(workload, port) => {
+                workload.host_network && workload.namespace == *namespace && sends_to(port.port)
+            }
+            Other::Pod(pod, port) => {
+                let is_it = |of: &ServiceName| (&of.namespace, &of.name) == (namespace, name);
+                if pod.service_lb_of.as_ref().is_some_and(is_it) {
+                    return None;
+                }
+                pod.namespace == *namespace && sends_to(port.port)
+            }
+        };
+        Some(if is_own { Clash::Own } else { Clash::Pods })
     }
 
     /// What another claim to the same number means; nothing where it is this one, or both may stand.
@@ -218,9 +238,11 @@ impl Claim<'_> {
 }
 
 /// What else has the number.
+#[derive(Clone, Copy)]
 enum Other<'a> {
     Claim(Claim<'a>),
     Workload(&'a Workload, &'a ContainerPort),
+    Pod(&'a Pod, &'a ContainerPort),
 }
 
 impl Other<'_> {
@@ -230,20 +252,37 @@ impl Other<'_> {
             Self::Claim(claim) => format!("{} of {}", claim.field(), claim.name()),
             Self::Workload(workload, _) if workload.host_network => format!("port of {workload} in the host's network"),
             Self::Workload(workload, _) => format!("hostPort of {workload}"),
+            Self::Pod(Pod { namespace, name, node, host_network, .. }, _) => {
+                let on = node.as_deref().unwrap_or_default();
+                match host_network {
+                    true => format!("port of pod {namespace}/{name} on {on} in the host's network"),
+                    false => format!("hostPort of pod {namespace}/{name} on {on}"),
+                }
+            }
         }
     }
 
     fn protocol(&self) -> Protocol {
         match self {
             Self::Claim(claim) => claim.protocol(),
-            Self::Workload(_, port) => port.protocol,
+            Self::Workload(_, port) | Self::Pod(_, port) => port.protocol,
         }
     }
 
-    fn field(&self, number: u16) -> ClaimOf {
+    /// Whether pods want it at loopback only, which no NodePort takes from them.
+    fn is_at_loopback(&self) -> bool {
         match self {
-            Self::Claim(claim) => ClaimOf::node_port(claim.service, claim.port),
-            Self::Workload(workload, port) => ClaimOf::pod_port(workload, number, port.protocol),
+            Self::Claim(_) => false,
+            Self::Workload(_, port) | Self::Pod(_, port) => port.host_ip.is_some_and(|ip| ip.is_loopback()),
+        }
+    }
+
+    /// Its field, where manifests may have it: a pod that is there is of none.
+    fn field(&self, number: u16) -> Option<ClaimOf> {
+        match self {
+            Self::Claim(claim) => Some(ClaimOf::node_port(claim.service, claim.port)),
+            Self::Workload(workload, port) => Some(ClaimOf::pod_port(workload, number, port.protocol)),
+            Self::Pod(..) => None,
         }
     }
 }
@@ -258,12 +297,16 @@ fn evidence(
     let what = format!("{} {number}/{}", claim.field(), claim.protocol());
     let name = claim.name();
     let also = listed(others.iter().map(|(other, _)| other.words()));
-    let summary = format!("{what} of {name} is also {also}: {}.", worst.words());
+    let end = match (worst, others) {
+        (Clash::Pods, [(Other::Pod(..), _), ..]) => "there one of them gets no connections",
+        _ => worst.words(),
+    };
+    let summary = format!("{what} of {name} is also {also}: {end}.");
     let mut evidence = Evidence::new(worst.severity(), summary)
         .in_cluster()
         .variant(worst.variant())
         .about([ClaimOf::node_port(claim.service, claim.port)])
-        .beside(others.iter().map(|(other, _)| other.field(number)))
+        .beside(others.iter().filter_map(|(other, _)| other.field(number)))
         .value("service", format!("{name} type {}, {what}", claim.service.kind.name()));
     if worst == Clash::Lost {
         evidence = evidence.affects([Vantage::Remote, Vantage::Node, Vantage::Pods]);
@@ -277,6 +320,7 @@ fn evidence(
         [(Other::Workload(workload, _), _)] => evidence.remedy(Step::advice(format!(
             "give {workload} another port of the node, outside the NodePort range, in its template"
         ))),
+        [(Other::Pod(pod, _), _)] => evidence.remedy(another_port(&pod.namespace, &pod.name, pod.controller.as_ref())),
         _ => evidence,
     }
 }

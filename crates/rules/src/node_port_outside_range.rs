@@ -25,19 +25,21 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
     let services = snapshot.cluster.services.get()?;
     let range = snapshot.cluster.node_port_range.get()?;
-    let outside = |number: &u16| !range.range.contains(*number);
     let node_ports = services.iter().flat_map(|service| {
         let ports = service.ports.iter().filter_map(move |port| Some((service, Some(port), port.node_port?)));
         ports.chain(service.health_check_node_port.map(|number| (service, None, number)))
     });
-    let mut node_ports = node_ports.filter(|(_, _, number)| outside(number)).peekable();
-    if node_ports.peek().is_none() {
+    let outside: Vec<_> = node_ports.filter(|(_, _, number)| !range.range.contains(*number)).collect();
+    if outside.is_empty() {
         return Ok(Vec::new());
     }
-    // A port outside a range that was only assumed disproves the assumption.
-    known_range(snapshot)?;
+    // A port outside a range that was only assumed disproves the assumption, unless its Service is still to be created.
+    if outside.iter().any(|(service, ..)| service.uid.is_some()) {
+        known_range(snapshot)?;
+    }
     let alternatives = Alternatives::of(round);
-    Ok(node_ports
+    Ok(outside
+        .into_iter()
         .map(|(service, port, number)| Judgement {
             subject: Subject::service(service),
             port: Some(number),
@@ -126,6 +128,12 @@ mod tests {
         let gap = expect_unknown(&RULE, &world(40000).assumed_range(), &subject());
         assert_eq!((gap.source, gap.why), (Source::NodePortRange, Why::Ambiguous));
         expect_healthy(&RULE, &world(30080).assumed_range(), &subject());
+        let mut new = world(40000).assumed_range();
+        portreeve_facts::healthy::objects(&mut new.cluster.services)[0].uid = None;
+        let evidence = expect_problem(&RULE, &new, &subject());
+        assert!(evidence.values.iter().any(|(_, value)| value.contains("assumed")), "{evidence:?}");
+        let both = new.service("other", |it| it.node_port(40001));
+        assert_eq!(expect_unknown(&RULE, &both, &subject()).why, Why::Ambiguous);
     }
 
     #[test]

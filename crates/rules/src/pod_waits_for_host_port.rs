@@ -1,19 +1,23 @@
-//! A pod waits, because another pod has its hostPort.
+//! A pod waits, because another pod has its hostPort; one that a DaemonSet will make waits then, too.
 
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use jiff::Timestamp;
 
 use super::{
     Limits, Patience, Round, Rule, ids,
-    pods::{are_siblings, ends_in_time, is_static, ports_conflict},
+    pods::{WithPods, are_siblings, ends_in_time, is_everywhere, is_static, ports_conflict},
     remedies::another_port,
     told::Told,
     wording::{MOST_LISTED, listed},
 };
 use crate::findings::{Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, SubjectKind, Verdict};
 use portreeve_facts::{
-    ContainerPort, Controller, Pod, Protocol, Reading, ServiceName, Snapshot, Source, Unread, WaitingPod, Why,
+    ClaimOf, ContainerPort, Controller, Pod, Protocol, Reading, ServiceName, Snapshot, Source, Unread, WaitingPod, Why,
+    Workload,
 };
 
 pub(super) static RULE: Rule = Rule {
@@ -33,13 +37,19 @@ const ROLLOUT: i64 = 600;
 const LONGEST_RETRY: i64 = 1200;
 /// Controllers that make another pod in the place of one that failed, as long as they need one.
 const MAKE_ANOTHER: [&str; 4] = ["DaemonSet", "ReplicaSet", "ReplicationController", "StatefulSet"];
+/// A toleration of every taint, as [`Workload::tolerates`] has it: no key, `Exists`, no value, no effect.
+const EVERY_TAINT: &str = " Exists  ";
 /// So many ports of one number are compared at most: a pod may have thousands, each with an address of its own.
 const MOST_COMPARED: usize = 1 << 18;
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
+    let with_pods = WithPods::placed_or_waiting(snapshot);
+    let workloads = snapshot.cluster.workloads.iter().map(AsRef::as_ref);
+    let to_come: Vec<&Workload> = workloads.filter(|it| !with_pods.has(it) && is_everywhere(it)).collect();
     let waiting = match &snapshot.cluster.waiting_pods {
-        Reading::Gap(gap) if gap.why == Why::NotAsked => return Ok(Vec::new()),
+        Reading::Gap(gap) if gap.why == Why::NotAsked && to_come.is_empty() => return Ok(Vec::new()),
+        Reading::Gap(gap) if gap.why == Why::NotAsked => &[][..],
         waiting => waiting.get()?,
     };
     let pods = snapshot.cluster.pods.get()?;
@@ -74,7 +84,47 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
             judge(snapshot, &alike, port, &holders).into_iter().for_each(|judgement| told.push(judgement));
         }
     }
-    Ok(told.all())
+    let mut judgements = told.all();
+    judgements.extend(judge_to_come(snapshot, pods, &to_come));
+    Ok(judgements)
+}
+
+/// DaemonSets without pods: where a pod has their port, theirs will wait.
+fn judge_to_come(snapshot: &Snapshot, pods: &[Arc<Pod>], to_come: &[&Workload]) -> Vec<Judgement> {
+    let mut by_number: HashMap<(u16, Protocol), Vec<Held<'_>>> = HashMap::new();
+    let stays = |pod: &&Pod| pod.node.is_some() && !pod.finished && !ends_in_time(snapshot, pod);
+    for pod in pods.iter().map(AsRef::as_ref).filter(stays).filter(|_| !to_come.is_empty()) {
+        for (number, port) in pod.node_ports() {
+            by_number.entry((number, port.protocol)).or_default().push((pod, port));
+        }
+    }
+    let mut judgements = Vec::new();
+    for workload in to_come {
+        for (number, wanted) in workload.node_ports() {
+            let held = by_number.get(&(number, wanted.protocol)).into_iter().flatten();
+            let Some((holder, _)) = held.clone().find(|(_, port)| ports_conflict(port, wanted)) else { continue };
+            judgements.push(Judgement {
+                subject: Subject::cluster(),
+                port: Some(number),
+                protocol: Some(wanted.protocol),
+                verdict: Verdict::Problem(evidence_to_come(workload, number, wanted.protocol, holder)),
+            });
+        }
+    }
+    judgements
+}
+
+fn evidence_to_come(workload: &Workload, number: u16, protocol: Protocol, holder: &Pod) -> Evidence {
+    let whose = format!("{} on {}", title(holder), holder.node.as_deref().unwrap_or_default());
+    let (severity, end) = match workload.tolerates.iter().any(|it| it == EVERY_TAINT) {
+        true => (Severity::Warning, "there its pod stays Pending"),
+        false => (Severity::Info, "its pod stays Pending there, unless a taint keeps it away from that node"),
+    };
+    Evidence::new(severity, format!("port {number}/{protocol} of {workload} is taken by {whose}: {end}."))
+        .in_cluster()
+        .about([ClaimOf::pod_port(workload, number, protocol)])
+        .value("taken by", whose)
+        .remedy(Step::advice(format!("give {workload} another port of the node than {number}/{protocol}")))
 }
 
 /// One of each namespace, then the second of each, and so on: whoever may make pods in one may make any number that wait.

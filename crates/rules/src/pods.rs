@@ -1,9 +1,12 @@
-//! How pods follow each other: one ends, and another of the same controller comes.
+//! How pods follow each other: one ends, and another of the same controller comes. Which are still to come.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, fmt, sync::Arc};
 
-use crate::findings::{Judgement, Subject, Verdict};
-use portreeve_facts::{ContainerPort, Controller, Pod, Snapshot, Workload, WorkloadKind};
+use crate::findings::{Evidence, Judgement, Severity, Subject, Verdict};
+use portreeve_facts::{
+    ClaimOf, ContainerPort, Controller, Gap, NodeAddressKind, NodePortRange, Pod, Protocol, RangeSource, Reading,
+    Snapshot, Unread, Why, Workload, WorkloadKind,
+};
 
 /// So long after a pod should have ended, in seconds, it counts as one that does not.
 pub(super) const OVERDUE: i64 = 60;
@@ -44,14 +47,133 @@ pub(super) fn is_for_every_address(port: &ContainerPort) -> bool {
 pub(super) struct WithPods<'a>(HashSet<(&'a str, (&'a str, &'a str))>);
 
 impl<'a> WithPods<'a> {
+    /// Those whose pods have a node. Who concludes something from a workload that is not among them asks [`pods_before`], too.
+    pub(super) fn placed(snapshot: &'a Snapshot) -> Self {
+        let pods = snapshot.cluster.pods.known_part(Unread::Assumed("that no pod is there")).iter();
+        Self::of(pods.map(|pod| (&*pod.namespace, pod.controller.as_ref())))
+    }
+
+    /// The same with those whose pods wait for one.
+    pub(super) fn placed_or_waiting(snapshot: &'a Snapshot) -> Self {
+        let waiting = snapshot.cluster.waiting_pods.known_part(Unread::Assumed("that no pod waits")).iter();
+        let waiting = Self::of(waiting.map(|pod| (&*pod.namespace, pod.controller.as_ref())));
+        Self(&Self::placed(snapshot).0 | &waiting.0)
+    }
+
     /// Those of pods, each by its namespace and its controller.
-    pub(super) fn of(pods: impl Iterator<Item = (&'a str, Option<&'a Controller>)>) -> Self {
+    fn of(pods: impl Iterator<Item = (&'a str, Option<&'a Controller>)>) -> Self {
         Self(pods.filter_map(|(namespace, controller)| Some((namespace, workload(controller?)?))).collect())
     }
 
     /// Whether a workload is one of them.
     pub(super) fn has(&self, of: &Workload) -> bool {
         self.0.contains(&(&*of.namespace, (of.kind.name(), &*of.name)))
+    }
+}
+
+/// The workloads of which no pod is there: their pods are still to come.
+pub(super) fn to_come(snapshot: &Snapshot) -> impl Iterator<Item = &Workload> {
+    let with_pods = WithPods::placed(snapshot);
+    snapshot.cluster.workloads.iter().map(AsRef::as_ref).filter(move |it| !with_pods.has(it))
+}
+
+/// The pods. Where nobody gave any, and those of workloads are still to come, there are none.
+///
+/// # Errors
+/// When they were not read.
+pub(super) fn pods_before(snapshot: &Snapshot) -> Result<&[Arc<Pod>], Gap> {
+    match &snapshot.cluster.pods {
+        Reading::Gap(gap) if gap.why == Why::NotAsked && to_come(snapshot).next().is_some() => Ok(&[]),
+        pods => pods.get().map(Vec::as_slice),
+    }
+}
+
+/// The next pod of a workload as it would come to this node, under the name of the workload. In the host's network its addresses are
+/// those of the node. Where pods were read, none of it has a process yet.
+pub(super) fn next_pod(snapshot: &Snapshot, workload: &Workload) -> Pod {
+    let Workload { kind, namespace, name, host_network, ports, .. } = workload;
+    let addresses = snapshot.own_node().filter(|_| *host_network).into_iter().flat_map(|node| &node.addresses);
+    let ips = addresses.filter(|it| it.kind == NodeAddressKind::InternalIp).map(|it| it.ip).collect();
+    Pod {
+        namespace: namespace.clone(),
+        name: name.clone(),
+        uid: None,
+        config_hash: None,
+        controller: Some(Controller { kind: kind.name().to_owned(), name: name.clone() }),
+        service_lb_of: None,
+        ends: None,
+        node: None,
+        host_network: *host_network,
+        finished: false,
+        ready: false,
+        running: snapshot.cluster.pods.seen().map(|_| false),
+        failing: false,
+        restarted: None,
+        scheduled: None,
+        ips,
+        ports: ports.clone(),
+        probed: Vec::new(),
+        more_networks: false,
+        ip_local_port_range: None,
+    }
+}
+
+/// Whether a workload wants a pod on every node, as far as its selectors tell.
+pub(super) fn is_everywhere(workload: &Workload) -> bool {
+    workload.kind == WorkloadKind::DaemonSet && workload.selects.is_empty() && workload.avoids.is_empty()
+}
+
+/// Who has a port of the node, or will.
+#[derive(Clone, Copy)]
+pub(super) enum PortOf<'a> {
+    /// A pod that is there.
+    Pod(&'a Pod),
+    /// A workload, whose pod is still to come.
+    Workload(&'a Workload),
+}
+
+impl PortOf<'_> {
+    /// The pod. One that is still to come has no name yet: what is said of its port is said of the other.
+    pub(super) fn subject_or(self, other: Subject) -> Subject {
+        if let Self::Pod(pod) = self { Subject::pod(pod) } else { other }
+    }
+
+    /// Evidence with who it is, and with the field of a manifest that wants the port.
+    pub(super) fn named_in(self, evidence: Evidence, number: u16, protocol: Protocol) -> Evidence {
+        let evidence = evidence.about(self.field(number, protocol));
+        match self {
+            Self::Pod(Pod { namespace, name, .. }) => evidence.value("pod", format!("{namespace}/{name}")),
+            Self::Workload(workload) => evidence.value("wanted by", workload),
+        }
+    }
+
+    /// The field of a manifest that wants the port.
+    pub(super) fn field(self, number: u16, protocol: Protocol) -> Option<ClaimOf> {
+        match self {
+            Self::Pod(_) => None,
+            Self::Workload(workload) => Some(ClaimOf::pod_port(workload, number, protocol)),
+        }
+    }
+
+    /// How bad a port is that lies in the NodePort range. Where the range is known, and a pod on each node will have the port, no
+    /// Service can have the number.
+    pub(super) fn in_range(self, range: &NodePortRange) -> Severity {
+        match self {
+            Self::Workload(workload) if range.source != RangeSource::Assumed && is_everywhere(workload) => {
+                Severity::Warning
+            }
+            _ => Severity::Info,
+        }
+    }
+}
+
+impl fmt::Display for PortOf<'_> {
+    /// `pod default/edge`, `DaemonSet default/agent`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pod(Pod { namespace, name, .. }) => write!(f, "pod {namespace}/{name}"),
+            Self::Workload(workload) => workload.fmt(f),
+        }
     }
 }
 

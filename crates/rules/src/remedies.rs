@@ -3,12 +3,11 @@
 
 use std::cmp::Reverse;
 
-use super::pods::{is_static, workload};
+use super::pods::{PortOf, is_static, workload};
 use crate::findings::{Effect, Remedy, ServiceRef, Step};
 use portreeve_dataplane::{ExternalAddress, Field, UNNAMED, Unit, gone_pod, owner_name, unit_of};
 use portreeve_facts::{
-    Address, Controller, Mode, Owner, Pod, PortRange, Protocol, Service, ServicePort, Snapshot, Socket,
-    text::shell_word,
+    Address, Controller, Mode, Owner, PortRange, Protocol, Service, ServicePort, Snapshot, Socket, text::shell_word,
 };
 
 /// The last port that Linux uses by itself unless configured otherwise. Above it Antrea puts NodePortLocal.
@@ -71,6 +70,10 @@ pub(super) fn release(claim: &ExternalAddress<'_>) -> Step {
 pub(super) fn release_to(claim: &ExternalAddress<'_>, instead: &str) -> Step {
     let Service { namespace, name, .. } = claim.service;
     match claim.field {
+        // One of a file that is no cluster's cannot be patched.
+        Field::ExternalIps(_) if claim.service.uid.is_none() => Step::advice(format!(
+            "write an external IP into Service {namespace}/{name} that nobody else has, or leave it out"
+        )),
         Field::ExternalIps(index) => {
             let path = format!("/spec/externalIPs/{index}");
             let change = format!(r#"{{"op":"remove","path":"{path}"}}"#);
@@ -209,10 +212,9 @@ fn wireguard(snapshot: &Snapshot) -> Option<String> {
 }
 
 /// Has a server of DNS leave to others the port on addresses that it does not serve.
-pub(super) fn some_addresses(pod: &Pod) -> Step {
-    let Pod { namespace, name, .. } = pod;
+pub(super) fn some_addresses(of: PortOf<'_>) -> Step {
     Step::advice(format!(
-        "have the server of pod {namespace}/{name} listen on the addresses of the node that clients ask, not on every address"
+        "have the server of {of} listen on the addresses of the node that clients ask, not on every address"
     ))
 }
 

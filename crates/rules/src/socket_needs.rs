@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use portreeve_dataplane::{PROXY_HEALTH, PROXY_METRICS, health_address};
-use portreeve_facts::{ClusterFacts, ContainerPort, Pod, PortRange, PortSet, Service, Unread};
+use portreeve_facts::{ClusterFacts, ContainerPort, Pod, PortRange, PortSet, Service, Unread, Workload};
 
 /// What a rule needs to know of sockets, beyond which listeners there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,11 +27,11 @@ pub enum Ports {
     NodePortRange,
     /// The ports of Services that have external IPs or load balancer addresses.
     ExternalIps,
-    /// The hostPorts of pods on this node.
+    /// The hostPorts of pods on this node, or to come.
     HostPorts,
     /// The ports of hostNetwork pods on this node.
     HostNetworkPods,
-    /// The same, of pods that are not ready.
+    /// The same, of pods that are not ready, or to come.
     UnreadyHostNetworkPods,
     /// The ports of kube-proxy itself.
     Proxy,
@@ -57,11 +57,15 @@ impl Ports {
                 .filter(|service| !service.external_ips.is_empty() || !service.load_balancer_ips.is_empty())
                 .flat_map(|service| service.ports.iter().map(|port| port.port))
                 .collect(),
-            Self::HostPorts => container_ports(cluster, |_| true).filter_map(|port| port.host_port).collect(),
+            Self::HostPorts => {
+                let to_come = wanted(cluster, |workload| !workload.host_network);
+                container_ports(cluster, |_| true).filter_map(|port| port.host_port).chain(to_come).collect()
+            }
             Self::HostNetworkPods => container_ports(cluster, |pod| pod.host_network).map(|port| port.port).collect(),
             Self::UnreadyHostNetworkPods => {
                 let blocked = pods(cluster, |pod| pod.host_network && !pod.ready);
-                blocked.flat_map(|pod| pod.ports.iter().chain(&pod.probed)).map(|port| port.port).collect()
+                let blocked = blocked.flat_map(|pod| pod.ports.iter().chain(&pod.probed)).map(|port| port.port);
+                blocked.chain(wanted(cluster, |workload| workload.host_network)).collect()
             }
             Self::Proxy => [PROXY_METRICS, PROXY_HEALTH].into_iter().chain(configured_health(cluster)).collect(),
         }
@@ -75,6 +79,12 @@ fn configured_health(cluster: &ClusterFacts) -> Option<u16> {
 
 fn services(cluster: &ClusterFacts) -> impl Iterator<Item = &Service> {
     cluster.services.known_part(Unread::Chooses).iter().map(Arc::as_ref)
+}
+
+/// The ports of a node that pods of workloads will want.
+fn wanted(cluster: &ClusterFacts, which: fn(&Workload) -> bool) -> impl Iterator<Item = u16> {
+    let workloads = cluster.workloads.iter().map(Arc::as_ref).filter(move |workload| which(workload));
+    workloads.flat_map(|workload| workload.node_ports().map(|(number, _)| number))
 }
 
 /// The ports of pods that run on this node.

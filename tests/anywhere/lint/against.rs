@@ -172,7 +172,9 @@ fn whose_a_listener_is_nobody_knows_without_pods() {
     let mut world = healthy();
     let Reading::Seen(listeners) = &mut world.kernel.listeners else { panic!("listeners were recorded") };
     let mut socket = listeners.iter().find(|it| it.local_port == 10250).expect("kubelet listens").clone();
-    (socket.local_port, socket.owner) = (30100, Owner::NotAsked);
+    let Owner::Held(holder) = &mut socket.owner else { panic!("the kubelet holds it") };
+    holder.cgroup = Reading::Seen(Cgroup { path: "/".to_owned(), pod: None });
+    socket.local_port = 30100;
     listeners.push(socket);
     let told = |world: &Snapshot| {
         let against = write(&serde_json::to_string(world).expect("a snapshot is JSON"));
@@ -184,7 +186,7 @@ fn whose_a_listener_is_nobody_knows_without_pods() {
 }
 
 #[test]
-fn of_copies_of_a_service_the_one_that_has_the_field_is_compared_and_of_these_the_last() {
+fn of_copies_of_a_service_the_first_is_compared() {
     let copy = |port: &str| service("kube-system/web", port).replace("ports:", "selector: {app: web}\n  ports:");
     let (own, other) = (copy("targetPort: 2020, nodePort: 2020"), copy("targetPort: 8080, nodePort: 2021"));
     let foreign = copy("targetPort: 8080, nodePort: 2020");
@@ -199,9 +201,9 @@ fn of_copies_of_a_service_the_one_that_has_the_field_is_compared_and_of_these_th
         rows.lines().map(|row| row.split(": ").nth(1).expect("a severity").to_owned()).collect::<Vec<_>>()
     };
     assert_eq!(severities([&own, &other]), ["info"]);
-    assert_eq!(severities([&other, &own]), ["info"]);
-    assert_eq!(severities([&foreign, &own]), ["info", "info"], "the pods are its own, once all are applied");
-    assert_eq!(severities([&own, &foreign]), ["warning", "warning"]);
+    assert_eq!(severities([&other, &own]), [""; 0], "its number is that of the first copy");
+    assert_eq!(severities([&foreign, &own]), ["warning", "warning"]);
+    assert_eq!(severities([&own, &foreign]), ["info", "info"]);
 }
 
 #[test]
@@ -210,8 +212,14 @@ fn a_node_port_that_a_pod_of_a_snapshot_has_is_told() {
     let Reading::Seen(pods) = &mut world.cluster.pods else { panic!("pods were recorded") };
     pods.push(pod("log-x", "Node", 30099).into());
     let against = write(&serde_json::to_string(&world).expect("a snapshot is JSON"));
-    let says = sentence(&service("api", "nodePort: 30099"), "node-port-claimed-twice/own", &["--against", &against]);
-    assert!(says.starts_with("nodePort 30099/tcp of Service default/api is also hostPort of pod "), "{says}");
+    let selects = |port: &str| service("api", port).replace("ports:", "selector: {app: api}\n  ports:");
+    let other = selects("targetPort: 8080, nodePort: 30099");
+    let says = sentence(&other, "host-port-conflict/node-port", &["--against", &against]);
+    assert!(says.contains("hostPort 30099/tcp of pod default/x"), "{says}");
+    // It may be a pod of the Service's own.
+    let own = [("a.yaml", &*selects("targetPort: 80, nodePort: 30099"))];
+    let (_, stdout, _) = lint(&own, &["a.yaml", "--against", &against]);
+    assert!(stdout.contains("host-port-conflict/node-port (EndpointSlices of Services called api"), "{stdout}");
 }
 
 #[test]
@@ -260,23 +268,39 @@ fn a_snapshot_shows_who_listens() {
     listeners.last_mut().expect("the kubelet listens").local_port = 30099;
     let snapshot = write(&serde_json::to_string(&world).expect("a snapshot is JSON"));
     let against = ["--against", &*snapshot];
-    let manifest = service("api", "nodePort: 30099");
-    let line = sentence(&manifest, "listener-on-node-port/loses", &against);
+    let selects = |name: &str, port: &str| service(name, port).replace("ports:", "selector: {app: x}\n  ports:");
+    let line = sentence(&selects("api", "nodePort: 30099"), "listener-on-node-port/loses", &against);
     assert!(
-        line.contains("kubelet") && line.contains("nodePort 30099/tcp of Service default/api, on node n1"),
+        line.contains("kubelet listens on ") && line.contains("30099/tcp, the NodePort of default/api: "),
         "{line}"
     );
     assert_eq!(found(&service("api", "nodePort: 30001"), &against), [""; 0]);
     // The Service of the snapshot has this number.
     assert_eq!(found(&service("api", "nodePort: 30080"), &against).len(), 1);
     // A Service that is there has no listener, and may not move to a number that somebody has.
-    let moved = found(&service("web", "nodePort: 30099"), &against);
-    assert_eq!(moved[0], "6:32 warning listener-on-node-port/loses Service default/web 30099/tcp");
-    // With the number that it has, a kube-proxy of long ago listens for it.
+    let moved = found(&selects("web", "nodePort: 30099"), &against);
+    assert_eq!(moved[0], "7:32 critical listener-on-node-port/loses Service default/web 30099/tcp");
+    // With the number that it has, it loses as it does now.
     let Reading::Seen(listeners) = &mut world.kernel.listeners else { panic!("listeners were recorded") };
     listeners.last_mut().expect("the kubelet listens").local_port = 30080;
     let snapshot = write(&serde_json::to_string(&world).expect("a snapshot is JSON"));
-    assert_eq!(found(&service("web", "nodePort: 30080"), &["--against", &snapshot]), [""; 0]);
+    let kept = found(&selects("web", "nodePort: 30080"), &["--against", &snapshot]);
+    assert_eq!(kept, ["7:32 critical listener-on-node-port/loses Service default/web 30080/tcp"]);
+}
+
+#[test]
+fn a_health_check_of_a_port_that_somebody_has_is_told_and_not_one_that_nobody_serves_yet() {
+    let mut world = healthy();
+    let Reading::Seen(listeners) = &mut world.kernel.listeners else { panic!("listeners were recorded") };
+    listeners.last_mut().expect("the kubelet listens").local_port = 30099;
+    let against = write(&serde_json::to_string(&world).expect("a snapshot is JSON"));
+    let checked = |port: u16| {
+        let fields = format!("type: LoadBalancer\n  externalTrafficPolicy: Local\n  healthCheckNodePort: {port}");
+        service("api", "name: x").replace("type: NodePort", &fields)
+    };
+    let line = "7:24 critical health-check-unserved/other Service default/api 30099/tcp";
+    assert_eq!(found(&checked(30099), &["--against", &against]), [line]);
+    assert_eq!(found(&checked(30098), &["--against", &against]), [""; 0]);
 }
 
 /// A pod of the snapshot's node with this hostPort.
@@ -310,7 +334,7 @@ fn a_workload_that_is_updated_may_meet_its_own_listener_and_nobody_elses() {
         pod: pod.map(|uid| PodContainer { pod_uid: uid.to_owned(), container: None }),
     };
     assert_eq!(held(of("/kubepods/pod0d1c", Some("0d1c")), &agent), [""; 0]);
-    assert_eq!(held(of("/", None), &agent), [""; 0], "it cannot be told whose it is");
+    assert_eq!(held(of("/", None), &agent), line, "a pod with a network of its own has no socket here");
     assert_eq!(held(of("/kubepods/pod77", Some("77")), &agent), line);
     assert_eq!(held(of("/system.slice/x", None), &agent), line);
     let other = agent.replace("name: agent", "name: other");

@@ -3,17 +3,17 @@
 use serde_json::Value;
 
 /// The name of then; the id of now, and those of its variants that had this name.
-const RENAMED: [(&str, &str, &[&str]); 30] = [
+const RENAMED: [(&str, &str, &[&str]); 31] = [
     ("client-socket-blocks-port", "connection-on-port", &["blocks"]),
     ("client-socket-on-node-port", "connection-on-port", &["answers-taken"]),
     ("ephemeral-ports-near-exhaustion", "ephemeral-ports-near-exhaustion", &["node", "pod"]),
     ("ephemeral-range-overlaps-node-ports", "ephemeral-range-overlap", &["node-ports", "servers", "no-start"]),
-    ("external-address-claimed-twice", "external-ip-conflict", &["claimed-twice"]),
+    ("external-address-claimed-twice", "external-ip-conflict", &["claimed-twice", "cluster-ip"]),
     ("external-ip-is-node-address", "external-ip-conflict", &["node-address", "takes-listener"]),
     ("external-ip-shadows-node-port", "external-ip-conflict", &["takes-node-port"]),
     ("fixed-node-port-in-dynamic-band", "node-port-range-mismatch", &["band"]),
     ("health-check-node-port-unserved", "health-check-unserved", &["nobody", "other", "one-family"]),
-    ("host-port-claimed-twice", "pod-waits-for-port", &["workloads"]),
+    ("host-port-claimed-twice", "pod-waits-for-port", &["workloads", "replicas"]),
     ("host-port-equals-node-port", "host-port-conflict", &["node-port"]),
     ("host-port-in-node-port-range", "host-port-conflict", &["latent", "ignored", "health-check"]),
     ("host-port-left-behind", "stale-redirection", &["host-port"]),
@@ -30,6 +30,7 @@ const RENAMED: [(&str, &str, &[&str]); 30] = [
     ("node-port-range-crowded", "node-port-range-crowded", &["crowded", "spilled", "full"]),
     ("node-port-range-disagreement", "node-port-range-mismatch", &["component", "reserved"]),
     ("own-port-taken", "host-network-port-taken", &["agent"]),
+    ("pod-port-of-daemon", "host-network-port-taken", &["daemon"]),
     ("pod-waits-for-host-port", "pod-waits-for-port", &["pod"]),
     ("proxy-health-port-taken", "health-check-unserved", &["proxy"]),
     ("proxy-left-behind", "stale-redirection", &["proxy"]),

@@ -14,8 +14,9 @@ pub(crate) fn workload(kind: WorkloadKind, object: SlimObject, errors: &mut Fiel
     let metadata = object.metadata.take("metadata", errors).unwrap_or_default();
     let spec = object.spec.take("spec", errors).unwrap_or_default();
     let status = object.status.take("status", errors).unwrap_or_default();
-    let (replicas, desired) = (spec.replicas.seen(), status.desired.seen().filter(|_| kind == WorkloadKind::DaemonSet));
-    if replicas == Some(&0) || desired == Some(&0) {
+    let (replicas, desired) =
+        (spec.replicas.seen().copied(), status.desired.seen().filter(|_| kind == WorkloadKind::DaemonSet));
+    if replicas == Some(0) || desired == Some(&0) {
         return None;
     }
     let path = kind.pod_spec();
@@ -40,7 +41,7 @@ pub(crate) fn workload(kind: WorkloadKind, object: SlimObject, errors: &mut Fiel
         return None;
     }
     let (namespace, name) = (namespace(metadata.namespace, errors)?, name(metadata.name, errors)?);
-    Some(Workload { kind, namespace, name, host_network, selects, avoids, tolerates, ports })
+    Some(Workload { kind, namespace, name, replicas, host_network, selects, avoids, tolerates, ports })
 }
 
 /// Labels by which nodes say that they run Linux, as all do that Portreeve runs on.

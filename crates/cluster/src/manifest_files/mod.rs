@@ -268,16 +268,21 @@ impl Reader<'_> {
         name(&mut node, self.namespace);
         let place = lines.place(&node);
         let (rejections, before) = (self.facts.rejections(), self.facts.rejected().len());
-        let facts = &mut self.facts;
+        let (facts, replicas) = (&mut self.facts, replicas(&node));
         match workload {
             None => {
                 read(kind, &node, &mut |object| facts.add(&place.to_string(), object));
                 self.note("Service", (&node, is_named), lines, |node| claims::of_service(node, lines));
             }
             Some(workload) => {
-                let add = &mut |object| facts.add_workload(&place.to_string(), workload, object);
+                let add = &mut |object| facts.add_workload(&place.to_string(), (workload, replicas), object);
                 read(kind, &with_template(workload, node.clone()), add);
-                self.note(workload.name(), (&node, is_named), lines, |node| claims::of_pods(workload, node, lines));
+                self.note(workload.name(), (&node, is_named), lines, |node| {
+                    let mut fields = claims::of_pods(workload, node, lines);
+                    // Without pods nobody wants their ports.
+                    fields.claims.retain(|_| replicas != Some(0));
+                    fields
+                });
             }
         }
         self.note_places(before, &node, &place, lines);
@@ -297,16 +302,11 @@ impl Reader<'_> {
         let (name, namespace) = (of("metadata.name"), Some(of("metadata.namespace")).filter(|it| !it.is_empty()));
         let namespace = namespace.unwrap_or_else(|| "default".to_owned());
         if names::is_subdomain(&name) && names::is_label(&namespace) {
-            let replicas = replicas(node);
-            let Fields { mut claims, refused } = fields(node);
-            // Without pods nobody wants their ports.
-            if replicas == Some(0) {
-                claims.clear();
-            }
+            let Fields { claims, refused } = fields(node);
             let is_new = !is_named || self.names.insert((kind, namespace.clone(), name.clone()));
             self.again += usize::from(!is_new);
             let accepts = claims::accepts(node, lines);
-            self.manifests.push(Manifest { kind, namespace, name, replicas, accepts, claims, refused });
+            self.manifests.push(Manifest { kind, namespace, name, accepts, claims, refused });
         }
     }
 }

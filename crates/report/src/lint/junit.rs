@@ -8,7 +8,8 @@ use crate::junit_suite::{Case, End, Said, Suite};
 use portreeve_facts::{Gap, Place};
 use portreeve_rules::{
     findings::PlacedFinding,
-    lint::{LintReport, LintRule},
+    ids::{self, Rows},
+    lint::LintReport,
 };
 
 /// Writes one test suite. Findings that do not count are passed cases with their sentence as output.
@@ -17,13 +18,13 @@ use portreeve_rules::{
 /// When the writer fails.
 pub fn write_lint_junit(report: &LintReport, out: &mut dyn Write) -> io::Result<()> {
     let findings: Vec<&PlacedFinding> = report.reported().collect();
-    let found = |rule: &LintRule| findings.iter().any(|it| rule.rows().have(it.rule, it.evidence.variant));
+    let found = |rows: &Rows| findings.iter().any(|it| rows.have(it.rule, it.evidence.variant));
     let quiet = report
         .rules
         .iter()
-        .map(|rule| (rule, reasons(report, rule)))
-        .filter(|(rule, reasons)| reasons.is_some() || !found(rule))
-        .map(|(rule, reasons)| Case::of_rule(rule.rows(), rule.id.title, reasons.map_or(End::Passed, End::Skipped)));
+        .map(|rows| (rows, reasons(report, rows)))
+        .filter(|(rows, reasons)| reasons.is_some() || !found(rows))
+        .map(|(rows, reasons)| Case::of_rule(*rows, title(rows), reasons.map_or(End::Passed, End::Skipped)));
     let failures = report.failures.iter().map(|gap| failure(report, gap));
     let cases = failures.chain(findings.iter().map(|finding| case(report, finding))).chain(quiet).collect();
     Suite { name: "lint".to_owned(), timestamp: None, cases }.write(out)
@@ -50,10 +51,14 @@ fn file(place: &Place) -> (String, Option<u64>) {
     (file.to_string(), span.map(|span| span.line))
 }
 
+fn title(rows: &Rows) -> &'static str {
+    ids::find(rows.rule.0).map_or(rows.rule.0, |id| id.title)
+}
+
 /// Why a rule was not asked, or could not tell.
-fn reasons(report: &LintReport, rule: &LintRule) -> Option<String> {
-    let lacks = report.not_asked.iter().filter(|(rows, _)| *rows == rule.rows()).map(|(_, why)| why.as_str());
-    let unknown = report.unknown.iter().filter(|(rows, _)| *rows == rule.rows()).map(|(_, gap)| gap.detail.as_str());
+fn reasons(report: &LintReport, of: &Rows) -> Option<String> {
+    let lacks = report.not_asked.iter().filter(|(rows, _)| rows == of).map(|(_, why)| why.as_str());
+    let unknown = report.unknown.iter().filter(|(rows, _)| rows == of).map(|(_, gap)| gap.detail.as_str());
     let reasons: Vec<&str> = lacks.chain(unknown).collect();
     (!reasons.is_empty()).then(|| reasons.join("; "))
 }

@@ -188,6 +188,23 @@ fn a_load_balancers_address_counts_in_ipvs_mode_and_where_a_process_listens() {
 }
 
 #[test]
+fn where_no_node_was_looked_at_each_node_of_the_cluster_has_its_addresses() {
+    let unseen = |address| {
+        let mut world = trap(address).without_proxy();
+        world.cluster.node_name = None;
+        world.kernel = portreeve_facts::KernelFacts::not_asked();
+        world
+    };
+    let evidence = expect_problem(&RULE, &unseen(PEER), &subject());
+    assert_eq!((evidence.severity, evidence.variant), (Severity::Info, "node-address"));
+    assert_eq!(expect_unknown(&RULE, &unseen(PEER), &subject()).why, Why::NotAsked, "the mode decides");
+    assert_eq!(expect_unknown(&RULE, &unseen("198.51.100.7"), &subject()).source, Source::Addresses);
+    let mut failed = unseen(PEER);
+    failed.kernel.interfaces = gap(Source::Addresses, Why::Torn);
+    assert_eq!(expect_unknown(&RULE, &failed, &subject()).why, Why::Torn);
+}
+
+#[test]
 fn an_address_of_no_node_and_another_proxys_service_are_silent() {
     expect_healthy(&RULE, &trap("198.51.100.7").with_mode(Mode::Ipvs), &subject());
     let other = Snapshot::healthy()

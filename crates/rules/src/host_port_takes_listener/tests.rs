@@ -1,6 +1,6 @@
 use super::*;
 use crate::{
-    expectations::{expect_healthy, expect_problem, expect_unknown},
+    expectations::{expect_healthy, expect_problem, expect_unknown, wanting},
     findings::Vantage,
 };
 use portreeve_facts::{
@@ -249,4 +249,33 @@ fn of_many_host_ports_of_one_pod_a_few_are_told_and_that_there_are_more() {
     let judged = all((1000..1020).fold(world, |world, port| world.listens(&format!("0.0.0.0:{port}"))));
     assert!(matches!(&judged.last().expect("some").verdict, Verdict::Unknown(gap) if gap.why == Why::TooMuch));
     assert_eq!(judged.len(), crate::told::OF_SUBJECT + 1);
+}
+
+#[test]
+fn a_pod_to_come_takes_the_connections_of_who_listens_here() {
+    let of = |change: fn(&mut portreeve_facts::Workload)| {
+        let mut world = Snapshot::healthy().listens("0.0.0.0:80");
+        world.cluster.workloads.push(wanting(80, change).into());
+        world
+    };
+    let node = Subject::this_node(&of(|_| ()));
+    let evidence = expect_problem(&RULE, &of(|_| ()), &node);
+    assert_eq!((evidence.severity, evidence.variant), (Severity::Warning, "takes-listener"));
+    assert_eq!(
+        evidence.summary,
+        "Process nginx listens on 0.0.0.0:80/tcp, the hostPort of DaemonSet default/agent: new connections go to the pod \
+         instead."
+    );
+    assert!(evidence.remedies[1].steps[0].text.starts_with("give DaemonSet default/agent another hostPort"));
+    let silent: [fn(&mut portreeve_facts::Workload); 3] = [
+        |it| it.ports[0].host_port = Some(81),
+        |it| it.ports[0].host_ip = Some(ip("192.0.2.77")),
+        |it| (it.host_network, it.ports[0].port) = (true, 80),
+    ];
+    for change in silent {
+        expect_healthy(&RULE, &of(change), &node);
+    }
+    let controller = portreeve_facts::Controller { kind: "DaemonSet".to_owned(), name: "agent".to_owned() };
+    expect_healthy(&RULE, &of(|_| ()).pod("agent-1", |pod| pod.controller = Some(controller)), &node);
+    expect_healthy(&RULE, &of(|_| ()).service("web", |it| it.node_port(80)), &node);
 }

@@ -1,27 +1,19 @@
 //! Every rule of manifests.
 
-use super::{
-    external_ip_in_cluster, host_port_taken, host_port_with_replicas, listener_on_port, node_port_taken_by_pod,
-    pod_port_in_node_port_range, pod_port_of_daemon, port_field_refused, rule::LintRule,
+use super::port_field_refused;
+use crate::{
+    OF_MANIFESTS,
+    ids::{Named, Rows},
 };
-use crate::{OF_MANIFESTS, ids::Named};
 
-/// The rules that look at manifests alone.
-static OWN: &[&[LintRule]] = &[
-    &[port_field_refused::RULE],
-    &pod_port_in_node_port_range::RULES,
-    &[host_port_with_replicas::RULE, node_port_taken_by_pod::RULE, host_port_taken::RULE],
-    &listener_on_port::RULES,
-    &[pod_port_of_daemon::RULE, external_ip_in_cluster::RULE],
-];
-
-/// Every rule: first those of objects that are there, which judge manifests too.
-pub fn lint_rules() -> impl Iterator<Item = LintRule> {
-    OF_MANIFESTS.iter().map(|rule| LintRule::shared(rule)).chain(OWN.iter().copied().flatten().copied())
+/// What may be found in manifests: by rules of objects that are there, which judge what the manifests would make, and of manifests
+/// alone that a field is refused.
+pub fn lint_rules() -> impl Iterator<Item = Rows> {
+    OF_MANIFESTS.iter().map(|rule| rule.rows()).chain([port_field_refused::ROWS])
 }
 
 /// What this names, `ID` or `ID/VARIANT`, if a rule of manifests may find it.
 pub fn named_of_manifests(text: &str) -> Option<Named> {
     let named = Named::parse(text)?;
-    lint_rules().any(|rule| named.names_any(rule.name().0, rule.variants)).then_some(named)
+    lint_rules().any(|rows| named.names_any(rows.rule.0, rows.variants)).then_some(named)
 }

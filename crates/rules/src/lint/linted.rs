@@ -1,19 +1,17 @@
 //! What is judged: manifests, and the cluster that they would make, together with what is there already.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
-
-use ipnet::IpNet;
 
 use crate::{
     findings::{Evidence, PlacedFinding, RuleId},
     {FreePorts, made_by},
 };
 use portreeve_facts::{
-    self as facts, self, Claim, Claimed, ClusterFacts, ContainerPort, Gap, Manifest, Node, NodePortRange, Pod,
-    Protocol, RangeSource, Reading, Service, ServiceKind, ServicePort, Snapshot, Why,
+    self as facts, self, Claim, ClusterFacts, Controller, Gap, Manifest, NodePortRange, Owner, Pod, Protocol,
+    RangeSource, Reading, Service, ServiceKind, ServicePort, Snapshot, Socket, Unread, Why,
 };
 
 /// Numbers that are suggested instead of one that is taken.
@@ -28,13 +26,6 @@ pub enum Source {
     Cluster,
 }
 
-/// Kind, namespace and name.
-type Key = (String, String, String);
-
-fn key(kind: &str, namespace: &str, name: &str) -> Key {
-    (kind.to_owned(), namespace.to_owned(), name.to_owned())
-}
-
 /// Manifests and everything around them.
 #[derive(Clone, Debug)]
 pub struct Linted {
@@ -42,18 +33,10 @@ pub struct Linted {
     pub(super) manifests: Vec<Manifest>,
     /// What would be there once they are applied.
     pub(super) snapshot: Snapshot,
-    /// The ports of objects that are there already: what has the same name is updated.
-    there: BTreeMap<Key, BTreeSet<(u16, Protocol)>>,
-    /// The pods of objects that are updated, by uid.
-    replaced: BTreeMap<String, Key>,
+    /// Services that are there already and are updated, by namespace and name.
+    updated: BTreeMap<(String, String), Arc<Service>>,
     /// Numbers that nobody has, where a cluster tells.
     free: Vec<u16>,
-    /// Whether the NodePort range is that of the cluster, or as somebody says, and not the default.
-    pub(super) knows_range: bool,
-    /// Where the other objects are from.
-    pub(super) source: Source,
-    /// Where the API server allocates cluster IPs, as far as somebody says.
-    pub(super) service_cidrs: Vec<IpNet>,
 }
 
 /// An update that leaves a number out keeps the one that is there: the API server finds it by the name of the port (Kubernetes
@@ -89,12 +72,22 @@ fn disproof(range: &NodePortRange, cluster: &ClusterFacts) -> Option<Gap> {
     Some(Gap::new(facts::Source::NodePortRange, Why::Ambiguous, detail))
 }
 
+/// Whether a socket goes when a pod is replaced: it is its own, or one with which the container runtime keeps a port for it.
+fn ends_with(pod: &Pod, socket: &Socket) -> bool {
+    let holder = match &socket.owner {
+        Owner::Held(holder) => holder.cgroup.seen().and_then(|cgroup| cgroup.pod.as_ref()),
+        _ => None,
+    };
+    let is_its = |uid: &String| holder.is_some_and(|holder| holder.pod_uid == *uid);
+    [&pod.uid, &pod.config_hash].into_iter().flatten().any(is_its)
+        || pod.node_ports().any(|(number, port)| (number, port.protocol) == (socket.local_port, socket.protocol))
+}
+
 impl Linted {
     /// Puts the facts of manifests into a snapshot of what is there. An object of the manifests takes the place of the one
     /// that has its name.
     ///
-    /// Whoever says nothing of the NodePort range is told what the default refuses, unless a number that is there shows that it
-    /// is another one.
+    /// Where nobody says the NodePort range it is the default, unless a number that is there shows that it is another one.
     pub fn new(
         manifests: Vec<Manifest>,
         facts: ClusterFacts,
@@ -104,24 +97,15 @@ impl Linted {
     ) -> Self {
         around.cluster.node_port_range = match disproof(range, &around.cluster) {
             Some(gap) => Reading::Gap(gap),
-            None => Reading::Seen(NodePortRange { source: RangeSource::Flag, ..range.clone() }),
+            None => Reading::Seen(range.clone()),
         };
         let names: BTreeSet<(&str, &str, &str)> =
             manifests.iter().map(|it| (it.kind, &*it.namespace, &*it.name)).collect();
         let cluster = &mut around.cluster;
-        let mut there: BTreeMap<Key, BTreeSet<(u16, Protocol)>> = BTreeMap::new();
-        let mut note = |key: Key, ports: &mut dyn Iterator<Item = (u16, Protocol)>| {
-            there.entry(key).or_default().extend(ports);
-        };
+        let unread = Unread::Said("LintReport::failures");
         // Of numbers that were not read nobody knows that they are free.
         let knows_numbers = cluster.services.seen().is_some() && cluster.unread_service().is_none();
-        let number = |(number, port): (u16, &ContainerPort)| (number, port.protocol);
-        let mut services: Vec<Arc<Service>> = cluster.services.seen().cloned().unwrap_or_default();
-        for it in &services {
-            let of_ports = it.ports.iter().filter_map(|port| Some((port.node_port?, port.protocol)));
-            let health = it.health_check_node_port.map(|number| (number, Protocol::Tcp));
-            note(key("Service", &it.namespace, &it.name), &mut of_ports.chain(health));
-        }
+        let mut services: Vec<Arc<Service>> = cluster.services.known_part(unread).to_vec();
         let mut updated = BTreeMap::new();
         services.retain(|it| {
             let is_updated = names.contains(&("Service", &it.namespace, &it.name));
@@ -134,45 +118,46 @@ impl Linted {
         for service in services.iter_mut().map(Arc::make_mut) {
             service.ports.iter_mut().for_each(|port| port.fixed = Some(false));
         }
-        services.extend(facts.services.seen().into_iter().flatten().cloned().map(|mut service| {
+        services.extend(facts.services.known_part(unread).iter().cloned().map(|mut service| {
             if let Some(before) = updated.get(&(service.namespace.clone(), service.name.clone())) {
                 keep_numbers(Arc::make_mut(&mut service), before);
             }
             service
         }));
-        cluster.services = Reading::Seen(services);
-        for it in &cluster.workloads {
-            note(key(it.kind.name(), &it.namespace, &it.name), &mut it.node_ports().map(number));
+        // What will be behind a Service that is new nobody knows.
+        if let Reading::Seen(slices) = &cluster.endpoint_slices {
+            let of_slices = slices.iter().map(|slice| &slice.service);
+            let all = || of_slices.chain(services.iter().map(|it| &it.name)).cloned().collect();
+            let mut known: BTreeSet<String> = cluster.endpoints_of.as_deref().cloned().unwrap_or_else(all);
+            let new = services.iter().filter(|it| names.contains(&("Service", &it.namespace, &it.name)));
+            for it in new.filter(|it| !updated.contains_key(&(it.namespace.clone(), it.name.clone()))) {
+                known.remove(&it.name);
+            }
+            cluster.endpoints_of = Some(Arc::new(known));
         }
+        cluster.services = Reading::Seen(services);
         cluster.workloads.retain(|it| !names.contains(&(it.kind.name(), &it.namespace, &it.name)));
         cluster.workloads.extend(facts.workloads);
-        let mut replaced = BTreeMap::new();
+        let is_updated = |namespace: &str, name: &str, controller: Option<&Controller>| {
+            let (kind, name) = controller.and_then(made_by).unwrap_or(("Pod", name));
+            names.contains(&(kind, namespace, name))
+        };
+        let mut replaced = Vec::new();
         if let Reading::Seen(pods) = &mut cluster.pods {
-            pods.retain(|pod| {
-                let (kind, name) = pod.controller.as_ref().and_then(made_by).unwrap_or(("Pod", &pod.name));
-                let key = key(kind, &pod.namespace, name);
-                note(key.clone(), &mut pod.node_ports().map(number));
-                let is_updated = names.contains(&(kind, &pod.namespace, name));
-                if is_updated {
-                    let uids = [&pod.uid, &pod.config_hash].into_iter().flatten();
-                    replaced.extend(uids.map(|uid| (uid.clone(), key.clone())));
-                }
-                !pod.finished && !is_updated
-            });
+            replaced.extend(pods.extract_if(.., |pod| is_updated(&pod.namespace, &pod.name, pod.controller.as_ref())));
+            pods.retain(|pod| !pod.finished);
+        }
+        if let Reading::Seen(waiting) = &mut cluster.waiting_pods {
+            waiting.retain(|pod| !is_updated(&pod.namespace, &pod.name, pod.controller.as_ref()));
+        }
+        if let Reading::Seen(listeners) = &mut around.kernel.listeners {
+            listeners.retain(|socket| !replaced.iter().any(|pod| ends_with(pod, socket)));
         }
         let free = match source {
             Source::Cluster if knows_numbers => FreePorts::of(&around).ports().take(SUGGESTED).collect(),
             _ => Vec::new(),
         };
-        let knows_range = range.source != RangeSource::Assumed;
-        Self { manifests, snapshot: around, there, replaced, free, knows_range, source, service_cidrs: Vec::new() }
-    }
-
-    /// Says where the API server allocates cluster IPs.
-    #[must_use]
-    pub fn with_service_cidrs(mut self, cidrs: Vec<IpNet>) -> Self {
-        self.service_cidrs = cidrs;
-        self
+        Self { manifests, snapshot: around, updated, free }
     }
 
     /// Every field that claims something, with its object.
@@ -185,47 +170,12 @@ impl Linted {
         self.manifests.iter().flat_map(Manifest::fields)
     }
 
-    /// Whether the cluster has an object of this name already.
-    pub(super) fn is_update(&self, manifest: &Manifest) -> bool {
-        self.there.contains_key(&key(manifest.kind, &manifest.namespace, &manifest.name))
-    }
-
-    /// Whether the object is there already, and has this very port.
-    pub(super) fn has_already(&self, manifest: &Manifest, port: (u16, Protocol)) -> bool {
-        let ports = self.there.get(&key(manifest.kind, &manifest.namespace, &manifest.name));
-        ports.is_some_and(|ports| ports.contains(&port))
-    }
-
-    /// Whether the pod of this uid is of the object as it is there.
-    pub(super) fn is_replaced(&self, manifest: &Manifest, uid: &str) -> bool {
-        self.replaced.get(uid) == Some(&key(manifest.kind, &manifest.namespace, &manifest.name))
-    }
-
-    /// The Services that would be there, by namespace and name. Of one that is there twice both copies, in their order.
-    pub(super) fn services_by_name(&self) -> HashMap<(&str, &str), Vec<&Service>> {
-        let mut by_name: HashMap<_, Vec<_>> = HashMap::new();
-        for service in self.snapshot.cluster.services.seen().into_iter().flatten() {
-            by_name.entry((&*service.namespace, &*service.name)).or_default().push(&**service);
-        }
-        by_name
-    }
-
-    /// The ports of nodes that pods have which are there, where they were read. Those of pods that end with an update are left out.
-    pub(super) fn pods_by_port(&self) -> HashMap<(u16, Protocol), Vec<(&Pod, &ContainerPort)>> {
-        let mut by_port: HashMap<_, Vec<_>> = HashMap::new();
-        let pods = self.snapshot.cluster.pods.seen().into_iter().flatten().map(AsRef::as_ref);
-        for pod in pods.filter(|pod: &&Pod| pod.node.is_some()) {
-            for (number, port) in pod.node_ports() {
-                by_port.entry((number, port.protocol)).or_default().push((pod, port));
-            }
-        }
-        by_port
-    }
-
-    /// Nodes, where they were read.
-    pub(super) fn nodes(&self) -> Option<Vec<&Node>> {
-        let nodes = self.snapshot.cluster.nodes.seen()?;
-        Some(nodes.iter().map(AsRef::as_ref).collect())
+    /// Whether the Service is there already, and has this very port.
+    pub(super) fn has_already(&self, service: &Manifest, (number, protocol): (u16, Protocol)) -> bool {
+        let there = self.updated.get(&(service.namespace.clone(), service.name.clone()));
+        let is_health_check = |it: &Service| it.health_check_node_port == Some(number) && protocol == Protocol::Tcp;
+        let is_it = |it: &ServicePort| (it.node_port, it.protocol) == (Some(number), protocol);
+        there.is_some_and(|it| is_health_check(it) || it.ports.iter().any(is_it))
     }
 
     /// A finding about one field, with numbers that a Service could have instead.
@@ -240,19 +190,6 @@ impl Linted {
         let evidence = if is_node_port { evidence.value("free", free.join(", ")) } else { evidence };
         placed(rule, (manifest, claim), evidence)
     }
-}
-
-/// The copy of a Service that has the field. Of several the last, since that is what is there once all are applied.
-pub(super) fn copy_with<'a>(copies: &[&'a Service], claim: &Claim) -> Option<&'a Service> {
-    let has_it = |service: &&Service| match claim.what {
-        Claimed::NodePort(number, protocol) => {
-            service.ports.iter().any(|port| (port.node_port, port.protocol) == (Some(number), protocol))
-        }
-        Claimed::HealthCheckNodePort(number) => service.health_check_node_port == Some(number),
-        Claimed::ExternalIp(ip) => service.external_ips.contains(&ip),
-        Claimed::HostPort(..) | Claimed::HostNetworkPort(..) => false,
-    };
-    copies.iter().copied().rfind(has_it).or_else(|| copies.last().copied())
 }
 
 /// A finding about one field.

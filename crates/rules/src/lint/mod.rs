@@ -1,25 +1,17 @@
 //! Manifests before they are applied: what the API server will refuse, and what will conflict once it is there.
 //!
-//! Never: reads a file or a cluster, remembers, logs. What holds of objects that are there already is a rule of `rules`, which
-//! judges here what the manifests would make; rules of this module are about manifests alone.
+//! Never: reads a file or a cluster, remembers, logs. What conflicts is said by rules of objects that are there, which judge here what
+//! the manifests would make; what the API server refuses, by `port_field_refused.rs`.
 //!
-//! To add a rule, copy `host_port_with_replicas.rs`, and add its `mod` line, its entry in `catalogue.rs` and its line in
+//! To have a rule judge manifests, add it to `OF_MANIFESTS`, say with its evidence which fields it is `about`, and add its variants to
 //! `docs/lint.md`.
 
 mod accepted;
 mod around;
 mod catalogue;
-mod external_ip_in_cluster;
-mod host_port_taken;
-mod host_port_with_replicas;
 mod linted;
-mod listener_on_port;
-mod node_port_taken_by_pod;
-mod pod_port_in_node_port_range;
-mod pod_port_of_daemon;
 mod port_field_refused;
 mod report;
-mod rule;
 mod shared;
 mod templates;
 
@@ -27,6 +19,5 @@ pub use accepted::{judge_acceptance, without_accepted};
 pub use around::{range, unread};
 pub use catalogue::{lint_rules, named_of_manifests};
 pub use linted::{Linted, Source};
-pub use report::{LintReport, lint};
-pub use rule::LintRule;
+pub use report::{Found, LintReport, lint};
 pub use templates::Told;

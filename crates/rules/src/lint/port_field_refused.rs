@@ -1,14 +1,15 @@
 //! A field with a port is one that the API server does not take, whatever else is there.
 
-use super::{Linted, linted::placed, rule::LintRule};
+use super::{Linted, linted::placed};
 use crate::findings::{Evidence, PlacedFinding, Severity, Step};
-use crate::ids;
+use crate::ids::{self, Rows};
 use portreeve_facts::{Refusal, Refused};
 
-pub(super) const RULE: LintRule =
-    LintRule::new(&ids::PORT_FIELD_REFUSED, &["node-port", "twice", "host-network"], check);
+pub(super) const ROWS: Rows =
+    Rows { rule: ids::PORT_FIELD_REFUSED.name, variants: &["node-port", "twice", "host-network"] };
 
-fn check(linted: &Linted) -> Vec<PlacedFinding> {
+/// The fields that are refused.
+pub(super) fn check(linted: &Linted) -> Vec<PlacedFinding> {
     let mut findings = Vec::new();
     for manifest in &linted.manifests {
         for Refused { claim, why } in &manifest.refused {
@@ -47,7 +48,7 @@ fn check(linted: &Linted) -> Vec<PlacedFinding> {
                 .in_cluster()
                 .variant(variant)
                 .remedy(Step::advice(remedy));
-            findings.push(placed(RULE.name(), (manifest, claim), evidence));
+            findings.push(placed(ROWS.rule, (manifest, claim), evidence));
         }
     }
     findings

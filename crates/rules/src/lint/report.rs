@@ -2,12 +2,13 @@
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
-use super::{LintRule, Linted};
+use super::{Linted, port_field_refused, shared};
 use crate::{
+    OF_MANIFESTS, Rule,
     findings::{PlacedFinding, Severity},
     ids::Rows,
 };
-use portreeve_facts::{Gap, NodePortRange, Place};
+use portreeve_facts::{Gap, NodePortRange, Place, Why};
 
 /// What was found, and what was judged.
 #[derive(Clone, Debug)]
@@ -19,7 +20,7 @@ pub struct LintReport {
     /// Rules that could not tell of some object, and why.
     pub unknown: Vec<(Rows, Gap)>,
     /// The rules that were chosen.
-    pub rules: Vec<LintRule>,
+    pub rules: Vec<Rows>,
     /// Those of them that lack what they compare with, and why.
     pub not_asked: Vec<(Rows, String)>,
     /// How many findings the owners of their objects accept; they are not among the others.
@@ -68,23 +69,43 @@ impl LintReport {
     }
 }
 
-/// Runs these rules. The findings are sorted by place, and what is said of one place twice is said once.
-pub fn lint(linted: &Linted, rules: &[LintRule]) -> (Vec<PlacedFinding>, Vec<(Rows, Gap)>) {
-    let (mut findings, mut unknown) = (Vec::new(), Vec::new());
-    for rule in rules {
-        let (found, gaps) = rule.judge(linted);
-        findings.extend(found);
-        let new = gaps.into_iter().map(|gap| (rule.rows(), gap));
-        new.for_each(|it| {
-            if !unknown.contains(&it) {
-                unknown.push(it);
+/// What rules say of manifests.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// What is wrong, by place.
+    pub findings: Vec<PlacedFinding>,
+    /// Rules that could not tell of some object, and why.
+    pub unknown: Vec<(Rows, Gap)>,
+    /// Rules that lack what they compare with, and why.
+    pub not_asked: Vec<(Rows, String)>,
+}
+
+impl Found {
+    /// A rule could not tell. Where nobody gave what it compares with, nothing failed.
+    pub(super) fn leave_open(&mut self, rows: Rows, gap: Gap) {
+        if gap.why == Why::NotAsked {
+            // One reason is enough: each new Service has no endpoints yet.
+            if !self.not_asked.iter().any(|(known, _)| *known == rows) {
+                self.not_asked.push((rows, gap.detail));
             }
-        });
+        } else if !self.unknown.contains(&(rows, gap.clone())) {
+            self.unknown.push((rows, gap));
+        }
     }
+}
+
+/// Runs these rules. The findings are sorted by place, and what is said of one place twice is said once.
+pub fn lint(linted: &Linted, rules: &[Rows]) -> Found {
+    let live: Vec<&'static Rule> = OF_MANIFESTS.iter().copied().filter(|rule| rules.contains(&rule.rows())).collect();
+    let mut found = shared::judge(&live, linted);
+    if rules.contains(&port_field_refused::ROWS) {
+        found.findings.extend(port_field_refused::check(linted));
+    }
+    let findings = &mut found.findings;
     findings.sort_by(|one, other| {
         let key = |it: &PlacedFinding| (Reverse(it.evidence.severity), it.rule, it.evidence.variant);
         one.place.cmp(&other.place).then_with(|| key(one).cmp(&key(other)))
     });
     findings.dedup();
-    (findings, unknown)
+    found
 }

@@ -1,13 +1,13 @@
 //! Rules of objects that are there already, asked of what the manifests would make.
 
 use std::{
-    collections::{BTreeMap, HashMap, btree_map::Entry},
+    collections::{BTreeMap, HashMap, HashSet, btree_map::Entry},
     mem,
 };
 
-use super::Linted;
+use super::{Linted, report::Found};
 use crate::{
-    findings::{Evidence, PlacedFinding, Verdict},
+    findings::{Evidence, Judgement, PlacedFinding, Subject, SubjectKind, Verdict},
     {Limits, Opinion, Rule, ask},
 };
 use portreeve_facts::{Claim, ClaimOf, Gap, Manifest, Place, Source, Why};
@@ -15,34 +15,36 @@ use portreeve_facts::{Claim, ClaimOf, Gap, Manifest, Place, Source, Why};
 /// Fields of other objects that are named with a finding.
 const MOST_RELATED: usize = 16;
 
-/// What the rule finds at places of the manifests, and why where it could not tell. What it says of other objects is not about
+/// What the rules find at places of the manifests, and why where they could not tell. What they say of other objects is not about
 /// the manifests.
-pub(super) fn judge(rule: &'static Rule, linted: &Linted) -> (Vec<PlacedFinding>, Vec<Gap>) {
+pub(super) fn judge(rules: &[&'static Rule], linted: &Linted) -> Found {
     let fields = Fields::of(linted);
     let limits = Limits::default();
     let round = limits.round(&linted.snapshot, None);
-    let (mut findings, mut unknown) = (BTreeMap::new(), Vec::new());
-    for Opinion { judgements, .. } in ask(&[rule], &round, &limits) {
+    let mut all = Found::default();
+    for Opinion { rule, judgements } in ask(rules, &round, &limits) {
+        let mut findings = BTreeMap::new();
         match judgements {
             Some(Ok(judgements)) => {
-                for judgement in judgements {
-                    match judgement.verdict {
-                        Verdict::Healthy => {}
-                        Verdict::Unknown(gap) => unknown.push(gap),
+                for Judgement { subject, port, verdict, .. } in judgements {
+                    match verdict {
+                        Verdict::Unknown(gap) if fields.are_about(&subject, port) => all.leave_open(rule.rows(), gap),
+                        Verdict::Unknown(_) | Verdict::Healthy => {}
                         Verdict::Problem(evidence) => {
                             fields.place(rule, evidence).into_iter().for_each(|it| take(&mut findings, it));
                         }
                     }
                 }
             }
-            Some(Err(gap)) => unknown.push(gap),
+            Some(Err(gap)) => all.leave_open(rule.rows(), gap),
             None => {
                 let detail = format!("rule {} failed, which is a defect of portreeve", rule.rows());
-                unknown.push(Gap::new(Source::Services, Why::Malformed, detail));
+                all.leave_open(rule.rows(), Gap::new(Source::Services, Why::Malformed, detail));
             }
         }
+        all.findings.extend(findings.into_values());
     }
-    (findings.into_values().collect(), unknown)
+    all
 }
 
 /// A field of an object has one finding of a variant: an address that is shared on several ports is one mistake. With an anchor of
@@ -69,6 +71,8 @@ fn take(findings: &mut BTreeMap<(Place, String, &'static str), PlacedFinding>, f
 struct Fields<'a> {
     linted: &'a Linted,
     by_claim: HashMap<ClaimOf, Vec<(&'a Manifest, &'a Claim)>>,
+    services: HashSet<(&'a str, &'a str)>,
+    ports: HashSet<u16>,
 }
 
 impl<'a> Fields<'a> {
@@ -77,7 +81,19 @@ impl<'a> Fields<'a> {
         for (manifest, claim) in linted.claims() {
             by_claim.entry(ClaimOf::written(manifest, claim)).or_default().push((manifest, claim));
         }
-        Self { linted, by_claim }
+        let services = linted.manifests.iter().filter(|it| it.kind == SubjectKind::Service.name());
+        let services = services.map(|it| (&*it.namespace, &*it.name)).collect();
+        let ports = linted.claims().filter_map(|(_, claim)| claim.what.port()).map(|(port, _)| port).collect();
+        Self { linted, by_claim, services, ports }
+    }
+
+    /// Whether they are about a subject: a Service of theirs, or of anybody else a port that they claim.
+    fn are_about(&self, Subject { kind, namespace, name, .. }: &Subject, port: Option<u16>) -> bool {
+        match (kind, port) {
+            (SubjectKind::Service, _) => self.services.contains(&(namespace.as_deref().unwrap_or_default(), name)),
+            (_, Some(port)) => self.ports.contains(&port),
+            (_, None) => true,
+        }
     }
 
     fn written<'b>(&'b self, claims: &'b [ClaimOf]) -> impl Iterator<Item = (&'a Manifest, &'a Claim)> + 'b {

@@ -5,7 +5,7 @@ use super::*;
 use crate::{
     findings::StepKind,
     {
-        expectations::{expect_certain, expect_healthy, expect_problem, expect_unknown},
+        expectations::{expect_certain, expect_healthy, expect_problem, expect_unknown, wanting},
         pods::OVERDUE,
     },
 };
@@ -387,4 +387,50 @@ fn unread_is_unknown() {
     };
     assert_eq!(without(|it| it.kernel.listeners = gap(Source::Listeners, Why::Torn)), Source::Listeners);
     assert_eq!(without(|it| it.cluster.pods = gap(Source::Pods, Why::Unreachable)), Source::Pods);
+}
+
+#[test]
+fn a_pod_to_come_in_the_hosts_network_cannot_listen_where_a_process_does() {
+    let of = |change: fn(&mut portreeve_facts::Workload)| {
+        let mut world = Snapshot::healthy().listens_as("[::]:9100", process());
+        let workload = wanting(9100, |it| {
+            (it.host_network, it.ports[0].port, it.ports[0].host_port) = (true, 9100, None);
+            change(it);
+        });
+        world.cluster.workloads.push(workload.into());
+        world
+    };
+    let node = Subject::this_node(&of(|_| ()));
+    let evidence = expect_problem(&RULE, &of(|_| ()), &node);
+    assert_eq!((evidence.severity, evidence.variant), (Severity::Warning, "listener"));
+    assert_eq!(
+        evidence.summary,
+        "Process node_exporter listens on [::]:9100/tcp, a port of DaemonSet default/agent in the host's network: the pod \
+         cannot listen on 9100/tcp unless both ask to share it."
+    );
+    let texts: Vec<_> = evidence.remedies.iter().map(|remedy| remedy.steps[0].text.as_str()).collect();
+    assert_eq!(
+        texts,
+        [
+            "move process node_exporter off port 9100/tcp, or, if nothing needs it, `systemctl disable \
+             --now node_exporter.service`",
+            "give DaemonSet default/agent another port of the node"
+        ]
+    );
+    let silent: [fn(&mut portreeve_facts::Workload); 3] =
+        [|it| it.ports[0].port = 9101, |it| it.ports[0].protocol = Protocol::Udp, |it| it.host_network = false];
+    for change in silent {
+        expect_healthy(&RULE, &of(change), &node);
+    }
+    let controller = Controller { kind: "DaemonSet".to_owned(), name: "agent".to_owned() };
+    expect_healthy(&RULE, &of(|_| ()).pod("agent-1", |pod| pod.controller = Some(controller)), &node);
+    // Where Pods were not read, a process whose cgroup tells nothing may be of a pod that is there.
+    let mut hidden = of(|_| ());
+    let socket = seen(&mut hidden.kernel.listeners).last_mut().expect("one");
+    socket.owner = held("/", None, "node_exporter", 700);
+    expect_problem(&RULE, &hidden, &node);
+    hidden.cluster.pods = gap(Source::Pods, Why::NotAsked);
+    assert_eq!(expect_unknown(&RULE, &hidden, &node).source, Source::Cgroups);
+    hidden.cluster.pods = gap(Source::Pods, Why::Unreachable);
+    assert_eq!(expect_unknown(&RULE, &hidden, &node).source, Source::Pods);
 }

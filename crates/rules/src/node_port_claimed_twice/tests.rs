@@ -2,7 +2,7 @@ use super::*;
 use crate::{
     findings::{Scope, StepKind},
     {
-        expectations::{expect_healthy, expect_problem, expect_unknown},
+        expectations::{expect_healthy, expect_problem, expect_unknown, wanting},
         told::OF_SUBJECT,
     },
 };
@@ -26,19 +26,7 @@ fn written(it: World) -> World {
 }
 
 fn with_workload(mut world: Snapshot, change: impl FnOnce(&mut Workload)) -> Snapshot {
-    let port = ContainerPort { port: 80, host_port: Some(30777), host_ip: None, protocol: Protocol::Tcp };
-    let mut workload = Workload {
-        kind: WorkloadKind::DaemonSet,
-        namespace: "default".to_owned(),
-        name: "agent".to_owned(),
-        host_network: false,
-        selects: Vec::new(),
-        avoids: Vec::new(),
-        tolerates: Vec::new(),
-        ports: vec![port],
-    };
-    change(&mut workload);
-    world.cluster.workloads.push(workload.into());
+    world.cluster.workloads.push(wanting(30777, change).into());
     world
 }
 
@@ -189,6 +177,9 @@ fn where_pods_could_not_be_read_a_workload_may_have_some() {
     let mut without = one();
     without.cluster.pods = gap(Source::Pods, Why::Unreachable);
     expect_healthy(&RULE, &without, &node);
+    let mut written = Snapshot::healthy().service("web", |it| it.node_port(30080).with(|service| service.uid = None));
+    written.cluster.pods = gap(Source::Pods, Why::Unreachable);
+    assert_eq!(expect_unknown(&RULE, &written, &node).source, Source::Pods, "any pod may have the number");
 }
 
 #[test]
@@ -220,6 +211,56 @@ fn a_workload_with_another_port_or_protocol_or_with_pods_to_judge_is_silent() {
     }
     let bare = with_workload(one(), |_| ()).pod("agent-x7k2p", |_| ());
     expect_problem(&RULE, &bare, &subject("web"));
+}
+
+/// A pod with hostPort 30777 of another node.
+fn elsewhere(change: fn(&mut portreeve_facts::Pod)) -> Snapshot {
+    one().pod("log-x", |pod| {
+        pod.host_port(2020, 30777);
+        (pod.namespace, pod.node) = ("kube-system".to_owned(), Some("n2".to_owned()));
+        change(pod);
+    })
+}
+
+#[test]
+fn a_pod_of_another_node_has_the_port_and_one_of_this_node_is_told_by_its_data_plane() {
+    let evidence = expect_problem(&RULE, &elsewhere(|_| ()), &subject("web"));
+    assert_eq!((evidence.severity, evidence.variant), (Severity::Warning, "pods"));
+    assert_eq!(
+        evidence.summary,
+        "nodePort 30777/tcp of default/web is also hostPort of pod kube-system/log-x on n2: there one of them gets no \
+         connections."
+    );
+    let own = expect_problem(&RULE, &elsewhere(|pod| pod.namespace = "default".to_owned()), &subject("web"));
+    assert_eq!((own.severity, own.variant), (Severity::Warning, "pods"), "the Service sends to another port");
+    for (namespace, variant) in [("default", "own"), ("kube-system", "pods")] {
+        let mut world = elsewhere(|_| ());
+        Arc::make_mut(&mut seen(&mut world.cluster.services)[0]).ports[0].target = Some(2020);
+        Arc::make_mut(&mut seen(&mut world.cluster.pods)[0]).namespace = namespace.to_owned();
+        assert_eq!(expect_problem(&RULE, &world, &subject("web")).variant, variant);
+    }
+    let changes: [fn(&mut portreeve_facts::Pod); 5] = [
+        |pod| pod.node = Some("n1".to_owned()),
+        |pod| pod.finished = true,
+        |pod| pod.ports[0].host_ip = Some(ip("127.0.0.1")),
+        |pod| pod.ports[0].protocol = Protocol::Udp,
+        |pod| {
+            let (namespace, name) = ("default".to_owned(), "web".to_owned());
+            pod.service_lb_of = Some(ServiceName { namespace, name });
+        },
+    ];
+    for change in changes {
+        expect_healthy(&RULE, &elsewhere(change), &subject("web"));
+    }
+    let of = |pod: &mut portreeve_facts::Pod| {
+        pod.controller = Some(Controller { kind: "DaemonSet".to_owned(), name: "log".to_owned() });
+    };
+    let two = elsewhere(of).pod("log-y", |pod| {
+        pod.host_port(2020, 30777);
+        (pod.namespace, pod.node) = ("kube-system".to_owned(), Some("n3".to_owned()));
+        of(pod);
+    });
+    assert!(!expect_problem(&RULE, &two, &subject("web")).summary.contains("log-y"), "one stands for its workload");
 }
 
 #[test]

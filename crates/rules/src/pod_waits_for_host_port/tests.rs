@@ -6,12 +6,12 @@ use super::*;
 use crate::{
     findings::Scope,
     {
-        expectations::{expect_healthy, expect_problem, expect_unknown},
+        expectations::{expect_healthy, expect_problem, expect_unknown, wanting},
         pods::OVERDUE,
     },
 };
 use portreeve_facts::{
-    Controller, Protocol,
+    Controller, Protocol, WorkloadKind,
     healthy::{PRIMARY, SECOND, gap, ip, objects, seen},
 };
 
@@ -371,4 +371,69 @@ fn unread_is_unknown_and_what_nobody_looked_for_is_nothing() {
     without_services.cluster.services = gap(Source::Services, Why::Unreachable);
     expect_problem(&RULE, &without_services, &subject_of(&without_services));
     assert!(objects(&mut without_services.cluster.pods).len() == 1);
+}
+
+/// A DaemonSet without pods that wants hostPort 80, and a pod that has it on another node.
+fn to_come(change: impl FnOnce(&mut Workload)) -> Snapshot {
+    let workload = wanting(80, |it| {
+        (it.name, it.tolerates) = ("ship".to_owned(), vec![EVERY_TAINT.to_owned()]);
+        change(it);
+    });
+    let mut world = Snapshot::healthy().pod("edge", |pod| {
+        pod.host_port(8080, 80);
+        pod.node = Some("n2".to_owned());
+    });
+    world.cluster.workloads.push(workload.into());
+    world
+}
+
+#[test]
+fn where_a_pod_has_the_port_one_that_a_daemon_set_will_make_waits() {
+    let evidence = expect_problem(&RULE, &to_come(|_| ()), &Subject::cluster());
+    assert_eq!((evidence.severity, evidence.scope, evidence.variant), (Severity::Warning, Scope::Cluster, "pod"));
+    assert_eq!(
+        evidence.summary,
+        "port 80/tcp of DaemonSet default/ship is taken by pod default/edge on n2: there its pod stays Pending."
+    );
+    let tainted = expect_problem(&RULE, &to_come(|it| it.tolerates.clear()), &Subject::cluster());
+    assert_eq!(tainted.severity, Severity::Info, "a taint may keep it away");
+    let mut no_waiting = to_come(|_| ());
+    no_waiting.cluster.waiting_pods = gap(Source::WaitingPods, Why::NotAsked);
+    expect_problem(&RULE, &no_waiting, &Subject::cluster());
+}
+
+#[test]
+fn a_daemon_set_of_other_nodes_or_ports_or_with_pods_waits_for_nobody() {
+    let changes: [fn(&mut Workload); 6] = [
+        |it| it.kind = WorkloadKind::Deployment,
+        |it| it.selects = vec!["pool In a".to_owned()],
+        |it| it.avoids = vec!["type NotIn fargate".to_owned()],
+        |it| it.ports[0].host_port = Some(81),
+        |it| it.ports[0].protocol = Protocol::Udp,
+        // As the scheduler has it, `::` is an address like any other.
+        |it| it.ports[0].host_ip = Some(ip("192.0.2.1")),
+    ];
+    let silent = |world: &Snapshot| expect_healthy(&RULE, world, &Subject::cluster());
+    for (index, change) in changes.into_iter().enumerate() {
+        let mut world = to_come(change);
+        if index == 5 {
+            let pod = Arc::make_mut(&mut seen(&mut world.cluster.pods)[0]);
+            pod.ports[0].host_ip = Some(ip("::"));
+        }
+        silent(&world);
+    }
+    silent(&to_come(|_| ()).pod("ship-1", |pod| pod.controller = controller("DaemonSet", "ship")));
+    let mut ended = to_come(|_| ());
+    Arc::make_mut(&mut seen(&mut ended.cluster.pods)[0]).finished = true;
+    silent(&ended);
+}
+
+#[test]
+fn who_has_the_ports_of_a_daemon_set_is_unknown_without_pods() {
+    let mut world = to_come(|_| ());
+    world.cluster.waiting_pods = gap(Source::WaitingPods, Why::NotAsked);
+    for why in [Why::Unreachable, Why::NotAsked] {
+        world.cluster.pods = gap(Source::Pods, why);
+        assert_eq!(expect_unknown(&RULE, &world, &Subject::cluster()).source, Source::Pods);
+    }
 }

@@ -108,7 +108,9 @@ fn every_command() {
     all.extend(commands(move_off(&world, &of_unit("/user.slice/user-7.slice/user@7.service/init.scope", "systemd"))));
     let (gone, socket) = with_gone_pod();
     all.extend(commands(move_off(&gone, &socket)));
-    all.extend(commands(some_addresses(&world.clone().pod("web", |_| ()).cluster.pods.seen().expect("pods")[0])));
+    all.extend(commands(some_addresses(PortOf::Pod(
+        &world.clone().pod("web", |_| ()).cluster.pods.seen().expect("pods")[0],
+    ))));
     all.extend(commands(without_stub()));
     all.extend(commands(reserve(&Limits::default().round(&world, None), &PortRange::DEFAULT_NODE_PORTS.into())));
     let ports = [30080].into_iter().collect();

@@ -1,0 +1,102 @@
+//! A pod that is still to come wants a port of the node that a daemon of most nodes has.
+
+use std::sync::LazyLock;
+
+use super::{
+    Limits, Patience, Round, Rule, ids,
+    pods::{PortOf, to_come},
+};
+use crate::findings::{
+    Evidence, Judgement, Judgements,
+    Severity::{self, Info, Warning},
+    Step, Subject, Verdict,
+};
+use portreeve_dataplane::{Role, usual_ports};
+use portreeve_facts::Protocol;
+
+/// It needs nothing but workloads, which are read from files.
+pub(super) static RULE: Rule = Rule {
+    id: &ids::HOST_NETWORK_PORT_TAKEN,
+    variants: &["daemon"],
+    needs: &[],
+    uses: &[],
+    socket_needs: &[],
+    patience: Patience::TwoScans,
+    check,
+};
+
+/// Ports that daemons have unless they are told others. Without kubelet the node is lost.
+static DAEMONS: LazyLock<Vec<(u16, Protocol, &str, Severity)>> = LazyLock::new(|| {
+    let severity = |of| if of == "kubelet" { Warning } else { Info };
+    usual_ports(Role::Told).map(|it| (it.number, it.protocol, it.of, severity(it.of))).collect()
+});
+
+fn check(round: &Round<'_>, _: &Limits) -> Judgements {
+    let mut judgements = Vec::new();
+    for workload in to_come(round.now) {
+        for (wanted, port) in workload.node_ports() {
+            let is_it = |(number, protocol, ..): &&(u16, Protocol, &str, Severity)| {
+                (*number, *protocol) == (wanted, port.protocol)
+            };
+            let Some((number, protocol, name, severity)) = DAEMONS.iter().find(is_it) else { continue };
+            let summary = format!(
+                "port {number}/{protocol} of {workload} is the node's, and where {name} runs, it has that port."
+            );
+            let evidence = PortOf::Workload(workload)
+                .named_in(Evidence::new(*severity, summary), *number, *protocol)
+                .in_cluster()
+                .value("daemon", name)
+                .remedy(Step::advice(format!("give {workload} another port of the node than {number}/{protocol}")));
+            judgements.push(Judgement {
+                subject: Subject::cluster(),
+                port: Some(*number),
+                protocol: Some(*protocol),
+                verdict: Verdict::Problem(evidence),
+            });
+        }
+    }
+    Ok(judgements)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::expectations::{expect_healthy, expect_problem, wanting};
+    use portreeve_facts::{Controller, Snapshot, Workload};
+
+    fn of(number: u16, change: impl FnOnce(&mut Workload)) -> Snapshot {
+        let mut world = Snapshot::healthy();
+        world.cluster.workloads.push(wanting(number, change).into());
+        world
+    }
+
+    #[test]
+    fn a_port_of_kubelet_is_a_warning_and_those_of_daemons_that_a_node_may_lack_are_information() {
+        let evidence = expect_problem(&RULE, &of(10250, |_| ()), &Subject::cluster());
+        assert_eq!(evidence.severity, Warning);
+        assert_eq!(
+            evidence.summary,
+            "port 10250/tcp of DaemonSet default/agent is the node's, and where kubelet runs, it has that port."
+        );
+        assert_eq!(expect_problem(&RULE, &of(9100, |_| ()), &Subject::cluster()).severity, Info);
+        let in_the_hosts_network = |it: &mut Workload| {
+            (it.host_network, it.ports[0].port, it.ports[0].host_port) = (true, 9100, None);
+        };
+        expect_problem(&RULE, &of(9100, in_the_hosts_network), &Subject::cluster());
+    }
+
+    #[test]
+    fn another_port_or_protocol_a_pods_own_port_and_pods_that_are_there_are_silent() {
+        let changes: [fn(&mut Workload); 3] = [
+            |it| it.ports[0].host_port = Some(9101),
+            |it| it.ports[0].protocol = Protocol::Udp,
+            |it| (it.ports[0].port, it.ports[0].host_port) = (9100, None),
+        ];
+        for change in changes {
+            expect_healthy(&RULE, &of(9100, change), &Subject::cluster());
+        }
+        let controller = Controller { kind: "DaemonSet".to_owned(), name: "agent".to_owned() };
+        let there = of(9100, |_| ()).pod("agent-1", |pod| pod.controller = Some(controller));
+        expect_healthy(&RULE, &there, &Subject::cluster());
+    }
+}
