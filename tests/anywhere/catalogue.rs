@@ -50,6 +50,17 @@ const SEEN: &[Row] = &[
         ("node/near_misses.rs", "connections_to_a_health_check_that_is_served_keep_nobody_off_it"),
     ),
     (
+        "connection-on-port/blocks-in-pod",
+        (
+            "crates/rules/src/client_socket_blocks_pod/tests.rs",
+            "a_connection_of_a_sidecar_keeps_a_server_of_the_pod_from_its_port",
+        ),
+        (
+            "crates/rules/src/client_socket_blocks_pod/tests.rs",
+            "what_the_server_accepted_and_what_others_have_is_no_hindrance",
+        ),
+    ),
+    (
         "host-network-port-taken/listener",
         ("node/host_network.rs", "a_process_with_the_port_of_a_crashing_host_network_pod_is_told"),
         ("node/host_network.rs", "a_ready_pod_another_port_and_another_protocol_block_nobody"),

@@ -13,6 +13,7 @@ pub mod ledger; // since when
 pub mod lint; // what manifests would break
 
 mod assumed;
+mod client_socket_blocks_pod;
 mod client_socket_blocks_port;
 mod client_socket_on_node_port;
 mod each_service;
@@ -92,6 +93,7 @@ pub static RULES: &[&Rule] = &[
     &listener_on_node_port::RULE,
     &client_socket_on_node_port::RULE,
     &client_socket_blocks_port::RULE,
+    &client_socket_blocks_pod::RULE,
     &listener_blocks_host_network_pod::RULE,
     &external_ip_is_node_address::RULE,
     &external_ip_shadows_node_port::RULE,

@@ -36,7 +36,7 @@ pub(super) static RULE: Rule = Rule {
 };
 
 /// So long, in seconds, and not much longer, a container that fails is not started again: five minutes, and as long to fail.
-const LONGEST_BACK_OFF: i64 = 600;
+pub(super) const LONGEST_BACK_OFF: i64 = 600;
 
 /// At these ports others reach SSH, DNS, etcd, the API server, kubelet, kube-proxy and the control plane of a node.
 const OF_THE_NODE: [u16; 10] = [22, 53, 2379, 2380, 6443, 10249, 10250, 10256, 10257, 10259];

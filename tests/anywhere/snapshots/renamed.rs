@@ -3,9 +3,10 @@
 use serde_json::Value;
 
 /// The name of then; the id of now, and those of its variants that had this name.
-const RENAMED: [(&str, &str, &[&str]); 30] = [
+const RENAMED: [(&str, &str, &[&str]); 31] = [
     ("client-socket-blocks-port", "connection-on-port", &["blocks"]),
     ("client-socket-on-node-port", "connection-on-port", &["answers-taken"]),
+    ("connection-on-port", "connection-on-port", &["blocks-in-pod"]),
     ("ephemeral-ports-near-exhaustion", "ephemeral-ports-near-exhaustion", &["node", "pod"]),
     ("ephemeral-range-overlaps-node-ports", "ephemeral-range-overlap", &["node-ports", "servers", "no-start"]),
     ("external-address-claimed-twice", "external-ip-conflict", &["claimed-twice"]),
