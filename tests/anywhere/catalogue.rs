@@ -51,14 +51,8 @@ const SEEN: &[Row] = &[
     ),
     (
         "connection-on-port/blocks-in-pod",
-        (
-            "crates/rules/src/client_socket_blocks_pod/tests.rs",
-            "a_connection_of_a_sidecar_keeps_a_server_of_the_pod_from_its_port",
-        ),
-        (
-            "crates/rules/src/client_socket_blocks_pod/tests.rs",
-            "what_the_server_accepted_and_what_others_have_is_no_hindrance",
-        ),
+        ("node/in_pods.rs", "a_connection_of_a_crashing_pod_that_has_the_port_of_its_server_is_told"),
+        ("node/in_pods.rs", "a_connection_of_a_pod_that_is_well_or_from_another_port_blocks_no_server_of_it"),
     ),
     (
         "host-network-port-taken/listener",

@@ -72,18 +72,21 @@ pub fn pod_namespaces(
         let (net, pids) = (namespace.net.clone(), members.remove(&namespace.inode));
         let mut read = namespace.read(own, own.map_or(worth_walking, |ports| ports.len() / 2))?;
         if let (Some(asked), Some(pids)) = (asked, pids) {
-            read.needed = match left.checked_sub(1) {
+            let needed = match left.checked_sub(1) {
                 Some(fewer) => {
                     left = fewer;
-                    let found = sockets_on(proc, &net, &asked.needed, &pids);
-                    found.map_err(|gap| Gap { source: Source::PodNamespaces, ..gap })
+                    sockets_on(proc, &net, &asked.needed, &pids)
                 }
                 None => {
                     let detail = format!("more than {MOST_ASKED} pods fail: no more are looked at");
                     Err(Gap::new(Source::PodNamespaces, Why::TooMuch, detail))
                 }
+            };
+            if needed.is_err() && !net.exists() {
+                // It ended meanwhile.
+                return None;
             }
-            .into();
+            read.needed = needed.map_err(|gap| Gap { source: Source::PodNamespaces, ..gap }).into();
         }
         Some(read)
     };
@@ -326,6 +329,33 @@ mod tests {
         assert_eq!(used(UID, "40001-40008"), [1], "40000 is no port of its range");
         assert_eq!(used(UID, "40000-40009"), [0; 0], "four of ten");
         assert_eq!(used("of another pod", "40000-40007"), [0; 0]);
+    }
+
+    #[test]
+    fn the_sockets_of_no_more_than_eight_pods_are_listed_and_one_that_cannot_be_read_has_a_gap() {
+        let proc = node("net:[2]", &of_pod());
+        let uid = |index: u8| format!("0e6a3a0c-5a0b-4b1e-8d6e-3f2b1c0d9e{index:02}");
+        for index in 10..19 {
+            let process = proc.path().join(index.to_string());
+            fs::create_dir_all(process.join("ns")).expect("made");
+            symlink(format!("net:[{index}]"), process.join("ns/net")).expect("linked");
+            fs::write(process.join("cgroup"), format!("0::/kubepods/pod{}\n", uid(index))).expect("written");
+            symlink("../7/net", process.join("net")).expect("linked");
+        }
+        let query = |needed: &str| PodQuery { needed: needed.parse().expect("ports"), ..PodQuery::default() };
+        let look = |pods: Vec<String>| {
+            let pods = pods.into_iter().map(|uid| (uid, query("40000"))).collect();
+            pod_namespaces(proc.path(), 14_116, &pods, &mut Known::default()).expect("seen")
+        };
+        let count =
+            |seen: &[PodNamespace], why| seen.iter().filter(|it| it.needed.gap().map(|gap| gap.why) == why).count();
+        let all = look((10..19).map(uid).collect());
+        assert_eq!((count(&all, None), count(&all, Some(Why::TooMuch)), count(&all, Some(Why::NotAsked))), (8, 1, 1));
+        let ports = all.iter().filter_map(|it| it.needed.seen()).flatten().map(|socket| socket.local_port);
+        assert!(ports.clone().count() > 0 && ports.clone().filter(|port| *port == 40000).count() == 8);
+        fs::remove_file(proc.path().join("7/net/udp")).expect("removed");
+        let unread = look(vec![uid(10)]);
+        assert_eq!((unread.len(), count(&unread, Some(Why::NotSupported))), (10, 1));
     }
 
     #[test]
