@@ -50,6 +50,11 @@ const SEEN: &[Row] = &[
         ("node/near_misses.rs", "connections_to_a_health_check_that_is_served_keep_nobody_off_it"),
     ),
     (
+        "connection-on-port/blocks-in-pod",
+        ("node/in_pods.rs", "a_connection_of_a_crashing_pod_that_has_the_port_of_its_server_is_told"),
+        ("node/in_pods.rs", "a_connection_of_a_pod_that_is_well_or_from_another_port_blocks_no_server_of_it"),
+    ),
+    (
         "host-network-port-taken/listener",
         ("node/host_network.rs", "a_process_with_the_port_of_a_crashing_host_network_pod_is_told"),
         ("node/host_network.rs", "a_ready_pod_another_port_and_another_protocol_block_nobody"),

@@ -7,10 +7,10 @@ use std::{
 };
 
 use portreeve_dataplane::{Own, Proxy};
-use portreeve_facts::{HealthCheckAnswer, IPVS_LINKS, Interfaces, Mode, Reading, Service, Snapshot};
+use portreeve_facts::{HealthCheckAnswer, IPVS_LINKS, Interfaces, Mode, PortSet, Reading, Service, Snapshot};
 use portreeve_rules::{
     FreePorts,
-    findings::{Effect, Finding, Remedy, ServiceRef, Severity, Step, StepKind},
+    findings::{Effect, Finding, PodRef, Remedy, ServiceRef, Severity, Step, StepKind},
     ledger::Board,
 };
 
@@ -28,7 +28,7 @@ const BESIDE: [&str; 5] = [
 /// Whether nothing is left to do once the commands have run.
 fn is_whole(remedy: &Remedy) -> bool {
     let is_done = |step: &Step| match step.kind {
-        StepKind::Advice => BESIDE.iter().any(|it| step.text.starts_with(it)),
+        StepKind::Advice => step.effect().is_some() || BESIDE.iter().any(|it| step.text.starts_with(it)),
         StepKind::Command => step.effect().is_some() || step.text.starts_with("echo '"),
     };
     remedy.steps.iter().any(|step| step.effect().is_some()) && remedy.steps.iter().all(is_done)
@@ -58,6 +58,16 @@ fn apply(snapshot: &mut Snapshot, effect: &Effect) {
     match effect {
         Effect::Reserve(ports) => snapshot.kernel.sysctls.ip_local_reserved_ports = Reading::Seen(ports.clone()),
         Effect::ChooseFrom(range) => snapshot.kernel.sysctls.ip_local_port_range = Reading::Seen(*range),
+        Effect::ChooseInPod(pod, range, reserved) => {
+            let pods = match &mut snapshot.cluster.pods {
+                Reading::Seen(pods) => pods.as_mut_slice(),
+                Reading::Gap(_) => &mut [],
+            };
+            for pod in pods.iter_mut().filter(|it| (&it.namespace, &it.name) == (&pod.0, &pod.1)).map(Arc::make_mut) {
+                pod.ip_local_port_range = range.or(pod.ip_local_port_range);
+                pod.ip_local_reserved_ports = Some(reserved.clone());
+            }
+        }
         Effect::MoveService(service, port, numbers) => move_service(snapshot, service, *port, *numbers),
         Effect::Release(service, ip) => {
             change(snapshot, service, |it| it.external_ips.retain(|its| its != ip));
@@ -146,6 +156,18 @@ fn clean_up(snapshot: &mut Snapshot, mode: Option<Mode>) {
     }
 }
 
+/// Ports on which a pod listens, or has to, and that the kernel may give to its connections.
+fn of_its_servers<'a>(snapshot: &'a Snapshot, (namespace, name): &PodRef) -> impl Iterator<Item = u16> + use<'a> {
+    let pods = snapshot.cluster.pods.seen().into_iter().flatten();
+    let pod = pods.into_iter().find(|it| (&it.namespace, &it.name) == (namespace, name)).expect("the pod");
+    let namespaces = snapshot.kernel.pod_namespaces.seen().into_iter().flatten();
+    let own = namespaces.filter(|it| pod.uids_of_cgroups().any(|uid| uid == it.pod_uid));
+    let ports =
+        own.flat_map(|it| it.listening.iter().flat_map(PortSet::iter)).chain(pod.own_ports.iter().map(|it| it.port));
+    let choosable = pod.ephemeral_ports();
+    ports.filter(move |port| choosable.contains(*port))
+}
+
 /// What is wrong once a remedy was followed.
 fn wrong(snapshot: &Snapshot, before: &Board, finding: &Finding, remedy: &Remedy) -> Vec<String> {
     let with_all = severities(&before.findings);
@@ -159,6 +181,9 @@ fn wrong(snapshot: &Snapshot, before: &Board, finding: &Finding, remedy: &Remedy
             }
         }
         apply(&mut then, effect);
+        if let Effect::ChooseInPod(pod, ..) = effect {
+            wrong.extend(of_its_servers(&then, pod).map(|port| format!("gives connections port {port} of {pod:?}")));
+        }
     }
     let after = severities(&board(&then).findings);
     let (own, severity) = (pair(&finding.key), finding.evidence.severity);

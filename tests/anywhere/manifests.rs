@@ -262,7 +262,10 @@ metadata:
 spec:
   nodeName: node-one.example.com
   hostNetwork: true
-  securityContext: {sysctls: [{name: net.ipv4.ip_local_port_range, value: '1024 65535'}]}
+  securityContext:
+    sysctls:
+    - {name: net.ipv4.ip_local_port_range, value: '1024 65535'}
+    - {name: net/ipv4/ip_local_reserved_ports, value: '8000,9000-9009'}
   containers: [{name: c, ports: [{containerPort: 8080, hostPort: 8080}, {containerPort: 53, protocol: UDP}]}]
 status:
   phase: Running
@@ -288,6 +291,7 @@ spec: {nodeName: node-two}
     assert_eq!(pod.config_hash.as_deref(), Some("abc"));
     assert_eq!(pod.scheduled.map(|at| at.to_string()).as_deref(), Some("2026-03-01T10:00:00Z"));
     assert_eq!(pod.ip_local_port_range, PortRange::new(1024, 65535));
+    assert_eq!(pod.ip_local_reserved_ports, "8000,9000-9009".parse().ok());
     assert_eq!(pod.ports.len(), 2);
 }
 

@@ -91,6 +91,47 @@ fn on_the_hosts_network_a_probe_names_a_port_that_no_container_declares() {
 }
 
 #[test]
+fn of_a_failing_pod_with_its_own_network_the_ports_of_its_servers_are_kept() {
+    let own = |network: &str, state: &str, phase: &str| {
+        let containers = "containers: [{ports: [{containerPort: 8000, hostPort: 80, hostIP: 192.0.2.1}, {containerPort: 53, protocol: UDP}]}, \
+                          {ports: [{containerPort: 8000}], livenessProbe: {tcpSocket: {port: 9000, host: 127.0.0.1}}}]";
+        let spec = format!("nodeName: n1, hostNetwork: {network}, {containers}");
+        let status = format!("phase: {phase}, containerStatuses: [{{ready: false, state: {{{state}}}}}]");
+        let facts = facts_of(&[format!("{NODE}{}", pod("", &spec, &status))]);
+        let pod = facts.pods.get().expect("pods")[0].clone();
+        let ports = pod.own_ports.iter().map(|it| (it.port, it.protocol.to_string(), it.host_port, it.host_ip));
+        (ports.collect::<Vec<_>>(), pod.ports.len(), pod.probed.len())
+    };
+    let fails = "terminated: {exitCode: 1}";
+    let tcp = |port, host_ip: Option<std::net::IpAddr>| (port, "tcp".to_owned(), None, host_ip);
+    let all = vec![tcp(8000, None), (53, "udp".to_owned(), None, None), tcp(9000, Some([127, 0, 0, 1].into()))];
+    assert_eq!(own("false", fails, "Running"), (all, 1, 0), "each once, and without an address of the node");
+    assert_eq!(own("false", "running: {}", "Running"), (vec![], 1, 0), "nobody needs to know");
+    assert_eq!(own("false", fails, "Failed"), (vec![], 1, 0), "it is not tried again");
+    assert_eq!(own("true", fails, "Running").0, [], "its ports are the node's");
+}
+
+#[test]
+fn an_unreadable_list_of_reserved_ports_is_none_and_a_long_one_is_not_cut() {
+    let reserved = |value: &str| {
+        let sysctls =
+            format!("securityContext: {{sysctls: [{{name: net.ipv4.ip_local_reserved_ports, value: '{value}'}}]}}");
+        let facts = facts_of(&[format!("{NODE}{}", pod("", &format!("nodeName: n1, {sysctls}"), ""))]);
+        let read = facts
+            .pods
+            .get()
+            .expect("pods")
+            .first()
+            .and_then(|pod| pod.ip_local_reserved_ports.as_ref()?.to_string().into());
+        (read, facts.rejected.len())
+    };
+    assert_eq!(reserved("8000,9000-9009"), (Some("8000,9000-9009".to_owned()), 0));
+    assert_eq!(reserved("all of them"), (None, 1));
+    let long: Vec<String> = (0..60).map(|it| (10_000 + 2 * it).to_string()).collect();
+    assert_eq!(reserved(&long.join(",")), (None, 1));
+}
+
+#[test]
 fn the_labels_of_service_lb_name_the_service() {
     for program in ["k3s", "rke2"] {
         let label = |key: &str, value: &str| format!("svccontroller.{program}.cattle.io/{key}: {value}");

@@ -1,7 +1,7 @@
 //! Faults of the kernel's own answers: each comment is an entry of `docs/faults.md`.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     fmt::Write as _,
     fs,
     io::Write as _,
@@ -115,7 +115,7 @@ fn pods_that_end_while_they_are_read_cost_no_other() {
     let mut staying = pod(&stayer, "600");
     let is_over = AtomicBool::new(false);
     let mut known = Known::default();
-    let mut read = || pod_namespaces(Path::new("/proc"), 0, &mut known);
+    let mut read = || pod_namespaces(Path::new("/proc"), 0, &BTreeMap::new(), &mut known);
     let has = |found: &[portreeve_facts::PodNamespace]| found.iter().any(|it| it.pod_uid == stays);
     eventually(|| has(&read().ok()?).then_some(())).expect("the pod that stays");
     thread::scope(|scope| {

@@ -1,7 +1,7 @@
 //! Pods' network namespaces, seen from outside.
 
 use std::{
-    collections::HashSet,
+    collections::{BTreeMap, HashSet},
     fs,
     io::{BufRead, BufReader, Write},
     os::unix::fs::DirEntryExt,
@@ -10,7 +10,7 @@ use std::{
     thread,
 };
 
-use portreeve_facts::{Owner, Reading};
+use portreeve_facts::{Owner, PodQuery, Reading, Why};
 use portreeve_kernel::{Known, pod_namespaces};
 
 use crate::{
@@ -39,7 +39,8 @@ fn a_pods_own_namespace_is_counted_from_outside() {
     let _outside = Namespace::enter();
     let mut known = Known::default();
     let mut ours = |worth_walking| {
-        let namespaces = pod_namespaces(Path::new("/proc"), worth_walking, &mut known).expect("root sees them");
+        let pods = BTreeMap::new();
+        let namespaces = pod_namespaces(Path::new("/proc"), worth_walking, &pods, &mut known).expect("root sees them");
         namespaces.into_iter().find(|namespace| namespace.pod_uid == uid).map(|namespace| namespace.ephemeral)
     };
     let Some(Reading::Seen(used)) = eventually(|| ours(100)) else { panic!("not seen") };
@@ -59,6 +60,70 @@ fn a_pods_own_namespace_is_counted_from_outside() {
     assert_eq!(far, Some((101, vec![])));
     drop(pod);
     assert_eq!(eventually(|| ours(102).is_none().then_some(())), Some(()), "it ended");
+}
+
+/// A process of a pod in a network namespace of its own, running this script.
+fn pod(cgroup: &ControlGroup, script: &str) -> process::Process {
+    let start = || {
+        let _inside = Namespace::enter();
+        process::Process::start(Some(cgroup), script)
+    };
+    thread::scope(|scope| scope.spawn(start).join().expect("started"))
+}
+
+#[test]
+fn a_pod_with_a_range_of_its_own_is_counted_by_it() {
+    let uid = "8d1f9c52-93ab-4a5e-9f0e-6b2a8c4d1e40";
+    let cgroup = ControlGroup::make("range", &format!("kubepods/besteffort/pod{uid}/{CONTAINER}"));
+    let script = r#"
+        open(my $range, ">", "/proc/sys/net/ipv4/ip_local_port_range") or die; print $range "40000 40099\n"; close $range or die;
+        my $listener = IO::Socket::INET->new(Listen => 64, LocalAddr => "127.0.0.1", LocalPort => 443) or die;
+        my @kept = map { (IO::Socket::INET->new("127.0.0.1:443") or die, $listener->accept()) } 1..30;
+        $| = 1; print "ready\n"; <STDIN>;"#;
+    let _pod = pod(&cgroup, script);
+    let _outside = Namespace::enter();
+    let mut known = Known::default();
+    let mut look = |ephemeral: Option<&str>| {
+        let ephemeral = ephemeral.map(|ports| ports.parse().expect("ports"));
+        let pods = [(uid.to_owned(), PodQuery { ephemeral, ..PodQuery::default() })].into();
+        let found = pod_namespaces(Path::new("/proc"), 14_116, &pods, &mut known).expect("root sees them");
+        let own = found.into_iter().find(|namespace| namespace.pod_uid == uid)?;
+        let used = own.ephemeral.seen()?.busiest.iter().map(|one| (one.port, one.used)).collect::<Vec<_>>();
+        Some((used, own.listening))
+    };
+    assert_eq!(eventually(|| look(Some("40000-40099"))), Some((vec![(443, 30)], "443".parse().ok())));
+    assert_eq!(look(None), Some((vec![], None)), "it is far from half of the default range");
+    assert_eq!(look(Some("40000-40199")), Some((vec![], None)), "it has less than half of this one");
+}
+
+#[test]
+fn a_connection_that_has_the_port_of_a_pods_server_is_found_with_its_process() {
+    let uid = "9d1f9c52-93ab-4a5e-9f0e-6b2a8c4d1e41";
+    let cgroup = ControlGroup::make("blocked", &format!("kubepods/besteffort/pod{uid}/{CONTAINER}"));
+    let script = r#"
+        my $listener = IO::Socket::INET->new(Listen => 64, LocalAddr => "127.0.0.1", LocalPort => 8080) or die;
+        my @kept = map { (IO::Socket::INET->new(PeerAddr => "127.0.0.1:8080", LocalPort => $_) or die, $listener->accept()) } 46580, 46590;
+        $| = 1; print "ready\n"; <STDIN>;"#;
+    let pod = pod(&cgroup, script);
+    let _outside = Namespace::enter();
+    let mut known = Known::default();
+    let mut look = |needed: &str| {
+        let needed = needed.parse().expect("ports");
+        let pods = [(uid.to_owned(), PodQuery { needed, ..PodQuery::default() })].into();
+        let found = pod_namespaces(Path::new("/proc"), 14_116, &pods, &mut known).expect("root sees them");
+        Some(found.into_iter().find(|namespace| namespace.pod_uid == uid)?.needed)
+    };
+    let found = eventually(|| look("46580"));
+    let Some(Reading::Seen(sockets)) = found else { panic!("not seen: {found:?}") };
+    let told: Vec<_> = sockets.iter().map(|socket| (socket.local_port, socket.remote_port)).collect();
+    assert_eq!(told, [(46580, 8080), (46590, 8080)], "the connection, and another one that leads there");
+    let Owner::Held(holder) = &sockets[0].owner else { panic!("not held: {sockets:?}") };
+    assert_eq!(holder.process.seen().map(|process| process.pid), Some(pod.pid()));
+    let container = holder.cgroup.seen().and_then(|cgroup| cgroup.pod.as_ref()?.container.clone());
+    assert_eq!(container.as_deref(), Some(CONTAINER));
+    assert_eq!(look("8080").and_then(|it| it.seen().map(Vec::len)), Some(3), "a listener, and what it accepted");
+    assert_eq!(look("46581"), Some(Reading::Seen(vec![])));
+    assert_eq!(look("").and_then(|it| it.gap().map(|gap| gap.why)), Some(Why::NotAsked));
 }
 
 /// Starts a process as pid 501 of a pid namespace for every line that it reads, the one before ended.

@@ -17,6 +17,7 @@ mod filtered;
 mod healthy;
 mod host_network;
 mod hostile;
+mod in_pods;
 mod matrix;
 #[path = "../anywhere/named.rs"]
 mod named;

@@ -276,8 +276,10 @@ impl Snapshot {
             ips: vec![ip("10.244.0.9"), ip("fd00:244::9")],
             ports: Vec::new(),
             probed: Vec::new(),
+            own_ports: Vec::new(),
             more_networks: false,
             ip_local_port_range: None,
+            ip_local_reserved_ports: None,
         };
         change(&mut pod);
         seen(&mut self.cluster.pods).push(pod.into());

@@ -31,7 +31,8 @@ pub use manifest::{
 };
 pub use node::{
     Address, CILIUM_HOST, HealthCheckAnswer, IPVS_LINKS, Interfaces, IpVsConnection, KernelFacts, Link, Masquerade,
-    MasqueradePool, MasqueradedFlow, Netfilter, NodeQuery, Redirection, SockStat, Sysctls, Tunnel, VirtualServer,
+    MasqueradePool, MasqueradedFlow, Netfilter, NodeQuery, PodQuery, Redirection, SockStat, Sysctls, Tunnel,
+    VirtualServer,
 };
 pub use pods::{ContainerPort, Controller, Pod, ServiceName, WaitingPod};
 pub use ports::{Family, NotPorts, PortRange, PortSet, Protocol};

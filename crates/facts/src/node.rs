@@ -153,8 +153,19 @@ pub struct NodeQuery {
     pub health_check_ports: Vec<u16>,
     /// Whether command lines may be kept; they can hold secrets.
     pub command_lines: bool,
+    /// What is asked of single pods' own network namespaces, by the uid in the control groups of the pod. A healthy node has none.
+    pub pods: BTreeMap<String, PodQuery>,
     /// What nobody will ask about: it is not read, and a gap.
     pub skipped: BTreeSet<Source>,
+}
+
+/// What is asked of one pod's own network namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PodQuery {
+    /// The ports from which the kernel chooses there, where the pod's specification says so: their use is counted.
+    pub ephemeral: Option<PortSet>,
+    /// The ports that its servers need: its sockets on these are listed.
+    pub needed: PortSet,
 }
 
 /// Settings below `/proc/sys/net`, of the reader's own network namespace.

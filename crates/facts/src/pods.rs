@@ -5,7 +5,7 @@ use std::{fmt, net::IpAddr, sync::Arc};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::{Gap, PortRange, Protocol, Reading, Source, Why};
+use super::{Gap, PortRange, PortSet, Protocol, Reading, Source, Why};
 
 /// `core/v1` Pod.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,11 +56,18 @@ pub struct Pod {
     /// On the host's network, the ports that its probes ask by number, and that no container declares.
     #[serde(default)]
     pub probed: Vec<ContainerPort>,
+    /// On a network of its own, while it is [`failing`](Self::failing): the ports that its containers declare, and those that its
+    /// probes ask by number. Of other pods they are not kept.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub own_ports: Vec<ContainerPort>,
     /// It has an annotation `k8s.v1.cni.cncf.io/networks`: with Multus it may have addresses that its status does not name.
     #[serde(default)]
     pub more_networks: bool,
     /// `securityContext.sysctls["net.ipv4.ip_local_port_range"]`, where set and readable.
     pub ip_local_port_range: Option<PortRange>,
+    /// `securityContext.sysctls["net.ipv4.ip_local_reserved_ports"]`, where set and readable.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ip_local_reserved_ports: Option<PortSet>,
 }
 
 impl Pod {
@@ -68,6 +75,18 @@ impl Pod {
     /// perhaps nowhere; one that a person wrote names no Node.
     pub fn may_be_on(&self, node: &str) -> bool {
         self.node.as_deref().map_or(self.uid.is_none(), |its| its == node)
+    }
+
+    /// The ports from which the kernel chooses in its own network namespace, by its specification; without a range there, those of
+    /// the default range.
+    pub fn ephemeral_ports(&self) -> PortSet {
+        let range = self.ip_local_port_range.unwrap_or(PortRange::DEFAULT_EPHEMERAL);
+        self.ip_local_reserved_ports.as_ref().map_or(range.into(), |reserved| PortSet::from(range).minus(reserved))
+    }
+
+    /// The uids that the control groups of its containers may have.
+    pub fn uids_of_cgroups(&self) -> impl Iterator<Item = &str> {
+        [&self.uid, &self.config_hash].into_iter().flatten().map(String::as_str)
     }
 
     /// The ports of its node that it wants, each with its number there.

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::{Family, Protocol, Reading};
+use super::{Family, Gap, PortSet, Protocol, Reading, Source, Why};
 
 /// One socket, as sock_diag tells it (include/uapi/linux/inet_diag.h).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -248,4 +248,27 @@ pub struct PodNamespace {
     pub pod_uid: String,
     /// Use of its own ephemeral range.
     pub ephemeral: Reading<EphemeralUse>,
+    /// The ports on which something listens there; `None` where its connections were not walked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub listening: Option<PortSet>,
+    /// At most 256 sockets, TCP and UDP, on the ports that were [asked for](super::PodQuery::needed), with their holders. Behind them
+    /// comes, for a peer of such a connection, another connection to this peer from a port on which nothing listens.
+    #[serde(default = "not_asked", skip_serializing_if = "was_not_asked")]
+    pub needed: Reading<Vec<Socket>>,
+}
+
+fn not_asked<T>() -> Reading<T> {
+    let detail = "the pod was not known to fail when its network was looked at";
+    Reading::Gap(Gap::new(Source::PodNamespaces, Why::NotAsked, detail))
+}
+
+fn was_not_asked<T>(reading: &Reading<T>) -> bool {
+    reading.gap().is_some_and(|gap| gap.why == Why::NotAsked)
+}
+
+impl PodNamespace {
+    /// One of which only the use of the ephemeral range is known, or why it is not.
+    pub fn with_use(pod_uid: impl Into<String>, ephemeral: impl Into<Reading<EphemeralUse>>) -> Self {
+        Self { pod_uid: pod_uid.into(), ephemeral: ephemeral.into(), listening: None, needed: not_asked() }
+    }
 }

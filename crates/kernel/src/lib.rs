@@ -16,6 +16,7 @@ mod known;
 pub mod netfilter;
 pub mod netlink;
 mod owner;
+mod pod_sockets;
 mod pods;
 mod privileges;
 pub mod proc_net;
@@ -134,7 +135,7 @@ impl Host {
         });
         let pod_namespaces = unless_skipped(wanted, &watch, Source::PodNamespaces, || {
             self.if_live(Source::PodNamespaces, || {
-                pod_namespaces(&proc, PortRange::DEFAULT_EPHEMERAL.size() / 2, known)
+                pod_namespaces(&proc, PortRange::DEFAULT_EPHEMERAL.size() / 2, &wanted.pods, known)
             })
         });
         let nameservers = unless_skipped(wanted, &watch, Source::ResolvConf, || resolv::read(&self.root));

@@ -1,7 +1,7 @@
 //! Pods' own network namespaces, seen through `/proc/<pid>/net` without entering them.
 
 use std::{
-    collections::{BTreeMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     fs,
     io::{self, Read as _},
     path::{Path, PathBuf},
@@ -12,6 +12,7 @@ use crate::{
     cgroup::cgroup_of_process,
     ephemeral::Counting,
     known::{Known, KnownProcess},
+    pod_sockets::sockets_on,
     privileges,
     proc_net::why,
     process::{is_gone, pids, sees_the_node},
@@ -20,7 +21,8 @@ use crate::{
     sockstat,
 };
 use portreeve_facts::{
-    Cgroup, EphemeralUse, Gap, Holder, Owner, PodNamespace, PortRange, PortSet, Reading, Source, Why,
+    Cgroup, EphemeralUse, Gap, Holder, Owner, PodNamespace, PodQuery, PortRange, PortSet, Protocol, Reading, Socket,
+    Source, Why,
 };
 
 /// `net.ipv4.tcp_tw_reuse` as every network namespace begins: a pod's own cannot be seen from outside.
@@ -33,27 +35,62 @@ const LONGEST: u64 = 65_536;
 /// A pod with fewer sockets of any kind than this part of what is worth walking is far from it, and not asked twice.
 const FAR: u32 = 8;
 
+/// So many pods are asked for the sockets on ports that their servers need: each takes as long as there are connections on the node.
+const MOST_ASKED: usize = 8;
+
 /// The use of ephemeral ports in each pod with a network namespace of its own, by pod uid. A pod whose sockstat shows
-/// fewer than `worth_walking` sockets of one protocol is not walked. Its own port range cannot be seen from outside,
-/// so every local port counts that no listener of its own covers. `proc` is where the host's `/proc` is mounted, and
-/// `known` what earlier looks at it learned.
+/// fewer sockets of one protocol than half of its own ports is not walked. To see these takes CAP_SYS_ADMIN and a thread in
+/// the namespace. So they are those of `pods`, from the pod's specification. Else it is a pod with as many as `worth_walking`
+/// sockets that is walked, and every local port counts that no listener of its own covers. Of the first eight of `pods` that need
+/// ports, their sockets on these are listed. `proc` is where the host's `/proc` is mounted, and `known` what earlier looks at it
+/// learned.
 ///
 /// # Errors
 /// A [`Gap`] of [`Source::PodNamespaces`]: `NotPermitted` where not every process of the node, or not its namespaces,
 /// are to be seen. A pod that could not be read carries its own gap.
-pub fn pod_namespaces(proc: &Path, worth_walking: u32, known: &mut Known) -> Result<Vec<PodNamespace>, Gap> {
+pub fn pod_namespaces(
+    proc: &Path,
+    worth_walking: u32,
+    pods: &BTreeMap<String, PodQuery>,
+    known: &mut Known,
+) -> Result<Vec<PodNamespace>, Gap> {
     if !sees_the_node(proc) {
         let detail = "only processes of this pid namespace are to be seen (no hostPID)";
         return Err(Gap::new(Source::PodNamespaces, Why::NotPermitted, detail));
     }
-    let Found { namespaces, hidden, refused } = find(proc, known)?;
+    let Found { namespaces, hidden, refused, mut members } = find(proc, pods, known)?;
     // Not only when a pod happens to be hidden: without the privilege it is luck what is to be seen.
     if let Some(gap) = refused.filter(|_| !privileges::read().iter().any(|held| held == "CAP_SYS_PTRACE")) {
         return Err(Gap { detail: format!("{}: that takes CAP_SYS_PTRACE", gap.detail), ..gap });
     }
     let unseen = hidden.into_iter().filter(|(uid, _)| namespaces.iter().all(|namespace| namespace.pod_uid != *uid));
-    let unseen: Vec<_> = unseen.map(|(pod_uid, gap)| PodNamespace { pod_uid, ephemeral: Reading::Gap(gap) }).collect();
-    let mut reported: Vec<_> = namespaces.into_iter().filter_map(|namespace| namespace.read(worth_walking)).collect();
+    let unseen: Vec<_> = unseen.map(|(pod_uid, gap)| PodNamespace::with_use(pod_uid, Err(gap))).collect();
+    let mut left = MOST_ASKED;
+    let read = |namespace: Namespace| {
+        let asked = pods.get(&namespace.pod_uid);
+        let own = asked.and_then(|asked| asked.ephemeral.as_ref());
+        let (net, pids) = (namespace.net.clone(), members.remove(&namespace.inode));
+        let mut read = namespace.read(own, own.map_or(worth_walking, |ports| ports.len() / 2))?;
+        if let (Some(asked), Some(pids)) = (asked, pids) {
+            let needed = match left.checked_sub(1) {
+                Some(fewer) => {
+                    left = fewer;
+                    sockets_on(proc, &net, &asked.needed, &pids)
+                }
+                None => {
+                    let detail = format!("more than {MOST_ASKED} pods fail: no more are looked at");
+                    Err(Gap::new(Source::PodNamespaces, Why::TooMuch, detail))
+                }
+            };
+            if needed.is_err() && !net.exists() {
+                // It ended meanwhile.
+                return None;
+            }
+            read.needed = needed.map_err(|gap| Gap { source: Source::PodNamespaces, ..gap }).into();
+        }
+        Some(read)
+    };
+    let mut reported: Vec<_> = namespaces.into_iter().filter_map(read).collect();
     reported.extend(unseen);
     reported.sort_by(|one, other| one.pod_uid.cmp(&other.pod_uid));
     Ok(reported)
@@ -67,17 +104,20 @@ struct Found {
     hidden: BTreeMap<String, Gap>,
     /// The first process of all that does not.
     refused: Option<Gap>,
+    /// The processes in each namespace of a pod of which sockets are asked, by the inode of the namespace.
+    members: HashMap<u64, Vec<u32>>,
 }
 
 /// A network namespace of a pod: one process to look through, and the cgroup that names the pod.
 struct Namespace {
+    inode: u64,
     net: PathBuf,
     pod_uid: String,
     cgroup: Arc<Cgroup>,
 }
 
 /// Every network namespace that a process of a pod is in, but ours and the node's own.
-fn find(proc: &Path, known: &mut Known) -> Result<Found, Gap> {
+fn find(proc: &Path, pods: &BTreeMap<String, PodQuery>, known: &mut Known) -> Result<Found, Gap> {
     let own = proc.join("thread-self");
     let own = network(&own).map_err(|error| unread(&own.join(NETWORK), &error))?;
     // Of init and of the first thread of the kernel, of which some hosts show only one.
@@ -89,7 +129,16 @@ fn find(proc: &Path, known: &mut Known) -> Result<Found, Gap> {
     for (pid, inode) in pids(proc).map_err(|error| unread(proc, &error))? {
         let mut process = before.process(pid, inode);
         match found.look(&proc.join(pid.to_string()), &mut process, &mut passed, &mut text) {
-            Ok(()) => known.processes.keep(pid, process),
+            Ok(new) => {
+                // The first process of a namespace says whose it is.
+                let asked = new.and_then(|pod_uid| pods.get(pod_uid)).filter(|asked| !asked.needed.is_empty());
+                if let (Some(network), Some(_)) = (process.network, asked) {
+                    found.members.insert(network, Vec::new());
+                }
+                let member = process.network.and_then(|network| found.members.get_mut(&network));
+                member.into_iter().for_each(|pids| pids.push(pid));
+                known.processes.keep(pid, process);
+            }
             Err(error) if is_gone(&error) => {}
             Err(error) => return Err(unread(&proc.join(pid.to_string()).join("cgroup"), &error)),
         }
@@ -98,21 +147,22 @@ fn find(proc: &Path, known: &mut Known) -> Result<Found, Gap> {
 }
 
 impl Found {
-    /// Asks a process what it has not reported yet, and takes its namespace unless it is among those that `passed`.
+    /// Asks a process what it has not reported yet, and takes its namespace unless it is among those that `passed`. Returns the uid
+    /// of the pod whose namespace it took.
     fn look(
         &mut self,
         directory: &Path,
         process: &mut KnownProcess,
         passed: &mut HashSet<u64>,
         text: &mut Vec<u8>,
-    ) -> io::Result<()> {
+    ) -> io::Result<Option<&str>> {
         let network = match process.network.map_or_else(|| network(directory), Ok) {
             Ok(network) => Ok(*process.network.insert(network)),
             Err(error) if is_gone(&error) => return Err(error),
             Err(error) => Err(unread(&directory.join(NETWORK), &error)),
         };
         match &network {
-            Ok(network) if passed.contains(network) => return Ok(()),
+            Ok(network) if passed.contains(network) => return Ok(None),
             Ok(_) => {}
             Err(gap) => _ = self.refused.get_or_insert_with(|| gap.clone()),
         }
@@ -120,16 +170,20 @@ impl Found {
             process.cgroup = Some(cgroup(directory, text)?);
         }
         // A process that merely entered the namespace does not name its pod; the next one may.
-        let Some(cgroup) = process.cgroup.iter().flatten().next() else { return Ok(()) };
-        let Some(pod_uid) = cgroup.pod.as_ref().map(|pod| pod.pod_uid.clone()) else { return Ok(()) };
+        let Some(cgroup) = process.cgroup.iter().flatten().next() else { return Ok(None) };
+        let Some(pod_uid) = cgroup.pod.as_ref().map(|pod| pod.pod_uid.clone()) else { return Ok(None) };
         match network {
-            Ok(network) => {
-                passed.insert(network);
-                self.namespaces.push(Namespace { net: directory.join("net"), pod_uid, cgroup: Arc::clone(cgroup) });
+            Ok(inode) => {
+                passed.insert(inode);
+                let (net, cgroup) = (directory.join("net"), Arc::clone(cgroup));
+                self.namespaces.push(Namespace { inode, net, pod_uid, cgroup });
+                Ok(self.namespaces.last().map(|namespace| namespace.pod_uid.as_str()))
             }
-            Err(gap) => _ = self.hidden.insert(pod_uid, gap),
+            Err(gap) => {
+                self.hidden.insert(pod_uid, gap);
+                Ok(None)
+            }
         }
-        Ok(())
     }
 }
 
@@ -157,16 +211,20 @@ fn unread(path: &Path, error: &io::Error) -> Gap {
 
 impl Namespace {
     /// Nothing when the pod ended.
-    fn read(self, worth_walking: u32) -> Option<PodNamespace> {
-        let ephemeral = self.ephemeral_use(worth_walking);
+    fn read(self, own: Option<&PortSet>, worth_walking: u32) -> Option<PodNamespace> {
+        let mut listening = None;
+        let ephemeral = self.ephemeral_use(own, worth_walking, &mut listening);
         let ended = ephemeral.is_err() && !self.net.exists();
-        (!ended).then(|| PodNamespace {
-            pod_uid: self.pod_uid,
-            ephemeral: ephemeral.map_err(|gap| Gap { source: Source::PodNamespaces, ..gap }).into(),
-        })
+        let ephemeral = ephemeral.map_err(|gap| Gap { source: Source::PodNamespaces, ..gap });
+        (!ended).then(|| PodNamespace { listening, ..PodNamespace::with_use(self.pod_uid, ephemeral) })
     }
 
-    fn ephemeral_use(&self, worth_walking: u32) -> Result<EphemeralUse, Gap> {
+    fn ephemeral_use(
+        &self,
+        own: Option<&PortSet>,
+        worth_walking: u32,
+        listening: &mut Option<PortSet>,
+    ) -> Result<EphemeralUse, Gap> {
         let at_most = sockstat::at_most(&self.net, worth_walking / FAR)?;
         if at_most < worth_walking {
             return Ok(EphemeralUse { at_most, busiest: Vec::new() });
@@ -174,8 +232,12 @@ impl Namespace {
         let sockets = Sockets::recorded(&self.net);
         let listeners = sockets.listeners()?.sockets;
         let every_port = PortSet::from(PortRange { first: 1, last: u16::MAX });
-        let counting =
-            Counting { ports: &every_port, at_most: Some(at_most), worth_walking, tcp_tw_reuse: TCP_TW_REUSE };
+        let chosen = own.cloned().unwrap_or_else(|| PortRange::DEFAULT_EPHEMERAL.into());
+        // An unconnected socket of UDP with a port that the kernel chooses is a client more often than not.
+        let serves = |it: &&Socket| it.protocol != Protocol::Udp || !chosen.contains(it.local_port);
+        *listening = Some(listeners.iter().filter(serves).map(|socket| socket.local_port).collect());
+        let ports = own.unwrap_or(&every_port);
+        let counting = Counting { ports, at_most: Some(at_most), worth_walking, tcp_tw_reuse: TCP_TW_REUSE };
         let mut used = sockets.ephemeral_use(&counting, &listeners)?.ephemeral;
         let not_asked =
             Gap::new(Source::Processes, Why::NotAsked, "the pod is known, its processes are not looked for");
@@ -226,7 +288,7 @@ mod tests {
     }
 
     fn look(proc: &tempfile::TempDir, worth_walking: u32) -> Result<Vec<PodNamespace>, Gap> {
-        pod_namespaces(proc.path(), worth_walking, &mut Known::default())
+        pod_namespaces(proc.path(), worth_walking, &BTreeMap::new(), &mut Known::default())
     }
 
     fn of_pod() -> String {
@@ -241,6 +303,7 @@ mod tests {
         let used = namespaces[0].ephemeral.seen().expect("read");
         let reported: Vec<_> = used.busiest.iter().map(|one| (one.port, one.used, one.time_wait)).collect();
         assert_eq!((namespaces[0].pod_uid.as_str(), used.at_most, reported), (UID, 4, vec![(443, 2, 1)]));
+        assert_eq!(namespaces[0].listening.as_ref().expect("walked").to_string(), "80");
     }
 
     #[test]
@@ -254,10 +317,52 @@ mod tests {
     }
 
     #[test]
+    fn a_pod_with_a_range_of_its_own_is_walked_by_half_of_it_and_only_its_ports_count() {
+        let proc = node("net:[2]", &of_pod());
+        let used = |uid: &str, ports: &str| {
+            let query = PodQuery { ephemeral: Some(ports.parse().expect("ports")), ..PodQuery::default() };
+            let pods = [(uid.to_owned(), query)].into();
+            let seen = pod_namespaces(proc.path(), 14_116, &pods, &mut Known::default()).expect("seen");
+            seen[0].ephemeral.seen().expect("read").busiest.iter().map(|one| one.used).collect::<Vec<_>>()
+        };
+        assert_eq!(used(UID, "40000-40007"), [2], "four sockets of eight ports");
+        assert_eq!(used(UID, "40001-40008"), [1], "40000 is no port of its range");
+        assert_eq!(used(UID, "40000-40009"), [0; 0], "four of ten");
+        assert_eq!(used("of another pod", "40000-40007"), [0; 0]);
+    }
+
+    #[test]
+    fn the_sockets_of_no_more_than_eight_pods_are_listed_and_one_that_cannot_be_read_has_a_gap() {
+        let proc = node("net:[2]", &of_pod());
+        let uid = |index: u8| format!("0e6a3a0c-5a0b-4b1e-8d6e-3f2b1c0d9e{index:02}");
+        for index in 10..19 {
+            let process = proc.path().join(index.to_string());
+            fs::create_dir_all(process.join("ns")).expect("made");
+            symlink(format!("net:[{index}]"), process.join("ns/net")).expect("linked");
+            fs::write(process.join("cgroup"), format!("0::/kubepods/pod{}\n", uid(index))).expect("written");
+            symlink("../7/net", process.join("net")).expect("linked");
+        }
+        let query = |needed: &str| PodQuery { needed: needed.parse().expect("ports"), ..PodQuery::default() };
+        let look = |pods: Vec<String>| {
+            let pods = pods.into_iter().map(|uid| (uid, query("40000"))).collect();
+            pod_namespaces(proc.path(), 14_116, &pods, &mut Known::default()).expect("seen")
+        };
+        let count =
+            |seen: &[PodNamespace], why| seen.iter().filter(|it| it.needed.gap().map(|gap| gap.why) == why).count();
+        let all = look((10..19).map(uid).collect());
+        assert_eq!((count(&all, None), count(&all, Some(Why::TooMuch)), count(&all, Some(Why::NotAsked))), (8, 1, 1));
+        let ports = all.iter().filter_map(|it| it.needed.seen()).flatten().map(|socket| socket.local_port);
+        assert!(ports.clone().count() > 0 && ports.clone().filter(|port| *port == 40000).count() == 8);
+        fs::remove_file(proc.path().join("7/net/udp")).expect("removed");
+        let unread = look(vec![uid(10)]);
+        assert_eq!((unread.len(), count(&unread, Some(Why::NotSupported))), (10, 1));
+    }
+
+    #[test]
     fn who_told_twice_is_believed_for_a_while() {
         let proc = node("net:[2]", &of_pod());
         let mut known = Known::default();
-        let mut pods = || pod_namespaces(proc.path(), 5, &mut known).expect("seen").len();
+        let mut pods = || pod_namespaces(proc.path(), 5, &BTreeMap::new(), &mut known).expect("seen").len();
         assert_eq!([pods(), pods()], [1, 1]);
         let link = proc.path().join("7/ns/net");
         fs::remove_file(&link).expect("removed");

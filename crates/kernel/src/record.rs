@@ -83,7 +83,7 @@ impl States {
     }
 
     /// The set with one more state.
-    pub fn with(self, state: State) -> Self {
+    pub const fn with(self, state: State) -> Self {
         Self(self.0 | 1 << state as u8)
     }
 

@@ -104,13 +104,10 @@ pub(super) fn snapshot_gaps(snapshot: &Snapshot) -> Vec<&Gap> {
         kernel.health_checks.gap(),
     ];
     gaps.extend(facts.into_iter().flatten());
-    gaps.extend(
-        kernel
-            .pod_namespaces
-            .known_part(Unread::Said("its own gap, above"))
-            .iter()
-            .filter_map(|pod| pod.ephemeral.gap()),
-    );
+    let pods = || kernel.pod_namespaces.known_part(Unread::Said("its own gap, above")).iter();
+    gaps.extend(pods().filter_map(|pod| pod.ephemeral.gap()));
+    // Only pods that fail are asked.
+    gaps.extend(pods().filter_map(|pod| pod.needed.gap()).filter(|gap| gap.why != Why::NotAsked));
     gaps
 }
 

@@ -13,7 +13,7 @@ use portreeve_dataplane::{Need, Port, Role, by_port, is_usual, owner_name};
 use portreeve_facts::{Gap, Owner, PortRange, Protocol, Socket, Source, State, Why};
 
 /// From here to 1023 clients of NFS connect, from ports of root (`RPC_DEF_MIN_RESVPORT` in Linux): below are servers only.
-const FIRST_OF_NFS_CLIENTS: u16 = 665;
+pub(super) const FIRST_OF_NFS_CLIENTS: u16 = 665;
 
 pub(super) static RULE: Rule = Rule {
     id: &ids::CONNECTION_ON_PORT,
@@ -158,7 +158,7 @@ impl Opener {
 }
 
 /// Whether a peer's port is more likely that of a server than one that its kernel chose: behind NAT it may be any above 1023.
-fn is_mostly_a_servers(port: u16) -> bool {
+pub(super) fn is_mostly_a_servers(port: u16) -> bool {
     is_usual(port, Role::Daemon) && !PortRange::DEFAULT_EPHEMERAL.contains(port)
 }
 

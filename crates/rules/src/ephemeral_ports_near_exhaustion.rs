@@ -8,9 +8,9 @@ use super::{
     ids,
     needed_ports::NeededPorts,
     node_ports::ports_in_words,
-    remedies::{LAST_BY_DEFAULT, choose_from},
+    remedies::{LAST_BY_DEFAULT, choose_from, choose_in_pod},
 };
-use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Vantage, Verdict};
+use crate::findings::{Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_dataplane::{owner_evidence, pod_of_uid};
 use portreeve_facts::{
     DestinationUse, EphemeralUse, Gap, Pod, PodNamespace, PortRange, PortSet, Reading, Snapshot, Source, Why,
@@ -73,7 +73,7 @@ fn pods(snapshot: &Snapshot, limits: &Limits) -> Vec<Judgement> {
     }
 }
 
-/// A pod's settings cannot be read without entering its namespace: what its specification says, else the default.
+/// A pod's settings cannot be read without CAP_SYS_ADMIN and a thread in its namespace: what its specification says, else the default.
 fn pod_verdict(snapshot: &Snapshot, limits: &Limits, namespace: &PodNamespace, pod: &Pod) -> Verdict {
     let used = match namespace.ephemeral.get() {
         Ok(used) => used,
@@ -84,13 +84,16 @@ fn pod_verdict(snapshot: &Snapshot, limits: &Limits, namespace: &PodNamespace, p
         None => (PortRange::DEFAULT_EPHEMERAL, "assumed: the default of a new network namespace"),
     };
     let ports = Ports {
-        set: range.into(),
+        set: pod.ephemeral_ports(),
         range: format!("{range} ({place})"),
-        reserved: "none (assumed: the default of a new network namespace)".to_owned(),
+        reserved: match &pod.ip_local_reserved_ports {
+            Some(reserved) => format!("{} (the pod's securityContext)", ports_in_words(reserved)),
+            None => "none (assumed: the default of a new network namespace)".to_owned(),
+        },
         assumed: pod.ip_local_port_range.is_none(),
         tw_reuse: Ok(REUSE_ON_LOOPBACK),
     };
-    judge(snapshot, limits, used, &ports, Whose::Pod(pod))
+    judge(snapshot, limits, used, &ports, Whose::Pod(pod, namespace))
 }
 
 /// The ports of one network namespace that the kernel may choose.
@@ -108,7 +111,7 @@ struct Ports {
 #[derive(Clone, Copy)]
 enum Whose<'a> {
     Node,
-    Pod(&'a Pod),
+    Pod(&'a Pod, &'a PodNamespace),
 }
 
 /// Every destination of a network namespace; the worst one gives the sentence.
@@ -174,7 +177,7 @@ fn evidence(
     let capacity = ports.set.len();
     let (who, vantage, variant) = match whose {
         Whose::Node => ("This node".to_owned(), Vantage::Node, "node"),
-        Whose::Pod(pod) => (format!("Pod {}/{}", pod.namespace, pod.name), Vantage::Pods, "pod"),
+        Whose::Pod(pod, _) => (format!("Pod {}/{}", pod.namespace, pod.name), Vantage::Pods, "pod"),
     };
     let to = SocketAddr::new(*to, *port);
     let (share, will) = match severity {
@@ -200,23 +203,39 @@ fn evidence(
             Some(range) if is_enough((snapshot, limits), destination, ports, range) => {
                 evidence.remedy(choose_from(range))
             }
-            Some(range) => evidence.remedy(
-                choose_from(range)
-                    .then(Step::advice("that alone is not enough: let the program reuse connections too")),
-            ),
+            Some(range) => evidence.remedy(choose_from(range).then(Step::advice(NOT_ENOUGH))),
             None => evidence,
         },
-        Whose::Pod(pod)
-            if pod.ip_local_port_range.is_some_and(|it| it.first <= WIDEST.first && it.last == WIDEST.last) =>
-        {
-            evidence
-        }
-        Whose::Pod(_) => evidence.remedy(Step::advice(format!(
-            "set spec.securityContext.sysctls of the pod: name net.ipv4.ip_local_port_range, value \"{} {}\", and name \
-             net.ipv4.ip_local_reserved_ports, with every port on which its containers listen",
-            WIDEST.first, WIDEST.last
-        ))),
+        Whose::Pod(pod, namespace) => match widest_in_pod(pod, namespace) {
+            Some((set, step)) if severity_with(limits, destination, &set, &ports.tw_reuse) == Ok(None) => {
+                evidence.remedy(step)
+            }
+            Some((_, step)) => evidence.remedy(Remedy::from(step).then(Step::advice(NOT_ENOUGH))),
+            None => evidence,
+        },
     }
+}
+
+/// The most ports that a pod can give to its connections, and how. Its servers keep theirs: one that starts again while a connection
+/// has its port cannot listen. Where these are not known, the range ends later, and begins as it does. Nothing where that gives few
+/// ports more.
+fn widest_in_pod(pod: &Pod, namespace: &PodNamespace) -> Option<(PortSet, Step)> {
+    let range = pod.ip_local_port_range.unwrap_or(PortRange::DEFAULT_EPHEMERAL);
+    let PortRange { first, last } = match namespace.listening {
+        Some(_) => WIDEST,
+        None => PortRange { last: WIDEST.last, ..range },
+    };
+    let widest = PortSet::from(PortRange { first, last });
+    let declared = pod.own_ports.iter().map(|port| port.port).collect();
+    let servers = [namespace.listening.as_ref(), pod.ip_local_reserved_ports.as_ref(), Some(&declared)];
+    let reserved = servers.into_iter().flatten().fold(PortSet::default(), |all, some| all.union(some));
+    let reserved = reserved.intersection(&widest);
+    let set = widest.minus(&reserved);
+    if set.minus(&pod.ephemeral_ports()).len() <= FEW {
+        return None;
+    }
+    let change = (range != PortRange { first, last }).then_some(PortRange { first, last });
+    Some((set, choose_in_pod(pod, change, reserved)))
 }
 
 /// Whether a destination uses few of the ports that the node would have with a wider range.
@@ -227,10 +246,26 @@ fn is_enough(
     range: PortRange,
 ) -> bool {
     let kept = snapshot.kernel.sysctls.ip_local_reserved_ports.seen().cloned().unwrap_or_default();
-    let (set, tw_reuse) = (PortSet::from(range).minus(&kept), ports.tw_reuse.clone());
-    let wider = Ports { set, range: String::new(), reserved: String::new(), assumed: false, tw_reuse };
-    severity(limits, destination, &wider) == Ok(None)
+    severity_with(limits, destination, &PortSet::from(range).minus(&kept), &ports.tw_reuse) == Ok(None)
 }
+
+/// How bad it would be with these ports.
+fn severity_with(
+    limits: &Limits,
+    destination: &DestinationUse,
+    set: &PortSet,
+    tw_reuse: &Result<u8, Gap>,
+) -> Result<Option<Severity>, Gap> {
+    let set = set.clone();
+    let (range, reserved, tw_reuse) = (String::new(), String::new(), tw_reuse.clone());
+    severity(limits, destination, &Ports { set, range, reserved, assumed: false, tw_reuse })
+}
+
+/// What is said of a range with which there are still too few ports.
+const NOT_ENOUGH: &str = "that alone is not enough: let the program reuse connections too";
+
+/// So few ports more are no remedy.
+const FEW: u32 = 1024;
 
 /// The range of a pod that needs many ports: all that need no privilege.
 const WIDEST: PortRange = PortRange { first: 1024, last: u16::MAX };
@@ -253,10 +288,13 @@ fn wider(snapshot: &Snapshot) -> Option<PortRange> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::expectations::{expect_healthy, expect_problem, expect_unknown};
+    use crate::{
+        expectations::{expect_healthy, expect_problem, expect_unknown},
+        findings::Effect,
+    };
     use portreeve_facts::{
         Protocol,
-        healthy::{gap, ip, seen, squatter},
+        healthy::{gap, ip, objects, seen, squatter},
     };
 
     const CAPACITY: u32 = 28_232;
@@ -289,10 +327,9 @@ mod tests {
     fn pod(used: u32, range: Option<&str>) -> (Snapshot, Subject) {
         let range = range.map(|range| range.parse().expect("a range"));
         let mut world = Snapshot::healthy().pod("busy", |pod| pod.ip_local_port_range = range);
-        seen(&mut world.kernel.pod_namespaces).push(PodNamespace {
-            pod_uid: "uid-busy".to_owned(),
-            ephemeral: Reading::Seen(towards("198.51.100.7", used, 0)),
-        });
+        let listening = Some("80,8000".parse().expect("ports"));
+        let of_busy = PodNamespace::with_use("uid-busy", Ok(towards("198.51.100.7", used, 0)));
+        seen(&mut world.kernel.pod_namespaces).push(PodNamespace { listening, ..of_busy });
         let subject = Subject::pod(&world.cluster.pods.seen().expect("pods")[0]);
         (world, subject)
     }
@@ -405,9 +442,52 @@ mod tests {
             !remedies[1].steps.iter().any(|step| step.text.contains("that alone is not enough"))
         };
         assert!(whole(at_most) && !whole(at_most + 1), "32,768 ports are soon used up, too");
+    }
+
+    /// A pod's own range and reserved ports that are advised, and whether that is said to be enough.
+    fn advised(world: &Snapshot, subject: &Subject) -> (String, String, bool) {
+        let remedies = expect_problem(&RULE, world, subject).remedies;
+        let [step, rest @ ..] = &remedies[1].steps[..] else { panic!("nothing to do") };
+        let Some(Effect::ChooseInPod(pod, Some(range), reserved)) = step.effect() else { panic!("{step:?}") };
+        assert_eq!(*pod, ("default".to_owned(), "busy".to_owned()));
+        let value = format!("value \"{} {}\"", range.first, range.last);
+        assert!(step.text.contains(&value) && step.text.contains(&reserved.to_string()), "{}", step.text);
+        (range.to_string(), reserved.to_string(), rest.is_empty())
+    }
+
+    #[test]
+    fn a_wider_range_of_a_pod_leaves_its_servers_their_ports() {
         let (world, subject) = pod(CAPACITY, None);
-        let advice = &expect_problem(&RULE, &world, &subject).remedies[1].steps[0].text;
-        assert!(advice.contains("ip_local_reserved_ports"), "its own servers keep their ports: {advice}");
+        assert_eq!(advised(&world, &subject), ("1024-65535".to_owned(), "8000".to_owned(), true));
+        let (mut world, subject) = pod(2_900, Some("40000 42999"));
+        objects(&mut world.cluster.pods)[0].ip_local_reserved_ports = "42000-42099".parse().ok();
+        let reserved = "8000,42000-42099".to_owned();
+        assert_eq!(advised(&world, &subject), ("1024-65535".to_owned(), reserved, true));
+        let (mut unknown, subject) = pod(CAPACITY, None);
+        seen(&mut unknown.kernel.pod_namespaces)[0].listening = None;
+        assert_eq!(advised(&unknown, &subject), ("32768-65535".to_owned(), String::new(), false), "no server is known");
+    }
+
+    #[test]
+    fn a_pod_is_judged_by_its_own_range_less_its_own_reserved_ports() {
+        let with_reserved = |used, reserved: &str| {
+            let (mut world, subject) = pod(used, Some("40000 42999"));
+            objects(&mut world.cluster.pods)[0].ip_local_reserved_ports = reserved.parse().ok();
+            (world, subject)
+        };
+        let (world, subject) = with_reserved(1_200, "");
+        expect_healthy(&RULE, &world, &subject);
+        let (world, subject) = with_reserved(2_850, "");
+        let evidence = expect_problem(&RULE, &world, &subject);
+        assert_eq!(evidence.severity, Severity::Critical);
+        assert!(format!("{evidence:?}").contains("2850 of 3000"), "{evidence:?}");
+        let (world, subject) = with_reserved(1_200, "40000-41499");
+        let evidence = expect_problem(&RULE, &world, &subject);
+        assert_eq!(evidence.severity, Severity::Warning, "1,200 of 1,500");
+        let (mut world, subject) = with_reserved(2_850, "");
+        let reused = Reading::Seen(towards("127.0.0.1", 2_850, 2_800));
+        seen(&mut world.kernel.pod_namespaces)[0].ephemeral = reused;
+        expect_healthy(&RULE, &world, &subject);
     }
 
     #[test]

@@ -80,7 +80,11 @@ pub static CONNECTION_ON_PORT: Id = Id {
     name: RuleId("connection-on-port"),
     title: "An outgoing connection has a port that a Service or a server needs",
     page: include_str!("pages/connection-on-port.md"),
-    variants: &[of("answers-taken", &[Info, Warning, Critical]), of("blocks", &[Warning])],
+    variants: &[
+        of("answers-taken", &[Info, Warning, Critical]),
+        of("blocks", &[Warning]),
+        of("blocks-in-pod", &[Warning]),
+    ],
 };
 
 /// A pod in the host's network, or the agent, and whoever has its port.

@@ -14,6 +14,7 @@ pub mod lint; // what manifests would break
 
 mod address_announced_elsewhere;
 mod assumed;
+mod client_socket_blocks_pod;
 mod client_socket_blocks_port;
 mod client_socket_on_node_port;
 mod each_service;
@@ -97,6 +98,7 @@ pub static RULES: &[&Rule] = &[
     &listener_on_node_port::RULE,
     &client_socket_on_node_port::RULE,
     &client_socket_blocks_port::RULE,
+    &client_socket_blocks_pod::RULE,
     &listener_blocks_host_network_pod::RULE,
     &external_ip_is_node_address::RULE,
     &external_ip_shadows_node_port::RULE,

@@ -34,7 +34,7 @@ pub(super) static RULE: Rule = Rule {
 };
 
 /// So long, in seconds, and not much longer, a container that fails is not started again: five minutes, and as long to fail.
-const LONGEST_BACK_OFF: i64 = 600;
+pub(super) const LONGEST_BACK_OFF: i64 = 600;
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let listening = round.listeners()?;

@@ -1,12 +1,12 @@
 //! What all rules together need to know of sockets, so that the node is asked for no more.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     RULES,
     socket_needs::{Ports, SocketNeed},
 };
-use portreeve_facts::{ClusterFacts, NodeQuery, PortSet};
+use portreeve_facts::{ClusterFacts, NodeQuery, PodQuery, PortSet};
 
 /// What all rules together need from the node, given the cluster. No rule needs to know how many flows are masqueraded.
 pub fn node_query(cluster: &ClusterFacts, command_lines: bool) -> NodeQuery {
@@ -27,14 +27,28 @@ pub fn node_query(cluster: &ClusterFacts, command_lines: bool) -> NodeQuery {
         masquerade_pools: true,
         health_check_ports: health_check_ports.iter().collect(),
         command_lines,
+        pods: of_pods(cluster),
         skipped: BTreeSet::new(),
     }
+}
+
+/// What is asked of pods' own network namespaces: of each whose specification says from which ports the kernel chooses there, and of
+/// each that fails and needs ports.
+fn of_pods(cluster: &ClusterFacts) -> BTreeMap<String, PodQuery> {
+    let pods = cluster.pods.seen().into_iter().flatten().filter(|pod| !pod.host_network && !pod.finished);
+    let asked = pods.filter_map(|pod| {
+        let is_set = pod.ip_local_port_range.is_some() || pod.ip_local_reserved_ports.is_some();
+        let needed = pod.own_ports.iter().filter(|_| pod.ends.is_none()).map(|port| port.port).collect();
+        let query = PodQuery { ephemeral: is_set.then(|| pod.ephemeral_ports()), needed };
+        (query != PodQuery::default()).then_some((pod, query))
+    });
+    asked.flat_map(|(pod, query)| pod.uids_of_cgroups().map(move |uid| (uid.to_owned(), query.clone()))).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use portreeve_facts::{ContainerPort, Protocol, ProxyConfig, Reading, Snapshot};
+    use portreeve_facts::{ContainerPort, PortRange, Protocol, ProxyConfig, Reading, Snapshot};
 
     fn container_port(port: u16) -> ContainerPort {
         ContainerPort { port, host_port: None, host_ip: None, protocol: Protocol::Tcp }
@@ -76,6 +90,44 @@ mod tests {
         let config = ProxyConfig { healthz_bind_address: Some("[::]:10300".to_owned()), ..ProxyConfig::default() };
         world.cluster.proxy_config = Reading::Seen(config);
         assert!(node_query(&world.cluster, false).owner_ports.contains(10300));
+    }
+
+    #[test]
+    fn a_pod_is_asked_about_where_its_specification_says_from_which_ports_the_kernel_chooses() {
+        let world = Snapshot::healthy()
+            .pod("usual", |_| ())
+            .pod("narrow", |pod| pod.ip_local_port_range = PortRange::new(20000, 20999))
+            .pod("careful", |pod| pod.ip_local_reserved_ports = "40000-40999".parse().ok())
+            .pod("static", |pod| {
+                pod.ip_local_port_range = PortRange::new(20000, 20999);
+                pod.ip_local_reserved_ports = "20100,8000".parse().ok();
+                pod.config_hash = Some("hash".to_owned());
+            })
+            .pod("host", |pod| {
+                pod.host_network = true;
+                pod.ip_local_port_range = PortRange::new(20000, 20999);
+            });
+        let asked = node_query(&world.cluster, false).pods;
+        let asked: Vec<_> =
+            asked.iter().map(|(uid, it)| (&**uid, it.ephemeral.as_ref().expect("ports").to_string())).collect();
+        let (narrow, both) = ("20000-20999".to_owned(), "20000-20099,20101-20999".to_owned());
+        let careful = "32768-39999,41000-60999".to_owned();
+        assert_eq!(
+            asked,
+            [("hash", both.clone()), ("uid-careful", careful), ("uid-narrow", narrow), ("uid-static", both)]
+        );
+    }
+
+    #[test]
+    fn the_ports_that_a_failing_pod_needs_in_its_own_network_are_asked_for_unless_it_ends() {
+        let failing = |pod: &mut portreeve_facts::Pod| pod.own_ports = vec![container_port(8000), container_port(9000)];
+        let world = Snapshot::healthy().pod("well", |_| ()).pod("fails", failing).pod("ends", |pod| {
+            failing(pod);
+            pod.ends = Some(jiff::Timestamp::UNIX_EPOCH);
+        });
+        let asked = node_query(&world.cluster, false).pods;
+        let asked: Vec<_> = asked.iter().map(|(uid, it)| (&**uid, it.needed.to_string(), &it.ephemeral)).collect();
+        assert_eq!(asked, [("uid-fails", "8000,9000".to_owned(), &None)]);
     }
 
     #[test]

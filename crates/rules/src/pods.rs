@@ -114,7 +114,9 @@ pub(super) fn next_pod(snapshot: &Snapshot, workload: &Workload) -> Pod {
         ports: ports.clone(),
         probed: Vec::new(),
         more_networks: false,
+        own_ports: Vec::new(),
         ip_local_port_range: None,
+        ip_local_reserved_ports: None,
     }
 }
 

@@ -7,7 +7,8 @@ use super::pods::{PortOf, is_static, workload};
 use crate::findings::{Effect, Remedy, ServiceRef, Step};
 use portreeve_dataplane::{ExternalAddress, Field, UNNAMED, Unit, gone_pod, owner_name, unit_of};
 use portreeve_facts::{
-    Address, Controller, Mode, Owner, PortRange, Protocol, Service, ServicePort, Snapshot, Socket, text::shell_word,
+    Address, Controller, Mode, Owner, Pod, PortRange, PortSet, Protocol, Service, ServicePort, Snapshot, Socket,
+    text::shell_word,
 };
 
 /// The last port that Linux uses by itself unless configured otherwise. Above it Antrea puts NodePortLocal.
@@ -258,6 +259,22 @@ pub(super) fn choose_from(range: PortRange) -> Remedy {
             "where Antrea serves NodePortLocal, reserve its ports too: {NODE_PORT_LOCAL} unless configured otherwise"
         ))),
     }
+}
+
+/// Sets the range from which the kernel chooses ports in a pod's own network, where it is to be another one, and those that it does not
+/// choose there. Both are safe sysctls, which no kubelet has to allow (kubernetes pkg/kubelet/sysctl/safe_sysctls.go).
+pub(super) fn choose_in_pod(pod: &Pod, range: Option<PortRange>, reserved: PortSet) -> Step {
+    let widened = range
+        .map(|PortRange { first, last }| format!("name net.ipv4.ip_local_port_range, value \"{first} {last}\", and "));
+    let list = match reserved.is_empty() {
+        true => "with every port that its containers declare".to_owned(),
+        false => format!("value \"{reserved}\", with every other port that its containers declare"),
+    };
+    Step::advice(format!(
+        "set spec.securityContext.sysctls of the pod: {}name net.ipv4.ip_local_reserved_ports (safe since Kubernetes 1.27), {list}",
+        widened.unwrap_or_default()
+    ))
+    .with(Effect::ChooseInPod((pod.namespace.clone(), pod.name.clone()), range, reserved))
 }
 
 /// Deletes an address from its link.

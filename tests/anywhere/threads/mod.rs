@@ -6,6 +6,7 @@ mod cilium;
 mod crowded;
 mod health;
 mod host_network;
+mod in_pods;
 mod lint;
 mod listeners;
 mod objects;
@@ -44,7 +45,7 @@ pub(crate) enum Reason {
 type Class = (&'static str, &'static str, &'static [&'static str]);
 
 /// Every thread, in the order of the page. One of GitHub is `owner/name#number`, any other an address without `https://`.
-pub(crate) const CLASSES: [Class; 13] = [
+pub(crate) const CLASSES: [Class; 14] = [
     (
         "Ephemeral ports",
         "The kernel gives outgoing connections ports that somebody needs.",
@@ -155,6 +156,15 @@ pub(crate) const CLASSES: [Class; 13] = [
             "kubernetes/ingress-nginx#8461",
             "replicatedhq/troubleshoot#849",
             "bottlerocket-os/bottlerocket#3711",
+        ],
+    ),
+    (
+        "Networks of pods",
+        "Connections of a pod use up its ports, or have the port of one of its servers.",
+        &[
+            "jupyterhub/configurable-http-proxy#557",
+            "devopsbeast.com/blog/tcp-time-wait-conntrack-exhaustion",
+            "skypilot-org/skypilot#10426",
         ],
     ),
     (

@@ -91,6 +91,19 @@ pub(super) fn pod_with_host_ports(name: &str, ports: &[u16]) -> String {
     host_pod(name, ports).replace("hostNetwork: true", "hostNetwork: false").replace("192.0.2.1", "10.244.0.9")
 }
 
+/// A pod of `n1` with a network of its own, ready, with the ports that it declares there.
+pub(super) fn own_pod(name: &str, ports: &[u16]) -> String {
+    let undeclared = |text: String, port: &u16| text.replace(&format!(", hostPort: {port}"), "");
+    ports.iter().fold(pod_with_host_ports(name, ports), undeclared)
+}
+
+/// The same pod with sysctls of its own, each a name and a value.
+pub(super) fn with_sysctls(pod: &str, sysctls: &[(&str, &str)]) -> String {
+    let entry = |(name, value): &(&str, &str)| format!("{{name: {name}, value: '{value}'}}");
+    let list = sysctls.iter().map(entry).collect::<Vec<_>>().join(", ");
+    pod.replacen("spec:\n", &format!("spec:\n  securityContext: {{sysctls: [{list}]}}\n"), 1)
+}
+
 /// The same pod without a node: the scheduler finds none where its ports are free.
 pub(super) fn pending(pod: &str) -> String {
     let (spec, _) = pod.split_once("status:").expect("a status");

@@ -204,7 +204,8 @@ impl World {
         let redirections = kernel.netfilter.seen().and_then(|it| it.redirections.seen());
         names.extend(redirections.into_iter().flatten().map(|it| it.chain.clone()));
         let clients = kernel.clients.seen().into_iter().flat_map(|it| &it.sockets);
-        let sockets = kernel.listeners.seen().into_iter().flatten().chain(clients);
+        let pods = kernel.pod_namespaces.seen().into_iter().flatten().filter_map(|it| it.needed.seen()).flatten();
+        let sockets = kernel.listeners.seen().into_iter().flatten().chain(clients).chain(pods);
         for socket in sockets {
             let Owner::Held(holder) = &socket.owner else { continue };
             names.extend(holder.process.seen().map(|it| it.command.clone()));
@@ -267,7 +268,8 @@ fn held(path: &str, pod_uid: Option<&str>, command: &str, pid: u32) -> Owner {
     })
 }
 
-fn socket(state: State, local: &str, remote: &str, owner: Owner) -> Socket {
+/// A TCP socket.
+pub(super) fn socket(state: State, local: &str, remote: &str, owner: Owner) -> Socket {
     let address = |text: &str| text.parse::<SocketAddr>().expect("an address and port");
     let (local, remote) = (address(local), address(remote));
     let family = Family::of(local.ip());

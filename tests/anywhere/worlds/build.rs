@@ -3,8 +3,8 @@
 use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
 use portreeve_facts::{
-    Address, EphemeralUse, Family, HealthCheckAnswer, Interfaces, Link, Owner, PodNamespace, Protocol, Reading,
-    Snapshot, Socket, State, Tunnel, VirtualServer,
+    Address, EphemeralUse, Family, HealthCheckAnswer, Interfaces, Link, Owner, PodNamespace, PortSet, Protocol,
+    Reading, Snapshot, Socket, State, Tunnel, VirtualServer,
 };
 use portreeve_rules::node_query;
 
@@ -124,9 +124,9 @@ fn objects(world: &mut Snapshot, cluster: &Cluster, families: &[Family]) {
         seen(&mut world.cluster.endpoint_slices).extend(slices.into_iter().map(Arc::new));
     }
     for pod in cluster.pods.iter().flat_map(lines::pods) {
-        let namespace = (!pod.host_network && pod.node.is_some()).then(|| PodNamespace {
-            pod_uid: pod.uid.clone().expect("a pod has a uid"),
-            ephemeral: Reading::Seen(EphemeralUse { at_most: 12, busiest: Vec::new() }),
+        let namespace = (!pod.host_network && pod.node.is_some()).then(|| {
+            let uid = pod.uid.clone().expect("a pod has a uid");
+            PodNamespace::with_use(uid, Ok(EphemeralUse { at_most: 12, busiest: Vec::new() }))
         });
         seen(&mut world.kernel.pod_namespaces).extend(namespace);
         seen(&mut world.cluster.pods).push(pod.into());
@@ -188,7 +188,10 @@ fn busy(world: &mut Snapshot, busy: &Lines) {
                 let uid = format!("uid-{}", pod.split('/').next_back().unwrap_or(&pod));
                 let namespaces = seen(&mut world.kernel.pod_namespaces);
                 let namespace = namespaces.iter_mut().find(|it| it.pod_uid == uid);
-                seen(&mut namespace.unwrap_or_else(|| panic!("no such pod: {line}")).ephemeral)
+                let namespace = namespace.unwrap_or_else(|| panic!("no such pod: {line}"));
+                // It is walked, and nothing listens in it.
+                namespace.listening = Some(PortSet::default());
+                seen(&mut namespace.ephemeral)
             }
         };
         used.at_most += destination.used;

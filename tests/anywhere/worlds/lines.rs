@@ -219,8 +219,10 @@ pub(super) fn pods(line: &str) -> Vec<Pod> {
         ips: Vec::new(),
         ports: Vec::new(),
         probed: Vec::new(),
+        own_ports: Vec::new(),
         more_networks: false,
         ip_local_port_range: None,
+        ip_local_reserved_ports: None,
     };
     let mut count = None;
     while let Some(word) = words.next() {

@@ -1,6 +1,6 @@
 //! From a Pod to facts: one that runs on a Node, or one that waits because its ports are taken on every Node.
 
-use std::{fmt, net::IpAddr};
+use std::{fmt, net::IpAddr, str::FromStr};
 
 use crate::{
     field_values::{NODE_PORT, PORT, address, each, name, namespace, optional_port, port, protocol, reference},
@@ -10,7 +10,7 @@ use crate::{
     },
     tolerant_field::{Field, FieldErrors, FieldType, Name, Time, quoted},
 };
-use portreeve_facts::{ContainerPort, Controller, Pod, PortRange, Protocol, ServiceName, WaitingPod};
+use portreeve_facts::{ContainerPort, Controller, Pod, PortRange, PortSet, Protocol, ServiceName, WaitingPod, text};
 
 /// What the scheduler says of a Node on which a port of the Pod is taken (kubernetes
 /// pkg/scheduler/framework/plugins/nodeports/node_ports.go).
@@ -20,7 +20,7 @@ const NO_FREE_PORTS: &str = "didn't have free ports for the requested pod ports"
 const REFUSED: &str = "NodePorts";
 /// The label with the host name of a Node, which is the Node's name unless a cloud provider chose that.
 const HOSTNAME: &str = "kubernetes.io/hostname";
-/// So many ports of one pod are kept that nothing but probes names.
+/// So many ports of one pod are kept that nothing but probes names, and of one with its own network.
 const MOST_PROBED: usize = 16;
 
 /// A Pod, by where it is.
@@ -43,7 +43,7 @@ pub(crate) fn pod(object: SlimObject, errors: &mut FieldErrors) -> Option<PodFac
 
     let host_network = spec.host_network.take("spec.hostNetwork", errors).unwrap_or(false);
     let containers = (spec.containers, spec.init_containers);
-    let (ports, probed) = ports_of_the_node(containers, "spec", host_network, errors);
+    let (mut ports, mut probed) = ports_of(containers, "spec", errors);
     let mut ips = each(status.pod_ips, "status.podIPs", errors, |entry, path, errors| {
         let ip = entry.ip.take(format_args!("{path}.ip"), errors)?;
         address(&ip, format_args!("{path}.ip"), errors)
@@ -58,9 +58,21 @@ pub(crate) fn pod(object: SlimObject, errors: &mut FieldErrors) -> Option<PodFac
         each(status.init_containers, "status.initContainerStatuses", errors, |container, _, _| Some(container));
     let annotations = metadata.annotations.take("metadata.annotations", errors).unwrap_or_default();
     let security = spec.security_context.take("spec.securityContext", errors).unwrap_or_default();
+    let (ip_local_port_range, ip_local_reserved_ports) = ephemeral_sysctls(security.sysctls, errors);
     let labels = metadata.labels.take("metadata.labels", errors).unwrap_or_default();
     let controllers = each(metadata.owners, "metadata.ownerReferences", errors, |owner, _, _| controller(&owner));
     let phase = status.phase.take("status.phase", errors);
+    let finished = matches!(phase.as_deref(), Some("Succeeded" | "Failed"));
+    let failing = containers.iter().any(failed);
+    let mut own_ports = Vec::new();
+    if !host_network {
+        if failing && !finished {
+            own_ports = each_once(&ports, &probed);
+        }
+        ports.retain(|port| port.host_port.is_some());
+        ports.shrink_to_fit();
+        probed.clear();
+    }
     let node = reference(spec.node_name, "spec.nodeName", errors);
 
     let rejected = node.is_some() && phase.as_deref() == Some("Failed") && word(&status.reason) == Some(REFUSED);
@@ -109,10 +121,10 @@ pub(crate) fn pod(object: SlimObject, errors: &mut FieldErrors) -> Option<PodFac
         ends: metadata.deleted.take("metadata.deletionTimestamp", errors).map(|Time(at)| at),
         node,
         host_network,
-        finished: matches!(phase.as_deref(), Some("Succeeded" | "Failed")),
+        finished,
         ready: conditions.iter().any(|condition| is(condition, "Ready", "True")),
         running: (!containers.is_empty()).then(|| containers.iter().chain(&init_containers).any(runs)),
-        failing: containers.iter().any(failed),
+        failing,
         restarted: restarted(&containers),
         scheduled: conditions
             .iter()
@@ -122,35 +134,54 @@ pub(crate) fn pod(object: SlimObject, errors: &mut FieldErrors) -> Option<PodFac
         ips,
         probed: undeclared(probed, &ports),
         ports,
+        own_ports,
         more_networks: annotations.networks.seen().is_some(),
-        ip_local_port_range: each(security.sysctls, "spec.securityContext.sysctls", errors, local_port_range).pop(),
+        ip_local_port_range,
+        ip_local_reserved_ports,
     }))
 }
 
 /// `containers` or `initContainers`.
 type Containers = Field<Vec<Field<Container>>>;
 
-/// Ports of containers that a proxy, a CNI plugin or the host's own stack has to serve, and on the host's network those that
-/// probes ask. Of the init containers, those that run beside the others have ports, too (KEP-753, Kubernetes 1.29).
+/// Ports of containers that a proxy, a CNI plugin or the host's own stack has to serve.
 pub(super) fn ports_of_the_node(
-    (containers, init_containers): (Containers, Containers),
+    containers: (Containers, Containers),
     path: &str,
     host_network: bool,
+    errors: &mut FieldErrors,
+) -> Vec<ContainerPort> {
+    let (mut ports, _) = ports_of(containers, path, errors);
+    ports.retain(|port| host_network || port.host_port.is_some());
+    ports
+}
+
+/// The ports that containers declare, and those that their probes ask. Of the init containers, those that run beside the others have
+/// ports, too (KEP-753, Kubernetes 1.29).
+fn ports_of(
+    (containers, init_containers): (Containers, Containers),
+    path: &str,
     errors: &mut FieldErrors,
 ) -> (Vec<ContainerPort>, Vec<ContainerPort>) {
     let mut probed = Vec::new();
     let mut ports = each(containers, format_args!("{path}.containers"), errors, |container, path, errors| {
-        probed.extend(probed_ports(&container).filter(|_| host_network));
+        probed.extend(probed_ports(&container));
         Some(each(container.ports, format_args!("{path}.ports"), errors, container_port))
     });
     ports.extend(each(init_containers, format_args!("{path}.initContainers"), errors, |container, path, errors| {
         let stays = container.restart_policy.seen().is_some_and(|policy| policy == "Always");
         stays.then(|| {
-            probed.extend(probed_ports(&container).filter(|_| host_network));
+            probed.extend(probed_ports(&container));
             each(container.ports, format_args!("{path}.ports"), errors, container_port)
         })
     }));
-    (ports.into_iter().flatten().filter(|port| host_network || port.host_port.is_some()).collect(), probed)
+    (ports.into_iter().flatten().collect(), probed)
+}
+
+/// The ports of a pod's own network that its containers declare or its probes ask, each once. A hostIP is an address of the node.
+fn each_once(declared: &[ContainerPort], probed: &[ContainerPort]) -> Vec<ContainerPort> {
+    let declared = declared.iter().map(|port| ContainerPort { host_port: None, host_ip: None, ..port.clone() });
+    undeclared(declared.chain(probed.iter().cloned()).collect(), &[])
 }
 
 /// The ports that the probes of a container ask: on these a pod of the host's network has to listen, though no container
@@ -268,15 +299,35 @@ fn container_port(entry: Port, path: fmt::Arguments<'_>, errors: &mut FieldError
     })
 }
 
-fn local_port_range(sysctl: NameValue, path: fmt::Arguments<'_>, errors: &mut FieldErrors) -> Option<PortRange> {
-    let wanted = ["net.ipv4.ip_local_port_range", "net/ipv4/ip_local_port_range"];
-    if !sysctl.name.seen().is_some_and(|name| wanted.contains(&name.as_str())) {
-        return None;
-    }
+/// The range from which the kernel chooses ports in the Pod's own network, and those that it does not choose, where these are set.
+fn ephemeral_sysctls(
+    sysctls: Field<Vec<Field<NameValue>>>,
+    errors: &mut FieldErrors,
+) -> (Option<PortRange>, Option<PortSet>) {
+    let (mut range, mut reserved) = (None, None);
+    each(sysctls, "spec.securityContext.sysctls", errors, |sysctl, path, errors| {
+        // Kubernetes takes a name with slashes, too.
+        match sysctl.name.seen()?.replace('/', ".").as_str() {
+            "net.ipv4.ip_local_port_range" => range = parsed(sysctl, path, "two ports", errors),
+            "net.ipv4.ip_local_reserved_ports" => reserved = parsed(sysctl, path, "a list of ports", errors),
+            _ => {}
+        }
+        Some(())
+    });
+    (range, reserved)
+}
+
+fn parsed<T: FromStr>(
+    sysctl: NameValue,
+    path: fmt::Arguments<'_>,
+    wanted: &'static str,
+    errors: &mut FieldErrors,
+) -> Option<T> {
     let text = sysctl.value.take(format_args!("{path}.value"), errors)?.0;
-    let range = text.parse().ok();
-    if range.is_none() {
-        errors.note(format_args!("{path}.value"), quoted(&text), "two ports");
+    // A longer text was cut, and has lost ports.
+    let value = text.parse().ok().filter(|_| text.len() < text::NAME);
+    if value.is_none() {
+        errors.note(format_args!("{path}.value"), quoted(&text), wanted);
     }
-    range
+    value
 }

@@ -35,7 +35,7 @@ pub(crate) fn workload(kind: WorkloadKind, object: SlimObject, errors: &mut Fiel
         texts.dedup();
     });
     let containers = (spec.containers, spec.init_containers);
-    let (ports, _) = ports_of_the_node(containers, path, host_network, errors);
+    let ports = ports_of_the_node(containers, path, host_network, errors);
     let is_for_windows = OS.iter().any(|label| selects.contains(&format!("{label} In windows")));
     if ports.is_empty() || is_for_windows {
         return None;

@@ -1,4 +1,4 @@
-//! What a command changes, as data, so that a test can apply it to a snapshot and judge again.
+//! What a step changes, as data, so that a test can apply it to a snapshot and judge again.
 
 use std::net::IpAddr;
 
@@ -6,14 +6,18 @@ use portreeve_facts::{Mode, PortRange, PortSet};
 
 /// A Service, by namespace and name.
 pub type ServiceRef = (String, String);
+/// A pod, by namespace and name.
+pub type PodRef = (String, String);
 
-/// What is otherwise once a step's command has run.
+/// What is otherwise once a step was followed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// `net.ipv4.ip_local_reserved_ports` holds these ports and no others.
     Reserve(PortSet),
     /// The kernel chooses ports from this range.
     ChooseFrom(PortRange),
+    /// In its own network, a pod has this range, or the one that it has now, and these reserved ports.
+    ChooseInPod(PodRef, Option<PortRange>, PortSet),
     /// The entries of this `port` of a Service that have the first nodePort have the second one.
     MoveService(ServiceRef, u16, [u16; 2]),
     /// A Service has no such external IP any more.

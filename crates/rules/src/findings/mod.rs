@@ -15,7 +15,7 @@ use std::fmt;
 use jiff::Timestamp;
 use serde::Serialize;
 
-pub use effect::{Effect, ServiceRef};
+pub use effect::{Effect, PodRef, ServiceRef};
 pub use evidence::{Evidence, Impact};
 pub use placed::PlacedFinding;
 pub use remedy::{Remedy, Step, StepKind};

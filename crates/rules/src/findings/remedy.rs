@@ -22,7 +22,7 @@ pub struct Step {
     /// Words for the same that stay true when this look is over, where the text holds a choice of this look.
     #[serde(skip)]
     lasting: Option<String>,
-    /// What the command changes; nothing where it only shows something, or is advice.
+    /// What the step changes; nothing where it only shows something, or is advice whose outcome only a person knows.
     #[serde(skip)]
     effect: Option<Box<Effect>>,
 }
@@ -55,14 +55,14 @@ impl Step {
         self
     }
 
-    /// Says what the command changes.
+    /// Says what the step changes.
     #[must_use]
     pub fn with(mut self, effect: Effect) -> Self {
         self.effect = Some(Box::new(effect));
         self
     }
 
-    /// What the command changes, where it changes something.
+    /// What the step changes, where that is known.
     pub fn effect(&self) -> Option<&Effect> {
         self.effect.as_deref()
     }

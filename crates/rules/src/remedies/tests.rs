@@ -98,7 +98,8 @@ fn every_command() {
         all.extend(commands(another_port(namespace, name, None)));
         all.extend(commands(delete_rule(&format!("ip nat {name}"), 7)));
     }
-    let world = Snapshot::healthy();
+    let world = Snapshot::healthy().pod("api", |_| ());
+    let pod = world.cluster.pods.seen().expect("pods")[0].clone();
     for protocol in [Protocol::Tcp, Protocol::Udp, Protocol::Sctp] {
         all.extend(commands(who_holds(protocol, 30080)));
         all.extend(commands(move_off(&world, &unnamed(protocol))));
@@ -117,6 +118,7 @@ fn every_command() {
     let effect = Effect::Reserve(ports);
     all.extend(commands(set_sysctl("net.ipv4.ip_local_reserved_ports", "30080", "zz-node-ports.conf", effect)));
     all.extend(commands(choose_from(PortRange { first: 32768, last: 65535 })));
+    all.extend(commands(choose_in_pod(&pod, None, [8000].into_iter().collect())));
     all.extend(commands(give_node_ports_back()));
     all.extend(
         [clean_up(None, false), remove_ipvs(&["kube-ipvs0"]), remove_nftables(), untracked().into()]

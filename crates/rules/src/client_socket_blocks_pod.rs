@@ -1,0 +1,175 @@
+//! In a pod's own network, an outgoing connection has the port of a server that cannot start because of that.
+
+use std::net::IpAddr;
+
+use super::{
+    Limits, Patience, Round, Rule,
+    client_socket_blocks_port::{FIRST_OF_NFS_CLIENTS, is_mostly_a_servers},
+    ids,
+    listener_blocks_host_network_pod::LONGEST_BACK_OFF,
+    node_ports::ports_in_words,
+    remedies::choose_in_pod,
+    wording::with_sockets,
+};
+use crate::findings::{Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, Verdict};
+use portreeve_facts::{
+    ContainerPort, Gap, Owner, Pod, PortRange, PortSet, Protocol, Reading, Service, Snapshot, Socket, Source, State,
+    Why,
+};
+
+pub(super) static RULE: Rule = Rule {
+    id: &ids::CONNECTION_ON_PORT,
+    variants: &["blocks-in-pod"],
+    needs: &[Source::Pods],
+    uses: &[Source::PodNamespaces],
+    socket_needs: &[],
+    patience: Patience::TwoScans,
+    check,
+};
+
+fn check(round: &Round<'_>, _: &Limits) -> Judgements {
+    let snapshot = round.now;
+    let pods = snapshot.cluster.pods.get()?.iter().map(AsRef::as_ref);
+    let here = pods.filter(|pod| pod.may_be_on(snapshot.node_name()) && needs_its_ports(snapshot, pod));
+    Ok(here.flat_map(|pod| of_pod(snapshot, pod)).collect())
+}
+
+/// Whether a container of the pod failed that may have to listen, in a network of its own.
+fn needs_its_ports(snapshot: &Snapshot, pod: &Pod) -> bool {
+    let runs_for = pod.restarted.map(|since| snapshot.at.as_second() - since.as_second());
+    let fails = pod.failing && runs_for.is_none_or(|seconds| seconds < LONGEST_BACK_OFF);
+    fails && !pod.host_network && !pod.finished && pod.ends.is_none() && !pod.own_ports.is_empty()
+}
+
+fn of_pod(snapshot: &Snapshot, pod: &Pod) -> Vec<Judgement> {
+    let unknown = |gap: &Gap| vec![Judgement::of(Subject::pod(pod), Verdict::Unknown(gap.clone()))];
+    let namespaces = match &snapshot.kernel.pod_namespaces {
+        Reading::Seen(namespaces) => namespaces,
+        Reading::Gap(gap) => return unknown(gap),
+    };
+    // Without a process there is no network yet, or no more.
+    let own = namespaces.iter().find(|it| pod.uids_of_cgroups().any(|uid| uid == it.pod_uid));
+    match own.map(|own| &own.needed) {
+        None => Vec::new(),
+        Some(Reading::Gap(gap)) => unknown(gap),
+        Some(Reading::Seen(sockets)) => {
+            let network = Network { snapshot, pod, sockets, chosen: pod.ephemeral_ports() };
+            pod.own_ports.iter().filter_map(|port| network.judge(port)).collect()
+        }
+    }
+}
+
+/// A pod's own network.
+struct Network<'a> {
+    snapshot: &'a Snapshot,
+    pod: &'a Pod,
+    /// As of [`portreeve_facts::PodNamespace::needed`].
+    sockets: &'a [Socket],
+    /// The ports that the kernel chooses there.
+    chosen: PortSet,
+}
+
+impl Network<'_> {
+    fn judge(&self, port: &ContainerPort) -> Option<Judgement> {
+        let on_port = self.sockets.iter().filter(|it| (it.protocol, it.local_port) == (port.protocol, port.port));
+        let on_port: Vec<&Socket> = on_port.collect();
+        if on_port.iter().any(|it| listens(it)) {
+            return None;
+        }
+        // An accepted connection is no hindrance: it lets the port be used again.
+        let meets =
+            |it: &&Socket| port.host_ip.is_none_or(|ip| ip == it.local) && self.was_opened_here(it) != Some(false);
+        let blocking: Vec<&Socket> = on_port.into_iter().filter(meets).collect();
+        let verdict = match blocking.iter().any(|it| self.was_opened_here(it) == Some(true)) {
+            _ if blocking.is_empty() => return None,
+            true => Verdict::Problem(self.evidence(port, &blocking)),
+            false => {
+                let detail = "a connection of the pod is on the port, and it cannot be told whether the pod opened or accepted it";
+                Verdict::Unknown(Gap::new(Source::PodNamespaces, Why::Ambiguous, detail))
+            }
+        };
+        let subject = Subject::pod(self.pod);
+        Some(Judgement { subject, port: Some(port.port), protocol: Some(port.protocol), verdict })
+    }
+
+    /// Whether the pod opened a connection, where that can be told: the kernel does not say.
+    fn was_opened_here(&self, socket: &Socket) -> Option<bool> {
+        match socket.state {
+            State::SynSent => Some(true),
+            State::SynRecv | State::NewSynRecv => Some(false),
+            _ if !self.chosen.contains(socket.local_port) => Some(false),
+            _ if socket.protocol == Protocol::Udp || self.is_a_servers(socket) => Some(true),
+            _ => None,
+        }
+    }
+
+    /// Whether the peer of a connection is a server.
+    fn is_a_servers(&self, Socket { protocol, local_port, remote, remote_port, .. }: &Socket) -> bool {
+        let remote = remote.to_canonical();
+        let leads_there =
+            |it: &Socket| (it.protocol, it.remote.to_canonical(), it.remote_port) == (*protocol, remote, *remote_port);
+        let others = || self.sockets.iter().filter(|it| it.local_port != *local_port && leads_there(it));
+        let is_needed = |port: u16| self.pod.own_ports.iter().any(|it| it.port == port);
+        *remote_port < FIRST_OF_NFS_CLIENTS
+            || is_mostly_a_servers(*remote_port)
+            || is_a_services(self.snapshot, remote, (*protocol, *remote_port))
+            || others().any(|it| !is_needed(it.local_port))
+    }
+
+    fn evidence(&self, port: &ContainerPort, sockets: &[&Socket]) -> Evidence {
+        let (Pod { namespace, name, .. }, ContainerPort { port, protocol, .. }) = (self.pod, port);
+        // A live process can let go; TIME_WAIT cannot.
+        let owned = sockets.iter().find(|socket| socket.owner != Owner::TimeWait);
+        let holder = owned.map_or_else(|| "a connection in TIME_WAIT".to_owned(), |it| process(&it.owner));
+        let sentence = match owned {
+            Some(_) => format!(
+                "In pod {namespace}/{name}, {holder} has an outgoing connection from port {port}/{protocol}, on which nobody listens: \
+                 the server of the pod cannot have it."
+            ),
+            None => format!(
+                "In pod {namespace}/{name}, {holder} has port {port}/{protocol}, on which nobody listens: the server of the pod cannot \
+                 have it."
+            ),
+        };
+        let place = match self.pod.ip_local_port_range {
+            Some(range) => format!("{range} (the pod's securityContext)"),
+            None => format!("{} (assumed: the default of a new network namespace)", PortRange::DEFAULT_EPHEMERAL),
+        };
+        let reserved = self.pod.ip_local_reserved_ports.clone().unwrap_or_default();
+        let evidence = Evidence::new(Severity::Warning, sentence).value("needed by", format!("pod {namespace}/{name}"));
+        let evidence = with_sockets(evidence, "socket", self.snapshot, sockets)
+            .value("ip_local_port_range", place)
+            .value("ip_local_reserved_ports", ports_in_words(&reserved));
+        let needed: PortSet = self.pod.own_ports.iter().map(|it| it.port).collect();
+        let keep = choose_in_pod(self.pod, None, reserved.union(&needed.intersection(&self.chosen)));
+        let now = match owned {
+            Some(_) => format!(
+                "restart the container of {holder}, or delete the pod: to restart another container does not help"
+            ),
+            None => "wait a minute: TIME_WAIT ends by itself".to_owned(),
+        };
+        evidence.remedy(Remedy::from(keep).then(Step::advice(now)))
+    }
+}
+
+/// Whether a socket waits for clients.
+fn listens(socket: &Socket) -> bool {
+    socket.state == State::Listen || socket.protocol == Protocol::Udp && socket.state == State::Close
+}
+
+/// Whether a Service has this cluster IP and port. No client connects from a cluster IP.
+fn is_a_services(snapshot: &Snapshot, ip: IpAddr, place: (Protocol, u16)) -> bool {
+    let has = |service: &Service| {
+        service.cluster_ips.contains(&ip) && service.ports.iter().any(|port| (port.protocol, port.port) == place)
+    };
+    snapshot.cluster.services.seen().into_iter().flatten().any(|service| has(service))
+}
+
+/// The process of a pod that holds a socket, in words that stay the same from look to look.
+fn process(owner: &Owner) -> String {
+    let Owner::Held(holder) = owner else { return "a process".to_owned() };
+    holder.process.seen().map_or_else(|| "a process".to_owned(), |process| format!("process {}", process.command))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,99 @@
+//! Connections and servers of a pod share the ports of its own network.
+
+use portreeve_facts::{DestinationUse, EphemeralUse, Owner, PodNamespace, Protocol, Reading, Snapshot, Socket, State};
+
+use super::{
+    objects::{crashing, own_pod, served, with_sysctls},
+    served::Served,
+    world::{World, in_pod, socket},
+};
+
+const RANGE: &str = "net.ipv4.ip_local_port_range";
+const RESERVED: &str = "net.ipv4.ip_local_reserved_ports";
+
+/// The network of a pod, as it was looked at.
+fn network(world: &mut Snapshot, namespace: PodNamespace) {
+    match &mut world.kernel.pod_namespaces {
+        Reading::Seen(namespaces) => namespaces.push(namespace),
+        Reading::Gap(gap) => panic!("a gap: {gap:?}"),
+    }
+}
+
+/// A pod with so many connections to 10.244.1.5:8888, of which some are in TIME_WAIT, that listens on these ports.
+fn busy(uid: &str, used: u32, time_wait: u32, listening: &str) -> PodNamespace {
+    let (source, destination) = ("10.244.0.9".parse().expect("an address"), "10.244.1.5".parse().expect("an address"));
+    let owner = in_pod(uid, "node");
+    let busiest = DestinationUse { protocol: Protocol::Tcp, source, destination, port: 8888, used, time_wait, owner };
+    let used = EphemeralUse { at_most: used, busiest: vec![busiest] };
+    PodNamespace { listening: listening.parse().ok(), ..PodNamespace::with_use(uid, Ok(used)) }
+}
+
+/// Thread: jupyterhub/configurable-http-proxy#557
+/// Symptom: a proxy opens a connection for each request; its pod has no port left towards one server
+/// Says: `ephemeral-ports-near-exhaustion/pod`: how many of how many, and the two sysctls with which the pod's own server keeps its port
+#[test]
+fn configurable_http_proxy_557() -> Served {
+    let rule = "ephemeral-ports-near-exhaustion/pod";
+    let world =
+        |pod: &str| World::of(&[pod.to_owned()]).with(|it| network(it, busy("uid-chp", 27_000, 40, "8000-8001")));
+    let pod = own_pod("hub/chp", &[8000]);
+    let told = world(&pod)
+        .tells(rule, "warning", "Pod hub/chp", "hub/chp")
+        .shows("local ports used", "27000 of 28232")
+        .advises("name net.ipv4.ip_local_port_range, value \"1024 65535\"")
+        .advises("name net.ipv4.ip_local_reserved_ports (safe since Kubernetes 1.27), value \"8000-8001\"");
+    world(&with_sysctls(&pod, &[(RANGE, "1024 65535"), (RESERVED, "8000-8001")])).is_silent(rule);
+    told
+}
+
+/// Thread: devopsbeast.com/blog/tcp-time-wait-conntrack-exhaustion
+/// Symptom: short connections of a pod are in TIME_WAIT, and new ones fail; here, the pod has a range of its own of 4,000 ports
+/// Says: `ephemeral-ports-near-exhaustion/pod`: how many of the ports of the pod's own range, less those that it reserves
+#[test]
+fn tcp_time_wait_conntrack_exhaustion() -> Served {
+    let rule = "ephemeral-ports-near-exhaustion/pod";
+    let pod = with_sysctls(&own_pod("shop/cart", &[9000]), &[(RANGE, "20000 23999"), (RESERVED, "20000-20499")]);
+    let world =
+        |used| World::of(std::slice::from_ref(&pod)).with(|it| network(it, busy("uid-cart", used, used - 9, "9000")));
+    let told = world(3_450)
+        .tells(rule, "critical", "Pod shop/cart", "shop/cart")
+        .shows("local ports used", "3450 of 3500, 3441 of them in TIME_WAIT")
+        .shows("ip_local_port_range", "20000-23999 (the pod's securityContext)")
+        .advises("value \"9000,20000-20499\"");
+    world(1_400).is_silent(rule);
+    told
+}
+
+/// Thread: skypilot-org/skypilot#10426
+/// Symptom: a server crash-loops with *address already in use*, though nothing in its pod listens: a sidecar's connection has its port
+/// Says: `connection-on-port/blocks-in-pod`: the process that has the connection, and how the port is reserved in the pod
+#[test]
+fn skypilot_10426() -> Served {
+    let rule = "connection-on-port/blocks-in-pod";
+    let world = |pod: &str, sockets: &[Socket]| {
+        let none = EphemeralUse { at_most: 9, busiest: Vec::new() };
+        let needed = Reading::Seen(sockets.to_vec());
+        let own = PodNamespace { needed, ..PodNamespace::with_use("uid-api-server", Ok(none)) };
+        let store = served("db/store", "ClusterIP", "5432/TCP", "");
+        World::of(&[pod.to_owned(), store]).with(|it| network(it, own))
+    };
+    let of_pod = |state, local: &str, remote: &str, command: &str| {
+        let owner = match state {
+            State::TimeWait => Owner::TimeWait,
+            _ => in_pod("uid-api-server", command),
+        };
+        socket(state, local, remote, owner)
+    };
+    let pod = crashing(&own_pod("sky/api-server", &[46580]));
+    let blocks = of_pod(State::Established, "10.244.0.9:46580", "10.96.0.10:5432", "metrics-agent");
+    let told = world(&pod, std::slice::from_ref(&blocks))
+        .tells(rule, "warning", "Pod sky/api-server", "process metrics-agent")
+        .advises("name net.ipv4.ip_local_reserved_ports (safe since Kubernetes 1.27), value \"46580\"");
+    let runs = of_pod(State::Listen, "0.0.0.0:46580", "0.0.0.0:0", "uvicorn");
+    world(&pod, &[runs, blocks.clone()]).is_silent(rule);
+    let accepted = of_pod(State::TimeWait, "10.244.0.9:46580", "10.244.1.7:51000", "");
+    world(&pod, &[accepted]).is_silent(rule);
+    world(&with_sysctls(&pod, &[(RESERVED, "46580")]), std::slice::from_ref(&blocks)).is_silent(rule);
+    world(&own_pod("sky/api-server", &[46580]), &[blocks]).is_silent(rule);
+    told
+}

@@ -1,0 +1,105 @@
+//! Pods with a network of their own: each is a process in a control group as a kubelet makes it.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader},
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    thread,
+    time::Duration,
+};
+
+use crate::{near_misses::expect_silent, stage::Stage};
+
+/// A uid for each test: tests that run at the same time see each other's processes.
+const UIDS: [&str; 2] = ["5c1f9c52-93ab-4a5e-9f0e-6b2a8c4d1e42", "5c1f9c52-93ab-4a5e-9f0e-6b2a8c4d1e43"];
+const CONTAINER: &str = "5f7bb1c1d5b0cd8ba6bd0d2d3c1b1cd6a1c0a3b1e5e2b97bb0e2ad9c4d5e6f70";
+
+/// What a kubelet says of a pod of which a container ends again and again.
+const CRASHES: &str =
+    "[{name: c, ready: false, state: {waiting: {reason: CrashLoopBackOff}}, lastState: {terminated: {exitCode: 1}}}]";
+/// What it says of one that is well.
+const READY: &str = "[{name: c, ready: true, state: {running: {}}}]";
+
+/// A process of the pod in a network of its own, ended when dropped.
+struct Sidecar {
+    process: Child,
+    groups: Vec<PathBuf>,
+}
+
+impl Sidecar {
+    /// With two connections to one server, from this port and from 50000.
+    fn connected_from(port: u16, uid: &str) -> Self {
+        let places = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].map(PathBuf::from);
+        let mount = places.into_iter().find(|place| place.join("cgroup.controllers").exists());
+        let mount = mount.expect("a cgroup2 hierarchy is mounted");
+        let ours = mount.join(format!("portreeve-{}-in-pods", std::process::id()));
+        let group = ours.join(format!("kubepods/besteffort/pod{uid}/{CONTAINER}"));
+        fs::create_dir_all(&group).expect("cgroups can be made: run these tests as root");
+        let perl = r#"
+            my $server = IO::Socket::INET->new(Listen => 9, LocalAddr => "127.0.0.1", LocalPort => 8080) or die;
+            my @kept = map { IO::Socket::INET->new(PeerAddr => "127.0.0.1:8080", LocalPort => $_) or die } @ARGV;
+            $| = 1; print "ready\n"; <STDIN>;"#;
+        let enter = format!("echo $$ > {}/cgroup.procs && ip link set lo up", group.display());
+        let script = format!("{enter} && exec perl -MIO::Socket::INET -e \"$0\" {port} 50000");
+        let mut process = Command::new("unshare")
+            .args(["--net", "sh", "-c", &script, perl])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("unshare, sh and perl are installed");
+        let mut ready = String::new();
+        BufReader::new(process.stdout.as_mut().expect("a pipe")).read_line(&mut ready).expect("a line");
+        assert_eq!(ready, "ready\n");
+        let groups = group.ancestors().take_while(|it| *it != mount).map(PathBuf::from).collect();
+        Self { process, groups }
+    }
+}
+
+impl Drop for Sidecar {
+    fn drop(&mut self) {
+        self.process.kill().expect("a child that can be killed");
+        self.process.wait().expect("a child that can be waited for");
+        for group in &self.groups {
+            // A process that was killed leaves its group a moment later.
+            let removed = (0..500).any(|_| {
+                fs::remove_dir(group).is_ok() || {
+                    thread::sleep(Duration::from_millis(20));
+                    false
+                }
+            });
+            assert!(removed, "{} has processes", group.display());
+        }
+    }
+}
+
+/// A pod that declares 46580, with these statuses of its containers.
+fn server(statuses: &str, uid: &str) -> Stage {
+    Stage::new().document(&format!(
+        "apiVersion: v1\nkind: Pod\nmetadata: {{name: api-0, namespace: sky, uid: {uid}}}\nspec:\n  nodeName: n1\n  \
+         containers: [{{name: c, ports: [{{containerPort: 46580}}]}}]\n\
+         status: {{phase: Running, podIPs: [{{ip: 10.244.0.7}}], containerStatuses: {statuses}}}"
+    ))
+}
+
+#[test]
+fn a_connection_of_a_crashing_pod_that_has_the_port_of_its_server_is_told() {
+    let (stage, _sidecar) = (server(CRASHES, UIDS[0]), Sidecar::connected_from(46580, UIDS[0]));
+    let look = stage.check(&["--proxy-mode", "iptables"]);
+    let finding = look.finding("connection-on-port/blocks-in-pod", "api-0");
+    assert_eq!(finding.verdict(), "warning");
+    let summary = finding.0["summary"].as_str().expect("a sentence");
+    assert!(summary.contains("process perl has an outgoing connection from port 46580/tcp"), "{summary}");
+    assert!(finding.evidence().contains(CONTAINER), "{}", finding.evidence());
+    assert!(finding.remedy().contains("net.ipv4.ip_local_reserved_ports"), "{}", finding.remedy());
+}
+
+#[test]
+fn a_connection_of_a_pod_that_is_well_or_from_another_port_blocks_no_server_of_it() {
+    let rule = "connection-on-port/blocks-in-pod";
+    let (well, sidecar) = (server(READY, UIDS[1]), Sidecar::connected_from(46580, UIDS[1]));
+    expect_silent(&well.check(&["--proxy-mode", "iptables"]), rule, "the pod is ready");
+    drop((well, sidecar));
+    let (crashes, _sidecar) = (server(CRASHES, UIDS[1]), Sidecar::connected_from(46581, UIDS[1]));
+    expect_silent(&crashes.check(&["--proxy-mode", "iptables"]), rule, "a connection has another port");
+}
