@@ -9,7 +9,7 @@ use super::{
     wording::{capital, with_sockets},
 };
 use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Verdict};
-use portreeve_dataplane::{Need, owner_name};
+use portreeve_dataplane::{Need, PROXY_METRICS, owner_name, share_owner};
 use portreeve_facts::{Gap, Owner, Protocol, Reading, Snapshot, Socket, Source, Why};
 
 pub(super) static RULE: Rule = Rule {
@@ -42,6 +42,15 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let proxy = round.proxy();
     let verdict = match silence {
         _ if sockets.is_empty() || sockets.iter().any(|socket| proxy.shares_owner(socket)) => Verdict::Healthy,
+        // Whoever listens where kube-proxy reports its mode does not answer, and has this port, too.
+        Some(_)
+            if listeners
+                .at((Protocol::Tcp, PROXY_METRICS))
+                .iter()
+                .any(|it| sockets.iter().any(|its| share_owner(it, its))) =>
+        {
+            Verdict::Healthy
+        }
         Some(gap) => Verdict::Unknown(gap.clone()),
         None if sockets.iter().all(|socket| proxy.certainly_lacks(socket)) => {
             Verdict::Problem(evidence(snapshot, address, &sockets))
@@ -107,6 +116,18 @@ mod tests {
 
     fn configured(world: Snapshot, address: &str) -> Snapshot {
         world.with_config(|config| config.healthz_bind_address = Some(address.to_owned()))
+    }
+
+    #[test]
+    fn a_kube_proxy_that_hangs_and_has_its_port_is_fine() {
+        let mut hangs = Snapshot::healthy();
+        hangs.kernel.proxy.mode = gap(Source::ProxyMode, Why::TimedOut);
+        hangs.kernel.proxy.cgroup = gap(Source::Cgroups, Why::TimedOut);
+        hangs.kernel.proxy.process = gap(Source::Processes, Why::TimedOut);
+        expect_healthy(&RULE, &hangs, &node());
+        let hung = seen(&mut hangs.kernel.listeners).iter_mut().find(|it| it.local_port == 10249);
+        hung.expect("kube-proxy's").owner = daemon("calico-node", 9);
+        assert_eq!(expect_unknown(&RULE, &hangs, &node()).why, Why::TimedOut);
     }
 
     #[test]
