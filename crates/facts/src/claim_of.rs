@@ -60,7 +60,7 @@ impl ClaimOf {
         Self { kind: "Service", namespace: service.namespace.clone(), name: service.name.clone(), field }
     }
 
-    /// A field of a manifest.
+    /// A field of a manifest that claims something.
     pub fn written(manifest: &Manifest, claim: &Claim) -> Self {
         let field = match claim.what {
             Claimed::NodePort(number, protocol) => {
@@ -69,9 +69,10 @@ impl ClaimOf {
             }
             Claimed::HealthCheckNodePort(number) => ClaimField::HealthCheckNodePort(Some(number)),
             Claimed::ExternalIp(ip) => ClaimField::ExternalIp(ip),
-            Claimed::HostPort(number, protocol, _) | Claimed::HostNetworkPort(number, protocol) => {
-                ClaimField::PodPort(number, protocol)
-            }
+            Claimed::HostPort(number, protocol, _)
+            | Claimed::HostNetworkPort(number, protocol)
+            // Only refused fields are of this kind, and these claim nothing.
+            | Claimed::ServicePort(number, protocol) => ClaimField::PodPort(number, protocol),
         };
         let Manifest { kind, namespace, name, .. } = manifest;
         Self { kind, namespace: namespace.clone(), name: name.clone(), field }

@@ -181,6 +181,10 @@ pub enum Refusal {
     HealthCheck,
     /// A port of the node that a container of the same pod has already, for the same protocol and `hostIP`.
     Twice,
+    /// A `port` of a Service that has the same number and protocol already (`ValidateService`).
+    PortTwice,
+    /// The name of a port of a Service that has a port of this name already (`validateServicePort`).
+    NameTwice,
     /// In the host's network, a `hostPort` that is not this `containerPort`.
     NotThePort(u16),
 }
@@ -198,6 +202,8 @@ pub enum Claimed {
     HostPort(u16, Protocol, Option<IpAddr>),
     /// `containerPort` of a container in the host's network.
     HostNetworkPort(u16, Protocol),
+    /// `spec.ports[]` of a Service, where the API server refuses it. It claims nothing of a node.
+    ServicePort(u16, Protocol),
 }
 
 impl Claimed {
@@ -206,7 +212,8 @@ impl Claimed {
         match self {
             Self::NodePort(port, protocol)
             | Self::HostPort(port, protocol, _)
-            | Self::HostNetworkPort(port, protocol) => Some((port, protocol)),
+            | Self::HostNetworkPort(port, protocol)
+            | Self::ServicePort(port, protocol) => Some((port, protocol)),
             Self::HealthCheckNodePort(port) => Some((port, Protocol::Tcp)),
             Self::ExternalIp(_) => None,
         }

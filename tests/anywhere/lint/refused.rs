@@ -54,6 +54,23 @@ fn a_health_check_needs_a_load_balancer_with_the_policy_local() {
     assert_eq!(of("LoadBalancer", "Local"), NOTHING);
 }
 
+/// The table of creation tests in kubernetes/kubernetes#133564: ValidateService compares port and protocol, and names.
+#[test]
+fn a_service_has_each_port_and_protocol_once_and_each_name_once() {
+    let of = |second: &str| found(&service("web", &format!("name: a, nodePort: 30010}}, {{{second}")), &[]);
+    let refused = |found: &[String]| found.iter().filter(|it| it.contains("port-field-refused/twice")).count();
+    assert_eq!(refused(&of("name: b, port: 80, nodePort: 30011")), 1);
+    assert_eq!(refused(&of("name: a, port: 81, nodePort: 30011")), 1);
+    assert_eq!(refused(&of("name: a, port: 80, nodePort: 30011")), 2);
+    for taken in [
+        "name: b, port: 81, nodePort: 30011",
+        "name: b, port: 80, protocol: UDP, nodePort: 30011",
+        "name: b, port: 80, protocol: UDP, nodePort: 30010",
+    ] {
+        assert_eq!(of(taken), NOTHING, "{taken}");
+    }
+}
+
 #[test]
 fn a_pod_has_a_port_of_the_node_once() {
     let two = |second: &str| {

@@ -69,7 +69,21 @@ pub(super) fn of_service(object: &Node, lines: &Lines<'_>) -> Fields {
         Some("ExternalName") => Some(Refusal::NodePortOf("ExternalName")),
         Some(_) => None,
     };
+    let (mut ports, mut names) = (HashSet::new(), HashSet::new());
     for (index, port) in spec.field("ports").map_or(&[][..], Node::items).iter().enumerate() {
+        if let Some((node, number)) = number(port, "port") {
+            let what = Claimed::ServicePort(number, protocol(port));
+            let mut refuse = |field: &str, node: &Node, why: Refusal| {
+                fields.add(lines.claim(format!("spec.ports[{index}].{field}"), node, what), Some(why));
+            };
+            if !ports.insert(what.port()) {
+                refuse("port", node, Refusal::PortTwice);
+            }
+            let name = port.field("name").filter(|name| name.text().is_some_and(|text| !text.is_empty()));
+            if let Some(name) = name.filter(|name| !names.insert(name.text())) {
+                refuse("name", name, Refusal::NameTwice);
+            }
+        }
         if let Some((node, node_port)) = number(port, "nodePort") {
             let path = format!("spec.ports[{index}].nodePort");
             let claim = lines.claim(path, node, Claimed::NodePort(node_port, protocol(port)));

@@ -36,6 +36,16 @@ pub(super) fn check(linted: &Linted) -> Vec<PlacedFinding> {
                     format!("port {number}/{protocol} of the node is there twice in one pod of {manifest}"),
                     format!("give one of the two ports in {manifest} another number, or leave it out"),
                 ),
+                Refusal::PortTwice => (
+                    "twice",
+                    format!("port {number}/{protocol} is there twice in {manifest}"),
+                    format!("give one of the two ports in {manifest} another port or protocol, or leave it out"),
+                ),
+                Refusal::NameTwice => (
+                    "twice",
+                    format!("two ports of {manifest} have one name, and one of them is {number}/{protocol}"),
+                    format!("give each port in {manifest} a name of its own"),
+                ),
                 Refusal::NotThePort(port) => (
                     "host-network",
                     format!(
