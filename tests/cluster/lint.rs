@@ -47,8 +47,7 @@ fn who_has_the_number_is_named_and_an_update_is_no_conflict() {
     let (code, stdout, _) = lint(&fake, "web");
     assert_eq!(code, 0, "{stdout}");
     assert!(stdout.starts_with("manifests: no port conflicts in 1 object."), "{stdout}");
-    let unread =
-        "node-port-claimed-twice/pods,own (without pods: those of a live cluster are not read, --against a file";
+    let unread = "pod-waits-for-port/pod (those of a live cluster are not read, --against a file";
     let words = stdout.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(words.contains(unread) && !words.contains("--node "), "{stdout}");
 }

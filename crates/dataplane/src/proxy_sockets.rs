@@ -176,13 +176,13 @@ impl<'a> Proxy<'a> {
     }
 }
 
-/// Whether two owners are the same: the same process, or the same cgroup other than the root.
 /// Whether two sockets are held by one process or by processes of one control group, as far as both are known.
 pub fn share_owner(one: &Socket, other: &Socket) -> bool {
     let (Owner::Held(one), Owner::Held(other)) = (&one.owner, &other.owner) else { return false };
     same_owner(one, &other.cgroup, &other.process)
 }
 
+/// Whether two owners are the same: the same process, or the same cgroup other than the root.
 fn same_owner(holder: &Holder, cgroup: &Reading<Cgroup>, process: &Reading<Process>) -> bool {
     let process_matches = match (holder.process.seen(), process.seen()) {
         (Some(a), Some(b)) => a.pid == b.pid && a.started == b.started,

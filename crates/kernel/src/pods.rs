@@ -37,6 +37,9 @@ const FAR: u32 = 8;
 
 /// So many pods are asked for the sockets on ports that their servers need: each takes as long as there are connections on the node.
 const MOST_ASKED: usize = 8;
+/// A pod with fewer sockets than this part of what is worth a walk is not walked, whatever its range: who writes a pod chooses that, and a
+/// walk takes as long as the node has connections.
+const FEWEST: u32 = 64;
 
 /// The use of ephemeral ports in each pod with a network namespace of its own, by pod uid. A pod whose sockstat shows
 /// fewer sockets of one protocol than half of its own ports is not walked. To see these takes CAP_SYS_ADMIN and a thread in
@@ -70,7 +73,8 @@ pub fn pod_namespaces(
         let asked = pods.get(&namespace.pod_uid);
         let own = asked.and_then(|asked| asked.ephemeral.as_ref());
         let (net, pids) = (namespace.net.clone(), members.remove(&namespace.inode));
-        let mut read = namespace.read(own, own.map_or(worth_walking, |ports| ports.len() / 2))?;
+        let mut read =
+            namespace.read(own, own.map_or(worth_walking, |ports| (ports.len() / 2).max(worth_walking / FEWEST)))?;
         if let (Some(asked), Some(pids)) = (asked, pids) {
             let needed = match left.checked_sub(1) {
                 Some(fewer) => {
@@ -319,12 +323,14 @@ mod tests {
     #[test]
     fn a_pod_with_a_range_of_its_own_is_walked_by_half_of_it_and_only_its_ports_count() {
         let proc = node("net:[2]", &of_pod());
-        let used = |uid: &str, ports: &str| {
+        let used_of = |worth_walking: u32, uid: &str, ports: &str| {
             let query = PodQuery { ephemeral: Some(ports.parse().expect("ports")), ..PodQuery::default() };
             let pods = [(uid.to_owned(), query)].into();
-            let seen = pod_namespaces(proc.path(), 14_116, &pods, &mut Known::default()).expect("seen");
+            let seen = pod_namespaces(proc.path(), worth_walking, &pods, &mut Known::default()).expect("seen");
             seen[0].ephemeral.seen().expect("read").busiest.iter().map(|one| one.used).collect::<Vec<_>>()
         };
+        let used = |uid: &str, ports: &str| used_of(4 * FEWEST, uid, ports);
+        assert_eq!(used_of(5 * FEWEST, UID, "40000-40007"), [0; 0], "a range of few ports makes no walk");
         assert_eq!(used(UID, "40000-40007"), [2], "four sockets of eight ports");
         assert_eq!(used(UID, "40001-40008"), [1], "40000 is no port of its range");
         assert_eq!(used(UID, "40000-40009"), [0; 0], "four of ten");

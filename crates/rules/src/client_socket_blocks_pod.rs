@@ -12,6 +12,7 @@ use super::{
     wording::with_sockets,
 };
 use crate::findings::{Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, Verdict};
+use portreeve_dataplane::Addresses;
 use portreeve_facts::{
     ContainerPort, Gap, Owner, Pod, PortRange, PortSet, Protocol, Reading, Service, Snapshot, Socket, Source, State,
     Why,
@@ -78,7 +79,7 @@ impl Network<'_> {
         }
         // An accepted connection is no hindrance: it lets the port be used again.
         let meets =
-            |it: &&Socket| port.host_ip.is_none_or(|ip| ip == it.local) && self.was_opened_here(it) != Some(false);
+            |it: &&Socket| Addresses::of_pod(port).meets(it) != Some(false) && self.was_opened_here(it) != Some(false);
         let blocking: Vec<&Socket> = on_port.into_iter().filter(meets).collect();
         let verdict = match blocking.iter().any(|it| self.was_opened_here(it) == Some(true)) {
             _ if blocking.is_empty() => return None,

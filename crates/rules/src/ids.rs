@@ -136,7 +136,7 @@ pub static NODE_PORT_CLAIMED_TWICE: Id = Id {
     ],
 };
 
-/// Answers that a data plane takes for connections to a Service.
+/// Source ports that masquerade gives, which others need or of which none is left.
 pub static MASQUERADE_SOURCE_PORTS: Id = Id {
     name: RuleId("masquerade-source-ports"),
     title: "Masqueraded connections have a source port that others need, or find none",

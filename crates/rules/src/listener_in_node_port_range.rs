@@ -173,8 +173,9 @@ impl Node<'_, '_> {
                 _ => format!("dynamic ({}): given to any new Service", bands.dynamic),
             },
         );
-        if let Reading::Gap(_) = self.snapshot.cluster.services {
-            evidence = evidence.value("services", "no cluster was given: one may have this port already");
+        if let Reading::Gap(gap) = &self.snapshot.cluster.services {
+            evidence =
+                evidence.value("services", format!("not read, so one may have this port already: {}", gap.detail));
         }
         evidence = evidence.value("proxy mode", self.addressed.candidates.mode_in_words());
         evidence.values.extend(ranges_in_words(self.snapshot));
@@ -331,7 +332,7 @@ mod tests {
         alone.cluster.configured = false;
         alone.cluster.services = gap(Source::Services, Why::NotAsked);
         let found = found(&alone);
-        assert!(found.contains("no cluster was given") && found.contains("assumed"), "{found}");
+        assert!(found.contains("one may have this port already") && found.contains("assumed"), "{found}");
     }
 
     #[test]

@@ -19,11 +19,14 @@ pub(super) static RULE: Rule = Rule {
 /// The source ports that masquerade may give a connection from an ephemeral port, unless its rule has `--to-ports`
 /// (net/netfilter/nf_nat_core.c, `nf_nat_l4proto_unique_tuple`).
 const CHOOSABLE: PortRange = PortRange { first: 1024, last: u16::MAX };
-/// The share in use, per cent, from which new connections fail: the kernel tries at most 128 ports of the range, and drops the packet if
-/// another flow has each of them (the same function, `max_attempts`).
-const MOST: u32 = 80;
+/// The share in use, per cent, from which some new connections fail: the kernel tries some 240 ports of the range, and drops the packet if
+/// another flow has each of them (the same function, `attempts`: 128, 64, 32 and 16 from random places). At 98 % that is one connection of
+/// a hundred, at 99 % one of ten, and at 95 % none of a hundred thousand.
+const FULL: u32 = 98;
+/// The same where the range is assumed: ports that lie next to each other by chance are fewer.
+const DENSE: u32 = 95;
 
-fn check(round: &Round<'_>, _: &Limits) -> Judgements {
+fn check(round: &Round<'_>, limits: &Limits) -> Judgements {
     let snapshot = round.now;
     let pools = match &snapshot.kernel.masquerade_pools {
         // Nothing shows that ports may lack.
@@ -31,7 +34,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
         pools => pools.get()?,
     };
     let mut problem: Option<Evidence> = None;
-    for (pool, range) in pools.iter().filter_map(|pool| Some((pool, exhausted(pool)?))) {
+    for (pool, range) in pools.iter().filter_map(|pool| Some((pool, nearly_used(pool, limits)?))) {
         let evidence = evidence(snapshot, pool, range);
         problem = Some(match problem {
             Some(first) => first.merge(evidence),
@@ -44,20 +47,27 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
 
 /// The range of which most is in use. If most flows have another port than their sender chose, and these lie close together, a rule with
 /// `--to-ports` chose them: the range is at least the one that they span.
-fn exhausted(pool: &MasqueradePool) -> Option<PortRange> {
-    let is_most_of = |range: &PortRange| u64::from(pool.used) * 100 >= u64::from(range.size()) * u64::from(MOST);
+fn nearly_used(pool: &MasqueradePool, limits: &Limits) -> Option<PortRange> {
     let is_chosen = pool.moved * 2 > pool.used;
-    Some(CHOOSABLE).filter(is_most_of).or_else(|| Some(pool.ports).filter(|range| is_chosen && is_most_of(range)))
+    let of_all = Some(CHOOSABLE).filter(|range| has(pool, range, limits.ephemeral_warning_percent));
+    of_all.or_else(|| Some(pool.ports).filter(|range| is_chosen && has(pool, range, DENSE)))
+}
+
+/// Whether a pool has this share of a range, per cent, or more.
+fn has(pool: &MasqueradePool, range: &PortRange, percent: u32) -> bool {
+    u64::from(pool.used) * 100 >= u64::from(range.size()) * u64::from(percent)
 }
 
 fn evidence(snapshot: &Snapshot, pool: &MasqueradePool, range: PortRange) -> Evidence {
     let MasqueradePool { protocol, translated, server: (ip, port), used, senders, .. } = pool;
     let to = SocketAddr::new(*ip, *port);
     let is_known = range == CHOOSABLE;
-    let severity = if is_known { Severity::Critical } else { Severity::Warning };
+    let is_full = is_known && has(pool, &range, FULL);
+    let severity = if is_full { Severity::Critical } else { Severity::Warning };
+    let end = if is_full { "fail" } else { "may soon fail" };
     let summary = format!(
         "Masquerade has given {used} of its source ports {range} to connections to {to}/{protocol}: new connections of pods on this node \
-         to that destination fail."
+         to that destination {end}."
     );
     let whence = if is_known { "what masquerade chooses from" } else { "assumed: what the connections span" };
     let mut evidence = Evidence::new(severity, summary)
@@ -67,8 +77,10 @@ fn evidence(snapshot: &Snapshot, pool: &MasqueradePool, range: PortRange) -> Evi
     for (sender, flows) in senders {
         evidence = evidence.value("used by", format!("{}: {flows}", whose(snapshot, *sender)));
     }
+    if is_full {
+        evidence = evidence.affects([Vantage::Pods]);
+    }
     evidence
-        .affects([Vantage::Pods])
         .remedy(Step::advice("let the programs reuse connections: keep-alive, a connection pool, fewer retries"))
         .remedy(Step::advice(
             "spread the pods over more nodes, or give the node's outgoing connections more addresses: each address has its own source ports",
@@ -116,25 +128,35 @@ mod tests {
 
     #[test]
     fn most_of_the_ports_in_use_are_critical_with_destination_and_senders() {
-        let evidence = expect_problem(&RULE, &world(51_610, "1024-65535", 12), &subject());
+        let evidence = expect_problem(&RULE, &world(63_222, "1024-65535", 12), &subject());
         assert_eq!((evidence.severity, evidence.variant), (Severity::Critical, "pool"));
+        assert!(evidence.summary.ends_with("to that destination fail."), "{}", evidence.summary);
         assert_eq!(evidence.affects, [Vantage::Pods].into());
         assert!(evidence.summary.contains("198.51.100.7:443/tcp"), "{}", evidence.summary);
-        for value in ["pod default/app (10.244.1.7): 51609", "10.244.2.9: 1"] {
+        for value in ["pod default/app (10.244.1.7): 63221", "10.244.2.9: 1"] {
             assert!(evidence.values.contains(&("used by", value.to_owned())), "{value}: {evidence:#?}");
+        }
+        for used in [51_610, 63_221] {
+            let evidence = expect_problem(&RULE, &world(used, "1024-65535", 12), &subject());
+            assert_eq!(evidence.severity, Severity::Warning);
+            assert!(
+                evidence.summary.ends_with("may soon fail.") && evidence.affects.is_empty(),
+                "{}",
+                evidence.summary
+            );
         }
         expect_healthy(&RULE, &world(51_609, "1024-65535", 12), &subject());
     }
 
     #[test]
     fn a_narrow_range_that_a_rule_chose_is_a_warning_for_it_is_assumed() {
-        let evidence = expect_problem(&RULE, &world(160, "40000-40199", 81), &subject());
+        let evidence = expect_problem(&RULE, &world(190, "40000-40199", 96), &subject());
         assert_eq!(evidence.severity, Severity::Warning);
-        let used = "160 of 200 (40000-40199, assumed: what the connections span)".to_owned();
+        let used = "190 of 200 (40000-40199, assumed: what the connections span)".to_owned();
         assert!(evidence.values.contains(&("source ports used", used)), "{evidence:#?}");
-        expect_healthy(&RULE, &world(159, "40000-40199", 159), &subject());
+        expect_healthy(&RULE, &world(189, "40000-40199", 189), &subject());
         // One client that chose its ports one after another.
-        expect_healthy(&RULE, &world(160, "40000-40199", 80), &subject());
+        expect_healthy(&RULE, &world(190, "40000-40199", 95), &subject());
     }
 
     #[test]

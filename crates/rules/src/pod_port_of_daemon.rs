@@ -39,9 +39,8 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
                 (*number, *protocol) == (wanted, port.protocol)
             };
             let Some((number, protocol, name, severity)) = DAEMONS.iter().find(is_it) else { continue };
-            let summary = format!(
-                "port {number}/{protocol} of {workload} is the node's, and where {name} runs, it has that port."
-            );
+            let summary =
+                format!("{workload} wants port {number}/{protocol} of the node, which {name} has wherever it runs.");
             let evidence = PortOf::Workload(workload)
                 .named_in(Evidence::new(*severity, summary), *number, *protocol)
                 .in_cluster()
@@ -76,7 +75,7 @@ mod tests {
         assert_eq!(evidence.severity, Warning);
         assert_eq!(
             evidence.summary,
-            "port 10250/tcp of DaemonSet default/agent is the node's, and where kubelet runs, it has that port."
+            "DaemonSet default/agent wants port 10250/tcp of the node, which kubelet has wherever it runs."
         );
         assert_eq!(expect_problem(&RULE, &of(9100, |_| ()), &Subject::cluster()).severity, Info);
         let in_the_hosts_network = |it: &mut Workload| {

@@ -40,17 +40,14 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let mut sockets = listeners.at((Protocol::Tcp, address.port())).to_vec();
     sockets.retain(|socket| at.meets(socket) != Some(false));
     let proxy = round.proxy();
+    let hangs_with = |sockets: &[&Socket]| {
+        let silent = listeners.at((Protocol::Tcp, PROXY_METRICS));
+        silent.iter().any(|it| sockets.iter().any(|its| share_owner(it, its)))
+    };
     let verdict = match silence {
         _ if sockets.is_empty() || sockets.iter().any(|socket| proxy.shares_owner(socket)) => Verdict::Healthy,
         // Whoever listens where kube-proxy reports its mode does not answer, and has this port, too.
-        Some(_)
-            if listeners
-                .at((Protocol::Tcp, PROXY_METRICS))
-                .iter()
-                .any(|it| sockets.iter().any(|its| share_owner(it, its))) =>
-        {
-            Verdict::Healthy
-        }
+        Some(gap) if gap.why == Why::TimedOut && hangs_with(&sockets) => Verdict::Healthy,
         Some(gap) => Verdict::Unknown(gap.clone()),
         None if sockets.iter().all(|socket| proxy.certainly_lacks(socket)) => {
             Verdict::Problem(evidence(snapshot, address, &sockets))

@@ -127,7 +127,8 @@ pub(super) fn endpoints_of(service: &Service) -> Step {
 }
 
 /// Units that no remedy ends, by how their names begin: those of the cluster, and of the way to the node, its names, time and disks.
-const KEPT: &str = "kube containerd cri docker k3s k0s rke2 snap. etcd ssh systemd- NetworkManager user@ dnsmasq chrony ntp rpc nfs iscsi";
+const KEPT: &str = "kube containerd cri docker k3s k0s rke2 snap. etcd ssh systemd- NetworkManager user@ dnsmasq chrony ntp rpc nfs \
+     iscsi open-iscsi multipath ceph gluster frr bird keepalived wg-quick named unbound";
 
 /// Moves the owner of a socket; where it has no name, how to find it out comes first.
 pub(super) fn move_off(snapshot: &Snapshot, socket: &Socket) -> Remedy {

@@ -6,12 +6,13 @@ use std::{
 };
 
 use crate::{
+    FreePorts,
     findings::{Evidence, PlacedFinding, RuleId},
-    {FreePorts, made_by},
+    made_by,
 };
 use portreeve_facts::{
-    self as facts, self, Claim, ClusterFacts, Controller, Gap, Manifest, NodePortRange, Owner, Pod, Protocol,
-    RangeSource, Reading, Service, ServiceKind, ServicePort, Snapshot, Socket, Unread, Why,
+    self as facts, Claim, ClusterFacts, Controller, Gap, Manifest, NodePortRange, Owner, Pod, Protocol, RangeSource,
+    Reading, Service, ServiceKind, ServicePort, Snapshot, Socket, Unread, Why,
 };
 
 /// Numbers that are suggested instead of one that is taken.
