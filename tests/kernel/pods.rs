@@ -86,7 +86,7 @@ fn a_pod_with_a_range_of_its_own_is_counted_by_it() {
     let mut look = |ephemeral: Option<&str>| {
         let ephemeral = ephemeral.map(|ports| ports.parse().expect("ports"));
         let pods = [(uid.to_owned(), PodQuery { ephemeral, ..PodQuery::default() })].into();
-        let found = pod_namespaces(Path::new("/proc"), 14_116, &pods, &mut known).expect("root sees them");
+        let found = pod_namespaces(Path::new("/proc"), 3_200, &pods, &mut known).expect("root sees them");
         let own = found.into_iter().find(|namespace| namespace.pod_uid == uid)?;
         let used = own.ephemeral.seen()?.busiest.iter().map(|one| (one.port, one.used)).collect::<Vec<_>>();
         Some((used, own.listening))
