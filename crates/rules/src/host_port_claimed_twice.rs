@@ -7,7 +7,7 @@ use std::{
 
 use super::{
     Limits, Patience, Round, Rule, ids,
-    pods::{WithPods, is_for_every_address},
+    pods::{WithPods, is_everywhere, is_for_every_address},
     wording::{MOST_LISTED, listed},
 };
 use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Verdict};
@@ -121,14 +121,13 @@ fn in_conflict<'a>(claims: &[Claim<'a>], with_pods: &WithPods<'_>) -> Vec<&'a Wo
 
 /// Whether pods of both want one node for certain: one is a DaemonSet, which has pods on every node that it may run on.
 fn share_a_node(one: &Workload, other: &Workload) -> bool {
-    let is_everywhere = |workload: &Workload| workload.kind == WorkloadKind::DaemonSet;
+    let is_daemon_set = |workload: &Workload| workload.kind == WorkloadKind::DaemonSet;
     let narrow_in_wide = |narrow: &Workload, wide: &Workload| {
-        let is_on_all = is_everywhere(wide) && wide.selects.is_empty() && wide.avoids.is_empty();
-        is_on_all && narrow.tolerates.iter().all(|taint| wide.tolerates.contains(taint))
+        is_everywhere(wide) && narrow.tolerates.iter().all(|taint| wide.tolerates.contains(taint))
     };
     let alike = (&one.selects, &one.avoids) == (&other.selects, &other.avoids);
     match (one.selects.is_empty(), other.selects.is_empty()) {
-        _ if !is_everywhere(one) && !is_everywhere(other) => false,
+        _ if !is_daemon_set(one) && !is_daemon_set(other) => false,
         (true, true) => true,
         (false, false) => alike,
         (false, true) => narrow_in_wide(one, other),

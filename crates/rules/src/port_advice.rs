@@ -175,14 +175,12 @@ fn served_there(snapshot: &Snapshot, served: &[IpAddr], unserved: &BTreeSet<IpAd
 /// What to do where a Service has the number that another one wants.
 fn how_to_have(snapshot: &Snapshot, number: u16, free: Option<u16>) -> Option<Advice> {
     let mut services = snapshot.cluster.services.seen()?.iter().map(Arc::as_ref);
-    let node_port = |it: &Service| it.ports.iter().position(|port| port.node_port == Some(number));
-    let is_checked = |it: &Service| it.health_check_node_port == Some(number);
-    let service = services.find(|it| node_port(it).is_some() || is_checked(it))?;
-    let (field, moved) = match node_port(service) {
+    let service = services.find(|it| has_number(it, number))?;
+    let (field, moved) = match service.ports.iter().position(|port| port.node_port == Some(number)) {
         Some(index) => ("nodePort", move_service(free, service, &service.ports[index])),
         None => ("healthCheckNodePort", choose_another_health_check_port(service)),
     };
-    let such_as = free.map_or(": `suggest` prints free ones".to_owned(), |free| format!(", such as {free}"));
+    let such_as = such_as(free);
     let name = format!("{}/{}", service.namespace, service.name);
     Some(Advice {
         case: format!("if the API server refuses {number} to a Service: Service {name} has it as {field}"),
@@ -193,6 +191,16 @@ fn how_to_have(snapshot: &Snapshot, number: u16, free: Option<u16>) -> Option<Ad
                 .into(),
         ],
     })
+}
+
+/// Whether a number is a nodePort or the healthCheckNodePort of a Service.
+fn has_number(service: &Service, number: u16) -> bool {
+    service.health_check_node_port == Some(number) || service.ports.iter().any(|port| port.node_port == Some(number))
+}
+
+/// What follows *another number*: a free one, or where to find some.
+fn such_as(free: Option<u16>) -> String {
+    free.map_or(": `suggest` prints free ones".to_owned(), |free| format!(", such as {free}"))
 }
 
 /// What a refusal means if no Service has the number: it had one until lately. The API server looks every three minutes for numbers
@@ -206,13 +214,9 @@ fn allocated_without_service(
 ) -> Option<Advice> {
     let services = snapshot.cluster.services.seen().filter(|_| snapshot.cluster.unread_service().is_none())?;
     let in_range = snapshot.cluster.node_port_range.seen().is_some_and(|it| it.range.contains(number));
-    let has_it = |it: &Service| {
-        it.health_check_node_port == Some(number) || it.ports.iter().any(|port| port.node_port == Some(number))
-    };
     let is_free = owned.iter().all(|it| it.claimants.is_empty());
-    let is_asked = in_range && (refused || is_free) && !services.iter().any(|it| has_it(it));
-    let another = free.map_or(": `suggest` prints free ones".to_owned(), |free| format!(", such as {free}"));
-    let another = Step::advice(format!("give the Service another number{another}"));
+    let is_asked = in_range && (refused || is_free) && !services.iter().any(|it| has_number(it, number));
+    let another = Step::advice(format!("give the Service another number{}", such_as(free)));
     is_asked.then(|| Advice {
         case: format!(
             "if the API server refuses {number} to a Service, as already allocated: no Service has it, so a deleted one had it until lately. \

@@ -8,7 +8,7 @@ use super::{
     wording::{capital, listed, with_sockets},
 };
 use crate::findings::{Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, Verdict};
-use portreeve_dataplane::{owner_name, place};
+use portreeve_dataplane::{Addresses, owner_name, place};
 use portreeve_facts::{Gap, Link, Pod, Protocol, Reading, Snapshot, Socket, Source, Why};
 
 pub(super) static RULE: Rule = Rule {
@@ -78,11 +78,10 @@ impl Contested<'_> {
         for link in &self.down {
             for socket in &sockets {
                 let families = &link.tunnel.as_ref().ok_or_else(|| not_read(link))?.families;
-                let serves: Vec<_> = families.iter().map(|family| socket.serves(*family)).collect();
-                if serves.contains(&Some(true)) {
-                    kept_down.push((link, socket));
-                } else if serves.contains(&None) {
-                    untold = Some(Gap::new(Source::Listeners, Why::NotSupported, "v6only was not told"));
+                match Addresses::Families(families).meets(socket) {
+                    Some(true) => kept_down.push((link, socket)),
+                    Some(false) => {}
+                    None => untold = Some(Gap::new(Source::Listeners, Why::NotSupported, "v6only was not told")),
                 }
             }
         }
