@@ -28,6 +28,8 @@ pub enum Need<'a> {
     Declared(&'a Pod, &'a ContainerPort),
     /// A probe asks such a pod there, and no container declares the port. Another program may be the one that is asked.
     Probe(&'a Pod, &'a ContainerPort),
+    /// A container of such a pod said, when it ended, that the address is in use. It is a hint, and no claim.
+    Said(&'a Pod, &'a ContainerPort),
     /// A pod's hostPort on which somebody listens: some container runtimes hold it with a socket. Without a socket it is redirected
     /// before one is looked for, and needs none.
     HostPort(&'a Pod, &'a ContainerPort),
@@ -47,7 +49,7 @@ impl<'a> Need<'a> {
     /// The pod on this node's own network that needs it.
     pub fn pod(self) -> Option<&'a Pod> {
         match self {
-            Self::Declared(pod, _) | Self::Probe(pod, _) => Some(pod),
+            Self::Declared(pod, _) | Self::Probe(pod, _) | Self::Said(pod, _) => Some(pod),
             _ => None,
         }
     }
@@ -72,7 +74,9 @@ impl<'a> Need<'a> {
     /// At which addresses.
     pub fn at(self) -> Addresses<'a> {
         match self {
-            Self::Declared(_, port) | Self::Probe(_, port) | Self::HostPort(_, port) => Addresses::of_pod(port),
+            Self::Declared(_, port) | Self::Probe(_, port) | Self::Said(_, port) | Self::HostPort(_, port) => {
+                Addresses::of_pod(port)
+            }
             Self::HealthCheck(service) => Addresses::Families(&service.families),
             Self::ProxyMetrics => Addresses::Every,
             Self::ProxyHealth(address) => Addresses::of_server(address.ip()),
@@ -185,7 +189,8 @@ impl<'a> Needs<'a> {
 /// Needs with their ports, or why these are not known.
 type Read<'a> = Result<Vec<(Port, Need<'a>)>, Gap>;
 
-/// What pods of this node's own network declare, and what probes ask there. Each port of a pod counts once.
+/// What pods of this node's own network declare, what probes ask there, and what containers said is in use. Each port of a pod counts
+/// once; what was said of one that it is known to need says no more.
 fn of_pods<'a>(round: &Round<'a>) -> Read<'a> {
     let here = round.now.cluster.pods.get()?.iter().map(AsRef::as_ref);
     let here = here.filter(|pod: &&Pod| pod.may_be_on(round.now.node_name()) && pod.host_network && !pod.finished);
@@ -193,7 +198,14 @@ fn of_pods<'a>(round: &Round<'a>) -> Read<'a> {
         let mut seen = BTreeSet::new();
         let declared = pod.ports.iter().map(move |port| (port, Need::Declared(pod, port)));
         let probed = pod.probed.iter().map(move |port| (port, Need::Probe(pod, port)));
-        declared.chain(probed).filter(move |(port, _)| seen.insert((port.protocol, port.port, port.host_ip)))
+        let is_known = |it: &&ContainerPort| {
+            let mut known = pod.ports.iter().chain(&pod.probed);
+            known.any(|known| (known.protocol, known.port) == (it.protocol, it.port))
+        };
+        let said =
+            pod.said_in_use.iter().filter(move |it| !is_known(it)).map(move |port| (port, Need::Said(pod, port)));
+        let all = declared.chain(probed).chain(said);
+        all.filter(move |(port, _)| seen.insert((port.protocol, port.port, port.host_ip)))
     });
     Ok(needs.map(|(port, need)| ((port.protocol, port.port), need)).collect())
 }
@@ -324,6 +336,15 @@ mod tests {
             assert_eq!(known(&world(change)), rest);
         }
         assert_eq!(known(&world(|pod| pod.ready = false)), all, "it ought to listen");
+    }
+
+    #[test]
+    fn what_a_container_said_is_a_need_of_its_own_where_nothing_else_names_the_port() {
+        let said =
+            |port| world(|pod| pod.said_in_use = vec![ContainerPort { port, host_ip: Some(ip("127.0.0.1")), ..PORT }]);
+        let of = |port: u16| known(&said(port)).into_iter().filter(|it| it.ends_with("Said")).collect::<Vec<_>>();
+        assert_eq!(of(7002), ["7002 Said"]);
+        assert_eq!([of(7000), of(7001)], [Vec::<String>::new(), Vec::new()], "it is declared, or probed");
     }
 
     #[test]

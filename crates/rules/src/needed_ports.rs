@@ -35,6 +35,8 @@ impl NeededPorts {
                     daemons.push(port);
                     continue;
                 }
+                // A tenant's text reserves nothing.
+                Need::Said(..) => continue,
                 // It is in the NodePort range, which is reserved as a whole.
                 Need::HealthCheck(_) => continue,
                 // Where they listen, they are daemons.
