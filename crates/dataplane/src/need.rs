@@ -15,7 +15,7 @@ use super::{
 };
 use portreeve_facts::{
     ContainerPort, Family, Gap, Mode, OwnPort, Pod, Protocol, Reading, Service, ServiceKind, Snapshot, Socket, Source,
-    Why,
+    WaitingPod, Why,
 };
 
 /// Where kube-proxy says whether it is healthy (`healthzBindAddress`), unless it is configured otherwise.
@@ -33,6 +33,8 @@ pub enum Need<'a> {
     /// A pod's hostPort on which somebody listens: some container runtimes hold it with a socket. Without a socket it is redirected
     /// before one is looked for, and needs none.
     HostPort(&'a Pod, &'a ContainerPort),
+    /// A pod that has no Node yet wants this hostPort, and may come here. The scheduler keeps it away, and no socket does.
+    Waiting(&'a WaitingPod, &'a ContainerPort),
     /// The proxy answers there for the health of a Service.
     HealthCheck(&'a Service),
     /// kube-proxy reports its mode and its metrics there.
@@ -74,9 +76,11 @@ impl<'a> Need<'a> {
     /// At which addresses.
     pub fn at(self) -> Addresses<'a> {
         match self {
-            Self::Declared(_, port) | Self::Probe(_, port) | Self::Said(_, port) | Self::HostPort(_, port) => {
-                Addresses::of_pod(port)
-            }
+            Self::Declared(_, port)
+            | Self::Probe(_, port)
+            | Self::Said(_, port)
+            | Self::HostPort(_, port)
+            | Self::Waiting(_, port) => Addresses::of_pod(port),
             Self::HealthCheck(service) => Addresses::Families(&service.families),
             Self::ProxyMetrics => Addresses::Every,
             Self::ProxyHealth(address) => Addresses::of_server(address.ip()),
@@ -152,6 +156,7 @@ impl<'a> Needs<'a> {
         let parts = [
             (Source::Pods, of_pods(round)),
             (Source::Listeners, held_host_ports(round)),
+            (Source::WaitingPods, waiting(round)),
             (Source::Services, health_checks(round)),
             (Source::ProxyMode, Ok(proxy_metrics(round.now))),
             (Source::ProxyConfig, proxy_health(round.now)),
@@ -219,6 +224,15 @@ fn held_host_ports<'a>(round: &Round<'a>) -> Read<'a> {
     let listeners = round.listeners()?;
     let held = host_ports.ports().filter(|(port, _)| !listeners.at(*port).is_empty());
     Ok(held.flat_map(|(at, all)| all.iter().map(move |(pod, port)| (at, Need::HostPort(pod, port)))).collect())
+}
+
+fn waiting<'a>(round: &Round<'a>) -> Read<'a> {
+    let all = round.now.cluster.waiting_pods.get()?.iter().map(AsRef::as_ref);
+    let here = all.filter(|pod: &&WaitingPod| !pod.rejected && pod.may_be_on(round.now.node_name()));
+    let of = |pod: &'a WaitingPod, port: &'a ContainerPort| {
+        Some(((port.protocol, port.host_port?), Need::Waiting(pod, port)))
+    };
+    Ok(here.flat_map(|pod| pod.ports.iter().filter_map(move |port| of(pod, port))).collect())
 }
 
 fn health_checks<'a>(round: &Round<'a>) -> Read<'a> {
@@ -345,6 +359,35 @@ mod tests {
         let of = |port: u16| known(&said(port)).into_iter().filter(|it| it.ends_with("Said")).collect::<Vec<_>>();
         assert_eq!(of(7002), ["7002 Said"]);
         assert_eq!([of(7000), of(7001)], [Vec::<String>::new(), Vec::new()], "it is declared, or probed");
+    }
+
+    #[test]
+    fn a_pod_that_waits_for_a_node_needs_its_host_port_where_it_may_come() {
+        let of = |change: fn(&mut WaitingPod)| {
+            let mut waits = WaitingPod {
+                namespace: "default".to_owned(),
+                name: "edge".to_owned(),
+                uid: None,
+                controller: None,
+                service_lb_of: None,
+                meant_for: None,
+                everywhere: false,
+                rejected: false,
+                ports: vec![ContainerPort { host_port: Some(7100), ..PORT }],
+                since: None,
+            };
+            change(&mut waits);
+            let mut world = Snapshot::healthy();
+            world.cluster.waiting_pods = Reading::Seen(vec![waits.into()]);
+            known(&world).into_iter().filter(|it| it.ends_with("Waiting")).collect::<Vec<_>>()
+        };
+        assert_eq!(of(|_| ()), ["7100 Waiting"]);
+        assert_eq!(of(|it| it.meant_for = Some("n1".to_owned())), ["7100 Waiting"]);
+        assert_eq!(of(|it| it.meant_for = Some("n2".to_owned())), Vec::<String>::new());
+        assert_eq!(of(|it| it.rejected = true), Vec::<String>::new(), "it is not tried again");
+        let mut unread = Snapshot::healthy();
+        unread.cluster.waiting_pods = gap(Source::WaitingPods, Why::NotPermitted);
+        assert!(Round::of(&unread, None, 60).needs().with(&[Source::WaitingPods]).is_err());
     }
 
     #[test]

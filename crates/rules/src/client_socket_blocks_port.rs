@@ -68,6 +68,8 @@ impl<'r, 'a> Absent<'r, 'a> {
             Need::ProxyMetrics | Need::ProxyHealth(_) => (Subject::this_node(round.now), "kube-proxy".to_owned()),
             // Another program may be the one that is asked.
             Need::Probe(..) => return None,
+            // The scheduler keeps it away.
+            Need::Waiting(..) => return None,
             // Somebody listens there.
             Need::HostPort(..) | Need::Daemon(_) => return None,
             // It tries, and says so.

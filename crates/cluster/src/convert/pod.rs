@@ -311,7 +311,9 @@ fn in_use(message: &str) -> impl Iterator<Item = ContainerPort> {
 
 /// `127.0.0.1:80`, `[::1]:80`, `:::80`, `:80`, `*:80`, `localhost:80`, with what stands around it. Every address is none.
 fn address_in_use(word: &str) -> Option<(Option<IpAddr>, u16)> {
-    let word = word.trim_matches(|c: char| "'\"`(),;".contains(c)).trim_end_matches([':', '.']);
+    let word = word
+        .trim_start_matches(['\'', '"', '`', '('])
+        .trim_end_matches(['\'', '"', '\\', '`', ')', ',', ';', ':', '.']);
     let (host, port) = word.rsplit_once(':')?;
     let port = port.parse().ok().filter(|port| *port > 0)?;
     let ip = match host {

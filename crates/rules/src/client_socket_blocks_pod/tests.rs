@@ -49,7 +49,7 @@ fn change(mut world: Snapshot, change: impl Fn(&mut Pod)) -> Snapshot {
     world
 }
 
-const PEER: &str = "198.51.100.7:8080";
+const PEER: &str = "198.51.100.7:51811";
 const TO_A_SERVER: (u16, &str, State) = (46580, "198.51.100.7:443", State::Established);
 
 #[test]
@@ -88,7 +88,7 @@ fn that_the_pod_opened_it_is_told_by_its_state_and_by_its_peer() {
         &[(46580, "10.96.0.77:9043", State::Established)],
         &[(46580, PEER, State::TimeWait)],
         &[(46580, PEER, State::Established), (46581, PEER, State::Established)],
-        &[(46580, PEER, State::Established), (50000, "198.51.100.8:8080", State::Established)],
+        &[(46580, PEER, State::Established), (50000, "198.51.100.8:51811", State::Established)],
     ] {
         let world = world(sockets);
         assert_eq!(expect_unknown(&RULE, &world, &subject(&world)).why, Why::Ambiguous, "{sockets:?}");
@@ -102,13 +102,13 @@ fn what_the_server_accepted_and_what_others_have_is_no_hindrance() {
     silent(world(&[TO_A_SERVER, (46580, "0.0.0.0:0", State::Listen)]));
     silent(world(&[(46580, PEER, State::SynRecv)]));
     silent(world(&[(46582, "198.51.100.7:443", State::Established)]));
-    let narrow = |range: &str| change(world(&[TO_A_SERVER]), |pod| pod.ip_local_port_range = range.parse().ok());
+    let to_a_client = (46580, PEER, State::Established);
+    let narrow = |range: &str| change(world(&[to_a_client]), |pod| pod.ip_local_port_range = range.parse().ok());
     silent(narrow("50000 50999"));
-    assert_eq!(
-        expect_problem(&RULE, &narrow("46000 46999"), &subject(&narrow("46000 46999"))).severity,
-        Severity::Warning
-    );
-    silent(change(world(&[TO_A_SERVER]), |pod| pod.ip_local_reserved_ports = "46580".parse().ok()));
+    assert_eq!(expect_unknown(&RULE, &narrow("46000 46999"), &subject(&narrow("46000 46999"))).why, Why::Ambiguous);
+    silent(change(world(&[to_a_client]), |pod| pod.ip_local_reserved_ports = "46580".parse().ok()));
+    let on_purpose = change(world(&[TO_A_SERVER]), |pod| pod.ip_local_port_range = "50000 50999".parse().ok());
+    expect_problem(&RULE, &on_purpose, &subject(&on_purpose));
     silent(change(world(&[TO_A_SERVER]), |pod| pod.own_ports[0].protocol = Protocol::Udp));
     silent(change(world(&[TO_A_SERVER]), |pod| pod.own_ports[0].host_ip = Some([127, 0, 0, 1].into())));
 }

@@ -108,6 +108,7 @@ fn what_a_container_said_is_shown_where_the_port_is_declared() {
         pod.failing = true;
         pod.said_in_use = pod.ports.iter().map(|port| ContainerPort { host_port: None, ..port.clone() }).collect();
     });
+    let world = world.listens_as("0.0.0.0:9100", process());
     let evidence = expect_problem(&RULE, &world, &subject());
     assert!(evidence.values.iter().any(|(name, _)| *name == "a container said"), "{evidence:#?}");
     assert!(evidence.summary.contains("cannot listen"), "{}", evidence.summary);
