@@ -155,7 +155,7 @@ fn a_tunnels_port_that_rules_keep_from_conntrack_is_information() {
     iptables("-A OVERLAY_PRE_raw -p udp -m udp --dport 8472 -m comment --comment tunnel -j CT --notrack");
     let look = stage.check(&["--proxy-mode", "iptables"]);
     let finding = look.finding("masquerade-source-ports/tunnel", "n1");
-    assert_eq!((finding.verdict().as_str(), &finding.0["port"]), ("info", &Value::from(8472)));
+    assert_eq!((finding.verdict().as_str(), &finding.0["port"]), ("info pods", &Value::from(8472)));
     assert!(finding.evidence().contains("tunnel = overlay0 has 8472/udp"), "{}", finding.evidence());
 }
 

@@ -80,7 +80,8 @@ impl Network<'_> {
             _ if blocking.is_empty() => return None,
             true => Verdict::Problem(self.evidence(port, &blocking)),
             false => {
-                let detail = "a connection of the pod is on the port, and it cannot be told whether the pod opened or accepted it";
+                let detail = "a connection of the pod is on the port: if the pod opened it, its server cannot have the port; if a server \
+                              that has ended accepted it, the port is free";
                 Verdict::Unknown(Gap::new(Source::PodNamespaces, Why::Ambiguous, detail))
             }
         };
@@ -99,12 +100,17 @@ impl Network<'_> {
             Owner::Held(holder) => holder.cgroup.seen().and_then(|it| it.pod.as_ref()?.container.as_deref()),
             _ => None,
         };
+        // No range changes while a pod is there: a connection on another port was bound on purpose, as servers are.
+        if !self.chosen.contains(*local_port) && socket.state != State::SynSent {
+            return Opener::Peer;
+        }
+        let leads_to_server = leads_to_service(self.snapshot, socket) || others.any(|it| !is_needed(it.local_port));
         let clues = Clues {
-            leads_to_server: leads_to_service(self.snapshot, socket) || others.any(|it| !is_needed(it.local_port)),
+            leads_to_server: Some(leads_to_server),
             is_of_server: of_container.and_then(|id| self.pod.container_needs(id, *local_port)) == Some(true),
             // A proxy beside the server may accept connections in its name.
             is_of_another: false,
-            is_chosen: Some(self.chosen.contains(*local_port)),
+            is_chosen: Some(true),
         };
         clues.opener(socket)
     }

@@ -114,10 +114,10 @@ impl<'r, 'a> Absent<'r, 'a> {
         let snapshot = self.round.now;
         let servers = || snapshot.kernel.clients.seen().into_iter().flat_map(|clients| &clients.servers);
         let (ip, port) = (socket.remote.to_canonical(), socket.remote_port);
+        let leads_to_server =
+            leads_to_service(snapshot, socket) || servers().any(|it| (it.ip(), it.port()) == (ip, port));
         let clues = Clues {
-            leads_to_server: leads_to_own_listener(self.round, socket)
-                || leads_to_service(snapshot, socket)
-                || servers().any(|it| (it.ip(), it.port()) == (ip, port)),
+            leads_to_server: if leads_to_server { Some(true) } else { leads_to_own_listener(self.round, socket) },
             is_of_server: self.is_of_its_container(socket) == Some(true),
             is_of_another: self.need.pod().is_some_and(|pod| pod.failing && self.has_no_use(pod, socket)),
             is_chosen: ephemeral.gap().is_none().then(|| ephemeral.contain(socket.local_port)),

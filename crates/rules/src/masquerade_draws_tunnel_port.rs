@@ -22,19 +22,21 @@ const FIRST_DRAWN: u16 = 1024;
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
+    let untracked = snapshot.kernel.netfilter.get().and_then(|it| it.untracked.get());
+    // Whoever may not read rules is told nothing: it is information, and the page says so.
+    if untracked.as_ref().is_err_and(|gap| matches!(gap.why, Why::NotAsked | Why::NotPermitted | Why::NotSupported)) {
+        return Ok(Vec::new());
+    }
     let mut tunnels: BTreeMap<u16, Vec<&str>> = BTreeMap::new();
     for link in snapshot.kernel.interfaces.get()?.links.iter().filter(|link| link.up) {
         if let Some(port) = link.udp_port.filter(|port| *port >= FIRST_DRAWN) {
             tunnels.entry(port).or_default().push(&link.name);
         }
     }
-    let untracked = match snapshot.kernel.netfilter.get().and_then(|it| it.untracked.get()) {
-        Ok(untracked) => untracked,
-        // Whoever may not read rules is told nothing: it is information, and the page says so.
-        Err(gap) if matches!(gap.why, Why::NotAsked | Why::NotPermitted | Why::NotSupported) => return Ok(Vec::new()),
-        Err(_) if tunnels.is_empty() => return Ok(Vec::new()),
-        Err(gap) => return Err(gap),
-    };
+    if tunnels.is_empty() {
+        return Ok(Vec::new());
+    }
+    let untracked = untracked?;
     tunnels.retain(|port, _| untracked.contains(&(Protocol::Udp, *port)));
     let judgement = |(port, mut names): (u16, Vec<&str>)| {
         names.sort_unstable();
@@ -150,7 +152,6 @@ mod tests {
         }
         world.kernel.netfilter = gap(Source::Netfilter, Why::Torn);
         assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::Netfilter);
-        seen(&mut world.kernel.interfaces);
         let mut without = Snapshot::healthy();
         without.kernel.netfilter = gap(Source::Netfilter, Why::Torn);
         expect_healthy(&RULE, &without, &subject());

@@ -22,8 +22,8 @@ pub(super) enum Opener {
 /// What shows who opened a connection on whose port nobody listens.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Clues {
-    /// The peer is a server: it has a listener here or is a Service, or another connection leads to it.
-    pub(super) leads_to_server: bool,
+    /// The peer is a server: it has a listener here or is a Service, or another connection leads to it; `None` where that was not read.
+    pub(super) leads_to_server: Option<bool>,
     /// Its holder is the container that needs the port.
     pub(super) is_of_server: bool,
     /// Its holder is a container that has no use for the port, and the one that needs it fails.
@@ -43,11 +43,13 @@ impl Clues {
         match state {
             State::SynSent => Opener::Here,
             State::SynRecv | State::NewSynRecv => Opener::Peer,
-            _ if self.leads_to_server || remote_port != 0 && remote_port < FIRST_OF_NFS_CLIENTS => Opener::Here,
+            _ if self.leads_to_server == Some(true) || remote_port != 0 && remote_port < FIRST_OF_NFS_CLIENTS => {
+                Opener::Here
+            }
             _ if self.is_of_server => Opener::Peer,
             _ if protocol == Protocol::Udp || is_bound(socket) || of_nfs => Opener::Here,
-            _ if self.is_chosen == Some(false) => Opener::Peer,
-            _ if self.is_chosen.is_some() && (is_servers || self.is_of_another) => Opener::Here,
+            _ if self.is_chosen == Some(false) && self.leads_to_server.is_some() => Opener::Peer,
+            _ if self.is_chosen == Some(true) && (is_servers || self.is_of_another) => Opener::Here,
             _ => Opener::Either,
         }
     }
@@ -68,29 +70,36 @@ pub(super) fn leads_to_service(snapshot: &Snapshot, socket: &Socket) -> bool {
     snapshot.cluster.services.seen().into_iter().flatten().any(|service| has(service))
 }
 
-/// Whether a connection of the node leads to a listener of the node itself: the other end of it is the one that was accepted.
-pub(super) fn leads_to_own_listener(round: &Round<'_>, socket: &Socket) -> bool {
+/// Whether a connection of the node leads to a listener of the node itself: the other end of it is the one that was accepted. `None`
+/// where the addresses of the node were not read.
+pub(super) fn leads_to_own_listener(round: &Round<'_>, socket: &Socket) -> Option<bool> {
     let peer = socket.remote.to_canonical();
-    let interfaces = round.now.kernel.interfaces.seen();
-    let is_own = peer.is_loopback()
-        || peer == socket.local.to_canonical()
-        || interfaces.is_some_and(|it| it.addresses.iter().any(|address| address.ip == peer));
     let listens = |listener: &&Socket| match listener.local.to_canonical() {
         bound if bound.is_unspecified() => listener.serves(Family::of(peer)) == Some(true),
         bound => bound == peer,
     };
     let on_port = |it| round.listeners().is_ok_and(|all| all.at(it).iter().any(|it| listens(it)));
-    socket.protocol == Protocol::Tcp && is_own && on_port((socket.protocol, socket.remote_port))
+    if socket.protocol != Protocol::Tcp || !on_port((socket.protocol, socket.remote_port)) {
+        return Some(false);
+    }
+    if peer.is_loopback() || peer == socket.local.to_canonical() {
+        return Some(true);
+    }
+    let interfaces = round.now.kernel.interfaces.seen()?;
+    Some(interfaces.addresses.iter().any(|address| address.ip == peer))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::Limits;
-    use portreeve_facts::healthy::{PRIMARY, seen};
+    use portreeve_facts::{
+        Source, Why,
+        healthy::{PRIMARY, gap, seen},
+    };
 
     const NONE: Clues =
-        Clues { leads_to_server: false, is_of_server: false, is_of_another: false, is_chosen: Some(true) };
+        Clues { leads_to_server: Some(false), is_of_server: false, is_of_another: false, is_chosen: Some(true) };
 
     /// A TCP socket of process nginx.
     fn socket(state: State, local_port: u16, remote: &str) -> Socket {
@@ -102,14 +111,17 @@ mod tests {
     fn what_comes_first_decides() {
         let of = |clues: Clues, remote: &str| clues.opener(&socket(State::Established, 40000, remote));
         let (client, webhook) = ("198.51.100.7:51811", "198.51.100.7:8443");
-        let all = Clues { leads_to_server: true, is_of_server: true, is_of_another: true, is_chosen: Some(false) };
+        let all =
+            Clues { leads_to_server: Some(true), is_of_server: true, is_of_another: true, is_chosen: Some(false) };
         assert_eq!(of(all, client), Opener::Here, "a server's connections lead to clients");
-        assert_eq!(of(Clues { leads_to_server: false, ..all }, webhook), Opener::Peer, "of the server");
+        assert_eq!(of(Clues { leads_to_server: Some(false), ..all }, webhook), Opener::Peer, "of the server");
         assert_eq!(
             of(Clues { is_chosen: Some(false), ..NONE }, webhook),
             Opener::Peer,
             "the kernel does not choose it"
         );
+        let unread = Clues { leads_to_server: None, is_chosen: Some(false), ..NONE };
+        assert_eq!(of(unread, webhook), Opener::Either, "its peer may be a server of the node");
         assert_eq!(of(NONE, webhook), Opener::Here, "a usual server's port");
         assert_eq!(of(NONE, client), Opener::Either);
         assert_eq!(of(Clues { is_of_another: true, ..NONE }, client), Opener::Here);
@@ -162,10 +174,18 @@ mod tests {
             leads_to_own_listener(&round, &socket(State::Established, 40000, remote))
         };
         for own in ["127.0.0.1:7777", &format!("{}:7777", PRIMARY[0]), "127.0.0.1:7778"] {
-            assert!(leads(own), "{own}");
+            assert_eq!(leads(own), Some(true), "{own}");
         }
         for other in ["198.51.100.7:7777", &format!("{}:7778", PRIMARY[0]), "127.0.0.1:7779"] {
-            assert!(!leads(other), "{other}");
+            assert_eq!(leads(other), Some(false), "{other}");
         }
+        let mut unread = world.clone();
+        unread.kernel.interfaces = gap(Source::Addresses, Why::Torn);
+        let leads = |remote: &str| {
+            let round = Limits::default().round(&unread, None);
+            leads_to_own_listener(&round, &socket(State::Established, 40000, remote))
+        };
+        assert_eq!([leads("127.0.0.1:7777"), leads("198.51.100.7:7777")], [Some(true), None]);
+        assert_eq!(leads("198.51.100.7:7779"), Some(false), "nobody listens on that port");
     }
 }
