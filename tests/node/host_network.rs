@@ -127,6 +127,26 @@ fn a_connection_to_a_server_of_the_node_or_a_bound_socket_with_the_port_of_a_cra
 }
 
 #[test]
+fn who_has_the_address_that_a_container_said_is_in_use_is_told() {
+    let rule = "host-network-port-taken/listener";
+    let said = |at: &str| {
+        let message = format!("exitCode: 1, message: \"listen tcp {at}: bind: address already in use\"");
+        exporter(&CRASHES.replace("exitCode: 1", &message))
+    };
+    let stage = said("127.0.0.1:50052");
+    let listener = TcpListener::bind("127.0.0.1:50052").expect("the port is free");
+    let look = stage.check(&[]);
+    let finding = look.finding(rule, "exporter-x");
+    assert_eq!((finding.verdict().as_str(), &finding.0["port"]), ("warning", &50052.into()));
+    assert!(finding.evidence().contains("a container said = 127.0.0.1:50052/tcp is in use"), "{}", finding.evidence());
+    drop(stage);
+    for other in ["127.0.0.2:50052", "127.0.0.1:50053"] {
+        expect_silent(&said(other).check(&[]), rule, other);
+    }
+    drop(listener);
+}
+
+#[test]
 fn what_a_server_that_has_ended_accepted_is_no_hindrance_to_the_next_one() {
     let rule = "connection-on-port/blocks";
     let stage = exporter(CRASHES);

@@ -22,13 +22,14 @@ const FIRST_DRAWN: u16 = 1024;
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
+    let links = &snapshot.kernel.interfaces.get()?.links;
     let untracked = snapshot.kernel.netfilter.get().and_then(|it| it.untracked.get());
     // Whoever may not read rules is told nothing: it is information, and the page says so.
     if untracked.as_ref().is_err_and(|gap| matches!(gap.why, Why::NotAsked | Why::NotPermitted | Why::NotSupported)) {
         return Ok(Vec::new());
     }
     let mut tunnels: BTreeMap<u16, Vec<&str>> = BTreeMap::new();
-    for link in snapshot.kernel.interfaces.get()?.links.iter().filter(|link| link.up) {
+    for link in links.iter().filter(|link| link.up) {
         if let Some(port) = link.udp_port.filter(|port| *port >= FIRST_DRAWN) {
             tunnels.entry(port).or_default().push(&link.name);
         }
