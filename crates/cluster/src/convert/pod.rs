@@ -39,7 +39,7 @@ const LONGEST_MESSAGE: usize = 4096;
 #[derive(Debug)]
 pub(crate) enum PodFacts {
     /// On a Node; or in a file that names none, and then it may be on any.
-    Placed(Pod),
+    Placed(Box<Pod>),
     /// On no Node, for want of free ports.
     Waiting(WaitingPod),
 }
@@ -122,7 +122,7 @@ pub(crate) fn pod(object: SlimObject, errors: &mut FieldErrors) -> Option<PodFac
     let controller = controllers.into_iter().next();
     // Anybody may annotate a pod of his own; the kubelet deletes mirrors that it did not make.
     let is_mirror = annotations.config_mirror.seen().is_some() && controller.as_ref().is_some_and(Controller::is_node);
-    Some(PodFacts::Placed(Pod {
+    Some(PodFacts::Placed(Box::new(Pod {
         service_lb_of: service_lb_of(&namespace, &labels),
         namespace,
         name: name(metadata.name, errors)?,
@@ -158,7 +158,7 @@ pub(crate) fn pod(object: SlimObject, errors: &mut FieldErrors) -> Option<PodFac
         more_networks: annotations.networks.seen().is_some(),
         ip_local_port_range,
         ip_local_reserved_ports,
-    }))
+    })))
 }
 
 /// `containers` or `initContainers`.
