@@ -8,7 +8,7 @@ use tracing::info;
 use super::own_node::{doubt, no_own_node};
 use portreeve_cluster::{self as cluster, ClusterSource};
 use portreeve_facts::{
-    Gap, NodePortRange, Overrides, OwnPort, PortSet, Reading, SNAPSHOT_SCHEMA, Snapshot, Source, Why,
+    Gap, NodePortRange, Overrides, OwnPort, PortSet, Reading, SNAPSHOT_SCHEMA, Snapshot, Source, Unread, Why,
 };
 use portreeve_kernel::Host;
 use portreeve_rules as rules;
@@ -72,7 +72,7 @@ impl SnapshotSources {
         if let Some(range) = node_port_range {
             cluster.node_port_range = Reading::Seen(range.clone());
         }
-        info!(origin = %cluster.origin, services = cluster.services.seen().map(Vec::len), "read the cluster");
+        info!(origin = %cluster.origin, services = cluster.services.known(Unread::Adds).map(Vec::len), "read the cluster");
 
         announce(Step::Node);
         let mut query = rules::node_query(&cluster, *command_lines);
@@ -81,11 +81,11 @@ impl SnapshotSources {
         query.bound_on_purpose = true;
         query.skipped.clone_from(skipped);
         let kernel = host.read(&query);
-        info!(listeners = kernel.listeners.seen().map(Vec::len), sockets = %kernel.socket_source, "read the node");
+        info!(listeners = kernel.listeners.known(Unread::Adds).map(Vec::len), sockets = %kernel.socket_source, "read the node");
         let own_port = OwnPort::not_asked();
         let (schema, overrides) = (SNAPSHOT_SCHEMA.to_owned(), overrides.clone());
         // They were read later than that.
-        let are_read = matches!(source, ClusterSource::Api(_)) && cluster.pods.seen().is_some();
+        let are_read = matches!(source, ClusterSource::Api(_)) && cluster.pods.gap().is_none();
         let pods_at = are_read.then_some(at);
         let mut snapshot = Snapshot { schema, at, whole_at: None, pods_at, overrides, kernel, cluster, own_port };
         // A wrong name makes the Pods and addresses of another node those of this one.

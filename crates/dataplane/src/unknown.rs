@@ -16,7 +16,7 @@ pub(super) fn possible(
     named: Option<Mode>,
 ) -> impl Iterator<Item = &'static DataPlane> {
     // One that answers, and is contested, has Cilium beside it.
-    let answers = named.is_some() && snapshot.kernel.proxy.mode.seen().is_some();
+    let answers = named.is_some() && snapshot.kernel.proxy.mode.gap().is_none();
     let cilium = answers || cilium::may_be(snapshot, interfaces);
     let unmeasured = !answers && interfaces.unmeasured().is_some();
     let of_kube_proxy = POSSIBLE.into_iter().filter(move |plane| named.is_none_or(|mode| plane.mode == mode));

@@ -108,14 +108,17 @@ pub(crate) fn read(
     }
     if pools {
         counted.pools = Some(found.busiest());
+    } else if !pressed {
+        // When ports lack again, it is counted anew.
+        counted.pools = None;
     }
     let flows = match uncounted {
         Some(gap) => Reading::Gap(gap),
         None => Reading::Seen(counted.flows.clone().unwrap_or_default()),
     };
     let pools = match &counted.pools {
-        Some(pools) if pressed => Reading::Seen(pools.clone()),
-        _ => Masquerade::pools_not_asked(),
+        Some(pools) => Reading::Seen(pools.clone()),
+        None => Masquerade::pools_not_asked(),
     };
     Ok((Masquerade { flows, unanswered, beyond }, pools))
 }

@@ -12,7 +12,7 @@ use super::{
     terminal::tidy,
 };
 use portreeve_facts::{
-    Gap, Mode, NodePortRange, Protocol, RangeSource, Source, Why,
+    Gap, Mode, NodePortRange, Protocol, RangeSource, Source, Unread, Why,
     text::{self, clean},
 };
 use portreeve_rules::{
@@ -222,7 +222,7 @@ impl FindingsDocument {
                 node_port_addresses: config
                     .map(|config| config.node_port_addresses.iter().map(|address| tidy(address)).collect()),
             }),
-            node_port_range: snapshot.cluster.node_port_range.seen().map(Range::of),
+            node_port_range: snapshot.cluster.node_port_range.known(Unread::Said("unknown")).map(Range::of),
             result: report.result(),
             findings: report.findings().map(Problem::of).collect(),
             unknown: unknown.collect(),
