@@ -118,7 +118,7 @@ const INPUTS: [Input; 40] = [
     ("control groups", Source::Cgroups, |it, gap| holders(it, |holder| gone(&mut holder.cgroup, gap.clone()))),
     ("v6only", Source::Listeners, no_v6only),
     ("own port", Source::OwnPort, |it, gap| gone(&mut it.own_port, gap)),
-    ("ranges of others", Source::ConfigMaps, no_range_claims),
+    ("ranges of others", Source::ConfigMaps, |it, gap| claims(it, |claim| gone(&mut claim.ranges, gap.clone()))),
     ("flows by protocol", Source::Conntrack, no_flows),
     ("ports of pods", Source::PodNamespaces, |it, gap| pods(it, |pod| gone(&mut pod.ephemeral, gap.clone()))),
     ("sockets of pods", Source::PodNamespaces, |it, gap| pods(it, |pod| gone(&mut pod.needed, gap.clone()))),
@@ -187,10 +187,6 @@ fn no_proxy_process(snapshot: &mut Snapshot, gap: Gap) -> bool {
     gone.contains(&true)
 }
 
-fn no_range_claims(snapshot: &mut Snapshot, gap: Gap) -> bool {
-    snapshot.cluster.range_claims.iter_mut().fold(false, |any, claim| gone(&mut claim.ranges, gap.clone()) || any)
-}
-
 fn no_flows(snapshot: &mut Snapshot, gap: Gap) -> bool {
     match &mut snapshot.kernel.masquerade {
         Reading::Seen(masquerade) => gone(&mut masquerade.flows, gap),
@@ -198,10 +194,15 @@ fn no_flows(snapshot: &mut Snapshot, gap: Gap) -> bool {
     }
 }
 
+/// Takes something of every claim on a NodePort range, and says whether one had it.
+fn claims(snapshot: &mut Snapshot, take: impl Fn(&mut RangeClaim) -> bool) -> bool {
+    snapshot.cluster.range_claims.iter_mut().map(take).filter(|taken| *taken).count() > 0
+}
+
 /// Takes something of every pod's network, and says whether one had it.
 fn pods(snapshot: &mut Snapshot, take: impl Fn(&mut PodNamespace) -> bool) -> bool {
     match &mut snapshot.kernel.pod_namespaces {
-        Reading::Seen(pods) => pods.iter_mut().fold(false, |any, pod| take(pod) || any),
+        Reading::Seen(pods) => pods.iter_mut().map(take).filter(|taken| *taken).count() > 0,
         Reading::Gap(_) => false,
     }
 }

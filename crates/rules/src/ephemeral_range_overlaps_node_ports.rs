@@ -135,7 +135,8 @@ impl Overlap<'_, '_> {
         let mode = self.snapshot.proxy_mode();
         let taken = self.allocated();
         let some_taken = taken.as_ref().is_ok_and(|taken| !taken.is_empty());
-        let hanging = mode.as_ref().ok().map(|mode| mode.value).filter(|mode| some_taken && self.hang_in(*mode));
+        let hang = mode.as_ref().ok().map(|mode| self.hang_in(mode.value)).transpose();
+        let hanging = mode.as_ref().ok().map(|it| it.value).filter(|_| some_taken && hang == Ok(Some(true)));
         let hangs = hanging.is_some();
         let severity = at_most(self.range, if hangs { Severity::Critical } else { Severity::Warning });
         let consequence = match hanging {
@@ -158,6 +159,9 @@ impl Overlap<'_, '_> {
             Err(gap) => evidence.value("allocated of these", format!("unknown: {}", gap.detail)),
         };
         evidence = evidence.value("proxy mode", mode_and_stakes(&mode));
+        if let Err(gap) = &hang {
+            evidence = evidence.value("addresses that Cilium serves", format!("unknown: {}", gap.detail));
+        }
         evidence = match &self.at_start {
             Ok(Some(at_start)) => evidence.value("agent of Cilium", at_start.in_words()),
             Ok(None) => evidence,
@@ -174,12 +178,15 @@ impl Overlap<'_, '_> {
     }
 
     /// Whether a connection hangs that has a NodePort: Cilium serves the Node's address unless its settings list others.
-    fn hang_in(&self, mode: Mode) -> bool {
-        match mode {
+    ///
+    /// # Errors
+    /// When these were not read.
+    fn hang_in(&self, mode: Mode) -> Result<bool, Gap> {
+        Ok(match mode {
             Mode::Ipvs => true,
-            Mode::Cilium => self.snapshot.proxy_config().is_ok_and(|config| config.node_port_addresses.is_empty()),
+            Mode::Cilium => self.snapshot.proxy_config()?.node_port_addresses.is_empty(),
             Mode::Iptables | Mode::Nftables => false,
-        }
+        })
     }
 
     /// The NodePorts of Services that the kernel may choose.

@@ -41,6 +41,11 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(needs.iter().filter_map(judge).collect())
 }
 
+fn too_many() -> Gap {
+    let detail = "more healthCheckNodePorts than are asked, and whether the listener is the proxy is not known";
+    Gap::new(Source::HealthChecks, Why::TooMuch, detail)
+}
+
 /// What every health check is judged against.
 struct Node<'r, 'a> {
     round: &'r Round<'a>,
@@ -110,10 +115,8 @@ impl<'a> Node<'_, 'a> {
         let first = sockets.first().copied();
         let unread = match (answer, &self.snapshot.kernel.health_checks) {
             (Some(_), _) => None,
-            (None, Reading::Gap(gap)) => Some(gap.clone()),
-            (None, Reading::Seen(_)) => {
-                Some(Gap::new(Source::HealthChecks, Why::TooMuch, "more healthCheckNodePorts than are asked"))
-            }
+            (None, Reading::Gap(gap)) => Some(gap.clone()).filter(|gap| gap.why != Why::NotAsked),
+            (None, Reading::Seen(all)) => (all.len() >= HealthCheckAnswer::MOST).then(too_many),
         };
         match (named, answer.and_then(Reading::gap).cloned().or(unread.clone())) {
             (Some(named), _) => Ok(first.map(|socket| Wrong::Other(socket, named))),
@@ -123,7 +126,7 @@ impl<'a> Node<'_, 'a> {
                 Ok(first.map(|socket| Wrong::Other(socket, None)))
             }
             (None, Some(gap)) => Err(gap),
-            (None, None) => unreachable!("an answer is known or has a gap"),
+            (None, None) => Err(self.snapshot.kernel.health_checks.gap().cloned().unwrap_or_else(too_many)),
         }
     }
 
@@ -364,6 +367,10 @@ mod tests {
         world.kernel.health_checks = answers(gap(Source::HealthChecks, Why::TimedOut));
         expect_problem(&RULE, &world, &subject());
         world.kernel.health_checks = Reading::Seen(Vec::new());
+        expect_problem(&RULE, &world, &subject());
+        let most = u16::try_from(HealthCheckAnswer::MOST).expect("few");
+        let others = (1..=most).map(|port| HealthCheckAnswer { port, service: Reading::Seen(None) });
+        world.kernel.health_checks = Reading::Seen(others.collect());
         assert_eq!(expect_unknown(&RULE, &world, &subject()).why, Why::TooMuch);
         seen(&mut world.kernel.listeners).last_mut().expect("one").uid = 1000;
         expect_problem(&RULE, &world, &subject());

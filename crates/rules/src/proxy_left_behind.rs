@@ -224,20 +224,29 @@ fn stale_addresses(stale: &[&Address]) -> Evidence {
 /// The proxy itself says ipvs, there are Services, and yet the kernel has no virtual server.
 ///
 /// # Errors
-/// When whether there are Services was not read.
+/// When the mode or Services were not read, and it depends on them.
 fn programs_nothing(snapshot: &Snapshot) -> Result<Option<Evidence>, Gap> {
-    let says = snapshot.kernel.proxy.mode.known(Unread::Doubted).filter(|_| snapshot.overrides.proxy_mode.is_none());
     let none = snapshot.kernel.ip_vs.known(Unread::Said("check")).is_some_and(Vec::is_empty);
-    if !none || says.is_none_or(|mode| mode.value != Mode::Ipvs) {
+    let says = match &snapshot.kernel.proxy.mode {
+        // Nobody is there who would program anything.
+        Reading::Gap(gap) if matches!(gap.why, Why::Unreachable | Why::NotAsked) => return Ok(None),
+        Reading::Gap(_) if snapshot.proxy_mode().is_ok_and(|mode| mode.value != Mode::Ipvs) => return Ok(None),
+        mode => mode.get(),
+    };
+    let may_be = says.as_ref().map_or(true, |mode| mode.value == Mode::Ipvs);
+    if !none || !may_be || snapshot.overrides.proxy_mode.is_some() {
         return Ok(None);
     }
     let wanted = snapshot.cluster.services.get()?.iter().any(|service| snapshot.proxy_serves(service));
-    Ok(wanted.then(|| {
-        let summary = "The proxy says that it runs in ipvs mode, but IPVS has no virtual server: it programs nothing.";
-        Evidence::new(Severity::Warning, summary).value("virtual servers", "none in /proc/net/ip_vs").remedy(
-            Step::advice("read kube-proxy's log: a missing kernel module, e.g. ip_set_hash_ip, stops it silently"),
-        )
-    }))
+    says.map(|_| {
+        wanted.then(|| {
+            let summary =
+                "The proxy says that it runs in ipvs mode, but IPVS has no virtual server: it programs nothing.";
+            Evidence::new(Severity::Warning, summary).value("virtual servers", "none in /proc/net/ip_vs").remedy(
+                Step::advice("read kube-proxy's log: a missing kernel module, e.g. ip_set_hash_ip, stops it silently"),
+            )
+        })
+    })
 }
 
 /// The legacy iptables keep their chains where they cannot be listed.

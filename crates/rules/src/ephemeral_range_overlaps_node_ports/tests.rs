@@ -36,6 +36,11 @@ fn an_uncovered_allocated_port_is_critical_where_connections_hang_and_a_warning_
     }
     let listed = wide.with_mode(Mode::Cilium).with_config(|it| it.node_port_addresses = vec!["192.0.2.2/32".into()]);
     assert_eq!(problem(&listed).severity, Severity::Warning);
+    let mut unread = wide.with_mode(Mode::Cilium);
+    unread.kernel.proxy.config = gap(Source::ProxyConfig, Why::TimedOut);
+    let evidence = problem(&unread);
+    assert_eq!(evidence.severity, Severity::Warning);
+    assert!(value(&evidence, "addresses that Cilium serves").starts_with("unknown: "));
     for mode in [Mode::Iptables, Mode::Nftables] {
         assert_eq!(problem(&wide.with_mode(mode)).severity, Severity::Warning, "{mode}");
     }
