@@ -333,6 +333,13 @@ mod tests {
         let health = |address: &str| world(|_| ()).with_config(|it| it.healthz_bind_address = Some(address.to_owned()));
         assert!(without(&health(""), "ProxyHealth") && without(&health("0.0.0.0:0"), "ProxyHealth"));
         assert!(known(&health(":10300")).contains(&"10300 ProxyHealth".to_owned()));
+        let mut unread = world(|_| ());
+        let health = Need::ProxyHealth(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), PROXY_HEALTH));
+        for (why, is_there) in [(Why::TimedOut, Err(Source::ProxyConfig)), (Why::NotAsked, Ok(true))] {
+            unread.kernel.proxy.config = gap(Source::ProxyConfig, why);
+            assert_eq!(health.is_there(&unread).map_err(|gap| gap.source), is_there, "it may be told another port");
+            assert_eq!(Need::ProxyMetrics.is_there(&unread), Ok(true));
+        }
         let mut world = world(|_| ());
         world.own_port = OwnPort::not_asked();
         assert!(without(&world, "Agent"));

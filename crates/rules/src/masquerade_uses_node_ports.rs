@@ -258,6 +258,9 @@ mod tests {
         }
         assert!(!evidence.summary.contains("30080"), "the next connection has another port: {}", evidence.summary);
         assert_eq!(expect_problem(&RULE, &taken(PRIMARY[0]), &subject()).affects, [Vantage::Node].into());
+        let mut unread = taken(PRIMARY[0]);
+        unread.kernel.interfaces = gap(Source::Addresses, Why::Torn);
+        assert!(expect_problem(&RULE, &unread, &subject()).affects.is_empty(), "it may be this node's own");
     }
 
     #[test]
