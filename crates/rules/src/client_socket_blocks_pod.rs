@@ -11,7 +11,7 @@ use super::{
 use crate::findings::{Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, Verdict};
 use portreeve_dataplane::Addresses;
 use portreeve_facts::{
-    ContainerPort, Gap, Owner, Pod, PortRange, PortSet, Protocol, Reading, Snapshot, Socket, Source, State, Why,
+    ContainerPort, Gap, Owner, Pod, PortRange, PortSet, Protocol, Reading, Snapshot, Socket, Source, State, Unread, Why,
 };
 
 pub(super) static RULE: Rule = Rule {
@@ -97,7 +97,9 @@ impl Network<'_> {
         let mut others = self.sockets.iter().filter(|it| it.local_port != *local_port && leads_there(it));
         let is_needed = |port: u16| self.pod.own_ports.iter().any(|it| it.port == port);
         let of_container = match &socket.owner {
-            Owner::Held(holder) => holder.cgroup.seen().and_then(|it| it.pod.as_ref()?.container.as_deref()),
+            Owner::Held(holder) => {
+                holder.cgroup.known(Unread::Doubted).and_then(|it| it.pod.as_ref()?.container.as_deref())
+            }
             _ => None,
         };
         // No range changes while a pod is there: a connection on another port was bound on purpose, as servers are.
@@ -159,7 +161,10 @@ fn listens(socket: &Socket) -> bool {
 /// The process of a pod that holds a socket, in words that stay the same from look to look.
 fn process(owner: &Owner) -> String {
     let Owner::Held(holder) = owner else { return "a process".to_owned() };
-    holder.process.seen().map_or_else(|| "a process".to_owned(), |process| format!("process {}", process.command))
+    holder
+        .process
+        .known(Unread::Adds)
+        .map_or_else(|| "a process".to_owned(), |process| format!("process {}", process.command))
 }
 
 #[cfg(test)]

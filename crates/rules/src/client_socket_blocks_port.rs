@@ -12,7 +12,7 @@ use super::{
 };
 use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Verdict};
 use portreeve_dataplane::{Need, Port, by_port, is_bound, owner_name, pod_of};
-use portreeve_facts::{Gap, Owner, Pod, PodContainer, Socket, Source, Why};
+use portreeve_facts::{Gap, Owner, Pod, PodContainer, Socket, Source, Unread, Why};
 
 pub(super) static RULE: Rule = Rule {
     id: &ids::CONNECTION_ON_PORT,
@@ -64,7 +64,7 @@ impl<'r, 'a> Absent<'r, 'a> {
                 (Subject::pod(pod), format!("hostNetwork pod {}/{}", pod.namespace, pod.name))
             }
             // One that answers `/proxyMode` has its metrics port, if perhaps another one.
-            Need::ProxyMetrics if round.now.kernel.proxy.mode.seen().is_some() => return None,
+            Need::ProxyMetrics if round.now.kernel.proxy.mode.gap().is_none() => return None,
             Need::ProxyMetrics | Need::ProxyHealth(_) => (Subject::this_node(round.now), "kube-proxy".to_owned()),
             // Another program may be the one that is asked.
             Need::Probe(..) => return None,
@@ -112,10 +112,11 @@ impl<'r, 'a> Absent<'r, 'a> {
 
     fn opener(&self, socket: &Socket, ephemeral: &EphemeralPorts) -> Opener {
         let snapshot = self.round.now;
-        let servers = || snapshot.kernel.clients.seen().into_iter().flat_map(|clients| &clients.servers);
+        let clients = snapshot.kernel.clients.known(Unread::Said("this rule needs them, and says so"));
+        let mut servers = clients.into_iter().flat_map(|clients| &clients.servers);
         let (ip, port) = (socket.remote.to_canonical(), socket.remote_port);
         let leads_to_server =
-            leads_to_service(snapshot, socket) || servers().any(|it| (it.ip(), it.port()) == (ip, port));
+            leads_to_service(snapshot, socket) || servers.any(|it| (it.ip(), it.port()) == (ip, port));
         let clues = Clues {
             leads_to_server: if leads_to_server { Some(true) } else { leads_to_own_listener(self.round, socket) },
             is_of_server: self.is_of_its_container(socket) == Some(true),
@@ -192,7 +193,8 @@ impl<'r, 'a> Absent<'r, 'a> {
 /// The pod and the container in whose control group a socket's holder is.
 fn pod_container(owner: &Owner) -> Option<&PodContainer> {
     let Owner::Held(holder) = owner else { return None };
-    holder.cgroup.seen()?.pod.as_ref()
+    let none_of_its = Unread::Assumed("that it is none of the pod that lacks the port");
+    holder.cgroup.known(none_of_its)?.pod.as_ref()
 }
 
 #[cfg(test)]

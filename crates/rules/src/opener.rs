@@ -1,7 +1,7 @@
 //! Who opened a connection: the kernel does not tell. Its state, its peer and its holder may.
 
 use portreeve_dataplane::{Role, Round, is_bound, is_usual};
-use portreeve_facts::{Family, Owner, PortRange, Protocol, Service, Snapshot, Socket, State};
+use portreeve_facts::{Family, Owner, PortRange, Protocol, Service, Snapshot, Socket, State, Unread};
 
 /// From here to 1023 clients of NFS connect, from ports of root (`RPC_DEF_MIN_RESVPORT` in Linux): below are servers only.
 const FIRST_OF_NFS_CLIENTS: u16 = 665;
@@ -67,7 +67,7 @@ pub(super) fn leads_to_service(snapshot: &Snapshot, socket: &Socket) -> bool {
     let has = |service: &Service| {
         service.cluster_ips.contains(&ip) && service.ports.iter().any(|port| (port.protocol, port.port) == place)
     };
-    snapshot.cluster.services.seen().into_iter().flatten().any(|service| has(service))
+    snapshot.cluster.services.known_part(Unread::Doubted).iter().any(|service| has(service))
 }
 
 /// Whether a connection of the node leads to a listener of the node itself: the other end of it is the one that was accepted. `None`
@@ -85,7 +85,7 @@ pub(super) fn leads_to_own_listener(round: &Round<'_>, socket: &Socket) -> Optio
     if peer.is_loopback() || peer == socket.local.to_canonical() {
         return Some(true);
     }
-    let interfaces = round.now.kernel.interfaces.seen()?;
+    let interfaces = round.now.kernel.interfaces.known(Unread::Doubted)?;
     Some(interfaces.addresses.iter().any(|address| address.ip == peer))
 }
 
