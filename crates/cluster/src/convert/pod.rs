@@ -5,6 +5,7 @@ use std::{
     fmt,
     net::{IpAddr, SocketAddr},
     str::FromStr,
+    sync::Arc,
 };
 
 use crate::{
@@ -39,9 +40,9 @@ const LONGEST_MESSAGE: usize = 4096;
 #[derive(Debug)]
 pub(crate) enum PodFacts {
     /// On a Node; or in a file that names none, and then it may be on any.
-    Placed(Box<Pod>),
+    Placed(Arc<Pod>),
     /// On no Node, for want of free ports.
-    Waiting(WaitingPod),
+    Waiting(Arc<WaitingPod>),
 }
 
 /// A Pod; `None` for one that waits for a Node for other reasons, and for impossible ones.
@@ -101,7 +102,7 @@ pub(crate) fn pod(object: SlimObject, errors: &mut FieldErrors) -> Option<PodFac
         let selected =
             || spec.node_selector.seen().and_then(|NodeLabels { hostname }| Some(hostname.seen()?.0.clone()));
         let namespace = namespace(metadata.namespace, errors)?;
-        return Some(PodFacts::Waiting(WaitingPod {
+        return Some(PodFacts::Waiting(Arc::new(WaitingPod {
             service_lb_of: service_lb_of(&namespace, &labels),
             namespace,
             name: name(metadata.name, errors)?,
@@ -116,13 +117,13 @@ pub(crate) fn pod(object: SlimObject, errors: &mut FieldErrors) -> Option<PodFac
                 .map(|port| ContainerPort { host_port: port.host_port.or(Some(port.port)), ..port })
                 .collect(),
             since: refused.map_or(&status.started, |condition| &condition.since).seen().map(|Time(at)| *at),
-        }));
+        })));
     }
     let namespace = namespace(metadata.namespace, errors)?;
     let controller = controllers.into_iter().next();
     // Anybody may annotate a pod of his own; the kubelet deletes mirrors that it did not make.
     let is_mirror = annotations.config_mirror.seen().is_some() && controller.as_ref().is_some_and(Controller::is_node);
-    Some(PodFacts::Placed(Box::new(Pod {
+    Some(PodFacts::Placed(Arc::new(Pod {
         service_lb_of: service_lb_of(&namespace, &labels),
         namespace,
         name: name(metadata.name, errors)?,
