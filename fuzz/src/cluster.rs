@@ -170,7 +170,7 @@ fn usable(mut config: Kubeconfig) -> Result<(), String> {
     for user in config.auth_infos.iter_mut().filter_map(|it| it.auth_info.as_mut()) {
         (user.token_file, user.client_certificate, user.client_key, user.exec) = (None, None, None, None);
     }
-    let mut made = connect::configured(config, None, |_| None)?;
+    let mut made = connect::configured(config, None)?;
     let address = made.cluster_url.to_string();
     let place = made.cluster_url.authority().map_or("", |it| it.as_str());
     assert!(!place.contains('@'), "{address} has a password");

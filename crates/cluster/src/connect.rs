@@ -146,6 +146,10 @@ async fn client(access: &Access, impersonation: Impersonation) -> Result<(Client
         config.tls_server_name = config.tls_server_name.or(meant);
         config.cluster_url = other.clone();
     }
+    // In a pod, the way to the API server has no proxy.
+    if matches!(access.credentials, Credentials::Kubeconfig { .. }) {
+        config.proxy_url = proxy_of(&config, |name| env::var(name).ok())?;
+    }
     let address = config.cluster_url.to_string().trim_end_matches('/').to_owned();
     config.connect_timeout = Some(within);
     // Whoever judges an answer decides whether to ask again.
@@ -164,22 +168,18 @@ fn read(credentials: &Credentials) -> Result<(Config, Option<Timestamp>), String
                 let next = Kubeconfig::read_from(path).map_err(of_kubeconfig)?;
                 merged = merged.merge(next).map_err(|error| causes(&error))?;
             }
-            let mut config = configured(merged, context.clone(), |name| env::var(name).ok())?;
+            let mut config = configured(merged, context.clone())?;
             let ends = take_token(&mut config.auth_info)?;
             Ok((config, ends))
         }
     }
 }
 
-/// What merged files say of a context, the current one unless it is named. `environment` has the variables that name a proxy.
+/// What merged files say of a context, the current one unless it is named. Its proxy is the one that they name.
 ///
 /// # Errors
 /// When there is no such context, what it names cannot be read, or the server is no URL.
-pub fn configured(
-    mut merged: Kubeconfig,
-    context: Option<String>,
-    environment: impl Fn(&str) -> Option<String>,
-) -> Result<Config, String> {
+pub fn configured(mut merged: Kubeconfig, context: Option<String>) -> Result<Config, String> {
     merged.current_context = context.or(merged.current_context);
     let named = named_proxy(&merged);
     let mut config = Config::try_from(merged).map_err(|error| causes(&error))?;
@@ -188,18 +188,10 @@ pub fn configured(
     if config.cluster_url.scheme().is_none() {
         return Err(format!("the server is {}, wanted https://HOST or https://HOST:PORT", config.cluster_url));
     }
-    // The library would ask NO_PROXY of the proxy instead of the server.
-    config.proxy_url = match named {
-        Some(proxy) => Some(proxy.parse().map_err(|_| "its proxy-url is no URL".to_owned())?),
-        None => proxy_of(&config.cluster_url, environment),
-    };
-    match &config.proxy_url {
-        Some(proxy) if !matches!(proxy.scheme_str(), Some("http" | "https" | "socks5")) => {
-            let host = proxy.host().unwrap_or_default();
-            Err(format!("the way through the proxy {host} is not known here, wanted http://, https:// or socks5://"))
-        }
-        _ => Ok(config),
-    }
+    // The library has that of the environment too, and asks NO_PROXY of the proxy instead of the server.
+    config.proxy_url =
+        named.map(|proxy| proxy.parse()).transpose().map_err(|_| "its proxy-url is no URL".to_owned())?;
+    Ok(config)
 }
 
 /// `proxy-url` of the current context's cluster.
@@ -210,8 +202,20 @@ fn named_proxy(merged: &Kubeconfig) -> Option<String> {
     cluster.proxy_url.clone().filter(|proxy| !proxy.is_empty())
 }
 
-/// The proxy of the environment on the way to a server, where kubectl would use it too: none for a server on this machine.
-fn proxy_of(server: &Uri, environment: impl Fn(&str) -> Option<String>) -> Option<Uri> {
+/// The proxy on the way to a server: the one that is named, else the one that kubectl would take from the environment.
+fn proxy_of(config: &Config, environment: impl Fn(&str) -> Option<String>) -> Result<Option<Uri>, String> {
+    let proxy = config.proxy_url.clone().or_else(|| proxy_of_environment(&config.cluster_url, environment));
+    match &proxy {
+        Some(proxy) if !matches!(proxy.scheme_str(), Some("http" | "https" | "socks5")) => {
+            let host = proxy.host().unwrap_or_default();
+            Err(format!("the way through the proxy {host} is not known here, wanted http://, https:// or socks5://"))
+        }
+        _ => Ok(proxy),
+    }
+}
+
+/// None for a server on this machine, as with kubectl.
+fn proxy_of_environment(server: &Uri, environment: impl Fn(&str) -> Option<String>) -> Option<Uri> {
     let variable = |names: [&str; 2]| names.into_iter().find_map(|name| environment(name).filter(|it| !it.is_empty()));
     let proxy = variable(["HTTPS_PROXY", "https_proxy"])?;
     let host = server.host()?.trim_matches(['[', ']']);
@@ -336,40 +340,39 @@ mod tests {
             "{{current-context: c, clusters: [{{name: c, cluster: {{server: {server:?}{more}}}}}], \
              contexts: [{{name: c, context: {{cluster: c, user: u}}}}], users: [{{name: u, user: {{token: t}}}}]}}"
         );
+        configured(Kubeconfig::from_yaml(&text).expect("a kubeconfig"), None)
+    }
+
+    fn proxy(server: &str, more: &str) -> Result<Option<String>, String> {
         let environment = |name: &str| match name {
             "HTTPS_PROXY" => Some("http://me:hunter2@proxy.corp.example:3128".to_owned()),
             "NO_PROXY" => Some(".corp.example, 10.0.0.0/8".to_owned()),
             _ => None,
         };
-        configured(Kubeconfig::from_yaml(&text).expect("a kubeconfig"), None, environment)
+        let proxy = proxy_of(&at(server, more)?, environment)?;
+        Ok(proxy.and_then(|proxy| proxy.host().map(str::to_owned)))
     }
 
     #[test]
     fn the_way_leads_through_the_proxy_of_the_kubeconfig_or_the_one_that_kubectl_would_use() {
-        let proxy = |server: &str, more: &str| {
-            let config = at(server, more).expect("a proxy that is known");
-            config.proxy_url.and_then(|proxy| proxy.host().map(str::to_owned))
-        };
-        assert_eq!(proxy("https://192.0.2.10:6443", "").as_deref(), Some("proxy.corp.example"));
+        assert_eq!(proxy("https://192.0.2.10:6443", ""), Ok(Some("proxy.corp.example".to_owned())));
         for direct in ["https://10.1.2.3:6443", "https://api.corp.example", "https://127.0.0.1:6443", "https://[::1]:1"]
         {
-            assert_eq!(proxy(direct, ""), None, "{direct}");
+            assert_eq!(proxy(direct, ""), Ok(None), "{direct}");
         }
         // NO_PROXY says nothing of one that a person has named.
         let named = ", proxy-url: \"socks5://near.corp.example:1080\"";
-        assert_eq!(proxy("https://10.1.2.3:6443", named).as_deref(), Some("near.corp.example"));
-        assert_eq!(proxy_of(&Uri::from_static("https://192.0.2.10"), |_| None), None);
+        assert_eq!(proxy("https://10.1.2.3:6443", named), Ok(Some("near.corp.example".to_owned())));
+        let server = Uri::from_static("https://192.0.2.10");
+        assert_eq!(proxy_of_environment(&server, |_| None), None);
         let bare = |name: &str| (name == "https_proxy").then(|| "proxy:3128".to_owned());
-        assert_eq!(
-            proxy_of(&Uri::from_static("https://192.0.2.10"), bare),
-            Some(Uri::from_static("http://proxy:3128"))
-        );
+        assert_eq!(proxy_of_environment(&server, bare), Some(Uri::from_static("http://proxy:3128")));
     }
 
     #[test]
     fn a_proxy_that_is_not_known_is_named_without_its_password() {
         let said =
-            at("https://192.0.2.10", ", proxy-url: \"ftp://me:hunter2@proxy.example\"").expect_err("no such proxy");
+            proxy("https://192.0.2.10", ", proxy-url: \"ftp://me:hunter2@proxy.example\"").expect_err("an unknown one");
         assert!(said.contains("the proxy proxy.example") && !said.contains("hunter2"), "{said}");
     }
 
