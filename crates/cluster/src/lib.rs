@@ -15,7 +15,6 @@
 mod agents;
 pub mod allowance;
 pub mod answer;
-mod chart_files;
 mod cilium_node_configs;
 mod cilium_settings;
 mod cluster_source;
@@ -69,7 +68,6 @@ use tokio::{runtime, task};
 use self::facts_builder::FactsBuilder;
 pub use self::{
     agents::{Agent, AgentPlace, AgentRequest, Agents},
-    chart_files::ChartFiles,
     cluster_source::{ClusterSource, Environment, SourceOptions},
     connect::{Access, ApiServer, Credentials, Impersonation},
     declared::Declared,

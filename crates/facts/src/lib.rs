@@ -27,7 +27,7 @@ pub use cluster::{
     kubernetes_version,
 };
 pub use manifest::{
-    ACCEPT, Accepts, Claim, Claimed, FileName, Manifest, Place, Refusal, Refused, Span, Template, Written,
+    ACCEPT, Accepts, Claim, Claimed, FileName, Manifest, Place, Refusal, Refused,
 };
 pub use node::{
     Address, CILIUM_HOST, HealthCheckAnswer, IPVS_LINKS, Interfaces, IpVsConnection, KernelFacts, Link, Masquerade,

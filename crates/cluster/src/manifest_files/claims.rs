@@ -6,7 +6,7 @@ use std::{collections::HashSet, net::IpAddr};
 use super::node::Node;
 use crate::field_values::{lenient_ip, short};
 use portreeve_facts::{
-    ACCEPT, Accepts, Claim, Claimed, FileName, Place, Protocol, Refusal, Refused, Template, WorkloadKind, text,
+    ACCEPT, Accepts, Claim, Claimed, FileName, Place, Protocol, Refusal, Refused, WorkloadKind, text,
 };
 
 /// The longest name of a rule that is kept, in bytes, and how many names of one object.
@@ -35,7 +35,7 @@ pub(super) struct Lines<'a> {
     /// The line on which the document begins.
     pub(super) first: u64,
     /// The template that helm rendered it from.
-    pub(super) template: Option<Template>,
+    pub(super) template: Option<FileName>,
 }
 
 impl Lines<'_> {

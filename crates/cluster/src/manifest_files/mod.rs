@@ -36,8 +36,7 @@ use super::{
     yaml_options,
 };
 use portreeve_facts::{
-    ClusterFacts, FileName, Gap, Manifest, Place, Reading, Service, ServiceKind, Source, Template, Why, WorkloadKind,
-    names, text,
+    ClusterFacts, FileName, Gap, Manifest, Place, Reading, Service, ServiceKind, Source, Why, WorkloadKind, names, text,
 };
 
 /// The longest file that is read, in bytes.
@@ -49,7 +48,7 @@ const MOST_ERRORS: usize = 16;
 /// The kinds that are skipped are counted by name, so many of them.
 const MOST_KINDS: usize = 1_000;
 /// What a file is for.
-const WANTED: &str = "Kubernetes objects in YAML or JSON; the templates of a chart have to be rendered first";
+const WANTED: &str = "Kubernetes objects in YAML or JSON; a chart has to be rendered first: helm template . | portreeve lint -";
 
 /// What was found in files.
 #[derive(Clone, Debug)]
@@ -58,7 +57,9 @@ pub struct ManifestFiles {
     pub facts: ClusterFacts,
     /// The objects as they are written, in their order.
     pub manifests: Vec<Manifest>,
-    /// How many objects were read whole.
+    /// How many objects there were, of whatever kind, read or not; a document without a kind is one.
+    pub objects: usize,
+    /// How many of them were read whole.
     pub whole: usize,
     /// How many objects had the name of one that was there already. They may be meant for several namespaces.
     pub again: usize,
@@ -83,13 +84,13 @@ pub fn read_manifests(paths: &[PathBuf], namespace: Option<&str>) -> ManifestFil
         failures.into_iter().for_each(|failure| reader.fail(failure));
         files.iter().for_each(|file| reader.read(file, origin));
     }
-    let Reader { facts, manifests, whole, again, files, skipped, places, .. } = reader;
+    let Reader { facts, manifests, objects, whole, again, files, skipped, places, .. } = reader;
     let origin = paths.iter().map(|path| Input::from(path.clone()).to_string()).collect::<Vec<_>>().join(", ");
     let mut facts = facts.finish(origin, true, None);
     if let Reading::Seen(services) = &mut facts.services {
         services.iter_mut().map(Arc::make_mut).for_each(as_created);
     }
-    ManifestFiles { facts, manifests, whole, again, files, skipped, places }
+    ManifestFiles { facts, manifests, objects, whole, again, files, skipped, places }
 }
 
 /// What of a Service is there once it is created.
@@ -114,6 +115,7 @@ struct Reader<'a> {
     manifests: Vec<Manifest>,
     /// Kind, namespace and name of each object that has a name of its own.
     names: HashSet<(&'static str, String, String)>,
+    objects: usize,
     whole: usize,
     again: usize,
     files: usize,
@@ -159,6 +161,7 @@ impl Reader<'_> {
             Err(error) => {
                 found += 1;
                 errors += 1;
+                self.objects += 1;
                 let template = templates.of(lines.clone());
                 if errors <= MOST_ERRORS {
                     self.broken(&file, yaml_fault(lines, first_strange_byte(bytes), &error), template);
@@ -192,7 +195,7 @@ impl Reader<'_> {
         }
     }
 
-    fn broken(&mut self, file: &FileName, Fault { line, column, what }: Fault, template: Option<Template>) {
+    fn broken(&mut self, file: &FileName, Fault { line, column, what }: Fault, template: Option<FileName>) {
         let place = Place { file: file.clone(), line, column, width: 1, template };
         let before = self.facts.rejected().len();
         self.fail(format!("{place}: {what}; wanted {WANTED}"));
@@ -225,6 +228,7 @@ impl Reader<'_> {
             Value::Flag(_) | Value::Number(_) | Value::Fraction(_) | Value::Text(_) | Value::List(_) => {
                 let place = lines.place(&node);
                 let before = self.facts.rejected().len();
+                self.objects += 1;
                 self.fail(format!("{place}: is no Kubernetes object, wanted {WANTED}"));
                 self.note_places(before, &node, &place, lines);
                 1
@@ -242,6 +246,7 @@ impl Reader<'_> {
     }
 
     fn skip(&mut self, kind: &str) -> usize {
+        self.objects += 1;
         let kind = text::clean(kind, text::NAME);
         if self.skipped.len() < MOST_KINDS || self.skipped.contains_key(&kind) {
             *self.skipped.entry(kind).or_default() += 1;
@@ -264,6 +269,7 @@ impl Reader<'_> {
         if workload.is_some() && is_controlled(&node) {
             return self.skip(&format!("{kind} of a controller"));
         }
+        self.objects += 1;
         let is_named = node.at_path("metadata.name").is_some();
         name(&mut node, self.namespace);
         let place = lines.place(&node);

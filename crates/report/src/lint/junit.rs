@@ -47,8 +47,7 @@ fn case(report: &LintReport, finding: &PlacedFinding) -> Case {
 
 /// A line of what was rendered is none of the template.
 fn file(place: &Place) -> (String, Option<u64>) {
-    let (file, span) = place.source();
-    (file.to_string(), span.map(|span| span.line))
+    (place.file().to_string(), place.template.is_none().then_some(place.line))
 }
 
 fn title(rows: &Rows) -> &'static str {

@@ -29,8 +29,10 @@ pub struct LintReport {
     pub places: BTreeMap<String, Place>,
     /// How many files were read.
     pub files: usize,
-    /// How many objects were judged.
+    /// How many objects there were, of whatever kind, read or not.
     pub objects: usize,
+    /// How many of them were judged.
+    pub judged: usize,
     /// Whether it may be that none is judged.
     pub allow_empty: bool,
     /// How many objects had the name of one that was there already.
@@ -65,7 +67,7 @@ impl LintReport {
 
     /// Whether nothing was judged although something was expected.
     pub fn is_empty(&self) -> bool {
-        self.objects == 0 && !self.allow_empty
+        self.judged == 0 && !self.allow_empty
     }
 }
 
