@@ -76,7 +76,9 @@ fn no_form_gives_a_template_the_line_of_what_was_rendered() {
     let broken = rendered() + "---\n# Source: shop/templates/b.yaml\na: [\n";
     let annotations = elsewhere(&broken, &["-o", "github"]);
     assert!(
-        annotations.contains("::error file=shop/templates/b.yaml,title=portreeve::shop/templates/b.yaml (standard input:22:4): not YAML"),
+        annotations.contains(
+            "::error file=shop/templates/b.yaml,title=portreeve::shop/templates/b.yaml (standard input:22:4): not YAML"
+        ),
         "{annotations}"
     );
 }

@@ -48,7 +48,8 @@ const MOST_ERRORS: usize = 16;
 /// The kinds that are skipped are counted by name, so many of them.
 const MOST_KINDS: usize = 1_000;
 /// What a file is for.
-const WANTED: &str = "Kubernetes objects in YAML or JSON; a chart has to be rendered first: helm template . | portreeve lint -";
+const WANTED: &str =
+    "Kubernetes objects in YAML or JSON; a chart has to be rendered first: helm template . | portreeve lint -";
 
 /// What was found in files.
 #[derive(Clone, Debug)]
