@@ -19,7 +19,8 @@ use portreeve_cluster::{
     self as cluster, Accepted, ApiServer, ClusterSource, Input, ManifestFiles, SourceOptions, read_manifests,
 };
 use portreeve_facts::{
-    Gap, KernelFacts, NodePortRange, Overrides, OwnPort, PortRange, Reading, SNAPSHOT_SCHEMA, Snapshot, Why, names,
+    Gap, KernelFacts, NodePortRange, Overrides, OwnPort, Place, PortRange, Reading, SNAPSHOT_SCHEMA, Snapshot, Why,
+    names,
 };
 use portreeve_report as report;
 use portreeve_rules::ids::{Named, Rows};
@@ -135,12 +136,12 @@ fn notes(report: &LintReport) -> impl Iterator<Item = String> {
 }
 
 /// The failures as errors: each of them where the output has none, else the first.
-fn errors(failures: &[Gap], each: bool) -> Vec<String> {
+fn errors(failures: &[(Gap, Option<Place>)], each: bool) -> Vec<String> {
     match failures {
-        [first, others @ ..] if !each && !others.is_empty() => {
+        [(first, _), others @ ..] if !each && !others.is_empty() => {
             vec![format!("{} (and {} more)", first.detail, others.len())]
         }
-        all => all.iter().map(|gap| gap.detail.clone()).collect(),
+        all => all.iter().map(|(gap, _)| gap.detail.clone()).collect(),
     }
 }
 
@@ -153,9 +154,8 @@ impl Args {
         }
         let here = env::current_dir().unwrap_or_default();
         let paths: Vec<PathBuf> = paths.into_iter().map(|path| relative(path, &here)).collect();
-        let ManifestFiles { facts, manifests, objects, whole: judged, again, files, skipped, mut places } =
+        let ManifestFiles { facts, manifests, mut failures, objects, whole: judged, again, files, skipped } =
             read_manifests(&paths, namespace.as_deref());
-        let mut failures = facts.rejected.clone();
         let source = if against.is_some() { Source::Cluster } else { Source::Nowhere };
         let options = SourceOptions {
             services: Vec::new(),
@@ -169,7 +169,7 @@ impl Args {
             Some(what) => around(&what, options)?,
         };
         if source == Source::Cluster {
-            failures.extend(unread(&around));
+            failures.extend(unread(&around).into_iter().map(|gap| (gap, None)));
         }
         let named = self.node_port_range.map(|range| NodePortRange::configured(range, "--node-port-range"));
         let range = range(named, &around);
@@ -185,10 +185,7 @@ impl Args {
         let Found { mut findings, unknown, not_asked } = lint(&linted, &rules);
         findings.retain(|found| all || named.iter().any(|it| it.names(found.rule.0, found.evidence.variant)));
         let (findings, accepted) = without_accepted(&linted, findings);
-        for (gap, place) in judge_acceptance(&linted) {
-            places.insert(gap.detail.clone(), place);
-            failures.push(gap);
-        }
+        failures.extend(judge_acceptance(&linted).into_iter().map(|(gap, place)| (gap, Some(place))));
         let min_severity = self.counting.min_severity;
         Ok(LintReport {
             findings,
@@ -197,7 +194,6 @@ impl Args {
             rules,
             not_asked,
             accepted,
-            places,
             files,
             objects,
             judged,

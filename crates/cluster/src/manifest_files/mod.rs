@@ -54,10 +54,12 @@ const WANTED: &str =
 /// What was found in files.
 #[derive(Clone, Debug)]
 pub struct ManifestFiles {
-    /// The objects as facts; among [`ClusterFacts::rejected`] is what could not be read.
+    /// The objects as facts.
     pub facts: ClusterFacts,
     /// The objects as they are written, in their order.
     pub manifests: Vec<Manifest>,
+    /// What could not be read, and where it is written.
+    pub failures: Vec<(Gap, Option<Place>)>,
     /// How many objects there were, of whatever kind, read or not; a document without a kind is one.
     pub objects: usize,
     /// How many of them were read whole.
@@ -68,8 +70,6 @@ pub struct ManifestFiles {
     pub files: usize,
     /// How many objects of other kinds there were, by kind; a document without one has the empty kind.
     pub skipped: BTreeMap<String, usize>,
-    /// Where the fields are that could not be read, by the words that tell of them.
-    pub places: BTreeMap<String, Place>,
 }
 
 /// Reads files and folders. An object without a namespace goes to `namespace`. One that fails is named, and loses nothing of
@@ -91,7 +91,8 @@ pub fn read_manifests(paths: &[PathBuf], namespace: Option<&str>) -> ManifestFil
     if let Reading::Seen(services) = &mut facts.services {
         services.iter_mut().map(Arc::make_mut).for_each(as_created);
     }
-    ManifestFiles { facts, manifests, objects, whole, again, files, skipped, places }
+    let failures = facts.rejected.iter().map(|gap| (gap.clone(), places.get(&gap.detail).cloned())).collect();
+    ManifestFiles { facts, manifests, failures, objects, whole, again, files, skipped }
 }
 
 /// What of a Service is there once it is created.

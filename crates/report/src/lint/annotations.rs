@@ -12,8 +12,8 @@ use portreeve_rules::{findings::Severity, lint::LintReport};
 /// # Errors
 /// When the writer fails.
 pub fn write_annotations(report: &LintReport, out: &mut dyn Write) -> io::Result<()> {
-    for gap in &report.failures {
-        let place = report.places.get(&gap.detail).map(properties).unwrap_or_default();
+    for (gap, place) in &report.failures {
+        let place = place.as_ref().map(properties).unwrap_or_default();
         writeln!(out, "::error {place}title=portreeve::{}", data(&tidy(&gap.detail)))?;
     }
     for finding in report.reported() {

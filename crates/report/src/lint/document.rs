@@ -163,7 +163,7 @@ impl LintDocument {
             accepted: report.accepted,
             unknown: unknown.collect(),
             not_asked: report.not_asked.iter().map(NotAsked::of).collect(),
-            failures: report.failures.iter().map(Unknown::of).collect(),
+            failures: report.failures.iter().map(|(gap, _)| Unknown::of(gap)).collect(),
         }
     }
 }

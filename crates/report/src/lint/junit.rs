@@ -25,13 +25,13 @@ pub fn write_lint_junit(report: &LintReport, out: &mut dyn Write) -> io::Result<
         .map(|rows| (rows, reasons(report, rows)))
         .filter(|(rows, reasons)| reasons.is_some() || !found(rows))
         .map(|(rows, reasons)| Case::of_rule(*rows, title(rows), reasons.map_or(End::Passed, End::Skipped)));
-    let failures = report.failures.iter().map(|gap| failure(report, gap));
+    let failures = report.failures.iter().map(failure);
     let cases = failures.chain(findings.iter().map(|finding| case(report, finding))).chain(quiet).collect();
     Suite { name: "lint".to_owned(), timestamp: None, cases }.write(out)
 }
 
-fn failure(report: &LintReport, gap: &Gap) -> Case {
-    Case { file: report.places.get(&gap.detail).map(file), ..Case::of_failure(gap) }
+fn failure((gap, place): &(Gap, Option<Place>)) -> Case {
+    Case { file: place.as_ref().map(file), ..Case::of_failure(gap) }
 }
 
 fn case(report: &LintReport, finding: &PlacedFinding) -> Case {

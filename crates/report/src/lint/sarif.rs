@@ -24,8 +24,8 @@ use portreeve_rules::{
 pub fn write_lint_sarif(report: &LintReport, out: &mut dyn Write) -> io::Result<()> {
     let is_chosen = |id: &&&Id| report.rules.iter().any(|rows| rows.rule == id.name);
     let ids: Vec<&Id> = IDS.iter().filter(is_chosen).copied().collect();
-    let notifications = report.failures.iter().map(|gap| {
-        let place = report.places.get(&gap.detail).into_iter();
+    let notifications = report.failures.iter().map(|(gap, place)| {
+        let place = place.iter();
         json!({
             "level": "error",
             "message": { "text": tidy(&gap.detail) },

@@ -129,7 +129,7 @@ impl Page<'_> {
         if report.accepted > 0 {
             rows.push(("accepted", format!("{}, as annotations {ACCEPT} say", report.accepted)));
         }
-        let failed = failures.iter().map(|gap| ("not read", gap.detail.clone()));
+        let failed = failures.iter().map(|(gap, _)| ("not read", gap.detail.clone()));
         let unknown = unknown.iter().map(|(rows, gap)| ("not known", format!("{rows}: {}", gap.detail)));
         self.line(0, Ink::Heading, "What was judged")?;
         for (label, text) in rows.into_iter().chain(failed).chain(unknown) {
@@ -165,7 +165,7 @@ fn headline(report: &LintReport) -> (String, Ink) {
         let open = if is_undecided(report) { "; not all could be judged" } else { "" };
         return (format!("manifests: {}{part}{open}", words.join(", ")), Ink::Bad(*worst));
     }
-    let failed = report.failures.first().or(report.unknown.first().map(|(_, gap)| gap));
+    let failed = report.failures.first().map(|(gap, _)| gap).or(report.unknown.first().map(|(_, gap)| gap));
     match (lint_result(report), failed) {
         (CheckResult::NotChecked, None) => {
             (format!("manifests: {}", nothing_judged(report)), Ink::Bad(Severity::Critical))
