@@ -6,7 +6,6 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use k8s_openapi::api::{core::v1, discovery};
 use nix::sys::resource::{Resource, getrlimit};
 use tokio::task::JoinSet;
 
@@ -16,6 +15,7 @@ use super::{
     declared::{self, Declared},
     error::Error,
     exchange::Exchange,
+    objects,
     reader_token::ReaderToken,
     requests::{Server, encoded},
     reviews::TOKEN_HEADER,
@@ -129,7 +129,8 @@ impl Agents {
     /// When the API server does not list them.
     pub async fn list(&self, selector: Option<&str>) -> Result<Vec<Agent>, Gap> {
         let selector = selector.map_or_else(|| LABEL.to_owned(), |more| format!("{LABEL},{more}"));
-        let listed = self.server.list(&self.pods(), &format!("&labelSelector={}", encoded(&selector))).await;
+        let listed =
+            self.server.list::<objects::Pod>(&self.pods(), &format!("&labelSelector={}", encoded(&selector))).await;
         let pods = listed.map_err(|error| error.gap(Source::Pods))?.pods;
         let mut agents: Vec<Agent> = pods.iter().map(|pod| agent(pod)).collect();
         let order = |agent: &Agent| (agent.node.clone(), agent.port.is_err(), agent.pod.clone());
@@ -195,8 +196,11 @@ impl Agents {
         }
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let selector = format!("{SERVICE_NAME} in ({})", names.join(","));
-        let slices = Collection::of::<discovery::v1::EndpointSlice>();
-        let listed = self.server.list(&slices, &format!("&labelSelector={}", encoded(&selector))).await;
+        let slices = Collection::of::<objects::EndpointSlice>();
+        let listed = self
+            .server
+            .list::<objects::EndpointSlice>(&slices, &format!("&labelSelector={}", encoded(&selector)))
+            .await;
         listed.map(|facts| facts.endpoint_slices).map_err(|error| error.gap(Source::EndpointSlices))
     }
 
@@ -225,7 +229,7 @@ impl Agents {
     }
 
     fn pods(&self) -> Collection {
-        Collection::in_namespace::<v1::Pod>(&encoded(&self.namespace))
+        Collection::in_namespace::<objects::Pod>(&encoded(&self.namespace))
     }
 }
 

@@ -10,6 +10,7 @@ use http_body_util::BodyExt;
 use hyper::body::Bytes;
 use kube::client::Body;
 use serde::de::DeserializeSeed;
+use serde_json::value::RawValue;
 use tokio::{
     sync::mpsc,
     task,
@@ -18,11 +19,10 @@ use tokio::{
 
 use super::{
     error::{Error, causes},
+    facts_builder::FactsBuilder,
+    list_reader::{ListReader, ListSummary},
     meter::{Meter, Stopped},
-    object_reader::{DocumentSummary, ObjectReader},
-    object_sink::ObjectSink,
-    slim_object::SlimObject,
-    tolerant_field::Field,
+    objects::Object,
 };
 use portreeve_facts::text;
 
@@ -32,6 +32,21 @@ const FRAMES: usize = 8;
 const TEXT: usize = 256 << 10;
 /// The longest message of a server that is passed on, in bytes.
 const MESSAGE: usize = 256;
+
+/// Takes objects as they are parsed, so that no list is held as objects of Kubernetes.
+pub(crate) trait ObjectSink: Default + Send + 'static {
+    /// Adds one object; `place` is where it was read. Returns how much memory is kept of it, roughly, in bytes: 0 where
+    /// nothing is.
+    fn add<K: Object>(&mut self, place: &str, object: &RawValue) -> usize;
+}
+
+impl ObjectSink for FactsBuilder {
+    fn add<K: Object>(&mut self, place: &str, object: &RawValue) -> usize {
+        let before = self.counts();
+        self.add::<K>(place, object);
+        self.memory_since(&before)
+    }
+}
 
 /// How long a body is waited for, however long it is.
 #[derive(Clone, Copy, Debug)]
@@ -106,16 +121,14 @@ impl Answer {
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// The objects of the body, added to `into` on a blocking thread while it arrives. `place` is where they are read, and
-    /// `kind` the kind of those that name none.
-    pub(crate) async fn objects<S: ObjectSink>(
+    /// The items of the body, a List, added to `into` on a blocking thread while it arrives. `place` is where they are read.
+    pub(crate) async fn objects<K: Object, S: ObjectSink>(
         &mut self,
         place: String,
-        kind: &'static str,
         into: (S, Meter),
-    ) -> Result<(S, Meter, DocumentSummary), Error> {
+    ) -> Result<(S, Meter, ListSummary), Error> {
         let (frames, receiver) = mpsc::channel(FRAMES);
-        let parser = task::spawn_blocking(move || parse(&place, kind, Frames { receiver, rest: Bytes::new() }, into));
+        let parser = task::spawn_blocking(move || parse::<K, S>(&place, Frames { receiver, rest: Bytes::new() }, into));
         let sent = async {
             while let Some(frame) = self.frame().await? {
                 if frames.send(frame).await.is_err() {
@@ -191,35 +204,30 @@ fn retry_after(response: &Response<Body>) -> Option<Duration> {
     value.trim().parse().ok().map(Duration::from_secs)
 }
 
-/// Reads one JSON document to its end, which must be an object of `kind`, or a list or Table of them. The error is for
-/// people.
-pub fn parse<S: ObjectSink>(
+/// Reads one JSON document to its end, which must be a List or a Table of a kind. The error is for people.
+pub(crate) fn parse<K: Object, S: ObjectSink>(
     place: &str,
-    kind: &str,
     body: impl Read,
     (mut objects, meter): (S, Meter),
-) -> Result<(S, Meter, DocumentSummary), Stopped> {
+) -> Result<(S, Meter, ListSummary), Stopped> {
     meter.next_page();
     let mut parser = serde_json::Deserializer::from_reader(BufReader::new(Metered { body, meter: &meter }));
-    let mut sink = |object: SlimObject| match &object.kind {
-        Field::Value(other) if other != kind => meter.stop(format!("it holds a {other}, wanted a {kind}")),
-        _ => meter.object(objects.add(place, object)),
-    };
-    let read = ObjectReader { kind: Some(kind), closed: true, sink: &mut sink }.deserialize(&mut parser);
+    let mut sink = |object: &RawValue| meter.object(objects.add::<K>(place, object));
+    let read = ListReader { sink: &mut sink }.deserialize(&mut parser);
     let read = read.and_then(|summary| parser.end().map(|()| summary));
     if let Some(stopped) = meter.stopped() {
         return Err(stopped);
     }
     let summary = read.map_err(|error| Stopped::Malformed(error.to_string()))?;
     let wrong = |what: String| Err(Stopped::Malformed(what));
-    let is_wanted = |of: &str| of == "Table" || of.strip_suffix("List") == Some(kind);
-    if let Some(remaining) = summary.remaining {
-        return wrong(format!("it ends although {remaining} more items remain, wanted a way to them"));
-    }
-    match &summary.kind {
-        Some(other) if !is_wanted(other) => wrong(format!("it is a {other}, wanted a {kind}List")),
-        None if summary.list => wrong(format!("it has no kind, wanted a {kind}List")),
-        _ if summary.next_page_unread => wrong("whether there is another page cannot be read".to_owned()),
+    let is_wanted = |of: &str| of == "Table" || of.strip_suffix("List") == Some(K::KIND);
+    let is_last = summary.metadata.next_page.as_ref().is_none_or(String::is_empty);
+    match (&summary.kind, summary.metadata.remaining_item_count) {
+        (_, Some(remaining)) if is_last && remaining != 0 => {
+            wrong(format!("it ends although {remaining} more items remain, wanted a way to them"))
+        }
+        (Some(other), _) if !is_wanted(other) => wrong(format!("it is a {other}, wanted a {}List", K::KIND)),
+        (None, _) => wrong(format!("it has no kind, wanted a {}List", K::KIND)),
         _ => Ok((objects, meter, summary)),
     }
 }

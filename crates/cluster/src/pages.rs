@@ -5,12 +5,12 @@ use std::{collections::HashSet, time::Duration};
 use tokio::time::Instant;
 
 use super::{
-    answer::Limits,
+    answer::{Limits, ObjectSink},
     collection::Collection,
     error::Error,
     facts_builder::FactsBuilder,
-    object_reader::DocumentSummary,
-    object_sink::ObjectSink,
+    list_reader::{ListMeta, ListSummary},
+    objects::Object,
     requests::{Format, Server, encoded},
 };
 
@@ -51,25 +51,25 @@ impl Recency {
 
 impl Server {
     /// Every object of a collection, as of now. `selector` is empty, or goes with its `&` into the query.
-    pub(super) async fn list(&self, collection: &Collection, selector: &str) -> Result<FactsBuilder, Error> {
-        let pages = self.pages(collection, selector, Recency::Now, FactsBuilder::default).await;
+    pub(super) async fn list<K: Object>(&self, collection: &Collection, selector: &str) -> Result<FactsBuilder, Error> {
+        let pages = self.pages::<K, _>(collection, selector, Recency::Now, FactsBuilder::default).await;
         pages.map(|(facts, _)| facts)
     }
 
     /// Every object of a collection, into what `empty` makes, and the resource version of the list. A list that expired
     /// between two pages is read once more from its start, as of now.
-    pub(super) async fn pages<S: ObjectSink>(
+    pub(super) async fn pages<K: Object, S: ObjectSink>(
         &self,
         collection: &Collection,
         selector: &str,
         recency: Recency,
         empty: impl Fn() -> S,
     ) -> Result<(S, String), Error> {
-        self.pages_as(Format::Whole, collection, selector, recency, empty).await
+        self.pages_as::<K, S>(Format::Whole, collection, selector, recency, empty).await
     }
 
     /// The same in another format.
-    pub(super) async fn pages_as<S: ObjectSink>(
+    pub(super) async fn pages_as<K: Object, S: ObjectSink>(
         &self,
         format: Format,
         collection: &Collection,
@@ -83,7 +83,7 @@ impl Server {
         loop {
             let first = format!("{}?{}{selector}", collection.path, recency.query());
             let list = List { server: self, format, collection, selector, limits };
-            match list.read(first, empty()).await {
+            match list.read::<K, S>(first, empty()).await {
                 Err(Interrupted { error: Error::Status { code: 410, .. }, pages: 1.. }) if !restarted => {
                     (recency, restarted) = (Recency::Now, true);
                 }
@@ -121,7 +121,7 @@ struct Interrupted {
 }
 
 impl List<'_> {
-    async fn read<S: ObjectSink>(&self, first: String, empty: S) -> Result<(S, String), Interrupted> {
+    async fn read<K: Object, S: ObjectSink>(&self, first: String, empty: S) -> Result<(S, String), Interrupted> {
         let Self { server, collection, selector, .. } = self;
         let (mut all, mut meter) = (empty, server.meter());
         let mut version_of_all: Option<String> = None;
@@ -129,15 +129,15 @@ impl List<'_> {
         let (mut path, mut short_pages) = (first, 0);
         for pages in 0..PAGES {
             let wrong = |what: &str| Interrupted { error: server.not_a_list(&collection.path, what), pages };
-            let read = server.objects_into(self.format, &path, collection.kind, (all, meter), self.limits).await;
+            let read = server.objects_into::<K, S>(self.format, &path, (all, meter), self.limits).await;
             let (sink, meter_of_all, summary) = read.map_err(|error| Interrupted { error, pages })?;
             (all, meter) = (sink, meter_of_all);
-            let DocumentSummary { list, next_page, version, .. } = summary;
+            let ListSummary { list, metadata: ListMeta { next_page, resource_version: version, .. }, .. } = summary;
             if !list {
                 return Err(wrong(&format!("it is no list of {}", collection.kind)));
             }
             version_of_all = version_of_all.or(version);
-            let Some(token) = next_page else {
+            let Some(token) = next_page.filter(|token| !token.is_empty()) else {
                 let version = version_of_all.filter(|version| !version.is_empty());
                 return version.map(|version| (all, version)).ok_or_else(|| wrong("it has no resource version"));
             };

@@ -9,16 +9,12 @@ use std::{
 
 use http::header::HeaderValue;
 use k8s_openapi::{
-    api::{
-        authentication::v1::{TokenRequest, TokenRequestSpec},
-        core::v1::ServiceAccount,
-    },
+    api::authentication::v1::{TokenRequest, TokenRequestSpec},
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use tokio::time::sleep;
 
 use super::{
-    collection::Collection,
     error::Error,
     exchange::Exchange,
     jitter::{jitter, spread},
@@ -51,8 +47,8 @@ struct Known {
 
 impl ReaderToken {
     pub(super) fn new(exchange: Exchange, namespace: &str, account: &str) -> Self {
-        let accounts = Collection::in_namespace::<ServiceAccount>(&encoded(namespace));
-        let path = accounts.object(&format!("{}/token", encoded(account)));
+        let (namespace, account) = (encoded(namespace), encoded(account));
+        let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token");
         Self { exchange, path, known: Arc::default() }
     }
 

@@ -5,17 +5,18 @@ use std::{sync::Arc, time::Duration};
 use http::{Request, header};
 use kube::client::{Body, Client};
 use serde::de::DeserializeOwned;
-use tokio::time::{self, Instant};
+use serde_json::value::RawValue;
+use tokio::time;
 
 use super::{
     allowance::Allowance,
-    answer::{Answer, Limits, parse, short_wait, wrong},
+    answer::{Answer, Limits, ObjectSink, short_wait, wrong},
     error::{Error, NO_ANSWER, causes},
     facts_builder::FactsBuilder,
     jitter::{jitter, spread},
+    list_reader::ListSummary,
     meter::{Meter, Stopped},
-    object_reader::DocumentSummary,
-    object_sink::ObjectSink,
+    objects::{Object, decode},
     value_counter::ValueCounter,
 };
 
@@ -89,28 +90,16 @@ impl Server {
         &self.address
     }
 
-    /// The object of one answer, and what kind of document it was.
-    pub(super) async fn objects<S: ObjectSink>(
-        &self,
-        path: &str,
-        kind: &'static str,
-    ) -> Result<(S, DocumentSummary), Error> {
-        let limits = Limits { silence: self.timeout, until: Instant::now() + self.timeout };
-        let read = self.objects_into(Format::Whole, path, kind, (S::default(), self.meter()), limits).await;
-        read.map(|(objects, _, summary)| (objects, summary))
-    }
-
     /// The objects of one answer, added to `into`.
-    pub(super) async fn objects_into<S: ObjectSink>(
+    pub(super) async fn objects_into<K: Object, S: ObjectSink>(
         &self,
         format: Format,
         path: &str,
-        kind: &'static str,
         into: (S, Meter),
         limits: Limits,
-    ) -> Result<(S, Meter, DocumentSummary), Error> {
+    ) -> Result<(S, Meter, ListSummary), Error> {
         let mut answer = self.answer(format.accept(), path, Some(limits)).await?;
-        answer.objects(self.address.clone(), kind, into).await
+        answer.objects::<K, S>(self.address.clone(), into).await
     }
 
     /// An answer that is no list of what is at this path.
@@ -118,37 +107,23 @@ impl Server {
         wrong(self.request(path), "json".to_owned(), what)
     }
 
-    /// A small answer, read as `T`, a type of `k8s_openapi`. `add` takes it with the address of the server, and is
-    /// false where it holds nothing.
-    ///
-    /// Such a type refuses an object with a single field of the wrong type. That answer is read field by field instead,
-    /// as lists are: the field is rejected by name, and the rest is kept.
-    pub(super) async fn typed<T: DeserializeOwned>(
-        &self,
-        path: &str,
-        kind: &'static str,
-        add: impl FnOnce(&mut FactsBuilder, &str, T) -> bool,
-    ) -> Result<FactsBuilder, Error> {
+    /// The facts of one object.
+    pub(super) async fn facts_of<K: Object>(&self, path: &str) -> Result<FactsBuilder, Error> {
         self.in_time(path, async {
             let (answer, body) = self.body(path).await?;
+            let object: &RawValue = serde_json::from_slice(&body).map_err(|error| answer.wrong(&error.to_string()))?;
             let mut facts = FactsBuilder::default();
-            if serde_json::from_slice(&body).is_ok_and(|object| add(&mut facts, &self.address, object)) {
-                return Ok(facts);
-            }
-            let parsed = parse(&self.address, kind, body.as_slice(), Default::default());
-            let (facts, _, summary) = parsed.map_err(|why| answer.stopped(&why))?;
-            if summary.next_page.is_some() { Err(answer.wrong("it goes on with another page")) } else { Ok(facts) }
+            facts.add::<K>(&self.address, object);
+            Ok(facts)
         })
         .await
     }
 
     /// A small answer, read as `T` alone: one of another shape is an error.
-    pub(super) async fn only<T: DeserializeOwned>(&self, path: &str, kind: &'static str) -> Result<T, Error> {
+    pub(super) async fn only<T: DeserializeOwned>(&self, path: &str) -> Result<T, Error> {
         self.in_time(path, async {
             let (answer, body) = self.body(path).await?;
-            // The parser's own words would show what it reads.
-            serde_json::from_slice(&body)
-                .map_err(|_| answer.wrong(&format!("it is no {kind} as the server describes it")))
+            decode(&mut serde_json::Deserializer::from_slice(&body)).map_err(|why| answer.wrong(&why))
         })
         .await
     }

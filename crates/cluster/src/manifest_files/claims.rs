@@ -4,7 +4,7 @@
 use std::{collections::HashSet, net::IpAddr};
 
 use super::node::Node;
-use crate::field_values::{lenient_ip, short};
+use crate::objects::{lenient_ip, short};
 use portreeve_facts::{
     ACCEPT, Accepts, Claim, Claimed, FileName, Place, Protocol, Refusal, Refused, WorkloadKind, text,
 };

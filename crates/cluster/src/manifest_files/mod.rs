@@ -6,7 +6,7 @@
 mod claims;
 mod folder;
 mod json_documents;
-mod node;
+pub(crate) mod node;
 mod templates;
 
 use std::{
@@ -17,7 +17,7 @@ use std::{
     sync::Arc,
 };
 
-use serde::{Deserialize, de::DeserializeSeed};
+use serde::Deserialize;
 
 use self::{
     claims::{Fields, Lines},
@@ -30,8 +30,7 @@ use super::{
     facts_builder::FactsBuilder,
     input::Input,
     manifests::{Fault, first_strange_byte, yaml_fault},
-    object_reader::ObjectReader,
-    slim_object::SlimObject,
+    objects,
     yaml_documents::Documents,
     yaml_options,
 };
@@ -276,15 +275,19 @@ impl Reader<'_> {
         name(&mut node, self.namespace);
         let place = lines.place(&node);
         let (rejections, before) = (self.facts.rejections(), self.facts.rejected().len());
+        if node.has_twice("kind") {
+            self.fail(format!("{place}: {kind}: kind is there twice, wanted every key once"));
+            self.note_places(before, &node, &place, lines);
+            return 1;
+        }
         let (facts, replicas) = (&mut self.facts, replicas(&node));
         match workload {
             None => {
-                read(kind, &node, &mut |object| facts.add(&place.to_string(), object));
+                facts.add::<objects::Service>(&place.to_string(), &node);
                 self.note("Service", (&node, is_named), lines, |node| claims::of_service(node, lines));
             }
             Some(workload) => {
-                let add = &mut |object| facts.add_workload(&place.to_string(), (workload, replicas), object);
-                read(kind, &with_template(workload, node.clone()), add);
+                facts.add_workload(&place.to_string(), workload, &node);
                 self.note(workload.name(), (&node, is_named), lines, |node| {
                     let mut fields = claims::of_pods(workload, node, lines);
                     // Without pods nobody wants their ports.
@@ -340,12 +343,6 @@ fn replicas(node: &Node) -> Option<i64> {
     of("spec.replicas").or_else(|| of_job("spec")).or_else(|| of_job("spec.jobTemplate.spec"))
 }
 
-/// Hands the object, which may have its kind of its List, on to whoever converts those of other sources.
-fn read(kind: &str, node: &Node, sink: &mut dyn FnMut(SlimObject)) {
-    // A tree in memory has no errors of its own: what is wrong in a field stays in the field.
-    drop(ObjectReader { kind: Some(kind), closed: true, sink }.deserialize(node));
-}
-
 /// The group of an `apiVersion`; empty for that of the core.
 fn group(version: &str) -> &str {
     version.split_once('/').map_or("", |(group, _)| group)
@@ -387,22 +384,4 @@ fn name(node: &mut Node, namespace: Option<&str>) {
     if let Some(namespace) = namespace.filter(|_| lacks_namespace) {
         put("namespace", namespace);
     }
-}
-
-/// The object with the spec of its pods where a Deployment has it.
-fn with_template(kind: WorkloadKind, node: Node) -> Node {
-    let at = node.at;
-    let mapping = |fields: Vec<(&str, Node)>| Node {
-        at,
-        width: 1,
-        value: Value::Mapping(fields.into_iter().map(|(key, node)| (key.to_owned(), node)).collect()),
-    };
-    let part = |path: &str| node.at_path(path).cloned();
-    let spec = match kind {
-        WorkloadKind::Pod => part("spec").map(|spec| mapping(vec![("template", mapping(vec![("spec", spec)]))])),
-        WorkloadKind::CronJob => part("spec.jobTemplate.spec"),
-        _ => return node,
-    };
-    let parts = [("metadata", part("metadata")), ("spec", spec)];
-    mapping(parts.into_iter().filter_map(|(key, node)| Some((key, node?))).collect())
 }

@@ -2,13 +2,15 @@
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
+use serde_json::value::RawValue;
+
 use super::selection::Selection;
 use crate::{
     allowance::Share,
+    answer::ObjectSink,
     facts_builder::{Counts, FactsBuilder},
     memory::{Memory as _, block},
-    object_sink::ObjectSink,
-    slim_object::SlimObject,
+    objects::{Identity, Object},
 };
 use portreeve_facts::{EndpointSlice, Node, Pod, Service};
 
@@ -151,21 +153,27 @@ impl ObjectBatch {
 }
 
 impl ObjectSink for ObjectBatch {
-    fn add(&mut self, place: &str, object: SlimObject) -> usize {
-        let title = object.title();
+    fn add<K: Object>(&mut self, place: &str, object: &RawValue) -> usize {
+        self.add_object::<K>(place, object).0
+    }
+}
+
+impl ObjectBatch {
+    /// Adds an object. Returns how much memory is kept of it, and its version.
+    pub(crate) fn add_object<K: Object>(&mut self, place: &str, object: &RawValue) -> (usize, Option<String>) {
         let mut facts = FactsBuilder::default();
-        facts.add(place, object);
+        let Identity { title, version } = facts.add::<K>(place, object);
         let mut object = CachedObject::new(facts);
         if let Some(selection) = &self.whole {
             object = object.filter(|object| object.is_within(selection));
             if object.is_none() {
                 self.objects.remove(&title);
-                return 0;
+                return (0, version);
             }
         }
         let same = object.as_ref().and_then(|object| (self.known.as_ref()?.0)(&title, object));
         let memory = memory_of_entry(&title, object.as_ref().filter(|_| same.is_none()));
         self.objects.insert(title, same.or(object));
-        memory
+        (memory, version)
     }
 }

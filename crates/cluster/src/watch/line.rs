@@ -6,7 +6,7 @@ use super::{cached_object::ObjectBatch, update::Update, watch_event::WatchEvent}
 use crate::{
     allowance::{Allowance, Share},
     meter::{Meter, Stopped},
-    object_sink::ObjectSink,
+    objects::{Identity, Object},
 };
 
 /// Why a watch ends with a line.
@@ -30,9 +30,9 @@ impl InitialState {
         Self { objects, meter }
     }
 
-    /// Takes in a line, which was read at `place` in a watch of a `kind`. The resource version of the whole state, where
-    /// the line ends it: before that it is not whole.
-    pub fn take(&mut self, place: &str, kind: &str, line: &[u8]) -> Result<Option<String>, LineError> {
+    /// Takes in a line, which was read at `place`. The resource version of the whole state, where the line ends it: before that
+    /// it is not whole.
+    pub(crate) fn take<K: Object>(&mut self, place: &str, line: &[u8]) -> Result<Option<String>, LineError> {
         if line.trim_ascii().is_empty() {
             return Ok(None);
         }
@@ -40,18 +40,18 @@ impl InitialState {
             let why = self.meter.stopped().unwrap_or_else(|| Stopped::Malformed(error.to_string()));
             return Err(LineError::Stopped(why));
         }
-        match event(kind, line)? {
-            WatchEvent::Applied(object) => self.meter.object(self.objects.add(place, *object)),
+        match event(line)? {
+            WatchEvent::Applied(object) => self.meter.object(self.objects.add_object::<K>(place, object).0),
             WatchEvent::Deleted(object) => {
                 self.meter.object(0);
-                self.objects.remove(&object.title());
+                self.objects.remove(&Identity::of(object).title);
             }
             WatchEvent::Error(code, message) => return Err(LineError::Refused(code, message)),
-            event @ WatchEvent::Bookmark(_) if event.ends_state() => {
-                let version = event.version().filter(|version| !version.is_empty()).cloned();
+            WatchEvent::Bookmark(version, true) => {
+                let version = version.filter(|version| !version.is_empty());
                 return version.ok_or_else(|| wrong("its state has no resource version")).map(Some);
             }
-            WatchEvent::Bookmark(_) => self.meter.object(0),
+            WatchEvent::Bookmark(..) => self.meter.object(0),
         }
         Ok(None)
     }
@@ -64,36 +64,36 @@ impl InitialState {
 
 /// What a line after the state changes, and the version that it reaches; `None` for an empty line. What it brings takes its
 /// memory from `allowance`.
-pub fn change(
+pub(crate) fn change<K: Object>(
     place: &str,
-    kind: &str,
     line: &[u8],
     allowance: &Arc<Allowance>,
 ) -> Result<Option<(Update, Option<String>)>, LineError> {
     if line.trim_ascii().is_empty() {
         return Ok(None);
     }
-    let event = event(kind, line)?;
-    let version = event.version().cloned();
-    let update = match event {
+    Ok(Some(match event(line)? {
         WatchEvent::Applied(object) => {
             let mut objects = ObjectBatch::default();
             let mut room = Share::of(allowance);
-            if room.grow(objects.add(place, *object)).is_err() {
+            let (memory, version) = objects.add_object::<K>(place, object);
+            if room.grow(memory).is_err() {
                 let what = format!("it would take {}", allowance.in_words());
                 return Err(LineError::Stopped(Stopped::TooMuch(what)));
             }
-            Update::Applied(objects.with_room(room))
+            (Update::Applied(objects.with_room(room)), version)
         }
-        WatchEvent::Deleted(object) => Update::Deleted(object.title()),
-        WatchEvent::Bookmark(_) => Update::Confirmed,
+        WatchEvent::Deleted(object) => {
+            let Identity { title, version } = Identity::of(object);
+            (Update::Deleted(title), version)
+        }
+        WatchEvent::Bookmark(version, _) => (Update::Confirmed, version),
         WatchEvent::Error(code, message) => return Err(LineError::Refused(code, message)),
-    };
-    Ok(Some((update, version)))
+    }))
 }
 
-fn event(kind: &str, line: &[u8]) -> Result<WatchEvent, LineError> {
-    WatchEvent::read(line, kind).map_err(|error| wrong(&error.to_string()))
+fn event(line: &[u8]) -> Result<WatchEvent<'_>, LineError> {
+    WatchEvent::read(line).map_err(|error| wrong(&error.to_string()))
 }
 
 fn wrong(what: &str) -> LineError {
@@ -103,7 +103,7 @@ fn wrong(what: &str) -> LineError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::watch::selection::Selection;
+    use crate::{objects::EndpointSlice, watch::selection::Selection};
 
     #[test]
     fn an_object_that_leaves_the_selection_before_the_state_is_whole_leaves_the_state() {
@@ -115,9 +115,9 @@ mod tests {
         };
         let selection = Selection::EndpointsOf(Arc::new(["web".to_owned()].into()));
         let mut state = InitialState::of(ObjectBatch::within(selection, None), Meter::default());
-        assert_eq!(state.take("here", "EndpointSlice", slice("web").as_bytes()), Ok(None));
+        assert_eq!(state.take::<EndpointSlice>("here", slice("web").as_bytes()), Ok(None));
         assert_eq!(state.objects.objects.len(), 1);
-        assert_eq!(state.take("here", "EndpointSlice", slice("other").as_bytes()), Ok(None));
+        assert_eq!(state.take::<EndpointSlice>("here", slice("other").as_bytes()), Ok(None));
         assert_eq!(state.into_objects().objects.len(), 0);
     }
 }

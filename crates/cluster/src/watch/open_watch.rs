@@ -12,7 +12,7 @@ use super::{
     update::Update,
     watch_lines::WatchLines,
 };
-use crate::{error::Error, pages::WHOLE, requests::Server};
+use crate::{error::Error, objects::Object, pages::WHOLE, requests::Server};
 
 /// A server that cannot go on from a version accepts the watch all the same, and refuses in its first line. Only after
 /// so long without a line does the watch confirm that nothing has changed.
@@ -30,15 +30,13 @@ const OBJECT: usize = 2 << 10;
 pub(super) struct OpenWatch<'a> {
     pub(super) feed: &'a ResourceFeed,
     pub(super) server: &'a Server,
-    /// The kind of its objects.
-    pub(super) kind: &'static str,
     pub(super) lines: WatchLines,
 }
 
 impl OpenWatch<'_> {
     /// Reads the present state, with which a watch begins that has no version to begin at. Its end is marked: before that
     /// it is not whole. False where the server does not come to it: it knows no such beginning.
-    pub(super) async fn read_state(
+    pub(super) async fn read_state<K: Object>(
         &mut self,
         selection: &Selection,
         position: &mut WatchPosition,
@@ -49,7 +47,7 @@ impl OpenWatch<'_> {
             let wait = self.server.timeout().min(until.saturating_duration_since(Instant::now()));
             let Ok(next) = timeout(wait, self.lines.next(None)).await else { break };
             let Some(line) = next? else { break };
-            let taken = state.take(self.server.address(), self.kind, &line);
+            let taken = state.take::<K>(self.server.address(), &line);
             if let Some(version) = taken.map_err(|error| self.error(error))? {
                 let objects = state.into_objects();
                 position.is_whole(version, objects.objects.len());
@@ -64,7 +62,7 @@ impl OpenWatch<'_> {
 
     /// Follows what changes, until the orderly end of the watch, and says whether it brought anything. It also ends after
     /// `idle_timeout` without a line: the next watch shows whether the server is there.
-    pub(super) async fn follow(&mut self, position: &mut WatchPosition) -> Result<bool, Error> {
+    pub(super) async fn follow<K: Object>(&mut self, position: &mut WatchPosition) -> Result<bool, Error> {
         let (mut accepted, mut brought) = (false, 0_usize);
         loop {
             let wait = if accepted { self.feed.timing.idle_timeout } else { REFUSAL_WINDOW };
@@ -92,7 +90,7 @@ impl OpenWatch<'_> {
                 position.version = None;
                 return Ok(true);
             }
-            let changed = change(self.server.address(), self.kind, &line, &self.feed.allowance);
+            let changed = change::<K>(self.server.address(), &line, &self.feed.allowance);
             let Some((update, version)) = changed.map_err(|error| self.error(error))? else { continue };
             self.feed.send_as_of(as_of, update).await;
             position.patience.succeeded(Instant::now());

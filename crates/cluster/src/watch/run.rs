@@ -5,10 +5,6 @@ use std::{
     sync::Arc,
 };
 
-use k8s_openapi::api::{
-    core::v1::{Pod, Service},
-    discovery::v1::EndpointSlice,
-};
 use tokio::{
     join,
     sync::{mpsc, watch},
@@ -27,7 +23,11 @@ use super::{
     view::ViewWriter,
     watcher::watcher,
 };
-use crate::{collection::Collection, connect::Access, error::Error};
+use crate::{
+    connect::Access,
+    error::Error,
+    objects::{EndpointSlice, Pod, Service},
+};
 
 /// Updates that may wait to be applied.
 const QUEUE: usize = 256;
@@ -57,9 +57,9 @@ pub(super) async fn run(access: Access, timing: WatchTiming, mut endpoints_of: E
     };
     let selections = Selections::from([(Resource::Pods, pods), (Resource::EndpointSlices, slices)]);
     join!(
-        watcher(feed(Resource::Services), Collection::of::<Service>(), service_selections),
-        watcher(feed(Resource::EndpointSlices), Collection::of::<EndpointSlice>(), slice_selections),
-        watcher(feed(Resource::Pods), Collection::of::<Pod>(), pod_selections),
+        watcher::<Service>(feed(Resource::Services), service_selections),
+        watcher::<EndpointSlice>(feed(Resource::EndpointSlices), slice_selections),
+        watcher::<Pod>(feed(Resource::Pods), pod_selections),
         poll_nodes(feed(Resource::Nodes), own.as_deref(), node_count),
         poll_waiting_pods(feed(Resource::WaitingPods), nodes),
         poll_settings(feed(Resource::Settings), own.as_deref()),

@@ -141,14 +141,13 @@ fn locked(known: &Mutex<Known>) -> MutexGuard<'_, Known> {
 
 #[cfg(test)]
 mod tests {
-    use serde::de::DeserializeSeed as _;
+    use serde_json::value::RawValue;
     use tokio::time::Instant;
 
     use super::*;
     use crate::{
         error::Error,
-        object_reader::ObjectReader,
-        object_sink::ObjectSink as _,
+        objects::Service,
         watch::{
             cached_object::{CachedObject, ObjectBatch},
             selection::Selection,
@@ -200,10 +199,8 @@ mod tests {
         let (writer, mut view) = view();
         let mut objects = ObjectBatch::within(Selection::Served, None);
         let text = r#"{"kind":"Service","metadata":{"name":"web"},"spec":{"ports":[{"port":80}]}}"#;
-        let mut memory = 0;
-        let mut sink = |object| memory += objects.add("here", object);
-        let reader = ObjectReader { kind: None, closed: true, sink: &mut sink };
-        reader.deserialize(&mut serde_json::Deserializer::from_str(text)).expect("an object");
+        let object: &RawValue = serde_json::from_str(text).expect("an object");
+        objects.add_object::<Service>("here", object);
         let update = |update| writer.update(|index| index.apply(Resource::Services, update, Instant::now()));
         let taken = || writer.index(|index| index.allowance().taken());
         assert!(update(Update::Replaced(Selection::Served, objects)));
@@ -225,10 +222,8 @@ mod tests {
         let batch = || {
             let mut batch = ObjectBatch::within(Selection::Served, Some(writer.known(Resource::Services)));
             let text = r#"{"kind":"Service","metadata":{"name":"web"},"spec":{"ports":[{"port":80}]}}"#;
-            let mut memory = 0;
-            let mut sink = |object| memory += batch.add("here", object);
-            let reader = ObjectReader { kind: None, closed: true, sink: &mut sink };
-            reader.deserialize(&mut serde_json::Deserializer::from_str(text)).expect("an object");
+            let object: &RawValue = serde_json::from_str(text).expect("an object");
+            let (memory, _) = batch.add_object::<Service>("here", object);
             (batch, memory)
         };
         let service = |batch: &ObjectBatch| match batch.objects.values().next() {

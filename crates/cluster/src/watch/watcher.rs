@@ -13,15 +13,11 @@ use super::{
     open_watch::OpenWatch, position::WatchPosition, resource_feed::ResourceFeed, selection::Selection, update::Update,
     watch_lines::WatchLines,
 };
-use crate::{collection::Collection, error::Error, jitter::jitter};
+use crate::{collection::Collection, error::Error, jitter::jitter, objects::Object};
 
-/// Watches a collection within a selection, which may change; `None` means that it is not known yet.
-pub(super) async fn watcher(
-    feed: ResourceFeed,
-    collection: Collection,
-    mut selections: watch::Receiver<Option<Selection>>,
-) {
-    let mut position = WatchPosition::new();
+/// Watches the objects of a kind within a selection, which may change; `None` means that it is not known yet.
+pub(super) async fn watcher<K: Object>(feed: ResourceFeed, mut selections: watch::Receiver<Option<Selection>>) {
+    let (collection, mut position) = (Collection::of::<K>(), WatchPosition::new());
     loop {
         let Some(selection) = selections.borrow_and_update().clone() else {
             if selections.changed().await.is_err() {
@@ -33,7 +29,7 @@ pub(super) async fn watcher(
             if selection.is_nothing() {
                 feed.idle(&selection).await;
             }
-            session(&feed, &collection, &selection, &mut position).await
+            session::<K>(&feed, &collection, &selection, &mut position).await
         };
         let ended = select! {
             Err(error) = session => Some(error),
@@ -54,7 +50,7 @@ pub(super) async fn watcher(
 }
 
 /// From connecting to the first failure.
-async fn session(
+async fn session<K: Object>(
     feed: &ResourceFeed,
     collection: &Collection,
     selection: &Selection,
@@ -73,7 +69,7 @@ async fn session(
     loop {
         if position.version.is_none() && !position.streams {
             let empty = || feed.batch(selection);
-            let (objects, version) = server.pages(collection, &query, position.recency(), empty).await?;
+            let (objects, version) = server.pages::<K, _>(collection, &query, position.recency(), empty).await?;
             position.is_whole(version, objects.objects.len());
             feed.send(Update::Replaced(selection.clone(), objects)).await;
         }
@@ -89,11 +85,11 @@ async fn session(
             }
             answer => answer?,
         };
-        let mut watch = OpenWatch { feed, server: &server, kind: collection.kind, lines: WatchLines::of(answer) };
-        if position.version.is_none() && !watch.read_state(selection, position).await? {
+        let mut watch = OpenWatch { feed, server: &server, lines: WatchLines::of(answer) };
+        if position.version.is_none() && !watch.read_state::<K>(selection, position).await? {
             continue;
         }
-        let brought = watch.follow(position).await?;
+        let brought = watch.follow::<K>(position).await?;
         // A server that ends every watch at once gets a pause between them, and a longer one each time.
         let ends = position.patience.ended(brought, began.elapsed(), feed.timing.lasting());
         sleep_until(began + feed.timing.backoff(ends, None, jitter())).await;

@@ -1,7 +1,8 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use super::*;
-use crate::{error::Error, object_sink::ObjectSink, slim_object::SlimObject, watch::cached_object::ObjectBatch};
+use crate::{error::Error, objects, watch::cached_object::ObjectBatch};
+use serde_json::value::RawValue;
 
 fn objects(kind: &str, items: &[&str]) -> ObjectBatch {
     read_into(ObjectBatch::default(), kind, items)
@@ -12,13 +13,15 @@ fn objects_within(selection: &Selection, kind: &str, items: &[&str]) -> ObjectBa
 }
 
 fn read_into(mut objects: ObjectBatch, kind: &str, items: &[&str]) -> ObjectBatch {
-    let text = format!(r#"{{"kind":"{kind}List","items":[{}]}}"#, items.join(","));
-    let mut parser = serde_json::Deserializer::from_str(&text);
-    let mut sink = |object: SlimObject| {
-        objects.add("here", object);
-    };
-    let document = crate::object_reader::ObjectReader { kind: Some(kind), closed: true, sink: &mut sink };
-    serde::de::DeserializeSeed::deserialize(document, &mut parser).expect("a list");
+    for item in items {
+        let item: &RawValue = serde_json::from_str(item).expect("an item");
+        match kind {
+            "Service" => objects.add_object::<objects::Service>("here", item),
+            "EndpointSlice" => objects.add_object::<objects::EndpointSlice>("here", item),
+            "Pod" => objects.add_object::<objects::Pod>("here", item),
+            _ => objects.add_object::<objects::Node>("here", item),
+        };
+    }
     objects
 }
 
