@@ -48,6 +48,7 @@ mod reviews;
 pub mod settings;
 mod settings_places;
 mod token;
+mod tree;
 mod value_counter;
 mod waiting_pods;
 pub mod watch;

@@ -21,9 +21,9 @@ use super::{
     error::Error,
     facts_builder::FactsBuilder,
     input::{Accepted, Input},
-    manifest_files::node::Node,
     meter::WHOLE,
     object_reader::{DocumentSummary, ObjectReader, Sink},
+    tree::Node,
     yaml_documents::Documents,
     yaml_options,
 };

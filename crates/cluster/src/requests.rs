@@ -123,7 +123,7 @@ impl Server {
     pub(super) async fn only<T: DeserializeOwned>(&self, path: &str) -> Result<T, Error> {
         self.in_time(path, async {
             let (answer, body) = self.body(path).await?;
-            decode(&mut serde_json::Deserializer::from_slice(&body)).map_err(|why| answer.wrong(&why))
+            decode(&mut serde_json::Deserializer::from_slice(&body)).map_err(|why| answer.wrong(&why.to_string()))
         })
         .await
     }
