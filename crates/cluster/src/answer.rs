@@ -12,19 +12,25 @@ use kube::client::Body;
 use serde::de::DeserializeSeed;
 use serde_json::value::RawValue;
 use tokio::{
+    io::{AsyncBufRead, AsyncBufReadExt as _, AsyncReadExt as _, Lines},
     sync::mpsc,
     task,
     time::{Instant, timeout},
 };
+use tokio_util::io::StreamReader;
 
 use super::{
     error::{Error, causes},
     facts_builder::FactsBuilder,
     list_reader::{ListReader, ListSummary},
-    meter::{Meter, Stopped},
     objects::Object,
 };
 use portreeve_facts::text;
+
+/// The most objects in a list: more than an agent has memory for.
+pub(crate) const OBJECTS: usize = 200_000;
+/// The longest body, in bytes: of a list, or of a watch.
+pub(crate) const LONGEST: usize = 1 << 30;
 
 /// Frames of a body that may wait for the parser.
 const FRAMES: usize = 8;
@@ -35,17 +41,23 @@ const MESSAGE: usize = 256;
 
 /// Takes objects as they are parsed, so that no list is held as objects of Kubernetes.
 pub(crate) trait ObjectSink: Default + Send + 'static {
-    /// Adds one object; `place` is where it was read. Returns how much memory is kept of it, roughly, in bytes: 0 where
-    /// nothing is.
-    fn add<K: Object>(&mut self, place: &str, object: &RawValue) -> usize;
+    /// Adds one object; `place` is where it was read.
+    fn add<K: Object>(&mut self, place: &str, object: &RawValue);
 }
 
 impl ObjectSink for FactsBuilder {
-    fn add<K: Object>(&mut self, place: &str, object: &RawValue) -> usize {
-        let before = self.counts();
+    fn add<K: Object>(&mut self, place: &str, object: &RawValue) {
         self.add::<K>(place, object);
-        self.memory_since(&before)
     }
+}
+
+/// Why a list is not read on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stopped {
+    /// It is not what it should be.
+    Malformed(String),
+    /// It is more than there is memory for.
+    TooMuch(String),
 }
 
 /// How long a body is waited for, however long it is.
@@ -102,7 +114,7 @@ impl Answer {
         while let Some(frame) = self.frame().await? {
             bytes.extend_from_slice(&frame);
             if bytes.len() > most {
-                return Err(Error::TooLong { request: self.request.clone(), content: self.content.clone(), most });
+                return Err(self.too_long(most));
             }
         }
         Ok(bytes)
@@ -121,16 +133,22 @@ impl Answer {
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// The items of the body, a List, added to `into` on a blocking thread while it arrives. `place` is where they are read.
+    /// The items of the body, a List, added to `into` on a blocking thread while it arrives. `place` is where they are read, and
+    /// so many objects were read before.
     pub(crate) async fn objects<K: Object, S: ObjectSink>(
         &mut self,
         place: String,
-        into: (S, Meter),
-    ) -> Result<(S, Meter, ListSummary), Error> {
+        into: (S, usize),
+    ) -> Result<(S, usize, ListSummary), Error> {
         let (frames, receiver) = mpsc::channel(FRAMES);
         let parser = task::spawn_blocking(move || parse::<K, S>(&place, Frames { receiver, rest: Bytes::new() }, into));
         let sent = async {
+            let mut length = 0;
             while let Some(frame) = self.frame().await? {
+                length += frame.len();
+                if length > LONGEST {
+                    return Err(self.too_long(LONGEST));
+                }
                 if frames.send(frame).await.is_err() {
                     // The parser has stopped; its result has the reason.
                     break;
@@ -143,9 +161,18 @@ impl Answer {
         let parsed = parser.await;
         sent?;
         match parsed {
-            Ok(parsed) => parsed.map_err(|why| self.stopped(&why)),
+            Ok(Ok(parsed)) => Ok(parsed),
+            Ok(Err(Stopped::Malformed(what))) => Err(self.wrong(&what)),
+            Ok(Err(Stopped::TooMuch(what))) => Err(Error::TooMuch { request: self.request.clone(), what }),
             Err(panicked) => Err(self.wrong(&panicked.to_string())),
         }
+    }
+
+    /// The lines of the body, which go on until one side ends it.
+    pub(crate) fn lines(self) -> Lines<Box<dyn AsyncBufRead + Send + Unpin>> {
+        let body = self.response.into_body().map_err(io::Error::other).into_data_stream();
+        let body: Box<dyn AsyncBufRead + Send + Unpin> = Box::new(StreamReader::new(body).take(LONGEST as u64));
+        body.lines()
     }
 
     /// An answer that is not what the request was for.
@@ -153,18 +180,8 @@ impl Answer {
         wrong(self.request.clone(), self.content.clone(), what)
     }
 
-    /// An answer that was not read to its end.
-    pub fn stopped(&self, why: &Stopped) -> Error {
-        match why {
-            Stopped::Malformed(what) => self.wrong(what),
-            Stopped::TooMuch(what) => Error::TooMuch { request: self.request.clone(), what: what.clone() },
-        }
-    }
-
-    /// A refusal within an answer, such as the line that ends a watch.
-    pub fn refused(&self, code: u16, message: &str) -> Error {
-        let (request, message) = (self.request.clone(), text::clean(message, MESSAGE));
-        Error::Status { request, code, message, retry_after: None }
+    fn too_long(&self, most: usize) -> Error {
+        Error::TooLong { request: self.request.clone(), content: self.content.clone(), most }
     }
 
     /// An answer other than 200 as an error, with the message of its Status.
@@ -204,22 +221,28 @@ fn retry_after(response: &Response<Body>) -> Option<Duration> {
     value.trim().parse().ok().map(Duration::from_secs)
 }
 
-/// Reads one JSON document to its end, which must be a List or a Table of a kind. The error is for people.
+/// Reads one JSON document to its end, which must be a List or a Table of a kind, of which so many objects were read before.
 pub(crate) fn parse<K: Object, S: ObjectSink>(
     place: &str,
     body: impl Read,
-    (mut objects, meter): (S, Meter),
-) -> Result<(S, Meter, ListSummary), Stopped> {
-    meter.next_page();
-    let mut parser = serde_json::Deserializer::from_reader(BufReader::new(Metered { body, meter: &meter }));
-    let mut sink = |object: &RawValue| meter.object(objects.add::<K>(place, object));
+    (mut objects, mut count): (S, usize),
+) -> Result<(S, usize, ListSummary), Stopped> {
+    let mut parser = serde_json::Deserializer::from_reader(BufReader::new(body));
+    let mut sink = |object: &RawValue| {
+        count += 1;
+        if count > OBJECTS {
+            return Err(too_many());
+        }
+        objects.add::<K>(place, object);
+        Ok(())
+    };
     let read = ListReader { sink: &mut sink }.deserialize(&mut parser);
-    let read = read.and_then(|summary| parser.end().map(|()| summary));
-    if let Some(stopped) = meter.stopped() {
-        return Err(stopped);
-    }
-    let summary = read.map_err(|error| Stopped::Malformed(error.to_string()))?;
     let wrong = |what: String| Err(Stopped::Malformed(what));
+    let summary = match read.and_then(|summary| parser.end().map(|()| summary)) {
+        Err(_) if count > OBJECTS => return Err(Stopped::TooMuch(too_many())),
+        Err(error) => return wrong(error.to_string()),
+        Ok(summary) => summary,
+    };
     let is_wanted = |of: &str| of == "Table" || of.strip_suffix("List") == Some(K::KIND);
     let is_last = summary.metadata.next_page.as_ref().is_none_or(String::is_empty);
     match (&summary.kind, summary.metadata.remaining_item_count) {
@@ -228,22 +251,13 @@ pub(crate) fn parse<K: Object, S: ObjectSink>(
         }
         (Some(other), _) if !is_wanted(other) => wrong(format!("it is a {other}, wanted a {}List", K::KIND)),
         (None, _) => wrong(format!("it has no kind, wanted a {}List", K::KIND)),
-        _ => Ok((objects, meter, summary)),
+        _ => Ok((objects, count, summary)),
     }
 }
 
-/// A body of which every byte is counted.
-struct Metered<'a, R> {
-    body: R,
-    meter: &'a Meter,
-}
-
-impl<R: Read> Read for Metered<'_, R> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let length = self.body.read(buffer)?;
-        self.meter.read(&buffer[..length])?;
-        Ok(length)
-    }
+/// What is said of a list of too many objects.
+pub(crate) fn too_many() -> String {
+    format!("it holds more than {OBJECTS} objects")
 }
 
 /// The frames of a body as a blocking reader, for a parser that pulls.

@@ -58,15 +58,13 @@ pub(super) async fn read(server: &Server) -> Declared {
 struct OfNodes(FactsBuilder);
 
 impl ObjectSink for OfNodes {
-    fn add<K: Object>(&mut self, place: &str, object: &RawValue) -> usize {
+    fn add<K: Object>(&mut self, place: &str, object: &RawValue) {
         let mut one = FactsBuilder::default();
         one.add::<K>(place, object);
         one.pods.retain(|pod| pod.node_ports().next().is_some());
-        let before = self.0.counts();
         self.0.pods.append(&mut one.pods);
         for gap in one.rejected() {
             self.0.reject(gap.clone());
         }
-        self.0.memory_since(&before)
     }
 }

@@ -1,12 +1,11 @@
 //! Builds the facts of a cluster from its objects, which files and API servers add one by one.
 
-use std::{collections::BTreeMap, mem::size_of, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc};
 
 use serde::Deserializer;
 
 use super::{
     error::Error,
-    memory::Memory,
     objects::{self, FieldError, Identity, Metadata, Notes, Object, decode, quoted},
     settings::{CILIUM_NODE_CONFIG, NodeSettings, Settings},
     tree::{Node as Document, Value},
@@ -22,16 +21,6 @@ const MAX_REJECTED: usize = 64;
 const MOST_CONFIGS: usize = 4;
 /// The longest description of a rejected item, in bytes.
 const DETAIL: usize = 512;
-
-/// How much there was of everything that adds up.
-#[derive(Debug, Default)]
-pub struct Counts {
-    /// Services, EndpointSlices, Pods, those that wait, Nodes and workloads.
-    objects: [usize; 6],
-    /// Host names, rejected items, and Services that were not read whole.
-    beside: [usize; 3],
-    settings: [usize; 3],
-}
 
 /// Facts that are being built.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -179,38 +168,6 @@ impl FactsBuilder {
         data.extend(values);
         self.settings.cilium_settings(object.clone(), &data, &mut notes);
         self.reject_object(Source::ConfigMaps, place, &object, None, notes);
-    }
-
-    /// How much there is of everything that adds up.
-    pub fn counts(&self) -> Counts {
-        let Self { services, endpoint_slices, pods, waiting_pods, nodes, workloads, .. } = self;
-        Counts {
-            objects: [
-                services.len(),
-                endpoint_slices.len(),
-                pods.len(),
-                waiting_pods.len(),
-                nodes.len(),
-                workloads.len(),
-            ],
-            beside: [self.hostnames.len(), self.rejected.len(), self.unread_services.len()],
-            settings: self.settings.counts(),
-        }
-    }
-
-    /// How much memory that takes which was added since then, in bytes.
-    pub fn memory_since(&self, before: &Counts) -> usize {
-        fn all<T: Memory>(list: &[T], before: usize) -> usize {
-            list[before..].iter().map(|it| size_of::<T>() + it.heap()).sum()
-        }
-        let Counts { objects: [services, slices, pods, waiting, nodes, workloads], beside, settings } = before;
-        let objects = all(&self.services, *services) + all(&self.endpoint_slices, *slices) + all(&self.pods, *pods);
-        let objects = objects + all(&self.waiting_pods, *waiting) + all(&self.nodes, *nodes);
-        let objects = objects + all(&self.workloads, *workloads);
-        let [hostnames, rejected, unread] = beside;
-        let beside =
-            all(&self.hostnames, *hostnames) + all(&self.rejected, *rejected) + all(&self.unread_services, *unread);
-        objects + beside + self.settings.memory_since(settings)
     }
 
     /// Whether it holds no more than the facts of objects: no settings, nothing rejected.

@@ -12,7 +12,6 @@
 #![allow(clippy::disallowed_methods, reason = "reads the files that a person named")]
 
 mod agents;
-pub mod allowance;
 pub mod answer;
 mod cilium_node_configs;
 mod cilium_settings;
@@ -32,8 +31,6 @@ mod jitter;
 mod list_reader;
 mod manifest_files;
 pub mod manifests;
-mod memory;
-pub mod meter;
 mod nodes;
 mod object_reader;
 pub mod objects;
@@ -49,7 +46,6 @@ pub mod settings;
 mod settings_places;
 mod token;
 mod tree;
-mod value_counter;
 mod waiting_pods;
 pub mod watch;
 mod yaml_documents;

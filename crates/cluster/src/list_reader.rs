@@ -19,8 +19,8 @@ const NOTHING: &str = "<none>";
 /// A Node is 10 KB or more, most of it images, and its row a few hundred bytes. Of several addresses of one kind a row has the
 /// first (Kubernetes, pkg/printers/internalversion/printers.go `printNode`).
 pub(super) struct ListReader<'a> {
-    /// Takes each item, whatever it is.
-    pub(super) sink: &'a mut dyn FnMut(&RawValue),
+    /// Takes each item, whatever it is, or says why nothing more is read.
+    pub(super) sink: &'a mut dyn FnMut(&RawValue) -> Result<(), String>,
 }
 
 /// What an answer was, once it was read to its end.
@@ -68,17 +68,13 @@ impl<'de> Visitor<'de> for ListReader<'_> {
                 "metadata" => summary.metadata = map.next_value::<Option<_>>()?.unwrap_or_default(),
                 "items" => {
                     summary.list = true;
-                    let each = |item: &RawValue| {
-                        (self.sink)(item);
-                        Ok(())
-                    };
-                    map.next_value_seed(Items { each })?;
+                    map.next_value_seed(Items { each: &mut *self.sink })?;
                 }
                 "columnDefinitions" => columns = map.next_value::<Option<_>>()?.unwrap_or_default(),
                 // A server writes the kind and the columns first.
                 "rows" if summary.kind.as_deref() == Some("Table") => {
                     summary.list = true;
-                    let each = |row: &RawValue| node_of_row(&columns, row).map(|node| (self.sink)(&node));
+                    let each = |row: &RawValue| (self.sink)(&*node_of_row(&columns, row)?);
                     map.next_value_seed(Items { each })?;
                 }
                 _ => drop(map.next_value::<IgnoredAny>()?),
@@ -155,7 +151,10 @@ mod tests {
 
     fn read(text: &str) -> Result<(FactsBuilder, ListSummary), serde_json::Error> {
         let mut facts = FactsBuilder::default();
-        let mut sink = |object: &RawValue| drop(facts.add::<objects::Node>("here", object));
+        let mut sink = |object: &RawValue| {
+            facts.add::<objects::Node>("here", object);
+            Ok(())
+        };
         let summary = ListReader { sink: &mut sink }.deserialize(&mut serde_json::Deserializer::from_str(text))?;
         Ok((facts, summary))
     }

@@ -21,7 +21,6 @@ use super::{
     error::Error,
     facts_builder::FactsBuilder,
     input::{Accepted, Input},
-    meter::WHOLE,
     object_reader::{DocumentSummary, ObjectReader, Sink},
     tree::Node,
     yaml_documents::Documents,
@@ -37,6 +36,8 @@ pub const SHORT: usize = 1 << 20;
 const MOST_ERRORS: usize = 1_000;
 /// The longest object of an input, in bytes. An API server takes 3 MiB.
 const OBJECT: usize = 4 << 20;
+/// The longest input, in bytes.
+const WHOLE: usize = 1 << 30;
 /// The most objects in an input.
 const OBJECTS: u64 = 500_000;
 /// What the reader of objects says in place of a parser.

@@ -1,30 +1,27 @@
 //! Requests to the API server: their time limits and their retry.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use http::{Request, header};
 use kube::client::{Body, Client};
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
-use tokio::time;
+use tokio::{
+    io::{AsyncBufRead, Lines},
+    time,
+};
 
 use super::{
-    allowance::Allowance,
     answer::{Answer, Limits, ObjectSink, short_wait, wrong},
     error::{Error, NO_ANSWER, causes},
     facts_builder::FactsBuilder,
     jitter::{jitter, spread},
     list_reader::ListSummary,
-    meter::{Meter, Stopped},
     objects::{Object, decode},
-    value_counter::ValueCounter,
 };
 
-/// The longest answer that is held whole to be read as a type of `k8s_openapi`, in bytes. etcd stores no object of more
-/// than 1.5 MB.
-const TYPED: usize = 8 << 20;
-/// The most values in one: a type of `k8s_openapi` makes some two hundred bytes of `{}`. Settings have some hundreds.
-const TYPED_VALUES: usize = 100_000;
+/// The longest answer that is held whole, in bytes. etcd stores no object of more than 1.5 MB.
+const HELD: usize = 8 << 20;
 /// `Accept` of whole objects.
 const WHOLE: &str = "application/json, */*;q=0.8";
 /// `Accept` of a Table, from servers that know Tables.
@@ -55,29 +52,17 @@ pub(super) struct Server {
     address: String,
     timeout: Duration,
     retries: bool,
-    /// What its lists take their memory from; `None` where each has its own.
-    allowance: Option<Arc<Allowance>>,
 }
 
 impl Server {
     /// A server, and the time that each phase of a request may take. One that is busy gets a second request.
     pub(super) fn new(client: Client, address: String, timeout: Duration) -> Self {
-        Self { client, address, timeout, retries: true, allowance: None }
+        Self { client, address, timeout, retries: true }
     }
 
     /// The same for those who come back later by themselves: they are told that it is busy.
     pub(super) fn without_retry(self) -> Self {
         Self { retries: false, ..self }
-    }
-
-    /// The same for those who keep what they read.
-    pub(super) fn within(self, allowance: &Arc<Allowance>) -> Self {
-        Self { allowance: Some(Arc::clone(allowance)), ..self }
-    }
-
-    /// A meter for one list.
-    pub(super) fn meter(&self) -> Meter {
-        self.allowance.as_ref().map_or_else(Meter::default, Meter::within)
     }
 
     /// The time that each phase of a request may take.
@@ -95,9 +80,9 @@ impl Server {
         &self,
         format: Format,
         path: &str,
-        into: (S, Meter),
+        into: (S, usize),
         limits: Limits,
-    ) -> Result<(S, Meter, ListSummary), Error> {
+    ) -> Result<(S, usize, ListSummary), Error> {
         let mut answer = self.answer(format.accept(), path, Some(limits)).await?;
         answer.objects::<K, S>(self.address.clone(), into).await
     }
@@ -128,13 +113,10 @@ impl Server {
         .await
     }
 
-    /// A small answer as it is, with few enough values to be read as a type of `k8s_openapi`.
+    /// A small answer as it is.
     async fn body(&self, path: &str) -> Result<(Answer, Vec<u8>), Error> {
         let mut answer = self.answer(WHOLE, path, None).await?;
-        let body = answer.bytes(TYPED).await?;
-        if ValueCounter::of(&body) > TYPED_VALUES {
-            return Err(answer.stopped(&Stopped::Malformed(format!("it holds more than {TYPED_VALUES} values"))));
-        }
+        let body = answer.bytes(HELD).await?;
         Ok((answer, body))
     }
 
@@ -143,9 +125,9 @@ impl Server {
         self.in_time(path, async { self.answer(WHOLE, path, None).await?.text().await }).await
     }
 
-    /// The answer to a watch, whose body arrives line by line without a time limit.
-    pub(super) async fn watch(&self, path: &str) -> Result<Answer, Error> {
-        self.answer(WHOLE, path, None).await
+    /// The lines of a watch, which arrive without a time limit.
+    pub(super) async fn watch(&self, path: &str) -> Result<Lines<Box<dyn AsyncBufRead + Send + Unpin>>, Error> {
+        self.answer(WHOLE, path, None).await.map(Answer::lines)
     }
 
     async fn in_time<T>(&self, path: &str, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
@@ -180,7 +162,7 @@ impl Server {
     }
 
     /// The request for people: without its query, which is long.
-    fn request(&self, path: &str) -> String {
+    pub(super) fn request(&self, path: &str) -> String {
         format!("GET {}{}", self.address, path.split_once('?').map_or(path, |(path, _)| path))
     }
 }

@@ -8,7 +8,6 @@ use super::{
     cilium_settings,
     component_config::{proxy_configuration, range_argument},
     flags::{Flags, RANGE_FLAG},
-    memory::Memory,
     objects::{Annotations, Notes, Pod, lenient_ip, quoted, short},
 };
 use portreeve_facts::{
@@ -54,19 +53,6 @@ struct ReportedRange {
 }
 
 impl Settings {
-    /// How many ranges, claims and Nodes with arguments there are.
-    pub fn counts(&self) -> [usize; 3] {
-        [self.ranges.len(), self.claims.len(), self.by_node.len()]
-    }
-
-    /// How much memory those take that were added since there were so many, in bytes. The others are one of each.
-    pub fn memory_since(&self, [ranges, claims, by_node]: &[usize; 3]) -> usize {
-        let ranges = self.ranges[*ranges..].iter().map(|it| size_of_val(it) + it.place.heap());
-        let claims = self.claims[*claims..].iter().map(|it| size_of_val(it) + it.heap());
-        let by_node = self.by_node[*by_node..].iter().map(|it| size_of_val(it) + it.heap());
-        ranges.chain(claims).chain(by_node).sum()
-    }
-
     /// Adds the settings of another reader.
     pub fn merge(&mut self, other: Self) {
         self.ranges.extend(other.ranges);

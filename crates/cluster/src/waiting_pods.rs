@@ -31,11 +31,9 @@ pub(super) async fn read(server: &Server) -> Result<FactsBuilder, Error> {
 struct WaitingOnly(FactsBuilder);
 
 impl ObjectSink for WaitingOnly {
-    fn add<K: Object>(&mut self, place: &str, object: &RawValue) -> usize {
+    fn add<K: Object>(&mut self, place: &str, object: &RawValue) {
         let mut one = FactsBuilder::default();
         one.add::<K>(place, object);
-        let before = self.0.counts();
         self.0.waiting_pods.append(&mut one.waiting_pods);
-        self.0.memory_since(&before)
     }
 }

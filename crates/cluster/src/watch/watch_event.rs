@@ -1,25 +1,28 @@
-//! One line of a watch: `{"type":"ADDED","object":{...}}` (apimachinery `meta/v1` WatchEvent).
+//! One line of a watch: `{"type":"ADDED","object":{...}}` (apimachinery `meta/v1` WatchEvent), and what it changes.
 
 use std::borrow::Cow;
 
-use serde::{Deserialize, de::Error};
+use serde::Deserialize;
 use serde_json::value::RawValue;
 
-/// One event of a watch. Its object is read later, by itself.
-#[derive(Debug)]
-pub(crate) enum WatchEvent<'a> {
-    /// An object as it is now.
-    Applied(&'a RawValue),
-    /// An object that was deleted, as it was last.
-    Deleted(&'a RawValue),
-    /// A version up to which nothing has changed, and whether it ends the state with which the watch began.
-    Bookmark(Option<String>, bool),
+use super::cached_object::CachedObject;
+use crate::objects::{Identity, Object};
+
+/// What a line brings. Each has the version that is known then.
+#[derive(Debug, PartialEq)]
+pub enum WatchEvent {
+    /// The object of a title as it is now; `None` where no rule uses it.
+    Applied(String, Option<CachedObject>, Option<String>),
+    /// The object of a title was deleted.
+    Deleted(String, Option<String>),
+    /// Nothing else has changed. True where this ends the state with which a watch began.
+    Bookmark(bool, Option<String>),
     /// The end of the watch: the code and the message of a Status.
-    Error(u16, String),
+    Refused(u16, String),
 }
 
 #[derive(Deserialize)]
-struct Envelope<'a> {
+struct Line<'a> {
     #[serde(rename = "type", borrow)]
     word: Cow<'a, str>,
     #[serde(borrow)]
@@ -54,23 +57,32 @@ struct Status {
     message: Option<String>,
 }
 
-impl<'a> WatchEvent<'a> {
-    /// Reads a line.
-    pub(crate) fn read(line: &'a [u8]) -> Result<Self, serde_json::Error> {
-        let Envelope { word, object } = serde_json::from_slice(line)?;
+impl WatchEvent {
+    /// Reads a line, which was found at `place`. An object that is refused is applied too: it is one that is rejected.
+    ///
+    /// # Errors
+    /// When it is no line of a watch, for people.
+    pub(crate) fn read<K: Object>(place: &str, line: &str) -> Result<Self, String> {
+        let Line { word, object } = serde_json::from_str(line).map_err(|error| error.to_string())?;
         match &*word {
-            "ADDED" | "MODIFIED" => Ok(Self::Applied(object)),
-            "DELETED" => Ok(Self::Deleted(object)),
+            "ADDED" | "MODIFIED" => {
+                let (Identity { title, version }, object) = CachedObject::read::<K>(place, object);
+                Ok(Self::Applied(title, object, version))
+            }
+            "DELETED" => {
+                let Identity { title, version } = Identity::of(object);
+                Ok(Self::Deleted(title, version))
+            }
             "BOOKMARK" => {
-                let Bookmark { metadata } = serde_json::from_str(object.get())?;
+                let Bookmark { metadata } = serde_json::from_str(object.get()).map_err(|error| error.to_string())?;
                 let ends = metadata.annotations.and_then(|it| it.ends_state).is_some_and(|ends| ends == "true");
-                Ok(Self::Bookmark(metadata.resource_version, ends))
+                Ok(Self::Bookmark(ends, metadata.resource_version.filter(|version| !version.is_empty())))
             }
             "ERROR" => {
-                let Status { code, message } = serde_json::from_str(object.get())?;
-                Ok(Self::Error(code, message.unwrap_or_default()))
+                let Status { code, message } = serde_json::from_str(object.get()).map_err(|error| error.to_string())?;
+                Ok(Self::Refused(code, message.unwrap_or_default()))
             }
-            _ => Err(serde_json::Error::custom("it is no event of a watch")),
+            _ => Err("it is no event of a watch".to_owned()),
         }
     }
 }
@@ -78,28 +90,34 @@ impl<'a> WatchEvent<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::objects::Service;
 
     #[test]
     fn each_kind_of_line_is_recognized_whatever_comes_first() {
-        let object =
-            r#"{"metadata":{"name":"a","resourceVersion":"7","annotations":{"k8s.io/initial-events-end":"true"}}}"#;
-        let read = |word: &str| {
-            let lines = [
-                format!(r#"{{"type":"{word}","object":{object}}}"#),
-                format!(r#"{{"object":{object},"more":[1],"type":"{word}"}}"#),
-            ];
-            lines.map(|line| format!("{:?}", WatchEvent::read(line.as_bytes()).expect("an event")))
+        let metadata =
+            r#"{"name":"a","namespace":"d","resourceVersion":"7","annotations":{"k8s.io/initial-events-end":"true"}}"#;
+        let read = |word: &str, spec: &str| {
+            let object = format!(r#"{{"metadata":{metadata},"spec":{spec}}}"#);
+            let first = WatchEvent::read::<Service>("here", &format!(r#"{{"type":"{word}","object":{object}}}"#));
+            let other = format!(r#"{{"object":{object},"more":[1],"type":"{word}"}}"#);
+            assert_eq!(first, WatchEvent::read::<Service>("here", &other));
+            first.expect("an event")
         };
-        for (word, wanted) in [
-            ("ADDED", "Applied("),
-            ("MODIFIED", "Applied("),
-            ("DELETED", "Deleted("),
-            ("BOOKMARK", "Bookmark(Some(\"7\"), true)"),
-        ] {
-            assert!(read(word).iter().all(|event| event.starts_with(wanted)), "{word}: {:?}", read(word));
+        let (title, version) = ("d/a".to_owned(), Some("7".to_owned()));
+        for word in ["ADDED", "MODIFIED"] {
+            let WatchEvent::Applied(of, Some(CachedObject::Service(_)), at) = read(word, "{}") else {
+                panic!("{word}")
+            };
+            assert_eq!((of, at), (title.clone(), version.clone()));
+            let WatchEvent::Applied(of, Some(CachedObject::More(rejected)), at) = read(word, "5") else {
+                panic!("what is no Service is one that is rejected")
+            };
+            assert_eq!((of, at, rejected.rejected().len()), (title.clone(), version.clone(), 1));
         }
-        let line = br#"{"type":"ERROR","object":{"kind":"Status","status":"Failure","message":"too old","code":410}}"#;
-        assert!(matches!(WatchEvent::read(line), Ok(WatchEvent::Error(410, message)) if message == "too old"));
+        assert_eq!(read("DELETED", "5"), WatchEvent::Deleted(title, version.clone()));
+        assert_eq!(read("BOOKMARK", "5"), WatchEvent::Bookmark(true, version));
+        let line = r#"{"type":"ERROR","object":{"kind":"Status","status":"Failure","message":"too old","code":410}}"#;
+        assert_eq!(WatchEvent::read::<Service>("here", line), Ok(WatchEvent::Refused(410, "too old".to_owned())));
     }
 
     #[test]
@@ -113,7 +131,7 @@ mod tests {
             r#"{"type":"ADDED","object":{"#,
             r#"{"type":"X","object":{}}"#,
         ] {
-            assert!(WatchEvent::read(line.as_bytes()).is_err(), "{line}");
+            assert!(WatchEvent::read::<Service>("here", line).is_err(), "{line}");
         }
     }
 }
