@@ -25,9 +25,10 @@ pub(super) struct ListReader<'a> {
 
 /// What an answer was, once it was read to its end.
 #[derive(Debug, Default)]
-pub(super) struct ListSummary {
+pub struct ListSummary {
     /// It had `items`, or rows.
     pub(super) list: bool,
+    /// Its own kind.
     pub(super) kind: Option<String>,
     pub(super) metadata: ListMeta,
 }
@@ -35,7 +36,7 @@ pub(super) struct ListSummary {
 /// `metadata` of a List.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(super) struct ListMeta {
+pub struct ListMeta {
     /// Where the next page begins.
     #[serde(rename = "continue")]
     pub(super) next_page: Option<String>,

@@ -21,21 +21,19 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 
+pub use self::{endpoint_slice::EndpointSlice, node::Node, pod::Pod, service::Service};
+use self::{managed_fields::ManagedFields, values::Time};
 pub(crate) use self::{
-    endpoint_slice::EndpointSlice,
-    node::Node,
-    pod::{Pod, PodSpec},
-    service::Service,
+    pod::PodSpec,
     settings::{CiliumNodeConfig, ConfigMap, FelixConfiguration, Network},
     values::{Name, NumberOrText, Text, lenient_ip, quoted, short, whole},
     workload::Workload,
 };
-use self::{managed_fields::ManagedFields, values::Time};
 use super::facts_builder::FactsBuilder;
 use portreeve_facts::{Source, names};
 
 /// A kind of object, from which facts are made.
-pub(crate) trait Object: DeserializeOwned {
+pub trait Object: DeserializeOwned {
     /// Its name.
     const KIND: &'static str;
     /// The path of its group, e.g. `/api/v1`.
@@ -68,7 +66,7 @@ pub(crate) fn decode<'de, T: Deserialize<'de>>(document: impl Deserializer<'de>)
 
 /// Which object it is, whatever else it holds.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Identity {
+pub struct Identity {
     /// `namespace/name`, or `name`; empty without one. What is no name is in quotes.
     pub(crate) title: String,
     /// Its resource version.
@@ -183,7 +181,7 @@ impl IntoIterator for Notes {
 /// `metadata` of any kind.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(crate) struct Metadata {
+pub struct Metadata {
     #[serde(deserialize_with = "values::unless_empty")]
     pub(crate) name: Option<Name>,
     #[serde(deserialize_with = "values::unless_empty")]

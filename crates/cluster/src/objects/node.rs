@@ -12,7 +12,7 @@ use portreeve_facts::{self as facts, Family, NodeAddressKind, Source};
 /// A Node of the API server.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct Node {
+pub struct Node {
     pub(crate) metadata: Option<Metadata>,
     pub(crate) spec: Option<NodeSpec>,
     pub(crate) status: Option<NodeStatus>,

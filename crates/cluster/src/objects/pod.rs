@@ -29,7 +29,7 @@ const MOST_PROBED: usize = 16;
 /// A Pod of the API server or of a manifest.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct Pod {
+pub struct Pod {
     pub(crate) metadata: Option<Metadata>,
     pub(crate) spec: Option<PodSpec>,
     pub(crate) status: Option<PodStatus>,
