@@ -61,7 +61,8 @@ fn keep_numbers(service: &mut Service, before: &Service) {
 
 /// Why a range that is only assumed cannot be that of the cluster.
 fn disproof(range: &NodePortRange, cluster: &ClusterFacts) -> Option<Gap> {
-    let services = cluster.services.seen().filter(|_| range.source == RangeSource::Assumed)?;
+    let is_assumed = range.source == RangeSource::Assumed;
+    let services = cluster.services.known(Unread::Said("LintReport::failures")).filter(|_| is_assumed)?;
     let ports = services.iter().flat_map(|service| service.ports.iter().map(move |port| (service, port.node_port)));
     let (service, number) = ports
         .filter_map(|(service, number)| Some((service, number?)))
@@ -76,7 +77,7 @@ fn disproof(range: &NodePortRange, cluster: &ClusterFacts) -> Option<Gap> {
 /// Whether a socket goes when a pod is replaced: it is its own, or one with which the container runtime keeps a port for it.
 fn ends_with(pod: &Pod, socket: &Socket) -> bool {
     let holder = match &socket.owner {
-        Owner::Held(holder) => holder.cgroup.seen().and_then(|cgroup| cgroup.pod.as_ref()),
+        Owner::Held(holder) => holder.cgroup.known(Unread::Doubted).and_then(|cgroup| cgroup.pod.as_ref()),
         _ => None,
     };
     let is_its = |uid: &String| holder.is_some_and(|holder| holder.pod_uid == *uid);
@@ -105,7 +106,7 @@ impl Linted {
         let cluster = &mut around.cluster;
         let unread = Unread::Said("LintReport::failures");
         // Of numbers that were not read nobody knows that they are free.
-        let knows_numbers = cluster.services.seen().is_some() && cluster.unread_service().is_none();
+        let knows_numbers = cluster.services.gap().is_none() && cluster.unread_service().is_none();
         let mut services: Vec<Arc<Service>> = cluster.services.known_part(unread).to_vec();
         let mut updated = BTreeMap::new();
         services.retain(|it| {
@@ -205,5 +206,59 @@ pub(super) fn placed(rule: RuleId, (manifest, claim): (&Manifest, &Claim), evide
         protocol,
         evidence,
         related: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A Service with one nodePort for each name, port and protocol.
+    fn service(ports: &[(&str, u16, Protocol, Option<u16>)]) -> Service {
+        let world = Snapshot::healthy().service("web", |it| it.node_port(30080));
+        let mut service = Service::clone(&world.cluster.services.get().expect("services")[0]);
+        let like = service.ports[0].clone();
+        let of = |&(name, port, protocol, node_port): &(&str, u16, Protocol, Option<u16>)| ServicePort {
+            name: name.to_owned(),
+            port,
+            protocol,
+            node_port,
+            ..like.clone()
+        };
+        service.ports = ports.iter().map(of).collect();
+        service
+    }
+
+    #[test]
+    fn an_update_keeps_the_number_of_a_port_by_its_name_then_by_its_port_and_protocol() {
+        use Protocol::{Tcp, Udp};
+        let before =
+            service(&[("web", 80, Tcp, Some(30080)), ("dns", 53, Udp, Some(30053)), ("api", 81, Tcp, Some(30081))]);
+        let kept = |name, port, protocol, others: &[(&str, u16, Protocol, Option<u16>)]| {
+            let mut update = service(&[&[(name, port, protocol, None)], others].concat());
+            keep_numbers(&mut update, &before);
+            update.ports[0].node_port
+        };
+        assert_eq!(kept("web", 8080, Tcp, &[]), Some(30080), "the name");
+        assert_eq!(kept("other", 81, Tcp, &[]), Some(30081), "the port and the protocol");
+        assert_eq!(kept("other", 53, Tcp, &[]), None, "another protocol");
+        assert_eq!(kept("other", 54, Udp, &[]), None, "another port");
+        assert_eq!(kept("web", 80, Tcp, &[("api", 81, Tcp, Some(30080))]), None, "another port has the number now");
+    }
+
+    #[test]
+    fn only_a_load_balancer_that_stays_local_keeps_its_health_check_port() {
+        let mut before = service(&[]);
+        before.health_check_node_port = Some(32000);
+        for (kind, external_local, kept) in [
+            (ServiceKind::LoadBalancer, true, Some(32000)),
+            (ServiceKind::LoadBalancer, false, None),
+            (ServiceKind::NodePort, true, None),
+            (ServiceKind::ClusterIp, true, None),
+        ] {
+            let mut update = Service { kind, external_local, health_check_node_port: None, ..service(&[]) };
+            keep_numbers(&mut update, &before);
+            assert_eq!(update.health_check_node_port, kept, "{kind:?}, {external_local}");
+        }
     }
 }
