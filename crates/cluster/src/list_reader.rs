@@ -36,7 +36,7 @@ pub struct ListSummary {
 /// `metadata` of a List.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub struct ListMeta {
+pub(super) struct ListMeta {
     /// Where the next page begins.
     #[serde(rename = "continue")]
     pub(super) next_page: Option<String>,

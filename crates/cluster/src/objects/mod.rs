@@ -57,10 +57,13 @@ pub trait Object: DeserializeOwned {
 ///
 /// # Errors
 /// When it is no such object: which field is wrong, what is there, and what was wanted.
-pub(crate) fn decode<'de, T: Deserialize<'de>>(document: impl Deserializer<'de>) -> Result<T, String> {
-    serde_path_to_error::deserialize(document).map_err(|error| {
-        let path = error.path().to_string();
-        sentence(if path == "." { "" } else { &path }, &error.into_inner().to_string())
+pub(crate) fn decode<'de, T: Deserialize<'de>>(document: impl Deserializer<'de> + Copy) -> Result<T, String> {
+    // To know the way to each field takes a copy of each key. Only an object that is wrong is worth it.
+    T::deserialize(document).or_else(|_| {
+        serde_path_to_error::deserialize(document).map_err(|error| {
+            let path = error.path().to_string();
+            sentence(if path == "." { "" } else { &path }, &error.into_inner().to_string())
+        })
     })
 }
 
@@ -301,14 +304,15 @@ pub(crate) struct OwnerReference {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{json, value::RawValue};
 
     use super::*;
 
     fn refusal<T: DeserializeOwned + fmt::Debug>(document: &serde_json::Value) -> String {
         let from_value = decode::<T>(document).expect_err("it is refused");
         let text = document.to_string();
-        let from_text = decode::<T>(&mut serde_json::Deserializer::from_str(&text)).expect_err("it is refused");
+        let raw: &RawValue = serde_json::from_str(&text).expect("JSON");
+        let from_text = decode::<T>(raw).expect_err("it is refused");
         assert_eq!(from_text, from_value, "{text}");
         from_value
     }
@@ -341,7 +345,7 @@ mod tests {
         let null = json!({"metadata": null, "spec": {"ports": null, "type": null, "clusterIP": null}});
         decode::<Service>(&null).expect("null is absent");
         let twice = |text: &str| {
-            decode::<Service>(&mut serde_json::Deserializer::from_str(text)).expect_err("a key is there twice")
+            decode::<Service>(serde_json::from_str::<&RawValue>(text).expect("JSON")).expect_err("a key is there twice")
         };
         assert_eq!(twice(r#"{"spec":{},"spec":{}}"#), "spec is there twice, wanted every key once");
         let said = twice(r#"{"spec":{"type":"NodePort","type":"ClusterIP"}}"#);
