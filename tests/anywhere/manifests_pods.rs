@@ -270,6 +270,7 @@ fn a_host_name_in_a_selector_and_a_nomination_say_the_node_too() {
     let required = format!("requiredDuringSchedulingIgnoredDuringExecution: {{nodeSelectorTerms: [{term}]}}");
     assert_eq!(meant_for(&format!("affinity: {{nodeAffinity: {{{required}}}}}"), REFUSED).as_deref(), Some("n1"));
     assert_eq!(meant_for("", &format!("{REFUSED}, nominatedNodeName: n2")).as_deref(), Some("n2"));
+    assert_eq!(meant_for("", &format!("{REFUSED}, nominatedNodeName: --all")), None, "it is no name");
 }
 
 #[test]

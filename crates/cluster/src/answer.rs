@@ -40,7 +40,7 @@ const TEXT: usize = 256 << 10;
 const MESSAGE: usize = 256;
 
 /// Takes objects as they are parsed, so that no list is held as objects of Kubernetes.
-pub(crate) trait ObjectSink: Default + Send + 'static {
+pub trait ObjectSink: Default + Send + 'static {
     /// Adds one object; `place` is where it was read.
     fn add<K: Object>(&mut self, place: &str, object: &RawValue);
 }
@@ -222,7 +222,7 @@ fn retry_after(response: &Response<Body>) -> Option<Duration> {
 }
 
 /// Reads one JSON document to its end, which must be a List or a Table of a kind, of which so many objects were read before.
-pub(crate) fn parse<K: Object, S: ObjectSink>(
+pub fn parse<K: Object, S: ObjectSink>(
     place: &str,
     body: impl Read,
     (mut objects, mut count): (S, usize),

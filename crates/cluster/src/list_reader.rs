@@ -25,9 +25,10 @@ pub(super) struct ListReader<'a> {
 
 /// What an answer was, once it was read to its end.
 #[derive(Debug, Default)]
-pub(super) struct ListSummary {
+pub struct ListSummary {
     /// It had `items`, or rows.
     pub(super) list: bool,
+    /// Its own kind.
     pub(super) kind: Option<String>,
     pub(super) metadata: ListMeta,
 }

@@ -98,7 +98,11 @@ impl Server {
                     .map(|version| (sink, version))
                     .ok_or_else(|| wrong("it has no resource version"));
             };
-            path = format!("{}?limit={PAGE}{selector}&continue={}", collection.path, encoded(&token));
+            let next = format!("{}?limit={PAGE}{selector}&continue={}", collection.path, encoded(&token));
+            if next == path {
+                return Err(wrong("it goes on with a page that was there already"));
+            }
+            path = next;
             into = (sink, count);
             page += 1;
         }

@@ -95,10 +95,9 @@ impl Server {
     /// The facts of one object.
     pub(super) async fn facts_of<K: Object>(&self, path: &str) -> Result<FactsBuilder, Error> {
         self.in_time(path, async {
-            let (answer, body) = self.body(path).await?;
-            let object: &RawValue = serde_json::from_slice(&body).map_err(|error| answer.wrong(&error.to_string()))?;
+            let (_, object) = self.object(path).await?;
             let mut facts = FactsBuilder::default();
-            facts.add::<K>(&self.address, object);
+            facts.add::<K>(&self.address, &*object);
             Ok(facts)
         })
         .await
@@ -107,17 +106,18 @@ impl Server {
     /// A small answer, read as `T` alone: one of another shape is an error.
     pub(super) async fn only<T: DeserializeOwned>(&self, path: &str) -> Result<T, Error> {
         self.in_time(path, async {
-            let (answer, body) = self.body(path).await?;
-            decode(&mut serde_json::Deserializer::from_slice(&body)).map_err(|why| answer.wrong(&why.to_string()))
+            let (answer, object) = self.object(path).await?;
+            decode(&*object).map_err(|why| answer.wrong(&why.to_string()))
         })
         .await
     }
 
     /// A small answer as it is.
-    async fn body(&self, path: &str) -> Result<(Answer, Vec<u8>), Error> {
+    async fn object(&self, path: &str) -> Result<(Answer, Box<RawValue>), Error> {
         let mut answer = self.answer(WHOLE, path, None).await?;
         let body = answer.bytes(HELD).await?;
-        Ok((answer, body))
+        let object = serde_json::from_slice(&body).map_err(|error| answer.wrong(&error.to_string()))?;
+        Ok((answer, object))
     }
 
     /// An answer as text, cut at 256 KiB.

@@ -13,7 +13,7 @@ use portreeve_facts::{self as facts, EndpointPort, Family, Protocol, Source};
 /// An EndpointSlice of the API server.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(crate) struct EndpointSlice {
+pub struct EndpointSlice {
     pub(crate) metadata: Option<Metadata>,
     pub(crate) address_type: Option<Text>,
     pub(crate) ports: Option<Vec<SlicePort>>,

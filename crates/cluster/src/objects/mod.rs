@@ -20,21 +20,19 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 
+pub use self::{endpoint_slice::EndpointSlice, node::Node, pod::Pod, service::Service};
+use self::{managed_fields::ManagedFields, values::Time};
 pub(crate) use self::{
-    endpoint_slice::EndpointSlice,
-    node::Node,
-    pod::{ContainerPortSpec, Pod, PodSpec},
-    service::Service,
+    pod::{ContainerPortSpec, PodSpec},
     settings::{CiliumNodeConfig, ConfigMap, FelixConfiguration, Network},
     values::{Ip, Name, NumberOrText, OptionalPort, Port, PortProtocol, Text, lenient_ip, quoted, short, whole},
     workload::Workload,
 };
-use self::{managed_fields::ManagedFields, values::Time};
 use super::facts_builder::FactsBuilder;
 use portreeve_facts::{Source, WorkloadKind, names};
 
 /// A kind of object, from which facts are made.
-pub(crate) trait Object: DeserializeOwned {
+pub trait Object: DeserializeOwned {
     /// Its name.
     const KIND: &'static str;
     /// The path of its group, e.g. `/api/v1`.
@@ -58,16 +56,19 @@ pub(crate) trait Object: DeserializeOwned {
 ///
 /// # Errors
 /// When it is no such object: which field is wrong, what is there, and what was wanted.
-pub(crate) fn decode<'de, T: Deserialize<'de>>(document: impl Deserializer<'de>) -> Result<T, FieldError> {
-    serde_path_to_error::deserialize(document).map_err(|error| {
-        let path = error.path().to_string();
-        FieldError::said(if path == "." { String::new() } else { path }, &error.into_inner().to_string())
+pub(crate) fn decode<'de, T: Deserialize<'de>>(document: impl Deserializer<'de> + Copy) -> Result<T, FieldError> {
+    // To know the way to each field takes a copy of each key. Only an object that is wrong is worth it.
+    T::deserialize(document).or_else(|_| {
+        serde_path_to_error::deserialize(document).map_err(|error| {
+            let path = error.path().to_string();
+            FieldError::said(if path == "." { String::new() } else { path }, &error.into_inner().to_string())
+        })
     })
 }
 
 /// Why the API server would not take an object: the first field that is wrong.
 #[derive(Debug)]
-pub(crate) struct FieldError {
+pub struct FieldError {
     /// The path of the field, `spec.ports[0].nodePort`; empty for the object as a whole.
     pub(crate) path: String,
     /// What is there, and what was wanted: `70000, wanted 1 to 65535`.
@@ -113,7 +114,7 @@ impl fmt::Display for FieldError {
 
 /// Which object it is, whatever else it holds.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Identity {
+pub struct Identity {
     /// `namespace/name`, or `name`; empty without one. What is no name is in quotes.
     pub(crate) title: String,
     /// Its resource version.
@@ -216,7 +217,7 @@ impl IntoIterator for Notes {
 /// `metadata` of any kind.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(crate) struct Metadata {
+pub struct Metadata {
     #[serde(deserialize_with = "values::unless_empty")]
     pub(crate) name: Option<Name>,
     pub(crate) generate_name: Option<Text>,
@@ -371,14 +372,15 @@ pub(crate) struct OwnerReference {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{json, value::RawValue};
 
     use super::*;
 
     fn refusal<T: DeserializeOwned + fmt::Debug>(document: &serde_json::Value) -> String {
         let from_value = decode::<T>(document).expect_err("it is refused");
         let text = document.to_string();
-        let from_text = decode::<T>(&mut serde_json::Deserializer::from_str(&text)).expect_err("it is refused");
+        let raw: &RawValue = serde_json::from_str(&text).expect("JSON");
+        let from_text = decode::<T>(raw).expect_err("it is refused");
         assert_eq!(from_text.to_string(), from_value.to_string(), "{text}");
         from_value.to_string()
     }
@@ -411,9 +413,8 @@ mod tests {
         let null = json!({"metadata": null, "spec": {"ports": null, "type": null, "clusterIP": null}});
         decode::<Service>(&null).expect("null is absent");
         let twice = |text: &str| {
-            decode::<Service>(&mut serde_json::Deserializer::from_str(text))
-                .expect_err("a key is there twice")
-                .to_string()
+            let raw: &RawValue = serde_json::from_str(text).expect("JSON");
+            decode::<Service>(raw).expect_err("a key is there twice").to_string()
         };
         assert_eq!(twice(r#"{"spec":{},"spec":{}}"#), "spec is there twice, wanted every key once");
         let said = twice(r#"{"spec":{"type":"NodePort","type":"ClusterIP"}}"#);

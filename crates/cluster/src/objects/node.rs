@@ -12,7 +12,7 @@ use portreeve_facts::{self as facts, Family, NodeAddressKind, Source};
 /// A Node of the API server.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct Node {
+pub struct Node {
     pub(crate) metadata: Option<Metadata>,
     pub(crate) spec: Option<NodeSpec>,
     pub(crate) status: Option<NodeStatus>,
@@ -115,4 +115,28 @@ fn addresses(list: &[NodeAddress], notes: &mut Notes) -> Vec<facts::NodeAddress>
         Some(facts::NodeAddress { kind, ip: ip? })
     };
     list.iter().enumerate().filter_map(convert).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_the_api_server_takes_and_nobody_can_use_is_named_and_the_node_is_kept() {
+        let mut facts = FactsBuilder::default();
+        let addresses = json!([{"type": "InternalIP", "address": "x"}, {"type": "Hostname", "address": "N1.example"}]);
+        let spec = json!({"podCIDRs": ["010.0.0.0/8", "fd00::/64"]});
+        let metadata = json!({"name": "n1", "annotations": {"k3s.io/node-args": "server"}});
+        let node = json!({"metadata": metadata, "spec": spec, "status": {"addresses": addresses}});
+        facts.add::<Node>("here", &node);
+        assert_eq!(facts.nodes[0].pod_families, Family::BOTH);
+        let said: Vec<_> = facts.rejected().iter().map(|gap| gap.detail.as_str()).collect();
+        let paths = ["metadata.annotations[k3s.io/node-args] is", "status.addresses[0].address is"];
+        assert_eq!(said.len(), paths.len(), "{said:?}");
+        assert!(paths.iter().all(|path| said.iter().any(|said| said.contains(path))), "{said:?}");
+        facts.add::<Node>("here", &json!({"metadata": {"name": "n2"}, "spec": {"podCIDRs": [5]}}));
+        assert_eq!(facts.nodes.len(), 1, "the API server takes no such Node");
+    }
 }

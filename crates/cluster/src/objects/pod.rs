@@ -29,7 +29,7 @@ const MOST_PROBED: usize = 16;
 /// A Pod of the API server or of a manifest.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct Pod {
+pub struct Pod {
     pub(crate) metadata: Option<Metadata>,
     pub(crate) spec: Option<PodSpec>,
     pub(crate) status: Option<PodStatus>,
@@ -139,8 +139,7 @@ pub(crate) struct PodStatus {
     pub(crate) phase: Option<Text>,
     pub(crate) reason: Option<Text>,
     pub(crate) start_time: Option<Time>,
-    #[serde(deserialize_with = "unless_empty")]
-    pub(crate) nominated_node_name: Option<Name>,
+    pub(crate) nominated_node_name: Option<Text>,
     pub(crate) conditions: Option<Vec<Condition>>,
     pub(crate) container_statuses: Option<Vec<ContainerStatus>>,
     pub(crate) init_container_statuses: Option<Vec<ContainerStatus>>,
@@ -267,7 +266,7 @@ impl Pod {
                 return Ok(None);
             }
             // The pods that it is to take the place of are ending on the Node for which it is nominated.
-            let nominated = status.nominated_node_name.map(|Name(node)| node);
+            let nominated = status.nominated_node_name.map(|Text(node)| node).filter(|node| !node.is_empty());
             let selected = || spec.node_selector.as_ref()?.get(HOSTNAME).map(|Text(host)| host.clone());
             let only = || spec.affinity.as_ref().and_then(only_node);
             let meant_for = node.or(nominated).or_else(only).or_else(selected);
@@ -277,7 +276,7 @@ impl Pod {
                 name,
                 uid: metadata.uid(),
                 controller,
-                // A label may be what no Node is called.
+                // A label and a nomination may be what no Node is called.
                 meant_for: meant_for.filter(|node| names::is_subdomain(node)),
                 everywhere: is_on_every_node(message),
                 rejected,

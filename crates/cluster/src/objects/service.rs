@@ -17,7 +17,7 @@ use portreeve_facts::{self as facts, Announced, Family, ForCilium, Protocol, Ser
 /// A Service of the API server or of a manifest.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct Service {
+pub struct Service {
     pub(crate) metadata: Option<Metadata>,
     pub(crate) spec: Option<ServiceSpec>,
     pub(crate) status: Option<ServiceStatus>,

@@ -75,7 +75,7 @@ impl Workload {
     ///
     /// # Errors
     /// As [`decode`].
-    pub(crate) fn read<'de>(kind: WorkloadKind, document: impl Deserializer<'de>) -> Result<Self, FieldError> {
+    pub(crate) fn read<'de>(kind: WorkloadKind, document: impl Deserializer<'de> + Copy) -> Result<Self, FieldError> {
         if kind != WorkloadKind::Pod {
             return decode(document);
         }

@@ -112,7 +112,7 @@ impl ObjectBatch {
     }
 
     /// Adds an object, or what it has become.
-    pub(crate) fn put(&mut self, title: String, object: Option<CachedObject>) {
+    pub fn put(&mut self, title: String, object: Option<CachedObject>) {
         match object.filter(|object| object.is_within(&self.selection)) {
             None => drop(self.objects.remove(&title)),
             Some(object) => {

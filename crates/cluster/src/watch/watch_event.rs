@@ -62,7 +62,7 @@ impl WatchEvent {
     ///
     /// # Errors
     /// When it is no line of a watch, for people.
-    pub(crate) fn read<K: Object>(place: &str, line: &str) -> Result<Self, String> {
+    pub fn read<K: Object>(place: &str, line: &str) -> Result<Self, String> {
         let Line { word, object } = serde_json::from_str(line).map_err(|error| error.to_string())?;
         match &*word {
             "ADDED" | "MODIFIED" => {
