@@ -10,9 +10,8 @@ use portreeve_cluster::{
     facts_builder::FactsBuilder,
     input::Input,
     manifests,
-    meter::Meter,
+    objects::{self, Notes, Object},
     settings::Settings,
-    tolerant_field::FieldErrors,
 };
 use portreeve_facts::{ClusterFacts, Gap, Source, names, text};
 
@@ -90,15 +89,19 @@ pub fn manifest(bytes: &[u8]) {
 
 /// A LIST of an API server.
 pub fn api_list(bytes: &[u8]) {
-    for kind in ["Service", "EndpointSlice", "Pod", "Node"] {
-        let into = (FactsBuilder::default(), Meter::default());
-        if let Ok((facts, ..)) = answer::parse("here", kind, bytes, into) {
-            finished(facts);
-        }
+    list_of::<objects::Service>(bytes);
+    list_of::<objects::EndpointSlice>(bytes);
+    list_of::<objects::Pod>(bytes);
+    list_of::<objects::Node>(bytes);
+}
+
+fn list_of<K: Object>(bytes: &[u8]) {
+    if let Ok((facts, ..)) = answer::parse::<K, FactsBuilder>("here", bytes, Default::default()) {
+        finished(facts);
     }
 }
 
-/// The lines of a watch, in one piece and in several: its state, and what changes.
+/// The lines of a watch: its state, and what changes.
 pub fn watch_lines(bytes: &[u8]) {
     crate::watch::watch_lines(bytes, sound);
 }
@@ -117,7 +120,7 @@ pub fn flagz(bytes: &[u8]) {
 /// The settings inside ConfigMaps: of kube-proxy and of kubeadm.
 pub fn component_config(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
-    let mut errors = FieldErrors::default();
+    let mut errors = Notes::default();
     if let Some(config) = proxy_configuration("here".to_owned(), &text, &mut errors) {
         let texts = [&config.mode, &config.detect_local_mode, &config.cluster_cidr];
         texts.into_iter().flatten().chain(&config.node_port_addresses).for_each(|it| shown(it, text::NAME));

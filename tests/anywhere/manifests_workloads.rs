@@ -82,7 +82,6 @@ fn of_a_workload_the_nodes_are_kept_for_which_it_is_meant() {
     assert_eq!(selects("nodeSelector: {}, "), "");
     assert_eq!(selects("nodeSelector: {kubernetes.io/os: linux, beta.kubernetes.io/os: linux}, "), "");
     assert_eq!(selects("nodeSelector: {pool: a, kubernetes.io/os: linux, disk: ssd}, "), "disk In ssd;pool In a");
-    assert_ne!(selects("nodeSelector: all, "), "");
     let affinity = |kind: &str, terms: &str| {
         let (selects, avoids, _) =
             nodes(&format!("affinity: {{nodeAffinity: {{{kind}: {{nodeSelectorTerms: [{terms}]}}}}}}, "));

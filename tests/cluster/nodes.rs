@@ -85,7 +85,8 @@ async fn without_the_others_nodes_are_a_gap_and_once_known_they_stay() {
     let known = Arc::new(AtomicBool::new(false));
     let shared = Arc::clone(&known);
     let fake = Fake::new(move |path, _| {
-        let table = if shared.load(Ordering::Relaxed) { TABLE } else { r#"{"kind":"Table","rows":[]}"# };
+        let table =
+            if shared.load(Ordering::Relaxed) { TABLE } else { r#"{"kind":"Table","rows":[{"cells":["n3"]}]}"# };
         answer(path, OWN, Reply::Json(table.to_owned()))
     });
     let (_watch, views) = start(&fake);
@@ -145,15 +146,22 @@ async fn whoever_may_not_list_nodes_has_a_gap() {
 }
 
 #[tokio::test]
-async fn a_field_of_the_wrong_type_in_this_node_is_rejected_by_name_and_the_rest_is_kept() {
-    const WRONG: &str = r#"{"metadata":{"name":"n1","labels":7},"status":{"capacity":"none","addresses":[
-        {"type":"InternalIP","address":"10.0.0.1"},{"type":"ExternalIP","address":5},{"type":"ExternalIP","address":"x"}]}}"#;
-    let fake = Fake::new(|path, _| answer(path, WRONG, Reply::Json(TABLE.to_owned())));
-    let (_watch, views) = start(&fake);
-    let view = until(&views, "everything is read", whole).await;
-    assert!(addresses(&view).contains(&"n1 10.0.0.1".to_owned()), "{:?}", view.facts.nodes);
-    let rejected: Vec<_> = view.facts.rejected.iter().map(|gap| gap.detail.as_str()).collect();
-    for field in ["metadata.labels is 7", "status.addresses[1].address is 5", "status.addresses[2].address is \"x\""] {
-        assert!(rejected.iter().any(|it| it.contains("Node n1: ") && it.contains(field)), "{field}: {rejected:?}");
+async fn what_is_wrong_with_this_node_is_named_and_costs_no_other() {
+    for (wrong, kept, said) in [
+        (
+            r#"{"metadata":{"name":"n1"},"status":{"capacity":"none","addresses":[
+                {"type":"InternalIP","address":"10.0.0.1"},{"type":"ExternalIP","address":"x"}]}}"#,
+            true,
+            "status.addresses[1].address is \"x\", wanted an IP address",
+        ),
+        (r#"{"metadata":{"name":"n1","labels":7}}"#, false, "metadata.labels is 7, wanted a mapping"),
+    ] {
+        let fake = Fake::new(move |path, _| answer(path, wrong, Reply::Json(TABLE.to_owned())));
+        let (_watch, views) = start(&fake);
+        let view = until(&views, "everything is read", whole).await;
+        assert_eq!(addresses(&view).contains(&"n1 10.0.0.1".to_owned()), kept, "{:?}", view.facts.nodes);
+        assert_eq!(view.facts.nodes.seen().map(Vec::len), Some(if kept { 4 } else { 3 }));
+        let rejected: Vec<_> = view.facts.rejected.iter().map(|gap| gap.detail.as_str()).collect();
+        assert!(rejected.iter().any(|it| it.contains("Node n1: ") && it.ends_with(said)), "{rejected:?}");
     }
 }

@@ -7,7 +7,6 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use http::{HeaderValue, Request, header};
-use k8s_openapi::api::{core::v1, discovery};
 use kube::client::{Body, Client};
 use nix::sys::resource::{Resource, getrlimit};
 use tokio::{
@@ -22,6 +21,7 @@ use super::{
     declared::{self, Declared},
     error::{Error, NO_ANSWER, causes},
     jitter::{jitter, spread},
+    objects,
     reader_token::ReaderToken,
     requests::{Server, encoded},
     reviews::TOKEN_HEADER,
@@ -134,7 +134,8 @@ impl Agents {
     /// When the API server does not list them.
     pub async fn list(&self, selector: Option<&str>) -> Result<Vec<Agent>, Gap> {
         let selector = selector.map_or_else(|| LABEL.to_owned(), |more| format!("{LABEL},{more}"));
-        let listed = self.server.list(&self.pods(), &format!("&labelSelector={}", encoded(&selector))).await;
+        let listed =
+            self.server.list::<objects::Pod>(&self.pods(), &format!("&labelSelector={}", encoded(&selector))).await;
         let pods = listed.map_err(|error| error.gap(Source::Pods))?.pods;
         let mut agents: Vec<Agent> = pods.iter().map(|pod| agent(pod)).collect();
         let order = |agent: &Agent| (agent.node.clone(), agent.port.is_err(), agent.pod.clone());
@@ -200,8 +201,11 @@ impl Agents {
         }
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let selector = format!("{SERVICE_NAME} in ({})", names.join(","));
-        let slices = Collection::of::<discovery::v1::EndpointSlice>();
-        let listed = self.server.list(&slices, &format!("&labelSelector={}", encoded(&selector))).await;
+        let slices = Collection::of::<objects::EndpointSlice>();
+        let listed = self
+            .server
+            .list::<objects::EndpointSlice>(&slices, &format!("&labelSelector={}", encoded(&selector)))
+            .await;
         listed.map(|facts| facts.endpoint_slices).map_err(|error| error.gap(Source::EndpointSlices))
     }
 
@@ -257,7 +261,7 @@ impl Agents {
     }
 
     fn pods(&self) -> Collection {
-        Collection::in_namespace::<v1::Pod>(&encoded(&self.namespace))
+        Collection::in_namespace::<objects::Pod>(&encoded(&self.namespace))
     }
 }
 

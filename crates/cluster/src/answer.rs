@@ -10,21 +10,27 @@ use http_body_util::BodyExt;
 use hyper::body::Bytes;
 use kube::client::Body;
 use serde::de::DeserializeSeed;
+use serde_json::value::RawValue;
 use tokio::{
+    io::{AsyncBufRead, AsyncBufReadExt as _, AsyncReadExt as _, Lines},
     sync::mpsc,
     task,
     time::{Instant, timeout},
 };
+use tokio_util::io::StreamReader;
 
 use super::{
     error::{Error, causes},
-    meter::{Meter, Stopped},
-    object_reader::{DocumentSummary, ObjectReader},
-    object_sink::ObjectSink,
-    slim_object::SlimObject,
-    tolerant_field::Field,
+    facts_builder::FactsBuilder,
+    list_reader::{ListReader, ListSummary},
+    objects::Object,
 };
 use portreeve_facts::text;
+
+/// The most objects in a list: more than an agent has memory for.
+pub(crate) const OBJECTS: usize = 200_000;
+/// The longest body, in bytes: of a list, or of a watch.
+pub(crate) const LONGEST: usize = 1 << 30;
 
 /// Frames of a body that may wait for the parser.
 const FRAMES: usize = 8;
@@ -32,6 +38,27 @@ const FRAMES: usize = 8;
 const TEXT: usize = 256 << 10;
 /// The longest message of a server that is passed on, in bytes.
 const MESSAGE: usize = 256;
+
+/// Takes objects as they are parsed, so that no list is held as objects of Kubernetes.
+pub trait ObjectSink: Default + Send + 'static {
+    /// Adds one object; `place` is where it was read.
+    fn add<K: Object>(&mut self, place: &str, object: &RawValue);
+}
+
+impl ObjectSink for FactsBuilder {
+    fn add<K: Object>(&mut self, place: &str, object: &RawValue) {
+        self.add::<K>(place, object);
+    }
+}
+
+/// Why a list is not read on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stopped {
+    /// It is not what it should be.
+    Malformed(String),
+    /// It is more than there is memory for.
+    TooMuch(String),
+}
 
 /// How long a body is waited for, however long it is.
 #[derive(Clone, Copy, Debug)]
@@ -87,7 +114,7 @@ impl Answer {
         while let Some(frame) = self.frame().await? {
             bytes.extend_from_slice(&frame);
             if bytes.len() > most {
-                return Err(Error::TooLong { request: self.request.clone(), content: self.content.clone(), most });
+                return Err(self.too_long(most));
             }
         }
         Ok(bytes)
@@ -106,18 +133,22 @@ impl Answer {
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// The objects of the body, added to `into` on a blocking thread while it arrives. `place` is where they are read, and
-    /// `kind` the kind of those that name none.
-    pub(crate) async fn objects<S: ObjectSink>(
+    /// The items of the body, a List, added to `into` on a blocking thread while it arrives. `place` is where they are read, and
+    /// so many objects were read before.
+    pub(crate) async fn objects<K: Object, S: ObjectSink>(
         &mut self,
         place: String,
-        kind: &'static str,
-        into: (S, Meter),
-    ) -> Result<(S, Meter, DocumentSummary), Error> {
+        into: (S, usize),
+    ) -> Result<(S, usize, ListSummary), Error> {
         let (frames, receiver) = mpsc::channel(FRAMES);
-        let parser = task::spawn_blocking(move || parse(&place, kind, Frames { receiver, rest: Bytes::new() }, into));
+        let parser = task::spawn_blocking(move || parse::<K, S>(&place, Frames { receiver, rest: Bytes::new() }, into));
         let sent = async {
+            let mut length = 0;
             while let Some(frame) = self.frame().await? {
+                length += frame.len();
+                if length > LONGEST {
+                    return Err(self.too_long(LONGEST));
+                }
                 if frames.send(frame).await.is_err() {
                     // The parser has stopped; its result has the reason.
                     break;
@@ -130,9 +161,18 @@ impl Answer {
         let parsed = parser.await;
         sent?;
         match parsed {
-            Ok(parsed) => parsed.map_err(|why| self.stopped(&why)),
+            Ok(Ok(parsed)) => Ok(parsed),
+            Ok(Err(Stopped::Malformed(what))) => Err(self.wrong(&what)),
+            Ok(Err(Stopped::TooMuch(what))) => Err(Error::TooMuch { request: self.request.clone(), what }),
             Err(panicked) => Err(self.wrong(&panicked.to_string())),
         }
+    }
+
+    /// The lines of the body, which go on until one side ends it.
+    pub(crate) fn lines(self) -> Lines<Box<dyn AsyncBufRead + Send + Unpin>> {
+        let body = self.response.into_body().map_err(io::Error::other).into_data_stream();
+        let body: Box<dyn AsyncBufRead + Send + Unpin> = Box::new(StreamReader::new(body).take(LONGEST as u64));
+        body.lines()
     }
 
     /// An answer that is not what the request was for.
@@ -140,18 +180,8 @@ impl Answer {
         wrong(self.request.clone(), self.content.clone(), what)
     }
 
-    /// An answer that was not read to its end.
-    pub fn stopped(&self, why: &Stopped) -> Error {
-        match why {
-            Stopped::Malformed(what) => self.wrong(what),
-            Stopped::TooMuch(what) => Error::TooMuch { request: self.request.clone(), what: what.clone() },
-        }
-    }
-
-    /// A refusal within an answer, such as the line that ends a watch.
-    pub fn refused(&self, code: u16, message: &str) -> Error {
-        let (request, message) = (self.request.clone(), text::clean(message, MESSAGE));
-        Error::Status { request, code, message, retry_after: None }
+    fn too_long(&self, most: usize) -> Error {
+        Error::TooLong { request: self.request.clone(), content: self.content.clone(), most }
     }
 
     /// An answer other than 200 as an error, with the message of its Status.
@@ -191,51 +221,43 @@ fn retry_after(response: &Response<Body>) -> Option<Duration> {
     value.trim().parse().ok().map(Duration::from_secs)
 }
 
-/// Reads one JSON document to its end, which must be an object of `kind`, or a list or Table of them. The error is for
-/// people.
-pub fn parse<S: ObjectSink>(
+/// Reads one JSON document to its end, which must be a List or a Table of a kind, of which so many objects were read before.
+pub fn parse<K: Object, S: ObjectSink>(
     place: &str,
-    kind: &str,
     body: impl Read,
-    (mut objects, meter): (S, Meter),
-) -> Result<(S, Meter, DocumentSummary), Stopped> {
-    meter.next_page();
-    let mut parser = serde_json::Deserializer::from_reader(BufReader::new(Metered { body, meter: &meter }));
-    let mut sink = |object: SlimObject| match &object.kind {
-        Field::Value(other) if other != kind => meter.stop(format!("it holds a {other}, wanted a {kind}")),
-        _ => meter.object(objects.add(place, object)),
+    (mut objects, mut count): (S, usize),
+) -> Result<(S, usize, ListSummary), Stopped> {
+    let mut parser = serde_json::Deserializer::from_reader(BufReader::new(body));
+    let mut sink = |object: &RawValue| {
+        count += 1;
+        if count > OBJECTS {
+            return Err(too_many());
+        }
+        objects.add::<K>(place, object);
+        Ok(())
     };
-    let read = ObjectReader { kind: Some(kind), closed: true, sink: &mut sink }.deserialize(&mut parser);
-    let read = read.and_then(|summary| parser.end().map(|()| summary));
-    if let Some(stopped) = meter.stopped() {
-        return Err(stopped);
-    }
-    let summary = read.map_err(|error| Stopped::Malformed(error.to_string()))?;
+    let read = ListReader { sink: &mut sink }.deserialize(&mut parser);
     let wrong = |what: String| Err(Stopped::Malformed(what));
-    let is_wanted = |of: &str| of == "Table" || of.strip_suffix("List") == Some(kind);
-    if let Some(remaining) = summary.remaining {
-        return wrong(format!("it ends although {remaining} more items remain, wanted a way to them"));
-    }
-    match &summary.kind {
-        Some(other) if !is_wanted(other) => wrong(format!("it is a {other}, wanted a {kind}List")),
-        None if summary.list => wrong(format!("it has no kind, wanted a {kind}List")),
-        _ if summary.next_page_unread => wrong("whether there is another page cannot be read".to_owned()),
-        _ => Ok((objects, meter, summary)),
+    let summary = match read.and_then(|summary| parser.end().map(|()| summary)) {
+        Err(_) if count > OBJECTS => return Err(Stopped::TooMuch(too_many())),
+        Err(error) => return wrong(error.to_string()),
+        Ok(summary) => summary,
+    };
+    let is_wanted = |of: &str| of == "Table" || of.strip_suffix("List") == Some(K::KIND);
+    let is_last = summary.metadata.next_page.as_ref().is_none_or(String::is_empty);
+    match (&summary.kind, summary.metadata.remaining_item_count) {
+        (_, Some(remaining)) if is_last && remaining != 0 => {
+            wrong(format!("it ends although {remaining} more items remain, wanted a way to them"))
+        }
+        (Some(other), _) if !is_wanted(other) => wrong(format!("it is a {other}, wanted a {}List", K::KIND)),
+        (None, _) => wrong(format!("it has no kind, wanted a {}List", K::KIND)),
+        _ => Ok((objects, count, summary)),
     }
 }
 
-/// A body of which every byte is counted.
-struct Metered<'a, R> {
-    body: R,
-    meter: &'a Meter,
-}
-
-impl<R: Read> Read for Metered<'_, R> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let length = self.body.read(buffer)?;
-        self.meter.read(&buffer[..length])?;
-        Ok(length)
-    }
+/// What is said of a list of too many objects.
+pub(crate) fn too_many() -> String {
+    format!("it holds more than {OBJECTS} objects")
 }
 
 /// The frames of a body as a blocking reader, for a parser that pulls.

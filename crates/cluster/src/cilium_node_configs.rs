@@ -6,17 +6,14 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::{
-    List,
-    api::core::v1::Node,
-    apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement, ListMeta, ObjectMeta},
-};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use serde::Deserialize;
 
 use super::{
     collection::Collection,
     error::Error,
-    field_values::short,
+    list_reader::ListMeta,
+    objects::{CiliumNodeConfig, Name, Node, short},
     requests::{Server, encoded},
     settings::{CILIUM_NODE_CONFIG, NodeSettings},
 };
@@ -53,12 +50,12 @@ pub(super) async fn read(server: &Server, node: Option<&str>) -> Result<Result<N
 /// All of them; `None` where the cluster does not know the kind.
 async fn list(server: &Server) -> Result<Option<Vec<CiliumNodeConfig>>, Error> {
     for path in PATHS {
-        match server.only::<CiliumNodeConfigs>(path, CILIUM_NODE_CONFIG).await {
+        match server.only::<CiliumNodeConfigs>(path).await {
             // Another list would be one without settings.
             Ok(list) if list.kind.strip_suffix("List") != Some(CILIUM_NODE_CONFIG) => {
                 return Err(server.not_a_list(path, &format!("it is a {}", short(&list.kind))));
             }
-            Ok(list) if list.metadata.continue_.as_ref().is_some_and(|token| !token.is_empty()) => {
+            Ok(list) if list.metadata.next_page.as_ref().is_some_and(|token| !token.is_empty()) => {
                 return Err(server.not_a_list(path, "it goes on with another page"));
             }
             Ok(list) => return Ok(Some(list.items)),
@@ -72,7 +69,7 @@ async fn list(server: &Server) -> Result<Option<Vec<CiliumNodeConfig>>, Error> {
 async fn labels(server: &Server, node: &str) -> Result<BTreeMap<String, String>, Error> {
     let named = encoded(&format!("metadata.name={node}"));
     let path = format!("{}?resourceVersion=0&fieldSelector={named}", Collection::of::<Node>().path);
-    let nodes: List<Node> = server.only(&path, "Node").await?;
+    let nodes: LabelledNodes = server.only(&path).await?;
     let labels = nodes.items.into_iter().next().and_then(|node| node.metadata.labels);
     // Without its Node an agent of Cilium does not start there.
     Ok(labels.unwrap_or_default())
@@ -86,18 +83,20 @@ struct CiliumNodeConfigs {
     items: Vec<CiliumNodeConfig>,
 }
 
+/// Nodes with all their labels: a selector may name any.
 #[derive(Deserialize)]
-struct CiliumNodeConfig {
-    metadata: ObjectMeta,
-    spec: Spec,
+struct LabelledNodes {
+    items: Vec<LabelledNode>,
 }
 
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Spec {
-    #[serde(default)]
-    defaults: BTreeMap<String, String>,
-    node_selector: Option<LabelSelector>,
+struct LabelledNode {
+    metadata: LabelledMetadata,
+}
+
+#[derive(Deserialize)]
+struct LabelledMetadata {
+    labels: Option<BTreeMap<String, String>>,
 }
 
 /// One that puts something over the ConfigMap of some nodes.
@@ -110,9 +109,10 @@ struct Selected {
 impl Selected {
     /// One without a selector applies to no node, and one without settings changes none.
     fn of(CiliumNodeConfig { metadata, spec }: CiliumNodeConfig) -> Option<Self> {
-        let name = short(metadata.name.as_deref().unwrap_or_default());
-        let selector = spec.node_selector.filter(|_| !spec.defaults.is_empty())?;
-        Some(Self { name, values: spec.defaults, selector })
+        let name = metadata.and_then(|metadata| metadata.name).map(|Name(name)| name).unwrap_or_default();
+        let spec = spec?;
+        let values = spec.defaults.filter(|values| !values.is_empty())?;
+        Some(Self { name, values, selector: spec.node_selector? })
     }
 }
 

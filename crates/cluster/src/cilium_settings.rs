@@ -3,7 +3,7 @@
 
 use ipnet::IpNet;
 
-use super::field_values::short;
+use super::objects::short;
 use portreeve_facts::{CiliumConfig, Family, ProxyConfig, WithoutBackend};
 
 /// How many of `nodeport-addresses` and `devices` are kept.
@@ -105,45 +105,7 @@ fn cilium<'a>(value: impl Fn(&str) -> Option<&'a str> + Copy) -> CiliumConfig {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::RefCell;
-
-    use serde::de::DeserializeSeed;
-
-    use super::{
-        super::{convert::typed_config_map, object_reader::ObjectReader, tolerant_field::FieldErrors},
-        *,
-    };
-
-    /// The keys of a ConfigMap of a file that are kept.
-    fn kept(data: &serde_json::Value) -> Vec<String> {
-        let text = serde_json::json!({"kind": "ConfigMap", "metadata": {"name": "a"}, "data": data}).to_string();
-        let mut keys = Vec::new();
-        let mut sink = |object| {
-            keys.extend(
-                typed_config_map(object, &mut FieldErrors::default()).data.into_iter().flatten().map(|it| it.0),
-            );
-        };
-        let reader = ObjectReader { kind: None, closed: true, sink: &mut sink };
-        reader.deserialize(&mut serde_json::Deserializer::from_str(&text)).expect("an object");
-        keys
-    }
-
-    #[test]
-    fn a_file_keeps_every_key_that_is_read() {
-        let asked = RefCell::new(vec!["node-port-range".to_owned()]);
-        let note = |key: &str| -> Option<&'static str> {
-            asked.borrow_mut().push(key.to_owned());
-            (key == "kube-proxy-replacement").then_some("false")
-        };
-        replaces_kube_proxy(note);
-        proxy_config(String::new(), note);
-        let keys = asked.into_inner();
-        assert!(keys.len() > 20, "{keys:?}");
-        for key in keys {
-            let data = serde_json::Map::from_iter([(key.clone(), "true".into())]);
-            assert_eq!(kept(&data.into()), [key]);
-        }
-    }
+    use super::*;
 
     #[test]
     fn a_word_of_truth_tells_whether_cilium_is_in_kube_proxys_place() {

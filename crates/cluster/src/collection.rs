@@ -1,6 +1,6 @@
 //! Where the API server keeps the objects of a kind.
 
-use kube::core::{NamespaceResourceScope, Resource};
+use super::objects::Object;
 
 /// The field selector of Services that a proxy serves: ExternalName and headless ones have no NodePorts.
 pub(super) const SERVED: &str = "spec.type!=ExternalName,spec.clusterIP!=None";
@@ -15,17 +15,14 @@ pub(super) struct Collection {
 }
 
 impl Collection {
-    /// All objects of type `K`.
-    pub(super) fn of<K: Resource<DynamicType = ()> + k8s_openapi::Resource>() -> Self {
-        Self { path: K::url_path(&(), None), kind: K::KIND }
+    /// All objects of a kind.
+    pub(super) fn of<K: Object>() -> Self {
+        Self { path: format!("{}/{}", K::GROUP, K::PLURAL), kind: K::KIND }
     }
 
-    /// The objects of type `K` in a namespace.
-    pub(super) fn in_namespace<K>(namespace: &str) -> Self
-    where
-        K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + k8s_openapi::Resource,
-    {
-        Self { path: K::url_path(&(), Some(namespace)), kind: K::KIND }
+    /// The objects of a kind in a namespace.
+    pub(super) fn in_namespace<K: Object>(namespace: &str) -> Self {
+        Self { path: format!("{}/namespaces/{namespace}/{}", K::GROUP, K::PLURAL), kind: K::KIND }
     }
 
     /// The path of one object.
@@ -36,9 +33,8 @@ impl Collection {
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::api::{core::v1::Pod, discovery::v1::EndpointSlice};
-
     use super::*;
+    use crate::objects::{EndpointSlice, Pod};
 
     #[test]
     fn a_path_has_the_group_and_the_namespace() {

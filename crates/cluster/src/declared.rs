@@ -1,15 +1,16 @@
 //! What claims ports of nodes, on all of them: read once, by a person whose cluster has no agents.
 
-use k8s_openapi::api::core::v1::{Pod as CorePod, Service as CoreService};
 use std::sync::Arc;
 
+use serde_json::value::RawValue;
+
 use super::{
+    answer::ObjectSink,
     collection::{Collection, SERVED},
     facts_builder::FactsBuilder,
-    object_sink::ObjectSink,
+    objects::{self, Object},
     pages::Recency,
     requests::{Server, encoded},
-    slim_object::SlimObject,
 };
 use portreeve_facts::{Gap, Pod, Reading, Service, Source};
 
@@ -30,13 +31,17 @@ pub struct Declared {
 /// Reads it, each list with its own bound.
 pub(super) async fn read(server: &Server) -> Declared {
     let mut rejected = Vec::new();
-    let services = server.list(&Collection::of::<CoreService>(), &format!("&fieldSelector={}", encoded(SERVED))).await;
+    let services = server
+        .list::<objects::Service>(&Collection::of::<objects::Service>(), &format!("&fieldSelector={}", encoded(SERVED)))
+        .await;
     let services = services.map(|facts| {
         rejected.extend_from_slice(facts.rejected());
         facts.services
     });
     let selector = format!("&fieldSelector={}", encoded(NOT_ENDED));
-    let pods = server.pages(&Collection::of::<CorePod>(), &selector, Recency::Any, OfNodes::default).await;
+    let pods = server
+        .pages::<objects::Pod, _>(&Collection::of::<objects::Pod>(), &selector, Recency::Any, OfNodes::default)
+        .await;
     let pods = pods.map(|(OfNodes(facts), _)| {
         rejected.extend_from_slice(facts.rejected());
         facts.pods
@@ -53,15 +58,13 @@ pub(super) async fn read(server: &Server) -> Declared {
 struct OfNodes(FactsBuilder);
 
 impl ObjectSink for OfNodes {
-    fn add(&mut self, place: &str, object: SlimObject) -> usize {
+    fn add<K: Object>(&mut self, place: &str, object: &RawValue) {
         let mut one = FactsBuilder::default();
-        one.add(place, object);
+        one.add::<K>(place, object);
         one.pods.retain(|pod| pod.node_ports().next().is_some());
-        let before = self.0.counts();
         self.0.pods.append(&mut one.pods);
         for gap in one.rejected() {
             self.0.reject(gap.clone());
         }
-        self.0.memory_since(&before)
     }
 }

@@ -1,21 +1,14 @@
 //! Builds the facts of a cluster from its objects, which files and API servers add one by one.
 
-use std::{
-    collections::BTreeMap,
-    fmt,
-    mem::{self, size_of},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
-use k8s_openapi::api::core::v1;
+use serde::Deserializer;
 
 use super::{
-    convert::{self, PodFacts},
     error::Error,
-    memory::Memory,
+    objects::{self, FieldError, Identity, Metadata, Notes, Object, decode, quoted},
     settings::{CILIUM_NODE_CONFIG, NodeSettings, Settings},
-    slim_object::SlimObject,
-    tolerant_field::{FieldErrors, quoted},
+    tree::{Node as Document, Value},
 };
 use portreeve_facts::{
     Claimant, ClusterFacts, EndpointSlice, Gap, Node, Pod, Reading, Service, Source, WaitingPod, Why, Workload,
@@ -29,16 +22,6 @@ const MOST_CONFIGS: usize = 4;
 /// The longest description of a rejected item, in bytes.
 const DETAIL: usize = 512;
 
-/// How much there was of everything that adds up.
-#[derive(Debug, Default)]
-pub struct Counts {
-    /// Services, EndpointSlices, Pods, those that wait, Nodes and workloads.
-    objects: [usize; 6],
-    /// Host names, rejected items, and Services that were not read whole.
-    beside: [usize; 3],
-    settings: [usize; 3],
-}
-
 /// Facts that are being built.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FactsBuilder {
@@ -48,7 +31,7 @@ pub struct FactsBuilder {
     /// Pods without a Node for want of free ports.
     pub waiting_pods: Vec<Arc<WaitingPod>>,
     pub(crate) nodes: Vec<Arc<Node>>,
-    workloads: Vec<Arc<Workload>>,
+    pub(crate) workloads: Vec<Arc<Workload>>,
     /// What the objects say of settings.
     pub settings: Settings,
     /// A Service was found, or a whole List that has none: the absence of others is known.
@@ -56,7 +39,7 @@ pub struct FactsBuilder {
     /// The first kind that no rule uses.
     pub unused: Option<String>,
     /// Lower-case host names and Node names.
-    hostnames: Vec<(String, String)>,
+    pub(crate) hostnames: Vec<(String, String)>,
     gaps: BTreeMap<Source, Gap>,
     rejected: Vec<Gap>,
     /// Services of which something was rejected, by namespace and name.
@@ -76,172 +59,115 @@ impl FactsBuilder {
         self.rejected.len() + self.rejected_beyond
     }
 
-    /// Adds one object; `place` is where it was read. Kinds that no rule uses are skipped.
-    pub(crate) fn add(&mut self, place: &str, mut object: SlimObject) {
-        if let Some(why) = &object.broken {
-            if object.kind.seen().is_some_and(|kind| kind == "Service") {
-                self.unread_services.push(service_called(&object.title()));
+    /// Adds one object; `place` is where it was read. One that the API server would not take is rejected.
+    pub(crate) fn add<'de, K: Object>(&mut self, place: &str, document: impl Deserializer<'de> + Copy) -> Identity {
+        let mut notes = Notes::default();
+        let (identity, refused) = match decode::<K>(document) {
+            Ok(object) => {
+                let identity = object.metadata().map(Identity::of_metadata).unwrap_or_default();
+                (identity, object.add_to(self, &mut notes).err())
             }
-            let kind = object.kind.seen().map_or_else(String::new, |kind| format!("{kind} {}: ", object.title()));
-            self.reject(Gap::new(Source::Services, Why::Malformed, format!("{place}: {kind}{why}")));
-            return;
+            Err(why) => (Identity::of(document), Some(why)),
+        };
+        if K::SOURCE == Source::Services {
+            self.services_known = true;
+            if refused.is_some() {
+                self.note_unread_service(&identity.title);
+            }
         }
-        let kind = mem::take(&mut object.kind);
-        let kind = kind.seen().map_or("", String::as_str);
-        let version = mem::take(&mut object.api_version);
-        let version = version.seen().map_or("", String::as_str);
-        let group = version.split_once('/').map_or("", |(group, _)| group);
-        let title = object.title();
-        let mut errors = FieldErrors::default();
-        let source = match (group, kind) {
-            ("", "Service") => {
-                self.services_known = true;
-                self.services.extend(convert::service(object, &mut errors).map(Arc::new));
-                if !errors.is_empty() {
-                    self.unread_services.push(service_called(&title));
+        self.reject_object(K::SOURCE, place, &format!("{} {}", K::KIND, identity.title), refused, notes);
+        identity
+    }
+
+    /// Adds an object with the template of pods, or a Pod in the place of one.
+    pub(crate) fn add_workload<'de>(
+        &mut self,
+        place: &str,
+        kind: WorkloadKind,
+        document: impl Deserializer<'de> + Copy,
+    ) {
+        let workload = objects::Workload::read(kind, document).and_then(|workload| workload.facts(kind));
+        let refused = workload.map(|workload| self.workloads.extend(workload.map(Arc::new))).err();
+        if let Some(why) = refused {
+            let object = format!("{} {}", kind.name(), Identity::of(document).title);
+            self.reject_object(Source::Pods, place, &object, Some(why), Notes::default());
+        }
+    }
+
+    /// Notes that a Service was rejected.
+    pub(crate) fn note_unread_service(&mut self, title: &str) {
+        self.unread_services.push(service_called(title));
+    }
+
+    /// Adds one object of a file, which may have its kind of its List. Kinds that no rule uses are skipped.
+    pub(crate) fn add_document(&mut self, place: &str, inherited: Option<&str>, document: &Document) {
+        let kind = match document.field("kind").map(|kind| &kind.value) {
+            None | Some(Value::Null) => inherited.unwrap_or_default(),
+            Some(Value::Text(kind)) => kind,
+            Some(_) => "",
+        };
+        let version = document.field("apiVersion").and_then(Document::text).unwrap_or_default();
+        let group = objects::group(version);
+        let title = || Identity::of(document).title;
+        let refused = match (group, kind) {
+            _ if document.has_twice("kind") => {
+                if kind == "Service" {
+                    self.note_unread_service(&title());
                 }
-                Source::Services
+                FieldError::twice("kind")
             }
+            ("", "Service") => return drop(self.add::<objects::Service>(place, document)),
             ("" | "discovery.k8s.io", "EndpointSlice") => {
-                self.endpoint_slices.extend(convert::endpoint_slice(object, &mut errors).map(Arc::new));
-                Source::EndpointSlices
+                return drop(self.add::<objects::EndpointSlice>(place, document));
             }
-            ("", "Pod") => {
-                self.settings.api_server_pod(&object);
-                match convert::pod(object, &mut errors) {
-                    Some(PodFacts::Placed(pod)) => self.pods.push(pod),
-                    Some(PodFacts::Waiting(pod)) => self.waiting_pods.push(pod),
-                    None => {}
-                }
-                Source::Pods
-            }
-            ("", "Node") => {
-                let node = convert::typed_node(object, &mut errors);
-                self.convert_node(node, &mut errors);
-                Source::Nodes
-            }
+            ("", "Pod") => return drop(self.add::<objects::Pod>(place, document)),
+            ("", "Node") => return drop(self.add::<objects::Node>(place, document)),
             ("" | "apps", kind) if let Some(workload) = WorkloadKind::of(kind) => {
                 self.unused.get_or_insert_with(|| kind.to_owned());
-                self.workloads.extend(convert::workload(workload, object, &mut errors).map(Arc::new));
-                Source::Pods
+                return self.add_workload(place, workload, document);
             }
-            ("", "ConfigMap") if Settings::reads(&title) => {
-                let map = convert::typed_config_map(object, &mut errors);
-                self.settings.config_map(map, &mut errors);
-                Source::ConfigMaps
+            // What is wrong with any other is no gap.
+            ("", "ConfigMap") if Settings::reads(&title()) => {
+                return drop(self.add::<objects::ConfigMap>(place, document));
             }
             // A file says of no node which labels it has.
             ("" | "cilium.io", CILIUM_NODE_CONFIG) => {
-                let detail = format!("{place}: {kind} {title} may change Cilium's settings on this node");
-                self.settings
-                    .mark_claim_missing(Claimant::Cilium, Gap::new(Source::ConfigMaps, Why::NotSupported, detail));
-                Source::ConfigMaps
+                let detail = format!("{place}: {kind} {} may change Cilium's settings on this node", title());
+                let gap = Gap::new(Source::ConfigMaps, Why::NotSupported, detail);
+                return self.settings.mark_claim_missing(Claimant::Cilium, gap);
             }
             ("" | "crd.projectcalico.org" | "projectcalico.org", "FelixConfiguration") => {
-                self.settings.felix(object, &mut errors);
-                Source::ConfigMaps
+                return drop(self.add::<objects::FelixConfiguration>(place, document));
             }
-            ("" | "config.openshift.io", "Network") => {
-                self.settings.openshift(object, &mut errors);
-                Source::ConfigMaps
-            }
-            ("", "") => {
-                errors.note("kind", "absent", "the kind of a Kubernetes object");
-                Source::Services
-            }
-            ("core", "Service" | "Pod" | "Node" | "ConfigMap") => {
-                errors.note("apiVersion", quoted(version), "v1");
-                Source::Services
-            }
-            ("" | "core", other) if let Some(meant) = meant(other) => {
-                errors.note("kind", quoted(other), meant);
-                Source::Services
-            }
+            ("" | "config.openshift.io", "Network") => return drop(self.add::<objects::Network>(place, document)),
+            ("", "") => FieldError::new("kind", "absent", "the kind of a Kubernetes object"),
+            ("core", "Service" | "Pod" | "Node" | "ConfigMap") => FieldError::new("apiVersion", quoted(version), "v1"),
+            ("" | "core", other) if let Some(meant) = meant(other) => FieldError::new("kind", quoted(other), meant),
             (_, other) => {
                 self.unused.get_or_insert_with(|| other.to_owned());
                 return;
             }
         };
-        let what = if kind.is_empty() { "an object" } else { kind };
-        self.reject_fields(source, format_args!("{place}: {what} {title}"), errors);
-    }
-
-    /// Adds an object with the template of pods, of whatever kind, that wants so many of them.
-    pub(crate) fn add_workload(
-        &mut self,
-        place: &str,
-        (kind, replicas): (WorkloadKind, Option<i64>),
-        object: SlimObject,
-    ) {
-        let title = object.title();
-        let mut errors = FieldErrors::default();
-        let workload = convert::workload(kind, object, &mut errors).filter(|_| replicas != Some(0));
-        self.workloads.extend(workload.map(|workload| Arc::new(Workload { replicas, ..workload })));
-        self.reject_fields(Source::Pods, format_args!("{place}: {} {title}", kind.name()), errors);
-    }
-
-    /// Adds a Node that was read whole.
-    pub fn add_node(&mut self, place: &str, node: v1::Node) {
-        let mut errors = FieldErrors::default();
-        let title = text::clean(node.metadata.name.as_deref().unwrap_or_default(), text::NAME);
-        self.convert_node(node, &mut errors);
-        self.reject_fields(Source::Nodes, format_args!("{place}: Node {title}"), errors);
-    }
-
-    /// Adds a ConfigMap that was read whole.
-    pub fn add_config_map(&mut self, place: &str, map: v1::ConfigMap) {
-        let mut errors = FieldErrors::default();
-        let title = convert::title(&map.metadata);
-        self.settings.config_map(map, &mut errors);
-        self.reject_fields(Source::ConfigMaps, format_args!("{place}: ConfigMap {title}"), errors);
+        let kind = if kind.is_empty() { "an object" } else { kind };
+        let object = format!("{kind} {}", title());
+        self.reject_object(Source::Services, place, &object, Some(refused), Notes::default());
     }
 
     /// Adds Cilium's settings on this node: its ConfigMap, and what CiliumNodeConfigs have put over it.
-    pub fn add_cilium(&mut self, place: &str, map: v1::ConfigMap, over: NodeSettings) {
+    pub(crate) fn add_cilium(&mut self, place: &str, map: objects::ConfigMap, over: NodeSettings) {
+        let title = map.metadata.as_ref().map(Metadata::title).unwrap_or_default();
         let NodeSettings { names, values } = over;
-        if names.is_empty() {
-            return self.add_config_map(place, map);
+        let mut object = format!("ConfigMap {title}");
+        if !names.is_empty() {
+            let by = names.iter().take(MOST_CONFIGS).cloned().collect::<Vec<_>>().join(", ");
+            let more = if names.len() > MOST_CONFIGS { " and more" } else { "" };
+            object = format!("{object} with {CILIUM_NODE_CONFIG} {by}{more}");
         }
-        let mut errors = FieldErrors::default();
-        let mut by = names.iter().take(MOST_CONFIGS).cloned().collect::<Vec<_>>().join(", ");
-        by.push_str(if names.len() > MOST_CONFIGS { " and more" } else { "" });
-        let object = format!("ConfigMap {} with {} {by}", convert::title(&map.metadata), CILIUM_NODE_CONFIG);
+        let mut notes = Notes::default();
         let mut data = map.data.unwrap_or_default();
         data.extend(values);
-        self.settings.cilium_settings(object.clone(), &data, &mut errors);
-        self.reject_fields(Source::ConfigMaps, format_args!("{place}: {object}"), errors);
-    }
-
-    /// How much there is of everything that adds up.
-    pub fn counts(&self) -> Counts {
-        let Self { services, endpoint_slices, pods, waiting_pods, nodes, workloads, .. } = self;
-        Counts {
-            objects: [
-                services.len(),
-                endpoint_slices.len(),
-                pods.len(),
-                waiting_pods.len(),
-                nodes.len(),
-                workloads.len(),
-            ],
-            beside: [self.hostnames.len(), self.rejected.len(), self.unread_services.len()],
-            settings: self.settings.counts(),
-        }
-    }
-
-    /// How much memory that takes which was added since then, in bytes.
-    pub fn memory_since(&self, before: &Counts) -> usize {
-        fn all<T: Memory>(list: &[T], before: usize) -> usize {
-            list[before..].iter().map(|it| size_of::<T>() + it.heap()).sum()
-        }
-        let Counts { objects: [services, slices, pods, waiting, nodes, workloads], beside, settings } = before;
-        let objects = all(&self.services, *services) + all(&self.endpoint_slices, *slices) + all(&self.pods, *pods);
-        let objects = objects + all(&self.waiting_pods, *waiting) + all(&self.nodes, *nodes);
-        let objects = objects + all(&self.workloads, *workloads);
-        let [hostnames, rejected, unread] = beside;
-        let beside =
-            all(&self.hostnames, *hostnames) + all(&self.rejected, *rejected) + all(&self.unread_services, *unread);
-        objects + beside + self.settings.memory_since(settings)
+        self.settings.cilium_settings(object.clone(), &data, &mut notes);
+        self.reject_object(Source::ConfigMaps, place, &object, None, notes);
     }
 
     /// Whether it holds no more than the facts of objects: no settings, nothing rejected.
@@ -351,18 +277,9 @@ impl FactsBuilder {
         .in_order()
     }
 
-    fn convert_node(&mut self, node: v1::Node, errors: &mut FieldErrors) {
-        self.settings.node_arguments(&node, errors);
-        if let (Some(hostname), Some(name)) = (convert::other_hostname(&node), &node.metadata.name) {
-            let name = text::clean(name, text::NAME);
-            self.hostnames.push((text::clean(hostname, text::NAME).to_ascii_lowercase(), name));
-        }
-        self.nodes.extend(convert::node(node, errors).map(Arc::new));
-    }
-
-    fn reject_fields(&mut self, source: Source, object: fmt::Arguments<'_>, errors: FieldErrors) {
-        for error in errors {
-            self.reject(Gap::new(source, Why::Malformed, format!("{object}: {error}")));
+    fn reject_object(&mut self, source: Source, place: &str, object: &str, refused: Option<FieldError>, notes: Notes) {
+        for what in refused.map(|refused| refused.to_string()).into_iter().chain(notes) {
+            self.reject(Gap::new(source, Why::Malformed, format!("{place}: {object}: {what}")));
         }
     }
 }

@@ -1,46 +1,38 @@
 //! The cluster: reads Services, EndpointSlices, Pods, Nodes and settings from files or from an API server, once or by
 //! watching it, and converts them to `facts`.
 //!
-//! All sources add their objects to a `FactsBuilder`, which makes [`ClusterFacts`]. A field of the wrong type is rejected
-//! by name, and the rest is kept; what could not be read is a gap.
+//! All sources add their objects to a `FactsBuilder`, which makes [`ClusterFacts`]. An object that the API server would not
+//! take is rejected by name, and the others are kept; what could not be read is a gap.
 //!
-//! Nodes and ConfigMaps are converted from the types of `k8s_openapi`. The own Node and ConfigMaps are also read as such.
-//! Lists, watches and files are read in slim form (`slim_object`): only the fields of `facts`, one object at a time, so
-//! that memory stays small (`docs/performance.md`).
+//! Each kind of object is one derived struct (`objects`) with the fields that `facts` need. Objects are read one at a time,
+//! so that memory stays small (`docs/performance.md`).
 //!
 //! Never: keeps an object of Kubernetes after its conversion, judges, or reads the node.
 
 #![allow(clippy::disallowed_methods, reason = "reads the files that a person named")]
 
 mod agents;
-pub mod allowance;
 pub mod answer;
-mod chart_files;
 mod cilium_node_configs;
 mod cilium_settings;
 mod cluster_source;
 mod collection;
 pub mod component_config;
 pub mod connect;
-mod convert;
 mod credential_plugin;
 mod declared;
 pub mod error;
 mod exchange;
 pub mod facts_builder;
-mod field_values;
 mod flags;
 pub mod input;
 mod jitter;
-mod managed_fields;
+mod list_reader;
 mod manifest_files;
 pub mod manifests;
-mod mapping;
-mod memory;
-pub mod meter;
 mod nodes;
 mod object_reader;
-mod object_sink;
+pub mod objects;
 mod pages;
 mod permissions;
 mod read_once;
@@ -50,10 +42,7 @@ mod requests;
 mod reviews;
 pub mod settings;
 mod settings_places;
-mod slim_object;
-mod table_format;
-pub mod tolerant_field;
-mod value_counter;
+mod tree;
 mod waiting_pods;
 pub mod watch;
 mod yaml_documents;
@@ -66,7 +55,6 @@ use tokio::{runtime, task};
 use self::facts_builder::FactsBuilder;
 pub use self::{
     agents::{Agent, AgentPlace, AgentRequest, Agents},
-    chart_files::ChartFiles,
     cluster_source::{ClusterSource, Environment, SourceOptions},
     connect::{Access, ApiServer, Credentials, Impersonation},
     declared::Declared,

@@ -21,9 +21,8 @@ use super::{
     error::Error,
     facts_builder::FactsBuilder,
     input::{Accepted, Input},
-    meter::WHOLE,
-    object_reader::{DocumentSummary, ObjectReader},
-    slim_object::SlimObject,
+    object_reader::{DocumentSummary, ObjectReader, Sink},
+    tree::Node,
     yaml_documents::Documents,
     yaml_options,
 };
@@ -37,6 +36,8 @@ pub const SHORT: usize = 1 << 20;
 const MOST_ERRORS: usize = 1_000;
 /// The longest object of an input, in bytes. An API server takes 3 MiB.
 const OBJECT: usize = 4 << 20;
+/// The longest input, in bytes.
+const WHOLE: usize = 1 << 30;
 /// The most objects in an input.
 const OBJECTS: u64 = 500_000;
 /// What the reader of objects says in place of a parser.
@@ -87,10 +88,13 @@ pub fn read_from(place: &str, input: impl Read, length: u64, short: usize, facts
         bytes => bytes,
     };
     let mut found = 0_usize;
-    let mut sink = |object| {
+    let mut sink = |kind: Option<&str>, object: Result<Node, String>| {
         found += 1;
         if meter.count_object() {
-            facts.add(place, object);
+            match object {
+                Ok(object) => facts.add_document(place, kind, &object),
+                Err(why) => facts.reject(Gap::new(Source::Services, Why::Malformed, format!("{place}: {why}"))),
+            }
         }
     };
     let mut read = match bytes.trim_ascii_start() {
@@ -206,7 +210,7 @@ impl Documented {
         if summary.cut {
             self.errors.push(Error::Cut { place: place.to_owned() });
         }
-        if summary.is_part() {
+        if summary.part {
             self.errors.push(Error::Page { place: place.to_owned() });
         }
         if self.empty.len() < 8 {
@@ -216,16 +220,11 @@ impl Documented {
 }
 
 /// One JSON document after the other, and at least one.
-fn read_json<'a>(
-    place: &str,
-    reader: impl de::Read<'a>,
-    meter: &InputMeter,
-    sink: &mut dyn FnMut(SlimObject),
-) -> Documented {
+fn read_json<'a>(place: &str, reader: impl de::Read<'a>, meter: &InputMeter, sink: &mut Sink<'_>) -> Documented {
     let mut documented = Documented::default();
     let mut parser = serde_json::Deserializer::new(reader);
     loop {
-        match (ObjectReader { kind: None, closed: true, sink: &mut *sink }).deserialize(&mut parser) {
+        match (ObjectReader { closed: true, sink: &mut *sink }).deserialize(&mut parser) {
             Ok(summary) => documented.note(place, summary),
             Err(error) => {
                 documented.errors.push(json_error(place, meter, &error));
@@ -258,7 +257,7 @@ fn read_yaml(
     reader: impl Read,
     strange: Option<(u64, u64)>,
     meter: &InputMeter,
-    sink: &mut dyn FnMut(SlimObject),
+    sink: &mut Sink<'_>,
 ) -> Documented {
     let mut documented = Documented::default();
     let mut documents = Documents::new(BufReader::with_capacity(BUFFER, reader));
@@ -276,7 +275,7 @@ fn read_yaml(
         let result = serde_saphyr::with_deserializer_from_reader_with_options(
             &mut documents,
             yaml_options::streamed(),
-            |parser| ObjectReader { kind: None, closed: false, sink: &mut *sink }.deserialize(parser),
+            |parser| ObjectReader { closed: false, sink: &mut *sink }.deserialize(parser),
         );
         match result {
             Ok(summary) => documented.note(place, summary),
@@ -361,7 +360,11 @@ fn name_what_is_missing(inputs: &[Input], facts: &mut FactsBuilder, broken: Opti
         (Source::Nodes, facts.nodes.is_empty(), "Node"),
     ];
     for (source, _, kind) in empty.into_iter().filter(|(_, empty, _)| *empty) {
-        facts.mark_missing(if source == Source::Services {
+        // An object that the API server would not take may be one in the cluster.
+        let refused = facts.rejected().iter().find(|gap| gap.source == source).cloned();
+        facts.mark_missing(if let Some(refused) = refused.filter(|_| source != Source::Services) {
+            refused
+        } else if source == Source::Services {
             let places: Vec<String> = inputs.iter().map(ToString::to_string).collect();
             let instead = facts.unused.as_ref().map(|kind| format!(" but for example {kind}"));
             let detail =

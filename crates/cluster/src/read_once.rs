@@ -1,16 +1,12 @@
 //! A live API server, read once: one LIST per resource, and the settings.
 
-use k8s_openapi::api::{
-    core::v1::{Pod, Service},
-    discovery::v1::EndpointSlice,
-};
-
 use super::{
     collection::{Collection, SERVED},
     connect::{Access, connect},
     error::Error,
     facts_builder::FactsBuilder,
     nodes,
+    objects::{EndpointSlice, Pod, Service},
     requests::{Server, encoded},
     settings_places::{self, SettingsRead},
     waiting_pods,
@@ -50,7 +46,7 @@ pub(super) async fn read(
     let endpoint_slices = Collection::of::<EndpointSlice>();
     let (services, slices, pods, waiting, settings) = tokio::join!(
         services(&server),
-        server.list(&endpoint_slices, ""),
+        server.list::<EndpointSlice>(&endpoint_slices, ""),
         own_pods(&server, node.as_deref(), hostname),
         waiting_pods::read(&server),
         settings_places::read(&server, node.as_deref()),
@@ -74,8 +70,8 @@ pub(super) async fn read(
 /// Servers before 1.22 know fewer field selectors, and answer 400.
 async fn services(server: &Server) -> Result<FactsBuilder, Error> {
     let services = Collection::of::<Service>();
-    match server.list(&services, &format!("&fieldSelector={}", encoded(SERVED))).await {
-        Err(Error::Status { code: 400, .. }) => server.list(&services, "").await,
+    match server.list::<Service>(&services, &format!("&fieldSelector={}", encoded(SERVED))).await {
+        Err(Error::Status { code: 400, .. }) => server.list::<Service>(&services, "").await,
         result => result,
     }
 }
@@ -88,7 +84,7 @@ async fn own_pods(server: &Server, node: Option<&str>, hostname: &str) -> FactsB
         return facts;
     };
     let selector = format!("&fieldSelector={}", encoded(&format!("spec.nodeName={node}")));
-    match server.list(&Collection::of::<Pod>(), &selector).await {
+    match server.list::<Pod>(&Collection::of::<Pod>(), &selector).await {
         Ok(pods) => pods,
         Err(error) => {
             facts.mark_all_missing(&[Source::Pods], &error);

@@ -1,29 +1,27 @@
 //! Requests to the API server: their time limits and their retry.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use http::{Request, header};
 use kube::client::{Body, Client};
 use serde::de::DeserializeOwned;
-use tokio::time::{self, Instant};
+use serde_json::value::RawValue;
+use tokio::{
+    io::{AsyncBufRead, Lines},
+    time,
+};
 
 use super::{
-    allowance::Allowance,
-    answer::{Answer, Limits, parse, short_wait, wrong},
+    answer::{Answer, Limits, ObjectSink, short_wait, wrong},
     error::{Error, NO_ANSWER, causes},
     facts_builder::FactsBuilder,
     jitter::{jitter, spread},
-    meter::{Meter, Stopped},
-    object_reader::DocumentSummary,
-    object_sink::ObjectSink,
-    value_counter::ValueCounter,
+    list_reader::ListSummary,
+    objects::{Object, decode},
 };
 
-/// The longest answer that is held whole to be read as a type of `k8s_openapi`, in bytes. etcd stores no object of more
-/// than 1.5 MB.
-const TYPED: usize = 8 << 20;
-/// The most values in one: a type of `k8s_openapi` makes some two hundred bytes of `{}`. Settings have some hundreds.
-const TYPED_VALUES: usize = 100_000;
+/// The longest answer that is held whole, in bytes. etcd stores no object of more than 1.5 MB.
+const HELD: usize = 8 << 20;
 /// `Accept` of whole objects.
 const WHOLE: &str = "application/json, */*;q=0.8";
 /// `Accept` of a Table, from servers that know Tables.
@@ -54,29 +52,17 @@ pub(super) struct Server {
     address: String,
     timeout: Duration,
     retries: bool,
-    /// What its lists take their memory from; `None` where each has its own.
-    allowance: Option<Arc<Allowance>>,
 }
 
 impl Server {
     /// A server, and the time that each phase of a request may take. One that is busy gets a second request.
     pub(super) fn new(client: Client, address: String, timeout: Duration) -> Self {
-        Self { client, address, timeout, retries: true, allowance: None }
+        Self { client, address, timeout, retries: true }
     }
 
     /// The same for those who come back later by themselves: they are told that it is busy.
     pub(super) fn without_retry(self) -> Self {
         Self { retries: false, ..self }
-    }
-
-    /// The same for those who keep what they read.
-    pub(super) fn within(self, allowance: &Arc<Allowance>) -> Self {
-        Self { allowance: Some(Arc::clone(allowance)), ..self }
-    }
-
-    /// A meter for one list.
-    pub(super) fn meter(&self) -> Meter {
-        self.allowance.as_ref().map_or_else(Meter::default, Meter::within)
     }
 
     /// The time that each phase of a request may take.
@@ -89,28 +75,16 @@ impl Server {
         &self.address
     }
 
-    /// The object of one answer, and what kind of document it was.
-    pub(super) async fn objects<S: ObjectSink>(
-        &self,
-        path: &str,
-        kind: &'static str,
-    ) -> Result<(S, DocumentSummary), Error> {
-        let limits = Limits { silence: self.timeout, until: Instant::now() + self.timeout };
-        let read = self.objects_into(Format::Whole, path, kind, (S::default(), self.meter()), limits).await;
-        read.map(|(objects, _, summary)| (objects, summary))
-    }
-
     /// The objects of one answer, added to `into`.
-    pub(super) async fn objects_into<S: ObjectSink>(
+    pub(super) async fn objects_into<K: Object, S: ObjectSink>(
         &self,
         format: Format,
         path: &str,
-        kind: &'static str,
-        into: (S, Meter),
+        into: (S, usize),
         limits: Limits,
-    ) -> Result<(S, Meter, DocumentSummary), Error> {
+    ) -> Result<(S, usize, ListSummary), Error> {
         let mut answer = self.answer(format.accept(), path, Some(limits)).await?;
-        answer.objects(self.address.clone(), kind, into).await
+        answer.objects::<K, S>(self.address.clone(), into).await
     }
 
     /// An answer that is no list of what is at this path.
@@ -118,49 +92,32 @@ impl Server {
         wrong(self.request(path), "json".to_owned(), what)
     }
 
-    /// A small answer, read as `T`, a type of `k8s_openapi`. `add` takes it with the address of the server, and is
-    /// false where it holds nothing.
-    ///
-    /// Such a type refuses an object with a single field of the wrong type. That answer is read field by field instead,
-    /// as lists are: the field is rejected by name, and the rest is kept.
-    pub(super) async fn typed<T: DeserializeOwned>(
-        &self,
-        path: &str,
-        kind: &'static str,
-        add: impl FnOnce(&mut FactsBuilder, &str, T) -> bool,
-    ) -> Result<FactsBuilder, Error> {
+    /// The facts of one object.
+    pub(super) async fn facts_of<K: Object>(&self, path: &str) -> Result<FactsBuilder, Error> {
         self.in_time(path, async {
-            let (answer, body) = self.body(path).await?;
+            let (_, object) = self.object(path).await?;
             let mut facts = FactsBuilder::default();
-            if serde_json::from_slice(&body).is_ok_and(|object| add(&mut facts, &self.address, object)) {
-                return Ok(facts);
-            }
-            let parsed = parse(&self.address, kind, body.as_slice(), Default::default());
-            let (facts, _, summary) = parsed.map_err(|why| answer.stopped(&why))?;
-            if summary.next_page.is_some() { Err(answer.wrong("it goes on with another page")) } else { Ok(facts) }
+            facts.add::<K>(&self.address, &*object);
+            Ok(facts)
         })
         .await
     }
 
     /// A small answer, read as `T` alone: one of another shape is an error.
-    pub(super) async fn only<T: DeserializeOwned>(&self, path: &str, kind: &'static str) -> Result<T, Error> {
+    pub(super) async fn only<T: DeserializeOwned>(&self, path: &str) -> Result<T, Error> {
         self.in_time(path, async {
-            let (answer, body) = self.body(path).await?;
-            // The parser's own words would show what it reads.
-            serde_json::from_slice(&body)
-                .map_err(|_| answer.wrong(&format!("it is no {kind} as the server describes it")))
+            let (answer, object) = self.object(path).await?;
+            decode(&*object).map_err(|why| answer.wrong(&why.to_string()))
         })
         .await
     }
 
-    /// A small answer as it is, with few enough values to be read as a type of `k8s_openapi`.
-    async fn body(&self, path: &str) -> Result<(Answer, Vec<u8>), Error> {
+    /// A small answer as it is.
+    async fn object(&self, path: &str) -> Result<(Answer, Box<RawValue>), Error> {
         let mut answer = self.answer(WHOLE, path, None).await?;
-        let body = answer.bytes(TYPED).await?;
-        if ValueCounter::of(&body) > TYPED_VALUES {
-            return Err(answer.stopped(&Stopped::Malformed(format!("it holds more than {TYPED_VALUES} values"))));
-        }
-        Ok((answer, body))
+        let body = answer.bytes(HELD).await?;
+        let object = serde_json::from_slice(&body).map_err(|error| answer.wrong(&error.to_string()))?;
+        Ok((answer, object))
     }
 
     /// An answer as text, cut at 256 KiB.
@@ -168,9 +125,9 @@ impl Server {
         self.in_time(path, async { self.answer(WHOLE, path, None).await?.text().await }).await
     }
 
-    /// The answer to a watch, whose body arrives line by line without a time limit.
-    pub(super) async fn watch(&self, path: &str) -> Result<Answer, Error> {
-        self.answer(WHOLE, path, None).await
+    /// The lines of a watch, which arrive without a time limit.
+    pub(super) async fn watch(&self, path: &str) -> Result<Lines<Box<dyn AsyncBufRead + Send + Unpin>>, Error> {
+        self.answer(WHOLE, path, None).await.map(Answer::lines)
     }
 
     async fn in_time<T>(&self, path: &str, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
@@ -205,7 +162,7 @@ impl Server {
     }
 
     /// The request for people: without its query, which is long.
-    fn request(&self, path: &str) -> String {
+    pub(super) fn request(&self, path: &str) -> String {
         format!("GET {}{}", self.address, path.split_once('?').map_or(path, |(path, _)| path))
     }
 }

@@ -2,18 +2,13 @@
 
 use std::{collections::BTreeMap, fmt};
 
-use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use serde::Deserialize;
 
 use super::{
     cilium_settings,
     component_config::{proxy_configuration, range_argument},
-    convert::{K3S_ARGUMENTS, RKE2_ARGUMENTS, title},
-    field_values::{each, lenient_ip, short},
     flags::{Flags, RANGE_FLAG},
-    memory::Memory,
-    slim_object::SlimObject,
-    tolerant_field::{Field, FieldErrors, FieldType, LongText, Name, NumberOrText, quoted},
+    objects::{Annotations, Notes, Pod, lenient_ip, quoted, short},
 };
 use portreeve_facts::{
     Claimant, Gap, NFTABLES_LOCALHOST_GATE, NodePortRange, NotPorts, PortRange, ProxyConfig, RangeClaim, RangeSource,
@@ -58,19 +53,6 @@ struct ReportedRange {
 }
 
 impl Settings {
-    /// How many ranges, claims and Nodes with arguments there are.
-    pub fn counts(&self) -> [usize; 3] {
-        [self.ranges.len(), self.claims.len(), self.by_node.len()]
-    }
-
-    /// How much memory those take that were added since there were so many, in bytes. The others are one of each.
-    pub fn memory_since(&self, [ranges, claims, by_node]: &[usize; 3]) -> usize {
-        let ranges = self.ranges[*ranges..].iter().map(|it| size_of_val(it) + it.place.heap());
-        let claims = self.claims[*claims..].iter().map(|it| size_of_val(it) + it.heap());
-        let by_node = self.by_node[*by_node..].iter().map(|it| size_of_val(it) + it.heap());
-        ranges.chain(claims).chain(by_node).sum()
-    }
-
     /// Adds the settings of another reader.
     pub fn merge(&mut self, other: Self) {
         self.ranges.extend(other.ranges);
@@ -124,36 +106,31 @@ impl Settings {
     }
 
     /// A Pod of kube-system: kube-apiserver's arguments name the range, or leave it at its default.
-    pub(crate) fn api_server_pod(&mut self, pod: &SlimObject) {
-        let Some(metadata) = pod.metadata.seen() else { return };
-        let name = metadata.name.seen().map_or("", |Name(name)| name);
-        let component = metadata.labels.seen().and_then(|labels| labels.component.seen());
-        let named =
-            component.is_some_and(|component| component == "kube-apiserver") || name.starts_with("kube-apiserver");
-        if !named || metadata.namespace.seen().is_none_or(|Name(namespace)| namespace != "kube-system") {
+    pub(crate) fn api_server_pod(&mut self, pod: &Pod) {
+        let Some(metadata) = &pod.metadata else { return };
+        let title = metadata.title();
+        let Some(name) = title.strip_prefix("kube-system/") else { return };
+        let component = metadata.labels.as_ref().and_then(|labels| labels.component.as_deref());
+        if component != Some("kube-apiserver") && !name.starts_with("kube-apiserver") {
             return;
         }
-        let containers = pod.spec.seen().and_then(|spec| spec.containers.seen()).into_iter().flatten();
-        for container in containers.filter_map(Field::seen) {
-            let written = [&container.command, &container.args].into_iter().filter_map(Field::seen).flatten();
-            let flags = Flags::words(written.filter_map(Field::seen).map(|LongText(text)| text.as_str()));
+        for container in pod.spec.iter().flat_map(|spec| &spec.containers).flatten() {
+            let written = [&container.command, &container.args].into_iter().flatten().flatten();
+            let flags = Flags::words(written.map(String::as_str));
             if flags.runs("kube-apiserver") {
-                let place = format!("pod kube-system/{name}");
-                self.range_of(RangeSource::ApiServerArguments, place, flags.last(RANGE_FLAG));
+                self.range_of(RangeSource::ApiServerArguments, format!("pod {title}"), flags.last(RANGE_FLAG));
             }
         }
     }
 
-    /// The arguments of k3s or RKE2 in the annotations of a Node.
-    pub fn node_arguments(&mut self, node: &Node, errors: &mut FieldErrors) {
-        let name = node.metadata.name.as_deref().map(short).unwrap_or_default();
-        let annotations = node.metadata.annotations.as_ref();
-        for key in [K3S_ARGUMENTS, RKE2_ARGUMENTS] {
-            let path = format_args!("metadata.annotations[{key}]");
-            let Some(text) = annotations.and_then(|annotations| annotations.get(key)) else { continue };
-            let Some(text) = long(text, path, errors) else { continue };
+    /// The arguments of k3s or RKE2 in the annotations of a Node of this name.
+    pub(crate) fn node_arguments(&mut self, name: &str, annotations: Option<&Annotations>, notes: &mut Notes) {
+        let Some(annotations) = annotations else { return };
+        for (key, text) in [("k3s.io/node-args", &annotations.k3s_args), ("rke2.io/node-args", &annotations.rke2_args)]
+        {
+            let Some(text) = text else { continue };
             let Ok(arguments) = serde_json::from_str::<Vec<String>>(text) else {
-                errors.note(path, quoted(text), "a JSON list of texts");
+                notes.note(format_args!("metadata.annotations[{key}]"), quoted(text), "a JSON list of texts");
                 continue;
             };
             let flags = Flags::arguments(&arguments);
@@ -179,7 +156,7 @@ impl Settings {
                     iptables_masquerade: None,
                     cilium: None,
                 };
-                self.by_node.push((name.clone(), config));
+                self.by_node.push((name.to_owned(), config));
             }
         }
     }
@@ -190,77 +167,52 @@ impl Settings {
     }
 
     /// A ConfigMap of kube-system: `kube-proxy`, `kubeadm-config` or `cilium-config`.
-    pub fn config_map(&mut self, map: ConfigMap, errors: &mut FieldErrors) {
-        let title = title(&map.metadata);
+    pub(crate) fn config_map(&mut self, title: &str, data: &BTreeMap<String, String>, notes: &mut Notes) {
         let place = format!("ConfigMap {title}");
-        let data = map.data.unwrap_or_default();
-        let value = |key: &str| data.get(key).map(String::as_str);
-        match title.as_str() {
+        match title {
             "kube-system/kube-proxy" => {
-                let path = "data[config.conf]";
-                if let Some(text) = value("config.conf").and_then(|text| long(text, path, errors)) {
-                    self.kube_proxy = self.kube_proxy.take().or(proxy_configuration(place, text, errors));
-                }
+                let config = data.get("config.conf").and_then(|text| proxy_configuration(place, text, notes));
+                self.kube_proxy = self.kube_proxy.take().or(config);
             }
             "kube-system/kubeadm-config" => {
-                let path = "data[ClusterConfiguration]";
-                if let Some(text) = value("ClusterConfiguration").and_then(|text| long(text, path, errors))
-                    && let Some(range) = range_argument(text, errors)
-                {
+                let range = data.get("ClusterConfiguration").and_then(|text| range_argument(text, notes));
+                if let Some(range) = range {
                     self.range_of(RangeSource::KubeadmConfig, place, Some(&range));
                 }
             }
-            "kube-system/cilium-config" => {
-                self.cilium_settings(place, &data, errors);
-            }
+            "kube-system/cilium-config" => self.cilium_settings(place, data, notes),
             _ => {}
         }
     }
 
     /// Cilium's settings, in the form of its ConfigMap.
-    pub fn cilium_settings(&mut self, place: String, data: &BTreeMap<String, String>, errors: &mut FieldErrors) {
+    pub fn cilium_settings(&mut self, place: String, data: &BTreeMap<String, String>, notes: &mut Notes) {
         let value = |key: &str| data.get(key).map(String::as_str);
         self.cilium_replaces = cilium_settings::replaces_kube_proxy(value);
         if self.cilium_replaces == Some(true) {
             let (config, malformed) = cilium_settings::proxy_config(place.clone(), value);
             self.cilium = Some(config);
             if let Some(entry) = malformed {
-                errors.note("data[nodeport-addresses]", quoted(&entry), "a list of CIDRs");
+                notes.note("data[nodeport-addresses]", quoted(&entry), "a list of CIDRs");
                 let detail = format!("{place}: Cilium does not start with nodeport-addresses {}", quoted(&entry));
                 self.mark_claim_missing(Claimant::Cilium, Gap::new(Source::ConfigMaps, Why::Malformed, detail));
             }
         }
         if let Some(text) = value("node-port-range") {
-            self.claim(Claimant::Cilium, place, [short(text)], "data[node-port-range]", errors);
+            self.claim(Claimant::Cilium, place, [short(text)], "data[node-port-range]", notes);
         }
     }
 
     /// The `default` FelixConfiguration of Calico.
-    pub(crate) fn felix(&mut self, object: SlimObject, errors: &mut FieldErrors) {
-        if object.title() != "default" {
-            return;
-        }
-        let spec = object.spec.take("spec", errors).unwrap_or_default();
-        let path = "spec.kubeNodePortRanges";
-        let ranges = each(spec.kube_node_port_ranges, path, errors, |NumberOrText(range), _, _| Some(range));
+    pub(crate) fn felix(&mut self, ranges: Vec<String>, notes: &mut Notes) {
         if !ranges.is_empty() {
-            self.claim(Claimant::Calico, FELIX.to_owned(), ranges, path, errors);
+            self.claim(Claimant::Calico, FELIX.to_owned(), ranges, "spec.kubeNodePortRanges", notes);
         }
     }
 
-    /// OpenShift's `network.config.openshift.io/cluster`; empty means the default.
-    pub(crate) fn openshift(&mut self, object: SlimObject, errors: &mut FieldErrors) {
-        if object.title() != "cluster" {
-            return;
-        }
-        let spec = object.spec.take("spec", errors).unwrap_or_default();
-        let range = spec.service_node_port_range.take("spec.serviceNodePortRange", errors);
-        let range = range.filter(|range| !range.is_empty());
-        self.range_of(
-            RangeSource::OpenshiftNetwork,
-            "network.config.openshift.io/cluster".to_owned(),
-            range.as_deref(),
-        );
+    /// OpenShift's `network.config.openshift.io/cluster`.
+    pub(crate) fn openshift(&mut self, range: Option<&str>) {
+        self.range_of(RangeSource::OpenshiftNetwork, "network.config.openshift.io/cluster".to_owned(), range);
     }
 
     /// The answer of kube-apiserver's `/flagz`: JSON, or a text that separates a name from its value by one of
@@ -304,14 +256,14 @@ impl Settings {
         place: String,
         texts: impl IntoIterator<Item = String>,
         path: impl fmt::Display,
-        errors: &mut FieldErrors,
+        notes: &mut Notes,
     ) {
         let mut ranges = Vec::new();
         for text in texts {
             // Cilium writes `first,last`, Calico `first:last`.
             match text.replace([',', ':'], "-").parse() {
                 Ok(range) => ranges.push(range),
-                Err(_) => errors.note(&path, quoted(&text), "a range of ports"),
+                Err(_) => notes.note(&path, quoted(&text), "a range of ports"),
             }
         }
         self.claims.push(RangeClaim { by, ranges: Reading::Seen(ranges), place });
@@ -324,17 +276,6 @@ impl Settings {
             Claimant::Calico => FELIX,
         };
         self.claims.push(RangeClaim { by, ranges: Reading::Gap(gap), place: place.to_owned() });
-    }
-}
-
-/// A text that is parsed further; a longer one than [`LongText`] takes is noted.
-fn long<'a>(text: &'a str, path: impl fmt::Display, errors: &mut FieldErrors) -> Option<&'a str> {
-    match LongText::check(text) {
-        Ok(()) => Some(text),
-        Err(is) => {
-            errors.note(path, is, LongText::EXPECTED);
-            None
-        }
     }
 }
 

@@ -2,15 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::core::v1::{ConfigMap, Pod};
-
 use super::{
     cilium_node_configs,
     collection::Collection,
     error::Error,
     facts_builder::FactsBuilder,
+    objects::{ConfigMap, FelixConfiguration, Network, Pod},
     requests::{Server, encoded},
-    settings::NodeSettings,
 };
 use portreeve_facts::{Claimant, Gap, Source, Why};
 
@@ -23,7 +21,6 @@ const CONFIG_MAPS: [SettingsPlace; 3] = ["kube-proxy", "kubeadm-config", CILIUM]
 const CILIUM: SettingsPlace = "cilium-config";
 const CALICO: SettingsPlace = "felixconfiguration";
 
-/// Custom resources, which `k8s_openapi` does not have.
 const FELIX_CONFIGURATION: &str = "/apis/crd.projectcalico.org/v1/felixconfigurations/default";
 const OPENSHIFT_NETWORK: &str = "/apis/config.openshift.io/v1/networks/cluster";
 
@@ -84,12 +81,12 @@ pub(super) async fn read(server: &Server, node: Option<&str>) -> SettingsRead {
     let api_servers = format!("&labelSelector={}", encoded("component=kube-apiserver"));
     let [proxy_name, kubeadm_name, cilium_name] = CONFIG_MAPS;
     let (api_servers, kube_proxy, kubeadm, cilium, felix, openshift, flagz) = tokio::join!(
-        server.list(&pods, &api_servers),
+        server.list::<Pod>(&pods, &api_servers),
         config_map(server, proxy_name),
         config_map(server, kubeadm_name),
         cilium(server, node),
-        server.objects(FELIX_CONFIGURATION, "FelixConfiguration"),
-        server.objects(OPENSHIFT_NETWORK, "Network"),
+        server.facts_of::<FelixConfiguration>(FELIX_CONFIGURATION),
+        server.facts_of::<Network>(OPENSHIFT_NETWORK),
         server.text("/flagz"),
     );
     let mut read = SettingsRead::default();
@@ -105,8 +102,8 @@ pub(super) async fn read(server: &Server, node: Option<&str>) -> SettingsRead {
         (proxy_name, kube_proxy),
         (cilium_name, cilium),
         (kubeadm_name, kubeadm),
-        (CALICO, felix.map(|(facts, _)| facts)),
-        ("openshift", openshift.map(|(facts, _)| facts)),
+        (CALICO, felix),
+        ("openshift", openshift),
     ] {
         read.note(place, Source::ConfigMaps, answer);
     }
@@ -114,30 +111,16 @@ pub(super) async fn read(server: &Server, node: Option<&str>) -> SettingsRead {
 }
 
 async fn config_map(server: &Server, name: &str) -> Result<FactsBuilder, Error> {
-    let collection = Collection::in_namespace::<ConfigMap>(NAMESPACE);
-    let add = |facts: &mut FactsBuilder, place: &str, map| {
-        facts.add_config_map(place, map);
-        true
-    };
-    server.typed(&collection.object(name), collection.kind, add).await
+    server.facts_of::<ConfigMap>(&Collection::in_namespace::<ConfigMap>(NAMESPACE).object(name)).await
 }
 
 /// What the CiliumNodeConfigs of this node put over the ConfigMap is asked where there is one: that is where Cilium is.
 async fn cilium(server: &Server, node: Option<&str>) -> Result<FactsBuilder, Error> {
-    let collection = Collection::in_namespace::<ConfigMap>(NAMESPACE);
-    let mut read = None;
-    let keep = |_: &mut FactsBuilder, place: &str, map| {
-        read = Some((place.to_owned(), map));
-        true
-    };
-    let mut facts = server.typed(&collection.object(CILIUM), collection.kind, keep).await?;
-    let over = cilium_node_configs::read(server, node).await?;
-    match (read, over) {
-        (Some((place, map)), Ok(over)) => facts.add_cilium(&place, map, over),
-        (None, Ok(over)) if over == NodeSettings::default() => {}
-        (_, over) => {
-            let detail =
-                over.err().unwrap_or_else(|| "CiliumNodeConfigs are over a ConfigMap that is malformed".to_owned());
+    let map: ConfigMap = server.only(&Collection::in_namespace::<ConfigMap>(NAMESPACE).object(CILIUM)).await?;
+    let mut facts = FactsBuilder::default();
+    match cilium_node_configs::read(server, node).await? {
+        Ok(over) => facts.add_cilium(server.address(), map, over),
+        Err(detail) => {
             let gap = Gap::new(Source::ConfigMaps, Why::NotAsked, format!("{}: {detail}", server.address()));
             facts.settings.mark_claim_missing(Claimant::Cilium, gap);
         }

@@ -4,16 +4,16 @@
 //! already. The server finds Pods by Node with an index of its cache, and there are few without one, so the answer is
 //! small where nothing is wrong. What is not kept is dropped as soon as it is parsed.
 
-use k8s_openapi::api::core::v1::Pod;
+use serde_json::value::RawValue;
 
 use super::{
+    answer::ObjectSink,
     collection::Collection,
     error::Error,
     facts_builder::FactsBuilder,
-    object_sink::ObjectSink,
+    objects::{Object, Pod},
     pages::Recency,
     requests::{Server, encoded},
-    slim_object::SlimObject,
 };
 
 /// The field selector of Pods that nobody has given a Node yet.
@@ -22,7 +22,7 @@ const WITHOUT_NODE: &str = "spec.nodeName=,status.phase=Pending";
 /// Every Pod that waits for free ports, and nothing else.
 pub(super) async fn read(server: &Server) -> Result<FactsBuilder, Error> {
     let selector = format!("&fieldSelector={}", encoded(WITHOUT_NODE));
-    let list = server.pages(&Collection::of::<Pod>(), &selector, Recency::Any, WaitingOnly::default).await;
+    let list = server.pages::<Pod, _>(&Collection::of::<Pod>(), &selector, Recency::Any, WaitingOnly::default).await;
     list.map(|(WaitingOnly(facts), _)| facts)
 }
 
@@ -31,11 +31,9 @@ pub(super) async fn read(server: &Server) -> Result<FactsBuilder, Error> {
 struct WaitingOnly(FactsBuilder);
 
 impl ObjectSink for WaitingOnly {
-    fn add(&mut self, place: &str, object: SlimObject) -> usize {
+    fn add<K: Object>(&mut self, place: &str, object: &RawValue) {
         let mut one = FactsBuilder::default();
-        one.add(place, object);
-        let before = self.0.counts();
+        one.add::<K>(place, object);
         self.0.waiting_pods.append(&mut one.waiting_pods);
-        self.0.memory_since(&before)
     }
 }

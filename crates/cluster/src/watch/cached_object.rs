@@ -2,13 +2,13 @@
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
+use serde_json::value::RawValue;
+
 use super::selection::Selection;
 use crate::{
-    allowance::Share,
-    facts_builder::{Counts, FactsBuilder},
-    memory::{Memory as _, block},
-    object_sink::ObjectSink,
-    slim_object::SlimObject,
+    answer::ObjectSink,
+    facts_builder::FactsBuilder,
+    objects::{Identity, Object},
 };
 use portreeve_facts::{EndpointSlice, Node, Pod, Service};
 
@@ -28,8 +28,13 @@ pub enum CachedObject {
 }
 
 impl CachedObject {
-    /// `None` for an object that no rule uses, such as a headless Service.
-    pub fn new(mut facts: FactsBuilder) -> Option<Self> {
+    /// Reads one object, which was found at `place`. `None` for one that no rule uses, such as a headless Service.
+    pub(crate) fn read<K: Object>(place: &str, object: &RawValue) -> (Identity, Option<Self>) {
+        let mut facts = FactsBuilder::default();
+        (facts.add::<K>(place, object), Self::new(facts))
+    }
+
+    fn new(mut facts: FactsBuilder) -> Option<Self> {
         // A pod that the kubelet refused is rare.
         if !facts.holds_objects_only() || !facts.waiting_pods.is_empty() {
             return Some(Self::More(Arc::new(facts)));
@@ -54,30 +59,6 @@ impl CachedObject {
         }
     }
 
-    /// How much memory it takes, in bytes.
-    pub fn memory(&self) -> usize {
-        match self {
-            Self::Service(service) => service.heap(),
-            Self::EndpointSlice(slice) => slice.heap(),
-            Self::Pod(pod) => pod.heap(),
-            Self::Node(node) => node.heap(),
-            Self::More(more) => block(size_of::<FactsBuilder>()) + more.memory_since(&Counts::default()),
-        }
-    }
-
-    /// Whether somebody else holds it too.
-    pub fn is_shared(&self) -> bool {
-        match self {
-            Self::Service(service) => Arc::strong_count(service) > 1,
-            Self::EndpointSlice(slice) => Arc::strong_count(slice) > 1,
-            Self::Pod(pod) => Arc::strong_count(pod) > 1,
-            Self::Node(node) => Arc::strong_count(node) > 1,
-            Self::More(more) => {
-                more.services.first().is_some_and(|it| Arc::strong_count(it) > 1) || Arc::strong_count(more) > 1
-            }
-        }
-    }
-
     /// Whether it belongs to a selection: an answer may hold more than was selected.
     pub fn is_within(&self, selection: &Selection) -> bool {
         let slice = match self {
@@ -87,12 +68,6 @@ impl CachedObject {
         };
         slice.is_none_or(|slice| selection.holds_endpoints_of(&slice.service))
     }
-}
-
-/// What an entry of an index, or of a batch for it, takes: its nodes are two thirds full.
-pub fn memory_of_entry(title: &str, object: Option<&CachedObject>) -> usize {
-    const ENTRY: usize = size_of::<(String, CachedObject)>() * 3 / 2;
-    ENTRY + block(title.len()) + object.map_or(0, CachedObject::memory)
 }
 
 /// Finds the known object of a name, if it is the same.
@@ -115,57 +90,42 @@ impl fmt::Debug for KnownObjects {
     }
 }
 
-/// Objects by `namespace/name`, and `None` for one that no rule uses any more.
+/// Everything of a selection, by `namespace/name`.
 #[derive(Debug, Default)]
 pub struct ObjectBatch {
-    pub(crate) objects: BTreeMap<String, Option<CachedObject>>,
-    /// What is read as a whole, if it is: what is outside of it is dropped as soon as it is read, as a cluster has far more
-    /// EndpointSlices than are needed.
-    whole: Option<Selection>,
+    pub(crate) objects: BTreeMap<String, CachedObject>,
+    /// What is outside of it is dropped as soon as it is read, as a cluster has far more EndpointSlices than are needed.
+    selection: Selection,
     /// What is known already: an object that is as it was is not held twice.
     known: Option<KnownObjects>,
-    /// The room that is taken until these objects are applied.
-    _room: Option<Share>,
 }
 
 impl ObjectBatch {
     /// No object yet of all of a selection.
     pub fn within(selection: Selection, known: Option<KnownObjects>) -> Self {
-        Self { whole: Some(selection), known, ..Self::default() }
-    }
-
-    /// Removes an object that is gone.
-    pub fn remove(&mut self, title: &str) {
-        self.objects.remove(title);
+        Self { objects: BTreeMap::new(), selection, known }
     }
 
     /// One object that has no name.
     pub fn of_one(object: CachedObject) -> Self {
-        Self { objects: [(String::new(), Some(object))].into(), ..Self::default() }
+        Self { objects: [(String::new(), object)].into(), ..Self::default() }
     }
 
-    /// The same with the room that was taken for it.
-    pub fn with_room(self, room: Share) -> Self {
-        Self { _room: Some(room), ..self }
+    /// Adds an object, or what it has become.
+    pub fn put(&mut self, title: String, object: Option<CachedObject>) {
+        match object.filter(|object| object.is_within(&self.selection)) {
+            None => drop(self.objects.remove(&title)),
+            Some(object) => {
+                let same = self.known.as_ref().and_then(|known| (known.0)(&title, &object));
+                self.objects.insert(title, same.unwrap_or(object));
+            }
+        }
     }
 }
 
 impl ObjectSink for ObjectBatch {
-    fn add(&mut self, place: &str, object: SlimObject) -> usize {
-        let title = object.title();
-        let mut facts = FactsBuilder::default();
-        facts.add(place, object);
-        let mut object = CachedObject::new(facts);
-        if let Some(selection) = &self.whole {
-            object = object.filter(|object| object.is_within(selection));
-            if object.is_none() {
-                self.objects.remove(&title);
-                return 0;
-            }
-        }
-        let same = object.as_ref().and_then(|object| (self.known.as_ref()?.0)(&title, object));
-        let memory = memory_of_entry(&title, object.as_ref().filter(|_| same.is_none()));
-        self.objects.insert(title, same.or(object));
-        memory
+    fn add<K: Object>(&mut self, place: &str, object: &RawValue) {
+        let (Identity { title, .. }, object) = CachedObject::read::<K>(place, object);
+        self.put(title, object);
     }
 }

@@ -10,12 +10,11 @@ use tokio::time::Instant;
 
 use super::{
     cached_object::{CachedObject, ObjectBatch},
-    held::HeldMemory,
     resource::{Resource, ResourceStatus},
     selection::Selection,
     update::Update,
 };
-use crate::{allowance::Allowance, error::Error, facts_builder::FactsBuilder};
+use crate::facts_builder::FactsBuilder;
 use portreeve_facts::{ClusterFacts, Gap, Reading, Source, Why};
 
 /// Objects by resource.
@@ -29,14 +28,12 @@ pub struct Index {
     /// The names of the Services whose endpoints are needed.
     endpoints_of: Arc<BTreeSet<String>>,
     caches: BTreeMap<Resource, ResourceCache>,
-    allowance: Arc<Allowance>,
 }
 
 /// The objects of one resource.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct ResourceCache {
     objects: BTreeMap<String, CachedObject>,
-    memory: HeldMemory,
     /// What was read as a whole; `None` until anything was.
     selection: Option<Selection>,
     status: ResourceStatus,
@@ -45,25 +42,14 @@ struct ResourceCache {
 impl Index {
     /// An empty index. `configured_node` is this node's name where it is known from outside the cluster.
     pub fn new(configured_node: Option<String>, hostname: String, endpoints_of: Arc<BTreeSet<String>>) -> Self {
-        let allowance = Allowance::of(Allowance::OF_AGENT);
-        let caches = Resource::ALL.into_iter().map(|resource| (resource, ResourceCache::within(&allowance))).collect();
+        let caches = Resource::ALL.into_iter().map(|resource| (resource, ResourceCache::default())).collect();
         let node = configured_node.clone();
-        Self { origin: "the API server".to_owned(), configured_node, hostname, node, endpoints_of, caches, allowance }
-    }
-
-    /// What everything that is read takes its memory from.
-    pub fn allowance(&self) -> &Arc<Allowance> {
-        &self.allowance
+        Self { origin: "the API server".to_owned(), configured_node, hostname, node, endpoints_of, caches }
     }
 
     /// The known object of this name, if it is the same.
     pub fn same(&self, resource: Resource, title: &str, object: &CachedObject) -> Option<CachedObject> {
         self.caches[&resource].objects.get(title).filter(|known| *known == object).cloned()
-    }
-
-    /// Facts are made anew, and replace those before.
-    pub fn facts_are_made(&mut self) {
-        self.caches.values_mut().for_each(|cache| cache.memory.facts_are_made());
     }
 
     /// Applies an update that shows how it was at `at`, in a time that grows with the update and not with what is known. True if
@@ -90,9 +76,7 @@ impl Index {
                 let gap = error.gap(resource.source());
                 let differs = failure.as_ref() != Some(&gap);
                 *failure = Some(gap);
-                // A part is no answer, and what is known gets in the way of what is.
-                let forgotten = matches!(error, Error::TooMuch { .. }) && cache.forget();
-                forgotten || cache.selection.is_none() && differs
+                cache.selection.is_none() && differs
             }
             Update::EndpointsNeeded(names) => {
                 let changed = self.endpoints_of != names;
@@ -106,13 +90,9 @@ impl Index {
                 cache.confirm(at);
                 changed || !same_selection
             }
-            Update::Applied(objects) => {
+            Update::Applied(title, object) => {
                 cache.confirm(at);
-                objects.objects.into_iter().fold(false, |changed, (title, object)| cache.put(title, object) || changed)
-            }
-            Update::Deleted(title) => {
-                cache.confirm(at);
-                cache.put(title, None)
+                cache.put(title, object)
             }
         }
     }
@@ -216,18 +196,6 @@ impl Index {
 }
 
 impl ResourceCache {
-    /// Nothing yet.
-    fn within(allowance: &Arc<Allowance>) -> Self {
-        let memory = HeldMemory::of(allowance);
-        Self { objects: BTreeMap::new(), memory, selection: None, status: ResourceStatus::default() }
-    }
-
-    /// Lets go of everything. True if anything was known.
-    fn forget(&mut self) -> bool {
-        mem::take(&mut self.objects).iter().for_each(|(title, object)| self.memory.let_go(title, object));
-        self.selection.take().is_some()
-    }
-
     /// The server has confirmed what is known. False: no fact changes by that.
     fn confirm(&mut self, at: Instant) -> bool {
         self.status.confirmed = self.status.confirmed.max(Some(at));
@@ -241,20 +209,10 @@ impl ResourceCache {
         let mut before = mem::take(&mut self.objects);
         let mut changed = false;
         for (title, object) in new.objects {
-            let Some(object) = object else { continue };
-            let known = before.remove(&title);
-            if known.as_ref() != Some(&object) {
-                changed = true;
-                if let Some(known) = &known {
-                    self.memory.let_go(&title, known);
-                }
-                self.memory.add(&title, &object);
-                self.objects.insert(title, object);
-            } else if let Some(known) = known {
-                self.objects.insert(title, known);
-            }
+            let known = before.remove(&title).filter(|known| *known == object);
+            changed |= known.is_none();
+            self.objects.insert(title, known.unwrap_or(object));
         }
-        before.iter().for_each(|(title, object)| self.memory.let_go(title, object));
         changed || !before.is_empty()
     }
 
@@ -263,19 +221,12 @@ impl ResourceCache {
         let within =
             |object: &CachedObject| self.selection.as_ref().is_none_or(|selection| object.is_within(selection));
         let object = object.filter(within);
-        let known = self.objects.get(&title);
-        if known == object.as_ref() {
+        if self.objects.get(&title) == object.as_ref() {
             return false;
-        }
-        if let Some(known) = known {
-            self.memory.let_go(&title, known);
         }
         match object {
             None => drop(self.objects.remove(&title)),
-            Some(object) => {
-                self.memory.add(&title, &object);
-                self.objects.insert(title, object);
-            }
+            Some(object) => drop(self.objects.insert(title, object)),
         }
         true
     }

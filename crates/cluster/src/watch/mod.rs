@@ -22,10 +22,7 @@
 //! cluster is without a Node for a moment.
 
 pub mod cached_object;
-mod held;
 pub mod index;
-pub mod line;
-mod open_watch;
 mod patience;
 mod poll;
 mod position;
@@ -37,8 +34,7 @@ pub mod selection;
 mod timing;
 pub mod update;
 mod view;
-mod watch_event;
-pub mod watch_lines;
+pub mod watch_event;
 mod watcher;
 
 use std::sync::Arc;

@@ -65,6 +65,12 @@ impl WatchPosition {
         }
     }
 
+    /// The server does not come to the end of a state with which a watch begins. False: there is no such state.
+    pub(super) fn knows_no_streams(&mut self) -> bool {
+        self.streams = false;
+        false
+    }
+
     /// Everything up to this version is known.
     pub(super) fn reached(&mut self, version: Option<String>) {
         if version.is_some() {

@@ -15,7 +15,6 @@ use super::{
     update::Update,
 };
 use crate::{
-    allowance::Allowance,
     connect::{Access, connect},
     error::Error,
     facts_builder::FactsBuilder,
@@ -34,8 +33,6 @@ pub(super) struct ResourceFeed {
     pub(super) updates: mpsc::Sender<(Resource, Update, Instant)>,
     /// What is known of it already.
     pub(super) known: KnownObjects,
-    /// What everything that is read takes its memory from.
-    pub(super) allowance: Arc<Allowance>,
 }
 
 impl ResourceFeed {
@@ -53,7 +50,7 @@ impl ResourceFeed {
     /// rotated token or certificate authority is taken up.
     pub(super) async fn connect(&self) -> Result<Server, Error> {
         let (client, address) = connect(&self.access).await?;
-        Ok(Server::new(client, address, self.access.request_timeout).without_retry().within(&self.allowance))
+        Ok(Server::new(client, address, self.access.request_timeout).without_retry())
     }
 
     /// A batch for everything of a selection.

@@ -5,10 +5,6 @@ use std::{
     sync::Arc,
 };
 
-use k8s_openapi::api::{
-    core::v1::{Pod, Service},
-    discovery::v1::EndpointSlice,
-};
 use tokio::{
     join,
     sync::{mpsc, watch},
@@ -27,7 +23,10 @@ use super::{
     view::ViewWriter,
     watcher::watcher,
 };
-use crate::{collection::Collection, connect::Access, error::Error};
+use crate::{
+    connect::Access,
+    objects::{EndpointSlice, Pod, Service},
+};
 
 /// Updates that may wait to be applied.
 const QUEUE: usize = 256;
@@ -46,20 +45,18 @@ pub(super) async fn run(access: Access, timing: WatchTiming, mut endpoints_of: E
     let (_services, service_selections) = watch::channel(Some(Selection::Served));
     let (node_count, nodes) = watch::channel(0);
     let own = view.index(|index| index.configured_node().map(str::to_owned));
-    let allowance = view.index(|index| Arc::clone(index.allowance()));
     let feed = |resource| ResourceFeed {
         resource,
         access: access.clone(),
         timing: timing.clone(),
         updates: updates.clone(),
         known: view.known(resource),
-        allowance: Arc::clone(&allowance),
     };
     let selections = Selections::from([(Resource::Pods, pods), (Resource::EndpointSlices, slices)]);
     join!(
-        watcher(feed(Resource::Services), Collection::of::<Service>(), service_selections),
-        watcher(feed(Resource::EndpointSlices), Collection::of::<EndpointSlice>(), slice_selections),
-        watcher(feed(Resource::Pods), Collection::of::<Pod>(), pod_selections),
+        watcher::<Service>(feed(Resource::Services), service_selections),
+        watcher::<EndpointSlice>(feed(Resource::EndpointSlices), slice_selections),
+        watcher::<Pod>(feed(Resource::Pods), pod_selections),
         poll_nodes(feed(Resource::Nodes), own.as_deref(), node_count),
         poll_waiting_pods(feed(Resource::WaitingPods), nodes),
         poll_settings(feed(Resource::Settings), own.as_deref()),
@@ -82,27 +79,18 @@ pub(super) async fn run(access: Access, timing: WatchTiming, mut endpoints_of: E
 fn apply(view: &ViewWriter, resource: Resource, (update, at): (Update, Instant), selections: &Selections) {
     // Nothing else changes what has to be read.
     let steers = resource == Resource::Nodes || matches!(update, Update::EndpointsNeeded(_));
-    let what_becomes = what_becomes_of_what_is_known(&update);
     let failure = |index: &Index| index.failure(resource).map(|gap| (gap.why, gap.detail.clone()));
     let before = view.index(failure);
     let changed = view.update(|index| index.apply(resource, update, at));
     match (before, view.index(failure)) {
         (was, Some((why, detail))) if was.as_ref().is_none_or(|(was, _)| *was != why) => {
-            warn!(resource = resource.name(), detail, "cannot read the cluster; {what_becomes}");
+            warn!(resource = resource.name(), detail, "cannot read the cluster; what is known is kept");
         }
         (Some(_), None) => info!(resource = resource.name(), "the cluster can be read again"),
         _ => {}
     }
     if changed && steers {
         view.index(|index| send_selections(index, selections));
-    }
-}
-
-/// What a failure does to what is known, for the log.
-fn what_becomes_of_what_is_known(update: &Update) -> &'static str {
-    match update {
-        Update::Failed(Error::TooMuch { .. }) => "what was known of it is forgotten",
-        _ => "what is known is kept",
     }
 }
 
@@ -117,29 +105,5 @@ fn send_selections(index: &Index, selections: &Selections) {
             }
             new
         });
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::watch::cached_object::ObjectBatch;
-
-    #[test]
-    fn the_log_says_that_what_was_too_much_is_forgotten_as_it_is() {
-        let failures = [
-            Error::TooMuch { request: "GET x".to_owned(), what: "it is large".to_owned() },
-            Error::Unreachable { request: "GET x".to_owned(), what: "it is gone".to_owned() },
-        ];
-        for failure in failures {
-            let mut index = Index::new(Some("n1".to_owned()), String::new(), Arc::default());
-            let empty = Update::Replaced(Selection::Served, ObjectBatch::default());
-            index.apply(Resource::Services, empty, Instant::now());
-            let failed = Update::Failed(failure);
-            let says = what_becomes_of_what_is_known(&failed);
-            index.apply(Resource::Services, failed, Instant::now());
-            let is_kept = index.facts().services.seen().is_some();
-            assert_eq!(says.contains("kept"), is_kept, "{says}");
-        }
     }
 }

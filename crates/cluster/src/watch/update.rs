@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use super::{cached_object::ObjectBatch, selection::Selection};
+use super::{
+    cached_object::{CachedObject, ObjectBatch},
+    selection::Selection,
+};
 use crate::error::Error;
 
 /// One update of what is known of a resource.
@@ -12,10 +15,8 @@ pub enum Update {
     Connected(String),
     /// Every object of a selection.
     Replaced(Selection, ObjectBatch),
-    /// One object as it is now.
-    Applied(ObjectBatch),
-    /// An object that was deleted, by its `namespace/name`.
-    Deleted(String),
+    /// The object of a title as it is now; `None` where no rule uses it, or it was deleted.
+    Applied(String, Option<CachedObject>),
     /// The names of the Services whose endpoints are needed from now on.
     EndpointsNeeded(Arc<BTreeSet<String>>),
     /// The server is there, and nothing has changed.

@@ -17,9 +17,6 @@ use super::{
 };
 use portreeve_facts::ClusterFacts;
 
-/// So often facts that nothing has changed are asked for until nobody holds the ones before: a look asks up to three times.
-const LOOK_IS_OVER: u32 = 4;
-
 /// What is known of the cluster now. Clones see the same, and each is notified of changes by itself.
 #[derive(Clone, Debug)]
 pub struct ClusterView {
@@ -39,8 +36,6 @@ struct Known {
     facts: Arc<ClusterFacts>,
     /// Something has changed since then.
     outdated: bool,
-    /// How often they were asked for since then.
-    asked: u32,
 }
 
 impl ClusterView {
@@ -77,18 +72,12 @@ impl ClusterView {
 
 impl Known {
     fn facts(&mut self) -> Arc<ClusterFacts> {
-        self.asked = self.asked.saturating_add(1);
         if std::mem::take(&mut self.outdated) {
-            self.asked = 0;
-            self.index.facts_are_made();
             let fresh = self.index.facts();
             // What changed may have changed back.
             if fresh != *self.facts {
                 self.facts = Arc::new(fresh);
             }
-        } else if self.asked == LOOK_IS_OVER {
-            // In a cluster in which nothing changes any more, memory is free again too.
-            self.index.facts_are_made();
         }
         Arc::clone(&self.facts)
     }
@@ -105,7 +94,7 @@ impl ViewWriter {
     /// A view of an index, and its writer.
     pub(super) fn new(index: Index) -> (Self, ClusterView) {
         let facts = Arc::new(index.facts());
-        let known = Arc::new(Mutex::new(Known { index, facts, outdated: false, asked: 0 }));
+        let known = Arc::new(Mutex::new(Known { index, facts, outdated: false }));
         let (changes, receiver) = watch::channel(());
         (Self { known: Arc::clone(&known), changes }, ClusterView { known, changes: receiver })
     }
@@ -141,14 +130,13 @@ fn locked(known: &Mutex<Known>) -> MutexGuard<'_, Known> {
 
 #[cfg(test)]
 mod tests {
-    use serde::de::DeserializeSeed as _;
+    use serde_json::value::RawValue;
     use tokio::time::Instant;
 
     use super::*;
     use crate::{
-        error::Error,
-        object_reader::ObjectReader,
-        object_sink::ObjectSink as _,
+        answer::ObjectSink as _,
+        objects::Service,
         watch::{
             cached_object::{CachedObject, ObjectBatch},
             selection::Selection,
@@ -196,51 +184,24 @@ mod tests {
     }
 
     #[test]
-    fn the_memory_of_what_was_too_much_comes_back_where_nothing_changes_any_more() {
-        let (writer, mut view) = view();
-        let mut objects = ObjectBatch::within(Selection::Served, None);
-        let text = r#"{"kind":"Service","metadata":{"name":"web"},"spec":{"ports":[{"port":80}]}}"#;
-        let mut memory = 0;
-        let mut sink = |object| memory += objects.add("here", object);
-        let reader = ObjectReader { kind: None, closed: true, sink: &mut sink };
-        reader.deserialize(&mut serde_json::Deserializer::from_str(text)).expect("an object");
-        let update = |update| writer.update(|index| index.apply(Resource::Services, update, Instant::now()));
-        let taken = || writer.index(|index| index.allowance().taken());
-        assert!(update(Update::Replaced(Selection::Served, objects)));
-        let look = view.facts();
-        let too_much = || Error::TooMuch { request: "GET x".to_owned(), what: "it is large".to_owned() };
-        assert!(update(Update::Failed(too_much())));
-        let next = view.facts();
-        assert!(look.services.seen().is_some() && next.services.seen().is_none());
-        assert!(taken() > 0, "the look before holds it");
-        drop(look);
-        (0..LOOK_IS_OVER).for_each(|_| drop(view.facts()));
-        assert_eq!(taken(), 0);
-        assert!(!update(Update::Failed(too_much())), "nothing has changed");
-    }
-
-    #[test]
     fn an_object_that_is_read_again_as_it_was_is_held_once() {
         let (writer, _view) = view();
         let batch = || {
             let mut batch = ObjectBatch::within(Selection::Served, Some(writer.known(Resource::Services)));
             let text = r#"{"kind":"Service","metadata":{"name":"web"},"spec":{"ports":[{"port":80}]}}"#;
-            let mut memory = 0;
-            let mut sink = |object| memory += batch.add("here", object);
-            let reader = ObjectReader { kind: None, closed: true, sink: &mut sink };
-            reader.deserialize(&mut serde_json::Deserializer::from_str(text)).expect("an object");
-            (batch, memory)
+            let object: &RawValue = serde_json::from_str(text).expect("an object");
+            batch.add::<Service>("here", object);
+            batch
         };
         let service = |batch: &ObjectBatch| match batch.objects.values().next() {
-            Some(Some(CachedObject::Service(service))) => Arc::clone(service),
+            Some(CachedObject::Service(service)) => Arc::clone(service),
             other => panic!("no Service: {other:?}"),
         };
-        let (first, memory) = batch();
+        let first = batch();
         let known = service(&first);
         writer.update(|index| {
             index.apply(Resource::Services, Update::Replaced(Selection::Served, first), Instant::now())
         });
-        let (again, less) = batch();
-        assert!(Arc::ptr_eq(&known, &service(&again)) && less < memory / 2, "{memory} bytes, and {less} again");
+        assert!(Arc::ptr_eq(&known, &service(&batch())));
     }
 }

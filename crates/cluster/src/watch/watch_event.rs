@@ -1,153 +1,137 @@
-//! One line of a watch: `{"type":"ADDED","object":{...}}` (apimachinery `meta/v1` WatchEvent).
+//! One line of a watch: `{"type":"ADDED","object":{...}}` (apimachinery `meta/v1` WatchEvent), and what it changes.
 
-use std::fmt;
+use std::borrow::Cow;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
-use serde::{
-    Deserialize, Deserializer,
-    de::{DeserializeSeed, Error, IgnoredAny, MapAccess, Visitor},
-};
+use serde::Deserialize;
+use serde_json::value::RawValue;
 
-use crate::{object_reader::ObjectReader, slim_object::SlimObject};
+use super::cached_object::CachedObject;
+use crate::objects::{Identity, Object};
 
-/// One event of a watch.
-#[derive(Debug)]
-pub(crate) enum WatchEvent {
-    /// An object as it is now.
-    Applied(Box<SlimObject>),
-    /// An object that was deleted, as it was last.
-    Deleted(Box<SlimObject>),
-    /// A version up to which nothing has changed.
-    Bookmark(Box<SlimObject>),
+/// What a line brings. Each has the version that is known then.
+#[derive(Debug, PartialEq)]
+pub enum WatchEvent {
+    /// The object of a title as it is now; `None` where no rule uses it.
+    Applied(String, Option<CachedObject>, Option<String>),
+    /// The object of a title was deleted.
+    Deleted(String, Option<String>),
+    /// Nothing else has changed. True where this ends the state with which a watch began.
+    Bookmark(bool, Option<String>),
     /// The end of the watch: the code and the message of a Status.
-    Error(u16, String),
-}
-
-impl WatchEvent {
-    /// Reads a line; `kind` is the kind of objects that carry none.
-    pub(crate) fn read(line: &[u8], kind: &str) -> Result<Self, serde_json::Error> {
-        let mut parser = serde_json::Deserializer::from_slice(line);
-        let (word, object) = Envelope { kind }.deserialize(&mut parser)?;
-        parser.end()?;
-        let is_wrong = |object: &SlimObject| object.kind.seen().is_some_and(|it| it != kind) && word != "ERROR";
-        if object.as_ref().is_some_and(is_wrong) {
-            return Err(serde_json::Error::custom(format!("it holds something else than a {kind}")));
-        }
-        let object = || object.map(Box::new).ok_or_else(|| serde_json::Error::custom("it holds no object"));
-        match word.as_str() {
-            "ADDED" | "MODIFIED" => Ok(Self::Applied(object()?)),
-            "DELETED" => Ok(Self::Deleted(object()?)),
-            "BOOKMARK" => Ok(Self::Bookmark(object()?)),
-            "ERROR" => {
-                let Failure { object: Status { code, message, .. } } = serde_json::from_slice(line)?;
-                let code = code.and_then(|code| u16::try_from(code).ok()).unwrap_or_default();
-                Ok(Self::Error(code, message.unwrap_or_default()))
-            }
-            _ => Err(serde_json::Error::custom("it is no event of a watch")),
-        }
-    }
-
-    /// Whether it ends the state with which a watch began (apimachinery `InitialEventsAnnotationKey`).
-    pub(super) fn ends_state(&self) -> bool {
-        let Self::Bookmark(object) = self else { return false };
-        let annotations = object.metadata.seen().and_then(|metadata| metadata.annotations.seen());
-        annotations.and_then(|it| it.state_ends.seen()).is_some_and(|ends| ends == "true")
-    }
-
-    /// `metadata.resourceVersion` of its object.
-    pub(super) fn version(&self) -> Option<&String> {
-        match self {
-            Self::Applied(object) | Self::Deleted(object) | Self::Bookmark(object) => {
-                object.metadata.seen().and_then(|metadata| metadata.version.seen())
-            }
-            Self::Error(..) => None,
-        }
-    }
+    Refused(u16, String),
 }
 
 #[derive(Deserialize)]
-struct Failure {
-    object: Status,
+struct Line<'a> {
+    #[serde(rename = "type", borrow)]
+    word: Cow<'a, str>,
+    #[serde(borrow)]
+    object: &'a RawValue,
 }
 
-struct Envelope<'a> {
-    kind: &'a str,
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Bookmark {
+    metadata: BookmarkMetadata,
 }
 
-impl<'de> DeserializeSeed<'de> for Envelope<'_> {
-    type Value = (String, Option<SlimObject>);
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        deserializer.deserialize_map(self)
-    }
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct BookmarkMetadata {
+    resource_version: Option<String>,
+    annotations: Option<BookmarkAnnotations>,
 }
 
-impl<'de> Visitor<'de> for Envelope<'_> {
-    type Value = (String, Option<SlimObject>);
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct BookmarkAnnotations {
+    /// apimachinery `InitialEventsAnnotationKey`.
+    #[serde(rename = "k8s.io/initial-events-end")]
+    ends_state: Option<String>,
+}
 
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an event of a watch")
-    }
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Status {
+    code: u16,
+    message: Option<String>,
+}
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut word = String::new();
-        let mut found = None;
-        while let Some(key) = map.next_key::<String>()? {
-            match key.as_str() {
-                "type" => word = map.next_value()?,
-                "object" => {
-                    let mut sink = |object| found = Some(object);
-                    map.next_value_seed(ObjectReader { kind: Some(self.kind), closed: true, sink: &mut sink })?;
-                }
-                _ => {
-                    map.next_value::<IgnoredAny>()?;
-                }
+impl WatchEvent {
+    /// Reads a line, which was found at `place`. An object that is refused is applied too: it is one that is rejected.
+    ///
+    /// # Errors
+    /// When it is no line of a watch, for people.
+    pub fn read<K: Object>(place: &str, line: &str) -> Result<Self, String> {
+        let Line { word, object } = serde_json::from_str(line).map_err(|error| error.to_string())?;
+        match &*word {
+            "ADDED" | "MODIFIED" => {
+                let (Identity { title, version }, object) = CachedObject::read::<K>(place, object);
+                Ok(Self::Applied(title, object, version))
             }
+            "DELETED" => {
+                let Identity { title, version } = Identity::of(object);
+                Ok(Self::Deleted(title, version))
+            }
+            "BOOKMARK" => {
+                let Bookmark { metadata } = serde_json::from_str(object.get()).map_err(|error| error.to_string())?;
+                let ends = metadata.annotations.and_then(|it| it.ends_state).is_some_and(|ends| ends == "true");
+                Ok(Self::Bookmark(ends, metadata.resource_version.filter(|version| !version.is_empty())))
+            }
+            "ERROR" => {
+                let Status { code, message } = serde_json::from_str(object.get()).map_err(|error| error.to_string())?;
+                Ok(Self::Refused(code, message.unwrap_or_default()))
+            }
+            _ => Err("it is no event of a watch".to_owned()),
         }
-        Ok((word, found))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::objects::Service;
 
     #[test]
     fn each_kind_of_line_is_recognized_whatever_comes_first() {
-        let object = r#"{"kind":"Service","metadata":{"name":"a","namespace":"d","resourceVersion":"7"},"spec":{}}"#;
-        let read = |word: &str| {
-            let lines = [
-                format!(r#"{{"type":"{word}","object":{object}}}"#),
-                format!(r#"{{"object":{object},"more":[1],"type":"{word}"}}"#),
-            ];
-            lines.map(|line| WatchEvent::read(line.as_bytes(), "Service").expect("an event"))
+        let metadata =
+            r#"{"name":"a","namespace":"d","resourceVersion":"7","annotations":{"k8s.io/initial-events-end":"true"}}"#;
+        let read = |word: &str, spec: &str| {
+            let object = format!(r#"{{"metadata":{metadata},"spec":{spec}}}"#);
+            let first = WatchEvent::read::<Service>("here", &format!(r#"{{"type":"{word}","object":{object}}}"#));
+            let other = format!(r#"{{"object":{object},"more":[1],"type":"{word}"}}"#);
+            assert_eq!(first, WatchEvent::read::<Service>("here", &other));
+            first.expect("an event")
         };
-        for event in read("ADDED").into_iter().chain(read("MODIFIED")) {
-            assert_eq!(event.version().map(String::as_str), Some("7"));
-            assert!(matches!(event, WatchEvent::Applied(object) if object.title() == "d/a"));
+        let (title, version) = ("d/a".to_owned(), Some("7".to_owned()));
+        for word in ["ADDED", "MODIFIED"] {
+            let WatchEvent::Applied(of, Some(CachedObject::Service(_)), at) = read(word, "{}") else {
+                panic!("{word}")
+            };
+            assert_eq!((of, at), (title.clone(), version.clone()));
+            let WatchEvent::Applied(of, Some(CachedObject::More(rejected)), at) = read(word, "5") else {
+                panic!("what is no Service is one that is rejected")
+            };
+            assert_eq!((of, at, rejected.rejected().len()), (title.clone(), version.clone(), 1));
         }
-        assert!(read("DELETED").iter().all(|event| matches!(event, WatchEvent::Deleted(_))));
-        assert!(read("BOOKMARK").iter().all(|event| matches!(event, WatchEvent::Bookmark(_))));
-        let line = br#"{"type":"ERROR","object":{"kind":"Status","status":"Failure","message":"too old","code":410}}"#;
-        assert!(
-            matches!(WatchEvent::read(line, "Service"), Ok(WatchEvent::Error(410, message)) if message == "too old")
-        );
-    }
-
-    #[test]
-    fn an_object_of_another_kind_is_none() {
-        for word in ["ADDED", "DELETED", "BOOKMARK"] {
-            let line = format!(r#"{{"type":"{word}","object":{{"kind":"Pod","metadata":{{"name":"a"}}}}}}"#);
-            assert!(WatchEvent::read(line.as_bytes(), "Service").is_err(), "{line}");
-        }
+        assert_eq!(read("DELETED", "5"), WatchEvent::Deleted(title, version.clone()));
+        assert_eq!(read("BOOKMARK", "5"), WatchEvent::Bookmark(true, version));
+        let line = r#"{"type":"ERROR","object":{"kind":"Status","status":"Failure","message":"too old","code":410}}"#;
+        assert_eq!(WatchEvent::read::<Service>("here", line), Ok(WatchEvent::Refused(410, "too old".to_owned())));
     }
 
     #[test]
     fn a_line_that_is_no_event_is_an_error() {
-        for line in
-            ["", "{}", "[]", "<html>", r#"{"type":"ADDED"}"#, r#"{"type":"ADDED","object":{"#, r#"{"type":"X"}"#]
-        {
-            assert!(WatchEvent::read(line.as_bytes(), "Service").is_err(), "{line}");
+        for line in [
+            "",
+            "{}",
+            "[]",
+            "<html>",
+            r#"{"type":"ADDED"}"#,
+            r#"{"type":"ADDED","object":{"#,
+            r#"{"type":"X","object":{}}"#,
+        ] {
+            assert!(WatchEvent::read::<Service>("here", line).is_err(), "{line}");
         }
     }
 }

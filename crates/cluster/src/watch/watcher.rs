@@ -1,26 +1,51 @@
 //! One resource: its state by a watch that begins with it, or by LIST; then WATCH from its resource version, until the task
 //! ends.
 
-use std::convert::Infallible;
+use std::{convert::Infallible, mem, time::Duration};
 
 use tokio::{
+    io::{AsyncBufRead, Lines},
     select,
     sync::watch,
-    time::{Instant, sleep_until},
+    time::{Instant, sleep, sleep_until, timeout},
 };
 
 use super::{
-    open_watch::OpenWatch, position::WatchPosition, resource_feed::ResourceFeed, selection::Selection, update::Update,
-    watch_lines::WatchLines,
+    position::WatchPosition,
+    reading_pace::{ReadingPace, TOGETHER},
+    resource_feed::ResourceFeed,
+    selection::Selection,
+    update::Update,
+    watch_event::WatchEvent,
 };
-use crate::{collection::Collection, error::Error, jitter::jitter};
+use crate::{
+    answer::{OBJECTS, too_many, wrong},
+    collection::Collection,
+    error::Error,
+    jitter::jitter,
+    objects::Object,
+    pages::WHOLE,
+    requests::Server,
+};
+use portreeve_facts::text;
 
-/// Watches a collection within a selection, which may change; `None` means that it is not known yet.
-pub(super) async fn watcher(
-    feed: ResourceFeed,
-    collection: Collection,
-    mut selections: watch::Receiver<Option<Selection>>,
-) {
+/// A server that cannot go on from a version accepts the watch all the same, and refuses in its first line. Only after
+/// so long without a line does the watch confirm that nothing has changed.
+const REFUSAL_WINDOW: Duration = Duration::from_secs(1);
+/// So many lines of a watch are read at once, whatever came before it: a server that refuses it says so in the first.
+const FIRST: u32 = 4;
+/// What one watch may bring, in bytes: a hundred times what ten minutes bring in a large cluster. Beyond it the present
+/// state is read anew, within the bounds of a list: what is known must not grow without an end.
+const LONGEST: usize = 64 << 20;
+/// Where a watch lags behind, the state is not read anew before it has brought so much, and so much for each object of the
+/// state, in bytes: both together take no more than twice what the watch alone takes.
+const STATE: usize = 4 << 20;
+const OBJECT: usize = 2 << 10;
+/// The longest message of a server that is passed on, in bytes.
+const MESSAGE: usize = 256;
+
+/// Watches the objects of a kind within a selection, which may change; `None` means that it is not known yet.
+pub(super) async fn watcher<K: Object>(feed: ResourceFeed, mut selections: watch::Receiver<Option<Selection>>) {
     let mut position = WatchPosition::new();
     loop {
         let Some(selection) = selections.borrow_and_update().clone() else {
@@ -33,7 +58,7 @@ pub(super) async fn watcher(
             if selection.is_nothing() {
                 feed.idle(&selection).await;
             }
-            session(&feed, &collection, &selection, &mut position).await
+            session::<K>(&feed, &selection, &mut position).await
         };
         let ended = select! {
             Err(error) = session => Some(error),
@@ -54,16 +79,16 @@ pub(super) async fn watcher(
 }
 
 /// From connecting to the first failure.
-async fn session(
+async fn session<K: Object>(
     feed: &ResourceFeed,
-    collection: &Collection,
     selection: &Selection,
     position: &mut WatchPosition,
 ) -> Result<Infallible, Error> {
+    let collection = Collection::of::<K>();
     let query = if position.without_selector { String::new() } else { selection.query() };
     let server = feed.connect().await?;
     feed.send(Update::Connected(server.address().to_owned())).await;
-    if let Some(path) = position.doubt(collection) {
+    if let Some(path) = position.doubt(&collection) {
         match server.text(&path).await {
             // A server that does not understand the question is asked nothing else.
             Ok(_) | Err(Error::Status { code: 400 | 404 | 422, .. }) => position.doubted = false,
@@ -73,7 +98,7 @@ async fn session(
     loop {
         if position.version.is_none() && !position.streams {
             let empty = || feed.batch(selection);
-            let (objects, version) = server.pages(collection, &query, position.recency(), empty).await?;
+            let (objects, version) = server.pages::<K, _>(&collection, &query, position.recency(), empty).await?;
             position.is_whole(version, objects.objects.len());
             feed.send(Update::Replaced(selection.clone(), objects)).await;
         }
@@ -81,21 +106,168 @@ async fn session(
         let seconds = feed.timing.spread_watch_duration(jitter()).as_secs().max(1);
         let bounds = format!("watch=1&allowWatchBookmarks=true&timeoutSeconds={seconds}");
         let path = format!("{}?{bounds}{}{query}", collection.path, position.beginning());
-        let answer = match server.watch(&path).await {
+        let lines = match server.watch(&path).await {
             // Servers before 1.32, and some after it, know no streamed lists.
             Err(Error::Status { code: 400 | 422, .. }) if position.version.is_none() => {
                 position.streams = false;
                 continue;
             }
-            answer => answer?,
+            lines => lines?,
         };
-        let mut watch = OpenWatch { feed, server: &server, kind: collection.kind, lines: WatchLines::of(answer) };
-        if position.version.is_none() && !watch.read_state(selection, position).await? {
+        let mut watch =
+            OpenWatch { feed, server: &server, request: server.request(&path), lines, read: 0, behind: None };
+        if position.version.is_none() && !watch.read_state::<K>(selection, position).await? {
             continue;
         }
-        let brought = watch.follow(position).await?;
+        let brought = watch.follow::<K>(position).await?;
         // A server that ends every watch at once gets a pause between them, and a longer one each time.
         let ends = position.patience.ended(brought, began.elapsed(), feed.timing.lasting());
         sleep_until(began + feed.timing.backoff(ends, None, jitter())).await;
+    }
+}
+
+/// One watch that a server has answered, from its beginning to its end.
+struct OpenWatch<'a> {
+    feed: &'a ResourceFeed,
+    server: &'a Server,
+    /// The request, for people.
+    request: String,
+    lines: Lines<Box<dyn AsyncBufRead + Send + Unpin>>,
+    /// Lines of changes that were read, up to [`FIRST`].
+    read: u32,
+    /// Since when batches have ended although more may have been there.
+    behind: Option<Instant>,
+}
+
+impl OpenWatch<'_> {
+    /// Reads the present state, with which a watch begins that has no version to begin at. Its end is marked: before that
+    /// it is not whole. False where the server does not come to it: it knows no such beginning.
+    async fn read_state<K: Object>(
+        &mut self,
+        selection: &Selection,
+        position: &mut WatchPosition,
+    ) -> Result<bool, Error> {
+        let mut state = self.feed.batch(selection);
+        let until = Instant::now() + WHOLE;
+        // Deletions and bookmarks are few.
+        for _ in 0..=OBJECTS {
+            let wait = self.server.timeout().min(until.saturating_duration_since(Instant::now()));
+            let Ok(next) = timeout(wait, self.line()).await else { return Ok(position.knows_no_streams()) };
+            let Some(line) = next? else { return Ok(position.knows_no_streams()) };
+            match self.event::<K>(&line)? {
+                WatchEvent::Applied(title, object, _) => state.put(title, object),
+                WatchEvent::Deleted(title, _) => state.put(title, None),
+                WatchEvent::Bookmark(true, Some(version)) => {
+                    position.is_whole(version, state.objects.len());
+                    self.feed.send(Update::Replaced(selection.clone(), state)).await;
+                    position.patience.succeeded(Instant::now());
+                    return Ok(true);
+                }
+                WatchEvent::Bookmark(true, None) => return Err(self.wrong("its state has no resource version")),
+                WatchEvent::Bookmark(false, _) => {}
+                WatchEvent::Refused(code, message) => return Err(self.refused(code, &message)),
+            }
+        }
+        Err(Error::TooMuch { request: self.request.clone(), what: too_many() })
+    }
+
+    /// Follows what changes, until the orderly end of the watch, and says whether it brought anything. It also ends after
+    /// `idle_timeout` without a line: the next watch shows whether the server is there.
+    async fn follow<K: Object>(&mut self, position: &mut WatchPosition) -> Result<bool, Error> {
+        let (mut accepted, mut brought, mut in_batch) = (false, 0_usize, false);
+        loop {
+            let wait = if accepted { self.feed.timing.idle_timeout } else { REFUSAL_WINDOW };
+            let next = match timeout(wait, self.paced_line(&mut position.pace, &mut in_batch)).await {
+                Ok(next) => next?,
+                Err(_) if accepted => return Ok(brought > 0),
+                Err(_) => {
+                    accepted = true;
+                    self.feed.send(Update::Confirmed).await;
+                    continue;
+                }
+            };
+            accepted = true;
+            // What was left unread, nobody confirms.
+            let as_of = self.behind.unwrap_or_else(Instant::now);
+            let Some(line) = next else {
+                self.feed.send_as_of(as_of, Update::Confirmed).await;
+                position.patience.succeeded(Instant::now());
+                return Ok(brought > 0);
+            };
+            brought += line.len();
+            let enough =
+                if as_of.elapsed() < self.feed.timing.behind { LONGEST } else { position.objects * OBJECT + STATE };
+            if brought > enough.min(LONGEST) {
+                position.version = None;
+                return Ok(true);
+            }
+            let (update, version) = match self.event::<K>(&line)? {
+                WatchEvent::Applied(title, object, version) => (Update::Applied(title, object), version),
+                WatchEvent::Deleted(title, version) => (Update::Applied(title, None), version),
+                WatchEvent::Bookmark(_, version) => (Update::Confirmed, version),
+                WatchEvent::Refused(code, message) => return Err(self.refused(code, &message)),
+            };
+            self.feed.send_as_of(as_of, update).await;
+            position.patience.succeeded(Instant::now());
+            position.reached(version);
+        }
+    }
+
+    /// The next line; `None` at the end. Whoever stops waiting for it loses nothing.
+    async fn line(&mut self) -> Result<Option<String>, Error> {
+        loop {
+            match self.lines.next_line().await {
+                Ok(Some(line)) if line.trim_ascii().is_empty() => {}
+                Ok(line) => return Ok(line),
+                Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
+                    return Err(self.wrong("it is no text"));
+                }
+                Err(error) => {
+                    return Err(Error::Unreachable {
+                        request: self.request.clone(),
+                        what: crate::error::causes(&error),
+                    });
+                }
+            }
+        }
+    }
+
+    /// The next line, as the pace allows: lines that never end are read in batches, so that not each of them wakes the process.
+    async fn paced_line(&mut self, pace: &mut ReadingPace, in_batch: &mut bool) -> Result<Option<String>, Error> {
+        let was_in_batch = mem::take(in_batch);
+        let goes_on = was_in_batch && !pace.is_full();
+        let together = if goes_on { timeout(TOGETHER, self.line()).await.ok() } else { None };
+        let line = match together {
+            Some(line) => line,
+            None => {
+                let now = Instant::now();
+                if was_in_batch {
+                    self.behind = if goes_on { None } else { self.behind.or(Some(now)) };
+                }
+                let pause = pace.pause(now);
+                if self.read >= FIRST {
+                    sleep(pause).await;
+                }
+                self.line().await
+            }
+        };
+        self.read = (self.read + 1).min(FIRST);
+        pace.read(line.as_ref().ok().and_then(Option::as_ref).map_or(0, String::len));
+        *in_batch = true;
+        line
+    }
+
+    /// What a line brings. One that is none, such as half of one, ends the watch.
+    fn event<K: Object>(&self, line: &str) -> Result<WatchEvent, Error> {
+        WatchEvent::read::<K>(self.server.address(), line).map_err(|what| self.wrong(&what))
+    }
+
+    fn wrong(&self, what: &str) -> Error {
+        wrong(self.request.clone(), "json".to_owned(), what)
+    }
+
+    fn refused(&self, code: u16, message: &str) -> Error {
+        let (request, message) = (self.request.clone(), text::clean(message, MESSAGE));
+        Error::Status { request, code, message, retry_after: None }
     }
 }

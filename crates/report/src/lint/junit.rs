@@ -30,14 +30,14 @@ pub fn write_lint_junit(report: &LintReport, out: &mut dyn Write) -> io::Result<
         .map(|rows| (rows, reasons(report, rows)))
         .filter(|(rows, reasons)| reasons.is_some() || !found(rows))
         .map(|(rows, reasons)| junit_suite::of_rule(*rows, title(rows), reasons));
-    let failures = report.failures.iter().map(|gap| failure(report, gap));
+    let failures = report.failures.iter().map(failure);
     let cases = failures.chain(findings.iter().map(|finding| case(report, finding))).chain(quiet).collect();
     junit_suite::write("lint", None, cases, out)
 }
 
-fn failure(report: &LintReport, gap: &Gap) -> TestCase {
+fn failure((gap, place): &(Gap, Option<Place>)) -> TestCase {
     let case = junit_suite::of_failure(gap);
-    match report.places.get(&gap.detail) {
+    match place {
         Some(place) => at(case, place),
         None => case,
     }
@@ -56,9 +56,10 @@ fn case(report: &LintReport, finding: &PlacedFinding) -> TestCase {
 
 /// A line of what was rendered is none of the template.
 fn at(mut case: TestCase, place: &Place) -> TestCase {
-    let (file, span) = place.source();
-    case.extra.insert("file".into(), tidy(&file.to_string()).into());
-    case.extra.extend(span.map(|span| ("line".into(), span.line.to_string().into())));
+    case.extra.insert("file".into(), tidy(&place.file().to_string()).into());
+    if place.template.is_none() {
+        case.extra.insert("line".into(), place.line.to_string().into());
+    }
     case
 }
 

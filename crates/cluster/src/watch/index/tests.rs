@@ -1,7 +1,13 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use super::*;
-use crate::{error::Error, object_sink::ObjectSink, slim_object::SlimObject, watch::cached_object::ObjectBatch};
+use crate::{
+    answer::ObjectSink as _,
+    error::Error,
+    objects::{self, Identity},
+    watch::cached_object::ObjectBatch,
+};
+use serde_json::value::RawValue;
 
 fn objects(kind: &str, items: &[&str]) -> ObjectBatch {
     read_into(ObjectBatch::default(), kind, items)
@@ -12,14 +18,25 @@ fn objects_within(selection: &Selection, kind: &str, items: &[&str]) -> ObjectBa
 }
 
 fn read_into(mut objects: ObjectBatch, kind: &str, items: &[&str]) -> ObjectBatch {
-    let text = format!(r#"{{"kind":"{kind}List","items":[{}]}}"#, items.join(","));
-    let mut parser = serde_json::Deserializer::from_str(&text);
-    let mut sink = |object: SlimObject| {
-        objects.add("here", object);
-    };
-    let document = crate::object_reader::ObjectReader { kind: Some(kind), closed: true, sink: &mut sink };
-    serde::de::DeserializeSeed::deserialize(document, &mut parser).expect("a list");
+    for item in items {
+        let item: &RawValue = serde_json::from_str(item).expect("an item");
+        match kind {
+            "Service" => objects.add::<objects::Service>("here", item),
+            "EndpointSlice" => objects.add::<objects::EndpointSlice>("here", item),
+            "Pod" => objects.add::<objects::Pod>("here", item),
+            _ => objects.add::<objects::Node>("here", item),
+        }
+    }
     objects
+}
+
+fn applied(kind: &str, item: &str) -> Update {
+    let item: &RawValue = serde_json::from_str(item).expect("an item");
+    let (Identity { title, .. }, object) = match kind {
+        "Service" => CachedObject::read::<objects::Service>("here", item),
+        _ => CachedObject::read::<objects::EndpointSlice>("here", item),
+    };
+    Update::Applied(title, object)
 }
 
 fn web(port: u16) -> String {
@@ -73,17 +90,17 @@ fn objects_are_applied_replaced_and_deleted() {
         services.iter().map(|service| service.ports[0].node_port).collect::<Vec<_>>()
     };
     assert_eq!(ports(&index), [Some(30080)]);
-    assert!(index.apply(Resource::Services, Update::Applied(objects("Service", &[&web(30081)])), now));
+    assert!(index.apply(Resource::Services, applied("Service", &web(30081)), now));
     assert_eq!(ports(&index), [Some(30081)]);
-    assert!(index.apply(Resource::Services, Update::Deleted("d/web".to_owned()), now));
+    assert!(index.apply(Resource::Services, Update::Applied("d/web".to_owned(), None), now));
     assert_eq!(ports(&index), []);
-    assert!(!index.apply(Resource::Services, Update::Deleted("d/web".to_owned()), now), "it was not there");
+    assert!(!index.apply(Resource::Services, Update::Applied("d/web".to_owned(), None), now), "it was not there");
 }
 
 #[test]
 fn an_object_that_has_not_changed_changes_nothing() {
     let (mut index, now) = index();
-    assert!(!index.apply(Resource::Services, Update::Applied(objects("Service", &[&web(30080)])), now));
+    assert!(!index.apply(Resource::Services, applied("Service", &web(30080)), now));
     assert!(!index.apply(
         Resource::Services,
         Update::Replaced(Selection::Served, objects("Service", &[&web(30080)])),
@@ -92,14 +109,14 @@ fn an_object_that_has_not_changed_changes_nothing() {
     assert!(!index.apply(Resource::Services, Update::Confirmed, now));
     let of_no_concern = r#""status":{},"metadata":{"annotations":{"edited":"again"},"resourceVersion":"9","#;
     let edited = web(30080).replace(r#""metadata":{"#, of_no_concern);
-    assert!(!index.apply(Resource::Services, Update::Applied(objects("Service", &[&edited])), now), "{edited}");
+    assert!(!index.apply(Resource::Services, applied("Service", &edited), now), "{edited}");
 }
 
 #[test]
 fn a_service_that_becomes_headless_is_gone() {
     let (mut index, now) = index();
     let headless = r#"{"metadata":{"namespace":"d","name":"web"},"spec":{"clusterIP":"None"}}"#;
-    assert!(index.apply(Resource::Services, Update::Applied(objects("Service", &[headless])), now));
+    assert!(index.apply(Resource::Services, applied("Service", headless), now));
     assert_eq!(index.facts().services.get().expect("services").len(), 0);
 }
 
@@ -107,10 +124,10 @@ fn a_service_that_becomes_headless_is_gone() {
 fn a_rejected_field_is_named_as_long_as_its_object_exists() {
     let (mut index, now) = index();
     let odd = r#"{"metadata":{"namespace":"d","name":"odd"},"spec":{"ports":[{"port":70000}]}}"#;
-    index.apply(Resource::Services, Update::Applied(objects("Service", &[odd])), now);
+    index.apply(Resource::Services, applied("Service", odd), now);
     assert!(index.facts().rejected[0].detail.contains("Service d/odd: spec.ports[0].port is 70000"));
     assert_eq!(index.facts().unread_services, [("d".to_owned(), "odd".to_owned())]);
-    index.apply(Resource::Services, Update::Deleted("d/odd".to_owned()), now);
+    index.apply(Resource::Services, Update::Applied("d/odd".to_owned(), None), now);
     assert_eq!((index.facts().rejected, index.facts().unread_services), (Vec::new(), Vec::new()));
 }
 
@@ -118,7 +135,7 @@ fn a_rejected_field_is_named_as_long_as_its_object_exists() {
 fn a_service_with_a_key_twice_is_one_that_was_not_read() {
     let (mut index, now) = index();
     let twice = web(30080).replacen('{', r#"{"spec":{},"#, 1);
-    index.apply(Resource::Services, Update::Applied(objects("Service", &[&twice])), now);
+    index.apply(Resource::Services, applied("Service", &twice), now);
     let facts = index.facts();
     assert_eq!(facts.services.get().map(Vec::len), Ok(0), "{twice}");
     assert_eq!(facts.unread_services, [("d".to_owned(), "web".to_owned())]);
@@ -154,7 +171,7 @@ fn a_failure_is_the_reason_why_nothing_is_known() {
 fn the_host_name_finds_the_node_and_the_node_its_pods() {
     let (mut index, now) = index();
     assert_eq!(index.needed(Resource::Pods), Some(Selection::Node("n1".to_owned())));
-    index.apply(Resource::Nodes, Update::Deleted("n1".to_owned()), now);
+    index.apply(Resource::Nodes, Update::Applied("n1".to_owned(), None), now);
     assert_eq!(index.needed(Resource::Pods), None);
     let facts = index.facts();
     let gap = facts.pods.gap().expect("a gap");
@@ -200,55 +217,23 @@ fn endpoint_slices_outside_of_the_selection_are_not_kept() {
     let found = objects_within(&selection, "EndpointSlice", &[&slice("web"), &slice("quiet")]);
     assert_eq!(found.objects.keys().collect::<Vec<_>>(), ["d/web-x"]);
     index.apply(Resource::EndpointSlices, Update::Replaced(selection, found), now);
-    let applied = |index: &mut Index, slice: &str| {
-        index.apply(Resource::EndpointSlices, Update::Applied(objects("EndpointSlice", &[slice])), now)
-    };
-    assert!(!applied(&mut index, &slice("quiet")));
-    assert!(applied(&mut index, &slice("web").replace("IPv4", "IPv6")));
-    assert!(applied(&mut index, &slice("web").replace(r#"e":"web""#, r#"e":"quiet""#)), "it was theirs and is not now");
+    let apply =
+        |index: &mut Index, slice: &str| index.apply(Resource::EndpointSlices, applied("EndpointSlice", slice), now);
+    assert!(!apply(&mut index, &slice("quiet")));
+    assert!(apply(&mut index, &slice("web").replace("IPv4", "IPv6")));
+    assert!(apply(&mut index, &slice("web").replace(r#"e":"web""#, r#"e":"quiet""#)), "it was theirs and is not now");
     assert_eq!(index.facts().endpoint_slices.get().expect("slices").len(), 0);
 }
 
 #[test]
-fn the_memory_of_what_is_known_is_taken_until_the_looks_that_hold_it_are_over() {
-    let mut index = Index::new(None, "n1".to_owned(), Arc::default());
-    let allowance = Arc::clone(index.allowance());
-    let odd = r#"{"metadata":{"namespace":"d","name":"odd"},"spec":{"ports":[{"port":70000}]}}"#;
-    let whole = |items: &[&str]| Update::Replaced(Selection::Served, objects("Service", items));
-    let mut taken_with = |update| {
-        index.apply(Resource::Services, update, Instant::now());
-        allowance.taken()
-    };
-    let one = taken_with(whole(&[&web(30080)]));
-    assert!(one > size_of::<portreeve_facts::Service>(), "{one}");
-    assert_eq!(taken_with(whole(&[&web(30080)])), one, "nothing has changed");
-    assert_eq!(taken_with(Update::Applied(objects("Service", &[&web(30080)]))), one);
-    let both = taken_with(Update::Applied(objects("Service", &[odd])));
-    let rejected = "spec.ports[0].port is 70000, wanted a number from 1 to 65535".len();
-    assert!(both > one + rejected, "what was rejected is kept too: {both}");
-    assert_eq!(taken_with(Update::Deleted("d/odd".to_owned())), one);
-    // A look holds what is not known any more.
-    let look = index.facts();
-    index.apply(Resource::Services, Update::Deleted("d/web".to_owned()), Instant::now());
-    assert_eq!(allowance.taken(), one);
-    index.facts_are_made();
-    assert_eq!(allowance.taken(), one, "the look before is held too");
-    index.facts_are_made();
-    drop(look);
-    assert_eq!(allowance.taken(), 0);
-}
-
-#[test]
-fn what_is_too_much_is_forgotten_and_a_gap() {
+fn what_is_too_much_is_a_failure_like_any_other() {
     let (mut index, now) = index();
-    let before = index.allowance().taken();
     let too_much = || Update::Failed(Error::TooMuch { request: "GET x".to_owned(), what: "it is large".to_owned() });
-    assert!(index.apply(Resource::Services, too_much(), now));
-    assert!(index.allowance().taken() < before);
-    let facts = index.facts();
-    assert_eq!(facts.services.gap().map(|gap| gap.detail.as_str()), Some("GET x: it is large"));
-    assert!(facts.nodes.seen().is_some());
-    assert!(!index.apply(Resource::Services, too_much(), now), "nothing more is lost");
-    index.apply(Resource::Services, Update::Replaced(Selection::Served, objects("Service", &[&web(30080)])), now);
+    assert!(!index.apply(Resource::Services, too_much(), now), "what is known is kept");
     assert!(index.facts().services.seen().is_some());
+    assert!(index.apply(Resource::Pods, too_much(), now));
+    assert_eq!(
+        index.facts().pods.gap().map(|gap| (gap.why, gap.detail.as_str())),
+        Some((Why::TooMuch, "GET x: it is large"))
+    );
 }

@@ -1,35 +1,36 @@
-//! A document as a tree in which every value knows where it is written.
+//! A part of a document as a tree in which every value knows where it is written. In a file an object may come before its kind,
+//! and one that is refused must not end its document: so each is taken in whole before it is read. Of JSON places are not known.
 
 use std::fmt;
 
 use serde::{
     Deserialize, Deserializer,
     de::{
-        IntoDeserializer, MapAccess, SeqAccess, Visitor,
+        Error as _, IntoDeserializer, MapAccess, SeqAccess, Unexpected, Visitor,
         value::{MapDeserializer, SeqDeserializer},
     },
     forward_to_deserialize_any,
 };
 use serde_saphyr::Spanned;
 
-use crate::tolerant_field::whole;
+use crate::objects::{quoted, whole};
 
 /// The longest value whose end is told, in characters.
 const LONGEST: u64 = 256;
 
 /// A value of a document.
 #[derive(Clone, Debug)]
-pub(super) struct Node {
+pub(crate) struct Node {
     /// Line and column within the document, from 1.
-    pub(super) at: (u64, u64),
+    pub(crate) at: (u64, u64),
     /// How many characters it has, where it is a value that stands on one line; else 1.
-    pub(super) width: u64,
-    pub(super) value: Value,
+    pub(crate) width: u64,
+    pub(crate) value: Value,
 }
 
 /// What a value is. A mapping keeps keys that are there twice.
 #[derive(Clone, Debug)]
-pub(super) enum Value {
+pub(crate) enum Value {
     Null,
     Flag(bool),
     Number(i64),
@@ -40,19 +41,62 @@ pub(super) enum Value {
     Mapping(Vec<(String, Node)>),
 }
 
+impl Value {
+    /// What it is, for people.
+    pub(crate) fn in_words(&self) -> String {
+        match self {
+            Self::Null => "null".to_owned(),
+            Self::Flag(flag) => flag.to_string(),
+            Self::Number(number) => number.to_string(),
+            Self::Fraction(number) => number.to_string(),
+            Self::Text(text) => quoted(text),
+            Self::List(_) => "a list".to_owned(),
+            Self::Mapping(_) => "a mapping".to_owned(),
+        }
+    }
+}
+
 impl Node {
+    /// A mapping that is written nowhere.
+    pub(crate) fn mapping(fields: Vec<(String, Self)>) -> Self {
+        Self { at: (0, 0), width: 1, value: Value::Mapping(fields) }
+    }
+
+    /// Adds a key to a mapping.
+    pub(crate) fn put(&mut self, key: String, node: Self) {
+        if let Value::Mapping(fields) = &mut self.value {
+            fields.push((key, node));
+        }
+    }
+
+    /// Whether a key is there twice.
+    pub(crate) fn has_twice(&self, key: &str) -> bool {
+        let Value::Mapping(fields) = &self.value else { return false };
+        fields.iter().filter(|(name, _)| name == key).count() > 1
+    }
+
+    /// The items of a List.
+    pub(crate) fn into_items(self) -> Vec<Self> {
+        let Value::Mapping(fields) = self.value else { return Vec::new() };
+        let items = fields.into_iter().rfind(|(key, _)| key == "items").map(|(_, node)| node.value);
+        if let Some(Value::List(items)) = items { items } else { Vec::new() }
+    }
+
     /// The value of a key.
-    pub(super) fn field(&self, key: &str) -> Option<&Self> {
+    pub(crate) fn field(&self, key: &str) -> Option<&Self> {
         let Value::Mapping(fields) = &self.value else { return None };
         fields.iter().rfind(|(name, _)| name == key).map(|(_, node)| node)
     }
 
     /// The value at the end of a way as errors name it, `spec.ports[0].nodePort`, as far as the way is there.
-    pub(super) fn at_field(&self, way: &str) -> &Self {
+    pub(crate) fn at_field(&self, way: &str) -> &Self {
         let mut node = self;
         for part in way.split(['.', '[']) {
             let next = match part.strip_suffix(']') {
-                Some(index) => index.parse::<usize>().ok().and_then(|index| node.items().get(index)),
+                Some(index) => index.parse::<usize>().ok().and_then(|index| match &node.value {
+                    Value::List(items) => items.get(index),
+                    _ => None,
+                }),
                 None => node.field(part),
             };
             let Some(next) = next else { return node };
@@ -61,29 +105,9 @@ impl Node {
         node
     }
 
-    /// The value at the end of a way of keys, `spec.template.spec`.
-    pub(super) fn at_path(&self, path: &str) -> Option<&Self> {
-        path.split('.').try_fold(self, |node, key| node.field(key))
-    }
-
     /// The text, where it is one.
-    pub(super) fn text(&self) -> Option<&str> {
+    pub(crate) fn text(&self) -> Option<&str> {
         if let Value::Text(text) = &self.value { Some(text) } else { None }
-    }
-
-    /// The number, where it is one.
-    pub(super) fn number(&self) -> Option<i64> {
-        if let Value::Number(number) = self.value { Some(number) } else { None }
-    }
-
-    /// Whether it is true.
-    pub(super) fn is_true(&self) -> bool {
-        matches!(self.value, Value::Flag(true))
-    }
-
-    /// The items of a list.
-    pub(super) fn items(&self) -> &[Self] {
-        if let Value::List(items) = &self.value { items } else { &[] }
     }
 }
 
@@ -176,7 +200,7 @@ impl<'de> Visitor<'de> for ValueVisitor {
 }
 
 /// A key as text: YAML has others, which no field of Kubernetes is.
-struct Key(String);
+pub(crate) struct Key(pub(crate) String);
 
 impl<'de> Deserialize<'de> for Key {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -222,8 +246,25 @@ impl<'de> Deserializer<'de> for &'de Node {
         if matches!(self.value, Value::Null) { visitor.visit_none() } else { visitor.visit_some(self) }
     }
 
+    fn deserialize_newtype_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, Error> {
+        visitor.visit_newtype_struct(self)
+    }
+
+    /// A list is no struct, though serde would take the one for the other.
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        _: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Error> {
+        match &self.value {
+            Value::List(_) => Err(Error::invalid_type(Unexpected::Seq, &visitor)),
+            _ => self.deserialize_any(visitor),
+        }
+    }
+
     forward_to_deserialize_any! {
-        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit unit_struct newtype_struct
-        seq tuple tuple_struct map struct enum identifier ignored_any
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit unit_struct
+        seq tuple tuple_struct map enum identifier ignored_any
     }
 }

@@ -1,0 +1,59 @@
+//! Who chose a nodePort, from `metadata.managedFields`.
+//!
+//! The API server records the fields of a create before it allocates, so `f:nodePort` below
+//! `f:spec/f:ports/k:{"port":80,"protocol":"TCP"}` is there exactly when a client set it. `operation` says `Update` for
+//! a create too, and a write that changes nothing owns nothing, so the presence in any entry is the whole answer.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, de::IgnoredAny};
+
+/// The entries of managedFields, one for each manager.
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct ManagedFields(Vec<Entry>);
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Entry {
+    #[serde(rename = "fieldsV1")]
+    fields: Option<Fields>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Fields {
+    #[serde(rename = "f:spec")]
+    spec: Option<Spec>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Spec {
+    /// By `k:{"port":80,"protocol":"TCP"}`; `.` and anything else is no port.
+    #[serde(rename = "f:ports")]
+    ports: Option<BTreeMap<String, OwnedPort>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct OwnedPort {
+    #[serde(rename = "f:nodePort")]
+    node_port: Option<IgnoredAny>,
+}
+
+impl ManagedFields {
+    /// Whether a client chose the nodePort of this entry; `None` when managedFields do not have the entry.
+    pub(super) fn chose_node_port(&self, port: u16, protocol: &str) -> Option<bool> {
+        #[derive(Deserialize)]
+        struct Key<'a> {
+            port: i64,
+            protocol: &'a str,
+        }
+        let specs = self.0.iter().filter_map(|entry| entry.fields.as_ref()?.spec.as_ref()?.ports.as_ref());
+        let of_port = specs.flatten().filter(|(key, _)| {
+            let key = key.strip_prefix("k:").and_then(|key| serde_json::from_str::<Key<'_>>(key).ok());
+            key.is_some_and(|key| key.port == i64::from(port) && key.protocol == protocol)
+        });
+        of_port.map(|(_, owned)| owned.node_port.is_some()).reduce(|one, other| one || other)
+    }
+}

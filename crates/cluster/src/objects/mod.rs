@@ -1,0 +1,432 @@
+//! Objects of Kubernetes: one derived struct a kind, with the fields that are used. Other keys are skipped.
+//!
+//! An object is read as the API server reads one: null is absent, and a value of the wrong type or without meaning refuses
+//! the object as a whole. The refusal names the field, what is there and what was wanted. What an API server takes is kept,
+//! though a part of it may be of no use; that part is one of [`Notes`]. Upstream names: k8s.io/api `core/v1`,
+//! `discovery/v1`.
+//!
+//! Each file has a kind: its struct, and the facts that follow from it.
+
+mod endpoint_slice;
+mod managed_fields;
+mod node;
+mod pod;
+mod service;
+mod settings;
+mod values;
+mod workload;
+
+use std::fmt;
+
+use serde::{Deserialize, Deserializer, de::DeserializeOwned};
+
+pub use self::{endpoint_slice::EndpointSlice, node::Node, pod::Pod, service::Service};
+use self::{managed_fields::ManagedFields, values::Time};
+pub(crate) use self::{
+    pod::{ContainerPortSpec, PodSpec},
+    settings::{CiliumNodeConfig, ConfigMap, FelixConfiguration, Network},
+    values::{Ip, Name, NumberOrText, OptionalPort, Port, PortProtocol, Text, lenient_ip, quoted, short, whole},
+    workload::Workload,
+};
+use super::facts_builder::FactsBuilder;
+use portreeve_facts::{Source, WorkloadKind, names};
+
+/// A kind of object, from which facts are made.
+pub trait Object: DeserializeOwned {
+    /// Its name.
+    const KIND: &'static str;
+    /// The path of its group, e.g. `/api/v1`.
+    const GROUP: &'static str;
+    /// Its name in a path, e.g. `pods`.
+    const PLURAL: &'static str;
+    /// What a refused one may be missing from.
+    const SOURCE: Source;
+
+    /// What every object has.
+    fn metadata(&self) -> Option<&Metadata>;
+
+    /// Adds what follows from it.
+    ///
+    /// # Errors
+    /// When the API server would take no such object: what is wrong.
+    fn add_to(self, facts: &mut FactsBuilder, notes: &mut Notes) -> Result<(), FieldError>;
+}
+
+/// Reads an object, or a part of one.
+///
+/// # Errors
+/// When it is no such object: which field is wrong, what is there, and what was wanted.
+pub(crate) fn decode<'de, T: Deserialize<'de>>(document: impl Deserializer<'de> + Copy) -> Result<T, FieldError> {
+    // To know the way to each field takes a copy of each key. Only an object that is wrong is worth it.
+    T::deserialize(document).or_else(|_| {
+        serde_path_to_error::deserialize(document).map_err(|error| {
+            let path = error.path().to_string();
+            FieldError::said(if path == "." { String::new() } else { path }, &error.into_inner().to_string())
+        })
+    })
+}
+
+/// Why the API server would not take an object: the first field that is wrong.
+#[derive(Debug)]
+pub struct FieldError {
+    /// The path of the field, `spec.ports[0].nodePort`; empty for the object as a whole.
+    pub(crate) path: String,
+    /// What is there, and what was wanted: `70000, wanted 1 to 65535`.
+    is: String,
+}
+
+impl FieldError {
+    /// The field at `path` holds `is` where `wanted` should be.
+    pub(crate) fn new(path: impl fmt::Display, is: impl fmt::Display, wanted: impl fmt::Display) -> Self {
+        Self { path: path.to_string(), is: format!("{is}, wanted {wanted}") }
+    }
+
+    /// A key that has another value at the same time.
+    pub(crate) fn twice(key: &str) -> Self {
+        Self::new(key, "there twice", "every key once")
+    }
+
+    /// What serde says, in the words of this crate.
+    fn said(path: String, said: &str) -> Self {
+        let said = without_place(said);
+        if let Some(key) = said.strip_prefix("duplicate field `").and_then(|key| key.strip_suffix('`')) {
+            return if path.is_empty() {
+                Self::twice(key)
+            } else {
+                Self::new(path, format_args!("a mapping with {key} twice"), "a mapping")
+            };
+        }
+        let unlike = said.strip_prefix("invalid type: ").or_else(|| said.strip_prefix("invalid value: "));
+        match unlike.and_then(|unlike| unlike.rsplit_once(", expected ")) {
+            Some((is, wanted)) => Self::new(path, what_is(is), what_was_wanted(wanted)),
+            None => Self { path, is: said.to_owned() },
+        }
+    }
+}
+
+impl fmt::Display for FieldError {
+    /// `spec.ports[0].port is 70000, wanted 1 to 65535`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { path, is } = self;
+        write!(f, "{} is {is}", if path.is_empty() { "it" } else { path })
+    }
+}
+
+/// Which object it is, whatever else it holds.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Identity {
+    /// `namespace/name`, or `name`; empty without one. What is no name is in quotes.
+    pub(crate) title: String,
+    /// Its resource version.
+    pub(crate) version: Option<String>,
+}
+
+impl Identity {
+    /// That of an object that may be a wrong one.
+    pub(crate) fn of<'de>(document: impl Deserializer<'de>) -> Self {
+        let object = serde_json::Value::deserialize(document).unwrap_or_default();
+        let word = |key: &str| object.get("metadata")?.get(key)?.as_str();
+        let name =
+            |key: &str| word(key).map(|name| if names::is_subdomain(name) { name.to_owned() } else { quoted(name) });
+        Self {
+            title: titled(name("namespace"), name("name").unwrap_or_default()),
+            version: word("resourceVersion").map(short),
+        }
+    }
+
+    /// That of an object that was read.
+    pub(crate) fn of_metadata(metadata: &Metadata) -> Self {
+        Self { title: metadata.title(), version: metadata.resource_version.as_deref().map(str::to_owned) }
+    }
+}
+
+/// The group of an `apiVersion`; empty for that of the core.
+pub(crate) fn group(version: &str) -> &str {
+    version.split_once('/').map_or("", |(group, _)| group)
+}
+
+fn titled(namespace: Option<String>, name: String) -> String {
+    namespace.map_or_else(|| name.clone(), |namespace| [&namespace, "/", &name].concat())
+}
+
+/// A message without the line and the column with which `serde_json` ends it: they count within one object.
+fn without_place(said: &str) -> &str {
+    let is_place = |place: &str| place.bytes().all(|byte| byte.is_ascii_digit() || b" column".contains(&byte));
+    said.rsplit_once(" at line ").filter(|(_, place)| is_place(place)).map_or(said, |(said, _)| said)
+}
+
+/// A value in the words of `serde::de::Unexpected`.
+fn what_is(is: &str) -> String {
+    let value = |after: &str| is.strip_prefix(after)?.split('`').next();
+    let number = value("integer `").or_else(|| value("floating point `")).or_else(|| value("boolean `"));
+    if let Some(number) = number {
+        return number.strip_suffix(".0").unwrap_or(number).to_owned();
+    }
+    match is {
+        "map" => "a mapping".to_owned(),
+        "sequence" => "a list".to_owned(),
+        "unit value" | "Option value" => "null".to_owned(),
+        is => match is.strip_prefix("string \"").and_then(|text| text.strip_suffix('"')) {
+            Some(text) => quoted(text),
+            None => is.to_owned(),
+        },
+    }
+}
+
+fn what_was_wanted(wanted: &str) -> &str {
+    match wanted {
+        "a string" => "a text",
+        "a boolean" => "true or false",
+        "a sequence" => "a list",
+        "a map" => "a mapping",
+        wanted if wanted.starts_with("struct ") => "a mapping",
+        wanted => wanted,
+    }
+}
+
+/// What an API server takes and nobody can use, field by field.
+#[derive(Debug, Default)]
+pub struct Notes(Vec<String>);
+
+impl Notes {
+    /// More of one object are not named.
+    const MOST: usize = 16;
+
+    /// Notes that the field at `path` holds `is` where `wanted` should be.
+    pub fn note(&mut self, path: impl fmt::Display, is: impl fmt::Display, wanted: impl fmt::Display) {
+        self.add(format!("{path} is {is}, wanted {wanted}"));
+    }
+
+    /// Notes something else.
+    pub fn add(&mut self, what: String) {
+        if self.0.len() < Self::MOST {
+            self.0.push(what);
+        }
+    }
+}
+
+impl IntoIterator for Notes {
+    type Item = String;
+    type IntoIter = std::vec::IntoIter<String>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
+/// `metadata` of any kind.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Metadata {
+    #[serde(deserialize_with = "values::unless_empty")]
+    pub(crate) name: Option<Name>,
+    pub(crate) generate_name: Option<Text>,
+    #[serde(deserialize_with = "values::unless_empty")]
+    pub(crate) namespace: Option<Name>,
+    pub(crate) uid: Option<Text>,
+    pub(crate) resource_version: Option<Text>,
+    pub(crate) labels: Option<Labels>,
+    pub(crate) annotations: Option<Annotations>,
+    pub(crate) managed_fields: Option<ManagedFields>,
+    pub(crate) owner_references: Option<Vec<OwnerReference>>,
+    pub(crate) deletion_timestamp: Option<Time>,
+}
+
+impl Metadata {
+    /// The name, which every object has.
+    pub(crate) fn name(&self) -> Result<String, FieldError> {
+        let name = self.name.as_ref().map(|Name(name)| name.clone());
+        name.ok_or_else(|| FieldError::new("metadata.name", "absent", "a name"))
+    }
+
+    /// The name of an object that must be a DNS label.
+    fn label(&self) -> Result<String, FieldError> {
+        as_label(self.name()?, "metadata.name")
+    }
+
+    /// Writes into it what the API server would: the namespace that it goes to, and a name of the one that it generates. Returns
+    /// whether it had a name.
+    ///
+    /// # Errors
+    /// When it makes no name.
+    pub(crate) fn complete(&mut self, namespace: Option<&str>) -> Result<bool, FieldError> {
+        let is_named = self.name.is_some();
+        if let Some(generated) = self.generate_name.as_deref().filter(|_| !is_named) {
+            let name = generated.trim_end_matches('-').to_owned();
+            let name =
+                Name::try_from(name).map_err(|is| FieldError { path: "metadata.generateName".to_owned(), is })?;
+            self.name = Some(name);
+        }
+        self.namespace = self.namespace.take().or_else(|| namespace.map(|it| Name(it.to_owned())));
+        Ok(is_named)
+    }
+
+    /// Whether a workload made it, as the policies in deploy/policies ask. What an operator made is told nowhere else: the ports
+    /// of its resource are not known.
+    pub(crate) fn is_of_a_workload(&self) -> bool {
+        let owners = self.owner_references.iter().flatten().filter(|owner| owner.controller == Some(true));
+        owners.into_iter().any(|owner| {
+            let is_of = |wanted: &str| owner.api_version.as_deref().is_none_or(|version| group(version) == wanted);
+            match owner.kind.as_deref() {
+                Some("ReplicationController") => is_of(""),
+                Some("Pod") | None => false,
+                Some(kind) => WorkloadKind::ALL.into_iter().any(|it| it.name() == kind && is_of(it.group())),
+            }
+        })
+    }
+
+    /// A manifest without a namespace goes to `default`, as `kubectl apply` would have it.
+    pub(crate) fn namespace(&self) -> Result<String, FieldError> {
+        let namespace = self.namespace.as_ref().map_or("default", |Name(name)| name);
+        as_label(namespace.to_owned(), "metadata.namespace")
+    }
+
+    fn uid(&self) -> Option<String> {
+        self.uid.as_ref().map(|Text(uid)| uid.clone())
+    }
+
+    /// `namespace/name`, or `name`; empty without one.
+    pub(crate) fn title(&self) -> String {
+        let name = self.name.as_ref().map_or_else(String::new, |Name(name)| name.clone());
+        titled(self.namespace.as_ref().map(|Name(namespace)| namespace.clone()), name)
+    }
+}
+
+fn as_label(name: String, path: &str) -> Result<String, FieldError> {
+    if names::is_label(&name) { Ok(name) } else { Err(FieldError::new(path, quoted(&name), names::LABEL_WORDS)) }
+}
+
+/// Labels that are read, of any kind.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Labels {
+    #[serde(rename = "kubernetes.io/service-name")]
+    pub(crate) service_name: Option<Text>,
+    #[serde(rename = "service.kubernetes.io/service-proxy-name")]
+    pub(crate) proxy_name: Option<Text>,
+    #[serde(rename = "service.kubernetes.io/headless")]
+    pub(crate) headless: Option<Text>,
+    #[serde(rename = "cilium.io/ingress")]
+    pub(crate) cilium_ingress: Option<Text>,
+    #[serde(rename = "io.cilium.gateway/owning-gateway")]
+    pub(crate) cilium_gateway: Option<Text>,
+    #[serde(rename = "node.kubernetes.io/exclude-from-external-load-balancers")]
+    pub(crate) excluded: Option<Text>,
+    pub(crate) component: Option<Text>,
+    #[serde(rename = "svccontroller.k3s.cattle.io/svcname")]
+    pub(crate) k3s_service: Option<Text>,
+    #[serde(rename = "svccontroller.k3s.cattle.io/svcnamespace")]
+    pub(crate) k3s_namespace: Option<Text>,
+    #[serde(rename = "svccontroller.rke2.cattle.io/svcname")]
+    pub(crate) rke2_service: Option<Text>,
+    #[serde(rename = "svccontroller.rke2.cattle.io/svcnamespace")]
+    pub(crate) rke2_namespace: Option<Text>,
+}
+
+/// Annotations that are read, of any kind.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Annotations {
+    #[serde(rename = "kubernetes.io/config.hash")]
+    pub(crate) config_hash: Option<Text>,
+    #[serde(rename = "kubernetes.io/config.mirror")]
+    pub(crate) config_mirror: Option<Text>,
+    #[serde(rename = "k8s.v1.cni.cncf.io/networks")]
+    pub(crate) networks: Option<Text>,
+    #[serde(rename = "k3s.io/node-args")]
+    pub(crate) k3s_args: Option<String>,
+    #[serde(rename = "rke2.io/node-args")]
+    pub(crate) rke2_args: Option<String>,
+    #[serde(rename = "service.cilium.io/global")]
+    pub(crate) global: Option<Text>,
+    #[serde(rename = "io.cilium/global-service")]
+    pub(crate) global_alias: Option<Text>,
+    #[serde(rename = "service.cilium.io/type")]
+    pub(crate) served_type: Option<Text>,
+    #[serde(rename = "service.cilium.io/lb-l7")]
+    pub(crate) by_envoy: Option<Text>,
+    #[serde(rename = "service.cilium.io/node")]
+    pub(crate) served_on: Option<Text>,
+    #[serde(rename = "service.cilium.io/node-selector")]
+    pub(crate) served_on_selected: Option<Text>,
+    #[serde(rename = "kube-vip.io/vipHost")]
+    pub(crate) vip_host: Option<Text>,
+    #[serde(rename = "metallb.io/ip-allocated-from-pool")]
+    pub(crate) pool: Option<Text>,
+    #[serde(rename = "metallb.universe.tf/ip-allocated-from-pool")]
+    pub(crate) old_pool: Option<Text>,
+    /// [`portreeve_facts::ACCEPT`].
+    #[serde(rename = "portreeve/accept")]
+    pub(crate) accept: Option<String>,
+}
+
+/// Who made an object.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct OwnerReference {
+    pub(crate) api_version: Option<Text>,
+    pub(crate) kind: Option<Text>,
+    pub(crate) name: Option<Text>,
+    pub(crate) controller: Option<bool>,
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{json, value::RawValue};
+
+    use super::*;
+
+    fn refusal<T: DeserializeOwned + fmt::Debug>(document: &serde_json::Value) -> String {
+        let from_value = decode::<T>(document).expect_err("it is refused");
+        let text = document.to_string();
+        let raw: &RawValue = serde_json::from_str(&text).expect("JSON");
+        let from_text = decode::<T>(raw).expect_err("it is refused");
+        assert_eq!(from_text.to_string(), from_value.to_string(), "{text}");
+        from_value.to_string()
+    }
+
+    #[test]
+    fn a_refusal_names_the_field_what_is_there_and_what_was_wanted() {
+        let of_ports = |port: serde_json::Value| refusal::<Service>(&json!({"spec": {"ports": [{"port": 80}, port]}}));
+        for (port, wanted) in [
+            (json!({"port": 70000}), "spec.ports[1].port is 70000, wanted 1 to 65535"),
+            (json!({"nodePort": -1}), "spec.ports[1].nodePort is -1, wanted 0 to 65535"),
+            (json!({"port": "abc"}), "spec.ports[1].port is \"abc\", wanted a number"),
+            (json!({"port": 80.5}), "spec.ports[1].port is 80.5, wanted a number"),
+            (json!({"port": {}}), "spec.ports[1].port is a mapping, wanted a number"),
+            (json!({"name": 5}), "spec.ports[1].name is 5, wanted a text"),
+            (json!({"name": [5]}), "spec.ports[1].name is a list, wanted a text"),
+            (json!({"protocol": "tcp"}), "spec.ports[1].protocol is \"tcp\", wanted TCP, UDP or SCTP"),
+            (json!(5), "spec.ports[1] is 5, wanted a mapping"),
+            (json!(true), "spec.ports[1] is true, wanted a mapping"),
+            (json!(null), "spec.ports[1] is null, wanted a mapping"),
+        ] {
+            assert_eq!(of_ports(port), wanted);
+        }
+        let long = "x\u{1b}[31m".repeat(1000);
+        let said = of_ports(json!({"port": long}));
+        assert!(said.len() < 200 && said.ends_with("wanted a number") && !said.contains('\u{1b}'), "{said}");
+    }
+
+    #[test]
+    fn null_is_absent_and_a_key_that_is_there_twice_is_no_object() {
+        let null = json!({"metadata": null, "spec": {"ports": null, "type": null, "clusterIP": null}});
+        decode::<Service>(&null).expect("null is absent");
+        let twice = |text: &str| {
+            let raw: &RawValue = serde_json::from_str(text).expect("JSON");
+            decode::<Service>(raw).expect_err("a key is there twice").to_string()
+        };
+        assert_eq!(twice(r#"{"spec":{},"spec":{}}"#), "spec is there twice, wanted every key once");
+        let said = twice(r#"{"spec":{"type":"NodePort","type":"ClusterIP"}}"#);
+        assert_eq!(said, "spec is a mapping with type twice, wanted a mapping");
+    }
+
+    #[test]
+    fn a_title_is_told_of_what_is_refused() {
+        let of = |metadata: serde_json::Value| Identity::of(&json!({"metadata": metadata})).title;
+        assert_eq!(of(json!({"name": "a", "namespace": "d"})), "d/a");
+        assert_eq!(of(json!({"name": "a"})), "a");
+        assert_eq!(of(json!({"name": "A B"})), "\"A B\"");
+        assert_eq!([of(json!({"name": 5})), of(json!([])), Identity::of(&json!(5)).title], [""; 3]);
+    }
+}

@@ -1,0 +1,217 @@
+//! Values with a meaning of their own in Kubernetes. Each is checked where it is read, so that an object with a wrong one is
+//! refused as a whole.
+
+use std::{
+    fmt,
+    net::{IpAddr, Ipv4Addr},
+};
+
+use ipnet::IpNet;
+use jiff::Timestamp;
+use serde::{
+    Deserialize, Deserializer,
+    de::{Error, Unexpected, Visitor},
+};
+
+use portreeve_facts::{Family, Protocol, names, text};
+
+/// How much of a wrong value is shown, in bytes.
+const SHOWN: usize = 64;
+/// What a port must be.
+pub(crate) const PORT: &str = "1 to 65535";
+/// What a port must be that may be left out.
+const OPTIONAL_PORT: &str = "0 to 65535";
+
+/// Makes types that are read from a text.
+macro_rules! texts {
+    ($($(#[$doc:meta])* $name:ident($of:ty), $wanted:expr, $read:expr;)*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Debug, Deserialize)]
+        #[serde(try_from = "String")]
+        pub(crate) struct $name(pub(crate) $of);
+
+        impl TryFrom<String> for $name {
+            type Error = String;
+
+            fn try_from(text: String) -> Result<Self, String> {
+                let read: fn(&str) -> Option<$of> = $read;
+                read(&text).map(Self).ok_or_else(|| format!("{}, wanted {}", quoted(&text), $wanted))
+            }
+        }
+    )*};
+}
+
+texts! {
+    /// The name of an object, a DNS subdomain. One that is none could be an option of a command that is to be typed.
+    Name(String), names::SUBDOMAIN, |text| names::is_subdomain(text).then(|| text.to_owned());
+    /// An IP address.
+    Ip(IpAddr), "an IP address", lenient_ip;
+    /// A range of addresses.
+    Cidr(IpNet), "a range of addresses", |text| text.parse().ok();
+    /// A moment.
+    Time(Timestamp), "a time", |text| text.parse().ok();
+    /// The protocol of a port; TCP where it is empty.
+    PortProtocol(Protocol), "TCP, UDP or SCTP", |text| match text {
+        "TCP" | "" => Some(Protocol::Tcp),
+        "UDP" => Some(Protocol::Udp),
+        "SCTP" => Some(Protocol::Sctp),
+        _ => None,
+    };
+    /// A family of addresses.
+    IpFamily(Family), "IPv4 or IPv6", |text| match text {
+        "IPv4" => Some(Family::V4),
+        "IPv6" => Some(Family::V6),
+        _ => None,
+    };
+    /// A short text that somebody may see: cleaned, and cut at [`text::NAME`].
+    Text(String), "a text", |text| Some(short(text));
+}
+
+impl std::ops::Deref for Text {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+/// A value that is absent where its text is empty.
+///
+/// # Errors
+/// When it is no text, or a wrong one.
+pub(crate) fn unless_empty<'de, T, D>(deserializer: D) -> Result<Option<T>, D::Error>
+where
+    T: TryFrom<String, Error = String>,
+    D: Deserializer<'de>,
+{
+    let text = Option::<String>::deserialize(deserializer)?.filter(|text| !text.is_empty());
+    text.map(T::try_from).transpose().map_err(D::Error::custom)
+}
+
+/// A whole number, however it is written: 30080.0 and 3e4 of YAML are 30080 and 30000 where they go to the API server.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Whole(pub(crate) i64);
+
+impl<'de> Deserialize<'de> for Whole {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct WholeVisitor;
+
+        impl Visitor<'_> for WholeVisitor {
+            type Value = Whole;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a number")
+            }
+
+            fn visit_i64<E: Error>(self, number: i64) -> Result<Whole, E> {
+                Ok(Whole(number))
+            }
+
+            fn visit_u64<E: Error>(self, number: u64) -> Result<Whole, E> {
+                i64::try_from(number).map(Whole).map_err(|_| E::invalid_value(Unexpected::Unsigned(number), &self))
+            }
+
+            fn visit_f64<E: Error>(self, number: f64) -> Result<Whole, E> {
+                whole(number).map(Whole).ok_or_else(|| E::invalid_type(Unexpected::Float(number), &self))
+            }
+        }
+
+        deserializer.deserialize_any(WholeVisitor)
+    }
+}
+
+/// The whole number that a float is.
+pub(crate) fn whole(number: f64) -> Option<i64> {
+    // Beyond, floats are not exact.
+    (number.fract() == 0.0 && number.abs() < 9e15).then_some(number as i64)
+}
+
+/// A port.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(try_from = "Whole")]
+pub(crate) struct Port(pub(crate) u16);
+
+impl TryFrom<Whole> for Port {
+    type Error = String;
+
+    fn try_from(Whole(number): Whole) -> Result<Self, String> {
+        let port = u16::try_from(number).ok().filter(|port| *port > 0);
+        port.map(Self).ok_or_else(|| format!("{number}, wanted {PORT}"))
+    }
+}
+
+/// A port that may be left out; 0 means the same.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(try_from = "Whole")]
+pub(crate) struct OptionalPort(pub(crate) Option<u16>);
+
+impl TryFrom<Whole> for OptionalPort {
+    type Error = String;
+
+    fn try_from(Whole(number): Whole) -> Result<Self, String> {
+        let port = u16::try_from(number).map_err(|_| format!("{number}, wanted {OPTIONAL_PORT}"))?;
+        Ok(Self(Some(port).filter(|port| *port > 0)))
+    }
+}
+
+/// A number or a text, as an `IntOrString`; cleaned as a name is.
+#[derive(Clone, Debug)]
+pub(crate) struct NumberOrText(pub(crate) String);
+
+impl<'de> Deserialize<'de> for NumberOrText {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct AnyVisitor;
+
+        impl Visitor<'_> for AnyVisitor {
+            type Value = NumberOrText;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a number or a text")
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<NumberOrText, E> {
+                Ok(NumberOrText(short(text)))
+            }
+
+            fn visit_i64<E: Error>(self, number: i64) -> Result<NumberOrText, E> {
+                Ok(NumberOrText(number.to_string()))
+            }
+
+            fn visit_u64<E: Error>(self, number: u64) -> Result<NumberOrText, E> {
+                Ok(NumberOrText(number.to_string()))
+            }
+
+            fn visit_f64<E: Error>(self, number: f64) -> Result<NumberOrText, E> {
+                let number = whole(number).ok_or_else(|| E::invalid_type(Unexpected::Float(number), &self))?;
+                Ok(NumberOrText(number.to_string()))
+            }
+        }
+
+        deserializer.deserialize_any(AnyVisitor)
+    }
+}
+
+/// An IP address as Kubernetes reads it: it forgives leading zeros in IPv4, and takes them for decimal
+/// (k8s.io/utils/net `ParseIPSloppy`).
+pub(crate) fn lenient_ip(text: &str) -> Option<IpAddr> {
+    if let Ok(ip) = text.parse::<IpAddr>() {
+        // Go takes the IPv4 address within an IPv6 one for the same.
+        return Some(ip.to_canonical());
+    }
+    let decimal = |part: &str| {
+        let digits = !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+        digits.then(|| part.trim_start_matches('0')).map(|part| if part.is_empty() { "0" } else { part })?.parse().ok()
+    };
+    let octets: Vec<u8> = text.split('.').take(5).map(decimal).collect::<Option<_>>()?;
+    <[u8; 4]>::try_from(octets).ok().map(|octets| IpAddr::V4(Ipv4Addr::from(octets)))
+}
+
+/// A short text: cleaned, and cut at [`text::NAME`].
+pub(crate) fn short(text: &str) -> String {
+    text::clean(text, text::NAME)
+}
+
+/// A wrong text, shown safely.
+pub(crate) fn quoted(text: &str) -> String {
+    format!("{:?}", text::clean(text, SHOWN))
+}

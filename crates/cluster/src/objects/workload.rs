@@ -1,0 +1,169 @@
+//! A workload: the ports that its pods will want of a node.
+
+use serde::{Deserialize, Deserializer};
+
+use super::{
+    FieldError, Metadata, Pod, PodSpec, decode,
+    pod::{NodeSelector, NodeSelectorTerm, Requirement},
+    values::{Text, Whole},
+};
+use portreeve_facts::{self as facts, WorkloadKind};
+
+/// Labels by which nodes say that they run Linux, as all do that Portreeve runs on.
+const OS: [&str; 2] = ["kubernetes.io/os", "beta.kubernetes.io/os"];
+
+/// A Deployment, a Job or another kind with a template of pods.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Workload {
+    pub(crate) metadata: Option<Metadata>,
+    pub(crate) spec: Option<WorkloadSpec>,
+    pub(crate) status: Option<WorkloadStatus>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct WorkloadSpec {
+    pub(crate) replicas: Option<Whole>,
+    pub(crate) parallelism: Option<Whole>,
+    pub(crate) completions: Option<Whole>,
+    pub(crate) template: Option<Template>,
+    pub(crate) job_template: Option<JobTemplate>,
+}
+
+/// What a CronJob makes.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct JobTemplate {
+    pub(crate) spec: Option<Box<WorkloadSpec>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Template {
+    pub(crate) spec: Option<PodSpec>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct WorkloadStatus {
+    pub(crate) desired_number_scheduled: Option<Whole>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Toleration {
+    pub(crate) key: Option<Text>,
+    pub(crate) operator: Option<Text>,
+    pub(crate) value: Option<Text>,
+    pub(crate) effect: Option<Text>,
+}
+
+impl WorkloadSpec {
+    /// How many pods it wants at a time: of a Job no more than are to end.
+    fn replicas(&self) -> Option<i64> {
+        let of_job = || {
+            let Whole(parallelism) = self.parallelism?;
+            Some(self.completions.map_or(parallelism, |Whole(completions)| parallelism.min(completions)))
+        };
+        self.replicas.map(|Whole(replicas)| replicas).or_else(of_job)
+    }
+}
+
+impl Workload {
+    /// Reads one. A Pod has no template, and is the only one of its kind that there will be.
+    ///
+    /// # Errors
+    /// As [`decode`].
+    pub(crate) fn read<'de>(kind: WorkloadKind, document: impl Deserializer<'de> + Copy) -> Result<Self, FieldError> {
+        if kind != WorkloadKind::Pod {
+            return decode(document);
+        }
+        let Pod { metadata, spec, .. } = decode(document)?;
+        let spec = WorkloadSpec { template: Some(Template { spec }), ..WorkloadSpec::default() };
+        Ok(Self { metadata, spec: Some(spec), status: None })
+    }
+
+    /// The spec with the template of pods: of a CronJob that of its Jobs.
+    fn spec(&self) -> Option<&WorkloadSpec> {
+        let spec = self.spec.as_ref()?;
+        spec.job_template.as_ref().map_or(Some(spec), |job| job.spec.as_deref())
+    }
+
+    /// How many pods it wants at a time.
+    pub(crate) fn replicas(&self) -> Option<i64> {
+        self.spec()?.replicas()
+    }
+
+    /// What its pods are.
+    pub(crate) fn pods(&self) -> Option<&PodSpec> {
+        self.spec()?.template.as_ref()?.spec.as_ref()
+    }
+
+    /// `None` where its pods want no port of a Linux node, and where it has none: no replicas, or a DaemonSet that the cluster
+    /// found no node for.
+    pub(crate) fn facts(&self, kind: WorkloadKind) -> Result<Option<facts::Workload>, FieldError> {
+        let metadata = self.metadata.as_ref().ok_or_else(|| FieldError::new("metadata.name", "absent", "a name"))?;
+        let (namespace, name) = (metadata.namespace()?, metadata.name()?);
+        let desired = self.status.as_ref().and_then(|status| status.desired_number_scheduled);
+        let desired = desired.filter(|_| kind == WorkloadKind::DaemonSet).map(|Whole(desired)| desired);
+        let replicas = self.replicas();
+        if replicas == Some(0) || desired == Some(0) {
+            return Ok(None);
+        }
+        self.pods().map_or(Ok(None), |pods| of_pods(kind, replicas, (namespace, name), pods))
+    }
+}
+
+/// What is known of the pods of a workload.
+fn of_pods(
+    kind: WorkloadKind,
+    replicas: Option<i64>,
+    (namespace, name): (String, String),
+    pods: &PodSpec,
+) -> Result<Option<facts::Workload>, FieldError> {
+    let affinity = pods.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());
+    let (mut selects, mut avoids) = affinity.and_then(|node| node.required.as_ref()).map(demands).unwrap_or_default();
+    // What a node selector demands beyond Linux.
+    let selector = pods.node_selector.iter().flatten();
+    let beyond = selector.filter(|(label, value)| !(OS.contains(&label.as_str()) && &***value == "linux"));
+    selects.extend(beyond.map(|(label, value)| format!("{} In {}", super::short(label), &**value)));
+    let toleration = |it: &Toleration| {
+        [&it.key, &it.operator, &it.value, &it.effect].map(|word| word.as_deref().unwrap_or_default()).join(" ")
+    };
+    let mut tolerates: Vec<_> = pods.tolerations.iter().flatten().map(toleration).collect();
+    [&mut selects, &mut avoids, &mut tolerates].into_iter().for_each(|texts| {
+        texts.sort_unstable();
+        texts.dedup();
+    });
+    let ports = pods.ports_of_the_node(kind.pod_spec())?;
+    let is_for_windows = OS.iter().any(|label| selects.contains(&format!("{label} In windows")));
+    if ports.is_empty() || is_for_windows {
+        return Ok(None);
+    }
+    let host_network = pods.host_network.unwrap_or(false);
+    Ok(Some(facts::Workload { kind, namespace, name, replicas, host_network, selects, avoids, tolerates, ports }))
+}
+
+/// What a required affinity demands of a node beyond Linux, and what it must not be.
+fn demands(required: &NodeSelector) -> (Vec<String>, Vec<String>) {
+    let text = |it: &Requirement| {
+        let [label, operator] = [&it.key, &it.operator].map(|word| word.as_deref().unwrap_or("?"));
+        let mut values: Vec<&str> = it.values.iter().flatten().map(|value| &**value).collect();
+        values.sort_unstable();
+        let is_os = OS.contains(&label) && operator == "In" && values.contains(&"linux");
+        (!is_os).then(|| format!("{label} {operator} {}", values.join(",")))
+    };
+    // One of the terms is enough.
+    let of_term = |term: &NodeSelectorTerm| {
+        let requirements = term.match_fields.iter().chain(&term.match_expressions).flatten();
+        requirements.filter_map(text).collect::<Vec<_>>()
+    };
+    let terms: Vec<_> = required.node_selector_terms.iter().flatten().map(of_term).collect();
+    let is_negative = |text: &String| text.contains(" NotIn ") || text.contains(" DoesNotExist ");
+    match &terms[..] {
+        [term] => term.iter().cloned().partition(|text| !is_negative(text)),
+        terms if terms.iter().any(Vec::is_empty) => Default::default(),
+        terms => (vec![terms.iter().map(|term| term.join(" and ")).collect::<Vec<_>>().join(" or ")], Vec::new()),
+    }
+}
