@@ -1,6 +1,12 @@
 //! A Pod: one that runs on a Node, or one that waits because its ports are taken on every Node.
 
-use std::{collections::BTreeMap, fmt, net::IpAddr, str::FromStr};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    net::{IpAddr, SocketAddr},
+    str::FromStr,
+    sync::Arc,
+};
 
 use serde::Deserialize;
 
@@ -11,8 +17,8 @@ use super::{
 };
 use crate::facts_builder::FactsBuilder;
 use portreeve_facts::{
-    self as facts, ContainerPort, Controller, PortRange, PortSet, Protocol, ServiceName, Source, WaitingPod, names,
-    text,
+    self as facts, ContainerPort, ContainerPorts, Controller, PortRange, PortSet, Protocol, ServiceName, Source,
+    WaitingPod, names, text,
 };
 
 /// What the scheduler says of a Node on which a port of the Pod is taken (kubernetes
@@ -25,6 +31,11 @@ const REFUSED: &str = "NodePorts";
 const HOSTNAME: &str = "kubernetes.io/hostname";
 /// So many ports of one pod are kept that nothing but probes names, and of one with its own network.
 const MOST_PROBED: usize = 16;
+/// So many addresses are kept of which containers of one pod said that they are in use.
+const MOST_SAID: usize = 4;
+/// So much of a container's last message is looked at, in bytes: the kubelet keeps no more of one container
+/// (kubernetes pkg/kubelet/container/runtime.go `MaxContainerTerminationMessageLength`).
+const LONGEST_MESSAGE: usize = 4096;
 
 /// A Pod of the API server or of a manifest.
 #[derive(Debug, Default, Deserialize)]
@@ -52,6 +63,7 @@ pub(crate) struct PodSpec {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Container {
+    pub(crate) name: Option<Text>,
     pub(crate) command: Option<Vec<String>>,
     pub(crate) args: Option<Vec<String>>,
     pub(crate) ports: Option<Vec<ContainerPortSpec>>,
@@ -162,6 +174,9 @@ pub(crate) struct Condition {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct ContainerStatus {
+    pub(crate) name: Option<Text>,
+    #[serde(rename = "containerID")]
+    pub(crate) id: Option<Text>,
     pub(crate) ready: Option<bool>,
     pub(crate) state: Option<ContainerState>,
     pub(crate) last_state: Option<ContainerState>,
@@ -184,6 +199,7 @@ pub(crate) struct Running {
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Terminated {
     pub(crate) exit_code: Option<i64>,
+    pub(crate) message: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -206,8 +222,8 @@ impl Object for Pod {
     fn add_to(self, facts: &mut FactsBuilder, notes: &mut Notes) -> Result<(), FieldError> {
         facts.settings.api_server_pod(&self);
         match self.facts(notes)? {
-            Some(PodFacts::Placed(pod)) => facts.pods.push(pod.into()),
-            Some(PodFacts::Waiting(pod)) => facts.waiting_pods.push(pod.into()),
+            Some(PodFacts::Placed(pod)) => facts.pods.push(pod),
+            Some(PodFacts::Waiting(pod)) => facts.waiting_pods.push(pod),
             None => {}
         }
         Ok(())
@@ -217,9 +233,9 @@ impl Object for Pod {
 /// A Pod, by where it is.
 enum PodFacts {
     /// On a Node; or in a file that names none, and then it may be on any.
-    Placed(facts::Pod),
+    Placed(Arc<facts::Pod>),
     /// On no Node, for want of free ports.
-    Waiting(WaitingPod),
+    Waiting(Arc<WaitingPod>),
 }
 
 impl Pod {
@@ -247,6 +263,7 @@ impl Pod {
         let phase = status.phase.as_deref();
         let finished = matches!(phase, Some("Succeeded" | "Failed"));
         let failing = containers.iter().any(failed);
+        let ready = conditions.iter().any(|condition| is(condition, "Ready", "True"));
         let mut own_ports = Vec::new();
         if !host_network {
             if failing && !finished {
@@ -270,7 +287,7 @@ impl Pod {
             let selected = || spec.node_selector.as_ref()?.get(HOSTNAME).map(|Text(host)| host.clone());
             let only = || spec.affinity.as_ref().and_then(only_node);
             let meant_for = node.or(nominated).or_else(only).or_else(selected);
-            return Ok(Some(PodFacts::Waiting(WaitingPod {
+            return Ok(Some(PodFacts::Waiting(Arc::new(WaitingPod {
                 service_lb_of,
                 namespace,
                 name,
@@ -289,13 +306,13 @@ impl Pod {
                     .map_or(&status.start_time, |condition| &condition.last_transition_time)
                     .as_ref()
                     .map(|Time(at)| *at),
-            })));
+            }))));
         }
         // Anybody may annotate a pod of his own; the kubelet deletes mirrors that it did not make.
         let is_mirror = annotations.is_some_and(|annotations| annotations.config_mirror.is_some())
             && controller.as_ref().is_some_and(Controller::is_node);
         let config_hash = annotations.and_then(|annotations| annotations.config_hash.as_ref());
-        Ok(Some(PodFacts::Placed(facts::Pod {
+        Ok(Some(PodFacts::Placed(Arc::new(facts::Pod {
             service_lb_of,
             namespace,
             name,
@@ -306,7 +323,7 @@ impl Pod {
             node,
             host_network,
             finished,
-            ready: conditions.iter().any(|condition| is(condition, "Ready", "True")),
+            ready,
             running: (!containers.is_empty()).then(|| containers.iter().chain(&init_containers).any(runs)),
             failing,
             restarted: restarted(&containers),
@@ -319,10 +336,16 @@ impl Pod {
             probed: undeclared(probed, &ports),
             ports,
             own_ports,
+            containers: if !finished && (failing || host_network && !ready) {
+                spec.containers_with_ids(&containers)
+            } else {
+                Vec::new()
+            },
+            said_in_use: if host_network && failing && !finished { said_in_use(&containers) } else { Vec::new() },
             more_networks: annotations.is_some_and(|annotations| annotations.networks.is_some()),
             ip_local_port_range,
             ip_local_reserved_ports,
-        })))
+        }))))
     }
 }
 
@@ -350,6 +373,24 @@ impl PodSpec {
             }
         }
         Ok((ports, probed))
+    }
+
+    /// The containers that have an id, each with the ports that it declares and that its probes ask by number, if there are
+    /// several.
+    fn containers_with_ids(&self, statuses: &[ContainerStatus]) -> Vec<ContainerPorts> {
+        if statuses.len() < 2 {
+            return Vec::new();
+        }
+        let of = |status: &ContainerStatus| {
+            // `containerd://ID`.
+            let (_, id) = status.id.as_deref()?.split_once("://")?;
+            let name = status.name.as_deref()?;
+            let container = self.containers.iter().flatten().find(|it| it.name.as_deref() == Some(name))?;
+            let declared = container.ports.iter().flatten().filter_map(|port| port.container_port);
+            let ports = declared.map(|Port(port)| port).chain(probed_ports(container).map(|port| port.port));
+            Some(ContainerPorts { id: id.to_owned(), ports: ports.take(MOST_PROBED).collect() })
+        };
+        statuses.iter().filter_map(of).collect()
     }
 
     /// The range from which the kernel chooses ports in the Pod's own network, and those that it does not choose, where these are
@@ -437,6 +478,51 @@ fn is_refused_for_its_ports(condition: &Condition) -> bool {
         && condition.message.as_ref().is_some_and(|message| message.contains(NO_FREE_PORTS))
 }
 
+/// The addresses of which containers that failed said, when they ended, that they are in use.
+fn said_in_use(statuses: &[ContainerStatus]) -> Vec<ContainerPort> {
+    let states = statuses.iter().filter(|it| failed(it)).flat_map(|it| [&it.state, &it.last_state]);
+    let messages = states.filter_map(|state| state.as_ref()?.terminated.as_ref()?.message.as_deref());
+    let mut said: Vec<ContainerPort> = Vec::new();
+    for it in messages.flat_map(in_use) {
+        if said.len() < MOST_SAID && !said.contains(&it) {
+            said.push(it);
+        }
+    }
+    said
+}
+
+/// The addresses that a program says are in use, one a line: `listen tcp 127.0.0.1:50052: bind: address already in use`, `bind() to
+/// 0.0.0.0:80 failed (98: Address already in use)`, `listen EADDRINUSE: address already in use :::3000`.
+fn in_use(message: &str) -> impl Iterator<Item = ContainerPort> {
+    let end = message.floor_char_boundary(LONGEST_MESSAGE);
+    message[..end].lines().filter_map(|line| {
+        let lower = line.to_ascii_lowercase();
+        if !lower.contains("address already in use") && !lower.contains("eaddrinuse") {
+            return None;
+        }
+        let mut words = line.split_ascii_whitespace();
+        let (host_ip, port) = words.find_map(address_in_use)?;
+        let is_udp = lower.split_ascii_whitespace().any(|word| ["udp", "udp4", "udp6"].contains(&word));
+        let protocol = if is_udp { Protocol::Udp } else { Protocol::Tcp };
+        Some(ContainerPort { port, host_port: None, host_ip, protocol })
+    })
+}
+
+/// `127.0.0.1:80`, `[::1]:80`, `:::80`, `:80`, `*:80`, `localhost:80`, with what stands around it. Every address is none.
+fn address_in_use(word: &str) -> Option<(Option<IpAddr>, u16)> {
+    let word = word
+        .trim_start_matches(['\'', '"', '`', '('])
+        .trim_end_matches(['\'', '"', '\\', '`', ')', ',', ';', ':', '.']);
+    let (host, port) = word.rsplit_once(':')?;
+    let port = port.parse().ok().filter(|port| *port > 0)?;
+    let ip = match host {
+        "" | "*" | "::" => return Some((None, port)),
+        "localhost" => return Some((Some(IpAddr::from([127, 0, 0, 1])), port)),
+        _ => word.parse::<SocketAddr>().ok()?.ip(),
+    };
+    Some((Some(ip).filter(|ip| !ip.is_unspecified()), port))
+}
+
 fn runs(container: &ContainerStatus) -> bool {
     container.state.as_ref().is_some_and(|state| state.running.is_some())
 }
@@ -498,4 +584,49 @@ fn parsed<T: FromStr>(value: &str, path: impl fmt::Display, wanted: &str, notes:
         notes.note(path, quoted(value), wanted);
     }
     parsed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_that_is_in_use_is_found_in_what_programs_say() {
+        let of = |message: &str| {
+            let all = in_use(message).map(|it| (it.host_ip.map(|ip| ip.to_string()), it.port, it.protocol));
+            all.collect::<Vec<_>>()
+        };
+        let every = |port| vec![(None, port, Protocol::Tcp)];
+        let loopback = vec![(Some("127.0.0.1".to_owned()), 50052, Protocol::Tcp)];
+        assert_eq!(of("listen tcp 127.0.0.1:50052: bind: address already in use"), loopback);
+        assert_eq!(
+            of("E1 12:30:45.6 main.go:7] \"failed\" err=\"listen tcp :8162: bind: address already in use\""),
+            every(8162)
+        );
+        assert_eq!(of("error listening on [::]:9090: bind: address already in use"), every(9090));
+        assert_eq!(of("listen tcp4 0.0.0.0:9100: bind: address already in use"), every(9100));
+        assert_eq!(of("nginx: [emerg] bind() to 0.0.0.0:80 failed (98: Address already in use)"), every(80));
+        assert_eq!(of("Error: listen EADDRINUSE: address already in use :::3000"), every(3000));
+        assert_eq!(of("cannot bind '0.0.0.0:8080': Address already in use"), every(8080));
+        assert_eq!(of("listen udp :53: bind: address already in use"), [(None, 53, Protocol::Udp)]);
+        assert_eq!(of("started\nlisten tcp 127.0.0.1:50052: bind: address already in use\nbye"), loopback);
+    }
+
+    #[test]
+    fn what_says_no_address_or_not_that_it_is_in_use_is_no_hint() {
+        for message in [
+            "dial tcp 10.96.0.1:443: connect: connection refused",
+            "bind: address already in use",
+            "listen tcp :0: bind: address already in use",
+            "listen tcp :70000: bind: address already in use",
+            "main.go:12: address already in use",
+            "",
+        ] {
+            assert_eq!(in_use(message).count(), 0, "{message}");
+        }
+        let late = format!("{}\nlisten tcp :80: bind: address already in use", "x".repeat(LONGEST_MESSAGE));
+        assert_eq!(in_use(&late).count(), 0, "a longer one is cut");
+        let cut = format!("{}ü", "x".repeat(LONGEST_MESSAGE - 1));
+        assert_eq!(in_use(&cut).count(), 0, "within a letter");
+    }
 }
