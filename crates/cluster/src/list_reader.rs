@@ -75,7 +75,7 @@ impl<'de> Visitor<'de> for ListReader<'_> {
                 // A server writes the kind and the columns first.
                 "rows" if summary.kind.as_deref() == Some("Table") => {
                     summary.list = true;
-                    let each = |row: &RawValue| (self.sink)(&*node_of_row(&columns, row)?);
+                    let each = |row: &RawValue| (self.sink)(&node_of_row(&columns, row)?);
                     map.next_value_seed(Items { each })?;
                 }
                 _ => drop(map.next_value::<IgnoredAny>()?),

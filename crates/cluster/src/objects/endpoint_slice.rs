@@ -86,7 +86,7 @@ impl EndpointSlice {
             let conditions = endpoint.conditions.unwrap_or_default();
             let ready = conditions.ready.unwrap_or(true);
             let addresses =
-                addresses(endpoint.addresses.unwrap_or_default(), format_args!("endpoints[{index}].addresses"))?;
+                addresses(&endpoint.addresses.unwrap_or_default(), format_args!("endpoints[{index}].addresses"))?;
             Ok::<_, FieldError>(facts::Endpoint {
                 ready,
                 serving: conditions.serving.unwrap_or(ready),

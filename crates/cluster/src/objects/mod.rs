@@ -129,7 +129,7 @@ impl Identity {
         let name =
             |key: &str| word(key).map(|name| if names::is_subdomain(name) { name.to_owned() } else { quoted(name) });
         Self {
-            title: titled(name("namespace"), name("name").unwrap_or_default()),
+            title: titled(name("namespace").as_deref(), &name("name").unwrap_or_default()),
             version: word("resourceVersion").map(short),
         }
     }
@@ -145,8 +145,8 @@ pub(crate) fn group(version: &str) -> &str {
     version.split_once('/').map_or("", |(group, _)| group)
 }
 
-fn titled(namespace: Option<String>, name: String) -> String {
-    namespace.map_or_else(|| name.clone(), |namespace| [&namespace, "/", &name].concat())
+fn titled(namespace: Option<&str>, name: &str) -> String {
+    namespace.map_or_else(|| name.to_owned(), |namespace| [namespace, "/", name].concat())
 }
 
 /// A message without the line and the column with which `serde_json` ends it: they count within one object.
@@ -241,7 +241,7 @@ impl Metadata {
 
     /// The name of an object that must be a DNS label.
     fn label(&self) -> Result<String, FieldError> {
-        as_label(self.name()?, "metadata.name")
+        as_label(&self.name()?, "metadata.name")
     }
 
     /// Writes into it what the API server would: the namespace that it goes to, and a name of the one that it generates. Returns
@@ -278,7 +278,7 @@ impl Metadata {
     /// A manifest without a namespace goes to `default`, as `kubectl apply` would have it.
     pub(crate) fn namespace(&self) -> Result<String, FieldError> {
         let namespace = self.namespace.as_ref().map_or("default", |Name(name)| name);
-        as_label(namespace.to_owned(), "metadata.namespace")
+        as_label(namespace, "metadata.namespace")
     }
 
     fn uid(&self) -> Option<String> {
@@ -287,13 +287,17 @@ impl Metadata {
 
     /// `namespace/name`, or `name`; empty without one.
     pub(crate) fn title(&self) -> String {
-        let name = self.name.as_ref().map_or_else(String::new, |Name(name)| name.clone());
-        titled(self.namespace.as_ref().map(|Name(namespace)| namespace.clone()), name)
+        let name = self.name.as_ref().map_or("", |Name(name)| name);
+        titled(self.namespace.as_ref().map(|Name(namespace)| namespace.as_str()), name)
     }
 }
 
-fn as_label(name: String, path: &str) -> Result<String, FieldError> {
-    if names::is_label(&name) { Ok(name) } else { Err(FieldError::new(path, quoted(&name), names::LABEL_WORDS)) }
+fn as_label(name: &str, path: &str) -> Result<String, FieldError> {
+    if names::is_label(name) {
+        Ok(name.to_owned())
+    } else {
+        Err(FieldError::new(path, quoted(name), names::LABEL_WORDS))
+    }
 }
 
 /// Labels that are read, of any kind.
@@ -423,10 +427,10 @@ mod tests {
 
     #[test]
     fn a_title_is_told_of_what_is_refused() {
-        let of = |metadata: serde_json::Value| Identity::of(&json!({"metadata": metadata})).title;
+        let of = |metadata: serde_json::Value| Identity::of(json!({"metadata": metadata})).title;
         assert_eq!(of(json!({"name": "a", "namespace": "d"})), "d/a");
         assert_eq!(of(json!({"name": "a"})), "a");
         assert_eq!(of(json!({"name": "A B"})), "\"A B\"");
-        assert_eq!([of(json!({"name": 5})), of(json!([])), Identity::of(&json!(5)).title], [""; 3]);
+        assert_eq!([of(json!({"name": 5})), of(json!([])), Identity::of(json!(5)).title], [""; 3]);
     }
 }

@@ -336,15 +336,15 @@ impl Pod {
             probed: undeclared(probed, &ports),
             ports,
             own_ports,
-            more_networks: annotations.is_some_and(|annotations| annotations.networks.is_some()),
-            ip_local_port_range,
-            ip_local_reserved_ports,
             containers: if !finished && (failing || host_network && !ready) {
-                with_ids(&containers, needs_by_name(&spec))
+                spec.containers_with_ids(&containers)
             } else {
                 Vec::new()
             },
             said_in_use: if host_network && failing && !finished { said_in_use(&containers) } else { Vec::new() },
+            more_networks: annotations.is_some_and(|annotations| annotations.networks.is_some()),
+            ip_local_port_range,
+            ip_local_reserved_ports,
         }))))
     }
 }
@@ -373,6 +373,24 @@ impl PodSpec {
             }
         }
         Ok((ports, probed))
+    }
+
+    /// The containers that have an id, each with the ports that it declares and that its probes ask by number, if there are
+    /// several.
+    fn containers_with_ids(&self, statuses: &[ContainerStatus]) -> Vec<ContainerPorts> {
+        if statuses.len() < 2 {
+            return Vec::new();
+        }
+        let of = |status: &ContainerStatus| {
+            // `containerd://ID`.
+            let (_, id) = status.id.as_deref()?.split_once("://")?;
+            let name = status.name.as_deref()?;
+            let container = self.containers.iter().flatten().find(|it| it.name.as_deref() == Some(name))?;
+            let declared = container.ports.iter().flatten().filter_map(|port| port.container_port);
+            let ports = declared.map(|Port(port)| port).chain(probed_ports(container).map(|port| port.port));
+            Some(ContainerPorts { id: id.to_owned(), ports: ports.take(MOST_PROBED).collect() })
+        };
+        statuses.iter().filter_map(of).collect()
     }
 
     /// The range from which the kernel chooses ports in the Pod's own network, and those that it does not choose, where these are
@@ -460,48 +478,6 @@ fn is_refused_for_its_ports(condition: &Condition) -> bool {
         && condition.message.as_ref().is_some_and(|message| message.contains(NO_FREE_PORTS))
 }
 
-fn runs(container: &ContainerStatus) -> bool {
-    container.state.as_ref().is_some_and(|state| state.running.is_some())
-}
-
-/// Whether a container that is not ready ended with an error, now or when it last ran.
-fn failed(container: &ContainerStatus) -> bool {
-    let states = [&container.state, &container.last_state].into_iter().flatten();
-    let mut codes = states.filter_map(|state| state.terminated.as_ref()?.exit_code);
-    container.ready != Some(true) && codes.any(|code| code != 0)
-}
-
-/// Since when the containers run again that are not ready and ended with an error, where each of them does.
-fn restarted(containers: &[ContainerStatus]) -> Option<jiff::Timestamp> {
-    let failed = containers.iter().filter(|container| failed(container));
-    let starts = failed.map(|container| Some(container.state.as_ref()?.running.as_ref()?.started_at.as_ref()?.0));
-    starts.collect::<Option<Vec<_>>>()?.into_iter().max()
-}
-
-/// The ports of each container by its name: those that it declares, and those that its probes ask by number.
-fn needs_by_name(spec: &PodSpec) -> BTreeMap<&str, Vec<u16>> {
-    let of = |container: &Container| {
-        let declared = container.ports.iter().flatten().filter_map(|port| port.container_port).map(|Port(port)| port);
-        let probed = probed_ports(container).map(|port| port.port);
-        declared.chain(probed).take(MOST_PROBED).collect()
-    };
-    let containers = spec.containers.iter().flatten();
-    containers.filter_map(|container| Some((container.name.as_deref()?, of(container)))).collect()
-}
-
-/// The containers that have an id, each with its ports, if there are several.
-fn with_ids(statuses: &[ContainerStatus], mut needs: BTreeMap<&str, Vec<u16>>) -> Vec<ContainerPorts> {
-    if statuses.len() < 2 {
-        return Vec::new();
-    }
-    let of = |status: &ContainerStatus| {
-        // `containerd://ID`.
-        let (_, id) = status.id.as_deref()?.split_once("://")?;
-        Some(ContainerPorts { id: text::clean(id, text::NAME), ports: needs.remove(status.name.as_deref()?)? })
-    };
-    statuses.iter().filter_map(of).collect()
-}
-
 /// The addresses of which containers that failed said, when they ended, that they are in use.
 fn said_in_use(statuses: &[ContainerStatus]) -> Vec<ContainerPort> {
     let states = statuses.iter().filter(|it| failed(it)).flat_map(|it| [&it.state, &it.last_state]);
@@ -545,6 +521,24 @@ fn address_in_use(word: &str) -> Option<(Option<IpAddr>, u16)> {
         _ => word.parse::<SocketAddr>().ok()?.ip(),
     };
     Some((Some(ip).filter(|ip| !ip.is_unspecified()), port))
+}
+
+fn runs(container: &ContainerStatus) -> bool {
+    container.state.as_ref().is_some_and(|state| state.running.is_some())
+}
+
+/// Whether a container that is not ready ended with an error, now or when it last ran.
+fn failed(container: &ContainerStatus) -> bool {
+    let states = [&container.state, &container.last_state].into_iter().flatten();
+    let mut codes = states.filter_map(|state| state.terminated.as_ref()?.exit_code);
+    container.ready != Some(true) && codes.any(|code| code != 0)
+}
+
+/// Since when the containers run again that are not ready and ended with an error, where each of them does.
+fn restarted(containers: &[ContainerStatus]) -> Option<jiff::Timestamp> {
+    let failed = containers.iter().filter(|container| failed(container));
+    let starts = failed.map(|container| Some(container.state.as_ref()?.running.as_ref()?.started_at.as_ref()?.0));
+    starts.collect::<Option<Vec<_>>>()?.into_iter().max()
 }
 
 /// An owner may have any name; one that is none could be an option of a command.

@@ -106,7 +106,7 @@ impl Service {
         if cluster_ip == Some("None") {
             return Ok(None);
         }
-        let mut cluster_ips = addresses(spec.cluster_ips.unwrap_or_default(), "spec.clusterIPs")?;
+        let mut cluster_ips = addresses(&spec.cluster_ips.unwrap_or_default(), "spec.clusterIPs")?;
         if cluster_ips.is_empty()
             && let Some(ip) = cluster_ip
         {
@@ -146,7 +146,7 @@ pub(super) fn address(text: &str, path: impl std::fmt::Display) -> Result<IpAddr
     lenient_ip(text).ok_or_else(|| FieldError::new(path, quoted(text), "an IP address"))
 }
 
-pub(super) fn addresses(list: Vec<Text>, path: impl std::fmt::Display) -> Result<Vec<IpAddr>, FieldError> {
+pub(super) fn addresses(list: &[Text], path: impl std::fmt::Display) -> Result<Vec<IpAddr>, FieldError> {
     list.iter().enumerate().map(|(index, text)| address(text, format_args!("{path}[{index}]"))).collect()
 }
 
