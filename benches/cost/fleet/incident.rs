@@ -1,11 +1,6 @@
 //! Somebody takes a NodePort on every node at once, and it is repaired: first on nearly all, then on the few that are left.
 
-use std::{
-    collections::BTreeMap,
-    net::TcpListener,
-    thread,
-    time::Duration,
-};
+use std::{collections::BTreeMap, net::TcpListener, thread, time::Duration};
 
 use serde_json::Value;
 

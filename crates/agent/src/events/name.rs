@@ -62,6 +62,7 @@ impl Names {
         let point = (self.incident % u128::from(HOUR.as_secs().unsigned_abs())) as i64 + after;
         let now = at.as_second();
         let begun = now - (now - point).rem_euclid(HOUR.as_secs());
+        // None is only an hour before the first year that there is.
         Timestamp::from_second(begun).unwrap_or(at)
     }
 

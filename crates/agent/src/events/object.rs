@@ -70,10 +70,7 @@ impl PlannedEvent {
             (note(summary, remedy), note(&format!("Resolved: {summary}"), None))
         };
         let event = Event {
-            metadata: ObjectMeta {
-                namespace: Some(namespace.clone()),
-                ..ObjectMeta::default()
-            },
+            metadata: ObjectMeta { namespace: Some(namespace.clone()), ..ObjectMeta::default() },
             reporting_controller: Some(CONTROLLER.to_owned()),
             reporting_instance: Some(reporter.clone()),
             action: Some(ACTION.to_owned()),

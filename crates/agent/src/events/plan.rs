@@ -169,8 +169,9 @@ impl Plan {
     fn forget(&mut self, at: Timestamp) {
         let counters = &mut self.counters;
         self.findings.retain(|_, telling| {
-            let is_late = telling.over_since().is_some_and(|since| since + HOUR <= at);
-            counters.dropped += u64::from(is_late && !telling.is_done(at));
+            let Some((since, is_untold)) = telling.over_since() else { return true };
+            let is_late = since + HOUR <= at;
+            counters.dropped += u64::from(is_late && is_untold);
             !is_late
         });
     }

@@ -100,9 +100,11 @@ impl Telling {
         self.hour.is_some() || self.maybe.is_some() || self.told.is_some()
     }
 
-    /// Since when it is over.
-    pub(super) fn over_since(&self) -> Option<Timestamp> {
-        self.is_over.then_some(self.since)
+    /// Since when it is over, and whether somebody has read that it is open and never that it is over.
+    pub(super) fn over_since(&self) -> Option<(Timestamp, bool)> {
+        let lacks_end = |told: &Told| !told.is_over && told.at + HOUR > self.since;
+        let is_untold = self.maybe.is_some() || self.told.as_ref().is_some_and(lacks_end);
+        self.is_over.then_some((self.since, is_untold))
     }
 
     /// Whether nothing is to be told of it any more.

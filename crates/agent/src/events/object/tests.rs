@@ -165,7 +165,8 @@ fn a_fact_of_the_cluster_has_one_name_a_node_its_own_and_what_nodes_share_five()
     let mut cluster = web();
     cluster.evidence.scope = Scope::Cluster;
     let nodes = || (0..100).map(|number| format!("n{number}"));
-    let own = nodes().map(|node| Finding { key: Key { subject: Subject::node(&node, Some("uid")), ..web().key }, ..web() });
+    let own =
+        nodes().map(|node| Finding { key: Key { subject: Subject::node(&node, Some("uid")), ..web().key }, ..web() });
     let names = |findings: Vec<Finding>| {
         let names = findings.iter().zip(nodes()).map(|(finding, node)| {
             let place = Place { node, ..place() };

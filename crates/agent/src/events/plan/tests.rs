@@ -148,6 +148,27 @@ fn who_is_silent_in_the_next_hour_still_ends_what_it_has_told_and_never_what_has
     }
 }
 
+/// Fault (operator): the node that tells of an incident is removed, or its agent is restarted while the node is repaired
+/// Does: nothing, and its Event has no end; another affected node of its slot tells of itself
+/// Right again: with the next hour of the incident
+/// Lost: that it is over on the node that has gone
+#[test]
+fn a_node_that_has_gone_without_a_word_is_followed_with_the_next_hour() {
+    let finding = finding(1, Severity::Critical);
+    let nodes = of_one_slot(&finding, 2);
+    let (mut server, mut gone, mut plan) = (Server::default(), Plan::default(), Plan::default());
+    gone.offer(second(0), &Change::Raised(finding.clone()), &place(&nodes[0]));
+    server.serve(&mut gone, second(0));
+    plan.offer(second(0), &Change::Raised(finding.clone()), &place(&nodes[1]));
+    server.serve(&mut plan, second(0));
+    assert_eq!(plan.counters(), Counters { deduplicated: 1, ..Counters::default() });
+    let turn = turn(&finding, "n0");
+    assert!(server.serve(&mut plan, second(turn - 1)).is_empty());
+    assert_eq!(steps(&server.serve(&mut plan, second(turn))), [Step::Tell]);
+    assert_eq!(plan.counters(), Counters { written: 1, deduplicated: 1, ..Counters::default() });
+    assert_eq!(server.events.len(), 2);
+}
+
 #[test]
 fn a_restarted_agent_writes_nothing_and_ends_what_the_one_before_it_told() {
     let finding = fresh(Severity::Critical);

@@ -112,7 +112,10 @@ fn a_server_that_does_not_answer_about_one_object_is_asked_about_the_others() {
             }
         }
         assert!(written.len() >= 5 && written[4] <= 30, "{silent:?}: {written:?}");
-        assert!(asked <= 200, "about each 20 seconds, as a server that does not answer at all: {asked} times in an hour");
+        assert!(
+            asked <= 200,
+            "about each 20 seconds, as a server that does not answer at all: {asked} times in an hour"
+        );
     }
 }
 
@@ -153,6 +156,24 @@ fn an_end_that_is_forbidden_is_written_later_and_one_that_may_not_be_read_about_
     let write = restarted.next(second(3)).expect("a look");
     restarted.answer(second(3), &write, Reply::Stuck);
     assert_eq!(restarted.due(second(3)), None);
+}
+
+#[test]
+fn an_end_that_the_server_does_not_take_for_an_hour_is_dropped_and_counted() {
+    let finding = fresh(Severity::Critical);
+    for taken in [false, true] {
+        let (mut server, mut plan) = (Server::default(), Plan::default());
+        raise(&mut plan, second(0), &finding);
+        server.serve(&mut plan, second(0));
+        clear(&mut plan, second(1), &finding);
+        for now in 1..=61 {
+            while let Some(write) = plan.next(minute(now)) {
+                let reply = if taken { server.reply(minute(now), &write) } else { Reply::Unavailable(None) };
+                plan.answer(minute(now), &write, reply);
+            }
+        }
+        assert_eq!((plan.findings.len(), plan.counters().dropped), (0, u64::from(!taken)), "taken: {taken}");
+    }
 }
 
 #[test]
