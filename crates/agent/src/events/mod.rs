@@ -1,6 +1,6 @@
 //! Events: what `kubectl get events` and `kubectl describe` show of a finding.
 //!
-//! [`plan`] decides, purely, what is to be written and when; [`Recorder`] writes it. An Event's [`name`] is a hash of what the
+//! `plan` decides, purely, what is to be written and when; [`Recorder`] writes it. An Event's name (`name`) is a hash of what the
 //! finding is, the hour, and a slot of the node. Who creates it has told; who is answered that it is there is silent for that
 //! hour. So nothing has to be remembered or agreed upon.
 

@@ -184,7 +184,7 @@ mod tests {
                 let without = |(start, end): &(Timestamp, Timestamp)| from.min(*end).duration_since(alive.max(*start));
                 let longest = affected.iter().map(without).max().unwrap_or_default();
                 assert!(longest <= spread.longest(), "{longest:#} without an Event, of {nodes} nodes");
-                alive = from + HOUR;
+                alive = from + SignedDuration::from_hours(1);
             }
         }
     }

@@ -325,9 +325,23 @@ fn the_end_is_that_of_the_event_that_was_written_where_a_worse_one_came_too_late
     clear(&mut plan, second(1), &other);
     let names: Vec<String> = server.serve(&mut plan, second(1)).into_iter().map(|write| write.name).collect();
     assert_eq!(names, [format!("{}.resolved", opening.name)]);
-    // It is not told again as what it was before.
-    raise(&mut plan, second(2), &other);
-    assert_eq!(steps(&server.serve(&mut plan, second(2))), [Step::Tell]);
+}
+
+#[test]
+fn what_another_node_tells_of_is_not_told_again_as_what_it_was_before() {
+    let [mild, worse] = [Severity::Warning, Severity::Critical].map(|severity| finding(1, severity));
+    let nodes = of_one_slot(&worse, 2);
+    let (mut server, mut other, mut plan) = (Server::default(), Plan::default(), Plan::default());
+    other.offer(second(0), &Change::Raised(worse.clone()), &place(&nodes[0]));
+    server.serve(&mut other, second(0));
+    let mut asked = |at, change| {
+        plan.offer(second(at), &change, &place(&nodes[1]));
+        steps(&server.serve(&mut plan, second(at)))
+    };
+    assert_eq!(asked(0, Change::Raised(mild)), [Step::Tell]);
+    assert_eq!(asked(1, Change::Changed(worse.clone())), [Step::Tell]);
+    assert_eq!(asked(2, Change::Cleared(worse.clone(), Clearance::Repaired)), [Step::Look, Step::End]);
+    assert_eq!(asked(3, Change::Raised(worse)), []);
 }
 
 #[test]
