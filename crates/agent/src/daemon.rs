@@ -32,9 +32,12 @@ use super::{
     socket::SocketFile,
     tasks::Tasks,
 };
+use crate::VERSION;
 use crate::events::Recorder;
 use portreeve_cluster::{self as cluster, ClusterSource, Reviewer};
-use portreeve_facts::{ClusterFacts, KernelFacts, NodeQuery, OwnPort, Reading, SNAPSHOT_SCHEMA, Snapshot, Source};
+use portreeve_facts::{
+    ClusterFacts, KernelFacts, NodeQuery, OwnPort, Reading, SNAPSHOT_SCHEMA, Snapshot, Source, Unread,
+};
 use portreeve_kernel::{Host, Known};
 use portreeve_rules::{
     self as rules, Opinion, RULES, Rule, SELDOM,
@@ -176,7 +179,7 @@ impl Agent {
         let stopped = async {
             tokio::select! { () = received(&mut terminate) => {}, () = received(&mut interrupt) => {} }
         };
-        info!(version = env!("CARGO_PKG_VERSION"), interval = ?self.config.interval, "started");
+        info!(version = VERSION, interval = ?self.config.interval, "started");
         http::log_first(&self.own_port.borrow());
         let mut tasks = mem::take(&mut self.tasks);
         tokio::select! {
@@ -298,7 +301,7 @@ impl Agent {
         }
         let mut query = rules::node_query(&facts, false);
         // The port that was tried: another one in the configuration holds from the next start.
-        if let Some(own) = self.own_port.borrow().seen().filter(|own| own.taken) {
+        if let Some(own) = self.own_port.borrow().known(Unread::Chooses).filter(|own| own.taken) {
             query.owner_ports = query.owner_ports.union(&[own.address.port()].into_iter().collect());
         }
         query.masquerade_ports = rules::node_ports_or_default(&facts).into();
@@ -328,10 +331,11 @@ impl Agent {
         cluster: ClusterFacts,
         kernel: KernelFacts,
     ) -> Duration {
-        let schema = SNAPSHOT_SCHEMA.to_owned();
+        let (schema, version) = (SNAPSHOT_SCHEMA.to_owned(), Some(VERSION.to_owned()));
         let pods_at = self.pods_at;
         let (overrides, own_port) = (self.config.overrides.clone(), self.own_port.borrow().clone());
-        let mut snapshot = Snapshot { schema, at: time.at, whole_at, pods_at, overrides, kernel, cluster, own_port };
+        let mut snapshot =
+            Snapshot { schema, version, at: time.at, whole_at, pods_at, overrides, kernel, cluster, own_port };
         let needed = rules::endpoints_needed(&snapshot);
         if self.endpoints.fill_in(needed, &mut snapshot.cluster).await {
             // That they are known now is no reason to look again.
@@ -345,7 +349,7 @@ impl Agent {
     /// Whether all client sockets are read whatever that costs: now and then, and as long as there are any.
     fn is_every_client_due(&self) -> bool {
         let before = self.before.as_ref().map(|before| &before.kernel.clients);
-        let none_before = before.and_then(Reading::seen).is_some_and(|clients| clients.outgoing == 0);
+        let none_before = before.and_then(|it| it.known(Unread::Chooses)).is_some_and(|clients| clients.outgoing == 0);
         !none_before || self.whole_looks.is_multiple_of(EVERY_CLIENT)
     }
 

@@ -5,10 +5,13 @@ use std::{collections::BTreeSet, fmt, io};
 use jiff::Timestamp;
 use tracing::info;
 
-use super::own_node::{doubt, no_own_node};
+use super::{
+    VERSION,
+    own_node::{doubt, no_own_node},
+};
 use portreeve_cluster::{self as cluster, ClusterSource};
 use portreeve_facts::{
-    Gap, NodePortRange, Overrides, OwnPort, PortSet, Reading, SNAPSHOT_SCHEMA, Snapshot, Source, Why,
+    Gap, NodePortRange, Overrides, OwnPort, PortSet, Reading, SNAPSHOT_SCHEMA, Snapshot, Source, Unread, Why,
 };
 use portreeve_kernel::Host;
 use portreeve_rules as rules;
@@ -72,7 +75,7 @@ impl SnapshotSources {
         if let Some(range) = node_port_range {
             cluster.node_port_range = Reading::Seen(range.clone());
         }
-        info!(origin = %cluster.origin, services = cluster.services.seen().map(Vec::len), "read the cluster");
+        info!(origin = %cluster.origin, services = cluster.services.known(Unread::Adds).map(Vec::len), "read the cluster");
 
         announce(Step::Node);
         let mut query = rules::node_query(&cluster, *command_lines);
@@ -81,13 +84,15 @@ impl SnapshotSources {
         query.bound_on_purpose = true;
         query.skipped.clone_from(skipped);
         let kernel = host.read(&query);
-        info!(listeners = kernel.listeners.seen().map(Vec::len), sockets = %kernel.socket_source, "read the node");
+        info!(listeners = kernel.listeners.known(Unread::Adds).map(Vec::len), sockets = %kernel.socket_source, "read the node");
         let own_port = OwnPort::not_asked();
-        let (schema, overrides) = (SNAPSHOT_SCHEMA.to_owned(), overrides.clone());
+        let (schema, version) = (SNAPSHOT_SCHEMA.to_owned(), Some(VERSION.to_owned()));
+        let overrides = overrides.clone();
         // They were read later than that.
-        let are_read = matches!(source, ClusterSource::Api(_)) && cluster.pods.seen().is_some();
+        let are_read = matches!(source, ClusterSource::Api(_)) && cluster.pods.gap().is_none();
         let pods_at = are_read.then_some(at);
-        let mut snapshot = Snapshot { schema, at, whole_at: None, pods_at, overrides, kernel, cluster, own_port };
+        let mut snapshot =
+            Snapshot { schema, version, at, whole_at: None, pods_at, overrides, kernel, cluster, own_port };
         // A wrong name makes the Pods and addresses of another node those of this one.
         if let Some(doubt) = doubt(&snapshot).filter(|_| node.is_some()) {
             let gap = Gap::new(Source::Nodes, Why::Ambiguous, doubt);
