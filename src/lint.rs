@@ -282,7 +282,7 @@ fn alone() -> Snapshot {
     Snapshot {
         schema: SNAPSHOT_SCHEMA.to_owned(),
         at: now(),
-        whole_at: None,
+        connections_at: None,
         pods_at: None,
         overrides: Overrides::default(),
         kernel: KernelFacts::not_asked(),

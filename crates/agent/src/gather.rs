@@ -87,7 +87,7 @@ impl SnapshotSources {
         // They were read later than that.
         let are_read = matches!(source, ClusterSource::Api(_)) && cluster.pods.seen().is_some();
         let pods_at = are_read.then_some(at);
-        let mut snapshot = Snapshot { schema, at, whole_at: None, pods_at, overrides, kernel, cluster, own_port };
+        let mut snapshot = Snapshot { schema, at, connections_at: None, pods_at, overrides, kernel, cluster, own_port };
         // A wrong name makes the Pods and addresses of another node those of this one.
         if let Some(doubt) = doubt(&snapshot).filter(|_| node.is_some()) {
             let gap = Gap::new(Source::Nodes, Why::Ambiguous, doubt);
