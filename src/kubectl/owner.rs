@@ -10,7 +10,7 @@ use super::{
     node_snapshots::{Behind, NodeResult, NodeResults, judge_node_snapshots},
 };
 use crate::console::Console;
-use portreeve_report::{CheckResult, NodeOwner, PortArgument, write_owners, write_owners_json};
+use portreeve_report::{NodeOwner, PortArgument, owners_result, write_owner_json, write_owners};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -37,7 +37,7 @@ pub(crate) struct Args {
 enum Form {
     /// For people
     Text,
-    /// One JSON document, `portreeve.owners/v1`, or with --no-agent `portreeve.declared/v1`
+    /// One JSON document, `portreeve.owner/v1`
     Json,
 }
 
@@ -56,12 +56,10 @@ pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
     partial.into_iter().chain(oldest).for_each(|note| console.print_note(&note));
     console.write(|out| match args.output {
         Form::Text => write_owners(&owners, &console.style, out),
-        Form::Json => write_owners_json(args.port.number, &owners, out),
+        Form::Json => write_owner_json(args.port.number, &owners, out),
     })?;
     if owners.is_empty() {
         anyhow::bail!("nothing is known: no agent is listed in namespace {}", args.agent_flags.agent_namespace());
     }
-    let is_known = |it: &NodeOwner| it.owner.as_ref().is_ok_and(|owner| owner.result() == CheckResult::Clear);
-    let result = if owners.iter().all(is_known) { CheckResult::Clear } else { CheckResult::NotChecked };
-    Ok(ExitCode::from(result as u8))
+    Ok(ExitCode::from(owners_result(&owners) as u8))
 }

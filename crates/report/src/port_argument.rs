@@ -63,7 +63,8 @@ impl PortArgument {
         let claimed: Vec<Ownership> =
             all.iter().filter(|it| !it.claimants.is_empty() || !it.beside.is_empty()).cloned().collect();
         let owned = if claimed.is_empty() { all.into_iter().take(1).collect() } else { claimed };
-        Ok(PortOwner { advice: port_advice(snapshot, &owned, &limits, (refused, free)), owned })
+        let advice = port_advice(snapshot, &owned, &limits, (refused, free));
+        Ok(PortOwner { looked_at: snapshot.at, version: snapshot.version.clone(), owned, advice })
     }
 }
 
