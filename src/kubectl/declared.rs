@@ -8,7 +8,7 @@ use super::agents::{AgentFlags, runtime};
 use crate::console::Console;
 use portreeve_cluster::Declared;
 use portreeve_dataplane::{Declaration, declarations};
-use portreeve_facts::Gap;
+use portreeve_facts::{Gap, Unread};
 use portreeve_report::{DeclaredReport, PortArgument, look_once, write_declared, write_declared_json};
 
 /// The image of this version, as the chart names it.
@@ -42,10 +42,11 @@ impl NoAgentFlags {
         let declared = runtime()?.block_on(async { anyhow::Ok(agent_flags.connect().await?.declared().await) })?;
         let Declared { services, pods, rejected } = declared;
         let unread: Vec<Gap> = [services.gap(), pods.gap()].into_iter().flatten().cloned().chain(rejected).collect();
-        let (services, pods) = match (services.seen(), pods.seen()) {
-            (None, None) => bail!("nothing is known: {}", unread[0].detail),
-            (services, pods) => (services.map_or(&[][..], Vec::as_slice), pods.map_or(&[][..], Vec::as_slice)),
-        };
+        if let (Some(gap), Some(_)) = (services.gap(), pods.gap()) {
+            bail!("nothing is known: {}", gap.detail);
+        }
+        let said = Unread::Said("DeclaredReport::unread");
+        let (services, pods) = (services.known_part(said), pods.known_part(said));
         let mut claims: Vec<Declaration> = declarations(services, pods, port.number);
         let is_asked = |node: &String| nodes.is_empty() || nodes.contains(node);
         claims.retain(|it| port.is_about(it.protocol) && it.node.as_ref().is_none_or(is_asked));

@@ -34,7 +34,9 @@ use super::{
 use crate::VERSION;
 use crate::events::Recorder;
 use portreeve_cluster::{self as cluster, ClusterSource, Reviewer};
-use portreeve_facts::{ClusterFacts, KernelFacts, NodeQuery, OwnPort, Reading, SNAPSHOT_SCHEMA, Snapshot, Source};
+use portreeve_facts::{
+    ClusterFacts, KernelFacts, NodeQuery, OwnPort, Reading, SNAPSHOT_SCHEMA, Snapshot, Source, Unread,
+};
 use portreeve_kernel::{Host, Known, Took};
 use portreeve_rules::{
     self as rules, Opinion, RULES, Rule, SELDOM,
@@ -262,7 +264,7 @@ impl Agent {
         }
         let mut query = rules::node_query(&facts, false);
         // The port that was tried: another one in the configuration holds from the next start.
-        if let Some(own) = self.own_port.borrow().seen().filter(|own| own.taken) {
+        if let Some(own) = self.own_port.borrow().known(Unread::Chooses).filter(|own| own.taken) {
             query.owner_ports = query.owner_ports.union(&[own.address.port()].into_iter().collect());
         }
         query.masquerade_ports = rules::node_ports_or_default(&facts).into();
@@ -309,7 +311,7 @@ impl Agent {
     /// Whether all client sockets are read whatever that costs: now and then, and as long as there are any.
     fn is_every_client_due(&self) -> bool {
         let before = self.before.as_ref().map(|before| &before.kernel.clients);
-        let none_before = before.and_then(Reading::seen).is_some_and(|clients| clients.outgoing == 0);
+        let none_before = before.and_then(|it| it.known(Unread::Chooses)).is_some_and(|clients| clients.outgoing == 0);
         !none_before || self.readings.is_multiple_of(EVERY_CLIENT)
     }
 

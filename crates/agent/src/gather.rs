@@ -11,7 +11,7 @@ use super::{
 };
 use portreeve_cluster::{self as cluster, ClusterSource};
 use portreeve_facts::{
-    Gap, NodePortRange, Overrides, OwnPort, PortSet, Reading, SNAPSHOT_SCHEMA, Snapshot, Source, Why,
+    Gap, NodePortRange, Overrides, OwnPort, PortSet, Reading, SNAPSHOT_SCHEMA, Snapshot, Source, Unread, Why,
 };
 use portreeve_kernel::Host;
 use portreeve_rules as rules;
@@ -75,7 +75,7 @@ impl SnapshotSources {
         if let Some(range) = node_port_range {
             cluster.node_port_range = Reading::Seen(range.clone());
         }
-        info!(origin = %cluster.origin, services = cluster.services.seen().map(Vec::len), "read the cluster");
+        info!(origin = %cluster.origin, services = cluster.services.known(Unread::Adds).map(Vec::len), "read the cluster");
 
         announce(Step::Node);
         let mut query = rules::node_query(&cluster, *command_lines);
@@ -84,12 +84,12 @@ impl SnapshotSources {
         query.bound_on_purpose = true;
         query.skipped.clone_from(skipped);
         let kernel = host.read(&query);
-        info!(listeners = kernel.listeners.seen().map(Vec::len), sockets = %kernel.socket_source, "read the node");
+        info!(listeners = kernel.listeners.known(Unread::Adds).map(Vec::len), sockets = %kernel.socket_source, "read the node");
         let own_port = OwnPort::not_asked();
         let (schema, version) = (SNAPSHOT_SCHEMA.to_owned(), Some(VERSION.to_owned()));
         let overrides = overrides.clone();
         // They were read later than that.
-        let are_read = matches!(source, ClusterSource::Api(_)) && cluster.pods.seen().is_some();
+        let are_read = matches!(source, ClusterSource::Api(_)) && cluster.pods.gap().is_none();
         let pods_at = are_read.then_some(at);
         let mut snapshot =
             Snapshot { schema, version, at, connections_at: None, pods_at, overrides, kernel, cluster, own_port };

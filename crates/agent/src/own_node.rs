@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use portreeve_facts::{ClusterFacts, Gap, Node, NodeAddressKind, Snapshot, Source, Why};
+use portreeve_facts::{ClusterFacts, Gap, Node, NodeAddressKind, Snapshot, Source, Unread, Why};
 use portreeve_report::first_names;
 
 /// How long a name has to be in doubt before it is said: a kubelet registers its Node after it has started, and Nodes are
@@ -16,11 +16,15 @@ const LASTING: Duration = Duration::from_secs(900);
 /// Why the name of this node is in doubt, in a sentence; nothing where it is not, or cannot be told.
 pub(super) fn doubt(snapshot: &Snapshot) -> Option<String> {
     let name = snapshot.cluster.node_name.as_ref()?;
-    let nodes = snapshot.cluster.nodes.seen().filter(|nodes| !nodes.is_empty())?;
+    let nodes = snapshot.cluster.nodes.known(Unread::Said("their own gap")).filter(|nodes| !nodes.is_empty())?;
     let Some(node) = nodes.iter().find(|node| node.name == *name) else {
         return Some(no_node_of(name, nodes));
     };
-    let here = snapshot.kernel.interfaces.seen().filter(|interfaces| !interfaces.addresses.is_empty())?;
+    let here = snapshot
+        .kernel
+        .interfaces
+        .known(Unread::Said("their own gap"))
+        .filter(|interfaces| !interfaces.addresses.is_empty())?;
     let mut its = node.addresses.iter().filter(|it| it.kind == NodeAddressKind::InternalIp).map(|it| it.ip).peekable();
     let first = its.peek().copied()?;
     let any = its.any(|ip| here.addresses.iter().any(|address| address.ip == ip));
@@ -30,7 +34,7 @@ pub(super) fn doubt(snapshot: &Snapshot) -> Option<String> {
 /// Why nothing is known of this node in the cluster, where the cluster's Nodes are known and none of them is this one. Without its
 /// Node its addresses in the cluster are not known, nor which Pods are its own. `hostname` was looked for where nobody named it.
 pub(super) fn no_own_node(cluster: &ClusterFacts, hostname: &str) -> Option<Gap> {
-    let nodes = cluster.nodes.seen().filter(|nodes| !nodes.is_empty())?;
+    let nodes = cluster.nodes.known(Unread::Said("their own gap")).filter(|nodes| !nodes.is_empty())?;
     let detail = match &cluster.node_name {
         Some(name) if nodes.iter().any(|node| node.name == *name) => return None,
         Some(name) => no_node_of(name, nodes),

@@ -17,7 +17,7 @@ use super::{
 };
 use portreeve_facts::{
     CILIUM_HOST, CiliumConfig, Claimant, ContainerPort, Family, Gap, Interfaces, Mode, PortRange, PortSet, Protocol,
-    ProxyConfig, Service, Snapshot, Vantage, WithoutBackend,
+    ProxyConfig, Service, Snapshot, Unread, Vantage, WithoutBackend,
 };
 
 pub(super) static PLANE: DataPlane = DataPlane {
@@ -97,7 +97,7 @@ pub(super) fn serves_here(snapshot: &Snapshot) -> Option<bool> {
         Ok(mode) => Some(mode.value == Mode::Cilium),
         // One that answers, or is configured, beside it.
         Err(_) if snapshot.contested().is_some() => None,
-        Err(_) => match snapshot.kernel.interfaces.seen() {
+        Err(_) => match snapshot.kernel.interfaces.known(Unread::Doubted) {
             Some(interfaces) if !may_be(snapshot, interfaces) => Some(false),
             _ => None,
         },

@@ -8,7 +8,7 @@ use super::{
     kube_proxy::is_before_1_26,
 };
 use portreeve_facts::{
-    ClusterFacts, Endpoint, EndpointSlice, Family, Gap, Service, ServicePort, Snapshot, Source, Why,
+    ClusterFacts, Endpoint, EndpointSlice, Family, Gap, Service, ServicePort, Snapshot, Source, Unread, Why,
 };
 
 /// The EndpointSlices by Service.
@@ -27,7 +27,7 @@ impl<'a> Endpoints<'a> {
     pub fn of(snapshot: &'a Snapshot) -> Self {
         let cluster = &snapshot.cluster;
         let mut by_service: HashMap<_, Vec<&EndpointSlice>> = HashMap::new();
-        for slice in cluster.endpoint_slices.seen().into_iter().flatten() {
+        for slice in cluster.endpoint_slices.known_part(Unread::Said("Self::endpoints")) {
             by_service.entry((slice.namespace.as_str(), slice.service.as_str())).or_default().push(slice);
         }
         let cilium = serves_here(snapshot);

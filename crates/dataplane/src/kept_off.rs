@@ -7,7 +7,7 @@ use super::{
     cilium::serves_here,
     part::{Field, Part},
 };
-use portreeve_facts::{ForCilium, Gap, Service, ServiceKind, Snapshot, Source, Why};
+use portreeve_facts::{ForCilium, Gap, Service, ServiceKind, Snapshot, Source, Unread, Why};
 
 /// Whether this node serves a part of a Service, as far as its annotations and other Services decide it.
 ///
@@ -45,7 +45,10 @@ fn rival<'a>(snapshot: &'a Snapshot, service: &Service) -> Option<&'a Service> {
     let addresses =
         |it: &Service| it.external_ips.iter().chain(&it.load_balancer_ips).copied().take(MOST_COMPARED).collect();
     let own: Vec<IpAddr> = addresses(service);
-    let mut others = snapshot.cluster.services.seen().filter(|_| !own.is_empty())?.iter().map(Arc::as_ref);
+    if own.is_empty() {
+        return None;
+    }
+    let mut others = snapshot.cluster.services.known_part(Unread::Said("whoever has this one")).iter().map(Arc::as_ref);
     let is_other = |it: &Service| (&it.namespace, &it.name) != (&service.namespace, &service.name);
     let shares = |it: &Service| {
         let theirs: Vec<IpAddr> = addresses(it);

@@ -1,7 +1,7 @@
 //! What data planes have in common: versions of kube-proxy, and what its modes and Cilium do alike.
 
 use super::{outcome::Outcome, plane::Connection, settings::Settings};
-use portreeve_facts::{Family, Gap, Mode, ProxyConfig, Snapshot, Source, Vantage, Why, kubernetes_version};
+use portreeve_facts::{Family, Gap, Mode, ProxyConfig, Snapshot, Source, Unread, Vantage, Why, kubernetes_version};
 
 /// Whether the proxy is a kube-proxy from before 1.26: one that sends no connection to endpoints that terminate (KEP
 /// 1669), and in iptables mode takes `::1` too (kubernetes #108250). `None` where its version is not known, and the kubelet's does not
@@ -44,7 +44,7 @@ fn kubelet_version(snapshot: &Snapshot) -> Option<(u32, u32)> {
 }
 
 fn version(snapshot: &Snapshot) -> Option<(u32, u32, u32)> {
-    kubernetes_version(snapshot.kernel.proxy.metrics.seen()?.version.as_deref()?)
+    kubernetes_version(snapshot.kernel.proxy.metrics.known(Unread::Doubted)?.version.as_deref()?)
 }
 
 /// Whether a kube-proxy of this version holds every NodePort with a socket: up to 1.23.6, 1.22.9 and 1.21.12
@@ -61,7 +61,8 @@ pub fn holds_ports(version: &str) -> Option<bool> {
 
 /// Whether kube-proxy's last sync lies behind what is queued, and has for longer than a sync takes, in seconds.
 pub(super) fn is_behind(snapshot: &Snapshot, lag_seconds: i64) -> bool {
-    let Some(metrics) = snapshot.kernel.proxy.metrics.seen() else { return false };
+    let keeps_up = Unread::Assumed("that kube-proxy keeps up");
+    let Some(metrics) = snapshot.kernel.proxy.metrics.known(keeps_up) else { return false };
     let (Some(synced), Some(queued)) = (metrics.last_sync, metrics.last_queued) else { return false };
     synced < queued && snapshot.at.duration_since(queued).as_secs() > lag_seconds
 }

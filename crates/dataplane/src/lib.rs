@@ -53,7 +53,7 @@ mod usual_ports;
 
 pub use claim::{Claim, ClaimKind};
 pub use declared::{Declaration, DeclaredField, declarations};
-pub use need::{Addresses, Need, Needs, PROXY_HEALTH, health_address};
+pub use need::{Addresses, Need, Needs, health_address};
 pub use outcome::Outcome;
 pub use owner::{Answered, Beside, BesideKind, Claimant, Ownership, owner};
 
@@ -71,7 +71,7 @@ pub use kube_proxy::holds_ports;
 pub use local_address::{LocalAddress, is_link_local, local_addresses, other_loopback};
 pub use owners::{Holding, UNNAMED, Unit, gone_pod, holding, owner_evidence, owner_name, pod_of, pod_of_uid, unit_of};
 pub use part::{Field, Part};
-pub use proxy_sockets::{Group, Own, PROXY_METRICS, Proxy, group, share_owner};
+pub use proxy_sockets::{Group, Own, Proxy, group, share_owner};
 pub use round::{Addressed, Allocated, Round};
 pub use served::{covers, host_ports, may_have, own_network_pods, served_node_ports, service_port};
 pub use service_lb::sent_to_node_port;

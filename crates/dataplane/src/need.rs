@@ -9,17 +9,13 @@ use super::{
     by_port::{ByPort, Port},
     kept_off::serves,
     part::Part,
-    proxy_sockets::PROXY_METRICS,
     round::Round,
     usual_ports::{Role, is_usual},
 };
 use portreeve_facts::{
-    ContainerPort, Family, Gap, Mode, OwnPort, Pod, Protocol, Reading, Service, ServiceKind, Snapshot, Socket, Source,
-    Why,
+    ContainerPort, Family, Gap, Mode, OwnPort, PROXY_HEALTH, PROXY_METRICS, Pod, Protocol, Reading, Service,
+    ServiceKind, Snapshot, Socket, Source, Why, asked,
 };
-
-/// Where kube-proxy says whether it is healthy (`healthzBindAddress`), unless it is configured otherwise.
-pub const PROXY_HEALTH: u16 = 10256;
 
 /// A need of one port and protocol, with what it rests on.
 #[derive(Clone, Copy, Debug)]
@@ -60,11 +56,13 @@ impl<'a> Need<'a> {
     /// Whether there is anybody on this node who needs it.
     ///
     /// # Errors
-    /// When it is not known: of a health check, what Cilium leaves to this node; of kube-proxy, whether it is there.
+    /// When it is not known: of a health check, what Cilium leaves to this node; of kube-proxy, whether it is there, and of its health, whether
+    /// it is told another port than the default one.
     pub fn is_there(self, snapshot: &Snapshot) -> Result<bool, Gap> {
         match self {
             Self::HealthCheck(service) => serves(snapshot, service, Part::HealthCheck),
-            Self::ProxyMetrics | Self::ProxyHealth(_) => snapshot.proxy_mode().map(|_| true),
+            Self::ProxyMetrics => snapshot.proxy_mode().map(|_| true),
+            Self::ProxyHealth(_) => snapshot.proxy_mode().and_then(|_| asked(snapshot.proxy_config())).map(|_| true),
             _ => Ok(true),
         }
     }
@@ -335,6 +333,13 @@ mod tests {
         let health = |address: &str| world(|_| ()).with_config(|it| it.healthz_bind_address = Some(address.to_owned()));
         assert!(without(&health(""), "ProxyHealth") && without(&health("0.0.0.0:0"), "ProxyHealth"));
         assert!(known(&health(":10300")).contains(&"10300 ProxyHealth".to_owned()));
+        let mut unread = world(|_| ());
+        let health = Need::ProxyHealth(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), PROXY_HEALTH));
+        for (why, is_there) in [(Why::TimedOut, Err(Source::ProxyConfig)), (Why::NotAsked, Ok(true))] {
+            unread.kernel.proxy.config = gap(Source::ProxyConfig, why);
+            assert_eq!(health.is_there(&unread).map_err(|gap| gap.source), is_there, "it may be told another port");
+            assert_eq!(Need::ProxyMetrics.is_there(&unread), Ok(true));
+        }
         let mut world = world(|_| ());
         world.own_port = OwnPort::not_asked();
         assert!(without(&world, "Agent"));

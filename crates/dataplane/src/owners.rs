@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use portreeve_facts::{Gap, Owner, Pod, Process, Reading, Snapshot, Source, Why};
+use portreeve_facts::{Gap, Owner, Pod, Process, Reading, Snapshot, Source, Unread, Why};
 
 /// The pod that owns a socket, by the uid in its cgroup's name.
 pub fn pod_of<'a>(snapshot: &'a Snapshot, owner: &Owner) -> Option<&'a Pod> {
     let Owner::Held(holder) = owner else { return None };
-    pod_of_uid(snapshot.cluster.pods.seen()?, &holder.cgroup.seen()?.pod.as_ref()?.pod_uid)
+    let pods = snapshot.cluster.pods.known_part(Unread::Adds);
+    pod_of_uid(pods, &holder.cgroup.known(Unread::Adds)?.pod.as_ref()?.pod_uid)
 }
 
 /// The pod whose cgroup has this uid in its name. A uid is the API server's word; a hash only counts where no pod has it for one.
@@ -25,9 +26,9 @@ const SETTLED: i64 = 60;
 /// uid of the API server.
 pub fn gone_pod<'a>(snapshot: &Snapshot, owner: &'a Owner) -> Option<&'a str> {
     let Owner::Held(holder) = owner else { return None };
-    let uid = holder.cgroup.seen()?.pod.as_ref()?.pod_uid.as_str();
-    let pods = snapshot.cluster.pods.seen()?;
-    let started = holder.process.seen()?.started_at(snapshot.kernel.booted?)?;
+    let uid = holder.cgroup.known(Unread::Adds)?.pod.as_ref()?.pod_uid.as_str();
+    let pods = snapshot.cluster.pods.known(Unread::Adds)?;
+    let started = holder.process.known(Unread::Adds)?.started_at(snapshot.kernel.booted?)?;
     let is_known = pod_of_uid(pods, uid).is_some();
     let are_newer = snapshot.pods_at?.as_second() - started.as_second() > SETTLED;
     let are_whole = snapshot.cluster.rejected.is_empty() && is_this_node(snapshot);
@@ -36,7 +37,7 @@ pub fn gone_pod<'a>(snapshot: &Snapshot, owner: &'a Owner) -> Option<&'a str> {
 
 /// Whether an address of this node is one of its own Node: else its Pods may be another's.
 fn is_this_node(snapshot: &Snapshot) -> bool {
-    let here = snapshot.kernel.interfaces.seen().map_or(&[][..], |interfaces| &interfaces.addresses);
+    let here = snapshot.kernel.interfaces.known(Unread::Adds).map_or(&[][..], |interfaces| &interfaces.addresses);
     let its = snapshot.own_node().map_or(&[][..], |node| &node.addresses);
     its.iter().any(|its| here.iter().any(|address| address.ip == its.ip))
 }
@@ -75,7 +76,7 @@ impl Unit<'_> {
 /// socket unit in the group of that unit (src/core/socket.c, `socket_address_listen_in_cgroup`).
 pub fn unit_of(owner: &Owner) -> Option<Unit<'_>> {
     let Owner::Held(holder) = owner else { return None };
-    let cgroup = holder.cgroup.seen().filter(|cgroup| cgroup.pod.is_none())?;
+    let cgroup = holder.cgroup.known(Unread::Adds).filter(|cgroup| cgroup.pod.is_none())?;
     // A node that is a container may have its groups below that of the container. What pods make is no unit.
     let is_above = |name: &str| {
         !name.contains("kubepods") && ![".slice", ".scope", ".service"].iter().any(|it| name.ends_with(it))
@@ -128,8 +129,9 @@ pub fn holding(snapshot: &Snapshot, pod: &Pod, owner: &Owner) -> Holding {
         }
         Owner::Kernel { .. } | Owner::TimeWait => return Holding::Other,
     };
-    let in_pod = holder.cgroup.seen().and_then(|cgroup| cgroup.pod.as_ref()).map(|it| it.pod_uid.as_str());
-    let is_known = |uid| snapshot.cluster.pods.seen().is_some_and(|pods| pod_of_uid(pods, uid).is_some());
+    let in_pod = holder.cgroup.known(Unread::Doubted).and_then(|cgroup| cgroup.pod.as_ref());
+    let in_pod = in_pod.map(|it| it.pod_uid.as_str());
+    let is_known = |uid| pod_of_uid(snapshot.cluster.pods.known_part(Unread::Doubted), uid).is_some();
     match (in_pod, &holder.cgroup) {
         (Some(uid), _) if [&pod.uid, &pod.config_hash].into_iter().flatten().any(|own| own == uid) => Holding::Own,
         _ if pod.running == Some(false) => Holding::Other,
@@ -160,21 +162,23 @@ pub fn owner_name(snapshot: &Snapshot, owner: &Owner) -> String {
         Owner::Kernel { link } if link.is_empty() => "the kernel".to_owned(),
         Owner::Kernel { link } => format!("the kernel ({} {link})", kind_of(snapshot, link)),
         Owner::NotAsked => "a process".to_owned(),
-        Owner::Held(holder) => match (unit_of(owner), holder.process.seen(), holder.cgroup.seen()) {
-            (Some(unit), ..) if unit.is_socket() => unit_name(unit),
-            (Some(unit), ..) if unit.is_init() => format!("systemd{} (a socket unit)", whose(unit)),
-            (unit, Some(process), _) => process_name(snapshot, process, unit),
-            (Some(unit), None, _) => unit_name(unit),
-            (None, None, Some(cgroup)) if cgroup.pod.is_some() => "a pod whose name is not known".to_owned(),
-            (None, None, Some(cgroup)) if !cgroup.is_root() => format!("a process of {}", cgroup.path),
-            _ => UNNAMED.to_owned(),
-        },
+        Owner::Held(holder) => {
+            match (unit_of(owner), holder.process.known(Unread::Adds), holder.cgroup.known(Unread::Adds)) {
+                (Some(unit), ..) if unit.is_socket() => unit_name(unit),
+                (Some(unit), ..) if unit.is_init() => format!("systemd{} (a socket unit)", whose(unit)),
+                (unit, Some(process), _) => process_name(snapshot, process, unit),
+                (Some(unit), None, _) => unit_name(unit),
+                (None, None, Some(cgroup)) if cgroup.pod.is_some() => "a pod whose name is not known".to_owned(),
+                (None, None, Some(cgroup)) if !cgroup.is_root() => format!("a process of {}", cgroup.path),
+                _ => UNNAMED.to_owned(),
+            }
+        }
     }
 }
 
 /// A link of the kernel's own sockets, by what it is.
 fn kind_of(snapshot: &Snapshot, link: &str) -> &'static str {
-    let interfaces = snapshot.kernel.interfaces.seen();
+    let interfaces = snapshot.kernel.interfaces.known(Unread::Adds);
     let link = interfaces.and_then(|interfaces| interfaces.links.iter().find(|it| it.name == link));
     match link.and_then(|link| link.kind.as_deref()) {
         Some("vxlan") => "VXLAN device",

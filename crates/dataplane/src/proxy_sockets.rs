@@ -7,10 +7,10 @@ use super::{
     served::served_node_ports,
     usual_ports::{Role, is_usual},
 };
-use portreeve_facts::{Cgroup, Gap, Holder, Mode, Owner, Process, Protocol, Reading, Snapshot, Socket, Source, Why};
-
-/// Where kube-proxy reports its mode, its settings and its metrics.
-pub const PROXY_METRICS: u16 = 10249;
+use portreeve_facts::{
+    Cgroup, Gap, Holder, Mode, Owner, PROXY_METRICS, Process, Protocol, Reading, Snapshot, Socket, Source, Unread, Why,
+    asked,
+};
 
 /// For so many NodePorts that it holds, a proxy may be about to open one more; in any case one.
 const MANY: usize = 8;
@@ -31,8 +31,8 @@ pub enum Own {
 /// other than the root, with the process that answers `/proxyMode`.
 pub struct Proxy<'a> {
     snapshot: &'a Snapshot,
-    /// Owners that hold NodePorts, as OVN-Kubernetes and old proxies do, and how many of them.
-    hold_node_ports: BTreeMap<Group<'a>, usize>,
+    /// Owners that hold NodePorts, as OVN-Kubernetes and old proxies do, and how many of them; or why nobody knows of any process.
+    hold_node_ports: Result<BTreeMap<Group<'a>, usize>, Gap>,
     /// Owners of the proxy's port, where connections are accepted and not answered: a proxy that hangs, perhaps.
     hang: BTreeSet<Group<'a>>,
 }
@@ -72,7 +72,10 @@ impl<'a> Proxy<'a> {
         if self.may_hold_on_loopback(socket) && !self.certainly_lacks(socket) {
             return Own::Unknown;
         }
-        let held = self.hold_node_ports.get(&group(socket)).copied();
+        let held = match &self.hold_node_ports {
+            Ok(held) => held.get(&group(socket)).copied(),
+            Err(_) => socket.is_of_root().then_some(usize::MAX),
+        };
         match (self.certainly_lacks(socket), held, self.snapshot.overrides.proxy_mode.is_some()) {
             (true, _, _) | (_, None, _) => Own::No,
             // Whether a proxy holds ports follows from its version; where one answers and does not hold, none does.
@@ -103,8 +106,11 @@ impl<'a> Proxy<'a> {
         if let Some(gap) = self.snapshot.kernel.proxy.process.gap().filter(|_| self.is_unnamed_and_holds()) {
             return gap.clone();
         }
-        let is_pod = matches!(&socket.owner, Owner::Held(it) if it.cgroup.seen().is_some_and(|it| it.pod.is_some()));
-        if is_pod && self.hold_node_ports.contains_key(&group(socket)) {
+        let held = match &self.hold_node_ports {
+            Ok(held) => held.contains_key(&group(socket)),
+            Err(gap) => return gap.clone(),
+        };
+        if held && cgroup(socket).is_some_and(|it| it.pod.is_some()) {
             let detail = "the pod that listens here listens on all NodePorts that no other process has: it may be the proxy, \
                           as of OVN-Kubernetes";
             return Gap::new(Source::ProxyProcess, Why::Ambiguous, detail);
@@ -122,8 +128,9 @@ impl<'a> Proxy<'a> {
 
     /// A socket of an owner that holds NodePorts, as OVN-Kubernetes and old proxies do.
     pub fn owner_of_node_ports(&self) -> Option<&'a Socket> {
-        let listeners = self.snapshot.kernel.listeners.seen()?;
-        let held = listeners.iter().filter(|socket| self.hold_node_ports.contains_key(&group(socket)));
+        let listeners = self.snapshot.kernel.listeners.known_part(Unread::Adds).iter();
+        let hold = self.hold_node_ports.as_ref().ok()?;
+        let held = listeners.filter(|socket| hold.contains_key(&group(socket)));
         held.min_by_key(|socket| (group(socket), socket.local_port, socket.local))
     }
 
@@ -131,9 +138,9 @@ impl<'a> Proxy<'a> {
     pub fn certainly_lacks(&self, socket: &Socket) -> bool {
         let proxy = &self.snapshot.kernel.proxy;
         let Owner::Held(holder) = &socket.owner else { return false };
-        let identifies = |cgroup: &Reading<Cgroup>| cgroup.seen().is_some_and(|cgroup| !cgroup.is_root());
+        let identifies = |it: &Reading<Cgroup>| it.known(Unread::Doubted).is_some_and(|cgroup| !cgroup.is_root());
         let comparable = identifies(&holder.cgroup) && identifies(&proxy.cgroup)
-            || holder.process.seen().is_some() && proxy.process.seen().is_some();
+            || holder.process.gap().or(proxy.process.gap()).is_none();
         comparable && !same_owner(holder, &proxy.cgroup, &proxy.process)
     }
 
@@ -145,7 +152,7 @@ impl<'a> Proxy<'a> {
     /// A kube-proxy answers whose version holds NodePorts, and nothing tells which process it is.
     fn is_unnamed_and_holds(&self) -> bool {
         let proxy = &self.snapshot.kernel.proxy;
-        let unnamed = proxy.cgroup.seen().is_none_or(Cgroup::is_root) && proxy.process.seen().is_none();
+        let unnamed = proxy.cgroup.known(Unread::Doubted).is_none_or(Cgroup::is_root) && proxy.process.gap().is_some();
         unnamed && self.version().is_some_and(|version| holds_ports(version) == Some(true))
     }
 
@@ -164,7 +171,7 @@ impl<'a> Proxy<'a> {
 
     /// The version that a kube-proxy answers.
     fn version(&self) -> Option<&str> {
-        self.snapshot.kernel.proxy.metrics.seen()?.version.as_deref()
+        self.snapshot.kernel.proxy.metrics.known(Unread::Doubted)?.version.as_deref()
     }
 
     /// No kube-proxy answers its version, but the cluster has the configuration of one, and none that this node may run
@@ -184,12 +191,12 @@ pub fn share_owner(one: &Socket, other: &Socket) -> bool {
 
 /// Whether two owners are the same: the same process, or the same cgroup other than the root.
 fn same_owner(holder: &Holder, cgroup: &Reading<Cgroup>, process: &Reading<Process>) -> bool {
-    let process_matches = match (holder.process.seen(), process.seen()) {
-        (Some(a), Some(b)) => a.pid == b.pid && a.started == b.started,
+    let process_matches = match (&holder.process, process) {
+        (Reading::Seen(a), Reading::Seen(b)) => a.pid == b.pid && a.started == b.started,
         _ => false,
     };
-    let cgroup_matches = match (holder.cgroup.seen(), cgroup.seen()) {
-        (Some(a), Some(b)) => !a.is_root() && a.path == b.path,
+    let cgroup_matches = match (&holder.cgroup, cgroup) {
+        (Reading::Seen(a), Reading::Seen(b)) => !a.is_root() && a.path == b.path,
         _ => false,
     };
     process_matches || cgroup_matches
@@ -198,9 +205,13 @@ fn same_owner(holder: &Holder, cgroup: &Reading<Cgroup>, process: &Reading<Proce
 /// The owners that have a listening socket on every allocated NodePort that no other keeps them off, and on most of them,
 /// and on how many. Ports that are free show that none holds them: such a proxy opens each port when it is allocated. It
 /// may be about to open one, or a few of many. What programs Services runs as root, so another user's process is no such
-/// owner.
-fn owners_of_node_ports(snapshot: &Snapshot) -> BTreeMap<Group<'_>, usize> {
-    let services = snapshot.cluster.services.seen().map_or(&[][..], Vec::as_slice);
+/// owner. Without a cluster nobody has a NodePort.
+///
+/// # Errors
+/// When Services could not be read.
+fn owners_of_node_ports(snapshot: &Snapshot) -> Result<BTreeMap<Group<'_>, usize>, Gap> {
+    let Some(services) = asked(snapshot.cluster.services.get())? else { return Ok(BTreeMap::new()) };
+    let listeners = || snapshot.kernel.listeners.known_part(Unread::Said("whoever has a socket to ask about")).iter();
     let allocated: BTreeSet<(Protocol, u16)> = served_node_ports(snapshot, services)
         .filter(|(_, port, _)| port.protocol != Protocol::Sctp) // no proxy ever held an SCTP port
         .filter(|(_, port, _)| port.protocol != Protocol::Udp || snapshot.kernel.no_udp.is_none())
@@ -208,7 +219,7 @@ fn owners_of_node_ports(snapshot: &Snapshot) -> BTreeMap<Group<'_>, usize> {
         .collect();
     let mut held: BTreeMap<Group<'_>, BTreeSet<(Protocol, u16)>> = BTreeMap::new();
     let mut free = allocated.clone();
-    for socket in snapshot.kernel.listeners.seen().into_iter().flatten() {
+    for socket in listeners() {
         let port = (socket.protocol, socket.local_port);
         if allocated.contains(&port) {
             if socket.is_of_root() {
@@ -217,29 +228,29 @@ fn owners_of_node_ports(snapshot: &Snapshot) -> BTreeMap<Group<'_>, usize> {
             free.remove(&port);
         }
     }
-    // No process can listen on the port of an outgoing connection either.
-    for socket in snapshot.kernel.clients.seen().into_iter().flat_map(|clients| &clients.sockets) {
-        free.remove(&(socket.protocol, socket.local_port));
+    // No process can listen on the port of an outgoing connection either. One that could not be read may be on each.
+    match asked(snapshot.kernel.clients.get()) {
+        Ok(clients) => clients.into_iter().flat_map(|it| &it.sockets).for_each(|socket| {
+            free.remove(&(socket.protocol, socket.local_port));
+        }),
+        Err(_) => free.clear(),
     }
     // One port of a process that is in no pod shows nothing: what programs Services by holding ports runs as a pod, or inside
     // a daemon that has the ports of others too.
     let outside = |group: &Group<'_>| {
-        let listeners = snapshot.kernel.listeners.seen().into_iter().flatten();
-        let mut sockets = listeners.filter(|socket| self::group(socket) == *group);
-        sockets.any(
-            |socket| matches!(&socket.owner, Owner::Held(it) if it.cgroup.seen().is_some_and(|it| it.pod.is_none())),
-        )
+        let mut sockets = listeners().filter(|socket| self::group(socket) == *group);
+        sockets.any(|socket| cgroup(socket).is_some_and(|it| it.pod.is_none()))
     };
     let about_to_be_opened = |held: usize| (held / MANY).max(1);
     held.retain(|group, ports| {
         let most = ports.len() * 2 > allocated.len() && free.len() <= about_to_be_opened(ports.len());
         most && (ports.len() > 1 || !outside(group))
     });
-    held.into_iter().map(|(group, ports)| (group, ports.len())).collect()
+    Ok(held.into_iter().map(|(group, ports)| (group, ports.len())).collect())
 }
 
 fn hang(snapshot: &Snapshot) -> BTreeSet<Group<'_>> {
-    let listeners = snapshot.kernel.listeners.seen().into_iter().flatten();
+    let listeners = snapshot.kernel.listeners.known_part(Unread::Said("whoever has a socket to ask about")).iter();
     let hangs = snapshot.kernel.proxy.mode.gap().is_some_and(|gap| gap.why == Why::TimedOut);
     listeners
         .filter(|socket| hangs && socket.protocol == Protocol::Tcp && socket.local_port == PROXY_METRICS)
@@ -247,10 +258,18 @@ fn hang(snapshot: &Snapshot) -> BTreeSet<Group<'_>> {
         .collect()
 }
 
+/// The control group of a socket's owner, as far as it is known.
+fn cgroup(socket: &Socket) -> Option<&Cgroup> {
+    match &socket.owner {
+        Owner::Held(holder) => holder.cgroup.known(Unread::Doubted),
+        _ => None,
+    }
+}
+
 /// Who owns a socket, as far as it is known.
 pub fn group(socket: &Socket) -> Group<'_> {
     let Owner::Held(holder) = &socket.owner else { return Group::Unknown };
-    match (holder.cgroup.seen(), holder.process.seen()) {
+    match (holder.cgroup.known(Unread::Doubted), holder.process.known(Unread::Doubted)) {
         (Some(cgroup), _) if !cgroup.is_root() => Group::Cgroup(&cgroup.path),
         (_, Some(process)) => Group::Process(process.pid, process.started),
         _ => Group::Unknown,

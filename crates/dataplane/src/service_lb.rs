@@ -4,12 +4,12 @@
 use std::sync::Arc;
 
 use super::served::{host_ports, service_port};
-use portreeve_facts::{ContainerPort, Pod, Service, ServicePort, Snapshot};
+use portreeve_facts::{ContainerPort, Pod, Service, ServicePort, Snapshot, Unread};
 
 /// Where a pod of ServiceLB sends what comes to its hostPort, in words; nothing for other pods.
 pub(super) fn sent_on(snapshot: &Snapshot, pod: &Pod, host: &ContainerPort) -> Option<String> {
     let name = pod.service_lb_of.as_ref()?;
-    let mut services = snapshot.cluster.services.seen()?.iter().map(Arc::as_ref);
+    let mut services = snapshot.cluster.services.known_part(Unread::Adds).iter().map(Arc::as_ref);
     let service = services.find(|it| (&it.namespace, &it.name) == (&name.namespace, &name.name))?;
     let port = service.ports.iter().find(|it| it.protocol == host.protocol && Some(it.port) == host.host_port)?;
     let name = service_port(service, &port.name);
@@ -23,7 +23,7 @@ pub(super) fn sent_on(snapshot: &Snapshot, pod: &Pod, host: &ContainerPort) -> O
 
 /// The hostPort of this node whose connections ServiceLB sends to a Service's NodePort: with externalTrafficPolicy Local.
 pub fn sent_to_node_port(snapshot: &Snapshot, service: &Service, port: &ServicePort) -> Option<u16> {
-    let pods = snapshot.cluster.pods.seen()?;
+    let pods = snapshot.cluster.pods.known_part(Unread::Adds);
     let is_its = |pod: &Pod| {
         pod.service_lb_of.as_ref().is_some_and(|it| (&it.namespace, &it.name) == (&service.namespace, &service.name))
     };

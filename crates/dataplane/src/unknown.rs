@@ -16,7 +16,7 @@ pub(super) fn possible(
     named: Option<Mode>,
 ) -> impl Iterator<Item = &'static DataPlane> {
     // One that answers, and is contested, has Cilium beside it.
-    let answers = named.is_some() && snapshot.kernel.proxy.mode.seen().is_some();
+    let answers = named.is_some() && snapshot.kernel.proxy.mode.gap().is_none();
     let cilium = answers || cilium::may_be(snapshot, interfaces);
     let unmeasured = !answers && interfaces.unmeasured().is_some();
     let of_kube_proxy = POSSIBLE.into_iter().filter(move |plane| named.is_none_or(|mode| plane.mode == mode));
@@ -52,7 +52,7 @@ mod tests {
     };
     use portreeve_facts::{
         Learned, Protocol, ProxyConfig, Reading, Vantage,
-        healthy::{PRIMARY, ip},
+        healthy::{PRIMARY, gap as torn, ip},
     };
 
     fn of(world: &Snapshot) -> Candidates {
@@ -67,6 +67,11 @@ mod tests {
         world.cluster.proxy_config = Reading::Seen(config);
         let mode = |world: &Snapshot| world.proxy_mode().map(|mode| mode.value).map_err(|gap| gap.why);
         assert_eq!(mode(&world), Ok(Mode::Iptables), "no link of Cilium");
+        let mut unread = world.clone();
+        for (why, known) in [(Why::Torn, Err(Why::Torn)), (Why::NotAsked, Ok(Mode::Iptables))] {
+            unread.kernel.interfaces = torn(Source::Addresses, why);
+            assert_eq!(mode(&unread), known, "it may have one");
+        }
         let mut world = world.address("cilium_host", "10.244.0.1");
         assert_eq!(mode(&world), Err(Why::Ambiguous));
         let both = of(&world);

@@ -6,7 +6,9 @@ use ipnet::IpNet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::{Family, Gap, Learned, Pod, PortRange, Protocol, ProxyConfig, Reading, Source, WaitingPod, Why, Workload};
+use super::{
+    Family, Gap, Learned, Pod, PortRange, Protocol, ProxyConfig, Reading, Source, Unread, WaitingPod, Why, Workload,
+};
 
 /// The Service of the API server, `namespace/name`: it has no NodePort, and yet a rule asks about its endpoints.
 pub const API_SERVER: (&str, &str) = ("default", "kubernetes");
@@ -83,7 +85,7 @@ impl ClusterFacts {
     /// The names of the Services that can be reached at an address of a node on this port.
     pub fn reached_on(&self, number: u16) -> BTreeSet<String> {
         let has = |service: &Service| service.ports.iter().any(|it| it.node_port == Some(number) || it.port == number);
-        let services = self.services.seen().into_iter().flatten();
+        let services = self.services.known_part(Unread::Chooses).iter();
         let reached = services.filter(|service| service.is_reached_at_a_node() && has(service));
         reached.map(|service| service.name.clone()).collect()
     }

@@ -37,8 +37,8 @@ pub use node::{
 pub use pods::{ContainerPort, Controller, Pod, ServiceName, WaitingPod};
 pub use ports::{Family, NotPorts, PortRange, PortSet, Protocol};
 pub use proxy::{
-    CiliumConfig, FdUse, Learned, Mode, NFTABLES_LOCALHOST_GATE, NotAMode, ProxyConfig, ProxyFacts, ProxyMetrics,
-    WithoutBackend,
+    CiliumConfig, FdUse, Learned, Mode, NFTABLES_LOCALHOST_GATE, NotAMode, PROXY_HEALTH, PROXY_METRICS, ProxyConfig,
+    ProxyFacts, ProxyMetrics, WithoutBackend,
 };
 pub use reading::{Gap, Reading, Source, Unread, Why, asked};
 pub use snapshot::{OwnPort, SNAPSHOT_SCHEMA, Snapshot};

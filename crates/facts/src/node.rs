@@ -422,6 +422,11 @@ pub struct HealthCheckAnswer {
     pub service: Reading<Option<String>>,
 }
 
+impl HealthCheckAnswer {
+    /// At most so many ports are asked.
+    pub const MOST: usize = 64;
+}
+
 /// What conntrack tells of flows whose source was translated to an address of this node, over the protocols that
 /// Services can have.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -76,6 +76,11 @@ impl<T: fmt::Display> fmt::Display for Learned<T> {
     }
 }
 
+/// Where kube-proxy reports its mode, its settings and its metrics, unless it is told otherwise (`metricsBindAddress`).
+pub const PROXY_METRICS: u16 = 10249;
+/// Where kube-proxy says whether it is healthy, unless it is told otherwise (`healthzBindAddress`).
+pub const PROXY_HEALTH: u16 = 10256;
+
 /// kube-proxy as it answers on loopback (`metricsBindAddress`, default `127.0.0.1:10249` or `[::1]:10249`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProxyFacts {

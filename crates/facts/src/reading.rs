@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 
 /// The outcome of looking for one fact.
 ///
-/// There is deliberately no `unwrap_or_default`: what could not be read is never zero and never healthy.
+/// There is deliberately no `Default`, no `unwrap_or` and no `ok`: what could not be read is never zero and never healthy. Whoever goes on
+/// without it says why nothing is missed ([`Unread`]).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reading<T> {
@@ -29,22 +30,28 @@ impl<T> Reading<T> {
         }
     }
 
-    /// The fact where it was seen.
+    /// The fact where it was seen, for tests.
+    #[cfg(any(test, feature = "testing"))]
     pub fn seen(&self) -> Option<&T> {
+        self.get().ok()
+    }
+
+    /// The fact as far as it is known: nothing where it was not read, for the reason that stands there. Whoever concludes something from
+    /// what is missing there uses [`Self::get`].
+    pub fn known(&self, _: Unread) -> Option<&T> {
         match self {
             Self::Seen(fact) => Some(fact),
             Self::Gap(_) => None,
         }
     }
 
-    /// A list as far as it is known: empty where it was not read, for the reason that stands there. Whoever concludes something from what is
-    /// missing there uses [`Self::get`].
-    pub fn known_part<'a>(&'a self, _: Unread) -> &'a T::Target
+    /// The same of a list, which is empty where it was not read.
+    pub fn known_part<'a>(&'a self, why: Unread) -> &'a T::Target
     where
         T: Deref,
         &'a T::Target: Default,
     {
-        self.seen().map(Deref::deref).unwrap_or_default()
+        self.known(why).map(Deref::deref).unwrap_or_default()
     }
 
     /// The gap where the fact was not seen.
@@ -64,7 +71,7 @@ impl<T> Reading<T> {
     }
 }
 
-/// Why nothing is missed where a list was not read, and counts as empty.
+/// Why nothing is missed where a fact was not read, and counts as absent, or a list as empty.
 #[derive(Clone, Copy, Debug)]
 pub enum Unread {
     /// It adds words, numbers or a remedy to what stands without it.
@@ -75,6 +82,8 @@ pub enum Unread {
     Assumed(&'static str),
     /// It decides what is read or listed next, and nothing is concluded from it.
     Chooses,
+    /// Whoever gets nothing does not know: it takes every value for possible, or asks another source, or has its own gap.
+    Doubted,
 }
 
 /// What was not asked for is assumed not to be there: who asks without a cluster, or without its pods, has none. What was asked for and not
@@ -226,6 +235,8 @@ mod tests {
     fn a_list_is_known_in_part_and_what_was_not_asked_for_is_not_there() {
         assert_eq!(Reading::Seen(vec![7_u16]).known_part(Unread::Adds), [7]);
         assert!(read(Why::Torn).known_part(Unread::Adds).is_empty());
+        assert_eq!(read(Why::Torn).known(Unread::Doubted), None);
+        assert_eq!(Reading::Seen(7).known(Unread::Doubted), Some(&7));
         assert_eq!(asked(Reading::Seen(vec![7_u16]).get().cloned()), Ok(Some(vec![7])));
         assert_eq!(asked(read(Why::NotAsked).get()), Ok(None));
         assert_eq!(asked(read(Why::NotPermitted).get()).map_err(|gap| gap.why), Err(Why::NotPermitted));

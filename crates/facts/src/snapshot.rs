@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     CILIUM_HOST, ClusterFacts, Gap, KernelFacts, Learned, Mode, Node, Overrides, ProxyConfig, Reading, Service, Source,
-    Why,
+    Unread, Why, asked,
 };
 
 /// The `schema` of a snapshot document.
@@ -84,7 +84,12 @@ impl Snapshot {
 
     /// This node's own object.
     pub fn own_node(&self) -> Option<&Node> {
-        self.cluster.nodes.seen()?.iter().map(Arc::as_ref).find(|node| node.name == self.node_name())
+        self.cluster
+            .nodes
+            .known_part(Unread::Said("own_node_gap"))
+            .iter()
+            .map(Arc::as_ref)
+            .find(|node| node.name == self.node_name())
     }
 
     /// Why this node's own object is not known: Nodes were not read, or it is not among them.
@@ -106,12 +111,14 @@ impl Snapshot {
             Reading::Seen(mode) => return Ok(mode.clone()),
             Reading::Gap(gap) => gap,
         };
-        let configs = [self.kernel.proxy.config.seen(), self.cluster.proxy_config.seen()];
-        configs
-            .into_iter()
-            .flatten()
+        self.proxy_configs(Unread::Doubted)
             .find_map(|config| Some(Learned { value: config.mode_if_known()?, place: config.place.clone() }))
             .ok_or_else(|| gap.clone())
+    }
+
+    /// The proxy's settings that were read: its own answer first.
+    fn proxy_configs(&self, unread: Unread) -> impl Iterator<Item = &ProxyConfig> {
+        [&self.kernel.proxy.config, &self.cluster.proxy_config].into_iter().filter_map(move |it| it.known(unread))
     }
 
     /// Whether the proxy is known to be in a mode.
@@ -122,7 +129,7 @@ impl Snapshot {
     /// Whether a Service is one of those that this node's proxy serves, by the label `service.kubernetes.io/service-proxy-name`:
     /// those without it, or those of the name that Cilium was told.
     pub fn proxy_serves(&self, service: &Service) -> bool {
-        let configs = [self.kernel.proxy.config.seen(), self.cluster.proxy_config.seen()].into_iter().flatten();
+        let configs = self.proxy_configs(Unread::Assumed("that Cilium was told no name"));
         let mut names = configs.filter_map(|config| config.cilium.as_ref()?.proxy_name.as_ref()).peekable();
         // On nearly every node there is none, and this is asked of each Service.
         if names.peek().is_none() || !self.is_in(Mode::Cilium) {
@@ -142,11 +149,15 @@ impl Snapshot {
     }
 
     /// That nothing but the cluster's settings tells of a kube-proxy, on a node that has the link of Cilium or of another that takes
-    /// its place: who removes kube-proxy often leaves its ConfigMap.
+    /// its place, or whose links could not be read: who removes kube-proxy often leaves its ConfigMap.
     fn left_over(&self) -> Option<(Mode, Gap)> {
-        let config = self.cluster.proxy_config.seen().filter(|_| self.kernel.proxy.config.seen().is_none())?;
+        let unread = self.kernel.proxy.config.gap().is_some();
+        let config = self.cluster.proxy_config.known(Unread::Doubted).filter(|_| unread)?;
         let mode = config.mode_if_known().filter(|mode| *mode != Mode::Cilium)?;
-        let interfaces = self.kernel.interfaces.seen()?;
+        let interfaces = match asked(self.kernel.interfaces.get()) {
+            Ok(interfaces) => interfaces?,
+            Err(gap) => return Some((mode, gap)),
+        };
         let cilium = interfaces.has_link(CILIUM_HOST) && self.cluster.cilium_replaces != Some(false);
         let (name, link) = if cilium { ("Cilium", CILIUM_HOST) } else { interfaces.unmeasured_proxy()? };
         let detail = format!(
@@ -159,8 +170,10 @@ impl Snapshot {
     /// That kube-proxy answers on this node, though the cluster's settings have Cilium in its place: it was not removed, and
     /// both serve.
     fn beside_cilium(&self) -> Option<(Mode, Gap)> {
-        let Learned { value, place } = self.kernel.proxy.mode.seen().filter(|mode| mode.value != Mode::Cilium)?;
-        let config = self.cluster.proxy_config.seen().filter(|config| config.mode_if_known() == Some(Mode::Cilium))?;
+        let Learned { value, place } =
+            self.kernel.proxy.mode.known(Unread::Doubted).filter(|mode| mode.value != Mode::Cilium)?;
+        let alone = Unread::Assumed("that the kube-proxy that answers is alone");
+        let config = self.cluster.proxy_config.known(alone).filter(|it| it.mode_if_known() == Some(Mode::Cilium))?;
         let detail = format!("kube-proxy answers ({place}: {value}), and by {} Cilium is in its place", config.place);
         Some((*value, Gap::new(Source::ProxyMode, Why::Ambiguous, detail)))
     }
@@ -183,8 +196,7 @@ impl Snapshot {
             (Some(mode), Some(its)) => (mode == Mode::Cilium) == (its == Mode::Cilium),
             _ => true,
         };
-        let [own, of_cluster] = [&self.kernel.proxy.config, &self.cluster.proxy_config].map(Reading::seen);
-        own.into_iter().chain(of_cluster).find(is_its_own).ok_or_else(|| {
+        self.proxy_configs(Unread::Doubted).find(is_its_own).ok_or_else(|| {
             let gap = self.kernel.proxy.config.gap().cloned();
             gap.unwrap_or_else(|| {
                 Gap::new(Source::ProxyConfig, Why::Ambiguous, "the settings are those of another proxy")

@@ -3,7 +3,7 @@
 
 use serde::Deserialize;
 
-use crate::{ClusterFacts, SNAPSHOT_SCHEMA, Service, Snapshot, names, text};
+use crate::{ClusterFacts, SNAPSHOT_SCHEMA, Service, Snapshot, Unread, names, text};
 
 impl Snapshot {
     /// A snapshot from its JSON document, as `serde_json` writes it. The schema is looked at first: the error for a
@@ -34,18 +34,22 @@ impl Snapshot {
 /// The first thing in a snapshot that cannot be, in words: where it is, what it is, what was wanted.
 fn impossible(snapshot: &Snapshot) -> Option<String> {
     let ClusterFacts { services, endpoint_slices, pods, nodes, node_name, .. } = &snapshot.cluster;
-    let service = services.seen().into_iter().flatten().find_map(|service| {
+    let unread = Unread::Said("the gap in its place");
+    let service = services.known_part(unread).iter().find_map(|service| {
         label("the name of a Service", &service.name)
             .or_else(|| label("the namespace of a Service", &service.namespace))
             .or_else(|| port_zero(service))
     });
-    let slice =
-        || endpoint_slices.seen()?.iter().find_map(|it| label("the namespace of an EndpointSlice", &it.namespace));
+    let slice = || {
+        let mut slices = endpoint_slices.known_part(unread).iter();
+        slices.find_map(|it| label("the namespace of an EndpointSlice", &it.namespace))
+    };
     let pod = || {
         let named = |pod| subdomain("the name of a Pod", pod);
-        pods.seen()?.iter().find_map(|it| named(&it.name).or_else(|| label("the namespace of a Pod", &it.namespace)))
+        let mut pods = pods.known_part(unread).iter();
+        pods.find_map(|it| named(&it.name).or_else(|| label("the namespace of a Pod", &it.namespace)))
     };
-    let node = || nodes.seen()?.iter().find_map(|it| subdomain("the name of a Node", &it.name));
+    let node = || nodes.known_part(unread).iter().find_map(|it| subdomain("the name of a Node", &it.name));
     let own = || subdomain("the name of this node", node_name.as_deref()?);
     service.or_else(slice).or_else(pod).or_else(node).or_else(own)
 }

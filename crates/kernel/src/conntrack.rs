@@ -88,6 +88,10 @@ pub(crate) fn read(
     (taken, pressed): (bool, bool),
     counted: &mut FlowCounts,
 ) -> Result<(Masquerade, Reading<Vec<MasqueradePool>>), Gap> {
+    if !pressed {
+        // When ports lack again, they are counted anew.
+        counted.pools = None;
+    }
     let tracked = flows(root)?;
     require_net_admin(Source::Conntrack, "flows")?;
     let uncounted = uncounted(tracked, &wanted.masquerade_ports);
@@ -114,8 +118,8 @@ pub(crate) fn read(
         None => Reading::Seen(counted.flows.clone().unwrap_or_default()),
     };
     let pools = match &counted.pools {
-        Some(pools) if pressed => Reading::Seen(pools.clone()),
-        _ => Masquerade::pools_not_asked(),
+        Some(pools) => Reading::Seen(pools.clone()),
+        None => Masquerade::pools_not_asked(),
     };
     Ok((Masquerade { flows, unanswered, beyond }, pools))
 }
@@ -369,6 +373,17 @@ mod tests {
     use proptest::prelude::*;
 
     use super::{super::netlink::attribute, *};
+
+    #[test]
+    fn pools_are_kept_only_while_ports_lack() {
+        let root = Root::at("/nonexistent".into());
+        let mut counted = FlowCounts { pools: Some(Vec::new()), ..FlowCounts::default() };
+        for (pressed, kept) in [(true, true), (false, false)] {
+            let read = read(&root, &NodeQuery::default(), &Interfaces::default(), (false, pressed), &mut counted);
+            assert!(read.is_err(), "nothing is there");
+            assert_eq!(counted.pools.is_some(), kept);
+        }
+    }
 
     /// A message about a flow of 10.244.0.5:1024 to 198.51.100.1:443 that is answered to 192.0.2.1 at a port.
     fn body(protocol: u8, status: u32, state: Option<u8>, port: u16) -> Vec<u8> {

@@ -8,16 +8,13 @@ use tokio::task::JoinSet;
 use super::http::{self, Answer};
 use portreeve_facts::{Family, Gap, HealthCheckAnswer, Interfaces, Source, Why, text};
 
-/// How many ports are asked.
-const PORTS: usize = 64;
-
 /// A status of a few fields.
 const LONGEST: usize = 64 * 1024;
 
 /// Asks at most 64 ports, all at once, each at the given addresses until somebody listens.
 pub async fn read(ports: &[u16], addresses: &[IpAddr]) -> Vec<HealthCheckAnswer> {
     let mut asked = JoinSet::new();
-    for port in ports.iter().copied().take(PORTS) {
+    for port in ports.iter().copied().take(HealthCheckAnswer::MOST) {
         let addresses = addresses.to_vec();
         asked.spawn(async move { HealthCheckAnswer { port, service: ask(port, &addresses).await.into() } });
     }

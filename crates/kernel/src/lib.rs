@@ -53,15 +53,15 @@ pub use self::{
 use self::{owner::unread, proxy::Answers, root::Root, stopwatch::Stopwatch};
 use portreeve_facts::{
     Clients, EphemeralUse, Gap, HealthCheckAnswer, Interfaces, KernelFacts, Masquerade, MasqueradePool, NodeQuery,
-    Owner, PortRange, PortSet, Reading, SockStat, Socket, Source, Sysctls, VirtualServer, Why, text,
+    Owner, PROXY_HEALTH, PROXY_METRICS, PortRange, PortSet, Reading, SockStat, Socket, Source, Sysctls, Unread,
+    VirtualServer, Why, text,
 };
 
 /// Where kube-proxy answers unless `metricsBindAddress` says otherwise; which of the two follows `bindAddress`.
-const PROXY_PLACES: [SocketAddr; 2] =
-    [SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 10249), SocketAddr::new(IpAddr::V6(Ipv6Addr::LOCALHOST), 10249)];
-
-/// Where kube-proxy answers for its own health; no fact is read there, but its owner is named.
-const PROXY_HEALTH_PORT: u16 = 10256;
+const PROXY_PLACES: [SocketAddr; 2] = [
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), PROXY_METRICS),
+    SocketAddr::new(IpAddr::V6(Ipv6Addr::LOCALHOST), PROXY_METRICS),
+];
 
 /// So many connections of the host are walked at every look: one or two milliseconds.
 const FEW_CONNECTIONS: u32 = 16_384;
@@ -115,7 +115,7 @@ impl Host {
         let sysctls = watch.on(Source::Sysctls, || sysctl::read(&self.root));
         let sockstat = unless_skipped(wanted, &watch, Source::Sockstat, || sockstat::read(&self.root)).into();
         let sockets = self.sockets(wanted, &interfaces, &sysctls, &sockstat, &mut known.sockets, &watch);
-        let own = interfaces.seen().map(Arc::as_ref);
+        let own = interfaces.known(Unread::Doubted).map(Arc::as_ref);
         let (answers, health_checks) = self.ask_proxies(wanted, own, &sockets.listeners, &watch);
         let ip_vs = unless_skipped(wanted, &watch, Source::IpVs, || ip_vs::servers(&self.root)).into();
         let asked = wanted.masquerade_pools && !wanted.skipped.contains(&Source::Conntrack);
@@ -129,7 +129,7 @@ impl Host {
             Err(gap) if may_lack_ports && gap.why != Why::NotAsked => (Reading::Gap(gap.clone()), Reading::Gap(gap)),
             Err(gap) => (Reading::Gap(gap), Masquerade::pools_not_asked()),
         };
-        let unanswered = masquerade.seen().map_or(&[][..], |it| &it.unanswered);
+        let unanswered = masquerade.known(Unread::Chooses).map_or(&[][..], |it| &it.unanswered);
         let ip_vs_connections = unless_skipped(wanted, &watch, Source::IpVsConn, || {
             ip_vs::connections(&self.root, &wanted.client_ports, unanswered)
         });
@@ -181,9 +181,11 @@ impl Host {
         (ip_vs, may_lack_ports): (&Reading<Vec<VirtualServer>>, bool),
         counted: &mut conntrack::FlowCounts,
     ) -> Result<(Masquerade, Reading<Vec<MasqueradePool>>), Gap> {
-        let serves = ip_vs.seen().is_some_and(|servers| !servers.is_empty());
+        let serves = !ip_vs.known_part(Unread::Chooses).is_empty();
         if !serves && !may_lack_ports && wanted.masquerade_ports.is_empty() {
-            return Err(Gap::new(Source::Conntrack, Why::NotAsked, "IPVS serves nothing here"));
+            let unread = ip_vs.gap().map(|gap| format!("whether IPVS serves here is not known: {}", gap.detail));
+            let detail = unread.unwrap_or_else(|| "IPVS serves nothing here".to_owned());
+            return Err(Gap::new(Source::Conntrack, Why::NotAsked, detail));
         }
         self.if_live(Source::Conntrack, || match interfaces {
             Reading::Seen(own) => conntrack::read(&self.root, wanted, own, (serves, may_lack_ports), counted),
@@ -212,8 +214,9 @@ impl Host {
             connections(reader, wanted, &listeners, sysctls, sockstat, watch);
 
         let mut unnamed: Vec<(Claim, &mut Owner)> = Vec::new();
-        let always = self.proxy_places.iter().map(SocketAddr::port).chain([PROXY_HEALTH_PORT]);
-        let interfaces = interfaces.seen().map(Arc::as_ref);
+        // No fact is read where kube-proxy answers for its own health, but its owner is named.
+        let always = self.proxy_places.iter().map(SocketAddr::port).chain([PROXY_HEALTH]);
+        let interfaces = interfaces.known(Unread::Adds).map(Arc::as_ref);
         let down = interfaces.into_iter().flat_map(Interfaces::tunnels_down).map(|(port, _)| port);
         let asked = wanted.owner_ports.union(&always.chain(down).collect());
         let of_interest = listeners.iter_mut().flatten().filter(|socket| asked.contains(socket.local_port));
@@ -300,8 +303,8 @@ struct HostSockets {
 /// Whether a walk over every connection, to find client sockets, would cost much and find nothing but ports that
 /// were bound on purpose.
 fn can_pass_over(wanted: &NodeQuery, sysctls: &Sysctls, sockstat: &Reading<SockStat>) -> bool {
-    let (Some(stat), Some(range), Some(reserved)) =
-        (sockstat.seen(), sysctls.ip_local_port_range.seen(), sysctls.ip_local_reserved_ports.seen())
+    let (Reading::Seen(stat), Reading::Seen(range), Reading::Seen(reserved)) =
+        (sockstat, &sysctls.ip_local_port_range, &sysctls.ip_local_reserved_ports)
     else {
         return false;
     };
@@ -340,9 +343,9 @@ fn connections(
     let ports = ephemeral_ports(sysctls, listeners).map_err(|gap| Gap { source: Source::EphemeralUse, ..gap });
     let counting = ports.as_ref().ok().filter(|_| is_wanted(Source::EphemeralUse)).map(|ports| Counting {
         ports,
-        at_most: sockstat.seen().map(|stat| stat.udp.max(stat.tcp.saturating_add(stat.tcp_time_wait))),
+        at_most: sockstat.known(Unread::Doubted).map(|stat| stat.udp.max(stat.tcp.saturating_add(stat.tcp_time_wait))),
         worth_walking: ports.len() / 2,
-        tcp_tw_reuse: sysctls.tcp_tw_reuse.seen().copied(),
+        tcp_tw_reuse: sysctls.tcp_tw_reuse.known(Unread::Doubted).copied(),
     });
     let clients = (is_wanted(Source::Clients) && !passed_over).then_some(&wanted.client_ports);
     let readers = [clients.map(|_| Source::Clients), counting.map(|_| Source::EphemeralUse)];

@@ -17,7 +17,7 @@ use super::{
     terminal::tidy,
 };
 use portreeve_facts::{
-    Gap, Mode, NodePortRange, Protocol, RangeSource, Source, Why,
+    Gap, Mode, NodePortRange, Protocol, RangeSource, Source, Unread, Why,
     text::{self, clean},
 };
 use portreeve_rules::{
@@ -299,7 +299,7 @@ impl Node {
                 node_port_addresses: config
                     .map(|config| config.node_port_addresses.iter().map(|address| tidy(address)).collect()),
             }),
-            node_port_range: snapshot.cluster.node_port_range.get().ok().map(Range::of),
+            node_port_range: snapshot.cluster.node_port_range.known(Unread::Said("unknown")).map(Range::of),
             judged: Some(JudgedRules {
                 whole: report.rules.iter().copied().filter(is_whole).count(),
                 asked: report.rules.len(),

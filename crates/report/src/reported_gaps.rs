@@ -95,7 +95,10 @@ pub(super) fn snapshot_gaps(snapshot: &Snapshot) -> Vec<&Gap> {
         sysctls.tcp_tw_reuse.gap(),
         kernel.sockstat.gap(),
         kernel.interfaces.gap(),
-        kernel.interfaces.seen().and_then(|interfaces| interfaces.gateways_gap.as_ref()),
+        kernel
+            .interfaces
+            .known(Unread::Said("its own gap, above"))
+            .and_then(|interfaces| interfaces.gateways_gap.as_ref()),
         kernel.nameservers.gap(),
         kernel.ip_vs.gap(),
         kernel.ip_vs_connections.gap(),
@@ -115,7 +118,8 @@ pub(super) fn snapshot_gaps(snapshot: &Snapshot) -> Vec<&Gap> {
 /// nothing was found, nobody has to be named.
 fn owner_gaps(snapshot: &Snapshot) -> Vec<&Gap> {
     let listeners = snapshot.kernel.listeners.known_part(Unread::Said("snapshot_gaps")).iter();
-    let clients = snapshot.kernel.clients.seen().into_iter().flat_map(|clients| &clients.sockets);
+    let clients =
+        snapshot.kernel.clients.known(Unread::Said("snapshot_gaps")).into_iter().flat_map(|clients| &clients.sockets);
     let mut reasons = BTreeSet::new();
     listeners
         .chain(clients)

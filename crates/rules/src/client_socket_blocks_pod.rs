@@ -15,7 +15,7 @@ use crate::findings::{Evidence, Judgement, Judgements, Remedy, Severity, Step, S
 use portreeve_dataplane::Addresses;
 use portreeve_facts::{
     ContainerPort, Gap, Owner, Pod, PortRange, PortSet, Protocol, Reading, Service, Snapshot, Socket, Source, State,
-    Why,
+    Unread, Why,
 };
 
 pub(super) static RULE: Rule = Rule {
@@ -163,13 +163,16 @@ fn is_a_services(snapshot: &Snapshot, ip: IpAddr, place: (Protocol, u16)) -> boo
     let has = |service: &Service| {
         service.cluster_ips.contains(&ip) && service.ports.iter().any(|port| (port.protocol, port.port) == place)
     };
-    snapshot.cluster.services.seen().into_iter().flatten().any(|service| has(service))
+    snapshot.cluster.services.known_part(Unread::Doubted).iter().any(|service| has(service))
 }
 
 /// The process of a pod that holds a socket, in words that stay the same from look to look.
 fn process(owner: &Owner) -> String {
     let Owner::Held(holder) = owner else { return "a process".to_owned() };
-    holder.process.seen().map_or_else(|| "a process".to_owned(), |process| format!("process {}", process.command))
+    holder
+        .process
+        .known(Unread::Adds)
+        .map_or_else(|| "a process".to_owned(), |process| format!("process {}", process.command))
 }
 
 #[cfg(test)]

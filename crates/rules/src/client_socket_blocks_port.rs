@@ -10,7 +10,7 @@ use super::{
 };
 use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Verdict};
 use portreeve_dataplane::{Need, Port, Role, by_port, is_usual, owner_name};
-use portreeve_facts::{Gap, Owner, PortRange, Protocol, Socket, Source, State, Why};
+use portreeve_facts::{Gap, Owner, PortRange, Protocol, Socket, Source, State, Unread, Why};
 
 /// From here to 1023 clients of NFS connect, from ports of root (`RPC_DEF_MIN_RESVPORT` in Linux): below are servers only.
 pub(super) const FIRST_OF_NFS_CLIENTS: u16 = 665;
@@ -65,7 +65,7 @@ impl<'r, 'a> Absent<'r, 'a> {
                 (Subject::pod(pod), format!("hostNetwork pod {}/{}", pod.namespace, pod.name))
             }
             // One that answers `/proxyMode` has its metrics port, if perhaps another one.
-            Need::ProxyMetrics if round.now.kernel.proxy.mode.seen().is_some() => return None,
+            Need::ProxyMetrics if round.now.kernel.proxy.mode.gap().is_none() => return None,
             Need::ProxyMetrics | Need::ProxyHealth(_) => (Subject::this_node(round.now), "kube-proxy".to_owned()),
             // Another program may be the one that is asked.
             Need::Probe(..) => return None,
@@ -165,7 +165,8 @@ pub(super) fn is_mostly_a_servers(port: u16) -> bool {
 /// The pod in whose control group a socket's holder is.
 fn pod_uid(owner: &Owner) -> Option<&str> {
     let Owner::Held(holder) = owner else { return None };
-    Some(holder.cgroup.seen()?.pod.as_ref()?.pod_uid.as_str())
+    let none_of_its = Unread::Assumed("that it is none of the pod that lacks the port");
+    Some(holder.cgroup.known(none_of_its)?.pod.as_ref()?.pod_uid.as_str())
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ use portreeve_dataplane::{
     owner_name, place, service_port,
 };
 use portreeve_facts::{
-    Family, Gap, Mode, Protocol, Reading, Service, ServicePort, Snapshot, Socket, Source, State, Why,
+    Family, Gap, Mode, Protocol, Reading, Service, ServicePort, Snapshot, Socket, Source, State, Unread, Why,
 };
 
 pub(super) static RULE: Rule = Rule {
@@ -379,7 +379,7 @@ impl<'a> Node<'_, 'a> {
         let owner = owner_name(self.snapshot, &socket.owner);
         let port = socket.local_port;
         let reserved = &self.snapshot.kernel.sysctls.ip_local_reserved_ports;
-        if reserved.seen().is_some_and(|reserved| reserved.contains(port)) {
+        if reserved.known(Unread::Adds).is_some_and(|reserved| reserved.contains(port)) {
             return evidence.remedy(Step::advice(format!(
                 "restart {owner}: the port is reserved now, so only a process that binds it on purpose gets it again"
             )));

@@ -17,7 +17,7 @@ type Port = (Protocol, u16);
 pub fn endpoints_needed(snapshot: &Snapshot) -> BTreeSet<String> {
     let Snapshot { kernel, cluster, .. } = snapshot;
     let services = cluster.services.known_part(Unread::Chooses);
-    let links = || kernel.interfaces.seen().into_iter().flat_map(|it| &it.addresses);
+    let links = || kernel.interfaces.known(Unread::Chooses).into_iter().flat_map(|it| &it.addresses);
     let of_nodes = cluster.nodes.known_part(Unread::Chooses).iter().flat_map(|node| &node.addresses);
     let addresses: HashSet<IpAddr> = links().map(|it| it.ip).chain(of_nodes.map(|it| it.ip)).collect();
 
@@ -33,7 +33,8 @@ pub fn endpoints_needed(snapshot: &Snapshot) -> BTreeSet<String> {
         kernel.listeners.known_part(Unread::Chooses).iter().map(|socket| (socket.protocol, socket.local_port));
     let pods = cluster.pods.known_part(Unread::Chooses);
     let host_ports = host_ports(snapshot, pods).map(|(_, port, number)| (port.protocol, number));
-    let redirections = kernel.netfilter.seen().and_then(|it| it.redirections.seen()).into_iter().flatten();
+    let netfilter = kernel.netfilter.known(Unread::Chooses).into_iter();
+    let redirections = netfilter.flat_map(|it| it.redirections.known_part(Unread::Chooses));
     let redirected = redirections.map(|it| (it.protocol, it.port));
     let taken: HashSet<Port> = listeners.chain(host_ports).chain(redirected).collect();
 

@@ -13,7 +13,7 @@ use super::{
 use crate::findings::{Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_dataplane::{owner_evidence, pod_of_uid};
 use portreeve_facts::{
-    DestinationUse, EphemeralUse, Gap, Pod, PodNamespace, PortRange, PortSet, Reading, Snapshot, Source, Why,
+    DestinationUse, EphemeralUse, Gap, Pod, PodNamespace, PortRange, PortSet, Reading, Snapshot, Source, Unread, Why,
 };
 
 /// `net.ipv4.tcp_tw_reuse` that lets ports in TIME_WAIT be used again towards every destination.
@@ -52,10 +52,12 @@ fn pods(snapshot: &Snapshot, limits: &Limits) -> Vec<Judgement> {
     let unknown = |subject, gap| Judgement::of(subject, Verdict::Unknown(gap));
     let pods = match &snapshot.cluster.pods {
         Reading::Seen(pods) => pods,
-        // Without names no pod can be named. That there is one is known only where namespaces were seen.
+        // Without names no pod can be named. Where nobody asked for pods, there is one only where a namespace was seen.
         Reading::Gap(gap) => {
-            let namespaces = snapshot.kernel.pod_namespaces.seen();
-            let some = namespaces.is_some_and(|namespaces| !namespaces.is_empty());
+            let some = match &snapshot.kernel.pod_namespaces {
+                Reading::Seen(namespaces) => !namespaces.is_empty(),
+                Reading::Gap(_) => gap.why != Why::NotAsked,
+            };
             return some.then(|| unknown(Subject::this_node(snapshot), gap.clone())).into_iter().collect();
         }
     };
@@ -245,8 +247,9 @@ fn is_enough(
     ports: &Ports,
     range: PortRange,
 ) -> bool {
-    let kept = snapshot.kernel.sysctls.ip_local_reserved_ports.seen().cloned().unwrap_or_default();
-    severity_with(limits, destination, &PortSet::from(range).minus(&kept), &ports.tw_reuse) == Ok(None)
+    let kept = snapshot.kernel.sysctls.ip_local_reserved_ports.get();
+    let set = kept.map(|kept| PortSet::from(range).minus(kept));
+    set.and_then(|set| severity_with(limits, destination, &set, &ports.tw_reuse)) == Ok(None)
 }
 
 /// How bad it would be with these ports.
@@ -274,12 +277,12 @@ const WIDEST: PortRange = PortRange { first: 1024, last: u16::MAX };
 /// the ports that it would take in.
 fn wider(snapshot: &Snapshot) -> Option<PortRange> {
     let sysctls = &snapshot.kernel.sysctls;
-    let range = sysctls.ip_local_port_range.seen()?;
+    let range = sysctls.ip_local_port_range.known(Unread::Adds)?;
     let higher = [LAST_BY_DEFAULT, u16::MAX].into_iter().find(|last| *last > range.last)?;
-    let taken_in =
-        PortSet::from(PortRange::new(range.last + 1, higher)?).minus(sysctls.ip_local_reserved_ports.seen()?);
+    let reserved = sysctls.ip_local_reserved_ports.known(Unread::Adds)?;
+    let taken_in = PortSet::from(PortRange::new(range.last + 1, higher)?).minus(reserved);
     // What was not read may be needed.
-    let node_ports = PortSet::from(snapshot.cluster.node_port_range.seen()?.range);
+    let node_ports = PortSet::from(snapshot.cluster.node_port_range.known(Unread::Adds)?.range);
     let needed = NeededPorts::among(&taken_in, &Limits::default().round(snapshot, None));
     let is_free = needed.ports().union(&node_ports.intersection(&taken_in)).is_empty() && needed.unread().is_none();
     PortRange::new(range.first, higher).filter(|_| is_free)
@@ -505,6 +508,10 @@ mod tests {
         let (mut world, _) = pod(CAPACITY, None);
         world.cluster.pods = gap(Source::Pods, Why::Unreachable);
         assert_eq!(expect_unknown(&RULE, &world, &node()).source, Source::Pods);
+        world.kernel.pod_namespaces = gap(Source::PodNamespaces, Why::NotPermitted);
+        assert_eq!(expect_unknown(&RULE, &world, &node()).source, Source::Pods, "there may be one");
+        world.cluster.pods = gap(Source::Pods, Why::NotAsked);
+        expect_healthy(&RULE, &world, &node());
     }
 
     #[test]

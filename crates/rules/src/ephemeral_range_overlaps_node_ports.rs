@@ -10,7 +10,7 @@ use super::{
     reservation::reserve,
 };
 use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Vantage, Verdict};
-use portreeve_facts::{Claimant, Gap, Learned, Mode, NodePortRange, PortRange, PortSet, Snapshot, Source};
+use portreeve_facts::{Claimant, Gap, Learned, Mode, NodePortRange, PortRange, PortSet, Snapshot, Source, asked};
 
 pub(super) static RULE: Rule = Rule {
     id: &ids::EPHEMERAL_RANGE_OVERLAP,
@@ -30,11 +30,12 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let uncovered = choosable.intersection(&range.range.into());
     let needed = NeededPorts::among(&choosable, round);
     let at_start = Start::of_cilium(snapshot, ephemeral);
-    let verdict = match (ephemeral.intersection(range.range), needed.unread()) {
+    let unread = needed.unread().or(at_start.as_ref().err());
+    let verdict = match (ephemeral.intersection(range.range), unread) {
         (Some(overlap), _) if !uncovered.is_empty() => Verdict::Problem(
             Overlap { round, snapshot, range, overlap, choosable, uncovered, at_start }.evidence(&needed),
         ),
-        _ if let Some(Start::Refused(why)) = &at_start => Verdict::Problem(no_start(snapshot, &needed, why)),
+        _ if let Ok(Some(Start::Refused(why))) = &at_start => Verdict::Problem(no_start(snapshot, &needed, why)),
         _ if !needed.ports().is_empty() => Verdict::Problem(servers(round, &needed)),
         (_, Some(gap)) => Verdict::Unknown(gap.clone()),
         (_, None) => Verdict::Healthy,
@@ -51,18 +52,23 @@ enum Start {
 }
 
 impl Start {
-    /// As Cilium's `checkNodePortAndEphemeralPortRanges` decides; nothing where it is content, or something is not known.
-    fn of_cilium(snapshot: &Snapshot, ephemeral: PortRange) -> Option<Self> {
+    /// As Cilium's `checkNodePortAndEphemeralPortRanges` decides; nothing where it is content, or nobody gave its settings.
+    ///
+    /// # Errors
+    /// When something of this was not read.
+    fn of_cilium(snapshot: &Snapshot, ephemeral: PortRange) -> Result<Option<Self>, Gap> {
         if !snapshot.is_in(Mode::Cilium) {
-            return None;
+            return Ok(None);
         }
-        let settings = snapshot.proxy_config().ok()?.cilium.as_ref()?;
-        let range = match snapshot.cluster.range_claims.iter().find(|claim| claim.by == Claimant::Cilium) {
-            Some(claim) => *claim.ranges.seen()?.first()?,
-            None => PortRange::DEFAULT_NODE_PORTS,
+        let Some(settings) = asked(snapshot.proxy_config())?.and_then(|it| it.cilium.as_ref()) else { return Ok(None) };
+        let claim = snapshot.cluster.range_claims.iter().find(|claim| claim.by == Claimant::Cilium);
+        let range = match claim.map(|claim| claim.ranges.get()).transpose()? {
+            Some(ranges) => ranges.first().copied(),
+            None => Some(PortRange::DEFAULT_NODE_PORTS),
         };
-        let reserved = snapshot.kernel.sysctls.ip_local_reserved_ports.seen()?;
-        match () {
+        let Some(range) = range else { return Ok(None) };
+        let reserved = snapshot.kernel.sysctls.ip_local_reserved_ports.get()?;
+        Ok(match () {
             () if range.last < ephemeral.first => None,
             () if range.first > ephemeral.last => {
                 Some(Self::Refused(format!("its NodePort range {range} is above the ephemeral port range {ephemeral}")))
@@ -72,7 +78,7 @@ impl Start {
                 "the ephemeral port range {ephemeral} meets its NodePort range {range}, which is not reserved, and enable-auto-protect-node-port-range is false"
             ))),
             () => Some(Self::Reserves(range)),
-        }
+        })
     }
 
     fn in_words(&self) -> String {
@@ -121,7 +127,7 @@ struct Overlap<'r, 'a> {
     /// Those of them that are in the NodePort range.
     uncovered: PortSet,
     /// What Cilium's agent will do about it.
-    at_start: Option<Start>,
+    at_start: Result<Option<Start>, Gap>,
 }
 
 impl Overlap<'_, '_> {
@@ -129,7 +135,8 @@ impl Overlap<'_, '_> {
         let mode = self.snapshot.proxy_mode();
         let taken = self.allocated();
         let some_taken = taken.as_ref().is_ok_and(|taken| !taken.is_empty());
-        let hanging = mode.as_ref().ok().map(|mode| mode.value).filter(|mode| some_taken && self.hang_in(*mode));
+        let hang = mode.as_ref().ok().map(|mode| self.hang_in(mode.value)).transpose();
+        let hanging = mode.as_ref().ok().map(|it| it.value).filter(|_| some_taken && hang == Ok(Some(true)));
         let hangs = hanging.is_some();
         let severity = at_most(self.range, if hangs { Severity::Critical } else { Severity::Warning });
         let consequence = match hanging {
@@ -152,9 +159,14 @@ impl Overlap<'_, '_> {
             Err(gap) => evidence.value("allocated of these", format!("unknown: {}", gap.detail)),
         };
         evidence = evidence.value("proxy mode", mode_and_stakes(&mode));
-        if let Some(at_start) = &self.at_start {
-            evidence = evidence.value("agent of Cilium", at_start.in_words());
+        if let Err(gap) = &hang {
+            evidence = evidence.value("addresses that Cilium serves", format!("unknown: {}", gap.detail));
         }
+        evidence = match &self.at_start {
+            Ok(Some(at_start)) => evidence.value("agent of Cilium", at_start.in_words()),
+            Ok(None) => evidence,
+            Err(gap) => evidence.value("agent of Cilium", format!("unknown: {}", gap.detail)),
+        };
         if hangs {
             evidence = evidence.affects([Vantage::Node]);
         }
@@ -166,12 +178,15 @@ impl Overlap<'_, '_> {
     }
 
     /// Whether a connection hangs that has a NodePort: Cilium serves the Node's address unless its settings list others.
-    fn hang_in(&self, mode: Mode) -> bool {
-        match mode {
+    ///
+    /// # Errors
+    /// When these were not read.
+    fn hang_in(&self, mode: Mode) -> Result<bool, Gap> {
+        Ok(match mode {
             Mode::Ipvs => true,
-            Mode::Cilium => self.snapshot.proxy_config().is_ok_and(|config| config.node_port_addresses.is_empty()),
+            Mode::Cilium => self.snapshot.proxy_config()?.node_port_addresses.is_empty(),
             Mode::Iptables | Mode::Nftables => false,
-        }
+        })
     }
 
     /// The NodePorts of Services that the kernel may choose.
@@ -180,11 +195,12 @@ impl Overlap<'_, '_> {
         Ok(ports.intersection(&self.uncovered))
     }
 
-    /// Whether no server needs a port that the kernel may choose of a range: else another finding takes this one's place.
+    /// Whether no server needs a port that the kernel may choose of a range: else another finding takes this one's place. What was not
+    /// read may be needed.
     fn leaves_out_servers(&self, range: PortRange) -> bool {
-        let reserved = self.snapshot.kernel.sysctls.ip_local_reserved_ports.seen();
-        let choosable = reserved.map_or_else(|| range.into(), |reserved| PortSet::from(range).minus(reserved));
-        NeededPorts::among(&choosable, self.round).ports().is_empty()
+        let reserved = self.snapshot.kernel.sysctls.ip_local_reserved_ports.get();
+        let needed = reserved.map(|it| NeededPorts::among(&PortSet::from(range).minus(it), self.round));
+        needed.is_ok_and(|needed| needed.ports().is_empty() && needed.unread().is_none())
     }
 }
 

@@ -32,6 +32,8 @@ fn ask(rule: &Rule, snapshot: &Snapshot) -> Judgements {
                 variant.name,
                 evidence.severity
             );
+            let is_placed = !evidence.about.is_empty() || !evidence.beside.is_empty();
+            assert!(!variant.of_nodes || !is_placed, "{}/{}: lint would tell it", rule.name(), variant.name);
             let is_cluster = judgement.subject.kind == SubjectKind::Node && evidence.scope == Scope::Cluster;
             assert!(!is_cluster, "{}: no other node reports what is about a Node", rule.rows());
         }

@@ -12,7 +12,7 @@ use super::{
     reservation::{FEWEST_LEFT, LONGEST, is_bearable},
     wording::{capital, listed},
 };
-use portreeve_facts::{Gap, NodePortRange, PortRange, PortSet, RangeSource, Snapshot, text};
+use portreeve_facts::{Gap, NodePortRange, PortRange, PortSet, RangeSource, Snapshot, asked, text};
 
 /// What one node keeps from outgoing connections, and what it would have to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,9 +62,10 @@ impl NodeReservation {
         let choosable = effective_ephemeral(snapshot)?;
         let round = Limits::default().round(snapshot, None);
         let needed = NeededPorts::among(&choosable, &round);
-        let allocated: PortSet = round.allocated().into_iter().flat_map(|all| all.keys().copied()).collect();
+        let services = asked(round.allocated());
+        let allocated: PortSet = services.iter().flatten().flat_map(|all| all.keys().copied()).collect();
         let range_set = PortSet::from(range.range);
-        Ok(Self {
+        let mut its = Self {
             node: snapshot.node_name().to_owned(),
             ephemeral: *snapshot.kernel.sysctls.ip_local_port_range.get()?,
             reserved: snapshot.kernel.sysctls.ip_local_reserved_ports.get()?.clone(),
@@ -72,7 +73,12 @@ impl NodeReservation {
             unread: needed.unread().cloned(),
             allocated: allocated.intersection(&range_set),
             range,
-        })
+        };
+        // Where all of the range is too much, what Services have is kept.
+        let (_, is_whole) = its.own();
+        let unread = services.err().or(snapshot.cluster.unread_service().cloned()).filter(|_| !is_whole);
+        its.unread = its.unread.or(unread);
+        Ok(its)
     }
 
     /// What it would still have to reserve of a list.
@@ -245,6 +251,18 @@ mod tests {
         assert!(fleet.nodes[0].lacks(&list).is_empty());
         let partly = Snapshot::healthy().ephemeral("30000 65535", "30000-32766");
         assert_eq!(NodeReservation::of(&partly).expect("read").exposed, ports("32767"));
+    }
+
+    #[test]
+    fn where_only_what_services_have_is_kept_they_have_to_be_read() {
+        let unread = |range: &str, why| {
+            let mut world = Snapshot::healthy().ephemeral("1024 65535", "").node_port_range(range);
+            world.cluster.services = gap(Source::Services, why);
+            NodeReservation::of(&world).expect("the ranges were read").unread.map(|gap| gap.source)
+        };
+        assert_eq!(unread("1024-65535", Why::Unreachable), Some(Source::Services));
+        assert_eq!(unread("1024-65535", Why::NotAsked), None);
+        assert_eq!(unread("30000-32767", Why::Unreachable), None, "all of it is kept");
     }
 
     #[test]

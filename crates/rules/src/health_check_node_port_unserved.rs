@@ -14,7 +14,7 @@ use super::{
 use crate::findings::{Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_dataplane::{ByPort, Need, Own, Part, owner_name};
 use portreeve_facts::{
-    ClaimOf, Family, Gap, HealthCheckAnswer, Mode, Protocol, Reading, Service, Snapshot, Socket, Source, Why,
+    ClaimOf, Family, Gap, HealthCheckAnswer, Mode, Protocol, Reading, Service, Snapshot, Socket, Source, Unread, Why,
 };
 
 pub(super) static RULE: Rule = Rule {
@@ -34,11 +34,16 @@ pub(super) static RULE: Rule = Rule {
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let by_port = round.listeners()?;
     let needs = round.needs().with(&[Source::Services])?;
-    let answers = round.now.kernel.health_checks.seen().into_iter().flatten();
+    let answers = round.now.kernel.health_checks.known_part(Unread::Said("Node::wrong")).iter();
     let answers = answers.map(|answer| (answer.port, answer)).collect();
     let node = Node { round, snapshot: round.now, by_port, answers };
     let judge = |need: &Need<'_>| if let Need::HealthCheck(service) = need { node.judge(service) } else { None };
     Ok(needs.iter().filter_map(judge).collect())
+}
+
+fn too_many() -> Gap {
+    let detail = "more healthCheckNodePorts than are asked, and whether the listener is the proxy is not known";
+    Gap::new(Source::HealthChecks, Why::TooMuch, detail)
 }
 
 /// What every health check is judged against.
@@ -90,7 +95,7 @@ impl<'a> Node<'_, 'a> {
     fn wrong(&self, service: &Service, port: u16) -> Result<Option<Wrong<'a>>, Gap> {
         let name = format!("{}/{}", service.namespace, service.name);
         let answer = self.answers.get(&port).map(|answer| &answer.service);
-        let named = answer.and_then(|answer| answer.seen()).map(Option::as_deref);
+        let named = answer.and_then(|answer| answer.known(Unread::Doubted)).map(Option::as_deref);
         let sockets = self.by_port.at((Protocol::Tcp, port));
         if sockets.iter().any(|socket| self.round.proxy().owns(socket) == Own::Yes) {
             return Ok(service.families.iter().find_map(|family| self.kept_off(sockets, *family)));
@@ -108,21 +113,20 @@ impl<'a> Node<'_, 'a> {
             return Ok(Some(Wrong::Nobody));
         }
         let first = sockets.first().copied();
-        let unread = self.snapshot.kernel.health_checks.gap().filter(|gap| gap.why != Why::NotAsked);
-        match (named, answer.and_then(Reading::gap).or(unread)) {
+        let unread = match (answer, &self.snapshot.kernel.health_checks) {
+            (Some(_), _) => None,
+            (None, Reading::Gap(gap)) => Some(gap.clone()).filter(|gap| gap.why != Why::NotAsked),
+            (None, Reading::Seen(all)) => (all.len() >= HealthCheckAnswer::MOST).then(too_many),
+        };
+        match (named, answer.and_then(Reading::gap).cloned().or(unread.clone())) {
             (Some(named), _) => Ok(first.map(|socket| Wrong::Other(socket, named))),
             // Root may name the Service there, and is believed.
-            (None, Some(gap)) if unread.is_some() && sockets.iter().all(|socket| socket.is_of_root()) => {
-                Err(gap.clone())
-            }
+            (None, Some(gap)) if unread.is_some() && sockets.iter().all(|socket| socket.is_of_root()) => Err(gap),
             (None, _) if sockets.iter().all(|socket| self.round.proxy().certainly_lacks(socket)) => {
                 Ok(first.map(|socket| Wrong::Other(socket, None)))
             }
-            (None, Some(gap)) => Err(gap.clone()),
-            (None, None) => Err(self.snapshot.kernel.health_checks.gap().cloned().unwrap_or_else(|| {
-                let detail = "more healthCheckNodePorts than are asked, and the listener's owner is not known";
-                Gap::new(Source::HealthChecks, Why::TooMuch, detail)
-            })),
+            (None, Some(gap)) => Err(gap),
+            (None, None) => Err(self.snapshot.kernel.health_checks.gap().cloned().unwrap_or_else(too_many)),
         }
     }
 
@@ -206,7 +210,7 @@ mod tests {
     use crate::expectations::{expect_healthy, expect_problem, expect_unknown};
     use portreeve_facts::{
         ForCilium, ServiceKind,
-        healthy::{World, gap, objects, proxy_holder, seen},
+        healthy::{World, daemon, gap, objects, proxy_holder, seen},
     };
 
     fn balanced(it: World) -> World {
@@ -351,6 +355,25 @@ mod tests {
         let mut world = world().without_proxy().listens("0.0.0.0:30999");
         world.kernel.health_checks = gap(Source::HealthChecks, Why::TimedOut);
         assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::HealthChecks);
+    }
+
+    #[test]
+    fn a_listener_that_was_not_asked_may_name_the_service_if_it_is_root() {
+        let mut world = world().listens_as("0.0.0.0:30999", daemon("other", 9));
+        let answers =
+            |service: Reading<Option<String>>| Reading::Seen(vec![HealthCheckAnswer { port: 30999, service }]);
+        world.kernel.health_checks = answers(Reading::Seen(None));
+        expect_problem(&RULE, &world, &subject());
+        world.kernel.health_checks = answers(gap(Source::HealthChecks, Why::TimedOut));
+        expect_problem(&RULE, &world, &subject());
+        world.kernel.health_checks = Reading::Seen(Vec::new());
+        expect_problem(&RULE, &world, &subject());
+        let most = u16::try_from(HealthCheckAnswer::MOST).expect("few");
+        let others = (1..=most).map(|port| HealthCheckAnswer { port, service: Reading::Seen(None) });
+        world.kernel.health_checks = Reading::Seen(others.collect());
+        assert_eq!(expect_unknown(&RULE, &world, &subject()).why, Why::TooMuch);
+        seen(&mut world.kernel.listeners).last_mut().expect("one").uid = 1000;
+        expect_problem(&RULE, &world, &subject());
     }
 
     #[test]

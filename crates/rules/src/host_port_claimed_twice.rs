@@ -11,7 +11,7 @@ use super::{
     wording::{MOST_LISTED, listed},
 };
 use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Verdict};
-use portreeve_facts::{ClaimOf, ContainerPort, Gap, Protocol, Snapshot, Source, Why, Workload, WorkloadKind};
+use portreeve_facts::{ClaimOf, ContainerPort, Gap, Protocol, Snapshot, Source, Why, Workload, WorkloadKind, asked};
 
 pub(super) static RULE: Rule = Rule {
     id: &ids::POD_WAITS_FOR_PORT,
@@ -42,6 +42,12 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
             by_number.entry((number, port.protocol)).or_default().push((workload, port));
         }
     }
+    // Of pods that wait another rule tells.
+    let waiting = asked(snapshot.cluster.waiting_pods.get()).err();
+    let found = |evidence| match &waiting {
+        Some(gap) => Verdict::Unknown(gap.clone()),
+        None => Verdict::Problem(evidence),
+    };
     let mut left = MOST_COMPARED;
     let judgement = |((number, protocol), claims): ((u16, Protocol), Vec<Claim<'_>>)| {
         let verdict = match left.checked_sub(claims.len().saturating_mul(claims.len())) {
@@ -52,24 +58,25 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
                 if in_conflict.is_empty() {
                     return None;
                 }
-                Verdict::Problem(evidence(number, protocol, &in_conflict))
+                found(evidence(number, protocol, &in_conflict))
             }
         };
         Some(Judgement { subject: Subject::cluster(), port: Some(number), protocol: Some(protocol), verdict })
     };
-    let alone = workloads().filter(|workload| !with_pods.has(workload)).filter_map(|it| against_itself(snapshot, it));
+    let alone = workloads().filter(|workload| !with_pods.has(workload));
+    let alone = alone.filter_map(|it| against_itself(snapshot, it, found));
     Ok(by_number.into_iter().filter_map(judgement).chain(alone).collect())
 }
 
 /// A workload that wants several pods with a port of their node: a node has each port once.
-fn against_itself(snapshot: &Snapshot, workload: &Workload) -> Option<Judgement> {
+fn against_itself(snapshot: &Snapshot, workload: &Workload, found: impl Fn(Evidence) -> Verdict) -> Option<Judgement> {
     let replicas = workload.replicas.filter(|replicas| *replicas > 1)?;
     let (number, port) = workload.node_ports().next()?;
-    let nodes = snapshot.cluster.nodes.seen().map(Vec::len);
-    let too_few = nodes.filter(|nodes| i64::try_from(*nodes).is_ok_and(|nodes| nodes < replicas));
-    let (severity, end) = match too_few {
-        Some(nodes) => (Severity::Warning, format!(", and there are {nodes} nodes")),
-        None => (Severity::Info, String::new()),
+    let too_few = |nodes: &usize| i64::try_from(*nodes).is_ok_and(|nodes| nodes < replicas);
+    let nodes = asked(snapshot.cluster.nodes.get()).map(|nodes| nodes.map(Vec::len).filter(too_few));
+    let (severity, end) = match nodes {
+        Ok(Some(nodes)) => (Severity::Warning, format!(", and there are {nodes} nodes")),
+        Ok(None) | Err(_) => (Severity::Info, String::new()),
     };
     let protocol = port.protocol;
     let summary = format!(
@@ -81,7 +88,8 @@ fn against_itself(snapshot: &Snapshot, workload: &Workload) -> Option<Judgement>
         .about([ClaimOf::pod_port(workload, number, protocol)])
         .value("replicas", replicas)
         .remedy(Step::advice(format!("make {workload} a DaemonSet, or have no port of the node in its template")));
-    let verdict = Verdict::Problem(evidence);
+    // How bad it is depends on how many nodes there are.
+    let verdict = nodes.map_or_else(Verdict::Unknown, |_| found(evidence));
     Some(Judgement { subject: Subject::cluster(), port: Some(number), protocol: Some(protocol), verdict })
 }
 
@@ -293,8 +301,10 @@ mod tests {
         );
         assert_eq!(evidence.severity, Severity::Warning);
         let mut unread = of(Some(3));
-        unread.cluster.nodes = gap(Source::Nodes, Why::Unreachable);
+        unread.cluster.nodes = gap(Source::Nodes, Why::NotAsked);
         assert_eq!(expect_problem(&RULE, &unread, &subject()).severity, Severity::Info);
+        unread.cluster.nodes = gap(Source::Nodes, Why::Unreachable);
+        assert_eq!(expect_unknown(&RULE, &unread, &subject()).source, Source::Nodes, "they may be too few");
         for replicas in [None, Some(1)] {
             expect_healthy(&RULE, &of(replicas), &subject());
         }
@@ -312,6 +322,18 @@ mod tests {
         };
         assert_eq!(expect_unknown(&RULE, &without(Why::Unreachable), &subject()).source, Source::Pods);
         expect_problem(&RULE, &without(Why::NotAsked), &subject());
+    }
+
+    #[test]
+    fn pods_that_wait_and_could_not_be_read_may_be_another_rules() {
+        let mut world = two(|_| ());
+        world.cluster.waiting_pods = gap(Source::WaitingPods, Why::NotAsked);
+        expect_problem(&RULE, &world, &subject());
+        world.cluster.waiting_pods = gap(Source::WaitingPods, Why::Unreachable);
+        assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::WaitingPods);
+        let mut none = Snapshot::healthy();
+        none.cluster.waiting_pods = world.cluster.waiting_pods;
+        expect_healthy(&RULE, &none, &subject());
     }
 
     #[test]

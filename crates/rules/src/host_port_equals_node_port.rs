@@ -15,7 +15,7 @@ use crate::findings::{Affected, Evidence, Judgement, Judgements, Severity, Step,
 use portreeve_dataplane::{
     Addressed, Candidate, Case, Judged, LocalAddress, Loss, Part, covers, may_have, sent_to_node_port, service_port,
 };
-use portreeve_facts::{ClaimOf, ContainerPort, Family, Gap, Pod, Service, ServicePort, Snapshot, Source};
+use portreeve_facts::{ClaimOf, ContainerPort, Family, Gap, Pod, Service, ServicePort, Snapshot, Source, Unread};
 
 pub(super) static RULE: Rule = Rule {
     id: &ids::HOST_PORT_CONFLICT,
@@ -168,7 +168,7 @@ impl Node<'_, '_> {
             |port| format!("port {port}/{} of this node, which ServiceLB sends to this NodePort", host.protocol);
         evidence.values.extend(lost.map(|port| ("lost too", words(port))));
         evidence = evidence.value("proxy mode", self.addressed.candidates.mode_in_words());
-        if let Some(range) = self.snapshot.cluster.node_port_range.seen() {
+        if let Some(range) = self.snapshot.cluster.node_port_range.known(Unread::Adds) {
             evidence = evidence.value("NodePort range", range_in_words(range));
         }
         evidence

@@ -15,7 +15,7 @@ use crate::findings::{Affected, Evidence, Judgement, Judgements, Remedy, Severit
 use portreeve_dataplane::{
     Addressed, Addresses, ByPort, Claim, Contest, Group, Judged, Port, group, is_everywhere, owner_name, place, workers,
 };
-use portreeve_facts::{ContainerPort, Owner, Pod, Protocol, Snapshot, Socket, Source, asked, kubernetes_version};
+use portreeve_facts::{ContainerPort, Gap, Owner, Pod, Protocol, Snapshot, Socket, Source, asked, kubernetes_version};
 
 pub(super) static RULE: Rule = Rule {
     id: &ids::HOST_PORT_CONFLICT,
@@ -93,7 +93,10 @@ impl Node<'_, '_> {
         let verdict = match judged {
             Judged::Never => return None,
             Judged::Depends { on, .. } => Verdict::Unknown(on),
-            Judged::Certain(affected, _) => Verdict::Problem(self.evidence(of, port, socket, &affected)),
+            Judged::Certain(affected, _) => match self.may_be_the_runtimes(socket) {
+                Ok(is) => Verdict::Problem(self.evidence(of, port, socket, &affected, is)),
+                Err(gap) => Verdict::Unknown(gap),
+            },
         };
         Some(Judgement {
             subject: of.subject_or(Subject::this_node(self.snapshot)),
@@ -104,12 +107,15 @@ impl Node<'_, '_> {
     }
 
     /// Whether a socket may be one with which the container runtime keeps the port for the pod.
-    fn may_be_the_runtimes(&self, socket: &Socket) -> bool {
-        let in_pod = match &socket.owner {
-            Owner::Held(holder) => holder.cgroup.seen().is_some_and(|cgroup| cgroup.pod.is_some()),
-            _ => false,
-        };
-        self.holds_host_ports().unwrap_or_else(|| self.has_them_all(socket)) && is_held(socket.protocol) && !in_pod
+    ///
+    /// # Errors
+    /// When it depends on whether a pod has the socket, and that was not read.
+    fn may_be_the_runtimes(&self, socket: &Socket) -> Result<bool, Gap> {
+        let holds = self.holds_host_ports().unwrap_or_else(|| self.has_them_all(socket)) && is_held(socket.protocol);
+        match &socket.owner {
+            Owner::Held(holder) if holds => asked(holder.cgroup.get()).map(|it| it.is_none_or(|it| it.pod.is_none())),
+            _ => Ok(holds),
+        }
     }
 
     /// Whether the container runtime opens a socket for every hostPort: CRI-O does up to 1.30 (cri-o
@@ -174,8 +180,14 @@ impl Node<'_, '_> {
         evidence.value("hostPort", format!("{number}/{protocol} on {address} to container port {}", port.port))
     }
 
-    fn evidence(&self, of: PortOf<'_>, port: &ContainerPort, socket: &Socket, affected: &Affected) -> Evidence {
-        let is_runtimes = self.may_be_the_runtimes(socket);
+    fn evidence(
+        &self,
+        of: PortOf<'_>,
+        port: &ContainerPort,
+        socket: &Socket,
+        affected: &Affected,
+        is_runtimes: bool,
+    ) -> Evidence {
         let severity = if is_runtimes { Severity::Info } else { Severity::Warning };
         let owner = owner_name(self.snapshot, &socket.owner);
         let sentence = format!(

@@ -32,6 +32,8 @@ pub struct Variant {
     pub severities: &'static [Severity],
     /// How else it may be in manifests, of which more is known or less: of workloads, which agents do not read.
     pub in_manifests: &'static [Severity],
+    /// It is told of what is on a node alone, though its rule judges manifests, too.
+    pub of_nodes: bool,
 }
 
 impl Variant {
@@ -42,7 +44,12 @@ impl Variant {
 }
 
 const fn of(name: &'static str, severities: &'static [Severity]) -> Variant {
-    Variant { name, severities, in_manifests: &[] }
+    Variant { name, severities, in_manifests: &[], of_nodes: false }
+}
+
+/// One that `lint` never tells, though it asks the rule.
+const fn of_nodes(name: &'static str, severities: &'static [Severity]) -> Variant {
+    Variant { of_nodes: true, ..of(name, severities) }
 }
 
 /// One that `lint` may call otherwise.
@@ -94,7 +101,7 @@ pub static HOST_NETWORK_PORT_TAKEN: Id = Id {
     page: include_str!("pages/host-network-port-taken.md"),
     variants: &[
         of("listener", &[Info, Warning]),
-        of("refused", &[Info, Warning]),
+        of_nodes("refused", &[Info, Warning]),
         of("agent", &[Warning]),
         of("daemon", &[Info, Warning]),
     ],
@@ -173,7 +180,7 @@ pub static HOST_PORT_CONFLICT: Id = Id {
     variants: &[
         of("node-port", &[Info, Warning, Critical]),
         of("takes-listener", &[Info, Warning]),
-        of("no-network", &[Info, Warning]),
+        of_nodes("no-network", &[Info, Warning]),
         of("health-check", &[Warning]),
         of("ignored", &[Warning]),
         and(&[Warning], of("latent", &[Info])),
@@ -210,9 +217,9 @@ pub static HEALTH_CHECK_UNSERVED: Id = Id {
     title: "The proxy does not answer a health check",
     page: include_str!("pages/health-check-unserved.md"),
     variants: &[
-        of("nobody", &[Warning, Critical]),
+        of_nodes("nobody", &[Warning, Critical]),
         of("other", &[Warning, Critical]),
-        of("one-family", &[Warning, Critical]),
+        of_nodes("one-family", &[Warning, Critical]),
         of("proxy", &[Warning]),
     ],
 };

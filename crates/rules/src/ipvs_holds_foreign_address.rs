@@ -15,7 +15,7 @@ use super::{
 use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_dataplane::{ExternalAddress, Field, mode_in_words};
 use portreeve_facts::{
-    API_SERVER, Address, Gap, Interfaces, Node, NodeAddressKind, Reading, Service, Snapshot, Source,
+    API_SERVER, Address, Gap, Interfaces, Node, NodeAddressKind, Reading, Service, Snapshot, Source, Unread,
 };
 
 /// Where nameservers answer.
@@ -170,7 +170,7 @@ impl<'a> Known<'a> {
             owners.push(Owner::ApiServer);
         }
         let own_dns = self.services.as_ref().is_ok_and(|services| services.dns.contains(&ip));
-        if !own_dns && self.nameservers.seen().is_some_and(|all| all.contains(&ip)) {
+        if !own_dns && self.nameservers.known(Unread::Said("Self::missing")).is_some_and(|all| all.contains(&ip)) {
             owners.push(Owner::Nameserver);
         }
         let gateway = self.gateways.contains(&ip);

@@ -20,7 +20,7 @@ use portreeve_dataplane::{
     Addressed, Candidate, Claim, Contest, Judged, LocalAddress, Lost, Outcome, Part, Stratum, covers, is_everywhere,
     owner_name, place, refuses_bind_of, service_port, workers,
 };
-use portreeve_facts::{ClaimOf, Family, Gap, Mode, Service, ServicePort, Snapshot, Socket, Source, Why};
+use portreeve_facts::{ClaimOf, Family, Gap, Mode, Service, ServicePort, Snapshot, Socket, Source, Unread, Why};
 
 pub(super) static RULE: Rule = Rule {
     id: &ids::LISTENER_ON_NODE_PORT,
@@ -275,7 +275,7 @@ impl<'a> Node<'_, 'a> {
         if self.cannot_return(service, socket) {
             evidence = evidence.value("after a restart", "its bind() fails with EADDRINUSE: Cilium protects NodePorts");
         }
-        match self.snapshot.cluster.node_port_range.seen() {
+        match self.snapshot.cluster.node_port_range.known(Unread::Adds) {
             Some(range) => evidence.value("NodePort range", range_in_words(range)),
             None => evidence,
         }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use super::{Limits, Patience, Round, Rule, ids};
 use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Vantage, Verdict};
-use portreeve_facts::{MasqueradePool, PortRange, Reading, Snapshot, Source, Why};
+use portreeve_facts::{MasqueradePool, PortRange, Reading, Snapshot, Source, Unread, Why};
 
 pub(super) static RULE: Rule = Rule {
     id: &ids::MASQUERADE_SOURCE_PORTS,
@@ -92,7 +92,7 @@ fn evidence(snapshot: &Snapshot, pool: &MasqueradePool, range: PortRange) -> Evi
 
 /// The pod that has an address.
 fn whose(snapshot: &Snapshot, ip: std::net::IpAddr) -> String {
-    let pods = snapshot.cluster.pods.seen().into_iter().flatten();
+    let pods = snapshot.cluster.pods.known_part(Unread::Adds).iter();
     let mut pods = pods.filter(|pod| !pod.host_network && !pod.finished && pod.ips.contains(&ip));
     pods.next().map_or_else(|| ip.to_string(), |pod| format!("pod {}/{} ({ip})", pod.namespace, pod.name))
 }

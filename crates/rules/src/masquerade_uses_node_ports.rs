@@ -12,7 +12,8 @@ use super::{
 use crate::findings::{Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_dataplane::{mode_in_words, served_node_ports, service_port};
 use portreeve_facts::{
-    Gap, IpVsConnection, MasqueradedFlow, Mode, Protocol, Reading, Service, Snapshot, Source, VirtualServer, Why,
+    Gap, Interfaces, IpVsConnection, MasqueradedFlow, Mode, Protocol, Reading, Service, Snapshot, Source, Unread,
+    VirtualServer, Why,
 };
 
 pub(super) static RULE: Rule = Rule {
@@ -81,7 +82,7 @@ fn by_iptables(snapshot: &Snapshot, severity: Severity, value: &str, place: &str
         .in_cluster()
         .variant("cilium")
         .value("enable-bpf-masquerade", format!("{value} (from {place})"));
-    if let Some(range) = snapshot.cluster.node_port_range.seen() {
+    if let Some(range) = snapshot.cluster.node_port_range.known(Unread::Adds) {
         evidence = evidence.value("NodePort range", range_in_words(range));
     }
     evidence
@@ -141,8 +142,8 @@ fn evidence(snapshot: &Snapshot, services: &[Arc<Service>], taken: &[Taken<'_>])
     let owners: BTreeMap<(Protocol, u16), String> = served_node_ports(snapshot, services)
         .map(|(service, port, node_port)| ((port.protocol, node_port), service_port(service, &port.name)))
         .collect();
-    let interfaces = snapshot.kernel.interfaces.seen();
-    let is_own = |ip: IpAddr| interfaces.is_some_and(|it| it.addresses.iter().any(|address| address.ip == ip));
+    let interfaces = snapshot.kernel.interfaces.known(Unread::Adds);
+    let is_own = |ip: IpAddr, it: &Interfaces| it.addresses.iter().any(|address| address.ip == ip);
     let summary = "ipvs takes answers to masqueraded connections for new clients of a Service, since their source port \
                    on this node is its NodePort: these connections hang.";
     let mut evidence = Evidence::new(Severity::Critical, summary);
@@ -167,13 +168,17 @@ fn evidence(snapshot: &Snapshot, services: &[Arc<Service>], taken: &[Taken<'_>])
             .value("service", owner);
     }
     evidence = evidence.and_more("connection", taken.len(), MOST_SOCKETS);
-    if let Some(range) = snapshot.cluster.node_port_range.seen() {
+    if let Some(range) = snapshot.cluster.node_port_range.known(Unread::Adds) {
         evidence = evidence.value("NodePort range", range_in_words(range));
     }
-    let whose = |it: &Taken<'_>| if is_own(it.flow.source.0) { Vantage::Node } else { Vantage::Pods };
+    // Without this node's addresses it is not told whose connections hang.
+    let whose = |it: &Taken<'_>| {
+        let is_own = is_own(it.flow.source.0, interfaces?);
+        Some(if is_own { Vantage::Node } else { Vantage::Pods })
+    };
     evidence
         .value("proxy mode", mode_in_words(&snapshot.proxy_mode()))
-        .affects(taken.iter().map(whose))
+        .affects(taken.iter().filter_map(whose))
         .remedy(Remedy::from(untracked()).then(Step::advice(
             "take such rules away for the NodePort range: an answer that is not tracked is not turned back to its sender",
         )))
@@ -253,6 +258,9 @@ mod tests {
         }
         assert!(!evidence.summary.contains("30080"), "the next connection has another port: {}", evidence.summary);
         assert_eq!(expect_problem(&RULE, &taken(PRIMARY[0]), &subject()).affects, [Vantage::Node].into());
+        let mut unread = taken(PRIMARY[0]);
+        unread.kernel.interfaces = gap(Source::Addresses, Why::Torn);
+        assert!(expect_problem(&RULE, &unread, &subject()).affects.is_empty(), "it may be this node's own");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::{
 };
 
 use portreeve_dataplane::{is_link_local, local_addresses};
-use portreeve_facts::{Address, Family, Interfaces, Node, NodeAddressKind, Snapshot};
+use portreeve_facts::{Address, Family, Interfaces, Node, NodeAddressKind, Snapshot, Unread};
 
 /// The Nodes that have an address, with its type there.
 pub(super) type NodesByAddress<'a> = HashMap<IpAddr, Vec<(&'a Node, NodeAddressKind)>>;
@@ -37,7 +37,8 @@ pub(super) fn stands_alone(snapshot: &Snapshot, ip: IpAddr) -> bool {
 }
 
 fn on_links(snapshot: &Snapshot, ip: IpAddr) -> impl Iterator<Item = &Address> {
-    let addresses = snapshot.kernel.interfaces.seen().into_iter().flat_map(|it| &it.addresses);
+    let addresses =
+        snapshot.kernel.interfaces.known(Unread::Said("whoever asks")).into_iter().flat_map(|it| &it.addresses);
     addresses.filter(move |it| it.ip == ip)
 }
 

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::findings::{Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_dataplane::{ExternalAddress, Field};
-use portreeve_facts::{Address, Gap, Node, NodeAddressKind, Snapshot, Source, Why};
+use portreeve_facts::{Address, Gap, Node, NodeAddressKind, Snapshot, Source, Unread, Why, asked};
 
 pub(super) static RULE: Rule = Rule {
     id: &ids::ADDRESS_HELD_TWICE,
@@ -123,17 +123,18 @@ fn evidence(snapshot: &Snapshot, held: &[Held<'_>]) -> Evidence {
     let claims: Vec<ExternalAddress<'_>> = snapshot
         .cluster
         .services
-        .seen()
-        .into_iter()
-        .flatten()
+        .known_part(Unread::Adds)
+        .iter()
         .flat_map(|service| ExternalAddress::of(snapshot, service))
         .filter(|claim| held.iter().any(|it| it.address.ip == claim.ip))
         .collect();
-    // It goes where its controller says, and others reach it there.
-    let is_balanced = |ip: IpAddr| claims.iter().any(|claim| claim.ip == ip && claim.field == Field::LoadBalancer);
+    // It goes where its controller says, and others reach it there. A Service that was not read may have it.
+    let unread = asked(snapshot.cluster.services.get()).is_err() || snapshot.cluster.unread_service().is_some();
+    let is_balanced =
+        |ip: IpAddr| unread || claims.iter().any(|claim| claim.ip == ip && claim.field == Field::LoadBalancer);
     let mut evidence = Evidence::new(severity, summary).affects([Vantage::Remote, Vantage::Node, Vantage::Pods]);
     let mut deleted: Vec<Step> = Vec::new();
-    let interfaces = snapshot.kernel.interfaces.seen();
+    let interfaces = snapshot.kernel.interfaces.known(Unread::Adds);
     for it in held.iter().take(MOST_LISTED) {
         let Address { ip, prefix, link } = it.address;
         evidence = evidence

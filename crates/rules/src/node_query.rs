@@ -6,7 +6,7 @@ use super::{
     RULES,
     socket_needs::{Ports, SocketNeed},
 };
-use portreeve_facts::{ClusterFacts, NodeQuery, PodQuery, PortSet};
+use portreeve_facts::{ClusterFacts, NodeQuery, PodQuery, PortSet, Unread};
 
 /// What all rules together need from the node, given the cluster. No rule needs to know how many flows are masqueraded.
 pub fn node_query(cluster: &ClusterFacts, command_lines: bool) -> NodeQuery {
@@ -35,7 +35,7 @@ pub fn node_query(cluster: &ClusterFacts, command_lines: bool) -> NodeQuery {
 /// What is asked of pods' own network namespaces: of each whose specification says from which ports the kernel chooses there, and of
 /// each that fails and needs ports.
 fn of_pods(cluster: &ClusterFacts) -> BTreeMap<String, PodQuery> {
-    let pods = cluster.pods.seen().into_iter().flatten().filter(|pod| !pod.host_network && !pod.finished);
+    let pods = cluster.pods.known_part(Unread::Chooses).iter().filter(|pod| !pod.host_network && !pod.finished);
     let asked = pods.filter_map(|pod| {
         let is_set = pod.ip_local_port_range.is_some() || pod.ip_local_reserved_ports.is_some();
         let needed = pod.own_ports.iter().filter(|_| pod.ends.is_none()).map(|port| port.port).collect();

@@ -11,7 +11,7 @@ use crate::findings::{
     Severity::{self, Info, Warning},
     Step, Subject, Verdict,
 };
-use portreeve_dataplane::{Role, usual_ports};
+use portreeve_dataplane::{Role, is_usual, usual_ports};
 use portreeve_facts::Protocol;
 
 /// It needs nothing but workloads, which are read from files.
@@ -25,10 +25,10 @@ pub(super) static RULE: Rule = Rule {
     check,
 };
 
-/// Ports that daemons have unless they are told others. Without kubelet the node is lost.
+/// Ports that daemons have unless they are told others. Without some of them the node is lost.
 static DAEMONS: LazyLock<Vec<(u16, Protocol, &str, Severity)>> = LazyLock::new(|| {
-    let severity = |of| if of == "kubelet" { Warning } else { Info };
-    usual_ports(Role::Told).map(|it| (it.number, it.protocol, it.of, severity(it.of))).collect()
+    let severity = |number| if is_usual(number, Role::Vital) { Warning } else { Info };
+    usual_ports(Role::Told).map(|it| (it.number, it.protocol, it.of, severity(it.number))).collect()
 });
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {

@@ -106,7 +106,7 @@ pub(super) fn next_pod(snapshot: &Snapshot, workload: &Workload) -> Pod {
         host_network: *host_network,
         finished: false,
         ready: false,
-        running: snapshot.cluster.pods.seen().map(|_| false),
+        running: snapshot.cluster.pods.known(Unread::Doubted).map(|_| false),
         failing: false,
         restarted: None,
         scheduled: None,

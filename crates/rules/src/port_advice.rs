@@ -97,7 +97,7 @@ fn without_local_pods(snapshot: &Snapshot, owned: &Ownership) -> Option<Advice> 
         _ => false,
     };
     let by = answers.iter().filter(is_lost).find_map(|it| claimants.get(it.by?))?;
-    let services = snapshot.cluster.services.seen()?;
+    let services = snapshot.cluster.services.known_part(Unread::Adds);
     let (service, entry, _) = served_node_ports(snapshot, services)
         .find(|(_, it, number)| (by.claim, it.protocol, number) == (ClaimKind::NodePort, *protocol, port))?;
     let name = service_port(service, &entry.name);
@@ -157,7 +157,7 @@ fn served_there(snapshot: &Snapshot, served: &[IpAddr], unserved: &BTreeSet<IpAd
         Mode::Cilium => "nodeport-addresses of Cilium",
         _ => "nodePortAddresses of kube-proxy",
     };
-    let addresses = &snapshot.kernel.interfaces.seen()?.addresses;
+    let addresses = &snapshot.kernel.interfaces.known(Unread::Adds)?.addresses;
     let network = |ip: &IpAddr| {
         let address = addresses.iter().find(|it| it.ip == *ip)?;
         Some(IpNet::new(address.ip, address.prefix).ok()?.trunc())
@@ -174,7 +174,7 @@ fn served_there(snapshot: &Snapshot, served: &[IpAddr], unserved: &BTreeSet<IpAd
 
 /// What to do where a Service has the number that another one wants.
 fn how_to_have(snapshot: &Snapshot, number: u16, free: Option<u16>) -> Option<Advice> {
-    let mut services = snapshot.cluster.services.seen()?.iter().map(Arc::as_ref);
+    let mut services = snapshot.cluster.services.known_part(Unread::Adds).iter().map(Arc::as_ref);
     let service = services.find(|it| has_number(it, number))?;
     let (field, moved) = match service.ports.iter().position(|port| port.node_port == Some(number)) {
         Some(index) => ("nodePort", move_service(free, service, &service.ports[index])),
@@ -212,8 +212,9 @@ fn allocated_without_service(
     refused: bool,
     free: Option<u16>,
 ) -> Option<Advice> {
-    let services = snapshot.cluster.services.seen().filter(|_| snapshot.cluster.unread_service().is_none())?;
-    let in_range = snapshot.cluster.node_port_range.seen().is_some_and(|it| it.range.contains(number));
+    let services =
+        snapshot.cluster.services.known(Unread::Adds).filter(|_| snapshot.cluster.unread_service().is_none())?;
+    let in_range = snapshot.cluster.node_port_range.known(Unread::Adds).is_some_and(|it| it.range.contains(number));
     let is_free = owned.iter().all(|it| it.claimants.is_empty());
     let is_asked = in_range && (refused || is_free) && !services.iter().any(|it| has_number(it, number));
     let another = Step::advice(format!("give the Service another number{}", such_as(free)));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{Limits, ephemeral::EphemeralPorts, node_ports::bands_here};
 use portreeve_dataplane::{ByPort, Own, owner_name};
-use portreeve_facts::{Gap, NodePortRange, PortRange, PortSet, Snapshot, Source, Why};
+use portreeve_facts::{Gap, NodePortRange, PortRange, PortSet, Snapshot, Source, Unread, Why};
 
 /// Every port of the NodePort range that is more than free.
 #[derive(Clone, Debug)]
@@ -64,7 +64,8 @@ pub fn port_usage(snapshot: &Snapshot) -> Result<PortUsage, Gap> {
 
     let ephemeral = EphemeralPorts::of(snapshot);
     unread.extend(ephemeral.gap().cloned());
-    let reserved = snapshot.kernel.sysctls.ip_local_reserved_ports.seen().cloned().unwrap_or_default();
+    let said = Unread::Said("the gap of the ephemeral ports");
+    let reserved = snapshot.kernel.sysctls.ip_local_reserved_ports.known(said).cloned().unwrap_or_default();
 
     unread.extend(snapshot.kernel.unread_listeners().cloned());
     let proxy = round.proxy();

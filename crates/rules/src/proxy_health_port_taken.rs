@@ -9,8 +9,8 @@ use super::{
     wording::{capital, with_sockets},
 };
 use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Verdict};
-use portreeve_dataplane::{Need, PROXY_METRICS, owner_name, share_owner};
-use portreeve_facts::{Gap, Owner, Protocol, Reading, Snapshot, Socket, Source, Why};
+use portreeve_dataplane::{Need, owner_name, share_owner};
+use portreeve_facts::{Gap, Owner, PROXY_METRICS, Protocol, Reading, Snapshot, Socket, Source, Why, asked};
 
 pub(super) static RULE: Rule = Rule {
     id: &ids::HEALTH_CHECK_UNSERVED,
@@ -31,6 +31,9 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
         Reading::Gap(gap) if gap.why == Why::Unreachable => return Ok(Vec::new()),
         Reading::Gap(gap) => Some(gap),
     };
+    if silence.is_none() {
+        asked(snapshot.proxy_config())?;
+    }
     let mut needs = round.needs().with(&[Source::ProxyConfig])?.iter();
     let health = needs.find_map(|need| match need {
         Need::ProxyHealth(address) => Some((*address, need.at())),
@@ -177,6 +180,18 @@ mod tests {
             expect_healthy(&RULE, &configured(taken(), off), &node());
         }
         assert_eq!(expect_unknown(&RULE, &configured(taken(), "here"), &node()).source, Source::ProxyConfig);
+    }
+
+    #[test]
+    fn a_proxy_whose_settings_were_not_read_may_have_another_port() {
+        for world in [taken(), without_socket()] {
+            let mut world = world;
+            world.kernel.proxy.config = gap(Source::ProxyConfig, Why::TimedOut);
+            assert_eq!(expect_unknown(&RULE, &world, &node()).source, Source::ProxyConfig);
+            world.cluster.proxy_config = Snapshot::healthy().kernel.proxy.config;
+            let found = check(&Round::of(&world, None, 60), &Limits::default()).expect("the cluster has them");
+            assert!(!found.iter().any(|it| matches!(it.verdict, Verdict::Unknown(_))), "{found:?}");
+        }
     }
 
     #[test]

@@ -13,7 +13,8 @@ use super::{
 use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Verdict};
 use portreeve_dataplane::{ExternalAddress, is_link_local, mode_in_words};
 use portreeve_facts::{
-    Address, Gap, IPVS_LINKS, Interfaces, Mode, Netfilter, Reading, Service, Snapshot, Source, VirtualServer, Why,
+    Address, Gap, IPVS_LINKS, Interfaces, Mode, Netfilter, Reading, Service, Snapshot, Source, Unread, VirtualServer,
+    Why,
 };
 
 pub(super) static RULE: Rule = Rule {
@@ -39,13 +40,23 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let subject = Subject::this_node(snapshot);
     let judgement = |verdict| Judgement::of(subject.clone(), verdict);
     let mode = snapshot.proxy_mode();
-    let traces = traces(snapshot, interfaces);
+    let servers = servers_of_services(snapshot, interfaces);
+    let traces = traces(snapshot, interfaces, &servers);
 
     let mut problems = Vec::new();
     let mut gaps: Vec<Gap> = Vec::new();
+    // In ipvs mode none of them is left behind.
+    gaps.extend(servers.unread.clone().filter(|_| !snapshot.is_in(Mode::Ipvs)));
     match &mode {
-        Ok(mode) => problems.extend(left_behind(snapshot, interfaces, &traces, mode.value)),
-        Err(_) if traces.len() > 1 => problems.push(several(snapshot, interfaces, &traces)),
+        Ok(mode) => {
+            problems.extend(left_behind(
+                interfaces,
+                &traces,
+                mode.value,
+                serves_others(snapshot, interfaces, &servers),
+            ));
+        }
+        Err(_) if traces.len() > 1 => problems.push(several(&traces, serves_others(snapshot, interfaces, &servers))),
         Err(gap) if traces.len() == 1 => gaps.push(gap.clone()),
         Err(_) => {}
     }
@@ -54,7 +65,10 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
         Ok(stale) => problems.push(stale_addresses(&stale)),
         Err(gap) => gaps.push(gap),
     }
-    problems.extend(programs_nothing(snapshot));
+    match programs_nothing(snapshot) {
+        Ok(problem) => problems.extend(problem),
+        Err(gap) => gaps.push(gap),
+    }
     match &snapshot.kernel.netfilter {
         Reading::Gap(gap) => gaps.push(gap.clone()),
         Reading::Seen(netfilter) => gaps.extend(unlisted(netfilter, &traces)),
@@ -76,19 +90,19 @@ const CHAINS: &str = "iptables chains";
 /// What each mode left in the kernel, as names and values.
 type Traces = BTreeMap<Mode, Vec<(&'static str, String)>>;
 
-fn traces(snapshot: &Snapshot, interfaces: &Interfaces) -> Traces {
+fn traces(snapshot: &Snapshot, interfaces: &Interfaces, servers: &OfServices<'_>) -> Traces {
     let mut traces = Traces::new();
     for name in links_of_ipvs(interfaces) {
         let addresses: BTreeSet<_> = interfaces.of(name).map(|address| address.ip).collect();
         let held = if addresses.is_empty() { "no address".to_owned() } else { listed(addresses) };
         traces.entry(Mode::Ipvs).or_default().push(("device", format!("{name} with {held}")));
     }
-    let servers = servers_of_services(snapshot, interfaces);
-    if !servers.is_empty() {
-        let words = servers.iter().map(|it| format!("{}/{}", SocketAddr::new(it.ip, it.port), it.protocol));
+    if !servers.known.is_empty() {
+        let words = servers.known.iter().map(|it| format!("{}/{}", SocketAddr::new(it.ip, it.port), it.protocol));
         traces.entry(Mode::Ipvs).or_default().push(("virtual servers", listed(words)));
     }
-    let Some(netfilter) = snapshot.kernel.netfilter.seen() else { return traces };
+    let said = Unread::Said("check");
+    let Some(netfilter) = snapshot.kernel.netfilter.known(said) else { return traces };
     let of_chains = |names: &[&str]| {
         let ours =
             netfilter.chains.iter().filter(|chain| chain.rsplit(' ').next().is_some_and(|it| names.contains(&it)));
@@ -113,39 +127,48 @@ fn links_of_ipvs(interfaces: &Interfaces) -> impl Iterator<Item = &'static str> 
 }
 
 /// Whether IPVS has, or may have, virtual servers that were not made for Services.
-fn serves_others(snapshot: &Snapshot, interfaces: &Interfaces) -> bool {
+fn serves_others(snapshot: &Snapshot, interfaces: &Interfaces, ours: &OfServices<'_>) -> bool {
     let all = match &snapshot.kernel.ip_vs {
         Reading::Seen(servers) => servers.len(),
         Reading::Gap(gap) => return gap.why != Why::NotSupported,
     };
     // The first link is kube-proxy's. Those of kube-router are live where kube-proxy has only left something behind.
-    all > servers_of_services(snapshot, interfaces).len() || links_of_ipvs(interfaces).any(|link| link != IPVS_LINKS[0])
+    all > ours.known.len() || links_of_ipvs(interfaces).any(|link| link != IPVS_LINKS[0])
+}
+
+/// Virtual servers that were made for Services.
+struct OfServices<'a> {
+    /// Those that certainly were.
+    known: Vec<&'a VirtualServer>,
+    /// Why others may have been, too.
+    unread: Option<Gap>,
 }
 
 /// Virtual servers that were certainly made for Services: on an address of the proxy's device, or on a cluster IP.
-fn servers_of_services<'a>(snapshot: &'a Snapshot, interfaces: &Interfaces) -> Vec<&'a VirtualServer> {
-    let Some(servers) = snapshot.kernel.ip_vs.seen().filter(|servers| !servers.is_empty()) else { return Vec::new() };
+fn servers_of_services<'a>(snapshot: &'a Snapshot, interfaces: &Interfaces) -> OfServices<'a> {
+    let servers = snapshot.kernel.ip_vs.known_part(Unread::Said("check"));
     let bound = interfaces.addresses.iter().filter(|address| address.is_ipvs()).map(|address| address.ip);
-    let services = snapshot.cluster.services.seen().into_iter().flatten();
+    let services = snapshot.cluster.services.known_part(Unread::Said("OfServices::unread")).iter();
     let ours: HashSet<IpAddr> = bound.chain(services.flat_map(|service| service.cluster_ips.iter().copied())).collect();
-    let mut found: Vec<&VirtualServer> = servers.iter().filter(|server| ours.contains(&server.ip)).collect();
-    found.sort_by_key(|server| (server.ip, server.port, server.protocol));
-    found
+    let mut known: Vec<&VirtualServer> = servers.iter().filter(|server| ours.contains(&server.ip)).collect();
+    known.sort_by_key(|server| (server.ip, server.port, server.protocol));
+    let unread = snapshot.cluster.services.gap().filter(|_| known.len() < servers.len()).cloned();
+    OfServices { known, unread }
 }
 
 /// What is in the kernel of every mode but the present one.
 fn left_behind(
-    snapshot: &Snapshot,
     interfaces: &Interfaces,
     traces: &Traces,
     present: Mode,
+    serves_others: bool,
 ) -> impl Iterator<Item = Evidence> {
     traces.iter().filter(move |(mode, _)| **mode != present).map(move |(mode, found)| {
         let summary =
             format!("The proxy runs in {present} mode, but the kernel still holds what {mode} mode programmed.");
         let mut evidence = Evidence::new(Severity::Warning, summary);
         evidence.values.extend(found.iter().cloned());
-        let evidence = evidence.remedy(clean_up(Some(present), serves_others(snapshot, interfaces)));
+        let evidence = evidence.remedy(clean_up(Some(present), serves_others));
         match mode {
             // Chains stay when its device and its servers go.
             Mode::Ipvs if found.iter().all(|(name, _)| *name != CHAINS) => {
@@ -158,12 +181,12 @@ fn left_behind(
 }
 
 /// The mode is not known, but there can only be one.
-fn several(snapshot: &Snapshot, interfaces: &Interfaces, traces: &Traces) -> Evidence {
+fn several(traces: &Traces, serves_others: bool) -> Evidence {
     let modes: Vec<&str> = traces.keys().map(|mode| mode.name()).collect();
     let summary = format!("The kernel holds what {} mode programmed: only one of them is in use.", modes.join(" and "));
     let mut evidence = Evidence::new(Severity::Warning, summary);
     evidence.values.extend(traces.values().flatten().cloned());
-    evidence.remedy(clean_up(None, serves_others(snapshot, interfaces)))
+    evidence.remedy(clean_up(None, serves_others))
 }
 
 /// Addresses on a proxy's device that no Service explains.
@@ -199,16 +222,30 @@ fn stale_addresses(stale: &[&Address]) -> Evidence {
 }
 
 /// The proxy itself says ipvs, there are Services, and yet the kernel has no virtual server.
-fn programs_nothing(snapshot: &Snapshot) -> Option<Evidence> {
-    let says_ipvs = snapshot.overrides.proxy_mode.is_none()
-        && snapshot.kernel.proxy.mode.seen().is_some_and(|mode| mode.value == Mode::Ipvs);
-    let none = snapshot.kernel.ip_vs.seen()?.is_empty();
-    let wanted = snapshot.cluster.services.seen()?.iter().any(|service| snapshot.proxy_serves(service));
-    (says_ipvs && none && wanted).then(|| {
-        let summary = "The proxy says that it runs in ipvs mode, but IPVS has no virtual server: it programs nothing.";
-        Evidence::new(Severity::Warning, summary).value("virtual servers", "none in /proc/net/ip_vs").remedy(
-            Step::advice("read kube-proxy's log: a missing kernel module, e.g. ip_set_hash_ip, stops it silently"),
-        )
+///
+/// # Errors
+/// When the mode or Services were not read, and it depends on them.
+fn programs_nothing(snapshot: &Snapshot) -> Result<Option<Evidence>, Gap> {
+    let none = snapshot.kernel.ip_vs.known(Unread::Said("check")).is_some_and(Vec::is_empty);
+    let says = match &snapshot.kernel.proxy.mode {
+        // Nobody is there who would program anything.
+        Reading::Gap(gap) if matches!(gap.why, Why::Unreachable | Why::NotAsked) => return Ok(None),
+        Reading::Gap(_) if snapshot.proxy_mode().is_ok_and(|mode| mode.value != Mode::Ipvs) => return Ok(None),
+        mode => mode.get(),
+    };
+    let may_be = says.as_ref().map_or(true, |mode| mode.value == Mode::Ipvs);
+    if !none || !may_be || snapshot.overrides.proxy_mode.is_some() {
+        return Ok(None);
+    }
+    let wanted = snapshot.cluster.services.get()?.iter().any(|service| snapshot.proxy_serves(service));
+    says.map(|_| {
+        wanted.then(|| {
+            let summary =
+                "The proxy says that it runs in ipvs mode, but IPVS has no virtual server: it programs nothing.";
+            Evidence::new(Severity::Warning, summary).value("virtual servers", "none in /proc/net/ip_vs").remedy(
+                Step::advice("read kube-proxy's log: a missing kernel module, e.g. ip_set_hash_ip, stops it silently"),
+            )
+        })
     })
 }
 

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::findings::{Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_dataplane::{Own, Proxy, holds_ports, local_addresses, mode_in_words, owner_name, served_node_ports};
-use portreeve_facts::{Family, Gap, Mode, Protocol, Reading, Service, Snapshot, Socket, Source, Why};
+use portreeve_facts::{Family, Gap, Mode, Protocol, Reading, Service, Snapshot, Socket, Source, Unread, Why};
 
 pub(super) static RULE: Rule = Rule {
     id: &ids::PROXY_NEAR_FD_LIMIT,
@@ -97,8 +97,8 @@ struct Descriptors {
 impl Descriptors {
     fn of(snapshot: &Snapshot, proxy: &Proxy<'_>) -> Result<Self, Gap> {
         let facts = &snapshot.kernel.proxy;
-        let metrics = facts.metrics.seen();
-        let seen = facts.fds.seen();
+        let metrics = facts.metrics.known(Unread::Doubted);
+        let seen = facts.fds.known(Unread::Doubted);
         let open = metrics.and_then(|it| it.open_fds).or(seen.map(|it| it.open));
         if let Some(limit) = metrics.and_then(|it| it.max_fds) {
             return Ok(Self { limit, place: "process_max_fds of the proxy's /metrics", open });
@@ -131,7 +131,8 @@ struct Holding<'a> {
 
 impl<'a> Holding<'a> {
     fn of(snapshot: &'a Snapshot, proxy: &Proxy<'_>, ports: &HashSet<(Protocol, u16)>) -> Self {
-        let version = snapshot.kernel.proxy.metrics.seen().and_then(|metrics| metrics.version.as_deref());
+        let version =
+            snapshot.kernel.proxy.metrics.known(Unread::Doubted).and_then(|metrics| metrics.version.as_deref());
         let by_version = version.and_then(holds_ports);
         let listeners = snapshot.kernel.listeners.get();
         let on_ports: Vec<&Socket> = listeners

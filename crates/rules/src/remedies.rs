@@ -8,7 +8,7 @@ use crate::findings::{Effect, Remedy, ServiceRef, Step};
 use portreeve_dataplane::{ExternalAddress, Field, UNNAMED, Unit, gone_pod, owner_name, unit_of};
 use portreeve_facts::{
     Address, Controller, Mode, Owner, Pod, PortRange, PortSet, Protocol, Service, ServicePort, Snapshot, Socket,
-    text::shell_word,
+    Unread, text::shell_word,
 };
 
 /// The last port that Linux uses by itself unless configured otherwise. Above it Antrea puts NodePortLocal.
@@ -208,7 +208,7 @@ fn end_gone(uid: &str, port: &str) -> Remedy {
 
 /// A link of WireGuard, which may have a port of UDP: only root on the node is told which.
 fn wireguard(snapshot: &Snapshot) -> Option<String> {
-    let mut links = snapshot.kernel.interfaces.seen()?.links.iter();
+    let mut links = snapshot.kernel.interfaces.known(Unread::Adds)?.links.iter();
     let link = links.find(|link| link.kind.as_deref() == Some("wireguard"))?;
     Some(format!("WireGuard, whose port `wg show {} listen-port` tells", shell_word(&link.name)))
 }

@@ -2,7 +2,7 @@
 
 use super::{Round, needed_ports::NeededPorts, node_ports::counted, remedies::set_sysctl};
 use crate::findings::{Effect, Remedy, Step};
-use portreeve_facts::{PortRange, PortSet, Reading};
+use portreeve_facts::{PortRange, PortSet, Reading, Unread};
 
 /// The fewest ports that are left to outgoing connections. With none left, each `connect` of the node fails (measured on Linux
 /// 6.18: EADDRNOTAVAIL, for UDP EAGAIN), and kubelet loses the API server.
@@ -21,8 +21,8 @@ const FEW: u32 = 64;
 /// as well, it says so.
 pub(super) fn reserve(round: &Round<'_>, ports: &PortSet) -> Remedy {
     let snapshot = round.now;
-    let node_ports = snapshot.cluster.node_port_range.seen().map(|range| range.range);
-    let ephemeral = snapshot.kernel.sysctls.ip_local_port_range.seen().copied();
+    let node_ports = snapshot.cluster.node_port_range.known(Unread::Adds).map(|range| range.range);
+    let ephemeral = snapshot.kernel.sysctls.ip_local_port_range.known(Unread::Adds).copied();
     let meeting = node_ports.filter(|range| ephemeral.is_some_and(|it| it.intersection(*range).is_some()));
     let needed = ephemeral.map(|range| NeededPorts::among(&range.into(), round).ports()).unwrap_or_default();
     let range = meeting.map(PortSet::from).unwrap_or_default();

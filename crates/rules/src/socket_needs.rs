@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use portreeve_dataplane::{PROXY_HEALTH, PROXY_METRICS, health_address};
-use portreeve_facts::{ClusterFacts, ContainerPort, Pod, PortRange, PortSet, Service, Unread, Workload};
+use portreeve_dataplane::health_address;
+use portreeve_facts::{
+    ClusterFacts, ContainerPort, PROXY_HEALTH, PROXY_METRICS, Pod, PortRange, PortSet, Service, Unread, Workload,
+};
 
 /// What a rule needs to know of sockets, beyond which listeners there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +41,7 @@ pub enum Ports {
 
 /// The NodePort range; the default one where it is not known.
 pub fn node_ports_or_default(cluster: &ClusterFacts) -> PortRange {
-    cluster.node_port_range.seen().map_or(PortRange::DEFAULT_NODE_PORTS, |range| range.range)
+    cluster.node_port_range.known(Unread::Chooses).map_or(PortRange::DEFAULT_NODE_PORTS, |range| range.range)
 }
 
 impl Ports {
@@ -74,7 +76,8 @@ impl Ports {
 
 /// The port of kube-proxy's health that the cluster's own configuration of it names.
 fn configured_health(cluster: &ClusterFacts) -> Option<u16> {
-    health_address(cluster.proxy_config.seen()?.healthz_bind_address.as_deref()?).map(|address| address.port())
+    health_address(cluster.proxy_config.known(Unread::Chooses)?.healthz_bind_address.as_deref()?)
+        .map(|address| address.port())
 }
 
 fn services(cluster: &ClusterFacts) -> impl Iterator<Item = &Service> {

@@ -8,7 +8,7 @@ use super::{
     wording::{capital, listed, with_sockets},
 };
 use crate::findings::{Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, Verdict};
-use portreeve_dataplane::{Addresses, owner_name, place};
+use portreeve_dataplane::{Addresses, owner_name, place, v6only_untold};
 use portreeve_facts::{Gap, Link, Pod, Protocol, Reading, Snapshot, Socket, Source, Why};
 
 pub(super) static RULE: Rule = Rule {
@@ -81,7 +81,7 @@ impl Contested<'_> {
                 match Addresses::Families(families).meets(socket) {
                     Some(true) => kept_down.push((link, socket)),
                     Some(false) => {}
-                    None => untold = Some(Gap::new(Source::Listeners, Why::NotSupported, "v6only was not told")),
+                    None => untold = Some(v6only_untold(socket)),
                 }
             }
         }

@@ -239,7 +239,7 @@ fn several_pods_of_one_workload_cannot_have_one_port_of_a_node() {
 fn ports_of_daemons_are_known() {
     let of = |port: &str| workload("DaemonSet", "agent", "", &format!("hostNetwork: true, {}", containers(port)));
     for (port, severity) in
-        [(10250, "warning"), (10256, "info"), (9100, "info"), (6443, "info"), (10258, "info"), (9962, "info")]
+        [(10250, "warning"), (10256, "info"), (9100, "info"), (6443, "warning"), (10258, "info"), (9962, "info")]
     {
         let lines = found(&of(&format!("containerPort: {port}")), &[]);
         assert_eq!(

@@ -26,7 +26,7 @@ impl Place {
             node: snapshot.node_name().to_owned(),
             node_uid: snapshot.own_node().and_then(|node| node.uid.clone()),
             kubernetes_uid: kubernetes.and_then(|service| service.uid.clone()),
-            nodes: snapshot.cluster.nodes.seen().map(Vec::len),
+            nodes: snapshot.cluster.nodes.known(Unread::Doubted).map(Vec::len),
             agents: agents.map(str::to_owned),
         }
     }

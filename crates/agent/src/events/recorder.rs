@@ -97,7 +97,7 @@ impl Recorder {
 
     /// Takes in what a look changed.
     pub fn round(&self, snapshot: &Snapshot, changes: &[Change]) {
-        let counts_nodes = snapshot.cluster.nodes.seen().is_some() && !self.shared.plan().knows_nodes();
+        let counts_nodes = snapshot.cluster.nodes.gap().is_none() && !self.shared.plan().knows_nodes();
         if counts_nodes || !changes.is_empty() {
             self.offer(snapshot.at, changes, &Place::of(snapshot, self.agents.as_deref()));
         }

@@ -32,6 +32,8 @@ const SERIES: usize = 300;
 /// The capabilities whose absence takes something away (profiles attribution and guard).
 const CAPABILITIES: [&str; 5] = ["CAP_DAC_READ_SEARCH", "CAP_NET_ADMIN", "CAP_SYS_PTRACE", "CAP_SYS_ADMIN", "CAP_BPF"];
 
+/// What was not read has no sample, and another family says so.
+const ABSENT: Unread = Unread::Said("portreeve_source_up");
 const PROTOCOLS: [Protocol; 3] = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp];
 
 /// A metric with its samples: values of its labels, in their order, and a number.
@@ -130,7 +132,7 @@ impl Families {
 
     fn ranges(&mut self, snapshot: &Snapshot) {
         if let Ok(census) = port_usage(snapshot)
-            && snapshot.cluster.services.seen().is_some()
+            && snapshot.cluster.services.gap().is_none()
         {
             let is_static = |port: u16| census.static_band.is_some_and(|band| band.contains(port));
             let mut states: BTreeMap<(&str, &str), u32> = BTreeMap::new();
@@ -149,12 +151,12 @@ impl Families {
             let reported = states.into_iter().map(|((state, band), count)| (words([state, band]), f64::from(count)));
             self.add("portreeve_node_ports", reported);
         }
-        let range = snapshot.cluster.node_port_range.seen();
+        let range = snapshot.cluster.node_port_range.known(ABSENT);
         self.add("portreeve_node_port_range_info", range.map(|range| (vec![word(range.source)], 1.0)));
         let node_ports = range.map(|range| range.range);
         let sysctls = &snapshot.kernel.sysctls;
-        let ephemeral = sysctls.ip_local_port_range.seen().copied();
-        let reserved = sysctls.ip_local_reserved_ports.seen();
+        let ephemeral = sysctls.ip_local_port_range.known(ABSENT).copied();
+        let reserved = sysctls.ip_local_reserved_ports.known(ABSENT);
         self.one("portreeve_node_port_range_first", node_ports.map(|it| f64::from(it.first)));
         self.one("portreeve_node_port_range_last", node_ports.map(|it| f64::from(it.last)));
         self.one("portreeve_ephemeral_port_first", ephemeral.map(|it| f64::from(it.first)));
@@ -166,9 +168,9 @@ impl Families {
         self.one("portreeve_ephemeral_node_ports_unreserved", unreserved);
 
         // A bound is no measurement: under one name, a forecast would take the step between them for growth.
-        let host: Vec<_> = snapshot.kernel.ephemeral.seen().into_iter().collect();
-        let pods = snapshot.kernel.pod_namespaces.known_part(Unread::Said("portreeve_source_up")).iter();
-        let pods: Vec<_> = pods.filter_map(|pod| pod.ephemeral.seen()).collect();
+        let host: Vec<_> = snapshot.kernel.ephemeral.known(ABSENT).into_iter().collect();
+        let pods = snapshot.kernel.pod_namespaces.known_part(ABSENT).iter();
+        let pods: Vec<_> = pods.filter_map(|pod| pod.ephemeral.known(ABSENT)).collect();
         let scopes = [("host", &host), ("pods", &pods)];
         let most = |of: fn(&EphemeralUse) -> Option<u32>| {
             let most = scopes.map(|(scope, uses)| (scope, uses.iter().filter_map(|it| of(it)).max()));
@@ -183,16 +185,16 @@ impl Families {
     }
 
     fn sockets(&mut self, snapshot: &Snapshot) {
-        let flows = snapshot.kernel.masquerade.seen().and_then(|it| it.flows.seen());
+        let flows = snapshot.kernel.masquerade.known(ABSENT).and_then(|it| it.flows.known(ABSENT));
         let flows = flows.map(|of_protocols| large(of_protocols.values().sum()));
         self.one("portreeve_masqueraded_flows_in_node_port_range", flows);
-        let Some(services) = snapshot.cluster.services.seen() else { return };
+        let Some(services) = snapshot.cluster.services.known(ABSENT) else { return };
         let ports = services.iter().flat_map(|service| &service.ports);
         let allocated: BTreeSet<(Protocol, u16)> =
             ports.filter_map(|port| Some((port.protocol, port.node_port?))).collect();
-        let clients = snapshot.kernel.clients.seen().map(|clients| &clients.sockets);
+        let clients = snapshot.kernel.clients.known(ABSENT).map(|clients| &clients.sockets);
         for (name, sockets) in [
-            ("portreeve_listeners_on_node_ports", snapshot.kernel.listeners.seen()),
+            ("portreeve_listeners_on_node_ports", snapshot.kernel.listeners.known(ABSENT)),
             ("portreeve_client_sockets_on_node_ports", clients),
         ] {
             let Some(sockets) = sockets else { continue };
@@ -206,9 +208,9 @@ impl Families {
 
     fn proxy(&mut self, snapshot: &Snapshot) {
         let proxy = &snapshot.kernel.proxy;
-        let metrics = proxy.metrics.seen();
-        let open = metrics.and_then(|it| it.open_fds).or(proxy.fds.seen().map(|it| it.open));
-        let limit = metrics.and_then(|it| it.max_fds).or(proxy.fds.seen().map(|it| it.limit));
+        let metrics = proxy.metrics.known(ABSENT);
+        let open = metrics.and_then(|it| it.open_fds).or(proxy.fds.known(ABSENT).map(|it| it.open));
+        let limit = metrics.and_then(|it| it.max_fds).or(proxy.fds.known(ABSENT).map(|it| it.limit));
         self.one("portreeve_proxy_open_fds", open.map(large));
         self.one("portreeve_proxy_max_fds", limit.map(large));
         let mode = snapshot.proxy_mode().ok();
@@ -271,7 +273,8 @@ fn labels(finding: &Finding) -> Vec<String> {
 
 /// Whose the addresses on the link of an ipvs proxy are, where all of it can be reported.
 fn ipvs_addresses(kernel: &KernelFacts, cluster: &ClusterFacts) -> Option<[(&'static str, usize); 3]> {
-    let (interfaces, services, nodes) = (kernel.interfaces.seen()?, cluster.services.seen()?, cluster.nodes.seen()?);
+    let (interfaces, services, nodes) =
+        (kernel.interfaces.known(ABSENT)?, cluster.services.known(ABSENT)?, cluster.nodes.known(ABSENT)?);
     let of_services: BTreeSet<_> = services
         .iter()
         .flat_map(|it| it.cluster_ips.iter().chain(&it.external_ips).chain(&it.load_balancer_ips))

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use portreeve_facts::{Gap, Owner, Reading, Snapshot, Source, Why};
+use portreeve_facts::{Gap, Owner, Reading, Snapshot, Source, Unread, Why};
 use portreeve_report::is_indispensable;
 
 /// Every reader that was asked for something that is there, and whether it could tell.
@@ -58,8 +58,9 @@ fn readings(snapshot: &Snapshot) -> Vec<(Source, Option<&Gap>)> {
 /// The two readers of sockets' holders. One holder that is not known is enough to have failed; a process that is
 /// gone is not.
 fn holders(snapshot: &Snapshot) -> [(Source, Option<&Gap>); 2] {
-    let clients = snapshot.kernel.clients.seen().map(|clients| &clients.sockets);
-    let sockets = snapshot.kernel.listeners.seen().into_iter().chain(clients).flatten();
+    let said = Unread::Said("readings");
+    let clients = snapshot.kernel.clients.known(said).map(|clients| &clients.sockets);
+    let sockets = snapshot.kernel.listeners.known(said).into_iter().chain(clients).flatten();
     let held = sockets.filter_map(|socket| match &socket.owner {
         Owner::Held(holder) => Some(holder),
         Owner::NotAsked | Owner::TimeWait | Owner::Kernel { .. } => None,

@@ -8,7 +8,7 @@ use super::super::{
     round::Round,
     sockets::{place, socket_in_words},
 };
-use portreeve_facts::{Service, State};
+use portreeve_facts::{Service, State, Unread, asked};
 
 /// Something with the number of a port that takes no new connection to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +49,13 @@ pub(super) fn beside(round: &Round<'_>, port: Port) -> Vec<Beside> {
     let snapshot = round.now;
     let (protocol, number) = port;
     let has_listener = round.listeners().is_ok_and(|it| !it.at(port).is_empty());
-    let clients = snapshot.kernel.clients.seen().filter(|_| !has_listener).into_iter().flat_map(|it| &it.sockets);
+    let clients = asked(snapshot.kernel.clients.get()).map(|clients| clients.filter(|_| !has_listener));
+    let unread = clients.as_ref().err().filter(|_| !has_listener).map(|gap| Beside {
+        kind: BesideKind::Connection,
+        name: "perhaps an outgoing connection".to_owned(),
+        detail: format!("not known, and a server could not listen there: {}", gap.detail),
+    });
+    let clients = clients.into_iter().flatten().flat_map(|it| &it.sockets);
     let mut clients: Vec<_> = clients.filter(|it| (it.protocol, it.local_port) == port).collect();
     clients.sort_by_key(|it| (it.local, it.remote, it.remote_port, it.inode));
     let connection = |socket: &&portreeve_facts::Socket| {
@@ -63,7 +69,7 @@ pub(super) fn beside(round: &Round<'_>, port: Port) -> Vec<Beside> {
             detail: format!("{}; {blocks}", socket_in_words(socket)),
         }
     };
-    let mut all: Vec<Beside> = clients.iter().take(MOST).map(connection).collect();
+    let mut all: Vec<Beside> = clients.iter().take(MOST).map(connection).chain(unread).collect();
 
     let claims: BTreeSet<(&str, &str)> = round
         .node_ports()
@@ -75,8 +81,9 @@ pub(super) fn beside(round: &Round<'_>, port: Port) -> Vec<Beside> {
         let has_it = it.ports.iter().any(|entry| (entry.protocol, entry.port) == (protocol, number));
         has_it && !it.cluster_ips.is_empty() && !claims.contains(&(&*it.namespace, &*it.name))
     };
-    let range = snapshot.cluster.node_port_range.seen().filter(|it| it.range.contains(number));
-    let services = snapshot.cluster.services.seen().filter(|_| range.is_some()).into_iter().flatten().map(Arc::as_ref);
+    let range = snapshot.cluster.node_port_range.known(Unread::Adds).filter(|it| it.range.contains(number));
+    let services =
+        range.map_or(&[][..], |_| snapshot.cluster.services.known_part(Unread::Adds)).iter().map(Arc::as_ref);
     let cluster_ip = |it: &Service| Beside {
         kind: BesideKind::ClusterIp,
         name: format!("Service {}/{} at its cluster IP", it.namespace, it.name),

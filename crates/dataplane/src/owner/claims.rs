@@ -17,7 +17,7 @@ use super::{
     },
     ownership::Claimant,
 };
-use portreeve_facts::{Gap, Mode, Protocol, Service, ServicePort, Snapshot, Socket};
+use portreeve_facts::{Gap, Mode, Protocol, Service, ServicePort, Snapshot, Socket, Unread};
 
 /// Every claim, in the order in which a new connection meets them: external IPs, NodePorts, hostPorts, then sockets, of
 /// which one that is bound to the address comes before a wildcard.
@@ -94,6 +94,6 @@ fn serves_by_device(snapshot: &Snapshot) -> bool {
 
 /// The Service whose healthCheckNodePort is a socket's port.
 fn health_check_of<'a>(snapshot: &'a Snapshot, socket: &Socket) -> Option<&'a Service> {
-    let mut services = snapshot.cluster.services.seen()?.iter().map(Arc::as_ref);
+    let mut services = snapshot.cluster.services.known_part(Unread::Adds).iter().map(Arc::as_ref);
     services.find(|it| socket.protocol == Protocol::Tcp && it.health_check_node_port == Some(socket.local_port))
 }

@@ -48,6 +48,15 @@ fn a_connection_with_the_port_is_named_unless_a_listener_may_have_accepted_it() 
     assert_eq!(name, "process nginx from 192.0.2.1:30080/tcp");
     assert!(detail.contains("-> 198.51.100.7:8443") && detail.contains("EADDRINUSE"), "{detail}");
     assert_eq!(beside(&connects(Snapshot::healthy().listens("0.0.0.0:30080"))), []);
+    let unread = |world: Snapshot, why| {
+        let mut world = world;
+        world.kernel.clients = gap(Source::Clients, why);
+        beside(&world)
+    };
+    let [(BesideKind::Connection, name, detail)] = &unread(world.clone(), Why::Torn)[..] else { panic!("one") };
+    assert!(name.starts_with("perhaps ") && detail.starts_with("not known"), "{name}: {detail}");
+    assert_eq!(unread(world.clone(), Why::NotAsked), []);
+    assert_eq!(unread(world.clone().listens("0.0.0.0:30080"), Why::Torn), []);
     let mut ended = world;
     seen(&mut ended.kernel.clients).sockets[0].state = State::TimeWait;
     assert!(beside(&ended)[0].2.contains("up to a minute"));

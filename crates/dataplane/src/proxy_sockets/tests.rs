@@ -236,3 +236,25 @@ fn processes_of_one_cgroup_are_one_holder_and_those_of_the_root_are_not() {
     }
     assert_eq!(owns(&apart), Own::No);
 }
+
+#[test]
+fn what_keeps_a_holder_off_and_which_node_ports_there_are_is_not_taken_for_nothing_where_it_was_not_read() {
+    let three_of_five = holds(without_proxy(30084), &[30080, 30081, 30082], &daemon("ovnkube", 9));
+    let without = |why, clients: bool| {
+        let mut world = three_of_five.clone();
+        match clients {
+            true => world.kernel.clients = gap(Source::Clients, why),
+            false => world.cluster.services = gap(Source::Services, why),
+        }
+        let socket = world.kernel.listeners.seen().expect("listeners").last().cloned().expect("one");
+        (owns(&world), Proxy::of(&world).unknown(&socket).source)
+    };
+    assert_eq!(without(Why::Torn, true), (Own::Unknown, Source::ProxyMode), "a connection may keep it off the others");
+    assert_eq!(without(Why::NotAsked, true).0, Own::No);
+    assert_eq!(without(Why::Unreachable, false), (Own::Unknown, Source::Services));
+    assert_eq!(without(Why::NotAsked, false).0, Own::No, "without a cluster nobody has a NodePort");
+    let mut known = three_of_five;
+    known.kernel.proxy = Snapshot::healthy().kernel.proxy;
+    known.cluster.services = gap(Source::Services, Why::Unreachable);
+    assert_eq!(owns(&known), Own::No, "another process is the proxy");
+}

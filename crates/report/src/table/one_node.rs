@@ -10,7 +10,7 @@ use super::{
     },
     page::{ListedFinding, Page},
 };
-use portreeve_facts::{PortSet, Reading, Snapshot};
+use portreeve_facts::{PortSet, Reading, Snapshot, Unread};
 use portreeve_rules::findings::Severity;
 
 /// Writes the compact table: a list, what each finding needs to be acted on, and what stands behind it.
@@ -111,6 +111,9 @@ impl Page<'_> {
     }
 }
 
+/// The words for what was not read.
+const NOT_KNOWN: Unread = Unread::Said("not known");
+
 fn proxy(snapshot: &Snapshot) -> Option<String> {
     let mode = snapshot.proxy_mode().ok()?;
     let config = snapshot.proxy_config().ok();
@@ -126,7 +129,7 @@ fn proxy(snapshot: &Snapshot) -> Option<String> {
 }
 
 fn range(snapshot: &Snapshot) -> Option<String> {
-    let range = snapshot.cluster.node_port_range.seen()?;
+    let range = snapshot.cluster.node_port_range.known(NOT_KNOWN)?;
     let allocated = match &snapshot.cluster.services {
         Reading::Gap(_) => String::new(),
         Reading::Seen(services) => {
@@ -145,8 +148,8 @@ fn range(snapshot: &Snapshot) -> Option<String> {
 
 fn ephemeral(snapshot: &Snapshot) -> Option<String> {
     let sysctls = &snapshot.kernel.sysctls;
-    let range = sysctls.ip_local_port_range.seen()?;
-    let reserved = match sysctls.ip_local_reserved_ports.seen() {
+    let range = sysctls.ip_local_port_range.known(NOT_KNOWN)?;
+    let reserved = match sysctls.ip_local_reserved_ports.known(NOT_KNOWN) {
         None => "reserved ports not known".to_owned(),
         Some(reserved) if reserved.is_empty() => "none reserved".to_owned(),
         Some(reserved) => format!("reserved {reserved}"),
@@ -155,13 +158,13 @@ fn ephemeral(snapshot: &Snapshot) -> Option<String> {
 }
 
 fn cluster(snapshot: &Snapshot) -> Option<String> {
-    let services = snapshot.cluster.services.seen()?;
+    let services = snapshot.cluster.services.known(NOT_KNOWN)?;
     Some(format!("{} from {}", counted(services.len(), "Service"), snapshot.cluster.origin))
 }
 
 fn sockets(snapshot: &Snapshot) -> Option<String> {
-    let listeners = counted(snapshot.kernel.listeners.seen()?.len(), "listener");
-    let clients = match snapshot.kernel.clients.seen() {
+    let listeners = counted(snapshot.kernel.listeners.known(NOT_KNOWN)?.len(), "listener");
+    let clients = match snapshot.kernel.clients.known(NOT_KNOWN) {
         None => "client sockets not known".to_owned(),
         Some(clients) if clients.passed_over => {
             "client sockets cannot be on ports that matter unless bound to".to_owned()

@@ -36,6 +36,11 @@ fn an_uncovered_allocated_port_is_critical_where_connections_hang_and_a_warning_
     }
     let listed = wide.with_mode(Mode::Cilium).with_config(|it| it.node_port_addresses = vec!["192.0.2.2/32".into()]);
     assert_eq!(problem(&listed).severity, Severity::Warning);
+    let mut unread = wide.with_mode(Mode::Cilium);
+    unread.kernel.proxy.config = gap(Source::ProxyConfig, Why::TimedOut);
+    let evidence = problem(&unread);
+    assert_eq!(evidence.severity, Severity::Warning);
+    assert!(value(&evidence, "addresses that Cilium serves").starts_with("unknown: "));
     for mode in [Mode::Iptables, Mode::Nftables] {
         assert_eq!(problem(&wide.with_mode(mode)).severity, Severity::Warning, "{mode}");
     }
@@ -54,7 +59,8 @@ fn what_the_agent_of_cilium_does_at_its_next_start_is_told() {
         assert_eq!(agent(&cilium(ephemeral, "", false)), "reserves 30000-32767 when it starts next", "{ephemeral}");
     }
     assert!(agent(&cilium("1024 65535", "", true)).starts_with("does not start again: the ephemeral port range"));
-    let above = problem(&cilium("20000 29999", "", false));
+    let above_all = cilium("20000 29999", "", false);
+    let above = problem(&above_all);
     assert_eq!(above.variant, "no-start");
     assert_eq!(
         above.summary,
@@ -68,6 +74,15 @@ fn what_the_agent_of_cilium_does_at_its_next_start_is_told() {
         claimed.cluster.range_claims.push(RangeClaim { by, ranges, place: "a setting".to_owned() });
     }
     assert_eq!(agent(&claimed), "reserves 30000-30999 when it starts next", "its own setting counts");
+    for (ephemeral, world) in [("1024 65535", &claimed), ("20000 29999", &above_all)] {
+        let mut unread = world.clone().ephemeral(ephemeral, "");
+        let ranges = gap(Source::ConfigMaps, Why::Malformed);
+        unread.cluster.range_claims = vec![RangeClaim { by: Claimant::Cilium, ranges, place: "a setting".to_owned() }];
+        match ephemeral {
+            "1024 65535" => assert!(agent(&unread).starts_with("unknown: ")),
+            _ => assert_eq!(expect_unknown(&RULE, &unread, &subject()).source, Source::ConfigMaps),
+        }
+    }
     for content in [
         cilium("32768 60999", "", true),
         cilium("1024 65535", "1024-32767", true),

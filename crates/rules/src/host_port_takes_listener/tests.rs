@@ -139,6 +139,12 @@ fn cri_o_up_to_1_30_may_have_the_socket_and_is_not_to_be_moved() {
     assert!(moved.starts_with("unless it is the container runtime, which keeps the port for the pod, move"), "{moved}");
     let of_a_pod = edge(|_| ()).listens("0.0.0.0:80").pod("web", |_| ());
     assert_eq!(found(&of_a_pod, Some("cri-o://1.30.6")).severity, Severity::Warning, "no runtime is in a pod");
+    let mut unread = with_runtime(of_a_pod, Some("cri-o://1.30.6"));
+    let sockets = portreeve_facts::healthy::seen(&mut unread.kernel.listeners);
+    let Owner::Held(holder) = &mut sockets.last_mut().expect("one").owner else { panic!("a holder") };
+    holder.cgroup = gap(Source::Cgroups, Why::TimedOut);
+    assert_eq!(expect_unknown(&RULE, &unread, &subject()).source, Source::Cgroups, "a pod may have it");
+    assert_eq!(found(&unread, Some("containerd://2.1.4")).severity, Severity::Warning);
     let sctp = |pod: &mut Pod| pod.ports[0].protocol = Protocol::Sctp;
     let mut world = edge(sctp).listens_as("0.0.0.0:80", daemon("amf", 9));
     portreeve_facts::healthy::seen(&mut world.kernel.listeners).last_mut().expect("one").protocol = Protocol::Sctp;

@@ -1,6 +1,6 @@
 //! What of a cluster or a snapshot counts, where manifests are compared with it.
 
-use portreeve_facts::{Gap, NodePortRange, RangeSource, Snapshot, Source, Why};
+use portreeve_facts::{Gap, NodePortRange, RangeSource, Snapshot, Source, Unread, Why};
 
 /// What had to be readable. A file need not hold Pods and Nodes; settings are nothing that is compared. One failure leaves several
 /// facts unknown: it is told once, and names them.
@@ -33,7 +33,11 @@ pub fn unread(around: &Snapshot) -> Vec<Gap> {
 
 /// The NodePort range that a person names, or that the cluster shows, or the default.
 pub fn range(named: Option<NodePortRange>, around: &Snapshot) -> NodePortRange {
-    let shown = around.cluster.node_port_range.seen().filter(|range| range.source != RangeSource::Assumed);
+    let shown = around
+        .cluster
+        .node_port_range
+        .known(Unread::Assumed("the default"))
+        .filter(|range| range.source != RangeSource::Assumed);
     named.or_else(|| shown.cloned()).unwrap_or_else(NodePortRange::assumed)
 }
 

@@ -61,7 +61,8 @@ fn keep_numbers(service: &mut Service, before: &Service) {
 
 /// Why a range that is only assumed cannot be that of the cluster.
 fn disproof(range: &NodePortRange, cluster: &ClusterFacts) -> Option<Gap> {
-    let services = cluster.services.seen().filter(|_| range.source == RangeSource::Assumed)?;
+    let is_assumed = range.source == RangeSource::Assumed;
+    let services = cluster.services.known(Unread::Said("LintReport::failures")).filter(|_| is_assumed)?;
     let ports = services.iter().flat_map(|service| service.ports.iter().map(move |port| (service, port.node_port)));
     let (service, number) = ports
         .filter_map(|(service, number)| Some((service, number?)))
@@ -76,7 +77,7 @@ fn disproof(range: &NodePortRange, cluster: &ClusterFacts) -> Option<Gap> {
 /// Whether a socket goes when a pod is replaced: it is its own, or one with which the container runtime keeps a port for it.
 fn ends_with(pod: &Pod, socket: &Socket) -> bool {
     let holder = match &socket.owner {
-        Owner::Held(holder) => holder.cgroup.seen().and_then(|cgroup| cgroup.pod.as_ref()),
+        Owner::Held(holder) => holder.cgroup.known(Unread::Doubted).and_then(|cgroup| cgroup.pod.as_ref()),
         _ => None,
     };
     let is_its = |uid: &String| holder.is_some_and(|holder| holder.pod_uid == *uid);
@@ -105,7 +106,7 @@ impl Linted {
         let cluster = &mut around.cluster;
         let unread = Unread::Said("LintReport::failures");
         // Of numbers that were not read nobody knows that they are free.
-        let knows_numbers = cluster.services.seen().is_some() && cluster.unread_service().is_none();
+        let knows_numbers = cluster.services.gap().is_none() && cluster.unread_service().is_none();
         let mut services: Vec<Arc<Service>> = cluster.services.known_part(unread).to_vec();
         let mut updated = BTreeMap::new();
         services.retain(|it| {

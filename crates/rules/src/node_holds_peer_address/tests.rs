@@ -34,6 +34,16 @@ fn a_peers_internal_ip_on_a_link_is_critical_and_deleted_only_where_it_does_not_
     let [find, delete] = &remedy.steps[..] else { panic!("two steps: {remedy:?}") };
     assert!(find.text.starts_with("where it is no virtual address that moves between nodes"), "{}", find.text);
     assert_eq!(delete.text, "ip addr del 192.0.2.9/32 dev eth0");
+    let deletes = |world: &Snapshot| {
+        let remedies = expect_problem(&RULE, world, &subject()).remedies;
+        remedies.iter().flat_map(|it| &it.steps).any(|step| step.text.starts_with("ip addr del"))
+    };
+    let mut unread = holding();
+    unread.cluster.services = gap(Source::Services, Why::NotAsked);
+    assert!(deletes(&unread));
+    unread.cluster.services = gap(Source::Services, Why::Unreachable);
+    assert!(!deletes(&unread), "it may be the address of a load balancer");
+    assert!(!deletes(&holding().rejects(Source::Services)));
 }
 
 #[test]

@@ -164,3 +164,25 @@ fn a_virtual_server_on_the_device_of_ipvs_was_made_for_a_service() {
     let evidence = expect_problem(&RULE, &world, &subject());
     assert!(evidence.values.contains(&("virtual servers", "10.96.9.9:80/tcp".to_owned())), "{evidence:?}");
 }
+
+#[test]
+fn services_that_were_not_read_may_have_what_is_left_behind() {
+    let mut left = node(Mode::Iptables, &[], &[]);
+    let ip = left.cluster.services.seen().expect("Services")[0].cluster_ips[0];
+    left.kernel.ip_vs = Reading::Seen(vec![virtual_server(&ip.to_string())]);
+    expect_problem(&RULE, &left, &subject());
+    let mut nothing = node(Mode::Ipvs, &[], &[]);
+    nothing.kernel.ip_vs = Reading::Seen(Vec::new());
+    expect_problem(&RULE, &nothing, &subject());
+    let mut untold = nothing.clone();
+    untold.kernel.proxy.mode = gap(Source::ProxyMode, Why::Malformed);
+    assert_eq!(expect_unknown(&RULE, &untold, &subject()).source, Source::ProxyMode);
+    assert_eq!(verdicts(&nothing.clone().without_proxy()), [Verdict::Healthy], "nobody would program anything");
+    for world in [&mut left, &mut nothing] {
+        world.cluster.services = gap(Source::Services, Why::Unreachable);
+        assert_eq!(expect_unknown(&RULE, world, &subject()).source, Source::Services);
+    }
+    left.kernel.ip_vs = Reading::Seen(Vec::new());
+    expect_healthy(&RULE, &left, &subject());
+    assert_eq!(verdicts(&nothing.with_mode(Mode::Iptables)), [Verdict::Healthy]);
+}
