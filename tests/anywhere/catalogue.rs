@@ -309,6 +309,11 @@ const SEEN: &[Row] = &[
         ("crates/rules/src/masquerade_draws_host_port.rs", "what_cilium_does_not_draw_is_silent"),
     ),
     (
+        "masquerade-source-ports/tunnel",
+        ("node/tunnels.rs", "a_tunnels_port_that_rules_keep_from_conntrack_is_information"),
+        ("node/tunnels.rs", "a_port_that_no_tunnel_has_and_one_that_is_tracked_lose_no_answers"),
+    ),
+    (
         "masquerade-source-ports/pool",
         (
             "crates/rules/src/masquerade_pool_near_exhaustion.rs",

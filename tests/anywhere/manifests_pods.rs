@@ -319,3 +319,37 @@ fn wrong_times_are_named_and_lose_nothing_else() {
     assert_eq!(facts.pods.get().map(Vec::len), Ok(1));
     assert!(facts.rejected[0].detail.ends_with(r#"metadata.deletionTimestamp is "soon", wanted a time"#), "{facts:#?}");
 }
+
+#[test]
+fn of_a_failing_pod_on_the_hosts_network_ids_of_containers_and_what_they_said_is_kept() {
+    let spec = "nodeName: n1, hostNetwork: true, containers: [{name: a, ports: [{containerPort: 8162}], livenessProbe: {tcpSocket: \
+                {port: 8163}}}, {name: b, ports: [{containerPort: 61678}]}]";
+    let status = |code: u8, second: &str| {
+        format!(
+            "phase: Running, conditions: [{{type: Ready, status: 'False'}}], containerStatuses: [{{name: a, ready: false, \
+             containerID: 'containerd://aa', state: {{waiting: {{reason: CrashLoopBackOff}}}}, lastState: {{terminated: {{exitCode: \
+             {code}, message: 'listen tcp 127.0.0.1:50052: bind: address already in use'}}}}}}{second}]"
+        )
+    };
+    let read = |spec: &str, status: &str| {
+        let facts = facts_of(&[format!("{NODE}{}", pod(", uid: u", spec, status))]);
+        assert_eq!(facts.rejected, []);
+        let pod = Pod::clone(&facts.pods.get().expect("pods")[0]);
+        let containers = pod.containers.into_iter().map(|it| (it.id, it.ports)).collect::<Vec<_>>();
+        (
+            containers,
+            pod.said_in_use.iter().map(|it| (it.host_ip.map(|ip| ip.to_string()), it.port)).collect::<Vec<_>>(),
+        )
+    };
+    let second = ", {name: b, ready: true, containerID: 'containerd://bb', state: {running: {}}}";
+    let ids = vec![("aa".to_owned(), vec![8162, 8163]), ("bb".to_owned(), vec![61678])];
+    let said = vec![(Some("127.0.0.1".to_owned()), 50052)];
+    assert_eq!(read(spec, &status(1, second)), (ids.clone(), said.clone()));
+    assert_eq!(read(spec, &status(1, "")), (vec![], said), "one container has no other");
+    assert_eq!(read(spec, &status(0, second)), (ids.clone(), vec![]), "it ended well");
+    let own = spec.replace("hostNetwork: true, ", "");
+    assert_eq!(read(&own, &status(1, second)), (ids, vec![]), "an address of its own network");
+    assert_eq!(read(&own, &status(0, second)), (vec![], vec![]));
+    let ready = status(1, second).replace("'False'", "'True'").replace("exitCode: 1", "exitCode: 0");
+    assert_eq!(read(spec, &ready), (vec![], vec![]));
+}

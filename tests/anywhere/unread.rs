@@ -81,7 +81,7 @@ fn a_world_whose_input_failed_is_not_called_clear() {
 type Input = (&'static str, Source, fn(&mut Snapshot, Gap) -> bool);
 
 /// Every input of a snapshot that one reader reads.
-const INPUTS: [Input; 40] = [
+const INPUTS: [Input; 41] = [
     ("listeners", Source::Listeners, |it, gap| gone(&mut it.kernel.listeners, gap)),
     ("listeners of UDP", Source::Listeners, no_udp),
     ("clients", Source::Clients, |it, gap| gone(&mut it.kernel.clients, gap)),
@@ -102,6 +102,7 @@ const INPUTS: [Input; 40] = [
     ("source ports", Source::Conntrack, |it, gap| gone(&mut it.kernel.masquerade_pools, gap)),
     ("netfilter", Source::Netfilter, |it, gap| gone(&mut it.kernel.netfilter, gap)),
     ("redirections", Source::Netfilter, no_redirections),
+    ("untracked ports", Source::Netfilter, no_untracked),
     ("proxy mode", Source::ProxyMode, |it, gap| gone(&mut it.kernel.proxy.mode, gap)),
     ("proxy settings", Source::ProxyConfig, |it, gap| gone(&mut it.kernel.proxy.config, gap)),
     ("proxy metrics", Source::ProxyMetrics, |it, gap| gone(&mut it.kernel.proxy.metrics, gap)),
@@ -177,6 +178,13 @@ fn no_gateways(snapshot: &mut Snapshot, gap: Gap) -> bool {
 fn no_redirections(snapshot: &mut Snapshot, gap: Gap) -> bool {
     match &mut snapshot.kernel.netfilter {
         Reading::Seen(netfilter) => gone(&mut netfilter.redirections, gap),
+        Reading::Gap(_) => false,
+    }
+}
+
+fn no_untracked(snapshot: &mut Snapshot, gap: Gap) -> bool {
+    match &mut snapshot.kernel.netfilter {
+        Reading::Seen(netfilter) => gone(&mut netfilter.untracked, gap),
         Reading::Gap(_) => false,
     }
 }

@@ -6,7 +6,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use portreeve_facts::{Netfilter, NodeQuery, Redirection};
+use portreeve_facts::{Netfilter, NodeQuery, Protocol, Redirection};
 use portreeve_kernel::Host;
 
 use crate::namespace::Namespace;
@@ -118,4 +118,21 @@ fn redirections_of_host_ports_are_read_in_the_order_in_which_they_are_asked() {
     let left = netfilter().redirections.get().expect("root may list rules").clone();
     assert_eq!(left.len(), found.len() - 1);
     assert!(!left.contains(first), "{left:?}");
+}
+
+#[test]
+fn ports_that_rules_of_both_families_keep_from_conntrack_are_seen() {
+    let _namespace = Namespace::enter();
+    let rules = "-N RAW_PRE\n-A PREROUTING -j RAW_PRE\n-A RAW_PRE -p udp --dport 8472 -m comment --comment tunnel -j CT --notrack\n\
+                 -A RAW_PRE -p tcp --dport 53 -j NOTRACK\n-A RAW_PRE -p udp --dport 4789 -s 192.0.2.9 -j CT --notrack\n\
+                 -A RAW_PRE -p udp --dport 5000:5009 -j CT --notrack\n-A RAW_PRE -p udp --dport 6081 -j ACCEPT";
+    for (program, port) in [("iptables-nft", 8472), ("ip6tables-nft", 8473)] {
+        let rules = rules.replace("8472", &port.to_string()).replace(" -s 192.0.2.9", " -i lo");
+        for rule in rules.lines() {
+            let made = Command::new(program).args(["-w", "-t", "raw"]).args(rule.split(' ')).status();
+            assert!(made.expect("the program, of the package iptables").success(), "{program} {rule}");
+        }
+    }
+    let found = netfilter().untracked.get().expect("rules").clone();
+    assert_eq!(found, [(Protocol::Tcp, 53), (Protocol::Udp, 8472), (Protocol::Udp, 8473)]);
 }

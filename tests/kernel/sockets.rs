@@ -182,6 +182,49 @@ fn clients_are_those_on_the_ports_asked_for_in_every_state() {
 }
 
 #[test]
+fn a_closer_look_tells_which_peers_are_servers_and_who_is_bound_and_does_not_listen() {
+    let _namespace = Namespace::enter();
+    let server = TcpListener::bind("127.0.0.1:8080").expect("bound");
+    let to = server.local_addr().expect("an address");
+    let _contested = connection("127.0.0.1:30081", to);
+    let _accepted = server.accept().expect("a connection");
+    let _bound = bound("127.0.0.1:30082", |_| Ok(()));
+    let look = |contested: &str, lists_bound| {
+        let contested: PortSet = contested.parse().expect("ports");
+        let clients = live().clients(&contested, &listeners()).expect("clients");
+        let told = live().look_closer(clients, &contested, &listeners(), lists_bound).expect("clients");
+        (told.servers, told.sockets.iter().map(|it| (it.local_port, it.state)).collect::<Vec<_>>())
+    };
+    let connected = (30081, State::Established);
+    assert_eq!(look("30081-30082", true), (vec![], vec![connected, (30082, State::Close)]), "nothing else leads there");
+    assert_eq!(look("30081-30082", false), (vec![], vec![connected]), "an older kernel");
+    assert_eq!(look("30083", true), (vec![], vec![]), "another port");
+    let _other = connection("127.0.0.1:30085", to);
+    let _accepted = server.accept().expect("a connection");
+    assert_eq!(look("30081", true), (vec![to], vec![connected]));
+    assert_eq!(look("30081,30085", true).0, vec![], "both are contested");
+    let _listener = TcpListener::bind("127.0.0.2:30085").expect("bound");
+    assert_eq!(look("30081", true).0, vec![to], "it listens at another address");
+}
+
+#[test]
+fn a_peer_to_which_only_accepted_connections_lead_is_no_server() {
+    let _namespace = Namespace::enter();
+    let [one, other] = ["127.0.0.1:30081", "127.0.0.1:30085"].map(|at| TcpListener::bind(at).expect("bound"));
+    let accepted = [&one, &other].map(|server| {
+        let client = connection("127.0.0.1:40000", server.local_addr().expect("an address"));
+        (client, server.accept().expect("a connection"))
+    });
+    drop(one);
+    let contested: PortSet = "30081".parse().expect("ports");
+    let clients = live().clients(&contested, &listeners()).expect("clients");
+    let told = live().look_closer(clients, &contested, &listeners(), true).expect("clients");
+    let left: Vec<_> = told.sockets.iter().map(|it| (it.local_port, it.remote_port)).collect();
+    assert_eq!((told.servers, left), (vec![], vec![(30081, 40000)]), "30085 listens");
+    drop(accepted);
+}
+
+#[test]
 fn clients_are_capped_and_the_rest_is_counted() {
     let namespace = Namespace::enter();
     namespace.add_void();

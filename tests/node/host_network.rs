@@ -1,7 +1,12 @@
 //! Pods on the host's network whose port somebody else has, and pods that wait for a hostPort.
 
 use crate::named::name;
-use std::net::{TcpListener, UdpSocket};
+use std::{
+    net::{SocketAddr, TcpListener, TcpStream, UdpSocket},
+    os::fd::{AsRawFd as _, OwnedFd},
+};
+
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, bind, connect, socket};
 
 use crate::{near_misses::expect_silent, stage::Stage};
 
@@ -76,6 +81,81 @@ fn a_ready_pod_another_port_and_another_protocol_block_nobody() {
     let _beside = TcpListener::bind("0.0.0.0:9101").expect("the port is free");
     let _of_udp = UdpSocket::bind("0.0.0.0:9100").expect("the port is free");
     expect_silent(&crashes.check(&[]), "host-network-port-taken/listener", "port 9101, and 9100 of UDP");
+}
+
+/// A TCP socket that has this address, and does nothing.
+fn bound(address: &str) -> OwnedFd {
+    let address: SocketAddr = address.parse().expect("an address and port");
+    let made = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).expect("a socket");
+    bind(made.as_raw_fd(), &SockaddrStorage::from(address)).expect("the port is free");
+    made
+}
+
+/// The kernel refuses the port to a server, as it does to one that is written in Rust or Go.
+#[track_caller]
+fn cannot_listen() {
+    let refused = TcpListener::bind("0.0.0.0:9100").expect_err("somebody has the port");
+    assert_eq!(refused.kind(), std::io::ErrorKind::AddrInUse);
+}
+
+#[test]
+fn a_connection_to_a_server_of_the_node_or_a_bound_socket_with_the_port_of_a_crashing_pod_is_told() {
+    let rule = "connection-on-port/blocks";
+    let stage = exporter(CRASHES);
+    let server = TcpListener::bind("127.0.0.1:7777").expect("the port is free");
+    let client = bound("127.0.0.1:9100");
+    let to = server.local_addr().expect("an address");
+    connect(client.as_raw_fd(), &SockaddrStorage::from(to)).expect("it listens");
+    cannot_listen();
+    let look = stage.check(&[]);
+    let finding = look.finding(rule, "exporter-x");
+    assert_eq!(finding.verdict(), "warning");
+    assert!(
+        finding.evidence().contains("socket = tcp ESTAB 127.0.0.1:9100 -> 127.0.0.1:7777"),
+        "{}",
+        finding.evidence()
+    );
+    drop((client, server));
+
+    let idle = bound("192.0.2.1:9100");
+    cannot_listen();
+    let look = stage.check(&[]);
+    let evidence = look.finding(rule, "exporter-x").evidence();
+    assert!(evidence.contains("socket = tcp BOUND 192.0.2.1:9100"), "{evidence}");
+    drop(idle);
+    expect_silent(&stage.check(&[]), rule, "nobody has the port");
+}
+
+#[test]
+fn who_has_the_address_that_a_container_said_is_in_use_is_told() {
+    let rule = "host-network-port-taken/listener";
+    let said = |at: &str| {
+        let message = format!("exitCode: 1, message: \"listen tcp {at}: bind: address already in use\"");
+        exporter(&CRASHES.replace("exitCode: 1", &message))
+    };
+    let stage = said("127.0.0.1:50052");
+    let listener = TcpListener::bind("127.0.0.1:50052").expect("the port is free");
+    let look = stage.check(&[]);
+    let finding = look.finding(rule, "exporter-x");
+    assert_eq!((finding.verdict().as_str(), &finding.0["port"]), ("warning", &50052.into()));
+    assert!(finding.evidence().contains("a container said = 127.0.0.1:50052/tcp is in use"), "{}", finding.evidence());
+    drop(stage);
+    for other in ["127.0.0.2:50052", "127.0.0.1:50053"] {
+        expect_silent(&said(other).check(&[]), rule, other);
+    }
+    drop(listener);
+}
+
+#[test]
+fn what_a_server_that_has_ended_accepted_is_no_hindrance_to_the_next_one() {
+    let rule = "connection-on-port/blocks";
+    let stage = exporter(CRASHES);
+    let server = TcpListener::bind("0.0.0.0:9100").expect("the port is free");
+    let client = TcpStream::connect("192.0.2.1:9100").expect("it listens");
+    let accepted = server.accept().expect("a connection");
+    drop(server);
+    expect_silent(&stage.check(&[]), rule, "it was accepted");
+    drop((client, accepted));
 }
 
 /// A pod that ServiceLB made for a Service, with its place.

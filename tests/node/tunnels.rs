@@ -138,3 +138,35 @@ impl Drop for Elsewhere {
         self.0.wait().expect("it ends");
     }
 }
+
+/// Adds a rule to table `raw`, as network plugins do.
+fn iptables(arguments: &str) {
+    let status = Command::new("iptables-nft").args(["-w", "-t", "raw"]).args(arguments.split(' ')).status();
+    assert!(status.expect("the program iptables-nft, of the package iptables").success(), "{arguments}");
+}
+
+#[test]
+fn a_tunnels_port_that_rules_keep_from_conntrack_is_information() {
+    let stage = Stage::new();
+    ip("link add overlay0 type vxlan external dstport 8472");
+    ip("link set overlay0 up");
+    iptables("-N OVERLAY_PRE_raw");
+    iptables("-A PREROUTING -j OVERLAY_PRE_raw");
+    iptables("-A OVERLAY_PRE_raw -p udp -m udp --dport 8472 -m comment --comment tunnel -j CT --notrack");
+    let look = stage.check(&["--proxy-mode", "iptables"]);
+    let finding = look.finding("masquerade-source-ports/tunnel", "n1");
+    assert_eq!((finding.verdict().as_str(), &finding.0["port"]), ("info pods", &Value::from(8472)));
+    assert!(finding.evidence().contains("tunnel = overlay0 has 8472/udp"), "{}", finding.evidence());
+}
+
+#[test]
+fn a_port_that_no_tunnel_has_and_one_that_is_tracked_lose_no_answers() {
+    let stage = Stage::new();
+    ip("link add overlay0 type vxlan external dstport 8472");
+    ip("link set overlay0 up");
+    // Another port; answers, which have this source port; some clients alone.
+    iptables("-A PREROUTING -p udp --dport 8473 -j CT --notrack");
+    iptables("-A PREROUTING -p udp --sport 8472 -j CT --notrack");
+    iptables("-A PREROUTING -p udp --dport 8472 -s 192.0.2.9 -j CT --notrack");
+    expect_silent(&stage.check(&["--proxy-mode", "iptables"]), "masquerade-source-ports/tunnel", "no such rule");
+}

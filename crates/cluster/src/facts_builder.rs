@@ -109,8 +109,8 @@ impl FactsBuilder {
             ("", "Pod") => {
                 self.settings.api_server_pod(&object);
                 match convert::pod(object, &mut errors) {
-                    Some(PodFacts::Placed(pod)) => self.pods.push(Arc::new(pod)),
-                    Some(PodFacts::Waiting(pod)) => self.waiting_pods.push(Arc::new(pod)),
+                    Some(PodFacts::Placed(pod)) => self.pods.push(pod),
+                    Some(PodFacts::Waiting(pod)) => self.waiting_pods.push(pod),
                     None => {}
                 }
                 Source::Pods

@@ -23,7 +23,6 @@ mod collection;
 pub mod component_config;
 pub mod connect;
 mod convert;
-mod credential_files;
 mod credential_plugin;
 mod declared;
 pub mod error;
@@ -44,7 +43,6 @@ mod object_reader;
 mod object_sink;
 mod pages;
 mod permissions;
-pub mod plugin_guard;
 mod read_once;
 mod reader_token;
 mod reconnecting_client;
@@ -54,7 +52,6 @@ pub mod settings;
 mod settings_places;
 mod slim_object;
 mod table_format;
-mod token;
 pub mod tolerant_field;
 mod value_counter;
 mod waiting_pods;
@@ -110,7 +107,7 @@ pub fn read_now(source: &ClusterSource, node: Option<&str>, hostname: &str) -> i
         ClusterSource::Api(access) => {
             let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
             let facts = runtime.block_on(of_api(access, node, hostname));
-            // A credential plug-in that hangs is not waited for.
+            // A file that hangs is not waited for.
             runtime.shutdown_background();
             facts
         }

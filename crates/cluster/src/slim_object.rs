@@ -126,6 +126,7 @@ mappings! {
         host_ip: String = "hostIP",
     }
     Container {
+        name: String = "name",
         command: Vec<Field<LongText>> = "command",
         args: Vec<Field<LongText>> = "args",
         ports: Vec<Field<Port>> = "ports",
@@ -196,6 +197,8 @@ mappings! {
         since: Time = "lastTransitionTime",
     }
     ContainerStatus {
+        name: String = "name",
+        id: String = "containerID",
         ready: bool = "ready",
         state: ContainerState = "state",
         last_state: ContainerState = "lastState",
@@ -209,6 +212,7 @@ mappings! {
     }
     Terminated {
         exit_code: i64 = "exitCode",
+        message: LongText = "message",
     }
     Address {
         kind: String = "type",

@@ -75,7 +75,7 @@ pub use proxy_sockets::{Group, Own, Proxy, group, share_owner};
 pub use round::{Addressed, Allocated, Round};
 pub use served::{covers, host_ports, may_have, own_network_pods, served_node_ports, service_port};
 pub use service_lb::sent_to_node_port;
-pub use sockets::{place, socket_in_words, workers};
+pub use sockets::{is_bound, place, socket_in_words, workers};
 pub use usual_ports::{Role, UsualPort, is_usual, usual_ports};
 pub use vantage::{answering_vantage_points, is_everywhere, vantage_points};
 

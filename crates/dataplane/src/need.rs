@@ -14,7 +14,7 @@ use super::{
 };
 use portreeve_facts::{
     ContainerPort, Family, Gap, Mode, OwnPort, PROXY_HEALTH, PROXY_METRICS, Pod, Protocol, Reading, Service,
-    ServiceKind, Snapshot, Socket, Source, Why, asked,
+    ServiceKind, Snapshot, Socket, Source, WaitingPod, Why, asked,
 };
 
 /// A need of one port and protocol, with what it rests on.
@@ -24,9 +24,13 @@ pub enum Need<'a> {
     Declared(&'a Pod, &'a ContainerPort),
     /// A probe asks such a pod there, and no container declares the port. Another program may be the one that is asked.
     Probe(&'a Pod, &'a ContainerPort),
+    /// A container of such a pod said, when it ended, that the address is in use. It is a hint, and no claim.
+    Said(&'a Pod, &'a ContainerPort),
     /// A pod's hostPort on which somebody listens: some container runtimes hold it with a socket. Without a socket it is redirected
     /// before one is looked for, and needs none.
     HostPort(&'a Pod, &'a ContainerPort),
+    /// A pod that has no Node yet wants this hostPort, and may come here. The scheduler keeps it away, and no socket does.
+    Waiting(&'a WaitingPod, &'a ContainerPort),
     /// The proxy answers there for the health of a Service.
     HealthCheck(&'a Service),
     /// kube-proxy reports its mode and its metrics there.
@@ -43,7 +47,7 @@ impl<'a> Need<'a> {
     /// The pod on this node's own network that needs it.
     pub fn pod(self) -> Option<&'a Pod> {
         match self {
-            Self::Declared(pod, _) | Self::Probe(pod, _) => Some(pod),
+            Self::Declared(pod, _) | Self::Probe(pod, _) | Self::Said(pod, _) => Some(pod),
             _ => None,
         }
     }
@@ -70,7 +74,11 @@ impl<'a> Need<'a> {
     /// At which addresses.
     pub fn at(self) -> Addresses<'a> {
         match self {
-            Self::Declared(_, port) | Self::Probe(_, port) | Self::HostPort(_, port) => Addresses::of_pod(port),
+            Self::Declared(_, port)
+            | Self::Probe(_, port)
+            | Self::Said(_, port)
+            | Self::HostPort(_, port)
+            | Self::Waiting(_, port) => Addresses::of_pod(port),
             Self::HealthCheck(service) => Addresses::Families(&service.families),
             Self::ProxyMetrics => Addresses::Every,
             Self::ProxyHealth(address) => Addresses::of_server(address.ip()),
@@ -146,6 +154,7 @@ impl<'a> Needs<'a> {
         let parts = [
             (Source::Pods, of_pods(round)),
             (Source::Listeners, held_host_ports(round)),
+            (Source::WaitingPods, waiting(round)),
             (Source::Services, health_checks(round)),
             (Source::ProxyMode, Ok(proxy_metrics(round.now))),
             (Source::ProxyConfig, proxy_health(round.now)),
@@ -183,7 +192,8 @@ impl<'a> Needs<'a> {
 /// Needs with their ports, or why these are not known.
 type Read<'a> = Result<Vec<(Port, Need<'a>)>, Gap>;
 
-/// What pods of this node's own network declare, and what probes ask there. Each port of a pod counts once.
+/// What pods of this node's own network declare, what probes ask there, and what containers said is in use. Each port of a pod counts
+/// once; what was said of one that it is known to need says no more.
 fn of_pods<'a>(round: &Round<'a>) -> Read<'a> {
     let here = round.now.cluster.pods.get()?.iter().map(AsRef::as_ref);
     let here = here.filter(|pod: &&Pod| pod.may_be_on(round.now.node_name()) && pod.host_network && !pod.finished);
@@ -191,7 +201,14 @@ fn of_pods<'a>(round: &Round<'a>) -> Read<'a> {
         let mut seen = BTreeSet::new();
         let declared = pod.ports.iter().map(move |port| (port, Need::Declared(pod, port)));
         let probed = pod.probed.iter().map(move |port| (port, Need::Probe(pod, port)));
-        declared.chain(probed).filter(move |(port, _)| seen.insert((port.protocol, port.port, port.host_ip)))
+        let is_known = |it: &&ContainerPort| {
+            let mut known = pod.ports.iter().chain(&pod.probed);
+            known.any(|known| (known.protocol, known.port) == (it.protocol, it.port))
+        };
+        let said =
+            pod.said_in_use.iter().filter(move |it| !is_known(it)).map(move |port| (port, Need::Said(pod, port)));
+        let all = declared.chain(probed).chain(said);
+        all.filter(move |(port, _)| seen.insert((port.protocol, port.port, port.host_ip)))
     });
     Ok(needs.map(|(port, need)| ((port.protocol, port.port), need)).collect())
 }
@@ -205,6 +222,15 @@ fn held_host_ports<'a>(round: &Round<'a>) -> Read<'a> {
     let listeners = round.listeners()?;
     let held = host_ports.ports().filter(|(port, _)| !listeners.at(*port).is_empty());
     Ok(held.flat_map(|(at, all)| all.iter().map(move |(pod, port)| (at, Need::HostPort(pod, port)))).collect())
+}
+
+fn waiting<'a>(round: &Round<'a>) -> Read<'a> {
+    let all = round.now.cluster.waiting_pods.get()?.iter().map(AsRef::as_ref);
+    let here = all.filter(|pod: &&WaitingPod| !pod.rejected && pod.may_be_on(round.now.node_name()));
+    let of = |pod: &'a WaitingPod, port: &'a ContainerPort| {
+        Some(((port.protocol, port.host_port?), Need::Waiting(pod, port)))
+    };
+    Ok(here.flat_map(|pod| pod.ports.iter().filter_map(move |port| of(pod, port))).collect())
 }
 
 fn health_checks<'a>(round: &Round<'a>) -> Read<'a> {
@@ -322,6 +348,44 @@ mod tests {
             assert_eq!(known(&world(change)), rest);
         }
         assert_eq!(known(&world(|pod| pod.ready = false)), all, "it ought to listen");
+    }
+
+    #[test]
+    fn what_a_container_said_is_a_need_of_its_own_where_nothing_else_names_the_port() {
+        let said =
+            |port| world(|pod| pod.said_in_use = vec![ContainerPort { port, host_ip: Some(ip("127.0.0.1")), ..PORT }]);
+        let of = |port: u16| known(&said(port)).into_iter().filter(|it| it.ends_with("Said")).collect::<Vec<_>>();
+        assert_eq!(of(7002), ["7002 Said"]);
+        assert_eq!([of(7000), of(7001)], [Vec::<String>::new(), Vec::new()], "it is declared, or probed");
+    }
+
+    #[test]
+    fn a_pod_that_waits_for_a_node_needs_its_host_port_where_it_may_come() {
+        let of = |change: fn(&mut WaitingPod)| {
+            let mut waits = WaitingPod {
+                namespace: "default".to_owned(),
+                name: "edge".to_owned(),
+                uid: None,
+                controller: None,
+                service_lb_of: None,
+                meant_for: None,
+                everywhere: false,
+                rejected: false,
+                ports: vec![ContainerPort { host_port: Some(7100), ..PORT }],
+                since: None,
+            };
+            change(&mut waits);
+            let mut world = Snapshot::healthy();
+            world.cluster.waiting_pods = Reading::Seen(vec![waits.into()]);
+            known(&world).into_iter().filter(|it| it.ends_with("Waiting")).collect::<Vec<_>>()
+        };
+        assert_eq!(of(|_| ()), ["7100 Waiting"]);
+        assert_eq!(of(|it| it.meant_for = Some("n1".to_owned())), ["7100 Waiting"]);
+        assert_eq!(of(|it| it.meant_for = Some("n2".to_owned())), Vec::<String>::new());
+        assert_eq!(of(|it| it.rejected = true), Vec::<String>::new(), "it is not tried again");
+        let mut unread = Snapshot::healthy();
+        unread.cluster.waiting_pods = gap(Source::WaitingPods, Why::NotPermitted);
+        assert!(Round::of(&unread, None, 60).needs().with(&[Source::WaitingPods]).is_err());
     }
 
     #[test]

@@ -20,11 +20,17 @@ pub fn place(socket: &Socket) -> String {
     format!("{}/{}", SocketAddr::new(socket.local, socket.local_port), socket.protocol)
 }
 
+/// Whether a socket of TCP has an address, and neither listens nor connects.
+pub fn is_bound(socket: &Socket) -> bool {
+    socket.protocol == Protocol::Tcp && socket.state == State::Close
+}
+
 /// `tcp LISTEN 0.0.0.0:30080`, with the device where it is bound to one.
 pub fn socket_in_words(socket: &Socket) -> String {
     let local = SocketAddr::new(socket.local, socket.local_port);
-    let mut words = format!("{} {} {local}", socket.protocol, socket.state.name());
-    if !matches!((socket.protocol, socket.state), (_, State::Listen) | (Protocol::Udp, State::Close)) {
+    let state = if is_bound(socket) { "BOUND" } else { socket.state.name() };
+    let mut words = format!("{} {state} {local}", socket.protocol);
+    if !matches!((socket.protocol, socket.state), (_, State::Listen) | (Protocol::Tcp | Protocol::Udp, State::Close)) {
         words.push_str(&format!(" -> {}", SocketAddr::new(socket.remote, socket.remote_port)));
     }
     if socket.retransmits > 0 {

@@ -29,6 +29,8 @@ pub enum Role {
     MicroK8s,
     /// People reach ingress controllers there.
     Ingress,
+    /// Programs of a node connect to servers there: who has a connection to it opened it.
+    Server,
 }
 
 /// The usual ports of a role.
@@ -49,6 +51,8 @@ const DAEMON: &[Role] = &[Role::Daemon];
 const TOLD_ONLY: &[Role] = &[Role::Told];
 const MICROK8S: &[Role] = &[Role::MicroK8s];
 
+const SERVER: &[Role] = &[Role::Server];
+
 const TABLE: &[UsualPort] = &[
     port(22, Tcp, "sshd", VITAL),
     port(53, Udp, "a DNS server", &[Role::Daemon, Role::Reached]),
@@ -56,27 +60,35 @@ const TABLE: &[UsualPort] = &[
     port(111, Tcp, "rpcbind", DAEMON),
     port(179, Tcp, "a BGP speaker (Calico, MetalLB)", TOLD),
     port(443, Tcp, "an ingress controller", DAEMON),
+    port(2049, Tcp, "an NFS server", SERVER),
     port(2379, Tcp, "etcd", REACHED),
     port(2380, Tcp, "etcd", REACHED),
     port(2381, Tcp, "etcd, for its metrics", TOLD),
     port(2703, Tcp, "the Pod Identity agent of EKS", DAEMON),
+    port(3306, Tcp, "MySQL", SERVER),
     port(4240, Tcp, "Cilium's health check", TOLD),
     port(4244, Tcp, "Hubble of Cilium", TOLD),
     port(4789, Udp, "VXLAN of Calico", TOLD),
+    port(5432, Tcp, "PostgreSQL", SERVER),
     port(5473, Tcp, "Typha of Calico", TOLD),
     port(6081, Udp, "Geneve of Antrea, Cilium or OVN-Kubernetes", TOLD),
+    port(6379, Tcp, "Redis", SERVER),
     port(6443, Tcp, "kube-apiserver", VITAL),
+    port(7445, Tcp, "KubePrism of Talos, before the API server", SERVER),
     port(7472, Tcp, "MetalLB, for its metrics", TOLD_ONLY),
     port(7473, Tcp, "FRR of MetalLB, for its metrics", TOLD_ONLY),
     port(7946, Tcp, "MetalLB's speaker", TOLD_ONLY),
     port(7946, Udp, "MetalLB's speaker", TOLD_ONLY),
-    port(8443, Tcp, "an ingress controller", &[Role::Ingress]),
+    port(8080, Tcp, "an HTTP server", SERVER),
+    port(8443, Tcp, "an ingress controller or a webhook", &[Role::Ingress, Role::Server]),
     port(8472, Udp, "VXLAN of flannel or Cilium", TOLD),
     port(9091, Tcp, "Felix of Calico, for its metrics", TOLD_ONLY),
     port(9098, Tcp, "Typha of Calico", TOLD_ONLY),
     port(9099, Tcp, "Felix of Calico", TOLD),
     port(9100, Tcp, "the node exporter of Prometheus", TOLD),
+    port(9200, Tcp, "Elasticsearch or OpenSearch", SERVER),
     port(9345, Tcp, "the supervisor of RKE2", DAEMON),
+    port(9443, Tcp, "a webhook", SERVER),
     port(9808, Tcp, "a CSI driver, for its health", DAEMON),
     port(9809, Tcp, "a CSI driver, for its health", DAEMON),
     port(9878, Tcp, "Envoy of Cilium", TOLD_ONLY),
@@ -100,9 +112,11 @@ const TABLE: &[UsualPort] = &[
     port(10258, Tcp, "cloud-controller-manager", TOLD),
     port(10259, Tcp, "kube-scheduler", REACHED),
     port(10260, Tcp, "cloud-controller-manager, for its webhooks", DAEMON),
+    port(15012, Tcp, "istiod", SERVER),
     port(16443, Tcp, "the API server of MicroK8s", MICROK8S),
     port(19001, Tcp, "the datastore of MicroK8s", MICROK8S),
     port(25000, Tcp, "the cluster agent of MicroK8s", MICROK8S),
+    port(27017, Tcp, "MongoDB", SERVER),
     port(51820, Udp, "WireGuard of Calico or flannel", TOLD),
     port(51871, Udp, "WireGuard of Cilium", TOLD),
     port(61678, Tcp, "the VPC CNI of AWS, for its metrics", DAEMON),
@@ -128,6 +142,7 @@ mod tests {
         assert_eq!(of(Role::Vital), "22,6443,10250");
         assert_eq!(of(Role::MicroK8s), "16443,19001,25000");
         assert_eq!(of(Role::Ingress), "8443");
+        assert_eq!(of(Role::Server), "2049,3306,5432,6379,7445,8080,8443,9200,9443,15012,27017");
         assert_eq!(usual_ports(Role::Told).count(), 38);
     }
 

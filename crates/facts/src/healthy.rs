@@ -278,6 +278,8 @@ impl Snapshot {
             ports: Vec::new(),
             probed: Vec::new(),
             own_ports: Vec::new(),
+            containers: Vec::new(),
+            said_in_use: Vec::new(),
             more_networks: false,
             ip_local_port_range: None,
             ip_local_reserved_ports: None,

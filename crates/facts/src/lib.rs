@@ -34,7 +34,7 @@ pub use node::{
     MasqueradePool, MasqueradedFlow, Netfilter, NodeQuery, PodQuery, Redirection, SockStat, Sysctls, Tunnel,
     VirtualServer,
 };
-pub use pods::{ContainerPort, Controller, Pod, ServiceName, WaitingPod};
+pub use pods::{ContainerPort, ContainerPorts, Controller, Pod, ServiceName, WaitingPod};
 pub use ports::{Family, NotPorts, PortRange, PortSet, Protocol};
 pub use proxy::{
     CiliumConfig, FdUse, Learned, Mode, NFTABLES_LOCALHOST_GATE, NotAMode, PROXY_HEALTH, PROXY_METRICS, ProxyConfig,

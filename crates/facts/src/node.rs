@@ -141,6 +141,9 @@ pub struct NodeQuery {
     pub owner_ports: PortSet,
     /// Local ports whose client sockets are listed, and unanswered masqueraded flows.
     pub client_ports: PortSet,
+    /// Local ports that a server needs which may be missing. Where none listens, more is read of the clients on them: whether their
+    /// peers are servers, and who is bound there and does not listen.
+    pub contested: PortSet,
     /// Whether clients are looked for where they can only have bound their port on purpose, too: on a host with many
     /// connections that costs more than all else.
     pub bound_on_purpose: bool,
@@ -375,13 +378,25 @@ pub struct Netfilter {
     /// Where the CNI plugin `portmap` redirects hostPorts, in the order in which the kernel asks within a table.
     #[serde(default = "Redirection::not_asked")]
     pub redirections: Reading<Vec<Redirection>>,
+    /// The destination ports whose packets rules in tables `raw` keep from conntrack (`NOTRACK`, `CT --notrack`), each once. Rules with
+    /// other conditions, and those of the legacy iptables, are not among them.
+    #[serde(default = "untracked_not_asked")]
+    pub untracked: Reading<Vec<(Protocol, u16)>>,
+}
+
+fn untracked_not_asked() -> Reading<Vec<(Protocol, u16)>> {
+    Reading::Gap(Gap::new(
+        Source::Netfilter,
+        Why::NotAsked,
+        "rules that keep packets from conntrack were not asked for",
+    ))
 }
 
 impl Default for Netfilter {
     /// Read, and empty.
     fn default() -> Self {
-        let redirections = Reading::Seen(Vec::new());
-        Self { tables: Vec::new(), chains: Vec::new(), legacy_tables: Vec::new(), redirections }
+        let (redirections, untracked) = (Reading::Seen(Vec::new()), Reading::Seen(Vec::new()));
+        Self { tables: Vec::new(), chains: Vec::new(), legacy_tables: Vec::new(), redirections, untracked }
     }
 }
 

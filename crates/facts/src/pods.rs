@@ -1,6 +1,10 @@
 //! Pods, reduced to what rules use.
 
-use std::{fmt, net::IpAddr, sync::Arc};
+use std::{
+    fmt,
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -60,6 +64,14 @@ pub struct Pod {
     /// probes ask by number. Of other pods they are not kept.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub own_ports: Vec<ContainerPort>,
+    /// Its containers that have an id, if there are several, while it is not ready and on the host's network, or
+    /// [`failing`](Self::failing).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub containers: Vec<ContainerPorts>,
+    /// On the host's network, while it is [`failing`](Self::failing): at most four addresses of which a container said, when it ended,
+    /// that they are in use. It is a tenant's text: a hint, and no claim.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub said_in_use: Vec<ContainerPort>,
     /// It has an annotation `k8s.v1.cni.cncf.io/networks`: with Multus it may have addresses that its status does not name.
     #[serde(default)]
     pub more_networks: bool,
@@ -89,6 +101,19 @@ impl Pod {
         [&self.uid, &self.config_hash].into_iter().flatten().map(String::as_str)
     }
 
+    /// Whether the container with this id needs a port, by what it declares and by its probes; `None` where the id is not one of
+    /// [`containers`](Self::containers), as that of a container that is gone.
+    pub fn container_needs(&self, id: &str, port: u16) -> Option<bool> {
+        self.containers.iter().find(|it| it.id == id).map(|it| it.ports.contains(&port))
+    }
+
+    /// What a container said of a port when it ended, e.g. `0.0.0.0:9100 is in use`: a hint.
+    pub fn said_of(&self, protocol: Protocol, port: u16) -> Option<String> {
+        let said = self.said_in_use.iter().find(|it| (it.protocol, it.port) == (protocol, port))?;
+        let at = said.host_ip.map_or_else(|| format!("*:{port}"), |ip| SocketAddr::new(ip, port).to_string());
+        Some(format!("{at}/{protocol} is in use"))
+    }
+
     /// The ports of its node that it wants, each with its number there.
     pub fn node_ports(&self) -> impl Iterator<Item = (u16, &ContainerPort)> {
         node_ports(&self.ports, self.host_network)
@@ -99,6 +124,15 @@ impl Pod {
 pub(super) fn node_ports(ports: &[ContainerPort], host_network: bool) -> impl Iterator<Item = (u16, &ContainerPort)> {
     let own = move |port: &ContainerPort| host_network.then_some(port.port);
     ports.iter().filter_map(move |port| Some((port.host_port.or(own(port))?, port)))
+}
+
+/// A container of a pod, and the ports that it needs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ContainerPorts {
+    /// `status.containerStatuses[].containerID` without the name of the runtime: its id in the path of its control group.
+    pub id: String,
+    /// The ports that it declares, and those that its probes ask by number.
+    pub ports: Vec<u16>,
 }
 
 /// One entry of a container's `ports`.

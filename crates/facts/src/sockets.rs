@@ -1,6 +1,6 @@
 //! Sockets of the host's network namespace, and who holds them.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,7 @@ use super::{Family, Gap, PortSet, Protocol, Reading, Source, Why};
 pub struct Socket {
     /// TCP, UDP or SCTP.
     pub protocol: Protocol,
-    /// The state; an unconnected UDP socket is [`State::Close`].
+    /// The state; an unconnected UDP socket is [`State::Close`], and so is one of TCP that is bound and neither listens nor connects.
     pub state: State,
     /// The family the socket was made with; `[::]` without v6only serves IPv4 too.
     pub family: Family,
@@ -228,8 +228,14 @@ pub struct EphemeralUse {
 /// The client sockets whose local port matters.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Clients {
-    /// At most 4,096, those in SYN-SENT and UDP first.
+    /// At most 4,096, those in SYN-SENT and UDP first. Behind them, on the ports that were
+    /// [asked for](super::NodeQuery::contested), at most 64 that are bound and neither listen nor connect, if the kernel tells these
+    /// (Linux 6.8).
     pub sockets: Vec<Socket>,
+    /// The peers of TCP connections on the same ports to which another connection leads, from a port on which nothing listens. These
+    /// peers are servers: nobody accepts a connection without a listener.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub servers: Vec<SocketAddr>,
     /// How many more there are.
     pub beyond: u64,
     /// How many of all these no listener accepted.

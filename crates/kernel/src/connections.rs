@@ -2,6 +2,8 @@
 //!
 //! To walk the table takes as long as it has connections, whatever is looked for in it. So a look does it once.
 
+use std::{collections::HashSet, net::SocketAddr};
+
 use super::{
     ephemeral::{Counted, Counting, Tally},
     record::{Accepting, Ask, Record, States, in_order},
@@ -11,6 +13,8 @@ use portreeve_facts::{Clients, Gap, PortSet, Protocol, Socket, Source, State, Wh
 
 /// The most client sockets that are listed.
 const CLIENTS: usize = 4096;
+/// The most sockets that are bound and neither listen nor connect.
+const BOUND: usize = 64;
 
 /// What a walk is for.
 #[derive(Clone, Copy, Debug, Default)]
@@ -109,10 +113,64 @@ impl Sockets {
         };
         let mut found = Found::default();
         for (protocol, states) in TABLES {
-            let ask = Ask { source: Source::Clients, protocol, states, ports: Some(&ports) };
+            let ask = Ask { source: Source::Clients, protocol, states, ports: Some(&ports), peers: None };
             (found, _) = self.walk(&ask, found, each)?;
         }
         Ok(found)
+    }
+
+    /// Tells more of the clients on `contested` ports on which nobody listens: which of their peers are servers, and who is bound there and
+    /// neither listens nor connects, where `lists_bound` says that the kernel tells it. A second walk is made only where there is
+    /// such a connection.
+    ///
+    /// # Errors
+    /// As [`Self::clients`].
+    pub fn look_closer(
+        &self,
+        mut clients: Clients,
+        contested: &PortSet,
+        listeners: &[Socket],
+        lists_bound: bool,
+    ) -> Result<Clients, Gap> {
+        let accepting = Accepting::new(listeners);
+        let listened = listeners.iter().filter(|it| it.protocol == Protocol::Tcp).map(|it| it.local_port);
+        let free = contested.minus(&listened.collect());
+        let may_be_accepted = |it: &&Socket| {
+            let is_open = it.protocol == Protocol::Tcp && it.state != State::SynSent && it.remote_port != 0;
+            is_open && free.contains(it.local_port)
+        };
+        let peers: HashSet<SocketAddr> = clients
+            .sockets
+            .iter()
+            .filter(may_be_accepted)
+            .map(|it| SocketAddr::new(it.remote.to_canonical(), it.remote_port))
+            .collect();
+        if !peers.is_empty() {
+            let ports: PortSet = peers.iter().map(SocketAddr::port).collect();
+            let (source, protocol, states) = (Source::Clients, Protocol::Tcp, States::WITH_PEER);
+            let ask = Ask { source, protocol, states, ports: None, peers: Some(&ports) };
+            let (servers, _) = self.walk(&ask, HashSet::new(), |servers, record| {
+                let peer = SocketAddr::new(record.remote.to_canonical(), record.remote_port);
+                let is_opened = !contested.contains(record.local_port) && !accepting.covers(record);
+                if is_opened && peers.contains(&peer) {
+                    servers.insert(peer);
+                }
+            })?;
+            clients.servers = servers.into_iter().collect();
+            clients.servers.sort_unstable();
+        }
+        if lists_bound && !free.is_empty() {
+            let bound = |bound: &mut Vec<Record>, record: &Record| {
+                if bound.len() < BOUND {
+                    bound.push(*record);
+                }
+            };
+            let (source, protocol, states) = (Source::Clients, Protocol::Tcp, States::BOUND);
+            let ask = Ask { source, protocol, states, ports: Some(&free), peers: None };
+            let (bound, _) = self.walk(&ask, Vec::new(), bound)?;
+            clients.sockets.extend(in_order(bound));
+        }
+        Ok(clients)
     }
 
     /// Clients of SCTP, which has no ephemeral ports that a rule counts.
@@ -123,8 +181,13 @@ impl Sockets {
         accepting: &Accepting<'_>,
     ) -> Result<KeptClients, Gap> {
         let Some(ports) = ports else { return Ok(kept) };
-        let ask =
-            Ask { source: Source::Clients, protocol: Protocol::Sctp, states: States::WITH_PEER, ports: Some(ports) };
+        let ask = Ask {
+            source: Source::Clients,
+            protocol: Protocol::Sctp,
+            states: States::WITH_PEER,
+            ports: Some(ports),
+            peers: None,
+        };
         match self.walk(&ask, kept.clone(), |kept, record| kept.keep(record, accepting)) {
             Ok((kept, _)) => Ok(kept),
             Err(gap) if gap.why == Why::NotSupported => Ok(kept),
@@ -137,7 +200,7 @@ impl Sockets {
     fn counted(&self, counting: &Counting<'_>, accepting: &Accepting<'_>, tally: &Tally) -> Result<Counted, Gap> {
         let Some(mut recount) = tally.recount(counting) else { return Ok(tally.clone().finish(counting)) };
         for (protocol, states) in TABLES {
-            let ask = Ask { source: Source::EphemeralUse, protocol, states, ports: Some(counting.ports) };
+            let ask = Ask { source: Source::EphemeralUse, protocol, states, ports: Some(counting.ports), peers: None };
             (recount, _) = self.walk(&ask, recount, |tally, record| {
                 if counting.counts(record) && !accepting.covers(record) {
                     tally.count(record);
@@ -184,7 +247,7 @@ impl KeptClients {
     fn finish(self) -> Clients {
         let Self { by_rank, beyond, outgoing } = self;
         let sockets = by_rank.into_iter().flat_map(in_order).collect();
-        Clients { sockets, beyond, outgoing, passed_over: false }
+        Clients { sockets, beyond, outgoing, ..Clients::default() }
     }
 }
 

@@ -212,6 +212,15 @@ impl Host {
         };
         let Connections { mut clients, mut counted } =
             connections(reader, wanted, &listeners, sysctls, sockstat, watch);
+        if let (Ok(found), Ok(listeners)) = (&mut clients, &listeners)
+            && !wanted.contested.is_empty()
+            && !found.passed_over
+        {
+            let lists_bound = self.is_live() && lists_bound(&self.name("osrelease"));
+            let found = std::mem::take(found);
+            clients =
+                watch.on(Source::Clients, || reader.look_closer(found, &wanted.contested, listeners, lists_bound));
+        }
 
         let mut unnamed: Vec<(Claim, &mut Owner)> = Vec::new();
         // No fact is read where kube-proxy answers for its own health, but its owner is named.
@@ -313,6 +322,12 @@ fn can_pass_over(wanted: &NodeQuery, sysctls: &Sysctls, sockstat: &Reading<SockS
     many && !wanted.bound_on_purpose && chosen.minus(&wanted.client_ports).len() == chosen.len()
 }
 
+/// Whether a kernel of this release tells who is bound and neither listens nor connects: since Linux 6.8.
+fn lists_bound(release: &str) -> bool {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse::<u32>().ok());
+    numbers.next().flatten().zip(numbers.next().flatten()).is_some_and(|version| version >= (6, 8))
+}
+
 /// What a reader returns, if a rule will use it.
 fn unless_skipped<T>(
     wanted: &NodeQuery,
@@ -379,6 +394,12 @@ fn ephemeral_ports(sysctls: &Sysctls, listeners: &Result<Vec<Socket>, Gap>) -> R
 mod tests {
     use super::*;
     use portreeve_facts::Snapshot;
+
+    #[test]
+    fn sockets_that_are_bound_alone_are_told_since_linux_6_8() {
+        assert!(["6.8.0-41-generic", "6.18.44", "7.0", "10.0-rc1"].into_iter().all(lists_bound));
+        assert!(!["6.7.12", "5.15.0-105", "unknown", "", "6"].into_iter().any(lists_bound));
+    }
 
     #[test]
     fn clients_are_passed_over_where_there_are_many_connections_and_none_of_them_was_given_a_port_that_matters() {

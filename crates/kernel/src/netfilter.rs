@@ -26,8 +26,8 @@ const ONE_AN_OBJECT: [&str; 8] =
 /// The tables that the legacy iptables made, which only root can read.
 const LEGACY: [&str; 2] = ["ip_tables_names", "ip6_tables_names"];
 
-/// Reads tables, chains whose name begins with `KUBE-`, those of single objects left out, and where hostPorts are
-/// redirected.
+/// Reads tables, chains whose name begins with `KUBE-`, those of single objects left out, where hostPorts are
+/// redirected, and which ports are kept from conntrack.
 ///
 /// # Errors
 /// `NotPermitted` without the capability. A kernel without nf_tables, or without the legacy iptables, has none of
@@ -45,7 +45,8 @@ pub(crate) fn read(root: &Root) -> Result<Netfilter, Gap> {
         of_host_ports.extend(redirections::chain(message)?);
         Ok(())
     });
-    let (chains, of_host_ports) = existing(chains)?;
+    let (chains, mut of_host_ports) = existing(chains)?;
+    let untracked = redirections::untracked(&mut connection, &mut of_host_ports).into();
     let redirections = redirections::read(&mut connection, of_host_ports).into();
     let mut legacy_tables = Vec::new();
     for file in LEGACY {
@@ -53,7 +54,7 @@ pub(crate) fn read(root: &Root) -> Result<Netfilter, Gap> {
         let family = if file == "ip_tables_names" { "ip" } else { "ip6" };
         legacy_tables.extend(content.lines().map(|table| format!("{family} {}", name(table.as_bytes(), NAME))));
     }
-    Ok(Netfilter { tables: existing(tables)?, chains, legacy_tables, redirections })
+    Ok(Netfilter { tables: existing(tables)?, chains, legacy_tables, redirections, untracked })
 }
 
 /// What the kernel does not have is empty.

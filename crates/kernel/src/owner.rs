@@ -177,7 +177,7 @@ impl Owners {
                 continue;
             }
             let states = of_protocol().fold(States(0), |states, claim| states.with(claim.state));
-            let ask = Ask { source: Source::Processes, protocol, states, ports: Some(&ports) };
+            let ask = Ask { source: Source::Processes, protocol, states, ports: Some(&ports), peers: None };
             (inodes, _) = sockets.walk(&ask, inodes, |inodes, record| {
                 inodes.insert(record.inode);
             })?;

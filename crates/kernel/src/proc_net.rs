@@ -215,7 +215,13 @@ mod tests {
     #[test]
     fn a_missing_table_is_a_gap_for_ipv4_and_empty_for_ipv6() {
         let net = tempfile::tempdir().expect("a directory");
-        let ask = Ask { source: Source::Listeners, protocol: Protocol::Tcp, states: States::LISTENING, ports: None };
+        let ask = Ask {
+            source: Source::Listeners,
+            protocol: Protocol::Tcp,
+            states: States::LISTENING,
+            ports: None,
+            peers: None,
+        };
         let walk = || walk(net.path(), &ask, 0, |seen, _| *seen += 1);
         assert_eq!(walk().expect_err("no table").why, Why::NotSupported);
         std::fs::write(net.path().join("tcp"), TCP).expect("written");

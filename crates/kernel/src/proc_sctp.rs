@@ -123,7 +123,7 @@ mod tests {
         std::fs::create_dir(net.path().join("sctp")).expect("a directory");
         std::fs::write(net.path().join("sctp/eps"), EPS).expect("written");
         std::fs::write(net.path().join("sctp/assocs"), ASSOCS).expect("written");
-        let ask = Ask { source: Source::Listeners, protocol: Protocol::Sctp, states, ports: None };
+        let ask = Ask { source: Source::Listeners, protocol: Protocol::Sctp, states, ports: None, peers: None };
         proc_net::walk(net.path(), &ask, Vec::new(), |seen, it| {
             let end = |ip, port| std::net::SocketAddr::new(ip, port).to_string();
             seen.push((end(it.local, it.local_port), end(it.remote, it.remote_port), it.state, it.inode));
@@ -174,7 +174,7 @@ mod tests {
     fn without_tables_there_is_no_sctp() {
         let net = tempfile::tempdir().expect("a directory");
         for states in [States::LISTENING, States::WITH_PEER] {
-            let ask = Ask { source: Source::Listeners, protocol: Protocol::Sctp, states, ports: None };
+            let ask = Ask { source: Source::Listeners, protocol: Protocol::Sctp, states, ports: None, peers: None };
             assert_eq!(
                 proc_net::walk(net.path(), &ask, 0, |seen, _| *seen += 1).expect_err("no table").why,
                 Why::NotSupported

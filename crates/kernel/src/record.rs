@@ -72,6 +72,10 @@ impl States {
         State::Closing,
     ]);
 
+    /// TCP sockets that are bound and neither listen nor connect: a pseudo-state of requests (`TCP_BOUND_INACTIVE`, include/net/tcp_states.h,
+    /// Linux 6.8). The answers say CLOSE. An older kernel has none of it.
+    pub const BOUND: Self = Self(1 << 13);
+
     const fn of(states: &[State]) -> Self {
         let mut mask = 0;
         let mut index = 0;
@@ -89,7 +93,7 @@ impl States {
 
     /// Whether a state is in the set.
     pub fn contains(self, state: State) -> bool {
-        self.0 & (1 << state as u8) != 0
+        self.0 & (1 << state as u8) != 0 || state == State::Close && self == Self::BOUND
     }
 }
 
@@ -103,6 +107,8 @@ pub struct Ask<'a> {
     pub states: States,
     /// The local ports wanted; all but 0 where nothing is said.
     pub ports: Option<&'a PortSet>,
+    /// The ports of peers wanted, where no local ports are.
+    pub peers: Option<&'a PortSet>,
 }
 
 impl Ask<'_> {
@@ -111,6 +117,7 @@ impl Ask<'_> {
         self.states.contains(record.state)
             && record.local_port != 0
             && self.ports.is_none_or(|ports| ports.contains(record.local_port))
+            && self.peers.is_none_or(|ports| ports.contains(record.remote_port))
     }
 
     /// A gap of this request's source.

@@ -18,6 +18,8 @@ const INET_DIAG_CGROUP_ID: u16 = 21;
 const INET_DIAG_BC_JMP: u8 = 1;
 const INET_DIAG_BC_S_GE: u8 = 2;
 const INET_DIAG_BC_S_LE: u8 = 3;
+const INET_DIAG_BC_D_GE: u8 = 4;
+const INET_DIAG_BC_D_LE: u8 = 5;
 const AF_INET: u8 = 2;
 const AF_INET6: u8 = 10;
 /// The bytes of a test, of a jump, and of the tests of a range with the jump behind them.
@@ -75,7 +77,12 @@ pub fn walk<T: Clone>(
 
 /// The requests that make a walk: one for TCP in both families, one for each of the wanted families for the others.
 fn requests(ask: &Ask<'_>, families: &[Family]) -> Vec<(u16, Vec<u8>)> {
-    let filter = ask.ports.map(hull).filter(|ranges| !ranges.is_empty()).map(|ranges| bytecode(&ranges));
+    let of = |ports: Option<&PortSet>, tests| {
+        ports.map(hull).filter(|ranges| !ranges.is_empty()).map(|ranges| bytecode(&ranges, tests))
+    };
+    // One program is enough: what is asked by peers has no local ports.
+    let filter = of(ask.ports, (INET_DIAG_BC_S_GE, INET_DIAG_BC_S_LE))
+        .or_else(|| of(ask.peers, (INET_DIAG_BC_D_GE, INET_DIAG_BC_D_LE)));
     let id = [0; 48];
     // SCTP numbers the states of associations in its own way; the kernel matches none of them but LISTEN.
     let states = ask.states.0.to_ne_bytes();
@@ -116,10 +123,10 @@ fn hull(ports: &PortSet) -> Vec<PortRange> {
         .collect()
 }
 
-/// The attribute with a filter program for ascending ranges of local ports (net/ipv4/inet_diag.c `inet_diag_bc_run`). Each
-/// test is an operation with its jumps, and a second word whose jump is the port. The end means yes, and beyond it no.
+/// The attribute with a filter program for ascending ranges of ports (net/ipv4/inet_diag.c `inet_diag_bc_run`): of local ones, or of
+/// peers', by the two tests of at least and at most. Each test is an operation with its jumps, and a second word whose jump is the port. The end means yes, and beyond it no.
 /// `inet_diag_bc_audit` demands that what is done after a yes stands in one row: so a jump leads from a range to the end.
-fn bytecode(ranges: &[PortRange]) -> Vec<u8> {
+fn bytecode(ranges: &[PortRange], (at_least, at_most): (u8, u8)) -> Vec<u8> {
     let length = ranges.len() * RANGE - JUMP;
     let mut program = Vec::with_capacity(length);
     let operation = |code: u8, yes: usize, no: usize| {
@@ -131,9 +138,9 @@ fn bytecode(ranges: &[PortRange]) -> Vec<u8> {
         let left = length - index * RANGE;
         let is_last = index + 1 == ranges.len();
         // Ranges ascend: a port below this one is in none of those that follow.
-        program.extend([operation(INET_DIAG_BC_S_GE, TEST, left + 4), port(range.first)].concat());
+        program.extend([operation(at_least, TEST, left + 4), port(range.first)].concat());
         let next = if is_last { left - TEST + 4 } else { TEST + JUMP };
-        program.extend([operation(INET_DIAG_BC_S_LE, TEST, next), port(range.last)].concat());
+        program.extend([operation(at_most, TEST, next), port(range.last)].concat());
         if !is_last {
             program.extend(operation(INET_DIAG_BC_JMP, JUMP, left - 2 * TEST));
         }
@@ -299,7 +306,9 @@ mod tests {
 
     #[test]
     fn the_filter_admits_the_ports_and_of_others_only_those_in_the_narrowest_gaps() {
-        let program = |ports: &str| bytecode(&hull(&ports.parse().expect("ports")))[4..].to_vec();
+        let program = |ports: &str| {
+            bytecode(&hull(&ports.parse().expect("ports")), (INET_DIAG_BC_S_GE, INET_DIAG_BC_S_LE))[4..].to_vec()
+        };
         let some = program("80,6443,30000-30010,32767-60999");
         for (port, admitted) in [
             (79, false),
@@ -327,11 +336,30 @@ mod tests {
     #[test]
     fn one_walk_serves_both_families_of_tcp() {
         let ports: PortSet = "30000-30010".parse().expect("ports");
-        let ask = |protocol| Ask { source: Source::Clients, protocol, states: States::WITH_PEER, ports: Some(&ports) };
+        let ask = |protocol| Ask {
+            source: Source::Clients,
+            protocol,
+            states: States::WITH_PEER,
+            ports: Some(&ports),
+            peers: None,
+        };
         let tcp = requests(&ask(Protocol::Tcp), &Family::BOTH);
         assert_eq!(tcp.iter().map(|(_, body)| body.len()).collect::<Vec<_>>(), [60 + 20]);
         let udp = requests(&ask(Protocol::Udp), &Family::BOTH);
         assert_eq!(udp.iter().map(|(_, body)| (body[0], body.len())).collect::<Vec<_>>(), [(2, 76), (10, 76)]);
+    }
+
+    #[test]
+    fn a_walk_by_ports_of_peers_has_their_tests() {
+        let ports: PortSet = "8443".parse().expect("ports");
+        let ask = |ports, peers| {
+            let (source, protocol) = (Source::Clients, Protocol::Tcp);
+            requests(&Ask { source, protocol, states: States::WITH_PEER, ports, peers }, &Family::BOTH).remove(0).1
+        };
+        let [local, peers] = [ask(Some(&ports), None), ask(None, Some(&ports))].map(|body| body[60 + 4..].to_vec());
+        assert_eq!((local[0], local[8]), (INET_DIAG_BC_S_GE, INET_DIAG_BC_S_LE));
+        assert_eq!((peers[0], peers[8]), (INET_DIAG_BC_D_GE, INET_DIAG_BC_D_LE));
+        assert_eq!(local.len(), peers.len());
     }
 
     proptest! {

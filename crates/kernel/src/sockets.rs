@@ -65,7 +65,7 @@ impl Sockets {
         let (mut sctp, mut no_udp) = (true, None);
         for protocol in [Protocol::Tcp, Protocol::Sctp, Protocol::Udp] {
             let states = if protocol == Protocol::Udp { States::UNCONNECTED } else { States::LISTENING };
-            let ask = Ask { source: Source::Listeners, protocol, states, ports: None };
+            let ask = Ask { source: Source::Listeners, protocol, states, ports: None, peers: None };
             let room = most - records.len();
             let seen = self.walk(&ask, Vec::new(), |seen: &mut Vec<Record>, record| {
                 if seen.len() <= room {

@@ -1,21 +1,17 @@
 //! In a pod's own network, an outgoing connection has the port of a server that cannot start because of that.
 
-use std::net::IpAddr;
-
 use super::{
-    Limits, Patience, Round, Rule,
-    client_socket_blocks_port::{FIRST_OF_NFS_CLIENTS, is_mostly_a_servers},
-    ids,
+    Limits, Patience, Round, Rule, ids,
     listener_blocks_host_network_pod::LONGEST_BACK_OFF,
     node_ports::ports_in_words,
+    opener::{Clues, Opener, leads_to_service},
     remedies::choose_in_pod,
     wording::with_sockets,
 };
 use crate::findings::{Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, Verdict};
 use portreeve_dataplane::Addresses;
 use portreeve_facts::{
-    ContainerPort, Gap, Owner, Pod, PortRange, PortSet, Protocol, Reading, Service, Snapshot, Socket, Source, State,
-    Unread, Why,
+    ContainerPort, Gap, Owner, Pod, PortRange, PortSet, Protocol, Reading, Snapshot, Socket, Source, State, Unread, Why,
 };
 
 pub(super) static RULE: Rule = Rule {
@@ -78,14 +74,14 @@ impl Network<'_> {
             return None;
         }
         // An accepted connection is no hindrance: it lets the port be used again.
-        let meets =
-            |it: &&Socket| Addresses::of_pod(port).meets(it) != Some(false) && self.was_opened_here(it) != Some(false);
+        let meets = |it: &&Socket| Addresses::of_pod(port).meets(it) != Some(false) && self.opener(it) != Opener::Peer;
         let blocking: Vec<&Socket> = on_port.into_iter().filter(meets).collect();
-        let verdict = match blocking.iter().any(|it| self.was_opened_here(it) == Some(true)) {
+        let verdict = match blocking.iter().any(|it| self.opener(it) == Opener::Here) {
             _ if blocking.is_empty() => return None,
             true => Verdict::Problem(self.evidence(port, &blocking)),
             false => {
-                let detail = "a connection of the pod is on the port, and it cannot be told whether the pod opened or accepted it";
+                let detail = "a connection of the pod is on the port: if the pod opened it, its server cannot have the port; if a server \
+                              that has ended accepted it, the port is free";
                 Verdict::Unknown(Gap::new(Source::PodNamespaces, Why::Ambiguous, detail))
             }
         };
@@ -93,28 +89,32 @@ impl Network<'_> {
         Some(Judgement { subject, port: Some(port.port), protocol: Some(port.protocol), verdict })
     }
 
-    /// Whether the pod opened a connection, where that can be told: the kernel does not say.
-    fn was_opened_here(&self, socket: &Socket) -> Option<bool> {
-        match socket.state {
-            State::SynSent => Some(true),
-            State::SynRecv | State::NewSynRecv => Some(false),
-            _ if !self.chosen.contains(socket.local_port) => Some(false),
-            _ if socket.protocol == Protocol::Udp || self.is_a_servers(socket) => Some(true),
-            _ => None,
-        }
-    }
-
-    /// Whether the peer of a connection is a server.
-    fn is_a_servers(&self, Socket { protocol, local_port, remote, remote_port, .. }: &Socket) -> bool {
+    fn opener(&self, socket: &Socket) -> Opener {
+        let Socket { protocol, local_port, remote, remote_port, .. } = socket;
         let remote = remote.to_canonical();
         let leads_there =
             |it: &Socket| (it.protocol, it.remote.to_canonical(), it.remote_port) == (*protocol, remote, *remote_port);
-        let others = || self.sockets.iter().filter(|it| it.local_port != *local_port && leads_there(it));
+        let mut others = self.sockets.iter().filter(|it| it.local_port != *local_port && leads_there(it));
         let is_needed = |port: u16| self.pod.own_ports.iter().any(|it| it.port == port);
-        *remote_port < FIRST_OF_NFS_CLIENTS
-            || is_mostly_a_servers(*remote_port)
-            || is_a_services(self.snapshot, remote, (*protocol, *remote_port))
-            || others().any(|it| !is_needed(it.local_port))
+        let of_container = match &socket.owner {
+            Owner::Held(holder) => {
+                holder.cgroup.known(Unread::Doubted).and_then(|it| it.pod.as_ref()?.container.as_deref())
+            }
+            _ => None,
+        };
+        // No range changes while a pod is there: a connection on another port was bound on purpose, as servers are.
+        if !self.chosen.contains(*local_port) && socket.state != State::SynSent {
+            return Opener::Peer;
+        }
+        let leads_to_server = leads_to_service(self.snapshot, socket) || others.any(|it| !is_needed(it.local_port));
+        let clues = Clues {
+            leads_to_server: Some(leads_to_server),
+            is_of_server: of_container.and_then(|id| self.pod.container_needs(id, *local_port)) == Some(true),
+            // A proxy beside the server may accept connections in its name.
+            is_of_another: false,
+            is_chosen: Some(true),
+        };
+        clues.opener(socket)
     }
 
     fn evidence(&self, port: &ContainerPort, sockets: &[&Socket]) -> Evidence {
@@ -156,14 +156,6 @@ impl Network<'_> {
 /// Whether a socket waits for clients.
 fn listens(socket: &Socket) -> bool {
     socket.state == State::Listen || socket.protocol == Protocol::Udp && socket.state == State::Close
-}
-
-/// Whether a Service has this cluster IP and port. No client connects from a cluster IP.
-fn is_a_services(snapshot: &Snapshot, ip: IpAddr, place: (Protocol, u16)) -> bool {
-    let has = |service: &Service| {
-        service.cluster_ips.contains(&ip) && service.ports.iter().any(|port| (port.protocol, port.port) == place)
-    };
-    snapshot.cluster.services.known_part(Unread::Doubted).iter().any(|service| has(service))
 }
 
 /// The process of a pod that holds a socket, in words that stay the same from look to look.

@@ -4,22 +4,21 @@ use super::{
     Limits, Patience, Round, Rule,
     ephemeral::{EphemeralPorts, ranges_in_words},
     ids,
+    opener::{Clues, Opener, leads_to_own_listener, leads_to_service},
+    pods::are_siblings,
     reservation::reserve,
     socket_needs::{Ports, SocketNeed},
     wording::{capital, with_sockets},
 };
 use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Verdict};
-use portreeve_dataplane::{Need, Port, Role, by_port, is_usual, owner_name};
-use portreeve_facts::{Gap, Owner, PortRange, Protocol, Socket, Source, State, Unread, Why};
-
-/// From here to 1023 clients of NFS connect, from ports of root (`RPC_DEF_MIN_RESVPORT` in Linux): below are servers only.
-pub(super) const FIRST_OF_NFS_CLIENTS: u16 = 665;
+use portreeve_dataplane::{Need, Port, by_port, is_bound, owner_name, pod_of};
+use portreeve_facts::{Gap, Owner, Pod, PodContainer, Socket, Source, Unread, Why};
 
 pub(super) static RULE: Rule = Rule {
     id: &ids::CONNECTION_ON_PORT,
     variants: &["blocks"],
     needs: &[Source::Clients, Source::Listeners, Source::Services, Source::Pods],
-    uses: &[Source::Sockstat],
+    uses: &[Source::Sockstat, Source::Addresses],
     socket_needs: &[
         SocketNeed::Clients(Ports::HealthCheckNodePorts),
         SocketNeed::Clients(Ports::UnreadyHostNetworkPods),
@@ -60,7 +59,7 @@ impl<'r, 'a> Absent<'r, 'a> {
                 Subject::service(service),
                 format!("the health check of Service {}/{}", service.namespace, service.name),
             ),
-            Need::Declared(..) => {
+            Need::Declared(..) | Need::Said(..) => {
                 let pod = need.unready_pod()?;
                 (Subject::pod(pod), format!("hostNetwork pod {}/{}", pod.namespace, pod.name))
             }
@@ -69,6 +68,8 @@ impl<'r, 'a> Absent<'r, 'a> {
             Need::ProxyMetrics | Need::ProxyHealth(_) => (Subject::this_node(round.now), "kube-proxy".to_owned()),
             // Another program may be the one that is asked.
             Need::Probe(..) => return None,
+            // The scheduler keeps it away.
+            Need::Waiting(..) => return None,
             // Somebody listens there.
             Need::HostPort(..) | Need::Daemon(_) => return None,
             // It tries, and says so.
@@ -80,14 +81,18 @@ impl<'r, 'a> Absent<'r, 'a> {
     fn judge(self, connected: &[&Socket], listeners: &[&Socket], ephemeral: &EphemeralPorts) -> Option<Judgement> {
         let mut sockets = connected.to_vec();
         sockets.retain(|socket| self.is_blocked_by(socket, listeners));
-        sockets.retain(|socket| self.opener(socket, ephemeral) != Opener::Peer);
+        // A pod that does not fail may be about to start, and whoever is bound about to listen.
+        let may_fail = self.need.pod().is_none_or(|pod| pod.failing);
+        sockets.retain(|socket| self.opener(socket, ephemeral) != Opener::Peer && (may_fail || !is_bound(socket)));
         if sockets.is_empty() {
             return None;
         }
-        let either = !sockets.iter().any(|socket| self.opener(socket, ephemeral) == Opener::ThisNode);
+        let either = !sockets.iter().any(|socket| self.opener(socket, ephemeral) == Opener::Here);
         let verdict = match self.need.is_there(self.round.now) {
             Ok(false) => return None,
-            Ok(true) if either => Verdict::Unknown(ephemeral.gap().cloned().unwrap_or_else(Opener::unknown)),
+            Ok(true) if either => {
+                Verdict::Unknown(ephemeral.gap().cloned().unwrap_or_else(|| self.both_readings(&sockets)))
+            }
             Ok(true) => Verdict::Problem(self.evidence(&sockets)),
             Err(gap) if matches!(self.need, Need::HealthCheck(_)) => Verdict::Unknown(gap),
             Err(gap) => {
@@ -105,18 +110,57 @@ impl<'r, 'a> Absent<'r, 'a> {
         wanted.any(|at| listeners.iter().all(|it| at.meets(it) == Some(false)) && at.meets(socket) == Some(true))
     }
 
-    /// Who opened a connection. The kernel does not tell; its ports, its state and its owner may.
     fn opener(&self, socket: &Socket, ephemeral: &EphemeralPorts) -> Opener {
-        let own = self.need.pod().and_then(|pod| pod.uid.as_deref());
-        let is_own = own.is_some() && own == pod_uid(&socket.owner);
-        match socket.state {
-            State::SynSent => Opener::ThisNode,
-            State::SynRecv | State::NewSynRecv => Opener::Peer,
-            _ if socket.protocol == Protocol::Udp || socket.remote_port < FIRST_OF_NFS_CLIENTS => Opener::ThisNode,
-            _ if is_own || ephemeral.gap().is_none() && !ephemeral.contain(socket.local_port) => Opener::Peer,
-            _ if ephemeral.gap().is_none() && is_mostly_a_servers(socket.remote_port) => Opener::ThisNode,
-            _ => Opener::Either,
+        let snapshot = self.round.now;
+        let clients = snapshot.kernel.clients.known(Unread::Said("this rule needs them, and says so"));
+        let mut servers = clients.into_iter().flat_map(|clients| &clients.servers);
+        let (ip, port) = (socket.remote.to_canonical(), socket.remote_port);
+        let leads_to_server =
+            leads_to_service(snapshot, socket) || servers.any(|it| (it.ip(), it.port()) == (ip, port));
+        let clues = Clues {
+            leads_to_server: if leads_to_server { Some(true) } else { leads_to_own_listener(self.round, socket) },
+            is_of_server: self.is_of_its_container(socket) == Some(true),
+            is_of_another: self.need.pod().is_some_and(|pod| pod.failing && self.has_no_use(pod, socket)),
+            is_chosen: ephemeral.gap().is_none().then(|| ephemeral.contain(socket.local_port)),
+        };
+        clues.opener(socket)
+    }
+
+    /// Whether the holder of a socket is the container that needs the port, where the holder is of its pod. A container that is gone
+    /// counts as that one.
+    fn is_of_its_container(&self, socket: &Socket) -> Option<bool> {
+        let pod = self.need.pod()?;
+        let PodContainer { pod_uid, container } = pod_container(&socket.owner)?;
+        let is_own = pod.uid.as_ref() == Some(pod_uid);
+        let needs = |id: &String| pod.container_needs(id, socket.local_port);
+        is_own.then(|| container.as_ref().and_then(needs) != Some(false))
+    }
+
+    /// Whether the holder of a socket is a container that needs no server on this port, so that it has accepted nothing there: another
+    /// one of the pod, or one of another pod, which is not of the same workload.
+    fn has_no_use(&self, pod: &Pod, socket: &Socket) -> bool {
+        if let Some(is_its) = self.is_of_its_container(socket) {
+            return !is_its;
         }
+        pod_of(self.round.now, &socket.owner).is_some_and(|other| {
+            let controllers =
+                ((&*other.namespace, other.controller.as_ref()), (&*pod.namespace, pod.controller.as_ref()));
+            let mut known = other.ports.iter().chain(&other.probed);
+            let needs = known.any(|it| (it.protocol, it.port) == (socket.protocol, socket.local_port));
+            other.host_network && !needs && !are_siblings(controllers.0, controllers.1)
+        })
+    }
+
+    /// That it cannot be told, and what each answer means.
+    fn both_readings(&self, sockets: &[&Socket]) -> Gap {
+        let (protocol, port) = self.place;
+        let owner = sockets.first().map_or_else(String::new, |it| owner_name(self.round.now, &it.owner));
+        let detail = format!(
+            "{owner} has a connection on port {port}/{protocol}: if it was opened here, {} cannot have the port; if a server that has \
+             ended accepted it, the port is free",
+            self.whose
+        );
+        Gap::new(Source::Clients, Why::Ambiguous, detail)
     }
 
     fn evidence(&self, sockets: &[&Socket]) -> Evidence {
@@ -124,12 +168,19 @@ impl<'r, 'a> Absent<'r, 'a> {
         // A live process can let go; TIME_WAIT cannot.
         let owned = sockets.iter().find(|socket| socket.owner != Owner::TimeWait);
         let owner = owned.or(sockets.first()).map_or_else(String::new, |socket| owner_name(snapshot, &socket.owner));
-        let sentence = format!(
-            "{} has an outgoing connection from port {port}/{protocol}, on which nobody listens: {whose} cannot have it.",
-            capital(&owner)
-        );
+        let has = match owned.or(sockets.first()) {
+            Some(socket) if is_bound(socket) => format!("is bound to port {port}/{protocol}, and does not listen"),
+            _ => format!("has an outgoing connection from port {port}/{protocol}, on which nobody listens"),
+        };
+        let lacks = match self.need {
+            Need::Said(..) => format!("a container of {whose} said, when it ended, that the port is in use"),
+            _ => format!("{whose} cannot have it"),
+        };
+        let sentence = format!("{} {has}: {lacks}.", capital(&owner));
         let evidence = Evidence::new(Severity::Warning, sentence).value("needed by", whose);
         let mut evidence = with_sockets(evidence, "socket", snapshot, sockets);
+        let said = self.need.pod().and_then(|pod| pod.said_of(protocol, port));
+        evidence.values.extend(said.map(|said| ("a container said", said)));
         evidence.values.extend(ranges_in_words(snapshot));
         let ports = [port].into_iter().collect();
         evidence.remedy(reserve(self.round, &ports).then(Step::advice(match owned {
@@ -139,34 +190,11 @@ impl<'r, 'a> Absent<'r, 'a> {
     }
 }
 
-/// Who opened a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Opener {
-    /// A process here: it is in the way of a listener.
-    ThisNode,
-    /// The peer: a listener that has ended accepted it, and another one may take its place.
-    Peer,
-    /// It cannot be told.
-    Either,
-}
-
-impl Opener {
-    fn unknown() -> Gap {
-        let detail = "a connection is on the port, and it cannot be told whether it was opened here or accepted";
-        Gap::new(Source::Clients, Why::Ambiguous, detail)
-    }
-}
-
-/// Whether a peer's port is more likely that of a server than one that its kernel chose: behind NAT it may be any above 1023.
-pub(super) fn is_mostly_a_servers(port: u16) -> bool {
-    is_usual(port, Role::Daemon) && !PortRange::DEFAULT_EPHEMERAL.contains(port)
-}
-
-/// The pod in whose control group a socket's holder is.
-fn pod_uid(owner: &Owner) -> Option<&str> {
+/// The pod and the container in whose control group a socket's holder is.
+fn pod_container(owner: &Owner) -> Option<&PodContainer> {
     let Owner::Held(holder) = owner else { return None };
     let none_of_its = Unread::Assumed("that it is none of the pod that lacks the port");
-    Some(holder.cgroup.known(none_of_its)?.pod.as_ref()?.pod_uid.as_str())
+    holder.cgroup.known(none_of_its)?.pod.as_ref()
 }
 
 #[cfg(test)]

@@ -152,6 +152,7 @@ pub static MASQUERADE_SOURCE_PORTS: Id = Id {
         of("taken", &[Critical]),
         of("cilium", &[Info, Warning]),
         of("host-port", &[Warning]),
+        of("tunnel", &[Info]),
         of("pool", &[Warning, Critical]),
     ],
 };

@@ -40,6 +40,7 @@ mod listener_blocks_host_network_pod;
 mod listener_in_node_port_range;
 mod listener_on_node_port;
 mod masquerade_draws_host_port;
+mod masquerade_draws_tunnel_port;
 mod masquerade_pool_near_exhaustion;
 mod masquerade_uses_node_ports;
 mod needed_ports;
@@ -53,6 +54,7 @@ mod node_port_range_disagreement;
 mod node_port_winner;
 mod node_ports;
 mod node_query;
+mod opener;
 mod own_port_taken;
 mod pod_port_of_daemon;
 mod pod_waits_for_host_port;
@@ -110,6 +112,7 @@ pub static RULES: &[&Rule] = &[
     &host_port_claimed_twice::RULE,
     &masquerade_uses_node_ports::RULE,
     &masquerade_draws_host_port::RULE,
+    &masquerade_draws_tunnel_port::RULE,
     &masquerade_pool_near_exhaustion::RULE,
     &ephemeral_range_overlaps_node_ports::RULE,
     &ephemeral_ports_near_exhaustion::RULE,

@@ -44,7 +44,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let mut judgements = Vec::new();
     for (at, needs) in round.needs().known().ports() {
         for need in needs {
-            let (Need::Declared(_, port) | Need::Probe(_, port)) = need else { continue };
+            let (Need::Declared(_, port) | Need::Probe(_, port) | Need::Said(_, port)) = need else { continue };
             let Some(pod) = need.unready_pod() else { continue };
             let of = PortOf::Pod(pod);
             let blocked = Blocked { round, snapshot, ephemeral: &ephemeral, of, need: *need, pod, port };
@@ -135,8 +135,8 @@ impl Blocked<'_, '_> {
     /// The NodePort for which Cilium keeps the port from the pod.
     fn node_port(&self) -> Result<Option<(&Service, &ServicePort)>, Gap> {
         let ContainerPort { port, protocol, .. } = *self.port;
-        // A number and a pod to come are told of one by `node-port-claimed-twice/pods`.
-        if let PortOf::Workload(_) = self.of {
+        // A number and a pod to come are told of one by `node-port-claimed-twice/pods`. What a container said claims nothing.
+        if let (PortOf::Workload(_), _) | (_, Need::Said(..)) = (self.of, self.need) {
             return Ok(None);
         }
         let mode = self.snapshot.proxy_mode();
@@ -245,7 +245,7 @@ impl Blocked<'_, '_> {
             let Pod { namespace, controller, .. } = self.pod;
             are_siblings((&holder.namespace, holder.controller.as_ref()), (namespace, controller.as_ref()))
         };
-        let is_needed = self.is_failing() || !self.is_probed();
+        let is_needed = self.is_failing() || matches!(self.need, Need::Declared(..));
         let certain =
             self.is_failing() && (alone || !leaves_the_port(socket)) || is_needed && self.is_in_every_way(socket);
         let replaced = !self.is_own(socket) && holder.is_some_and(siblings);
@@ -293,17 +293,19 @@ impl Blocked<'_, '_> {
             }
             (false, _) => format!("the pod cannot listen on {port}/{protocol} of every address"),
         };
-        let sentence = format!(
-            "{owner} listens on {}, {} of {}: {lacks}.",
-            place(socket),
-            self.words(),
-            match self.of {
-                PortOf::Pod(Pod { namespace, name, .. }) => {
-                    format!("hostNetwork pod {namespace}/{name}, which is not ready")
-                }
-                PortOf::Workload(workload) => format!("{workload} in the host's network"),
+        let of = match self.of {
+            PortOf::Pod(Pod { namespace, name, .. }) => {
+                format!("hostNetwork pod {namespace}/{name}, which is not ready")
             }
-        );
+            PortOf::Workload(workload) => format!("{workload} in the host's network"),
+        };
+        let sentence = match self.need {
+            Need::Said(..) => format!(
+                "{owner} listens on {}: a container of {of}, said, when it ended, that this address is in use.",
+                place(socket)
+            ),
+            _ => format!("{owner} listens on {}, {} of {of}: {lacks}.", place(socket), self.words()),
+        };
         let evidence = Evidence::new(severity, sentence);
         let evidence = match self.of {
             PortOf::Pod(Pod { namespace, name, .. }) => {
@@ -312,6 +314,8 @@ impl Blocked<'_, '_> {
             of @ PortOf::Workload(_) => of.named_in(evidence, port, protocol),
         };
         let mut evidence = with_sockets(evidence, "listener", self.snapshot, sockets);
+        let said = self.pod.said_of(protocol, port);
+        evidence.values.extend(said.map(|said| ("a container said", said)));
         let look = Step::advice(format!("see whether the log of {} says that the address is already in use", self.of));
         if is_stub(socket) && !self.is_own(socket) {
             let apart = match self.of {
@@ -330,7 +334,8 @@ impl Blocked<'_, '_> {
         {
             moved = Remedy { steps: [look].into_iter().chain(moved.steps).collect() };
         }
-        if self.ephemeral.contain(port) {
+        // A tenant's text reserves nothing.
+        if self.ephemeral.contain(port) && !matches!(self.need, Need::Said(..)) {
             // Who binds port 0 gets one of these.
             evidence.values.extend(ranges_in_words(self.snapshot));
             let reserved = reserve(self.round, &[port].into_iter().collect());

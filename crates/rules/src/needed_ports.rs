@@ -35,6 +35,10 @@ impl NeededPorts {
                     daemons.push(port);
                     continue;
                 }
+                // A tenant's text reserves nothing.
+                Need::Said(..) => continue,
+                // A hostPort needs a socket in some runtimes alone, and where the pod is.
+                Need::Waiting(..) => continue,
                 // It is in the NodePort range, which is reserved as a whole.
                 Need::HealthCheck(_) => continue,
                 // Where they listen, they are daemons.

@@ -22,6 +22,10 @@ pub fn node_query(cluster: &ClusterFacts, command_lines: bool) -> NodeQuery {
     NodeQuery {
         owner_ports,
         client_ports,
+        contested: [Ports::UnreadyHostNetworkPods, Ports::HealthCheckNodePorts]
+            .map(|ports| ports.of(cluster))
+            .iter()
+            .fold(PortSet::default(), |all, ports| all.union(ports)),
         bound_on_purpose: false,
         masquerade_ports: PortSet::default(),
         masquerade_pools: true,
@@ -81,6 +85,7 @@ mod tests {
             assert!(!query.client_ports.contains(port), "no rule asks for clients on {port}");
         }
         assert_eq!(query.health_check_ports, [40081]);
+        assert_eq!(query.contested.to_string(), "9000,40081", "a NodePort is no server's");
     }
 
     #[test]

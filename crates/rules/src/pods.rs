@@ -113,6 +113,8 @@ pub(super) fn next_pod(snapshot: &Snapshot, workload: &Workload) -> Pod {
         ips,
         ports: ports.clone(),
         probed: Vec::new(),
+        containers: Vec::new(),
+        said_in_use: Vec::new(),
         more_networks: false,
         own_ports: Vec::new(),
         ip_local_port_range: None,

@@ -33,7 +33,7 @@ pub enum Ports {
     HostPorts,
     /// The ports of hostNetwork pods on this node.
     HostNetworkPods,
-    /// The same, of pods that are not ready, or to come.
+    /// The same, of pods that are not ready, or to come; and those of which their containers said that they are in use.
     UnreadyHostNetworkPods,
     /// The ports of kube-proxy itself.
     Proxy,
@@ -66,8 +66,13 @@ impl Ports {
             Self::HostNetworkPods => container_ports(cluster, |pod| pod.host_network).map(|port| port.port).collect(),
             Self::UnreadyHostNetworkPods => {
                 let blocked = pods(cluster, |pod| pod.host_network && !pod.ready);
-                let blocked = blocked.flat_map(|pod| pod.ports.iter().chain(&pod.probed)).map(|port| port.port);
-                blocked.chain(wanted(cluster, |workload| workload.host_network)).collect()
+                let ports = |pod: &'_ Pod| {
+                    pod.ports.iter().chain(&pod.probed).chain(&pod.said_in_use).map(|it| it.port).collect()
+                };
+                blocked
+                    .flat_map::<Vec<u16>, _>(ports)
+                    .chain(wanted(cluster, |workload| workload.host_network))
+                    .collect()
             }
             Self::Proxy => [PROXY_METRICS, PROXY_HEALTH].into_iter().chain(configured_health(cluster)).collect(),
         }

@@ -1,5 +1,7 @@
 //! What iptables masquerades for Cilium may leave with a source port that is a NodePort.
 
+use portreeve_facts::{Mode, Netfilter, Protocol, Reading};
+
 use super::{
     objects::{config_map, pod_with_host_ports, served},
     served::Served,
@@ -75,5 +77,25 @@ fn cilium_33723() -> Served {
         cilium(false, &[]).tells("masquerade-source-ports", "warning", "Cluster cluster", "Cilium").advises("restart");
     let config = config_map("cilium-config", &["kube-proxy-replacement: 'true'", "enable-bpf-masquerade: 'false'"]);
     World::of(&[config]).without_kube_proxy().is_silent("masquerade-source-ports");
+    told
+}
+
+/// Thread: cilium/cilium#45492
+/// Symptom: answers to masqueraded connections of UDP are lost, now and then: their source port is that of the node's tunnel
+/// Says: `masquerade-source-ports/tunnel` names the tunnel whose port rules keep from conntrack, where netfilter masquerades
+#[test]
+fn cilium_45492() -> Served {
+    let rule = "masquerade-source-ports/tunnel";
+    let world = |untracked: u16| {
+        let untracked = Reading::Seen(vec![(Protocol::Udp, untracked)]);
+        World::of(&[]).mode(Mode::Iptables).vxlan("overlay0", 8472, true, true).with(|it| {
+            it.kernel.netfilter = Reading::Seen(Netfilter { untracked, ..Netfilter::default() });
+        })
+    };
+    let told = world(8472)
+        .tells(rule, "info", "Node n1", "overlay0")
+        .shows("not tracked", "packets to 8472/udp (NOTRACK)")
+        .advises("masquerades UDP to other ports than 8472, with --to-ports");
+    world(4789).is_silent(rule);
     told
 }

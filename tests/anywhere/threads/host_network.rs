@@ -134,3 +134,24 @@ fn bottlerocket_3711() -> Served {
     taken(World::of(&[host_pod("kube-system/cache", &[53])])).is_silent("host-network-port-taken/listener");
     told
 }
+
+/// Thread: aws/aws-network-policy-agent#435
+/// Symptom: a container wants a port of 127.0.0.1 that no field of its pod names; another server has it, and the pod is not ready
+/// Says: `host-network-port-taken/listener` names who has the address of which the container said, when it ended, that it is in use; silent
+/// where the container said nothing
+#[test]
+fn aws_network_policy_agent_435() -> Served {
+    let rule = "host-network-port-taken/listener";
+    let ended = |message: &str| {
+        let agent = crashing(&host_pod("kube-system/node-agent", &[8162]));
+        let agent = agent.replace("exitCode: 1", &format!("exitCode: 1, message: \"{message}\""));
+        World::of(&[agent, host_pod("storage/driver", &[])]).listens("127.0.0.1:50052", in_pod("uid-driver", "driver"))
+    };
+    let told = ended("listen tcp 127.0.0.1:50052: bind: address already in use")
+        .tells(rule, "warning", "Pod kube-system/node-agent", "storage/driver")
+        .shows("a container said", "127.0.0.1:50052/tcp is in use")
+        .advises("give pod kube-system/node-agent another port");
+    ended("dial tcp 127.0.0.1:50052: connection refused").is_silent(rule);
+    ended("listen tcp 127.0.0.1:50053: bind: address already in use").is_silent(rule);
+    told
+}

@@ -56,6 +56,8 @@ pub(crate) const CLASSES: [Class; 14] = [
             "rancher-archives/rke#893",
             "learn.microsoft.com/en-us/azure/aks/custom-node-configuration",
             "onedr0p/home-ops#11712",
+            "hcloud-k8s/terraform-hcloud-kubernetes#473",
+            "cilium/cilium#36754",
         ],
     ),
     (
@@ -101,13 +103,14 @@ pub(crate) const CLASSES: [Class; 14] = [
     ),
     (
         "Source ports of Cilium",
-        "Connections of pods leave with a source port that is a NodePort or a hostPort.",
+        "Connections of pods leave with a source port that is a NodePort, a hostPort or a tunnel's port.",
         &[
             "cilium/cilium#16826",
             "cilium/cilium#23539",
             "cilium/cilium#23604",
             "cilium/cilium#33723",
             "cilium/cilium#34041",
+            "cilium/cilium#45492",
             "kubernetes-sigs/ip-masq-agent#135",
         ],
     ),
@@ -156,6 +159,7 @@ pub(crate) const CLASSES: [Class; 14] = [
             "kubernetes/ingress-nginx#8461",
             "replicatedhq/troubleshoot#849",
             "bottlerocket-os/bottlerocket#3711",
+            "aws/aws-network-policy-agent#435",
         ],
     ),
     (

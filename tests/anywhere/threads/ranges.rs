@@ -3,7 +3,7 @@
 use portreeve_facts::Mode;
 
 use super::{
-    objects::{host_pod, served, service},
+    objects::{crashing, host_pod, of_daemon_set, served, service},
     served::Served,
     world::{World, daemon, in_pod},
 };
@@ -101,5 +101,58 @@ fn home_ops_11712() -> Served {
         .tells("ephemeral-range-overlap/servers", "warning", "Node n1", "ip_local_port_range")
         .types("sysctl -w net.ipv4.ip_local_port_range=\"32768 60999\"");
     world.ephemeral("32768 60999", "").is_silent("ephemeral-range-overlap/servers");
+    told
+}
+
+/// Thread: hcloud-k8s/terraform-hcloud-kubernetes#473
+/// Symptom: a cloud controller on the host's network crash-loops: the API server has a connection from its port to a webhook
+/// Says: `connection-on-port/blocks` names the API server's pod, reserves the port and keeps what is reserved; `owner 50258` lists the
+/// connection; unknown, with both answers, where nothing shows who opened the connection
+#[test]
+fn terraform_hcloud_kubernetes_473() -> Served {
+    let rule = "connection-on-port/blocks";
+    let api = host_pod("kube-system/apiserver", &[6443]);
+    let controller = of_daemon_set("ccm", &crashing(&host_pod("kube-system/ccm", &[50258])));
+    let world = |controller: &str| {
+        World::of(&[api.clone(), controller.to_owned()])
+            .ephemeral("32768 60999", "50000-50001")
+            .listens("0.0.0.0:6443", in_pod("uid-apiserver", "apiserver"))
+    };
+    let incident =
+        world(&controller).connects("192.0.2.1:50258", "192.0.2.9:8443", in_pod("uid-apiserver", "apiserver"));
+    incident.owner("50258").says("kube-system/apiserver");
+    let told = incident
+        .tells(rule, "warning", "Pod kube-system/ccm", "kube-system/apiserver")
+        .shows("socket", "tcp ESTAB 192.0.2.1:50258 -> 192.0.2.9:8443")
+        .types("sysctl -w net.ipv4.ip_local_reserved_ports=\"50000-50001,50258\"");
+    // A webhook may have any port: the API server needs no server on 50258.
+    world(&controller).connects("192.0.2.1:50258", "192.0.2.9:40123", in_pod("uid-apiserver", "apiserver")).tells(
+        rule,
+        "warning",
+        "Pod kube-system/ccm",
+        "kube-system/apiserver",
+    );
+    world(&controller).connects("192.0.2.1:50258", "192.0.2.9:40123", daemon("agentd")).is_silent(rule);
+    world(&controller).connects("192.0.2.1:50258", "192.0.2.9:40123", in_pod("uid-ccm", "ccm")).is_silent(rule);
+    world(&host_pod("kube-system/ccm", &[50258]))
+        .connects("192.0.2.1:50258", "192.0.2.9:8443", in_pod("uid-apiserver", "apiserver"))
+        .is_silent(rule);
+    told
+}
+
+/// Thread: cilium/cilium#36754
+/// Symptom: an exporter on the host's network crash-loops: a connection of the network's agent has its port, since the range begins at 1024
+/// Says: `connection-on-port/blocks` names the pod that has the connection, and what to reserve; silent for what the exporter accepted
+#[test]
+fn cilium_36754() -> Served {
+    let rule = "connection-on-port/blocks";
+    let exporter = crashing(&host_pod("metrics/exporter", &[9100]));
+    let world = World::of(&[exporter, host_pod("kube-system/network-agent", &[])]).ephemeral("1024 65535", "");
+    let told = world
+        .clone()
+        .connects("192.0.2.1:9100", "192.0.2.9:4240", in_pod("uid-network-agent", "agent"))
+        .tells(rule, "warning", "Pod metrics/exporter", "kube-system/network-agent")
+        .types("sysctl -w net.ipv4.ip_local_reserved_ports=\"9100,");
+    world.connects("192.0.2.1:9100", "192.0.2.9:41240", in_pod("uid-exporter", "exporter")).is_silent(rule);
     told
 }

@@ -101,6 +101,14 @@ impl World {
         self
     }
 
+    /// Somebody has a connection.
+    pub(super) fn connects(mut self, local: &str, remote: &str, owner: Owner) -> Self {
+        let clients = seen(&mut self.0.kernel.clients);
+        clients.sockets.push(socket(State::Established, local, remote, owner));
+        clients.outgoing += 1;
+        self
+    }
+
     /// A link has an address more; the link is made where there is none of this name.
     pub(super) fn address(mut self, link: &str, address: &str) -> Self {
         let interfaces = Arc::make_mut(seen(&mut self.0.kernel.interfaces));

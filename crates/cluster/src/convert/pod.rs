@@ -1,6 +1,12 @@
 //! From a Pod to facts: one that runs on a Node, or one that waits because its ports are taken on every Node.
 
-use std::{fmt, net::IpAddr, str::FromStr};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    net::{IpAddr, SocketAddr},
+    str::FromStr,
+    sync::Arc,
+};
 
 use crate::{
     field_values::{NODE_PORT, PORT, address, each, name, namespace, optional_port, port, protocol, reference},
@@ -8,9 +14,11 @@ use crate::{
         Affinity, Condition, Container, ContainerStatus, Labels, NameValue, NodeLabels, NodeSelectorTerm,
         OwnerReference, Port, Probed, Requirement, SlimObject,
     },
-    tolerant_field::{Field, FieldErrors, FieldType, Name, Time, quoted},
+    tolerant_field::{Field, FieldErrors, FieldType, LongText, Name, Time, quoted},
 };
-use portreeve_facts::{ContainerPort, Controller, Pod, PortRange, PortSet, Protocol, ServiceName, WaitingPod, text};
+use portreeve_facts::{
+    ContainerPort, ContainerPorts, Controller, Pod, PortRange, PortSet, Protocol, ServiceName, WaitingPod, text,
+};
 
 /// What the scheduler says of a Node on which a port of the Pod is taken (kubernetes
 /// pkg/scheduler/framework/plugins/nodeports/node_ports.go).
@@ -22,14 +30,19 @@ const REFUSED: &str = "NodePorts";
 const HOSTNAME: &str = "kubernetes.io/hostname";
 /// So many ports of one pod are kept that nothing but probes names, and of one with its own network.
 const MOST_PROBED: usize = 16;
+/// So many addresses are kept of which containers of one pod said that they are in use.
+const MOST_SAID: usize = 4;
+/// So much of a container's last message is looked at, in bytes: the kubelet keeps no more of one container
+/// (kubernetes pkg/kubelet/container/runtime.go `MaxContainerTerminationMessageLength`).
+const LONGEST_MESSAGE: usize = 4096;
 
 /// A Pod, by where it is.
 #[derive(Debug)]
 pub(crate) enum PodFacts {
     /// On a Node; or in a file that names none, and then it may be on any.
-    Placed(Pod),
+    Placed(Arc<Pod>),
     /// On no Node, for want of free ports.
-    Waiting(WaitingPod),
+    Waiting(Arc<WaitingPod>),
 }
 
 /// A Pod; `None` for one that waits for a Node for other reasons, and for impossible ones.
@@ -42,6 +55,7 @@ pub(crate) fn pod(object: SlimObject, errors: &mut FieldErrors) -> Option<PodFac
     let status = object.status.take("status", errors).unwrap_or_default();
 
     let host_network = spec.host_network.take("spec.hostNetwork", errors).unwrap_or(false);
+    let needs = needs_by_name(&spec.containers);
     let containers = (spec.containers, spec.init_containers);
     let (mut ports, mut probed) = ports_of(containers, "spec", errors);
     let mut ips = each(status.pod_ips, "status.podIPs", errors, |entry, path, errors| {
@@ -64,6 +78,7 @@ pub(crate) fn pod(object: SlimObject, errors: &mut FieldErrors) -> Option<PodFac
     let phase = status.phase.take("status.phase", errors);
     let finished = matches!(phase.as_deref(), Some("Succeeded" | "Failed"));
     let failing = containers.iter().any(failed);
+    let ready = conditions.iter().any(|condition| is(condition, "Ready", "True"));
     let mut own_ports = Vec::new();
     if !host_network {
         if failing && !finished {
@@ -87,7 +102,7 @@ pub(crate) fn pod(object: SlimObject, errors: &mut FieldErrors) -> Option<PodFac
         let selected =
             || spec.node_selector.seen().and_then(|NodeLabels { hostname }| Some(hostname.seen()?.0.clone()));
         let namespace = namespace(metadata.namespace, errors)?;
-        return Some(PodFacts::Waiting(WaitingPod {
+        return Some(PodFacts::Waiting(Arc::new(WaitingPod {
             service_lb_of: service_lb_of(&namespace, &labels),
             namespace,
             name: name(metadata.name, errors)?,
@@ -102,13 +117,13 @@ pub(crate) fn pod(object: SlimObject, errors: &mut FieldErrors) -> Option<PodFac
                 .map(|port| ContainerPort { host_port: port.host_port.or(Some(port.port)), ..port })
                 .collect(),
             since: refused.map_or(&status.started, |condition| &condition.since).seen().map(|Time(at)| *at),
-        }));
+        })));
     }
     let namespace = namespace(metadata.namespace, errors)?;
     let controller = controllers.into_iter().next();
     // Anybody may annotate a pod of his own; the kubelet deletes mirrors that it did not make.
     let is_mirror = annotations.config_mirror.seen().is_some() && controller.as_ref().is_some_and(Controller::is_node);
-    Some(PodFacts::Placed(Pod {
+    Some(PodFacts::Placed(Arc::new(Pod {
         service_lb_of: service_lb_of(&namespace, &labels),
         namespace,
         name: name(metadata.name, errors)?,
@@ -122,7 +137,7 @@ pub(crate) fn pod(object: SlimObject, errors: &mut FieldErrors) -> Option<PodFac
         node,
         host_network,
         finished,
-        ready: conditions.iter().any(|condition| is(condition, "Ready", "True")),
+        ready,
         running: (!containers.is_empty()).then(|| containers.iter().chain(&init_containers).any(runs)),
         failing,
         restarted: restarted(&containers),
@@ -135,10 +150,16 @@ pub(crate) fn pod(object: SlimObject, errors: &mut FieldErrors) -> Option<PodFac
         probed: undeclared(probed, &ports),
         ports,
         own_ports,
+        containers: if !finished && (failing || host_network && !ready) {
+            with_ids(&containers, needs)
+        } else {
+            Vec::new()
+        },
+        said_in_use: if host_network && failing && !finished { said_in_use(&containers) } else { Vec::new() },
         more_networks: annotations.networks.seen().is_some(),
         ip_local_port_range,
         ip_local_reserved_ports,
-    }))
+    })))
 }
 
 /// `containers` or `initContainers`.
@@ -232,6 +253,76 @@ fn is_on_every_node(message: &str) -> bool {
 fn is_refused_for_its_ports(condition: &Condition) -> bool {
     is(condition, "PodScheduled", "False")
         && condition.message.seen().is_some_and(|message| message.0.contains(NO_FREE_PORTS))
+}
+
+/// The ports of each container by its name: those that it declares, and those that its probes ask by number.
+fn needs_by_name(containers: &Containers) -> BTreeMap<String, Vec<u16>> {
+    let containers = containers.seen().into_iter().flatten().filter_map(Field::seen);
+    let of = |container: &Container| {
+        let declared = container.ports.seen().into_iter().flatten().filter_map(Field::seen);
+        let declared = declared.filter_map(|port| u16::try_from(*port.container_port.seen()?).ok());
+        let probed = probed_ports(container).map(|port| port.port);
+        Some((container.name.seen()?.clone(), declared.chain(probed).take(MOST_PROBED).collect()))
+    };
+    containers.filter_map(of).collect()
+}
+
+/// The containers that have an id, each with its ports, if there are several.
+fn with_ids(statuses: &[ContainerStatus], mut needs: BTreeMap<String, Vec<u16>>) -> Vec<ContainerPorts> {
+    if statuses.len() < 2 {
+        return Vec::new();
+    }
+    let of = |status: &ContainerStatus| {
+        // `containerd://ID`.
+        let (_, id) = word(&status.id)?.split_once("://")?;
+        Some(ContainerPorts { id: text::clean(id, text::NAME), ports: needs.remove(word(&status.name)?)? })
+    };
+    statuses.iter().filter_map(of).collect()
+}
+
+/// The addresses of which containers that failed said, when they ended, that they are in use.
+fn said_in_use(statuses: &[ContainerStatus]) -> Vec<ContainerPort> {
+    let states = statuses.iter().filter(|it| failed(it)).flat_map(|it| [&it.state, &it.last_state]);
+    let messages = states.filter_map(|state| state.seen()?.terminated.seen()?.message.seen());
+    let mut said: Vec<ContainerPort> = Vec::new();
+    for it in messages.flat_map(|LongText(message)| in_use(message)) {
+        if said.len() < MOST_SAID && !said.contains(&it) {
+            said.push(it);
+        }
+    }
+    said
+}
+
+/// The addresses that a program says are in use, one a line: `listen tcp 127.0.0.1:50052: bind: address already in use`, `bind() to
+/// 0.0.0.0:80 failed (98: Address already in use)`, `listen EADDRINUSE: address already in use :::3000`.
+fn in_use(message: &str) -> impl Iterator<Item = ContainerPort> {
+    let end = message.floor_char_boundary(LONGEST_MESSAGE);
+    message[..end].lines().filter_map(|line| {
+        let lower = line.to_ascii_lowercase();
+        if !lower.contains("address already in use") && !lower.contains("eaddrinuse") {
+            return None;
+        }
+        let mut words = line.split_ascii_whitespace();
+        let (host_ip, port) = words.find_map(address_in_use)?;
+        let is_udp = lower.split_ascii_whitespace().any(|word| ["udp", "udp4", "udp6"].contains(&word));
+        let protocol = if is_udp { Protocol::Udp } else { Protocol::Tcp };
+        Some(ContainerPort { port, host_port: None, host_ip, protocol })
+    })
+}
+
+/// `127.0.0.1:80`, `[::1]:80`, `:::80`, `:80`, `*:80`, `localhost:80`, with what stands around it. Every address is none.
+fn address_in_use(word: &str) -> Option<(Option<IpAddr>, u16)> {
+    let word = word
+        .trim_start_matches(['\'', '"', '`', '('])
+        .trim_end_matches(['\'', '"', '\\', '`', ')', ',', ';', ':', '.']);
+    let (host, port) = word.rsplit_once(':')?;
+    let port = port.parse().ok().filter(|port| *port > 0)?;
+    let ip = match host {
+        "" | "*" | "::" => return Some((None, port)),
+        "localhost" => return Some((Some(IpAddr::from([127, 0, 0, 1])), port)),
+        _ => word.parse::<SocketAddr>().ok()?.ip(),
+    };
+    Some((Some(ip).filter(|ip| !ip.is_unspecified()), port))
 }
 
 fn runs(container: &ContainerStatus) -> bool {
@@ -330,4 +421,49 @@ fn parsed<T: FromStr>(
         errors.note(format_args!("{path}.value"), quoted(&text), wanted);
     }
     value
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_that_is_in_use_is_found_in_what_programs_say() {
+        let of = |message: &str| {
+            let all = in_use(message).map(|it| (it.host_ip.map(|ip| ip.to_string()), it.port, it.protocol));
+            all.collect::<Vec<_>>()
+        };
+        let every = |port| vec![(None, port, Protocol::Tcp)];
+        let loopback = vec![(Some("127.0.0.1".to_owned()), 50052, Protocol::Tcp)];
+        assert_eq!(of("listen tcp 127.0.0.1:50052: bind: address already in use"), loopback);
+        assert_eq!(
+            of("E1 12:30:45.6 main.go:7] \"failed\" err=\"listen tcp :8162: bind: address already in use\""),
+            every(8162)
+        );
+        assert_eq!(of("error listening on [::]:9090: bind: address already in use"), every(9090));
+        assert_eq!(of("listen tcp4 0.0.0.0:9100: bind: address already in use"), every(9100));
+        assert_eq!(of("nginx: [emerg] bind() to 0.0.0.0:80 failed (98: Address already in use)"), every(80));
+        assert_eq!(of("Error: listen EADDRINUSE: address already in use :::3000"), every(3000));
+        assert_eq!(of("cannot bind '0.0.0.0:8080': Address already in use"), every(8080));
+        assert_eq!(of("listen udp :53: bind: address already in use"), [(None, 53, Protocol::Udp)]);
+        assert_eq!(of("started\nlisten tcp 127.0.0.1:50052: bind: address already in use\nbye"), loopback);
+    }
+
+    #[test]
+    fn what_says_no_address_or_not_that_it_is_in_use_is_no_hint() {
+        for message in [
+            "dial tcp 10.96.0.1:443: connect: connection refused",
+            "bind: address already in use",
+            "listen tcp :0: bind: address already in use",
+            "listen tcp :70000: bind: address already in use",
+            "main.go:12: address already in use",
+            "",
+        ] {
+            assert_eq!(in_use(message).count(), 0, "{message}");
+        }
+        let late = format!("{}\nlisten tcp :80: bind: address already in use", "x".repeat(LONGEST_MESSAGE));
+        assert_eq!(in_use(&late).count(), 0, "a longer one is cut");
+        let cut = format!("{}ü", "x".repeat(LONGEST_MESSAGE - 1));
+        assert_eq!(in_use(&cut).count(), 0, "within a letter");
+    }
 }

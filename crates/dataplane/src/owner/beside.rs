@@ -6,7 +6,7 @@ use super::super::{
     by_port::Port,
     owners::owner_name,
     round::Round,
-    sockets::{place, socket_in_words},
+    sockets::{is_bound, place, socket_in_words},
 };
 use portreeve_facts::{Service, State, Unread, asked};
 
@@ -61,6 +61,9 @@ pub(super) fn beside(round: &Round<'_>, port: Port) -> Vec<Beside> {
     let connection = |socket: &&portreeve_facts::Socket| {
         let blocks = match socket.state {
             State::TimeWait => "ended, and keeps a server from the port for up to a minute",
+            _ if is_bound(socket) => {
+                "it neither listens nor connects; while it lasts, a server may not be able to listen there"
+            }
             _ => "while it lasts, a server cannot listen there: bind gives EADDRINUSE",
         };
         Beside {

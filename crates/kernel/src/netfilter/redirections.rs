@@ -1,7 +1,10 @@
 //! Where the CNI plugin `portmap` redirects hostPorts: the rules of its own chains, of iptables-nft and of nftables
-//! (containernetworking/plugins plugins/meta/portmap).
+//! (containernetworking/plugins plugins/meta/portmap). And which ports the rules of tables `raw` keep from conntrack.
 
-use std::{collections::HashMap, io};
+use std::{
+    collections::{BTreeSet, HashMap},
+    io,
+};
 
 use super::{
     names::{
@@ -11,7 +14,7 @@ use super::{
     rule::{Rule, rule},
 };
 use crate::netlink::{Connection, Malformed, Message, Request, Transport, bytes_at};
-use portreeve_facts::{Gap, Redirection, Source, Why};
+use portreeve_facts::{Gap, Protocol, Redirection, Source, Why};
 
 /// Chains that are read at most: each is asked for by itself. A node has fewer pods.
 const MOST_CHAINS: usize = 512;
@@ -34,7 +37,10 @@ pub(crate) struct Chain {
     name: String,
 }
 
-/// A chain that `portmap` makes.
+/// The table of iptables in which packets are kept from conntrack.
+const RAW: &str = "raw";
+
+/// A chain that `portmap` makes, or of a table `raw`.
 pub(crate) fn chain(message: &Message<'_>) -> Result<Option<Chain>, Malformed> {
     if message.kind != NFT_MSG_NEWCHAIN {
         return Ok(None);
@@ -42,9 +48,26 @@ pub(crate) fn chain(message: &Message<'_>) -> Result<Option<Chain>, Malformed> {
     let [family] = bytes_at(message.body, 0)?;
     let (table, name) = (attribute(message, NFTA_CHAIN_TABLE)?, attribute(message, NFTA_CHAIN_NAME)?);
     let of_iptables = table == "nat" && (name == ALL_PODS || name.starts_with(ONE_POD));
-    let ours = of_iptables || table == TABLE && CHAINS.contains(&name.as_str());
+    let ours = of_iptables || table == RAW || table == TABLE && CHAINS.contains(&name.as_str());
     let wanted = ours && [NFPROTO_IPV4, NFPROTO_IPV6].contains(&family);
     Ok(wanted.then_some(Chain { family, table, name }))
+}
+
+/// The ports of the chains of tables `raw` that are kept from conntrack, each once; these chains are taken out.
+///
+/// # Errors
+/// A gap where a dump of rules failed, and where there are more chains than are read.
+pub(crate) fn untracked<S: Transport, O: FnMut() -> io::Result<S>>(
+    connection: &mut Connection<S, O>,
+    chains: &mut Vec<Chain>,
+) -> Result<Vec<(Protocol, u16)>, Gap> {
+    let raw: Vec<Chain> = chains.extract_if(.., |chain| chain.table == RAW).collect();
+    at_most(MOST_CHAINS, "chains of tables raw", raw.len())?;
+    let mut found = BTreeSet::new();
+    for chain in raw {
+        found.extend(rules(connection, &chain)?.into_iter().filter_map(|rule| rule.untracked));
+    }
+    Ok(found.into_iter().collect())
 }
 
 /// What these chains redirect, in the order in which the kernel asks them.

@@ -23,6 +23,8 @@ pub struct Rule {
     pub jump: Option<String>,
     /// Where it redirects a port to.
     pub redirection: Option<Redirection>,
+    /// The destination port whose packets it keeps from conntrack, whatever their addresses are.
+    pub untracked: Option<(Protocol, u16)>,
 }
 
 impl Rule {
@@ -58,7 +60,8 @@ pub fn rule(message: &Message<'_>) -> Result<Rule, Malformed> {
         let port_inside = if to_port == 0 { port } else { to_port };
         Redirection { protocol, port, ip: said.ip, to, to_port: port_inside, chain, handle }
     });
-    Ok(Rule { jump: said.jump, redirection })
+    let untracked = said.protocol.zip(said.port).filter(|_| said.untracked && !said.unclear && said.ip.is_none());
+    Ok(Rule { jump: said.jump, redirection, untracked })
 }
 
 /// What a register holds.
@@ -81,6 +84,7 @@ struct Said<'a> {
     ip: Option<IpAddr>,
     jump: Option<String>,
     to: Option<(IpAddr, u16)>,
+    untracked: bool,
     /// A condition that is not understood, such as a network or what a port is not: whom the rule redirects is not known.
     unclear: bool,
 }
@@ -95,6 +99,7 @@ impl<'a> Said<'a> {
             ip: None,
             jump: None,
             to: None,
+            untracked: false,
             unclear: false,
         }
     }
@@ -108,6 +113,7 @@ impl<'a> Said<'a> {
             Some("cmp") => self.compare(&data)?,
             Some("immediate") => self.immediate(&data)?,
             Some("nat") => self.nat(&data),
+            Some("notrack") => self.untracked = true,
             Some("match") => self.xt_match(&data)?,
             Some("target") => self.xt_target(&data)?,
             Some("bitwise" | "lookup" | "range" | "byteorder") => self.unclear = true,
@@ -211,14 +217,25 @@ impl<'a> Said<'a> {
         Ok(())
     }
 
-    /// The target DNAT of iptables: where to (`struct nf_nat_range2`, include/uapi/linux/netfilter/nf_nat.h).
+    /// The target DNAT of iptables: where to (`struct nf_nat_range2`, include/uapi/linux/netfilter/nf_nat.h); and those that keep
+    /// packets from conntrack (`struct xt_ct_target_info`, include/uapi/linux/netfilter/xt_CT.h).
     fn xt_target(&mut self, data: &Parts<'a>) -> Result<(), Malformed> {
         const NFTA_TARGET_REV: u16 = 2;
         const NF_NAT_RANGE_MAP_IPS: u32 = 1;
         const NF_NAT_RANGE_PROTO_SPECIFIED: u32 = 2;
+        const XT_CT_NOTRACK: u16 = 1;
         let Some((kind, info)) = data.xt() else { return Ok(()) };
-        if kind != "DNAT" {
-            return Ok(());
+        match kind.as_str() {
+            "DNAT" => {}
+            "NOTRACK" => {
+                self.untracked = true;
+                return Ok(());
+            }
+            "CT" => {
+                self.untracked = u16::from_ne_bytes(bytes_at(info, 0)?) & XT_CT_NOTRACK != 0;
+                return Ok(());
+            }
+            _ => return Ok(()),
         }
         // The oldest form has a count before, and IPv4 addresses of four bytes each.
         let (flags, address, port) = match data.number(NFTA_TARGET_REV) {
@@ -345,6 +362,26 @@ mod tests {
         assert_eq!(rule_of(2, &[dnat(2, 3)]), none, "every port");
         assert_eq!(rule_of(2, &[tcp(80, 80), dnat(2, 2)]), none, "the address stays");
         assert_eq!(rule_of(2, &[xt("match", "tcp", 0, &[0; 7]), dnat(2, 3)]).err().map(|_| ()), Some(()), "cut off");
+    }
+
+    #[test]
+    fn a_port_whose_packets_are_not_tracked_is_read_of_each_form_of_the_target() {
+        let udp = |first: u16, last: u16| {
+            let ports = [0_u16, u16::MAX, first, last].map(u16::to_ne_bytes).concat();
+            xt("match", "udp", 0, &[&ports[..], &[0; 2]].concat())
+        };
+        let ct = |flags: u16| xt("target", "CT", 2, &[&flags.to_ne_bytes()[..], &[0; 30]].concat());
+        let untracked = |expressions: &[Vec<u8>]| rule_of(2, expressions).expect("a rule").untracked;
+        let found = Some((Protocol::Udp, 8472));
+        assert_eq!(untracked(&[udp(8472, 8472), ct(1)]), found);
+        assert_eq!(untracked(&[udp(8472, 8472), xt("target", "NOTRACK", 0, &[])]), found);
+        assert_eq!(untracked(&[udp(8472, 8472), nft("notrack", &[], None)]), found);
+        assert_eq!(untracked(&[udp(8472, 8472), ct(0)]), None, "a zone, or a helper");
+        assert_eq!(untracked(&[udp(8472, 8473), ct(1)]), None, "a range");
+        assert_eq!(untracked(&[ct(1)]), None, "every port");
+        let destination = nft("payload", &[(1, 1), (2, 1), (3, 16), (4, 4)], None);
+        let of_one = nft("cmp", &[(1, 1), (2, 0)], Some((3, &[10, 1, 2, 0])));
+        assert_eq!(untracked(&[destination, of_one, udp(8472, 8472), ct(1)]), None, "one address alone");
     }
 
     /// An expression of nftables, of numbers and of one value.

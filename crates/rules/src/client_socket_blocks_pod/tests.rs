@@ -4,7 +4,7 @@ use crate::{
     findings::Effect,
 };
 use portreeve_facts::{
-    PodNamespace,
+    PodNamespace, Service,
     healthy::{gap, held, objects, seen},
 };
 
@@ -49,7 +49,7 @@ fn change(mut world: Snapshot, change: impl Fn(&mut Pod)) -> Snapshot {
     world
 }
 
-const PEER: &str = "198.51.100.7:8080";
+const PEER: &str = "198.51.100.7:51811";
 const TO_A_SERVER: (u16, &str, State) = (46580, "198.51.100.7:443", State::Established);
 
 #[test]
@@ -88,7 +88,7 @@ fn that_the_pod_opened_it_is_told_by_its_state_and_by_its_peer() {
         &[(46580, "10.96.0.77:9043", State::Established)],
         &[(46580, PEER, State::TimeWait)],
         &[(46580, PEER, State::Established), (46581, PEER, State::Established)],
-        &[(46580, PEER, State::Established), (50000, "198.51.100.8:8080", State::Established)],
+        &[(46580, PEER, State::Established), (50000, "198.51.100.8:51811", State::Established)],
     ] {
         let world = world(sockets);
         assert_eq!(expect_unknown(&RULE, &world, &subject(&world)).why, Why::Ambiguous, "{sockets:?}");
@@ -152,4 +152,22 @@ fn what_was_not_read_is_unknown_and_a_pod_without_a_network_is_not() {
     let mut pods = world(&[TO_A_SERVER]);
     pods.cluster.pods = gap(Source::Pods, Why::Unreachable);
     assert_eq!(expect_unknown(&RULE, &pods, &subject(&world(&[]))).source, Source::Pods);
+}
+
+#[test]
+fn what_the_container_of_the_server_holds_was_accepted() {
+    let with = |id: &str| {
+        let world = change(world(&[(46580, PEER, State::Established)]), |pod| {
+            let ports = |id: &str, port| portreeve_facts::ContainerPorts { id: id.to_owned(), ports: vec![port] };
+            pod.containers = vec![ports("server", 46580), ports("envoy", 15001)];
+        });
+        let mut world = world;
+        let own = &mut seen(&mut world.kernel.pod_namespaces)[0].needed;
+        let Owner::Held(holder) = &mut seen(own)[0].owner else { panic!("held") };
+        seen(&mut holder.cgroup).pod.as_mut().expect("a pod").container = Some(id.to_owned());
+        world
+    };
+    expect_healthy(&RULE, &with("server"), &subject(&with("server")));
+    assert_eq!(expect_unknown(&RULE, &with("envoy"), &subject(&with("envoy"))).why, Why::Ambiguous);
+    assert_eq!(expect_unknown(&RULE, &with("gone"), &subject(&with("gone"))).why, Why::Ambiguous);
 }

@@ -1,8 +1,8 @@
 use super::*;
 use crate::expectations::{expect_healthy, expect_problem, expect_unknown};
 use portreeve_facts::{
-    ContainerPort, Mode, Pod, Reading, Service, ServiceKind, Snapshot,
-    healthy::{World, gap, objects, seen},
+    ContainerPort, ContainerPorts, Controller, Mode, Protocol, Reading, Service, ServiceKind, Snapshot, State,
+    healthy::{World, gap, held, objects, seen},
 };
 
 const REMOTE: &str = "192.0.2.9:443";
@@ -226,4 +226,153 @@ fn a_pod_on_one_address_is_blocked_by_what_is_on_that_address() {
     expect_problem(&RULE, &world, &subject);
     expect_problem(&RULE, &world.clone().listens("[::1]:8443"), &subject);
     expect_healthy(&RULE, &world.listens("127.0.0.1:8443"), &subject);
+}
+
+const CLIENT: &str = "198.51.100.7:51811";
+
+/// The unready pod's world where the kernel may choose its port, a container of it fails, and process `app` of a pod has a connection
+/// from there to a client's port.
+fn undecided(uid: &str, container: Option<&str>) -> (Snapshot, Subject) {
+    let (world, subject) = left("192.0.2.1:8443", CLIENT, |it| it.owner = of_pod(uid, container));
+    let mut world = world.ephemeral("1024 65535", "");
+    objects(&mut world.cluster.pods)[0].failing = true;
+    (world, subject)
+}
+
+fn of_pod(uid: &str, container: Option<&str>) -> Owner {
+    let mut owner = held("/kubepods/besteffort/pod/c", Some(uid), "app", 4244);
+    if let Owner::Held(holder) = &mut owner
+        && let Reading::Seen(cgroup) = &mut holder.cgroup
+    {
+        cgroup.pod.as_mut().expect("a pod").container = container.map(str::to_owned);
+    }
+    owner
+}
+
+#[test]
+fn what_the_container_of_the_port_holds_was_accepted_and_what_another_one_holds_was_not() {
+    let of = |container: Option<&str>| {
+        let (mut world, subject) = undecided("uid-ingress", container);
+        let ports = |id: &str, ports: &[u16]| ContainerPorts { id: id.to_owned(), ports: ports.to_vec() };
+        objects(&mut world.cluster.pods)[0].containers = vec![ports("server", &[8443]), ports("sidecar", &[9901])];
+        (world, subject)
+    };
+    for accepted in [Some("server"), Some("one that is gone"), None] {
+        let (world, subject) = of(accepted);
+        expect_healthy(&RULE, &world, &subject);
+    }
+    let (world, subject) = of(Some("sidecar"));
+    expect_problem(&RULE, &world, &subject);
+    let mut not_failing = world;
+    objects(&mut not_failing.cluster.pods)[0].failing = false;
+    assert_eq!(expect_unknown(&RULE, &not_failing, &subject).why, Why::Ambiguous);
+}
+
+#[test]
+fn a_pod_that_needs_no_server_there_has_accepted_nothing() {
+    let with = |change: fn(&mut Pod)| {
+        let (world, subject) = undecided("uid-api", None);
+        let world = world.pod("api", |pod| {
+            pod.host_network = true;
+            change(pod);
+        });
+        (world, subject)
+    };
+    let (world, subject) = with(|_| ());
+    let evidence = expect_problem(&RULE, &world, &subject);
+    let sentence = "Pod default/api has an outgoing connection from port 8443/tcp, on which nobody listens: hostNetwork pod \
+                    default/ingress cannot have it.";
+    assert_eq!(evidence.summary, sentence);
+    let mut not_failing = world;
+    objects(&mut not_failing.cluster.pods)[0].failing = false;
+    expect_unknown(&RULE, &not_failing, &subject);
+    let declares = with(|pod| pod.ports.push(ContainerPort { port: 8443, ..PORT }));
+    expect_unknown(&RULE, &declares.0, &subject);
+    let probed = with(|pod| pod.probed.push(ContainerPort { port: 8443, ..PORT }));
+    expect_unknown(&RULE, &probed.0, &subject);
+    let inside = with(|pod| pod.host_network = false);
+    expect_unknown(&RULE, &inside.0, &subject);
+    let (mut siblings, subject) = with(|_| ());
+    let controller = Controller { kind: "DaemonSet".to_owned(), name: "ingress".to_owned() };
+    objects(&mut siblings.cluster.pods).into_iter().for_each(|pod| pod.controller = Some(controller.clone()));
+    expect_unknown(&RULE, &siblings, &subject);
+}
+
+const PORT: ContainerPort = ContainerPort { port: 1, host_port: None, host_ip: None, protocol: Protocol::Tcp };
+
+#[test]
+fn a_peer_to_which_more_leads_or_that_is_a_listener_or_a_service_is_a_server() {
+    let (world, subject) = left("192.0.2.1:8443", CLIENT, |_| ());
+    expect_healthy(&RULE, &world, &subject);
+    let mut more = world;
+    seen(&mut more.kernel.clients).servers = vec![CLIENT.parse().expect("an address")];
+    expect_problem(&RULE, &more, &subject);
+    seen(&mut more.kernel.clients).servers = vec!["198.51.100.7:51812".parse().expect("an address")];
+    expect_healthy(&RULE, &more, &subject);
+    let (world, subject) = left("127.0.0.1:8443", "127.0.0.1:51811", |_| ());
+    expect_healthy(&RULE, &world, &subject);
+    expect_problem(&RULE, &world.listens("127.0.0.1:51811"), &subject);
+    let at = |service: &mut Service| {
+        service.cluster_ips = vec![[10, 96, 0, 77].into()];
+        service.ports[0].port = 51811;
+    };
+    let (world, subject) = left("192.0.2.1:8443", "10.96.0.77:51811", |_| ());
+    expect_healthy(&RULE, &world, &subject);
+    expect_problem(&RULE, &world.service("store", |it| it.with(at)), &subject);
+}
+
+#[test]
+fn what_stays_open_is_said_with_both_answers() {
+    let (world, subject) = left("192.0.2.1:8443", CLIENT, |_| ());
+    let gap = expect_unknown(&RULE, &world.ephemeral("1024 65535", ""), &subject);
+    let both = "process nginx has a connection on port 8443/tcp: if it was opened here, hostNetwork pod default/ingress cannot have \
+                the port; if a server that has ended accepted it, the port is free";
+    assert_eq!(gap.detail, both);
+}
+
+#[test]
+fn a_process_that_is_bound_and_does_not_listen_is_in_the_way_of_a_pod_that_fails() {
+    let bound = |owner: Owner| {
+        let (mut world, subject) = left("0.0.0.0:8443", "0.0.0.0:0", |it| {
+            it.state = State::Close;
+            it.owner = owner;
+        });
+        objects(&mut world.cluster.pods)[0].failing = true;
+        (world, subject)
+    };
+    let (world, subject) = bound(held("/system.slice/app.service", None, "app", 9));
+    let evidence = expect_problem(&RULE, &world, &subject);
+    let sentence =
+        "Process app is bound to port 8443/tcp, and does not listen: hostNetwork pod default/ingress cannot have it.";
+    assert_eq!(evidence.summary, sentence);
+    assert!(evidence.values.contains(&("socket", "tcp BOUND 0.0.0.0:8443".to_owned())), "{evidence:#?}");
+    expect_healthy(&RULE, &world.clone().listens("0.0.0.0:8443"), &subject);
+    let mut starts = world;
+    objects(&mut starts.cluster.pods)[0].failing = false;
+    expect_healthy(&RULE, &starts, &subject);
+    let (own, subject) = bound(of_pod("uid-ingress", None));
+    expect_healthy(&RULE, &own, &subject);
+}
+
+#[test]
+fn what_a_container_said_names_the_connection_and_claims_nothing() {
+    let said = |port: u16| {
+        let (mut world, subject) = left("192.0.2.1:8443", REMOTE, |_| ());
+        let pod = objects(&mut world.cluster.pods).remove(0);
+        (pod.ports, pod.failing) = (Vec::new(), true);
+        pod.said_in_use = vec![ContainerPort { port, ..PORT }];
+        (world, subject)
+    };
+    let (world, subject) = said(8443);
+    let evidence = expect_problem(&RULE, &world, &subject);
+    let end = "a container of hostNetwork pod default/ingress said, when it ended, that the port is in use.";
+    assert!(evidence.summary.ends_with(end), "{}", evidence.summary);
+    assert!(evidence.values.contains(&("a container said", "*:8443/tcp is in use".to_owned())), "{evidence:#?}");
+    let (world, subject) = said(8444);
+    expect_healthy(&RULE, &world, &subject);
+    let (mut declared, subject) = unready(|pod| pod.said_in_use = vec![ContainerPort { port: 8443, ..PORT }]);
+    objects(&mut declared.cluster.pods)[0].failing = true;
+    let evidence = expect_problem(&RULE, &declared, &subject);
+    assert!(evidence.summary.ends_with("cannot have it."), "what is declared is a claim: {}", evidence.summary);
+    assert!(evidence.values.iter().any(|(name, _)| *name == "a container said"), "{evidence:#?}");
 }

@@ -61,3 +61,55 @@ fn behind_cilium_a_probe_at_a_node_port_is_a_warning_once_a_container_failed() {
     assert_eq!(severity(&world(true)), Severity::Warning);
     assert_eq!(severity(&world(false)), Severity::Info);
 }
+
+/// A failing pod of which a container said that this address is in use, where process `driver` listens.
+fn said(host_ip: Option<&str>, port: u16, change: impl FnOnce(&mut Pod)) -> Snapshot {
+    let world = exporter(|pod| {
+        pod.ports.clear();
+        pod.failing = true;
+        let host_ip = host_ip.map(ip);
+        pod.said_in_use.push(ContainerPort { port, host_port: None, host_ip, protocol: Protocol::Tcp });
+        change(pod);
+    });
+    world.listens_as("127.0.0.1:50052", daemon("driver", 700))
+}
+
+#[test]
+fn who_has_an_address_of_which_a_container_said_that_it_is_in_use_is_named_and_nothing_is_claimed() {
+    let world = said(Some("127.0.0.1"), 50052, |_| ());
+    let evidence = expect_problem(&RULE, &world, &subject());
+    assert_eq!(evidence.severity, Severity::Warning);
+    let sentence = "Process driver listens on 127.0.0.1:50052/tcp: a container of hostNetwork pod default/exporter, which is not ready, \
+                    said, when it ended, that this address is in use.";
+    assert_eq!(evidence.summary, sentence);
+    assert!(
+        evidence.values.contains(&("a container said", "127.0.0.1:50052/tcp is in use".to_owned())),
+        "{evidence:#?}"
+    );
+    let steps: Vec<_> = evidence.remedies.iter().flat_map(|it| &it.steps).collect();
+    assert!(!steps.iter().any(|it| it.text.contains("ip_local_reserved_ports")), "a tenant's text reserves nothing");
+    assert_eq!(severity(&said(None, 50052, |_| ())), Severity::Warning, "every address");
+    for silent in [
+        said(Some("127.0.0.1"), 50053, |_| ()),
+        said(Some("127.0.0.2"), 50052, |_| ()),
+        said(Some("127.0.0.1"), 50052, |pod| pod.ready = true),
+        said(Some("127.0.0.1"), 50052, |pod| pod.host_network = false),
+    ] {
+        expect_healthy(&RULE, &silent, &subject());
+    }
+    let mut unread = said(Some("127.0.0.1"), 50052, |_| ());
+    unread.kernel.listeners = gap(Source::Listeners, Why::Torn);
+    assert_eq!(expect_unknown(&RULE, &unread, &subject()).source, Source::Listeners);
+}
+
+#[test]
+fn what_a_container_said_is_shown_where_the_port_is_declared() {
+    let world = exporter(|pod| {
+        pod.failing = true;
+        pod.said_in_use = pod.ports.iter().map(|port| ContainerPort { host_port: None, ..port.clone() }).collect();
+    });
+    let world = world.listens_as("0.0.0.0:9100", process());
+    let evidence = expect_problem(&RULE, &world, &subject());
+    assert!(evidence.values.iter().any(|(name, _)| *name == "a container said"), "{evidence:#?}");
+    assert!(evidence.summary.contains("cannot listen"), "{}", evidence.summary);
+}

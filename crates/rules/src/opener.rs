@@ -1,0 +1,191 @@
+//! Who opened a connection: the kernel does not tell. Its state, its peer and its holder may.
+
+use portreeve_dataplane::{Role, Round, is_bound, is_usual};
+use portreeve_facts::{Family, Owner, PortRange, Protocol, Service, Snapshot, Socket, State, Unread};
+
+/// From here to 1023 clients of NFS connect, from ports of root (`RPC_DEF_MIN_RESVPORT` in Linux): below are servers only.
+const FIRST_OF_NFS_CLIENTS: u16 = 665;
+/// The last of these (`RPC_DEF_MAX_RESVPORT`).
+const LAST_OF_NFS_CLIENTS: u16 = 1023;
+
+/// Who opened a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Opener {
+    /// A process here, or the kernel: the connection is in the way of a server that wants its port.
+    Here,
+    /// The peer: a server that has ended accepted the connection, and another one may take its place.
+    Peer,
+    /// It cannot be told.
+    Either,
+}
+
+/// What shows who opened a connection on whose port nobody listens.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Clues {
+    /// The peer is a server: it has a listener here or is a Service, or another connection leads to it; `None` where that was not read.
+    pub(super) leads_to_server: Option<bool>,
+    /// Its holder is the container that needs the port.
+    pub(super) is_of_server: bool,
+    /// Its holder is a container that has no use for the port, and the one that needs it fails.
+    pub(super) is_of_another: bool,
+    /// The kernel chooses the port for connections by itself; `None` where that was not read.
+    pub(super) is_chosen: Option<bool>,
+}
+
+impl Clues {
+    /// Who opened it, by the first of these that tells.
+    pub(super) fn opener(self, socket: &Socket) -> Opener {
+        let Socket { protocol, state, local_port, remote_port, .. } = *socket;
+        let of_kernel = matches!(&socket.owner, Owner::Kernel { link } if link.is_empty());
+        let is_servers = is_mostly_a_servers(remote_port);
+        // The kernel's own clients choose among ports that are outside of the range.
+        let of_nfs = (FIRST_OF_NFS_CLIENTS..=LAST_OF_NFS_CLIENTS).contains(&local_port) && (of_kernel || is_servers);
+        match state {
+            State::SynSent => Opener::Here,
+            State::SynRecv | State::NewSynRecv => Opener::Peer,
+            _ if self.leads_to_server == Some(true) || remote_port != 0 && remote_port < FIRST_OF_NFS_CLIENTS => {
+                Opener::Here
+            }
+            _ if self.is_of_server => Opener::Peer,
+            _ if protocol == Protocol::Udp || is_bound(socket) || of_nfs => Opener::Here,
+            _ if self.is_chosen == Some(false) && self.leads_to_server.is_some() => Opener::Peer,
+            _ if self.is_chosen == Some(true) && (is_servers || self.is_of_another) => Opener::Here,
+            _ => Opener::Either,
+        }
+    }
+}
+
+/// Whether a peer's port is more likely that of a server than one that its kernel chose: behind NAT it may be any above 1023.
+fn is_mostly_a_servers(port: u16) -> bool {
+    let is_servers = is_usual(port, Role::Daemon) || is_usual(port, Role::Server);
+    is_servers && !PortRange::DEFAULT_EPHEMERAL.contains(port)
+}
+
+/// Whether a connection of any network leads to the cluster IP and port of a Service. No client connects from a cluster IP.
+pub(super) fn leads_to_service(snapshot: &Snapshot, socket: &Socket) -> bool {
+    let (ip, place) = (socket.remote.to_canonical(), (socket.protocol, socket.remote_port));
+    let has = |service: &Service| {
+        service.cluster_ips.contains(&ip) && service.ports.iter().any(|port| (port.protocol, port.port) == place)
+    };
+    snapshot.cluster.services.known_part(Unread::Doubted).iter().any(|service| has(service))
+}
+
+/// Whether a connection of the node leads to a listener of the node itself: the other end of it is the one that was accepted. `None`
+/// where the addresses of the node were not read.
+pub(super) fn leads_to_own_listener(round: &Round<'_>, socket: &Socket) -> Option<bool> {
+    let peer = socket.remote.to_canonical();
+    let listens = |listener: &&Socket| match listener.local.to_canonical() {
+        bound if bound.is_unspecified() => listener.serves(Family::of(peer)) == Some(true),
+        bound => bound == peer,
+    };
+    let on_port = |it| round.listeners().is_ok_and(|all| all.at(it).iter().any(listens));
+    if socket.protocol != Protocol::Tcp || !on_port((socket.protocol, socket.remote_port)) {
+        return Some(false);
+    }
+    if peer.is_loopback() || peer == socket.local.to_canonical() {
+        return Some(true);
+    }
+    let interfaces = round.now.kernel.interfaces.known(Unread::Doubted)?;
+    Some(interfaces.addresses.iter().any(|address| address.ip == peer))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Limits;
+    use portreeve_facts::{
+        Source, Why,
+        healthy::{PRIMARY, gap, seen},
+    };
+
+    const NONE: Clues =
+        Clues { leads_to_server: Some(false), is_of_server: false, is_of_another: false, is_chosen: Some(true) };
+
+    /// A TCP socket of process nginx.
+    fn socket(state: State, local_port: u16, remote: &str) -> Socket {
+        let mut world = Snapshot::healthy().connects(state, &format!("{}:{local_port}", PRIMARY[0]), remote);
+        seen(&mut world.kernel.clients).sockets.pop().expect("one")
+    }
+
+    #[test]
+    fn what_comes_first_decides() {
+        let of = |clues: Clues, remote: &str| clues.opener(&socket(State::Established, 40000, remote));
+        let (client, webhook) = ("198.51.100.7:51811", "198.51.100.7:8443");
+        let all =
+            Clues { leads_to_server: Some(true), is_of_server: true, is_of_another: true, is_chosen: Some(false) };
+        assert_eq!(of(all, client), Opener::Here, "a server's connections lead to clients");
+        assert_eq!(of(Clues { leads_to_server: Some(false), ..all }, webhook), Opener::Peer, "of the server");
+        assert_eq!(
+            of(Clues { is_chosen: Some(false), ..NONE }, webhook),
+            Opener::Peer,
+            "the kernel does not choose it"
+        );
+        let unread = Clues { leads_to_server: None, is_chosen: Some(false), ..NONE };
+        assert_eq!(of(unread, webhook), Opener::Either, "its peer may be a server of the node");
+        assert_eq!(of(NONE, webhook), Opener::Here, "a usual server's port");
+        assert_eq!(of(NONE, client), Opener::Either);
+        assert_eq!(of(Clues { is_of_another: true, ..NONE }, client), Opener::Here);
+        for clues in [NONE, Clues { is_of_another: true, ..NONE }] {
+            assert_eq!(of(Clues { is_chosen: None, ..clues }, webhook), Opener::Either, "the range was not read");
+        }
+        assert_eq!(of(Clues { is_of_server: true, ..NONE }, "198.51.100.7:443"), Opener::Here, "below 665 are servers");
+        assert_eq!(all.opener(&socket(State::SynRecv, 40000, client)), Opener::Peer);
+        assert_eq!(NONE.opener(&socket(State::SynSent, 40000, client)), Opener::Here);
+    }
+
+    #[test]
+    fn of_seventeen_usual_servers_each_is_known() {
+        let usual =
+            [53, 443, 2049, 2379, 3306, 5432, 6379, 6443, 7445, 8080, 8443, 9200, 9443, 10250, 15012, 27017, 9100];
+        for port in usual {
+            let socket = socket(State::Established, 40000, &format!("198.51.100.7:{port}"));
+            assert_eq!(NONE.opener(&socket), Opener::Here, "{port}");
+        }
+    }
+
+    #[test]
+    fn clients_of_nfs_have_ports_of_root_outside_of_the_range() {
+        let outside = Clues { is_chosen: Some(false), ..NONE };
+        let of = |local, remote| outside.opener(&socket(State::Established, local, remote));
+        assert_eq!(of(988, "198.51.100.7:2049"), Opener::Here);
+        assert_eq!(of(664, "198.51.100.7:2049"), Opener::Peer);
+        assert_eq!(of(1024, "198.51.100.7:2049"), Opener::Peer);
+        assert_eq!(of(988, "198.51.100.7:51811"), Opener::Peer, "a client of a server that has ended");
+        let of_kernel = Socket {
+            owner: Owner::Kernel { link: String::new() },
+            ..socket(State::Established, 988, "198.51.100.7:51811")
+        };
+        assert_eq!(outside.opener(&of_kernel), Opener::Here, "mountd has any port");
+    }
+
+    #[test]
+    fn a_socket_that_is_bound_alone_is_of_whoever_bound_it() {
+        let bound = socket(State::Close, 40000, "0.0.0.0:0");
+        assert_eq!(NONE.opener(&bound), Opener::Here);
+        assert_eq!(Clues { is_chosen: Some(false), ..NONE }.opener(&bound), Opener::Here);
+        assert_eq!(Clues { is_of_server: true, ..NONE }.opener(&bound), Opener::Peer, "it is about to listen");
+    }
+
+    #[test]
+    fn a_connection_to_a_listener_of_the_node_leads_to_a_server() {
+        let world = Snapshot::healthy().listens("0.0.0.0:7777").listens("127.0.0.1:7778");
+        let leads = |remote: &str| {
+            let round = Limits::default().round(&world, None);
+            leads_to_own_listener(&round, &socket(State::Established, 40000, remote))
+        };
+        for own in ["127.0.0.1:7777", &format!("{}:7777", PRIMARY[0]), "127.0.0.1:7778"] {
+            assert_eq!(leads(own), Some(true), "{own}");
+        }
+        for other in ["198.51.100.7:7777", &format!("{}:7778", PRIMARY[0]), "127.0.0.1:7779"] {
+            assert_eq!(leads(other), Some(false), "{other}");
+        }
+        let mut unread = world.clone();
+        unread.kernel.interfaces = gap(Source::Addresses, Why::Torn);
+        let leads = |remote: &str| {
+            let round = Limits::default().round(&unread, None);
+            leads_to_own_listener(&round, &socket(State::Established, 40000, remote))
+        };
+        assert_eq!([leads("127.0.0.1:7777"), leads("198.51.100.7:7777")], [Some(true), None]);
+        assert_eq!(leads("198.51.100.7:7779"), Some(false), "nobody listens on that port");
+    }
+}
