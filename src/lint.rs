@@ -263,7 +263,7 @@ fn alone() -> Snapshot {
         schema: SNAPSHOT_SCHEMA.to_owned(),
         version: None,
         at: now(),
-        whole_at: None,
+        connections_at: None,
         pods_at: None,
         overrides: Overrides::default(),
         kernel: KernelFacts::not_asked(),

@@ -211,7 +211,7 @@ fn standing(node: &WholeNode) -> (bool, u64) {
 }
 
 /// Fault (node): the agent hangs for good (SIGSTOP)
-/// Does: its heartbeat ends, so that kubelet restarts it
+/// Does: it does not answer the probe, so that kubelet restarts it
 /// Right again: after kubelet’s probes have failed
 /// Lost: nothing: Events are found again
 #[test]

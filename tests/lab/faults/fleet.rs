@@ -63,7 +63,6 @@ impl Fleet {
                 "--proxy-mode=iptables".to_owned(),
                 format!("--interval={interval}"),
                 format!("--listen={}", place(number)),
-                format!("--heartbeat={}/heartbeat-{number}", self.directory.path().display()),
             ];
             Process::start(env!("CARGO_BIN_EXE_portreeve"), &arguments, self.directory.path())
         });

@@ -49,7 +49,6 @@ const POD: &str = "
 pub struct Agent {
     place: &'static str,
     _process: Process,
-    heartbeat: String,
     socket: PathBuf,
     _directory: Directory,
 }
@@ -113,34 +112,22 @@ impl Agent {
     /// Runs the program that these words run.
     #[track_caller]
     fn run(directory: Directory, words: &[&str], node: &str, place: &'static str, arguments: &[&str]) -> Self {
-        let heartbeat = format!("--heartbeat={}/heartbeat", directory.path().display());
         let socket = directory.path().join("socket");
         let listen = format!("--socket={}", socket.display());
-        let ours = [
-            "agent",
-            "--node",
-            node,
-            "--interval",
-            "500ms",
-            "--listen",
-            place,
-            "--cpu-percent",
-            "100",
-            &heartbeat,
-            &listen,
-        ];
+        let ours = ["agent", "--node", node, "--interval", "500ms", "--listen", place, "--cpu-percent", "100", &listen];
         let all = [&words[1..], &ours, arguments].concat();
         let all: Vec<String> = all.into_iter().map(str::to_owned).collect();
         let mut process = Process::start(words[0], &all, directory.path());
         process.wait_for("first look", || http_get(place, "/readyz"));
-        Self { place, _process: process, heartbeat, socket, _directory: directory }
+        Self { place, _process: process, socket, _directory: directory }
     }
 
     /// Whether kubelet's probes would leave it alone.
     #[track_caller]
     pub fn is_well(&self) -> bool {
         let mut probe = Command::new(env!("CARGO_BIN_EXE_portreeve"));
-        let lives = probe.args(["agent", "--probe", &self.heartbeat]).status().expect("portreeve runs").success();
+        let lives =
+            probe.args(["agent", "--probe", "--socket"]).arg(&self.socket).status().expect("portreeve runs").success();
         lives && http_get(self.place, "/readyz").is_some()
     }
 
