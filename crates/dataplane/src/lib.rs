@@ -46,6 +46,7 @@ mod owner;
 mod owners;
 mod part;
 mod proxy_sockets;
+mod redirections;
 mod served;
 mod service_lb;
 mod sockets;
@@ -72,6 +73,7 @@ pub use local_address::{LocalAddress, is_link_local, local_addresses, other_loop
 pub use owners::{Holding, UNNAMED, Unit, gone_pod, holding, owner_evidence, owner_name, pod_of, pod_of_uid, unit_of};
 pub use part::{Field, Part};
 pub use proxy_sockets::{Group, Own, PROXY_METRICS, Proxy, group, share_owner};
+pub use redirections::{Redirections, meet, share_table};
 pub use round::{Addressed, Allocated, Round};
 pub use served::{covers, host_ports, may_have, own_network_pods, served_node_ports, service_port};
 pub use service_lb::sent_to_node_port;

@@ -53,6 +53,9 @@ struct OwnerDocument {
     unknown: Vec<Unknown>,
     /// One entry a protocol.
     protocols: Vec<ProtocolEntry>,
+    /// Why redirections of hostPorts were not read, for people, where pods of the node have hostPorts: none is assumed to be left behind.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    redirections_not_read: Option<String>,
     /// What to do, by the case in which it helps; first what is wrong with the port.
     advice: Vec<AdviceEntry>,
 }
@@ -71,7 +74,8 @@ pub(super) struct ProtocolEntry {
 
 #[derive(Debug, Serialize, JsonSchema)]
 struct ClaimantEntry {
-    /// By what right: `external-ip`, `node-port`, `host-port`, `listener`, or `proxy` for the proxy's own socket.
+    /// By what right: `external-ip`, `node-port`, `host-port`, `redirection` for a hostPort whose pod is gone, `listener`, or `proxy` for
+    /// the proxy's own socket.
     claim: String,
     /// Who it is, for people.
     name: String,
@@ -137,9 +141,15 @@ pub fn write_owner_json(node: &str, PortOwner { owned, advice }: &PortOwner, out
         proxy_mode_in_words: owned.first().map_or_else(String::new, |it| tidy(&it.mode)),
         unknown: unread(owned).iter().map(Unknown::of).collect(),
         protocols: protocols(owned),
+        redirections_not_read: redirections_not_read(owned),
         advice: advised(advice),
     };
     write_indented_json(&document, out)
+}
+
+/// Why redirections of hostPorts were not read: the same for each protocol.
+pub(super) fn redirections_not_read(owned: &[Ownership]) -> Option<String> {
+    Some(tidy(&owned.first()?.redirections.as_ref()?.detail))
 }
 
 /// What was not read and may claim the port too: the same for each protocol.
@@ -261,6 +271,13 @@ pub fn write_owner(PortOwner { owned, advice }: &PortOwner, style: &Style, out: 
             write_answer(&entry, style, out)?;
         }
         write_beside(beside, style, out)?;
+    }
+    if let Some(why) = redirections_not_read(owned) {
+        let line = format!("redirections of hostPorts were not read, so none is assumed to be left behind: {why}");
+        writeln!(out)?;
+        for line in wrap(&line, style.width.saturating_sub(2)) {
+            writeln!(out, "  {}", style.paint(Ink::Faint, &line))?;
+        }
     }
     if !advice.is_empty() {
         writeln!(out, "\n  what to do")?;

@@ -14,7 +14,7 @@ use super::{
     indented_json::write_indented_json,
     likeness::likeness,
     names::{NAMED, first_names},
-    owner::{AdviceEntry, PortOwner, ProtocolEntry, advised, protocols, unread, write_owner},
+    owner::{AdviceEntry, PortOwner, ProtocolEntry, advised, protocols, redirections_not_read, unread, write_owner},
     terminal::{Ink, tidy},
 };
 use portreeve_facts::{Gap, Mode};
@@ -57,6 +57,9 @@ struct NodeEntry {
     /// One entry a protocol; absent where nothing could be reported.
     #[serde(skip_serializing_if = "Option::is_none")]
     protocols: Option<Vec<ProtocolEntry>>,
+    /// Why redirections of hostPorts were not read, for people, where pods of the node have hostPorts: none is assumed to be left behind.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    redirections_not_read: Option<String>,
     /// What to do, by the case in which it helps; absent where nothing could be reported.
     #[serde(skip_serializing_if = "Option::is_none")]
     advice: Option<Vec<AdviceEntry>>,
@@ -79,6 +82,7 @@ pub fn write_owners_json(port: u16, owners: &[NodeOwner], out: &mut dyn Write) -
         proxy_mode: it.owner.as_ref().ok().and_then(|it| it.owned.first()?.proxy_mode),
         proxy_mode_in_words: it.owner.as_ref().ok().and_then(|it| Some(tidy(&it.owned.first()?.mode))),
         protocols: it.owner.as_ref().ok().map(|it| protocols(&it.owned)),
+        redirections_not_read: it.owner.as_ref().ok().and_then(|it| redirections_not_read(&it.owned)),
         advice: it.owner.as_ref().ok().map(|it| advised(&it.advice)),
         unknown: match &it.owner {
             Ok(owner) => unread(&owner.owned).iter().map(Unknown::of).collect(),
