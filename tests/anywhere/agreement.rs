@@ -174,7 +174,8 @@ pub(crate) fn disagreements(snapshot: &Snapshot, board: &Board) -> (Vec<String>,
         let found: Vec<String> = found.collect();
         let told = found.iter().any(|it| OF_LISTENERS.contains(&&**it) || it == LEFT_BEHIND);
         let takes = |it: &Answered| it.by.is_some_and(|by| owned.claimants[by].claim == ClaimKind::Redirection);
-        let is_taken = owned.answers.iter().any(takes) && owned.claimants.iter().any(|it| it.claim != ClaimKind::Redirection);
+        let is_taken =
+            owned.answers.iter().any(takes) && owned.claimants.iter().any(|it| it.claim != ClaimKind::Redirection);
         let is_doubted = board.unknown.iter().any(|it| reported_by(it.rows.rule, it.rows.variants[0]) == LEFT_BEHIND);
         if is_taken && !is_doubted && !found.iter().any(|it| it == LEFT_BEHIND) {
             wrong.push(format!("{}/{}: a redirection that was left behind takes it, and no finding", port.0, port.1));

@@ -166,17 +166,17 @@ impl FactsBuilder {
         self.reject_fields(source, format_args!("{place}: {what} {title}"), errors);
     }
 
-    /// Adds an object with the template of pods, of whatever kind, that wants so many of them.
+    /// Adds an object with the template of pods, of whatever kind, that wants so many of them, and may keep the old ones in a roll-out.
     pub(crate) fn add_workload(
         &mut self,
         place: &str,
-        (kind, replicas): (WorkloadKind, Option<i64>),
+        (kind, replicas, keeps_old_pods): (WorkloadKind, Option<i64>, bool),
         object: SlimObject,
     ) {
         let title = object.title();
         let mut errors = FieldErrors::default();
         let workload = convert::workload(kind, object, &mut errors).filter(|_| replicas != Some(0));
-        self.workloads.extend(workload.map(|workload| Arc::new(Workload { replicas, ..workload })));
+        self.workloads.extend(workload.map(|workload| Arc::new(Workload { replicas, keeps_old_pods, ..workload })));
         self.reject_fields(Source::Pods, format_args!("{place}: {} {title}", kind.name()), errors);
     }
 

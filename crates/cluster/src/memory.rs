@@ -115,7 +115,18 @@ impl Memory for ServiceName {
 
 impl Memory for Workload {
     fn heap(&self) -> usize {
-        let Self { namespace, name, selects, avoids, tolerates, ports, kind: _, replicas: _, host_network: _ } = self;
+        let Self {
+            namespace,
+            name,
+            selects,
+            avoids,
+            tolerates,
+            ports,
+            kind: _,
+            replicas: _,
+            keeps_old_pods: _,
+            host_network: _,
+        } = self;
         let nodes =
             [selects, avoids, tolerates].map(|texts| flat(texts) + texts.iter().map(String::heap).sum::<usize>());
         namespace.heap() + name.heap() + nodes.into_iter().sum::<usize>() + flat(ports)

@@ -21,7 +21,9 @@ use super::{
     served::{covers, may_have},
     vantage::{answering_vantage_points, vantage_points},
 };
-use portreeve_facts::{Affected, Family, Gap, Mode, Protocol, Redirection, Service, ServicePort, Socket, Source, Vantage, Why};
+use portreeve_facts::{
+    Affected, Family, Gap, Mode, Protocol, Redirection, Service, ServicePort, Socket, Source, Vantage, Why,
+};
 
 /// Claims of one port and protocol, in the order in which those of one kind are asked.
 pub struct Contest<'r, 'a, 'c> {

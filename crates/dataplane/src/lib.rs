@@ -56,7 +56,7 @@ pub use claim::{Claim, ClaimKind};
 pub use declared::{Declaration, DeclaredField, declarations};
 pub use need::{Addresses, Need, Needs, PROXY_HEALTH, health_address};
 pub use outcome::Outcome;
-pub use owner::{Answered, Beside, BesideKind, Claimant, Ownership, owner};
+pub use owner::{Answered, Beside, BesideKind, Claimant, Ownership, owner, owner_in_pod, pod_of_name};
 
 pub use backing::Backing;
 pub use by_port::{ByPort, Port, by_port};
@@ -70,7 +70,10 @@ pub use external_address::ExternalAddress;
 pub use kept_off::{is_left, serves};
 pub use kube_proxy::holds_ports;
 pub use local_address::{LocalAddress, is_link_local, local_addresses, other_loopback};
-pub use owners::{Holding, UNNAMED, Unit, gone_pod, holding, owner_evidence, owner_name, pod_of, pod_of_uid, unit_of};
+pub use owners::{
+    Holding, UNNAMED, Unit, gone_pod, holding, owner_evidence, owner_name, pod_of, pod_of_uid, process_in_words,
+    unit_of,
+};
 pub use part::{Field, Part};
 pub use proxy_sockets::{Group, Own, PROXY_METRICS, Proxy, group, share_owner};
 pub use redirections::{Redirections, meet, share_table};

@@ -30,6 +30,8 @@ pub struct PortOwner {
     pub owned: Vec<Ownership>,
     /// What to do.
     pub advice: Vec<Advice>,
+    /// The pod in whose own network it is, `namespace/name`; nothing on the node.
+    pub pod: Option<String>,
 }
 
 /// Who claims a port of one node, who answers, who loses, and what to do.
@@ -42,6 +44,9 @@ struct OwnerDocument {
     schema: String,
     /// The node's name.
     node: String,
+    /// The pod in whose own network the port is, `namespace/name`; absent on the node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pod: Option<String>,
     /// The port.
     port: u16,
     /// The proxy's mode; absent where it is not known.
@@ -85,7 +90,8 @@ struct ClaimantEntry {
 
 #[derive(Debug, Serialize, JsonSchema)]
 struct BesideEntry {
-    /// `connection`: the local port of an outgoing connection. `cluster-ip`: a port of a Service at its cluster IP.
+    /// `connection`: the local port of an outgoing connection. `cluster-ip`: a port of a Service at its cluster IP. `need`: in a pod, a
+    /// server of its own wants the port.
     kind: &'static str,
     /// Who has the number, for people.
     name: String,
@@ -132,10 +138,15 @@ pub fn owner_schema() -> Schema {
 ///
 /// # Errors
 /// When the writer fails.
-pub fn write_owner_json(node: &str, PortOwner { owned, advice }: &PortOwner, out: &mut dyn Write) -> io::Result<()> {
+pub fn write_owner_json(
+    node: &str,
+    PortOwner { owned, advice, pod }: &PortOwner,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     let document = OwnerDocument {
         schema: "portreeve.owner/v1".to_owned(),
         node: tidy(node),
+        pod: pod.as_deref().map(tidy),
         port: owned.first().map_or(0, |it| it.port),
         proxy_mode: owned.first().and_then(|it| it.proxy_mode),
         proxy_mode_in_words: owned.first().map_or_else(String::new, |it| tidy(&it.mode)),
@@ -230,7 +241,7 @@ fn grouped(answers: &[Answered]) -> Vec<AnswerEntry> {
 ///
 /// # Errors
 /// When the writer fails.
-pub fn write_owner(PortOwner { owned, advice }: &PortOwner, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+pub fn write_owner(PortOwner { owned, advice, pod }: &PortOwner, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     for gap in unread(owned) {
         let line = match (gap.source, gap.why) {
             (Source::Services, Why::NotAsked) => "no cluster was read: Services may have this port".to_owned(),
@@ -246,11 +257,16 @@ pub fn write_owner(PortOwner { owned, advice }: &PortOwner, style: &Style, out: 
         if index > 0 {
             writeln!(out)?;
         }
-        writeln!(out, "{}", style.paint(Ink::Heading, &format!("{port}/{protocol}, proxy mode {}", tidy(mode))))?;
+        let heading = match pod {
+            Some(pod) => format!("{port}/{protocol} in the network of pod {}", tidy(pod)),
+            None => format!("{port}/{protocol}, proxy mode {}", tidy(mode)),
+        };
+        writeln!(out, "{}", style.paint(Ink::Heading, &heading))?;
         if claimants.is_empty() {
             let is_connected = beside.iter().any(|it| it.kind == BesideKind::Connection);
             let line = match () {
                 () if !unread.is_empty() => "nothing that was read claims it",
+                () if pod.is_some() => "nobody listens there",
                 () if is_connected => "no server has it: new connections are refused",
                 () => "nobody claims it: connections are refused",
             };
@@ -266,7 +282,9 @@ pub fn write_owner(PortOwner { owned, advice }: &PortOwner, style: &Style, out: 
                 writeln!(out, "     {}", style.paint(Ink::Faint, &line))?;
             }
         }
-        writeln!(out, "\n  who answers")?;
+        if !answers.is_empty() {
+            writeln!(out, "\n  who answers")?;
+        }
         for entry in grouped(answers) {
             write_answer(&entry, style, out)?;
         }

@@ -39,6 +39,9 @@ struct OwnersDocument {
     schema: String,
     /// The port.
     port: u16,
+    /// The pod in whose own network the port is, `namespace/name`; absent on nodes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pod: Option<String>,
     /// One entry for each agent. Of nodes without one nothing is known.
     nodes: Vec<NodeEntry>,
 }
@@ -90,7 +93,8 @@ pub fn write_owners_json(port: u16, owners: &[NodeOwner], out: &mut dyn Write) -
         },
     };
     let nodes = owners.iter().map(node).collect();
-    let document = OwnersDocument { schema: "portreeve.owners/v1".to_owned(), port, nodes };
+    let pod = owners.iter().find_map(|it| it.owner.as_ref().ok()?.pod.as_deref()).map(tidy);
+    let document = OwnersDocument { schema: "portreeve.owners/v1".to_owned(), port, pod, nodes };
     write_indented_json(&document, out)
 }
 

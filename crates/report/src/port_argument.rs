@@ -3,9 +3,9 @@
 use std::{fmt, str::FromStr};
 
 use crate::PortOwner;
-use portreeve_dataplane::{Ownership, owner};
-use portreeve_facts::{Gap, Protocol, Snapshot};
-use portreeve_rules::{Limits, port_advice};
+use portreeve_dataplane::{Ownership, owner, owner_in_pod, pod_of_name};
+use portreeve_facts::{Gap, Protocol, Snapshot, Source, Why};
+use portreeve_rules::{Limits, pod_port_advice, port_advice};
 
 /// A port, and the protocol where only one is meant: `30080`, `30080/udp`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +63,29 @@ impl PortArgument {
         let claimed: Vec<Ownership> =
             all.iter().filter(|it| !it.claimants.is_empty() || !it.beside.is_empty()).cloned().collect();
         let owned = if claimed.is_empty() { all.into_iter().take(1).collect() } else { claimed };
-        Ok(PortOwner { advice: port_advice(snapshot, &owned, &limits, (refused, free)), owned })
+        Ok(PortOwner { advice: port_advice(snapshot, &owned, &limits, (refused, free)), owned, pod: None })
+    }
+
+    /// Who has it in the network of the pod `namespace/name`, over TCP and UDP, and what to do. `was_asked` says that the look was for this
+    /// port there.
+    ///
+    /// # Errors
+    /// As [`owner_in_pod`]; and SCTP is not looked for in pods.
+    pub fn owner_in_pod(self, snapshot: &Snapshot, pod: &str, was_asked: bool) -> Result<PortOwner, Gap> {
+        let protocols = [Protocol::Tcp, Protocol::Udp].into_iter().filter(|it| self.is_about(*it));
+        let limits = Limits::default();
+        let round = limits.round(snapshot, None);
+        let all = protocols.map(|protocol| owner_in_pod(&round, pod, (protocol, self.number), was_asked));
+        let all: Vec<Ownership> = all.collect::<Result<_, _>>()?;
+        if all.is_empty() {
+            let detail = "sockets of SCTP are not looked for in a pod's network";
+            return Err(Gap::new(Source::PodNamespaces, Why::NotSupported, detail));
+        }
+        let claimed: Vec<Ownership> =
+            all.iter().filter(|it| !it.claimants.is_empty() || !it.beside.is_empty()).cloned().collect();
+        let owned = if claimed.is_empty() { all } else { claimed };
+        let advice = pod_port_advice(snapshot, pod_of_name(snapshot, pod)?, &owned, &limits);
+        Ok(PortOwner { advice, owned, pod: Some(pod.to_owned()) })
     }
 }
 

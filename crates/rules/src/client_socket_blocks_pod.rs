@@ -12,7 +12,7 @@ use super::{
     wording::with_sockets,
 };
 use crate::findings::{Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, Verdict};
-use portreeve_dataplane::Addresses;
+use portreeve_dataplane::{Addresses, process_in_words};
 use portreeve_facts::{
     ContainerPort, Gap, Owner, Pod, PortRange, PortSet, Protocol, Reading, Service, Snapshot, Socket, Source, State,
     Why,
@@ -121,7 +121,7 @@ impl Network<'_> {
         let (Pod { namespace, name, .. }, ContainerPort { port, protocol, .. }) = (self.pod, port);
         // A live process can let go; TIME_WAIT cannot.
         let owned = sockets.iter().find(|socket| socket.owner != Owner::TimeWait);
-        let holder = owned.map_or_else(|| "a connection in TIME_WAIT".to_owned(), |it| process(&it.owner));
+        let holder = owned.map_or_else(|| "a connection in TIME_WAIT".to_owned(), |it| process_in_words(&it.owner));
         let sentence = match owned {
             Some(_) => format!(
                 "In pod {namespace}/{name}, {holder} has an outgoing connection from port {port}/{protocol}, on which nobody listens: \
@@ -164,12 +164,6 @@ fn is_a_services(snapshot: &Snapshot, ip: IpAddr, place: (Protocol, u16)) -> boo
         service.cluster_ips.contains(&ip) && service.ports.iter().any(|port| (port.protocol, port.port) == place)
     };
     snapshot.cluster.services.seen().into_iter().flatten().any(|service| has(service))
-}
-
-/// The process of a pod that holds a socket, in words that stay the same from look to look.
-fn process(owner: &Owner) -> String {
-    let Owner::Held(holder) = owner else { return "a process".to_owned() };
-    holder.process.seen().map_or_else(|| "a process".to_owned(), |process| format!("process {}", process.command))
 }
 
 #[cfg(test)]

@@ -127,8 +127,7 @@ impl Node<'_, '_> {
         place: usize,
         alive: &[(usize, &Redirection, &Pod)],
     ) -> Found<LeftBehind<'b>> {
-        let mut with =
-            alive.iter().filter(|(_, other, _)| share_table(other, redirection) && meet(other, redirection));
+        let mut with = alive.iter().filter(|(_, other, _)| share_table(other, redirection) && meet(other, redirection));
         let first = with.next();
         let shadowed = first.is_some_and(|(its, ..)| *its < place);
         let pod = first.map(|(_, _, pod)| Loser {

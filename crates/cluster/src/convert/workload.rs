@@ -41,7 +41,18 @@ pub(crate) fn workload(kind: WorkloadKind, object: SlimObject, errors: &mut Fiel
         return None;
     }
     let (namespace, name) = (namespace(metadata.namespace, errors)?, name(metadata.name, errors)?);
-    Some(Workload { kind, namespace, name, replicas, host_network, selects, avoids, tolerates, ports })
+    Some(Workload {
+        kind,
+        namespace,
+        name,
+        replicas,
+        keeps_old_pods: false,
+        host_network,
+        selects,
+        avoids,
+        tolerates,
+        ports,
+    })
 }
 
 /// Labels by which nodes say that they run Linux, as all do that Portreeve runs on.

@@ -275,7 +275,10 @@ impl Reader<'_> {
                 self.note("Service", (&node, is_named), lines, |node| claims::of_service(node, lines));
             }
             Some(workload) => {
-                let add = &mut |object| facts.add_workload(&place.to_string(), (workload, replicas), object);
+                let keeps_old_pods =
+                    workload == WorkloadKind::Deployment && keeps_old_pods(&node, replicas.unwrap_or(1));
+                let add =
+                    &mut |object| facts.add_workload(&place.to_string(), (workload, replicas, keeps_old_pods), object);
                 read(kind, &with_template(workload, node.clone()), add);
                 self.note(workload.name(), (&node, is_named), lines, |node| {
                     let mut fields = claims::of_pods(workload, node, lines);
@@ -330,6 +333,22 @@ fn replicas(node: &Node) -> Option<i64> {
         Some(of(&format!("{spec}.completions")).map_or(parallelism, |completions| parallelism.min(completions)))
     };
     of("spec.replicas").or_else(|| of_job("spec")).or_else(|| of_job("spec.jobTemplate.spec"))
+}
+
+/// Whether a Deployment of so many pods keeps the old ones until new ones are ready (kubernetes pkg/controller/deployment/util
+/// `ResolveFenceposts`: percentages of `maxSurge` are rounded up, and of `maxUnavailable` down, to one where both are nothing).
+fn keeps_old_pods(node: &Node, replicas: i64) -> bool {
+    let is_rolled = node.at_path("spec.strategy.type").and_then(Node::text).is_none_or(|it| it == "RollingUpdate");
+    let some = |field: &str, round_up: i64| {
+        let value = node.at_path(&format!("spec.strategy.rollingUpdate.{field}"));
+        let percent = match value.map(|it| (it.number(), it.text())) {
+            Some((Some(number), _)) => return Some(number),
+            Some((_, Some(text))) => text.strip_suffix('%')?.parse::<i64>().ok()?,
+            Some((None, None)) | None => 25,
+        };
+        Some(replicas.checked_mul(percent)?.checked_add(round_up)? / 100)
+    };
+    is_rolled && some("maxUnavailable", 0) == Some(0) && some("maxSurge", 99).is_some_and(|surge| surge > 0)
 }
 
 /// Hands the object, which may have its kind of its List, on to whoever converts those of other sources.

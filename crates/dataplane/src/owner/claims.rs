@@ -7,7 +7,7 @@ use super::{
         by_port::Port,
         cilium,
         claim::{Claim, ClaimKind},
-            owners::owner_name,
+        owners::owner_name,
         proxy_sockets::Own,
         redirections::Redirections,
         round::Round,
@@ -38,8 +38,7 @@ pub(super) fn claims<'a>(round: &Round<'a>, port: Port) -> Result<Vec<Claim<'a>>
     };
     let (first, last): (Vec<_>, Vec<_>) = left_behind.partition(is_first);
     let redirection = |(_, left)| Claim::Redirection(left);
-    let redirected =
-        first.into_iter().map(redirection).chain(host_ports).chain(last.into_iter().map(redirection));
+    let redirected = first.into_iter().map(redirection).chain(host_ports).chain(last.into_iter().map(redirection));
     let mut sockets = workers(round.listeners()?.at(port));
     sockets.sort_by_key(|(socket, _)| (socket.local.is_unspecified(), socket.device == 0));
     let sockets = sockets.into_iter().map(|(socket, count)| Claim::Listener(socket, count));
@@ -85,7 +84,10 @@ impl Claim<'_> {
             }
             Self::Redirection(redirection) => Claimant {
                 claim: ClaimKind::Redirection,
-                name: format!("a hostPort that was left behind, to {}", SocketAddr::new(redirection.to, redirection.to_port)),
+                name: format!(
+                    "a hostPort that was left behind, to {}",
+                    SocketAddr::new(redirection.to, redirection.to_port)
+                ),
                 detail: round.redirections().map_or_else(|gap| gap.detail, |it| it.whose(redirection)),
             },
             Self::Listener(socket, count) => {

@@ -3,6 +3,7 @@
 
 mod beside;
 mod claims;
+mod in_pod;
 mod ownership;
 
 use std::{collections::BTreeSet, net::IpAddr};
@@ -10,6 +11,7 @@ use std::{collections::BTreeSet, net::IpAddr};
 use beside::beside;
 pub use beside::{Beside, BesideKind};
 use claims::claims;
+pub use in_pod::{owner_in_pod, pod_of_name};
 pub use ownership::{Answered, Claimant, Ownership};
 
 use super::{

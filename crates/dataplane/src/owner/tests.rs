@@ -8,8 +8,8 @@ use super::{
 };
 
 use portreeve_facts::{
-    CiliumConfig, Family, ForCilium, Mode, Netfilter, RangeClaim, Reading, Redirection, Service, ServiceKind, Snapshot, Socket, Source, State,
-    Vantage, Why, WithoutBackend,
+    CiliumConfig, Family, ForCilium, Mode, Netfilter, RangeClaim, Reading, Redirection, Service, ServiceKind, Snapshot,
+    Socket, Source, State, Vantage, Why, WithoutBackend,
     healthy::{PRIMARY, SECOND, World, gap, ip, objects, proxy_holder, seen, squatter},
 };
 
