@@ -13,10 +13,7 @@ use super::{
     kubectl,
 };
 use portreeve_agent::metrics::metrics_page;
-use portreeve_report::{
-    declared_schema, findings_schema, fleet_schema, lint_schema, owner_schema, owners_schema, reservation_schema,
-    rule_page_markdown, what_if_schema,
-};
+use portreeve_report::{findings_schema, lint_schema, owner_schema, ports_schema, rule_page_markdown};
 use portreeve_rules::ids::{IDS, Id};
 
 /// Every generated document: its path below `docs/`, and its text.
@@ -25,14 +22,10 @@ fn generated_documents() -> Vec<(String, String)> {
         ("cli.md".to_owned(), command_reference()),
         ("metrics.md".to_owned(), metrics_page()),
         ("rules/README.md".to_owned(), rules_index()),
-        ("schema/declared.schema.json".to_owned(), format!("{:#}\n", declared_schema().to_value())),
         ("schema/findings.schema.json".to_owned(), format!("{:#}\n", findings_schema().to_value())),
-        ("schema/fleet.schema.json".to_owned(), format!("{:#}\n", fleet_schema().to_value())),
         ("schema/lint.schema.json".to_owned(), format!("{:#}\n", lint_schema().to_value())),
         ("schema/owner.schema.json".to_owned(), format!("{:#}\n", owner_schema().to_value())),
-        ("schema/owners.schema.json".to_owned(), format!("{:#}\n", owners_schema().to_value())),
-        ("schema/what-if.schema.json".to_owned(), format!("{:#}\n", what_if_schema().to_value())),
-        ("schema/reservation.schema.json".to_owned(), format!("{:#}\n", reservation_schema().to_value())),
+        ("schema/ports.schema.json".to_owned(), format!("{:#}\n", ports_schema().to_value())),
     ];
     documents.extend(IDS.iter().map(|id| (format!("rules/{}.md", id.name), rule_page_markdown(id))));
     documents

@@ -281,6 +281,7 @@ fn alone() -> Snapshot {
     let cluster = cluster::read_now(&ClusterSource::None, None, "").expect("no cluster needs no runtime");
     Snapshot {
         schema: SNAPSHOT_SCHEMA.to_owned(),
+        version: None,
         at: now(),
         whole_at: None,
         pods_at: None,

@@ -6,7 +6,7 @@ use anyhow::bail;
 use clap::ValueEnum;
 
 use super::{console::Console, sources::Sources};
-use portreeve_report::{map_result, write_map, write_svg};
+use portreeve_report::{map_result, write_map, write_map_json, write_svg};
 use portreeve_rules::{PortUsage, port_usage, skipped};
 
 #[derive(Debug, clap::Args)]
@@ -25,7 +25,7 @@ pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
         Ok(usage) => usage,
         Err(gap) => bail!("the NodePort range is not known: {}; say it with --node-port-range", gap.detail),
     };
-    output.draw(&usage, console)?;
+    output.draw(snapshot.node_name(), &usage, console)?;
     Ok(ExitCode::from(map_result(&usage) as u8))
 }
 
@@ -36,13 +36,16 @@ pub(super) enum MapForm {
     Text,
     /// A self-contained picture for documents
     Svg,
+    /// One JSON document, `portreeve.ports/v1`
+    Json,
 }
 
 impl MapForm {
-    pub(super) fn draw(self, usage: &PortUsage, console: &Console) -> anyhow::Result<()> {
+    pub(super) fn draw(self, node: &str, usage: &PortUsage, console: &Console) -> anyhow::Result<()> {
         console.write(|out| match self {
             Self::Text => write_map(usage, &console.style, out),
             Self::Svg => write_svg(usage, out),
+            Self::Json => write_map_json(node, usage, out),
         })
     }
 }

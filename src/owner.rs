@@ -6,7 +6,7 @@ use anyhow::anyhow;
 use clap::ValueEnum;
 
 use super::{console::Console, replay, sources::Sources};
-use portreeve_report::{PortArgument, write_owner, write_owner_json};
+use portreeve_report::{NodeOwner, PortArgument, write_owner, write_owner_json};
 use portreeve_rules::free_port;
 
 #[derive(Debug, clap::Args)]
@@ -54,7 +54,10 @@ pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
     let owner = owner.map_err(|gap| anyhow!("who owns port {}{place} cannot be told: {}", port.number, gap.detail))?;
     console.write(|out| match output {
         Form::Text => write_owner(&owner, &console.style, out),
-        Form::Json => write_owner_json(snapshot.node_name(), &owner, out),
+        Form::Json => {
+            let node = NodeOwner { node: snapshot.node_name().to_owned(), owner: Ok(owner.clone()) };
+            write_owner_json(port.number, &[node], out)
+        }
     })?;
     Ok(ExitCode::from(owner.result() as u8))
 }

@@ -52,7 +52,7 @@ enum Form {
     Table,
     /// The table with everything that is known
     Wide,
-    /// One document, `portreeve/v1`
+    /// One document, `portreeve.findings/v1`
     Json,
     /// The same document
     Yaml,

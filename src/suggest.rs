@@ -3,10 +3,11 @@
 use std::{num::NonZeroU16, process::ExitCode};
 
 use anyhow::bail;
+use clap::ValueEnum;
 
 use super::{console::Console, sources::Sources};
 use portreeve_facts::{Gap, Source, Why};
-use portreeve_report::{CheckResult, gaps_alike};
+use portreeve_report::{CheckResult, gaps_alike, write_free_ports_json};
 use portreeve_rules::{FreePorts, skipped};
 
 #[derive(Debug, clap::Args)]
@@ -25,7 +26,7 @@ pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
     count.print(&free_ports, &format!("of node {}, and of no other", snapshot.node_name()), console)
 }
 
-// How many are wanted, and for whom.
+// How many are wanted, for whom, and in which form.
 #[derive(Debug, clap::Args)]
 pub(super) struct CountFlag {
     /// How many ports to suggest
@@ -34,6 +35,18 @@ pub(super) struct CountFlag {
     /// Suggest ports of the nodes instead of NodePorts: for a hostPort, or a server on the host's network, as of a DaemonSet
     #[arg(long)]
     host: bool,
+    /// The form of the output
+    #[arg(short, long, value_enum, value_name = "FORM", help_heading = "Output", default_value_t = Form::Text)]
+    output: Form,
+}
+
+/// The form of the output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Form {
+    /// A port a line
+    Text,
+    /// One JSON document, `portreeve.ports/v1`
+    Json,
 }
 
 impl CountFlag {
@@ -49,7 +62,15 @@ impl CountFlag {
     pub(super) fn print(&self, free_ports: &FreePorts, scope: &str, console: &Console) -> anyhow::Result<ExitCode> {
         let wanted = usize::from(self.count.get());
         let ports: Vec<u16> = free_ports.ports().take(wanted).collect();
-        console.write(|out| ports.iter().try_for_each(|port| writeln!(out, "{port}")))?;
+        // Pods, whose hostPorts are taken too, need not be in the files that a person gives who asks for NodePorts.
+        let is_excused = |gap: &Gap| !self.host && (gap.source, gap.why) == (Source::Pods, Why::NotAsked);
+        let failed = free_ports.unread.iter().any(|(_, gap)| !is_excused(gap));
+        let is_whole = free_ports.is_known() && ports.len() == wanted && !failed;
+        let result = if is_whole { CheckResult::Clear } else { CheckResult::NotChecked };
+        console.write(|out| match self.output {
+            Form::Text => ports.iter().try_for_each(|port| writeln!(out, "{port}")),
+            Form::Json => write_free_ports_json(result, ports.clone(), &free_ports.unread, out),
+        })?;
         console
             .print_note("no Service has them, nobody listens there, and no kernel gives them to outgoing connections");
         console.print_note(&format!("as far as is known: this speaks {scope}"));
@@ -62,9 +83,6 @@ impl CountFlag {
         if ports.len() < wanted {
             bail!("only {} of {wanted} ports could be suggested", ports.len());
         }
-        // Pods, whose hostPorts are taken too, need not be in the files that a person gives who asks for NodePorts.
-        let is_excused = |gap: &Gap| !self.host && (gap.source, gap.why) == (Source::Pods, Why::NotAsked);
-        let failed = free_ports.unread.iter().any(|(_, gap)| !is_excused(gap));
-        Ok(ExitCode::from(if failed { CheckResult::NotChecked } else { CheckResult::Clear } as u8))
+        Ok(ExitCode::from(result as u8))
     }
 }

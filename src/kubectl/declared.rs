@@ -9,7 +9,7 @@ use crate::console::Console;
 use portreeve_cluster::Declared;
 use portreeve_dataplane::{Declaration, declarations};
 use portreeve_facts::Gap;
-use portreeve_report::{CheckResult, DeclaredReport, PortArgument, look_once, write_declared, write_declared_json};
+use portreeve_report::{DeclaredReport, PortArgument, look_once, write_declared, write_declared_json};
 
 /// The image of this version, as the chart names it.
 const IMAGE: &str = concat!("portreeve:", env!("CARGO_PKG_VERSION"));
@@ -59,8 +59,7 @@ impl NoAgentFlags {
             false => write_declared(&report, &console.style, out),
         })?;
         self.explain(node.is_some(), agent_flags, console);
-        let result = if unread.is_empty() { CheckResult::Clear } else { CheckResult::NotChecked };
-        Ok(ExitCode::from(result as u8))
+        Ok(ExitCode::from(report.result() as u8))
     }
 
     /// Says of the command what it takes for granted.

@@ -56,7 +56,7 @@ enum Form {
     Table,
     /// The table with everything that is known, and all nodes
     Wide,
-    /// One document, `portreeve.fleet/v1`
+    /// One document, `portreeve.findings/v1`
     Json,
     /// The same document
     Yaml,

@@ -29,7 +29,7 @@ pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
     match result {
         Err(gap) => bail!("the NodePort range of {node} cannot be drawn: {}", gap.detail),
         Ok(port_usage) => {
-            args.output.draw(&port_usage, console)?;
+            args.output.draw(&node, &port_usage, console)?;
             Ok(ExitCode::from(map_result(&port_usage) as u8))
         }
     }

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{console::Console, owner::pod_name};
 use portreeve_facts::{Pod, Snapshot};
-use portreeve_report::{CheckResult, NodeOwner, PortArgument, write_owners, write_owners_json};
+use portreeve_report::{NodeOwner, PortArgument, owners_result, write_owner_json, write_owners};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -41,7 +41,7 @@ pub(crate) struct Args {
 enum Form {
     /// For people
     Text,
-    /// One JSON document, `portreeve.owners/v1`, or with --no-agent `portreeve.declared/v1`
+    /// One JSON document, `portreeve.owner/v1`
     Json,
 }
 
@@ -65,7 +65,7 @@ pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
     partial.into_iter().chain(oldest).for_each(|note| console.print_note(&note));
     console.write(|out| match args.output {
         Form::Text => write_owners(&owners, &console.style, out),
-        Form::Json => write_owners_json(args.port.number, &owners, out),
+        Form::Json => write_owner_json(args.port.number, &owners, out),
     })?;
     if let Some(pod) = args.pod.as_ref().filter(|_| owners.is_empty() && agents > 0) {
         anyhow::bail!("pod {pod} is on no node that was asked");
@@ -73,9 +73,7 @@ pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
     if owners.is_empty() {
         anyhow::bail!("nothing is known: no agent is listed in namespace {}", args.agent_flags.agent_namespace());
     }
-    let is_known = |it: &NodeOwner| it.owner.as_ref().is_ok_and(|owner| owner.result() == CheckResult::Clear);
-    let result = if owners.iter().all(is_known) { CheckResult::Clear } else { CheckResult::NotChecked };
-    Ok(ExitCode::from(result as u8))
+    Ok(ExitCode::from(owners_result(&owners) as u8))
 }
 
 /// Whether a pod is on another node.

@@ -39,7 +39,7 @@ pub(crate) struct Args {
 enum Form {
     /// The list as the platform takes it, or with --check the nodes for people
     Text,
-    /// One JSON document, `portreeve.reservation/v1`
+    /// One JSON document, `portreeve.ports/v1`
     Json,
 }
 
@@ -101,8 +101,13 @@ pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
     }
     let list = fleet.list().map_err(|why| anyhow!(why))?;
     let report = ReservationReport { fleet: &fleet, list: &list, unread: &unread, partial: partial.as_deref() };
+    let result = match (args.check && !report.is_covered(), report.is_whole()) {
+        (true, _) => CheckResult::Findings,
+        (false, true) => CheckResult::Clear,
+        (false, false) => CheckResult::NotChecked,
+    };
     match (args.output, args.check) {
-        (Form::Json, _) => console.write(|out| write_reservation_json(&report, out))?,
+        (Form::Json, _) => console.write(|out| write_reservation_json(result, &report, out))?,
         (Form::Text, true) => console.write(|out| write_reservation(&report, &console.style, out))?,
         (Form::Text, false) => {
             let file = reservation_file(args.platform.unwrap_or(Platform::Sysctl).into(), &report)
@@ -119,11 +124,6 @@ pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
     }
     partial.iter().chain(&oldest).for_each(|note| console.print_note(note));
     console.print_note(&format!("this speaks of {agents}, and of no node without one"));
-    let result = match (args.check && !report.is_covered(), report.is_whole()) {
-        (true, _) => CheckResult::Findings,
-        (false, true) => CheckResult::Clear,
-        (false, false) => CheckResult::NotChecked,
-    };
     Ok(ExitCode::from(result as u8))
 }
 

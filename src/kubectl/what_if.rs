@@ -44,7 +44,7 @@ pub(crate) struct Args {
 enum Form {
     /// For people
     Text,
-    /// One JSON document, `portreeve.what-if/v1`
+    /// One JSON document, `portreeve.ports/v1`
     Json,
 }
 

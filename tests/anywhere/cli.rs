@@ -182,10 +182,13 @@ fn what_if_is_judged_as_if_it_were_so() {
         serde_json::from_str(&stdout).expect("JSON")
     };
     let document = mode(&healthy(), "proxy_mode=nftables");
-    assert_eq!((&document["proxy"]["mode"], &document["proxy"]["source"]), (&"nftables".into(), &"--set".into()));
+    assert_eq!(
+        (&document["nodes"][0]["proxy"]["mode"], &document["nodes"][0]["proxy"]["source"]),
+        (&"nftables".into(), &"--set".into())
+    );
     let document = mode(&healthy(), "node_port_range=20000-40000");
-    assert_eq!(document["nodePortRange"]["first"], 20000);
-    assert_eq!(document["nodePortRange"]["sourceKind"], "flag");
+    assert_eq!(document["nodes"][0]["nodePortRange"]["first"], 20000);
+    assert_eq!(document["nodes"][0]["nodePortRange"]["sourceKind"], "flag");
 }
 
 #[test]
@@ -359,4 +362,20 @@ fn a_port_is_suggested_one_a_line_and_what_is_not_known_is_said_beside() {
     host.args(["suggest", "--host", "--services"]).arg(&services).arg("--host-root").arg(root.path());
     let (code, stdout, stderr) = ended(&mut host);
     assert_eq!((code, stdout.as_str()), (2, "10000\n"), "{stderr}");
+}
+
+#[test]
+fn what_map_and_suggest_print_as_json_fits_the_schema_of_ports() {
+    let schema = fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/schema/ports.schema.json"));
+    let schema: Value = serde_json::from_slice(&schema.expect("the committed schema")).expect("JSON");
+    let validator = jsonschema::validator_for(&schema).expect("a schema");
+    for (verb, part) in [("map", "map"), ("suggest", "suggest")] {
+        let mut command = binary();
+        command.args([verb, "--host-root", "/nonexistent", "--node-port-range", "30000-30009", "-o", "json"]);
+        let (code, out, error) = ended(&mut command);
+        let document: Value = serde_json::from_str(&out).unwrap_or_else(|_| panic!("{verb}: {error}"));
+        assert!(validator.is_valid(&document), "{document:#}");
+        assert_eq!((code, &document["result"]), (2, &"not-checked".into()), "{document:#}");
+        assert!(document[part]["unknown"].as_array().is_some_and(|unknown| !unknown.is_empty()), "{document:#}");
+    }
 }

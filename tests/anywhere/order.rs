@@ -4,8 +4,8 @@ use std::{fs, io::Write as _, os::unix::fs::symlink, process::Command, sync::Arc
 
 use portreeve_facts::{Reading, Snapshot};
 use portreeve_report::{
-    PortArgument, Report, ReservationReport, Style, map_result, write_json, write_map, write_owner, write_owner_json,
-    write_reservation_json, write_table, write_wide, write_yaml,
+    CheckResult, NodeOwner, PortArgument, Report, ReservationReport, Style, map_result, write_json, write_map,
+    write_owner, write_owner_json, write_reservation_json, write_table, write_wide, write_yaml,
 };
 use portreeve_rules::{FleetReservation, FreePorts, NodeReservation, findings::Finding, free_port, port_usage};
 
@@ -141,7 +141,7 @@ fn told(snapshot: &Snapshot) -> Vec<(String, String)> {
         let list = fleet.list();
         if let Ok(list) = &list {
             let report = ReservationReport { fleet: &fleet, list, unread: &[], partial: None };
-            write_reservation_json(&report, out).expect("memory");
+            write_reservation_json(CheckResult::Clear, &report, out).expect("memory");
         }
         write!(out, "{:?} {:?}", list.err(), fleet.doubts()).expect("memory");
     });
@@ -149,8 +149,9 @@ fn told(snapshot: &Snapshot) -> Vec<(String, String)> {
         let argument: PortArgument = format!("{port}/{protocol}").parse().expect("a port");
         part(&format!("owner {port}/{protocol}"), &|out| match argument.owner(snapshot, true, free_port(snapshot)) {
             Ok(owner) => {
-                write_owner_json(snapshot.node_name(), &owner, out).expect("memory");
                 write_owner(&owner, &style, out).expect("memory");
+                let node = NodeOwner { node: snapshot.node_name().to_owned(), owner: Ok(owner) };
+                write_owner_json(port, &[node], out).expect("memory");
             }
             Err(gap) => write!(out, "{gap:?}").expect("memory"),
         });

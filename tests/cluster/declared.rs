@@ -78,7 +78,7 @@ fn the_command_that_looks_once_is_one_for_a_shell_whatever_a_node_is_called() {
         let asked = ["owner", "30080", "--no-agent", "--node", node, "-o", "json"];
         let (_, stdout, _) = plugin.run(&cluster(true), &asked);
         let document: Value = serde_json::from_str(&stdout).expect("JSON");
-        let words = words(document["command"].as_str().expect("a command"));
+        let words = words(document["declared"]["command"].as_str().expect("a command"));
         assert_eq!(words[..2], ["run", "portreeve-look"]);
         assert_eq!(words.last().map(String::as_str), Some(node));
         let overrides = words.iter().find_map(|word| word.strip_prefix("--overrides=")).expect("overrides");
@@ -92,9 +92,9 @@ fn what_may_not_be_listed_is_not_known_and_the_document_fits_its_schema() {
     let (fake, plugin) = (cluster(false), Plugin::new());
     let (code, stdout, _) = plugin.run(&fake, &["owner", "30080", "--no-agent", "-o", "json"]);
     let document: Value = serde_json::from_str(&stdout).expect("JSON");
-    assert_eq!((code, &document["unknown"][0]["source"]), (2, &json!("pods")), "{document:#}");
-    assert_eq!(document["claims"][0]["field"], "nodePort");
-    let schema = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/schema/declared.schema.json"));
+    assert_eq!((code, &document["declared"]["unknown"][0]["source"]), (2, &json!("pods")), "{document:#}");
+    assert_eq!(document["declared"]["claims"][0]["field"], "nodePort");
+    let schema = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/schema/owner.schema.json"));
     let schema: Value = serde_json::from_str(&schema.expect("a schema")).expect("JSON");
     jsonschema::validate(&schema, &document).unwrap_or_else(|error| panic!("{error}"));
     let nothing = Fake::new(|_, _| Reply::Status(403, "forbidden"));

@@ -62,8 +62,8 @@ pub(crate) fn pod(node: &str, ready: bool) -> String {
 
 pub(crate) fn told(node: &str, findings: &Value) -> Reply {
     let document = json!({
-        "schema": "portreeve/v1", "node": node, "at": jiff::Timestamp::now().to_string(), "findings": findings,
-        "unknown": [],
+        "schema": "portreeve.findings/v1", "findings": findings,
+        "nodes": [{"node": node, "version": "0.1.0", "lookedAt": jiff::Timestamp::now().to_string(), "unknown": []}],
     });
     Reply::Json(document.to_string())
 }
@@ -125,8 +125,8 @@ const WORLD: &[&str] = &[
 fn misbehave(node: &str, _: &str, _: usize) -> Reply {
     match node {
         "ancient" => {
-            let document = json!({"schema": "portreeve/v1", "node": node, "at": "1970-01-01T00:00:00Z", "findings": [],
-                                  "unknown": []});
+            let document = json!({"schema": "portreeve.findings/v1", "findings": [],
+                                  "nodes": [{"node": node, "lookedAt": "1970-01-01T00:00:00Z", "unknown": []}]});
             Reply::Json(document.to_string())
         }
         "forbidden" => Reply::Status(403, "pods is forbidden"),
@@ -135,10 +135,10 @@ fn misbehave(node: &str, _: &str, _: usize) -> Reply {
         "huge" => Reply::Json(format!("\"{}\"", "x".repeat(9 << 20))),
         "hung" => Reply::Hangup,
         "liar" => told("fine", &listener()),
-        "old" => Reply::Json(r#"{"schema":"portreeve/v0"}"#.to_owned()),
+        "old" => Reply::Json(r#"{"schema":"portreeve/v1"}"#.to_owned()),
         "refused" => Reply::Status(503, "error trying to reach service: connection refused"),
         "silent" => Reply::Silence,
-        "torn" => Reply::Torn(r#"{"schema":"portreeve/v1""#),
+        "torn" => Reply::Torn(r#"{"schema":"portreeve.findings/v1""#),
         node => told(node, &json!([])),
     }
 }
@@ -170,7 +170,7 @@ fn an_agent_that_cannot_be_asked_is_unknown_with_its_node_and_why() {
     assert_eq!(document["nodes"][0]["unknown"][0]["why"], "stale", "what was seen in 1970 is not known now");
     assert!(!fake.requests().iter().any(|path| path.contains("unready")), "nobody is there to be asked");
     assert!(!stdout.contains("listener-on-node-port/loses"), "nobody speaks for another node");
-    let schema = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/schema/fleet.schema.json"));
+    let schema = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/schema/findings.schema.json"));
     let schema: Value = serde_json::from_str(&schema.expect("a schema")).expect("JSON");
     jsonschema::validate(&schema, &document).unwrap_or_else(|error| panic!("{error}"));
 }
@@ -324,7 +324,7 @@ fn a_port_is_owned_on_each_node_by_whoever_its_agent_saw() {
     assert_eq!(code, 0);
     let document: Value = serde_json::from_str(&stdout).expect("JSON");
     assert_eq!(document["nodes"][0]["protocols"][0]["claimants"][0]["claim"], "node-port");
-    let schema = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/schema/owners.schema.json"));
+    let schema = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/schema/owner.schema.json"));
     let schema: Value = serde_json::from_str(&schema.expect("a schema")).expect("JSON");
     jsonschema::validate(&schema, &document).unwrap_or_else(|error| panic!("{error}"));
 }

@@ -47,7 +47,7 @@ fn a_range_is_told_from_a_fixed_port_to_the_last_one_and_once_by_two_agents() {
     ] {
         reaches(agent, series, value);
     }
-    let range = &agent.findings()["nodePortRange"];
+    let range = &agent.findings()["nodes"][0]["nodePortRange"];
     assert_eq!((&range["sourceKind"], &range["source"]), (&json!("flagz"), &json!("https://127.0.0.1:6443/flagz")));
 
     // 2 of the 112 ports of the dynamic band are taken: 80 % are 90.
@@ -108,7 +108,7 @@ fn the_range_comes_from_the_best_place_that_says_it_and_the_place_is_named() {
         let agent = Agent::start(&cluster, &[]);
         reaches(&agent, &format!("portreeve_node_port_range_info{{source=\"{kind}\"}}"), 1);
         let range = json!({"first": 30000, "last": 30127, "source": place, "sourceKind": kind});
-        assert_eq!(agent.findings()["nodePortRange"], range);
+        assert_eq!(agent.findings()["nodes"][0]["nodePortRange"], range);
         reaches(&agent, "portreeve_node_port_range_last", 30127);
     };
     let arguments = json!(["server", "--kube-apiserver-arg", "service-node-port-range=30000-30127"]).to_string();

@@ -27,7 +27,7 @@ fn fifty_services_and_the_proxys_own_listeners_are_no_alarm_in_either_mode() {
     for mode in ["iptables", "nftables"] {
         let proxy = Proxy::start(&cluster, mode, &json!({}));
         let look = Look::check(&cluster.kubeconfig("admin"));
-        assert_eq!(look.json["proxy"]["mode"], mode);
+        assert_eq!(look.json["nodes"][0]["proxy"]["mode"], mode);
         assert_eq!((look.alarms(), look.code), (vec![], 0), "{mode}");
         assert!(look.unknown().is_empty(), "{:#}", look.json);
         proxy.clean_up();

@@ -40,7 +40,7 @@ pub fn alarms(document: &Value) -> Vec<&Value> {
 /// The sources of what a rule could not see, and why.
 pub fn unseen<'a>(document: &'a Value, rule: &str) -> Vec<(&'a str, &'a str)> {
     let word = |value: &'a Value| value.as_str().expect("a word");
-    let unknown = document["unknown"].as_array().expect("unknown").iter();
+    let unknown = document["nodes"][0]["unknown"].as_array().expect("unknown").iter();
     unknown.filter(|it| is_of(it, rule)).map(|it| (word(&it["source"]), word(&it["why"]))).collect()
 }
 
@@ -102,7 +102,11 @@ pub fn is_held(agent: &Agent, why: &str) {
 #[track_caller]
 pub fn is_back(agent: &Agent, cluster: &ControlPlane) {
     let document = agent.findings_after(2);
-    assert_eq!((&document["proxy"]["mode"], alarms(&document).len()), (&json!("iptables"), 1), "{document:#}");
+    assert_eq!(
+        (&document["nodes"][0]["proxy"]["mode"], alarms(&document).len()),
+        (&json!("iptables"), 1),
+        "{document:#}"
+    );
     assert_eq!(reasons(cluster), ["ListenerOnNodePort"]);
 }
 
@@ -129,7 +133,10 @@ fn squatters_come_and_go(mode: &str, start: fn(&ControlPlane, &[&str]) -> Agent)
         told.then_some(())
     });
     let document = agent.findings();
-    assert_eq!((&document["proxy"]["mode"], &document["proxy"]["source"]), (&json!(mode), &json!(TOLD)));
+    assert_eq!(
+        (&document["nodes"][0]["proxy"]["mode"], &document["nodes"][0]["proxy"]["source"]),
+        (&json!(mode), &json!(TOLD))
+    );
     assert_eq!(alarms(&document).len(), 2, "{document:#}");
     for finding in found(&document, "listener-on-node-port/loses") {
         assert_eq!(finding["severity"], "critical");
@@ -142,7 +149,11 @@ fn squatters_come_and_go(mode: &str, start: fn(&ControlPlane, &[&str]) -> Agent)
 
     drop(proxy);
     let document = agent.findings_after(2);
-    assert_eq!((&document["proxy"]["mode"], alarms(&document).len()), (&Value::Null, 2), "so it is in every mode");
+    assert_eq!(
+        (&document["nodes"][0]["proxy"]["mode"], alarms(&document).len()),
+        (&Value::Null, 2),
+        "so it is in every mode"
+    );
     let _proxy = Proxy::start(&cluster, mode, &json!({}));
     assert_eq!(alarms(&agent.findings_after(2)).len(), 2);
     assert_eq!(reasons(&cluster), ["ListenerOnNodePort"; 2], "a proxy that was away is no news");
@@ -201,7 +212,7 @@ fn five_hundred_services_are_no_alarm_whatever_becomes_of_the_proxy() {
     let proxy = Proxy::start(&cluster, "iptables", &json!({}));
     let agent = Agent::start(&cluster, &[]);
     let documents = meanwhile(&agent, || {
-        let is = |mode: &Value| assert_eq!(&agent.findings_after(3)["proxy"]["mode"], mode);
+        let is = |mode: &Value| assert_eq!(&agent.findings_after(3)["nodes"][0]["proxy"]["mode"], mode);
         is(&json!("iptables"));
         // Killed, away, and back as it was.
         drop(proxy);
@@ -245,10 +256,10 @@ fn a_verdict_is_of_the_mode_of_the_proxy_that_answers() {
         let _proxy = Proxy::start(&cluster, "iptables", &json!({}));
         until("finding again", || (alarms(&agent.findings()).len() == 1).then_some(()));
     });
-    for document in documents.iter().filter(|it| it["proxy"]["mode"] == "nftables") {
+    for document in documents.iter().filter(|it| it["nodes"][0]["proxy"]["mode"] == "nftables") {
         assert_eq!(alarms(document), NONE);
     }
-    assert!(documents.iter().any(|it| it["proxy"]["mode"] == "nftables"));
+    assert!(documents.iter().any(|it| it["nodes"][0]["proxy"]["mode"] == "nftables"));
 }
 
 /// Fault (proxy): a downgrade leaves the rules of another mode behind
@@ -322,7 +333,7 @@ fn a_proxy_that_does_not_tell_its_mode_is_unknown_and_no_alarm() {
     let _squatter = TcpListener::bind("127.0.0.1:30080").expect("the port is free");
     let agent = Agent::start(&cluster, &[]);
     let document = agent.findings_after(3);
-    assert_eq!(document["proxy"]["mode"], Value::Null);
+    assert_eq!(document["nodes"][0]["proxy"]["mode"], Value::Null);
     assert_eq!(alarms(&document), NONE);
     for rule in ["listener-on-node-port/loses", "stale-redirection/proxy"] {
         assert_eq!(unseen(&document, rule), [("proxy-mode", "unreachable")]);
@@ -339,7 +350,7 @@ fn a_proxy_that_does_not_tell_its_mode_is_unknown_and_no_alarm() {
     let _proxy = Proxy::start(&cluster, "nftables", &json!({}));
     let document = agent.findings_after(2);
     assert_eq!(
-        (&document["proxy"]["mode"], unseen(&document, "listener-on-node-port/loses")),
+        (&document["nodes"][0]["proxy"]["mode"], unseen(&document, "listener-on-node-port/loses")),
         (&json!("nftables"), vec![])
     );
 }

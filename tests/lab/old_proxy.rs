@@ -35,7 +35,7 @@ fn ports_that_the_proxy_holds_are_no_squatters_but_one_that_it_lacks_has_one() {
     assert_eq!(held.kind(), ErrorKind::AddrInUse);
     for start in [Agent::start, Agent::start_as_nobody] {
         let document = start(&cluster, &[]).findings_after(3);
-        assert_eq!((&document["proxy"]["mode"], alarms(&document)), (&json!("iptables"), NONE.to_vec()));
+        assert_eq!((&document["nodes"][0]["proxy"]["mode"], alarms(&document)), (&json!("iptables"), NONE.to_vec()));
         assert_eq!(found(&document, "listener-on-node-port/loses"), NONE);
     }
     let observer = cluster.kubeconfig("observer");
@@ -56,7 +56,7 @@ fn ports_that_the_proxy_holds_are_no_squatters_but_one_that_it_lacks_has_one() {
     // A proxy that hangs is still the one that holds them.
     proxy.freeze();
     let document = agent.findings_after(3);
-    assert_eq!((&document["proxy"]["mode"], alarms(&document).len()), (&Value::Null, 1), "{document:#}");
+    assert_eq!((&document["nodes"][0]["proxy"]["mode"], alarms(&document).len()), (&Value::Null, 1), "{document:#}");
     // One so old takes ::1 too; of one that hangs nobody knows how old it is.
     let ends = ["time out or go to the Service's pods", "connections go to the Service's pods"];
     let told = events(&cluster);

@@ -136,7 +136,7 @@ fn a_written_port_in_the_dynamic_band_is_worth_knowing_and_no_alarm() {
     let told: Vec<_> = findings.iter().map(|it| (&it["subject"]["name"], &it["severity"], &it["port"])).collect();
     assert_eq!(told, [(&json!("high"), &json!("info"), &json!(30100))]);
     assert_eq!((look.alarms(), look.code), (vec![], 0));
-    assert_eq!(look.json["nodePortRange"]["sourceKind"], "flagz");
+    assert_eq!(look.json["nodes"][0]["nodePortRange"]["sourceKind"], "flagz");
 }
 
 #[test]

@@ -55,8 +55,8 @@ fn answer(number: u16) -> String {
     let findings = if number <= AFFECTED { json!([finding]) } else { json!([]) };
     let unknown = json!([{"source": "netfilter", "why": "not-permitted", "detail": "nft: needs NET_ADMIN"}]);
     let at = jiff::Timestamp::now().to_string();
-    json!({"schema": "portreeve/v1", "node": node(number), "at": at, "findings": findings, "unknown": unknown})
-        .to_string()
+    let of_node = json!({"node": node(number), "lookedAt": at, "unknown": unknown});
+    json!({"schema": "portreeve.findings/v1", "findings": findings, "nodes": [of_node]}).to_string()
 }
 
 /// Answers for all agents, each at its address; those from `hung` on accept and say nothing.
@@ -224,7 +224,7 @@ fn five_thousand_agents_are_asked_through_a_real_api_server_and_told_as_one_inci
     assert_modest(&memory);
     let document: Value = serde_json::from_str(&json).unwrap_or_else(|error| panic!("{error}: {stderr}"));
     assert_eq!(code, 1);
-    assert_eq!(document["incidents"][0]["nodes"].as_array().map(Vec::len), Some(31));
+    assert_eq!(document["findings"][0]["nodes"].as_array().map(Vec::len), Some(31));
     assert_eq!(document["nodes"].as_array().map(Vec::len), Some(5_000));
 
     // The last fifty hang. Whoever stops it then has all others.

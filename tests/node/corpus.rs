@@ -189,7 +189,7 @@ fn a_cilium_node_without_kube_proxy() {
     );
     let _envoy = Daemon::start("cilium-envoy", &["tcp/127.0.0.1:9878", "tcp/[::]:9964"]);
     health_check();
-    assert_eq!(stage.check(&[]).json["proxy"]["mode"], "cilium");
+    assert_eq!(stage.check(&[]).json["nodes"][0]["proxy"]["mode"], "cilium");
     assert_eq!(alarms(&stage, &[]), NONE);
     let _other = Daemon::start("nginx", &["tcp/0.0.0.0:30080"]);
     assert_eq!(alarms(&stage, &[]), ["listener-on-node-port/loses of s0"]);

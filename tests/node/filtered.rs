@@ -119,7 +119,7 @@ fn where_netlink_is_refused_sockets_come_from_proc_and_a_check_without_addresses
             let unknown = look.unknown();
             assert!(unknown.contains(&"addresses: not-permitted".to_owned()), "{errno}: {unknown:?}");
             assert!(!unknown.iter().any(|it| it.starts_with("listeners")), "{errno}: {unknown:?}");
-            assert_eq!(look.json["proxy"]["mode"], "iptables", "its owner is known without netlink");
+            assert_eq!(look.json["nodes"][0]["proxy"]["mode"], "iptables", "its owner is known without netlink");
         }
         assert_eq!(stage.check(&[]).code, i32::from(squatted), "without the filter");
     }

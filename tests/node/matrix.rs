@@ -76,7 +76,7 @@ fn every_cell_of_the_matrix_is_told_with_severity_and_affects() {
     for (mode, rows) in MATRIX {
         let look = stage.check(&["--proxy-mode", mode]);
         assert_eq!(look.code, 1, "{mode}");
-        assert_eq!(look.json["proxy"]["mode"], *mode);
+        assert_eq!(look.json["nodes"][0]["proxy"]["mode"], *mode);
         for (row, (bind, verdicts)) in rows.iter().enumerate() {
             for (column, expected) in verdicts.iter().enumerate() {
                 let found = look.find("listener-on-node-port/loses", &service(row, column));

@@ -21,7 +21,7 @@ const MODES: [&str; 3] = ["iptables", "nftables", "ipvs"];
 #[track_caller]
 pub(crate) fn expect_silent(look: &Look, rule: &str, what: &str) {
     assert!(look.findings(rule).is_empty(), "{what}: {:#}", look.json);
-    let unknown = look.json["unknown"].as_array().expect("a list");
+    let unknown = look.json["nodes"][0]["unknown"].as_array().expect("a list");
     assert!(!unknown.iter().any(|it| is_of(it, rule)), "{what}: {:#}", look.json);
 }
 
@@ -145,7 +145,7 @@ fn a_listener_on_the_agents_port_at_another_address_leaves_the_agent_its_own() {
     let stage = web();
     let _beside = TcpListener::bind("127.0.0.2:29517").expect("the port is free");
     let _agent = Agent::start(&stage, &[]);
-    let mut document = wait_for("/findings", |document| document.contains("\"at\""));
+    let mut document = wait_for("/findings", |document| document.contains("\"lookedAt\""));
     for _ in 0..3 {
         let before = document;
         document = wait_for("/findings", |document| *document != before);

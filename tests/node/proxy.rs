@@ -129,8 +129,8 @@ fn who_is_not_root_is_not_believed_to_be_the_proxy() {
         let _imposter = imposter("127.0.0.1:30080");
         let look = stage.check(&[]);
         assert_eq!(look.code, 2, "whose answer on loopback counts depends on the mode: {:#}", look.json);
-        assert!(look.json["proxy"]["mode"].is_null(), "{:#}", look.json["proxy"]);
-        let unknown = look.json["unknown"].to_string();
+        assert!(look.json["nodes"][0]["proxy"]["mode"].is_null(), "{:#}", look.json["nodes"][0]["proxy"]);
+        let unknown = look.json["nodes"][0]["unknown"].to_string();
         assert!(unknown.contains("uid 65534 listens on 127.0.0.1:10249, process perl"), "{unknown}");
         stage.check(&["--proxy-mode", "iptables"]).finding("listener-on-node-port/loses", "web");
     }
@@ -159,8 +159,8 @@ fn mode_and_settings_come_from_the_proxy_itself() {
     StandIn { mode: "nftables", node_port_addresses: r#"["primary"]"#, ..StandIn::default() }.start();
     let _squatter = Squatter::on("192.0.2.1:30080");
     let look = stage.check(&[]);
-    assert_eq!(look.json["proxy"]["mode"], "nftables");
-    assert_eq!(look.json["proxy"]["source"], "127.0.0.1:10249/proxyMode");
+    assert_eq!(look.json["nodes"][0]["proxy"]["mode"], "nftables");
+    assert_eq!(look.json["nodes"][0]["proxy"]["source"], "127.0.0.1:10249/proxyMode");
     assert_eq!(look.finding("listener-on-node-port/loses", "web").verdict(), "critical remote node pods");
 }
 

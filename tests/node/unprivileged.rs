@@ -51,7 +51,7 @@ fn everything_but_names_pod_namespaces_and_netfilter_still_works() {
     let _squatter = Squatter::on("0.0.0.0:30080");
     let look = look(&stage);
     assert_eq!(look.code, 1);
-    assert_eq!(look.json["proxy"]["mode"], "iptables");
+    assert_eq!(look.json["nodes"][0]["proxy"]["mode"], "iptables");
     let fds = look.finding("proxy-near-fd-limit/near", "n1");
     assert!(fds.evidence().contains("16"), "the limit needs no privilege: {}", fds.evidence());
     for unknown in look.unknown() {

@@ -32,6 +32,7 @@ use super::{
     socket::SocketFile,
     tasks::Tasks,
 };
+use crate::VERSION;
 use crate::events::Recorder;
 use portreeve_cluster::{self as cluster, ClusterSource, Reviewer};
 use portreeve_facts::{ClusterFacts, KernelFacts, NodeQuery, OwnPort, Reading, SNAPSHOT_SCHEMA, Snapshot, Source};
@@ -176,7 +177,7 @@ impl Agent {
         let stopped = async {
             tokio::select! { () = received(&mut terminate) => {}, () = received(&mut interrupt) => {} }
         };
-        info!(version = env!("CARGO_PKG_VERSION"), interval = ?self.config.interval, "started");
+        info!(version = VERSION, interval = ?self.config.interval, "started");
         http::log_first(&self.own_port.borrow());
         let mut tasks = mem::take(&mut self.tasks);
         tokio::select! {
@@ -328,10 +329,11 @@ impl Agent {
         cluster: ClusterFacts,
         kernel: KernelFacts,
     ) -> Duration {
-        let schema = SNAPSHOT_SCHEMA.to_owned();
+        let (schema, version) = (SNAPSHOT_SCHEMA.to_owned(), Some(VERSION.to_owned()));
         let pods_at = self.pods_at;
         let (overrides, own_port) = (self.config.overrides.clone(), self.own_port.borrow().clone());
-        let mut snapshot = Snapshot { schema, at: time.at, whole_at, pods_at, overrides, kernel, cluster, own_port };
+        let mut snapshot =
+            Snapshot { schema, version, at: time.at, whole_at, pods_at, overrides, kernel, cluster, own_port };
         let needed = rules::endpoints_needed(&snapshot);
         if self.endpoints.fill_in(needed, &mut snapshot.cluster).await {
             // That they are known now is no reason to look again.

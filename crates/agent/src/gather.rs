@@ -5,7 +5,10 @@ use std::{collections::BTreeSet, fmt, io};
 use jiff::Timestamp;
 use tracing::info;
 
-use super::own_node::{doubt, no_own_node};
+use super::{
+    VERSION,
+    own_node::{doubt, no_own_node},
+};
 use portreeve_cluster::{self as cluster, ClusterSource};
 use portreeve_facts::{
     Gap, NodePortRange, Overrides, OwnPort, PortSet, Reading, SNAPSHOT_SCHEMA, Snapshot, Source, Why,
@@ -88,11 +91,13 @@ impl SnapshotSources {
         let kernel = host.read(&query);
         info!(listeners = kernel.listeners.seen().map(Vec::len), sockets = %kernel.socket_source, "read the node");
         let own_port = OwnPort::not_asked();
-        let (schema, overrides) = (SNAPSHOT_SCHEMA.to_owned(), overrides.clone());
+        let (schema, version) = (SNAPSHOT_SCHEMA.to_owned(), Some(VERSION.to_owned()));
+        let overrides = overrides.clone();
         // They were read later than that.
         let are_read = matches!(source, ClusterSource::Api(_)) && cluster.pods.seen().is_some();
         let pods_at = are_read.then_some(at);
-        let mut snapshot = Snapshot { schema, at, whole_at: None, pods_at, overrides, kernel, cluster, own_port };
+        let mut snapshot =
+            Snapshot { schema, version, at, whole_at: None, pods_at, overrides, kernel, cluster, own_port };
         // A wrong name makes the Pods and addresses of another node those of this one.
         if let Some(doubt) = doubt(&snapshot).filter(|_| node.is_some()) {
             let gap = Gap::new(Source::Nodes, Why::Ambiguous, doubt);

@@ -5,6 +5,9 @@
 
 #![allow(clippy::disallowed_methods, reason = "keeps the time, listens, and writes its heartbeat")]
 
+/// The version of this program.
+pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
+
 mod authorization;
 mod bucket;
 mod change_log;

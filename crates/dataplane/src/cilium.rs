@@ -217,3 +217,42 @@ fn external_ip_or_node_port(_: Outcome, _: Outcome) -> Option<ClaimKind> {
 fn node_port_or_host_port(_: Outcome) -> Option<ClaimKind> {
     Some(ClaimKind::NodePort)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_setting_that_was_not_read_has_each_of_its_values_in_some_assumption() {
+        let assumed: Vec<CiliumConfig> = unread().into_iter().filter_map(|config| config.cilium).collect();
+        let has = |what: &dyn Fn(&CiliumConfig) -> bool| assumed.iter().any(what);
+        for way in [WithoutBackend::Reject, WithoutBackend::Drop, WithoutBackend::Pass] {
+            for yes in [false, true] {
+                assert!(has(&|it| it.without_backend == way && it.host_namespace_only == yes), "{way:?}, {yes}");
+                assert!(has(&|it| it.without_backend == way && it.sctp == yes), "{way:?}, {yes}");
+            }
+            for entries in [false, true] {
+                assert!(
+                    has(&|it| it.without_backend == way && it.wildcard_entries == Some(entries)),
+                    "{way:?}, {entries}"
+                );
+            }
+        }
+        for family in Family::BOTH {
+            assert!(has(&|it| it.families_off == [family]), "{family:?}");
+        }
+    }
+
+    #[test]
+    fn what_was_read_stays_in_each_assumption_about_the_version() {
+        let cilium = CiliumConfig { host_namespace_only: true, sctp: true, ..CiliumConfig::default() };
+        let node_port_addresses = vec!["primary".to_owned()];
+        let config = ProxyConfig { cilium: Some(cilium), node_port_addresses, ..ProxyConfig::default() };
+        let assumed = read(&config);
+        assert_eq!(assumed.len(), 2);
+        for it in assumed {
+            assert_eq!(it.node_port_addresses, config.node_port_addresses);
+            assert!(it.cilium.is_some_and(|it| it.sctp && it.host_namespace_only && it.wildcard_entries.is_some()));
+        }
+    }
+}

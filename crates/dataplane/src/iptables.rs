@@ -88,3 +88,14 @@ fn node_port_or_host_port(node_port: Outcome) -> Option<ClaimKind> {
         Outcome::Pod | Outcome::Nowhere | Outcome::Unreachable => Some(ClaimKind::NodePort),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_proxy_whose_settings_were_not_read_may_leave_out_loopback() {
+        assert!(unread().iter().any(|config| config.localhost_node_ports == Some(false)));
+        assert!(unread().iter().any(|config| config.localhost_node_ports.is_none()));
+    }
+}

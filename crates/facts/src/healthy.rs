@@ -47,6 +47,7 @@ impl Snapshot {
         let at = Timestamp::from_second(1_800_000_000).expect("a time");
         Self {
             schema: SNAPSHOT_SCHEMA.to_owned(),
+            version: None,
             whole_at: None,
             pods_at: None,
             at,

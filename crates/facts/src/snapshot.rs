@@ -18,6 +18,9 @@ pub const SNAPSHOT_SCHEMA: &str = "portreeve.snapshot/v1";
 pub struct Snapshot {
     /// [`SNAPSHOT_SCHEMA`].
     pub schema: String,
+    /// The version of the program that looked; absent in snapshots of before 0.1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
     /// When the look began.
     pub at: Timestamp,
     /// When the last look began that read everything; absent where this one did. What takes as long as there are

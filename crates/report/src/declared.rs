@@ -1,14 +1,15 @@
-//! Who claims a port by declaration, without an agent: for people, and as one JSON document, `portreeve.declared/v1`.
+//! Who claims a port by declaration, without an agent: for people, and as a part of the JSON document of `owner`.
 
 use std::io::{self, Write};
 
-use schemars::{JsonSchema, Schema, schema_for};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{
-    Style,
+    CheckResult, Style,
     findings_document::Unknown,
     indented_json::write_indented_json,
+    owner::OwnerDocument,
     terminal::{Ink, tidy},
 };
 use portreeve_dataplane::{Declaration, DeclaredField};
@@ -20,14 +21,7 @@ const MOST: usize = 64;
 
 /// Who claims a port of nodes by declaration: what the API server has, and nobody looked.
 #[derive(Debug, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-#[schemars(title = "Portreeve claims on a port by declaration")]
-struct DeclaredDocument {
-    /// Always `portreeve.declared/v1`.
-    #[schemars(extend("const" = "portreeve.declared/v1"))]
-    schema: String,
-    /// The port.
-    port: u16,
+pub(super) struct DeclaredEntry {
     /// Every object that claims it.
     claims: Vec<ClaimEntry>,
     /// What could not be read, so that more may claim it.
@@ -66,9 +60,11 @@ pub struct DeclaredReport<'a> {
     pub command: &'a str,
 }
 
-/// The JSON Schema of the document.
-pub fn declared_schema() -> Schema {
-    schema_for!(DeclaredDocument)
+impl DeclaredReport<'_> {
+    /// Whether everything could be read.
+    pub fn result(&self) -> CheckResult {
+        if self.unread.is_empty() { CheckResult::Clear } else { CheckResult::NotChecked }
+    }
 }
 
 /// Writes the document.
@@ -84,14 +80,12 @@ pub fn write_declared_json(report: &DeclaredReport<'_>, out: &mut dyn Write) -> 
         name: tidy(&it.name),
         node: it.node.as_deref().map(tidy),
     };
-    let document = DeclaredDocument {
-        schema: "portreeve.declared/v1".to_owned(),
-        port: report.port,
+    let declared = DeclaredEntry {
         claims: report.claims.iter().map(claim).collect(),
         unknown: report.unread.iter().map(Unknown::of).collect(),
         command: tidy(report.command),
     };
-    write_indented_json(&document, out)
+    write_indented_json(&OwnerDocument::declared(report.port, report.result(), declared), out)
 }
 
 /// Writes it for people.

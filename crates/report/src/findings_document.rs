@@ -1,12 +1,17 @@
-//! The look as one document, `portreeve/v1`: JSON and YAML. Within v1 fields are only ever added.
+//! Findings of one node or of many as one document, `portreeve.findings/v1`: JSON and YAML. Within v1 fields are only ever added.
 
-use std::io::{self, Write};
+use std::{
+    borrow::Cow,
+    io::{self, Write},
+    sync::Arc,
+};
 
 use schemars::{JsonSchema, Schema, schema_for};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    CheckResult, LookAge, Open, Report,
+    CheckResult, LookAge, Open, Report, ReportedGap,
+    fleet::{Incident, Partial},
     indented_json::write_indented_json,
     remedies::{joined, lines},
     terminal::tidy,
@@ -16,52 +21,100 @@ use portreeve_facts::{
     text::{self, clean},
 };
 use portreeve_rules::{
+    Rule,
     findings::{Evidence, Finding, Remedy, Scope, Severity, Step, StepKind, Subject, Vantage},
     ids::{self, Rows},
 };
 
-/// Findings and unknowns of one look at one node. A field that does not apply is absent.
+/// The name of the schema.
+pub(super) const SCHEMA: &str = "portreeve.findings/v1";
+/// The version of this program.
+pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// Findings on one node or on many, and what is not known of them. A field that does not apply is absent.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(title = "Portreeve findings")]
-pub struct FindingsDocument {
-    /// Always `portreeve/v1`.
-    #[schemars(extend("const" = "portreeve/v1"))]
-    schema: String,
-    /// The node's name.
-    node: String,
-    /// When the look began, RFC 3339.
-    #[schemars(extend("format" = "date-time"))]
-    at: String,
-    /// How old the look was when this was written, in seconds of a clock that nobody sets; absent in what `check` prints.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    age_seconds: Option<u64>,
-    /// From which age on the look is too old to be believed, in seconds; absent in what `check` prints.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    old_after_seconds: Option<u64>,
-    /// How old the last look was that read everything, connections too, when this was written, in seconds; absent in what
-    /// `check` prints.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    whole_age_seconds: Option<u64>,
-    /// How Services are programmed here; absent when nobody could tell.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    proxy: Option<Proxy>,
-    /// The NodePort range; absent when nobody could tell.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    node_port_range: Option<Range>,
+pub struct FindingsDocument<'a> {
+    /// Always `portreeve.findings/v1`.
+    #[schemars(extend("const" = "portreeve.findings/v1"))]
+    pub(super) schema: &'static str,
+    /// The version of the program that wrote the document.
+    pub(super) version: &'static str,
     /// The result: `findings` of at least `--min-severity` (`warning`), else `not-checked`, else `clear`; of a command, the exit code says
     /// the same.
-    result: CheckResult,
-    /// What is wrong, worst first; one entry per rule, variant, subject, port and protocol.
-    findings: Vec<Problem>,
-    /// What is not known or seen.
-    unknown: Vec<Unknown>,
+    pub(super) result: CheckResult,
+    /// Where the agents were listed. Of nodes without an agent there nothing is known. Absent in what one node reports.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) agent_namespace: Option<&'a str>,
+    /// How much this is of the whole; absent where every agent was asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) partial: Option<Partial>,
+    /// What is wrong, worst first: each mistake once, with all nodes that have it.
+    #[schemars(with = "Vec<Incident>")]
+    pub(super) findings: Cow<'a, [Incident]>,
+    /// How many findings are not reported, being in another namespace, of another rule, or too mild.
+    pub(super) hidden: usize,
+    /// One entry for each node, or for each agent where agents were asked.
+    #[schemars(with = "Vec<Node>")]
+    pub(super) nodes: Cow<'a, [Node]>,
+}
+
+/// One node, or the agent on it: when it was looked at, and what is not known of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Node {
+    /// The node's name; empty where an agent's pod was given none.
+    pub node: Arc<str>,
+    /// The agent's pod; absent where no agent was asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pod: Option<Arc<str>>,
+    /// The version of the agent; absent where it could not be asked, and of agents before 0.1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// When the look began, RFC 3339; absent where the agent could not be asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("format" = "date-time"))]
+    pub looked_at: Option<String>,
+    /// How old the look was when this was written, in seconds of a clock that nobody sets; absent in what `check` prints.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub age_seconds: Option<u64>,
+    /// From which age on the look is too old to be believed, in seconds; absent in what `check` and `findings` print.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub old_after_seconds: Option<u64>,
+    /// How old the last look was that read everything, connections too, when this was written, in seconds; absent in what
+    /// `check` and `findings` print.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub whole_age_seconds: Option<u64>,
+    /// How Services are programmed here; absent when nobody could tell, and in what `findings` prints.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) proxy: Option<Proxy>,
+    /// The NodePort range; absent when nobody could tell, and in what `findings` prints.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) node_port_range: Option<Range>,
+    /// How many of the rules that were asked could judge everything that they are about; absent in what `findings` prints.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub judged: Option<JudgedRules>,
+    /// What is wrong on this node in its own words, worst first; absent where one node was asked, and of an agent that could not be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) findings: Option<Vec<Problem>>,
+    /// What could not be judged or seen; of an agent that could not be asked, why.
+    pub(super) unknown: Vec<Unknown>,
+}
+
+/// How many rules have judged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct JudgedRules {
+    /// Rules without anything that they could not judge.
+    pub whole: usize,
+    /// Rules that were asked.
+    pub asked: usize,
 }
 
 /// How Services are programmed on this node.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct Proxy {
+pub(super) struct Proxy {
     /// The proxy mode.
     mode: Mode,
     /// Where the mode was learned.
@@ -72,7 +125,7 @@ struct Proxy {
 }
 
 /// The NodePort range.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Range {
     /// The lowest port.
@@ -176,13 +229,13 @@ pub fn write_json_with_age(
     LookAge { age, old_after }: LookAge,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    let document = FindingsDocument {
+    let node = Node {
         age_seconds: Some(age.as_secs()),
         old_after_seconds: Some(old_after.as_secs()),
         whole_age_seconds: Some(age.saturating_add(report.snapshot.since_whole()).as_secs()),
-        ..FindingsDocument::of(report)
+        ..Node::of(report)
     };
-    write_indented_json(&document, out)
+    write_indented_json(&FindingsDocument::of_node(report, node), out)
 }
 
 /// Writes the document as YAML.
@@ -190,9 +243,7 @@ pub fn write_json_with_age(
 /// # Errors
 /// When the writer fails.
 pub fn write_yaml(report: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
-    let text = serde_saphyr::to_string(&FindingsDocument::of(report)).map_err(io::Error::other)?;
-    out.write_all(text.as_bytes())?;
-    if text.ends_with('\n') { Ok(()) } else { writeln!(out) }
+    FindingsDocument::of(report).write_yaml(out)
 }
 
 /// The JSON Schema (draft 2020-12) of the document.
@@ -200,32 +251,61 @@ pub fn findings_schema() -> Schema {
     schema_for!(FindingsDocument)
 }
 
-impl FindingsDocument {
+impl<'a> FindingsDocument<'a> {
+    fn of(report: &Report<'_>) -> Self {
+        Self::of_node(report, Node::of(report))
+    }
+
+    fn of_node(report: &Report<'_>, node: Node) -> Self {
+        let reported: Vec<Incident> =
+            report.findings().map(|finding| Incident::on(&node.node, Problem::of(finding))).collect();
+        Self {
+            schema: SCHEMA,
+            version: VERSION,
+            result: report.result(),
+            agent_namespace: None,
+            partial: None,
+            hidden: report.board.findings.len() - reported.len(),
+            findings: reported.into(),
+            nodes: vec![node].into(),
+        }
+    }
+
+    /// Writes the document as YAML and a line end.
+    pub(super) fn write_yaml(&self, out: &mut dyn Write) -> io::Result<()> {
+        let text = serde_saphyr::to_string(self).map_err(io::Error::other)?;
+        writeln!(out, "{}", text.trim_end_matches('\n'))
+    }
+}
+
+impl Node {
+    /// The node of a look. An agent reports it with its own version.
     fn of(report: &Report<'_>) -> Self {
         let snapshot = report.snapshot;
         let config = snapshot.proxy_config().ok();
-        let unknown = report.gaps().into_iter().map(|unseen| Unknown {
-            subject: unseen.subject.map(tidy_subject),
-            claims: unseen.claims,
-            ..Unknown::of_rows(unseen.rows, unseen.gap)
-        });
+        let unknown: Vec<Unknown> = report.gaps().into_iter().map(Unknown::of_reported).collect();
+        let names = |it: &Unknown, rule: &Rule| {
+            let of_variant = || it.variants.iter().any(|variant| rule.variants.contains(&variant.as_str()));
+            it.rule.as_deref() == Some(rule.name().0) && of_variant()
+        };
+        let is_whole = |rule: &&Rule| !unknown.iter().any(|it| names(it, rule));
         Self {
-            schema: "portreeve/v1".to_owned(),
-            node: tidy(snapshot.node_name()),
-            at: format!("{:.0}", snapshot.at),
-            age_seconds: None,
-            old_after_seconds: None,
-            whole_age_seconds: None,
+            node: tidy(snapshot.node_name()).into(),
+            version: Some(VERSION.to_owned()),
+            looked_at: Some(format!("{:.0}", snapshot.at)),
             proxy: snapshot.proxy_mode().ok().map(|mode| Proxy {
                 mode: mode.value,
                 source: tidy(&mode.place),
                 node_port_addresses: config
                     .map(|config| config.node_port_addresses.iter().map(|address| tidy(address)).collect()),
             }),
-            node_port_range: snapshot.cluster.node_port_range.seen().map(Range::of),
-            result: report.result(),
-            findings: report.findings().map(Problem::of).collect(),
-            unknown: unknown.collect(),
+            node_port_range: snapshot.cluster.node_port_range.get().ok().map(Range::of),
+            judged: Some(JudgedRules {
+                whole: report.rules.iter().copied().filter(is_whole).count(),
+                asked: report.rules.len(),
+            }),
+            unknown,
+            ..Self::default()
         }
     }
 }
@@ -303,6 +383,15 @@ impl Unknown {
         }
     }
 
+    /// What one look could not tell.
+    fn of_reported(unseen: ReportedGap<'_>) -> Self {
+        Self {
+            subject: unseen.subject.map(tidy_subject),
+            claims: unseen.claims,
+            ..Self::of_rows(unseen.rows, unseen.gap)
+        }
+    }
+
     /// What a rule could not tell.
     pub(super) fn of_rows(rows: Option<Rows>, gap: &Gap) -> Self {
         let variants = rows.iter().flat_map(|rows| rows.variants).map(|variant| (*variant).to_owned()).collect();
@@ -367,7 +456,7 @@ mod tests {
             let mut out = Vec::new();
             write_json_with_age(&Report::of(world, &Board::default()), age, &mut out).expect("a document");
             let document: serde_json::Value = serde_json::from_slice(&out).expect("JSON");
-            ["ageSeconds", "wholeAgeSeconds"].map(|name| document[name].as_u64())
+            ["ageSeconds", "wholeAgeSeconds"].map(|name| document["nodes"][0][name].as_u64())
         };
         let mut world = Snapshot::healthy();
         assert_eq!(told(&world), [Some(3), Some(3)]);

@@ -23,6 +23,7 @@ mod owner;
 mod owners;
 mod policies;
 mod port_argument;
+mod ports_document;
 mod remedies;
 mod report;
 mod reported_gaps;
@@ -36,9 +37,9 @@ mod topic;
 mod what_if;
 mod xml;
 
-pub use declared::{DeclaredReport, declared_schema, look_once, write_declared, write_declared_json};
+pub use declared::{DeclaredReport, look_once, write_declared, write_declared_json};
 pub use findings_document::{FindingsDocument, findings_schema, write_json, write_json_with_age, write_yaml};
-pub use fleet::{AgentAnswer, Fleet, Gathering, Stopped, Wanted, fleet_schema, listed};
+pub use fleet::{AgentAnswer, Fleet, Gathering, Stopped, Wanted, listed};
 pub use html_page::{PageDetail, write_html_page};
 pub use junit::write_junit;
 pub use likeness::gaps_alike;
@@ -51,14 +52,15 @@ pub use map::{map_result, write_map, write_svg};
 pub use names::first_names;
 pub use npd::{NPD_LINE, npd_line};
 pub use outcome::{CheckResult, Open, is_indispensable};
-pub use owner::{PortOwner, owner_schema, write_owner, write_owner_json};
-pub use owners::{NodeOwner, owners_schema, write_owners, write_owners_json};
+pub use owner::{NodeOwner, PortOwner, owner_schema, owners_result, write_owner, write_owner_json};
+pub use owners::write_owners;
 pub use policies::{PolicyChoices, write_policies, write_policy_values};
 pub use port_argument::PortArgument;
+pub use ports_document::{ports_schema, write_free_ports_json, write_map_json};
 pub use report::{Report, unread_in_words};
 pub use reported_gaps::ReportedGap;
 pub use reservation::{
-    ReservationForm, ReservationReport, reservation_file, reservation_schema, write_reservation, write_reservation_json,
+    ReservationForm, ReservationReport, reservation_file, write_reservation, write_reservation_json,
 };
 pub use rule_pages::{rule_page_markdown, rule_page_text, rules_table};
 pub use sarif::write_sarif;
@@ -68,7 +70,7 @@ pub use table::{
     write_lint_wide, write_rows, write_table, write_wide,
 };
 pub use terminal::{Ink, Style, tidy, wrap};
-pub use what_if::{TwoWorlds, WhatIf, WhatIfDocument, what_if_schema};
+pub use what_if::{TwoWorlds, WhatIf, WhatIfDocument};
 
 #[cfg(test)]
 mod tests;

@@ -1,16 +1,18 @@
-//! Who owns a port: for people, and as one JSON document, `portreeve.owner/v1`.
+//! Who owns a port: of one node for people, and of any number as one JSON document, `portreeve.owner/v1`.
 
 use std::{
     io::{self, Write},
     net::IpAddr,
 };
 
+use jiff::Timestamp;
 use schemars::{JsonSchema, Schema, schema_for};
 use serde::Serialize;
 
 use super::{
     Style,
-    findings_document::{Unknown, tidy_remedy},
+    declared::DeclaredEntry,
+    findings_document::{Unknown, VERSION, tidy_remedy},
     indented_json::write_indented_json,
     outcome::{CheckResult, is_excused},
     remedies::lines,
@@ -26,6 +28,10 @@ use portreeve_rules::{
 /// What is known of a port of one node.
 #[derive(Clone, Debug)]
 pub struct PortOwner {
+    /// When the look began that shows it.
+    pub looked_at: Timestamp,
+    /// The version of the program that looked, if it said so.
+    pub version: Option<String>,
     /// Who owns it, by protocol.
     pub owned: Vec<Ownership>,
     /// What to do.
@@ -34,28 +40,65 @@ pub struct PortOwner {
     pub pod: Option<String>,
 }
 
-/// Who claims a port of one node, who answers, who loses, and what to do.
+/// Who owns a port of one node, or why that is not known.
+#[derive(Debug)]
+pub struct NodeOwner {
+    /// The node.
+    pub node: String,
+    /// What is known.
+    pub owner: Result<PortOwner, Gap>,
+}
+
+/// Who claims a port of one node or of many, who answers, who loses, and what to do. A field that does not apply is absent.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(title = "Portreeve owner of a port")]
-struct OwnerDocument {
+pub(super) struct OwnerDocument {
     /// Always `portreeve.owner/v1`.
     #[schemars(extend("const" = "portreeve.owner/v1"))]
-    schema: String,
+    schema: &'static str,
+    /// The version of the program that wrote the document.
+    version: &'static str,
+    /// The port.
+    port: u16,
+    /// The result: `not-checked` where something is not known, else `clear`; the exit code says the same.
+    result: CheckResult,
+    /// One entry for each node that was asked: this one, or each that has an agent. Of nodes without one nothing is known.
+    nodes: Vec<NodeEntry>,
+    /// Who claims it by declaration, where the API server alone was asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    declared: Option<DeclaredEntry>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct NodeEntry {
     /// The node's name.
     node: String,
+    /// What was found; absent where nothing could be reported.
+    #[serde(flatten)]
+    owner: Option<OwnerEntry>,
+    /// What was not read and may claim the port too, or why nothing could be reported.
+    unknown: Vec<Unknown>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct OwnerEntry {
+    /// The version of the program that looked; absent in what older ones saw.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    version: Option<String>,
+    /// When the look began, RFC 3339.
+    #[schemars(extend("format" = "date-time"))]
+    looked_at: String,
     /// The pod in whose own network the port is, `namespace/name`; absent on the node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pod: Option<String>,
-    /// The port.
-    port: u16,
     /// The proxy's mode; absent where it is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     proxy_mode: Option<Mode>,
     /// The proxy's mode and how it is known, for people.
     proxy_mode_in_words: String,
-    /// What was not read and may claim the port too.
-    unknown: Vec<Unknown>,
     /// One entry a protocol.
     protocols: Vec<ProtocolEntry>,
     /// Why redirections of hostPorts were not read, for people, where pods of the node have hostPorts: none is assumed to be left behind.
@@ -66,7 +109,7 @@ struct OwnerDocument {
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
-pub(super) struct ProtocolEntry {
+struct ProtocolEntry {
     /// The protocol.
     protocol: Protocol,
     /// Everybody who claims the port, in the order in which a new connection meets them.
@@ -122,7 +165,7 @@ struct AnswerEntry {
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
-pub(super) struct AdviceEntry {
+struct AdviceEntry {
     /// The case, for people.
     case: String,
     /// What to do then; each is enough.
@@ -134,37 +177,64 @@ pub fn owner_schema() -> Schema {
     schema_for!(OwnerDocument)
 }
 
-/// Writes the document.
+/// Writes the document of these nodes.
 ///
 /// # Errors
 /// When the writer fails.
-pub fn write_owner_json(
-    node: &str,
-    PortOwner { owned, advice, pod }: &PortOwner,
-    out: &mut dyn Write,
-) -> io::Result<()> {
-    let document = OwnerDocument {
-        schema: "portreeve.owner/v1".to_owned(),
-        node: tidy(node),
-        pod: pod.as_deref().map(tidy),
-        port: owned.first().map_or(0, |it| it.port),
-        proxy_mode: owned.first().and_then(|it| it.proxy_mode),
-        proxy_mode_in_words: owned.first().map_or_else(String::new, |it| tidy(&it.mode)),
-        unknown: unread(owned).iter().map(Unknown::of).collect(),
-        protocols: protocols(owned),
-        redirections_not_read: redirections_not_read(owned),
-        advice: advised(advice),
-    };
-    write_indented_json(&document, out)
+pub fn write_owner_json(port: u16, owners: &[NodeOwner], out: &mut dyn Write) -> io::Result<()> {
+    let nodes = owners.iter().map(NodeEntry::of).collect();
+    write_indented_json(&OwnerDocument::new(port, owners_result(owners), nodes, None), out)
+}
+
+/// Whether the answer is known of each node.
+pub fn owners_result(owners: &[NodeOwner]) -> CheckResult {
+    let is_known = |it: &NodeOwner| it.owner.as_ref().is_ok_and(|owner| owner.result() == CheckResult::Clear);
+    if !owners.is_empty() && owners.iter().all(is_known) { CheckResult::Clear } else { CheckResult::NotChecked }
+}
+
+impl OwnerDocument {
+    fn new(port: u16, result: CheckResult, nodes: Vec<NodeEntry>, declared: Option<DeclaredEntry>) -> Self {
+        Self { schema: "portreeve.owner/v1", version: VERSION, port, result, nodes, declared }
+    }
+
+    /// Of what objects declare.
+    pub(super) fn declared(port: u16, result: CheckResult, declared: DeclaredEntry) -> Self {
+        Self::new(port, result, Vec::new(), Some(declared))
+    }
+}
+
+impl NodeEntry {
+    fn of(NodeOwner { node, owner }: &NodeOwner) -> Self {
+        let unknown = match owner {
+            Ok(owner) => unread(&owner.owned).iter().map(Unknown::of).collect(),
+            Err(gap) => vec![Unknown::of(gap)],
+        };
+        Self { node: tidy(node), owner: owner.as_ref().ok().map(OwnerEntry::of), unknown }
+    }
+}
+
+impl OwnerEntry {
+    fn of(PortOwner { looked_at, version, owned, advice, pod }: &PortOwner) -> Self {
+        Self {
+            version: version.as_deref().map(tidy),
+            looked_at: format!("{looked_at:.0}"),
+            pod: pod.as_deref().map(tidy),
+            proxy_mode: owned.first().and_then(|it| it.proxy_mode),
+            proxy_mode_in_words: owned.first().map_or_else(String::new, |it| tidy(&it.mode)),
+            protocols: protocols(owned),
+            redirections_not_read: redirections_not_read(owned),
+            advice: advised(advice),
+        }
+    }
 }
 
 /// Why redirections of hostPorts were not read: the same for each protocol.
-pub(super) fn redirections_not_read(owned: &[Ownership]) -> Option<String> {
+fn redirections_not_read(owned: &[Ownership]) -> Option<String> {
     Some(tidy(&owned.first()?.redirections.as_ref()?.detail))
 }
 
 /// What was not read and may claim the port too: the same for each protocol.
-pub(super) fn unread(owned: &[Ownership]) -> &[Gap] {
+fn unread(owned: &[Ownership]) -> &[Gap] {
     owned.first().map_or(&[], |it| &it.unread)
 }
 
@@ -187,13 +257,13 @@ impl PortOwner {
     }
 }
 
-pub(super) fn advised(advice: &[Advice]) -> Vec<AdviceEntry> {
+fn advised(advice: &[Advice]) -> Vec<AdviceEntry> {
     let entry =
         |it: &Advice| AdviceEntry { case: tidy(&it.case), remedies: it.remedies.iter().map(tidy_remedy).collect() };
     advice.iter().map(entry).collect()
 }
 
-pub(super) fn protocols(owned: &[Ownership]) -> Vec<ProtocolEntry> {
+fn protocols(owned: &[Ownership]) -> Vec<ProtocolEntry> {
     let claimant = |it: &Claimant| ClaimantEntry {
         claim: it.claim.name().to_owned(),
         name: tidy(&it.name),
@@ -241,7 +311,11 @@ fn grouped(answers: &[Answered]) -> Vec<AnswerEntry> {
 ///
 /// # Errors
 /// When the writer fails.
-pub fn write_owner(PortOwner { owned, advice, pod }: &PortOwner, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+pub fn write_owner(
+    PortOwner { owned, advice, pod, .. }: &PortOwner,
+    style: &Style,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     for gap in unread(owned) {
         let line = match (gap.source, gap.why) {
             (Source::Services, Why::NotAsked) => "no cluster was read: Services may have this port".to_owned(),

@@ -63,7 +63,8 @@ impl PortArgument {
         let claimed: Vec<Ownership> =
             all.iter().filter(|it| !it.claimants.is_empty() || !it.beside.is_empty()).cloned().collect();
         let owned = if claimed.is_empty() { all.into_iter().take(1).collect() } else { claimed };
-        Ok(PortOwner { advice: port_advice(snapshot, &owned, &limits, (refused, free)), owned, pod: None })
+        let advice = port_advice(snapshot, &owned, &limits, (refused, free));
+        Ok(PortOwner { looked_at: snapshot.at, version: snapshot.version.clone(), owned, advice, pod: None })
     }
 
     /// Who has it in the network of the pod `namespace/name`, over TCP and UDP, and what to do. `was_asked` says that the look was for this
@@ -85,7 +86,8 @@ impl PortArgument {
             all.iter().filter(|it| !it.claimants.is_empty() || !it.beside.is_empty()).cloned().collect();
         let owned = if claimed.is_empty() { all } else { claimed };
         let advice = pod_port_advice(snapshot, pod_of_name(snapshot, pod)?, &owned, &limits);
-        Ok(PortOwner { advice, owned, pod: Some(pod.to_owned()) })
+        let (looked_at, version) = (snapshot.at, snapshot.version.clone());
+        Ok(PortOwner { looked_at, version, owned, advice, pod: Some(pod.to_owned()) })
     }
 }
 

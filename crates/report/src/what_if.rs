@@ -1,5 +1,5 @@
 //! What would change on many nodes if some facts were others, claim by claim: a port of a Service, the hostPort of a pod, a listener, a
-//! setting of the node. As one JSON document, `portreeve.what-if/v1`; the table has the same for people.
+//! setting of the node. As a part of a JSON document; the table has the same for people.
 
 mod answers;
 mod finding;
@@ -14,7 +14,7 @@ use std::{
     sync::Arc,
 };
 
-use schemars::{JsonSchema, Schema, schema_for};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 pub(crate) use self::{
@@ -31,6 +31,7 @@ use super::{
     fleet::{MOST, Reasons, common_name},
     indented_json::write_indented_json,
     outcome::{CheckResult, outcome},
+    ports_document::PortsDocument,
     terminal::tidy,
 };
 use portreeve_dataplane::Ownership;
@@ -138,11 +139,7 @@ pub(crate) struct NotKnownOn {
 /// What would change.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(title = "Portreeve what-if")]
 pub struct WhatIfDocument {
-    /// Always `portreeve.what-if/v1`.
-    #[schemars(extend("const" = "portreeve.what-if/v1"))]
-    schema: &'static str,
     /// What was supposed, as it was typed.
     pub(crate) supposed: Vec<String>,
     /// How many agents are listed, and how many of their nodes could be judged.
@@ -160,11 +157,6 @@ pub struct WhatIfDocument {
     pub(crate) kept_by_addresses: Option<Mode>,
 }
 
-/// The JSON Schema of the document.
-pub fn what_if_schema() -> Schema {
-    schema_for!(WhatIfDocument)
-}
-
 impl WhatIfDocument {
     /// Whether a client would lose an answer or something would be worse, else whether all that counts could be judged.
     pub fn result(&self) -> CheckResult {
@@ -180,7 +172,7 @@ impl WhatIfDocument {
     /// # Errors
     /// When the writer fails.
     pub fn write_json(&self, out: &mut dyn Write) -> io::Result<()> {
-        write_indented_json(self, out)
+        write_indented_json(&PortsDocument::of_what_if(self), out)
     }
 }
 
@@ -319,8 +311,8 @@ impl WhatIf {
             nodes: reason.nodes,
         });
         let unknown = of_ports.chain(of_nodes).collect();
-        let (schema, not_foretold) = ("portreeve.what-if/v1", NOT_FORETOLD);
-        WhatIfDocument { schema, supposed, agents, judged, claims, unknown, not_foretold, kept_by_addresses }
+        let not_foretold = NOT_FORETOLD;
+        WhatIfDocument { supposed, agents, judged, claims, unknown, not_foretold, kept_by_addresses }
     }
 }
 

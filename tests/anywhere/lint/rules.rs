@@ -267,7 +267,7 @@ fn a_port_that_the_kernel_chooses_is_told_of_the_hosts_network_and_of_a_host_por
     assert_eq!([host(32_767).len(), host(32_768).len(), host(60_999).len(), host(61_000).len()], [1, 1, 1, 0]);
     assert!(host(32_767)[0].contains("listener-on-node-port/latent"), "it is the last NodePort");
     let hosted = workload("DaemonSet", "otel", "", &containers("containerPort: 4317, hostPort: 40317"));
-    assert_eq!(found(&hosted, &[]), ["5:74 info ephemeral-range-overlap/workload DaemonSet default/otel 40317/tcp"]);
+    assert_eq!(found(&hosted, &[]), ["5:76 info ephemeral-range-overlap/workload DaemonSet default/otel 40317/tcp"]);
     let own = workload("DaemonSet", "otel", "", &containers("containerPort: 40317"));
     assert_eq!(found(&own, &[]), NOTHING, "a port of the pod's own network");
 }

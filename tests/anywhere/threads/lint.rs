@@ -187,7 +187,8 @@ fn karpenter_2083() -> Served {
     };
     finds_no(&(of("DaemonSet", "relay", 8300) + &of("Deployment", "broker", 8301)), rule);
     let both = of("DaemonSet", "relay", 8300) + &of("Deployment", "broker", 8300);
-    finds(&both, rule, "warning", "Deployment default/broker", "default/relay").advises("another port of the node than 8300")
+    finds(&both, rule, "warning", "Deployment default/broker", "default/relay")
+        .advises("another port of the node than 8300")
 }
 
 /// Thread: cozystack/cozystack#3361

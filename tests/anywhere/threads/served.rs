@@ -109,10 +109,11 @@ impl Answer {
 
     fn named(&self, claim: &str, owner: &str) -> Result<Named, String> {
         let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
-        let mut claimants = list(&self.document["protocols"]).into_iter().flat_map(|it| list(&it["claimants"]));
+        let mut claimants =
+            list(&self.document["nodes"][0]["protocols"]).into_iter().flat_map(|it| list(&it["claimants"]));
         let has = |it: &Value, field: &str, words: &str| it[field].as_str().is_some_and(|text| text.contains(words));
         let is_claimed = claimants.any(|it| it["claim"] == claim && has(&it, "name", owner));
-        let advice = list(&self.document["advice"]);
+        let advice = list(&self.document["nodes"][0]["advice"]);
         let has_number = advice.iter().any(|it| has(it, "case", &format!("{owner} has it as {claim}")));
         if !(is_claimed || has_number) {
             return Err(format!("no {claim} of {owner}: {}", self.text));
@@ -148,7 +149,7 @@ fn a_finding_serves_nobody_without_an_owner_and_a_remedy() {
 fn an_answer_serves_nobody_without_the_owner_and_what_to_do() {
     let claimant = serde_json::json!({"claim": "node-port", "name": "Service default/web", "detail": ""});
     let advice = serde_json::json!([{"case": "Service default/db has it as healthCheckNodePort", "remedies": []}]);
-    let document = serde_json::json!({"protocols": [{"claimants": [claimant]}], "advice": advice});
+    let document = serde_json::json!({"nodes": [{"protocols": [{"claimants": [claimant]}], "advice": advice}]});
     let answer = Answer::new(String::new(), document);
     assert!(answer.named("node-port", "Service default/web").is_ok_and(|it| it.remedy("advice", "").is_err()));
     assert!(answer.named("healthCheckNodePort", "Service default/db").is_ok());

@@ -212,9 +212,10 @@ fn in_pods(world: &mut Snapshot, in_pods: &Lines) {
         let name = format!("{}/{} ", pod.namespace, pod.name);
         let sockets = in_pods.iter().filter_map(|line| line.strip_prefix(&*name)).map(lines::socket);
         let wanted = |socket: &Socket| pod.own_ports.iter().any(|it| it.port == socket.local_port);
-        let namespaces = seen(&mut world.kernel.pod_namespaces).iter_mut();
-        let own = namespaces.filter(|it| Some(&it.pod_uid) == pod.uid.as_ref());
-        own.for_each(|it| it.needed = Reading::Seen(sockets.clone().filter(wanted).collect()));
+        let sockets = sockets.filter(wanted).collect();
+        let mut namespaces = seen(&mut world.kernel.pod_namespaces).iter_mut();
+        let own = namespaces.find(|it| Some(&it.pod_uid) == pod.uid.as_ref());
+        own.expect("a pod with a network of its own").needed = Reading::Seen(sockets);
     }
     let is_of = |line: &str| wanting.iter().any(|it| line.starts_with(&format!("{}/{} ", it.namespace, it.name)));
     assert!(in_pods.iter().all(is_of), "a socket of no pod that wants a port");

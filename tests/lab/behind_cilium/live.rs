@@ -155,7 +155,7 @@ fn begin_anywhere() -> OwnedFd {
 fn owners(cluster: &ControlPlane, port: u16) -> BTreeMap<(String, IpAddr), String> {
     let document = owner(port, &cluster.kubeconfig("observer"));
     let word = |it: &Value| it.as_str().expect("a word").to_owned();
-    let answers = document["protocols"][0]["answers"].as_array().expect("answers").iter();
+    let answers = document["nodes"][0]["protocols"][0]["answers"].as_array().expect("answers").iter();
     let of_entry = |entry: &Value| -> Vec<_> {
         let to = entry["to"].as_array().expect("addresses").iter();
         to.map(|to| ((word(&entry["from"]), word(to).parse().expect("an address")), word(&entry["answer"]))).collect()

@@ -56,7 +56,7 @@ fn each_is_told(cluster: &ControlPlane, rule: &str, (severity, port): (&str, u16
 #[track_caller]
 fn claimants(cluster: &ControlPlane, port: u16) -> BTreeSet<(String, String)> {
     let owned = owner(port, &cluster.kubeconfig("observer"));
-    let claimants = owned["protocols"][0]["claimants"].as_array().expect("claimants").iter();
+    let claimants = owned["nodes"][0]["protocols"][0]["claimants"].as_array().expect("claimants").iter();
     let word = |it: &Value| it.as_str().expect("a word").to_owned();
     claimants.map(|it| (word(&it["claim"]), word(&it["name"]))).collect()
 }

@@ -43,7 +43,7 @@ fn neither_nonsense_on_its_port_nor_a_second_one_is_taken_for_the_proxy() {
     let second = Proxy::start(&cluster, "nftables", &elsewhere);
     let document =
         until("finding", || Some(agent.findings()).filter(|it| found(it, "stale-redirection/proxy").len() == 1));
-    assert_eq!(document["proxy"]["mode"], "iptables");
+    assert_eq!(document["nodes"][0]["proxy"]["mode"], "iptables");
     drop(second);
     for family in ["ip", "ip6"] {
         let deleted = std::process::Command::new("nft").args(["delete", "table", family, "kube-proxy"]).status();

@@ -8,10 +8,10 @@ use super::{
     incident::{Incident, Incidents, MOST, fingerprint, worst_first},
     node_report::NodeReport,
     unknowns::Reasons,
-    view::{Fleet, Node, Partial, Stopped},
+    view::{Fleet, Partial, Stopped},
 };
 use crate::{
-    findings_document::{Problem, Unknown},
+    findings_document::{Node, Problem, Unknown},
     terminal::tidy,
 };
 use portreeve_facts::{Gap, Source, Why};
@@ -98,7 +98,7 @@ impl Gathering {
         self.agents += 1;
         match report {
             Err(gap) => self.without_answer(node, pod, &gap),
-            Ok(NodeReport { at, age, findings, mut unknown }) => {
+            Ok(NodeReport { version, at, age, findings, mut unknown }) => {
                 self.answered += 1;
                 if self.oldest.as_ref().is_none_or(|(oldest, of)| (age, of) > (*oldest, &node)) {
                     self.oldest = Some((age, Arc::clone(&node)));
@@ -115,8 +115,16 @@ impl Gathering {
                     let own = |it: &Problem| it.scope == Scope::Node && self.wanted.wants(it);
                     let mut own: Vec<Problem> = findings.into_iter().filter(own).collect();
                     own.sort_by(worst_first);
-                    let at = Some(format!("{at:.0}"));
-                    self.nodes.push(Node { node, pod, at, findings: Some(own), unknown });
+                    self.nodes.push(Node {
+                        node,
+                        pod: Some(pod),
+                        version,
+                        looked_at: Some(format!("{at:.0}")),
+                        age_seconds: Some(age),
+                        findings: Some(own),
+                        unknown,
+                        ..Node::default()
+                    });
                 }
             }
         }
@@ -146,7 +154,7 @@ impl Gathering {
         let unknown = Unknown::of(gap);
         self.silent.take(&node, &pod, &unknown, true);
         if self.wanted.document {
-            self.nodes.push(Node { node, pod, at: None, findings: None, unknown: vec![unknown] });
+            self.nodes.push(Node { node, pod: Some(pod), unknown: vec![unknown], ..Node::default() });
         }
     }
 
@@ -170,7 +178,7 @@ impl Gathering {
         let (incidents, hidden): (Vec<Incident>, Vec<Incident>) =
             incidents.finish().into_iter().partition(|it| wanted.wants(&it.problem));
         nodes.sort_by(|a, b| {
-            let order = |it: &Node| (Arc::clone(&it.node), it.findings.is_none(), Arc::clone(&it.pod));
+            let order = |it: &Node| (Arc::clone(&it.node), it.looked_at.is_none(), it.pod.clone());
             order(a).cmp(&order(b))
         });
         Fleet {

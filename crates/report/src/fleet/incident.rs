@@ -32,9 +32,11 @@ pub struct Incident {
     /// `affects` has everybody.
     #[serde(flatten)]
     pub(crate) problem: Problem,
-    /// The node whose words these are.
+    /// The node whose words these are; absent in what one node reports.
+    #[serde(default, skip_serializing_if = "str::is_empty")]
     pub words_of: Arc<str>,
-    /// The node that has it since then.
+    /// The node that has it since then; absent in what one node reports.
+    #[serde(default, skip_serializing_if = "str::is_empty")]
     pub since_of: Arc<str>,
     /// All nodes whose agents report it.
     pub nodes: Vec<Arc<str>>,
@@ -197,6 +199,22 @@ impl Gathered {
         let subjects = if subjects.len() > 1 { subjects.into_iter().collect() } else { Vec::new() };
         let differs = differs.into_iter().collect();
         Incident { problem, words_of, since_of, nodes, subjects, differs, same_words }
+    }
+}
+
+impl Incident {
+    /// Of one node.
+    pub(crate) fn on(node: &Arc<str>, problem: Problem) -> Self {
+        let nobody: Arc<str> = "".into();
+        Self {
+            problem,
+            words_of: Arc::clone(&nobody),
+            since_of: nobody,
+            nodes: vec![Arc::clone(node)],
+            subjects: Vec::new(),
+            differs: Vec::new(),
+            same_words: true,
+        }
     }
 }
 

@@ -1,5 +1,4 @@
-//! Many nodes as one document, `portreeve.fleet/v1`: each incident once with its nodes, what each agent reports of its own,
-//! and which could not be asked.
+//! Many nodes: each incident once with its nodes, what each agent could not judge, and which could not be asked.
 
 mod document;
 mod gathering;
@@ -11,13 +10,13 @@ mod unknowns;
 mod view;
 
 pub use self::{
-    document::fleet_schema,
     gathering::{AgentAnswer, Gathering, Wanted},
     view::{Fleet, Stopped},
 };
 pub(super) use self::{
     incident::{Incident, MOST, common_name},
     unknowns::{Reason, Reasons},
+    view::Partial,
 };
 
 /// The agents that are asked: so many, in their namespace.

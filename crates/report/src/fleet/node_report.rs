@@ -10,13 +10,11 @@ use serde::{
 
 use crate::{
     LookAge,
-    findings_document::{Problem, Unknown},
+    findings_document::{Problem, SCHEMA, Unknown},
 };
 use portreeve_facts::{Gap, Source, Why, text};
 use portreeve_rules::findings::SubjectKind;
 
-/// The schema of what agents report.
-const SCHEMA: &str = "portreeve/v1";
 /// The longest description of what is wrong with an answer, in bytes.
 const DETAIL: usize = 256;
 /// The most findings, and the most unknowns, that are taken from one agent.
@@ -25,6 +23,8 @@ const ENTRIES: usize = 10_000;
 /// What an agent reports of its own node.
 #[derive(Debug)]
 pub(super) struct NodeReport {
+    /// The version of the agent, if it says so.
+    pub(super) version: Option<String>,
     /// When it looked.
     pub(super) at: Timestamp,
     /// How old the look is, by the clock of the agent, in whole seconds.
@@ -42,13 +42,18 @@ struct Header {
 
 #[derive(Deserialize)]
 struct Wire {
-    node: String,
-    at: Timestamp,
-    #[serde(rename = "ageSeconds")]
-    age: Option<u64>,
-    #[serde(rename = "oldAfterSeconds")]
-    old_after: Option<u64>,
     findings: Entries<Problem>,
+    nodes: [WireNode; 1],
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WireNode {
+    node: String,
+    version: Option<String>,
+    looked_at: Timestamp,
+    age_seconds: Option<u64>,
+    old_after_seconds: Option<u64>,
     unknown: Entries<Unknown>,
 }
 
@@ -67,7 +72,7 @@ impl NodeReport {
             Ok(Header { schema: None }) => return wrong(&format!("its answer has no schema, wanted {SCHEMA:?}")),
             Err(error) => return wrong(&format!("its answer is no JSON object: {error}")),
         }
-        let wire = match serde_json::from_slice::<Wire>(answer) {
+        let Wire { findings, nodes: [wire] } = match serde_json::from_slice::<Wire>(answer) {
             Ok(wire) => wire,
             Err(error) => return wrong(&format!("its answer is not {SCHEMA}: {error}")),
         };
@@ -77,11 +82,11 @@ impl NodeReport {
                 text::clean(&wire.node, text::NAME)
             ));
         }
+        let odd = findings.odd + wire.unknown.odd;
+        let too_many = findings.left_out + wire.unknown.left_out;
         let (findings, foreign): (Vec<Problem>, Vec<Problem>) =
-            wire.findings.known.into_iter().map(Problem::tidied).partition(|it| is_of_this_node(it, node));
+            findings.known.into_iter().map(Problem::tidied).partition(|it| is_of_this_node(it, node));
         let mut unknown: Vec<Unknown> = wire.unknown.known.into_iter().map(Unknown::tidied).collect();
-        let odd = wire.findings.odd + wire.unknown.odd;
-        let too_many = wire.findings.left_out + wire.unknown.left_out;
         let remarks = [
             (too_many, "of its entries were left out: nobody reads so many"),
             (odd, "of its entries were not understood: it is of another version"),
@@ -90,13 +95,14 @@ impl NodeReport {
         for (count, what) in remarks.into_iter().filter(|(count, _)| *count > 0) {
             unknown.push(Unknown::of(&Gap::new(Source::Agent, Why::Malformed, format!("{count} {what}"))));
         }
-        let age = wire.age.zip(wire.old_after).map(|(age, old_after)| LookAge {
+        let age = wire.age_seconds.zip(wire.old_after_seconds).map(|(age, old_after)| LookAge {
             age: Duration::from_secs(age),
             old_after: Duration::from_secs(old_after),
         });
-        unknown.extend(LookAge::gap(wire.at, age, now).map(|gap| Unknown::of(&gap)));
-        let by_clocks = u64::try_from(now.duration_since(wire.at).as_secs()).unwrap_or(0);
-        Ok(Self { at: wire.at, age: wire.age.unwrap_or(by_clocks), findings, unknown })
+        unknown.extend(LookAge::gap(wire.looked_at, age, now).map(|gap| Unknown::of(&gap)));
+        let by_clocks = u64::try_from(now.duration_since(wire.looked_at).as_secs()).unwrap_or(0);
+        let version = wire.version.map(|it| text::clean(&it, text::NAME));
+        Ok(Self { version, at: wire.looked_at, age: wire.age_seconds.unwrap_or(by_clocks), findings, unknown })
     }
 }
 
@@ -172,7 +178,8 @@ mod tests {
 
     fn answer(findings: &[Value], unknown: &[Value]) -> Vec<u8> {
         let answer = json!({
-            "schema": SCHEMA, "node": "n1", "at": "2026-11-21T12:00:00Z", "findings": findings, "unknown": unknown,
+            "schema": SCHEMA, "findings": findings,
+            "nodes": [{"node": "n1", "version": "0.1.0", "lookedAt": "2026-11-21T12:00:00Z", "unknown": unknown}],
         });
         answer.to_string().into_bytes()
     }
@@ -218,12 +225,12 @@ mod tests {
         for (answer, wanted) in [
             (&b"<html>"[..], "no JSON object"),
             (b"[]", "no JSON object"),
-            (br#"{"schema":"portreeve/v2"}"#, "portreeve/v2"),
+            (br#"{"schema":"portreeve.findings/v2"}"#, "portreeve.findings/v2"),
             (br#"{"kind":"Status"}"#, "no schema"),
-            (br#"{"schema":"portreeve/v1","node":"n1"}"#, "is not portreeve/v1: missing field"),
+            (br#"{"schema":"portreeve.findings/v1","nodes":[]}"#, "is not portreeve.findings/v1"),
             (
-                br#"{"schema":"portreeve/v1","node":"n1","at":"yesterday","findings":[],"unknown":[]}"#,
-                "is not portreeve/v1",
+                br#"{"schema":"portreeve.findings/v1","findings":[],"nodes":[{"node":"n1","lookedAt":"yesterday","unknown":[]}]}"#,
+                "is not portreeve.findings/v1",
             ),
             (b"\xff\xfe", "no JSON object"),
         ] {

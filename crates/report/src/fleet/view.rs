@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::{incident::Incident, unknowns::Reason};
 use crate::{
-    findings_document::{Problem, Unknown},
+    findings_document::Node,
     outcome::{CheckResult, outcome},
 };
 use portreeve_rules::findings::Severity;
@@ -39,24 +39,6 @@ pub struct Fleet {
     pub unseen: Vec<Reason>,
     /// The mildest that counts.
     pub(super) counts: Severity,
-}
-
-/// One agent.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct Node {
-    /// The node it runs on; empty where its pod was given none.
-    pub node: Arc<str>,
-    /// Its pod.
-    pub pod: Arc<str>,
-    /// When it looked, RFC 3339; absent where it could not be asked.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("format" = "date-time"))]
-    pub at: Option<String>,
-    /// What is wrong on this node, worst first; absent where the agent could not be asked.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) findings: Option<Vec<Problem>>,
-    /// What could not be judged or seen; of an agent that could not be asked, why.
-    pub(crate) unknown: Vec<Unknown>,
 }
 
 /// What is known when not every agent was asked.
@@ -113,7 +95,7 @@ impl Fleet {
     pub fn reports_the_same_as(&self, other: &Self) -> bool {
         let timeless = |fleet: &Self| {
             let mut fleet = fleet.clone();
-            fleet.nodes.iter_mut().for_each(|node| node.at = None);
+            fleet.nodes.iter_mut().for_each(|node| (node.looked_at, node.age_seconds) = (None, None));
             fleet.oldest = None;
             fleet
         };

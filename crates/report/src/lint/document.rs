@@ -8,9 +8,10 @@ use std::{
 use schemars::{JsonSchema, Schema, schema_for};
 use serde::Serialize;
 
-use super::remedy;
+use super::{lint_result, remedy};
 use crate::{
-    findings_document::{Range, Unknown, Value, tidy_remedy, values},
+    CheckResult,
+    findings_document::{Range, Unknown, VERSION, Value, tidy_remedy, values},
     indented_json::write_indented_json,
     terminal::tidy,
 };
@@ -28,7 +29,11 @@ use portreeve_rules::{
 struct LintDocument {
     /// Always `portreeve.lint/v1`.
     #[schemars(extend("const" = "portreeve.lint/v1"))]
-    schema: String,
+    schema: &'static str,
+    /// The version of the program that wrote the document.
+    version: &'static str,
+    /// The result: `findings` of at least `--min-severity` (`warning`), else `not-checked`, else `clear`; the exit code says the same.
+    result: CheckResult,
     /// How many files were read.
     files: usize,
     /// How many objects were judged.
@@ -161,7 +166,9 @@ impl LintDocument {
     fn of(report: &LintReport) -> Self {
         let unknown = report.unknown.iter().map(|(rows, gap)| Unknown::of_rows(Some(*rows), gap));
         Self {
-            schema: "portreeve.lint/v1".to_owned(),
+            schema: "portreeve.lint/v1",
+            version: VERSION,
+            result: lint_result(report),
             files: report.files,
             objects: report.objects,
             again: report.again,

@@ -6,6 +6,9 @@ mod text;
 pub use svg::write_svg;
 pub use text::write_map;
 
+use schemars::JsonSchema;
+use serde::Serialize;
+
 use super::outcome::{CheckResult, is_excused, is_failure};
 use portreeve_facts::{Gap, Source, Why};
 use portreeve_rules::{Choice, PortUsage};
@@ -24,8 +27,9 @@ pub fn map_result(usage: &PortUsage) -> CheckResult {
 }
 
 /// What one port is drawn as, worst first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum PortState {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum PortState {
     /// Allocated, and a stranger listens on it or a pod has it as hostPort.
     Contested,
     /// Not allocated, and a stranger listens on it or a pod has it as hostPort.
@@ -59,7 +63,7 @@ impl PortState {
         Self::Free,
     ];
 
-    fn of(census: &PortUsage, port: u16) -> Self {
+    pub(super) fn of(census: &PortUsage, port: u16) -> Self {
         let used = census.used.get(&port);
         let listened = used.is_some_and(|used| used.taken.is_some());
         match used.and_then(|used| used.allocated.as_ref()) {

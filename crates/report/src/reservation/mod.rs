@@ -1,20 +1,20 @@
-//! What the nodes of a cluster keep from outgoing connections: for people, and as one JSON document,
-//! `portreeve.reservation/v1`.
+//! What the nodes of a cluster keep from outgoing connections: for people, in the form of a platform, and as a part of a JSON document.
 
 mod forms;
 
 use std::io::{self, Write};
 
-use schemars::{JsonSchema, Schema, schema_for};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 pub use forms::{ReservationForm, reservation_file};
 
 use super::{
-    Style,
+    CheckResult, Style,
     findings_document::Unknown,
     indented_json::write_indented_json,
     names::{NAMED, first_names},
+    ports_document::PortsDocument,
     terminal::{Ink, tidy},
 };
 use portreeve_facts::{Gap, PortRange, PortSet, RangeSource};
@@ -39,11 +39,7 @@ pub struct ReservationReport<'a> {
 /// What the nodes of a cluster keep from outgoing connections, and one list of ports for all of them.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(title = "Portreeve reserved ports of many nodes")]
-struct ReservationDocument {
-    /// Always `portreeve.reservation/v1`.
-    #[schemars(extend("const" = "portreeve.reservation/v1"))]
-    schema: String,
+pub(super) struct ReserveEntry {
     /// The value of `net.ipv4.ip_local_reserved_ports` for all nodes: what any of them reserves, NodePorts, ports of servers.
     ip_local_reserved_ports: String,
     /// Whether all NodePorts are in it. Else those are that Services have: all would leave too few to outgoing connections.
@@ -86,16 +82,15 @@ struct KnownEntry {
     chance_per_connection: String,
 }
 
-/// The JSON Schema of the document.
-pub fn reservation_schema() -> Schema {
-    schema_for!(ReservationDocument)
-}
-
 /// Writes the document.
 ///
 /// # Errors
 /// When the writer fails.
-pub fn write_reservation_json(report: &ReservationReport<'_>, out: &mut dyn Write) -> io::Result<()> {
+pub fn write_reservation_json(
+    result: CheckResult,
+    report: &ReservationReport<'_>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     let ranges = |ports: &PortSet| ports.ranges().to_vec();
     let known = |it: &NodeReservation| NodeEntry {
         node: tidy(&it.node),
@@ -111,15 +106,14 @@ pub fn write_reservation_json(report: &ReservationReport<'_>, out: &mut dyn Writ
     };
     let unread =
         |(node, gap): &(String, Gap)| NodeEntry { node: tidy(node), known: None, unknown: vec![Unknown::of(gap)] };
-    let document = ReservationDocument {
-        schema: "portreeve.reservation/v1".to_owned(),
+    let reserve = ReserveEntry {
         ip_local_reserved_ports: report.list.ports.to_string(),
         whole_node_port_range: report.list.whole_range,
         covered: report.is_covered(),
         nodes: report.fleet.nodes.iter().map(known).chain(report.unread.iter().map(unread)).collect(),
         partial: report.partial.map(tidy),
     };
-    write_indented_json(&document, out)
+    write_indented_json(&PortsDocument::of_reserve(result, reserve), out)
 }
 
 /// Writes for people which nodes are in which case, those that lack something first.

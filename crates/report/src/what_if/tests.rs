@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::ports_schema;
 use portreeve_dataplane::{Answered, ClaimKind, Claimant, Outcome, Stratum};
 use portreeve_facts::{Vantage, healthy::ip};
 use portreeve_rules::findings::{Evidence, RuleId, SubjectKind};
@@ -73,10 +74,10 @@ fn document(what_if: WhatIf) -> (WhatIfDocument, Value) {
     let mut out = Vec::new();
     document.write_json(&mut out).expect("a document");
     let json: Value = serde_json::from_slice(&out).expect("JSON");
-    let schema = jsonschema::validator_for(&what_if_schema().to_value()).expect("a schema");
+    let schema = jsonschema::validator_for(&ports_schema().to_value()).expect("a schema");
     let wrong: Vec<String> = schema.iter_errors(&json).take(3).map(|error| error.to_string()).collect();
     assert!(wrong.is_empty(), "{wrong:#?}");
-    (document, json)
+    (document, json["whatIf"].clone())
 }
 
 /// Of one node.

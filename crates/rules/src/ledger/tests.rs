@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::findings::{RuleId, Scope, Severity, SubjectKind, Vantage};
-use portreeve_facts::{Source, Why};
+use portreeve_facts::{Protocol, Source, Why};
 
 const ROWS: Rows = Rows { rule: RuleId("a-rule"), variants: &["", "other"] };
 
@@ -140,13 +140,13 @@ fn a_dark_source_holds_what_was_open_and_says_so() {
 /// A finding about a port of a Service, and what a later round makes of it.
 fn of_port(port: u16, verdict: Verdict) -> Judgement {
     let subject = Subject { kind: SubjectKind::Service, ..Subject::node("web", None) };
-    Judgement { subject, port: Some(port), protocol: None, verdict }
+    Judgement { subject, port: Some(port), protocol: Some(Protocol::Tcp), verdict }
 }
 
 #[test]
 fn what_is_unknown_of_the_node_or_of_an_object_holds_the_findings_about_its_ports() {
     let wrong = || Verdict::Problem(Evidence::new(Severity::Warning, "it is wrong"));
-    let of_service = Judgement { port: None, ..of_port(1, Verdict::Unknown(gap())) };
+    let of_service = Judgement { port: None, protocol: None, ..of_port(1, Verdict::Unknown(gap())) };
     for unknown in [judgement("n", Verdict::Unknown(gap())), of_service] {
         let mut ledger = Ledger::default();
         ledger.advance(second(1), turn(1, Ok(vec![of_port(1, wrong()), of_port(2, wrong()), of_port(3, wrong())])));

@@ -207,3 +207,57 @@ pub(super) fn placed(rule: RuleId, (manifest, claim): (&Manifest, &Claim), evide
         related: Vec::new(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A Service with one nodePort for each name, port and protocol.
+    fn service(ports: &[(&str, u16, Protocol, Option<u16>)]) -> Service {
+        let world = Snapshot::healthy().service("web", |it| it.node_port(30080));
+        let mut service = Service::clone(&world.cluster.services.get().expect("services")[0]);
+        let like = service.ports[0].clone();
+        let of = |&(name, port, protocol, node_port): &(&str, u16, Protocol, Option<u16>)| ServicePort {
+            name: name.to_owned(),
+            port,
+            protocol,
+            node_port,
+            ..like.clone()
+        };
+        service.ports = ports.iter().map(of).collect();
+        service
+    }
+
+    #[test]
+    fn an_update_keeps_the_number_of_a_port_by_its_name_then_by_its_port_and_protocol() {
+        use Protocol::{Tcp, Udp};
+        let before =
+            service(&[("web", 80, Tcp, Some(30080)), ("dns", 53, Udp, Some(30053)), ("api", 81, Tcp, Some(30081))]);
+        let kept = |name, port, protocol, others: &[(&str, u16, Protocol, Option<u16>)]| {
+            let mut update = service(&[&[(name, port, protocol, None)], others].concat());
+            keep_numbers(&mut update, &before);
+            update.ports[0].node_port
+        };
+        assert_eq!(kept("web", 8080, Tcp, &[]), Some(30080), "the name");
+        assert_eq!(kept("other", 81, Tcp, &[]), Some(30081), "the port and the protocol");
+        assert_eq!(kept("other", 53, Tcp, &[]), None, "another protocol");
+        assert_eq!(kept("other", 54, Udp, &[]), None, "another port");
+        assert_eq!(kept("web", 80, Tcp, &[("api", 81, Tcp, Some(30080))]), None, "another port has the number now");
+    }
+
+    #[test]
+    fn only_a_load_balancer_that_stays_local_keeps_its_health_check_port() {
+        let mut before = service(&[]);
+        before.health_check_node_port = Some(32000);
+        for (kind, external_local, kept) in [
+            (ServiceKind::LoadBalancer, true, Some(32000)),
+            (ServiceKind::LoadBalancer, false, None),
+            (ServiceKind::NodePort, true, None),
+            (ServiceKind::ClusterIp, true, None),
+        ] {
+            let mut update = Service { kind, external_local, health_check_node_port: None, ..service(&[]) };
+            keep_numbers(&mut update, &before);
+            assert_eq!(update.health_check_node_port, kept, "{kind:?}, {external_local}");
+        }
+    }
+}

@@ -44,7 +44,7 @@ fn a_mistake_on_many_nodes_is_one_row_in_the_words_of_the_first() {
         "{wide}"
     );
     let json: Value = serde_json::from_str(&text(|out| fleet.write_json(out))).expect("JSON");
-    assert_eq!(json["incidents"][0]["nodes"].as_array().map(Vec::len), Some(31));
+    assert_eq!(json["findings"][0]["nodes"].as_array().map(Vec::len), Some(31));
     let summary = json["nodes"][1]["findings"][0]["summary"].as_str().expect("a sentence");
     assert!(summary.starts_with("Pod office/"), "each node's own words are there too: {summary}");
 }

@@ -8,7 +8,10 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::{CheckResult, Style, findings_document::Problem, write_fleet_rows, write_fleet_table, write_fleet_wide};
+use crate::{
+    CheckResult, Style, findings_document::Problem, findings_schema, write_fleet_rows, write_fleet_table,
+    write_fleet_wide,
+};
 use portreeve_facts::{Gap, Source, Why};
 use portreeve_rules::{
     findings::{Scope, Severity},
@@ -42,7 +45,8 @@ fn reporting(node: &str, findings: &[Value]) -> AgentAnswer {
     answering(
         node,
         &json!({
-            "schema": "portreeve/v1", "node": node, "at": "2026-11-21T12:00:00Z", "findings": findings, "unknown": unknown,
+            "schema": "portreeve.findings/v1", "findings": findings,
+            "nodes": [{"node": node, "version": "0.1.0", "lookedAt": "2026-11-21T12:00:00Z", "unknown": unknown}],
         }),
     )
 }
@@ -217,10 +221,10 @@ fn the_document_is_what_its_schema_says() {
         without_answer("n2"),
         answering("n3", &json!("nonsense")),
     ]);
-    let schema = fleet_schema().to_value();
+    let schema = findings_schema().to_value();
     let document: Value = serde_json::from_str(&text(|out| reported.write_json(out))).expect("JSON");
     jsonschema::validate(&schema, &document).unwrap_or_else(|error| panic!("{error}: {document:#}"));
-    assert_eq!(document["cluster"][0]["scope"], "cluster");
+    assert_eq!(document["findings"][1]["scope"], "cluster");
     assert_eq!(document["nodes"][0]["findings"][0]["scope"], "node");
     assert_eq!(document["nodes"][1].get("findings"), None, "not asked is not well");
     assert_eq!(document["nodes"][2]["unknown"][0]["why"], "malformed");
@@ -235,7 +239,7 @@ fn only_the_time_of_a_look_is_no_change() {
         answer.answer = answer.answer.map(|bytes| {
             String::from_utf8(bytes)
                 .expect("JSON")
-                .replace("\"at\":\"2026-11-21T12:00", &format!("\"at\":\"{time}"))
+                .replace("\"lookedAt\":\"2026-11-21T12:00", &format!("\"lookedAt\":\"{time}"))
                 .into_bytes()
         });
         fleet(vec![answer])
@@ -248,20 +252,22 @@ fn only_the_time_of_a_look_is_no_change() {
 fn a_look_that_is_old_or_of_another_time_is_unknown_and_what_it_found_is_still_there() {
     let with = |findings: &[Value], fields: &Value| {
         let mut document = json!({
-            "schema": "portreeve/v1", "node": "n1", "at": "2026-11-21T12:00:00Z", "findings": findings, "unknown": [],
+            "schema": "portreeve.findings/v1", "findings": findings,
+            "nodes": [{"node": "n1", "lookedAt": "2026-11-21T12:00:00Z", "unknown": []}],
         });
-        fields.as_object().expect("fields").iter().for_each(|(name, value)| document[name] = value.clone());
+        let fields = fields.as_object().expect("fields").iter();
+        fields.for_each(|(name, value)| document["nodes"][0][name] = value.clone());
         fleet(vec![answering("n1", &document)])
     };
     let fresh = json!({"ageSeconds": 30, "oldAfterSeconds": 50});
     assert_eq!(with(&[], &fresh).result(), CheckResult::Clear);
     for old in [
         json!({"ageSeconds": 3600, "oldAfterSeconds": 50}),
-        json!({"ageSeconds": 30, "oldAfterSeconds": 50, "at": "9999-12-30T00:00:00Z"}),
-        json!({"ageSeconds": 30, "oldAfterSeconds": 50, "at": "1970-01-01T00:00:00Z"}),
-        json!({"at": "9999-12-30T00:00:00Z"}),
-        json!({"at": "1970-01-01T00:00:00Z"}),
-        json!({"at": "2026-11-21T09:00:00Z"}),
+        json!({"ageSeconds": 30, "oldAfterSeconds": 50, "lookedAt": "9999-12-30T00:00:00Z"}),
+        json!({"ageSeconds": 30, "oldAfterSeconds": 50, "lookedAt": "1970-01-01T00:00:00Z"}),
+        json!({"lookedAt": "9999-12-30T00:00:00Z"}),
+        json!({"lookedAt": "1970-01-01T00:00:00Z"}),
+        json!({"lookedAt": "2026-11-21T09:00:00Z"}),
     ] {
         let (nothing, something) = (with(&[], &old), with(&[listener("critical")], &old));
         assert_eq!(nothing.result(), CheckResult::NotChecked, "{old}");
@@ -304,7 +310,7 @@ fn the_document_says_how_much_it_is_of_the_whole() {
     assert_eq!(document["partial"], json!({"listed": 3, "asked": 2, "why": "interrupted"}));
     assert_eq!(document["nodes"].as_array().map(Vec::len), Some(3), "one entry for each agent");
     assert_eq!(document["nodes"][2]["unknown"][0]["why"], "not-asked");
-    jsonschema::validate(&fleet_schema().to_value(), &document).unwrap_or_else(|error| panic!("{error}"));
+    jsonschema::validate(&findings_schema().to_value(), &document).unwrap_or_else(|error| panic!("{error}"));
     let whole: Value = serde_json::from_str(&text(|out| fleet(vec![]).write_json(out))).expect("JSON");
     assert_eq!(whole.get("partial"), None);
 }
@@ -316,7 +322,8 @@ fn a_port_that_an_agent_could_not_judge_is_a_doubt_where_its_finding_would_be_wa
         "subject": {"kind": "Service", "namespace": "shop", "name": "web"},
     });
     let document = json!({
-        "schema": "portreeve/v1", "node": "n1", "at": "2026-11-21T12:00:00Z", "findings": [], "unknown": [unknown],
+        "schema": "portreeve.findings/v1", "findings": [],
+        "nodes": [{"node": "n1", "lookedAt": "2026-11-21T12:00:00Z", "unknown": [unknown]}],
     });
     let result = |wanted: Wanted| {
         let answers = vec![answering("n1", &document)];

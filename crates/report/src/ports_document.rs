@@ -1,0 +1,201 @@
+//! What `map`, `suggest`, `reserve` and `what-if` print as one JSON document, `portreeve.ports/v1`: each has its own part. Within v1
+//! fields are only ever added.
+
+use std::io::{self, Write};
+
+use schemars::{JsonSchema, Schema, schema_for};
+use serde::Serialize;
+
+use super::{
+    CheckResult,
+    findings_document::{Range, Unknown, VERSION},
+    indented_json::write_indented_json,
+    map::PortState,
+    reservation::ReserveEntry,
+    terminal::tidy,
+    what_if::WhatIfDocument,
+};
+use portreeve_facts::{Gap, PortRange};
+use portreeve_rules::PortUsage;
+
+/// Ports of nodes: how they are used, which are free, which are reserved, or what would change. Exactly one part is there.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(title = "Portreeve ports")]
+pub(super) struct PortsDocument<'a> {
+    /// Always `portreeve.ports/v1`.
+    #[schemars(extend("const" = "portreeve.ports/v1"))]
+    schema: &'static str,
+    /// The version of the program that wrote the document.
+    version: &'static str,
+    /// The result: `findings` where `reserve --check` or `what-if` has something to tell, else `not-checked` where something is not
+    /// known, else `clear`; the exit code says the same.
+    result: CheckResult,
+    /// What `map` draws.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    map: Option<MapEntry>,
+    /// What `suggest` prints.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    suggest: Option<SuggestEntry>,
+    /// What `reserve` prints.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reserve: Option<ReserveEntry>,
+    /// What `what-if` prints.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    what_if: Option<&'a WhatIfDocument>,
+}
+
+/// How each port of the NodePort range of a node is used.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct MapEntry {
+    /// The node's name.
+    node: String,
+    /// The NodePort range.
+    node_port_range: Range,
+    /// The static band, which automatic choice avoids; absent where the range is too small for one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    static_band: Option<PortRange>,
+    /// Neighbours of one state and one owner are one entry; the entries cover the range.
+    ports: Vec<PortsEntry>,
+    /// What was not read, so that the map lacks it.
+    unknown: Vec<Unknown>,
+}
+
+#[derive(Debug, PartialEq, Serialize, JsonSchema)]
+struct PortsEntry {
+    /// The lowest port.
+    first: u16,
+    /// The highest port.
+    last: u16,
+    /// How it is used.
+    state: PortState,
+    /// The Service that has the number, `namespace/name`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    service: Option<String>,
+    /// Who has it beside the proxy, for people.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    taken: Option<String>,
+}
+
+/// Ports that are free.
+#[derive(Debug, Serialize, JsonSchema)]
+struct SuggestEntry {
+    /// As many as were wanted, or as there are.
+    ports: Vec<u16>,
+    /// What was not read of a node, so that a port may be taken there.
+    unknown: Vec<UnknownOn>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct UnknownOn {
+    /// The node's name.
+    node: String,
+    #[serde(flatten)]
+    what: Unknown,
+}
+
+/// The JSON Schema (draft 2020-12) of the document.
+pub fn ports_schema() -> Schema {
+    schema_for!(PortsDocument<'_>)
+}
+
+/// Writes the map of a node.
+///
+/// # Errors
+/// When the writer fails.
+pub fn write_map_json(node: &str, usage: &PortUsage, out: &mut dyn Write) -> io::Result<()> {
+    let map = MapEntry {
+        node: tidy(node),
+        node_port_range: Range::of(&usage.range),
+        static_band: usage.static_band,
+        ports: ports(usage),
+        unknown: usage.unread.iter().map(Unknown::of).collect(),
+    };
+    write_indented_json(&PortsDocument { map: Some(map), ..PortsDocument::new(super::map_result(usage)) }, out)
+}
+
+/// Writes free ports, and what is not known of which node.
+///
+/// # Errors
+/// When the writer fails.
+pub fn write_free_ports_json(
+    result: CheckResult,
+    ports: Vec<u16>,
+    unread: &[(String, Gap)],
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let unknown = unread.iter().map(|(node, gap)| UnknownOn { node: tidy(node), what: Unknown::of(gap) }).collect();
+    let suggest = SuggestEntry { ports, unknown };
+    write_indented_json(&PortsDocument { suggest: Some(suggest), ..PortsDocument::new(result) }, out)
+}
+
+impl<'a> PortsDocument<'a> {
+    fn new(result: CheckResult) -> Self {
+        Self {
+            schema: "portreeve.ports/v1",
+            version: VERSION,
+            result,
+            map: None,
+            suggest: None,
+            reserve: None,
+            what_if: None,
+        }
+    }
+
+    /// With the part of `reserve`.
+    pub(super) fn of_reserve(result: CheckResult, reserve: ReserveEntry) -> Self {
+        Self { reserve: Some(reserve), ..Self::new(result) }
+    }
+
+    /// With the part of `what-if`.
+    pub(super) fn of_what_if(what_if: &'a WhatIfDocument) -> Self {
+        Self { what_if: Some(what_if), ..Self::new(what_if.result()) }
+    }
+}
+
+fn ports(usage: &PortUsage) -> Vec<PortsEntry> {
+    let mut entries: Vec<PortsEntry> = Vec::new();
+    for port in usage.range.range.iter() {
+        let used = usage.used.get(&port);
+        let entry = PortsEntry {
+            first: port,
+            last: port,
+            state: PortState::of(usage, port),
+            service: used.and_then(|used| Some(tidy(&used.allocated.as_ref()?.0))),
+            taken: used.and_then(|used| used.taken.as_deref().map(tidy)),
+        };
+        match entries.last_mut() {
+            Some(last) if (last.state, &last.service, &last.taken) == (entry.state, &entry.service, &entry.taken) => {
+                last.last = port;
+            }
+            _ => entries.push(entry),
+        }
+    }
+    entries
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use portreeve_facts::Snapshot;
+    use portreeve_rules::port_usage;
+
+    #[test]
+    fn a_map_covers_the_range_once_with_neighbours_that_are_alike_together() {
+        let world = Snapshot::healthy().service("web", |it| it.node_port(30080)).listens("0.0.0.0:30080");
+        let usage = port_usage(&world).expect("the range is known");
+        let entries = ports(&usage);
+        let mut next = usage.range.range.first;
+        for entry in &entries {
+            assert_eq!(entry.first, next);
+            next = entry.last + 1;
+        }
+        assert_eq!(next, usage.range.range.last + 1);
+        let of_web: Vec<&PortsEntry> = entries.iter().filter(|it| it.service.is_some()).collect();
+        assert_eq!((of_web.len(), of_web[0].first, of_web[0].last), (1, 30080, 30080));
+        assert_eq!(of_web[0].service.as_deref(), Some("default/web"));
+        assert!(of_web[0].taken.as_deref().is_some_and(|it| it.ends_with("listens")), "{of_web:?}");
+        assert!(entries.len() < 10, "{entries:?}");
+    }
+}
