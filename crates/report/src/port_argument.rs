@@ -94,6 +94,11 @@ impl PortArgument {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{CheckResult, Style, write_owner};
+    use portreeve_facts::{
+        PodNamespace, Reading, Socket,
+        healthy::{gap, seen},
+    };
 
     #[test]
     fn a_port_may_name_its_protocol() {
@@ -102,5 +107,48 @@ mod tests {
         for wrong in ["", "0", "65536", "http", "80/quic", "80/"] {
             assert!(wrong.parse::<PortArgument>().is_err(), "{wrong:?}");
         }
+    }
+
+    /// What `owner` prints of 30080/tcp.
+    fn printed(owner: &PortOwner) -> String {
+        let style = Style { width: usize::from(u16::MAX), colour: false, program: String::new() };
+        let mut text = Vec::new();
+        write_owner(owner, &style, &mut text).expect("memory");
+        String::from_utf8(text).expect("UTF-8")
+    }
+
+    const PORT: PortArgument = PortArgument { number: 30080, protocol: None };
+
+    #[test]
+    fn redirections_that_were_not_read_are_one_line_and_leave_the_result_clear() {
+        let mut world = Snapshot::healthy().pod("edge", |pod| pod.host_port(80, 8080));
+        let note = |world: &Snapshot| {
+            let owner = PORT.owner(world, false, None).expect("it is known");
+            let lines = printed(&owner).lines().filter(|it| it.contains("none is assumed to be left behind")).count();
+            (lines, owner.result())
+        };
+        assert_eq!(note(&world), (0, CheckResult::Clear));
+        world.kernel.netfilter = gap(Source::Netfilter, Why::NotPermitted);
+        assert_eq!(note(&world), (1, CheckResult::Clear));
+    }
+
+    #[test]
+    fn in_a_pod_a_port_has_listeners_or_connections_and_no_answers_and_sctp_is_not_looked_for() {
+        let mut world = Snapshot::healthy().listens("0.0.0.0:30080").pod("edge", |_| ());
+        let socket = seen(&mut world.kernel.listeners).pop().expect("a listener");
+        let own = PodNamespace::with_use("uid-edge", Err(Gap::new(Source::PodNamespaces, Why::Torn, "of no interest")));
+        let with = |sockets: Vec<Socket>| {
+            let mut world = world.clone();
+            let own = PodNamespace { needed: Reading::Seen(sockets), ..own.clone() };
+            seen(&mut world.kernel.pod_namespaces).push(own);
+            PORT.owner_in_pod(&world, "default/edge", true).map(|owner| printed(&owner))
+        };
+        let nobody = with(Vec::new()).expect("it is known");
+        assert_eq!(nobody.matches("nobody listens there").count(), 2, "over TCP and UDP: {nobody}");
+        let text = with(vec![socket]).expect("it is known");
+        assert!(text.starts_with("30080/tcp in the network of pod default/edge\n"), "{text}");
+        assert!(text.contains("1  listener, process nginx") && !text.contains("who answers"), "{text}");
+        let sctp = "30080/sctp".parse::<PortArgument>().expect("a port");
+        assert_eq!(sctp.owner_in_pod(&world, "default/edge", true).expect_err("not read").why, Why::NotSupported);
     }
 }
