@@ -96,7 +96,7 @@ mod tests {
     use super::*;
     use crate::{CheckResult, Style, write_owner};
     use portreeve_facts::{
-        PodNamespace, Reading, Socket,
+        Netfilter, PodNamespace, Reading, Socket,
         healthy::{gap, seen},
     };
 
@@ -122,6 +122,7 @@ mod tests {
     #[test]
     fn redirections_that_were_not_read_are_one_line_and_leave_the_result_clear() {
         let mut world = Snapshot::healthy().pod("edge", |pod| pod.host_port(80, 8080));
+        world.kernel.netfilter = Reading::Seen(Netfilter::default());
         let note = |world: &Snapshot| {
             let owner = PORT.owner(world, false, None).expect("it is known");
             let lines = printed(&owner).lines().filter(|it| it.contains("none is assumed to be left behind")).count();

@@ -56,7 +56,7 @@ pub(super) fn beside(round: &Round<'_>, port: Port) -> Vec<Beside> {
     let mut clients: Vec<_> = clients.filter(|it| (it.protocol, it.local_port) == port).collect();
     clients.sort_by_key(|it| (it.local, it.remote, it.remote_port, it.inode));
     let mut all: Vec<Beside> =
-        clients.iter().take(MOST).map(|it| connection(owner_name(snapshot, &it.owner), it)).collect();
+        clients.iter().take(MOST).map(|it| connection(&owner_name(snapshot, &it.owner), it)).collect();
 
     let claims: BTreeSet<(&str, &str)> = round
         .node_ports()
@@ -80,7 +80,7 @@ pub(super) fn beside(round: &Round<'_>, port: Port) -> Vec<Beside> {
 }
 
 /// A connection of somebody whose local port it is, where nobody listens.
-pub(super) fn connection(name: String, socket: &Socket) -> Beside {
+pub(super) fn connection(name: &str, socket: &Socket) -> Beside {
     let blocks = match socket.state {
         State::TimeWait => "ended, and keeps a server from the port for up to a minute",
         _ => "while it lasts, a server cannot listen there: bind gives EADDRINUSE",

@@ -45,7 +45,7 @@ pub fn owner_in_pod(round: &Round<'_>, pod: &str, (protocol, port): Port, was_as
     });
     // A listener may have accepted them, and another one still could listen beside them.
     let connections =
-        connections.into_iter().filter(|_| claimants.is_empty()).map(|it| connection(process_in_words(&it.owner), it));
+        connections.into_iter().filter(|_| claimants.is_empty()).map(|it| connection(&process_in_words(&it.owner), it));
     let beside = need.into_iter().chain(connections).collect();
     let (answers, unread) = (Vec::new(), Vec::new());
     let (proxy_mode, mode, redirections) = (None, String::new(), None);
