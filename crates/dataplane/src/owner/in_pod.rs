@@ -109,8 +109,8 @@ mod tests {
         let owner = held("/kubepods/besteffort/poduid-cart/app", Some("uid-cart"), command, 4243);
         let world = Snapshot::healthy().socket(protocol, state, local, remote, |it| it.owner = owner.clone());
         let clients = world.kernel.clients.seen().into_iter().flat_map(|it| &it.sockets);
-        let all = world.kernel.listeners.seen().into_iter().flatten().chain(clients);
-        all.filter(|it| it.owner == owner).last().expect("it is there").clone()
+        let mut all = world.kernel.listeners.seen().into_iter().flatten().chain(clients);
+        all.rfind(|it| it.owner == owner).expect("it is there").clone()
     }
 
     /// Pod `cart` of which a container declares 8000, and these sockets of its network.
