@@ -17,6 +17,9 @@ pub(super) struct Args {
     /// Answer from a file that `snapshot` wrote, `-` for standard input, instead of looking at this node
     #[arg(long, value_name = "FILE", help_heading = "Sources", conflicts_with_all = ["services", "kubeconfig", "context"])]
     snapshot: Option<PathBuf>,
+    /// Ask in the network of this pod of the node: who listens on the port there, and which connection has it
+    #[arg(long, value_name = "NAMESPACE/NAME", conflicts_with = "refused", value_parser = pod_name)]
+    pod: Option<String>,
     #[command(flatten)]
     sources: Sources,
     /// Say also how to have the number, if the API server refused it to a Service: *provided port is already allocated*
@@ -37,14 +40,18 @@ enum Form {
 }
 
 pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
-    let Args { port, snapshot, sources, refused, output } = args;
+    let Args { port, snapshot, pod, sources, refused, output } = args;
+    let is_live = snapshot.is_none();
     let snapshot = match snapshot {
         Some(file) => replay::read(&file)?,
-        None => sources.snapshot_with_port(port.number, true, console)?,
+        None => sources.snapshot_with_port(port.number, pod.clone(), true, console)?,
     };
-    let owner = port
-        .owner(&snapshot, refused, free_port(&snapshot))
-        .map_err(|gap| anyhow!("who owns port {} cannot be told: {}", port.number, gap.detail))?;
+    let owner = match &pod {
+        Some(pod) => port.owner_in_pod(&snapshot, pod, is_live),
+        None => port.owner(&snapshot, refused, free_port(&snapshot)),
+    };
+    let place = pod.map(|pod| format!(" in pod {pod}")).unwrap_or_default();
+    let owner = owner.map_err(|gap| anyhow!("who owns port {}{place} cannot be told: {}", port.number, gap.detail))?;
     console.write(|out| match output {
         Form::Text => write_owner(&owner, &console.style, out),
         Form::Json => {
@@ -53,4 +60,16 @@ pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
         }
     })?;
     Ok(ExitCode::from(owner.result() as u8))
+}
+
+/// `namespace/name` of a pod.
+///
+/// # Errors
+/// When it is something else.
+pub(super) fn pod_name(text: &str) -> Result<String, String> {
+    let is_name = |part: &str| !part.is_empty() && !part.contains('/');
+    match text.split_once('/') {
+        Some((namespace, name)) if is_name(namespace) && is_name(name) => Ok(text.to_owned()),
+        _ => Err(format!("{text:?} is not the namespace and name of a pod, like shop/web-0")),
+    }
 }

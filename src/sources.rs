@@ -82,22 +82,23 @@ impl Sources {
         command_lines: bool,
         console: &Console,
     ) -> anyhow::Result<Snapshot> {
-        self.snapshot_of(None, skipped, command_lines, console)
+        self.snapshot_of((None, None), skipped, command_lines, console)
     }
 
-    /// The same with everything, and with the owners of sockets on this port.
+    /// The same with everything, and with the owners of sockets on this port; of a pod `namespace/name`, of its own network too.
     pub(super) fn snapshot_with_port(
         self,
         port: u16,
+        pod: Option<String>,
         command_lines: bool,
         console: &Console,
     ) -> anyhow::Result<Snapshot> {
-        self.snapshot_of(Some(port), BTreeSet::new(), command_lines, console)
+        self.snapshot_of((Some(port), pod), BTreeSet::new(), command_lines, console)
     }
 
     fn snapshot_of(
         self,
-        port: Option<u16>,
+        (port, pod): (Option<u16>, Option<String>),
         skipped: BTreeSet<Source>,
         command_lines: bool,
         console: &Console,
@@ -130,6 +131,7 @@ impl Sources {
             },
             node_port_range: node_port_range.map(|range| NodePortRange::configured(range, "--node-port-range")),
             owner_ports: port.into_iter().collect(),
+            pod,
             skipped,
             command_lines,
         };

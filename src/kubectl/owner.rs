@@ -1,6 +1,6 @@
 //! `owner`: who answers on a port of each node, who loses, and what to do.
 
-use std::process::ExitCode;
+use std::{process::ExitCode, sync::Arc};
 
 use clap::ValueEnum;
 
@@ -9,7 +9,8 @@ use super::{
     declared::NoAgentFlags,
     node_snapshots::{Behind, NodeResult, NodeResults, judge_node_snapshots},
 };
-use crate::console::Console;
+use crate::{console::Console, owner::pod_name};
+use portreeve_facts::{Pod, Snapshot};
 use portreeve_report::{NodeOwner, PortArgument, owners_result, write_owner_json, write_owners};
 
 #[derive(Debug, clap::Args)]
@@ -17,6 +18,9 @@ pub(crate) struct Args {
     /// The port, and the protocol where only one is asked about: 30080, 30080/udp
     #[arg(value_name = "PORT[/PROTOCOL]")]
     port: PortArgument,
+    /// Ask in the network of this pod, as far as the agent of its node looked there: while it fails, on the ports of its servers
+    #[arg(long, value_name = "NAMESPACE/NAME", conflicts_with_all = ["refused", "no_agent"], value_parser = pod_name)]
+    pod: Option<String>,
     /// Tell it of this node only; may be given several times
     #[arg(long, value_name = "NODE", help_heading = "Agents")]
     node: Vec<String>,
@@ -46,20 +50,34 @@ pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
         let json = args.output == Form::Json;
         return args.no_agent_flags.tell(args.port, &args.node, &args.agent_flags, json, console);
     }
+    // Who is behind the Services of the port is nothing to a pod.
+    let behind = if args.pod.is_some() { Behind::NoPort } else { Behind::Port(args.port.number) };
     let NodeResults { results, partial, oldest } =
-        judge_node_snapshots(&args.agent_flags, &args.node, Behind::Port(args.port.number), |snapshot| {
+        judge_node_snapshots(&args.agent_flags, &args.node, behind, |snapshot| match &args.pod {
+            Some(pod) if is_elsewhere(snapshot, pod) => Ok(None),
+            Some(pod) => args.port.owner_in_pod(snapshot, pod, false).map(Some),
             // What one node shows to be free, another may have in use.
-            args.port.owner(snapshot, args.refused, None)
+            None => args.port.owner(snapshot, args.refused, None).map(Some),
         })?;
-    let owners = results.into_iter().map(|NodeResult { node, result }| NodeOwner { node, owner: result });
-    let owners: Vec<NodeOwner> = owners.collect();
+    let owner = |NodeResult { node, result }| Some(NodeOwner { node, owner: result.transpose()? });
+    let agents = results.len();
+    let owners: Vec<NodeOwner> = results.into_iter().filter_map(owner).collect();
     partial.into_iter().chain(oldest).for_each(|note| console.print_note(&note));
     console.write(|out| match args.output {
         Form::Text => write_owners(&owners, &console.style, out),
         Form::Json => write_owner_json(args.port.number, &owners, out),
     })?;
+    if let Some(pod) = args.pod.as_ref().filter(|_| owners.is_empty() && agents > 0) {
+        anyhow::bail!("pod {pod} is on no node that was asked");
+    }
     if owners.is_empty() {
         anyhow::bail!("nothing is known: no agent is listed in namespace {}", args.agent_flags.agent_namespace());
     }
     Ok(ExitCode::from(owners_result(&owners) as u8))
+}
+
+/// Whether a pod is on another node.
+fn is_elsewhere(snapshot: &Snapshot, pod: &str) -> bool {
+    let is_here = |it: &Arc<Pod>| it.is_named(pod) && it.may_be_on(snapshot.node_name());
+    snapshot.cluster.pods.get().is_ok_and(|pods| !pods.iter().any(is_here))
 }

@@ -1,4 +1,4 @@
-//! `suggest`: NodePorts that are free on every node that has an agent.
+//! `suggest`: NodePorts, or ports of the nodes, that are free on every node that has an agent.
 
 use std::process::ExitCode;
 
@@ -8,7 +8,6 @@ use super::{
 };
 use crate::{console::Console, suggest::CountFlag};
 use portreeve_report::listed;
-use portreeve_rules::FreePorts;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -19,7 +18,7 @@ pub(crate) struct Args {
 }
 
 pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
-    let mut free_ports = FreePorts::default();
+    let mut free_ports = args.count.none();
     let NodeResults { results, partial, .. } =
         judge_node_snapshots(&args.agent_flags, &[], Behind::NoPort, |snapshot| {
             free_ports.absorb(snapshot);

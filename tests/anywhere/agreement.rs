@@ -16,11 +16,14 @@ use crate::every_node::{board, one_of_each_plane, pair, ports, reported_by, smal
 /// About a listener that gets no connections.
 const OF_LISTENERS: [&str; 3] =
     ["listener-on-node-port/loses", "host-port-conflict/takes-listener", "external-ip-conflict/node-address"];
-/// Rules about two claims of which the first takes what the second wants, whoever listens.
-const OF_CLAIMS: [(&str, [ClaimKind; 2]); 3] = [
-    ("external-ip-conflict/takes-node-port", [ClaimKind::ExternalIp, ClaimKind::NodePort]),
-    ("host-port-conflict/node-port", [ClaimKind::HostPort, ClaimKind::NodePort]),
-    ("external-ip-conflict/claimed-twice", [ClaimKind::ExternalIp, ClaimKind::ExternalIp]),
+/// About what is left of a hostPort.
+const LEFT_BEHIND: &str = "stale-redirection/host-port";
+/// Rules about claims of which the first takes what the second wants, whoever listens.
+const OF_CLAIMS: [(&str, &[ClaimKind]); 4] = [
+    ("external-ip-conflict/takes-node-port", &[ClaimKind::ExternalIp, ClaimKind::NodePort]),
+    ("host-port-conflict/node-port", &[ClaimKind::HostPort, ClaimKind::NodePort]),
+    ("external-ip-conflict/claimed-twice", &[ClaimKind::ExternalIp, ClaimKind::ExternalIp]),
+    (LEFT_BEHIND, &[ClaimKind::Redirection]),
 ];
 
 /// Who owns a port, as `owner PORT -o json` prints it.
@@ -63,9 +66,9 @@ fn not_shown(snapshot: &Snapshot, finding: &Finding) -> Option<String> {
         return Some(format!("{}: lost from {missing:?}, and owner shows nobody there", pair(&finding.key)));
     }
     let all: Vec<ClaimKind> = owned.claimants.iter().map(|it| it.claim).collect();
-    let lacks = of_claims.is_some_and(|[one, other]| {
-        let count = |claim: &ClaimKind| all.iter().filter(|it| *it == claim).count();
-        count(one) == 0 || count(other) < usize::from(one == other) + 1
+    let lacks = of_claims.is_some_and(|claims| {
+        let count = |of: &[ClaimKind], claim: &ClaimKind| of.iter().filter(|it| *it == claim).count();
+        claims.iter().any(|claim| count(&all, claim) < count(claims, claim))
     });
     lacks.then(|| format!("{}: owner lists {all:?} only", pair(&finding.key)))
 }
@@ -166,11 +169,17 @@ pub(crate) fn disagreements(snapshot: &Snapshot, board: &Board) -> (Vec<String>,
         let mut losers: Vec<usize> = owned.answers.iter().filter_map(|it| it.loser).collect();
         losers.sort_unstable();
         losers.dedup();
-        let is_told = |it: &&Finding| {
-            OF_LISTENERS.contains(&&*reported_by(it.key.rule, it.key.variant))
-                && (it.key.port, it.key.protocol) == (Some(port.0), Some(port.1))
-        };
-        let told = board.findings.iter().any(|it| is_told(&it));
+        let of_port = |it: &&Finding| (it.key.port, it.key.protocol) == (Some(port.0), Some(port.1));
+        let found = board.findings.iter().filter(of_port).map(|it| reported_by(it.key.rule, it.key.variant));
+        let found: Vec<String> = found.collect();
+        let told = found.iter().any(|it| OF_LISTENERS.contains(&&**it) || it == LEFT_BEHIND);
+        let takes = |it: &Answered| it.by.is_some_and(|by| owned.claimants[by].claim == ClaimKind::Redirection);
+        let is_taken =
+            owned.answers.iter().any(takes) && owned.claimants.iter().any(|it| it.claim != ClaimKind::Redirection);
+        let is_doubted = board.unknown.iter().any(|it| reported_by(it.rows.rule, it.rows.variants[0]) == LEFT_BEHIND);
+        if is_taken && !is_doubted && !found.iter().any(|it| it == LEFT_BEHIND) {
+            wrong.push(format!("{}/{}: a redirection that was left behind takes it, and no finding", port.0, port.1));
+        }
         for loser in losers {
             let excuse = if told { None } else { excuse(snapshot, board, &owned, loser) };
             *asked.entry(excuse).or_default() += 1;

@@ -106,6 +106,8 @@ fn every_duration_and_number_says_what_is_allowed() {
         (&["agent", "--cpu-percent", "nan"], "nan", "a share of 0.001 to 100"),
         (&["check", "--request-timeout", "1us"], "1us", "from 1ms to 1h"),
         (&["suggest", "--count", "0"], "'0'", "--count"),
+        (&["owner", "8080", "--pod", "web"], "shop/web-0", "--pod"),
+        (&["owner", "8080", "--pod", "a/b/c"], "shop/web-0", "--pod"),
         (&["suggest", "--count", "65536"], "65536", "--count"),
         (&["owner", "65536"], "65536", "65535"),
         (&["check", "--node-port-range", "1-70000"], "1-70000", "0 to 65535"),

@@ -269,6 +269,14 @@ const SEEN: &[Row] = &[
         ),
     ),
     (
+        "ephemeral-range-overlap/workload",
+        ("anywhere/lint/rules.rs", "a_port_that_the_kernel_chooses_is_told_of_the_hosts_network_and_of_a_host_port"),
+        (
+            "crates/rules/src/pod_port_in_ephemeral_range.rs",
+            "what_the_kernel_does_not_choose_and_pods_that_are_there_are_silent",
+        ),
+    ),
+    (
         "ephemeral-ports-near-exhaustion/node",
         ("node/corpus.rs", "thousands_of_connections_in_time_wait"),
         ("node/near_misses.rs", "as_many_connections_as_exhaust_a_narrow_range_leave_the_usual_one_free"),

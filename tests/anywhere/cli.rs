@@ -358,6 +358,10 @@ fn a_port_is_suggested_one_a_line_and_what_is_not_known_is_said_beside() {
     let (code, stdout, stderr) = ended(&mut suggest);
     assert_eq!((code, stdout.as_str()), (2, "30001\n30002\n"), "{stderr}");
     assert!(stderr.contains("and of no other") && stderr.contains("not known of"), "{stderr}");
+    let mut host = binary();
+    host.args(["suggest", "--host", "--services"]).arg(&services).arg("--host-root").arg(root.path());
+    let (code, stdout, stderr) = ended(&mut host);
+    assert_eq!((code, stdout.as_str()), (2, "10000\n"), "{stderr}");
 }
 
 #[test]

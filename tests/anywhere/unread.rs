@@ -297,6 +297,7 @@ fn made() -> Vec<(String, Snapshot)> {
             namespace: "default".to_owned(),
             name: "agent".to_owned(),
             replicas: Some(3),
+            keeps_old_pods: false,
             host_network: false,
             selects: Vec::new(),
             avoids: Vec::new(),

@@ -329,6 +329,55 @@ fn a_port_is_owned_on_each_node_by_whoever_its_agent_saw() {
     jsonschema::validate(&schema, &document).unwrap_or_else(|error| panic!("{error}"));
 }
 
+/// Pod `shop/cart` on n1, of which a container fails that declares 8000, as n1's agent saw its network: a connection has the port.
+fn with_pod(node: &str) -> String {
+    let mut world: Value = serde_json::from_str(&snapshot(node, 30000)).expect("JSON");
+    if node != "n1" {
+        return world.to_string();
+    }
+    let pod = json!({
+        "namespace": "shop", "name": "cart", "uid": "uid-cart", "config_hash": null, "node": "n1", "host_network": false,
+        "finished": false, "ready": false, "failing": true, "ips": ["10.1.0.9"], "ports": [], "ip_local_port_range": null,
+        "own_ports": [{"port": 8000, "host_port": null, "host_ip": null, "protocol": "tcp"}],
+    });
+    let mut socket = world["kernel"]["listeners"]["seen"][0].clone();
+    for (field, value) in [
+        ("state", json!("ESTABLISHED")),
+        ("local", json!("10.1.0.9")),
+        ("local_port", json!(8000)),
+        ("remote", json!("198.51.100.7")),
+        ("remote_port", json!(443)),
+    ] {
+        socket[field] = value;
+    }
+    socket["owner"]["held"]["process"]["seen"]["command"] = json!("envoy");
+    let network = json!({
+        "pod_uid": "uid-cart", "ephemeral": {"seen": {"at_most": 1, "busiest": []}}, "needed": {"seen": [socket]},
+    });
+    world["cluster"]["pods"]["seen"].as_array_mut().expect("pods").push(pod);
+    world["kernel"]["pod_namespaces"]["seen"].as_array_mut().expect("networks").push(network);
+    world.to_string()
+}
+
+#[test]
+fn a_port_in_a_pod_is_told_of_the_node_that_has_it_as_far_as_its_agent_looked() {
+    let (fake, plugin) = (
+        cluster(&["n1", "n2"], |node, path, _| match path {
+            "/snapshot" => Reply::Json(with_pod(node)),
+            _ => Reply::Status(404, "not found"),
+        }),
+        Plugin::new(),
+    );
+    let (code, text, stderr) = plugin.run(&fake, &["owner", "8000", "--pod", "shop/cart"]);
+    assert_eq!(code, 0, "{text}{stderr}");
+    assert!(text.starts_with("node n1\n8000/tcp in the network of pod shop/cart\n  nobody listens there\n"), "{text}");
+    assert!(text.contains("process envoy") && !text.contains("n2"), "{text}");
+    let (code, text, _) = plugin.run(&fake, &["owner", "8001", "--pod", "shop/cart"]);
+    assert!(code == 2 && text.contains("this look did not ask for sockets on the port"), "{text}");
+    let (code, _, stderr) = plugin.run(&fake, &["owner", "8000", "--pod", "shop/till"]);
+    assert!(code == 2 && stderr.contains("pod shop/till is on no node that was asked"), "{stderr}");
+}
+
 #[test]
 fn a_port_is_suggested_that_is_free_on_every_node() {
     let (fake, plugin) = (seen(), Plugin::new());
@@ -336,6 +385,8 @@ fn a_port_is_suggested_that_is_free_on_every_node() {
     assert_eq!((code, stdout.as_str()), (2, "30002\n30003\n"), "{stderr}");
     assert!(stderr.contains("of the 3 agents listed in namespace portreeve"), "{stderr}");
     assert!(stderr.contains("not known of odd: its answer is no snapshot"), "{stderr}");
+    let (code, stdout, _) = plugin.run(&fake, &["suggest", "--host"]);
+    assert_eq!((code, stdout.as_str()), (2, "10000\n"), "of the nodes themselves");
 }
 
 #[test]

@@ -9,10 +9,14 @@ use std::{
     time::Duration,
 };
 
-use crate::{near_misses::expect_silent, stage::Stage};
+use crate::{near_misses::expect_silent, stage::Stage, unprivileged::nobody};
 
 /// A uid for each test: tests that run at the same time see each other's processes.
-const UIDS: [&str; 2] = ["5c1f9c52-93ab-4a5e-9f0e-6b2a8c4d1e42", "5c1f9c52-93ab-4a5e-9f0e-6b2a8c4d1e43"];
+const UIDS: [&str; 3] = [
+    "5c1f9c52-93ab-4a5e-9f0e-6b2a8c4d1e42",
+    "5c1f9c52-93ab-4a5e-9f0e-6b2a8c4d1e43",
+    "5c1f9c52-93ab-4a5e-9f0e-6b2a8c4d1e44",
+];
 const CONTAINER: &str = "5f7bb1c1d5b0cd8ba6bd0d2d3c1b1cd6a1c0a3b1e5e2b97bb0e2ad9c4d5e6f70";
 
 /// What a kubelet says of a pod of which a container ends again and again.
@@ -102,4 +106,27 @@ fn a_connection_of_a_pod_that_is_well_or_from_another_port_blocks_no_server_of_i
     drop((well, sidecar));
     let (crashes, _sidecar) = (server(CRASHES, UIDS[1]), Sidecar::connected_from(46581, UIDS[1]));
     expect_silent(&crashes.check(&["--proxy-mode", "iptables"]), rule, "a connection has another port");
+}
+
+#[test]
+fn who_asks_for_a_port_in_a_pod_gets_its_listener_or_the_connection_that_has_it_and_nobody_without_the_right() {
+    let (well, _sidecar) = (server(READY, UIDS[2]), Sidecar::connected_from(46580, UIDS[2]));
+    let ask = |mut command: Command, port: &str| {
+        command.args([port, "--pod", "sky/api-0", "--proxy-mode", "iptables"]);
+        let output = command.output().expect("the binary runs");
+        let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
+        (output.status.code(), text(output.stdout), text(output.stderr))
+    };
+    let (code, text, errors) = ask(well.command("owner"), "46580");
+    assert_eq!(code, Some(0), "{text}{errors}");
+    assert!(text.starts_with("46580/tcp in the network of pod sky/api-0\n  nobody listens there\n"), "{text}");
+    assert!(text.contains("process perl") && text.contains("-> 127.0.0.1:8080"), "{text}");
+    let (code, text, _) = ask(well.command("owner"), "8080/tcp");
+    assert!(code == Some(0) && text.contains("1  listener, process perl"), "{text}");
+    let (code, text, _) = ask(well.command("owner"), "46581");
+    assert!(code == Some(0) && text.contains("nobody listens there") && !text.contains("perl"), "{text}");
+    let (command, _place) = nobody(&well, "owner");
+    let (code, _, errors) = ask(command, "46580");
+    assert_eq!(code, Some(2));
+    assert!(errors.contains("cannot be told") && errors.contains("CAP_SYS_PTRACE"), "{errors}");
 }

@@ -31,6 +31,8 @@ pub struct SnapshotSources {
     pub node_port_range: Option<NodePortRange>,
     /// Ports whose owners are looked up besides those that rules need.
     pub owner_ports: PortSet,
+    /// The pod `namespace/name` in whose own network these are looked for, too.
+    pub pod: Option<String>,
     /// What is not read, since no rule that is asked uses it.
     pub skipped: BTreeSet<Source>,
     /// Whether command lines of processes may be kept; they can hold secrets.
@@ -64,7 +66,7 @@ impl SnapshotSources {
     /// # Errors
     /// As [`cluster::read_now`].
     pub fn gather(&self, at: Timestamp, announce: impl Fn(Step)) -> io::Result<Snapshot> {
-        let Self { cluster: source, node, host, overrides, node_port_range, owner_ports, skipped, command_lines } =
+        let Self { cluster: source, node, host, overrides, node_port_range, owner_ports, pod, skipped, command_lines } =
             self;
         announce(Step::Cluster);
         // Without a configured name, the Node with this hostname is used.
@@ -80,6 +82,9 @@ impl SnapshotSources {
         announce(Step::Node);
         let mut query = rules::node_query(&cluster, *command_lines);
         query.owner_ports = query.owner_ports.union(owner_ports);
+        if let Some(pod) = pod {
+            rules::ask_of_pod(&mut query, &cluster, pod, owner_ports);
+        }
         // One snapshot shows what an agent finds over several.
         query.bound_on_purpose = true;
         query.skipped.clone_from(skipped);

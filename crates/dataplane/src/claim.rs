@@ -1,7 +1,7 @@
 //! Who has or wants a port of this node, and by what right.
 
 use super::external_address::ExternalAddress;
-use portreeve_facts::{ContainerPort, Pod, Service, ServicePort, Socket};
+use portreeve_facts::{ContainerPort, Pod, Redirection, Service, ServicePort, Socket};
 
 /// By what right a port is claimed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,6 +12,8 @@ pub enum ClaimKind {
     NodePort,
     /// A pod's hostPort.
     HostPort,
+    /// A redirection of a hostPort whose pod is gone.
+    Redirection,
     /// A listening socket.
     Listener,
     /// A listening socket of the proxy itself: a held NodePort, a health check.
@@ -25,6 +27,7 @@ impl ClaimKind {
             Self::ExternalIp => "external-ip",
             Self::NodePort => "node-port",
             Self::HostPort => "host-port",
+            Self::Redirection => "redirection",
             Self::Listener => "listener",
             Self::Proxy => "proxy",
         }
@@ -40,6 +43,8 @@ pub enum Claim<'a> {
     NodePort(&'a Service, &'a ServicePort),
     /// A hostPort.
     HostPort(&'a Pod, &'a ContainerPort),
+    /// A redirection of a hostPort that is of no pod that lives.
+    Redirection(&'a Redirection),
     /// A listener, and how many share its address and port.
     Listener(&'a Socket, usize),
 }
@@ -52,8 +57,14 @@ mod tests {
 
     #[test]
     fn every_right_has_a_word_of_its_own() {
-        let all =
-            [ClaimKind::ExternalIp, ClaimKind::NodePort, ClaimKind::HostPort, ClaimKind::Listener, ClaimKind::Proxy];
+        let all = [
+            ClaimKind::ExternalIp,
+            ClaimKind::NodePort,
+            ClaimKind::HostPort,
+            ClaimKind::Redirection,
+            ClaimKind::Listener,
+            ClaimKind::Proxy,
+        ];
         let words: BTreeSet<&str> = all.into_iter().map(ClaimKind::name).collect();
         assert_eq!(words.len(), all.len(), "{words:?}");
     }

@@ -21,7 +21,9 @@ use super::{
     served::{covers, may_have},
     vantage::{answering_vantage_points, vantage_points},
 };
-use portreeve_facts::{Affected, Family, Gap, Mode, Protocol, Service, ServicePort, Socket, Source, Vantage, Why};
+use portreeve_facts::{
+    Affected, Family, Gap, Mode, Protocol, Redirection, Service, ServicePort, Socket, Source, Vantage, Why,
+};
 
 /// Claims of one port and protocol, in the order in which those of one kind are asked.
 pub struct Contest<'r, 'a, 'c> {
@@ -48,8 +50,8 @@ struct Contender<'a> {
 /// What becomes of a hostPort that is asked for at a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Redirected {
-    /// It is served.
-    To(usize),
+    /// It is served, or a redirection that was left behind takes it.
+    To(usize, Outcome),
     /// Cilium leaves it out, for the NodePort range has its number.
     LeftOut,
 }
@@ -230,7 +232,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
     ) -> Result<Answer, Undecided> {
         let external = self.external(candidate, case, from, to)?;
         let node_port = self.node_port(candidate, case, (from, to), listener);
-        let host_port = self.host_port(candidate, from, to)?;
+        let host_port = self.redirected(candidate, from, to)?;
         let service = match (external, node_port) {
             (Some(external), Some(node_port)) => match candidate.external_ip_or_node_port(external.1, node_port.1) {
                 Some(ClaimKind::ExternalIp) => Some(external),
@@ -309,11 +311,35 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
                 }
                 (Ok(false), _) => {}
                 (_, Err(gap)) if candidate.mode() == Mode::Cilium => return Err(gap),
-                (Ok(true), _) => return Ok(Some(Redirected::To(index))),
+                (Ok(true), _) => return Ok(Some(Redirected::To(index, of_host_port(to.ip, Outcome::Pod)))),
                 (Err(gap), _) => return Err(gap),
             }
         }
         Ok(None)
+    }
+
+    /// The same where a redirection that was left behind may come first. What Cilium serves meets no rule of netfilter.
+    fn redirected(&self, candidate: &Candidate, from: Vantage, to: LocalAddress) -> Result<Option<Redirected>, Gap> {
+        let takes = |it: &Redirection| Family::of(it.to) == Family::of(to.ip) && it.ip.is_none_or(|ip| ip == to.ip);
+        let left = self.contenders.iter().enumerate().find_map(|(index, contender)| match contender.claim {
+            Claim::Redirection(left) if takes(left) => Some((index, left)),
+            _ => None,
+        });
+        let pods = self.host_port(candidate, from, to)?;
+        let Some((index, left)) = left else { return Ok(pods) };
+        let redirections = self.round.redirections()?;
+        let is_first = match pods {
+            None | Some(Redirected::LeftOut) => true,
+            Some(_) if candidate.mode() == Mode::Cilium => false,
+            Some(Redirected::To(its, _)) => match self.contenders[its].claim {
+                Claim::HostPort(pod, _) => redirections.is_before(left, pod)?,
+                _ => false,
+            },
+        };
+        match is_first {
+            true => Ok(Some(Redirected::To(index, of_host_port(to.ip, redirections.leads_to(left)?)))),
+            false => Ok(pods),
+        }
     }
 
     /// The socket that the kernel chooses, where no other claim stands before it.
@@ -379,8 +405,8 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         listener: Option<usize>,
     ) -> Result<Answer, Undecided> {
         let answer = |outcome, by| Ok(Answer { outcome, by, listener });
-        if let Some(Redirected::To(host_port)) = host_port {
-            let redirected = || answer(of_host_port(to.ip), Some(host_port));
+        if let Some(Redirected::To(host_port, outcome)) = host_port {
+            let redirected = || answer(outcome, Some(host_port));
             match service.map(|(_, outcome)| candidate.node_port_or_host_port(outcome)) {
                 Some(Some(ClaimKind::NodePort)) => {}
                 // Either leads nowhere.
@@ -513,13 +539,13 @@ fn is_own_link_local(to: LocalAddress, from: Vantage) -> bool {
     is_link_local(to.ip) && from == Vantage::Node
 }
 
-/// What becomes of a connection that a hostPort takes: nothing forwards what is link-local, and what comes from `::1`
-/// cannot be answered.
-fn of_host_port(to: IpAddr) -> Outcome {
+/// What becomes of a connection that a hostPort takes, where its redirection leads to `there`: nothing forwards what is link-local, and
+/// what comes from `::1` cannot be answered.
+fn of_host_port(to: IpAddr, there: Outcome) -> Outcome {
     match to {
         to if is_link_local(to) => Outcome::Nowhere,
         IpAddr::V6(to) if to.is_loopback() => Outcome::TimedOut,
-        _ => Outcome::Pod,
+        _ => there,
     }
 }
 

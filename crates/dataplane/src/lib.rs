@@ -46,6 +46,7 @@ mod owner;
 mod owners;
 mod part;
 mod proxy_sockets;
+mod redirections;
 mod served;
 mod service_lb;
 mod sockets;
@@ -55,7 +56,7 @@ pub use claim::{Claim, ClaimKind};
 pub use declared::{Declaration, DeclaredField, declarations};
 pub use need::{Addresses, Need, Needs, health_address};
 pub use outcome::Outcome;
-pub use owner::{Answered, Beside, BesideKind, Claimant, Ownership, owner};
+pub use owner::{Answered, Beside, BesideKind, Claimant, Ownership, owner, owner_in_pod, pod_of_name};
 
 pub use backing::Backing;
 pub use by_port::{ByPort, Port, by_port};
@@ -69,9 +70,13 @@ pub use external_address::ExternalAddress;
 pub use kept_off::{is_left, serves};
 pub use kube_proxy::holds_ports;
 pub use local_address::{LocalAddress, is_link_local, local_addresses, other_loopback};
-pub use owners::{Holding, UNNAMED, Unit, gone_pod, holding, owner_evidence, owner_name, pod_of, pod_of_uid, unit_of};
+pub use owners::{
+    Holding, UNNAMED, Unit, gone_pod, holding, owner_evidence, owner_name, pod_of, pod_of_uid, process_in_words,
+    unit_of,
+};
 pub use part::{Field, Part};
 pub use proxy_sockets::{Group, Own, Proxy, group, share_owner};
+pub use redirections::{Redirections, meet, share_table};
 pub use round::{Addressed, Allocated, Round};
 pub use served::{covers, host_ports, may_have, own_network_pods, served_node_ports, service_port};
 pub use service_lb::sent_to_node_port;

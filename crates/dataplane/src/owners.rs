@@ -247,5 +247,12 @@ pub fn owner_evidence(snapshot: &Snapshot, owner: &Owner) -> Vec<(&'static str, 
     values
 }
 
+/// The process of a pod that holds a socket, in words that stay the same from look to look.
+pub fn process_in_words(owner: &Owner) -> String {
+    let Owner::Held(holder) = owner else { return "a process".to_owned() };
+    let process = holder.process.known(Unread::Adds);
+    process.map_or_else(|| "a process".to_owned(), |process| format!("process {}", process.command))
+}
+
 #[cfg(test)]
 mod tests;

@@ -10,9 +10,10 @@ use super::{
     local_address::{LocalAddress, local_addresses},
     need::Needs,
     proxy_sockets::Proxy,
+    redirections::Redirections,
     served::{host_ports, served_node_ports},
 };
-use portreeve_facts::{ContainerPort, Gap, Interfaces, Pod, Service, ServicePort, Snapshot, Socket};
+use portreeve_facts::{ContainerPort, Gap, Interfaces, Pod, Service, ServicePort, Snapshot, Socket, Why};
 
 /// One round: this snapshot, the one before where there is one, and what both rules and `owner` derive from it.
 pub struct Round<'a> {
@@ -31,6 +32,7 @@ pub struct Round<'a> {
     proxy: OnceCell<Proxy<'a>>,
     allocated: OnceCell<BTreeMap<u16, Allocated<'a>>>,
     needs: OnceCell<Needs<'a>>,
+    redirections: OnceCell<Result<Redirections<'a>, Gap>>,
 }
 
 /// The Service that has a number, and its port; without one it is the number of its health check.
@@ -51,7 +53,7 @@ impl<'a> Round<'a> {
     pub fn of(now: &'a Snapshot, before: Option<&'a Snapshot>, lag_seconds: i64) -> Self {
         let (listeners, node_ports, external, host_ports) = Default::default();
         let (addressed, endpoints, proxy) = Default::default();
-        let (allocated, needs) = Default::default();
+        let (allocated, needs, redirections) = Default::default();
         Self {
             now,
             before,
@@ -65,6 +67,7 @@ impl<'a> Round<'a> {
             proxy,
             allocated,
             needs,
+            redirections,
         }
     }
 
@@ -154,6 +157,21 @@ impl<'a> Round<'a> {
             allocated
         };
         Ok(self.allocated.get_or_init(all))
+    }
+
+    /// Where the connections to hostPorts are redirected.
+    ///
+    /// # Errors
+    /// When Pods, or the rules of netfilter, were not read.
+    pub fn redirections(&self) -> Result<&Redirections<'a>, Gap> {
+        self.redirections.get_or_init(|| Redirections::of(self.now)).as_ref().map_err(Clone::clone)
+    }
+
+    /// Why redirections of hostPorts were not read, where they matter: a pod of this node has one. What a snapshot older than they are lacks,
+    /// nobody asked for.
+    pub fn missed_redirections(&self) -> Option<Gap> {
+        let has_any = self.host_ports().is_ok_and(|it| it.iter().next().is_some());
+        self.redirections().err().filter(|gap| has_any && gap.why != Why::NotAsked)
     }
 
     /// Who needs to listen on a port of this node.

@@ -89,6 +89,11 @@ impl Pod {
         self.node.as_deref().map_or(self.uid.is_none(), |its| its == node)
     }
 
+    /// Whether this is its `namespace/name`.
+    pub fn is_named(&self, name: &str) -> bool {
+        name.split_once('/') == Some((&self.namespace, &self.name))
+    }
+
     /// The ports from which the kernel chooses in its own network namespace, by its specification; without a range there, those of
     /// the default range.
     pub fn ephemeral_ports(&self) -> PortSet {

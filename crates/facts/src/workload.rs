@@ -18,6 +18,10 @@ pub struct Workload {
     /// How many pods it wants at a time, where it says that: `spec.replicas`, or the `parallelism` of a Job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i64>,
+    /// Of a Deployment: a roll-out keeps every old pod until a new one is ready. That is `RollingUpdate` with a `maxUnavailable` of no pod,
+    /// as by default of fewer than four pods.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub keeps_old_pods: bool,
     /// `spec.template.spec.hostNetwork`.
     pub host_network: bool,
     /// What its template demands of a node by selector or by required affinity, Linux apart, each as one text. It may be meant

@@ -36,6 +36,8 @@ pub struct PortOwner {
     pub owned: Vec<Ownership>,
     /// What to do.
     pub advice: Vec<Advice>,
+    /// The pod in whose own network it is, `namespace/name`; nothing on the node.
+    pub pod: Option<String>,
 }
 
 /// Who owns a port of one node, or why that is not known.
@@ -89,6 +91,9 @@ struct OwnerEntry {
     /// When the look began, RFC 3339.
     #[schemars(extend("format" = "date-time"))]
     looked_at: String,
+    /// The pod in whose own network the port is, `namespace/name`; absent on the node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pod: Option<String>,
     /// The proxy's mode; absent where it is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     proxy_mode: Option<Mode>,
@@ -96,6 +101,9 @@ struct OwnerEntry {
     proxy_mode_in_words: String,
     /// One entry a protocol.
     protocols: Vec<ProtocolEntry>,
+    /// Why redirections of hostPorts were not read, for people, where pods of the node have hostPorts: none is assumed to be left behind.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    redirections_not_read: Option<String>,
     /// What to do, by the case in which it helps; first what is wrong with the port.
     advice: Vec<AdviceEntry>,
 }
@@ -114,7 +122,8 @@ struct ProtocolEntry {
 
 #[derive(Debug, Serialize, JsonSchema)]
 struct ClaimantEntry {
-    /// By what right: `external-ip`, `node-port`, `host-port`, `listener`, or `proxy` for the proxy's own socket.
+    /// By what right: `external-ip`, `node-port`, `host-port`, `redirection` for a hostPort whose pod is gone, `listener`, or `proxy` for
+    /// the proxy's own socket.
     claim: String,
     /// Who it is, for people.
     name: String,
@@ -124,7 +133,8 @@ struct ClaimantEntry {
 
 #[derive(Debug, Serialize, JsonSchema)]
 struct BesideEntry {
-    /// `connection`: the local port of an outgoing connection. `cluster-ip`: a port of a Service at its cluster IP.
+    /// `connection`: the local port of an outgoing connection. `cluster-ip`: a port of a Service at its cluster IP. `need`: in a pod, a
+    /// server of its own wants the port.
     kind: &'static str,
     /// Who has the number, for people.
     name: String,
@@ -204,16 +214,23 @@ impl NodeEntry {
 }
 
 impl OwnerEntry {
-    fn of(PortOwner { looked_at, version, owned, advice }: &PortOwner) -> Self {
+    fn of(PortOwner { looked_at, version, owned, advice, pod }: &PortOwner) -> Self {
         Self {
             version: version.as_deref().map(tidy),
             looked_at: format!("{looked_at:.0}"),
+            pod: pod.as_deref().map(tidy),
             proxy_mode: owned.first().and_then(|it| it.proxy_mode),
             proxy_mode_in_words: owned.first().map_or_else(String::new, |it| tidy(&it.mode)),
             protocols: protocols(owned),
+            redirections_not_read: redirections_not_read(owned),
             advice: advised(advice),
         }
     }
+}
+
+/// Why redirections of hostPorts were not read: the same for each protocol.
+fn redirections_not_read(owned: &[Ownership]) -> Option<String> {
+    Some(tidy(&owned.first()?.redirections.as_ref()?.detail))
 }
 
 /// What was not read and may claim the port too: the same for each protocol.
@@ -294,7 +311,11 @@ fn grouped(answers: &[Answered]) -> Vec<AnswerEntry> {
 ///
 /// # Errors
 /// When the writer fails.
-pub fn write_owner(PortOwner { owned, advice, .. }: &PortOwner, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+pub fn write_owner(
+    PortOwner { owned, advice, pod, .. }: &PortOwner,
+    style: &Style,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     for gap in unread(owned) {
         let line = match (gap.source, gap.why) {
             (Source::Services, Why::NotAsked) => "no cluster was read: Services may have this port".to_owned(),
@@ -310,11 +331,16 @@ pub fn write_owner(PortOwner { owned, advice, .. }: &PortOwner, style: &Style, o
         if index > 0 {
             writeln!(out)?;
         }
-        writeln!(out, "{}", style.paint(Ink::Heading, &format!("{port}/{protocol}, proxy mode {}", tidy(mode))))?;
+        let heading = match pod {
+            Some(pod) => format!("{port}/{protocol} in the network of pod {}", tidy(pod)),
+            None => format!("{port}/{protocol}, proxy mode {}", tidy(mode)),
+        };
+        writeln!(out, "{}", style.paint(Ink::Heading, &heading))?;
         if claimants.is_empty() {
             let is_connected = beside.iter().any(|it| it.kind == BesideKind::Connection);
             let line = match () {
                 () if !unread.is_empty() => "nothing that was read claims it",
+                () if pod.is_some() => "nobody listens there",
                 () if is_connected => "no server has it: new connections are refused",
                 () => "nobody claims it: connections are refused",
             };
@@ -330,11 +356,20 @@ pub fn write_owner(PortOwner { owned, advice, .. }: &PortOwner, style: &Style, o
                 writeln!(out, "     {}", style.paint(Ink::Faint, &line))?;
             }
         }
-        writeln!(out, "\n  who answers")?;
+        if !answers.is_empty() {
+            writeln!(out, "\n  who answers")?;
+        }
         for entry in grouped(answers) {
             write_answer(&entry, style, out)?;
         }
         write_beside(beside, style, out)?;
+    }
+    if let Some(why) = redirections_not_read(owned) {
+        let line = format!("redirections of hostPorts were not read, so none is assumed to be left behind: {why}");
+        writeln!(out)?;
+        for line in wrap(&line, style.width.saturating_sub(2)) {
+            writeln!(out, "  {}", style.paint(Ink::Faint, &line))?;
+        }
     }
     if !advice.is_empty() {
         writeln!(out, "\n  what to do")?;

@@ -3,9 +3,9 @@
 use std::{fmt, str::FromStr};
 
 use crate::PortOwner;
-use portreeve_dataplane::{Ownership, owner};
-use portreeve_facts::{Gap, Protocol, Snapshot};
-use portreeve_rules::{Limits, port_advice};
+use portreeve_dataplane::{Ownership, owner, owner_in_pod, pod_of_name};
+use portreeve_facts::{Gap, Protocol, Snapshot, Source, Why};
+use portreeve_rules::{Limits, pod_port_advice, port_advice};
 
 /// A port, and the protocol where only one is meant: `30080`, `30080/udp`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,13 +64,41 @@ impl PortArgument {
             all.iter().filter(|it| !it.claimants.is_empty() || !it.beside.is_empty()).cloned().collect();
         let owned = if claimed.is_empty() { all.into_iter().take(1).collect() } else { claimed };
         let advice = port_advice(snapshot, &owned, &limits, (refused, free));
-        Ok(PortOwner { looked_at: snapshot.at, version: snapshot.version.clone(), owned, advice })
+        Ok(PortOwner { looked_at: snapshot.at, version: snapshot.version.clone(), owned, advice, pod: None })
+    }
+
+    /// Who has it in the network of the pod `namespace/name`, over TCP and UDP, and what to do. `was_asked` says that the look was for this
+    /// port there.
+    ///
+    /// # Errors
+    /// As [`owner_in_pod`]; and SCTP is not looked for in pods.
+    pub fn owner_in_pod(self, snapshot: &Snapshot, pod: &str, was_asked: bool) -> Result<PortOwner, Gap> {
+        let protocols = [Protocol::Tcp, Protocol::Udp].into_iter().filter(|it| self.is_about(*it));
+        let limits = Limits::default();
+        let round = limits.round(snapshot, None);
+        let all = protocols.map(|protocol| owner_in_pod(&round, pod, (protocol, self.number), was_asked));
+        let all: Vec<Ownership> = all.collect::<Result<_, _>>()?;
+        if all.is_empty() {
+            let detail = "sockets of SCTP are not looked for in a pod's network";
+            return Err(Gap::new(Source::PodNamespaces, Why::NotSupported, detail));
+        }
+        let claimed: Vec<Ownership> =
+            all.iter().filter(|it| !it.claimants.is_empty() || !it.beside.is_empty()).cloned().collect();
+        let owned = if claimed.is_empty() { all } else { claimed };
+        let advice = pod_port_advice(snapshot, pod_of_name(snapshot, pod)?, &owned, &limits);
+        let (looked_at, version) = (snapshot.at, snapshot.version.clone());
+        Ok(PortOwner { looked_at, version, owned, advice, pod: Some(pod.to_owned()) })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{CheckResult, Style, write_owner};
+    use portreeve_facts::{
+        Netfilter, PodNamespace, Reading, Socket,
+        healthy::{gap, seen},
+    };
 
     #[test]
     fn a_port_may_name_its_protocol() {
@@ -79,5 +107,49 @@ mod tests {
         for wrong in ["", "0", "65536", "http", "80/quic", "80/"] {
             assert!(wrong.parse::<PortArgument>().is_err(), "{wrong:?}");
         }
+    }
+
+    /// What `owner` prints of 30080/tcp.
+    fn printed(owner: &PortOwner) -> String {
+        let style = Style { width: usize::from(u16::MAX), colour: false, program: String::new() };
+        let mut text = Vec::new();
+        write_owner(owner, &style, &mut text).expect("memory");
+        String::from_utf8(text).expect("UTF-8")
+    }
+
+    const PORT: PortArgument = PortArgument { number: 30080, protocol: None };
+
+    #[test]
+    fn redirections_that_were_not_read_are_one_line_and_leave_the_result_clear() {
+        let mut world = Snapshot::healthy().pod("edge", |pod| pod.host_port(80, 8080));
+        world.kernel.netfilter = Reading::Seen(Netfilter::default());
+        let note = |world: &Snapshot| {
+            let owner = PORT.owner(world, false, None).expect("it is known");
+            let lines = printed(&owner).lines().filter(|it| it.contains("none is assumed to be left behind")).count();
+            (lines, owner.result())
+        };
+        assert_eq!(note(&world), (0, CheckResult::Clear));
+        world.kernel.netfilter = gap(Source::Netfilter, Why::NotPermitted);
+        assert_eq!(note(&world), (1, CheckResult::Clear));
+    }
+
+    #[test]
+    fn in_a_pod_a_port_has_listeners_or_connections_and_no_answers_and_sctp_is_not_looked_for() {
+        let mut world = Snapshot::healthy().listens("0.0.0.0:30080").pod("edge", |_| ());
+        let socket = seen(&mut world.kernel.listeners).pop().expect("a listener");
+        let own = PodNamespace::with_use("uid-edge", Err(Gap::new(Source::PodNamespaces, Why::Torn, "of no interest")));
+        let with = |sockets: Vec<Socket>| {
+            let mut world = world.clone();
+            let own = PodNamespace { needed: Reading::Seen(sockets), ..own.clone() };
+            seen(&mut world.kernel.pod_namespaces).push(own);
+            PORT.owner_in_pod(&world, "default/edge", true).map(|owner| printed(&owner))
+        };
+        let nobody = with(Vec::new()).expect("it is known");
+        assert_eq!(nobody.matches("nobody listens there").count(), 2, "over TCP and UDP: {nobody}");
+        let text = with(vec![socket]).expect("it is known");
+        assert!(text.starts_with("30080/tcp in the network of pod default/edge\n"), "{text}");
+        assert!(text.contains("1  listener, process nginx") && !text.contains("who answers"), "{text}");
+        let sctp = "30080/sctp".parse::<PortArgument>().expect("a port");
+        assert_eq!(sctp.owner_in_pod(&world, "default/edge", true).expect_err("not read").why, Why::NotSupported);
     }
 }

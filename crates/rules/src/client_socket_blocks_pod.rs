@@ -9,7 +9,7 @@ use super::{
     wording::with_sockets,
 };
 use crate::findings::{Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, Verdict};
-use portreeve_dataplane::Addresses;
+use portreeve_dataplane::{Addresses, process_in_words};
 use portreeve_facts::{
     ContainerPort, Gap, Owner, Pod, PortRange, PortSet, Protocol, Reading, Snapshot, Socket, Source, State, Unread, Why,
 };
@@ -121,7 +121,7 @@ impl Network<'_> {
         let (Pod { namespace, name, .. }, ContainerPort { port, protocol, .. }) = (self.pod, port);
         // A live process can let go; TIME_WAIT cannot.
         let owned = sockets.iter().find(|socket| socket.owner != Owner::TimeWait);
-        let holder = owned.map_or_else(|| "a connection in TIME_WAIT".to_owned(), |it| process(&it.owner));
+        let holder = owned.map_or_else(|| "a connection in TIME_WAIT".to_owned(), |it| process_in_words(&it.owner));
         let sentence = match owned {
             Some(_) => format!(
                 "In pod {namespace}/{name}, {holder} has an outgoing connection from port {port}/{protocol}, on which nobody listens: \
@@ -156,15 +156,6 @@ impl Network<'_> {
 /// Whether a socket waits for clients.
 fn listens(socket: &Socket) -> bool {
     socket.state == State::Listen || socket.protocol == Protocol::Udp && socket.state == State::Close
-}
-
-/// The process of a pod that holds a socket, in words that stay the same from look to look.
-fn process(owner: &Owner) -> String {
-    let Owner::Held(holder) = owner else { return "a process".to_owned() };
-    holder
-        .process
-        .known(Unread::Adds)
-        .map_or_else(|| "a process".to_owned(), |process| format!("process {}", process.command))
 }
 
 #[cfg(test)]

@@ -136,6 +136,7 @@ pub(super) fn wanting(number: u16, change: impl FnOnce(&mut Workload)) -> Worklo
         namespace: "default".to_owned(),
         name: "agent".to_owned(),
         replicas: None,
+        keeps_old_pods: false,
         host_network: false,
         selects: Vec::new(),
         avoids: Vec::new(),

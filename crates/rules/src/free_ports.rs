@@ -1,17 +1,23 @@
-//! Which numbers of the NodePort range a Service could be given, as far as the looks at some nodes show.
+//! Which numbers of the NodePort range a Service could be given, and which a server could have on the nodes themselves, as far as the
+//! looks at some nodes show.
 
 use std::{collections::BTreeSet, sync::Arc};
 
 use super::{Limits, Round, ephemeral::effective_ephemeral};
 use portreeve_dataplane::{Role, usual_ports};
-use portreeve_facts::{Gap, PortRange, PortSet, Service, ServicePort, Snapshot, Unread};
+use portreeve_facts::{Gap, PortRange, PortSet, Service, ServicePort, Snapshot, Unread, asked};
 
-/// What keeps numbers of the NodePort range from being given to a Service, on any of some nodes.
+/// Where a server could have a port of its nodes, the first choice first: programs have few defaults from 10000 on.
+const OF_HOSTS: [PortRange; 2] = [PortRange { first: 10_000, last: u16::MAX }, PortRange { first: 1024, last: 9_999 }];
+
+/// What keeps numbers of the NodePort range from being given to a Service, or numbers of the nodes to a server, on any of some nodes.
 #[derive(Clone, Debug, Default)]
 pub struct FreePorts {
     /// The part of the range that all nodes agree on; nothing before the first look.
     range: Option<PortRange>,
     taken: PortSet,
+    /// Numbers for a server on the host's network, or a hostPort.
+    of_hosts: bool,
     /// What could not be read, so that a port may be taken for free: with the name of the node.
     pub unread: Vec<(String, Gap)>,
     /// Whether any look knows the Services: without them nothing is known to be free.
@@ -19,6 +25,11 @@ pub struct FreePorts {
 }
 
 impl FreePorts {
+    /// Before the first look, of numbers that a server could have on the nodes themselves: on the host's network, or as a hostPort.
+    pub fn of_hosts() -> Self {
+        Self { of_hosts: true, ..Self::default() }
+    }
+
     /// What one look shows.
     pub fn of(snapshot: &Snapshot) -> Self {
         let mut free = Self::default();
@@ -35,6 +46,10 @@ impl FreePorts {
         let (snapshot, node) = (round.now, round.now.node_name());
         match snapshot.cluster.node_port_range.get() {
             Err(gap) => self.lacks(node, gap),
+            Ok(known) if self.of_hosts => {
+                self.range = Some(known.range);
+                self.take(known.range.iter());
+            }
             Ok(known) => {
                 let both = self.range.map_or(Some(known.range), |range| range.intersection(known.range));
                 // Ranges that do not meet leave nothing; the empty range is written as one number that is taken.
@@ -62,6 +77,9 @@ impl FreePorts {
             Err(gap) => self.lacks(node, gap),
             Ok(ephemeral) => self.taken = self.taken.union(&ephemeral),
         }
+        if self.of_hosts {
+            self.take_of_hosts(round);
+        }
         match snapshot.cluster.pods.get() {
             Err(gap) => self.lacks(node, gap),
             Ok(pods) => {
@@ -79,10 +97,32 @@ impl FreePorts {
         self.take(snapshot.cluster.workloads.iter().flat_map(|it| it.node_ports()).map(|(number, _)| number));
     }
 
+    /// What only a server on a node meets: ports that are reserved for another, those that Services have at addresses of the node, and those
+    /// of pods that wait for them.
+    fn take_of_hosts(&mut self, round: &Round<'_>) {
+        let (snapshot, node) = (round.now, round.now.node_name());
+        match snapshot.kernel.sysctls.ip_local_reserved_ports.get() {
+            Err(gap) => self.lacks(node, gap),
+            Ok(reserved) => self.taken = self.taken.union(reserved),
+        }
+        self.take(round.external().into_iter().flat_map(|all| all.ports().map(|((_, port), _)| port)));
+        match asked(snapshot.cluster.waiting_pods.get()) {
+            Err(gap) => self.lacks(node, gap),
+            Ok(waiting) => {
+                let pods = waiting.into_iter().flatten();
+                self.take(pods.flat_map(|pod| pod.ports.iter().filter_map(|port| port.host_port)));
+            }
+        }
+    }
+
     /// The free numbers, lowest first: the static band comes before what the API server chooses from by itself.
     pub fn ports(&self) -> impl Iterator<Item = u16> + '_ {
-        let range = self.range.filter(|_| self.allocations);
-        range.into_iter().flat_map(PortRange::iter).filter(|port| !self.taken.contains(*port))
+        let ranges = match self.of_hosts {
+            true => OF_HOSTS.to_vec(),
+            false => self.range.into_iter().collect(),
+        };
+        let known = ranges.into_iter().filter(|_| self.is_known());
+        known.flat_map(PortRange::iter).filter(|port| !self.taken.contains(*port))
     }
 
     /// Whether the range and the Services are known: without either nothing can be suggested.
@@ -268,6 +308,7 @@ mod tests {
             avoids: Vec::new(),
             tolerates: Vec::new(),
             replicas: None,
+            keeps_old_pods: false,
             host_network: true,
             ports: vec![port(80, Some(30000)), port(30001, None)],
         }));
@@ -332,5 +373,60 @@ mod tests {
         assert_eq!(free_port(&world), None);
         let unused = FreePorts::of(&Snapshot::healthy().rejects(Source::Pods));
         assert_eq!(unused.unread[0].1.source, Source::Pods, "a hostPort");
+    }
+
+    fn of_hosts(worlds: &[&Snapshot]) -> FreePorts {
+        let mut free = FreePorts::of_hosts();
+        worlds.iter().for_each(|world| free.absorb(world));
+        free
+    }
+
+    #[test]
+    fn a_port_of_the_nodes_is_nobodys_on_any_and_no_kernel_chooses_it() {
+        let healthy = || Snapshot::healthy();
+        assert_eq!(first(&of_hosts(&[&healthy()]), 1), [10_000], "not 10249, 10250 and the like");
+        let taken = healthy().listens("0.0.0.0:10000").pod("edge", |pod| pod.host_port(80, 10_001));
+        let other = healthy()
+            .listens_udp("0.0.0.0:10002")
+            .service("vip", |it| it.external_ip("192.0.2.1").with(|service| service.ports[0].port = 10_003));
+        assert_eq!(first(&of_hosts(&[&taken, &other]), 1), [10_004]);
+        let free: Vec<u16> = of_hosts(&[&healthy()]).ports().collect();
+        assert!(!free.iter().any(|port| (30_000..=32_767).contains(port)), "Services may be given them");
+        assert!(!free.iter().any(|port| (32_768..=60_999).contains(port)), "the kernel chooses them");
+        assert!(free.contains(&61_000) && free.last().is_some_and(|port| *port < 10_000));
+        assert!(!free.contains(&6443) && !free.contains(&10_250));
+        let reserved = healthy().ephemeral("1024 65535", "10000-10009");
+        assert_eq!(first(&of_hosts(&[&reserved]), 1), [0; 0], "who reserved them has a server for them");
+        assert_eq!(first(&of_hosts(&[&healthy(), &healthy().ephemeral("10000 20000", "")]), 1), [20_001]);
+    }
+
+    #[test]
+    fn without_services_or_the_range_no_port_of_the_nodes_is_known_to_be_free() {
+        let unread = |change: fn(&mut Snapshot)| {
+            let mut world = Snapshot::healthy();
+            change(&mut world);
+            let free = of_hosts(&[&world]);
+            (first(&free, 1), free.unread.into_iter().map(|(_, gap)| gap.source).collect::<Vec<_>>())
+        };
+        assert_eq!(
+            unread(|it| it.cluster.services = gap(Source::Services, Why::NotPermitted)),
+            (vec![], vec![Source::Services])
+        );
+        assert_eq!(
+            unread(|it| it.cluster.node_port_range = gap(Source::NodePortRange, Why::NotPermitted)),
+            (vec![], vec![Source::NodePortRange])
+        );
+        assert_eq!(
+            unread(|it| it.kernel.sysctls.ip_local_reserved_ports = gap(Source::Sysctls, Why::NotPermitted)).1[0],
+            Source::Sysctls
+        );
+        assert_eq!(
+            unread(|it| it.cluster.waiting_pods = gap(Source::WaitingPods, Why::NotPermitted)),
+            (vec![10_000], vec![Source::WaitingPods])
+        );
+        assert_eq!(
+            unread(|it| it.cluster.waiting_pods = gap(Source::WaitingPods, Why::NotAsked)),
+            (vec![10_000], vec![])
+        );
     }
 }

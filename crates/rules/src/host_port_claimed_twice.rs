@@ -68,30 +68,52 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(by_number.into_iter().filter_map(judgement).chain(alone).collect())
 }
 
-/// A workload that wants several pods with a port of their node: a node has each port once.
+/// A workload that wants several pods with a port of their node, or a new one beside the old one on the only node for them: a node has
+/// each port once.
 fn against_itself(snapshot: &Snapshot, workload: &Workload, found: impl Fn(Evidence) -> Verdict) -> Option<Judgement> {
-    let replicas = workload.replicas.filter(|replicas| *replicas > 1)?;
     let (number, port) = workload.node_ports().next()?;
+    let (replicas, protocol) = (workload.replicas.unwrap_or(1), port.protocol);
+    let nodes = asked(snapshot.cluster.nodes.get()).map(|nodes| nodes.map(Vec::len));
+    let is_on_one = workload.selects.iter().any(|it| it.strip_prefix(ONE_HOST).is_some_and(|it| !it.contains(',')));
     let too_few = |nodes: &usize| i64::try_from(*nodes).is_ok_and(|nodes| nodes < replicas);
-    let nodes = asked(snapshot.cluster.nodes.get()).map(|nodes| nodes.map(Vec::len).filter(too_few));
-    let (severity, end) = match nodes {
-        Ok(Some(nodes)) => (Severity::Warning, format!(", and there are {nodes} nodes")),
-        Ok(None) | Err(_) => (Severity::Info, String::new()),
+    let too_few = nodes.as_ref().ok().copied().flatten().filter(too_few);
+    let (severity, summary, advice) = match replicas {
+        1 if workload.keeps_old_pods && (is_on_one || matches!(nodes, Ok(Some(1)) | Err(_))) => (
+            Severity::Warning,
+            format!(
+                "A roll-out of {workload} keeps the old pod, which has port {number}/{protocol} of the only node for it, until the new one \
+                 is ready: the new one waits for ever."
+            ),
+            format!(
+                "have {workload} end the old pod first: strategy `type: Recreate`, or maxSurge 0 and maxUnavailable 1"
+            ),
+        ),
+        ..=1 => return None,
+        _ => {
+            let end = too_few.map(|nodes| format!(", and there are {nodes} nodes")).unwrap_or_default();
+            let summary = format!(
+                "{workload} wants {replicas} pods with port {number}/{protocol} of their node: only one of them runs on a node{end}."
+            );
+            let severity = if too_few.is_some() { Severity::Warning } else { Severity::Info };
+            (severity, summary, format!("make {workload} a DaemonSet, or have no port of the node in its template"))
+        }
     };
-    let protocol = port.protocol;
-    let summary = format!(
-        "{workload} wants {replicas} pods with port {number}/{protocol} of their node: only one of them runs on a node{end}."
-    );
     let evidence = Evidence::new(severity, summary)
         .in_cluster()
         .variant("replicas")
         .about([ClaimOf::pod_port(workload, number, protocol)])
         .value("replicas", replicas)
-        .remedy(Step::advice(format!("make {workload} a DaemonSet, or have no port of the node in its template")));
-    // How bad it is depends on how many nodes there are.
-    let verdict = nodes.map_or_else(Verdict::Unknown, |_| found(evidence));
+        .remedy(Step::advice(advice));
+    let verdict = match nodes {
+        // How bad it is depends on how many nodes there are.
+        Err(gap) if replicas > 1 || !is_on_one => Verdict::Unknown(gap),
+        _ => found(evidence),
+    };
     Some(Judgement { subject: Subject::cluster(), port: Some(number), protocol: Some(protocol), verdict })
 }
+
+/// How a selector of one node begins, among [`Workload::selects`].
+const ONE_HOST: &str = "kubernetes.io/hostname In ";
 
 fn too_many(number: u16, protocol: Protocol, workloads: usize) -> Gap {
     let detail = format!("{workloads} workloads want hostPort {number}/{protocol}: too many to compare each with each");
@@ -177,7 +199,7 @@ mod tests {
     };
     use portreeve_facts::{
         Controller,
-        healthy::{gap, ip},
+        healthy::{gap, ip, seen},
     };
 
     fn workload(kind: WorkloadKind, name: &str) -> Workload {
@@ -311,6 +333,38 @@ mod tests {
         let of_set = |name: &str| Some(Controller { kind: "ReplicaSet".to_owned(), name: name.to_owned() });
         let there = of(Some(3)).pod("web-1", |pod| pod.controller = of_set("web-7d9"));
         expect_healthy(&RULE, &there, &subject());
+    }
+
+    #[test]
+    fn a_roll_out_that_keeps_the_old_pod_waits_for_its_own_port() {
+        let of = |nodes: usize, change: fn(&mut Workload)| {
+            let mut web = workload(WorkloadKind::Deployment, "web");
+            (web.replicas, web.keeps_old_pods) = (Some(1), true);
+            change(&mut web);
+            let mut world = Snapshot::healthy();
+            seen(&mut world.cluster.nodes).truncate(nodes);
+            world.cluster.workloads.push(web.into());
+            world
+        };
+        let one_host = |it: &mut Workload| it.selects = vec!["kubernetes.io/hostname In n1".to_owned()];
+        for world in [of(1, |_| ()), of(2, one_host), of(1, |it| it.replicas = None)] {
+            let evidence = expect_problem(&RULE, &world, &subject());
+            assert_eq!((evidence.severity, evidence.variant), (Severity::Warning, "replicas"));
+            assert!(evidence.summary.ends_with("the new one waits for ever."), "{evidence:?}");
+            assert!(evidence.remedies[0].steps[0].text.contains("type: Recreate"), "{evidence:?}");
+        }
+        let mut unread = of(2, |_| ());
+        unread.cluster.nodes = gap(Source::Nodes, Why::NotAsked);
+        let two_hosts = of(2, |it| it.selects = vec!["kubernetes.io/hostname In n1,n2".to_owned()]);
+        // Another node may be free for it.
+        for world in [unread, two_hosts] {
+            expect_healthy(&RULE, &world, &subject());
+        }
+        expect_healthy(&RULE, &of(2, |_| ()), &subject());
+        expect_healthy(&RULE, &of(1, |it| it.keeps_old_pods = false), &subject());
+        expect_healthy(&RULE, &of(1, |it| it.ports.clear()), &subject());
+        let of_set = Some(Controller { kind: "ReplicaSet".to_owned(), name: "web-7d9".to_owned() });
+        expect_healthy(&RULE, &of(1, |_| ()).pod("web-1", |pod| pod.controller = of_set), &subject());
     }
 
     #[test]

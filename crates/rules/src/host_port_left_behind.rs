@@ -1,11 +1,6 @@
 //! The redirection of a hostPort is there, and its pod is gone.
 
-use std::{
-    collections::BTreeMap,
-    net::{IpAddr, SocketAddr},
-};
-
-use ipnet::IpNet;
+use std::net::SocketAddr;
 
 use super::{
     Limits, Patience, Round, Rule, ids,
@@ -15,9 +10,9 @@ use super::{
 };
 use crate::findings::{Affected, Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_dataplane::{
-    Judged, LocalAddress, Loss, Stratum, own_network_pods, owner_name, service_port, v6only_untold,
+    Judged, LocalAddress, Loss, Redirections, Stratum, meet, owner_name, service_port, share_table, v6only_untold,
 };
-use portreeve_facts::{Address, Family, Gap, Netfilter, Pod, Protocol, Redirection, Snapshot, Source, Why, asked};
+use portreeve_facts::{Family, Gap, Pod, Redirection, Snapshot, Source, asked};
 
 pub(super) static RULE: Rule = Rule {
     id: &ids::STALE_REDIRECTION,
@@ -31,26 +26,19 @@ pub(super) static RULE: Rule = Rule {
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
-    let pods = snapshot.cluster.pods.get()?;
-    let host_ports = round.host_ports()?;
+    round.host_ports()?;
     let subject = Subject::this_node(snapshot);
-    let redirections = match redirections(snapshot) {
-        Ok(redirections) => redirections,
-        // Without a hostPort it is hardly worth a word; nor in a snapshot older than this rule.
-        Err(gap) if gap.why == Why::NotAsked || host_ports.is_empty() => return Ok(Vec::new()),
-        Err(gap) => return Err(gap),
+    // Without a hostPort it is hardly worth a word; nor in a snapshot older than this rule.
+    let Ok(redirections) = round.redirections() else {
+        return round.missed_redirections().map_or(Ok(Vec::new()), Err);
     };
-    let mut by_number: BTreeMap<(Protocol, u16), Vec<&Redirection>> = BTreeMap::new();
-    for redirection in redirections {
-        by_number.entry((redirection.protocol, redirection.port)).or_default().push(redirection);
-    }
-    let node = Node { round, snapshot, pods: own_network_pods(snapshot, pods).collect() };
+    let node = Node { round, snapshot, redirections };
     let mut judgements = Vec::new();
-    for ((protocol, port), asked) in by_number {
-        if host_ports.at((protocol, port)).iter().any(|(pod, _)| pod.ips.is_empty()) {
+    for ((protocol, port), asked) in redirections.ports() {
+        if redirections.is_awaited((protocol, port)) {
             continue;
         }
-        let (mut problems, mut doubt) = node.judge(&asked);
+        let (mut problems, mut doubt) = node.judge(asked);
         // It may have the address, or the hostPort.
         if let Some(gap) = snapshot.cluster.unread_pod().filter(|_| !problems.is_empty()) {
             (problems, doubt) = (Vec::new(), Some(gap.clone()));
@@ -68,23 +56,11 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(judgements)
 }
 
-/// All redirections of hostPorts.
-fn redirections(snapshot: &Snapshot) -> Result<&[Redirection], Gap> {
-    let Netfilter { redirections, legacy_tables, .. } = snapshot.kernel.netfilter.get()?;
-    let found = redirections.get()?;
-    if found.is_empty() && legacy_tables.iter().any(|table| table.rsplit(' ').next() == Some("nat")) {
-        let detail = "rules of the legacy iptables cannot be listed: `iptables-legacy-save -t nat | grep CNI-DN-`";
-        return Err(Gap::new(Source::Netfilter, Why::NotSupported, detail));
-    }
-    Ok(found)
-}
-
 /// Who is on this node.
 struct Node<'r, 'a> {
     round: &'r Round<'a>,
     snapshot: &'a Snapshot,
-    /// Pods with addresses of their own.
-    pods: Vec<&'a Pod>,
+    redirections: &'r Redirections<'a>,
 }
 
 /// The NodePort that a redirection takes, or may take, and from where its connections are lost.
@@ -132,7 +108,7 @@ impl Node<'_, '_> {
     fn judge<'b>(&self, asked: &[&'b Redirection]) -> (Vec<LeftBehind<'b>>, Option<Gap>) {
         let (mut alive, mut others) = (Vec::new(), Vec::new());
         for (place, it) in asked.iter().copied().enumerate() {
-            match self.pod_of(it).filter(|pod| !pod.finished) {
+            match self.redirections.pod_of(it).filter(|pod| !pod.finished) {
                 Some(pod) => alive.push((place, it, pod)),
                 None => others.push((place, it)),
             }
@@ -151,8 +127,7 @@ impl Node<'_, '_> {
         place: usize,
         alive: &[(usize, &Redirection, &Pod)],
     ) -> Found<LeftBehind<'b>> {
-        let mut with =
-            alive.iter().filter(|(_, other, _)| table(other) == table(redirection) && meet(other, redirection));
+        let mut with = alive.iter().filter(|(_, other, _)| share_table(other, redirection) && meet(other, redirection));
         let first = with.next();
         let shadowed = first.is_some_and(|(its, ..)| *its < place);
         let pod = first.map(|(_, _, pod)| Loser {
@@ -162,7 +137,7 @@ impl Node<'_, '_> {
             asked_from: asked_from(redirection),
         });
         // A container that is no pod may have a socket on the port for which its runtime redirects connections.
-        let is_of_pods = self.is_of_pods(redirection.to);
+        let is_of_pods = self.redirections.is_of_pods(redirection.to);
         let (loser, doubt) = match (pod, &is_of_pods) {
             _ if shadowed => (None, None),
             (Some(pod), _) => (Some(pod), None),
@@ -173,7 +148,7 @@ impl Node<'_, '_> {
         let severity = match loser {
             Some(Loser { is_certain: true, .. }) => Severity::Critical,
             // Its pod has ended, and the plugin may still be called.
-            _ if self.pod_of(redirection).is_some() => return (None, doubt),
+            _ if self.redirections.pod_of(redirection).is_some() => return (None, doubt),
             _ if shadowed || is_of_pods != Ok(true) => Severity::Info,
             _ => Severity::Warning,
         };
@@ -192,31 +167,6 @@ impl Node<'_, '_> {
             Ok(loser) => (loser, unread),
             Err(gap) => (None, unread.or(Some(gap))),
         }
-    }
-
-    /// The pod for which a redirection was made: one that lives, or else one that ended.
-    fn pod_of(&self, redirection: &Redirection) -> Option<&Pod> {
-        let declares = |pod: &&Pod| {
-            pod.ips.contains(&redirection.to)
-                && pod.ports.iter().any(|port| {
-                    (port.protocol, port.host_port) == (redirection.protocol, Some(redirection.port))
-                        && port.host_ip.filter(|ip| !ip.is_unspecified()) == redirection.ip
-                })
-        };
-        self.pods.iter().copied().filter(declares).min_by_key(|pod| pod.finished)
-    }
-
-    /// Whether an address is that of no container which Kubernetes does not know, and of no network beside a pod's own. Of those a bridge of the
-    /// node has the network, and no pod is in it. Pods may be in a network of the node's own link, or in none that a link has.
-    fn is_of_pods(&self, ip: IpAddr) -> Result<bool, Gap> {
-        // Multus has portmap redirect to addresses that no status names.
-        if self.pods.iter().any(|pod| pod.more_networks && !pod.finished) {
-            return Ok(false);
-        }
-        let interfaces = self.snapshot.kernel.interfaces.get()?;
-        let mut networks = interfaces.addresses.iter().filter(|it| is_in_network(ip, it));
-        let has_pod = |network| self.pods.iter().flat_map(|pod| &pod.ips).any(|other| is_in_network(*other, network));
-        Ok(networks.all(has_pod))
     }
 
     /// A process that listens where the redirection takes the connections.
@@ -274,14 +224,8 @@ impl Node<'_, '_> {
     fn evidence(&self, LeftBehind { severity, redirection, loser }: LeftBehind<'_>) -> Evidence {
         let Redirection { protocol, port, to, to_port, chain, handle, .. } = redirection;
         let to = SocketAddr::new(*to, *to_port);
-        let holder = self.pods.iter().filter(|pod| pod.ips.contains(&redirection.to)).min_by_key(|pod| pod.finished);
-        let who = match holder {
-            Some(Pod { namespace, name, finished: true, .. }) => {
-                format!("an address that pod {namespace}/{name} had until it ended")
-            }
-            Some(pod) => format!("an address of pod {}/{}, which declares no such hostPort", pod.namespace, pod.name),
-            None => "an address that no pod of this node has".to_owned(),
-        };
+        let holder = self.redirections.pod_at(redirection);
+        let who = self.redirections.whose(redirection);
         let end = match &loser {
             Some(Loser { name, is_certain: true, .. }) => format!(": {name} gets no connections"),
             Some(Loser { name, .. }) => format!(": {name} may get no connections"),
@@ -308,21 +252,6 @@ impl Node<'_, '_> {
             .then(delete),
         })
     }
-}
-
-/// Whether an address is in the network of a link.
-fn is_in_network(ip: IpAddr, network: &Address) -> bool {
-    IpNet::new(network.ip, network.prefix).is_ok_and(|network| network.contains(&ip))
-}
-
-/// Family and table.
-fn table(redirection: &Redirection) -> Option<&str> {
-    redirection.chain.rsplit_once(' ').map(|(table, _)| table)
-}
-
-/// Whether two redirections of one port are for the same connections, or some of them.
-fn meet(one: &Redirection, other: &Redirection) -> bool {
-    one.ip.is_none() || other.ip.is_none() || one.ip == other.ip
 }
 
 #[cfg(test)]

@@ -162,7 +162,12 @@ pub static EPHEMERAL_RANGE_OVERLAP: Id = Id {
     name: RuleId("ephemeral-range-overlap"),
     title: "The kernel may choose ports that Services or servers need",
     page: include_str!("pages/ephemeral-range-overlap.md"),
-    variants: &[of("node-ports", &[Warning, Critical]), of("servers", &[Warning]), of("no-start", &[Warning])],
+    variants: &[
+        of("node-ports", &[Warning, Critical]),
+        of("servers", &[Warning]),
+        of("no-start", &[Warning]),
+        of("workload", &[Info]),
+    ],
 };
 
 /// Source ports towards one destination.

@@ -56,6 +56,7 @@ mod node_ports;
 mod node_query;
 mod opener;
 mod own_port_taken;
+mod pod_port_in_ephemeral_range;
 mod pod_port_of_daemon;
 mod pod_waits_for_host_port;
 mod pods;
@@ -83,10 +84,10 @@ pub use fleet_reservation::{FleetReservation, NodeReservation, ReservedList};
 pub use free_ports::{FreePorts, free_port};
 pub use limits::Limits;
 pub use node_ports::ASSUMED_RANGE;
-pub use node_query::node_query;
+pub use node_query::{ask_of_pod, node_query};
 pub use pods::workload as made_by;
 pub use policy_parameters::PolicyParameters;
-pub use port_advice::{Advice, port_advice};
+pub use port_advice::{Advice, pod_port_advice, port_advice};
 pub use port_usage::{Choice, PortUsage, PortUse, port_usage};
 pub use rule::{Patience, Rule};
 pub use socket_needs::{Ports, SocketNeed, node_ports_or_default};
@@ -134,6 +135,7 @@ pub static RULES: &[&Rule] = &[
     &own_port_taken::RULE,
     &tunnel_port_conflict::RULE,
     &pod_port_of_daemon::RULE,
+    &pod_port_in_ephemeral_range::RULE,
 ];
 
 /// Rules that judge manifests, too: what they say of Services and workloads holds before these are created. Their evidence says
@@ -152,6 +154,7 @@ pub static OF_MANIFESTS: &[&Rule] = &[
     &host_port_in_node_port_range::RULE,
     &listener_in_node_port_range::RULE,
     &pod_port_of_daemon::RULE,
+    &pod_port_in_ephemeral_range::RULE,
     &node_port_outside_range::RULE,
     &fixed_node_port_in_dynamic_band::RULE,
 ];

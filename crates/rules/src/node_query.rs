@@ -6,7 +6,7 @@ use super::{
     RULES,
     socket_needs::{Ports, SocketNeed},
 };
-use portreeve_facts::{ClusterFacts, NodeQuery, PodQuery, PortSet, Unread};
+use portreeve_facts::{ClusterFacts, NodeQuery, Pod, PodQuery, PortSet, Unread};
 
 /// What all rules together need from the node, given the cluster. No rule needs to know how many flows are masqueraded.
 pub fn node_query(cluster: &ClusterFacts, command_lines: bool) -> NodeQuery {
@@ -36,14 +36,30 @@ pub fn node_query(cluster: &ClusterFacts, command_lines: bool) -> NodeQuery {
     }
 }
 
+/// Asks for the sockets of the pod `namespace/name` on these ports of its own network, too, and for those of no other pod: only a few are
+/// looked into.
+pub fn ask_of_pod(query: &mut NodeQuery, cluster: &ClusterFacts, pod: &str, ports: &PortSet) {
+    query.pods.values_mut().for_each(|asked| asked.needed = PortSet::default());
+    for pod in cluster.pods.known_part(Unread::Said("owner --pod")).iter().filter(|it| it.is_named(pod)) {
+        let needed = needed_in(pod).union(ports);
+        for uid in pod.uids_of_cgroups() {
+            query.pods.entry(uid.to_owned()).or_default().needed.clone_from(&needed);
+        }
+    }
+}
+
+/// The ports that the servers of a pod need in its own network, while it fails.
+fn needed_in(pod: &Pod) -> PortSet {
+    pod.own_ports.iter().filter(|_| pod.ends.is_none()).map(|port| port.port).collect()
+}
+
 /// What is asked of pods' own network namespaces: of each whose specification says from which ports the kernel chooses there, and of
 /// each that fails and needs ports.
 fn of_pods(cluster: &ClusterFacts) -> BTreeMap<String, PodQuery> {
     let pods = cluster.pods.known_part(Unread::Chooses).iter().filter(|pod| !pod.host_network && !pod.finished);
     let asked = pods.filter_map(|pod| {
         let is_set = pod.ip_local_port_range.is_some() || pod.ip_local_reserved_ports.is_some();
-        let needed = pod.own_ports.iter().filter(|_| pod.ends.is_none()).map(|port| port.port).collect();
-        let query = PodQuery { ephemeral: is_set.then(|| pod.ephemeral_ports()), needed };
+        let query = PodQuery { ephemeral: is_set.then(|| pod.ephemeral_ports()), needed: needed_in(pod) };
         (query != PodQuery::default()).then_some((pod, query))
     });
     asked.flat_map(|(pod, query)| pod.uids_of_cgroups().map(move |uid| (uid.to_owned(), query.clone()))).collect()
@@ -165,5 +181,20 @@ mod tests {
             pod.host_port(80, 8082);
         });
         assert!(node_query(&world.cluster, false).owner_ports.contains(8082));
+    }
+
+    #[test]
+    fn who_asks_of_one_pod_asks_for_its_port_and_for_the_sockets_of_no_other() {
+        let failing = |pod: &mut Pod| pod.own_ports = vec![container_port(8000)];
+        let world = Snapshot::healthy().pod("cart", failing).pod("other", failing).pod("well", |_| ());
+        let asked = |pod: &str| {
+            let mut query = node_query(&world.cluster, false);
+            ask_of_pod(&mut query, &world.cluster, pod, &[9000].into_iter().collect());
+            let needed = query.pods.into_iter().filter(|(_, query)| !query.needed.is_empty());
+            needed.map(|(uid, query)| (uid, query.needed.to_string())).collect::<Vec<_>>()
+        };
+        assert_eq!(asked("default/cart"), [("uid-cart".to_owned(), "8000,9000".to_owned())]);
+        assert_eq!(asked("default/well"), [("uid-well".to_owned(), "9000".to_owned())]);
+        assert_eq!(asked("default/none"), []);
     }
 }

@@ -11,11 +11,11 @@ use super::{
     remedies::{choose_another_health_check_port, endpoints_of, move_service, set_traffic_policy},
     wording::{MOST_LISTED, listed},
 };
-use crate::findings::{Evidence, Remedy, Severity, Step, Verdict};
+use crate::findings::{Evidence, Remedy, Severity, Step, Subject, Verdict};
 use portreeve_dataplane::{
     Answered, Backing, ClaimKind, Endpoints, Outcome, Ownership, served_node_ports, service_port,
 };
-use portreeve_facts::{Family, Mode, Service, ServicePort, Snapshot, Unread, Vantage};
+use portreeve_facts::{Family, Mode, Pod, Service, ServicePort, Snapshot, Unread, Vantage};
 
 /// What to do in a certain case.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,7 +36,7 @@ pub fn port_advice(
     (refused, free): (bool, Option<u16>),
 ) -> Vec<Advice> {
     let Some(port) = owned.first().map(|it| it.port) else { return Vec::new() };
-    let mut advice = problems(snapshot, owned, port, limits);
+    let mut advice = problems(snapshot, owned, port, limits, |_| true);
     advice.extend(without_pods(snapshot, owned));
     advice.extend(owned.iter().filter_map(|it| without_local_pods(snapshot, it)));
     advice.extend(owned.iter().filter_map(|it| how_to_reach(snapshot, it)));
@@ -45,8 +45,20 @@ pub fn port_advice(
     advice
 }
 
-/// What the rules find wrong with the port.
-fn problems(snapshot: &Snapshot, owned: &[Ownership], port: u16, limits: &Limits) -> Vec<Advice> {
+/// What the rules find wrong with a port in a pod's own network.
+pub fn pod_port_advice(snapshot: &Snapshot, pod: &Pod, owned: &[Ownership], limits: &Limits) -> Vec<Advice> {
+    let (Some(port), subject) = (owned.first().map(|it| it.port), Subject::pod(pod)) else { return Vec::new() };
+    problems(snapshot, owned, port, limits, |it| *it == subject)
+}
+
+/// What the rules find wrong with the port, and with those that are asked about.
+fn problems(
+    snapshot: &Snapshot,
+    owned: &[Ownership],
+    port: u16,
+    limits: &Limits,
+    is_about: impl Fn(&Subject) -> bool,
+) -> Vec<Advice> {
     let round = limits.round(snapshot, None);
     let mut found: Vec<(Severity, Advice)> = Vec::new();
     for opinion in ask(RULES, &round, limits) {
@@ -56,7 +68,7 @@ fn problems(snapshot: &Snapshot, owned: &[Ownership], port: u16, limits: &Limits
             let Verdict::Problem(Evidence { severity, variant, summary, remedies, .. }) = judgement.verdict else {
                 continue;
             };
-            if judgement.port == Some(port) && is_asked && severity > Severity::Info {
+            if judgement.port == Some(port) && is_asked && is_about(&judgement.subject) && severity > Severity::Info {
                 let case = format!("{} ({}/{variant}): {summary}", severity.name(), opinion.rule.name());
                 found.push((severity, Advice { case, remedies }));
             }

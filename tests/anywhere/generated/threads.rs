@@ -21,7 +21,7 @@ use crate::threads::{CLASSES, Reason, UNSERVED};
 
 const FOLDER: &str = "tests/anywhere/threads";
 /// How many threads there are.
-const THREADS: usize = 89;
+const THREADS: usize = 107;
 const LINES: [&str; 3] = ["Thread: ", "Symptom: ", "Says: "];
 
 const HEAD: &str = "# Threads

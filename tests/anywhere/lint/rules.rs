@@ -236,6 +236,43 @@ fn several_pods_of_one_workload_cannot_have_one_port_of_a_node() {
 }
 
 #[test]
+fn a_roll_out_that_keeps_the_old_pod_waits_for_its_port() {
+    let of = |kind: &str, spec: &str, pods: &str| {
+        let pods = format!("{pods}{}", containers("containerPort: 80, hostPort: 8080"));
+        let lines = found(&workload(kind, "web", spec, &pods), &[]);
+        lines.iter().map(|line| line.split(' ').nth(1).expect("a severity").to_owned()).collect::<Vec<_>>()
+    };
+    let rolling = |surge: &str, unavailable: &str| {
+        format!("replicas: 1, strategy: {{rollingUpdate: {{maxSurge: {surge}, maxUnavailable: {unavailable}}}}}, ")
+    };
+    let pinned = "nodeSelector: {kubernetes.io/hostname: n1}, ";
+    assert_eq!(of("Deployment", "", pinned), ["warning"], "by default");
+    assert_eq!(of("Deployment", &rolling("1", "0"), pinned), ["warning"]);
+    assert_eq!(of("Deployment", &rolling("10%", "99%"), pinned), ["warning"], "99 % of one pod is none");
+    assert_eq!(of("Deployment", "", ""), [""; 0], "another node may be free");
+    for silent in [rolling("0", "0"), rolling("0%", "0%"), rolling("1", "1"), rolling("1", "100%")] {
+        assert_eq!(of("Deployment", &silent, pinned), [""; 0], "{silent}");
+    }
+    assert_eq!(of("Deployment", "strategy: {type: Recreate}, ", pinned), [""; 0]);
+    assert_eq!(of("StatefulSet", "", pinned), [""; 0], "the old pod goes first");
+}
+
+#[test]
+fn a_port_that_the_kernel_chooses_is_told_of_the_hosts_network_and_of_a_host_port() {
+    let host = |port: u16| {
+        let pods = format!("hostNetwork: true, {}", containers(&format!("containerPort: {port}")));
+        found(&workload("StatefulSet", "servers", "", &pods), &[])
+    };
+    assert_eq!(host(40_000), ["5:79 info ephemeral-range-overlap/workload StatefulSet default/servers 40000/tcp"]);
+    assert_eq!([host(32_767).len(), host(32_768).len(), host(60_999).len(), host(61_000).len()], [1, 1, 1, 0]);
+    assert!(host(32_767)[0].contains("listener-on-node-port/latent"), "it is the last NodePort");
+    let hosted = workload("DaemonSet", "otel", "", &containers("containerPort: 4317, hostPort: 40317"));
+    assert_eq!(found(&hosted, &[]), ["5:76 info ephemeral-range-overlap/workload DaemonSet default/otel 40317/tcp"]);
+    let own = workload("DaemonSet", "otel", "", &containers("containerPort: 40317"));
+    assert_eq!(found(&own, &[]), NOTHING, "a port of the pod's own network");
+}
+
+#[test]
 fn ports_of_daemons_are_known() {
     let of = |port: &str| workload("DaemonSet", "agent", "", &format!("hostNetwork: true, {}", containers(port)));
     for (port, severity) in

@@ -155,3 +155,30 @@ fn aws_network_policy_agent_435() -> Served {
     ended("listen tcp 127.0.0.1:50053: bind: address already in use").is_silent(rule);
     told
 }
+
+/// Thread: cilium/cilium#19817
+/// Symptom: an agent crash-loops: the port that only its probe names is the health port of another network's agent
+/// Says: `host-network-port-taken/listener` names both pods
+#[test]
+fn cilium_19817() -> Served {
+    let world = World::of(&[host_pod("mesh/agent", &[]), crashing(&probed("kube-system/net-agent", 9876))]);
+    world
+        .clone()
+        .listens("0.0.0.0:9877", in_pod("uid-agent", "mesh-cni"))
+        .is_silent("host-network-port-taken/listener");
+    world
+        .listens("0.0.0.0:9876", in_pod("uid-agent", "mesh-cni"))
+        .tells("host-network-port-taken/listener", "warning", "Pod kube-system/net-agent", "pod mesh/agent")
+        .advises("give pod kube-system/net-agent another port")
+}
+
+/// Thread: cilium/cilium#45253
+/// Symptom: on a managed platform an add-on crash-loops: the provider's own agent has 8094 on every node
+/// Says: `host-network-port-taken/listener` names the pod of the provider
+#[test]
+fn cilium_45253() -> Served {
+    World::of(&[host_pod("kube-system/tunnel-agent", &[]), crashing(&host_pod("net/operator", &[8094]))])
+        .listens("[::]:8094", in_pod("uid-tunnel-agent", "proxy-agent"))
+        .tells("host-network-port-taken/listener", "warning", "Pod net/operator", "pod kube-system/tunnel-agent")
+        .advises("give pod net/operator another port")
+}

@@ -1,7 +1,13 @@
 //! Manifests that the API server refuses, and that never become objects which a look could see.
 
-use crate::cli::{binary, ended};
-use crate::lint::folder;
+use serde_json::Value;
+
+use super::served::{Named, Served};
+use crate::{
+    cli::{binary, ended},
+    lint::{containers, folder, workload},
+    named::is_of,
+};
 
 /// What `lint` says of a manifest next to a cluster.
 fn lint(manifest: &str, cluster: &str) -> String {
@@ -94,4 +100,119 @@ fn what_was_refused_is_found_where_it_is_written() {
         assert!(said.contains("WARNING") && said.contains("Rule node-port-claimed-twice"), "{thread}: {said}");
         assert!(said.contains(&format!("is also nodePort of {says}")), "{thread}: {said}");
     }
+}
+
+/// What `lint` finds in a manifest alone.
+#[track_caller]
+fn findings(manifest: &str) -> Vec<Value> {
+    let files = folder(&[("rendered.yaml", manifest)]);
+    let (_, stdout, stderr) = ended(binary().current_dir(files.path()).args(["lint", "rendered.yaml", "-o", "json"]));
+    let mut document: Value = serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{error}: {stdout}{stderr}"));
+    assert_eq!(document["failures"], serde_json::json!([]));
+    document["findings"].as_array_mut().expect("findings").drain(..).collect()
+}
+
+/// A finding of this rule and severity at this object, which names the owner: an object of the manifest, or kubelet.
+#[track_caller]
+fn finds(manifest: &str, rule: &str, severity: &str, object: &str, owner: &str) -> Named {
+    let all = findings(manifest);
+    let somebody = all.iter().filter_map(|it| it["object"].as_str()?.split_once(' ')).map(|(_, name)| name.to_owned());
+    let somebody: Vec<String> = somebody.chain(["kubelet".to_owned()]).collect();
+    let mut told = all.iter().filter(|it| is_of(it, rule) && it["severity"] == severity && it["object"] == object);
+    let told = told.next().unwrap_or_else(|| panic!("no {severity} {rule} of {object}: {all:#?}"));
+    Named::of_finding(told, owner, &somebody).unwrap_or_else(|why| panic!("{why}"))
+}
+
+/// What `lint` does not find.
+#[track_caller]
+fn finds_no(manifest: &str, rule: &str) {
+    let found: Vec<Value> = findings(manifest).into_iter().filter(|it| is_of(it, rule)).collect();
+    assert!(found.is_empty(), "{found:#?}");
+}
+
+/// Thread: kubernetes-sigs/network-policy-api#341
+/// Symptom: now and then a server on the host's network cannot start: its manifest gives it ports that the kernel chooses too
+/// Says: `ephemeral-range-overlap/workload` of the manifest: the port, and how it is kept
+#[test]
+fn network_policy_api_341() -> Served {
+    let rule = "ephemeral-range-overlap/workload";
+    let of = |port: u16| {
+        let pods = format!("hostNetwork: true, {}", containers(&format!("containerPort: {port}")));
+        workload("StatefulSet", "probes", "", &pods)
+    };
+    finds_no(&of(24_100), rule);
+    finds(&of(41_200), rule, "info", "StatefulSet default/probes", "default/probes")
+        .advises("reserve 41200 in net.ipv4.ip_local_reserved_ports")
+}
+
+/// Thread: dash0hq/dash0-operator#1359
+/// Symptom: a chart's hostPort lies among the ports of outgoing connections; behind Cilium, connections of other pods hang
+/// Says: `ephemeral-range-overlap/workload` of the manifest, before there is a pod
+#[test]
+fn dash0_operator_1359() -> Served {
+    let rule = "ephemeral-range-overlap/workload";
+    let of =
+        |port: u16| workload("DaemonSet", "spans", "", &containers(&format!("containerPort: 4317, hostPort: {port}")));
+    finds_no(&of(14_317), rule);
+    finds(&of(44_317), rule, "info", "DaemonSet default/spans", "default/spans").advises("another port")
+}
+
+/// Thread: KBVE/kbve#10005
+/// Symptom: each update of a game server with a hostPort on its only node waits for ever
+/// Says: `pod-waits-for-port/replicas` of the manifest: the old pod keeps the port, and which strategy ends it first
+#[test]
+fn kbve_10005() -> Served {
+    let rule = "pod-waits-for-port/replicas";
+    let of = |strategy: &str| {
+        let pods = format!(
+            "nodeSelector: {{kubernetes.io/hostname: play-1}}, {}",
+            containers("containerPort: 7777, hostPort: 7777")
+        );
+        workload("Deployment", "arena", &format!("replicas: 1, strategy: {{{strategy}}}, "), &pods)
+    };
+    finds_no(&of("type: Recreate"), rule);
+    finds_no(&of("rollingUpdate: {maxSurge: 0, maxUnavailable: 1}"), rule);
+    finds(&of("type: RollingUpdate"), rule, "warning", "Deployment default/arena", "default/arena")
+        .advises("strategy `type: Recreate`, or maxSurge 0 and maxUnavailable 1")
+}
+
+/// Thread: kubernetes-sigs/karpenter#2083
+/// Symptom: a pod is Pending for ever, and node after node is added for it: a DaemonSet has its hostPort on every node
+/// Says: `pod-waits-for-port/workloads` of the manifests names both
+#[test]
+fn karpenter_2083() -> Served {
+    let rule = "pod-waits-for-port/workloads";
+    let of = |kind: &str, name: &str, port: u16| {
+        workload(kind, name, "", &containers(&format!("containerPort: {port}, hostPort: {port}")))
+    };
+    finds_no(&(of("DaemonSet", "relay", 8300) + &of("Deployment", "broker", 8301)), rule);
+    let both = of("DaemonSet", "relay", 8300) + &of("Deployment", "broker", 8300);
+    finds(&both, rule, "warning", "Deployment default/broker", "default/relay")
+        .advises("another port of the node than 8300")
+}
+
+/// Thread: cozystack/cozystack#3361
+/// Symptom: an add-on on the host's network declares 10250, and never runs beside the kubelet
+/// Says: `host-network-port-taken/daemon` of the manifest: kubelet has that port wherever it runs
+#[test]
+fn cozystack_3361() -> Served {
+    let rule = "host-network-port-taken/daemon";
+    let of = |port: u16| {
+        let pods = format!("hostNetwork: true, {}", containers(&format!("containerPort: {port}")));
+        workload("Deployment", "usage", "", &pods)
+    };
+    finds_no(&of(10_251), rule);
+    finds(&of(10_250), rule, "warning", "Deployment default/usage", "kubelet").advises("another port of the node")
+}
+
+/// Thread: kubernetes/kubernetes#133564
+/// Symptom: which of its ports the API server refuses, a Service learns only from it: one port twice, one name twice
+/// Says: `port-field-refused/twice` of the manifest, at the port
+#[test]
+fn kubernetes_133564() -> Served {
+    let rule = "port-field-refused/twice";
+    let of = |second: &str| service("shop/till", "", &format!("{{name: a, port: 80}}\n  - {second}"));
+    finds_no(&of("{name: b, port: 80, protocol: UDP}"), rule);
+    finds(&of("{name: a, port: 81}"), rule, "warning", "Service shop/till", "shop/till").advises("a name of its own");
+    finds(&of("{name: b, port: 80}"), rule, "warning", "Service shop/till", "shop/till").advises("another")
 }

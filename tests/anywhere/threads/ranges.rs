@@ -1,9 +1,9 @@
 //! The kernel hands NodePorts to outgoing connections.
 
-use portreeve_facts::Mode;
+use portreeve_facts::{MasqueradePool, Mode, Protocol, Reading};
 
 use super::{
-    objects::{crashing, host_pod, of_daemon_set, served, service},
+    objects::{crashing, host_pod, of_daemon_set, own_pod, served, service},
     served::Served,
     world::{World, daemon, in_pod},
 };
@@ -155,4 +155,43 @@ fn cilium_36754() -> Served {
         .types("sysctl -w net.ipv4.ip_local_reserved_ports=\"9100,");
     world.connects("192.0.2.1:9100", "192.0.2.9:41240", in_pod("uid-exporter", "exporter")).is_silent(rule);
     told
+}
+
+/// Thread: github.com/mumoshu/kube-node-init
+/// Symptom: a DaemonSet prepares each node, and one of its values gives outgoing connections every port from 1024 on
+/// Says: `ephemeral-range-overlap/node-ports`, with what was reserved before and the ports of the node's daemons
+#[test]
+fn kube_node_init() -> Served {
+    let world = World::of(&[service("media/stream", "NodePort", "80:30344/TCP", "")]);
+    world.clone().ephemeral("33000 65535", "").is_silent("ephemeral-range-overlap/node-ports");
+    world
+        .ephemeral("1024 65535", "5000-5009")
+        .tells("ephemeral-range-overlap/node-ports", "warning", "Node n1", "ip_local_port_range")
+        .types("sysctl -w net.ipv4.ip_local_reserved_ports=\"5000-5009,10249-10250,10256,30000-32767\"")
+}
+
+/// Thread: www.michal-drozd.com/en/blog/ephemeral-port-exhaustion-kubernetes
+/// Symptom: every pod of one node fails to reach one server, and those of other nodes reach it
+/// Says: `masquerade-source-ports/pool` names the destination, how many source ports are left, and the pods that use them
+#[test]
+fn ephemeral_port_exhaustion_kubernetes() -> Served {
+    let rule = "masquerade-source-ports/pool";
+    let world = |used: u32| {
+        World::of(&[own_pod("crawl/fetch", &[9000])]).with(|it| {
+            it.kernel.masquerade_pools = Reading::Seen(vec![MasqueradePool {
+                protocol: Protocol::Tcp,
+                translated: "192.0.2.1".parse().expect("an address"),
+                server: ("203.0.113.40".parse().expect("an address"), 443),
+                used,
+                ports: "1024-65535".parse().expect("ports"),
+                moved: used / 2,
+                senders: vec![("10.244.0.9".parse().expect("an address"), used)],
+            }]);
+        })
+    };
+    world(40_000).is_silent(rule);
+    world(64_400)
+        .tells(rule, "critical", "Node n1", "pod crawl/fetch")
+        .shows("source ports used", "64400 of 64512")
+        .advises("let the programs reuse connections")
 }

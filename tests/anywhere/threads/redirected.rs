@@ -46,3 +46,17 @@ fn calico_3412() -> Served {
         .tells("stale-redirection/host-port", "warning", "Node n1", "ip nat CNI-DN-0")
         .types("nft delete rule")
 }
+
+/// Thread: Netcracker/KubeMarine#724
+/// Symptom: after an upgrade of the container runtime, clients of a hostPort time out; the port seems to be the new pod's
+/// Says: `portreeve owner 80` says that nobody answers, by the redirection that was left, and how that is deleted
+#[test]
+fn kube_marine_724() -> Served {
+    let healthy = ingress(&["10.244.0.9:80"]);
+    healthy.owner("80").says("remote clients to 192.0.2.1, 192.0.2.2: a pod of 1");
+    ingress(&["10.244.0.3:80", "10.244.0.9:80"])
+        .owner("80")
+        .says("remote clients to 192.0.2.1, 192.0.2.2: nobody, by 1: it leads nowhere")
+        .names("redirection", "a hostPort that was left behind, to 10.244.0.3:80")
+        .types("nft delete rule ip nat CNI-DN-0 handle 5")
+}

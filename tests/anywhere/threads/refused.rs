@@ -1,7 +1,9 @@
 //! The API server refuses a number that is allocated, and does not say to whom.
 
+use portreeve_facts::Mode;
+
 use super::{
-    objects::served,
+    objects::{endpoints, served, service},
     served::Served,
     world::{World, proxy},
 };
@@ -136,4 +138,45 @@ fn awx_operator_814() -> Served {
     let world = World::of(&[served("shop/web", "NodePort", "80:30080/TCP,81:30081/TCP", "")]);
     world.owner("30081 --refused").names("node-port", "Service shop/web port p1").advises("such as 30000");
     world.owner("30080 --refused").names("node-port", "Service shop/web port p0").advises("such as 30000")
+}
+
+/// Thread: 5stackgg/5stack-panel#154
+/// Symptom: a written number is refused, and another Service was given it before by chance
+/// Says: `portreeve owner 30344 --refused` names that Service, and a free number
+#[test]
+fn panel_154() -> Served {
+    World::of(&[served("media/stream", "NodePort", "1935:30344/TCP", "")])
+        .owner("30344 --refused")
+        .names("node-port", "Service media/stream")
+        .advises("give the refused one another number, such as 30000")
+}
+
+/// Thread: kubernetes/kubernetes#132068
+/// Symptom: a Service has the very port at its cluster IP that another has as NodePort: is that a conflict?
+/// Says: `portreeve owner 31200` names who has the NodePort, and the other Service at another address: no conflict
+#[test]
+fn kubernetes_132068() -> Served {
+    let inner = served("shop/inner", "ClusterIP", "31200/TCP", "").replace("10.96.0.10", "10.96.0.11");
+    World::of(&[served("shop/outer", "NodePort", "80:31200/TCP", ""), inner])
+        .mode(Mode::Ipvs)
+        .owner("31200")
+        .says("Service shop/inner at its cluster IP 10.96.0.11, which is another address: no conflict")
+        .names("node-port", "Service shop/outer")
+        .advises("connect to port 31200 of 192.0.2.1")
+}
+
+/// Thread: kubernetes/kubernetes#125167
+/// Symptom: in ipvs mode a NodePort with externalTrafficPolicy Local, asked at a node without a pod, times out instead of being refused
+/// Says: `portreeve owner 31444` says why remote clients time out, where to connect, and which policy answers everywhere
+#[test]
+fn kubernetes_125167() -> Served {
+    let slice = endpoints("shop/elsewhere", 1, &["10.244.1.5@n2"]);
+    let local = service("shop/elsewhere", "NodePort", "80:31444/TCP", "externalTrafficPolicy: Local");
+    World::of(&[local + &slice])
+        .mode(Mode::Ipvs)
+        .owner("31444")
+        .says("if remote clients time out: Service shop/elsewhere")
+        .names("node-port", "Service shop/elsewhere")
+        .advises("connect to a node that has one of these pods")
+        .types("Cluster")
 }

@@ -89,3 +89,17 @@ fn kube_vip_1006() -> Served {
     shared.is_silent("external-ip-conflict/claimed-twice");
     told
 }
+
+/// Thread: argoproj/argo-helm#3587
+/// Symptom: a chart has nodePorts for default values: its second release in a cluster is refused
+/// Says: `node-port-claimed-twice` of both releases: the number, and who else has it
+#[test]
+fn argo_helm_3587() -> Served {
+    let release = |name: &str, port: u16| {
+        written(&service(&format!("{name}/deliver-server"), "NodePort", &format!("443:{port}/TCP"), ""))
+    };
+    World::of(&[release("first", 30843), release("second", 30844)]).is_silent("node-port-claimed-twice");
+    World::of(&[release("first", 30843), release("second", 30843)])
+        .tells("node-port-claimed-twice", "warning", "Service second/deliver-server", "first/deliver-server")
+        .advises("write another nodePort into Service second/deliver-server")
+}

@@ -8,6 +8,13 @@ const OLD_PORTMAP: Reason =
 
 pub(crate) const UNSERVED: &[Unserved] = &[
     Unserved {
+        threads: &["ovn-kubernetes/ovn-kubernetes#5034", "kubernetes/kubernetes#120536"],
+        symptom: "a nodePort is refused as already allocated, and no Service has it",
+        reason: Reason::NotRead(
+            "the API server's list of allocated numbers, which names no owner: `owner PORT --refused` says that no Service has the number, and when the API server releases it",
+        ),
+    },
+    Unserved {
         threads: &["antrea-io/antrea#2381"],
         symptom: "a pod's port of the node (NodePortLocal) redirects the port on which containerd answers `kubectl exec`",
         reason: Reason::OutOfReach(

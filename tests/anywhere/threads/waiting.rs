@@ -115,3 +115,21 @@ fn scylla_operator_3089() -> Served {
         .tells("pod-waits-for-port/pod", "warning", "Pod scylla/scylla-0", "pod monitoring/node-exporter")
         .advises("give pod scylla/scylla-0 another port")
 }
+
+/// Thread: kubernetes-sigs/azurefile-csi-driver#1880
+/// Symptom: an update of a controller on the host's network waits for ever: each new pod needs the port that an old one keeps
+/// Says: `pod-waits-for-port/pod` names the old pod of the same workload, and which strategy ends it first
+#[test]
+fn azurefile_csi_driver_1880() -> Served {
+    let of_set = |hash: &str, pod: &str| {
+        let owner =
+            format!("metadata: {{ownerReferences: [{{kind: ReplicaSet, name: files-{hash}, controller: true}}], ");
+        pod.replacen("metadata: {", &owner, 1)
+    };
+    let old = of_set("7d4f9b6c58", &host_pod("storage/files-old", &[29712]));
+    let new = of_set("6c8d5f7b94", &pending(&host_pod("storage/files-new", &[29712])));
+    World::of(&[old.clone(), new.replace("29712", "29713")]).is_silent("pod-waits-for-port/pod");
+    World::of(&[old, new])
+        .tells("pod-waits-for-port/pod", "warning", "Pod storage/files-new", "pod storage/files-old")
+        .advises("take the old pod away first")
+}

@@ -54,6 +54,10 @@ pub(super) fn snapshot(node: &Node, cluster: &Cluster) -> Snapshot {
         world.kernel.nameservers = Reading::Seen(nameservers.collect());
     }
     busy(&mut world, &node.busy);
+    in_pods(&mut world, &node.in_pods);
+    if !node.pools.0.is_empty() {
+        world.kernel.masquerade_pools = Reading::Seen(node.pools.iter().map(lines::pool).collect());
+    }
     let answer = |line: &str| {
         let mut words = Words::of(line);
         let port = words.parsed();
@@ -198,6 +202,23 @@ fn busy(world: &mut Snapshot, busy: &Lines) {
         used.busiest.push(destination);
         used.busiest.sort_by_key(|it| std::cmp::Reverse(it.used));
     }
+}
+
+/// A look lists the sockets of failing pods on the ports that their servers want, and with each connection there another one to its peer.
+fn in_pods(world: &mut Snapshot, in_pods: &Lines) {
+    let pods = seen(&mut world.cluster.pods);
+    let wanting: Vec<_> = pods.iter().filter(|pod| !pod.own_ports.is_empty()).cloned().collect();
+    for pod in &wanting {
+        let name = format!("{}/{} ", pod.namespace, pod.name);
+        let sockets = in_pods.iter().filter_map(|line| line.strip_prefix(&*name)).map(lines::socket);
+        let wanted = |socket: &Socket| pod.own_ports.iter().any(|it| it.port == socket.local_port);
+        let sockets = sockets.filter(wanted).collect();
+        let mut namespaces = seen(&mut world.kernel.pod_namespaces).iter_mut();
+        let own = namespaces.find(|it| Some(&it.pod_uid) == pod.uid.as_ref());
+        own.expect("a pod with a network of its own").needed = Reading::Seen(sockets);
+    }
+    let is_of = |line: &str| wanting.iter().any(|it| line.starts_with(&format!("{}/{} ", it.namespace, it.name)));
+    assert!(in_pods.iter().all(is_of), "a socket of no pod that wants a port");
 }
 
 /// A look asks for the owners and clients of wanted ports only, and lists first what no listener accepted.

@@ -73,6 +73,13 @@ pub(super) struct Node {
     pub(super) virtual_servers: Lines,
     /// Besides what the proxy makes: `table ip calico`, `chain ip nat KUBE-NODEPORTS`, `legacy ip nat`.
     pub(super) netfilter: Lines,
+    /// `tcp 192.0.2.1 -> 198.51.100.7:443 used 32000 moved 20 ports 1024-65535 from 10.244.1.7`: source ports of masquerade in use.
+    pub(super) pools: Lines,
+    /// `tcp 80 10.244.1.5:8080`: a hostPort, and where portmap redirects it, in the order of the rules.
+    pub(super) redirections: Lines,
+    /// `shop/cart tcp ESTAB 10.244.1.5:38080 10.96.0.9:443 shop/cart:envoy`: a pod, and a socket in its own network on a port that its
+    /// servers want.
+    pub(super) in_pods: Lines,
     /// Who answers on a healthCheckNodePort: `31000 ingress/nginx`.
     pub(super) health_checks: Lines,
 }
@@ -91,6 +98,9 @@ pub(super) struct Proxy {
     /// `nodePortAddresses`.
     #[serde(default)]
     pub(super) node_port_addresses: Vec<String>,
+    /// Cilium masquerades in eBPF.
+    #[serde(default)]
+    pub(super) masquerades: bool,
     /// `metricsBindAddress` is another one, or it does not listen where the health of nodes is asked.
     #[serde(default)]
     pub(super) without_sockets: bool,
@@ -118,7 +128,8 @@ pub(super) struct Cluster {
     /// `default/web NodePort 10.96.0.20 80:30080>8080/tcp to 10.244.0.5@n1`. A load balancer's has `lb 192.0.2.50`, and `vip-host n1` where
     /// kube-vip announces the address on `n1`, `pool lan` where MetalLB gave it from a pool.
     pub(super) services: Lines,
-    /// `default/edge 80>8080/tcp`, `ingress/nginx hostNetwork not-ready 443>443/tcp`, `default/app x250`.
+    /// `default/edge 80>8080/tcp`, `ingress/nginx hostNetwork not-ready 443>443/tcp`, `default/app x250`; `failing wants 8080/tcp` of one
+    /// whose container ends with an error, and needs this port of its own network.
     pub(super) pods: Lines,
     /// The NodePort range, where it is not the default.
     pub(super) node_port_range: Option<String>,
@@ -183,6 +194,9 @@ impl Node {
             (&mut self.busy, &other.busy),
             (&mut self.virtual_servers, &other.virtual_servers),
             (&mut self.netfilter, &other.netfilter),
+            (&mut self.pools, &other.pools),
+            (&mut self.redirections, &other.redirections),
+            (&mut self.in_pods, &other.in_pods),
             (&mut self.health_checks, &other.health_checks),
         ];
         for (mine, more) in pairs {

@@ -4,8 +4,8 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use portreeve_facts::{
     Cgroup, ContainerPort, Controller, DestinationUse, Endpoint, EndpointPort, EndpointSlice, Family, ForCilium, Gap,
-    Holder, Node, NodeAddress, NodeAddressKind, Owner, Pod, PodContainer, Process, Protocol, Reading, Service,
-    ServiceKind, ServicePort, Socket, Source, State, Why,
+    Holder, MasqueradePool, Node, NodeAddress, NodeAddressKind, Owner, Pod, PodContainer, Process, Protocol, Reading,
+    Redirection, Service, ServiceKind, ServicePort, Socket, Source, State, Why,
 };
 
 /// The words of a line, with the line for complaints.
@@ -166,6 +166,36 @@ pub(super) fn busy(line: &str) -> (Option<String>, DestinationUse) {
     (pod, destination)
 }
 
+/// `tcp 192.0.2.1 -> 198.51.100.7:443 used 32000 moved 20 ports 1024-65535 from 10.244.1.7`.
+#[track_caller]
+pub(super) fn pool(line: &str) -> MasqueradePool {
+    let mut words = Words::of(line);
+    let (protocol, translated) = (protocol(words.word()), words.parsed());
+    words.expect("->");
+    let server: SocketAddr = words.parsed();
+    words.expect("used");
+    let used = words.parsed();
+    words.expect("moved");
+    let moved = words.parsed();
+    words.expect("ports");
+    let ports = words.parsed();
+    words.expect("from");
+    let senders = vec![(words.parsed(), used)];
+    words.end();
+    MasqueradePool { protocol, translated, server: (server.ip(), server.port()), used, ports, moved, senders }
+}
+
+/// `tcp 80 10.244.1.5:8080`, the rule at this place.
+#[track_caller]
+pub(super) fn redirection(line: &str, place: u64) -> Redirection {
+    let mut words = Words::of(line);
+    let (protocol, port) = (protocol(words.word()), words.parsed());
+    let to: SocketAddr = words.parsed();
+    words.end();
+    let chain = format!("ip nat CNI-DN-{place}");
+    Redirection { protocol, port, ip: None, to: to.ip(), to_port: to.port(), chain, handle: 5 + place }
+}
+
 /// `n1 InternalIP 192.0.2.1 ExternalIP 203.0.113.1 excluded`.
 #[track_caller]
 pub(super) fn node(line: &str, version: &str, pod_families: &[Family]) -> Node {
@@ -231,6 +261,12 @@ pub(super) fn pods(line: &str) -> Vec<Pod> {
         match word {
             "hostNetwork" => pod.host_network = true,
             "not-ready" => pod.ready = false,
+            "failing" => (pod.ready, pod.failing) = (false, true),
+            "wants" => {
+                let (port, word) = parted(words.word(), '/', line);
+                let (port, protocol) = (parsed(port, line), protocol(word));
+                pod.own_ports.push(ContainerPort { port, host_port: None, host_ip: None, protocol });
+            }
             "of-daemonset" => {
                 pod.controller = Some(Controller { kind: "DaemonSet".to_owned(), name: name.to_owned() });
             }

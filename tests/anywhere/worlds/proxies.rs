@@ -6,14 +6,14 @@
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
 use portreeve_facts::{
-    Gap, Learned, Masquerade, Mode, Netfilter, Owner, ProxyConfig, ProxyMetrics, Reading, Snapshot, Source, State,
-    VirtualServer, Why,
+    CiliumConfig, Gap, Learned, Masquerade, Mode, Netfilter, Owner, ProxyConfig, ProxyMetrics, Reading, Snapshot,
+    Source, State, VirtualServer, Why,
 };
 
 use super::{
     build::{add_address, seen, virtual_server},
     form::{Cluster, KnownBy, Node, Proxy},
-    lines::{owner, socket},
+    lines::{owner, redirection, socket},
 };
 
 /// A pod as kubeadm has it.
@@ -27,6 +27,7 @@ pub(super) fn program(world: &mut Snapshot, node: &Node, cluster: &Cluster) {
         known_by: KnownBy::Answers,
         owner: None,
         node_port_addresses: Vec::new(),
+        masquerades: false,
         without_sockets: false,
     };
     let proxy = node.proxy.as_ref().unwrap_or(&default);
@@ -46,6 +47,8 @@ pub(super) fn program(world: &mut Snapshot, node: &Node, cluster: &Cluster) {
         localhost_node_ports: (mode != Mode::Cilium).then_some(true),
         detect_local_mode: Some("ClusterCIDR".to_owned()),
         cluster_cidr: Some("10.244.0.0/16,fd00:244::/48".to_owned()),
+        cilium: (mode == Mode::Cilium && proxy.masquerades)
+            .then(|| CiliumConfig { masquerades: true, ..CiliumConfig::default() }),
         ..ProxyConfig::default()
     };
     let holder = owner(proxy.owner.as_deref().unwrap_or(KUBE_PROXY), State::Listen);
@@ -129,7 +132,10 @@ fn netfilter(mode: Option<Mode>, node: &Node) -> Netfilter {
     };
     chains.extend(of_mode);
     let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-    let mut netfilter = Netfilter { tables: owned(tables), chains: owned(&chains), ..Netfilter::default() };
+    let redirections = (0..).zip(node.redirections.iter()).map(|(place, line)| redirection(line, place)).collect();
+    let redirections = Reading::Seen(redirections);
+    let mut netfilter =
+        Netfilter { tables: owned(tables), chains: owned(&chains), legacy_tables: Vec::new(), redirections, untracked: Reading::Seen(Vec::new()) };
     for line in node.netfilter.iter() {
         let (kind, name) = line.split_once(' ').unwrap_or((line, ""));
         match kind {

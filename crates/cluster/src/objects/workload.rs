@@ -5,7 +5,7 @@ use serde::{Deserialize, Deserializer};
 use super::{
     FieldError, Metadata, Pod, PodSpec, decode,
     pod::{NodeSelector, NodeSelectorTerm, Requirement},
-    values::{Text, Whole},
+    values::{NumberOrText, Text, Whole},
 };
 use portreeve_facts::{self as facts, WorkloadKind};
 
@@ -27,8 +27,25 @@ pub(crate) struct WorkloadSpec {
     pub(crate) replicas: Option<Whole>,
     pub(crate) parallelism: Option<Whole>,
     pub(crate) completions: Option<Whole>,
+    pub(crate) strategy: Option<Strategy>,
     pub(crate) template: Option<Template>,
     pub(crate) job_template: Option<JobTemplate>,
+}
+
+/// How a Deployment is rolled out.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct Strategy {
+    #[serde(rename = "type")]
+    pub(crate) kind: Option<Text>,
+    pub(crate) rolling_update: Option<RollingUpdate>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct RollingUpdate {
+    pub(crate) max_unavailable: Option<NumberOrText>,
+    pub(crate) max_surge: Option<NumberOrText>,
 }
 
 /// What a CronJob makes.
@@ -67,6 +84,26 @@ impl WorkloadSpec {
             Some(self.completions.map_or(parallelism, |Whole(completions)| parallelism.min(completions)))
         };
         self.replicas.map(|Whole(replicas)| replicas).or_else(of_job)
+    }
+
+    /// Whether a Deployment keeps the old pods until new ones are ready (kubernetes pkg/controller/deployment/util
+    /// `ResolveFenceposts`: percentages of `maxSurge` are rounded up, and of `maxUnavailable` down, to one where both are nothing).
+    fn keeps_old_pods(&self) -> bool {
+        let replicas = self.replicas().unwrap_or(1);
+        let strategy = self.strategy.as_ref();
+        let is_rolled = strategy.and_then(|it| it.kind.as_deref()).is_none_or(|it| it == "RollingUpdate");
+        let rolling = strategy.and_then(|it| it.rolling_update.as_ref());
+        let some = |value: Option<&NumberOrText>, round_up: i64| {
+            let percent = match value.map(|it| (it.0.as_str(), it.0.strip_suffix('%'))) {
+                None => 25,
+                Some((_, Some(percent))) => percent.parse::<i64>().ok()?,
+                Some((number, None)) => return number.parse().ok(),
+            };
+            Some(replicas.checked_mul(percent)?.checked_add(round_up)? / 100)
+        };
+        is_rolled
+            && some(rolling.and_then(|it| it.max_unavailable.as_ref()), 0) == Some(0)
+            && some(rolling.and_then(|it| it.max_surge.as_ref()), 99).is_some_and(|surge| surge > 0)
     }
 }
 
@@ -111,7 +148,9 @@ impl Workload {
         if replicas == Some(0) || desired == Some(0) {
             return Ok(None);
         }
-        self.pods().map_or(Ok(None), |pods| of_pods(kind, replicas, (namespace, name), pods))
+        let keeps_old_pods = kind == WorkloadKind::Deployment && self.spec().is_some_and(WorkloadSpec::keeps_old_pods);
+        let workload = self.pods().map_or(Ok(None), |pods| of_pods(kind, replicas, (namespace, name), pods))?;
+        Ok(workload.map(|workload| facts::Workload { keeps_old_pods, ..workload }))
     }
 }
 
@@ -142,7 +181,19 @@ fn of_pods(
         return Ok(None);
     }
     let host_network = pods.host_network.unwrap_or(false);
-    Ok(Some(facts::Workload { kind, namespace, name, replicas, host_network, selects, avoids, tolerates, ports }))
+    let keeps_old_pods = false;
+    Ok(Some(facts::Workload {
+        kind,
+        namespace,
+        name,
+        replicas,
+        keeps_old_pods,
+        host_network,
+        selects,
+        avoids,
+        tolerates,
+        ports,
+    }))
 }
 
 /// What a required affinity demands of a node beyond Linux, and what it must not be.

@@ -8,7 +8,7 @@ use super::super::{
     round::Round,
     sockets::{is_bound, place, socket_in_words},
 };
-use portreeve_facts::{Service, State, Unread, asked};
+use portreeve_facts::{Service, Socket, State, Unread, asked};
 
 /// Something with the number of a port that takes no new connection to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +17,8 @@ pub enum BesideKind {
     Connection,
     /// A port of a Service at its cluster IP.
     ClusterIp,
+    /// In a pod: a server of its own wants the port.
+    Need,
 }
 
 impl BesideKind {
@@ -25,6 +27,7 @@ impl BesideKind {
         match self {
             Self::Connection => "connection",
             Self::ClusterIp => "cluster-ip",
+            Self::Need => "need",
         }
     }
 }
@@ -58,20 +61,7 @@ pub(super) fn beside(round: &Round<'_>, port: Port) -> Vec<Beside> {
     let clients = clients.into_iter().flatten().flat_map(|it| &it.sockets);
     let mut clients: Vec<_> = clients.filter(|it| (it.protocol, it.local_port) == port).collect();
     clients.sort_by_key(|it| (it.local, it.remote, it.remote_port, it.inode));
-    let connection = |socket: &&portreeve_facts::Socket| {
-        let blocks = match socket.state {
-            State::TimeWait => "ended, and keeps a server from the port for up to a minute",
-            _ if is_bound(socket) => {
-                "it neither listens nor connects; while it lasts, a server may not be able to listen there"
-            }
-            _ => "while it lasts, a server cannot listen there: bind gives EADDRINUSE",
-        };
-        Beside {
-            kind: BesideKind::Connection,
-            name: format!("{} from {}", owner_name(snapshot, &socket.owner), place(socket)),
-            detail: format!("{}; {blocks}", socket_in_words(socket)),
-        }
-    };
+    let connection = |it: &&Socket| connection(&owner_name(snapshot, &it.owner), it);
     let mut all: Vec<Beside> = clients.iter().take(MOST).map(connection).chain(unread).collect();
 
     let claims: BTreeSet<(&str, &str)> = round
@@ -94,4 +84,20 @@ pub(super) fn beside(round: &Round<'_>, port: Port) -> Vec<Beside> {
     };
     all.extend(services.filter(is_beside).take(MOST).map(cluster_ip));
     all
+}
+
+/// A connection of somebody whose local port it is, where nobody listens.
+pub(super) fn connection(name: &str, socket: &Socket) -> Beside {
+    let blocks = match socket.state {
+        State::TimeWait => "ended, and keeps a server from the port for up to a minute",
+        _ if is_bound(socket) => {
+            "it neither listens nor connects; while it lasts, a server may not be able to listen there"
+        }
+        _ => "while it lasts, a server cannot listen there: bind gives EADDRINUSE",
+    };
+    Beside {
+        kind: BesideKind::Connection,
+        name: format!("{name} from {}", place(socket)),
+        detail: format!("{}; {blocks}", socket_in_words(socket)),
+    }
 }

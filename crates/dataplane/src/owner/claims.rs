@@ -1,15 +1,15 @@
 //! What claims a port, and each claim in words.
 
-use std::sync::Arc;
+use std::{net::SocketAddr, sync::Arc};
 
 use super::{
     super::{
         by_port::Port,
         cilium,
         claim::{Claim, ClaimKind},
-        endpoints::Endpoints,
         owners::owner_name,
-        proxy_sockets::{Own, Proxy},
+        proxy_sockets::Own,
+        redirections::Redirections,
         round::Round,
         served::service_port,
         service_lb::sent_on,
@@ -17,7 +17,7 @@ use super::{
     },
     ownership::Claimant,
 };
-use portreeve_facts::{Gap, Mode, Protocol, Service, ServicePort, Snapshot, Socket, Unread};
+use portreeve_facts::{Gap, Mode, Protocol, Redirection, Service, ServicePort, Snapshot, Socket, Unread};
 
 /// Every claim, in the order in which a new connection meets them: external IPs, NodePorts, hostPorts, then sockets, of
 /// which one that is bound to the address comes before a wildcard.
@@ -31,15 +31,24 @@ pub(super) fn claims<'a>(round: &Round<'a>, port: Port) -> Result<Vec<Claim<'a>>
     let node_ports = node_ports.map(|(service, port)| Claim::NodePort(service, port));
     let host_ports = round.host_ports().into_iter().flat_map(|it| it.at(port));
     let host_ports = host_ports.map(|(pod, port)| Claim::HostPort(pod, port));
+    let left_behind = round.redirections().into_iter().flat_map(|it| it.left_behind(port).map(move |left| (it, left)));
+    let is_first = |(all, left): &(&Redirections<'a>, &Redirection)| {
+        let pods = round.host_ports().into_iter().flat_map(|it| it.at(port));
+        pods.into_iter().all(|(pod, _)| all.is_before(left, pod) != Ok(false))
+    };
+    let (first, last): (Vec<_>, Vec<_>) = left_behind.partition(is_first);
+    let redirection = |(_, left)| Claim::Redirection(left);
+    let redirected = first.into_iter().map(redirection).chain(host_ports).chain(last.into_iter().map(redirection));
     let mut sockets = workers(round.listeners()?.at(port));
     sockets.sort_by_key(|(socket, _)| (socket.local.is_unspecified(), socket.device == 0));
     let sockets = sockets.into_iter().map(|(socket, count)| Claim::Listener(socket, count));
-    Ok(external.chain(node_ports).chain(host_ports).chain(sockets).collect())
+    Ok(external.chain(node_ports).chain(redirected).chain(sockets).collect())
 }
 
 impl Claim<'_> {
     /// The same in words.
-    pub(super) fn claimant(&self, snapshot: &Snapshot, endpoints: &Endpoints<'_>, proxy: &Proxy<'_>) -> Claimant {
+    pub(super) fn claimant(&self, round: &Round<'_>) -> Claimant {
+        let (snapshot, endpoints, proxy) = (round.now, round.endpoints(), round.proxy());
         let of_service = |claim, service: &Service, port: &ServicePort, what: String| {
             let endpoints = service
                 .families
@@ -73,6 +82,14 @@ impl Claim<'_> {
                     ),
                 }
             }
+            Self::Redirection(redirection) => Claimant {
+                claim: ClaimKind::Redirection,
+                name: format!(
+                    "a hostPort that was left behind, to {}",
+                    SocketAddr::new(redirection.to, redirection.to_port)
+                ),
+                detail: round.redirections().map_or_else(|gap| gap.detail, |it| it.whose(redirection)),
+            },
             Self::Listener(socket, count) => {
                 let claim = if proxy.owns(socket) == Own::Yes { ClaimKind::Proxy } else { ClaimKind::Listener };
                 let workers = if *count > 1 { format!(", {count} workers") } else { String::new() };

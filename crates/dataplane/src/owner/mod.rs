@@ -3,6 +3,7 @@
 
 mod beside;
 mod claims;
+mod in_pod;
 mod ownership;
 
 use std::{collections::BTreeSet, net::IpAddr};
@@ -10,6 +11,7 @@ use std::{collections::BTreeSet, net::IpAddr};
 use beside::beside;
 pub use beside::{Beside, BesideKind};
 use claims::claims;
+pub use in_pod::{owner_in_pod, pod_of_name};
 pub use ownership::{Answered, Claimant, Ownership};
 
 use super::{
@@ -50,8 +52,7 @@ pub fn owner(round: &Round<'_>, protocol: Protocol, port: u16) -> Result<Ownersh
     let contest = Contest::of(round, addressed, (protocol, port), claims).with_balanced(balanced(round));
     let mut answers: Vec<Answered> = contest.places().map(|place| answered(&contest, addressed, place)).collect();
     answers.sort_by_key(|it| (it.from, it.to));
-    let (endpoints, proxy) = (round.endpoints(), round.proxy());
-    let claimants = contest.claims().map(|it| it.claimant(snapshot, endpoints, proxy)).collect();
+    let claimants = contest.claims().map(|it| it.claimant(round)).collect();
     let cluster = &snapshot.cluster;
     let left_out =
         cluster.rejected.iter().filter(|it| matches!(it.source, Source::Services | Source::Pods | Source::Nodes));
@@ -59,7 +60,8 @@ pub fn owner(round: &Round<'_>, protocol: Protocol, port: u16) -> Result<Ownersh
     let proxy_mode = snapshot.proxy_mode().ok().map(|mode| mode.value);
     let mode = addressed.candidates.mode_in_words();
     let beside = beside(round, (protocol, port));
-    Ok(Ownership { protocol, port, proxy_mode, claimants, beside, answers, mode, unread })
+    let redirections = round.missed_redirections();
+    Ok(Ownership { protocol, port, proxy_mode, claimants, beside, answers, mode, unread, redirections })
 }
 
 /// What a case tells, and what all cases have in common.

@@ -28,6 +28,8 @@ pub struct Ownership {
     pub mode: String,
     /// Services or Pods that were not read or left out, and that this Node is not known: they may claim the port too.
     pub unread: Vec<Gap>,
+    /// Why redirections of hostPorts are not among the claims, where pods of this node have hostPorts: none is assumed to be left behind.
+    pub redirections: Option<Gap>,
 }
 
 /// A Service, pod or socket that claims a port.

@@ -8,8 +8,8 @@ use super::{
 };
 
 use portreeve_facts::{
-    CiliumConfig, Family, ForCilium, Mode, RangeClaim, Reading, Service, ServiceKind, Snapshot, Socket, Source, State,
-    Vantage, Why, WithoutBackend,
+    CiliumConfig, Family, ForCilium, Mode, Netfilter, RangeClaim, Reading, Redirection, Service, ServiceKind, Snapshot,
+    Socket, Source, State, Vantage, Why, WithoutBackend,
     healthy::{PRIMARY, SECOND, World, gap, ip, objects, proxy_holder, seen, squatter},
 };
 
@@ -309,4 +309,105 @@ fn in_ipvs_mode_a_node_loses_its_own_link_local_address() {
     let mut bound = world;
     seen(&mut bound.kernel.listeners).last_mut().expect("a listener").device = 2;
     assert_eq!(ask(&bound, Vantage::Node, "fe80::1"), process);
+}
+
+/// A pod at 10.1.0.8 with hostPort 30080, and redirections of it, in this order: to which address, in which table.
+fn redirected(redirections: &[(&str, &str)]) -> Snapshot {
+    let world = Snapshot::healthy().pod("edge", |pod| {
+        pod.host_port(80, 30080);
+        pod.ips = vec![ip("10.1.0.8")];
+    });
+    with_redirections(world, redirections)
+}
+
+fn with_redirections(mut world: Snapshot, redirections: &[(&str, &str)]) -> Snapshot {
+    let redirection = |(to, table): &(&str, &str)| Redirection {
+        protocol: Protocol::Tcp,
+        port: 30080,
+        ip: None,
+        to: ip(to),
+        to_port: 80,
+        chain: format!("{table} CNI-DN-1"),
+        handle: 7,
+    };
+    let redirections = Reading::Seen(redirections.iter().map(redirection).collect());
+    world.kernel.netfilter = Reading::Seen(Netfilter { redirections, ..Netfilter::default() });
+    world
+}
+
+const LEFT: (&str, &str) = ("10.1.0.7", "ip nat");
+const ALIVE: (&str, &str) = ("10.1.0.8", "ip nat");
+
+#[test]
+fn a_redirection_that_was_left_behind_takes_what_a_pod_of_today_wants() {
+    let left = (Ok(Outcome::Nowhere), Some(ClaimKind::Redirection), None);
+    let pod = (Ok(Outcome::Pod), Some(ClaimKind::HostPort), None);
+    let world = redirected(&[LEFT, ALIVE]);
+    for (from, to) in [(Vantage::Remote, PRIMARY[0]), (Vantage::Pods, SECOND[0]), (Vantage::Loopback, "127.0.0.1")] {
+        assert_eq!(ask(&world, from, to), left);
+    }
+    let first = &found(&world).claimants[0];
+    assert!(first.name.ends_with("to 10.1.0.7:80") && first.detail.contains("no pod of this node has"), "{first:?}");
+    assert_eq!(ask(&redirected(&[ALIVE, LEFT]), Vantage::Remote, PRIMARY[0]), pod);
+    assert_eq!(found(&redirected(&[ALIVE, LEFT])).claimants[1].claim, ClaimKind::Redirection);
+    assert_eq!(ask(&redirected(&[ALIVE]), Vantage::Remote, PRIMARY[0]), pod);
+    let mut cilium = world.with_mode(Mode::Cilium);
+    assert_eq!(ask(&cilium, Vantage::Remote, PRIMARY[0]), left, "Cilium does not serve it for its number");
+    let ranges = Reading::Seen(vec!["31000-31999".parse().expect("a range")]);
+    let by = portreeve_facts::Claimant::Cilium;
+    cilium.cluster.range_claims.push(RangeClaim { by, ranges, place: String::new() });
+    assert_eq!(ask(&cilium, Vantage::Remote, PRIMARY[0]), pod);
+    let in_two_tables = redirected(&[("10.1.0.7", "ip cni_hostport"), ALIVE]);
+    assert!(ask(&in_two_tables, Vantage::Remote, PRIMARY[0]).0.is_err(), "which is asked first was not read");
+}
+
+#[test]
+fn without_a_pod_that_wants_the_port_it_takes_what_a_listener_would_have_and_stands_where_a_host_port_stands() {
+    let (left, listener) = (Some(ClaimKind::Redirection), Some(ClaimKind::Listener));
+    let world = || with_redirections(Snapshot::healthy(), &[LEFT]);
+    assert_eq!(ask(&world(), Vantage::Remote, PRIMARY[0]), (Ok(Outcome::Nowhere), left, None));
+    assert_eq!(ask(&world(), Vantage::Remote, PRIMARY[1]), (Ok(Outcome::Refused), None, None), "it is of IPv4");
+    let listens = world().listens("0.0.0.0:30080");
+    assert_eq!(ask(&listens, Vantage::Remote, PRIMARY[0]), (Ok(Outcome::Nowhere), left, listener));
+    let web = |mode| world().service("web", |it| it.node_port(30080)).with_mode(mode);
+    assert_eq!(ask(&web(Mode::Iptables), Vantage::Remote, PRIMARY[0]).1, Some(ClaimKind::NodePort));
+    assert_eq!(ask(&web(Mode::Ipvs), Vantage::Remote, PRIMARY[0]).1, left);
+    assert!(ask(&web(Mode::Nftables), Vantage::Remote, PRIMARY[0]).0.is_err(), "whichever chain was made last");
+}
+
+#[test]
+fn where_a_redirection_leads_is_told_only_where_no_other_container_may_be_there() {
+    let world = |change: fn(&mut portreeve_facts::Pod)| {
+        let world = Snapshot::healthy().pod("other", |pod| {
+            pod.ips = vec![ip("10.1.0.7")];
+            change(pod);
+        });
+        with_redirections(world, &[LEFT])
+    };
+    let answer = |world: &Snapshot| ask(world, Vantage::Remote, PRIMARY[0]).0;
+    assert_eq!(answer(&world(|_| {})), Ok(Outcome::Pod), "another pod has the address");
+    assert_eq!(answer(&world(|pod| pod.finished = true)), Ok(Outcome::Nowhere));
+    let multus = world(|pod| (pod.more_networks, pod.ips) = (true, vec![ip("10.1.0.9")]));
+    assert!(answer(&multus).is_err());
+    let unread = with_redirections(Snapshot::healthy(), &[LEFT]).rejects(Source::Pods);
+    assert!(answer(&unread).is_err(), "a pod that was not read may have it");
+    let awaited = world(|pod| {
+        pod.ips.clear();
+        pod.host_port(80, 30080);
+    });
+    assert_eq!(ask(&awaited, Vantage::Remote, PRIMARY[0]).1, Some(ClaimKind::HostPort), "the address may become its");
+}
+
+#[test]
+fn redirections_that_were_not_read_are_named_once_where_pods_have_host_ports_and_doubt_no_answer() {
+    let closed = |mut world: Snapshot, why| {
+        world.kernel.netfilter = gap(Source::Netfilter, why);
+        world
+    };
+    let of_pod = closed(redirected(&[]), Why::NotPermitted);
+    assert_eq!(found(&of_pod).redirections.map(|gap| gap.why), Some(Why::NotPermitted));
+    assert_eq!(ask(&of_pod, Vantage::Remote, PRIMARY[0]).0, Ok(Outcome::Pod));
+    assert_eq!(found(&closed(redirected(&[]), Why::NotAsked)).redirections, None);
+    assert_eq!(found(&closed(web(), Why::NotPermitted)).redirections, None, "no pod has a hostPort");
+    assert_eq!(found(&redirected(&[ALIVE])).redirections, None);
 }

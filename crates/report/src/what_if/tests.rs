@@ -59,6 +59,7 @@ fn answered(outcome: Result<Outcome, Gap>) -> Ownership {
         proxy_mode: None,
         mode: String::new(),
         unread: Vec::new(),
+        redirections: None,
     }
 }
 

@@ -1,7 +1,9 @@
+use std::net::IpAddr;
+
 use super::*;
 use crate::expectations::{expect_certain, expect_healthy, expect_problem, expect_unknown};
 use portreeve_facts::{
-    Mode, Reading,
+    Address, Mode, Netfilter, Protocol, Reading, Why,
     healthy::{PRIMARY, SECOND, World, daemon, gap, seen},
 };
 

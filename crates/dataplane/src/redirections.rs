@@ -1,0 +1,156 @@
+//! Where the connections to hostPorts are redirected, for which pods, and what is left of pods that are gone.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+use super::{
+    by_port::{ByPort, Port},
+    outcome::Outcome,
+    served::own_network_pods,
+};
+use portreeve_facts::{Address, Gap, Netfilter, Pod, Redirection, Snapshot, Source, Why};
+
+/// Which of two tables is asked first cannot be seen.
+const TWO_TABLES: &str =
+    "a redirection that was left behind and the pod's own are in two tables, and which is asked first was not read";
+
+/// The redirections of hostPorts, and the pods that they may be for.
+pub struct Redirections<'a> {
+    snapshot: &'a Snapshot,
+    /// The pods of this node with addresses of their own.
+    pub pods: Vec<&'a Pod>,
+    by_port: ByPort<&'a Redirection>,
+}
+
+impl<'a> Redirections<'a> {
+    /// Of a node.
+    ///
+    /// # Errors
+    /// When Pods, or the rules of netfilter, were not read.
+    pub fn of(snapshot: &'a Snapshot) -> Result<Self, Gap> {
+        let pods = own_network_pods(snapshot, snapshot.cluster.pods.get()?).collect();
+        let all = listed(snapshot)?;
+        Ok(Self { snapshot, pods, by_port: ByPort::of(all.iter().map(|it| ((it.protocol, it.port), it))) })
+    }
+
+    /// Those of each port, in the order in which the kernel asks within a table.
+    pub fn ports(&self) -> impl Iterator<Item = (Port, &[&'a Redirection])> {
+        self.by_port.ports()
+    }
+
+    /// Those of one port that are of no pod that lives. While a pod that wants the port has no address yet, any may be its: then there are none.
+    pub(super) fn left_behind(&self, port: Port) -> impl Iterator<Item = &'a Redirection> {
+        let is_awaited = self.is_awaited(port);
+        let all = self.by_port.at(port).iter().copied();
+        all.filter(move |it| !is_awaited && self.pod_of(it).is_none_or(|pod| pod.finished))
+    }
+
+    /// Whether a pod that wants the port as hostPort has no address yet.
+    pub fn is_awaited(&self, (protocol, number): Port) -> bool {
+        let wants = |pod: &&&Pod| pod.ports.iter().any(|it| (it.protocol, it.host_port) == (protocol, Some(number)));
+        self.pods.iter().filter(wants).any(|pod| !pod.finished && pod.ips.is_empty())
+    }
+
+    /// The pod for which a redirection was made: one that lives, or else one that ended.
+    pub fn pod_of(&self, redirection: &Redirection) -> Option<&'a Pod> {
+        let declares = |pod: &&Pod| {
+            pod.ips.contains(&redirection.to)
+                && pod.ports.iter().any(|port| {
+                    (port.protocol, port.host_port) == (redirection.protocol, Some(redirection.port))
+                        && port.host_ip.filter(|ip| !ip.is_unspecified()) == redirection.ip
+                })
+        };
+        self.pods.iter().copied().filter(declares).min_by_key(|pod| pod.finished)
+    }
+
+    /// The pod that has the address to which a redirection leads, whatever ports it declares: one that lives, or else one that ended.
+    pub fn pod_at(&self, redirection: &Redirection) -> Option<&'a Pod> {
+        self.pods.iter().copied().filter(|pod| pod.ips.contains(&redirection.to)).min_by_key(|pod| pod.finished)
+    }
+
+    /// Whose the address is to which a redirection of no living pod leads, in words.
+    pub fn whose(&self, redirection: &Redirection) -> String {
+        match self.pod_at(redirection) {
+            Some(Pod { namespace, name, finished: true, .. }) => {
+                format!("an address that pod {namespace}/{name} had until it ended")
+            }
+            Some(Pod { namespace, name, .. }) => {
+                format!("an address of pod {namespace}/{name}, which declares no such hostPort")
+            }
+            None => "an address that no pod of this node has".to_owned(),
+        }
+    }
+
+    /// Whether an address is that of no container which Kubernetes does not know, and of no network beside a pod's own. Of those a bridge of the
+    /// node has the network, and no pod is in it. Pods may be in a network of the node's own link, or in none that a link has.
+    ///
+    /// # Errors
+    /// When the node's links were not read.
+    pub fn is_of_pods(&self, ip: IpAddr) -> Result<bool, Gap> {
+        // Multus has portmap redirect to addresses that no status names.
+        if self.pods.iter().any(|pod| pod.more_networks && !pod.finished) {
+            return Ok(false);
+        }
+        let interfaces = self.snapshot.kernel.interfaces.get()?;
+        let mut networks = interfaces.addresses.iter().filter(|it| is_in_network(ip, it));
+        let has_pod = |network| self.pods.iter().flat_map(|pod| &pod.ips).any(|other| is_in_network(*other, network));
+        Ok(networks.all(has_pod))
+    }
+
+    /// Whether one that was left behind is asked before the one of a pod's hostPort.
+    ///
+    /// # Errors
+    /// When no redirection of the pod is in the same table.
+    pub(super) fn is_before(&self, left: &Redirection, pod: &Pod) -> Result<bool, Gap> {
+        let all = self.by_port.at((left.protocol, left.port));
+        let is_its = |it: &&Redirection| self.pod_of(it).is_some_and(|its| its == pod);
+        let place = |of: &dyn Fn(&&Redirection) -> bool| all.iter().position(|it| share_table(it, left) && of(it));
+        let its = place(&|it| is_its(it) && meet(it, left)).ok_or_else(|| unclear(TWO_TABLES.to_owned()))?;
+        Ok(place(&|it| *it == left).is_some_and(|place| place < its))
+    }
+
+    /// What becomes of a connection that one of no living pod takes: another pod has the address, or nobody has.
+    ///
+    /// # Errors
+    /// When a container that Kubernetes does not know, or a pod that was not read, may have the address.
+    pub(super) fn leads_to(&self, left: &Redirection) -> Result<Outcome, Gap> {
+        match (self.pod_at(left), self.snapshot.cluster.unread_pod()) {
+            (Some(pod), _) if !pod.finished => Ok(Outcome::Pod),
+            (_, Some(gap)) => Err(gap.clone()),
+            _ if self.is_of_pods(left.to)? => Ok(Outcome::Nowhere),
+            _ => Err(unclear(format!("a container that Kubernetes does not know may have {}", left.to))),
+        }
+    }
+}
+
+/// All redirections of hostPorts.
+fn listed(snapshot: &Snapshot) -> Result<&[Redirection], Gap> {
+    let Netfilter { redirections, legacy_tables, .. } = snapshot.kernel.netfilter.get()?;
+    let found = redirections.get()?;
+    if found.is_empty() && legacy_tables.iter().any(|table| table.rsplit(' ').next() == Some("nat")) {
+        let detail = "rules of the legacy iptables cannot be listed: `iptables-legacy-save -t nat | grep CNI-DN-`";
+        return Err(Gap::new(Source::Netfilter, Why::NotSupported, detail));
+    }
+    Ok(found)
+}
+
+/// Whether an address is in the network of a link.
+fn is_in_network(ip: IpAddr, network: &Address) -> bool {
+    IpNet::new(network.ip, network.prefix).is_ok_and(|network| network.contains(&ip))
+}
+
+/// Whether two redirections are in one table of one family.
+pub fn share_table(one: &Redirection, other: &Redirection) -> bool {
+    let table = |it: &Redirection| it.chain.rsplit_once(' ').map(|(table, _)| table.to_owned());
+    table(one) == table(other)
+}
+
+/// Whether two redirections of one port are for the same connections, or some of them.
+pub fn meet(one: &Redirection, other: &Redirection) -> bool {
+    one.ip.is_none() || other.ip.is_none() || one.ip == other.ip
+}
+
+fn unclear(detail: String) -> Gap {
+    Gap::new(Source::Netfilter, Why::Ambiguous, detail)
+}
