@@ -16,8 +16,8 @@ ARG TARGETARCH=amd64
 # hadolint ignore=DL3018
 RUN apk add --no-cache clang lld && cargo install cargo-auditable --version 0.7.7 --locked
 WORKDIR /src
-COPY Cargo.toml Cargo.lock build.rs ./
-COPY patches ./patches
+COPY Cargo.toml Cargo.lock ./
+COPY .cargo ./.cargo
 COPY deploy/policies ./deploy/policies
 COPY crates ./crates
 COPY src ./src

@@ -30,7 +30,7 @@ pub(super) struct Args {
     /// and places holds from the next start.
     #[arg(long, value_name = "FILE", env = "PORTREEVE_CONFIG", hide_env_values = true)]
     config: Option<PathBuf>,
-    /// Do not run: say by the exit code whether the agent that beats into --heartbeat lives
+    /// Do not run: say by the exit code whether the agent that answers at --socket lives
     ///
     /// Give it the flags and the environment of that agent.
     #[arg(long)]
@@ -40,7 +40,7 @@ pub(super) struct Args {
 pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
     let Args { settings, config, probe } = args;
     if probe {
-        agent::probe(&heartbeat(&settings, config.as_deref()).map_err(anyhow::Error::msg)?)?;
+        agent::probe(&socket(&settings, config.as_deref()).map_err(anyhow::Error::msg)?)?;
         return Ok(ExitCode::SUCCESS);
     }
     // What the downward API says is the same on every start, and weaker than a file.
@@ -67,13 +67,17 @@ fn of_environment(name: &str) -> Result<Option<String>, UsageError> {
     text.transpose()
 }
 
-/// Where an agent with these settings writes its heartbeat. The file of --config is read only where it decides: one that
-/// was broken after the agent read it does not make the agent count as dead.
-fn heartbeat(given: &Settings, file: Option<&Path>) -> Result<PathBuf, String> {
-    match given.heartbeat() {
-        Some(path) => Ok(path.to_owned()),
-        None => Ok(merged(given, file)?.heartbeat_path()),
+/// Where an agent with these settings answers in the file tree. The file of --config is read only where it decides: one
+/// that was broken after the agent read it does not make the agent count as dead.
+fn socket(given: &Settings, file: Option<&Path>) -> Result<PathBuf, String> {
+    if let Some(path) = given.socket() {
+        return Ok(path.to_owned());
     }
+    let merged = merged(given, file)?;
+    merged
+        .socket()
+        .map(Path::to_owned)
+        .ok_or_else(|| "--probe asks at the agent's --socket, and none is given".to_owned())
 }
 
 /// The command line and the environment, over what the file contains now.
@@ -103,9 +107,9 @@ mod tests {
         }
     }
 
-    fn settings(heartbeat: &str) -> Settings {
+    fn settings(socket: &str) -> Settings {
         let command = Settings::augment_args(Command::new("agent"));
-        let matches = command.get_matches_from(["agent", "--heartbeat", heartbeat]);
+        let matches = command.get_matches_from(["agent", "--socket", socket]);
         Settings::from_arg_matches(&matches).expect("settings")
     }
 
@@ -114,11 +118,12 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let file = directory.path().join("agent.yaml");
         let (given, not_given) = (settings("/run/given"), Settings::default());
-        std::fs::write(&file, "heartbeat: /run/file\n").expect("a file");
-        assert_eq!(heartbeat(&given, Some(&file)), Ok("/run/given".into()));
-        assert_eq!(heartbeat(&not_given, Some(&file)), Ok("/run/file".into()));
-        std::fs::write(&file, "heartbeet: /run/file\n").expect("a file");
-        assert_eq!(heartbeat(&given, Some(&file)), Ok("/run/given".into()));
-        assert!(heartbeat(&not_given, Some(&file)).is_err());
+        std::fs::write(&file, "socket: /run/file\n").expect("a file");
+        assert_eq!(socket(&given, Some(&file)), Ok("/run/given".into()));
+        assert_eq!(socket(&not_given, Some(&file)), Ok("/run/file".into()));
+        std::fs::write(&file, "socked: /run/file\n").expect("a file");
+        assert_eq!(socket(&given, Some(&file)), Ok("/run/given".into()));
+        assert!(socket(&not_given, Some(&file)).is_err());
+        assert!(socket(&not_given, None).expect_err("there is none").contains("--socket"));
     }
 }

@@ -16,16 +16,16 @@ use serde::Deserialize;
 use super::{command_line::UsageError, console::Console, replay, report::CountFlags, sources::environment};
 use portreeve_agent::{now, settings::duration};
 use portreeve_cluster::{
-    self as cluster, Accepted, ApiServer, ChartFiles, ClusterSource, Input, ManifestFiles, SourceOptions,
-    read_manifests,
+    self as cluster, Accepted, ApiServer, ClusterSource, Input, ManifestFiles, SourceOptions, read_manifests,
 };
 use portreeve_facts::{
-    Gap, KernelFacts, NodePortRange, Overrides, OwnPort, PortRange, Reading, SNAPSHOT_SCHEMA, Snapshot, Why, names,
+    Gap, KernelFacts, NodePortRange, Overrides, OwnPort, Place, PortRange, Reading, SNAPSHOT_SCHEMA, Snapshot, Why,
+    names,
 };
 use portreeve_report as report;
 use portreeve_rules::ids::{Named, Rows};
 use portreeve_rules::lint::{
-    Found, LintReport, Linted, Source, Told, judge_acceptance, lint, lint_rules, named_of_manifests, range, unread,
+    Found, LintReport, Linted, Source, judge_acceptance, lint, lint_rules, named_of_manifests, range, unread,
     without_accepted,
 };
 
@@ -100,7 +100,7 @@ enum Form {
 
 pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
     let Args { output, counting, .. } = args;
-    let report = args.report(console)?;
+    let report = args.report()?;
     // A runner reads both outputs, and a name that somebody chose must not be a command to it.
     let in_log = |line: String| if output == Form::Github { report::without_commands(&line) } else { line };
     if report.is_empty() && report.failures.is_empty() {
@@ -136,17 +136,17 @@ fn notes(report: &LintReport) -> impl Iterator<Item = String> {
 }
 
 /// The failures as errors: each of them where the output has none, else the first.
-fn errors(failures: &[Gap], each: bool) -> Vec<String> {
+fn errors(failures: &[(Gap, Option<Place>)], each: bool) -> Vec<String> {
     match failures {
-        [first, others @ ..] if !each && !others.is_empty() => {
+        [(first, _), others @ ..] if !each && !others.is_empty() => {
             vec![format!("{} (and {} more)", first.detail, others.len())]
         }
-        all => all.iter().map(|gap| gap.detail.clone()).collect(),
+        all => all.iter().map(|(gap, _)| gap.detail.clone()).collect(),
     }
 }
 
 impl Args {
-    fn report(self, console: &Console) -> anyhow::Result<LintReport> {
+    fn report(self) -> anyhow::Result<LintReport> {
         let Self { paths, namespace, against, kubeconfig, context, api_server, request_timeout, .. } = self;
         let of_cluster = kubeconfig.is_some() || context.is_some() || api_server.is_some();
         if let Some(what) = &against {
@@ -154,9 +154,8 @@ impl Args {
         }
         let here = env::current_dir().unwrap_or_default();
         let paths: Vec<PathBuf> = paths.into_iter().map(|path| relative(path, &here)).collect();
-        let ManifestFiles { facts, manifests, whole: objects, again, files, skipped, mut places } =
+        let ManifestFiles { facts, manifests, mut failures, objects, whole: judged, again, files, skipped } =
             read_manifests(&paths, namespace.as_deref());
-        let mut failures = facts.rejected.clone();
         let source = if against.is_some() { Source::Cluster } else { Source::Nowhere };
         let options = SourceOptions {
             services: Vec::new(),
@@ -170,7 +169,7 @@ impl Args {
             Some(what) => around(&what, options)?,
         };
         if source == Source::Cluster {
-            failures.extend(unread(&around));
+            failures.extend(unread(&around).into_iter().map(|gap| (gap, None)));
         }
         let named = self.node_port_range.map(|range| NodePortRange::configured(range, "--node-port-range"));
         let range = range(named, &around);
@@ -185,12 +184,8 @@ impl Args {
         let rules: Vec<Rows> = lint_rules().filter(is_asked).collect();
         let Found { mut findings, unknown, not_asked } = lint(&linted, &rules);
         findings.retain(|found| all || named.iter().any(|it| it.names(found.rule.0, found.evidence.variant)));
-        let (mut findings, accepted) = without_accepted(&linted, findings);
-        for (gap, place) in judge_acceptance(&linted) {
-            places.insert(gap.detail.clone(), place);
-            failures.push(gap);
-        }
-        find_templates(&linted, Told { findings: &mut findings, failures: &mut places }, console);
+        let (findings, accepted) = without_accepted(&linted, findings);
+        failures.extend(judge_acceptance(&linted).into_iter().map(|(gap, place)| (gap, Some(place))));
         let min_severity = self.counting.min_severity;
         Ok(LintReport {
             findings,
@@ -199,9 +194,9 @@ impl Args {
             rules,
             not_asked,
             accepted,
-            places,
             files,
             objects,
+            judged,
             allow_empty: self.allow_empty,
             again,
             skipped,
@@ -209,21 +204,6 @@ impl Args {
             against,
             min_severity,
         })
-    }
-}
-
-/// Finds the templates of what was rendered in the folder that a person is in. Where nothing is told of one, nobody looks there.
-fn find_templates(linted: &Linted, mut told: Told<'_>, console: &Console) {
-    let templates = told.templates();
-    if templates.is_empty() {
-        return;
-    }
-    match ChartFiles::below(Path::new("."), templates) {
-        Ok(files) => told.mark(linted, |template, field| files.written(template, field)),
-        Err(why) => {
-            console
-                .print_note(&format!("no file of a template is named, as not all below this folder is known: {why}"));
-        }
     }
 }
 
@@ -283,7 +263,7 @@ fn alone() -> Snapshot {
         schema: SNAPSHOT_SCHEMA.to_owned(),
         version: None,
         at: now(),
-        whole_at: None,
+        connections_at: None,
         pods_at: None,
         overrides: Overrides::default(),
         kernel: KernelFacts::not_asked(),

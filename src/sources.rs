@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, env, path::PathBuf, time::Duration};
 use anyhow::{Context, anyhow};
 
 use super::{console::Console, progress::Progress};
-use portreeve_agent::{SnapshotSources, Step, now, settings::duration};
+use portreeve_agent::{SnapshotSources, now, settings::duration};
 use portreeve_cluster::{ApiServer, ClusterSource, Environment, Input, SourceOptions};
 use portreeve_facts::{ClusterFacts, Gap, Learned, Mode, NodePortRange, Overrides, PortRange, Snapshot, Source};
 use portreeve_kernel::Host;
@@ -134,7 +134,7 @@ impl Sources {
             command_lines,
         };
         let progress = Progress::start();
-        let snapshot = sources.gather(now(), |step: Step| progress.show(step)).context("starting the runtime")?;
+        let snapshot = sources.gather(now(), |step| progress.show(step)).context("starting the runtime")?;
         drop(progress);
         complain(&sources.cluster, &snapshot, console);
         Ok(snapshot)

@@ -242,7 +242,6 @@ impl<'a> Fleet<'a> {
             format!("--node={}", name(number)),
             "--proxy-mode=iptables".to_owned(),
             format!("--listen={}", place(number)),
-            format!("--heartbeat={}/heartbeat-{number}", self.directory.path().display()),
         ];
         let (binary, folder) = (self.binary.display().to_string(), self.directory.path().to_owned());
         let start = move || Process::start(&binary, &arguments, &folder);

@@ -126,7 +126,6 @@ fn start(binary: &Path, server: &str, directory: &Directory) -> Process {
         format!("--interval={}s", INTERVAL.as_secs()),
         "--cpu-percent=100".to_owned(),
         format!("--listen={PLACE}"),
-        format!("--heartbeat={}/heartbeat", directory.path().display()),
     ];
     Process::start(binary.to_str().expect("a path"), &arguments, directory.path())
 }

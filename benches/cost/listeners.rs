@@ -78,7 +78,7 @@ pub fn measure(world: &World, agent: &Looking, sockets: usize, count: usize) -> 
         against(&format!("every rule, {size} sockets, process"), "every rule", "ss", Promise::None),
         against(&format!("every rule, {size} sockets, process"), "every rule", "ss -Htan", promised(2.5, 2.5)),
         Row::alone(
-            format!("a whole look with every rule, {size} sockets, agent"),
+            format!("a look with every rule and connections, {size} sockets, agent"),
             "ms",
             looks.iter().copied(),
             Promise::None,

@@ -144,7 +144,6 @@ fn start(binary: &Path, cluster: &ControlPlane, interval: Duration, directory: &
         format!("--interval={}s", interval.as_secs()),
         "--cpu-percent=100".to_owned(),
         format!("--listen={PLACE}"),
-        format!("--heartbeat={}/heartbeat", directory.path().display()),
     ];
     Process::start(binary.to_str().expect("a path"), &arguments, directory.path())
 }

@@ -20,7 +20,7 @@ pub fn ss_all() -> Command {
     command("ss", &["-Htan", RANGE])
 }
 
-/// Every TCP socket there is, printed. Without a filter `ss` does for each what a whole look does: it looks at it.
+/// Every TCP socket there is, printed. Without a filter `ss` does for each what a look does that reads connections.
 pub fn ss_every() -> Command {
     command("ss", &["-Htan"])
 }

@@ -52,7 +52,7 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
     let linear = Promise::AtMost(growth::LINEAR);
     rows.push(growth::row("reading listeners, with connections", &listeners, Promise::AtMost(growth::NONE)));
     // The smallest number fits the caches of the processor, so that a socket takes half as long: that is no growth.
-    rows.push(growth::row("a whole look, with connections", &look[1..], linear));
+    rows.push(growth::row("a look that reads connections", &look[1..], linear));
     rows.push(growth::row("naming holders as a process, with descriptors", &process, linear));
     rows.push(growth::row("naming holders in an agent, with descriptors", &holders, linear));
     drop(crowd);

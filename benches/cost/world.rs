@@ -84,7 +84,6 @@ impl World {
             "--interval=20ms".to_owned(),
             "--cpu-percent=100".to_owned(),
             format!("--listen={PLACE}"),
-            format!("--heartbeat={}/heartbeat", self.directory.path().display()),
         ];
         let mut process = Process::start(self.binary.to_str().expect("a path"), &arguments, self.directory.path());
         process.wait_for("first look", || http_get(PLACE, "/readyz"));
@@ -161,7 +160,7 @@ impl Took {
         1000.0 * number(&self.after, &format!("portreeve_source_duration_seconds{{source=\"{source}\"}}"))
     }
 
-    /// The whole look, in milliseconds.
+    /// A look that reads connections, in milliseconds.
     pub fn whole(&self) -> f64 {
         let name = "portreeve_scan_duration_seconds_sum";
         1000.0 * (number(&self.after, name) - number(&self.before, name))

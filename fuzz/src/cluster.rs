@@ -1,24 +1,16 @@
 //! What the readers of the cluster promise: of files, and of answers of API servers.
 
-use std::{
-    future::Future as _,
-    pin::pin,
-    task::{self, Poll},
-    time::Duration,
-};
-
-use kube::config::Kubeconfig;
+use kube::{client::ConfigExt as _, config::Kubeconfig};
 
 use portreeve_cluster::{
     ApiServer, answer,
     component_config::{proxy_configuration, range_argument},
-    connect::{self, Authorization},
+    connect,
     error::Error,
     facts_builder::FactsBuilder,
     input::Input,
     manifests,
     objects::{self, Notes, Object},
-    plugin_guard::PluginGuard,
     settings::Settings,
 };
 use portreeve_facts::{ClusterFacts, Gap, Source, names, text};
@@ -181,22 +173,14 @@ fn usable(mut config: Kubeconfig) -> Result<(), String> {
     for user in config.auth_infos.iter_mut().filter_map(|it| it.auth_info.as_mut()) {
         (user.token_file, user.client_certificate, user.client_key, user.exec) = (None, None, None, None);
     }
-    let making = pin!(connect::configured(config, None));
-    let Poll::Ready(made) = making.poll(&mut task::Context::from_waker(task::Waker::noop())) else {
-        panic!("it waits, and was to read nothing");
-    };
-    let mut made = made?;
+    let mut made = connect::configured(config, None)?;
     let address = made.cluster_url.to_string();
     let place = made.cluster_url.authority().map_or("", |it| it.as_str());
     assert!(!place.contains('@'), "{address} has a password");
-    let user = &made.auth_info;
+    let user = &mut made.auth_info;
     let wanted = user.token.is_some() && user.auth_provider.is_none() && user.username.is_none();
-    match Authorization::take(&mut made.auth_info, Duration::from_secs(1), &PluginGuard::default()) {
-        // It fits into a header.
-        Ok(Some(Authorization::Token(_))) => {}
-        Ok(None) => assert!(!wanted, "the token is gone"),
-        Ok(Some(other)) => panic!("no file was to be read and no program to be run: {other:?}"),
-        Err(what) => return Err(what),
-    }
-    Ok(())
+    connect::take_token(user)?;
+    assert!(!wanted || user.token.is_some(), "the token is gone");
+    // It fits into a header.
+    made.auth_layer().map(drop).map_err(|error| error.to_string())
 }

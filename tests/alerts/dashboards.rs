@@ -305,7 +305,5 @@ fn every_dashboard_and_the_page_is_to_be_seen_in_the_documents() {
     }
     let there =
         fs::read_dir(root().join("docs/pictures")).expect("pictures").map(|entry| entry.expect("a file").path());
-    // Curves are drawn by the simulation that they are of.
-    let there = there.filter(|path| path.extension().is_some_and(|it| it == "png"));
     assert_eq!(there.collect::<BTreeSet<_>>(), wanted, "no picture is left over");
 }

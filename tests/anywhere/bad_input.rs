@@ -157,9 +157,9 @@ fn a_pipe_in_place_of_a_configuration_file_is_one_line_and_no_waiting() {
     let (code, _, stderr) = within_seconds(binary().args(["agent", "--config"]).arg(&path), 30);
     assert_eq!(code, 2, "{stderr}");
     assert!(stderr.lines().count() == 1 && stderr.contains("pipe: is no regular file"), "{stderr}");
-    let (code, _, stderr) = within_seconds(binary().args(["agent", "--probe", "--heartbeat"]).arg(&path), 30);
+    let (code, _, stderr) = within_seconds(binary().args(["agent", "--probe", "--socket"]).arg(&path), 30);
     assert_eq!(code, 2, "{stderr}");
-    assert!(stderr.contains("it is no regular file"), "{stderr}");
+    assert!(stderr.contains("there is something that is no socket"), "{stderr}");
 }
 
 #[test]

@@ -32,8 +32,6 @@ pub(crate) enum Reply {
     Slow(Vec<String>, Duration),
     /// A beginning, and then the same again and again until the client hangs up.
     Endless(&'static str, String),
-    /// So many times that the answer will come, before it does.
-    Early(usize, String),
     /// Nothing, and the connection stays open.
     Silence,
     /// Nothing, and the connection is closed.
@@ -204,14 +202,6 @@ fn serve(
     };
     let (status, kind, extra, body, missing) = match reply {
         Reply::Json(body) => (200, json, String::new(), body, 0),
-        Reply::Early(times, body) => {
-            let early = "HTTP/1.1 100 Continue\r\n\r\n";
-            let goes_on = (0..times).all(|_| stream.write_all(early.as_bytes()).is_ok());
-            if !goes_on {
-                return false;
-            }
-            (200, json, String::new(), body, 0)
-        }
         Reply::Html(body) => (200, "text/html", String::new(), body.to_owned(), 0),
         Reply::Text(body) => (200, "text/plain", String::new(), body.to_owned(), 0),
         Reply::Torn(body) => (200, json, String::new(), body.to_owned(), 100),

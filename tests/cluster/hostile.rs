@@ -144,19 +144,6 @@ fn a_service_without_its_spec_is_unread_and_named() {
     assert!(gap.detail.ends_with("Service d/b: spec is absent, wanted a mapping"), "{}", gap.detail);
 }
 
-/// Fault (API server): it says that its answer will come (`100 Continue`), again and again
-/// Does: gives it up after the fifth time, as kubectl does; it is a gap (`unreachable`)
-/// Right again: with the next answer
-/// Lost: nothing
-#[test]
-fn a_server_that_says_continue_without_end_is_given_up_long_before_its_time_is_over() {
-    let limit = Duration::from_secs(600);
-    let list = || format!(r#"{{"kind":"ServiceList","metadata":{{"resourceVersion":"1"}},"items":[{A}]}}"#);
-    let patient = |times| services_within(limit, move |_| Reply::Early(times, list()));
-    assert_eq!(patient(5).0, None, "an answer comes");
-    is_gap(patient(usize::MAX), Why::Unreachable, "\"100 Continue\" again and again");
-}
-
 /// Fault (API server): an answer comes in pieces, or stops in the middle
 /// Does: waits as long as pieces come; one that stops is a gap (`timed-out`)
 /// Right again: with the next answer

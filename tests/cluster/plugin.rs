@@ -240,7 +240,7 @@ fn an_agent_that_wants_no_token_is_read_by_who_can_get_none() {
     assert!(code == 0 && stdout.starts_with("no port conflicts; 2 agents asked"), "{stdout}{stderr}");
     let requests = fake.requests();
     let token = "/api/v1/namespaces/portreeve/serviceaccounts/somebody/token";
-    let asked = requests.iter().filter(|path| *path == token).count();
+    let asked = requests.iter().filter(|path| path.trim_end_matches('?') == token).count();
     assert!((1..=2).contains(&asked), "{requests:?}");
     let refuses = cluster(&["n1"], |_, _, _| Reply::Status(401, "a token is needed"));
     let (code, stdout, _) = Plugin::new().run(&refuses, &["findings", "-o", "json"]);

@@ -103,8 +103,8 @@ fn life_is_asked_of_the_binary_and_readiness_at_the_port() {
     assert_eq!(container["ports"], json!([{"name": "http", "containerPort": 29600, "protocol": "TCP"}]));
     let env = container["env"].as_array().expect("an environment");
     assert!(env.contains(&json!({"name": "PORTREEVE_LISTEN", "value": "$(HOST_IP):29600"})));
-    // Stronger than the configuration file, and the probe's environment too: both mean one file whatever that one says.
-    assert!(env.contains(&json!({"name": "PORTREEVE_HEARTBEAT", "value": "/dev/shm/portreeve-heartbeat"})));
+    // Stronger than the configuration file, and the probe's environment too: both mean one socket whatever that one says.
+    assert!(env.contains(&json!({"name": "PORTREEVE_SOCKET", "value": "/dev/shm/portreeve.socket"})));
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn the_node_tells_its_name_and_its_address() {
         {"name": "NODE_NAME", "valueFrom": from("spec.nodeName")},
         {"name": "HOST_IP", "valueFrom": from("status.hostIP")},
         {"name": "PORTREEVE_LISTEN", "value": "$(HOST_IP):29517"},
-        {"name": "PORTREEVE_HEARTBEAT", "value": "/dev/shm/portreeve-heartbeat"},
+        {"name": "PORTREEVE_SOCKET", "value": "/dev/shm/portreeve.socket"},
         {"name": "MORE", "value": "1"},
     ]);
     assert_eq!(env, wanted);

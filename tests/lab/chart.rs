@@ -111,7 +111,7 @@ fn the_squatting_pod_is_named_without_a_capability_and_its_process_with_the_attr
     let note = format!(
         "On node n1: Pod office/printer listens on 0.0.0.0:{port}/tcp, the NodePort of shop/web: new connections go to the \
          Service's pods instead. `kubectl portreeve findings -n shop --rule listener-on-node-port/loses -o wide` names every affected \
-         node, of which at most five tell. Remedy: move pod office/printer off port {port}/tcp"
+         node, of which at most five tell in an hour. Remedy: move pod office/printer off port {port}/tcp"
     );
     assert_eq!(event["note"], json!(note));
 
@@ -211,7 +211,7 @@ fn standing(node: &WholeNode) -> (bool, u64) {
 }
 
 /// Fault (node): the agent hangs for good (SIGSTOP)
-/// Does: its heartbeat ends, so that kubelet restarts it
+/// Does: it does not answer the probe, so that kubelet restarts it
 /// Right again: after kubelet’s probes have failed
 /// Lost: nothing: Events are found again
 #[test]

@@ -62,7 +62,6 @@ fn start(cluster: &ControlPlane, directory: &Directory) -> Process {
         "--interval=100ms".to_owned(),
         "--cpu-percent=100".to_owned(),
         format!("--listen={PLACE}"),
-        format!("--heartbeat={}/heartbeat", directory.path().display()),
     ];
     Process::start(env!("CARGO_BIN_EXE_portreeve"), &arguments, directory.path())
 }

@@ -52,17 +52,12 @@ impl Agent {
         Self::of(command, stage, arguments)
     }
 
-    pub(crate) fn of(command: Command, stage: &Stage, arguments: &[&str]) -> Self {
-        Self::beating(command, stage, &stage.path("heartbeat"), arguments)
-    }
-
-    /// The same with a heartbeat elsewhere.
-    pub(crate) fn beating(mut command: Command, stage: &Stage, heartbeat: &Path, arguments: &[&str]) -> Self {
+    pub(crate) fn of(mut command: Command, stage: &Stage, arguments: &[&str]) -> Self {
         command.env("PORTREEVE_INTERVAL", "300ms").args(["--cpu-percent", "100", "--log-format", "json"]);
         // One of its own for each agent of a test; the last one is asked.
         static STARTED: AtomicUsize = AtomicUsize::new(0);
         let socket = stage.path(&format!("agent-{}.socket", STARTED.fetch_add(1, Ordering::Relaxed)));
-        command.arg("--heartbeat").arg(heartbeat).arg("--socket").arg(&socket).args(arguments);
+        command.arg("--socket").arg(&socket).args(arguments);
         SOCKET.set(socket);
         let mut child = command.stderr(Stdio::piped()).spawn().expect("portreeve runs");
         let log = BufReader::new(child.stderr.take().expect("a pipe"));
@@ -131,9 +126,21 @@ pub(crate) fn exchange_at_socket(method: &str, path: &str, headers: &str) -> Opt
     talk(connect_to_socket()?, method, path, headers)
 }
 
+/// The socket of this thread's agent.
+pub(crate) fn socket() -> PathBuf {
+    SOCKET.with_borrow(Clone::clone)
+}
+
+/// What kubelet's probe says of an agent that answers at a socket: its exit code.
+pub(crate) fn probe(socket: &Path) -> Option<i32> {
+    let mut probe = portreeve();
+    probe.args(["agent", "--probe", "--socket"]).arg(socket).stderr(Stdio::null());
+    probe.status().expect("portreeve runs").code()
+}
+
 /// A connection to the socket of this thread's agent.
 pub(crate) fn connect_to_socket() -> Option<UnixStream> {
-    SOCKET.with_borrow(|path| UnixStream::connect(path)).ok()
+    UnixStream::connect(socket()).ok()
 }
 
 /// The same of somebody else, or of the agent over the network.
@@ -220,13 +227,8 @@ fn the_form_of_metrics_is_negotiated_and_life_is_told() {
     let (_, plain) = ask("/metrics", "Accept: text/plain\r\n").expect("an answer");
     assert!(!plain.contains("# EOF") && plain.contains("# TYPE portreeve_scans_total counter"));
     wait_for("/livez", |_| true);
-    let probe = |file: &str| {
-        let mut command = portreeve();
-        command.args(["agent", "--probe", "--heartbeat"]).arg(stage.path(file)).stderr(Stdio::null());
-        command.status().expect("portreeve runs").code()
-    };
-    assert_eq!(probe("heartbeat"), Some(0));
-    assert_eq!(probe("nowhere"), Some(2));
+    assert_eq!(probe(&socket()), Some(0));
+    assert_eq!(probe(&stage.path("nowhere")), Some(2));
 }
 
 #[test]

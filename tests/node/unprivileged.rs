@@ -103,7 +103,7 @@ fn an_agent_that_may_not_list_flows_says_so_and_counts_none() {
     StandIn::default().start();
     let (nobody, _place) = nobody(&stage, "agent");
     let own = stage.path("");
-    std::fs::set_permissions(own, std::fs::Permissions::from_mode(0o777)).expect("opened to its heartbeat");
+    std::fs::set_permissions(own, std::fs::Permissions::from_mode(0o777)).expect("opened to its socket");
     let agent = Agent::of(nobody, &stage, &[]);
     let text = wait_for("/metrics", |text| text.contains("portreeve_source_up{source=\"conntrack\"} 0"));
     assert!(!text.contains("\nportreeve_masqueraded_flows_in_node_port_range "), "{text}");

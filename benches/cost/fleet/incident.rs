@@ -1,11 +1,6 @@
 //! Somebody takes a NodePort on every node at once, and it is repaired: first on nearly all, then on the few that are left.
 
-use std::{
-    collections::BTreeMap,
-    net::TcpListener,
-    thread,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeMap, net::TcpListener, thread, time::Duration};
 
 use serde_json::Value;
 
@@ -19,9 +14,8 @@ use crate::{
 const LOOKS: Duration = Duration::from_secs(75);
 /// The most requests about Events in a second while an incident begins, and the most Events of it, of all agents together.
 const BUSIEST: f64 = 250.0;
-const EVENTS: f64 = 5.0;
-/// A node that is left over tells within so many seconds.
-const NEXT: f64 = 15.0 * 60.0;
+/// Each of the five slots may turn meanwhile.
+const EVENTS: f64 = 10.0;
 
 impl Fleet<'_> {
     pub(super) fn incident(&mut self) {
@@ -34,10 +28,7 @@ impl Fleet<'_> {
         });
         self.tell_of_events(before, asked);
 
-        let [first, _] = self.told(before);
-        let has_next = (0..self.size).any(|number| self.is_apart(number) && !first.contains(&name(number)));
         let asked = self.asked();
-        let begun = Instant::now();
         drop(here);
         self.during("while an incident ends but on a few nodes", |fleet| {
             let healthy = |told: &[String]| told.iter().filter(|node| !fleet.is_left(node)).count();
@@ -45,13 +36,7 @@ impl Fleet<'_> {
                 let [open, over] = fleet.told(before);
                 (over.len() >= healthy(&open)).then_some(())
             });
-            // Where all that are left over have told from the beginning, none is next.
-            until_within(Duration::from_secs_f64(2.0 * NEXT), "Event of a node that is left over", || {
-                let [open, _] = fleet.told(before);
-                (!has_next || open.iter().any(|node| fleet.is_left(node) && !first.contains(node))).then_some(())
-            });
         });
-        let next = begun.elapsed().as_secs_f64();
         let of_affected = self.told(before)[1].iter().filter(|node| self.is_left(node)).count();
         drop(left);
         self.during("while it ends on these", |fleet| {
@@ -64,7 +49,6 @@ impl Fleet<'_> {
         });
         let [open, over] = self.told(before);
         let promised = [
-            ("until a node that is left over tells", "s", next, NEXT),
             ("ends of an incident that are told by nodes that it still affects", "Events", of_affected as f64, 0.0),
             ("ends of an incident for each node that told of it", "Events", over.len() as f64 / open.len() as f64, 1.0),
             ("requests about Events in the busiest second of a repair", "requests", self.busiest(asked), BUSIEST),

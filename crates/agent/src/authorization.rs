@@ -2,12 +2,11 @@
 //! it lets read them.
 //!
 //! A flood of tokens is no flood of requests to the API server: what cannot be a token is refused unseen, an answer is
-//! kept for a while, and there are a few reviews a second, of which readers who were let in lately have a part.
+//! kept for a while, and there are a few reviews a second, for all clients together.
 
 use std::{
     collections::{BTreeMap, hash_map::RandomState},
     hash::BuildHasher as _,
-    net::IpAddr,
     sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -16,25 +15,21 @@ use axum::http::{HeaderMap, header};
 use tokio::sync::Semaphore;
 use tracing::warn;
 
-use super::{
-    refusal::Refusal,
-    review_rates::{Rank, ReviewRates},
-};
+use super::{bucket::Bucket, refusal::Refusal};
 use portreeve_cluster::{Review, Reviewer, TOKEN_HEADER};
 
 /// The longest token that is reviewed, in bytes: those of ServiceAccounts have about 1,200.
 const LONGEST_TOKEN: usize = 4 << 10;
-/// Reviews that may be under way for strangers, as many again for addresses of readers who were let in lately, and as many
-/// for their tokens.
-const AT_ONCE: usize = 3;
-/// When to come again, in seconds.
-const RETRY_AFTER: u32 = 1;
+/// Reviews that may be under way.
+const AT_ONCE: usize = 4;
+/// Reviews that may be begun at once.
+const BURST: u32 = 12;
+/// From one review to the next, once so many were begun.
+const EVERY: Duration = Duration::from_millis(250);
 
 /// What a client wants to read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wish<'a> {
-    /// The client's address.
-    pub(super) client: IpAddr,
     /// The node whose agent this is.
     pub(super) node: &'a str,
     /// What its user must be allowed to `get`.
@@ -45,10 +40,8 @@ pub(super) struct Wish<'a> {
 pub(super) struct Authorization {
     reviewer: Option<Reviewer>,
     known: Mutex<ReviewCache>,
-    rates: Mutex<ReviewRates>,
-    of_known_tokens: Semaphore,
-    of_known_addresses: Semaphore,
-    of_strangers: Semaphore,
+    reviews: Mutex<Bucket>,
+    under_way: Semaphore,
     /// Whether the last review failed, so that a server that is down is logged once.
     failing: Mutex<bool>,
 }
@@ -59,10 +52,8 @@ impl Authorization {
         Self {
             reviewer,
             known: Mutex::default(),
-            rates: Mutex::new(ReviewRates::new(Instant::now())),
-            of_known_tokens: Semaphore::new(AT_ONCE),
-            of_known_addresses: Semaphore::new(AT_ONCE),
-            of_strangers: Semaphore::new(AT_ONCE),
+            reviews: Mutex::new(Bucket::new(BURST, EVERY, Instant::now())),
+            under_way: Semaphore::new(AT_ONCE),
             failing: Mutex::new(false),
         }
     }
@@ -87,19 +78,14 @@ impl Authorization {
     }
 
     async fn review(&self, reviewer: &Reviewer, token: &str, wish: &Wish<'_>) -> Result<Review, Refusal> {
-        let busy = Refusal::TooManyReviews { retry_after: RETRY_AFTER };
-        let rank = locked(&self.rates).rank(wish.client, token, Instant::now());
-        let Ok(_permit) = self.under_way(rank).try_acquire() else { return Err(busy) };
-        if !locked(&self.rates).take(wish.client, token, Instant::now()) {
-            return Err(busy);
+        let Ok(_permit) = self.under_way.try_acquire() else { return Err(Refusal::TooManyReviews) };
+        if !locked(&self.reviews).take(Instant::now()) {
+            return Err(Refusal::TooManyReviews);
         }
         let reviewed = reviewer.review(token, wish.node, wish.path).await;
         let failed_before = std::mem::replace(&mut *locked(&self.failing), reviewed.is_err());
         match reviewed {
             Ok(review) => {
-                if review == Review::Allowed {
-                    locked(&self.rates).allowed(wish.client, token, Instant::now());
-                }
                 locked(&self.known).put(token, wish.path, review.clone(), Instant::now());
                 Ok(review)
             }
@@ -109,15 +95,6 @@ impl Authorization {
                 }
                 Err(Refusal::NotReviewed)
             }
-        }
-    }
-
-    /// The places for reviews of this rank: who shares a known reader's address cannot take those of its token.
-    fn under_way(&self, rank: Rank) -> &Semaphore {
-        match rank {
-            Rank::KnownToken => &self.of_known_tokens,
-            Rank::KnownAddress => &self.of_known_addresses,
-            Rank::Stranger => &self.of_strangers,
         }
     }
 }
@@ -185,10 +162,6 @@ mod tests {
 
     const SHAPED: &str = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJub2JvZHkifQ.c2lnbmF0dXJlLXNpZ25hdHVyZQ";
 
-    fn client(number: u8) -> IpAddr {
-        IpAddr::from([192, 0, 2, number])
-    }
-
     #[test]
     fn what_cannot_be_a_token_is_refused_unseen() {
         assert!(is_shaped_like_a_token(SHAPED));
@@ -211,21 +184,11 @@ mod tests {
         assert_eq!(token(&headers), Some("own"));
     }
 
-    #[test]
-    fn whoever_has_the_address_of_a_known_token_takes_none_of_its_places() {
-        let authorization = Authorization::new(None);
-        let places = |rank: Rank| authorization.under_way(rank).available_permits();
-        for rank in [Rank::Stranger, Rank::KnownAddress] {
-            authorization.under_way(rank).try_acquire_many(AT_ONCE as u32).expect("places").forget();
-            assert_eq!((places(rank), places(Rank::KnownToken)), (0, AT_ONCE));
-        }
-    }
-
     #[tokio::test]
     async fn without_an_api_server_nobody_is_let_in() {
         let mut headers = HeaderMap::new();
         headers.insert(TOKEN_HEADER, SHAPED.parse().expect("a value"));
-        let wish = Wish { client: client(1), node: "n1", path: "/portreeve/findings" };
+        let wish = Wish { node: "n1", path: "/portreeve/findings" };
         let refused = Authorization::new(None).check(&headers, &wish).await;
         assert_eq!(refused, Err(Refusal::NoApiServer));
     }

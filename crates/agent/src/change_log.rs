@@ -26,7 +26,6 @@ const LEFT_OUT: Duration = Duration::from_secs(60);
 /// Logs changes, as long as there are not too many.
 #[derive(Debug)]
 pub(super) struct ChangeLog {
-    /// A unit is a line.
     lines: Bucket,
     left_out: usize,
     last_left_out: Option<Instant>,
@@ -39,7 +38,7 @@ impl ChangeLog {
     /// A log in which nothing was written yet.
     pub(super) fn new(now: Instant) -> Self {
         Self {
-            lines: Bucket::new(1.0 / LINE.as_secs_f64(), LINES * LINE, now),
+            lines: Bucket::new(LINES, LINE, now),
             left_out: 0,
             last_left_out: None,
             node: NodeDoubt::default(),
@@ -50,7 +49,7 @@ impl ChangeLog {
     /// Logs what a round changed.
     pub(super) fn log(&mut self, changes: &[Change], now: Instant) {
         for change in changes {
-            if self.may_write(now) {
+            if self.lines.take(now) {
                 log_change(change);
             } else {
                 self.left_out += 1;
@@ -72,7 +71,7 @@ impl ChangeLog {
     /// Logs when sockets, addresses or settings of the node cannot be read, and when they can be again.
     pub(super) fn log_unread(&mut self, snapshot: &Snapshot, now: Instant) {
         let unread = unread_in_words(snapshot);
-        if unread.is_some() == self.unread.is_some() || !self.may_write(now) {
+        if unread.is_some() == self.unread.is_some() || !self.lines.take(now) {
             return;
         }
         match &unread {
@@ -80,14 +79,6 @@ impl ChangeLog {
             None => info!("the node can be read again"),
         }
         self.unread = unread;
-    }
-
-    fn may_write(&mut self, now: Instant) -> bool {
-        let may = self.lines.wait(now).is_zero();
-        if may {
-            self.lines.charge(1.0, now);
-        }
-        may
     }
 
     /// How many were left out since the last time, if it is time to say so.
@@ -155,7 +146,7 @@ mod tests {
         // Two changes a second, for an hour.
         for half_second in 0..7200 {
             let now = start + half_second * Duration::from_millis(500);
-            if log.may_write(now) {
+            if log.lines.take(now) {
                 written += 1;
             } else {
                 log.left_out += 1;
@@ -173,7 +164,7 @@ mod tests {
     fn the_changes_of_an_incident_are_all_logged() {
         let start = Instant::now();
         let mut log = ChangeLog::new(start);
-        assert!((0..LINES).all(|_| log.may_write(start)));
+        assert!((0..LINES).all(|_| log.lines.take(start)));
         assert_eq!(log.take_left_out(start), None);
     }
 }

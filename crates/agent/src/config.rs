@@ -21,14 +21,12 @@ pub struct Config {
     pub node_port_range: Option<NodePortRange>,
     /// Where to answer over HTTP.
     pub listen: SocketAddr,
-    /// A socket in the file tree at which everything is answered, to its owner only.
+    /// A socket in the file tree at which everything is answered, to its owner and to a probe.
     pub socket: Option<PathBuf>,
     /// From one look to the next.
     pub interval: Duration,
-    /// The share of one core that the agent may take, answers over HTTP apart, per cent.
+    /// The share of one core that looks may take, and reading connections as much again, per cent.
     pub cpu_percent: f64,
-    /// The heartbeat file, which an exec probe reads.
-    pub heartbeat: Option<PathBuf>,
     /// Every threshold of every rule.
     pub limits: Limits,
 }
@@ -38,8 +36,8 @@ impl Config {
     /// and paths.
     pub(super) fn adopt(&mut self, new: Self) -> bool {
         let fixed = |it: &Self| {
-            let Self { cluster, node, host_root, listen, socket, heartbeat, .. } = it.clone();
-            (cluster, node, host_root, listen, socket, heartbeat)
+            let Self { cluster, node, host_root, listen, socket, .. } = it.clone();
+            (cluster, node, host_root, listen, socket)
         };
         let old = std::mem::replace(self, new);
         fixed(&old) != fixed(self)

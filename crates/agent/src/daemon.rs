@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context, bail};
 use jiff::{SignedDuration, Timestamp};
 use tokio::{
-    runtime::Builder,
+    runtime::Handle,
     signal::unix::{Signal, SignalKind, signal},
     sync::watch,
     time::{interval, sleep, timeout},
@@ -19,18 +19,17 @@ use tracing::{debug, info, warn};
 
 use super::{
     Config,
+    cadence::{Cadence, Cause},
     change_log::{ChangeLog, log_state},
     clock::now,
     cluster_state::ClusterState,
     cluster_updates::{self, EndpointsRequest},
-    heartbeat,
     http::{self, Published, ServerState, Shared},
     judge::{Reporting, RoundResult, advance},
-    kept_threads,
-    scanner::{Scanned, Scanner, process_cpu_time, thread_cpu_time},
-    scheduler::{Cause, Extent, Scheduler},
+    scanner::{Scanned, Scanner, thread_cpu_time},
     socket::SocketFile,
     tasks::Tasks,
+    threads,
 };
 use crate::VERSION;
 use crate::events::Recorder;
@@ -38,7 +37,7 @@ use portreeve_cluster::{self as cluster, ClusterSource, Reviewer};
 use portreeve_facts::{
     ClusterFacts, KernelFacts, NodeQuery, OwnPort, Reading, SNAPSHOT_SCHEMA, Snapshot, Source, Unread,
 };
-use portreeve_kernel::{Host, Known};
+use portreeve_kernel::{Host, Known, Took};
 use portreeve_rules::{
     self as rules, Opinion, RULES, Rule, SELDOM,
     ledger::{Ledger, RoundTime},
@@ -46,13 +45,10 @@ use portreeve_rules::{
 
 /// How often the configuration file is read.
 const RELOAD_INTERVAL: Duration = Duration::from_secs(5);
-/// What is done beside the looks so soon after the start, above all reading the whole cluster once, is charged to nobody:
-/// the first looks would wait for it.
-const STARTING: Duration = Duration::from_secs(60);
 /// How long the first look waits for the cluster.
 const FIRST_STATE_TIMEOUT: Duration = Duration::from_secs(1);
-/// Every so many whole looks, all client sockets are read, even where that takes long: also those that can only have bound
-/// their port on purpose.
+/// Every so many times that connections are read, all client sockets are, even where that takes long: also those that can
+/// only have bound their port on purpose.
 const EVERY_CLIENT: u64 = 20;
 /// How long work that is under way may delay the end of the process.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(500);
@@ -66,7 +62,7 @@ const EVENTS_TIMEOUT: Duration = Duration::from_secs(1);
 /// When it cannot start: no configuration, no runtime, no thread, no signals.
 pub fn run(load: Box<Load>) -> anyhow::Result<()> {
     let config = load().map_err(anyhow::Error::msg)?;
-    let runtime = kept_threads::runtime(&mut Builder::new_current_thread()).context("starting the runtime")?;
+    let runtime = threads::runtime().context("starting the runtime")?;
     let ended = runtime.block_on(async { Agent::start(config, load).await?.run_until_stopped().await });
     // A request that hangs must not keep the process.
     runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
@@ -81,7 +77,6 @@ struct Agent {
     cluster: ClusterState,
     endpoints: EndpointsRequest,
     own_port: watch::Receiver<Reading<OwnPort>>,
-    shared: Arc<Shared>,
     _socket: Option<SocketFile>,
     published: watch::Sender<Published>,
     recorder: Option<Arc<Recorder>>,
@@ -90,14 +85,12 @@ struct Agent {
     before: Option<Arc<Snapshot>>,
     /// [`Snapshot::pods_at`] of the look that is taken.
     pods_at: Option<Timestamp>,
-    scheduler: Scheduler,
+    cadence: Cadence,
     started: Instant,
-    /// What was charged to the scheduler so far, in processor time.
-    charged: Duration,
     /// What the last look cost, in processor time.
     last_cost: Duration,
-    /// How many whole looks there were.
-    whole_looks: u64,
+    /// How often connections were read.
+    readings: u64,
     /// What of the cluster was never read yet.
     never_read: BTreeSet<Source>,
     /// Whose panic was logged: rules, and `reader`.
@@ -128,29 +121,25 @@ impl Agent {
             ClusterSource::Files(_) | ClusterSource::None => (None, None),
         };
         let (published, receiver) = watch::channel(Published::default());
-        let shared = Arc::new(Shared::new(reviewer, config.cpu_percent));
         let server = ServerState {
             published: receiver,
             cluster: state.clone(),
             busy: scanner.busy(),
+            event_loop: Handle::current(),
             recorder: recorder.clone(),
             started: now(),
-            shared: Arc::clone(&shared),
+            shared: Arc::new(Shared::new(reviewer)),
         };
         let socket =
             config.socket.as_ref().map(|path| http::start_at_socket(server.clone(), path, &mut tasks)).transpose()?;
         let own_port = http::start(server, config.listen, &mut tasks)?;
-        if let Some(path) = &config.heartbeat {
-            tasks.spawn("writing the heartbeat", heartbeat::write_heartbeats(path.clone(), scanner.busy()));
-        }
         let started = Instant::now();
         let never_read = state.facts().lacks();
-        let scheduler = Scheduler::new(config.interval, config.cpu_percent, started);
-        published.send_modify(|published| published.longest = scheduler.longest());
+        let cadence = Cadence::new(config.interval, config.cpu_percent);
+        published.send_modify(|published| published.longest = cadence.longest());
         Ok(Self {
-            scheduler,
+            cadence,
             started,
-            charged: process_cpu_time(),
             last_cost: Duration::ZERO,
             never_read,
             config,
@@ -160,7 +149,6 @@ impl Agent {
             cluster: state,
             endpoints,
             own_port,
-            shared,
             _socket: socket,
             published,
             recorder,
@@ -168,7 +156,7 @@ impl Agent {
             log: ChangeLog::new(started),
             before: None,
             pods_at: None,
-            whole_looks: 0,
+            readings: 0,
             panicked: BTreeSet::new(),
         })
     }
@@ -202,10 +190,9 @@ impl Agent {
         self.cluster.mark_unchanged();
         let mut reload = interval(RELOAD_INTERVAL);
         loop {
-            self.charge_other_work();
-            let wait = match self.scheduler.next(Instant::now()) {
-                Ok((cause, extent)) => {
-                    self.look(cause, extent).await;
+            let wait = match self.cadence.next(Instant::now()) {
+                Ok(cause) => {
+                    self.look(cause).await;
                     Duration::ZERO
                 }
                 Err(wait) => wait,
@@ -214,79 +201,55 @@ impl Agent {
                 () = received(hangup) => self.reload(true),
                 () = received(state) => self.log_state(),
                 _ = reload.tick() => self.reload(false),
-                () = self.cluster.changed() => self.scheduler.changed(Instant::now()),
+                () = self.cluster.changed() => self.cadence.changed(Instant::now()),
                 () = sleep(wait) => {}
             }
         }
     }
 
-    /// Takes one look, and charges what it cost. Where the cluster has facts that it never had before, these are compared
-    /// with everything, once.
-    async fn look(&mut self, cause: Cause, mut extent: Extent) {
+    /// Takes one look. It reads connections where the cadence allows that, and where the cluster has facts that it never had
+    /// before: these are compared with everything, once. Where it does not, what connections showed before stays, and rules
+    /// that look at them wait.
+    async fn look(&mut self, cause: Cause) {
         let began = Instant::now();
-        let (at, facts, query) = self.inputs(began);
+        let (at, facts, mut query) = self.inputs(began);
         let lacks = facts.lacks();
         let known = self.never_read.len();
         self.never_read.retain(|source| lacks.contains(source));
-        if self.never_read.len() < known {
-            extent = Extent::Whole;
+        let reads = self.never_read.len() < known || self.cadence.reads_connections(began);
+        // Without a look before, there is nothing that could stay.
+        let before = self.before.clone().filter(|_| !reads);
+        if before.is_some() {
+            query.skipped = connections().collect();
+        } else {
+            query.bound_on_purpose = self.is_every_client_due();
+            self.readings += 1;
         }
-        self.last_cost = match self.before.clone().filter(|_| extent == Extent::Brief) {
-            Some(before) => self.look_briefly(at, facts, query, &before).await,
-            None => {
-                // Without a look before, there is nothing that could stay.
-                extent = Extent::Whole;
-                self.look_at_everything(at, facts, query).await
-            }
-        };
-        self.charged += self.last_cost;
-        debug!(?cause, ?extent, cost = ?self.last_cost, took = ?began.elapsed(), "looked");
-        let now = Instant::now();
-        self.scheduler.looked((cause, extent), self.last_cost, began, now);
-        let longest = self.scheduler.longest();
-        self.published.send_modify(|published| published.longest = longest);
-    }
-
-    /// Charges what the process did beside its looks: watches and Events. Answers have a budget of their own.
-    fn charge_other_work(&mut self) {
-        let used = process_cpu_time().saturating_sub(self.shared.spent());
-        if self.started.elapsed() > STARTING {
-            self.scheduler.charge(used.saturating_sub(self.charged), Instant::now());
+        let (seen, read) = self.scan(query).await;
+        let (mut cost, mut of_connections) = (read, None);
+        if let Some((mut kernel, took)) = seen {
+            let rules: Vec<_> = match &before {
+                None => RULES.into(),
+                Some(before) => {
+                    connections().for_each(|source| kernel.take(source, &before.kernel));
+                    RULES.iter().copied().filter(|rule| !connections().any(|source| rule.looks_at(source))).collect()
+                }
+            };
+            of_connections =
+                before.is_none().then(|| connections().filter_map(|source| took.get(&source)).sum::<Duration>());
+            let connections_at = before.map(|before| before.connections_at.unwrap_or(before.at));
+            cost += self.conclude(&rules, (at, connections_at), facts, kernel).await;
         }
-        self.charged = self.charged.max(used);
+        self.last_cost = cost;
+        debug!(?cause, ?cost, ?of_connections, took = ?began.elapsed(), "looked");
+        self.cadence.looked(began, cost.saturating_sub(of_connections.unwrap_or_default()), of_connections);
     }
 
     fn reload(&mut self, requested: bool) {
         self.reloader.reload(&mut self.config, requested);
-        self.scheduler.configure(self.config.interval, self.config.cpu_percent, Instant::now());
-        self.shared.set_cpu_percent(self.config.cpu_percent);
-    }
-
-    /// Reads everything and asks every rule. Returns the processor time that took.
-    async fn look_at_everything(&mut self, at: RoundTime, facts: ClusterFacts, mut query: NodeQuery) -> Duration {
-        query.bound_on_purpose = self.is_every_client_due();
-        self.whole_looks += 1;
-        let (kernel, read) = self.scan(query).await;
-        let Some(kernel) = kernel else { return read };
-        read + self.conclude(RULES, (at, None), facts, kernel).await
-    }
-
-    /// The same without what takes as long as there are connections. What they showed `before` stays, and rules that use
-    /// it wait for the next whole look.
-    async fn look_briefly(
-        &mut self,
-        at: RoundTime,
-        facts: ClusterFacts,
-        mut query: NodeQuery,
-        before: &Snapshot,
-    ) -> Duration {
-        query.skipped = costly_sources().collect();
-        let (kernel, read) = self.scan(query).await;
-        let Some(mut kernel) = kernel else { return read };
-        costly_sources().for_each(|source| kernel.take(source, &before.kernel));
-        let cheap = RULES.iter().copied().filter(|rule| !costly_sources().any(|source| rule.looks_at(source)));
-        let times = (at, Some(before.whole_at.unwrap_or(before.at)));
-        read + self.conclude(&cheap.collect::<Vec<_>>(), times, facts, kernel).await
+        self.cadence.configure(self.config.interval, self.config.cpu_percent);
+        let longest = self.cadence.longest();
+        self.published.send_modify(|published| published.longest = longest);
     }
 
     /// The facts of the cluster now, and what they make us ask the node.
@@ -308,26 +271,25 @@ impl Agent {
         (at, facts, query)
     }
 
-    /// Reads the node, unless a reader panics, and measures what that cost.
-    async fn scan(&mut self, query: NodeQuery) -> (Option<KernelFacts>, Duration) {
+    /// Reads the node, unless a reader panics, and measures what that cost: all of it, and what each reader took.
+    async fn scan(&mut self, query: NodeQuery) -> (Option<(KernelFacts, Took)>, Duration) {
         let began = Instant::now();
         let Scanned { seen, cost } = self.scanner.scan(query).await;
-        let seen = seen.map(|(kernel, took)| {
+        let seen = seen.inspect(|(_, took)| {
             self.published.send_modify(|published| {
                 published.work.took.extend(took);
                 published.work.scanned(began.elapsed(), now());
             });
-            kernel
         });
         (seen.inspect_err(|panic| self.count_panic("reader", panic)).ok(), cost)
     }
 
-    /// Judges what was seen by these rules, with the endpoints that they need for it. With the time goes that of the last
-    /// whole look, where this is none. Returns the processor time that took.
+    /// Judges what was seen by these rules, with the endpoints that they need for it. With the time goes that at which
+    /// connections were read, where that was before. Returns the processor time that took.
     async fn conclude(
         &mut self,
         rules: &[&'static Rule],
-        (time, whole_at): (RoundTime, Option<Timestamp>),
+        (time, connections_at): (RoundTime, Option<Timestamp>),
         cluster: ClusterFacts,
         kernel: KernelFacts,
     ) -> Duration {
@@ -335,7 +297,7 @@ impl Agent {
         let pods_at = self.pods_at;
         let (overrides, own_port) = (self.config.overrides.clone(), self.own_port.borrow().clone());
         let mut snapshot =
-            Snapshot { schema, version, at: time.at, whole_at, pods_at, overrides, kernel, cluster, own_port };
+            Snapshot { schema, version, at: time.at, connections_at, pods_at, overrides, kernel, cluster, own_port };
         let needed = rules::endpoints_needed(&snapshot);
         if self.endpoints.fill_in(needed, &mut snapshot.cluster).await {
             // That they are known now is no reason to look again.
@@ -350,7 +312,7 @@ impl Agent {
     fn is_every_client_due(&self) -> bool {
         let before = self.before.as_ref().map(|before| &before.kernel.clients);
         let none_before = before.and_then(|it| it.known(Unread::Chooses)).is_some_and(|clients| clients.outgoing == 0);
-        !none_before || self.whole_looks.is_multiple_of(EVERY_CLIENT)
+        !none_before || self.readings.is_multiple_of(EVERY_CLIENT)
     }
 
     fn judge(&mut self, rules: &[&'static Rule], time: RoundTime, snapshot: Snapshot) {
@@ -394,8 +356,8 @@ impl Agent {
     }
 }
 
-/// What takes as long as there are connections, and is read in whole looks only.
-fn costly_sources() -> impl Iterator<Item = Source> {
+/// What takes as long as there are connections.
+fn connections() -> impl Iterator<Item = Source> {
     SELDOM.into_iter().filter(|source| source.walks_connections())
 }
 

@@ -6,7 +6,6 @@ use std::{
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
-    time::Duration,
 };
 
 use axum::{
@@ -23,45 +22,34 @@ use tokio::{
     task::spawn_blocking,
 };
 
-use super::{refusal::Refusal, request_budget::RequestBudget, scanner::thread_cpu_time};
+use super::refusal::Refusal;
 
 /// How many documents are written at a time. Each holds the snapshot that it began with.
-const AT_ONCE: usize = 4;
+const AT_ONCE: usize = 2;
 /// The length of a chunk, in bytes.
 const CHUNK: usize = 64 << 10;
 /// How many chunks may wait for the reader.
 const WAITING: usize = 2;
 
-/// Writes documents, a few at a time, within the processor time that there is for requests.
-pub(super) struct Documents {
-    permits: Arc<Semaphore>,
-    budget: Arc<RequestBudget>,
-}
+/// Writes documents, a few at a time.
+pub(super) struct Documents(Arc<Semaphore>);
 
 impl Documents {
-    pub(super) fn new(budget: Arc<RequestBudget>) -> Self {
-        Self { permits: Arc::new(Semaphore::new(AT_ONCE)), budget }
+    pub(super) fn new() -> Self {
+        Self(Arc::new(Semaphore::new(AT_ONCE)))
     }
 
-    /// The document that `write` writes, of this content type. Refused at once where too many are being written, or more
-    /// processor time was used than there is.
+    /// The document that `write` writes, of this content type. Refused at once where too many are being written.
     pub(super) fn send<F>(&self, kind: &'static str, write: F) -> Result<Response, Refusal>
     where
         F: FnOnce(&mut dyn Write) -> io::Result<()> + Send + 'static,
     {
-        if let Some(retry_after) = self.budget.wait() {
-            return Err(Refusal::Busy { retry_after });
-        }
-        let permit = Arc::clone(&self.permits).try_acquire_owned();
-        let Ok(permit) = permit else { return Err(Refusal::Busy { retry_after: 1 }) };
+        let Ok(permit) = Arc::clone(&self.0).try_acquire_owned() else { return Err(Refusal::Busy) };
         let (sender, receiver) = channel(WAITING);
-        let budget = Arc::clone(&self.budget);
         spawn_blocking(move || {
             let mut chunks = Chunks {
                 sender,
                 chunk: Vec::with_capacity(CHUNK),
-                budget,
-                charged: thread_cpu_time(),
                 unfinished: Some(io::Error::other("the writer failed")),
                 _permit: permit,
             };
@@ -71,29 +59,17 @@ impl Documents {
     }
 }
 
-/// A writer whose chunks wait for their reader, and are charged one by one.
+/// A writer whose chunks wait for their reader.
 struct Chunks {
     sender: Sender<io::Result<Bytes>>,
     chunk: Vec<u8>,
-    budget: Arc<RequestBudget>,
-    /// The processor time of this thread that is paid for.
-    charged: Duration,
     /// Why the document is not whole; there until it is.
     unfinished: Option<io::Error>,
     _permit: OwnedSemaphorePermit,
 }
 
-impl Chunks {
-    fn charge(&mut self) {
-        let used = thread_cpu_time();
-        self.budget.charge(used.saturating_sub(self.charged));
-        self.charged = used;
-    }
-}
-
 impl Drop for Chunks {
     fn drop(&mut self) {
-        self.charge();
         if let Some(error) = self.unfinished.take() {
             // The connection ends without its last chunk, so that nobody takes a part for the whole. A reader who has gone
             // away does not hear it.
@@ -116,7 +92,6 @@ impl Write for Chunks {
         if self.chunk.is_empty() {
             return Ok(());
         }
-        self.charge();
         let chunk = Bytes::from(std::mem::replace(&mut self.chunk, Vec::with_capacity(CHUNK)));
         self.sender.blocking_send(Ok(chunk)).map_err(|_| io::ErrorKind::BrokenPipe.into())
     }
@@ -139,13 +114,9 @@ impl hyper::body::Body for ChunkedBody {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
+    use std::time::Duration;
 
     use super::*;
-
-    fn documents() -> Documents {
-        Documents::new(Arc::new(RequestBudget::private(100.0, Instant::now())))
-    }
 
     async fn length(response: Response) -> usize {
         axum::body::to_bytes(response.into_body(), usize::MAX).await.expect("a body").len()
@@ -153,7 +124,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_document_comes_whole_whatever_its_length() {
-        let documents = documents();
+        let documents = Documents::new();
         for wanted in [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 10 * CHUNK + 7] {
             let write = move |out: &mut dyn Write| out.write_all(&vec![b'x'; wanted]);
             let response = documents.send("text/plain", write).expect("a document");
@@ -163,7 +134,7 @@ mod tests {
 
     #[tokio::test]
     async fn who_does_not_read_holds_a_few_chunks_and_keeps_out_no_more_than_a_few() {
-        let documents = documents();
+        let documents = Documents::new();
         let (sent, mut written) = channel::<usize>(10_000);
         let silent: Vec<Response> = (0..AT_ONCE)
             .map(|_| {
@@ -178,14 +149,14 @@ mod tests {
             })
             .collect();
         let refused = documents.send("text/plain", |_| Ok(())).expect_err("one too many");
-        assert_eq!(refused, Refusal::Busy { retry_after: 1 });
+        assert_eq!(refused, Refusal::Busy);
         let chunks = async { while written.recv().await.is_some() {} };
         drop(sent);
         assert!(tokio::time::timeout(Duration::from_millis(300), chunks).await.is_err(), "they wait for a reader");
         assert!(written.len() <= AT_ONCE * (WAITING + 1), "{}", written.len());
         // Those who hang up make room.
         drop(silent);
-        while documents.permits.available_permits() < AT_ONCE {
+        while documents.0.available_permits() < AT_ONCE {
             tokio::task::yield_now().await;
         }
     }
@@ -196,7 +167,7 @@ mod tests {
             out.write_all(b"half")?;
             Err(io::Error::other("no more"))
         };
-        let response = documents().send("text/plain", fails).expect("a document");
+        let response = Documents::new().send("text/plain", fails).expect("a document");
         assert!(axum::body::to_bytes(response.into_body(), usize::MAX).await.is_err());
     }
 
@@ -207,16 +178,7 @@ mod tests {
             out.flush()?;
             panic!("a bug of a writer")
         };
-        let response = documents().send("text/plain", panics).expect("a document");
+        let response = Documents::new().send("text/plain", panics).expect("a document");
         assert!(axum::body::to_bytes(response.into_body(), usize::MAX).await.is_err());
-    }
-
-    #[tokio::test]
-    async fn where_readers_have_used_up_their_time_a_document_is_refused() {
-        let budget = Arc::new(RequestBudget::private(0.2, Instant::now()));
-        let documents = Documents::new(Arc::clone(&budget));
-        budget.charge(Duration::from_secs(60));
-        let refused = documents.send("text/plain", |_| Ok(())).expect_err("there is no time");
-        assert!(matches!(refused, Refusal::Busy { retry_after } if retry_after > 1), "{refused:?}");
     }
 }

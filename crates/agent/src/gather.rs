@@ -92,7 +92,7 @@ impl SnapshotSources {
         let are_read = matches!(source, ClusterSource::Api(_)) && cluster.pods.gap().is_none();
         let pods_at = are_read.then_some(at);
         let mut snapshot =
-            Snapshot { schema, version, at, whole_at: None, pods_at, overrides, kernel, cluster, own_port };
+            Snapshot { schema, version, at, connections_at: None, pods_at, overrides, kernel, cluster, own_port };
         // A wrong name makes the Pods and addresses of another node those of this one.
         if let Some(doubt) = doubt(&snapshot).filter(|_| node.is_some()) {
             let gap = Gap::new(Source::Nodes, Why::Ambiguous, doubt);

@@ -22,11 +22,8 @@ use jiff::Timestamp;
 use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage};
 use tokio::{
     net::{TcpListener, UnixListener},
-    sync::{
-        Semaphore,
-        watch::{Receiver, Sender, channel},
-    },
-    task::spawn_blocking,
+    runtime::Handle,
+    sync::watch::{Receiver, Sender, channel},
     time::sleep,
 };
 use tracing::{error, info, warn};
@@ -34,19 +31,19 @@ use tracing::{error, info, warn};
 use super::{
     authorization::{Authorization, Wish},
     cluster_state::ClusterState,
-    connections::{self, Client},
+    connections,
     documents::Documents,
-    heartbeat, http_thread,
-    kept_metrics::KeptMetrics,
+    kept::Kept,
+    liveness,
     refusal::Refusal,
-    request_budget::RequestBudget,
-    scanner::{Busy, thread_cpu_time},
+    scanner::Busy,
     socket::{self, SocketFile},
     tasks::Tasks,
+    threads,
 };
 use crate::{
     events::Recorder,
-    metrics::{Exposition, ProcessUse, Telling, Work},
+    metrics::{Exposition, ProcessUse, Telling, Work, metrics},
 };
 use portreeve_cluster::Reviewer;
 use portreeve_facts::{Gap, OwnPort, Reading, Snapshot, Source, Why};
@@ -74,7 +71,7 @@ pub(super) struct Published {
     pub(super) work: Work,
     /// When the last snapshot was judged.
     pub(super) judged_at: Option<Instant>,
-    /// The longest time from one look to the next, whatever is owed.
+    /// The longest time from one look to the next, whatever looks cost.
     pub(super) longest: Duration,
 }
 
@@ -84,6 +81,8 @@ pub(super) struct ServerState {
     pub(super) published: Receiver<Published>,
     pub(super) cluster: ClusterState,
     pub(super) busy: Busy,
+    /// Where the loop runs.
+    pub(super) event_loop: Handle,
     /// Where there is an API server to write Events to.
     pub(super) recorder: Option<Arc<Recorder>>,
     pub(super) started: Timestamp,
@@ -94,40 +93,22 @@ pub(super) struct ServerState {
 pub(super) struct Shared {
     authorization: Authorization,
     documents: Documents,
-    metrics: KeptMetrics,
-    /// One page is made at a time.
-    pages: Arc<Semaphore>,
-    /// For what anybody may read.
-    public: Arc<RequestBudget>,
-    /// For documents.
-    private: Arc<RequestBudget>,
+    open_metrics: Kept,
+    plain_metrics: Kept,
+    public_page: Kept,
+    private_page: Kept,
 }
 
 impl Shared {
-    /// Looks may take another share of a core from now on.
-    pub(super) fn set_cpu_percent(&self, cpu_percent: f64) {
-        self.public.set_cpu_percent(cpu_percent);
-        self.private.set_cpu_percent(cpu_percent);
-    }
-
-    /// The processor time that answers took so far.
-    pub(super) fn spent(&self) -> Duration {
-        self.public.spent() + self.private.spent()
-    }
-
-    /// For an agent whose looks may take this many per cent of a core. Without a reviewer, nobody reads documents over the
-    /// network.
-    pub(super) fn new(reviewer: Option<Reviewer>, cpu_percent: f64) -> Self {
-        let now = Instant::now();
-        let public = Arc::new(RequestBudget::public(cpu_percent, now));
-        let private = Arc::new(RequestBudget::private(cpu_percent, now));
+    /// Without a reviewer, nobody reads documents over the network.
+    pub(super) fn new(reviewer: Option<Reviewer>) -> Self {
         Self {
             authorization: Authorization::new(reviewer),
-            documents: Documents::new(Arc::clone(&private)),
-            metrics: KeptMetrics::new(Arc::clone(&public)),
-            pages: Arc::new(Semaphore::new(1)),
-            public,
-            private,
+            documents: Documents::new(),
+            open_metrics: Kept::default(),
+            plain_metrics: Kept::default(),
+            public_page: Kept::default(),
+            private_page: Kept::default(),
         }
     }
 }
@@ -148,11 +129,9 @@ enum Way {
 pub(super) fn start_at_socket(state: ServerState, path: &Path, tasks: &mut Tasks) -> anyhow::Result<SocketFile> {
     let (listener, file) = socket::listen(path).with_context(|| format!("listening on {}", path.display()))?;
     let listener = listener.into_std()?;
-    let budget = Arc::clone(&state.shared.private);
-    let charged = Arc::clone(&budget);
-    http_thread::start("answering at the socket", &budget, tasks, move || async move {
+    threads::start("answering at the socket", tasks, move || async move {
         match UnixListener::from_std(listener) {
-            Ok(listener) => drop(connections::serve(listener, router(state, Way::Socket), charged).await),
+            Ok(listener) => drop(connections::serve(listener, router(state, Way::Socket)).await),
             Err(error) => error!(%error, "cannot answer at the socket"),
         }
     })?;
@@ -170,8 +149,7 @@ pub(super) fn start(
 ) -> anyhow::Result<Receiver<Reading<OwnPort>>> {
     let first = connections::listen(address);
     let (sender, receiver) = channel(port_state(address, &first));
-    let budget = Arc::clone(&state.shared.public);
-    http_thread::start("answering over HTTP", &budget, tasks, move || bind_and_serve(state, address, first, sender))?;
+    threads::start("answering over HTTP", tasks, move || bind_and_serve(state, address, first, sender))?;
     Ok(receiver)
 }
 
@@ -208,8 +186,7 @@ async fn bind_and_serve(
     if !at_once {
         info!(%address, "answering");
     }
-    let budget = Arc::clone(&state.shared.public);
-    connections::serve(listener, router(state, Way::Network), budget).await;
+    connections::serve(listener, router(state, Way::Network)).await;
 }
 
 fn port_state(address: SocketAddr, attempt: &io::Result<std::net::TcpListener>) -> Reading<OwnPort> {
@@ -246,11 +223,10 @@ impl ServerState {
     }
 
     /// Lets a request pass that may read `path`.
-    async fn admit(&self, way: Way, client: &Client, headers: &HeaderMap, path: &str) -> Result<Judged, Refusal> {
-        client.wants_document();
+    async fn admit(&self, way: Way, headers: &HeaderMap, path: &str) -> Result<Judged, Refusal> {
         let last = self.last().ok_or(Refusal::NoLookYet)?;
         if way == Way::Network {
-            let wish = Wish { client: client.address, node: last.0.node_name(), path };
+            let wish = Wish { node: last.0.node_name(), path };
             self.shared.authorization.check(headers, &wish).await?;
         }
         Ok(last)
@@ -258,26 +234,17 @@ impl ServerState {
 }
 
 async fn html_page(State(state): State<ServerState>, Extension(way): Extension<Way>) -> Response {
-    let alone = Arc::clone(&state.shared.pages).acquire_owned().await;
-    let (detail, budget) = match way {
-        Way::Network => (PageDetail::AsMetrics, Arc::clone(&state.shared.public)),
-        Way::Socket => (PageDetail::Everything, Arc::clone(&state.shared.private)),
+    let (detail, kept) = match way {
+        Way::Network => (PageDetail::AsMetrics, &state.shared.public_page),
+        Way::Socket => (PageDetail::Everything, &state.shared.private_page),
     };
-    if let Some(retry_after) = budget.wait() {
-        return Refusal::Busy { retry_after }.into_response();
-    }
-    let last = state.last();
-    let written = spawn_blocking(move || {
-        // Whoever asked may have gone: the next one waits all the same.
-        let _alone = alone;
-        let begun = thread_cpu_time();
+    let Published { last, judged_at, .. } = state.published.borrow().clone();
+    let write = move || {
         let mut html = Vec::new();
         let report = last.as_ref().map(|(snapshot, board)| Report::of(snapshot, board));
-        let written = write_html_page(report.as_ref(), detail, &mut html);
-        budget.charge(thread_cpu_time().saturating_sub(begun));
-        written.map(|()| html)
-    });
-    match written.await.map_err(io::Error::other).flatten() {
+        write_html_page(report.as_ref(), detail, &mut html).map(|()| html)
+    };
+    match kept.text(judged_at, write).await {
         Ok(html) => {
             let policy = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'";
             let kind = (header::CONTENT_TYPE, "text/html; charset=utf-8");
@@ -290,22 +257,29 @@ async fn html_page(State(state): State<ServerState>, Extension(way): Extension<W
 async fn metrics_text(State(state): State<ServerState>, headers: HeaderMap) -> Response {
     let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("");
     let form = Exposition::accepted(accept);
-    let telling = || {
+    let shared = Arc::clone(&state.shared);
+    let judged_at = state.published.borrow().judged_at;
+    let kept = match form {
+        Exposition::OpenMetrics => &shared.open_metrics,
+        Exposition::Text => &shared.plain_metrics,
+    };
+    let write = move || {
         let Published { last, work, .. } = state.published.borrow().clone();
         let views = state.cluster.ages(Instant::now());
         let events = state.recorder.as_ref().map(|recorder| recorder.counters());
-        Telling { look: last, work, views, events, process: process_usage(state.started) }
+        let telling = Telling { look: last, work, views, events, process: process_usage(state.started) };
+        metrics(telling, form).map(String::into_bytes).map_err(io::Error::other)
     };
-    match state.shared.metrics.text(form, telling).await {
+    match kept.text(judged_at, write).await {
         Ok(text) => ([(header::CONTENT_TYPE, form.content_type())], text).into_response(),
         Err(error) => failed(&error),
     }
 }
 
 async fn livez(State(state): State<ServerState>) -> Response {
-    match heartbeat::is_alive(&state.busy) {
-        true => "ok\n".into_response(),
-        false => (StatusCode::SERVICE_UNAVAILABLE, "the reader of the node is stuck\n").into_response(),
+    match liveness::check(&state.event_loop, &state.busy).await {
+        Ok(()) => "ok\n".into_response(),
+        Err(stuck) => (StatusCode::SERVICE_UNAVAILABLE, stuck).into_response(),
     }
 }
 
@@ -324,10 +298,9 @@ async fn readyz(State(state): State<ServerState>) -> Response {
 async fn findings(
     State(state): State<ServerState>,
     Extension(way): Extension<Way>,
-    Extension(client): Extension<Client>,
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
-    let (snapshot, board) = state.admit(way, &client, &headers, FINDINGS).await?;
+    let (snapshot, board) = state.admit(way, &headers, FINDINGS).await?;
     let age = state.age().ok_or(Refusal::NoLookYet)?;
     let write = move |out: &mut dyn Write| write_json_with_age(&Report::of(&snapshot, &board), age, out);
     state.shared.documents.send("application/json", write)
@@ -337,10 +310,9 @@ async fn findings(
 async fn snapshot(
     State(state): State<ServerState>,
     Extension(way): Extension<Way>,
-    Extension(client): Extension<Client>,
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
-    let (snapshot, _) = state.admit(way, &client, &headers, SNAPSHOT).await?;
+    let (snapshot, _) = state.admit(way, &headers, SNAPSHOT).await?;
     state
         .shared
         .documents
@@ -395,8 +367,10 @@ mod tests {
         let longest = Duration::from_secs(15);
         let (_sender, published) = channel(Published { last, work: Work::default(), judged_at, longest });
         let (busy, started) = (Busy::default(), Timestamp::UNIX_EPOCH);
-        let shared = Arc::new(Shared::new(None, 0.2));
-        let answer = readyz(State(ServerState { published, cluster, busy, recorder: None, started, shared })).await;
+        let shared = Arc::new(Shared::new(None));
+        let event_loop = Handle::current();
+        let state = ServerState { published, cluster, busy, event_loop, recorder: None, started, shared };
+        let answer = readyz(State(state)).await;
         let status = answer.status();
         let body = axum::body::to_bytes(answer.into_body(), 4096).await.expect("a body");
         (status, String::from_utf8(body.to_vec()).expect("UTF-8"))
@@ -409,13 +383,5 @@ mod tests {
         let (status, words) = ready(Some(Duration::from_secs(60))).await;
         assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
         assert!(words.starts_with("the last look is 6") && words.ends_with("it may be 30 s old\n"), "{words}");
-    }
-
-    #[tokio::test]
-    async fn whoever_uses_up_the_time_for_everybody_keeps_nobody_from_documents() {
-        let shared = Shared::new(None, 0.2);
-        shared.public.charge(Duration::from_secs(600));
-        assert!(shared.public.wait().is_some());
-        assert!(shared.documents.send("text/plain", |_| Ok(())).is_ok());
     }
 }

@@ -3,13 +3,14 @@
 //!
 //! Never: reads a fact by itself, or judges. It parses its own settings, and the Events that it finds.
 
-#![allow(clippy::disallowed_methods, reason = "keeps the time, listens, and writes its heartbeat")]
+#![allow(clippy::disallowed_methods, reason = "keeps the time, listens, and asks at its socket")]
 
 /// The version of this program.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 mod authorization;
 mod bucket;
+mod cadence;
 mod change_log;
 mod clock;
 mod cluster_files;
@@ -21,27 +22,23 @@ mod daemon;
 mod documents;
 pub mod events;
 mod gather;
-mod heartbeat;
 mod http;
-mod http_thread;
 mod judge;
-mod kept_metrics;
-mod kept_threads;
+mod kept;
+mod liveness;
 pub mod log;
 pub mod metrics;
 mod own_node;
 mod refusal;
-mod request_budget;
-mod review_rates;
 mod scanner;
-mod scheduler;
 pub mod settings;
 mod socket;
 mod tasks;
+mod threads;
 
 pub use clock::now;
 pub use config::Config;
 pub use daemon::run;
 pub use gather::{SnapshotSources, Step};
-pub use heartbeat::{NotAlive, probe};
 pub use judge::{judge, judge_both, judge_by};
+pub use liveness::{NotAlive, probe};

@@ -18,11 +18,11 @@ pub(super) enum Refusal {
     /// The user of the token may not read this.
     Forbidden { user: String, path: String },
     /// More reviews are wanted than the API server is asked for.
-    TooManyReviews { retry_after: u32 },
+    TooManyReviews,
     /// The API server does not answer.
     NotReviewed,
-    /// Others are reading, or have used up the processor time that there is for readers.
-    Busy { retry_after: u32 },
+    /// Others are reading.
+    Busy,
     /// Nothing is there to be read.
     NoLookYet,
 }
@@ -32,14 +32,14 @@ impl Refusal {
         match self {
             Self::NoToken | Self::BadToken => StatusCode::UNAUTHORIZED,
             Self::NoApiServer | Self::Forbidden { .. } => StatusCode::FORBIDDEN,
-            Self::TooManyReviews { .. } => StatusCode::TOO_MANY_REQUESTS,
-            Self::NotReviewed | Self::Busy { .. } | Self::NoLookYet => StatusCode::SERVICE_UNAVAILABLE,
+            Self::TooManyReviews => StatusCode::TOO_MANY_REQUESTS,
+            Self::NotReviewed | Self::Busy | Self::NoLookYet => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
 
     fn retry_after(&self) -> Option<u32> {
         match self {
-            Self::TooManyReviews { retry_after } | Self::Busy { retry_after } => Some(*retry_after),
+            Self::TooManyReviews | Self::Busy => Some(1),
             Self::NotReviewed => Some(5),
             _ => None,
         }
@@ -64,11 +64,11 @@ impl Refusal {
             Self::Forbidden { user, path } => {
                 format!("user {user:?} may not get {path}; the chart's ClusterRole for readers grants it")
             }
-            Self::TooManyReviews { .. } => "too many tokens at a time; try again".to_owned(),
+            Self::TooManyReviews => "too many tokens at a time; try again".to_owned(),
             Self::NotReviewed => {
                 "the API server does not tell this agent who may read this; the agent's log says why".to_owned()
             }
-            Self::Busy { .. } => "others are reading just now; try again".to_owned(),
+            Self::Busy => "others are reading just now; try again".to_owned(),
             Self::NoLookYet => "nothing has been looked at yet".to_owned(),
         }
     }
@@ -106,9 +106,9 @@ mod tests {
             Refusal::NoToken,
             Refusal::BadToken,
             Refusal::Forbidden { user, path: "/portreeve/snapshot".to_owned() },
-            Refusal::TooManyReviews { retry_after: 1 },
+            Refusal::TooManyReviews,
             Refusal::NotReviewed,
-            Refusal::Busy { retry_after: 1 },
+            Refusal::Busy,
             Refusal::NoLookYet,
         ] {
             let message = refusal.message();

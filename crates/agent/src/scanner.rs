@@ -86,23 +86,12 @@ fn work(read: &mut impl ReadNode, orders: &Receiver<Order>) {
 
 /// Processor time of the calling thread. Not by `getrusage`, which many kernels bring up to date at a tick only: of short
 /// pieces of work it sees next to nothing.
-#[cfg(target_os = "linux")]
 pub(super) fn thread_cpu_time() -> Duration {
-    time_of(ClockId::CLOCK_THREAD_CPUTIME_ID)
-}
-
-/// Only on Linux does an agent run.
-#[cfg(not(target_os = "linux"))]
-pub(super) fn thread_cpu_time() -> Duration {
-    process_cpu_time()
-}
-
-/// Processor time of the process.
-pub(super) fn process_cpu_time() -> Duration {
-    time_of(ClockId::CLOCK_PROCESS_CPUTIME_ID)
-}
-
-fn time_of(clock: ClockId) -> Duration {
+    // Only on Linux does an agent run.
+    #[cfg(not(target_os = "linux"))]
+    let clock = ClockId::CLOCK_PROCESS_CPUTIME_ID;
+    #[cfg(target_os = "linux")]
+    let clock = ClockId::CLOCK_THREAD_CPUTIME_ID;
     clock_gettime(clock).map_or(Duration::ZERO, Duration::from)
 }
 

@@ -24,10 +24,8 @@ use portreeve_rules::Limits;
 /// Where the agent answers: outside the NodePort range, the ephemeral range and every well-known daemon's ports.
 const PORT: u16 = 29517;
 const INTERVAL: Duration = Duration::from_secs(15);
-/// The share of one core that the agent may take, per cent.
+/// The share of one core that looks may take, and reading connections as much again, per cent.
 const CPU_PERCENT: f64 = 0.2;
-/// Memory of the pod itself: there with a read-only root too.
-const HEARTBEAT: &str = "/dev/shm/portreeve-heartbeat";
 /// The longest file that is read, in bytes: that of a ConfigMap.
 const LONGEST: u64 = 1024 * 1024;
 
@@ -98,14 +96,14 @@ pub struct Settings {
     /// Answer at a socket in the file tree too, with everything and without a token
     ///
     /// It is made for the agent's user only, and removed at the end: use a directory into which nobody else writes. Over
-    /// the network, findings and snapshots are for those whom the API server lets read them.
+    /// the network, findings and snapshots are for those whom the API server lets read them. --probe asks here.
     #[arg(long, value_name = "FILE", env = "PORTREEVE_SOCKET", hide_env_values = true)]
     socket: Option<PathBuf>,
     /// From one look at the node to the next [default: 15s]
     #[arg(long, value_name = "DURATION", value_parser = duration, env = "PORTREEVE_INTERVAL", hide_env_values = true)]
     #[serde(deserialize_with = "duration_in_words")]
     interval: Option<Duration>,
-    /// The share of one core that the agent may take, answers over HTTP apart; whole looks come less often to keep it
+    /// The share of one core that looks may take, and reading connections as much again; both come less often to keep it
     /// [default: 0.2]
     #[arg(
         long, value_name = "PERCENT", value_parser = share,
@@ -113,9 +111,6 @@ pub struct Settings {
     )]
     #[serde(deserialize_with = "share_of_a_core")]
     cpu_percent: Option<f64>,
-    /// The file into which the agent beats for --probe [default: /dev/shm/portreeve-heartbeat]
-    #[arg(long, value_name = "FILE", env = "PORTREEVE_HEARTBEAT", hide_env_values = true)]
-    heartbeat: Option<PathBuf>,
     /// The form of log lines [default: text]
     #[arg(long, value_enum, value_name = "FORM", env = "PORTREEVE_LOG_FORMAT", hide_env_values = true)]
     log_format: Option<LogFormat>,
@@ -150,7 +145,6 @@ impl Settings {
             socket: self.socket.or(under.socket),
             interval: self.interval.or(under.interval),
             cpu_percent: self.cpu_percent.or(under.cpu_percent),
-            heartbeat: self.heartbeat.or(under.heartbeat),
             log_format: self.log_format.or(under.log_format),
             log_level: self.log_level.or(under.log_level),
             limits: self.limits.or(under.limits),
@@ -167,19 +161,13 @@ impl Settings {
         self.log_level.unwrap_or(LogLevel::Info)
     }
 
-    /// Where the agent writes its heartbeat, if that is set.
-    pub fn heartbeat(&self) -> Option<&Path> {
-        self.heartbeat.as_deref()
-    }
-
-    /// Where the agent writes its heartbeat.
-    pub fn heartbeat_path(&self) -> PathBuf {
-        self.heartbeat.clone().unwrap_or_else(|| HEARTBEAT.into())
+    /// The socket at which the agent answers, if that is set.
+    pub fn socket(&self) -> Option<&Path> {
+        self.socket.as_deref()
     }
 
     /// The configuration of the agent, with defaults for what is not set.
     pub fn into_config(self, environment: &Environment) -> Config {
-        let heartbeat = Some(self.heartbeat_path());
         let choice = SourceOptions {
             services: self.services.into_iter().map(Input::from).collect(),
             kubeconfig: self.kubeconfig,
@@ -199,7 +187,6 @@ impl Settings {
             socket: self.socket,
             interval: self.interval.unwrap_or(INTERVAL),
             cpu_percent: self.cpu_percent.unwrap_or(CPU_PERCENT),
-            heartbeat,
             limits: self.limits.unwrap_or_default(),
         }
     }

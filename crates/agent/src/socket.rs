@@ -64,17 +64,29 @@ fn bind(path: &Path) -> io::Result<UnixListener> {
     socket.listen(BACKLOG)
 }
 
-fn remove_left_over(path: &Path) -> io::Result<()> {
-    let in_the_way = |what: &str| Err(io::Error::new(io::ErrorKind::AlreadyExists, format!("there is {what}")));
+/// Whether a socket of this user is at `path`.
+///
+/// # Errors
+/// What is there instead.
+pub(super) fn own(path: &Path) -> io::Result<()> {
     let found = fs::symlink_metadata(path)?;
     if !found.file_type().is_socket() {
-        return in_the_way("something that is no socket");
+        return Err(in_the_way("something that is no socket"));
     }
     if found.uid() != geteuid().as_raw() {
-        return in_the_way("a socket of another user");
+        return Err(in_the_way("a socket of another user"));
     }
+    Ok(())
+}
+
+fn in_the_way(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::AlreadyExists, format!("there is {what}"))
+}
+
+fn remove_left_over(path: &Path) -> io::Result<()> {
+    own(path)?;
     match UnixStream::connect(path) {
-        Ok(_) => in_the_way("a socket on which somebody answers"),
+        Ok(_) => Err(in_the_way("a socket on which somebody answers")),
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path),
         Err(error) => Err(error),
     }

@@ -6,15 +6,21 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
+use http::{HeaderValue, Request, header};
+use kube::client::{Body, Client};
 use nix::sys::resource::{Resource, getrlimit};
-use tokio::task::JoinSet;
+use tokio::{
+    task::JoinSet,
+    time::{sleep, timeout},
+};
 
 use super::{
+    answer::{Answer, short_wait},
     collection::Collection,
     connect::{Access, Impersonation, connect_as},
     declared::{self, Declared},
-    error::Error,
-    exchange::Exchange,
+    error::{Error, NO_ANSWER, causes},
+    jitter::{jitter, spread},
     objects,
     reader_token::ReaderToken,
     requests::{Server, encoded},
@@ -93,8 +99,8 @@ pub struct Agent {
 /// The agents of one namespace.
 #[derive(Clone)]
 pub struct Agents {
+    client: Client,
     server: Server,
-    exchange: Exchange,
     token: ReaderToken,
     namespace: String,
 }
@@ -116,11 +122,10 @@ impl Agents {
     pub async fn connect(access: &Access, impersonation: &Impersonation, place: AgentPlace) -> Result<Self, Gap> {
         let login = Access { request_timeout: access.request_timeout.max(LOGIN), ..access.clone() };
         let (client, address) = connect_as(&login, impersonation).await.map_err(|error| error.gap(Source::Pods))?;
-        let server = Server::new(client.clone(), address.clone(), access.request_timeout);
-        let exchange = Exchange { client, address, within: access.request_timeout };
+        let server = Server::new(client.clone(), address, access.request_timeout);
         let AgentPlace { namespace, reader } = place;
-        let token = ReaderToken::new(exchange.clone(), &namespace, &reader);
-        Ok(Self { server, exchange, token, namespace })
+        let token = ReaderToken::new(client.clone(), &namespace, reader, access.request_timeout);
+        Ok(Self { client, server, token, namespace })
     }
 
     /// Every agent that is listed, by node; `selector` selects further by labels of the pods.
@@ -214,8 +219,7 @@ impl Agents {
         let path = self.pods().object(&format!("{}:{port}/proxy{path}", encoded(&agent.pod)));
         // An older agent wants none, so that a person who gets none may still be answered.
         let token = self.token.of(&agent.node).await;
-        let headers: Vec<_> = token.iter().map(|token| (TOKEN_HEADER, token.clone())).collect();
-        self.exchange.get(&path, &headers, longest).await.map_err(|error| Silent {
+        self.get(&path, token.as_ref().ok(), longest).await.map_err(|error| Silent {
             too_long: matches!(error, Error::TooLong { .. }),
             gap: match (&token, &error) {
                 // The agent's answer says what is missing; this is why it was not sent.
@@ -226,6 +230,34 @@ impl Agents {
                 _ => error.gap(Source::Agent),
             },
         })
+    }
+
+    /// The body of an answer, of at most `longest` bytes. A server that is busy and names a short time is asked once more after it.
+    async fn get(&self, path: &str, token: Option<&HeaderValue>, longest: usize) -> Result<Vec<u8>, Error> {
+        let (name, within) = (format!("GET {}{path}", self.server.address()), self.server.timeout());
+        let unreachable = |what| Error::Unreachable { request: name.clone(), what };
+        let answered = async {
+            let mut may_repeat = true;
+            loop {
+                let request = Request::get(path).header(header::ACCEPT, "application/json, */*;q=0.8");
+                let request = token.iter().fold(request, |request, token| request.header(TOKEN_HEADER, *token));
+                let request = request.body(Body::empty()).map_err(|error| unreachable(causes(&error)))?;
+                let response = self.client.send(request).await.map_err(|error| unreachable(causes(&error)))?;
+                let wait = short_wait(&response, within).filter(|_| may_repeat);
+                let is_success = response.status().is_success();
+                let mut answer = Answer::new(name.clone(), response, None);
+                match wait {
+                    _ if is_success => return answer.bytes(longest).await,
+                    Some(wait) => {
+                        may_repeat = false;
+                        sleep(spread(wait, jitter())).await;
+                    }
+                    None => return Err(answer.into_refusal().await),
+                }
+            }
+        };
+        let late = |_| Err(Error::TimedOut { request: name.clone(), what: NO_ANSWER, limit: within });
+        timeout(within, answered).await.unwrap_or_else(late)
     }
 
     fn pods(&self) -> Collection {

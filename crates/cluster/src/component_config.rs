@@ -7,8 +7,8 @@ use serde::{Deserialize, de::DeserializeOwned};
 
 use super::{
     flags::RANGE_FLAG,
-    manifest_files::node::Node,
     objects::{Notes, NumberOrText, Text, decode, lenient_ip},
+    tree::Node,
     yaml_options,
 };
 use portreeve_facts::ProxyConfig;

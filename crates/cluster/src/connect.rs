@@ -1,47 +1,32 @@
-//! From a kubeconfig or a service account to a client.
+//! From a kubeconfig or a service account to a client: the client library's own, which renews tokens and certificate authorities
+//! of service accounts by itself. What it does not bound or does not take as kubectl does is done here.
 
-use std::{
-    fmt,
-    path::{Path, PathBuf},
-    str::FromStr,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering::Relaxed},
-    },
-    time::Duration,
-};
+use std::{env, fmt, fs, net::IpAddr, path::PathBuf, str::FromStr, time::Duration};
 
-use http::{HeaderValue, Request, Uri, header};
-use hyper::ext::on_informational;
-use hyper_util::{client::legacy, rt::TokioExecutor};
+use http::Uri;
+use hyper_util::client::proxy::matcher::Matcher;
+use jiff::{SignedDuration, Timestamp};
 use kube::{
     Client, Config,
-    client::{AuthError, Body, ConfigExt as _},
-    config::{AuthInfo, KubeConfigOptions, Kubeconfig, KubeconfigError},
+    client::ClientBuilder,
+    config::{AuthInfo, Kubeconfig, KubeconfigError},
 };
-use secrecy::ExposeSecret as _;
-use tokio::{runtime::Handle, select, sync::Notify};
-use tower::{BoxError, ServiceBuilder, service_fn};
+use secrecy::{ExposeSecret as _, SecretString};
+use tokio::{task, time::timeout};
 
 use super::{
-    credential_files,
-    credential_plugin::{self, CredentialPlugin, Given},
+    credential_plugin,
     error::{Error, NO_ANSWER, causes},
-    plugin_guard::{Ended, PluginGuard, bounded},
-    token::{TokenFile, bearer},
+    reconnecting_client::Reconnecting,
 };
 use portreeve_facts::text;
 
 /// The name of the API server inside a cluster, which every certificate of it holds.
 const IN_CLUSTER: &str = "kubernetes.default.svc";
-/// The most that a connection holds of what was not taken from it yet, in bytes: more than the head of any answer.
-const BUFFER: usize = 32 << 10;
-/// The most early answers before an answer: `100 Continue` and its like (RFC 9110, 15.2), without an end otherwise. Go's client,
-/// and so kubectl, takes no more (`net/http` `max1xxResponses`).
-const EARLY_ANSWERS: usize = 5;
-
-/// The most that is shown of what a credential plug-in says, in bytes.
-const MESSAGE: usize = 200;
+/// Where the namespace of a pod's service account is.
+const OWN_NAMESPACE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
+/// How old a token from the file of a kubeconfig may be.
+const FRESH: SignedDuration = SignedDuration::from_secs(60);
 
 /// How to reach an API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,7 +44,10 @@ impl Access {
     /// The namespace of the pod whose service account it is.
     pub fn own_namespace(&self) -> Option<String> {
         match self.credentials {
-            Credentials::InCluster => credential_files::own_namespace(),
+            Credentials::InCluster => {
+                let namespace = fs::read_to_string(OWN_NAMESPACE).ok()?;
+                Some(namespace.trim().to_owned()).filter(|namespace| !namespace.is_empty())
+            }
             Credentials::Kubeconfig { .. } => None,
         }
     }
@@ -115,13 +103,19 @@ impl fmt::Display for ApiServer {
     }
 }
 
-/// A client, and the address it talks to.
+/// A client, and the address it talks to. Credentials that end are renewed.
 pub async fn connect(access: &Access) -> Result<(Client, String), Error> {
     connect_as(access, &Impersonation::default()).await
 }
 
 /// The same, acting as another user.
 pub async fn connect_as(access: &Access, impersonation: &Impersonation) -> Result<(Client, String), Error> {
+    let (client, address) = log_in(access, impersonation).await?;
+    Ok((Reconnecting::from(access, impersonation, client), address))
+}
+
+/// A client with the credentials of this moment, and the address it talks to.
+pub(super) async fn log_in(access: &Access, impersonation: &Impersonation) -> Result<(Client, String), Error> {
     let place = match &access.credentials {
         Credentials::Kubeconfig { paths, .. } => {
             let paths: Vec<_> = paths.iter().map(|path| path.to_string_lossy()).collect();
@@ -129,35 +123,16 @@ pub async fn connect_as(access: &Access, impersonation: &Impersonation) -> Resul
         }
         Credentials::InCluster => "service account".to_owned(),
     };
-    let unusable = |what: String| Error::Credentials { place: place.clone(), what };
-    let (wanted, impersonation, within) = (access.clone(), impersonation.clone(), access.request_timeout);
-    // Files are read and credential plug-ins are run in here; both can hang.
-    let runtime = Handle::current();
-    let made = bounded(within, move |guard| runtime.block_on(make(&wanted, impersonation, guard)));
-    match made.await {
-        Err(Ended::TimedOut) => Err(Error::TimedOut { request: place, what: NO_ANSWER, limit: within }),
-        Err(Ended::Panicked(panicked)) => Err(unusable(panicked)),
-        Ok(made) => made.map_err(unusable),
-    }
+    client(access, impersonation.clone()).await.map_err(|what| Error::Credentials { place, what })
 }
 
-async fn make(access: &Access, impersonation: Impersonation, guard: &PluginGuard) -> Result<(Client, String), String> {
-    let mut config = match &access.credentials {
-        Credentials::InCluster => {
-            credential_files::check_service_account()?;
-            Config::incluster().map_err(|error| causes(&error))?
-        }
-        Credentials::Kubeconfig { paths, context } => {
-            let mut merged = Kubeconfig::default();
-            for path in paths {
-                credential_files::check_kubeconfig(path)?;
-                let next = Kubeconfig::read_from(path).map_err(of_kubeconfig)?;
-                merged = merged.merge(next).map_err(|error| causes(&error))?;
-            }
-            credential_files::check_context(&merged, context.as_deref())?;
-            configured(merged, context.clone()).await?
-        }
-    };
+async fn client(access: &Access, impersonation: Impersonation) -> Result<(Client, String), String> {
+    let (credentials, within) = (access.credentials.clone(), access.request_timeout);
+    // A file may be a pipe, or on a server that hangs.
+    let read = timeout(within, task::spawn_blocking(move || read(&credentials))).await;
+    let read = read.map_err(|_| format!("{NO_ANSWER} within {} s", within.as_secs_f32()))?;
+    let (mut config, of_file) = read.map_err(|panicked| panicked.to_string())??;
+    let of_plugin = credential_plugin::run(&mut config.auth_info, within).await?;
     if let Impersonation { user: Some(user), groups } = impersonation {
         config.auth_info.impersonate = Some(user);
         config.auth_info.impersonate_groups = Some(groups);
@@ -171,20 +146,86 @@ async fn make(access: &Access, impersonation: Impersonation, guard: &PluginGuard
         config.tls_server_name = config.tls_server_name.or(meant);
         config.cluster_url = other.clone();
     }
+    // In a pod, the way to the API server has no proxy.
+    if matches!(access.credentials, Credentials::Kubeconfig { .. }) {
+        config.proxy_url = proxy_of(&config, |name| env::var(name).ok())?;
+    }
     let address = config.cluster_url.to_string().trim_end_matches('/').to_owned();
-    Ok((client(config, access.request_timeout, guard)?, address))
+    config.connect_timeout = Some(within);
+    // Whoever judges an answer decides whether to ask again.
+    config.default_retry = false;
+    let client = ClientBuilder::try_from(config).map_err(|error| causes(&error))?;
+    Ok((client.with_valid_until(of_plugin.or(of_file)).build(), address))
 }
 
-/// What the merged files say of a context, the current one unless it is named. It reads no file.
-pub async fn configured(merged: Kubeconfig, context: Option<String>) -> Result<Config, String> {
-    let options = KubeConfigOptions { context, ..KubeConfigOptions::default() };
-    let mut config = Config::from_custom_kubeconfig(merged, &options).await.map_err(|error| causes(&error))?;
+/// What the files of the credentials say, and how long that counts.
+fn read(credentials: &Credentials) -> Result<(Config, Option<Timestamp>), String> {
+    match credentials {
+        Credentials::InCluster => Config::incluster().map(|config| (config, None)).map_err(|error| causes(&error)),
+        Credentials::Kubeconfig { paths, context } => {
+            let mut merged = Kubeconfig::default();
+            for path in paths {
+                let next = Kubeconfig::read_from(path).map_err(of_kubeconfig)?;
+                merged = merged.merge(next).map_err(|error| causes(&error))?;
+            }
+            let mut config = configured(merged, context.clone())?;
+            let ends = take_token(&mut config.auth_info)?;
+            Ok((config, ends))
+        }
+    }
+}
+
+/// What merged files say of a context, the current one unless it is named. Its proxy is the one that they name.
+///
+/// # Errors
+/// When there is no such context, what it names cannot be read, or the server is no URL.
+pub fn configured(mut merged: Kubeconfig, context: Option<String>) -> Result<Config, String> {
+    merged.current_context = context.or(merged.current_context);
+    let named = named_proxy(&merged);
+    let mut config = Config::try_from(merged).map_err(|error| causes(&error))?;
     config.cluster_url = without_user(config.cluster_url);
     // kubectl would take it for plain HTTP.
     if config.cluster_url.scheme().is_none() {
         return Err(format!("the server is {}, wanted https://HOST or https://HOST:PORT", config.cluster_url));
     }
+    // The library has that of the environment too, and asks NO_PROXY of the proxy instead of the server.
+    config.proxy_url =
+        named.map(|proxy| proxy.parse()).transpose().map_err(|_| "its proxy-url is no URL".to_owned())?;
     Ok(config)
+}
+
+/// `proxy-url` of the current context's cluster.
+fn named_proxy(merged: &Kubeconfig) -> Option<String> {
+    let context =
+        merged.contexts.iter().find(|it| Some(&it.name) == merged.current_context.as_ref())?.context.as_ref()?;
+    let cluster = merged.clusters.iter().find(|it| it.name == context.cluster)?.cluster.as_ref()?;
+    cluster.proxy_url.clone().filter(|proxy| !proxy.is_empty())
+}
+
+/// The proxy on the way to a server: the one that is named, else the one that kubectl would take from the environment.
+fn proxy_of(config: &Config, environment: impl Fn(&str) -> Option<String>) -> Result<Option<Uri>, String> {
+    let proxy = config.proxy_url.clone().or_else(|| proxy_of_environment(&config.cluster_url, environment));
+    match &proxy {
+        Some(proxy) if !matches!(proxy.scheme_str(), Some("http" | "https" | "socks5")) => {
+            let host = proxy.host().unwrap_or_default();
+            Err(format!("the way through the proxy {host} is not known here, wanted http://, https:// or socks5://"))
+        }
+        _ => Ok(proxy),
+    }
+}
+
+/// None for a server on this machine, as with kubectl.
+fn proxy_of_environment(server: &Uri, environment: impl Fn(&str) -> Option<String>) -> Option<Uri> {
+    let variable = |names: [&str; 2]| names.into_iter().find_map(|name| environment(name).filter(|it| !it.is_empty()));
+    let proxy = variable(["HTTPS_PROXY", "https_proxy"])?;
+    let host = server.host()?.trim_matches(['[', ']']);
+    if host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback()) {
+        return None;
+    }
+    let exceptions = variable(["NO_PROXY", "no_proxy"]).unwrap_or_default();
+    Matcher::builder().https(proxy.as_str()).no(exceptions).build().intercept(server)?;
+    let proxy = if proxy.contains("://") { proxy } else { format!("http://{proxy}") };
+    proxy.parse().ok()
 }
 
 /// Why a kubeconfig cannot be used. What the parser says quotes lines, and a line may be a token or a key: the place has to do.
@@ -203,120 +244,45 @@ fn without_user(url: Uri) -> Uri {
     Uri::from_parts(parts).unwrap_or(url)
 }
 
-/// How requests say who we are.
-#[derive(Clone, Debug)]
-pub enum Authorization {
-    /// A token that stays as it is.
-    Token(HeaderValue),
-    /// A token in a file.
-    File(TokenFile),
-    /// Tokens from a plug-in.
-    Plugin(CredentialPlugin),
+/// Takes what a user of a kubeconfig has of tokens, in the order of kubectl and without the white space that editors add, and returns
+/// how long it counts. A plug-in stays only where it is to be asked.
+///
+/// # Errors
+/// When there is a token that cannot be sent; the client library would panic.
+pub fn take_token(user: &mut AuthInfo) -> Result<Option<Timestamp>, String> {
+    if let Some(provider) = user.auth_provider.take() {
+        let token = provider.config.get("id-token").filter(|_| provider.name == "oidc");
+        let name = text::clean(&provider.name, text::NAME);
+        let token = token.ok_or_else(|| format!("the auth-provider {name} is not known here; use exec instead"))?;
+        user.token = Some(token.clone().into());
+        (user.username, user.password) = (None, None);
+    }
+    let mut ends = None;
+    if user.username.is_some() && user.password.is_some() {
+        (user.token, user.token_file, user.exec) = (None, None, None);
+    } else if let Some(token) = &user.token {
+        user.token = Some(trimmed(token.expose_secret())?);
+    } else if let Some(path) = user.token_file.take() {
+        let token = fs::read_to_string(&path).map_err(|error| format!("{path} cannot be read: {error}"))?;
+        user.token = Some(trimmed(&token).map_err(|what| format!("{path}: {what}"))?);
+        ends = Some(Timestamp::now() + FRESH);
+    }
+    if user.token.is_some() {
+        user.exec = None;
+    }
+    Ok(ends)
 }
 
-impl Authorization {
-    async fn value(&self) -> Result<HeaderValue, String> {
-        match self {
-            Self::Token(value) => Ok(value.clone()),
-            Self::File(token) => Ok(token.authorization()),
-            Self::Plugin(plugin) => plugin.authorization().await,
-        }
+/// A token without the white space around it, as kubectl has it. The error does not show it.
+pub(super) fn trimmed(token: &str) -> Result<SecretString, String> {
+    let token = token.trim();
+    if token.is_empty() {
+        return Err("the token is empty".to_owned());
     }
-
-    /// Takes what a user has of tokens, in the order of kubectl. The client library would panic with a token that cannot be
-    /// sent, and run a plug-in without a bound. A certificate, and a name with a password, are left to it.
-    pub fn take(user: &mut AuthInfo, within: Duration, guard: &PluginGuard) -> Result<Option<Self>, String> {
-        if let Some(provider) = user.auth_provider.take() {
-            let token = provider.config.get("id-token").filter(|_| provider.name == "oidc");
-            let name = text::clean(&provider.name, text::NAME);
-            let token = token.ok_or_else(|| format!("the auth-provider {name} is not known here; use exec instead"))?;
-            user.exec = None;
-            return bearer(token).map(Self::Token).map(Some);
-        }
-        if user.username.is_some() && user.password.is_some() {
-            return Ok(None);
-        }
-        let (token, file) = (user.token.take(), user.token_file.take());
-        if let Some(token) = token {
-            user.exec = None;
-            return bearer(token.expose_secret()).map(Self::Token).map(Some);
-        }
-        if let Some(file) = file {
-            user.exec = None;
-            return TokenFile::read(Path::new(&file)).map(Self::File).map(Some);
-        }
-        let Some(exec) = &user.exec else { return Ok(None) };
-        Ok(match credential_plugin::run(exec, guard)? {
-            Given::Certificate => None,
-            Given::Token(token) => {
-                user.exec.take().map(|exec| Self::Plugin(CredentialPlugin::new(exec, token, within)))
-            }
-        })
+    if !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err("the token holds characters that no token has: white space, control or non-ASCII ones".to_owned());
     }
-}
-
-/// The client library's own client without what is done elsewhere: each request has its own limit, connecting and all,
-/// and retries are decided where the answer is judged. Its buffers would grow to hundreds of kilobytes with a LIST, and an
-/// agent keeps a connection for each of its watches.
-fn client(mut config: Config, within: Duration, guard: &PluginGuard) -> Result<Client, String> {
-    // A configured proxy is never bypassed.
-    if let Some(proxy) = &config.proxy_url {
-        return Err(format!("the way through the proxy {} is not known here", proxy.host().unwrap_or_default()));
-    }
-    let authorization = Authorization::take(&mut config.auth_info, within, guard)?;
-    let has_password = config.auth_info.username.is_some() && config.auth_info.password.is_some();
-    let basic = if has_password { config.auth_layer().map_err(of_library)? } else { None };
-    // This runs a plug-in that gives certificates.
-    let connections = legacy::Client::builder(TokioExecutor::new())
-        .http1_max_buf_size(BUFFER)
-        .build(config.rustls_https_connector().map_err(of_library)?);
-    let authorized = service_fn(move |mut request: Request<Body>| {
-        let (authorization, connections) = (authorization.clone(), connections.clone());
-        async move {
-            if let Some(authorization) = authorization {
-                let value = authorization.value().await.map_err(BoxError::from)?;
-                request.headers_mut().insert(header::AUTHORIZATION, value);
-            }
-            let too_many = too_many_early_answers(&mut request);
-            select! {
-                answer = connections.request(request) => answer.map_err(BoxError::from),
-                () = too_many.notified() => Err(BoxError::from("it says \"100 Continue\" again and again and does not answer")),
-            }
-        }
-    });
-    let service = ServiceBuilder::new()
-        .layer(config.base_uri_layer())
-        .option_layer(basic)
-        .layer(config.extra_headers_layer().map_err(of_library)?)
-        .map_err(BoxError::from)
-        .service(authorized);
-    Ok(Client::new(service, config.default_namespace.clone()))
-}
-
-/// That there are too many early answers before the answer to this request. Who drops the request then closes the connection; the
-/// client library would read on until the request's time is over, which takes a whole core.
-fn too_many_early_answers<B>(request: &mut Request<B>) -> Arc<Notify> {
-    let too_many = Arc::new(Notify::new());
-    let (told, seen) = (Arc::clone(&too_many), AtomicUsize::new(0));
-    on_informational(request, move |_| {
-        if seen.fetch_add(1, Relaxed) == EARLY_ANSWERS {
-            told.notify_one();
-        }
-    });
-    too_many
-}
-
-/// An error of the client library. What a plug-in has written may be long, or a token.
-#[allow(clippy::needless_pass_by_value, reason = "maps errors")]
-fn of_library(error: kube::Error) -> String {
-    match &error {
-        kube::Error::Auth(AuthError::AuthExecRun { out, .. }) => {
-            let said = &out.stderr[..out.stderr.len().min(MESSAGE)];
-            let said = text::clean(&String::from_utf8_lossy(said), MESSAGE);
-            format!("the credential plug-in failed: {}: {said}", out.status)
-        }
-        error => causes(error),
-    }
+    Ok(token.into())
 }
 
 #[cfg(test)]
@@ -345,15 +311,10 @@ mod tests {
         assert_eq!(without_user(url.clone()), url);
     }
 
-    #[tokio::test]
-    async fn a_server_without_a_scheme_is_named_and_no_panic() {
+    #[test]
+    fn a_server_without_a_scheme_is_named_and_no_panic() {
         for server in ["127.0.0.1:6443", "me:secret@localhost", "5"] {
-            let text = format!(
-                "{{current-context: c, clusters: [{{name: c, cluster: {{server: {server:?}}}}}], \
-                 contexts: [{{name: c, context: {{cluster: c, user: u}}}}], users: [{{name: u, user: {{token: t}}}}]}}"
-            );
-            let file = Kubeconfig::from_yaml(&text).expect("a kubeconfig");
-            let said = configured(file, None).await.expect_err("no scheme");
+            let said = at(server, "").expect_err("no scheme");
             assert!(said.starts_with("the server is ") && said.contains("https://"), "{said}");
             assert!(!said.contains("secret"), "{said}");
         }
@@ -373,11 +334,72 @@ mod tests {
         }
     }
 
+    /// What a kubeconfig says of a server, with more of its cluster.
+    fn at(server: &str, more: &str) -> Result<Config, String> {
+        let text = format!(
+            "{{current-context: c, clusters: [{{name: c, cluster: {{server: {server:?}{more}}}}}], \
+             contexts: [{{name: c, context: {{cluster: c, user: u}}}}], users: [{{name: u, user: {{token: t}}}}]}}"
+        );
+        configured(Kubeconfig::from_yaml(&text).expect("a kubeconfig"), None)
+    }
+
+    fn proxy(server: &str, more: &str) -> Result<Option<String>, String> {
+        let environment = |name: &str| match name {
+            "HTTPS_PROXY" => Some("http://me:hunter2@proxy.corp.example:3128".to_owned()),
+            "NO_PROXY" => Some(".corp.example, 10.0.0.0/8".to_owned()),
+            _ => None,
+        };
+        let proxy = proxy_of(&at(server, more)?, environment)?;
+        Ok(proxy.and_then(|proxy| proxy.host().map(str::to_owned)))
+    }
+
     #[test]
-    fn a_server_behind_a_proxy_is_not_asked_around_it() {
-        let mut config = Config::new(Uri::from_static("https://192.0.2.10:6443"));
-        config.proxy_url = Some(Uri::from_static("http://proxy.example:3128"));
-        let refused = client(config, Access::REQUEST_TIMEOUT, &PluginGuard::default()).err().unwrap_or_default();
-        assert!(refused.contains("proxy.example"), "{refused}");
+    fn the_way_leads_through_the_proxy_of_the_kubeconfig_or_the_one_that_kubectl_would_use() {
+        assert_eq!(proxy("https://192.0.2.10:6443", ""), Ok(Some("proxy.corp.example".to_owned())));
+        for direct in ["https://10.1.2.3:6443", "https://api.corp.example", "https://127.0.0.1:6443", "https://[::1]:1"]
+        {
+            assert_eq!(proxy(direct, ""), Ok(None), "{direct}");
+        }
+        // NO_PROXY says nothing of one that a person has named.
+        let named = ", proxy-url: \"socks5://near.corp.example:1080\"";
+        assert_eq!(proxy("https://10.1.2.3:6443", named), Ok(Some("near.corp.example".to_owned())));
+        let server = Uri::from_static("https://192.0.2.10");
+        assert_eq!(proxy_of_environment(&server, |_| None), None);
+        let bare = |name: &str| (name == "https_proxy").then(|| "proxy:3128".to_owned());
+        assert_eq!(proxy_of_environment(&server, bare), Some(Uri::from_static("http://proxy:3128")));
+    }
+
+    #[test]
+    fn a_proxy_that_is_not_known_is_named_without_its_password() {
+        let said =
+            proxy("https://192.0.2.10", ", proxy-url: \"ftp://me:hunter2@proxy.example\"").expect_err("an unknown one");
+        assert!(said.contains("the proxy proxy.example") && !said.contains("hunter2"), "{said}");
+    }
+
+    #[test]
+    fn white_space_around_a_token_does_not_count_and_within_it_is_named_without_showing_it() {
+        for token in ["secret", "secret\n", "secret\r\n", "\u{a0}secret\n\n", " secret\t"] {
+            assert_eq!(trimmed(token).expect("a token").expose_secret(), "secret", "{token:?}");
+        }
+        for token in ["", "\n", "sec\nret", "sec\0ret", "sec ret", "secr\u{e9}t"] {
+            let said = trimmed(token).expect_err("it is none");
+            assert!(said.starts_with("the token ") && !said.contains("sec"), "{said}");
+        }
+    }
+
+    #[test]
+    fn a_plug_in_is_asked_where_nothing_else_says_who_somebody_is() {
+        let user = |more: &str| {
+            let text = format!("users: [{{name: u, user: {{exec: {{command: x}}{more}}}}}]");
+            let mut user =
+                Kubeconfig::from_yaml(&text).expect("a kubeconfig").auth_infos.remove(0).auth_info.expect("a user");
+            take_token(&mut user).map(|_| (user.exec.is_some(), user.token.map(|it| it.expose_secret().to_owned())))
+        };
+        assert_eq!(user(""), Ok((true, None)));
+        assert_eq!(user(", token: t"), Ok((false, Some("t".to_owned()))));
+        assert_eq!(user(", token: t, username: u, password: p"), Ok((false, None)));
+        assert_eq!(user(", auth-provider: {name: oidc, config: {id-token: i}}"), Ok((false, Some("i".to_owned()))));
+        assert!(user(", auth-provider: {name: gcp, config: {cmd-path: sh}}").is_err_and(|said| said.contains("gcp")));
+        assert!(user(", tokenFile: /nowhere/token").is_err_and(|said| said.contains("/nowhere/token cannot be read")));
     }
 }

@@ -1,115 +1,52 @@
-//! Credential plug-ins: the program that a kubeconfig names (`exec`), which prints a token or a certificate.
+//! Credential plug-ins: the program that a kubeconfig names (`exec`), which prints a token or a certificate. They are the only programs
+//! that this one starts.
 //!
-//! It is run here and not by the client library. The library runs it again when its token ends, without a bound, and takes
-//! over a token that cannot be sent, which ends in a panic.
+//! A plug-in is run here and not by the client library. The library runs it several times for one client, and sets no bound to its
+//! time and to what it prints.
 
-use std::{
-    process::{Command, Stdio},
-    sync::Arc,
-    time::Duration,
-};
+use std::{process::Stdio, time::Duration};
 
-use http::HeaderValue;
 use jiff::{SignedDuration, Timestamp};
-use kube::config::{ExecConfig, ExecInteractiveMode};
+use k8s_openapi::ByteString;
+use kube::config::{AuthInfo, ExecConfig, ExecInteractiveMode};
 use serde::Deserialize;
 use serde_json::json;
-use tokio::sync::Mutex;
+use tokio::{io::AsyncReadExt as _, process::Command, time::timeout};
 
-use super::{
-    plugin_guard::{Ended, PluginGuard, bounded},
-    token::bearer,
-};
+use super::{connect::trimmed, error::NO_ANSWER};
 use portreeve_facts::text;
 
-/// A token is replaced so long before it ends, so that none ends on its way.
+/// Credentials are replaced so long before they end, so that none end on their way.
 const BEFORE_END: SignedDuration = SignedDuration::from_secs(60);
-/// The most that is shown of what a plug-in says, in bytes.
-const MESSAGE: usize = 200;
+/// The most that a plug-in may print, in bytes: a token, or a certificate and its key.
+const LONGEST: u64 = 1 << 20;
 
-/// A plug-in that gives tokens, and its last one.
-#[derive(Clone, Debug)]
-pub struct CredentialPlugin {
-    exec: Arc<ExecConfig>,
-    /// How long one run may take.
-    within: Duration,
-    kept: Arc<Mutex<PluginToken>>,
+/// Replaces the plug-in of a user, where there is one, by what it gives. Returns the time at which to ask it again, where it says
+/// when its credentials end. A plug-in that takes longer than `within`, or that nobody waits for any more, is ended.
+///
+/// # Errors
+/// When it gives nothing of use. The error names the plug-in, and shows no token.
+pub(super) async fn run(user: &mut AuthInfo, within: Duration) -> Result<Option<Timestamp>, String> {
+    let Some(exec) = user.exec.take() else { return Ok(None) };
+    let late = |_| Err(format!("gave {NO_ANSWER} within {} s", within.as_secs_f32()));
+    let printed = timeout(within, printed(&exec)).await.unwrap_or_else(late);
+    printed.and_then(|printed| take(user, &printed)).map_err(|what| {
+        let name = text::clean(exec.command.as_deref().unwrap_or_default(), text::NAME);
+        format!("the credential plug-in {name} {what}")
+    })
 }
 
-/// What a plug-in gives.
-#[derive(Debug)]
-pub(super) enum Given {
-    /// A token.
-    Token(PluginToken),
-    /// A certificate, which the client library asks it for once more.
-    Certificate,
-}
-
-/// A token as it is sent, and its end, where it has one.
-#[derive(Clone, Debug)]
-pub(super) struct PluginToken {
-    value: HeaderValue,
-    ends: Option<Timestamp>,
-}
-
-impl CredentialPlugin {
-    /// A plug-in that has given this token; each later run may take so long.
-    pub(super) fn new(exec: ExecConfig, token: PluginToken, within: Duration) -> Self {
-        Self { exec: Arc::new(exec), within, kept: Arc::new(Mutex::new(token)) }
+async fn printed(exec: &ExecConfig) -> Result<Vec<u8>, String> {
+    let mut child = command(exec)?.spawn().map_err(|error| format!("cannot be started: {error}"))?;
+    let stdout = child.stdout.take().expect("it is piped");
+    let mut printed = Vec::new();
+    let read = stdout.take(LONGEST + 1).read_to_end(&mut printed).await;
+    read.map_err(|error| format!("cannot be read: {error}"))?;
+    if printed.len() as u64 > LONGEST {
+        return Err(format!("printed more than {LONGEST} bytes"));
     }
-
-    /// The value of the header `Authorization`. A token that is about to end is replaced first, by one run at a time.
-    pub(super) async fn authorization(&self) -> Result<HeaderValue, String> {
-        let mut kept = self.kept.lock().await;
-        if kept.ends.is_some_and(|ends| ends < Timestamp::now() + BEFORE_END) {
-            let exec = Arc::clone(&self.exec);
-            let given = bounded(self.within, move |guard| run(&exec, guard)).await;
-            *kept = match given.map_err(|ended| said(&self.exec, &late(&ended, self.within)))?? {
-                Given::Token(token) => token,
-                Given::Certificate => return Err(said(&self.exec, "gave a certificate, and a token before")),
-            };
-        }
-        Ok(kept.value.clone())
-    }
-}
-
-fn late(ended: &Ended, within: Duration) -> String {
-    match ended {
-        Ended::TimedOut => format!("gave no answer within {} s", within.as_secs_f32()),
-        Ended::Panicked(panicked) => panicked.clone(),
-    }
-}
-
-/// Runs a plug-in to its end, on the thread that the guard watches. The error names it, and shows no token.
-pub(super) fn run(exec: &ExecConfig, guard: &PluginGuard) -> Result<Given, String> {
-    let wrong = |what: &str| said(exec, what);
-    let mut command = command(exec).map_err(|what| wrong(&what))?;
-    let child = command.spawn().map_err(|error| wrong(&format!("cannot be started: {error}")))?;
-    // Nobody may be waiting any more since before it was there to be ended.
-    guard.end_if_left();
-    let output = child.wait_with_output().map_err(|error| wrong(&format!("cannot be read: {error}")))?;
-    if !output.status.success() {
-        let words = &output.stderr[..output.stderr.len().min(MESSAGE)];
-        let words = text::clean(&String::from_utf8_lossy(words), MESSAGE);
-        return Err(wrong(&format!("failed: {}: {words}", output.status)));
-    }
-    given(&output.stdout).map_err(|what| wrong(&what))
-}
-
-/// What a plug-in printed: an `ExecCredential` (client-go `pkg/apis/clientauthentication/v1`), in JSON or YAML.
-fn given(printed: &[u8]) -> Result<Given, String> {
-    // The parser's own words would show what was printed.
-    let credential: ExecCredential =
-        serde_saphyr::from_slice(printed).map_err(|_| "printed something else than an ExecCredential".to_owned())?;
-    let status = credential.status.unwrap_or_default();
-    if status.client_certificate_data.is_some() && status.client_key_data.is_some() {
-        return Ok(Given::Certificate);
-    }
-    let token = status.token.ok_or("gave neither a token nor a certificate with its key")?;
-    let value = bearer(&token).map_err(|what| format!("gave a token that cannot be used: {what}"))?;
-    let ends = status.expiration_timestamp.map(|ends| ends.parse()).transpose();
-    let ends = ends.map_err(|_| "gave an expirationTimestamp that is no time".to_owned())?;
-    Ok(Given::Token(PluginToken { value, ends }))
+    let status = child.wait().await.map_err(|error| format!("cannot be waited for: {error}"))?;
+    if status.success() { Ok(printed) } else { Err(format!("failed: {status}")) }
 }
 
 fn command(exec: &ExecConfig) -> Result<Command, String> {
@@ -127,16 +64,38 @@ fn command(exec: &ExecConfig) -> Result<Command, String> {
         spec["cluster"] = serde_json::to_value(cluster).map_err(|error| error.to_string())?;
     }
     let info = json!({"apiVersion": exec.api_version, "kind": "ExecCredential", "spec": spec});
-    command.env("KUBERNETES_EXEC_INFO", info.to_string()).stdout(Stdio::piped());
-    // One that may ask a person does so at the terminal.
-    let (stdin, stderr) =
-        if interactive { (Stdio::inherit(), Stdio::inherit()) } else { (Stdio::null(), Stdio::piped()) };
-    command.stdin(stdin).stderr(stderr);
+    command.env("KUBERNETES_EXEC_INFO", info.to_string()).stdout(Stdio::piped()).kill_on_drop(true);
+    // One that may ask a person does so at the terminal. What it says to a person goes to stderr, as with kubectl.
+    command.stdin(if interactive { Stdio::inherit() } else { Stdio::null() });
     Ok(command)
 }
 
-fn said(exec: &ExecConfig, what: &str) -> String {
-    format!("the credential plug-in {} {what}", text::clean(exec.command.as_deref().unwrap_or_default(), text::NAME))
+/// Takes what a plug-in printed: an `ExecCredential` (client-go `pkg/apis/clientauthentication/v1`), in JSON or YAML.
+fn take(user: &mut AuthInfo, printed: &[u8]) -> Result<Option<Timestamp>, String> {
+    // The parser's own words would show what was printed.
+    let credential: ExecCredential =
+        serde_saphyr::from_slice(printed).map_err(|_| "printed something else than an ExecCredential".to_owned())?;
+    let status = credential.status.unwrap_or_default();
+    match (status.client_certificate_data, status.client_key_data, status.token) {
+        (Some(certificate), Some(key), _) => {
+            user.client_certificate_data = Some(base64(certificate));
+            user.client_key_data = Some(base64(key).into());
+        }
+        (_, _, Some(token)) => {
+            let token = trimmed(&token).map_err(|what| format!("gave a token that cannot be used: {what}"))?;
+            user.token = Some(token);
+        }
+        _ => return Err("gave neither a token nor a certificate with its key".to_owned()),
+    }
+    let ends = status.expiration_timestamp.map(|ends| ends.parse::<Timestamp>()).transpose();
+    let ends = ends.map_err(|_| "gave an expirationTimestamp that is no time".to_owned())?;
+    Ok(ends.map(|ends| ends.saturating_sub(BEFORE_END).unwrap_or(ends)))
+}
+
+/// The form that certificates and keys have in a kubeconfig.
+fn base64(pem: String) -> String {
+    let encoded = serde_json::to_value(ByteString(pem.into_bytes())).expect("bytes are a JSON string");
+    encoded.as_str().expect("bytes are a JSON string").to_owned()
 }
 
 #[derive(Deserialize)]
@@ -155,15 +114,25 @@ struct ExecCredentialStatus {
 
 #[cfg(test)]
 mod tests {
+    use secrecy::ExposeSecret as _;
+
     use super::*;
 
     #[test]
     fn what_a_plug_in_prints_is_a_token_or_a_certificate_or_named_without_showing_it() {
-        let given = |status: &str| given(format!("{{\"kind\":\"ExecCredential\",\"status\":{status}}}").as_bytes());
-        let token = given(r#"{"token":"t","expirationTimestamp":"2030-01-01T00:00:00Z"}"#).expect("a token");
-        assert!(matches!(token, Given::Token(PluginToken { value, ends: Some(_) }) if value == "Bearer t"));
-        let certificate = given(r#"{"clientCertificateData":"c","clientKeyData":"k"}"#);
-        assert!(matches!(certificate, Ok(Given::Certificate)));
+        let given = |status: &str| {
+            let mut user = AuthInfo::default();
+            let printed = format!("{{\"kind\":\"ExecCredential\",\"status\":{status}}}");
+            take(&mut user, printed.as_bytes()).map(|ends| (user, ends))
+        };
+        let (user, ends) = given(r#"{"token":"t\n","expirationTimestamp":"2030-01-01T00:00:00Z"}"#).expect("a token");
+        assert_eq!(user.token.expect("a token").expose_secret(), "t");
+        assert_eq!(ends, Some("2029-12-31T23:59:00Z".parse().expect("a time")));
+        let (user, ends) =
+            given(r#"{"clientCertificateData":"c","clientKeyData":"k","token":"t"}"#).expect("a certificate");
+        assert_eq!(user.client_certificate_data.as_deref(), Some("Yw=="));
+        assert_eq!(user.client_key_data.expect("a key").expose_secret(), "aw==");
+        assert!(user.token.is_none() && ends.is_none());
         for (status, wanted) in [
             (r#"{"token":"sec\u0007ret"}"#, "control"),
             (r#"{"token":"secret","expirationTimestamp":"soon"}"#, "no time"),

@@ -6,9 +6,9 @@ use serde::Deserializer;
 
 use super::{
     error::Error,
-    manifest_files::node::{Node as Document, Value},
-    objects::{self, Identity, Metadata, Notes, Object, decode, quoted},
+    objects::{self, FieldError, Identity, Metadata, Notes, Object, decode, quoted},
     settings::{CILIUM_NODE_CONFIG, NodeSettings, Settings},
+    tree::{Node as Document, Value},
 };
 use portreeve_facts::{
     Claimant, ClusterFacts, EndpointSlice, Gap, Node, Pod, Reading, Service, Source, WaitingPod, Why, Workload,
@@ -31,7 +31,7 @@ pub struct FactsBuilder {
     /// Pods without a Node for want of free ports.
     pub waiting_pods: Vec<Arc<WaitingPod>>,
     pub(crate) nodes: Vec<Arc<Node>>,
-    workloads: Vec<Arc<Workload>>,
+    pub(crate) workloads: Vec<Arc<Workload>>,
     /// What the objects say of settings.
     pub settings: Settings,
     /// A Service was found, or a whole List that has none: the absence of others is known.
@@ -72,7 +72,7 @@ impl FactsBuilder {
         if K::SOURCE == Source::Services {
             self.services_known = true;
             if refused.is_some() {
-                self.unread_services.push(service_called(&identity.title));
+                self.note_unread_service(&identity.title);
             }
         }
         self.reject_object(K::SOURCE, place, &format!("{} {}", K::KIND, identity.title), refused, notes);
@@ -86,15 +86,17 @@ impl FactsBuilder {
         kind: WorkloadKind,
         document: impl Deserializer<'de> + Copy,
     ) {
-        let workload = match kind {
-            WorkloadKind::Pod => decode::<objects::Pod>(document).and_then(objects::Pod::workload),
-            _ => decode::<objects::Workload>(document).and_then(|workload| workload.facts(kind)),
-        };
+        let workload = objects::Workload::read(kind, document).and_then(|workload| workload.facts(kind));
         let refused = workload.map(|workload| self.workloads.extend(workload.map(Arc::new))).err();
         if let Some(why) = refused {
             let object = format!("{} {}", kind.name(), Identity::of(document).title);
             self.reject_object(Source::Pods, place, &object, Some(why), Notes::default());
         }
+    }
+
+    /// Notes that a Service was rejected.
+    pub(crate) fn note_unread_service(&mut self, title: &str) {
+        self.unread_services.push(service_called(title));
     }
 
     /// Adds one object of a file, which may have its kind of its List. Kinds that no rule uses are skipped.
@@ -105,14 +107,14 @@ impl FactsBuilder {
             Some(_) => "",
         };
         let version = document.field("apiVersion").and_then(Document::text).unwrap_or_default();
-        let group = version.split_once('/').map_or("", |(group, _)| group);
+        let group = objects::group(version);
         let title = || Identity::of(document).title;
         let refused = match (group, kind) {
             _ if document.has_twice("kind") => {
                 if kind == "Service" {
-                    self.unread_services.push(service_called(&title()));
+                    self.note_unread_service(&title());
                 }
-                "kind is there twice, wanted every key once".to_owned()
+                FieldError::twice("kind")
             }
             ("", "Service") => return drop(self.add::<objects::Service>(place, document)),
             ("" | "discovery.k8s.io", "EndpointSlice") => {
@@ -138,13 +140,9 @@ impl FactsBuilder {
                 return drop(self.add::<objects::FelixConfiguration>(place, document));
             }
             ("" | "config.openshift.io", "Network") => return drop(self.add::<objects::Network>(place, document)),
-            ("", "") => "kind is absent, wanted the kind of a Kubernetes object".to_owned(),
-            ("core", "Service" | "Pod" | "Node" | "ConfigMap") => {
-                format!("apiVersion is {}, wanted v1", quoted(version))
-            }
-            ("" | "core", other) if let Some(meant) = meant(other) => {
-                format!("kind is {}, wanted {meant}", quoted(other))
-            }
+            ("", "") => FieldError::new("kind", "absent", "the kind of a Kubernetes object"),
+            ("core", "Service" | "Pod" | "Node" | "ConfigMap") => FieldError::new("apiVersion", quoted(version), "v1"),
+            ("" | "core", other) if let Some(meant) = meant(other) => FieldError::new("kind", quoted(other), meant),
             (_, other) => {
                 self.unused.get_or_insert_with(|| other.to_owned());
                 return;
@@ -279,8 +277,8 @@ impl FactsBuilder {
         .in_order()
     }
 
-    fn reject_object(&mut self, source: Source, place: &str, object: &str, refused: Option<String>, notes: Notes) {
-        for what in refused.into_iter().chain(notes) {
+    fn reject_object(&mut self, source: Source, place: &str, object: &str, refused: Option<FieldError>, notes: Notes) {
+        for what in refused.map(|refused| refused.to_string()).into_iter().chain(notes) {
             self.reject(Gap::new(source, Why::Malformed, format!("{place}: {object}: {what}")));
         }
     }

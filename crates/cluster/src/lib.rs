@@ -13,14 +13,12 @@
 
 mod agents;
 pub mod answer;
-mod chart_files;
 mod cilium_node_configs;
 mod cilium_settings;
 mod cluster_source;
 mod collection;
 pub mod component_config;
 pub mod connect;
-mod credential_files;
 mod credential_plugin;
 mod declared;
 pub mod error;
@@ -37,7 +35,6 @@ mod object_reader;
 pub mod objects;
 mod pages;
 mod permissions;
-pub mod plugin_guard;
 mod read_once;
 mod reader_token;
 mod reconnecting_client;
@@ -45,7 +42,7 @@ mod requests;
 mod reviews;
 pub mod settings;
 mod settings_places;
-mod token;
+mod tree;
 mod waiting_pods;
 pub mod watch;
 mod yaml_documents;
@@ -58,7 +55,6 @@ use tokio::{runtime, task};
 use self::facts_builder::FactsBuilder;
 pub use self::{
     agents::{Agent, AgentPlace, AgentRequest, Agents},
-    chart_files::ChartFiles,
     cluster_source::{ClusterSource, Environment, SourceOptions},
     connect::{Access, ApiServer, Credentials, Impersonation},
     declared::Declared,
@@ -99,7 +95,7 @@ pub fn read_now(source: &ClusterSource, node: Option<&str>, hostname: &str) -> i
         ClusterSource::Api(access) => {
             let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
             let facts = runtime.block_on(of_api(access, node, hostname));
-            // A credential plug-in that hangs is not waited for.
+            // A file that hangs is not waited for.
             runtime.shutdown_background();
             facts
         }

@@ -21,8 +21,8 @@ use super::{
     error::Error,
     facts_builder::FactsBuilder,
     input::{Accepted, Input},
-    manifest_files::node::Node,
     object_reader::{DocumentSummary, ObjectReader, Sink},
+    tree::Node,
     yaml_documents::Documents,
     yaml_options,
 };

@@ -7,7 +7,7 @@ use serde::{
     de::{DeserializeSeed, MapAccess, SeqAccess, Visitor},
 };
 
-use super::manifest_files::node::{Key, Node, Value};
+use super::tree::{Key, Node, Value};
 
 /// Takes each object with the kind that it has of its List, or why there is none.
 pub(super) type Sink<'a> = dyn FnMut(Option<&str>, Result<Node, String>) + 'a;

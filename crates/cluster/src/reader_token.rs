@@ -9,16 +9,19 @@ use std::{
 
 use http::header::HeaderValue;
 use k8s_openapi::{
-    api::authentication::v1::{TokenRequest, TokenRequestSpec},
+    api::{
+        authentication::v1::{TokenRequest, TokenRequestSpec},
+        core::v1::ServiceAccount,
+    },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
+use kube::{Api, api::PostParams, client::Client};
 use tokio::time::sleep;
 
 use super::{
     error::Error,
-    exchange::Exchange,
+    exchange::in_time,
     jitter::{jitter, spread},
-    requests::encoded,
     reviews::audience,
 };
 use portreeve_facts::{Gap, Source, Why};
@@ -29,12 +32,15 @@ const VALID: i64 = 600;
 const USED: Duration = Duration::from_secs(300);
 /// How long a refusal counts: it is the same one for every agent.
 const REFUSED: Duration = Duration::from_secs(5);
+/// How long a busy API server wants to be left alone (kube-apiserver `util/flowcontrol` and `max_in_flight` say a second).
+const BUSY: Duration = Duration::from_secs(1);
 
 /// Tokens of the ServiceAccount whose tokens agents accept.
 #[derive(Clone)]
 pub(super) struct ReaderToken {
-    exchange: Exchange,
-    path: String,
+    accounts: Api<ServiceAccount>,
+    account: String,
+    within: Duration,
     known: Arc<Mutex<Known>>,
 }
 
@@ -46,10 +52,8 @@ struct Known {
 }
 
 impl ReaderToken {
-    pub(super) fn new(exchange: Exchange, namespace: &str, account: &str) -> Self {
-        let (namespace, account) = (encoded(namespace), encoded(account));
-        let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token");
-        Self { exchange, path, known: Arc::default() }
+    pub(super) fn new(client: Client, namespace: &str, account: String, within: Duration) -> Self {
+        Self { accounts: Api::namespaced(client, namespace), account, within, known: Arc::default() }
     }
 
     /// A token for a request that begins now to the agent of this node: the last one, or a new one.
@@ -85,11 +89,15 @@ impl ReaderToken {
             bound_object_ref: None,
         };
         let request = TokenRequest { metadata: ObjectMeta::default(), spec, status: None };
-        let issued = match self.exchange.post(&self.path, &request).await {
-            // As a GET that is repeated: a busy server names a time.
-            Err(Error::Status { code: 429 | 503, retry_after: Some(wait), .. }) if wait < self.exchange.within / 4 => {
-                sleep(spread(wait, jitter())).await;
-                self.exchange.post(&self.path, &request).await
+        let name = format!("POST serviceaccounts/{}/token", self.account);
+        let params = PostParams::default();
+        let post = async || {
+            in_time(&name, self.within, self.accounts.create_token_request(&self.account, &params, &request)).await
+        };
+        let issued = match post().await {
+            Err(Error::Status { code: 429, .. }) if BUSY < self.within / 4 => {
+                sleep(spread(BUSY, jitter())).await;
+                post().await
             }
             issued => issued,
         };

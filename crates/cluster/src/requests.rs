@@ -107,7 +107,7 @@ impl Server {
     pub(super) async fn only<T: DeserializeOwned>(&self, path: &str) -> Result<T, Error> {
         self.in_time(path, async {
             let (answer, object) = self.object(path).await?;
-            decode(&*object).map_err(|why| answer.wrong(&why))
+            decode(&*object).map_err(|why| answer.wrong(&why.to_string()))
         })
         .await
     }

@@ -1,13 +1,15 @@
 //! Asks the API server whose a token is, and whether that user may read a path: TokenReview and SubjectAccessReview.
 
-use std::time::Duration;
+use std::{fmt::Debug, time::Duration};
 
 use k8s_openapi::api::{
     authentication::v1::{TokenReview, TokenReviewSpec, UserInfo},
     authorization::v1::{NonResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec},
 };
+use kube::{Api, Resource, api::PostParams, client::Client, core::ClusterResourceScope};
+use serde::{Serialize, de::DeserializeOwned};
 
-use super::{connect::Access, exchange::Exchange, reconnecting_client::client};
+use super::{connect::Access, exchange::in_time, reconnecting_client::client};
 use portreeve_facts::text;
 
 /// The audience of tokens for the agent of a node. An API server, every other service, and the agents of other nodes refuse
@@ -18,9 +20,6 @@ pub(super) fn audience(node: &str) -> String {
 
 /// The header in which a token is sent. The API server's proxy keeps `Authorization` to itself.
 pub const TOKEN_HEADER: &str = "portreeve-token";
-
-const TOKEN_REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
-const ACCESS_REVIEWS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
 
 /// What the API server says of a token and a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,14 +42,17 @@ pub struct NotReviewed(String);
 
 /// Asks for reviews with the agent's own rights.
 #[derive(Clone)]
-pub struct Reviewer(Exchange);
+pub struct Reviewer {
+    client: Client,
+    within: Duration,
+}
 
 impl Reviewer {
     /// Credentials are read with the first review, and again after every failure.
     pub fn new(access: Access) -> Self {
         // A client waits for the answer.
         let within = access.request_timeout.min(Duration::from_secs(10));
-        Self(Exchange { client: client(access), address: String::new(), within })
+        Self { client: client(access), within }
     }
 
     /// Whether this token is for the agent of `node`, and its user may `get` the path, which is no resource.
@@ -61,7 +63,7 @@ impl Reviewer {
         let wanted = audience(node);
         let spec = TokenReviewSpec { audiences: Some(vec![wanted.clone()]), token: Some(token.to_owned()) };
         let review = TokenReview { spec, ..TokenReview::default() };
-        let status = self.post(TOKEN_REVIEWS, &review).await?.status.unwrap_or_default();
+        let status = self.create(&review).await?.status.unwrap_or_default();
         // A server that knows no audiences leaves them out: then the token was meant for the server itself.
         let is_for_it = status.audiences.is_some_and(|all| all.contains(&wanted));
         let (Some(true), true, Some(user)) = (status.authenticated, is_for_it, status.user) else {
@@ -79,17 +81,21 @@ impl Reviewer {
             resource_attributes: None,
         };
         let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
-        let status = self.post(ACCESS_REVIEWS, &review).await?.status.unwrap_or_default();
+        let status = self.create(&review).await?.status.unwrap_or_default();
         if status.allowed && status.denied != Some(true) {
             return Ok(Review::Allowed);
         }
         Ok(Review::Forbidden { user: text::clean(&name, text::NAME) })
     }
 
-    async fn post<T>(&self, path: &str, document: &T) -> Result<T, NotReviewed>
+    async fn create<T>(&self, review: &T) -> Result<T, NotReviewed>
     where
-        T: serde::Serialize + serde::de::DeserializeOwned,
+        T: Resource<DynamicType = (), Scope = ClusterResourceScope> + Clone + Debug + Serialize + DeserializeOwned,
     {
-        self.0.post(path, document).await.map_err(|error| NotReviewed(text::clean(&error.to_string(), 512)))
+        let reviews = Api::all(self.client.clone());
+        let params = PostParams::default();
+        let asked = reviews.create(&params, review);
+        let answer = in_time(&format!("POST {}", T::plural(&())), self.within, asked).await;
+        answer.map_err(|error| NotReviewed(text::clean(&error.to_string(), 512)))
     }
 }

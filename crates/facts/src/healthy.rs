@@ -48,7 +48,7 @@ impl Snapshot {
         Self {
             schema: SNAPSHOT_SCHEMA.to_owned(),
             version: None,
-            whole_at: None,
+            connections_at: None,
             pods_at: None,
             at,
             overrides: Overrides::default(),

@@ -26,9 +26,7 @@ pub use cluster::{
     NodeAddressKind, NodePortRange, Overrides, RangeClaim, RangeSource, Service, ServiceKind, ServicePort,
     kubernetes_version,
 };
-pub use manifest::{
-    ACCEPT, Accepts, Claim, Claimed, FileName, Manifest, Place, Refusal, Refused, Span, Template, Written,
-};
+pub use manifest::{ACCEPT, Accepts, Claim, Claimed, FileName, Manifest, Place, Refusal, Refused};
 pub use node::{
     Address, CILIUM_HOST, HealthCheckAnswer, IPVS_LINKS, Interfaces, IpVsConnection, KernelFacts, Link, Masquerade,
     MasqueradePool, MasqueradedFlow, Netfilter, NodeQuery, PodQuery, Redirection, SockStat, Sysctls, Tunnel,

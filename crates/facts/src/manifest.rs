@@ -45,65 +45,26 @@ pub struct Place {
     pub column: u64,
     /// How many characters a value has that stands on one line; of others 1.
     pub width: u64,
-    /// The template that standard input was rendered from: the line is one of what was rendered.
-    pub template: Option<Template>,
-}
-
-/// A template that helm rendered.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Template {
-    /// As helm names it: `shop/templates/web.yaml`, which begins with the name of the chart.
-    pub name: FileName,
-    /// Where it is written, as far as that was looked for and is known.
-    pub written: Option<Written>,
-}
-
-/// Where a template is written.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Written {
-    /// Its file.
-    pub file: FileName,
-    /// What of it writes the field, where nothing else in it can.
-    pub line: Option<Span>,
-}
-
-/// A part of a line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Span {
-    /// The line, from 1.
-    pub line: u64,
-    /// The column in characters, from 1.
-    pub column: u64,
-    /// How many characters it has.
-    pub width: u64,
+    /// The template that helm rendered this part of standard input from, as helm names it: `shop/templates/web.yaml`, which begins
+    /// with the name of the chart. The line is one of what was rendered.
+    pub template: Option<FileName>,
 }
 
 impl Place {
-    /// The file that a person would change, and the part of it that is known to be the field. A template that was not found has
-    /// its name alone.
-    pub fn source(&self) -> (&FileName, Option<Span>) {
-        let Self { file, line, column, width, template } = self;
-        match template {
-            None => (file, Some(Span { line: *line, column: *column, width: *width })),
-            Some(Template { name, written: None }) => (name, None),
-            Some(Template { written: Some(Written { file, line }), .. }) => (file, *line),
-        }
+    /// The file that a person would change.
+    pub fn file(&self) -> &FileName {
+        self.template.as_ref().unwrap_or(&self.file)
     }
 }
 
 impl fmt::Display for Place {
-    /// `deploy/web.yaml:12:17`. Of what was rendered, `shop/templates/web.yaml (standard input:12:17)`, or where the template was found
-    /// `charts/shop/templates/web.yaml:9:7 (standard input:12:17)`.
+    /// `deploy/web.yaml:12:17`. Of what was rendered, `shop/templates/web.yaml (standard input:12:17)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { file, line, column, template, .. } = self;
-        if template.is_none() {
-            return write!(f, "{file}:{line}:{column}");
+        match template {
+            None => write!(f, "{file}:{line}:{column}"),
+            Some(template) => write!(f, "{template} ({file}:{line}:{column})"),
         }
-        match self.source() {
-            (file, None) => f.write_str(file)?,
-            (file, Some(at)) => write!(f, "{file}:{}:{}", at.line, at.column)?,
-        }
-        write!(f, " ({file}:{line}:{column})")
     }
 }
 

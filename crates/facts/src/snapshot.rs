@@ -23,10 +23,10 @@ pub struct Snapshot {
     pub version: Option<String>,
     /// When the look began.
     pub at: Timestamp,
-    /// When the last look began that read everything; absent where this one did. What takes as long as there are
+    /// When the last look began that read connections; absent where this one did. What takes as long as there are
     /// connections is as of then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub whole_at: Option<Timestamp>,
+    pub connections_at: Option<Timestamp>,
     /// When the API server last confirmed that it has these Pods of this node and no others. Absent where they were read
     /// from files, or not at all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -65,9 +65,9 @@ impl Snapshot {
         self.cluster.node_name.as_deref().unwrap_or(&self.kernel.hostname)
     }
 
-    /// How long before this look the last one began that read everything.
-    pub fn since_whole(&self) -> Duration {
-        let since = self.whole_at.map(|whole| self.at.duration_since(whole));
+    /// How long before this look the last one began that read connections.
+    pub fn since_connections(&self) -> Duration {
+        let since = self.connections_at.map(|read| self.at.duration_since(read));
         // A clock that was set back in between makes no age.
         since.and_then(|since| since.try_into().ok()).unwrap_or_default()
     }

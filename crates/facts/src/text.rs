@@ -1,5 +1,6 @@
 //! Text that somebody else wrote, made safe to print.
 
+use strsim::levenshtein;
 use unicode_general_category::{GeneralCategory, get_general_category};
 
 /// The longest name kept from outside, in bytes: Kubernetes' own limit for a DNS subdomain (RFC 1123).
@@ -64,27 +65,12 @@ fn is_blank(character: char) -> bool {
 /// is: a word that only looks alike means something else.
 pub fn did_you_mean(typed: &str, words: &[&str]) -> String {
     // A name may be long; its end is ignored.
-    let letters: Vec<char> = typed.chars().take(64).collect();
-    let slips = (letters.len() / 3).clamp(1, 2);
-    let near = |word: &&str| distance(&letters, word) <= slips || letters.len() > 2 && word.contains(typed);
-    let nearest = words.iter().copied().filter(near).min_by_key(|word| distance(&letters, word));
+    let typed: String = typed.chars().take(64).collect();
+    let letters = typed.chars().count();
+    let slips = (letters / 3).clamp(1, 2);
+    let near = |word: &&str| levenshtein(&typed, word) <= slips || letters > 2 && word.contains(&typed);
+    let nearest = words.iter().copied().filter(near).min_by_key(|word| levenshtein(&typed, word));
     nearest.map(|word| format!(", did you mean {word:?}?")).unwrap_or_default()
-}
-
-/// Levenshtein's distance, a row at a time.
-fn distance(from: &[char], to: &str) -> usize {
-    let to: Vec<char> = to.chars().collect();
-    let mut row: Vec<usize> = (0..=to.len()).collect();
-    for (deleted, letter) in from.iter().enumerate() {
-        let mut diagonal = deleted;
-        row[0] = deleted + 1;
-        for (column, other) in to.iter().enumerate() {
-            let changed = diagonal + usize::from(letter != other);
-            diagonal = row[column + 1];
-            row[column + 1] = changed.min(diagonal + 1).min(row[column] + 1);
-        }
-    }
-    row[to.len()]
 }
 
 #[cfg(test)]
@@ -138,7 +124,5 @@ mod tests {
         assert_eq!(did_you_mean("host-port-claimed-twice", &["node-port-claimed-twice"]), "", "another rule");
         assert_eq!(did_you_mean("mpa", &["map"]), "", "of a short word each letter counts");
         assert_eq!(did_you_mean("mab", &["map"]), meant("map"));
-        let distance = |a: &str, b: &str| super::distance(&a.chars().collect::<Vec<_>>(), b);
-        assert_eq!((distance("kitten", "sitting"), distance("", "ab"), distance("ab", "")), (3, 2, 2));
     }
 }

@@ -82,10 +82,10 @@ pub struct Node {
     /// From which age on the look is too old to be believed, in seconds; absent in what `check` and `findings` print.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub old_after_seconds: Option<u64>,
-    /// How old the last look was that read everything, connections too, when this was written, in seconds; absent in what
-    /// `check` and `findings` print.
+    /// How old the last look was that read connections, when this was written, in seconds; absent in what `check` and
+    /// `findings` print.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub whole_age_seconds: Option<u64>,
+    pub connections_age_seconds: Option<u64>,
     /// How Services are programmed here; absent when nobody could tell, and in what `findings` prints.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) proxy: Option<Proxy>,
@@ -232,7 +232,7 @@ pub fn write_json_with_age(
     let node = Node {
         age_seconds: Some(age.as_secs()),
         old_after_seconds: Some(old_after.as_secs()),
-        whole_age_seconds: Some(age.saturating_add(report.snapshot.since_whole()).as_secs()),
+        connections_age_seconds: Some(age.saturating_add(report.snapshot.since_connections()).as_secs()),
         ..Node::of(report)
     };
     write_indented_json(&FindingsDocument::of_node(report, node), out)
@@ -450,20 +450,20 @@ mod tests {
     use portreeve_rules::ledger::Board;
 
     #[test]
-    fn findings_of_an_agent_tell_how_old_the_look_and_the_last_whole_one_are() {
+    fn findings_of_an_agent_tell_how_old_the_look_and_its_connections_are() {
         let age = LookAge::new(Duration::from_secs(3), Duration::from_secs(60));
         let told = |world: &Snapshot| {
             let mut out = Vec::new();
             write_json_with_age(&Report::of(world, &Board::default()), age, &mut out).expect("a document");
             let document: serde_json::Value = serde_json::from_slice(&out).expect("JSON");
-            ["ageSeconds", "wholeAgeSeconds"].map(|name| document["nodes"][0][name].as_u64())
+            ["ageSeconds", "connectionsAgeSeconds"].map(|name| document["nodes"][0][name].as_u64())
         };
         let mut world = Snapshot::healthy();
         assert_eq!(told(&world), [Some(3), Some(3)]);
-        world.whole_at = Some(world.at - jiff::SignedDuration::from_mins(19));
+        world.connections_at = Some(world.at - jiff::SignedDuration::from_mins(19));
         assert_eq!(told(&world), [Some(3), Some(19 * 60 + 3)]);
         // A clock that was set back in between makes no age.
-        world.whole_at = Some(world.at + jiff::SignedDuration::from_mins(19));
+        world.connections_at = Some(world.at + jiff::SignedDuration::from_mins(19));
         assert_eq!(told(&world), [Some(3), Some(3)]);
     }
 }

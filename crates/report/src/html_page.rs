@@ -4,10 +4,9 @@
 use std::io::{self, Write};
 
 use jiff::{SignedDuration, Timestamp};
+use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use super::{
-    CheckResult, Report, map::write_svg, remedies::lines, table, terminal::tidy, topic::reason_words, xml::Escaped,
-};
+use super::{CheckResult, Report, map::svg, remedies::lines, table, terminal::tidy, topic::reason_words};
 use portreeve_rules::{
     findings::{Finding, Severity, StepKind},
     port_usage,
@@ -32,39 +31,47 @@ pub enum PageDetail {
 /// # Errors
 /// When the writer fails.
 pub fn write_html_page(report: Option<&Report<'_>>, detail: PageDetail, out: &mut dyn Write) -> io::Result<()> {
-    let heading = match report {
-        None => "Portreeve".to_owned(),
-        Some(report) => format!("Node {}", tidy(report.snapshot.node_name())),
-    };
+    let heading = report.map_or_else(|| "Portreeve".to_owned(), |it| format!("Node {}", tidy(it.snapshot.node_name())));
     let state = report.map_or_else(|| "nothing has been looked at yet".to_owned(), state);
-    writeln!(out, "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">")?;
-    writeln!(out, "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">")?;
-    writeln!(out, "<title>{}: {state} - Portreeve</title>\n<style>\n{STYLE}</style>", Escaped(&heading))?;
-    writeln!(out, "<header>\n<h1>{}</h1>", Escaped(&heading))?;
-    match report {
-        None => writeln!(out, "<p>Nothing has been looked at yet.</p>\n</header>")?,
-        Some(report) => {
-            let seen = time_element(report.snapshot.at);
-            writeln!(out, "<p>{state}. <span class=\"faint\">Looked at {seen}.</span></p>\n</header>\n<main>")?;
-            write_findings(report, detail, out)?;
-            if detail == PageDetail::Everything {
-                write_gaps(report, out)?;
-                write_ports(report, out)?;
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            meta charset="utf-8";
+            meta name="viewport" content="width=device-width, initial-scale=1";
+            title { (heading) ": " (state) " - Portreeve" }
+            style { (PreEscaped(STYLE)) }
+            header {
+                h1 { (heading) }
+                @match report {
+                    None => p { "Nothing has been looked at yet." },
+                    Some(report) => {
+                        p { (state) ". " span.faint { "Looked at " (time_element(report.snapshot.at)) "." } }
+                    }
+                }
             }
-            writeln!(out, "</main>")?;
-        }
-    }
-    let elsewhere = match detail {
-        PageDetail::Everything => {
-            "The same for programs: <a href=\"/findings\">findings</a>, <a href=\"/metrics\">metrics</a>, \
-             <a href=\"/snapshot\">snapshot</a>."
-        }
-        PageDetail::AsMetrics => {
-            "Evidence, remedies, and what could not be seen: <code>kubectl portreeve findings</code>. For programs: \
-             <a href=\"/metrics\">metrics</a>."
+            @if let Some(report) = report {
+                main {
+                    (findings(report, detail))
+                    @if detail == PageDetail::Everything { (gaps(report)) (ports(report)) }
+                }
+            }
+            footer {
+                p {
+                    @match detail {
+                        PageDetail::Everything => {
+                            "The same for programs: " a href="/findings" { "findings" } ", " a href="/metrics" { "metrics" } ", "
+                            a href="/snapshot" { "snapshot" } "."
+                        }
+                        PageDetail::AsMetrics => {
+                            "Evidence, remedies, and what could not be seen: " code { "kubectl portreeve findings" }
+                            ". For programs: " a href="/metrics" { "metrics" } "."
+                        }
+                    }
+                }
+            }
         }
     };
-    writeln!(out, "<footer>\n<p>{elsewhere}</p>\n</footer>\n</html>")
+    writeln!(out, "{}", page.into_string())
 }
 
 /// In a few words, for the title and the head.
@@ -81,104 +88,111 @@ fn state(report: &Report<'_>) -> String {
     }
 }
 
-fn write_findings(report: &Report<'_>, detail: PageDetail, out: &mut dyn Write) -> io::Result<()> {
-    writeln!(out, "<section aria-labelledby=\"wrong\">\n<h2 id=\"wrong\">What is wrong</h2>")?;
-    for finding in report.findings().take(EXPLAINED) {
-        write_finding(finding, detail, report.snapshot.at, out)?;
+fn findings(report: &Report<'_>, detail: PageDetail) -> Markup {
+    let all = report.findings().count();
+    html! {
+        section aria-labelledby="wrong" {
+            h2 #wrong { "What is wrong" }
+            @for it in report.findings().take(EXPLAINED) { (finding(it, detail, report.snapshot.at)) }
+            @if all == 0 && report.result() == CheckResult::NotChecked {
+                p { b.critical { "Not checked" } ": " (tidy(&report.not_judged().unwrap_or_default())) "." }
+            } @else if all == 0 {
+                p.well {
+                    "Nothing that could be seen."
+                    @if let Some(rules) = report.rules_not_judged() { " " (tidy(&rules)) "." }
+                }
+            } @else if all > EXPLAINED {
+                p { (all - EXPLAINED) " more are not on this page." }
+            }
+        }
     }
-    match report.findings().count() {
-        0 if report.result() == CheckResult::NotChecked => {
-            let open = report.not_judged().unwrap_or_default();
-            writeln!(out, "<p><b class=\"critical\">Not checked</b>: {}.</p>", Escaped(&open))?;
-        }
-        0 => {
-            let rules = report.rules_not_judged().map(|rules| format!(" {rules}.")).unwrap_or_default();
-            writeln!(out, "<p class=\"well\">Nothing that could be seen.{}</p>", Escaped(&rules))?;
-        }
-        all if all > EXPLAINED => {
-            writeln!(out, "<p>{} more are not on this page.</p>", all - EXPLAINED)?;
-        }
-        _ => {}
-    }
-    writeln!(out, "</section>")
 }
 
-fn write_finding(finding: &Finding, detail: PageDetail, now: Timestamp, out: &mut dyn Write) -> io::Result<()> {
-    let Finding { key, evidence, since } = finding;
-    let (severity, subject) = (evidence.severity, key.subject.to_string());
+fn finding(Finding { key, evidence, since }: &Finding, detail: PageDetail, now: Timestamp) -> Markup {
+    let severity = evidence.severity.to_string();
     let port = table::port(key.port, key.protocol).map_or_else(String::new, |port| format!(", port {port}"));
-    writeln!(out, "<article class=\"{severity}\">\n<h3><b>{severity}</b> {}{port}</h3>", Escaped(&subject))?;
-    if detail == PageDetail::Everything {
-        writeln!(out, "<p>{}</p>", Escaped(&evidence.summary))?;
-    }
-    let lasting = duration_in_words(now.duration_since(*since));
-    write!(out, "<p class=\"faint\">{} since {}, {lasting}.", key.name(), time_element(*since))?;
-    if detail == PageDetail::AsMetrics {
-        return writeln!(out, "</p>\n</article>");
-    }
-    if !evidence.affects.is_empty() {
-        let who: Vec<String> = evidence.affects.iter().map(ToString::to_string).collect();
-        write!(out, " Affects {}.", who.join(", "))?;
-    }
-    writeln!(out, "</p>")?;
-    if !evidence.remedies.is_empty() {
-        writeln!(out, "<ul>")?;
-        for (word, step) in lines(&evidence.remedies) {
-            let tag = match step.kind {
-                StepKind::Command => "code",
-                StepKind::Advice => "span",
-            };
-            let space = if word.is_empty() { "" } else { " " };
-            writeln!(out, "<li>{word}{space}<{tag}>{}</{tag}></li>", Escaped(&step.text))?;
+    let everything = detail == PageDetail::Everything;
+    let who: Vec<String> = evidence.affects.iter().map(ToString::to_string).collect();
+    html! {
+        article class=(severity) {
+            h3 { b { (severity) } " " (tidy(&key.subject.to_string())) (port) }
+            @if everything { p { (tidy(&evidence.summary)) } }
+            p.faint {
+                (key.name()) " since " (time_element(*since)) ", " (duration_in_words(now.duration_since(*since))) "."
+                @if everything && !who.is_empty() { " Affects " (who.join(", ")) "." }
+            }
+            @if everything && !evidence.remedies.is_empty() {
+                ul {
+                    @for (word, step) in lines(&evidence.remedies) {
+                        li {
+                            (word) @if !word.is_empty() { " " }
+                            @match step.kind {
+                                StepKind::Command => code { (tidy(&step.text)) },
+                                StepKind::Advice => span { (tidy(&step.text)) },
+                            }
+                        }
+                    }
+                }
+            }
+            @if everything && !evidence.values.is_empty() {
+                details {
+                    summary { "Evidence" }
+                    table {
+                        tbody {
+                            @for (name, value) in &evidence.values { tr { th scope="row" { (name) } td { (tidy(value)) } } }
+                        }
+                    }
+                }
+            }
         }
-        writeln!(out, "</ul>")?;
     }
-    if !evidence.values.is_empty() {
-        writeln!(out, "<details>\n<summary>Evidence</summary>\n<table>\n<tbody>")?;
-        for (name, value) in &evidence.values {
-            writeln!(out, "<tr><th scope=\"row\">{name}</th><td>{}</td></tr>", Escaped(value))?;
-        }
-        writeln!(out, "</tbody>\n</table>\n</details>")?;
-    }
-    writeln!(out, "</article>")
 }
 
-fn write_gaps(report: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
-    writeln!(out, "<section aria-labelledby=\"unseen\">\n<h2 id=\"unseen\">What could not be seen</h2>")?;
+fn gaps(report: &Report<'_>) -> Markup {
     let groups = table::gap_groups(&report.gaps(), &report.failures());
-    if groups.is_empty() {
-        return writeln!(out, "<p class=\"well\">Everything that was looked for was there.</p>\n</section>");
-    }
-    writeln!(out, "<table>\n<thead><tr><th scope=\"col\">What</th><th scope=\"col\">Why</th></tr></thead>\n<tbody>")?;
-    for ((topic, why, _), group) in &groups {
-        let class = if group.failed { "critical" } else { "plain" };
-        write!(out, "<tr><th scope=\"row\">{topic}</th><td><b class=\"{class}\">{}</b>", reason_words(*why))?;
-        for detail in group.details.iter().filter(|detail| !detail.is_empty()) {
-            write!(out, "<br>{}", Escaped(detail))?;
+    html! {
+        section aria-labelledby="unseen" {
+            h2 #unseen { "What could not be seen" }
+            @if groups.is_empty() {
+                p.well { "Everything that was looked for was there." }
+            } @else {
+                table {
+                    thead { tr { th scope="col" { "What" } th scope="col" { "Why" } } }
+                    tbody {
+                        @for ((topic, why, _), group) in &groups {
+                            tr {
+                                th scope="row" { (topic) }
+                                td {
+                                    b class=(if group.failed { "critical" } else { "plain" }) { (reason_words(*why)) }
+                                    @for detail in group.details.iter().filter(|detail| !detail.is_empty()) { br; (tidy(detail)) }
+                                    @if !group.rules.is_empty() {
+                                        br; span.faint { (table::not_judged(&group.rules, true)) }
+                                    }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
         }
-        if !group.rules.is_empty() {
-            write!(out, "<br><span class=\"faint\">{}</span>", table::not_judged(&group.rules, true))?;
-        }
-        writeln!(out, "</td></tr>")?;
     }
-    writeln!(out, "</tbody>\n</table>\n</section>")
 }
 
-fn write_ports(report: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
-    writeln!(out, "<section aria-labelledby=\"ports\">\n<h2 id=\"ports\">The NodePort range</h2>")?;
-    match port_usage(report.snapshot) {
-        Ok(census) => {
-            writeln!(out, "<div class=\"map\" role=\"region\" aria-label=\"Its ports\" tabindex=\"0\">")?;
-            write_svg(&census, out)?;
-            writeln!(out, "</div>\n</section>")
+fn ports(report: &Report<'_>) -> Markup {
+    html! {
+        section aria-labelledby="ports" {
+            h2 #ports { "The NodePort range" }
+            @match port_usage(report.snapshot) {
+                Ok(census) => div.map role="region" aria-label="Its ports" tabindex="0" { (svg(&census)) },
+                Err(gap) => p { "It is not known: " (tidy(&gap.detail)) "." },
+            }
         }
-        Err(gap) => writeln!(out, "<p>It is not known: {}.</p>\n</section>", Escaped(&gap.detail)),
     }
 }
 
 /// A time for people and for programs.
-fn time_element(at: Timestamp) -> String {
-    format!("<time datetime=\"{at:.0}\">{}</time>", at.strftime("%Y-%m-%d %H:%M:%S UTC"))
+fn time_element(at: Timestamp) -> Markup {
+    html! { time datetime=(format!("{at:.0}")) { (at.strftime("%Y-%m-%d %H:%M:%S UTC").to_string()) } }
 }
 
 /// For how long, as a person says it.

@@ -3,9 +3,11 @@
 
 use std::io::{self, Write};
 
+use quick_junit::TestCase;
+
 use super::{
     Report,
-    junit_suite::{Case, End, Said, Suite},
+    junit_suite::{self, Said},
     remedies::lines,
 };
 use portreeve_facts::Gap;
@@ -23,20 +25,20 @@ pub fn write_junit(report: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
         .iter()
         .map(|rule| (*rule, reasons(report, rule)))
         .filter(|(rule, reasons)| reasons.is_some() || !found(rule))
-        .map(|(rule, reasons)| Case::of_rule(rule.rows(), rule.id.title, reasons.map_or(End::Passed, End::Skipped)));
+        .map(|(rule, reasons)| junit_suite::of_rule(rule.rows(), rule.id.title, reasons));
     let mut failures: Vec<&Gap> = Vec::new();
     for failure in report.failures() {
         if !failures.contains(&failure.gap) {
             failures.push(failure.gap);
         }
     }
-    let failures = failures.into_iter().map(Case::of_failure);
+    let failures = failures.into_iter().map(junit_suite::of_failure);
     let cases = failures.chain(findings.iter().map(|finding| case(report, finding))).chain(quiet).collect();
     let timestamp = Some(format!("{:.0}", report.snapshot.at));
-    Suite { name: report.snapshot.node_name().to_owned(), timestamp, cases }.write(out)
+    junit_suite::write(report.snapshot.node_name(), timestamp, cases, out)
 }
 
-fn case(report: &Report<'_>, finding: &Finding) -> Case {
+fn case(report: &Report<'_>, finding: &Finding) -> TestCase {
     let evidence = &finding.evidence;
     let port = finding.key.port.map(|port| format!(" {port}")).unwrap_or_default();
     let values = evidence.values.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
@@ -46,12 +48,8 @@ fn case(report: &Report<'_>, finding: &Finding) -> Case {
         (word.to_owned(), step.text.clone())
     });
     let said = Said { summary: evidence.summary.clone(), lines: values.chain(affects).chain(remedies).collect() };
-    let end = if fails(report, finding) { End::Failed(evidence.severity, said) } else { End::Told(said) };
-    Case { class: finding.key.name(), name: format!("{}{port}", finding.key.subject), file: None, end }
-}
-
-fn fails(report: &Report<'_>, finding: &Finding) -> bool {
-    finding.evidence.severity >= report.counts()
+    let counts = (evidence.severity >= report.counts()).then_some(evidence.severity);
+    junit_suite::of_finding(&finding.key.name(), &format!("{}{port}", finding.key.subject), counts, &said)
 }
 
 /// Why a rule could not tell, where it could not.

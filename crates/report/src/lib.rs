@@ -35,7 +35,6 @@ mod table;
 mod terminal;
 mod topic;
 mod what_if;
-mod xml;
 
 pub use declared::{DeclaredReport, look_once, write_declared, write_declared_json};
 pub use findings_document::{FindingsDocument, findings_schema, write_json, write_json_with_age, write_yaml};

@@ -24,7 +24,7 @@ pub struct LookAge {
 impl LookAge {
     /// Of a look that was judged so long ago, by an agent that takes at most `longest` from one look to the next.
     pub fn new(age: Duration, longest: Duration) -> Self {
-        // A whole look is missed, and there was time for it.
+        // A look is missed, and there was time for it.
         Self { age, old_after: longest.saturating_mul(2) }
     }
 

@@ -47,8 +47,6 @@ fn a_name_that_is_no_rule_is_an_error_at_its_place() {
         ("node-port-claimed-twize", "names \"node-port-claimed-twize\", which is no rule that judges manifests"),
         ("proxy-near-fd-limit", "names \"proxy-near-fd-limit\", which is no rule"),
         ("\"\"", "names no rule, wanted RULE,RULE"),
-        ("true", "names no rule, wanted RULE,RULE"),
-        ("[node-port-claimed-twice]", "names no rule, wanted RULE,RULE"),
     ] {
         let (code, _, stderr) = lint(&[("a.yaml", &accepting("web", written))], &["a.yaml", "--no-headers"]);
         assert_eq!(code, 2, "{stderr}");
@@ -57,5 +55,14 @@ fn a_name_that_is_no_rule_is_an_error_at_its_place() {
             "{stderr}"
         );
         assert!(stderr.contains(says), "{stderr}");
+    }
+    // An annotation is a text for the API server too.
+    for (written, is) in [("true", "true"), ("[node-port-claimed-twice]", "a list")] {
+        let (code, stdout, _) = lint(&[("a.yaml", &accepting("web", written))], &["a.yaml", "-o", "github"]);
+        let wanted = format!(
+            "::error file=a.yaml,line=3,col=75,title=portreeve::a.yaml:1:1: Service default/web: \
+             metadata.annotations.portreeve/accept is {is}, wanted a text"
+        );
+        assert!(code == 2 && stdout.contains(&wanted), "{stdout}");
     }
 }

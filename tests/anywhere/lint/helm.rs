@@ -6,7 +6,7 @@ use std::{
     process::{Output, Stdio},
 };
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{folder, lint, sarif::follows_the_standard, service};
 use crate::cli::binary;
@@ -59,15 +59,16 @@ fn a_finding_of_a_rendered_chart_names_the_template() {
 #[test]
 fn no_form_gives_a_template_the_line_of_what_was_rendered() {
     let annotations = elsewhere(&rendered(), &["-o", "github"]);
-    assert!(!annotations.contains("file=") && !annotations.contains("line="), "{annotations}");
-    let start = "::warning title=node-port-claimed-twice/refused::shop/templates/web.yaml (standard input:8:32): nodePort 30080";
+    assert!(!annotations.contains("line="), "{annotations}");
+    let start = "::warning file=shop/templates/web.yaml,title=node-port-claimed-twice/refused::shop/templates/web.yaml \
+                 (standard input:8:32): nodePort 30080";
     assert!(annotations.lines().any(|line| line.starts_with(start)), "{annotations}");
     let log: Value = serde_json::from_str(&elsewhere(&rendered(), &["-o", "sarif"])).expect("JSON");
     follows_the_standard(&log);
     for result in log["runs"][0]["results"].as_array().expect("results") {
         let location = &result["locations"][0]["physicalLocation"];
         assert!(location["artifactLocation"]["uri"].as_str().is_some_and(|uri| uri.ends_with(".yaml")), "{result}");
-        assert_eq!(location["region"], Value::Null);
+        assert_eq!(location["region"], json!({"startLine": 1}), "which code scanning wants");
         assert!(result["message"]["text"].as_str().is_some_and(|text| text.contains("(standard input:")), "{result}");
     }
     let junit = elsewhere(&rendered(), &["-o", "junit"]);
@@ -75,7 +76,9 @@ fn no_form_gives_a_template_the_line_of_what_was_rendered() {
     let broken = rendered() + "---\n# Source: shop/templates/b.yaml\na: [\n";
     let annotations = elsewhere(&broken, &["-o", "github"]);
     assert!(
-        annotations.contains("::error title=portreeve::shop/templates/b.yaml (standard input:22:4): not YAML"),
+        annotations.contains(
+            "::error file=shop/templates/b.yaml,title=portreeve::shop/templates/b.yaml (standard input:22:4): not YAML"
+        ),
         "{annotations}"
     );
 }
@@ -86,4 +89,12 @@ fn a_file_that_was_rendered_before_has_lines_of_its_own() {
     assert!(rows.starts_with("rendered.yaml:8:32: warning"), "{rows}");
     let (_, stdout, _) = lint(&[("rendered.yaml", &rendered())], &["rendered.yaml", "-o", "json"]);
     assert!(!stdout.contains("template"), "{stdout}");
+}
+
+#[test]
+fn no_name_of_a_template_ends_a_line_or_a_property() {
+    let text = rendered().replace("shop/templates/web.yaml", "a,b:c\u{202e}::error::x");
+    let annotations = elsewhere(&text, &["-o", "github"]);
+    assert!(annotations.contains("::warning file=a%2Cb%3Ac"), "{annotations}");
+    assert!(!annotations.contains('\u{202e}'), "{annotations}");
 }

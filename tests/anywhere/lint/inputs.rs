@@ -256,7 +256,7 @@ fn other_kinds_are_skipped_and_counted() {
                 {name: a}\nspec: {ports: 5}\n---\nreplicaCount: 3\n---\nkind: ConfigMap\napiVersion: v1\n";
     let (code, stdout, stderr) = lint(&[("values.yaml", text)], &["values.yaml", "-o", "json"]);
     let document: Value = serde_json::from_str(&stdout).expect("JSON");
-    assert_eq!((code, &document["objects"]), (2, &Value::from(0)));
+    assert_eq!((code, &document["objects"], &document["judged"]), (2, &Value::from(4), &Value::from(0)));
     let skipped = serde_json::json!({"": 1, "ConfigMap": 2, "Service.serving.knative.dev": 1});
     assert_eq!(document["skipped"], skipped);
     let none = "nothing was judged: 4: 2 ConfigMap, 1 documents without a kind, 1 Service.serving.knative.dev; none is \
@@ -278,7 +278,7 @@ fn a_broken_document_loses_nothing_of_the_others() {
     let (_, stdout, stderr) = lint(&[("a.yaml", &broken)], &["a.yaml"]);
     assert_eq!(stdout.matches("not read ").count(), 2, "{stdout}");
     assert_eq!(stderr.lines().count(), 1);
-    assert!(stderr.trim_end().ends_with("have to be rendered first (and 1 more)"), "{stderr}");
+    assert!(stderr.trim_end().ends_with("helm template . | portreeve lint - (and 1 more)"), "{stderr}");
     let (code, _, stderr) = lint(&[("a.yaml", "kind: Service\nmetadata: {name: a}\nspec: {ports: 5}\n")], &["a.yaml"]);
     assert_eq!(code, 2, "{stderr}");
     assert_eq!(stderr, "error: a.yaml:1:1: Service a: spec.ports is 5, wanted a list\n");
@@ -292,9 +292,29 @@ fn what_the_api_server_would_not_take_is_not_judged_and_everything_else_is() {
         wrong + &half + &service("web", "nodePort: 30080") + "kind: Service\nmetadata: {name: Web_1}\nspec: {}\n";
     let (code, stdout, stderr) = lint(&[("a.yaml", &text)], &["a.yaml", "-o", "json"]);
     let document: Value = serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{error}: {stderr}"));
-    assert_eq!((code, &document["objects"]), (2, &Value::from(1)), "{stdout}");
+    assert_eq!((code, &document["objects"], &document["judged"]), (2, &Value::from(7), &Value::from(1)), "{stdout}");
     assert_eq!(document["failures"].as_array().map(Vec::len), Some(6), "{stdout}");
     assert_eq!(document["findings"].as_array().map(Vec::len), Some(0), "{stdout}");
+}
+
+#[test]
+fn the_headline_says_of_how_many_objects_so_many_were_judged() {
+    let head = |text: &str| {
+        let (_, stdout, stderr) = lint(&[("a.yaml", text)], &["a.yaml"]);
+        stdout.lines().next().map_or(stderr, str::to_owned)
+    };
+    let sound = service("web", "nodePort: 30080");
+    let outside = service("api", "nodePort: 40000");
+    let release = "kind: HelmRelease\napiVersion: helm.toolkit.fluxcd.io/v2\nmetadata: {name: shop}\n---\n";
+    assert_eq!(head(&sound), "manifests: no port conflicts in 1 object.");
+    assert_eq!(head(&(release.to_owned() + &sound)), "manifests: no port conflicts in 1 of 2 objects.");
+    assert_eq!(head(&(outside.clone() + &sound)), "manifests: 1 warning");
+    assert_eq!(head(&(outside.clone() + release + release)), "manifests: 1 warning; 1 of 3 objects judged");
+    // What could not be read is no object that was judged; an empty List is none at all.
+    let broken = service("x", "nodePort: 70000") + "kind: List\napiVersion: v1\nitems: []\n---\na: [\n";
+    assert_eq!(head(&broken), "manifests: not all could be judged, only 0 of 2 objects; see below what failed.");
+    let both = "manifests: 1 warning; 1 of 3 objects judged; not all could be judged";
+    assert_eq!(head(&(outside + &broken)), both);
 }
 
 #[test]
@@ -357,7 +377,7 @@ fn a_template_that_happens_to_be_yaml_is_told_to_be_one() {
     let template = service("web", "nodePort: {{ .Values.port }}");
     let (code, _, stderr) = lint(&[("a.yaml", &template)], &["a.yaml", "--no-headers"]);
     let hint = "error: a.yaml: has {{ }} in the place of a value, wanted Kubernetes objects in YAML or JSON; \
-                the templates of a chart have to be rendered first\n";
+                a chart has to be rendered first: helm template . | portreeve lint -\n";
     assert!(code == 2 && stderr.matches(hint).count() == 1, "{stderr}");
     let (_, _, stderr) = lint(&[("a.yaml", &service("web", "nodePort: {a: b}"))], &["a.yaml", "--no-headers"]);
     assert!(stderr.contains("is a mapping") && !stderr.contains("rendered"), "{stderr}");

@@ -11,7 +11,6 @@ mod inputs;
 mod refused;
 mod rules;
 pub(crate) mod sarif;
-mod templates;
 
 use crate::named::{is_of, name};
 use std::fs;

@@ -4,8 +4,8 @@ mod cluster_facts;
 mod every_rule;
 mod flood;
 mod forged;
+mod hours;
 mod incident;
-mod series;
 
 use std::{
     sync::{Arc, Mutex},
@@ -25,7 +25,7 @@ use tokio::{
     time::sleep,
 };
 
-use crate::parts::{ControlPlane, PRIMARY, Role, enter_alone, events, objects};
+use crate::parts::{ControlPlane, PRIMARY, Role, all_events, enter_alone, objects};
 
 /// How long something may take that is due; far more than it needs on a busy machine.
 const SOON: Duration = Duration::from_secs(60);
@@ -59,7 +59,8 @@ impl Stage {
         *self.clock.lock().expect("the clock")
     }
 
-    /// The time so many seconds after noon, as Events have it.
+    /// Sets the clock to so many seconds after noon, and returns it as Events have it. The hours of an incident begin at a point
+    /// that nobody knows beforehand, as its object's uid is new; in each hour from noon on each turns once.
     #[track_caller]
     fn set(&self, seconds: i64) -> String {
         let noon: Timestamp = "2026-11-21T12:00:00Z".parse().expect("a time");
@@ -107,7 +108,7 @@ impl Stage {
 
     /// The Events of one type, oldest first.
     fn events(&self, kind: &str) -> Vec<Value> {
-        events(&self.cluster).into_iter().filter(|event| event["type"] == kind).collect()
+        all_events(&self.cluster).into_iter().filter(|event| event["type"] == kind).collect()
     }
 
     /// The only Event that warns.

@@ -20,8 +20,10 @@ const PLACES: usize = 20_000;
 /// How often an agent may list the Services after the server or itself is back: at first it may be refused, and a version
 /// that the server does not know is read anew.
 const LISTS: usize = 4;
-/// How many nodes tell of one incident.
-const VOICES: usize = 5;
+/// How many nodes tell of one incident in an hour.
+const SLOTS: usize = 5;
+/// How many tell while a test runs, in which an hour of each slot may turn.
+const TOLD: usize = 2 * SLOTS;
 /// How long so many programs may take to start or to be told of something on a small machine.
 const ALL_OF_THEM: Duration = Duration::from_secs(180);
 
@@ -61,7 +63,6 @@ impl Fleet {
                 "--proxy-mode=iptables".to_owned(),
                 format!("--interval={interval}"),
                 format!("--listen={}", place(number)),
-                format!("--heartbeat={}/heartbeat-{number}", self.directory.path().display()),
             ];
             Process::start(env!("CARGO_BIN_EXE_portreeve"), &arguments, self.directory.path())
         });
@@ -133,13 +134,13 @@ impl Fleet {
     #[track_caller]
     fn assert_few_told(&self, service: &str) {
         let told: usize = self.told(service).values().map(Vec::len).sum();
-        assert!(told <= 4 * VOICES, "{told} Events about {service}: {:?}", self.told(service));
+        assert!(told <= 4 * TOLD, "{told} Events about {service}: {:?}", self.told(service));
     }
 
     /// Waits until five nodes have told of a Service in the same words, and returns both.
     #[track_caller]
     fn until_told(&self, service: &str) -> (String, Vec<String>) {
-        until_within(ALL_OF_THEM, "Events", || self.told(service).into_iter().find(|(_, nodes)| nodes.len() == VOICES))
+        until_within(ALL_OF_THEM, "Events", || self.told(service).into_iter().find(|(_, nodes)| nodes.len() >= SLOTS))
     }
 }
 
@@ -168,7 +169,7 @@ fn fifty_agents_come_back_to_a_server_that_was_killed_and_ask_little() {
 
 /// Fault (operator): two hundred agents are restarted, twenty at a time, as a DaemonSet is rolled out
 /// Does: each finds what the one before it found, and its Event by its name; no Event is written twice
-/// Right again: each with its first looks; a new listener is found by all and told by five, and none was refused for good
+/// Right again: each with its first looks; a new listener is found by all and told by five in an hour, and none was refused for good
 /// Lost: looks between the end of one and the start of the next
 #[test]
 fn two_hundred_agents_that_are_restarted_in_waves_write_no_event_twice_and_are_all_fresh_again() {
@@ -195,13 +196,17 @@ fn two_hundred_agents_that_are_restarted_in_waves_write_no_event_twice_and_are_a
         let known = || value(number, "portreeve_events_total{result=\"deduplicated\"}") >= Some(1.0);
         until_within(ALL_OF_THEM, "answer about its Event", || known().then_some(()));
     }
-    assert_eq!(fleet.told("web")[&sentence], told, "a restart writes nothing new");
+    let is_as_before = |fleet: &Fleet| {
+        let now = fleet.told("web").remove(&sentence).expect("these Events");
+        now.starts_with(&told) && now.len() <= TOLD
+    };
+    assert!(is_as_before(&fleet), "a restart writes nothing new: {:?}, then {:?}", told, fleet.told("web"));
     super::serve(&fleet.cluster, "late", 30081);
     let _late = squat(30081);
     fleet.until_young(rolled);
     Fleet::until_found(0..AGENTS, 2);
     fleet.until_told("late");
-    assert_eq!(fleet.told("web")[&sentence], told);
+    assert!(is_as_before(&fleet), "{:?}, then {:?}", told, fleet.told("web"));
     ["web", "late"].iter().for_each(|service| fleet.assert_few_told(service));
 
     let asked = fleet.lists() - before;

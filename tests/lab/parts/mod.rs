@@ -40,7 +40,7 @@ mod talk;
 mod whole_node;
 
 pub use self::{
-    agent::{Agent, events, reasons, until, until_within},
+    agent::{Agent, all_events, events, reasons, until, until_within},
     alertmanager::Alertmanager,
     api::Api,
     audit::Audit,

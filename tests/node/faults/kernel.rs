@@ -53,8 +53,8 @@ fn unmount(agent: &Agent, place: &str) {
 fn where_proc_hides_processes_listeners_are_found_all_the_same() {
     let stage = web();
     let (nobody, _place) = nobody(&stage, "agent");
-    let heartbeats = std::os::unix::fs::PermissionsExt::from_mode(0o777);
-    std::fs::set_permissions(stage.path(""), heartbeats).expect("opened to its heartbeat");
+    let sockets = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+    std::fs::set_permissions(stage.path(""), sockets).expect("opened to its socket");
     let look = {
         let _squatter = Squatter::on("0.0.0.0:30080");
         stage.check(&MODE).finding("listener-on-node-port/loses", "web").evidence()

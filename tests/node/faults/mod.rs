@@ -12,12 +12,10 @@ mod processor;
 mod resources;
 mod threads;
 
-use std::path::Path;
-
 use crate::{
-    agent::{Agent, SQUATTED, ask, wait_for, web},
+    agent::{Agent, SQUATTED, ask, probe, socket, wait_for, web},
     proxy::Squatter,
-    stage::{Stage, portreeve},
+    stage::Stage,
 };
 
 /// What the agents of these tests are started with: nobody tells them the mode.
@@ -79,14 +77,7 @@ fn finds_it() -> bool {
     after_looks(2).contains(SQUATTED)
 }
 
-/// Whether kubelet's probe would leave an agent alone that beats there.
-fn beats(heartbeat: &Path) -> bool {
-    let mut probe = portreeve();
-    probe.args(["agent", "--probe", "--heartbeat"]).arg(heartbeat).stderr(std::process::Stdio::null());
-    probe.status().expect("portreeve runs").success()
-}
-
-/// Whether it answers that it is alive.
+/// Whether it answers that it is alive, at its port and to kubelet's probe.
 fn is_alive() -> bool {
-    ask("/livez", "").is_some_and(|(status, _)| status == 200)
+    ask("/livez", "").is_some_and(|(status, _)| status == 200) && probe(&socket()) == Some(0)
 }

@@ -44,9 +44,8 @@ fn a_thousand_signals_change_nothing() {
 #[test]
 fn a_second_agent_says_who_has_its_port_and_takes_it_over() {
     let Incident { agent: first, squatter: _squatter, stage } = Incident::start(&[]);
-    let heartbeat = stage.path("second");
     let arguments = [&MODE[..], &["--log-level", "info"]].concat();
-    let mut second = Agent::beating(stage.command("agent"), &stage, &heartbeat, &arguments);
+    let mut second = Agent::of(stage.command("agent"), &stage, &arguments);
     second.says("cannot answer here");
     second.says("host-network-port-taken/agent");
     assert!(finds_it(), "the first goes on");
@@ -65,7 +64,7 @@ fn two_agents_that_answer_at_two_places_find_the_same() {
     const OTHER: &str = "127.0.0.1:29518";
     let Incident { agent: _first, squatter: _squatter, stage } = Incident::start(&[]);
     let arguments = [&MODE[..], &["--listen", OTHER]].concat();
-    let _second = Agent::beating(stage.command("agent"), &stage, &stage.path("second"), &arguments);
+    let _second = Agent::of(stage.command("agent"), &stage, &arguments);
     let finds = || exchange_with(OTHER, "GET", "/metrics", "").filter(|(_, body)| body.contains(SQUATTED)).map(drop);
     until(finds).expect("a finding of the second");
     assert!(finds_it());

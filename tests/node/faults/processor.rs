@@ -8,7 +8,7 @@ use super::{
     Incident, MODE, SQUATTED, after_looks, control_group::ControlGroup, finds_it, is_alive, looks, looks_in,
     threads::Stopped, web,
 };
-use crate::agent::{Agent, ask, until, wait_for};
+use crate::agent::{Agent, ask, probe, socket, until, wait_for};
 
 /// Fault (node): it is stopped for a while (SIGSTOP), and goes on
 /// Does: looks once, and not as often as it was due meanwhile
@@ -47,7 +47,7 @@ fn with_a_twentieth_of_a_core_it_finds_and_clears() {
 }
 
 /// Fault (node): the thread that reads the node hangs, as in a read that never returns
-/// Does: answers on; after a minute it counts as dead (`/livez`, the heartbeat), so that kubelet restarts it
+/// Does: answers on; after a minute it counts as dead (`/livez`, the probe), so that kubelet restarts it
 /// Right again: within two looks, where the thread goes on by itself
 /// Lost: looks meanwhile
 #[test]
@@ -61,6 +61,7 @@ fn a_reader_that_hangs_counts_as_dead_and_is_right_when_it_goes_on() {
     let dead = || ask("/livez", "").filter(|(status, _)| *status == 503).map(drop);
     // It is believed for a minute, about as long as one wait takes; on a busy machine it takes longer to be asked.
     until(dead).or_else(|| until(dead)).or_else(|| until(dead)).expect("it counts as dead");
+    assert_eq!(probe(&socket()), Some(2));
     let metrics = wait_for("/metrics", |_| true);
     assert!(metrics.contains(SQUATTED) && looks_in(&metrics) <= before + 1, "what was found is told on: {metrics}");
     drop(scanner);

@@ -31,7 +31,7 @@ fn state(agent: &mut Agent) -> Value {
 /// Fault (node): it runs out of file descriptors
 /// Does: nothing can be read or answered; each source is a gap, and what was found is held
 /// Right again: within two looks of the first free descriptor
-/// Lost: scrapes, and heartbeats
+/// Lost: scrapes, and probes
 #[test]
 fn without_a_descriptor_what_was_found_is_held() {
     let Incident { mut agent, squatter, stage: _stage } = Incident::start(&[]);

@@ -1,19 +1,14 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::{
-    super::{cluster_state::LastReading, scanner::thread_cpu_time},
-    *,
-};
+use super::{super::cluster_state::LastReading, *};
 use portreeve_facts::{KernelFacts, Overrides, PortSet};
-use portreeve_kernel::Took;
 use portreeve_rules::{
     findings::Finding,
     {Limits, RULES},
 };
 
-/// The share of a core of these agents, per cent, and what a costly look of theirs takes at least.
-const SHARE: f64 = 0.2;
-const TOIL: Duration = Duration::from_millis(50);
+/// What reading connections costs where it costs much: more than any test may take, until it is done again.
+const MUCH: Duration = Duration::from_secs(2);
 
 /// A node whose ephemeral range covers the NodePorts: a warning, for which no cluster is needed.
 fn trapped() -> KernelFacts {
@@ -22,6 +17,11 @@ fn trapped() -> KernelFacts {
 
 /// An agent without a cluster, whose node is what `read` says.
 async fn agent(read: impl Fn(&NodeQuery) -> KernelFacts + Send + 'static) -> Agent {
+    agent_of_costly(Duration::ZERO, read).await
+}
+
+/// The same where it costs this much to read connections.
+async fn agent_of_costly(connections: Duration, read: impl Fn(&NodeQuery) -> KernelFacts + Send + 'static) -> Agent {
     let config = Config {
         cluster: ClusterSource::None,
         node: Some("n1".to_owned()),
@@ -31,15 +31,18 @@ async fn agent(read: impl Fn(&NodeQuery) -> KernelFacts + Send + 'static) -> Age
         listen: "127.0.0.1:0".parse().expect("an address"),
         socket: None,
         interval: Duration::from_secs(10),
-        cpu_percent: SHARE,
-        heartbeat: None,
+        cpu_percent: 0.2,
         limits: Limits::default(),
     };
     let load = {
         let config = config.clone();
         Box::new(move || Ok(config.clone()))
     };
-    let scanner = Scanner::start(move |wanted: &NodeQuery| (read(wanted), Took::new())).expect("a thread");
+    let took = move |wanted: &NodeQuery| match wanted.skipped.contains(&Source::Clients) {
+        true => Took::new(),
+        false => Took::from([(Source::Clients, connections)]),
+    };
+    let scanner = Scanner::start(move |wanted: &NodeQuery| (read(wanted), took(wanted))).expect("a thread");
     Agent::with(config, load, scanner, "n1".to_owned()).await.expect("an agent")
 }
 
@@ -56,14 +59,14 @@ async fn a_reader_that_panics_is_counted_and_every_finding_is_held() {
         trapped()
     })
     .await;
-    agent.look(Cause::Tick, Extent::Whole).await;
+    agent.look(Cause::Tick).await;
     let found = open(&agent);
     assert!(!found.is_empty(), "the trap is found");
     let last = agent.published.borrow().work.last;
 
     panics.store(true, Ordering::Relaxed);
-    agent.look(Cause::Tick, Extent::Whole).await;
-    agent.look(Cause::Tick, Extent::Whole).await;
+    agent.look(Cause::Tick).await;
+    agent.look(Cause::Tick).await;
     {
         let work = &agent.published.borrow().work;
         assert_eq!((work.panics.as_slice(), work.scans), ([("reader", 2)].as_slice(), 1));
@@ -72,7 +75,7 @@ async fn a_reader_that_panics_is_counted_and_every_finding_is_held() {
     assert_eq!(open(&agent), found);
 
     panics.store(false, Ordering::Relaxed);
-    agent.look(Cause::Tick, Extent::Whole).await;
+    agent.look(Cause::Tick).await;
     assert_eq!((open(&agent), agent.published.borrow().work.scans), (found, 2));
 }
 
@@ -87,7 +90,7 @@ async fn an_agent_that_lost_a_task_ends_and_says_which() {
 #[tokio::test]
 async fn a_rule_that_panics_is_counted_and_named_and_its_findings_are_held() {
     let mut agent = agent(|_| trapped()).await;
-    agent.look(Cause::Tick, Extent::Whole).await;
+    agent.look(Cause::Tick).await;
     let found = open(&agent);
     let rule = found.first().expect("the trap is found").key.rule;
     let snapshot = agent.before.clone().expect("a look");
@@ -105,34 +108,10 @@ async fn a_rule_that_panics_is_counted_and_named_and_its_findings_are_held() {
 }
 
 #[tokio::test]
-async fn a_whole_look_that_costs_much_is_followed_by_brief_ones_in_time() {
-    let mut agent = agent(|wanted| {
-        let begun = thread_cpu_time();
-        while wanted.skipped.is_empty() && thread_cpu_time() - begun < TOIL {
-            std::hint::spin_loop();
-        }
-        trapped()
-    })
-    .await;
-    let (interval, began) = (agent.config.interval, Instant::now());
-    assert_eq!(agent.scheduler.next(began), Ok((Cause::Tick, Extent::Whole)), "the first one");
-    agent.look(Cause::Tick, Extent::Whole).await;
-    assert!(agent.last_cost >= TOIL, "{:?}", agent.last_cost);
-    // What was saved up pays for two such looks.
-    agent.look(Cause::Tick, Extent::Whole).await;
-    agent.look(Cause::Tick, Extent::Whole).await;
-    let (found, tick) = (open(&agent), Instant::now() + interval);
-    assert_eq!(agent.scheduler.next(tick), Ok((Cause::Tick, Extent::Brief)));
-    agent.look(Cause::Tick, Extent::Brief).await;
-    assert_eq!(open(&agent), found);
-    assert_eq!(agent.scheduler.next(tick + TOIL.mul_f64(300.0 / SHARE)), Ok((Cause::Tick, Extent::Whole)));
-}
-
-#[tokio::test]
-async fn a_change_of_the_cluster_walks_no_connections_and_keeps_what_they_showed() {
+async fn where_connections_cost_much_looks_go_on_without_them_and_keep_what_they_showed() {
     let skipped = Arc::new(std::sync::Mutex::new(Vec::new()));
     let queries = Arc::clone(&skipped);
-    let mut agent = agent(move |wanted| {
+    let mut agent = agent_of_costly(MUCH, move |wanted| {
         queries.lock().expect("no panic").push(wanted.skipped.iter().copied().collect::<Vec<_>>());
         let mut facts = trapped();
         facts.hostname = format!("look {}", queries.lock().expect("no panic").len());
@@ -143,40 +122,43 @@ async fn a_change_of_the_cluster_walks_no_connections_and_keeps_what_they_showed
         facts
     })
     .await;
-    agent.look(Cause::Tick, Extent::Whole).await;
+    agent.look(Cause::Tick).await;
     let found = open(&agent);
-    let whole = agent.before.clone().expect("a look");
-    assert_eq!(whole.whole_at, None);
-    agent.look(Cause::Change, Extent::Brief).await;
-    agent.look(Cause::Change, Extent::Brief).await;
+    let read = agent.before.clone().expect("a look");
+    assert_eq!(read.connections_at, None);
+    agent.look(Cause::Change).await;
+    agent.look(Cause::Tick).await;
     let seen = agent.before.clone().expect("a look");
-    assert_eq!(seen.whole_at, Some(whole.at), "and since when is told");
+    assert_eq!(seen.connections_at, Some(read.at), "and since when is told");
     assert!(seen.kernel.clients.seen().is_some(), "they are as they were seen");
     assert_eq!(seen.kernel.hostname, "look 3", "the rest was read again");
     assert_eq!(open(&agent), found);
     let looks = skipped.lock().expect("no panic").clone();
-    let costly: Vec<Source> = costly_sources().collect::<BTreeSet<_>>().into_iter().collect();
+    let costly: Vec<Source> = connections().collect::<BTreeSet<_>>().into_iter().collect();
     assert_eq!(looks, [Vec::new(), costly.clone(), costly]);
+    let now = Instant::now();
+    assert!(!agent.cadence.reads_connections(now) && agent.cadence.reads_connections(now + MUCH.mul_f64(500.0)));
+    assert!(agent.cadence.next(now + agent.config.interval).is_ok(), "no tick waits for them");
 }
 
 #[tokio::test]
-async fn facts_that_the_cluster_never_had_before_are_compared_with_everything_once() {
-    let whole = Arc::new(std::sync::Mutex::new(Vec::new()));
-    let queries = Arc::clone(&whole);
-    let mut agent = agent(move |wanted| {
+async fn facts_that_the_cluster_never_had_before_are_compared_with_connections_once() {
+    let read = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let queries = Arc::clone(&read);
+    let mut agent = agent_of_costly(MUCH, move |wanted| {
         queries.lock().expect("no panic").push(wanted.skipped.is_empty());
         trapped()
     })
     .await;
-    agent.look(Cause::Tick, Extent::Whole).await;
+    agent.look(Cause::Tick).await;
     let none = agent.cluster.facts();
     let all = Arc::new(Snapshot::healthy().cluster);
     for facts in [&none, &all, &none, &all] {
         let (_cluster, last) = watch::channel(LastReading::of(ClusterFacts::clone(facts)));
         agent.cluster = ClusterState::Read(last);
-        agent.look(Cause::Change, Extent::Brief).await;
+        agent.look(Cause::Change).await;
     }
-    assert_eq!(*whole.lock().expect("no panic"), [true, false, true, false, false]);
+    assert_eq!(*read.lock().expect("no panic"), [true, false, true, false, false]);
 }
 
 #[tokio::test]
@@ -191,7 +173,7 @@ async fn the_holder_of_the_port_that_was_tried_is_looked_for_whatever_the_config
     let tried = OwnPort { address: "127.0.0.1:4711".parse().expect("an address"), taken: true };
     agent.own_port = watch::channel(Reading::Seen(tried)).1;
     agent.config.listen = "127.0.0.1:4712".parse().expect("an address");
-    agent.look(Cause::Tick, Extent::Whole).await;
+    agent.look(Cause::Tick).await;
     let looked_for = looked_for.lock().expect("no panic");
     assert!(looked_for.contains(4711) && !looked_for.contains(4712), "{looked_for:?}");
 }
@@ -216,7 +198,7 @@ async fn clients_that_bound_their_port_on_purpose_are_looked_for_now_and_then_an
     for number in 0..2 * EVERY_CLIENT + 4 {
         // One is there for two of the looks that find it.
         outgoing.store((EVERY_CLIENT..EVERY_CLIENT + 2).contains(&number), Ordering::Relaxed);
-        agent.look(Cause::Tick, Extent::Whole).await;
+        agent.look(Cause::Tick).await;
         looks.extend(every_client.load(Ordering::Relaxed).then_some(number));
     }
     assert_eq!(looks, [0, EVERY_CLIENT, EVERY_CLIENT + 1, EVERY_CLIENT + 2, 2 * EVERY_CLIENT]);

@@ -6,13 +6,9 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta},
 };
 
-use super::{
-    hash::hash,
-    incident::{Mark, Teller, VOICE, gate_name, how_to_see_all},
-    place::Place,
-};
+use super::{name::Names, place::Place};
 use portreeve_facts::text::clean;
-use portreeve_rules::findings::{Finding, Impact, Key, Scope, Severity, Step, Subject, SubjectKind};
+use portreeve_rules::findings::{Finding, Key, Scope, Severity, Step, Subject, SubjectKind};
 
 /// The longest note, in bytes: the API server refuses longer ones.
 pub const NOTE: usize = 1024;
@@ -22,26 +18,24 @@ const WORD: usize = 128;
 const ACTION: &str = "CheckPorts";
 const CONTROLLER: &str = "portreeve";
 
-/// An Event as it will be written, and what the plan goes by.
+/// What follows the name of an Event in that of its end.
+const END: &str = ".resolved";
+/// Where the plugin looks for agents, unless it is told otherwise.
+pub const AGENT_NAMESPACE: &str = "portreeve";
+
+/// The Events of a finding on this node, but for their hour and their times.
 #[derive(Clone, Debug, PartialEq)]
-pub struct PlannedEvent {
+pub(super) struct PlannedEvent {
     /// That of the object, or `default`.
-    pub namespace: String,
-    /// A hash of what the finding is.
-    pub name: String,
-    /// The uid of the object it is about.
-    pub object: String,
+    pub(super) namespace: String,
+    pub(super) names: Names,
     /// Who reports it: `portreeve-<node>`.
     pub(super) reporter: String,
     /// The node that reports it.
     pub(super) node: String,
-    /// Who writes it.
-    pub(super) teller: Teller,
-    /// The name of the gate of this node's voice, where it is an incident.
-    gate: Option<String>,
     /// What the end says: what is over, and where.
     over: String,
-    /// All of it but its time.
+    /// All of it but its name and its time.
     event: Event,
 }
 
@@ -56,35 +50,27 @@ impl PlannedEvent {
         let regarding = regarding(&key.subject, place);
         let object = regarding.uid.clone().ok_or(NoUid)?;
         let namespace = regarding.namespace.clone().unwrap_or_else(|| "default".to_owned());
-        let name = name(key, &object, evidence.impact(), place);
+        let names = Names::of(finding, &object, place);
         let reporter = clean(&format!("{CONTROLLER}-{}", place.node), WORD);
         let related = match evidence.scope {
             Scope::Node => Some(reference("Node", None, &place.node, place.node_uid.as_deref())),
             Scope::Cluster => None,
         };
-        let teller = Teller::of(finding, place);
         // What is repeated later, or by another node, must not depend on what this look chose.
         let first_step = evidence.remedies.first().and_then(|remedy| remedy.steps.first());
         let remedy = first_step.map(Step::in_lasting_words);
-        let (says, over, gate) = match teller {
-            Teller::AnyAgent | Teller::ThisNode => {
-                (note(&evidence.summary, remedy), note(&format!("Resolved: {}", evidence.summary), None), None)
-            }
-            Teller::Incident => {
-                let (node, summary, all) = (&place.node, &evidence.summary, how_to_see_all(key, place));
-                let every = format!(" `{all}` names every affected node, of which at most five tell.");
-                let says = with(&format!("On node {node}: {summary}"), &every);
-                let still = format!(" `{all}` names the nodes that are still affected, if any.");
-                let over = with(&format!("On node {node} this was so, and is over: {summary}"), &still);
-                (note(&says, remedy), over, Some(gate_name(finding, &object, node)))
-            }
+        let summary = &evidence.summary;
+        let (says, over) = if names.is_shared() {
+            let (node, all) = (&place.node, how_to_see_all(key, place));
+            let every = format!(" `{all}` names every affected node, of which at most five tell in an hour.");
+            let still = format!(" `{all}` names the nodes that are still affected, if any.");
+            let over = with(&format!("On node {node} this was so, and is over: {summary}"), &still);
+            (note(&with(&format!("On node {node}: {summary}"), &every), remedy), over)
+        } else {
+            (note(summary, remedy), note(&format!("Resolved: {summary}"), None))
         };
         let event = Event {
-            metadata: ObjectMeta {
-                name: Some(name.clone()),
-                namespace: Some(namespace.clone()),
-                ..ObjectMeta::default()
-            },
+            metadata: ObjectMeta { namespace: Some(namespace.clone()), ..ObjectMeta::default() },
             reporting_controller: Some(CONTROLLER.to_owned()),
             reporting_instance: Some(reporter.clone()),
             action: Some(ACTION.to_owned()),
@@ -95,57 +81,40 @@ impl PlannedEvent {
             related,
             ..Event::default()
         };
-        Ok(Self { namespace, name, object, reporter, node: place.node.clone(), teller, gate, over, event })
-    }
-
-    /// The same as the gate of this node's voice, which it holds; nothing where it is no incident.
-    pub(super) fn as_gate(&self) -> Option<Self> {
-        let mut gate = self.clone();
-        gate.name.clone_from(self.gate.as_ref()?);
-        gate.event.metadata.name = Some(gate.name.clone());
-        gate.event.metadata.annotations = Some([(VOICE.to_owned(), self.mark(false).to_string())].into());
-        Some(gate)
-    }
-
-    /// That this node holds its voice, or that it is over there.
-    pub(super) fn mark(&self, over: bool) -> Mark {
-        Mark { node: self.node.clone(), over }
-    }
-
-    /// The Event that says that this one is over.
-    pub(super) fn resolved(&self) -> Self {
-        let mut over = self.clone();
-        over.name.push_str(".resolved");
-        over.event.metadata.name = Some(over.name.clone());
-        over.event.reason = self.event.reason.as_ref().map(|reason| clean(&format!("{reason}Resolved"), WORD));
-        over.event.type_ = Some("Normal".to_owned());
-        over.event.note = Some(self.over.clone());
-        over
+        Ok(Self { namespace, names, reporter, node: place.node.clone(), over, event })
     }
 
     /// Whether both are one on the server.
     pub(super) fn is_same_as(&self, other: &Self) -> bool {
-        (&self.namespace, &self.name) == (&other.namespace, &other.name)
+        (&self.namespace, &self.names) == (&other.namespace, &other.names)
     }
 
-    /// As the API server takes it, created at this time.
-    pub(super) fn at(&self, at: Timestamp) -> Event {
-        Event { event_time: Some(MicroTime(at)), ..self.event.clone() }
+    /// As the API server takes it under this name, created at this time.
+    pub(super) fn open(&self, name: &str, at: Timestamp) -> Event {
+        let mut event = Event { event_time: Some(MicroTime(at)), ..self.event.clone() };
+        event.metadata.name = Some(name.to_owned());
+        event
+    }
+
+    /// That it is over: the end of the Event of this name.
+    pub(super) fn over(&self, name: &str, at: Timestamp) -> Event {
+        let reason = self.event.reason.as_ref().map(|reason| clean(&format!("{reason}Resolved"), WORD));
+        let (note, kind) = (Some(self.over.clone()), Some("Normal".to_owned()));
+        Event { reason, note, type_: kind, ..self.open(&name_of_end(name), at) }
     }
 }
 
-/// What makes two findings one Event: data alone, so that it stays the same while nothing but a word, a counter or a free
-/// port changes. What is about a node bears the node's name, what is about the cluster is the same from every node.
-fn name(key: &Key, uid: &str, impact: Impact, place: &Place) -> String {
-    let Impact { severity, scope, outcome } = impact;
-    let port = key.port.map(|port| port.to_string()).unwrap_or_default();
-    let protocol = key.protocol.map(|protocol| protocol.to_string()).unwrap_or_default();
-    let node = match scope {
-        Scope::Node => place.node.as_str(),
-        Scope::Cluster => "",
-    };
-    let parts = [key.rule.0, key.variant, uid, &port, &protocol, scope.name(), node, severity.name(), outcome];
-    format!("portreeve.{:032x}", hash(&parts))
+/// The name of the end of an Event.
+pub(super) fn name_of_end(name: &str) -> String {
+    format!("{name}{END}")
+}
+
+/// What to type to see every node of an incident.
+fn how_to_see_all(key: &Key, place: &Place) -> String {
+    let of = key.subject.namespace.as_ref().map(|namespace| format!(" -n {namespace}")).unwrap_or_default();
+    let elsewhere = place.agents.as_deref().filter(|namespace| *namespace != AGENT_NAMESPACE);
+    let agents = elsewhere.map(|namespace| format!(" --agent-namespace {namespace}")).unwrap_or_default();
+    format!("kubectl portreeve findings{of} --rule {} -o wide{agents}", key.name())
 }
 
 /// Whether a finding is worth an Event.

@@ -8,9 +8,10 @@ use std::{
 use http::{Request as HttpRequest, Response, StatusCode, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::{api::events::v1::EventSeries, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use k8s_openapi::{api::events::v1::EventSeries, apimachinery::pkg::apis::meta::v1::MicroTime};
 use kube::client::{Body, Client};
 use serde::Deserialize;
+use serde_json::json;
 use tokio::{
     sync::{Notify, watch},
     task::{AbortHandle, JoinHandle},
@@ -19,11 +20,10 @@ use tokio::{
 use tracing::{info, warn};
 
 use super::{
-    incident::VOICE,
     pause::LONGEST,
     place::Place,
     plan::{Counters, Plan},
-    request::{Hold, Reply, Request, Seen, Series, Write},
+    request::{Reply, Request, Write},
 };
 use portreeve_facts::{Snapshot, text::clean};
 use portreeve_rules::ledger::Change;
@@ -106,7 +106,7 @@ impl Recorder {
     /// Takes in what a round changed. Never waits for the API server.
     pub fn offer(&self, at: Timestamp, changes: &[Change], place: &Place) {
         let mut plan = self.shared.plan();
-        plan.know(at, place);
+        plan.know(place);
         for change in changes {
             plan.offer(at, change, place);
         }
@@ -174,6 +174,13 @@ struct Writer {
     failure: Option<String>,
 }
 
+/// As much of an Event as is read. Who may write Events may leave anything out.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Seen {
+    reporting_instance: Option<String>,
+}
+
 /// What the API server says instead of an Event.
 #[derive(Deserialize)]
 struct Status {
@@ -212,12 +219,12 @@ impl Writer {
             Err(failed) => return Err(failed),
         };
         let reply = match (status, &write.request) {
-            (status, Request::Find | Request::Look) if status.is_success() => {
-                Seen::parse(&body).map_or(Reply::Stuck, Reply::Current)
+            (status, Request::Read) if status.is_success() => {
+                let read: Result<Seen, _> = serde_json::from_slice(&body);
+                read.map_or(Reply::Stuck, |seen| Reply::Current(seen.reporting_instance))
             }
             (status, _) if status.is_success() => Reply::Written,
             (StatusCode::CONFLICT, Request::Create(_)) => Reply::Exists,
-            (StatusCode::CONFLICT, Request::Hold(_)) => Reply::Overtaken,
             (StatusCode::NOT_FOUND, _) => Reply::Missing,
             (StatusCode::FORBIDDEN, _) => Reply::Forbidden,
             (StatusCode::UNPROCESSABLE_ENTITY, Request::Create(_)) => Reply::Refused,
@@ -227,7 +234,7 @@ impl Writer {
             (_, _) => Reply::Unavailable(wait),
         };
         let fine = match (&reply, &write.request) {
-            (Reply::Written | Reply::Exists | Reply::Current(_) | Reply::Overtaken, _) => true,
+            (Reply::Written | Reply::Exists | Reply::Current(_), _) => true,
             (Reply::Missing, request) => !matches!(request, Request::Create(_)),
             (Reply::Forbidden | Reply::Stuck | Reply::Refused | Reply::Unavailable(_), _) => false,
         };
@@ -250,40 +257,17 @@ struct Answer {
     failure: Option<String>,
 }
 
-/// What changes of an Event. One that changes nothing is answered with the Event and writes nothing: no right to read is
-/// needed.
-#[derive(serde::Serialize)]
-struct Patch {
-    /// Its version and its annotations. With a version, the server refuses what another has written to since.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    metadata: Option<ObjectMeta>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    series: Option<EventSeries>,
-}
-
-impl Patch {
-    fn series(series: Option<Series>) -> Self {
-        Self { metadata: None, series: series.map(Into::into) }
-    }
-
-    fn hold(hold: &Hold) -> Self {
-        let metadata = ObjectMeta {
-            resource_version: Some(hold.version.clone()),
-            annotations: Some([(VOICE.to_owned(), hold.mark.to_string())].into()),
-            ..ObjectMeta::default()
-        };
-        Self { metadata: Some(metadata), ..Self::series(hold.series) }
-    }
-}
-
 fn request(write: &Write) -> Result<HttpRequest<Body>, Failed> {
     let events = format!("/apis/events.k8s.io/v1/namespaces/{}/events", write.namespace);
     let one = format!("{events}/{}", write.name);
     let (method, uri, kind, body) = match &write.request {
         Request::Create(event) => ("POST", events, "application/json", serde_json::to_vec(event)?),
-        Request::Repeat(series) => ("PATCH", one, MERGE, serde_json::to_vec(&Patch::series(Some(*series)))?),
-        Request::Find | Request::Look => ("PATCH", one, MERGE, serde_json::to_vec(&Patch::series(None))?),
-        Request::Hold(hold) => ("PATCH", one, MERGE, serde_json::to_vec(&Patch::hold(hold))?),
+        Request::Repeat(count, last) => {
+            let series = EventSeries { count: *count, last_observed_time: MicroTime(*last) };
+            ("PATCH", one, MERGE, serde_json::to_vec(&json!({ "series": series }))?)
+        }
+        // A patch that changes nothing is answered with the Event, and writes nothing: no right to read is needed.
+        Request::Read => ("PATCH", one, MERGE, b"{}".to_vec()),
     };
     let request = HttpRequest::builder().method(method).uri(uri);
     let request = request.header(header::CONTENT_TYPE, kind).header(header::ACCEPT, "application/json");

@@ -10,11 +10,6 @@ const FEW: usize = 200;
 const A_SECOND: usize = 200;
 /// The longest wait, in milliseconds, however many there are.
 const LONGEST: usize = 30_000;
-/// Who found a voice taken looks again after so long, and up to as long again; of more Nodes than this, after longer.
-const AGAIN: SignedDuration = SignedDuration::from_mins(5);
-const MANY: usize = 6000;
-/// But no longer than this.
-const AGAIN_AT_MOST: SignedDuration = SignedDuration::from_mins(30);
 
 /// How many Nodes there are, as far as was ever known.
 #[derive(Clone, Copy, Debug, Default)]
@@ -33,16 +28,12 @@ impl Spread {
         self.nodes.is_some()
     }
 
-    /// The wait of this node about this Event.
-    pub(super) fn delay(self, node: &str, event: &str) -> Delay {
-        let own = part(self.longest(), &["wait", node, event]);
-        Delay { own, longest: self.longest(), again: self.again() }
-    }
-
-    /// How long who found a voice taken leaves it alone, at least.
-    fn again(self) -> SignedDuration {
-        let seconds = AGAIN.as_secs().unsigned_abs() as usize * self.nodes.unwrap_or(0).max(MANY) / MANY;
-        SignedDuration::from_secs(seconds as i64).min(AGAIN_AT_MOST)
+    /// How long this node waits before it asks about this incident what all nodes ask.
+    pub(super) fn wait(self, node: &str, incident: &str) -> SignedDuration {
+        let most = self.longest().as_millis().unsigned_abs();
+        // The middle of the hash: its end decides about slots.
+        let milliseconds = (hash(&["wait", node, incident]) >> 40) % (most + 1);
+        SignedDuration::from_millis(milliseconds as i64)
     }
 
     /// The longest wait of any node: of unknown many, as if there were most.
@@ -54,23 +45,6 @@ impl Spread {
         };
         SignedDuration::from_millis(most as i64)
     }
-}
-
-/// How long this node waits before it writes what all nodes write, and how long the one that waits longest.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Delay {
-    pub(super) own: SignedDuration,
-    pub(super) longest: SignedDuration,
-    /// How long it leaves a voice alone that another one has, at least.
-    pub(super) again: SignedDuration,
-}
-
-/// A part of this time, which differs with what is hashed.
-pub(super) fn part(most: SignedDuration, of: &[&str]) -> SignedDuration {
-    let most = most.as_millis().unsigned_abs();
-    // The middle of the hash: its end decides about voices.
-    let milliseconds = (hash(of) >> 40) % (most + 1);
-    SignedDuration::from_millis(milliseconds as i64)
 }
 
 #[cfg(test)]
@@ -88,12 +62,6 @@ mod tests {
     }
 
     #[test]
-    fn a_voice_that_is_taken_is_looked_at_each_few_minutes_and_by_very_many_nodes_less_often() {
-        let again = |nodes| Spread::default().over(Some(nodes)).again().as_secs() / 60;
-        assert_eq!([1, 6000, 12_000, 50_000].map(again), [5, 5, 10, 30]);
-    }
-
-    #[test]
     fn nodes_that_were_not_read_are_many_or_as_many_as_before() {
         assert_eq!(Spread::default().over(None).longest(), SignedDuration::from_secs(30));
         assert_eq!(Spread::default().over(Some(1000)).over(None).longest(), SignedDuration::from_secs(5));
@@ -104,7 +72,7 @@ mod tests {
         let spread = Spread::default().over(Some(5000));
         let mut seconds = [0; 26];
         for node in 0..5000 {
-            let wait = spread.delay(&format!("node-{node}"), "portreeve.7").own;
+            let wait = spread.wait(&format!("node-{node}"), "7");
             seconds[wait.as_secs() as usize] += 1;
         }
         assert!(seconds[..25].iter().all(|count| (140..=250).contains(count)), "{seconds:?}");

@@ -91,9 +91,9 @@ pub(super) static METRICS: &[Metric] = &[
     },
     gauge("portreeve_last_scan_timestamp_seconds", &[], "When the last look ended"),
     gauge(
-        "portreeve_last_whole_scan_timestamp_seconds",
+        "portreeve_last_connections_timestamp_seconds",
         &[],
-        "When the last look began that read everything, connections too; others come in between where it costs much",
+        "When the last look began that read connections; others come in between where that costs much",
     ),
     counter("portreeve_scans", &[], "Looks that were judged"),
     counter("portreeve_panics", &["part"], "Panics of rules and of the reader that were contained"),

@@ -253,15 +253,15 @@ fn the_form_is_chosen_by_the_header() {
 }
 
 #[test]
-fn when_the_last_whole_look_was_is_told_however_many_brief_ones_came_since() {
-    const NAME: &str = "portreeve_last_whole_scan_timestamp_seconds";
+fn when_connections_were_read_is_told_however_many_looks_came_since() {
+    const NAME: &str = "portreeve_last_connections_timestamp_seconds";
     let told = |world: &Snapshot| {
         let series = expose(&telling(world.clone(), Board::default()), Exposition::Text);
         series.into_iter().find(|(series, _)| series == NAME).map(|(_, seconds)| seconds)
     };
     let mut world = Snapshot::healthy();
-    assert_eq!(told(&world), Some(world.at.as_duration().as_secs_f64()), "this one was whole");
-    let whole = world.at - jiff::SignedDuration::from_mins(19);
-    world.whole_at = Some(whole);
-    assert_eq!(told(&world), Some(whole.as_duration().as_secs_f64()));
+    assert_eq!(told(&world), Some(world.at.as_duration().as_secs_f64()), "this one read them");
+    let read = world.at - jiff::SignedDuration::from_mins(19);
+    world.connections_at = Some(read);
+    assert_eq!(told(&world), Some(read.as_duration().as_secs_f64()));
 }

@@ -6,12 +6,12 @@
 mod claims;
 mod folder;
 mod json_documents;
-pub(crate) mod node;
 mod templates;
 
 use std::{
     collections::{BTreeMap, HashSet},
     io::{BufReader, Cursor, Read},
+    iter,
     ops::RangeInclusive,
     path::PathBuf,
     sync::Arc,
@@ -20,23 +20,22 @@ use std::{
 use serde::Deserialize;
 
 use self::{
-    claims::{Fields, Lines},
+    claims::{Fields, Lines, Written},
     folder::{Found, Origin},
     json_documents::json_documents,
-    node::{Node, Value},
     templates::Templates,
 };
 use super::{
     facts_builder::FactsBuilder,
     input::Input,
     manifests::{Fault, first_strange_byte, yaml_fault},
-    objects,
+    objects::{FieldError, Identity, Metadata, Notes, Object as _, Service, Workload, decode, group},
+    tree::{Node, Value},
     yaml_documents::Documents,
     yaml_options,
 };
 use portreeve_facts::{
-    ClusterFacts, FileName, Gap, Manifest, Place, Reading, Service, ServiceKind, Source, Template, Why, WorkloadKind,
-    names, text,
+    self as facts, ClusterFacts, FileName, Gap, Manifest, Place, Reading, ServiceKind, Source, Why, WorkloadKind, text,
 };
 
 /// The longest file that is read, in bytes.
@@ -48,16 +47,21 @@ const MOST_ERRORS: usize = 16;
 /// The kinds that are skipped are counted by name, so many of them.
 const MOST_KINDS: usize = 1_000;
 /// What a file is for.
-const WANTED: &str = "Kubernetes objects in YAML or JSON; the templates of a chart have to be rendered first";
+const WANTED: &str =
+    "Kubernetes objects in YAML or JSON; a chart has to be rendered first: helm template . | portreeve lint -";
 
 /// What was found in files.
 #[derive(Clone, Debug)]
 pub struct ManifestFiles {
-    /// The objects as facts; among [`ClusterFacts::rejected`] is what could not be read.
+    /// The objects as facts.
     pub facts: ClusterFacts,
     /// The objects as they are written, in their order.
     pub manifests: Vec<Manifest>,
-    /// How many objects were read whole.
+    /// What could not be read, and where it is written.
+    pub failures: Vec<(Gap, Option<Place>)>,
+    /// How many objects there were, of whatever kind, read or not; a document without a kind is one.
+    pub objects: usize,
+    /// How many of them were read whole.
     pub whole: usize,
     /// How many objects had the name of one that was there already. They may be meant for several namespaces.
     pub again: usize,
@@ -65,8 +69,6 @@ pub struct ManifestFiles {
     pub files: usize,
     /// How many objects of other kinds there were, by kind; a document without one has the empty kind.
     pub skipped: BTreeMap<String, usize>,
-    /// Where the fields are that could not be read, by the words that tell of them.
-    pub places: BTreeMap<String, Place>,
 }
 
 /// Reads files and folders. An object without a namespace goes to `namespace`. One that fails is named, and loses nothing of
@@ -82,17 +84,19 @@ pub fn read_manifests(paths: &[PathBuf], namespace: Option<&str>) -> ManifestFil
         failures.into_iter().for_each(|failure| reader.fail(failure));
         files.iter().for_each(|file| reader.read(file, origin));
     }
-    let Reader { facts, manifests, whole, again, files, skipped, places, .. } = reader;
+    let Reader { facts, manifests, places, objects, whole, again, files, skipped, .. } = reader;
     let origin = paths.iter().map(|path| Input::from(path.clone()).to_string()).collect::<Vec<_>>().join(", ");
     let mut facts = facts.finish(origin, true, None);
     if let Reading::Seen(services) = &mut facts.services {
         services.iter_mut().map(Arc::make_mut).for_each(as_created);
     }
-    ManifestFiles { facts, manifests, whole, again, files, skipped, places }
+    // How many more there were comes last, and has no place.
+    let failures = facts.rejected.iter().cloned().zip(places.into_iter().chain(iter::repeat(None))).collect();
+    ManifestFiles { facts, manifests, failures, objects, whole, again, files, skipped }
 }
 
 /// What of a Service is there once it is created.
-fn as_created(service: &mut Service) {
+fn as_created(service: &mut facts::Service) {
     // What the API server refuses takes no number from others.
     if service.kind == ServiceKind::ClusterIp {
         service.ports.iter_mut().for_each(|port| port.node_port = None);
@@ -113,25 +117,26 @@ struct Reader<'a> {
     manifests: Vec<Manifest>,
     /// Kind, namespace and name of each object that has a name of its own.
     names: HashSet<(&'static str, String, String)>,
+    objects: usize,
     whole: usize,
     again: usize,
     files: usize,
     skipped: BTreeMap<String, usize>,
-    places: BTreeMap<String, Place>,
+    /// Where that is written which the facts reject, in the same order.
+    places: Vec<Option<Place>>,
+    /// How many of them are fields that hold a mapping.
+    mappings: usize,
 }
 
 impl Reader<'_> {
     fn fail(&mut self, what: String) {
-        self.facts.reject(Gap::new(Source::Services, Why::Malformed, what));
+        self.refuse(Source::Services, what, None);
     }
 
-    /// Notes the places of what was rejected since there were so many: where the words name a field, that field's.
-    fn note_places(&mut self, before: usize, object: &Node, place: &Place, lines: &Lines<'_>) {
-        for gap in self.facts.rejected().iter().skip(before) {
-            let field = gap.detail.strip_prefix(&place.to_string()).and_then(|rest| rest.split(": ").nth(2));
-            let field = field.and_then(|words| words.split(' ').next()).map_or(object, |way| object.at_field(way));
-            let place = if std::ptr::eq(field, object) { place.clone() } else { lines.place(field) };
-            self.places.insert(gap.detail.clone(), place);
+    fn refuse(&mut self, source: Source, what: String, place: Option<Place>) {
+        self.facts.reject(Gap::new(source, Why::Malformed, what));
+        if self.places.len() < self.facts.rejected().len() {
+            self.places.push(place);
         }
     }
 
@@ -149,15 +154,17 @@ impl Reader<'_> {
         };
         // A file that was rendered before has lines of its own.
         let mut templates = Templates::new(if *input == Input::Stdin { bytes } else { &[] });
-        let (mut found, mut errors, before) = (0_usize, 0_usize, self.facts.rejected().len());
+        let (mut found, mut errors, before) = (0_usize, 0_usize, self.mappings);
         let mut take = |node, lines: RangeInclusive<u64>| match node {
             Ok(node) => {
-                let lines = Lines { file: &file, first: *lines.start(), template: templates.of(lines) };
+                let (first, template) = (*lines.start(), templates.of(lines));
+                let lines = Lines { file: &file, first, template: template.as_ref() };
                 found += self.document(node, None, DEEPEST, &lines);
             }
             Err(error) => {
                 found += 1;
                 errors += 1;
+                self.objects += 1;
                 let template = templates.of(lines.clone());
                 if errors <= MOST_ERRORS {
                     self.broken(&file, yaml_fault(lines, first_strange_byte(bytes), &error), template);
@@ -179,8 +186,7 @@ impl Reader<'_> {
             self.fail(format!("{file}: {} more documents are broken", errors - MOST_ERRORS));
         }
         // So YAML reads `nodePort: {{ .Values.port }}`.
-        let is_mapping = |gap: &Gap| gap.detail.contains(" is a mapping, wanted ");
-        if bytes.windows(2).any(|two| two == b"{{") && self.facts.rejected().iter().skip(before).any(is_mapping) {
+        if bytes.windows(2).any(|two| two == b"{{") && self.mappings > before {
             self.fail(format!("{file}: has {{{{ }}}} in the place of a value, wanted {WANTED}"));
         }
         if found == 0 && origin == Origin::Folder {
@@ -191,11 +197,9 @@ impl Reader<'_> {
         }
     }
 
-    fn broken(&mut self, file: &FileName, Fault { line, column, what }: Fault, template: Option<Template>) {
+    fn broken(&mut self, file: &FileName, Fault { line, column, what }: Fault, template: Option<FileName>) {
         let place = Place { file: file.clone(), line, column, width: 1, template };
-        let before = self.facts.rejected().len();
-        self.fail(format!("{place}: {what}; wanted {WANTED}"));
-        self.places.extend(self.facts.rejected().iter().skip(before).map(|gap| (gap.detail.clone(), place.clone())));
+        self.refuse(Source::Services, format!("{place}: {what}; wanted {WANTED}"), Some(place));
     }
 
     /// Takes a document, an item of a List or a List, and returns how many objects were found.
@@ -220,12 +224,15 @@ impl Reader<'_> {
                     _ => self.skip(&kind),
                 }
             }
-            Value::Mapping(_) => self.object(&kind, node, lines),
+            Value::Mapping(_) => self.object(&kind, &node, lines),
             Value::Flag(_) | Value::Number(_) | Value::Fraction(_) | Value::Text(_) | Value::List(_) => {
                 let place = lines.place(&node);
-                let before = self.facts.rejected().len();
-                self.fail(format!("{place}: is no Kubernetes object, wanted {WANTED}"));
-                self.note_places(before, &node, &place, lines);
+                self.objects += 1;
+                self.refuse(
+                    Source::Services,
+                    format!("{place}: is no Kubernetes object, wanted {WANTED}"),
+                    Some(place),
+                );
                 1
             }
         }
@@ -241,6 +248,7 @@ impl Reader<'_> {
     }
 
     fn skip(&mut self, kind: &str) -> usize {
+        self.objects += 1;
         let kind = text::clean(kind, text::NAME);
         if self.skipped.len() < MOST_KINDS || self.skipped.contains_key(&kind) {
             *self.skipped.entry(kind).or_default() += 1;
@@ -250,68 +258,82 @@ impl Reader<'_> {
         1
     }
 
-    fn object(&mut self, kind: &str, mut node: Node, lines: &Lines<'_>) -> usize {
-        let version = node.field("apiVersion").and_then(Node::text).unwrap_or_default();
-        let group = group(version).to_owned();
+    fn object(&mut self, kind: &str, node: &Node, lines: &Lines<'_>) -> usize {
+        let group = group(node.field("apiVersion").and_then(Node::text).unwrap_or_default());
         let is_of = |wanted: &str| group.is_empty() || group == wanted;
         let workload = WorkloadKind::ALL.into_iter().find(|it| it.name() == kind && is_of(it.group()));
-        if workload.is_none() && (kind, group.as_str()) != ("Service", "") {
-            let group = if group.is_empty() { String::new() } else { format!(".{group}") };
-            return self.skip(&format!("{kind}{group}"));
+        if workload.is_none() && (kind, group) != ("Service", "") {
+            return self.skip(&if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") });
         }
-        // What a workload made is told of the workload.
-        if workload.is_some() && is_controlled(&node) {
-            return self.skip(&format!("{kind} of a controller"));
-        }
-        let is_named = node.at_path("metadata.name").is_some();
-        name(&mut node, self.namespace);
-        let place = lines.place(&node);
-        let (rejections, before) = (self.facts.rejections(), self.facts.rejected().len());
-        if node.has_twice("kind") {
-            self.fail(format!("{place}: {kind}: kind is there twice, wanted every key once"));
-            self.note_places(before, &node, &place, lines);
-            return 1;
-        }
-        let (facts, replicas) = (&mut self.facts, replicas(&node));
-        match workload {
-            None => {
-                facts.add::<objects::Service>(&place.to_string(), &node);
-                self.note("Service", (&node, is_named), lines, |node| claims::of_service(node, lines));
+        let written = Written { object: node, lines };
+        let read = match workload {
+            _ if node.has_twice("kind") => Err(FieldError::twice("kind")),
+            None => self.service(written),
+            Some(workload) => self.workload(workload, written),
+        };
+        let manifest = match read {
+            Ok(Some(manifest)) => manifest,
+            // What a workload made is told of the workload.
+            Ok(None) => return self.skip(&format!("{kind} of a controller")),
+            Err(error) => {
+                let title = Identity::of(node).title;
+                let source = if workload.is_none() { Source::Services } else { Source::Pods };
+                if workload.is_none() {
+                    self.facts.note_unread_service(&title);
+                }
+                self.objects += 1;
+                self.mappings += usize::from(matches!(node.at_field(&error.path).value, Value::Mapping(_)));
+                let what = format!("{}: {kind} {title}: {error}", lines.place(node));
+                self.refuse(source, what, Some(written.place(&error.path)));
+                return 1;
             }
-            Some(workload) => {
-                facts.add_workload(&place.to_string(), workload, &node);
-                self.note(workload.name(), (&node, is_named), lines, |node| {
-                    let mut fields = claims::of_pods(workload, node, lines);
-                    // Without pods nobody wants their ports.
-                    fields.claims.retain(|_| replicas != Some(0));
-                    fields
-                });
-            }
-        }
-        self.note_places(before, &node, &place, lines);
-        self.whole += usize::from(self.facts.rejections() == rejections);
+        };
+        self.objects += 1;
+        self.whole += 1;
+        self.manifests.push(manifest);
         1
     }
 
-    /// Keeps the object as it is written. One with an impossible name is rejected by whoever converts it.
-    fn note(
-        &mut self,
-        kind: &'static str,
-        (node, is_named): (&Node, bool),
-        lines: &Lines<'_>,
-        fields: impl FnOnce(&Node) -> Fields,
-    ) {
-        let of = |path| node.at_path(path).and_then(Node::text).unwrap_or_default().to_owned();
-        let (name, namespace) = (of("metadata.name"), Some(of("metadata.namespace")).filter(|it| !it.is_empty()));
-        let namespace = namespace.unwrap_or_else(|| "default".to_owned());
-        if names::is_subdomain(&name) && names::is_label(&namespace) {
-            let Fields { claims, refused } = fields(node);
-            let is_new = !is_named || self.names.insert((kind, namespace.clone(), name.clone()));
-            self.again += usize::from(!is_new);
-            let accepts = claims::accepts(node, lines);
-            self.manifests.push(Manifest { kind, namespace, name, accepts, claims, refused });
-        }
+    fn service(&mut self, written: Written<'_>) -> Result<Option<Manifest>, FieldError> {
+        let mut service: Service = decode(written.object)?;
+        let metadata = service.metadata.get_or_insert_default();
+        let is_named = metadata.complete(self.namespace)?;
+        let manifest = manifest(Service::KIND, metadata, written)?;
+        let fields = claims::of_service(&service, written);
+        service.add_to(&mut self.facts, &mut Notes::default())?;
+        Ok(Some(self.noted(manifest, is_named, fields)))
     }
+
+    /// Nothing where another workload made it.
+    fn workload(&mut self, kind: WorkloadKind, written: Written<'_>) -> Result<Option<Manifest>, FieldError> {
+        let mut workload = Workload::read(kind, written.object)?;
+        let metadata = workload.metadata.get_or_insert_default();
+        if metadata.is_of_a_workload() {
+            return Ok(None);
+        }
+        let is_named = metadata.complete(self.namespace)?;
+        let manifest = manifest(kind.name(), metadata, written)?;
+        let mut fields = workload.pods().map(|pods| claims::of_pods(kind, pods, written)).unwrap_or_default();
+        // Without pods nobody wants their ports.
+        fields.claims.retain(|_| workload.replicas() != Some(0));
+        self.facts.workloads.extend(workload.facts(kind)?.map(Arc::new));
+        Ok(Some(self.noted(manifest, is_named, fields)))
+    }
+
+    /// The object with its fields. One whose name is its own may be there again.
+    fn noted(&mut self, manifest: Manifest, is_named: bool, Fields { claims, refused }: Fields) -> Manifest {
+        let Manifest { kind, namespace, name, .. } = &manifest;
+        let is_new = !is_named || self.names.insert((kind, namespace.clone(), name.clone()));
+        self.again += usize::from(!is_new);
+        Manifest { claims, refused, ..manifest }
+    }
+}
+
+/// An object without its fields.
+fn manifest(kind: &'static str, metadata: &Metadata, written: Written<'_>) -> Result<Manifest, FieldError> {
+    let (namespace, name) = (metadata.namespace()?, metadata.name()?);
+    let accepts = claims::accepts(metadata, written);
+    Ok(Manifest { kind, namespace, name, accepts, claims: Vec::new(), refused: Vec::new() })
 }
 
 /// Whether a list without a kind may be one of objects, and not that of somebody's values.
@@ -323,57 +345,4 @@ fn may_be_objects(items: &[Node]) -> bool {
 fn tree(document: impl Read) -> Result<Node, serde_saphyr::Error> {
     let options = yaml_options::tree();
     serde_saphyr::with_deserializer_from_reader_with_options(document, options, |parser| Node::deserialize(parser))
-}
-
-/// How many pods it wants at a time: of a Job no more than are to end.
-fn replicas(node: &Node) -> Option<i64> {
-    let of = |path: &str| node.at_path(path).and_then(Node::number);
-    let of_job = |spec: &str| {
-        let parallelism = of(&format!("{spec}.parallelism"))?;
-        Some(of(&format!("{spec}.completions")).map_or(parallelism, |completions| parallelism.min(completions)))
-    };
-    of("spec.replicas").or_else(|| of_job("spec")).or_else(|| of_job("spec.jobTemplate.spec"))
-}
-
-/// The group of an `apiVersion`; empty for that of the core.
-fn group(version: &str) -> &str {
-    version.split_once('/').map_or("", |(group, _)| group)
-}
-
-/// Whether a workload made it, as the policies in deploy/policies ask. What an operator made is told nowhere else: the ports
-/// of its resource are not known.
-fn is_controlled(node: &Node) -> bool {
-    let owners = node.at_path("metadata.ownerReferences").map_or(&[][..], Node::items);
-    owners.iter().filter(|owner| owner.field("controller").is_some_and(Node::is_true)).any(|owner| {
-        let text = |key| owner.field(key).and_then(Node::text);
-        let is_of = |wanted| text("apiVersion").is_none_or(|version| group(version) == wanted);
-        match text("kind") {
-            Some("ReplicationController") => is_of(""),
-            Some("Pod") | None => false,
-            Some(kind) => WorkloadKind::ALL.into_iter().any(|it| it.name() == kind && is_of(it.group())),
-        }
-    })
-}
-
-/// Writes into an object what the API server would: the namespace that it goes to, and a name of the one that it generates.
-fn name(node: &mut Node, namespace: Option<&str>) {
-    let at = node.at;
-    let Value::Mapping(fields) = &mut node.value else { return };
-    let Some((_, metadata)) = fields.iter_mut().find(|(key, _)| key == "metadata") else { return };
-    let generated = metadata.field("generateName").and_then(Node::text).map(|it| it.trim_end_matches('-').to_owned());
-    // kubectl takes an empty one for one that is not there.
-    let is_empty = |node: &Node| matches!(node.value, Value::Null) || node.text() == Some("");
-    let lacks = |key| metadata.field(key).is_none_or(is_empty);
-    let (lacks_name, lacks_namespace) = (lacks("name"), lacks("namespace"));
-    let Value::Mapping(fields) = &mut metadata.value else { return };
-    let mut put = |key: &str, text: &str| {
-        fields.retain(|(name, node)| name != key || !is_empty(node));
-        fields.push((key.to_owned(), Node { at, width: 1, value: Value::Text(text.to_owned()) }));
-    };
-    if let Some(generated) = generated.filter(|_| lacks_name) {
-        put("name", &generated);
-    }
-    if let Some(namespace) = namespace.filter(|_| lacks_namespace) {
-        put("namespace", namespace);
-    }
 }

@@ -1,8 +1,8 @@
 //! The templates that helm rendered a stream from: it writes `# Source: shop/templates/web.yaml` before each document.
 
-use std::{ops::RangeInclusive, path::PathBuf};
+use std::ops::RangeInclusive;
 
-use portreeve_facts::{FileName, Template, text};
+use portreeve_facts::{FileName, text};
 
 const MARK: &[u8] = b"# Source: ";
 
@@ -24,7 +24,7 @@ impl<'a> Templates<'a> {
     }
 
     /// The template of a document on these lines, which lies behind those that were asked for before.
-    pub(super) fn of(&mut self, lines: RangeInclusive<u64>) -> Option<Template> {
+    pub(super) fn of(&mut self, lines: RangeInclusive<u64>) -> Option<FileName> {
         let mut found = None;
         while let Some((line, path)) = self.next.filter(|(line, _)| line <= lines.end()) {
             // The first one is helm's; others are comments of whoever wrote the template.
@@ -33,11 +33,8 @@ impl<'a> Templates<'a> {
             }
             self.next = self.ahead.next();
         }
-        let raw = found?.trim_ascii();
-        let name = text::clean(&String::from_utf8_lossy(raw), text::NAME);
-        // What is no path as it stands is told, and looked for nowhere.
-        let path = if name.as_bytes() == raw { name.clone().into() } else { PathBuf::new() };
-        (!name.is_empty()).then(|| Template { name: FileName::new(name, path), written: None })
+        let name = text::clean(&String::from_utf8_lossy(found?.trim_ascii()), text::NAME);
+        (!name.is_empty()).then(|| FileName::new(name.clone(), name.into()))
     }
 }
 
@@ -50,16 +47,10 @@ mod tests {
         let text =
             b"---\n# Source: a/b.yaml\nx: 1\n# Source: not this\n---\ny: |\n  # Source: no\n---\n# Source: c\r\n";
         let mut templates = Templates::new(text);
-        let mut of = |lines| templates.of(lines).map(|it| it.name.to_string());
+        let mut of = |lines| templates.of(lines).map(|it| it.to_string());
         assert_eq!(of(1..=5).as_deref(), Some("a/b.yaml"));
         assert_eq!(of(5..=8), None);
         assert_eq!(of(8..=9).as_deref(), Some("c"));
         assert_eq!(of(10..=12), None);
-    }
-
-    #[test]
-    fn a_name_that_cannot_be_printed_is_no_path() {
-        let template = Templates::new("# Source: shop/a\u{a0}\u{202e}.yaml".as_bytes()).of(1..=1).expect("a template");
-        assert!(template.name.path().is_empty() && template.name.starts_with("shop/a"), "{:?}", template.name);
     }
 }

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use super::{
-    Metadata, Notes, Object,
+    FieldError, Metadata, Notes, Object,
     service::addresses,
     values::{Name, OptionalPort, PortProtocol, Text, quoted, unless_empty},
 };
@@ -56,7 +56,7 @@ impl Object for EndpointSlice {
         self.metadata.as_ref()
     }
 
-    fn add_to(self, facts: &mut FactsBuilder, _: &mut Notes) -> Result<(), String> {
+    fn add_to(self, facts: &mut FactsBuilder, _: &mut Notes) -> Result<(), FieldError> {
         facts.endpoint_slices.extend(self.facts()?.map(Into::into));
         Ok(())
     }
@@ -64,7 +64,7 @@ impl Object for EndpointSlice {
 
 impl EndpointSlice {
     /// `None` for those of no Service and for FQDN slices, which no proxy uses.
-    fn facts(self) -> Result<Option<facts::EndpointSlice>, String> {
+    fn facts(self) -> Result<Option<facts::EndpointSlice>, FieldError> {
         let metadata = self.metadata.unwrap_or_default();
         let namespace = metadata.namespace()?;
         let Some(Text(service)) = metadata.labels.and_then(|labels| labels.service_name) else { return Ok(None) };
@@ -74,7 +74,7 @@ impl EndpointSlice {
             Some("FQDN") => return Ok(None),
             other => {
                 let is = other.map_or_else(|| "absent".to_owned(), quoted);
-                return Err(format!("addressType is {is}, wanted IPv4, IPv6 or FQDN"));
+                return Err(FieldError::new("addressType", is, "IPv4, IPv6 or FQDN"));
             }
         };
         let port = |port: SlicePort| EndpointPort {
@@ -87,7 +87,7 @@ impl EndpointSlice {
             let ready = conditions.ready.unwrap_or(true);
             let addresses =
                 addresses(&endpoint.addresses.unwrap_or_default(), format_args!("endpoints[{index}].addresses"))?;
-            Ok::<_, String>(facts::Endpoint {
+            Ok::<_, FieldError>(facts::Endpoint {
                 ready,
                 serving: conditions.serving.unwrap_or(ready),
                 terminating: conditions.terminating.unwrap_or(false),

@@ -5,8 +5,7 @@
 //! though a part of it may be of no use; that part is one of [`Notes`]. Upstream names: k8s.io/api `core/v1`,
 //! `discovery/v1`.
 //!
-//! Each file has a kind: its struct, and the facts that follow from it. Every struct is read from JSON and from YAML alike,
-//! and so are [`serde_saphyr::Spanned`] fields; from JSON they have no place.
+//! Each file has a kind: its struct, and the facts that follow from it.
 
 mod endpoint_slice;
 mod managed_fields;
@@ -24,13 +23,13 @@ use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 pub use self::{endpoint_slice::EndpointSlice, node::Node, pod::Pod, service::Service};
 use self::{managed_fields::ManagedFields, values::Time};
 pub(crate) use self::{
-    pod::PodSpec,
+    pod::{ContainerPortSpec, PodSpec},
     settings::{CiliumNodeConfig, ConfigMap, FelixConfiguration, Network},
-    values::{Name, NumberOrText, Text, lenient_ip, quoted, short, whole},
+    values::{Ip, Name, NumberOrText, OptionalPort, Port, PortProtocol, Text, lenient_ip, quoted, short, whole},
     workload::Workload,
 };
 use super::facts_builder::FactsBuilder;
-use portreeve_facts::{Source, names};
+use portreeve_facts::{Source, WorkloadKind, names};
 
 /// A kind of object, from which facts are made.
 pub trait Object: DeserializeOwned {
@@ -50,21 +49,67 @@ pub trait Object: DeserializeOwned {
     ///
     /// # Errors
     /// When the API server would take no such object: what is wrong.
-    fn add_to(self, facts: &mut FactsBuilder, notes: &mut Notes) -> Result<(), String>;
+    fn add_to(self, facts: &mut FactsBuilder, notes: &mut Notes) -> Result<(), FieldError>;
 }
 
 /// Reads an object, or a part of one.
 ///
 /// # Errors
 /// When it is no such object: which field is wrong, what is there, and what was wanted.
-pub(crate) fn decode<'de, T: Deserialize<'de>>(document: impl Deserializer<'de> + Copy) -> Result<T, String> {
+pub(crate) fn decode<'de, T: Deserialize<'de>>(document: impl Deserializer<'de> + Copy) -> Result<T, FieldError> {
     // To know the way to each field takes a copy of each key. Only an object that is wrong is worth it.
     T::deserialize(document).or_else(|_| {
         serde_path_to_error::deserialize(document).map_err(|error| {
             let path = error.path().to_string();
-            sentence(if path == "." { "" } else { &path }, &error.into_inner().to_string())
+            FieldError::said(if path == "." { String::new() } else { path }, &error.into_inner().to_string())
         })
     })
+}
+
+/// Why the API server would not take an object: the first field that is wrong.
+#[derive(Debug)]
+pub struct FieldError {
+    /// The path of the field, `spec.ports[0].nodePort`; empty for the object as a whole.
+    pub(crate) path: String,
+    /// What is there, and what was wanted: `70000, wanted 1 to 65535`.
+    is: String,
+}
+
+impl FieldError {
+    /// The field at `path` holds `is` where `wanted` should be.
+    pub(crate) fn new(path: impl fmt::Display, is: impl fmt::Display, wanted: impl fmt::Display) -> Self {
+        Self { path: path.to_string(), is: format!("{is}, wanted {wanted}") }
+    }
+
+    /// A key that has another value at the same time.
+    pub(crate) fn twice(key: &str) -> Self {
+        Self::new(key, "there twice", "every key once")
+    }
+
+    /// What serde says, in the words of this crate.
+    fn said(path: String, said: &str) -> Self {
+        let said = without_place(said);
+        if let Some(key) = said.strip_prefix("duplicate field `").and_then(|key| key.strip_suffix('`')) {
+            return if path.is_empty() {
+                Self::twice(key)
+            } else {
+                Self::new(path, format_args!("a mapping with {key} twice"), "a mapping")
+            };
+        }
+        let unlike = said.strip_prefix("invalid type: ").or_else(|| said.strip_prefix("invalid value: "));
+        match unlike.and_then(|unlike| unlike.rsplit_once(", expected ")) {
+            Some((is, wanted)) => Self::new(path, what_is(is), what_was_wanted(wanted)),
+            None => Self { path, is: said.to_owned() },
+        }
+    }
+}
+
+impl fmt::Display for FieldError {
+    /// `spec.ports[0].port is 70000, wanted 1 to 65535`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { path, is } = self;
+        write!(f, "{} is {is}", if path.is_empty() { "it" } else { path })
+    }
 }
 
 /// Which object it is, whatever else it holds.
@@ -95,25 +140,13 @@ impl Identity {
     }
 }
 
-fn titled(namespace: Option<&str>, name: &str) -> String {
-    namespace.map_or_else(|| name.to_owned(), |namespace| [namespace, "/", name].concat())
+/// The group of an `apiVersion`; empty for that of the core.
+pub(crate) fn group(version: &str) -> &str {
+    version.split_once('/').map_or("", |(group, _)| group)
 }
 
-/// What serde says, in the words of this crate.
-fn sentence(path: &str, said: &str) -> String {
-    let said = without_place(said);
-    if let Some(key) = said.strip_prefix("duplicate field `").and_then(|key| key.strip_suffix('`')) {
-        return match path {
-            "" => format!("{key} is there twice, wanted every key once"),
-            path => format!("{path} is a mapping with {key} twice, wanted a mapping"),
-        };
-    }
-    let subject = if path.is_empty() { "it" } else { path };
-    let unlike = said.strip_prefix("invalid type: ").or_else(|| said.strip_prefix("invalid value: "));
-    match unlike.and_then(|unlike| unlike.rsplit_once(", expected ")) {
-        Some((is, wanted)) => format!("{subject} is {}, wanted {}", what_is(is), what_was_wanted(wanted)),
-        None => format!("{subject} is {said}"),
-    }
+fn titled(namespace: Option<&str>, name: &str) -> String {
+    namespace.map_or_else(|| name.to_owned(), |namespace| [namespace, "/", name].concat())
 }
 
 /// A message without the line and the column with which `serde_json` ends it: they count within one object.
@@ -187,6 +220,7 @@ impl IntoIterator for Notes {
 pub struct Metadata {
     #[serde(deserialize_with = "values::unless_empty")]
     pub(crate) name: Option<Name>,
+    pub(crate) generate_name: Option<Text>,
     #[serde(deserialize_with = "values::unless_empty")]
     pub(crate) namespace: Option<Name>,
     pub(crate) uid: Option<Text>,
@@ -200,18 +234,49 @@ pub struct Metadata {
 
 impl Metadata {
     /// The name, which every object has.
-    fn name(&self) -> Result<String, String> {
+    pub(crate) fn name(&self) -> Result<String, FieldError> {
         let name = self.name.as_ref().map(|Name(name)| name.clone());
-        name.ok_or_else(|| "metadata.name is absent, wanted a name".to_owned())
+        name.ok_or_else(|| FieldError::new("metadata.name", "absent", "a name"))
     }
 
     /// The name of an object that must be a DNS label.
-    fn label(&self) -> Result<String, String> {
+    fn label(&self) -> Result<String, FieldError> {
         as_label(&self.name()?, "metadata.name")
     }
 
+    /// Writes into it what the API server would: the namespace that it goes to, and a name of the one that it generates. Returns
+    /// whether it had a name.
+    ///
+    /// # Errors
+    /// When it makes no name.
+    pub(crate) fn complete(&mut self, namespace: Option<&str>) -> Result<bool, FieldError> {
+        let is_named = self.name.is_some();
+        if let Some(generated) = self.generate_name.as_deref().filter(|_| !is_named) {
+            let name = generated.trim_end_matches('-').to_owned();
+            let name =
+                Name::try_from(name).map_err(|is| FieldError { path: "metadata.generateName".to_owned(), is })?;
+            self.name = Some(name);
+        }
+        self.namespace = self.namespace.take().or_else(|| namespace.map(|it| Name(it.to_owned())));
+        Ok(is_named)
+    }
+
+    /// Whether a workload made it, as the policies in deploy/policies ask. What an operator made is told nowhere else: the ports
+    /// of its resource are not known.
+    pub(crate) fn is_of_a_workload(&self) -> bool {
+        let owners = self.owner_references.iter().flatten().filter(|owner| owner.controller == Some(true));
+        owners.into_iter().any(|owner| {
+            let is_of = |wanted: &str| owner.api_version.as_deref().is_none_or(|version| group(version) == wanted);
+            match owner.kind.as_deref() {
+                Some("ReplicationController") => is_of(""),
+                Some("Pod") | None => false,
+                Some(kind) => WorkloadKind::ALL.into_iter().any(|it| it.name() == kind && is_of(it.group())),
+            }
+        })
+    }
+
     /// A manifest without a namespace goes to `default`, as `kubectl apply` would have it.
-    fn namespace(&self) -> Result<String, String> {
+    pub(crate) fn namespace(&self) -> Result<String, FieldError> {
         let namespace = self.namespace.as_ref().map_or("default", |Name(name)| name);
         as_label(namespace, "metadata.namespace")
     }
@@ -227,11 +292,12 @@ impl Metadata {
     }
 }
 
-fn as_label(name: &str, path: &str) -> Result<String, String> {
-    let is_label = names::is_label(name);
-    is_label
-        .then(|| name.to_owned())
-        .ok_or_else(|| format!("{path} is {}, wanted {}", quoted(name), names::LABEL_WORDS))
+fn as_label(name: &str, path: &str) -> Result<String, FieldError> {
+    if names::is_label(name) {
+        Ok(name.to_owned())
+    } else {
+        Err(FieldError::new(path, quoted(name), names::LABEL_WORDS))
+    }
 }
 
 /// Labels that are read, of any kind.
@@ -293,12 +359,16 @@ pub(crate) struct Annotations {
     pub(crate) pool: Option<Text>,
     #[serde(rename = "metallb.universe.tf/ip-allocated-from-pool")]
     pub(crate) old_pool: Option<Text>,
+    /// [`portreeve_facts::ACCEPT`].
+    #[serde(rename = "portreeve/accept")]
+    pub(crate) accept: Option<String>,
 }
 
 /// Who made an object.
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, rename_all = "camelCase")]
 pub(crate) struct OwnerReference {
+    pub(crate) api_version: Option<Text>,
     pub(crate) kind: Option<Text>,
     pub(crate) name: Option<Text>,
     pub(crate) controller: Option<bool>,
@@ -315,8 +385,8 @@ mod tests {
         let text = document.to_string();
         let raw: &RawValue = serde_json::from_str(&text).expect("JSON");
         let from_text = decode::<T>(raw).expect_err("it is refused");
-        assert_eq!(from_text, from_value, "{text}");
-        from_value
+        assert_eq!(from_text.to_string(), from_value.to_string(), "{text}");
+        from_value.to_string()
     }
 
     #[test]
@@ -347,7 +417,8 @@ mod tests {
         let null = json!({"metadata": null, "spec": {"ports": null, "type": null, "clusterIP": null}});
         decode::<Service>(&null).expect("null is absent");
         let twice = |text: &str| {
-            decode::<Service>(serde_json::from_str::<&RawValue>(text).expect("JSON")).expect_err("a key is there twice")
+            let raw: &RawValue = serde_json::from_str(text).expect("JSON");
+            decode::<Service>(raw).expect_err("a key is there twice").to_string()
         };
         assert_eq!(twice(r#"{"spec":{},"spec":{}}"#), "spec is there twice, wanted every key once");
         let said = twice(r#"{"spec":{"type":"NodePort","type":"ClusterIP"}}"#);

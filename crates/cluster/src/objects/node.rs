@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use super::{
-    Metadata, Notes, Object,
+    FieldError, Metadata, Notes, Object,
     values::{Cidr, Text, lenient_ip, quoted},
 };
 use crate::facts_builder::FactsBuilder;
@@ -57,7 +57,7 @@ impl Object for Node {
         self.metadata.as_ref()
     }
 
-    fn add_to(mut self, facts: &mut FactsBuilder, notes: &mut Notes) -> Result<(), String> {
+    fn add_to(mut self, facts: &mut FactsBuilder, notes: &mut Notes) -> Result<(), FieldError> {
         let metadata = self.metadata.take().unwrap_or_default();
         let name = metadata.name()?;
         facts.settings.node_arguments(&name, metadata.annotations.as_ref(), notes);

@@ -11,14 +11,14 @@ use std::{
 use serde::Deserialize;
 
 use super::{
-    Labels, Metadata, Notes, Object, OwnerReference,
+    FieldError, Labels, Metadata, Notes, Object, OwnerReference,
     values::{Ip, Name, NumberOrText, OptionalPort, PORT, Port, PortProtocol, Text, Time, quoted, unless_empty},
-    workload::{Toleration, of_pods},
+    workload::Toleration,
 };
 use crate::facts_builder::FactsBuilder;
 use portreeve_facts::{
     self as facts, ContainerPort, ContainerPorts, Controller, PortRange, PortSet, Protocol, ServiceName, Source,
-    WaitingPod, WorkloadKind, names, text,
+    WaitingPod, names, text,
 };
 
 /// What the scheduler says of a Node on which a port of the Pod is taken (kubernetes
@@ -219,7 +219,7 @@ impl Object for Pod {
         self.metadata.as_ref()
     }
 
-    fn add_to(self, facts: &mut FactsBuilder, notes: &mut Notes) -> Result<(), String> {
+    fn add_to(self, facts: &mut FactsBuilder, notes: &mut Notes) -> Result<(), FieldError> {
         facts.settings.api_server_pod(&self);
         match self.facts(notes)? {
             Some(PodFacts::Placed(pod)) => facts.pods.push(pod),
@@ -240,9 +240,9 @@ enum PodFacts {
 
 impl Pod {
     /// `None` for one that waits for a Node for other reasons.
-    fn facts(self, notes: &mut Notes) -> Result<Option<PodFacts>, String> {
+    fn facts(self, notes: &mut Notes) -> Result<Option<PodFacts>, FieldError> {
         let metadata = self.metadata.unwrap_or_default();
-        let spec = self.spec.ok_or("spec is absent, wanted a mapping")?;
+        let spec = self.spec.ok_or_else(|| FieldError::new("spec", "absent", "a mapping"))?;
         let status = self.status.unwrap_or_default();
         let (namespace, name) = (metadata.namespace()?, metadata.name()?);
 
@@ -349,18 +349,9 @@ impl Pod {
     }
 }
 
-impl Pod {
-    /// What it will want of a node once somebody has applied it.
-    pub(crate) fn workload(self) -> Result<Option<facts::Workload>, String> {
-        let metadata = self.metadata.unwrap_or_default();
-        let name = (metadata.namespace()?, metadata.name()?);
-        of_pods(WorkloadKind::Pod, None, name, &self.spec.unwrap_or_default())
-    }
-}
-
 impl PodSpec {
     /// Ports of containers that a proxy, a CNI plugin or the host's own stack has to serve.
-    pub(super) fn ports_of_the_node(&self, path: &str) -> Result<Vec<ContainerPort>, String> {
+    pub(super) fn ports_of_the_node(&self, path: &str) -> Result<Vec<ContainerPort>, FieldError> {
         let (mut ports, _) = self.ports(path)?;
         ports.retain(|port| self.host_network == Some(true) || port.host_port.is_some());
         Ok(ports)
@@ -368,7 +359,7 @@ impl PodSpec {
 
     /// The ports that containers declare, and those that their probes ask. Of the init containers, those that run beside the
     /// others have ports, too (KEP-753, Kubernetes 1.29).
-    fn ports(&self, path: &str) -> Result<(Vec<ContainerPort>, Vec<ContainerPort>), String> {
+    fn ports(&self, path: &str) -> Result<(Vec<ContainerPort>, Vec<ContainerPort>), FieldError> {
         let (mut ports, mut probed) = (Vec::new(), Vec::new());
         for (list, containers) in [("containers", &self.containers), ("initContainers", &self.init_containers)] {
             for (index, container) in containers.iter().flatten().enumerate() {
@@ -422,8 +413,9 @@ impl PodSpec {
 }
 
 impl ContainerPortSpec {
-    fn facts(&self, path: impl fmt::Display) -> Result<ContainerPort, String> {
-        let Port(port) = self.container_port.ok_or_else(|| format!("{path}.containerPort is absent, wanted {PORT}"))?;
+    fn facts(&self, path: impl fmt::Display) -> Result<ContainerPort, FieldError> {
+        let Port(port) =
+            self.container_port.ok_or_else(|| FieldError::new(format_args!("{path}.containerPort"), "absent", PORT))?;
         Ok(ContainerPort {
             port,
             host_port: self.host_port.and_then(|OptionalPort(port)| port),

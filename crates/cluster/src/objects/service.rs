@@ -5,7 +5,7 @@ use std::{collections::HashSet, net::IpAddr};
 use serde::{Deserialize, de::IgnoredAny};
 
 use super::{
-    Annotations, Labels, Metadata, Notes, Object,
+    Annotations, FieldError, Labels, Metadata, Notes, Object,
     managed_fields::ManagedFields,
     values::{
         Ip, IpFamily, NumberOrText, OptionalPort, PORT, Port, PortProtocol, Text, lenient_ip, quoted, unless_empty,
@@ -82,7 +82,7 @@ impl Object for Service {
         self.metadata.as_ref()
     }
 
-    fn add_to(self, facts: &mut FactsBuilder, _: &mut Notes) -> Result<(), String> {
+    fn add_to(self, facts: &mut FactsBuilder, _: &mut Notes) -> Result<(), FieldError> {
         facts.services.extend(self.facts()?.map(Into::into));
         Ok(())
     }
@@ -90,16 +90,16 @@ impl Object for Service {
 
 impl Service {
     /// `None` for ExternalName and headless ones, which no proxy serves.
-    fn facts(self) -> Result<Option<facts::Service>, String> {
+    fn facts(self) -> Result<Option<facts::Service>, FieldError> {
         let metadata = self.metadata.unwrap_or_default();
         // Without its spec it would be a Service that captures nothing, and nobody would know.
-        let spec = self.spec.ok_or("spec is absent, wanted a mapping")?;
+        let spec = self.spec.ok_or_else(|| FieldError::new("spec", "absent", "a mapping"))?;
         let (namespace, name) = (metadata.namespace()?, metadata.label()?);
         let kind = match spec.kind.as_deref() {
             None => ServiceKind::ClusterIp,
             Some("ExternalName") => return Ok(None),
             Some(text) => service_kind(text).ok_or_else(|| {
-                format!("spec.type is {}, wanted ClusterIP, NodePort, LoadBalancer or ExternalName", quoted(text))
+                FieldError::new("spec.type", quoted(text), "ClusterIP, NodePort, LoadBalancer or ExternalName")
             })?,
         };
         let cluster_ip = spec.cluster_ip.as_deref().filter(|ip| !ip.is_empty());
@@ -142,11 +142,11 @@ impl Service {
     }
 }
 
-pub(super) fn address(text: &str, path: impl std::fmt::Display) -> Result<IpAddr, String> {
-    lenient_ip(text).ok_or_else(|| format!("{path} is {}, wanted an IP address", quoted(text)))
+pub(super) fn address(text: &str, path: impl std::fmt::Display) -> Result<IpAddr, FieldError> {
+    lenient_ip(text).ok_or_else(|| FieldError::new(path, quoted(text), "an IP address"))
 }
 
-pub(super) fn addresses(list: &[Text], path: impl std::fmt::Display) -> Result<Vec<IpAddr>, String> {
+pub(super) fn addresses(list: &[Text], path: impl std::fmt::Display) -> Result<Vec<IpAddr>, FieldError> {
     list.iter().enumerate().map(|(index, text)| address(text, format_args!("{path}[{index}]"))).collect()
 }
 
@@ -198,9 +198,10 @@ fn ports(
     list: Vec<ServicePort>,
     selects: bool,
     managed: Option<&ManagedFields>,
-) -> Result<Vec<facts::ServicePort>, String> {
+) -> Result<Vec<facts::ServicePort>, FieldError> {
     let port = |(index, entry): (usize, ServicePort)| {
-        let Port(port) = entry.port.ok_or_else(|| format!("spec.ports[{index}].port is absent, wanted {PORT}"))?;
+        let Port(port) =
+            entry.port.ok_or_else(|| FieldError::new(format_args!("spec.ports[{index}].port"), "absent", PORT))?;
         let protocol = entry.protocol.map_or(Protocol::Tcp, |PortProtocol(protocol)| protocol);
         let node_port = entry.node_port.and_then(|OptionalPort(port)| port);
         Ok(facts::ServicePort {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde::Deserialize;
 
-use super::{Metadata, Notes, Object, values::NumberOrText};
+use super::{FieldError, Metadata, Notes, Object, values::NumberOrText};
 use crate::facts_builder::FactsBuilder;
 use portreeve_facts::Source;
 
@@ -34,7 +34,7 @@ impl Object for ConfigMap {
         self.metadata.as_ref()
     }
 
-    fn add_to(self, facts: &mut FactsBuilder, notes: &mut Notes) -> Result<(), String> {
+    fn add_to(self, facts: &mut FactsBuilder, notes: &mut Notes) -> Result<(), FieldError> {
         facts.settings.config_map(&self.title(), &self.data.unwrap_or_default(), notes);
         Ok(())
     }
@@ -64,7 +64,7 @@ impl Object for FelixConfiguration {
         self.metadata.as_ref()
     }
 
-    fn add_to(self, facts: &mut FactsBuilder, notes: &mut Notes) -> Result<(), String> {
+    fn add_to(self, facts: &mut FactsBuilder, notes: &mut Notes) -> Result<(), FieldError> {
         if self.metadata.unwrap_or_default().title() == "default" {
             let ranges = self.spec.and_then(|spec| spec.kube_node_port_ranges).unwrap_or_default();
             facts.settings.felix(ranges.into_iter().map(|NumberOrText(range)| range).collect(), notes);
@@ -97,7 +97,7 @@ impl Object for Network {
         self.metadata.as_ref()
     }
 
-    fn add_to(self, facts: &mut FactsBuilder, _: &mut Notes) -> Result<(), String> {
+    fn add_to(self, facts: &mut FactsBuilder, _: &mut Notes) -> Result<(), FieldError> {
         if self.metadata.unwrap_or_default().title() == "cluster" {
             let range = self.spec.and_then(|spec| spec.service_node_port_range);
             facts.settings.openshift(range.as_deref().filter(|range| !range.is_empty()));

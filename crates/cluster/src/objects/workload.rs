@@ -1,9 +1,9 @@
 //! A workload: the ports that its pods will want of a node.
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 use super::{
-    Metadata, PodSpec,
+    FieldError, Metadata, Pod, PodSpec, decode,
     pod::{NodeSelector, NodeSelectorTerm, Requirement},
     values::{Text, Whole},
 };
@@ -71,33 +71,57 @@ impl WorkloadSpec {
 }
 
 impl Workload {
+    /// Reads one. A Pod has no template, and is the only one of its kind that there will be.
+    ///
+    /// # Errors
+    /// As [`decode`].
+    pub(crate) fn read<'de>(kind: WorkloadKind, document: impl Deserializer<'de> + Copy) -> Result<Self, FieldError> {
+        if kind != WorkloadKind::Pod {
+            return decode(document);
+        }
+        let Pod { metadata, spec, .. } = decode(document)?;
+        let spec = WorkloadSpec { template: Some(Template { spec }), ..WorkloadSpec::default() };
+        Ok(Self { metadata, spec: Some(spec), status: None })
+    }
+
+    /// The spec with the template of pods: of a CronJob that of its Jobs.
+    fn spec(&self) -> Option<&WorkloadSpec> {
+        let spec = self.spec.as_ref()?;
+        spec.job_template.as_ref().map_or(Some(spec), |job| job.spec.as_deref())
+    }
+
+    /// How many pods it wants at a time.
+    pub(crate) fn replicas(&self) -> Option<i64> {
+        self.spec()?.replicas()
+    }
+
+    /// What its pods are.
+    pub(crate) fn pods(&self) -> Option<&PodSpec> {
+        self.spec()?.template.as_ref()?.spec.as_ref()
+    }
+
     /// `None` where its pods want no port of a Linux node, and where it has none: no replicas, or a DaemonSet that the cluster
     /// found no node for.
-    pub(crate) fn facts(self, kind: WorkloadKind) -> Result<Option<facts::Workload>, String> {
-        let metadata = self.metadata.unwrap_or_default();
+    pub(crate) fn facts(&self, kind: WorkloadKind) -> Result<Option<facts::Workload>, FieldError> {
+        let metadata = self.metadata.as_ref().ok_or_else(|| FieldError::new("metadata.name", "absent", "a name"))?;
         let (namespace, name) = (metadata.namespace()?, metadata.name()?);
-        let mut spec = self.spec.unwrap_or_default();
-        if let Some(job) = spec.job_template.take() {
-            spec = job.spec.map(|spec| *spec).unwrap_or_default();
-        }
-        let replicas = spec.replicas();
-        let desired = self.status.and_then(|status| status.desired_number_scheduled);
+        let desired = self.status.as_ref().and_then(|status| status.desired_number_scheduled);
         let desired = desired.filter(|_| kind == WorkloadKind::DaemonSet).map(|Whole(desired)| desired);
+        let replicas = self.replicas();
         if replicas == Some(0) || desired == Some(0) {
             return Ok(None);
         }
-        let pods = spec.template.and_then(|template| template.spec).unwrap_or_default();
-        of_pods(kind, replicas, (namespace, name), &pods)
+        self.pods().map_or(Ok(None), |pods| of_pods(kind, replicas, (namespace, name), pods))
     }
 }
 
 /// What is known of the pods of a workload.
-pub(super) fn of_pods(
+fn of_pods(
     kind: WorkloadKind,
     replicas: Option<i64>,
     (namespace, name): (String, String),
     pods: &PodSpec,
-) -> Result<Option<facts::Workload>, String> {
+) -> Result<Option<facts::Workload>, FieldError> {
     let affinity = pods.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());
     let (mut selects, mut avoids) = affinity.and_then(|node| node.required.as_ref()).map(demands).unwrap_or_default();
     // What a node selector demands beyond Linux.

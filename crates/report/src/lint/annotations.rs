@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use super::remedy;
 use crate::terminal::tidy;
-use portreeve_facts::{Place, Span};
+use portreeve_facts::Place;
 use portreeve_rules::{findings::Severity, lint::LintReport};
 
 /// Writes a line for each finding, each failure, and each rule that could not tell.
@@ -12,8 +12,8 @@ use portreeve_rules::{findings::Severity, lint::LintReport};
 /// # Errors
 /// When the writer fails.
 pub fn write_annotations(report: &LintReport, out: &mut dyn Write) -> io::Result<()> {
-    for gap in &report.failures {
-        let place = report.places.get(&gap.detail).map(properties).unwrap_or_default();
+    for (gap, place) in &report.failures {
+        let place = place.as_ref().map(properties).unwrap_or_default();
         writeln!(out, "::error {place}title=portreeve::{}", data(&tidy(&gap.detail)))?;
     }
     for finding in report.reported() {
@@ -23,7 +23,7 @@ pub fn write_annotations(report: &LintReport, out: &mut dyn Write) -> io::Result
             Severity::Info => "notice",
         };
         let place = &finding.place;
-        // Whatever has no file is shown at the run, without its place. That of a template does not tell where it was rendered.
+        // Whatever has no file is shown at the run, without its place. A template does not tell where it was rendered.
         let said = match place.template.is_none() && is_file(place) {
             true => tidy(&finding.evidence.summary),
             false => tidy(&format!("{place}: {}", finding.evidence.summary)),
@@ -37,21 +37,18 @@ pub fn write_annotations(report: &LintReport, out: &mut dyn Write) -> io::Result
     Ok(())
 }
 
-/// The file, line and column. What was rendered has none of the repository, and another file's line would be wrong.
+/// The file, line and column; of what was rendered the template alone, as the line is none of it.
 fn properties(place: &Place) -> String {
     if !is_file(place) {
         return String::new();
     }
-    let (file, span) = place.source();
-    let at = span.map(|Span { line, column, .. }| format!("line={line},col={column},")).unwrap_or_default();
-    format!("file={},{at}", property(&tidy(file)))
+    let Place { line, column, template, .. } = place;
+    let at = if template.is_some() { String::new() } else { format!("line={line},col={column},") };
+    format!("file={},{at}", property(&tidy(place.file())))
 }
 
 fn is_file(place: &Place) -> bool {
-    match &place.template {
-        Some(template) => template.written.is_some(),
-        None => &*place.file != "standard input",
-    }
+    place.template.is_some() || &*place.file != "standard input"
 }
 
 /// A line of a log in which nothing is a command of a runner, neither of today (`::`) nor of before (`##[`).

@@ -36,8 +36,10 @@ struct LintDocument {
     result: CheckResult,
     /// How many files were read.
     files: usize,
-    /// How many objects were judged.
+    /// How many objects there were, of whatever kind, read or not.
     objects: usize,
+    /// How many of them were judged.
+    judged: usize,
     /// How many objects had the kind, the namespace and the name of one that was there already.
     again: usize,
     /// How many others there were, by kind and group; a document without a kind has the empty one.
@@ -83,12 +85,6 @@ struct PlacedProblem {
     /// The template that helm rendered this part of standard input from; the line is none of the template.
     #[serde(skip_serializing_if = "Option::is_none")]
     template: Option<String>,
-    /// The file of this template, where one file alone below the working directory can be it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    template_file: Option<String>,
-    /// The line of this file that writes the field, where one line alone can.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    template_line: Option<u64>,
     /// The way to the field.
     field: String,
     /// The rule's id.
@@ -130,12 +126,6 @@ struct Related {
     /// Its template, as above.
     #[serde(skip_serializing_if = "Option::is_none")]
     template: Option<String>,
-    /// The file of that, as above.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    template_file: Option<String>,
-    /// The line of that, as above.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    template_line: Option<u64>,
     /// Its object.
     object: String,
 }
@@ -171,6 +161,7 @@ impl LintDocument {
             result: lint_result(report),
             files: report.files,
             objects: report.objects,
+            judged: report.judged,
             again: report.again,
             skipped: report.skipped.iter().map(|(kind, count)| (tidy(kind), *count)).collect(),
             node_port_range: Range::of(&report.range),
@@ -179,7 +170,7 @@ impl LintDocument {
             accepted: report.accepted,
             unknown: unknown.collect(),
             not_asked: report.not_asked.iter().map(NotAsked::of).collect(),
-            failures: report.failures.iter().map(Unknown::of).collect(),
+            failures: report.failures.iter().map(|(gap, _)| Unknown::of(gap)).collect(),
         }
     }
 }
@@ -194,15 +185,12 @@ impl NotAsked {
 impl PlacedProblem {
     fn of(finding: &PlacedFinding) -> Self {
         let Place { file, line, column, .. } = &finding.place;
-        let (template, template_file, template_line) = template(&finding.place);
         let evidence = &finding.evidence;
         Self {
             file: tidy(file),
             line: *line,
             column: *column,
-            template,
-            template_file,
-            template_line,
+            template: template(&finding.place),
             field: finding.field.clone(),
             rule: finding.rule.to_string(),
             variant: evidence.variant.to_owned(),
@@ -222,16 +210,11 @@ impl PlacedProblem {
 impl Related {
     fn of(place: &Place, object: &str) -> Self {
         let Place { file, line, column, .. } = place;
-        let (template, template_file, template_line) = template(place);
-        let (file, object) = (tidy(file), tidy(object));
-        Self { file, line: *line, column: *column, template, template_file, template_line, object }
+        Self { file: tidy(file), line: *line, column: *column, template: template(place), object: tidy(object) }
     }
 }
 
-/// The template, its file and its line, as far as they are known.
-fn template(place: &Place) -> (Option<String>, Option<String>, Option<u64>) {
-    let template = place.template.as_ref();
-    let written = template.and_then(|it| it.written.as_ref());
-    let line = written.and_then(|it| it.line).map(|it| it.line);
-    (template.map(|it| tidy(&it.name)), written.map(|it| tidy(&it.file)), line)
+/// The template, as helm names it.
+fn template(place: &Place) -> Option<String> {
+    place.template.as_ref().map(|name| tidy(name))
 }

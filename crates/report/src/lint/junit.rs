@@ -3,8 +3,13 @@
 
 use std::io::{self, Write};
 
+use quick_junit::TestCase;
+
 use super::remedy;
-use crate::junit_suite::{Case, End, Said, Suite};
+use crate::{
+    junit_suite::{self, Said},
+    terminal::tidy,
+};
 use portreeve_facts::{Gap, Place};
 use portreeve_rules::{
     findings::PlacedFinding,
@@ -24,31 +29,38 @@ pub fn write_lint_junit(report: &LintReport, out: &mut dyn Write) -> io::Result<
         .iter()
         .map(|rows| (rows, reasons(report, rows)))
         .filter(|(rows, reasons)| reasons.is_some() || !found(rows))
-        .map(|(rows, reasons)| Case::of_rule(*rows, title(rows), reasons.map_or(End::Passed, End::Skipped)));
-    let failures = report.failures.iter().map(|gap| failure(report, gap));
+        .map(|(rows, reasons)| junit_suite::of_rule(*rows, title(rows), reasons));
+    let failures = report.failures.iter().map(failure);
     let cases = failures.chain(findings.iter().map(|finding| case(report, finding))).chain(quiet).collect();
-    Suite { name: "lint".to_owned(), timestamp: None, cases }.write(out)
+    junit_suite::write("lint", None, cases, out)
 }
 
-fn failure(report: &LintReport, gap: &Gap) -> Case {
-    Case { file: report.places.get(&gap.detail).map(file), ..Case::of_failure(gap) }
+fn failure((gap, place): &(Gap, Option<Place>)) -> TestCase {
+    let case = junit_suite::of_failure(gap);
+    match place {
+        Some(place) => at(case, place),
+        None => case,
+    }
 }
 
-fn case(report: &LintReport, finding: &PlacedFinding) -> Case {
+fn case(report: &LintReport, finding: &PlacedFinding) -> TestCase {
     let PlacedFinding { place, object, field, evidence, .. } = finding;
-    let at = ("at".to_owned(), place.to_string());
+    let first = ("at".to_owned(), place.to_string());
     let values = evidence.values.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
     let remedies = remedy(finding).into_iter().map(|line| ("remedy".to_owned(), line));
-    let lines = [at].into_iter().chain(values).chain(remedies).collect();
+    let lines = [first].into_iter().chain(values).chain(remedies).collect();
     let said = Said { summary: evidence.summary.clone(), lines };
-    let end = if report.counts(finding) { End::Failed(evidence.severity, said) } else { End::Told(said) };
-    Case { class: finding.name(), name: format!("{place}: {object} {field}"), file: Some(file(place)), end }
+    let counts = report.counts(finding).then_some(evidence.severity);
+    at(junit_suite::of_finding(&finding.name(), &format!("{place}: {object} {field}"), counts, &said), place)
 }
 
 /// A line of what was rendered is none of the template.
-fn file(place: &Place) -> (String, Option<u64>) {
-    let (file, span) = place.source();
-    (file.to_string(), span.map(|span| span.line))
+fn at(mut case: TestCase, place: &Place) -> TestCase {
+    case.extra.insert("file".into(), tidy(&place.file().to_string()).into());
+    if place.template.is_none() {
+        case.extra.insert("line".into(), place.line.to_string().into());
+    }
+    case
 }
 
 fn title(rows: &Rows) -> &'static str {

@@ -10,7 +10,7 @@ use crate::{
     sarif::{associate, descriptor, level, log},
     terminal::tidy,
 };
-use portreeve_facts::{Place, Span};
+use portreeve_facts::Place;
 use portreeve_rules::{
     findings::PlacedFinding,
     ids::{IDS, Id, Rows},
@@ -24,8 +24,8 @@ use portreeve_rules::{
 pub fn write_lint_sarif(report: &LintReport, out: &mut dyn Write) -> io::Result<()> {
     let is_chosen = |id: &&&Id| report.rules.iter().any(|rows| rows.rule == id.name);
     let ids: Vec<&Id> = IDS.iter().filter(is_chosen).copied().collect();
-    let notifications = report.failures.iter().map(|gap| {
-        let place = report.places.get(&gap.detail).into_iter();
+    let notifications = report.failures.iter().map(|(gap, place)| {
+        let place = place.iter();
         json!({
             "level": "error",
             "message": { "text": tidy(&gap.detail) },
@@ -92,15 +92,14 @@ fn result(finding: &PlacedFinding, index: Option<usize>) -> Value {
     })
 }
 
-/// The field, where its line is known.
+/// The field. Code scanning wants a line; of a template none is known, so the first is given.
 fn physical(place: &Place) -> Value {
-    let (file, span) = place.source();
-    let mut location = json!({ "artifactLocation": { "uri": uri(file.path()) } });
-    if let Some(Span { line, column, width }) = span {
-        location["region"] =
-            json!({ "startLine": line, "startColumn": column, "endLine": line, "endColumn": column + width });
-    }
-    location
+    let Place { line, column, width, .. } = place;
+    let region = match place.template {
+        None => json!({ "startLine": line, "startColumn": column, "endLine": line, "endColumn": column + width }),
+        Some(_) => json!({ "startLine": 1 }),
+    };
+    json!({ "artifactLocation": { "uri": uri(place.file().path()) }, "region": region })
 }
 
 /// A path as a reference of RFC 3986. A relative one stays relative: services find the file from the root of the repository.

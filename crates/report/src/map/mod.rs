@@ -3,6 +3,7 @@
 mod svg;
 mod text;
 
+pub(crate) use svg::svg;
 pub use svg::write_svg;
 pub use text::write_map;
 

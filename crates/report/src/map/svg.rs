@@ -2,10 +2,9 @@
 
 use std::io::{self, Write};
 
-use super::{
-    super::{terminal::tidy, xml::Escaped},
-    PortState, ROW, counts, remarks, rows,
-};
+use maud::{Markup, PreEscaped, html};
+
+use super::{super::terminal::tidy, PortState, ROW, counts, remarks, rows};
 use portreeve_rules::PortUsage;
 
 /// Pixels of a port's square, gap included.
@@ -35,6 +34,10 @@ const CSS: &str = "
 /// # Errors
 /// When the writer fails.
 pub fn write_svg(census: &PortUsage, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "{}", svg(census).into_string())
+}
+
+pub(crate) fn svg(census: &PortUsage) -> Markup {
     let range = census.range.range;
     let remarks = remarks(census);
     let counts = counts(census);
@@ -44,82 +47,70 @@ pub fn write_svg(census: &PortUsage, out: &mut dyn Write) -> io::Result<()> {
     let height = legend + (counts.len() + remarks.len()) * LINE + 8;
     let title = format!("NodePorts {range} ({})", tidy(&census.range.place));
     let reported: Vec<String> = counts.iter().map(|(state, count)| format!("{count} {}", state.legend())).collect();
-
-    writeln!(
-        out,
-        r#"<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" role="img" aria-labelledby="title description">"#
-    )?;
-    writeln!(out, r#"<title id="title">{}</title>"#, Escaped(&title))?;
-    writeln!(out, r#"<desc id="description">{}.</desc>"#, Escaped(&reported.join("; ")))?;
-    writeln!(out, "<style>{CSS}\n</style>")?;
-    writeln!(out, r#"<text class="title" x="16" y="26">{}</text>"#, Escaped(&title))?;
-    for (index, first) in rows(census).enumerate() {
-        let y = TOP + index * PITCH;
-        writeln!(out, r#"<text class="row" x="{}" y="{}">{first}</text>"#, LEFT - 8, y + PITCH - 1)?;
-        write_row(census, first, y, out)?;
-    }
-    write_band(census, out)?;
-    for (index, (state, count)) in counts.iter().enumerate() {
-        let y = legend + index * LINE;
-        writeln!(out, r#"<rect class="{}" x="{LEFT}" y="{y}" width="10" height="10"/>"#, class(*state))?;
-        writeln!(out, r#"<text x="{}" y="{}">{count} {}</text>"#, LEFT + 18, y + 9, Escaped(state.legend()))?;
-    }
-    for (index, remark) in remarks.iter().enumerate() {
-        let y = legend + (counts.len() + index) * LINE + 10;
-        writeln!(out, r#"<text x="{LEFT}" y="{y}">{}</text>"#, Escaped(remark))?;
-    }
-    writeln!(out, "</svg>")
-}
-
-/// Free ports that look alike are one path, used ones a square each.
-fn write_row(census: &PortUsage, first: u16, y: usize, out: &mut dyn Write) -> io::Result<()> {
-    let range = census.range.range;
-    let mut free: Vec<(PortState, String)> = Vec::new();
-    for port in (first..=first.saturating_add(ROW - 1)).filter(|port| range.contains(*port)) {
-        let x = LEFT + usize::from(port - first) * PITCH;
-        let state = PortState::of(census, port);
-        let size = PITCH - 1;
-        match census.used.get(&port) {
-            Some(used) => {
-                let service = used.allocated.as_ref().map(|(service, _)| format!(", Service {service}"));
-                let taken = used.taken.as_ref().map(|taken| format!(", {taken}"));
-                let tip = format!("{port}{}{}", service.unwrap_or_default(), taken.unwrap_or_default());
-                let risk = if census.ephemeral.contains(port) { " risk" } else { "" };
-                writeln!(
-                    out,
-                    r#"<rect class="{}{risk}" x="{x}" y="{y}" width="{size}" height="{size}"><title>{}</title></rect>"#,
-                    class(state),
-                    Escaped(&tip)
-                )?;
+    html! {
+        svg xmlns="http://www.w3.org/2000/svg" width=(width) height=(height) viewBox=(format!("0 0 {width} {height}"))
+            role="img" aria-labelledby="title description" {
+            title #title { (title) }
+            desc #description { (reported.join("; ")) "." }
+            style { (PreEscaped(CSS)) }
+            text.title x="16" y="26" { (title) }
+            @for (index, first) in rows(census).enumerate() {
+                @let y = TOP + index * PITCH;
+                text.row x=(LEFT - 8) y=(y + PITCH - 1) { (first) }
+                (row(census, first, y))
             }
-            None => {
-                let square = format!("M{x} {y}h{size}v{size}h-{size}z");
-                match free.last_mut() {
-                    Some((same, path)) if *same == state => path.push_str(&square),
-                    _ => free.push((state, square)),
-                }
+            @if let Some(band) = band(census) { (band) }
+            @for (index, (state, count)) in counts.iter().enumerate() {
+                @let y = legend + index * LINE;
+                rect class=(class(*state)) x=(LEFT) y=(y) width="10" height="10" {}
+                text x=(LEFT + 18) y=(y + 9) { (count) " " (state.legend()) }
+            }
+            @for (index, remark) in remarks.iter().enumerate() {
+                text x=(LEFT) y=(legend + (counts.len() + index) * LINE + 10) { (tidy(remark)) }
             }
         }
     }
-    for (state, path) in free {
-        writeln!(out, r#"<path class="{}" d="{path}"/>"#, class(state))?;
+}
+
+/// Free ports that look alike are one path, used ones a square each.
+fn row(census: &PortUsage, first: u16, y: usize) -> Markup {
+    let range = census.range.range;
+    let size = PITCH - 1;
+    let place = |port: u16| LEFT + usize::from(port - first) * PITCH;
+    let ports = (first..=first.saturating_add(ROW - 1)).filter(|port| range.contains(*port));
+    let mut free: Vec<(PortState, String)> = Vec::new();
+    for port in ports.clone().filter(|port| !census.used.contains_key(port)) {
+        let (state, square) = (PortState::of(census, port), format!("M{} {y}h{size}v{size}h-{size}z", place(port)));
+        match free.last_mut() {
+            Some((same, path)) if *same == state => path.push_str(&square),
+            _ => free.push((state, square)),
+        }
     }
-    Ok(())
+    html! {
+        @for (port, used) in ports.filter_map(|port| Some((port, census.used.get(&port)?))) {
+            @let risk = census.ephemeral.contains(port);
+            rect class={ (class(PortState::of(census, port))) @if risk { " risk" } } x=(place(port)) y=(y) width=(size)
+                height=(size) {
+                title {
+                    (port)
+                    @if let Some((service, _)) = &used.allocated { ", Service " (tidy(&service.to_string())) }
+                    @if let Some(taken) = &used.taken { ", " (tidy(&taken.to_string())) }
+                }
+            }
+        }
+        @for (state, path) in free { path class=(class(state)) d=(path) {} }
+    }
 }
 
 /// The line between the static and the dynamic band.
-fn write_band(census: &PortUsage, out: &mut dyn Write) -> io::Result<()> {
-    let Some(band) = census.static_band else { return Ok(()) };
+fn band(census: &PortUsage) -> Option<Markup> {
+    let band = census.static_band?;
     let first_row = census.range.range.first / ROW;
     let edge = usize::from(band.last % ROW + 1);
     let above = TOP + usize::from(band.last / ROW - first_row) * PITCH;
-    let (x, right) = (LEFT + edge * PITCH, LEFT + usize::from(ROW) * PITCH);
-    writeln!(
-        out,
-        r#"<path class="band" d="M{LEFT} {0}H{x}V{above}H{right}"><title>end of the static band, {1}</title></path>"#,
-        above + PITCH,
-        band.last
-    )
+    let (x, right, below) = (LEFT + edge * PITCH, LEFT + usize::from(ROW) * PITCH, above + PITCH);
+    let line = format!("M{LEFT} {below}H{x}V{above}H{right}");
+    Some(html! { path.band d=(line) { title { "end of the static band, " (band.last) } } })
 }
 
 fn class(state: PortState) -> &'static str {

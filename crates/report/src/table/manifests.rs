@@ -108,8 +108,8 @@ impl Page<'_> {
 
     /// What was judged, and what was not.
     fn judged(&mut self, report: &LintReport) -> io::Result<()> {
-        let LintReport { files, objects, again, skipped, range, against, failures, unknown, .. } = report;
-        let mut rows = vec![("files", format!("{files}, with {objects} objects that were judged"))];
+        let LintReport { files, judged, again, skipped, range, against, failures, unknown, .. } = report;
+        let mut rows = vec![("files", format!("{files}, with {judged} objects that were judged"))];
         if !skipped.is_empty() {
             rows.push(("skipped", kinds(skipped)));
         }
@@ -129,7 +129,7 @@ impl Page<'_> {
         if report.accepted > 0 {
             rows.push(("accepted", format!("{}, as annotations {ACCEPT} say", report.accepted)));
         }
-        let failed = failures.iter().map(|gap| ("not read", gap.detail.clone()));
+        let failed = failures.iter().map(|(gap, _)| ("not read", gap.detail.clone()));
         let unknown = unknown.iter().map(|(rows, gap)| ("not known", format!("{rows}: {}", gap.detail)));
         self.line(0, Ink::Heading, "What was judged")?;
         for (label, text) in rows.into_iter().chain(failed).chain(unknown) {
@@ -153,29 +153,28 @@ fn kinds(skipped: &BTreeMap<String, usize>) -> String {
 }
 
 fn headline(report: &LintReport) -> (String, Ink) {
+    let LintReport { objects, judged, .. } = report;
+    let of = if judged < objects { format!("{judged} of {objects}") } else { judged.to_string() };
+    let of = format!("{of} object{}", if *objects == 1 { "" } else { "s" });
     let count = |severity| report.findings.iter().filter(|it| it.evidence.severity == severity).count();
     let counts: Vec<(Severity, usize)> =
         Severity::ALL.into_iter().rev().map(|it| (it, count(it))).filter(|(_, count)| *count > 0).collect();
     if let Some((worst, _)) = counts.first() {
         let words: Vec<String> = counts.iter().map(|(severity, count)| format!("{count} {severity}")).collect();
+        let part = if judged < objects { format!("; {of} judged") } else { String::new() };
         let open = if is_undecided(report) { "; not all could be judged" } else { "" };
-        return (format!("manifests: {}{open}", words.join(", ")), Ink::Bad(*worst));
+        return (format!("manifests: {}{part}{open}", words.join(", ")), Ink::Bad(*worst));
     }
-    let failed = report.failures.first().or(report.unknown.first().map(|(_, gap)| gap));
+    let failed = report.failures.first().map(|(gap, _)| gap).or(report.unknown.first().map(|(_, gap)| gap));
     match (lint_result(report), failed) {
         (CheckResult::NotChecked, None) => {
             (format!("manifests: {}", nothing_judged(report)), Ink::Bad(Severity::Critical))
         }
         (CheckResult::NotChecked, Some(_)) => {
-            ("manifests: not all could be judged; see below what failed.".to_owned(), Ink::Bad(Severity::Critical))
+            let part = if judged < objects { format!(", only {of}") } else { String::new() };
+            (format!("manifests: not all could be judged{part}; see below what failed."), Ink::Bad(Severity::Critical))
         }
-        _ => {
-            let others: usize = report.skipped.values().sum();
-            let all = report.objects + others;
-            let of = if others > 0 { format!(" of {all}") } else { String::new() };
-            let objects = if all == 1 { "object" } else { "objects" };
-            (format!("manifests: no port conflicts in {}{of} {objects}.", report.objects), Ink::Good)
-        }
+        _ => (format!("manifests: no port conflicts in {of}."), Ink::Good),
     }
 }
 

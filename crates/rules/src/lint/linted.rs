@@ -167,11 +167,6 @@ impl Linted {
         self.manifests.iter().flat_map(|manifest| manifest.claims.iter().map(move |claim| (manifest, claim)))
     }
 
-    /// Every field with a port or an address, also those that the API server does not take.
-    pub(super) fn fields(&self) -> impl Iterator<Item = &Claim> {
-        self.manifests.iter().flat_map(Manifest::fields)
-    }
-
     /// Whether the Service is there already, and has this very port.
     pub(super) fn has_already(&self, service: &Manifest, (number, protocol): (u16, Protocol)) -> bool {
         let there = self.updated.get(&(service.namespace.clone(), service.name.clone()));

@@ -13,11 +13,9 @@ mod linted;
 mod port_field_refused;
 mod report;
 mod shared;
-mod templates;
 
 pub use accepted::{judge_acceptance, without_accepted};
 pub use around::{range, unread};
 pub use catalogue::{lint_rules, named_of_manifests};
 pub use linted::{Linted, Source};
 pub use report::{Found, LintReport, lint};
-pub use templates::Told;

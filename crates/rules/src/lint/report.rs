@@ -15,8 +15,8 @@ use portreeve_facts::{Gap, NodePortRange, Place, Why};
 pub struct LintReport {
     /// What is wrong, by place.
     pub findings: Vec<PlacedFinding>,
-    /// What could not be read of the manifests or of the cluster.
-    pub failures: Vec<Gap>,
+    /// What could not be read of the manifests or of the cluster, and where it is written.
+    pub failures: Vec<(Gap, Option<Place>)>,
     /// Rules that could not tell of some object, and why.
     pub unknown: Vec<(Rows, Gap)>,
     /// The rules that were chosen.
@@ -25,12 +25,12 @@ pub struct LintReport {
     pub not_asked: Vec<(Rows, String)>,
     /// How many findings the owners of their objects accept; they are not among the others.
     pub accepted: usize,
-    /// Where the fields are that could not be read, by the words that tell of them.
-    pub places: BTreeMap<String, Place>,
     /// How many files were read.
     pub files: usize,
-    /// How many objects were judged.
+    /// How many objects there were, of whatever kind, read or not.
     pub objects: usize,
+    /// How many of them were judged.
+    pub judged: usize,
     /// Whether it may be that none is judged.
     pub allow_empty: bool,
     /// How many objects had the name of one that was there already.
@@ -65,7 +65,7 @@ impl LintReport {
 
     /// Whether nothing was judged although something was expected.
     pub fn is_empty(&self) -> bool {
-        self.objects == 0 && !self.allow_empty
+        self.judged == 0 && !self.allow_empty
     }
 }
 

@@ -36,21 +36,26 @@ fn event(finding: &Finding) -> PlannedEvent {
     PlannedEvent::of(finding, &place()).expect("a uid")
 }
 
+/// Its name in one hour.
+fn name(finding: &Finding) -> String {
+    event(finding).names.in_hour(Timestamp::UNIX_EPOCH)
+}
+
 /// As it is sent when it is created at once.
 fn json(event: &PlannedEvent) -> serde_json::Value {
-    serde_json::to_value(event.at(web().since)).expect("JSON")
+    serde_json::to_value(event.open("portreeve.7", web().since)).expect("JSON")
 }
 
 #[test]
 fn a_service_has_its_event_in_its_namespace_and_the_node_beside_it() {
     let expected = json!({
         "apiVersion": "events.k8s.io/v1", "kind": "Event",
-        "metadata": {"name": "portreeve.7c44909d8c10dc74b9afd3371234a7f8", "namespace": "shop"},
+        "metadata": {"name": "portreeve.7", "namespace": "shop"},
         "eventTime": "2023-11-14T22:13:20.000001Z",
         "reportingController": "portreeve", "reportingInstance": "portreeve-n1",
         "action": "CheckPorts", "reason": "ListenerOnNodePort", "type": "Warning",
         "note": "On node n1: nginx listens on 30080. `kubectl portreeve findings -n shop --rule listener-on-node-port/loses \
-                 -o wide` names every affected node, of which at most five tell. Remedy: stop nginx",
+                 -o wide` names every affected node, of which at most five tell in an hour. Remedy: stop nginx",
         "regarding": {"apiVersion": "v1", "kind": "Service", "namespace": "shop", "name": "web", "uid": "uid-web"},
         "related": {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "uid-n1"},
     });
@@ -68,7 +73,7 @@ fn a_node_has_its_event_in_default() {
     };
     let expected = json!({
         "apiVersion": "events.k8s.io/v1", "kind": "Event",
-        "metadata": {"name": "portreeve.4cfa67e391046f65e41edf7293096ac3", "namespace": "default"},
+        "metadata": {"name": "portreeve.7", "namespace": "default"},
         "eventTime": "2023-11-14T22:13:20.000001Z",
         "reportingController": "portreeve", "reportingInstance": "portreeve-n1",
         "action": "CheckPorts", "reason": "ProxyNearFdLimit", "type": "Warning",
@@ -89,7 +94,7 @@ fn crowded(subject: Subject) -> Finding {
 fn a_fact_of_the_cluster_hangs_on_the_kubernetes_service_without_a_node() {
     let expected = json!({
         "apiVersion": "events.k8s.io/v1", "kind": "Event",
-        "metadata": {"name": "portreeve.69962b2b2447ed5e6f7d68e58e16c7b9", "namespace": "default"},
+        "metadata": {"name": "portreeve.7", "namespace": "default"},
         "eventTime": "2023-11-14T22:13:20.000001Z",
         "reportingController": "portreeve", "reportingInstance": "portreeve-n1",
         "action": "CheckPorts", "reason": "NodePortRangeCrowded", "type": "Warning",
@@ -103,7 +108,7 @@ fn a_fact_of_the_cluster_hangs_on_the_kubernetes_service_without_a_node() {
 fn the_end_is_a_normal_event_of_its_own() {
     let expected = json!({
         "apiVersion": "events.k8s.io/v1", "kind": "Event",
-        "metadata": {"name": "portreeve.7c44909d8c10dc74b9afd3371234a7f8.resolved", "namespace": "shop"},
+        "metadata": {"name": "portreeve.7.resolved", "namespace": "shop"},
         "eventTime": "2023-11-14T22:13:20.000001Z",
         "reportingController": "portreeve", "reportingInstance": "portreeve-n1",
         "action": "CheckPorts", "reason": "ListenerOnNodePortResolved", "type": "Normal",
@@ -112,7 +117,8 @@ fn the_end_is_a_normal_event_of_its_own() {
         "regarding": {"apiVersion": "v1", "kind": "Service", "namespace": "shop", "name": "web", "uid": "uid-web"},
         "related": {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "uid-n1"},
     });
-    assert_eq!(json(&event(&web()).resolved()), expected);
+    let over = event(&web()).over("portreeve.7", web().since);
+    assert_eq!(serde_json::to_value(over).expect("JSON"), expected);
 }
 
 #[test]
@@ -128,11 +134,11 @@ fn a_name_changes_with_what_the_finding_is_about_and_with_what_it_means() {
         |it| it.evidence.scope = Scope::Cluster,
         |it| it.evidence.outcome = "refused",
     ];
-    let mut names = BTreeSet::from([event(&web()).name]);
+    let mut names = BTreeSet::from([name(&web())]);
     for (index, change) in changes.iter().enumerate() {
         let mut changed = web();
         change(&mut changed);
-        assert!(names.insert(event(&changed).name), "change {index}");
+        assert!(names.insert(name(&changed)), "change {index}");
     }
 }
 
@@ -149,45 +155,46 @@ fn a_name_does_not_change_with_a_word_a_free_port_a_value_or_a_time() {
     for (index, change) in changes.iter().enumerate() {
         let mut changed = web();
         change(&mut changed);
-        assert_eq!(event(&changed).name, event(&web()).name, "change {index}");
+        assert_eq!(name(&changed), name(&web()), "change {index}");
         assert!(event(&changed).is_same_as(&event(&web())));
     }
 }
 
 #[test]
-fn only_a_fact_of_the_cluster_has_the_same_name_on_every_node() {
-    let other = Place { node: "n2".to_owned(), ..place() };
-    let name = |finding: &Finding, place: &Place| PlannedEvent::of(finding, place).expect("a uid").name;
-    let mut shared = web();
-    shared.evidence.scope = Scope::Cluster;
-    assert_eq!(name(&shared, &place()), name(&shared, &other));
-    assert_ne!(name(&web(), &place()), name(&web(), &other));
-    assert_ne!(name(&web(), &place()), name(&shared, &place()));
+fn a_fact_of_the_cluster_has_one_name_a_node_its_own_and_what_nodes_share_five() {
+    let mut cluster = web();
+    cluster.evidence.scope = Scope::Cluster;
+    let nodes = || (0..100).map(|number| format!("n{number}"));
+    let own =
+        nodes().map(|node| Finding { key: Key { subject: Subject::node(&node, Some("uid")), ..web().key }, ..web() });
+    let names = |findings: Vec<Finding>| {
+        let names = findings.iter().zip(nodes()).map(|(finding, node)| {
+            let place = Place { node, ..place() };
+            PlannedEvent::of(finding, &place).expect("a uid").names.in_hour(Timestamp::UNIX_EPOCH)
+        });
+        names.collect::<BTreeSet<String>>().len()
+    };
+    let counts = [names(vec![cluster; 100]), names(vec![web(); 100]), names(own.collect())];
+    assert_eq!(counts, [1, 5, 100]);
 }
 
 #[test]
-fn the_nodes_of_a_voice_share_a_gate_that_says_who_holds_it() {
-    let gates: Vec<PlannedEvent> = (0..100)
-        .map(|number| {
-            let place = Place { node: format!("n{number}"), ..place() };
-            PlannedEvent::of(&web(), &place).expect("a uid").as_gate().expect("a gate")
-        })
-        .collect();
-    let names: BTreeSet<&str> = gates.iter().map(|gate| gate.name.as_str()).collect();
-    assert_eq!(names.len(), 5);
-    let gate = json(&gates[7]);
-    assert_eq!(gate["metadata"]["annotations"], json!({"portreeve/voice": "open n7"}));
-    assert_eq!(gate["related"]["name"], "n7");
-    assert_eq!(gate["note"].as_str().expect("a note").find("On node n7: nginx listens"), Some(0));
-    assert_eq!(event(&crowded(Subject::cluster())).as_gate(), None);
+fn the_command_names_the_agents_namespace_where_it_is_another() {
+    let place = |agents: Option<&str>| Place { agents: agents.map(str::to_owned), ..place() };
+    let usual = "kubectl portreeve findings -n shop --rule listener-on-node-port/loses -o wide";
+    assert_eq!(how_to_see_all(&web().key, &place(None)), usual);
+    assert_eq!(how_to_see_all(&web().key, &place(Some("portreeve"))), usual);
+    let there = format!("{usual} --agent-namespace monitoring");
+    assert_eq!(how_to_see_all(&web().key, &place(Some("monitoring"))), there);
 }
 
 #[test]
 fn how_to_see_all_nodes_is_cut_from_no_note() {
     let mut finding = web();
     finding.evidence.summary = "long ".repeat(1000);
-    for event in [event(&finding), event(&finding).resolved()] {
-        let note = event.event.note.expect("a note");
+    let planned = event(&finding);
+    for event in [planned.open("a", finding.since), planned.over("a", finding.since)] {
+        let note = event.note.expect("a note");
         assert!(
             note.len() <= NOTE
                 && note.contains("`kubectl portreeve findings -n shop --rule listener-on-node-port/loses -o wide`"),
@@ -241,16 +248,17 @@ proptest! {
         let mut finding = web();
         finding.evidence.summary = summary;
         let place = Place { node, ..place() };
-        let opening = PlannedEvent::of(&finding, &place).expect("a uid");
-        for planned in [opening.resolved(), opening] {
-            let event = planned.at(finding.since);
+        let planned = PlannedEvent::of(&finding, &place).expect("a uid");
+        let name = planned.names.in_hour(finding.since);
+        for event in [planned.over(&name, finding.since), planned.open(&name, finding.since)] {
             let length = |text: &Option<String>| text.as_ref().expect("it is there").len();
             prop_assert!(length(&event.note) <= NOTE);
             for word in [&event.reporting_instance, &event.reason, &event.action] {
                 prop_assert!(length(word) <= WORD);
             }
             let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'.';
-            prop_assert!(planned.name.len() <= 253 && planned.name.bytes().all(plain));
+            let name = event.metadata.name.expect("a name");
+            prop_assert!(name.len() <= 253 && name.bytes().all(plain));
         }
     }
 }

@@ -1,19 +1,16 @@
-mod cluster;
-mod incident;
-mod model;
 mod orders;
 mod server;
-mod simulation;
 
 use std::collections::BTreeSet;
 
-use model::Server;
-
-use super::*;
+use jiff::SignedDuration;
 use portreeve_rules::{
     findings::{Evidence, RuleId, Subject, SubjectKind},
     ledger::Clearance,
 };
+use server::Server;
+
+use super::*;
 
 fn second(second: i64) -> Timestamp {
     Timestamp::from_second(1_700_000_000 + second).expect("a time")
@@ -45,282 +42,436 @@ fn of_the_cluster(object: usize) -> Finding {
     about(object, Evidence::new(Severity::Critical, "it is wrong everywhere.").in_cluster())
 }
 
-impl Server {
-    /// Everything that is due at this time, done.
-    fn serve(&mut self, events: &mut Plan, at: Timestamp) -> Vec<Write> {
-        std::iter::from_fn(|| {
-            let write = events.next(at)?;
-            let reply = self.reply(at, &write);
-            events.answer(at, &write, reply);
-            Some(write)
-        })
-        .collect()
-    }
-
-    /// The same, of what tells somebody something.
-    fn told(&mut self, events: &mut Plan, at: Timestamp) -> Vec<Write> {
-        self.serve(events, at).into_iter().filter(|write| !write.request.is_light()).collect()
-    }
+/// When the hour of this finding turns for this node, in seconds from the beginning.
+fn turn(finding: &Finding, node: &str) -> i64 {
+    let event = PlannedEvent::of(finding, &place(node)).expect("a uid");
+    (event.names.hour(second(0)) + HOUR).duration_since(second(0)).as_secs()
 }
 
-fn raise(events: &mut Plan, at: Timestamp, finding: &Finding) {
-    events.offer(at, &Change::Raised(finding.clone()), &place("n1"));
+/// A finding whose hour does not turn for an hour but some minutes.
+fn fresh(severity: Severity) -> Finding {
+    (0..).map(|object| finding(object, severity)).find(|finding| turn(finding, "n1") > 50 * 60).expect("one of many")
 }
 
-fn clear(events: &mut Plan, at: Timestamp, finding: &Finding) {
-    events.offer(at, &Change::Cleared(finding.clone(), Clearance::Repaired), &place("n1"));
+/// So many nodes of the slot of `n0`.
+fn of_one_slot(finding: &Finding, count: usize) -> Vec<String> {
+    let name = |node: &str| PlannedEvent::of(finding, &place(node)).expect("a uid").names.in_hour(second(0));
+    (0..).map(|number| format!("n{number}")).filter(|node| name(node) == name("n0")).take(count).collect()
 }
 
-/// Minutes at which something was written, and what the series said.
-fn written(server: &mut Server, events: &mut Plan, until: i64) -> Vec<(i64, u32)> {
-    let mut written = Vec::new();
-    for now in 0..until {
-        for write in server.serve(events, minute(now)) {
-            match write.request {
-                Request::Create(_) => written.push((now, 1)),
-                Request::Repeat(series) => written.push((now, series.count)),
-                Request::Hold(hold) => written.extend(hold.series.map(|series| (now, series.count))),
-                Request::Find | Request::Look => {}
-            }
-        }
-    }
-    written
+fn raise(plan: &mut Plan, at: Timestamp, finding: &Finding) {
+    plan.offer(at, &Change::Raised(finding.clone()), &place("n1"));
+}
+
+fn clear(plan: &mut Plan, at: Timestamp, finding: &Finding) {
+    plan.offer(at, &Change::Cleared(finding.clone(), Clearance::Repaired), &place("n1"));
+}
+
+/// Why requests were made.
+fn steps(writes: &[Write]) -> Vec<Step> {
+    writes.iter().map(|write| write.step).collect()
+}
+
+fn written(written: u64) -> Counters {
+    Counters { written, ..Counters::default() }
 }
 
 #[test]
-fn what_became_another_variant_has_a_new_event_and_no_end_of_the_old_one() {
-    let (mut server, mut events) = (Server::default(), Plan::default());
-    let was = of_the_cluster(1);
-    raise(&mut events, minute(0), &was);
-    assert_eq!(server.told(&mut events, minute(0)).len(), 1);
-    let mut worse = was.clone();
-    worse.key.variant = "no-return";
-    let change = |was: &Finding, is: &Finding| Change::Became(was.key.clone(), is.clone());
-    events.offer(minute(1), &change(&was, &worse), &place("n1"));
-    let written: Vec<Write> = (1..10).flat_map(|now| server.told(&mut events, minute(now))).collect();
-    let is_end = |write: &Write| write.name.ends_with(".resolved");
-    assert!(!written.is_empty() && !written.iter().any(is_end), "{written:#?}");
-    let mut mild = worse.clone();
-    (mild.key.variant, mild.evidence.severity) = ("trap", Severity::Info);
-    events.offer(minute(20), &change(&worse, &mild), &place("n1"));
-    let written: Vec<Write> = (20..30).flat_map(|now| server.told(&mut events, minute(now))).collect();
-    assert!(written.iter().any(is_end), "{written:#?}");
+fn what_lasts_is_told_once_each_hour_of_its_own() {
+    let (mut server, mut plan) = (Server::default(), Plan::default());
+    let finding = finding(1, Severity::Warning);
+    raise(&mut plan, second(0), &finding);
+    assert_eq!(server.serve(&mut plan, second(0)).len(), 1);
+    let turn = turn(&finding, "n1");
+    for hour in 0..3 {
+        let turn = turn + hour * 3600;
+        assert_eq!(plan.due(second(turn - 1)), Some(second(turn)));
+        assert!(server.serve(&mut plan, second(turn - 1)).is_empty());
+        assert_eq!(steps(&server.serve(&mut plan, second(turn))), [Step::Tell]);
+    }
+    assert_eq!((server.events.len(), plan.counters()), (4, written(4)));
 }
 
 #[test]
-fn an_event_is_repeated_after_five_and_fifteen_and_then_every_fifty_five_minutes() {
-    let (mut server, mut events) = (Server::default(), Plan::default());
-    raise(&mut events, minute(0), &finding(1, Severity::Warning));
-    assert_eq!(written(&mut server, &mut events, 130), [(0, 1), (5, 2), (15, 3), (70, 4), (125, 5)]);
-    assert_eq!(events.due(minute(126)), Some(minute(180)));
+fn one_node_of_a_slot_tells_and_ends_and_the_others_follow_with_the_next_hour() {
+    let finding = finding(1, Severity::Critical);
+    let mut server = Server::default();
+    let nodes = of_one_slot(&finding, 3);
+    let mut agents: Vec<(&String, Plan)> = nodes.iter().map(|node| (node, Plan::default())).collect();
+    for (node, plan) in &mut agents {
+        plan.offer(second(0), &Change::Raised(finding.clone()), &place(node));
+        assert_eq!(steps(&server.serve(plan, second(0))), [Step::Tell]);
+    }
+    assert_eq!(server.events.len(), 1);
+    assert_eq!(agents[0].1.counters(), written(1));
+    let silent = Counters { deduplicated: 1, ..Counters::default() };
+    assert_eq!((agents[1].1.counters(), agents[2].1.counters()), (silent, silent));
+
+    // Who may have told before a restart reads whether it has; who has not writes no end.
+    let cleared = Change::Cleared(finding.clone(), Clearance::Repaired);
+    let mut over = |server: &mut Server, agent: usize| {
+        let (node, plan) = &mut agents[agent];
+        plan.offer(second(60), &cleared, &place(node));
+        steps(&server.serve(plan, second(60)))
+    };
+    assert_eq!((over(&mut server, 1), over(&mut server, 0)), (vec![Step::Look], vec![Step::End]));
+    assert_eq!((server.openings().count(), server.events.len()), (1, 2));
+
+    let turn = second(turn(&finding, "n0"));
+    for (_, plan) in &mut agents {
+        server.serve(plan, turn);
+    }
+    let reporters: BTreeSet<&str> = server.openings().map(|kept| kept.reporter.as_str()).collect();
+    assert_eq!(reporters, BTreeSet::from(["portreeve-n0", &*format!("portreeve-{}", nodes[2])]));
+    // In the hour before it was silent; now it knows that it has told.
+    let (node, plan) = &mut agents[2];
+    plan.offer(turn, &cleared, &place(node));
+    assert_eq!(steps(&server.serve(plan, turn)), [Step::End]);
 }
 
 #[test]
-fn info_has_no_event_and_what_becomes_info_is_over() {
-    let (mut server, mut events) = (Server::default(), Plan::default());
-    raise(&mut events, second(0), &finding(1, Severity::Info));
-    assert_eq!(events.next(second(0)), None);
-    raise(&mut events, second(0), &finding(2, Severity::Warning));
-    server.serve(&mut events, second(0));
-    events.offer(second(1), &Change::Changed(finding(2, Severity::Info)), &place("n1"));
-    assert_eq!(server.told(&mut events, second(1)).len(), 1);
+fn who_is_silent_in_the_next_hour_still_ends_what_it_has_told_and_never_what_has_expired() {
+    let finding = finding(1, Severity::Critical);
+    let nodes = of_one_slot(&finding, 2);
+    let turn = turn(&finding, "n0");
+    for (minutes, expected) in [(1, vec![Step::End]), (61, vec![])] {
+        let (mut server, mut plan, mut other) = (Server::default(), Plan::default(), Plan::default());
+        plan.offer(second(turn - 60), &Change::Raised(finding.clone()), &place(&nodes[0]));
+        server.serve(&mut plan, second(turn - 60));
+        other.offer(second(turn), &Change::Raised(finding.clone()), &place(&nodes[1]));
+        server.serve(&mut other, second(turn));
+        server.serve(&mut plan, second(turn));
+        assert_eq!(plan.counters(), Counters { written: 1, deduplicated: 1, ..Counters::default() });
+        let at = second(turn + minutes * 60 - 60);
+        plan.offer(at, &Change::Cleared(finding.clone(), Clearance::Repaired), &place(&nodes[0]));
+        assert_eq!(steps(&server.serve(&mut plan, at)), expected, "{minutes} minutes after it told");
+    }
+}
+
+/// Fault (operator): the node that tells of an incident is removed, or its agent is restarted while the node is repaired
+/// Does: nothing, and its Event has no end; another affected node of its slot tells of itself
+/// Right again: with the next hour of the incident
+/// Lost: that it is over on the node that has gone
+#[test]
+fn a_node_that_has_gone_without_a_word_is_followed_with_the_next_hour() {
+    let finding = finding(1, Severity::Critical);
+    let nodes = of_one_slot(&finding, 2);
+    let (mut server, mut gone, mut plan) = (Server::default(), Plan::default(), Plan::default());
+    gone.offer(second(0), &Change::Raised(finding.clone()), &place(&nodes[0]));
+    server.serve(&mut gone, second(0));
+    plan.offer(second(0), &Change::Raised(finding.clone()), &place(&nodes[1]));
+    server.serve(&mut plan, second(0));
+    assert_eq!(plan.counters(), Counters { deduplicated: 1, ..Counters::default() });
+    let turn = turn(&finding, "n0");
+    assert!(server.serve(&mut plan, second(turn - 1)).is_empty());
+    assert_eq!(steps(&server.serve(&mut plan, second(turn))), [Step::Tell]);
+    assert_eq!(plan.counters(), Counters { written: 1, deduplicated: 1, ..Counters::default() });
     assert_eq!(server.events.len(), 2);
 }
 
 #[test]
-fn a_finding_that_gets_worse_has_a_new_event_and_the_old_one_is_not_repeated() {
-    let (mut server, mut events) = (Server::default(), Plan::default());
-    raise(&mut events, minute(0), &finding(1, Severity::Warning));
-    server.serve(&mut events, minute(0));
-    events.offer(minute(1), &Change::Changed(finding(1, Severity::Critical)), &place("n1"));
-    written(&mut server, &mut events, 80);
-    let counts: BTreeSet<u32> = server.openings().map(|(_, kept)| kept.series.count).collect();
-    assert_eq!(counts, BTreeSet::from([1, 4]));
-    let mut same = finding(1, Severity::Critical);
-    same.evidence.values.push(("uid", "7".to_owned()));
-    events.offer(minute(80), &Change::Changed(same), &place("n1"));
-    assert_eq!(events.next(minute(80)), None, "evidence that is not in the note changes nothing");
+fn a_restarted_agent_writes_nothing_and_ends_what_the_one_before_it_told() {
+    let finding = fresh(Severity::Critical);
+    let (mut server, mut before) = (Server::default(), Plan::default());
+    raise(&mut before, second(0), &finding);
+    server.serve(&mut before, second(0));
+    let mut plan = Plan::default();
+    raise(&mut plan, minute(1), &finding);
+    assert_eq!(steps(&server.serve(&mut plan, minute(1))), [Step::Tell]);
+    assert_eq!(plan.counters(), Counters { deduplicated: 1, ..Counters::default() });
+    clear(&mut plan, minute(2), &finding);
+    assert_eq!(steps(&server.serve(&mut plan, minute(2))), [Step::Look, Step::End]);
+    assert_eq!(server.events.len(), 2);
 }
 
 #[test]
-fn other_words_write_nothing_and_are_in_the_event_that_is_created_next() {
-    let (mut server, mut events) = (Server::default(), Plan::default());
-    raise(&mut events, minute(0), &finding(1, Severity::Warning));
-    let first = server.serve(&mut events, minute(0)).remove(0);
+fn an_answer_that_was_lost_is_no_end_that_is_lost() {
+    let finding = fresh(Severity::Critical);
+    for retried in [false, true] {
+        let (mut server, mut plan) = (Server::default(), Plan::default());
+        raise(&mut plan, second(0), &finding);
+        let write = plan.next(second(0)).expect("a request");
+        server.reply(second(0), &write);
+        plan.answer(second(0), &write, Reply::Unavailable(None));
+        if retried {
+            assert_eq!(steps(&server.serve(&mut plan, minute(1))), [Step::Tell]);
+        }
+        clear(&mut plan, minute(1), &finding);
+        assert_eq!(steps(&server.serve(&mut plan, minute(1))), [Step::Look, Step::End], "retried: {retried}");
+    }
+}
+
+#[test]
+fn what_one_rule_says_of_a_node_is_written_by_each_node_and_what_it_says_of_the_cluster_once() {
+    let (mut server, mut written) = (Server::default(), 0);
+    for node in ["n1", "n2"] {
+        let mut plan = Plan::default();
+        let mut own = finding(1, Severity::Critical);
+        own.key.subject = Subject { uid: Some(format!("uid-{node}")), ..Subject::node(node, None) };
+        for finding in [own, of_the_cluster(2)] {
+            plan.offer(second(0), &Change::Raised(finding), &place(node));
+        }
+        server.serve(&mut plan, second(0));
+        written += plan.counters().written;
+    }
+    assert_eq!(written, 3, "each node's own, and one of the cluster: {:?}", server.events);
+}
+
+#[test]
+fn a_fact_of_the_cluster_is_told_by_another_agent_when_the_first_is_gone_and_ends_once() {
+    let mut server = Server::default();
+    let mut agents = ["n1", "n2", "n3"].map(|node| (node, Plan::default()));
+    let finding = of_the_cluster(1);
+    for (node, plan) in &mut agents {
+        plan.offer(second(0), &Change::Raised(finding.clone()), &place(node));
+        server.serve(plan, second(0));
+    }
+    assert_eq!(agents.each_ref().map(|(_, plan)| plan.counters().written), [1, 0, 0]);
+    let turn = second(turn(&finding, "n1"));
+    for (node, plan) in &mut agents[1..] {
+        server.serve(plan, turn);
+        plan.offer(turn, &Change::Cleared(finding.clone(), Clearance::Repaired), &place(node));
+        server.serve(plan, turn);
+    }
+    assert_eq!(agents.each_ref().map(|(_, plan)| plan.counters().written), [1, 2, 0]);
+    assert_eq!(server.openings().count() + 1, server.events.len());
+}
+
+#[test]
+fn what_became_another_variant_has_a_new_event_and_no_end_of_the_old_one() {
+    let (mut server, mut plan) = (Server::default(), Plan::default());
+    let was = of_the_cluster(1);
+    raise(&mut plan, second(0), &was);
+    assert_eq!(server.serve(&mut plan, second(0)).len(), 1);
+    let mut worse = was.clone();
+    worse.key.variant = "no-return";
+    let change = |was: &Finding, is: &Finding| Change::Became(was.key.clone(), is.clone());
+    plan.offer(second(10), &change(&was, &worse), &place("n1"));
+    assert_eq!(steps(&server.serve(&mut plan, second(10))), [Step::Tell]);
+    let mut mild = worse.clone();
+    (mild.key.variant, mild.evidence.severity) = ("trap", Severity::Info);
+    plan.offer(second(20), &change(&worse, &mild), &place("n1"));
+    assert_eq!(steps(&server.serve(&mut plan, second(20))), [Step::End]);
+}
+
+#[test]
+fn info_has_no_event_and_what_becomes_info_is_over() {
+    let (mut server, mut plan) = (Server::default(), Plan::default());
+    raise(&mut plan, second(0), &finding(1, Severity::Info));
+    assert_eq!(plan.next(second(0)), None);
+    raise(&mut plan, second(0), &finding(2, Severity::Warning));
+    server.serve(&mut plan, second(0));
+    plan.offer(second(1), &Change::Changed(finding(2, Severity::Info)), &place("n1"));
+    assert_eq!(steps(&server.serve(&mut plan, second(1))), [Step::End]);
+}
+
+#[test]
+fn a_finding_that_gets_worse_has_a_new_event_and_evidence_that_is_not_in_the_note_changes_nothing() {
+    let (mut server, mut plan) = (Server::default(), Plan::default());
+    raise(&mut plan, second(0), &finding(1, Severity::Warning));
+    server.serve(&mut plan, second(0));
+    plan.offer(second(1), &Change::Changed(finding(1, Severity::Critical)), &place("n1"));
+    assert_eq!(steps(&server.serve(&mut plan, second(1))), [Step::Tell]);
+    let mut same = finding(1, Severity::Critical);
+    same.evidence.values.push(("uid", "7".to_owned()));
+    plan.offer(second(2), &Change::Changed(same), &place("n1"));
+    assert_eq!(plan.next(second(2)), None);
+}
+
+#[test]
+fn other_words_write_nothing_and_are_in_the_event_of_the_next_hour() {
+    let (mut server, mut plan) = (Server::default(), Plan::default());
+    let first = finding(1, Severity::Warning);
+    raise(&mut plan, second(0), &first);
+    server.serve(&mut plan, second(0));
     let reworded = about(
         1,
         Evidence::new(Severity::Warning, "it is wrong in other words.")
             .remedy(portreeve_rules::findings::Step::advice("take 30002")),
     );
-    events.offer(minute(1), &Change::Changed(reworded), &place("n1"));
-    assert_eq!(events.next(minute(1)), None);
-    assert_eq!(events.due(minute(1)), Some(minute(5)), "the series goes on as before");
-    server.events.clear();
-    let writes = server.serve(&mut events, minute(5));
-    let created = writes.iter().find_map(|write| match &write.request {
-        Request::Create(event) => Some((&write.name, event.note.as_deref())),
-        _ => None,
-    });
+    plan.offer(second(1), &Change::Changed(reworded), &place("n1"));
+    assert_eq!(plan.next(second(1)), None);
+    let writes = server.serve(&mut plan, second(turn(&first, "n1")));
+    let [Write { request: Request::Create(event), .. }] = &writes[..] else { panic!("{writes:?}") };
     let note = "On node n1: it is wrong in other words. `kubectl portreeve findings -n d --rule listener-on-node-port/loses -o wide` \
-                names every affected node, of which at most five tell. Remedy: take 30002";
-    assert_eq!(created, Some((&first.name, Some(note))));
+                names every affected node, of which at most five tell in an hour. Remedy: take 30002";
+    assert_eq!(event.note.as_deref(), Some(note));
 }
 
 #[test]
 fn the_end_is_written_once_and_only_where_the_beginning_was() {
-    let (mut server, mut events) = (Server::default(), Plan::default());
-    let (early, late) = (finding(1, Severity::Warning), finding(2, Severity::Warning));
-    raise(&mut events, minute(0), &early);
-    server.serve(&mut events, minute(0));
-    raise(&mut events, minute(1), &late);
-    clear(&mut events, minute(1), &late);
-    clear(&mut events, minute(1), &early);
-    let writes = server.told(&mut events, minute(1));
-    assert!(matches!(&writes[..], [write] if write.name.ends_with(".resolved")), "{writes:?}");
+    let (mut server, mut plan) = (Server::default(), Plan::default());
+    let (early, late) = (fresh(Severity::Warning), finding(1000, Severity::Warning));
+    raise(&mut plan, minute(0), &early);
+    server.serve(&mut plan, minute(0));
+    raise(&mut plan, minute(1), &late);
+    clear(&mut plan, minute(1), &late);
+    clear(&mut plan, minute(1), &early);
+    assert_eq!(steps(&server.serve(&mut plan, minute(1))), [Step::End]);
     for now in 2..200 {
-        assert_eq!(events.next(minute(now)), None);
+        assert_eq!(plan.next(minute(now)), None);
     }
-    assert!(events.findings.is_empty(), "what is over is forgotten when its Event has expired");
+    assert!(plan.findings.is_empty(), "what is over is forgotten when its Event has expired");
+    assert_eq!(plan.counters(), written(2));
 }
 
 #[test]
 fn the_end_is_that_of_the_event_that_was_written_where_a_worse_one_came_too_late() {
-    let (mut server, mut events) = (Server::default(), Plan::default());
-    raise(&mut events, minute(0), &finding(1, Severity::Warning));
-    server.serve(&mut events, minute(0));
-    let opening = PlannedEvent::of(&finding(1, Severity::Warning), &place("n1")).expect("a uid");
+    let (mut server, mut plan) = (Server::default(), Plan::default());
+    raise(&mut plan, second(0), &finding(1, Severity::Warning));
+    let opening = server.serve(&mut plan, second(0)).remove(0);
     let other = finding(1, Severity::Critical);
-    events.offer(minute(1), &Change::Changed(other.clone()), &place("n1"));
-    clear(&mut events, minute(1), &other);
-    let writes = server.told(&mut events, minute(1));
-    let names: Vec<&str> = writes.iter().map(|write| write.name.as_str()).collect();
+    plan.offer(second(1), &Change::Changed(other.clone()), &place("n1"));
+    clear(&mut plan, second(1), &other);
+    let names: Vec<String> = server.serve(&mut plan, second(1)).into_iter().map(|write| write.name).collect();
     assert_eq!(names, [format!("{}.resolved", opening.name)]);
 }
 
 #[test]
-fn a_finding_that_comes_back_goes_on_in_its_series_and_so_does_its_end() {
-    let (mut server, mut events) = (Server::default(), Plan::default());
-    let finding = finding(1, Severity::Warning);
+fn what_another_node_tells_of_is_not_told_again_as_what_it_was_before() {
+    let [mild, worse] = [Severity::Warning, Severity::Critical].map(|severity| finding(1, severity));
+    let nodes = of_one_slot(&worse, 2);
+    let (mut server, mut other, mut plan) = (Server::default(), Plan::default(), Plan::default());
+    other.offer(second(0), &Change::Raised(worse.clone()), &place(&nodes[0]));
+    server.serve(&mut other, second(0));
+    let mut asked = |at, change| {
+        plan.offer(second(at), &change, &place(&nodes[1]));
+        steps(&server.serve(&mut plan, second(at)))
+    };
+    assert_eq!(asked(0, Change::Raised(mild)), [Step::Tell]);
+    assert_eq!(asked(1, Change::Changed(worse.clone())), [Step::Tell]);
+    assert_eq!(asked(2, Change::Cleared(worse.clone(), Clearance::Repaired)), [Step::Look, Step::End]);
+    assert_eq!(asked(3, Change::Raised(worse)), []);
+}
+
+#[test]
+fn a_finding_that_comes_back_within_the_hour_is_told_again_in_its_series_and_so_is_its_end() {
+    let (mut server, mut plan) = (Server::default(), Plan::default());
+    let finding = fresh(Severity::Warning);
     for round in 0..3 {
-        raise(&mut events, minute(10 * round), &finding);
-        server.serve(&mut events, minute(10 * round));
-        clear(&mut events, minute(10 * round + 4), &finding);
-        server.serve(&mut events, minute(10 * round + 4));
+        raise(&mut plan, minute(10 * round), &finding);
+        server.serve(&mut plan, minute(10 * round));
+        clear(&mut plan, minute(10 * round + 4), &finding);
+        server.serve(&mut plan, minute(10 * round + 4));
     }
-    let counts: Vec<u32> = server.events.values().map(|kept| kept.series.count).collect();
-    assert_eq!(counts, [3, 3]);
-}
-
-#[test]
-fn a_finding_that_ends_while_it_is_being_written_is_written_to_be_over() {
-    let (mut server, mut events) = (Server::default(), Plan::default());
-    let finding = finding(1, Severity::Warning);
-    raise(&mut events, second(0), &finding);
-    let look = events.next(second(0)).expect("a look");
-    let reply = server.reply(second(0), &look);
-    events.answer(second(0), &look, reply);
-    let write = events.next(second(0)).expect("a request");
-    clear(&mut events, second(1), &finding);
-    assert_eq!(events.next(second(1)), None, "one request about a finding at a time");
-    let reply = server.reply(second(1), &write);
-    events.answer(second(1), &write, reply);
-    server.serve(&mut events, second(1));
-    assert_eq!(server.events.len(), 2);
-}
-
-#[test]
-fn an_event_that_expired_is_created_anew() {
-    let (mut server, mut events) = (Server::default(), Plan::default());
-    raise(&mut events, minute(0), &finding(1, Severity::Warning));
-    server.serve(&mut events, minute(0));
+    assert_eq!(server.events.values().map(|kept| kept.count).collect::<Vec<_>>(), [3, 3]);
+    // What somebody has deleted is created anew.
     server.events.clear();
-    let writes = server.serve(&mut events, minute(5));
-    assert!(matches!(writes[0].request, Request::Look) && matches!(writes[1].request, Request::Create(_)));
-    assert_eq!(events.counters(), Counters { written: 2, ..Counters::default() });
+    raise(&mut plan, minute(30), &finding);
+    assert_eq!(steps(&server.serve(&mut plan, minute(30))), [Step::TellAgain, Step::Tell]);
+    clear(&mut plan, minute(31), &finding);
+    server.serve(&mut plan, minute(31));
+    raise(&mut plan, minute(32), &finding);
+    server.serve(&mut plan, minute(32));
+    server.events.retain(|name, _| !name.ends_with(".resolved"));
+    clear(&mut plan, minute(33), &finding);
+    assert_eq!(steps(&server.serve(&mut plan, minute(33))), [Step::End, Step::End]);
+    assert_eq!(server.events.values().map(|kept| kept.count).collect::<Vec<_>>(), [2, 1]);
+}
+
+#[test]
+fn who_was_silent_asks_nothing_however_often_its_finding_comes_back_in_the_hour() {
+    let finding = fresh(Severity::Critical);
+    let (mut server, mut first, mut plan) = (Server::default(), Plan::default(), Plan::default());
+    let nodes = of_one_slot(&finding, 2);
+    first.offer(second(0), &Change::Raised(finding.clone()), &place(&nodes[0]));
+    server.serve(&mut first, second(0));
+    let turned = turn(&finding, &nodes[0]) < 10 * 60;
+    let mut asked = Vec::new();
+    for round in 0..5 {
+        plan.offer(minute(round), &Change::Raised(finding.clone()), &place(&nodes[1]));
+        asked.extend(server.serve(&mut plan, minute(round)));
+        let cleared = Change::Cleared(finding.clone(), Clearance::Repaired);
+        plan.offer(second(round * 60 + 30), &cleared, &place(&nodes[1]));
+        asked.extend(server.serve(&mut plan, second(round * 60 + 30)));
+    }
+    assert_eq!((turned, steps(&asked)), (false, vec![Step::Tell, Step::Look]));
+}
+
+#[test]
+fn a_finding_that_ends_or_comes_back_while_it_is_being_written_is_told_as_it_is() {
+    let (mut server, mut plan) = (Server::default(), Plan::default());
+    let finding = fresh(Severity::Warning);
+    raise(&mut plan, second(0), &finding);
+    for expected in [Step::Tell, Step::End, Step::TellAgain, Step::End] {
+        let write = plan.next(second(0)).expect("a request");
+        assert_eq!(write.step, expected);
+        let change = if matches!(expected, Step::End) { raise } else { clear };
+        change(&mut plan, second(0), &finding);
+        let reply = server.reply(second(0), &write);
+        plan.answer(second(0), &write, reply);
+    }
+    server.serve(&mut plan, second(1));
+    assert_eq!(server.events.values().map(|kept| kept.count).collect::<Vec<_>>(), [3, 2]);
 }
 
 #[test]
 fn a_thousand_findings_at_once_are_written_within_budget_the_worst_first() {
-    let (mut server, mut events) = (Server::default(), Plan::default());
+    let (mut server, mut plan) = (Server::default(), Plan::default());
     for object in 0..1000 {
         let severity = if object % 100 == 7 { Severity::Critical } else { Severity::Warning };
-        raise(&mut events, second(0), &finding(object, severity));
+        raise(&mut plan, second(0), &finding(object, severity));
     }
-    let first = server.told(&mut events, second(0));
-    assert_eq!(first.len(), 10);
+    let first = server.serve(&mut plan, second(0));
     let critical: BTreeSet<usize> = (0..1000).filter(|object| object % 100 == 7).collect();
-    let written: BTreeSet<usize> = first
-        .iter()
-        .map(|write| match &write.request {
-            Request::Create(event) => {
-                let uid = event.regarding.as_ref().and_then(|object| object.uid.as_ref()).expect("a uid");
-                uid[4..].parse().expect("a number")
-            }
-            other => panic!("{other:?}"),
-        })
-        .collect();
-    assert_eq!(written, critical);
-    assert_eq!(events.due(second(1)), Some(second(5)), "the next look");
-    assert_eq!(server.told(&mut events, second(5)).len(), 0);
-    assert_eq!(server.told(&mut events, second(10)).len(), 1);
+    let object = |write: &Write| write.key.subject.uid.as_ref().expect("a uid")[4..].parse().expect("a number");
+    assert_eq!(first.iter().map(object).collect::<BTreeSet<usize>>(), critical);
+    assert_eq!(plan.due(second(1)), Some(second(10)));
+    assert_eq!(server.serve(&mut plan, second(10)).len(), 1);
 }
 
 #[test]
-fn where_there_is_no_room_the_mildest_are_dropped_and_counted() {
-    let mut events = Plan::default();
-    for object in 0..OPEN + 5 {
-        raise(&mut events, second(0), &finding(object, Severity::Warning));
+fn where_there_is_no_room_what_is_over_gives_way_and_then_the_mildest_are_dropped_and_counted() {
+    let mut plan = Plan::default();
+    let over = finding(OPEN, Severity::Critical);
+    raise(&mut plan, second(0), &over);
+    clear(&mut plan, second(0), &over);
+    assert!(plan.findings.is_empty(), "nobody has read of it");
+    raise(&mut plan, second(0), &over);
+    Server::default().serve(&mut plan, second(0));
+    clear(&mut plan, second(0), &over);
+    Server::default().serve(&mut plan, second(0));
+    for object in 0..OPEN - 1 {
+        raise(&mut plan, second(0), &finding(object, Severity::Warning));
     }
-    assert_eq!((events.findings.len(), events.counters().dropped), (OPEN, 5));
-    raise(&mut events, second(0), &finding(OPEN + 9, Severity::Critical));
-    assert_eq!((events.findings.len(), events.counters().dropped), (OPEN, 6));
-    assert!(events.findings.values().any(|it| it.severity == Severity::Critical));
+    assert!(plan.findings.len() == OPEN && plan.findings.contains_key(&over.key));
+    raise(&mut plan, second(0), &finding(OPEN + 1, Severity::Warning));
+    assert!(plan.findings.len() == OPEN && !plan.findings.contains_key(&over.key));
+    assert_eq!(plan.counters().dropped, 0);
+
+    for object in 0..5 {
+        raise(&mut plan, second(0), &finding(OPEN + 2 + object, Severity::Warning));
+    }
+    assert_eq!((plan.findings.len(), plan.counters().dropped), (OPEN, 5));
+    raise(&mut plan, second(0), &finding(OPEN + 9, Severity::Critical));
+    assert_eq!((plan.findings.len(), plan.counters().dropped), (OPEN, 6));
+    assert!(plan.findings.values().any(|it| it.severity == Severity::Critical));
 }
 
 #[test]
 fn a_finding_about_an_object_without_a_uid_is_counted_and_not_written() {
-    let mut events = Plan::default();
+    let mut plan = Plan::default();
     let mut finding = finding(1, Severity::Critical);
     finding.key.subject.uid = None;
-    raise(&mut events, second(0), &finding);
-    assert_eq!((events.next(second(0)), events.counters().failed), (None, 1));
+    raise(&mut plan, second(0), &finding);
+    assert_eq!((plan.next(second(0)), plan.counters().failed), (None, 1));
 }
 
 #[test]
 fn nodes_that_are_not_read_yet_delay_an_event_by_half_a_minute_at_most_and_only_until_they_are() {
     let unread = Place { nodes: None, ..place("n1") };
     for known in [false, true] {
-        let (mut server, mut events) = (Server::default(), Plan::default());
-        for object in 0..10 {
-            events.offer(second(0), &Change::Raised(finding(object, Severity::Critical)), &unread);
+        let (mut server, mut plan) = (Server::default(), Plan::default());
+        for object in (0..).map(|object| finding(object, Severity::Critical)).filter(|it| turn(it, "n1") > 60).take(10)
+        {
+            plan.offer(second(0), &Change::Raised(object), &unread);
         }
-        assert!(server.told(&mut events, second(0)).len() < 5);
+        assert!(server.serve(&mut plan, second(0)).len() < 5);
         if known {
-            events.know(second(1), &place("n1"));
-            events.know(second(1), &unread);
+            plan.know(&place("n1"));
+            plan.know(&unread);
         }
-        let now = second(if known { 1 } else { 30 });
-        server.told(&mut events, now);
+        server.serve(&mut plan, second(if known { 1 } else { 30 }));
         assert_eq!(server.events.len(), 10, "known: {known}");
-    }
-}
-
-#[test]
-fn an_event_of_the_node_that_a_restarted_agent_finds_under_its_own_end_is_told_anew() {
-    let mut server = Server::default();
-    let mut finding = finding(1, Severity::Critical);
-    finding.key.subject = Subject { uid: Some("uid-n1".to_owned()), ..Subject::node("n1", None) };
-    let mut first = Plan::default();
-    raise(&mut first, minute(0), &finding);
-    written(&mut server, &mut first, 20);
-    clear(&mut first, minute(20), &finding);
-    server.serve(&mut first, minute(20));
-    let count = |server: &Server| server.openings().next().expect("an Event").1.series.count;
-    assert_eq!((count(&server), server.events.len()), (3, 2));
-    for (restart, expected) in [(21, 4), (22, 4)] {
-        let mut events = Plan::default();
-        raise(&mut events, minute(restart), &finding);
-        server.serve(&mut events, minute(restart));
-        assert_eq!(count(&server), expected, "restarted at {restart}");
     }
 }

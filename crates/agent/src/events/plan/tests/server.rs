@@ -1,167 +1,204 @@
-//! A server that does not answer, refuses, or has just come up.
+//! An API server that knows Events only, and one that does not answer, refuses, or has just come up.
+
+use std::collections::BTreeMap;
 
 use super::*;
-use crate::events::{event_state::REFUSED, pause};
+use crate::events::{pause, telling::REFUSED};
+
+/// An Event, as the server keeps it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Kept {
+    pub(super) reporter: String,
+    pub(super) count: i32,
+}
+
+/// The Events by name. None expires.
+#[derive(Default)]
+pub(super) struct Server {
+    pub(super) events: BTreeMap<String, Kept>,
+}
+
+impl Server {
+    pub(super) fn reply(&mut self, at: Timestamp, write: &Write) -> Reply {
+        match (&write.request, self.events.get_mut(&write.name)) {
+            (Request::Create(_), Some(_)) => return Reply::Exists,
+            (Request::Create(event), None) => {
+                assert_eq!(event.event_time.as_ref().expect("a time").0, at);
+                let reporter = event.reporting_instance.clone().expect("a reporter");
+                self.events.insert(write.name.clone(), Kept { reporter, count: 1 });
+            }
+            (_, None) => return Reply::Missing,
+            (Request::Read, Some(kept)) => return Reply::Current(Some(kept.reporter.clone())),
+            (Request::Repeat(count, _), Some(kept)) => {
+                assert!(*count >= 2, "the server refuses less");
+                kept.count = *count;
+            }
+        }
+        Reply::Written
+    }
+
+    /// Everything that is due at this time, done.
+    pub(super) fn serve(&mut self, plan: &mut Plan, at: Timestamp) -> Vec<Write> {
+        std::iter::from_fn(|| {
+            let write = plan.next(at)?;
+            let reply = self.reply(at, &write);
+            plan.answer(at, &write, reply);
+            Some(write)
+        })
+        .collect()
+    }
+
+    /// Those that say that something is wrong.
+    pub(super) fn openings(&self) -> impl Iterator<Item = &Kept> {
+        self.events.iter().filter(|(name, _)| !name.ends_with(".resolved")).map(|(_, kept)| kept)
+    }
+}
 
 #[test]
 fn a_server_that_does_not_answer_is_left_alone_for_longer_and_longer() {
-    let mut events = Plan::default();
-    raise(&mut events, second(0), &finding(1, Severity::Critical));
+    let mut plan = Plan::default();
+    raise(&mut plan, second(0), &finding(1, Severity::Critical));
     let mut now = second(0);
     let mut pauses = Vec::new();
     for _ in 0..9 {
-        let write = events.next(now).expect("a request");
-        events.answer(now, &write, Reply::Unavailable(None));
-        let due = events.due(now).expect("it is tried again");
+        let write = plan.next(now).expect("a request");
+        plan.answer(now, &write, Reply::Unavailable(None));
+        let due = plan.due(now).expect("it is tried again");
         pauses.push(due.duration_since(now).as_secs());
         now = due;
     }
     assert_eq!(pauses, [2, 4, 8, 16, 20, 20, 20, 20, 20]);
-    let write = events.next(now).expect("a request");
-    assert_eq!(events.next(now), None);
-    events.answer(now, &write, Reply::Unavailable(Some(SignedDuration::from_hours(9))));
-    assert_eq!(events.due(now), Some(now + pause::LONGEST), "no server may silence us for a day");
+    let write = plan.next(now).expect("a request");
+    plan.answer(now, &write, Reply::Unavailable(Some(SignedDuration::from_hours(9))));
+    assert_eq!(plan.due(now), Some(now + pause::LONGEST), "no server may silence us for a day");
 }
 
 #[test]
 fn a_refusal_about_one_object_does_not_silence_the_others() {
-    let (mut server, mut events) = (Server::default(), Plan::default());
+    let (mut server, mut plan) = (Server::default(), Plan::default());
     for object in 0..4 {
-        raise(&mut events, second(0), &finding(object, Severity::Critical));
+        raise(&mut plan, second(0), &finding(object, Severity::Critical));
     }
     for reply in [Reply::Forbidden, Reply::Refused, Reply::Stuck] {
-        let write = events.next(second(0)).expect("a request");
-        events.answer(second(0), &write, reply);
+        let write = plan.next(second(0)).expect("a request");
+        plan.answer(second(0), &write, reply);
     }
-    assert_eq!(server.told(&mut events, second(0)).len(), 1);
-    assert_eq!(events.counters(), Counters { written: 1, failed: 3, ..Counters::default() });
-    let again = server.told(&mut events, second(0) + REFUSED);
-    assert_eq!(again.len(), 3, "those that may be lifted, and the written one's series");
-}
-
-/// Serves everything but what is about one object, for so many seconds: how often each was asked about, and written.
-fn unless_about(events: &mut Plan, server: &mut Server, object: &str, seconds: i64) -> (usize, Vec<i64>) {
-    let (mut asked, mut written) = (0, Vec::new());
-    for now in 0..seconds {
-        while let Some(write) = events.next(second(now)) {
-            let sent = events.findings.values().find(|it| it.in_flight.is_some()).expect("its finding");
-            let reply = if sent.object() == object {
-                asked += 1;
-                Reply::Unavailable(None)
-            } else {
-                let reply = server.reply(second(now), &write);
-                if matches!(write.request, Request::Create(_)) {
-                    written.push(now);
-                }
-                reply
-            };
-            events.answer(second(now), &write, reply);
-        }
-    }
-    (asked, written)
+    assert_eq!(server.serve(&mut plan, second(0)).len(), 1);
+    assert_eq!(plan.counters(), Counters { written: 1, failed: 3, ..Counters::default() });
+    assert_eq!(server.serve(&mut plan, second(20)).len(), 2, "those that may be lifted");
 }
 
 #[test]
 fn a_server_that_does_not_answer_about_one_object_is_asked_about_the_others() {
-    for silent in ["uid-0", "uid-2"] {
-        let (mut server, mut events) = (Server::default(), Plan::default());
+    for silent in [0, 2] {
+        let (mut server, mut plan) = (Server::default(), Plan::default());
         for object in 0..6 {
-            raise(&mut events, second(0), &finding(object, Severity::Critical));
+            raise(&mut plan, second(0), &finding(object, Severity::Critical));
         }
-        let (asked, written) = unless_about(&mut events, &mut server, silent, 3600);
-        assert_eq!(written.len(), 5);
-        assert!(written.iter().all(|at| *at <= 30), "{silent}: {written:?}");
-        assert!(asked <= 190, "each 20 seconds, as a server that does not answer at all: {asked} times in an hour");
-    }
-}
-
-#[test]
-fn a_server_that_does_nothing_but_answer_looks_is_left_alone_for_longer_and_longer() {
-    let (mut server, mut events) = (Server::default(), Plan::default());
-    for object in 0..3 {
-        raise(&mut events, second(0), &finding(object, Severity::Critical));
-    }
-    let mut asked = 0;
-    for now in 0..600 {
-        while let Some(write) = events.next(second(now)) {
-            asked += 1;
-            let reply =
-                if write.request.is_read() { server.reply(second(now), &write) } else { Reply::Unavailable(None) };
-            events.answer(second(now), &write, reply);
+        let silent = finding(silent, Severity::Critical).key;
+        let (mut asked, mut written) = (0, Vec::new());
+        for now in 0..3600 {
+            while let Some(write) = plan.next(second(now)) {
+                let reply = if write.key == silent {
+                    asked += 1;
+                    Reply::Unavailable(None)
+                } else {
+                    server.reply(second(now), &write)
+                };
+                if reply == Reply::Written {
+                    written.push(now);
+                }
+                plan.answer(second(now), &write, reply);
+            }
         }
+        assert!(written.len() >= 5 && written[4] <= 30, "{silent:?}: {written:?}");
+        assert!(
+            asked <= 200,
+            "about each 20 seconds, as a server that does not answer at all: {asked} times in an hour"
+        );
     }
-    assert!(asked <= 80, "{asked} requests in ten minutes");
-    let now = second(600 + 20);
-    assert_eq!(server.told(&mut events, now).len(), 3, "once it is well it is told all");
-}
-
-#[test]
-fn after_an_outage_the_worst_comes_first_again() {
-    let (mut server, mut events) = (Server::default(), Plan::default());
-    for object in 0..40 {
-        let severity = if object >= 35 { Severity::Critical } else { Severity::Warning };
-        raise(&mut events, second(0), &finding(object, severity));
-    }
-    let mut now = second(0);
-    for _ in 0..20 {
-        let write = events.next(now).expect("a request");
-        events.answer(now, &write, Reply::Unavailable(None));
-        now = events.due(now).expect("it is tried again");
-    }
-    let created = server.told(&mut events, now).into_iter().filter_map(|write| match write.request {
-        Request::Create(event) => event.regarding.and_then(|object| object.uid),
-        _ => None,
-    });
-    let created: Vec<String> = created.collect();
-    let worst = created.iter().take(6).filter(|uid| uid[4..].parse::<usize>().expect("a number") >= 35).count();
-    assert_eq!(worst, 5, "{created:?}");
 }
 
 #[test]
 fn what_is_forbidden_or_has_no_namespace_yet_is_tried_again_soon_and_then_less_and_less() {
     for reply in [Reply::Forbidden, Reply::Missing, Reply::Stuck] {
-        let mut events = Plan::default();
+        let mut plan = Plan::default();
         let mut now = second(0);
-        raise(&mut events, now, &of_the_cluster(1));
+        raise(&mut plan, now, &of_the_cluster(1));
         let mut waits = Vec::new();
         for _ in 0..7 {
-            let write = events.next(now).expect("a request");
-            events.answer(now, &write, reply.clone());
-            let due = events.due(now).expect("it is tried again");
+            let write = plan.next(now).expect("a request");
+            plan.answer(now, &write, reply.clone());
+            let due = plan.due(now).expect("it is tried again");
             waits.push(due.duration_since(now).as_secs());
             now = due;
         }
         assert_eq!(waits, [20, 40, 80, 160, 320, 600, 600], "{reply:?}");
-        assert_eq!(Server::default().serve(&mut events, now).len(), 1);
+        assert_eq!(Server::default().serve(&mut plan, now).len(), 1);
     }
 }
 
 #[test]
-fn a_server_that_has_just_come_up_is_not_believed_that_it_forbids() {
-    let (mut server, mut events) = (Server::default(), Plan::default());
-    raise(&mut events, second(0), &finding(1, Severity::Critical));
-    let mut now = second(0);
-    for reply in [Reply::Unavailable(None), Reply::Forbidden, Reply::Forbidden, Reply::Forbidden] {
-        let write = events.next(now).expect("a request");
-        events.answer(now, &write, reply);
-        now = events.due(now).expect("it is tried again");
-    }
-    assert!(now < second(0) + REFUSED);
-    assert_eq!(server.told(&mut events, now).len(), 1);
+fn an_end_that_is_forbidden_is_written_later_and_one_that_may_not_be_read_about_never() {
+    let finding = fresh(Severity::Critical);
+    let (mut server, mut plan) = (Server::default(), Plan::default());
+    raise(&mut plan, second(0), &finding);
+    server.serve(&mut plan, second(0));
+    clear(&mut plan, second(1), &finding);
+    let write = plan.next(second(1)).expect("the end");
+    plan.answer(second(1), &write, Reply::Forbidden);
+    assert_eq!(steps(&server.serve(&mut plan, second(1) + REFUSED)), [Step::End]);
 
-    clear(&mut events, now, &finding(1, Severity::Critical));
-    let write = events.next(now).expect("the end");
-    events.answer(now, &write, Reply::Forbidden);
-    assert_eq!(server.told(&mut events, now + REFUSED).len(), 1, "an end that is forbidden is written later");
+    let mut restarted = Plan::default();
+    raise(&mut restarted, second(2), &finding);
+    server.serve(&mut restarted, second(2));
+    clear(&mut restarted, second(3), &finding);
+    let write = restarted.next(second(3)).expect("a look");
+    restarted.answer(second(3), &write, Reply::Stuck);
+    assert_eq!(restarted.due(second(3)), None);
+}
+
+#[test]
+fn an_end_that_the_server_does_not_take_for_an_hour_is_dropped_and_counted() {
+    let finding = fresh(Severity::Critical);
+    for taken in [false, true] {
+        let (mut server, mut plan) = (Server::default(), Plan::default());
+        raise(&mut plan, second(0), &finding);
+        server.serve(&mut plan, second(0));
+        clear(&mut plan, second(1), &finding);
+        for now in 1..=61 {
+            while let Some(write) = plan.next(minute(now)) {
+                let reply = if taken { server.reply(minute(now), &write) } else { Reply::Unavailable(None) };
+                plan.answer(minute(now), &write, reply);
+            }
+        }
+        assert_eq!((plan.findings.len(), plan.counters().dropped), (0, u64::from(!taken)), "taken: {taken}");
+    }
+}
+
+#[test]
+fn what_the_server_will_never_take_is_not_sent_again() {
+    let mut plan = Plan::default();
+    raise(&mut plan, second(0), &finding(1, Severity::Critical));
+    let write = plan.next(second(0)).expect("a request");
+    plan.answer(second(0), &write, Reply::Refused);
+    assert_eq!(plan.due(second(0)), None);
+    // As something else it may be taken.
+    raise(&mut plan, second(1), &finding(1, Severity::Warning));
+    assert_eq!(Server::default().serve(&mut plan, second(1)).len(), 1);
 }
 
 #[test]
 fn a_clock_that_is_set_back_does_not_silence_anything() {
-    let (mut server, mut events) = (Server::default(), Plan::default());
-    raise(&mut events, minute(100_000), &finding(1, Severity::Critical));
-    server.serve(&mut events, minute(100_000));
-    raise(&mut events, minute(0), &finding(2, Severity::Critical));
-    server.serve(&mut events, minute(1));
-    assert_eq!(server.events.len(), 2);
-    assert!(events.due(minute(1)).is_some_and(|due| due <= minute(6)));
+    let unread = Place { nodes: None, ..place("n1") };
+    let (mut server, mut plan) = (Server::default(), Plan::default());
+    plan.offer(minute(100_000), &Change::Raised(finding(1, Severity::Critical)), &unread);
+    server.serve(&mut plan, minute(100_001));
+    plan.offer(minute(0), &Change::Raised(finding(2, Severity::Critical)), &unread);
+    for now in 0..120 {
+        server.serve(&mut plan, second(now));
+    }
+    assert_eq!(server.events.len(), 3, "the first is told by the new clock too");
+    clear(&mut plan, minute(3), &finding(1, Severity::Critical));
+    assert_eq!(server.serve(&mut plan, minute(4)).len(), 1);
 }

@@ -1,4 +1,5 @@
-//! A document as a tree in which every value knows where it is written.
+//! A part of a document as a tree in which every value knows where it is written. In a file an object may come before its kind,
+//! and one that is refused must not end its document: so each is taken in whole before it is read. Of JSON places are not known.
 
 use std::fmt;
 
@@ -92,7 +93,10 @@ impl Node {
         let mut node = self;
         for part in way.split(['.', '[']) {
             let next = match part.strip_suffix(']') {
-                Some(index) => index.parse::<usize>().ok().and_then(|index| node.items().get(index)),
+                Some(index) => index.parse::<usize>().ok().and_then(|index| match &node.value {
+                    Value::List(items) => items.get(index),
+                    _ => None,
+                }),
                 None => node.field(part),
             };
             let Some(next) = next else { return node };
@@ -101,29 +105,9 @@ impl Node {
         node
     }
 
-    /// The value at the end of a way of keys, `spec.template.spec`.
-    pub(crate) fn at_path(&self, path: &str) -> Option<&Self> {
-        path.split('.').try_fold(self, |node, key| node.field(key))
-    }
-
     /// The text, where it is one.
     pub(crate) fn text(&self) -> Option<&str> {
         if let Value::Text(text) = &self.value { Some(text) } else { None }
-    }
-
-    /// The number, where it is one.
-    pub(crate) fn number(&self) -> Option<i64> {
-        if let Value::Number(number) = self.value { Some(number) } else { None }
-    }
-
-    /// Whether it is true.
-    pub(crate) fn is_true(&self) -> bool {
-        matches!(self.value, Value::Flag(true))
-    }
-
-    /// The items of a list.
-    pub(crate) fn items(&self) -> &[Self] {
-        if let Value::List(items) = &self.value { items } else { &[] }
     }
 }
 
