@@ -10,12 +10,6 @@ use portreeve_rules::findings::Severity;
 pub(super) struct ObservedReport {
     /// What was found, worst first.
     pub(super) findings: Vec<ObservedFinding>,
-    nodes: Vec<ObservedNode>,
-}
-
-/// The node.
-#[derive(Debug, Deserialize)]
-struct ObservedNode {
     unknown: Vec<ObservedGap>,
 }
 
@@ -67,7 +61,7 @@ impl ObservedReport {
     pub(super) fn why_unknown(&self, rule: &str) -> Option<&str> {
         let (id, variant) = rule.split_once('/')?;
         let is_it = |gap: &&ObservedGap| gap.rule.as_deref() == Some(id) && gap.variants.iter().any(|it| it == variant);
-        self.nodes.iter().flat_map(|node| &node.unknown).find(is_it).map(|gap| gap.detail.as_str())
+        self.unknown.iter().find(is_it).map(|gap| gap.detail.as_str())
     }
 }
 
@@ -107,8 +101,8 @@ mod tests {
         "rule":"listener-on-node-port","variant":"loses","severity":"critical","port":30080,"protocol":"tcp",
         "subject":{"kind":"Service","namespace":"default","name":"web","uid":"u"},"summary":"s",
         "evidence":[{"name":"listener","value":"tcp LISTEN 0.0.0.0:30080"}],"affects":["remote"],"remedy":["move it"]}],
-        "nodes":[{"node":"node-a","unknown":[{"rule":"stale-redirection","variants":["proxy"],"source":"netfilter",
-        "why":"not-permitted","detail":"no NET_ADMIN"}]}]}"#;
+        "unknown":[{"rule":"stale-redirection","variants":["proxy"],"source":"netfilter","why":"not-permitted",
+        "detail":"no NET_ADMIN"}]}"#;
 
     const EXPECTED: Expected = Expected {
         rule: "listener-on-node-port/loses",

@@ -62,8 +62,8 @@ pub(crate) fn pod(node: &str, ready: bool) -> String {
 
 pub(crate) fn told(node: &str, findings: &Value) -> Reply {
     let document = json!({
-        "schema": "portreeve.findings/v1", "findings": findings,
-        "nodes": [{"node": node, "version": "0.1.0", "lookedAt": jiff::Timestamp::now().to_string(), "unknown": []}],
+        "schema": "portreeve.findings/v1", "findings": findings, "unknown": [],
+        "nodes": [{"node": node, "version": "0.1.0", "lookedAt": jiff::Timestamp::now().to_string()}],
     });
     Reply::Json(document.to_string())
 }
@@ -98,9 +98,11 @@ pub(crate) fn cluster(
 
 /// Each node with why it is unknown, or `told`.
 fn statuses(document: &Value) -> BTreeMap<String, String> {
+    let unknown = document["unknown"].as_array().expect("a list");
+    let why = |of: &Value| unknown.iter().find(|it| it["node"] == *of).and_then(|it| it["why"].as_str());
     let status = |node: &Value| match node.get("findings") {
         Some(_) => "told".to_owned(),
-        None => node["unknown"][0]["why"].as_str().expect("a reason").to_owned(),
+        None => why(&node["node"]).expect("a reason").to_owned(),
     };
     let nodes = document["nodes"].as_array().expect("nodes").iter();
     nodes.map(|node| (node["node"].as_str().expect("a name").to_owned(), status(node))).collect()
@@ -125,8 +127,8 @@ const WORLD: &[&str] = &[
 fn misbehave(node: &str, _: &str, _: usize) -> Reply {
     match node {
         "ancient" => {
-            let document = json!({"schema": "portreeve.findings/v1", "findings": [],
-                                  "nodes": [{"node": node, "lookedAt": "1970-01-01T00:00:00Z", "unknown": []}]});
+            let document = json!({"schema": "portreeve.findings/v1", "findings": [], "unknown": [],
+                                  "nodes": [{"node": node, "lookedAt": "1970-01-01T00:00:00Z"}]});
             Reply::Json(document.to_string())
         }
         "forbidden" => Reply::Status(403, "pods is forbidden"),
@@ -167,7 +169,7 @@ fn an_agent_that_cannot_be_asked_is_unknown_with_its_node_and_why() {
     let expected = expected.map(|(node, why)| (node.to_owned(), why.to_owned()));
     assert_eq!(statuses(&document), BTreeMap::from(expected), "{document:#}");
     assert_eq!((code, stderr.as_str()), (2, ""), "no findings, but not everybody was asked");
-    assert_eq!(document["nodes"][0]["unknown"][0]["why"], "stale", "what was seen in 1970 is not known now");
+    assert_eq!(document["unknown"][0]["why"], "stale", "what was seen in 1970 is not known now");
     assert!(!fake.requests().iter().any(|path| path.contains("unready")), "nobody is there to be asked");
     assert!(!stdout.contains("listener-on-node-port/loses"), "nobody speaks for another node");
     let schema = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/schema/findings.schema.json"));
@@ -245,7 +247,7 @@ fn an_agent_that_wants_no_token_is_read_by_who_can_get_none() {
     let refuses = cluster(&["n1"], |_, _, _| Reply::Status(401, "a token is needed"));
     let (code, stdout, _) = Plugin::new().run(&refuses, &["findings", "-o", "json"]);
     let document: Value = serde_json::from_str(&stdout).expect("JSON");
-    let unknown = &document["nodes"][0]["unknown"][0];
+    let unknown = &document["unknown"][0];
     assert_eq!((code, &unknown["why"]), (2, &json!("not-permitted")));
     let words = unknown["detail"].as_str().expect("words");
     assert!(words.contains("portreeve-reader/token: 404") && words.contains("a token is needed"), "{words}");

@@ -77,8 +77,8 @@ fn the_document_has_each_node_and_fits_its_schema() {
     let (fake, plugin) = (differing(), Plugin::new());
     let (code, stdout, _) = plugin.run(&fake, &["reserve", "--check", "-o", "json"]);
     let document: Value = serde_json::from_str(&stdout).expect("JSON");
-    assert_eq!((code, &document["reserve"]["covered"]), (1, &json!(false)));
-    let lacking = document["reserve"]["nodes"].as_array().expect("nodes").iter();
+    assert_eq!((code, &document["covered"]), (1, &json!(false)));
+    let lacking = document["nodes"].as_array().expect("nodes").iter();
     let lacking: Vec<bool> = lacking.map(|node| node["notReserved"] != json!([])).collect();
     assert_eq!(lacking, [true, true, true, false]);
     let schema = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/schema/ports.schema.json"));
@@ -104,7 +104,7 @@ fn a_list_that_may_lack_what_a_node_reserves_says_so_in_itself() {
     );
     let (_, stdout, _) = plugin.run(&fake, &["reserve", "-o", "json"]);
     let document: Value = serde_json::from_str(&stdout).expect("JSON");
-    assert_eq!(document["reserve"]["nodes"][1]["unknown"][0]["source"], "agent");
+    assert_eq!(document["nodes"][1]["unknown"][0]["source"], "agent");
     let nobody = cluster(&["unready"], |_, _, _| Reply::Hangup);
     let (code, stdout, notes) = plugin.run(&nobody, &["reserve"]);
     assert!((code, stdout.as_str()) == (2, "") && notes.contains("nothing is known"), "{notes}");
@@ -126,7 +126,7 @@ fn a_look_that_is_too_old_covers_nothing_and_its_time_is_told() {
     assert!(notes.contains("not known of old: its last look, at 2026-03-01T10:00:00Z, is too old\n"), "{notes}");
     let (_, stdout, _) = Plugin::new().run(&fake, &["reserve", "--check", "-o", "json"]);
     let document: Value = serde_json::from_str(&stdout).expect("JSON");
-    assert_eq!(document["reserve"]["nodes"][1]["unknown"][0]["why"], "stale");
+    assert_eq!(document["nodes"][1]["unknown"][0]["why"], "stale");
 }
 
 /// Whether the kernel finds a port for an outgoing connection, where it may choose from this range.

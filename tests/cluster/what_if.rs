@@ -30,7 +30,7 @@ fn what_would_be_lost_in_another_mode_is_told_once_for_all_nodes() {
     assert!(text.contains("    1 of 1 nodes: odd\n"), "{text}");
     let (code, text, _) = plugin.run(&fake, &["what-if", "--set", "proxy_mode=nftables", "-o", "json"]);
     let document: Value = serde_json::from_str(&text).expect("JSON");
-    assert_eq!((code, &document["whatIf"]["claims"][0]["nodes"]), (1, &json!(["n1", "n2"])), "{text}");
+    assert_eq!((code, &document["claims"][0]["nodes"]), (1, &json!(["n1", "n2"])), "{text}");
     let (code, _, error) = plugin.run(&fake, &["what-if", "--set", "proxy_mode=nftable"]);
     assert!(code == 64 && error.contains("nftable"), "{error}");
 }
@@ -64,7 +64,7 @@ fn what_would_be_less_bad_is_neither_new_nor_over() {
 
 /// Every finding that changes.
 fn findings(document: &Value) -> impl Iterator<Item = &Value> {
-    let claims = document["whatIf"]["claims"].as_array().expect("a list").iter();
+    let claims = document["claims"].as_array().expect("a list").iter();
     claims.flat_map(|claim| claim["findings"].as_array().expect("a list"))
 }
 
@@ -118,7 +118,7 @@ fn what_many_ports_lose_for_one_cause_is_told_once_with_what_keeps_it() {
     assert!(!text.contains("192.0.2.2") && !text.contains("To keep the others"), "{text}");
     let (_, json, _) = run(&["-o", "json"]);
     let document: Value = serde_json::from_str(&json).expect("JSON");
-    assert_eq!(document["whatIf"]["claims"].as_array().map(Vec::len), Some(61), "each port has its own entry: {json}");
+    assert_eq!(document["claims"].as_array().map(Vec::len), Some(61), "each port has its own entry: {json}");
 }
 
 #[test]
@@ -177,7 +177,7 @@ fn what_a_switch_leaves_behind_is_not_foretold_and_what_begins_has_no_beginning(
         let document = of_recorded(name, setting);
         let is_left = |it: &Value| ["now", "then"].iter().any(|world| is_of(&it[world], "stale-redirection/proxy"));
         assert!(!findings(&document).any(is_left), "{name}: {document:#}");
-        assert!(document["whatIf"]["notForetold"].as_str().is_some_and(|it| it.contains("conntrack")), "{document:#}");
+        assert!(document["notForetold"].as_str().is_some_and(|it| it.contains("conntrack")), "{document:#}");
     }
     let document = of_recorded("lab-ipvs", "proxy_mode=iptables");
     assert!(findings(&document).any(|it| it["how"] == "begins"), "{document:#}");
@@ -192,7 +192,7 @@ fn a_claim_of_a_node_is_one_row_and_each_row_has_a_difference() {
         for setting in ["proxy_mode=nftables", "proxy_mode=ipvs", "proxy_mode=cilium", "node_port_range=20000-40000"] {
             let document = of_recorded(name, setting);
             let mut claims = BTreeSet::new();
-            for row in document["whatIf"]["claims"].as_array().expect("a list") {
+            for row in document["claims"].as_array().expect("a list") {
                 assert!(claims.insert(row["claim"].to_string()), "{name}, {setting}: {:#}", row["claim"]);
                 let is_empty = |list: &str| row[list].as_array().is_none_or(Vec::is_empty);
                 assert!(!is_empty("findings") || !is_empty("answers"), "{name}, {setting}: {row:#}");

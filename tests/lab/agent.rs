@@ -206,7 +206,7 @@ fn settings_that_an_agent_may_not_read_are_listed_and_the_rest_goes_on() {
     until("Event", || reasons(cluster).contains(&"ListenerOnNodePort".to_owned()).then_some(()));
     let findings = agent.findings();
     assert_eq!(findings["nodes"][0]["nodePortRange"]["sourceKind"], "assumed");
-    let unknown = findings["nodes"][0]["unknown"].as_array().expect("a list");
+    let unknown = findings["unknown"].as_array().expect("a list");
     let about = |source: &str| {
         let gap = unknown.iter().find(|it| it["source"] == source);
         gap.unwrap_or_else(|| panic!("no {source}: {unknown:#?}"))
@@ -238,7 +238,7 @@ fn settings_that_an_agent_may_not_read_are_listed_and_the_rest_goes_on() {
         observer.answer("/api/v1/namespaces/kube-system/configmaps/kube-proxy").contains("NotFound").then_some(())
     });
     let agent = Agent::start(cluster, &Trouble::MODE);
-    let unknown = agent.findings_after(2)["nodes"][0]["unknown"].clone();
+    let unknown = agent.findings_after(2)["unknown"].clone();
     let refused = unknown.as_array().expect("a list").iter().filter(|it| it["source"] == "config-maps").count();
     assert_eq!(refused, 0, "{unknown:#}");
 }

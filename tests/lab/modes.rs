@@ -40,7 +40,7 @@ pub fn alarms(document: &Value) -> Vec<&Value> {
 /// The sources of what a rule could not see, and why.
 pub fn unseen<'a>(document: &'a Value, rule: &str) -> Vec<(&'a str, &'a str)> {
     let word = |value: &'a Value| value.as_str().expect("a word");
-    let unknown = document["nodes"][0]["unknown"].as_array().expect("unknown").iter();
+    let unknown = document["unknown"].as_array().expect("unknown").iter();
     unknown.filter(|it| is_of(it, rule)).map(|it| (word(&it["source"]), word(&it["why"]))).collect()
 }
 

@@ -224,7 +224,7 @@ fn the_plugin_reads_with_three_rights_and_says_which_one_is_missing() {
     let nobody = Plugin::of(&world.cluster.kubeconfig("nobody"));
     let (code, stdout, _) = nobody.types("kubectl portreeve findings -o json");
     let document: Value = serde_json::from_str(&stdout).expect("JSON");
-    let detail = document["nodes"][0]["unknown"][0]["detail"].as_str().expect("a reason");
+    let detail = document["unknown"][0]["detail"].as_str().expect("a reason");
     assert_eq!(code, 2);
     assert!(detail.contains("serviceaccounts/portreeve-reader/token") && detail.contains("forbidden"), "{detail}");
     // Whoever may use the proxy has no credentials of his own to show: the API server keeps them.

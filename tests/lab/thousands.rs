@@ -55,8 +55,8 @@ fn answer(number: u16) -> String {
     let findings = if number <= AFFECTED { json!([finding]) } else { json!([]) };
     let unknown = json!([{"source": "netfilter", "why": "not-permitted", "detail": "nft: needs NET_ADMIN"}]);
     let at = jiff::Timestamp::now().to_string();
-    let of_node = json!({"node": node(number), "lookedAt": at, "unknown": unknown});
-    json!({"schema": "portreeve.findings/v1", "findings": findings, "nodes": [of_node]}).to_string()
+    let of_node = json!({"node": node(number), "lookedAt": at});
+    json!({"schema": "portreeve.findings/v1", "findings": findings, "unknown": unknown, "nodes": [of_node]}).to_string()
 }
 
 /// Answers for all agents, each at its address; those from `hung` on accept and say nothing.

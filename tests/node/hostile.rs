@@ -51,7 +51,7 @@ fn a_port_that_cannot_be_rejects_that_service_by_name_and_keeps_the_rest() {
     let _listener = TcpListener::bind("0.0.0.0:30080").expect("the port is free");
     let look = stage.check(&["--proxy-mode", "iptables"]);
     look.finding("listener-on-node-port/loses", "web");
-    let unknown = look.json["nodes"][0]["unknown"].to_string();
+    let unknown = look.json["unknown"].to_string();
     assert!(unknown.contains("broken") && unknown.contains("70000") && unknown.contains("65535"), "{unknown}");
 }
 

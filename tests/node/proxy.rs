@@ -130,7 +130,7 @@ fn who_is_not_root_is_not_believed_to_be_the_proxy() {
         let look = stage.check(&[]);
         assert_eq!(look.code, 2, "whose answer on loopback counts depends on the mode: {:#}", look.json);
         assert!(look.json["nodes"][0]["proxy"]["mode"].is_null(), "{:#}", look.json["nodes"][0]["proxy"]);
-        let unknown = look.json["nodes"][0]["unknown"].to_string();
+        let unknown = look.json["unknown"].to_string();
         assert!(unknown.contains("uid 65534 listens on 127.0.0.1:10249, process perl"), "{unknown}");
         stage.check(&["--proxy-mode", "iptables"]).finding("listener-on-node-port/loses", "web");
     }

@@ -193,7 +193,7 @@ impl Look {
     /// `source: why` of everything unknown, sorted and once.
     pub(crate) fn unknown(&self) -> Vec<String> {
         let word = |value: &Value| value.as_str().expect("a word").to_owned();
-        let unknown = self.json["nodes"][0]["unknown"].as_array().expect("unknown");
+        let unknown = self.json["unknown"].as_array().expect("unknown");
         let mut unknown: Vec<_> =
             unknown.iter().map(|it| format!("{}: {}", word(&it["source"]), word(&it["why"]))).collect();
         unknown.sort();

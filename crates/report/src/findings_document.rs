@@ -53,6 +53,8 @@ pub struct FindingsDocument<'a> {
     /// What is wrong, worst first: each mistake once, with all nodes that have it.
     #[schemars(with = "Vec<Incident>")]
     pub(super) findings: Cow<'a, [Incident]>,
+    /// What could not be judged or seen on a node; of an agent that could not be asked, why.
+    pub(super) unknown: Vec<UnknownOn<'a>>,
     /// How many findings are not reported, being in another namespace, of another rule, or too mild.
     pub(super) hidden: usize,
     /// One entry for each node, or for each agent where agents were asked.
@@ -98,8 +100,18 @@ pub struct Node {
     /// What is wrong on this node in its own words, worst first; absent where one node was asked, and of an agent that could not be.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) findings: Option<Vec<Problem>>,
-    /// What could not be judged or seen; of an agent that could not be asked, why.
+    /// What could not be judged or seen; of an agent that could not be asked, why. The document has it beside the nodes.
+    #[serde(skip)]
     pub(super) unknown: Vec<Unknown>,
+}
+
+/// What is not known of a node.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct UnknownOn<'a> {
+    /// The node's name; empty where an agent's pod was given none.
+    node: Cow<'a, str>,
+    #[serde(flatten)]
+    what: Cow<'a, Unknown>,
 }
 
 /// How many rules have judged.
@@ -257,24 +269,41 @@ impl<'a> FindingsDocument<'a> {
     }
 
     fn of_node(report: &Report<'_>, node: Node) -> Self {
-        let reported: Vec<Incident> =
+        let findings: Vec<Incident> =
             report.findings().map(|finding| Incident::on(&node.node, Problem::of(finding))).collect();
-        Self {
-            schema: SCHEMA,
-            version: VERSION,
-            result: report.result(),
-            agent_namespace: None,
-            partial: None,
-            hidden: report.board.findings.len() - reported.len(),
-            findings: reported.into(),
-            nodes: vec![node].into(),
-        }
+        let hidden = report.board.findings.len() - findings.len();
+        Self::new(report.result(), findings.into(), hidden, vec![node].into())
+    }
+
+    /// Of findings, those that are not reported, and nodes.
+    pub(super) fn new(
+        result: CheckResult,
+        findings: Cow<'a, [Incident]>,
+        hidden: usize,
+        nodes: Cow<'a, [Node]>,
+    ) -> Self {
+        let unknown = match &nodes {
+            Cow::Borrowed(nodes) => nodes.iter().flat_map(UnknownOn::of).collect(),
+            Cow::Owned(nodes) => nodes.iter().flat_map(UnknownOn::of).map(UnknownOn::into_owned).collect(),
+        };
+        let (schema, version, agent_namespace, partial) = (SCHEMA, VERSION, None, None);
+        Self { schema, version, result, agent_namespace, partial, findings, unknown, hidden, nodes }
     }
 
     /// Writes the document as YAML and a line end.
     pub(super) fn write_yaml(&self, out: &mut dyn Write) -> io::Result<()> {
         let text = serde_saphyr::to_string(self).map_err(io::Error::other)?;
         writeln!(out, "{}", text.trim_end_matches('\n'))
+    }
+}
+
+impl<'a> UnknownOn<'a> {
+    fn of(node: &'a Node) -> impl Iterator<Item = Self> {
+        node.unknown.iter().map(|what| Self { node: Cow::Borrowed(&node.node), what: Cow::Borrowed(what) })
+    }
+
+    fn into_owned<'b>(self) -> UnknownOn<'b> {
+        UnknownOn { node: Cow::Owned(self.node.into_owned()), what: Cow::Owned(self.what.into_owned()) }
     }
 }
 

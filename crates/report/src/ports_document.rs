@@ -18,7 +18,7 @@ use super::{
 use portreeve_facts::{Gap, PortRange};
 use portreeve_rules::PortUsage;
 
-/// Ports of nodes: how they are used, which are free, which are reserved, or what would change. Exactly one part is there.
+/// Ports of nodes: how they are used, which are free, which are reserved, or what would change, by the `verb`.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(title = "Portreeve ports")]
@@ -31,24 +31,28 @@ pub(super) struct PortsDocument<'a> {
     /// The result: `findings` where `reserve --check` or `what-if` has something to tell, else `not-checked` where something is not
     /// known, else `clear`; the exit code says the same.
     result: CheckResult,
-    /// What `map` draws.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    map: Option<MapEntry>,
-    /// What `suggest` prints.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    suggest: Option<SuggestEntry>,
-    /// What `reserve` prints.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reserve: Option<ReserveEntry>,
-    /// What `what-if` prints.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    what_if: Option<&'a WhatIfDocument>,
+    #[serde(flatten)]
+    part: Part<'a>,
+}
+
+/// What the verb prints.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(tag = "verb", rename_all = "kebab-case")]
+pub(super) enum Part<'a> {
+    /// How each port of the NodePort range of a node is used.
+    Map(MapEntry),
+    /// Ports that are free.
+    Suggest(SuggestEntry),
+    /// What nodes keep from outgoing connections.
+    Reserve(ReserveEntry),
+    /// What would change.
+    WhatIf(&'a WhatIfDocument),
 }
 
 /// How each port of the NodePort range of a node is used.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct MapEntry {
+pub(super) struct MapEntry {
     /// The node's name.
     node: String,
     /// The NodePort range.
@@ -63,7 +67,7 @@ struct MapEntry {
 }
 
 #[derive(Debug, PartialEq, Serialize, JsonSchema)]
-struct PortsEntry {
+pub(super) struct PortsEntry {
     /// The lowest port.
     first: u16,
     /// The highest port.
@@ -80,7 +84,7 @@ struct PortsEntry {
 
 /// Ports that are free.
 #[derive(Debug, Serialize, JsonSchema)]
-struct SuggestEntry {
+pub(super) struct SuggestEntry {
     /// As many as were wanted, or as there are.
     ports: Vec<u16>,
     /// What was not read of a node, so that a port may be taken there.
@@ -88,7 +92,7 @@ struct SuggestEntry {
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
-struct UnknownOn {
+pub(super) struct UnknownOn {
     /// The node's name.
     node: String,
     #[serde(flatten)]
@@ -112,7 +116,7 @@ pub fn write_map_json(node: &str, usage: &PortUsage, out: &mut dyn Write) -> io:
         ports: ports(usage),
         unknown: usage.unread.iter().map(Unknown::of).collect(),
     };
-    write_indented_json(&PortsDocument { map: Some(map), ..PortsDocument::new(super::map_result(usage)) }, out)
+    write_indented_json(&PortsDocument::new(super::map_result(usage), Part::Map(map)), out)
 }
 
 /// Writes free ports, and what is not known of which node.
@@ -126,31 +130,12 @@ pub fn write_free_ports_json(
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let unknown = unread.iter().map(|(node, gap)| UnknownOn { node: tidy(node), what: Unknown::of(gap) }).collect();
-    let suggest = SuggestEntry { ports, unknown };
-    write_indented_json(&PortsDocument { suggest: Some(suggest), ..PortsDocument::new(result) }, out)
+    write_indented_json(&PortsDocument::new(result, Part::Suggest(SuggestEntry { ports, unknown })), out)
 }
 
 impl<'a> PortsDocument<'a> {
-    fn new(result: CheckResult) -> Self {
-        Self {
-            schema: "portreeve.ports/v1",
-            version: VERSION,
-            result,
-            map: None,
-            suggest: None,
-            reserve: None,
-            what_if: None,
-        }
-    }
-
-    /// With the part of `reserve`.
-    pub(super) fn of_reserve(result: CheckResult, reserve: ReserveEntry) -> Self {
-        Self { reserve: Some(reserve), ..Self::new(result) }
-    }
-
-    /// With the part of `what-if`.
-    pub(super) fn of_what_if(what_if: &'a WhatIfDocument) -> Self {
-        Self { what_if: Some(what_if), ..Self::new(what_if.result()) }
+    pub(super) fn new(result: CheckResult, part: Part<'a>) -> Self {
+        Self { schema: "portreeve.ports/v1", version: VERSION, result, part }
     }
 }
 

@@ -31,7 +31,7 @@ use super::{
     fleet::{MOST, Reasons, common_name},
     indented_json::write_indented_json,
     outcome::{CheckResult, outcome},
-    ports_document::PortsDocument,
+    ports_document::{Part, PortsDocument},
     terminal::tidy,
 };
 use portreeve_dataplane::Ownership;
@@ -172,7 +172,7 @@ impl WhatIfDocument {
     /// # Errors
     /// When the writer fails.
     pub fn write_json(&self, out: &mut dyn Write) -> io::Result<()> {
-        write_indented_json(&PortsDocument::of_what_if(self), out)
+        write_indented_json(&PortsDocument::new(self.result(), Part::WhatIf(self)), out)
     }
 }
 

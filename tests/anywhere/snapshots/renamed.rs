@@ -40,19 +40,14 @@ const RENAMED: [(&str, &str, &[&str]); 31] = [
 /// Gives what this version says the shape and the names of then. A name that nothing had then stays.
 pub(super) fn as_it_was(mut document: Value) -> Value {
     let node = document["nodes"][0].take();
-    for (now, then) in [
-        ("node", "node"),
-        ("lookedAt", "at"),
-        ("proxy", "proxy"),
-        ("nodePortRange", "nodePortRange"),
-        ("unknown", "unknown"),
-    ] {
+    for (now, then) in [("node", "node"), ("lookedAt", "at"), ("proxy", "proxy"), ("nodePortRange", "nodePortRange")] {
         document[then] = node[now].clone();
     }
     document["schema"] = "portreeve/v1".into();
     for list in ["findings", "unknown"] {
         for entry in document[list].as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {
             entry.remove("nodes");
+            entry.remove("node");
             let variants = entry.remove("variants").or_else(|| entry.remove("variant"));
             let variants = variants.map(|it| it.as_array().cloned().unwrap_or_else(|| vec![it]));
             let Some(first) = variants.as_ref().and_then(|it| it.first()?.as_str()) else { continue };

@@ -84,7 +84,7 @@ fn told(snapshot: &Snapshot) -> (Vec<String>, i32) {
         |entry: &Value| format!("unknown {} {} {}", subject(entry), word(entry, "source"), word(entry, "why"));
     let mut told: Vec<String> = entries(&document["findings"]).iter().map(finding).collect();
     // What was not read and no rule asked about is what the world itself says.
-    told.extend(entries(&document["nodes"][0]["unknown"]).iter().filter(|entry| !entry["rule"].is_null()).map(unknown));
+    told.extend(entries(&document["unknown"]).iter().filter(|entry| !entry["rule"].is_null()).map(unknown));
     told.sort();
     (told, code)
 }

@@ -134,8 +134,13 @@ fn netfilter(mode: Option<Mode>, node: &Node) -> Netfilter {
     let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
     let redirections = (0..).zip(node.redirections.iter()).map(|(place, line)| redirection(line, place)).collect();
     let redirections = Reading::Seen(redirections);
-    let mut netfilter =
-        Netfilter { tables: owned(tables), chains: owned(&chains), legacy_tables: Vec::new(), redirections, untracked: Reading::Seen(Vec::new()) };
+    let mut netfilter = Netfilter {
+        tables: owned(tables),
+        chains: owned(&chains),
+        legacy_tables: Vec::new(),
+        redirections,
+        untracked: Reading::Seen(Vec::new()),
+    };
     for line in node.netfilter.iter() {
         let (kind, name) = line.split_once(' ').unwrap_or((line, ""));
         match kind {

@@ -7,23 +7,15 @@ use std::{
 };
 
 use super::{incident::Incident, view::Fleet};
-use crate::{
-    findings_document::{FindingsDocument, SCHEMA, VERSION},
-    indented_json::write_indented_json,
-};
+use crate::{findings_document::FindingsDocument, indented_json::write_indented_json};
 use portreeve_rules::findings::Subject;
 
 impl Fleet {
     fn document(&self) -> FindingsDocument<'_> {
         FindingsDocument {
-            schema: SCHEMA,
-            version: VERSION,
-            result: self.result(),
             agent_namespace: Some(&self.agent_namespace),
             partial: self.partial,
-            findings: (&self.incidents[..]).into(),
-            hidden: self.hidden,
-            nodes: (&self.nodes[..]).into(),
+            ..FindingsDocument::new(self.result(), (&self.incidents[..]).into(), self.hidden, (&self.nodes[..]).into())
         }
     }
 

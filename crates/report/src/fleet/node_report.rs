@@ -43,6 +43,7 @@ struct Header {
 #[derive(Deserialize)]
 struct Wire {
     findings: Entries<Problem>,
+    unknown: Entries<Unknown>,
     nodes: [WireNode; 1],
 }
 
@@ -54,7 +55,6 @@ struct WireNode {
     looked_at: Timestamp,
     age_seconds: Option<u64>,
     old_after_seconds: Option<u64>,
-    unknown: Entries<Unknown>,
 }
 
 impl NodeReport {
@@ -72,7 +72,7 @@ impl NodeReport {
             Ok(Header { schema: None }) => return wrong(&format!("its answer has no schema, wanted {SCHEMA:?}")),
             Err(error) => return wrong(&format!("its answer is no JSON object: {error}")),
         }
-        let Wire { findings, nodes: [wire] } = match serde_json::from_slice::<Wire>(answer) {
+        let Wire { findings, unknown, nodes: [wire] } = match serde_json::from_slice::<Wire>(answer) {
             Ok(wire) => wire,
             Err(error) => return wrong(&format!("its answer is not {SCHEMA}: {error}")),
         };
@@ -82,11 +82,11 @@ impl NodeReport {
                 text::clean(&wire.node, text::NAME)
             ));
         }
-        let odd = findings.odd + wire.unknown.odd;
-        let too_many = findings.left_out + wire.unknown.left_out;
+        let odd = findings.odd + unknown.odd;
+        let too_many = findings.left_out + unknown.left_out;
         let (findings, foreign): (Vec<Problem>, Vec<Problem>) =
             findings.known.into_iter().map(Problem::tidied).partition(|it| is_of_this_node(it, node));
-        let mut unknown: Vec<Unknown> = wire.unknown.known.into_iter().map(Unknown::tidied).collect();
+        let mut unknown: Vec<Unknown> = unknown.known.into_iter().map(Unknown::tidied).collect();
         let remarks = [
             (too_many, "of its entries were left out: nobody reads so many"),
             (odd, "of its entries were not understood: it is of another version"),
@@ -178,8 +178,8 @@ mod tests {
 
     fn answer(findings: &[Value], unknown: &[Value]) -> Vec<u8> {
         let answer = json!({
-            "schema": SCHEMA, "findings": findings,
-            "nodes": [{"node": "n1", "version": "0.1.0", "lookedAt": "2026-11-21T12:00:00Z", "unknown": unknown}],
+            "schema": SCHEMA, "findings": findings, "unknown": unknown,
+            "nodes": [{"node": "n1", "version": "0.1.0", "lookedAt": "2026-11-21T12:00:00Z"}],
         });
         answer.to_string().into_bytes()
     }
@@ -229,7 +229,7 @@ mod tests {
             (br#"{"kind":"Status"}"#, "no schema"),
             (br#"{"schema":"portreeve.findings/v1","nodes":[]}"#, "is not portreeve.findings/v1"),
             (
-                br#"{"schema":"portreeve.findings/v1","findings":[],"nodes":[{"node":"n1","lookedAt":"yesterday","unknown":[]}]}"#,
+                br#"{"schema":"portreeve.findings/v1","findings":[],"unknown":[],"nodes":[{"node":"n1","lookedAt":"yesterday"}]}"#,
                 "is not portreeve.findings/v1",
             ),
             (b"\xff\xfe", "no JSON object"),

@@ -14,7 +14,7 @@ use super::{
     findings_document::Unknown,
     indented_json::write_indented_json,
     names::{NAMED, first_names},
-    ports_document::PortsDocument,
+    ports_document::{Part, PortsDocument},
     terminal::{Ink, tidy},
 };
 use portreeve_facts::{Gap, PortRange, PortSet, RangeSource};
@@ -113,7 +113,7 @@ pub fn write_reservation_json(
         nodes: report.fleet.nodes.iter().map(known).chain(report.unread.iter().map(unread)).collect(),
         partial: report.partial.map(tidy),
     };
-    write_indented_json(&PortsDocument::of_reserve(result, reserve), out)
+    write_indented_json(&PortsDocument::new(result, Part::Reserve(reserve)), out)
 }
 
 /// Writes for people which nodes are in which case, those that lack something first.
