@@ -192,7 +192,7 @@ fn an_agent_that_may_not_write_events_counts_it_and_goes_on() {
     let refused = audit.of("observer").into_iter().filter(|it| it.code == 403).map(|it| it.verb);
     let mut refused: Vec<_> = refused.collect();
     refused.sort_unstable();
-    assert_eq!(refused, ["create", "patch"], "of the Node, and of the Service");
+    assert_eq!(refused, ["create", "create"], "of the Node, and of the Service");
 }
 
 /// Fault (API server): it forbids ConfigMaps and /flagz

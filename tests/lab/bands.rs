@@ -56,16 +56,16 @@ fn a_range_is_told_from_a_fixed_port_to_the_last_one_and_once_by_two_agents() {
         let series = format!("portreeve_findings{{{labels}}}");
         agents.iter().for_each(|agent| reaches(agent, &series, 1));
     };
+    // Both have been answered about each, and two agents leave one Event. To read whose an Event is counts as an answer, too.
     let settled = |count: u32| {
         until("Events", || {
             let told =
                 ["written", "deduplicated"].map(|result| format!("portreeve_events_total{{result=\"{result}\"}}"));
             let counts = |metrics: &str| told.iter().filter_map(|series| Agent::value(metrics, series)).sum::<f64>();
-            agents.iter().all(|agent| counts(&agent.metrics()) == f64::from(count)).then_some(())
+            let all_told = agents.iter().all(|agent| counts(&agent.metrics()) >= f64::from(count));
+            (all_told && events(&cluster).len() == count as usize).then_some(())
         });
-        let mut events = events(&cluster);
-        assert_eq!(events.len(), count as usize, "two agents leave one Event: {events:#?}");
-        events.pop()
+        events(&cluster).pop()
     };
     cluster.api().create(&many("below", 87));
     reaches(agent, r#"portreeve_node_ports{state="free",band="dynamic"}"#, 23);
