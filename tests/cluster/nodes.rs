@@ -1,4 +1,4 @@
-//! Nodes, where it is known which is this one: it is read whole now and then, and the others in brief.
+//! Nodes, where it is known which is this one: it is read whole now and then, and the others as rows of a Table.
 
 use std::{
     sync::{

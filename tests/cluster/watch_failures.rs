@@ -1,6 +1,7 @@
 //! A server that fails, expires, restarts or refuses: what is known is kept, and everything is caught up.
 
 use std::{
+    fs,
     sync::{
         Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
@@ -345,6 +346,39 @@ async fn a_client_reads_its_credentials_again_when_they_are_refused() {
     assert!(!ask().await, "the old one is refused");
     fake.access("new", PATIENT);
     assert!(ask().await, "the new one is taken up");
+}
+
+#[tokio::test]
+async fn a_client_reads_its_credentials_again_after_a_request_that_was_given_up() {
+    let swallows = Fake::new(|path, _| if path == "/fine" { small("/api/v1/nodes") } else { Reply::Silence });
+    let new = Fake::new(|path, _| small(path));
+    let directory = tempfile::TempDir::new().expect("a directory");
+    let access = |fake: &Fake| crate::fake::access(fake.address(), &directory, "t", PATIENT);
+    let client = portreeve_cluster::client(access(&swallows));
+    let question = |path: &str| http::Request::get(path).body(Vec::new()).expect("a path");
+    assert!(client.request_text(question("/fine")).await.is_ok());
+    let other = tokio::spawn({
+        let (client, question) = (client.clone(), question("/other"));
+        async move { client.request_text(question).await.is_ok() }
+    });
+    let asked = |path: &str| swallows.requests().iter().any(|request| request == path);
+    let given_up = async || {
+        while !(asked("/api/v1/nodes") && asked("/other")) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::select! {
+        _ = client.request_text(question("/api/v1/nodes")) => panic!("it is swallowed"),
+        () = given_up() => {}
+    }
+    access(&new);
+    assert!(client.request_text(question("/api/v1/nodes")).await.is_ok(), "the new server is asked");
+
+    // One that used the client before says nothing of the client after.
+    fs::remove_file(directory.path().join("kubeconfig")).expect("it was there");
+    other.abort();
+    assert!(other.await.is_err_and(|ended| ended.is_cancelled()));
+    assert!(client.request_text(question("/api/v1/nodes")).await.is_ok(), "credentials are not read again");
 }
 
 /// Fault (API server): it is not there when the agent starts

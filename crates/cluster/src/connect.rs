@@ -255,17 +255,23 @@ pub fn take_token(user: &mut AuthInfo) -> Result<Option<Timestamp>, String> {
         let name = text::clean(&provider.name, text::NAME);
         let token = token.ok_or_else(|| format!("the auth-provider {name} is not known here; use exec instead"))?;
         user.token = Some(token.clone().into());
-        (user.username, user.password) = (None, None);
+        (user.username, user.password, user.token_file) = (None, None, None);
     }
     let mut ends = None;
     if user.username.is_some() && user.password.is_some() {
         (user.token, user.token_file, user.exec) = (None, None, None);
+    } else if let Some(path) = user.token_file.take().filter(|path| !path.is_empty()) {
+        let token = fs::read_to_string(&path).map_err(|error| format!("{path} cannot be read: {error}"));
+        let of_file = token.and_then(|token| trimmed(&token).map_err(|what| format!("{path}: {what}")));
+        user.token = Some(match (of_file, &user.token) {
+            // client-go transport/round_trippers.go `bearerAuthRoundTripper`.
+            (Err(_), Some(token)) if !token.expose_secret().is_empty() => trimmed(token.expose_secret())?,
+            (of_file, _) => of_file?,
+        });
+        // The file is read again, even where there was none.
+        ends = Some(Timestamp::now() + FRESH);
     } else if let Some(token) = &user.token {
         user.token = Some(trimmed(token.expose_secret())?);
-    } else if let Some(path) = user.token_file.take() {
-        let token = fs::read_to_string(&path).map_err(|error| format!("{path} cannot be read: {error}"))?;
-        user.token = Some(trimmed(&token).map_err(|what| format!("{path}: {what}"))?);
-        ends = Some(Timestamp::now() + FRESH);
     }
     if user.token.is_some() {
         user.exec = None;
@@ -385,6 +391,29 @@ mod tests {
             let said = trimmed(token).expect_err("it is none");
             assert!(said.starts_with("the token ") && !said.contains("sec"), "{said}");
         }
+    }
+
+    /// client-go `tools/clientcmd/api/v1/types.go`: "If both Token and TokenFile are specified, the TokenFile will be
+    /// periodically read and the last successfully read content takes precedence over Token."
+    #[test]
+    fn the_file_of_a_token_comes_before_the_token() {
+        let directory = tempfile::TempDir::new().expect("a directory");
+        let path = directory.path().join("token");
+        let taken = |more: &str| {
+            let text = format!("users: [{{name: u, user: {{tokenFile: {path:?}{more}}}}}]");
+            let mut user =
+                Kubeconfig::from_yaml(&text).expect("a kubeconfig").auth_infos.remove(0).auth_info.expect("a user");
+            let ends = take_token(&mut user)?;
+            Ok::<_, String>((user.token.map(|it| it.expose_secret().to_owned()), ends.is_some()))
+        };
+        assert_eq!(taken(", token: t"), Ok((Some("t".to_owned()), true)), "there may be a file later");
+        assert!(taken(", token: \"\"").is_err_and(|said| said.contains("cannot be read")));
+        fs::write(&path, "\n").expect("a file");
+        assert_eq!(taken(", token: t"), Ok((Some("t".to_owned()), true)));
+        fs::write(&path, "of-the-file").expect("a file");
+        assert_eq!(taken(", token: t"), Ok((Some("of-the-file".to_owned()), true)));
+        let provider = ", auth-provider: {name: oidc, config: {id-token: i}}";
+        assert_eq!(taken(provider), Ok((Some("i".to_owned()), false)));
     }
 
     #[test]

@@ -54,11 +54,6 @@ impl FactsBuilder {
         &self.rejected
     }
 
-    /// How much could not be used, named or not.
-    pub fn rejections(&self) -> usize {
-        self.rejected.len() + self.rejected_beyond
-    }
-
     /// Adds one object; `place` is where it was read. One that the API server would not take is rejected.
     pub(crate) fn add<'de, K: Object>(&mut self, place: &str, document: impl Deserializer<'de> + Copy) -> Identity {
         let mut notes = Notes::default();

@@ -18,6 +18,7 @@ use super::{
 const PAGE: usize = 500;
 /// How long a list may take, with all its pages, as long as they keep coming.
 pub(super) const WHOLE: Duration = Duration::from_secs(600);
+
 /// How old a list may be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Recency {

@@ -2,7 +2,10 @@
 
 use std::{
     pin::Pin,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     task::{Context, Poll},
 };
 
@@ -15,8 +18,8 @@ use tower::{BoxError, Service};
 use super::connect::{Access, Impersonation, log_in};
 
 /// A client for what is written to the cluster. Credentials are read when it is first used, and again when they end and after every
-/// request that failed or was answered with 401: a rotated token or certificate authority is used by the next. Needs a
-/// tokio runtime.
+/// request that failed, was given up or was answered with 401: a rotated token or certificate authority is used by the next.
+/// Needs a tokio runtime.
 pub fn client(access: Access) -> Client {
     Reconnecting { who: Arc::new((access, Impersonation::default())), kept: Arc::default(), doubts: true }.client()
 }
@@ -26,9 +29,40 @@ pub fn client(access: Access) -> Client {
 pub(super) struct Reconnecting {
     who: Arc<(Access, Impersonation)>,
     /// The client of the last request. One request at a time logs in.
-    kept: Arc<Mutex<Option<Client>>>,
+    kept: Arc<Mutex<Option<KeptClient>>>,
     /// A failure may mean that the credentials are of no use any more.
     doubts: bool,
+}
+
+/// A client, which several requests may use at once.
+#[derive(Clone)]
+struct KeptClient {
+    client: Client,
+    /// A request with this client failed: the next request logs in.
+    failed: Arc<AtomicBool>,
+}
+
+impl KeptClient {
+    fn new(client: Client) -> Self {
+        Self { client, failed: Arc::default() }
+    }
+
+    fn is_usable(&self) -> bool {
+        let ends = self.client.valid_until().is_some_and(|until| until <= Timestamp::now());
+        !ends && !self.failed.load(Ordering::Relaxed)
+    }
+}
+
+/// A request without a good answer yet. A caller that gives up drops the request, and no later line of the request runs:
+/// what ends here without an answer has failed.
+struct Unanswered(Option<Arc<AtomicBool>>);
+
+impl Drop for Unanswered {
+    fn drop(&mut self) {
+        if let Some(failed) = &self.0 {
+            failed.store(true, Ordering::Relaxed);
+        }
+    }
 }
 
 type Answer = Pin<Box<dyn Future<Output = Result<Response<Body>, BoxError>> + Send>>;
@@ -37,7 +71,7 @@ impl Reconnecting {
     /// Begins with a client, and replaces it only when its credentials end: what it asks may be refused for other reasons.
     pub(super) fn from(access: &Access, impersonation: &Impersonation, client: Client) -> Client {
         let who = Arc::new((access.clone(), impersonation.clone()));
-        Self { who, kept: Arc::new(Mutex::new(Some(client))), doubts: false }.client()
+        Self { who, kept: Arc::new(Mutex::new(Some(KeptClient::new(client)))), doubts: false }.client()
     }
 
     fn client(self) -> Client {
@@ -45,12 +79,11 @@ impl Reconnecting {
         Client::new(self, "default")
     }
 
-    async fn kept(&self) -> Result<Client, BoxError> {
+    async fn kept(&self) -> Result<KeptClient, BoxError> {
         let mut kept = self.kept.lock().await;
-        let ends = |client: &Client| client.valid_until().is_some_and(|until| until <= Timestamp::now());
-        match kept.take().filter(|client| !ends(client)) {
+        match kept.take().filter(KeptClient::is_usable) {
             Some(client) => Ok(kept.insert(client).clone()),
-            None => Ok(kept.insert(log_in(&self.who.0, &self.who.1).await?.0).clone()),
+            None => Ok(kept.insert(KeptClient::new(log_in(&self.who.0, &self.who.1).await?.0)).clone()),
         }
     }
 }
@@ -67,10 +100,11 @@ impl Service<Request<Body>> for Reconnecting {
     fn call(&mut self, request: Request<Body>) -> Answer {
         let this = self.clone();
         Box::pin(async move {
-            let answer = this.kept().await?.send(request).await;
-            let is_good = answer.as_ref().is_ok_and(|answer| answer.status() != StatusCode::UNAUTHORIZED);
-            if this.doubts && !is_good {
-                *this.kept.lock().await = None;
+            let KeptClient { client, failed } = this.kept().await?;
+            let mut unanswered = Unanswered(this.doubts.then_some(failed));
+            let answer = client.send(request).await;
+            if answer.as_ref().is_ok_and(|answer| answer.status() != StatusCode::UNAUTHORIZED) {
+                unanswered.0 = None;
             }
             Ok(answer?)
         })

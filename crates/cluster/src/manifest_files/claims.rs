@@ -161,3 +161,22 @@ fn not_the_port(port: &ContainerPortSpec, host_network: bool) -> Option<Refusal>
 fn protocol(protocol: Option<&PortProtocol>) -> Protocol {
     protocol.map_or(Protocol::Tcp, |PortProtocol(protocol)| *protocol)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{manifest_files::tree, objects::decode};
+
+    #[test]
+    fn a_service_with_an_empty_type_gets_no_node_port() {
+        let refusal = |kind: &str| {
+            let text = format!("{{spec: {{type: {kind:?}, ports: [{{port: 80, nodePort: 30080}}]}}}}");
+            let object = tree(text.as_bytes()).expect("YAML");
+            let lines = Lines { file: &FileName::new("x.yaml".to_owned(), "x.yaml".into()), first: 1, template: None };
+            let service = decode(&object).expect("a Service");
+            of_service(&service, Written { object: &object, lines: &lines }).refused.first().map(|it| it.why)
+        };
+        assert_eq!(refusal(""), Some(Refusal::NodePortOf("ClusterIP")));
+        assert_eq!(refusal("NodePort"), None);
+    }
+}

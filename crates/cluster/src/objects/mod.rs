@@ -425,6 +425,27 @@ mod tests {
         assert_eq!(said, "spec is a mapping with type twice, wanted a mapping");
     }
 
+    /// Kubernetes `SetDefaults_Service` and `SetDefaults_Deployment` fill in what is empty.
+    #[test]
+    fn a_type_that_is_empty_is_absent() {
+        let metadata = json!({"name": "web"});
+        let mut facts = FactsBuilder::default();
+        facts.add::<Service>("here", &json!({"metadata": metadata, "spec": {"type": ""}}));
+        assert_eq!(facts.rejected(), []);
+        assert_eq!(facts.services[0].kind, portreeve_facts::ServiceKind::ClusterIp);
+        assert_eq!(refusal::<Service>(&json!({"spec": {"type": 5}})), "spec.type is 5, wanted a text");
+
+        let keeps_old_pods = |strategy: serde_json::Value| {
+            let pods = json!({"containers": [{"ports": [{"hostPort": 80, "containerPort": 80}]}]});
+            let spec = json!({"strategy": strategy, "template": {"spec": pods}});
+            let kind = portreeve_facts::WorkloadKind::Deployment;
+            let workload = Workload::read(kind, &json!({"metadata": metadata, "spec": spec})).expect("a Deployment");
+            workload.facts(kind).expect("facts").expect("it wants a port").keeps_old_pods
+        };
+        assert!(keeps_old_pods(json!({"type": ""})) && keeps_old_pods(json!({"type": "RollingUpdate"})));
+        assert!(!keeps_old_pods(json!({"type": "Recreate"})));
+    }
+
     #[test]
     fn a_title_is_told_of_what_is_refused() {
         let of = |metadata: serde_json::Value| Identity::of(json!({"metadata": metadata})).title;

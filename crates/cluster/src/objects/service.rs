@@ -26,7 +26,7 @@ pub struct Service {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct ServiceSpec {
-    #[serde(rename = "type")]
+    #[serde(rename = "type", deserialize_with = "unless_empty")]
     pub(crate) kind: Option<Text>,
     #[serde(rename = "clusterIP")]
     pub(crate) cluster_ip: Option<Text>,

@@ -5,7 +5,7 @@ use serde::{Deserialize, Deserializer};
 use super::{
     FieldError, Metadata, Pod, PodSpec, decode,
     pod::{NodeSelector, NodeSelectorTerm, Requirement},
-    values::{NumberOrText, Text, Whole},
+    values::{NumberOrText, Text, Whole, unless_empty},
 };
 use portreeve_facts::{self as facts, WorkloadKind};
 
@@ -36,7 +36,7 @@ pub(crate) struct WorkloadSpec {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Strategy {
-    #[serde(rename = "type")]
+    #[serde(rename = "type", deserialize_with = "unless_empty")]
     pub(crate) kind: Option<Text>,
     pub(crate) rolling_update: Option<RollingUpdate>,
 }

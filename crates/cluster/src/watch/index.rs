@@ -76,7 +76,7 @@ impl Index {
                 let gap = error.gap(resource.source());
                 let differs = failure.as_ref() != Some(&gap);
                 *failure = Some(gap);
-                cache.selection.is_none() && differs
+                differs && !self.is_whole(resource)
             }
             Update::EndpointsNeeded(names) => {
                 let changed = self.endpoints_of != names;
@@ -155,13 +155,18 @@ impl Index {
         }
     }
 
+    /// Whether all was read that has to be.
+    fn is_whole(&self, resource: Resource) -> bool {
+        let covers = |selection: &Selection| self.needed(resource).is_none_or(|needed| selection.covers(&needed));
+        self.caches[&resource].selection.as_ref().is_some_and(covers)
+    }
+
     /// Whether something was neither read nor refused yet. Pods of a node that no Node is are not waited for.
     pub fn is_awaited(&self) -> bool {
         self.caches.iter().any(|(resource, cache)| {
             let unread = match (&cache.selection, self.needed(*resource)) {
-                (None, Some(_)) => true,
                 (None, None) => self.caches[&Resource::Nodes].selection.is_none(),
-                (Some(selection), needed) => needed.is_some_and(|needed| !selection.covers(&needed)),
+                _ => !self.is_whole(*resource),
             };
             unread && cache.status.failure.is_none()
         })
@@ -175,10 +180,8 @@ impl Index {
             Selection::EndpointsOf(known) => known.is_superset(names),
             _ => true,
         };
-        let needed = self.needed(Resource::EndpointSlices);
-        let is_whole = |selection: &Selection| needed.is_none_or(|needed| selection.covers(&needed));
         match &slices.selection {
-            Some(selection) if is_whole(selection) => covers(selection),
+            Some(selection) if self.is_whole(Resource::EndpointSlices) => covers(selection),
             _ => slices.status.failure.is_some() || names.is_empty(),
         }
     }

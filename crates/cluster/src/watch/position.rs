@@ -16,7 +16,8 @@ fn is_from_the_future(error: &Error) -> bool {
 
 /// Where a watcher is.
 pub(super) struct WatchPosition {
-    /// The resource version from which to watch; `None`: LIST first.
+    /// The resource version from which to watch; `None`: the watch begins with the present state, or a LIST comes first where
+    /// the server has no `streams`.
     pub(super) version: Option<String>,
     /// The last version that was seen. No LIST may be older, whichever server answers it.
     seen: Option<String>,

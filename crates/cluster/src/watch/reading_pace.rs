@@ -22,9 +22,6 @@ const MOST_BYTES: usize = 1 << 20;
 const SAVED: f64 = 32.0;
 
 /// The pace of the watches of one resource, one after the other.
-///
-/// `agent::bucket` is no twin of it: what is missing here is bounded at one batch and gives no wait. The pause comes from what
-/// came lately, so a bucket for both would need an operation more than it spares, and the times of both would stay here.
 #[derive(Debug)]
 pub(crate) struct ReadingPace {
     /// Batches that may be read without a pause; below zero it is one that was read after a pause.

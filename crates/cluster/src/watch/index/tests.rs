@@ -211,6 +211,20 @@ fn endpoints_are_known_only_of_the_services_they_were_read_for() {
 }
 
 #[test]
+fn a_failure_is_news_where_less_is_known_than_needed() {
+    let (mut index, now) = index();
+    let none = Update::Replaced(names(&[]), ObjectBatch::default());
+    index.apply(Resource::EndpointSlices, none, now);
+    assert!(!index.apply(Resource::EndpointSlices, Update::Failed(expired()), now), "nothing more is needed");
+    index.apply(Resource::EndpointSlices, Update::Confirmed, now);
+    let Selection::EndpointsOf(web) = names(&["web"]) else { unreachable!("names are names") };
+    index.apply(Resource::EndpointSlices, Update::EndpointsNeeded(Arc::clone(&web)), now);
+    assert!(index.apply(Resource::EndpointSlices, Update::Failed(expired()), now), "the facts say why");
+    assert!(index.holds_endpoints_of(&web));
+    assert!(!index.apply(Resource::EndpointSlices, Update::Failed(expired()), now), "once");
+}
+
+#[test]
 fn endpoint_slices_outside_of_the_selection_are_not_kept() {
     let (mut index, now) = index();
     let selection = names(&["kubernetes", "web"]);
