@@ -116,7 +116,7 @@ impl Settings {
         }
         for container in pod.spec.iter().flat_map(|spec| &spec.containers).flatten() {
             let written = [&container.command, &container.args].into_iter().flatten().flatten();
-            let flags = Flags::words(written.map(String::as_str));
+            let flags = Flags::words(written.map(|word| word.0.as_str()));
             if flags.runs("kube-apiserver") {
                 self.range_of(RangeSource::ApiServerArguments, format!("pod {title}"), flags.last(RANGE_FLAG));
             }

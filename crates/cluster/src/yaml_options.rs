@@ -36,6 +36,8 @@ fn options(most: usize) -> Options {
     serde_saphyr::options! {
         budget: bounds,
         alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: 100_000 },
+        // kubectl reads YAML 1.1: 017620 is 8080.
+        legacy_octal_numbers: true,
         with_snippet: false,
         emit_comments: false,
         non_finite_float_policy: NonFiniteFloatPolicy::PassThrough,

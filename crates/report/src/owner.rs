@@ -240,17 +240,20 @@ fn unread(owned: &[Ownership]) -> &[Gap] {
 
 impl PortOwner {
     /// Whether the answer is known: everything was read that may claim the port, and what becomes of each connection is
-    /// certain. A right that the profile does not have, and Pods that nobody asked for, are no reason to doubt.
+    /// certain. A right that the profile does not have, and Pods that nobody asked for, are no reason to doubt; that no answer can be told for
+    /// want of an input that nobody gave, is.
     pub fn result(&self) -> CheckResult {
         let is_open = |gap: &Gap| match (gap.source, gap.why) {
             (Source::Services | Source::Nodes, _) | (_, Why::Ambiguous | Why::NotYet) => true,
             (source, why) => !is_excused(source, why),
         };
         let answers = || self.owned.iter().flat_map(|it| &it.answers);
-        let unknown = answers().filter_map(|it| it.outcome.as_ref().err());
+        // Whatever it is that an answer lacks, nobody gave it.
+        let is_unknown = |gap: &Gap| gap.why == Why::NotAsked || is_open(gap);
+        let unknown = answers().filter_map(|it| it.outcome.as_ref().err()).any(is_unknown);
         // Nobody named these settings.
         let is_assumed = answers().any(|it| it.assumed == Stratum::Served);
-        match is_assumed || unread(&self.owned).iter().chain(unknown).any(is_open) {
+        match is_assumed || unknown || unread(&self.owned).iter().any(is_open) {
             true => CheckResult::NotChecked,
             false => CheckResult::Clear,
         }

@@ -431,3 +431,39 @@ fn what_is_too_much_to_compare_is_no_success() {
     assert!(words.contains("manifests: 3000 info; not all could be judged"), "{words}");
     assert!(words.contains("3000 workloads want hostPort 9100/tcp: too many to compare each with each"), "{words}");
 }
+
+/// Each of these the API server takes (asked of kube-apiserver 1.36): a field like that is no reason to leave an object out.
+#[test]
+fn what_the_api_server_takes_is_judged_whatever_it_looks_like() {
+    let pod = |more: &str, port: &str| {
+        format!(
+            "---\napiVersion: v1\nkind: Pod\nmetadata: {{name: web, namespace: shop}}\nspec: {{{more}containers: [{{name: c, image: x, \
+             args: [null, --x], ports: [{{{port}}}]}}]}}\n"
+        )
+    };
+    let other = workload("DaemonSet", "log", "", &containers("containerPort: 2020, hostPort: 2020"));
+    for (more, port) in [
+        ("", "containerPort: 2020, hostPort: 2020, hostIP: localhost"),
+        ("", "containerPort: 2020, hostPort: 2020, hostIP: 0.0.0.0/0"),
+        ("nodeSelector: {kubernetes.io/os: }, ", "containerPort: 2020, hostPort: 2020"),
+        // YAML 1.1 reads a number with a leading zero in base eight.
+        ("", "containerPort: 2020, hostPort: 03744"),
+    ] {
+        let (code, stdout, stderr) = lint(&[("a.yaml", &(pod(more, port) + &other))], &["a.yaml"]);
+        assert!(
+            stdout.contains("host-port") || stdout.contains("pod-waits-for-port"),
+            "{code} {port}: {stdout}{stderr}"
+        );
+        assert!(!stderr.contains("wanted"), "{port}: {stderr}");
+    }
+}
+
+#[test]
+fn objects_of_one_generated_name_are_two_and_none_is_an_update() {
+    let generated = |name: &str, port: &str| service(name, port).replacen("name:", "generateName:", 1);
+    for other in [generated("shop-", "nodePort: 30080"), service("shop", "nodePort: 30080")] {
+        let text = generated("shop-", "nodePort: 30080") + &other;
+        let (code, stdout, _) = lint(&[("a.yaml", &text)], &["a.yaml"]);
+        assert!(code == 1 && stdout.contains("node-port-claimed-twice/refused"), "{code}: {stdout}");
+    }
+}

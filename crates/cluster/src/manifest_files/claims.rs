@@ -132,7 +132,7 @@ pub(super) fn of_pods(kind: WorkloadKind, pods: &PodSpec, written: Written<'_>) 
             for (port_index, port) in container.ports.iter().flatten().enumerate() {
                 let Some((field, what)) = of_port(port, host_network) else { continue };
                 let path = format!("{}.{list}[{index}].ports[{port_index}].{field}", kind.pod_spec());
-                let host_ip = port.host_ip.as_ref().map(|Ip(ip)| *ip);
+                let host_ip = port.host_ip();
                 let refusal = not_the_port(port, host_network && list == "containers")
                     .or_else(|| (!together.insert((what.port(), host_ip))).then_some(Refusal::Twice));
                 fields.add(written.claim(path, what), refusal);
@@ -144,7 +144,7 @@ pub(super) fn of_pods(kind: WorkloadKind, pods: &PodSpec, written: Written<'_>) 
 
 /// What an entry of `ports` wants of the node, with the field that says so.
 fn of_port(port: &ContainerPortSpec, host_network: bool) -> Option<(&'static str, Claimed)> {
-    let (protocol, host_ip) = (protocol(port.protocol.as_ref()), port.host_ip.as_ref().map(|Ip(ip)| *ip));
+    let (protocol, host_ip) = (protocol(port.protocol.as_ref()), port.host_ip());
     match (port.host_port, port.container_port) {
         (Some(OptionalPort(Some(number))), _) => Some(("hostPort", Claimed::HostPort(number, protocol, host_ip))),
         (_, Some(Port(number))) if host_network => Some(("containerPort", Claimed::HostNetworkPort(number, protocol))),

@@ -297,7 +297,7 @@ impl Reader<'_> {
     fn service(&mut self, written: Written<'_>) -> Result<Option<Manifest>, FieldError> {
         let mut service: Service = decode(written.object)?;
         let metadata = service.metadata.get_or_insert_default();
-        let is_named = metadata.complete(self.namespace)?;
+        let is_named = metadata.complete(self.namespace, self.objects)?;
         let manifest = manifest(Service::KIND, metadata, written)?;
         let fields = claims::of_service(&service, written);
         service.add_to(&mut self.facts, &mut Notes::default())?;
@@ -311,7 +311,7 @@ impl Reader<'_> {
         if metadata.is_of_a_workload() {
             return Ok(None);
         }
-        let is_named = metadata.complete(self.namespace)?;
+        let is_named = metadata.complete(self.namespace, self.objects)?;
         let manifest = manifest(kind.name(), metadata, written)?;
         let mut fields = workload.pods().map(|pods| claims::of_pods(kind, pods, written)).unwrap_or_default();
         // Without pods nobody wants their ports.

@@ -244,15 +244,16 @@ impl Metadata {
         as_label(&self.name()?, "metadata.name")
     }
 
-    /// Writes into it what the API server would: the namespace that it goes to, and a name of the one that it generates. Returns
-    /// whether it had a name.
+    /// Writes into it what the API server would: the namespace that it goes to, and a name for one that it generates. The API server
+    /// draws five letters and digits; a number is none that it draws (apimachinery `util/rand`, without 0 and 1), and each is another.
+    /// Returns whether it had a name.
     ///
     /// # Errors
     /// When it makes no name.
-    pub(crate) fn complete(&mut self, namespace: Option<&str>) -> Result<bool, FieldError> {
+    pub(crate) fn complete(&mut self, namespace: Option<&str>, number: usize) -> Result<bool, FieldError> {
         let is_named = self.name.is_some();
         if let Some(generated) = self.generate_name.as_deref().filter(|_| !is_named) {
-            let name = generated.trim_end_matches('-').to_owned();
+            let name = format!("{}-{number:05}", generated.trim_end_matches('-'));
             let name =
                 Name::try_from(name).map_err(|is| FieldError { path: "metadata.generateName".to_owned(), is })?;
             self.name = Some(name);

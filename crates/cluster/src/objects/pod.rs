@@ -12,7 +12,10 @@ use serde::Deserialize;
 
 use super::{
     FieldError, Labels, Metadata, Notes, Object, OwnerReference,
-    values::{Ip, Name, NumberOrText, OptionalPort, PORT, Port, PortProtocol, Text, Time, quoted, unless_empty},
+    values::{
+        Ip, Name, NumberOrText, OptionalPort, PORT, Port, PortProtocol, Text, Time, Word, lenient_ip, quoted,
+        unless_empty,
+    },
     workload::Toleration,
 };
 use crate::facts_builder::FactsBuilder;
@@ -64,8 +67,8 @@ pub(crate) struct PodSpec {
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Container {
     pub(crate) name: Option<Text>,
-    pub(crate) command: Option<Vec<String>>,
-    pub(crate) args: Option<Vec<String>>,
+    pub(crate) command: Option<Vec<Word>>,
+    pub(crate) args: Option<Vec<Word>>,
     pub(crate) ports: Option<Vec<ContainerPortSpec>>,
     pub(crate) restart_policy: Option<Text>,
     pub(crate) startup_probe: Option<Probe>,
@@ -79,8 +82,8 @@ pub(crate) struct ContainerPortSpec {
     pub(crate) protocol: Option<PortProtocol>,
     pub(crate) container_port: Option<Port>,
     pub(crate) host_port: Option<OptionalPort>,
-    #[serde(rename = "hostIP", deserialize_with = "unless_empty")]
-    pub(crate) host_ip: Option<Ip>,
+    #[serde(rename = "hostIP")]
+    pub(crate) host_ip: Option<Text>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -413,13 +416,18 @@ impl PodSpec {
 }
 
 impl ContainerPortSpec {
+    /// The address of the node. The API server takes any text; one that is no address is taken for every address of the node.
+    pub(crate) fn host_ip(&self) -> Option<IpAddr> {
+        self.host_ip.as_deref().and_then(lenient_ip)
+    }
+
     fn facts(&self, path: impl fmt::Display) -> Result<ContainerPort, FieldError> {
         let Port(port) =
             self.container_port.ok_or_else(|| FieldError::new(format_args!("{path}.containerPort"), "absent", PORT))?;
         Ok(ContainerPort {
             port,
             host_port: self.host_port.and_then(|OptionalPort(port)| port),
-            host_ip: self.host_ip.as_ref().map(|Ip(ip)| *ip),
+            host_ip: self.host_ip(),
             protocol: self.protocol.as_ref().map_or(Protocol::Tcp, |PortProtocol(protocol)| *protocol),
         })
     }

@@ -63,8 +63,36 @@ texts! {
         "IPv6" => Some(Family::V6),
         _ => None,
     };
-    /// A short text that somebody may see: cleaned, and cut at [`text::NAME`].
-    Text(String), "a text", |text| Some(short(text));
+}
+
+/// A short text that somebody may see: cleaned, and cut at [`text::NAME`]. In a list or a mapping, null is an empty one, as for the API server.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(from = "Option<String>")]
+pub(crate) struct Text(pub(crate) String);
+
+impl From<Option<String>> for Text {
+    fn from(text: Option<String>) -> Self {
+        Self(short(&text.unwrap_or_default()))
+    }
+}
+
+impl TryFrom<String> for Text {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        Ok(Some(text).into())
+    }
+}
+
+/// A word of a command line, as it is; null is an empty one.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(from = "Option<String>")]
+pub(crate) struct Word(pub(crate) String);
+
+impl From<Option<String>> for Word {
+    fn from(word: Option<String>) -> Self {
+        Self(word.unwrap_or_default())
+    }
 }
 
 impl std::ops::Deref for Text {
