@@ -22,7 +22,8 @@ use serde_json::Value;
 /// What the server says instead of doing what it was asked.
 #[derive(Clone, Copy)]
 enum Whim {
-    Status(u16),
+    /// A status code and its reason.
+    Status(u16, &'static str),
     /// 429 with a `Retry-After` of so many seconds.
     Busy(u32),
     Silence,
@@ -96,7 +97,9 @@ impl Server {
                 return;
             }
             Some(Whim::Busy(_)) => (429, serde_json::json!({"kind": "Status", "message": "a whim"})),
-            Some(Whim::Status(code)) => (code, serde_json::json!({"kind": "Status", "message": "a whim"})),
+            Some(Whim::Status(code, reason)) => {
+                (code, serde_json::json!({"kind": "Status", "message": "a whim", "reason": reason}))
+            }
             None => self.answer(&asked, serde_json::from_slice(&body).expect("JSON")),
         };
         self.kept.lock().expect("the Events").asked.push(asked);
@@ -116,7 +119,8 @@ impl Server {
                 let name = body["metadata"]["name"].as_str().expect("a name");
                 let path = format!("{path}/{name}");
                 if events.contains_key(&path) {
-                    return (409, serde_json::json!({"kind": "Status", "message": "already exists"}));
+                    let message = "already exists";
+                    return (409, serde_json::json!({"kind": "Status", "message": message, "reason": "AlreadyExists"}));
                 }
                 events.insert(path, body.clone());
                 (201, body)
@@ -273,7 +277,14 @@ async fn an_event_that_is_gone_is_told_again_in_the_next_hour() {
 /// Lost: nothing
 #[tokio::test]
 async fn a_server_that_is_down_busy_or_mute_gets_the_event_when_it_is_back() {
-    for whim in [Whim::Status(401), Whim::Status(403), Whim::Status(429), Whim::Status(503), Whim::Silence] {
+    let refusals = [
+        Whim::Status(401, "Unauthorized"),
+        Whim::Status(403, "Forbidden"),
+        Whim::Status(409, "Conflict"),
+        Whim::Status(429, "TooManyRequests"),
+        Whim::Status(503, "ServiceUnavailable"),
+    ];
+    for whim in refusals.into_iter().chain([Whim::Silence]) {
         let (server, clock) = (Server::new(&[whim]), Clock::new());
         let recorder = start(&server, &clock);
         recorder.offer(clock.now(), &raised(), &place());
@@ -303,7 +314,7 @@ async fn a_server_that_names_a_time_is_sent_no_event_before() {
 
 #[tokio::test]
 async fn an_event_that_is_refused_for_good_is_not_tried_again() {
-    let (server, clock) = (Server::new(&[Whim::Status(422)]), Clock::new());
+    let (server, clock) = (Server::new(&[Whim::Status(422, "Invalid")]), Clock::new());
     let recorder = start(&server, &clock);
     recorder.offer(clock.now(), &raised(), &place());
     let failed = Counters { failed: 1, ..Counters::default() };

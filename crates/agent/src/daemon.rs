@@ -26,7 +26,7 @@ use super::{
     cluster_updates::{self, EndpointsRequest},
     http::{self, Published, ServerState, Shared},
     judge::{Reporting, RoundResult, advance},
-    scanner::{Scanned, Scanner, thread_cpu_time},
+    scanner::{Scanned, Scanner},
     socket::SocketFile,
     tasks::Tasks,
     threads,
@@ -37,7 +37,7 @@ use portreeve_cluster::{self as cluster, ClusterSource, Reviewer};
 use portreeve_facts::{
     ClusterFacts, KernelFacts, NodeQuery, OwnPort, Reading, SNAPSHOT_SCHEMA, Snapshot, Source, Unread,
 };
-use portreeve_kernel::{Host, Known, Took};
+use portreeve_kernel::{Host, Known, Took, thread_cpu_time};
 use portreeve_rules::{
     self as rules, Opinion, RULES, Rule, SELDOM,
     ledger::{Ledger, RoundTime},
@@ -235,8 +235,8 @@ impl Agent {
                     RULES.iter().copied().filter(|rule| !connections().any(|source| rule.looks_at(source))).collect()
                 }
             };
-            of_connections =
-                before.is_none().then(|| connections().filter_map(|source| took.get(&source)).sum::<Duration>());
+            let cost_of = |source| took.get(&source).map(|spent| spent.processor);
+            of_connections = before.is_none().then(|| connections().filter_map(cost_of).sum::<Duration>());
             let connections_at = before.map(|before| before.connections_at.unwrap_or(before.at));
             cost += self.conclude(&rules, (at, connections_at), facts, kernel).await;
         }
@@ -277,7 +277,7 @@ impl Agent {
         let Scanned { seen, cost } = self.scanner.scan(query).await;
         let seen = seen.inspect(|(_, took)| {
             self.published.send_modify(|published| {
-                published.work.took.extend(took);
+                published.work.took.extend(took.iter().map(|(source, spent)| (*source, spent.wall)));
                 published.work.scanned(began.elapsed(), now());
             });
         });

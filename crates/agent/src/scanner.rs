@@ -11,11 +11,10 @@ use std::{
 };
 
 use anyhow::Context;
-use nix::time::{ClockId, clock_gettime};
 use tokio::sync::oneshot;
 
 use portreeve_facts::{KernelFacts, NodeQuery, text};
-use portreeve_kernel::Took;
+use portreeve_kernel::{Took, thread_cpu_time};
 
 /// Sends orders to the thread, and knows since when it has been busy.
 #[derive(Debug)]
@@ -82,17 +81,6 @@ fn work(read: &mut impl ReadNode, orders: &Receiver<Order>) {
         // An agent that is stopping does not wait for the answer.
         drop(reply.send(scanned));
     }
-}
-
-/// Processor time of the calling thread. Not by `getrusage`, which many kernels bring up to date at a tick only: of short
-/// pieces of work it sees next to nothing.
-pub(super) fn thread_cpu_time() -> Duration {
-    // Only on Linux does an agent run.
-    #[cfg(not(target_os = "linux"))]
-    let clock = ClockId::CLOCK_PROCESS_CPUTIME_ID;
-    #[cfg(target_os = "linux")]
-    let clock = ClockId::CLOCK_THREAD_CPUTIME_ID;
-    clock_gettime(clock).map_or(Duration::ZERO, Duration::from)
 }
 
 fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {

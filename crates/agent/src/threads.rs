@@ -45,7 +45,7 @@ pub(super) fn start<F: Future<Output = ()>>(
         let _alive = alive;
         runtime.block_on(serve());
     };
-    thread::Builder::new().name("http".to_owned()).spawn(answering).context("starting a thread")?;
+    thread::Builder::new().name(name.to_owned()).spawn(answering).context("starting a thread")?;
     tasks.spawn_saying_why(name, async move {
         drop(ended.await);
         "its thread has ended".to_owned()
@@ -65,5 +65,15 @@ mod tests {
                 .expect("a thread");
             assert_eq!(tasks.ended().await, "answering ended: its thread has ended");
         }
+    }
+
+    #[tokio::test]
+    async fn a_thread_has_the_name_of_what_it_does() {
+        let (tell, told) = oneshot::channel();
+        start("answering", &mut Tasks::default(), move || async move {
+            drop(tell.send(thread::current().name().map(str::to_owned)));
+        })
+        .expect("a thread");
+        assert_eq!(told.await, Ok(Some("answering".to_owned())));
     }
 }

@@ -48,7 +48,7 @@ pub use self::{
     pods::pod_namespaces,
     process::fds_of,
     sockets::{Listeners, Sockets},
-    stopwatch::Took,
+    stopwatch::{Spent, Took, thread_cpu_time},
 };
 use self::{owner::unread, proxy::Answers, root::Root, stopwatch::Stopwatch};
 use portreeve_facts::{

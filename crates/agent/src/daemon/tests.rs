@@ -2,6 +2,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::{super::cluster_state::LastReading, *};
 use portreeve_facts::{KernelFacts, Overrides, PortSet};
+use portreeve_kernel::Spent;
 use portreeve_rules::{
     findings::Finding,
     {Limits, RULES},
@@ -10,6 +11,9 @@ use portreeve_rules::{
 /// What reading connections costs where it costs much: more than any test may take, until it is done again.
 const MUCH: Duration = Duration::from_secs(2);
 
+/// The same without a wait.
+const COSTLY: Spent = Spent { wall: MUCH, processor: MUCH };
+
 /// A node whose ephemeral range covers the NodePorts: a warning, for which no cluster is needed.
 fn trapped() -> KernelFacts {
     Snapshot::healthy().ephemeral("1024-65535", "").kernel
@@ -17,11 +21,11 @@ fn trapped() -> KernelFacts {
 
 /// An agent without a cluster, whose node is what `read` says.
 async fn agent(read: impl Fn(&NodeQuery) -> KernelFacts + Send + 'static) -> Agent {
-    agent_of_costly(Duration::ZERO, read).await
+    agent_of_costly(Spent::default(), read).await
 }
 
-/// The same where it costs this much to read connections.
-async fn agent_of_costly(connections: Duration, read: impl Fn(&NodeQuery) -> KernelFacts + Send + 'static) -> Agent {
+/// The same where it takes this much to read connections.
+async fn agent_of_costly(connections: Spent, read: impl Fn(&NodeQuery) -> KernelFacts + Send + 'static) -> Agent {
     let config = Config {
         cluster: ClusterSource::None,
         node: Some("n1".to_owned()),
@@ -112,7 +116,7 @@ async fn a_rule_that_panics_is_counted_and_named_and_its_findings_are_held() {
 async fn where_connections_cost_much_looks_go_on_without_them_and_keep_what_they_showed() {
     let skipped = Arc::new(std::sync::Mutex::new(Vec::new()));
     let queries = Arc::clone(&skipped);
-    let mut agent = agent_of_costly(MUCH, move |wanted| {
+    let mut agent = agent_of_costly(COSTLY, move |wanted| {
         queries.lock().expect("no panic").push(wanted.skipped.iter().copied().collect::<Vec<_>>());
         let mut facts = trapped();
         facts.hostname = format!("look {}", queries.lock().expect("no panic").len());
@@ -143,10 +147,25 @@ async fn where_connections_cost_much_looks_go_on_without_them_and_keep_what_they
 }
 
 #[tokio::test]
+async fn that_connections_are_waited_for_makes_no_look_cheaper() {
+    let mut agent = agent_of_costly(Spent { wall: MUCH, processor: Duration::ZERO }, |_| {
+        let begun = thread_cpu_time();
+        while thread_cpu_time() - begun < MUCH / 20 {}
+        trapped()
+    })
+    .await;
+    agent.look(Cause::Tick).await;
+    assert!(agent.last_cost >= MUCH / 20);
+    let now = Instant::now();
+    assert!(agent.cadence.next(now + agent.config.interval).is_err(), "a look costs more than an interval pays for");
+    assert!(agent.cadence.reads_connections(now), "they cost nothing");
+}
+
+#[tokio::test]
 async fn facts_that_the_cluster_never_had_before_are_compared_with_connections_once() {
     let read = Arc::new(std::sync::Mutex::new(Vec::new()));
     let queries = Arc::clone(&read);
-    let mut agent = agent_of_costly(MUCH, move |wanted| {
+    let mut agent = agent_of_costly(COSTLY, move |wanted| {
         queries.lock().expect("no panic").push(wanted.skipped.is_empty());
         trapped()
     })

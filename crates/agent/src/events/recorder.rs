@@ -185,6 +185,8 @@ struct Seen {
 #[derive(Deserialize)]
 struct Status {
     message: String,
+    /// Several causes share one status code.
+    reason: Option<String>,
 }
 
 type Failed = Box<dyn std::error::Error + Send + Sync>;
@@ -218,17 +220,20 @@ impl Writer {
             Err(failed) if failed.is::<LengthLimitError>() => Default::default(),
             Err(failed) => return Err(failed),
         };
+        let said = serde_json::from_slice::<Status>(&body);
+        let exists = said.as_ref().is_ok_and(|said| said.reason.as_deref() == Some("AlreadyExists"));
         let reply = match (status, &write.request) {
             (status, Request::Read) if status.is_success() => {
                 let read: Result<Seen, _> = serde_json::from_slice(&body);
                 read.map_or(Reply::Stuck, |seen| Reply::Current(seen.reporting_instance))
             }
             (status, _) if status.is_success() => Reply::Written,
-            (StatusCode::CONFLICT, Request::Create(_)) => Reply::Exists,
+            (StatusCode::CONFLICT, Request::Create(_)) if exists => Reply::Exists,
             (StatusCode::NOT_FOUND, _) => Reply::Missing,
             (StatusCode::FORBIDDEN, _) => Reply::Forbidden,
             (StatusCode::UNPROCESSABLE_ENTITY, Request::Create(_)) => Reply::Refused,
             (StatusCode::UNAUTHORIZED | StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS, _)
+            // Such as that of two who write to one quota.
             | (StatusCode::CONFLICT, _) => Reply::Unavailable(wait),
             (status, _) if status.is_client_error() => Reply::Stuck,
             (_, _) => Reply::Unavailable(wait),
@@ -239,8 +244,8 @@ impl Writer {
             (Reply::Forbidden | Reply::Stuck | Reply::Refused | Reply::Unavailable(_), _) => false,
         };
         let failure = (!fine).then(|| {
-            let message = match serde_json::from_slice::<Status>(&body) {
-                Ok(status) => status.message,
+            let message = match said {
+                Ok(said) => said.message,
                 Err(_) if status.is_success() => {
                     format!("{}/{} is no Event, or a long one", write.namespace, write.name)
                 }

@@ -256,6 +256,8 @@ impl Telling {
             }
             // It has expired, or somebody has deleted it: it is created anew.
             (Reply::Missing, Request::Repeat(..)) if is_end => told.times = 1,
+            // From before a restart, or the answer was lost: it may be older than what was told since, and is counted up.
+            (Reply::Exists, Request::Create(_)) if is_end => told.times = 2,
             (Reply::Missing, Request::Repeat(..)) => (self.told, self.hour) = (None, None),
             (Reply::Written | Reply::Exists | Reply::Current(_) | Reply::Refused, _) => told.is_over = is_end,
             (Reply::Missing | Reply::Forbidden | Reply::Stuck | Reply::Unavailable(_), _) => {}

@@ -185,6 +185,24 @@ fn a_restarted_agent_writes_nothing_and_ends_what_the_one_before_it_told() {
 }
 
 #[test]
+fn a_restarted_agent_ends_again_what_came_back_after_the_one_before_it_had_ended_it() {
+    let finding = fresh(Severity::Critical);
+    let (mut server, mut before) = (Server::default(), Plan::default());
+    raise(&mut before, second(0), &finding);
+    server.serve(&mut before, second(0));
+    clear(&mut before, minute(1), &finding);
+    server.serve(&mut before, minute(1));
+    raise(&mut before, minute(2), &finding);
+    assert_eq!(steps(&server.serve(&mut before, minute(2))), [Step::TellAgain]);
+    let mut plan = Plan::default();
+    raise(&mut plan, minute(3), &finding);
+    assert_eq!(steps(&server.serve(&mut plan, minute(3))), [Step::Tell]);
+    clear(&mut plan, minute(4), &finding);
+    assert_eq!(steps(&server.serve(&mut plan, minute(4))), [Step::Look, Step::End, Step::End]);
+    assert_eq!(server.events.values().map(|kept| kept.count).collect::<Vec<_>>(), [2, 2]);
+}
+
+#[test]
 fn an_answer_that_was_lost_is_no_end_that_is_lost() {
     let finding = fresh(Severity::Critical);
     for retried in [false, true] {
