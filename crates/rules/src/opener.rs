@@ -46,6 +46,7 @@ impl Clues {
             _ if self.leads_to_server == Some(true) || remote_port != 0 && remote_port < FIRST_OF_NFS_CLIENTS => {
                 Opener::Here
             }
+            _ if self.is_of_server && self.leads_to_server.is_none() => Opener::Either,
             _ if self.is_of_server => Opener::Peer,
             _ if protocol == Protocol::Udp || is_bound(socket) || of_nfs => Opener::Here,
             _ if self.is_chosen == Some(false) && self.leads_to_server.is_some() => Opener::Peer,
@@ -122,6 +123,11 @@ mod tests {
         );
         let unread = Clues { leads_to_server: None, is_chosen: Some(false), ..NONE };
         assert_eq!(of(unread, webhook), Opener::Either, "its peer may be a server of the node");
+        for is_chosen in [Some(true), Some(false), None] {
+            let servers_own = Clues { leads_to_server: None, is_of_server: true, is_chosen, ..NONE };
+            assert_eq!(of(servers_own, client), Opener::Either, "a server may have opened a connection, too");
+            assert_eq!(of(servers_own, webhook), Opener::Either, "with all read, this may be the peer's");
+        }
         assert_eq!(of(NONE, webhook), Opener::Here, "a usual server's port");
         assert_eq!(of(NONE, client), Opener::Either);
         assert_eq!(of(Clues { is_of_another: true, ..NONE }, client), Opener::Here);

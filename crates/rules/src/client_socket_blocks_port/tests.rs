@@ -322,6 +322,17 @@ fn a_peer_to_which_more_leads_or_that_is_a_listener_or_a_service_is_a_server() {
 }
 
 #[test]
+fn a_listener_whose_address_was_not_read_may_be_the_peer_of_a_server() {
+    let own = |socket: &mut Socket| socket.owner = of_pod("uid-ingress", None);
+    let (world, subject) = left("192.0.2.2:8443", "192.0.2.1:7777", own);
+    expect_healthy(&RULE, &world, &subject);
+    let mut world = world.listens("0.0.0.0:7777");
+    expect_problem(&RULE, &world, &subject);
+    world.kernel.interfaces = gap(Source::Addresses, Why::Torn);
+    expect_unknown(&RULE, &world, &subject);
+}
+
+#[test]
 fn what_stays_open_is_said_with_both_answers() {
     let (world, subject) = left("192.0.2.1:8443", CLIENT, |_| ());
     let gap = expect_unknown(&RULE, &world.ephemeral("1024 65535", ""), &subject);
