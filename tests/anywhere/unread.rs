@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use portreeve_facts::{
-    CiliumConfig, Claimant, ContainerPort, Gap, Holder, Mode, Netfilter, Owner, PodNamespace,
+    CiliumConfig, Claimant, ContainerPort, ContainerPorts, Gap, Holder, Mode, Netfilter, Owner, PodNamespace,
     PortRange, Protocol, RangeClaim, Reading, Snapshot, Socket, Source, State, VirtualServer, Why, Workload,
     WorkloadKind,
     healthy::{daemon, held, objects, proxy_holder, seen},
@@ -338,6 +338,24 @@ fn made() -> Vec<(String, Snapshot)> {
         });
     seen(&mut own_connection.kernel.clients).sockets[0].owner =
         held("/kubepods/poduid-api/c1", Some("uid-api"), "api", 9);
+    let mut to_service = web();
+    objects(&mut to_service.cluster.services)[0].ports[0].port = 9042;
+    to_service =
+        to_service.connects(State::Established, "10.244.0.9:46580", &format!("{cluster_ip}:9042")).pod("api", |pod| {
+            (pod.ready, pod.failing) = (false, true);
+            pod.own_ports =
+                vec![ContainerPort { port: 46580, host_port: None, host_ip: None, protocol: Protocol::Tcp }];
+            pod.containers = vec![ContainerPorts { id: "c1".to_owned(), ports: vec![46580] }];
+        });
+    let mut socket = seen(&mut to_service.kernel.clients).sockets.pop().expect("the connection");
+    socket.owner = held("/kubepods/poduid-api/c1", Some("uid-api"), "api", 9);
+    if let Owner::Held(holder) = &mut socket.owner {
+        seen(&mut holder.cgroup).pod.as_mut().expect("a pod").container = Some("c1".to_owned());
+    }
+    let not_counted = Gap::new(Source::PodNamespaces, Why::NotAsked, "the range is not its own");
+    let network =
+        PodNamespace { needed: Reading::Seen(vec![socket]), ..PodNamespace::with_use("uid-api", Err(not_counted)) };
+    seen(&mut to_service.kernel.pod_namespaces).push(network);
     [
         ("left virtual servers", left),
         ("ipvs without virtual servers", nothing),
@@ -347,6 +365,7 @@ fn made() -> Vec<(String, Snapshot)> {
         ("an unknown holder of NodePorts", five),
         ("a pod on a hostPort", host_port),
         ("a server's own connection to the node", own_connection),
+        ("a server's own connection to a Service", to_service),
     ]
     .map(|(name, world)| (name.to_owned(), world))
     .into()

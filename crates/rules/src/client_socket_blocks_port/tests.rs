@@ -318,6 +318,9 @@ fn a_peer_to_which_more_leads_or_that_is_a_listener_or_a_service_is_a_server() {
     };
     let (world, subject) = left("192.0.2.1:8443", "10.96.0.77:51811", |_| ());
     expect_healthy(&RULE, &world, &subject);
+    let mut rejected = world.clone();
+    rejected.cluster.rejected.push(Gap::new(Source::Services, Why::Malformed, "of Service default/store, its ports"));
+    assert_eq!(expect_unknown(&RULE, &rejected, &subject).source, Source::Services);
     expect_problem(&RULE, &world.service("store", |it| it.with(at)), &subject);
 }
 
