@@ -4,9 +4,10 @@
 use std::sync::Arc;
 
 use portreeve_facts::{
-    CiliumConfig, Claimant, ContainerPort, Gap, Holder, Mode, Netfilter, Owner, PodNamespace, PortRange, Protocol,
-    RangeClaim, Reading, Snapshot, Socket, Source, State, VirtualServer, Why, Workload, WorkloadKind,
-    healthy::{daemon, objects, proxy_holder, seen},
+    CiliumConfig, Claimant, ContainerPort, ContainerPorts, Gap, Holder, Mode, Netfilter, Owner, PodNamespace,
+    PortRange, Protocol, RangeClaim, Reading, Snapshot, Socket, Source, State, VirtualServer, Why, Workload,
+    WorkloadKind,
+    healthy::{daemon, held, objects, proxy_holder, seen},
 };
 use portreeve_report::{CheckResult, Report, npd_line};
 use portreeve_rules::{findings::Severity, ledger::Board};
@@ -289,7 +290,7 @@ fn admits(board: &Board, of: &str) -> bool {
 /// Nodes on which one input decides, of kinds that nobody recorded.
 fn made() -> Vec<(String, Snapshot)> {
     let web = || Snapshot::healthy().service("web", |it| it.node_port(30080));
-    let in_pod = || portreeve_facts::healthy::held("/kubepods/pod7f/c1", Some("7f"), "proxy", 9);
+    let in_pod = || held("/kubepods/pod7f/c1", Some("7f"), "proxy", 9);
     let agent = {
         let port = ContainerPort { port: 80, host_port: Some(8080), host_ip: None, protocol: Protocol::Tcp };
         let workload = Workload {
@@ -327,8 +328,34 @@ fn made() -> Vec<(String, Snapshot)> {
     let five = (30081..30085).fold(two, |world, port| world.service(&format!("s{port}"), |it| it.node_port(port)));
     let five = (30080..30083).fold(five, |world, port| world.listens_as(&format!("0.0.0.0:{port}"), in_pod()));
     let five = five.connects(State::Established, "192.0.2.1:30084", "192.0.2.9:443");
-    let mut held = Snapshot::healthy().pod("edge", |pod| pod.host_port(80, 80)).listens_as("0.0.0.0:80", in_pod());
-    objects(&mut held.cluster.nodes)[0].container_runtime = Some("cri-o://1.30.1".to_owned());
+    let mut host_port = Snapshot::healthy().pod("edge", |pod| pod.host_port(80, 80)).listens_as("0.0.0.0:80", in_pod());
+    objects(&mut host_port.cluster.nodes)[0].container_runtime = Some("cri-o://1.30.1".to_owned());
+    let mut own_connection = Snapshot::healthy().listens("0.0.0.0:7777").ephemeral("1024 65535", "");
+    own_connection =
+        own_connection.connects(State::Established, "192.0.2.2:8443", "192.0.2.1:7777").pod("api", |pod| {
+            (pod.host_network, pod.ready, pod.failing) = (true, false, true);
+            pod.ports = vec![ContainerPort { port: 8443, host_port: None, host_ip: None, protocol: Protocol::Tcp }];
+        });
+    seen(&mut own_connection.kernel.clients).sockets[0].owner =
+        held("/kubepods/poduid-api/c1", Some("uid-api"), "api", 9);
+    let mut to_service = web();
+    objects(&mut to_service.cluster.services)[0].ports[0].port = 9042;
+    to_service =
+        to_service.connects(State::Established, "10.244.0.9:46580", &format!("{cluster_ip}:9042")).pod("api", |pod| {
+            (pod.ready, pod.failing) = (false, true);
+            pod.own_ports =
+                vec![ContainerPort { port: 46580, host_port: None, host_ip: None, protocol: Protocol::Tcp }];
+            pod.containers = vec![ContainerPorts { id: "c1".to_owned(), ports: vec![46580] }];
+        });
+    let mut socket = seen(&mut to_service.kernel.clients).sockets.pop().expect("the connection");
+    socket.owner = held("/kubepods/poduid-api/c1", Some("uid-api"), "api", 9);
+    if let Owner::Held(holder) = &mut socket.owner {
+        seen(&mut holder.cgroup).pod.as_mut().expect("a pod").container = Some("c1".to_owned());
+    }
+    let not_counted = Gap::new(Source::PodNamespaces, Why::NotAsked, "the range is not its own");
+    let network =
+        PodNamespace { needed: Reading::Seen(vec![socket]), ..PodNamespace::with_use("uid-api", Err(not_counted)) };
+    seen(&mut to_service.kernel.pod_namespaces).push(network);
     [
         ("left virtual servers", left),
         ("ipvs without virtual servers", nothing),
@@ -336,7 +363,9 @@ fn made() -> Vec<(String, Snapshot)> {
         ("an agent of Cilium that cannot start", start),
         ("a port of health that is told", health),
         ("an unknown holder of NodePorts", five),
-        ("a pod on a hostPort", held),
+        ("a pod on a hostPort", host_port),
+        ("a server's own connection to the node", own_connection),
+        ("a server's own connection to a Service", to_service),
     ]
     .map(|(name, world)| (name.to_owned(), world))
     .into()

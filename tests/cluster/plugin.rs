@@ -70,10 +70,10 @@ pub(crate) fn told(node: &str, findings: &Value) -> Reply {
 
 pub(crate) fn listener() -> Value {
     json!([{
-        "rule": "listener-on-node-port", "variant": "loses", "severity": "critical",
+        "rule": "listener-on-node-port", "variant": "loses", "severity": "critical", "scope": "node",
         "subject": {"kind": "Service", "namespace": "shop", "name": "web"}, "port": 30080, "protocol": "tcp",
         "summary": "Something listens here\u{1b}[2J.", "evidence": [], "affects": ["remote"],
-        "remedy": [], "since": "2026-11-21T12:00:00Z",
+        "remedy": [], "remedies": [], "since": "2026-11-21T12:00:00Z",
     }])
 }
 

@@ -46,11 +46,11 @@ fn node(number: u16) -> String {
 
 fn answer(number: u16) -> String {
     let finding = json!({
-        "rule": "listener-on-node-port", "variant": "loses", "severity": "critical",
+        "rule": "listener-on-node-port", "variant": "loses", "severity": "critical", "scope": "node",
         "subject": {"kind": "Service", "namespace": "shop", "name": "web"}, "port": 30080, "protocol": "tcp",
         "summary": format!("Something listens on {}:30080.", address(number)), "affects": ["remote"],
         "evidence": [{"name": "process", "value": format!("scanner (pid {number})")}],
-        "remedy": [], "since": "2026-11-21T12:00:00Z",
+        "remedy": [], "remedies": [], "since": "2026-11-21T12:00:00Z",
     });
     let findings = if number <= AFFECTED { json!([finding]) } else { json!([]) };
     let unknown = json!([{"source": "netfilter", "why": "not-permitted", "detail": "nft: needs NET_ADMIN"}]);

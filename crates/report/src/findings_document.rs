@@ -71,7 +71,7 @@ pub struct Node {
     /// The agent's pod; absent where no agent was asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pod: Option<Arc<str>>,
-    /// The version of the agent; absent where it could not be asked, and of agents before 0.1.
+    /// The version of the agent; absent where it could not be asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
     /// When the look began, RFC 3339; absent where the agent could not be asked.
@@ -159,9 +159,7 @@ pub(super) struct Problem {
     pub(super) variant: String,
     /// How bad it is.
     pub(super) severity: Severity,
-    /// Whether it is about this node, or about the cluster, so that every node that sees it reports the same; absent in
-    /// what older agents report, which is then taken to be about their node.
-    #[serde(default)]
+    /// Whether it is about this node, or about the cluster, so that every node that sees it reports the same.
     pub(super) scope: Scope,
     /// Whom it is about.
     pub(super) subject: Subject,
@@ -171,8 +169,7 @@ pub(super) struct Problem {
     /// The protocol it is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) protocol: Option<Protocol>,
-    /// What becomes of whom it is about, in a word of the rule's own; absent where the rule has one outcome only, and in what
-    /// older agents report.
+    /// What becomes of whom it is about, in a word of the rule's own; absent where the rule has one outcome only.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(super) outcome: String,
     /// What is wrong, in one stable sentence.
@@ -183,8 +180,7 @@ pub(super) struct Problem {
     pub(super) affects: Vec<Vantage>,
     /// What to type or to change, in words: `then` leads to a further step, `or` to another remedy.
     pub(super) remedy: Vec<String>,
-    /// The same as data, most direct first; each remedy is enough. Absent in what older agents wrote.
-    #[serde(default)]
+    /// The same as data, most direct first; each remedy is enough.
     pub(super) remedies: Vec<Remedy>,
     /// When it was first seen, RFC 3339; absent in what `what-if` says would be.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -430,10 +426,12 @@ impl Unknown {
     /// The same, to be decided about.
     pub(super) fn open(&self) -> Open {
         let Self { rule, variants, claims, source, why, .. } = self;
-        // An agent of before did not count them.
-        let of_object = self.subject.as_ref().is_some_and(|it| it.kind.is_object());
-        let claims = (*claims).max(usize::from(of_object));
-        Open { ceiling: rule.as_ref().map(|rule| ids::ceiling(rule, variants)), claims, source: *source, why: *why }
+        Open {
+            ceiling: rule.as_ref().map(|rule| ids::ceiling(rule, variants)),
+            claims: *claims,
+            source: *source,
+            why: *why,
+        }
     }
 
     /// One that somebody else wrote, made safe to print.

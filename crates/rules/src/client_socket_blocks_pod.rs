@@ -18,7 +18,7 @@ pub(super) static RULE: Rule = Rule {
     id: &ids::CONNECTION_ON_PORT,
     variants: &["blocks-in-pod"],
     needs: &[Source::Pods],
-    uses: &[Source::PodNamespaces],
+    uses: &[Source::PodNamespaces, Source::Services],
     socket_needs: &[],
     patience: Patience::TwoScans,
     check,
@@ -82,20 +82,29 @@ impl Network<'_> {
             false => {
                 let detail = "a connection of the pod is on the port: if the pod opened it, its server cannot have the port; if a server \
                               that has ended accepted it, the port is free";
-                Verdict::Unknown(Gap::new(Source::PodNamespaces, Why::Ambiguous, detail))
+                let unread = blocking.iter().find_map(|it| self.leads_to_server(it).err());
+                Verdict::Unknown(unread.unwrap_or_else(|| Gap::new(Source::PodNamespaces, Why::Ambiguous, detail)))
             }
         };
         let subject = Subject::pod(self.pod);
         Some(Judgement { subject, port: Some(port.port), protocol: Some(port.protocol), verdict })
     }
 
-    fn opener(&self, socket: &Socket) -> Opener {
+    /// Whether the peer is a server: a Service, or one to which another connection of the pod leads.
+    ///
+    /// # Errors
+    /// When it may be a Service that was not read.
+    fn leads_to_server(&self, socket: &Socket) -> Result<bool, Gap> {
         let Socket { protocol, local_port, remote, remote_port, .. } = socket;
         let remote = remote.to_canonical();
         let leads_there =
             |it: &Socket| (it.protocol, it.remote.to_canonical(), it.remote_port) == (*protocol, remote, *remote_port);
         let mut others = self.sockets.iter().filter(|it| it.local_port != *local_port && leads_there(it));
         let is_needed = |port: u16| self.pod.own_ports.iter().any(|it| it.port == port);
+        if others.any(|it| !is_needed(it.local_port)) { Ok(true) } else { leads_to_service(self.snapshot, socket) }
+    }
+
+    fn opener(&self, socket: &Socket) -> Opener {
         let of_container = match &socket.owner {
             Owner::Held(holder) => {
                 holder.cgroup.known(Unread::Doubted).and_then(|it| it.pod.as_ref()?.container.as_deref())
@@ -103,13 +112,12 @@ impl Network<'_> {
             _ => None,
         };
         // No range changes while a pod is there: a connection on another port was bound on purpose, as servers are.
-        if !self.chosen.contains(*local_port) && socket.state != State::SynSent {
+        if !self.chosen.contains(socket.local_port) && socket.state != State::SynSent {
             return Opener::Peer;
         }
-        let leads_to_server = leads_to_service(self.snapshot, socket) || others.any(|it| !is_needed(it.local_port));
         let clues = Clues {
-            leads_to_server: Some(leads_to_server),
-            is_of_server: of_container.and_then(|id| self.pod.container_needs(id, *local_port)) == Some(true),
+            leads_to_server: self.leads_to_server(socket).ok(),
+            is_of_server: of_container.and_then(|id| self.pod.container_needs(id, socket.local_port)) == Some(true),
             // A proxy beside the server may accept connections in its name.
             is_of_another: false,
             is_chosen: Some(true),

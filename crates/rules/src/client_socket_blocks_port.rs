@@ -91,7 +91,9 @@ impl<'r, 'a> Absent<'r, 'a> {
         let verdict = match self.need.is_there(self.round.now) {
             Ok(false) => return None,
             Ok(true) if either => {
-                Verdict::Unknown(ephemeral.gap().cloned().unwrap_or_else(|| self.both_readings(&sockets)))
+                let unread = || sockets.iter().find_map(|it| leads_to_service(self.round.now, it).err());
+                let gap = ephemeral.gap().cloned().or_else(unread);
+                Verdict::Unknown(gap.unwrap_or_else(|| self.both_readings(&sockets)))
             }
             Ok(true) => Verdict::Problem(self.evidence(&sockets)),
             Err(gap) if matches!(self.need, Need::HealthCheck(_)) => Verdict::Unknown(gap),
@@ -115,10 +117,14 @@ impl<'r, 'a> Absent<'r, 'a> {
         let clients = snapshot.kernel.clients.known(Unread::Said("this rule needs them, and says so"));
         let mut servers = clients.into_iter().flat_map(|clients| &clients.servers);
         let (ip, port) = (socket.remote.to_canonical(), socket.remote_port);
-        let leads_to_server =
-            leads_to_service(snapshot, socket) || servers.any(|it| (it.ip(), it.port()) == (ip, port));
+        let leads_to_server = match leads_to_service(snapshot, socket) {
+            _ if servers.any(|it| (it.ip(), it.port()) == (ip, port)) => Some(true),
+            Ok(true) => Some(true),
+            Ok(false) => leads_to_own_listener(self.round, socket),
+            Err(_) => leads_to_own_listener(self.round, socket).filter(|leads| *leads),
+        };
         let clues = Clues {
-            leads_to_server: if leads_to_server { Some(true) } else { leads_to_own_listener(self.round, socket) },
+            leads_to_server,
             is_of_server: self.is_of_its_container(socket) == Some(true),
             is_of_another: self.need.pod().is_some_and(|pod| pod.failing && self.has_no_use(pod, socket)),
             is_chosen: ephemeral.gap().is_none().then(|| ephemeral.contain(socket.local_port)),

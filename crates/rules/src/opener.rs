@@ -1,7 +1,7 @@
 //! Who opened a connection: the kernel does not tell. Its state, its peer and its holder may.
 
 use portreeve_dataplane::{Role, Round, is_bound, is_usual};
-use portreeve_facts::{Family, Owner, PortRange, Protocol, Service, Snapshot, Socket, State, Unread};
+use portreeve_facts::{Family, Gap, Owner, PortRange, Protocol, Service, Snapshot, Socket, State, Unread, asked};
 
 /// From here to 1023 clients of NFS connect, from ports of root (`RPC_DEF_MIN_RESVPORT` in Linux): below are servers only.
 const FIRST_OF_NFS_CLIENTS: u16 = 665;
@@ -46,6 +46,7 @@ impl Clues {
             _ if self.leads_to_server == Some(true) || remote_port != 0 && remote_port < FIRST_OF_NFS_CLIENTS => {
                 Opener::Here
             }
+            _ if self.is_of_server && self.leads_to_server.is_none() => Opener::Either,
             _ if self.is_of_server => Opener::Peer,
             _ if protocol == Protocol::Udp || is_bound(socket) || of_nfs => Opener::Here,
             _ if self.is_chosen == Some(false) && self.leads_to_server.is_some() => Opener::Peer,
@@ -62,12 +63,23 @@ fn is_mostly_a_servers(port: u16) -> bool {
 }
 
 /// Whether a connection of any network leads to the cluster IP and port of a Service. No client connects from a cluster IP.
-pub(super) fn leads_to_service(snapshot: &Snapshot, socket: &Socket) -> bool {
+///
+/// # Errors
+/// When a Service may be there that was not read. Where nobody asked for Services there are none.
+pub(super) fn leads_to_service(snapshot: &Snapshot, socket: &Socket) -> Result<bool, Gap> {
+    if socket.remote_port == 0 {
+        return Ok(false);
+    }
     let (ip, place) = (socket.remote.to_canonical(), (socket.protocol, socket.remote_port));
     let has = |service: &Service| {
         service.cluster_ips.contains(&ip) && service.ports.iter().any(|port| (port.protocol, port.port) == place)
     };
-    snapshot.cluster.services.known_part(Unread::Doubted).iter().any(|service| has(service))
+    let Some(services) = asked(snapshot.cluster.services.get())? else { return Ok(false) };
+    match snapshot.cluster.unread_service() {
+        _ if services.iter().any(|service| has(service)) => Ok(true),
+        Some(gap) => Err(gap.clone()),
+        None => Ok(false),
+    }
 }
 
 /// Whether a connection of the node leads to a listener of the node itself: the other end of it is the one that was accepted. `None`
@@ -122,6 +134,11 @@ mod tests {
         );
         let unread = Clues { leads_to_server: None, is_chosen: Some(false), ..NONE };
         assert_eq!(of(unread, webhook), Opener::Either, "its peer may be a server of the node");
+        for is_chosen in [Some(true), Some(false), None] {
+            let servers_own = Clues { leads_to_server: None, is_of_server: true, is_chosen, ..NONE };
+            assert_eq!(of(servers_own, client), Opener::Either, "a server may have opened a connection, too");
+            assert_eq!(of(servers_own, webhook), Opener::Either, "with all read, this may be the peer's");
+        }
         assert_eq!(of(NONE, webhook), Opener::Here, "a usual server's port");
         assert_eq!(of(NONE, client), Opener::Either);
         assert_eq!(of(Clues { is_of_another: true, ..NONE }, client), Opener::Here);
@@ -164,6 +181,27 @@ mod tests {
         assert_eq!(NONE.opener(&bound), Opener::Here);
         assert_eq!(Clues { is_chosen: Some(false), ..NONE }.opener(&bound), Opener::Here);
         assert_eq!(Clues { is_of_server: true, ..NONE }.opener(&bound), Opener::Peer, "it is about to listen");
+    }
+
+    #[test]
+    fn a_connection_to_a_service_leads_to_a_server_and_one_that_was_not_read_may_be_there() {
+        let leads = |world: &Snapshot, remote: &str| {
+            leads_to_service(world, &socket(State::Established, 40000, remote)).map_err(|gap| gap.why)
+        };
+        let at = |service: &mut Service| {
+            service.cluster_ips = vec![[10, 96, 0, 77].into()];
+            service.ports[0].port = 9042;
+        };
+        let mut world = Snapshot::healthy().service("store", |it| it.with(at));
+        let (own, other, no_peer) = ("10.96.0.77:9042", "10.96.0.77:9043", "0.0.0.0:0");
+        assert_eq!([own, other].map(|remote| leads(&world, remote)), [Ok(true), Ok(false)]);
+        world.cluster.rejected.push(Gap::new(Source::Services, Why::Malformed, "of Service d/odd, its ports"));
+        let all = [own, other, no_peer];
+        assert_eq!(all.map(|remote| leads(&world, remote)), [Ok(true), Err(Why::Malformed), Ok(false)]);
+        world.cluster.services = gap(Source::Services, Why::Unreachable);
+        assert_eq!(all.map(|it| leads(&world, it)), [Err(Why::Unreachable), Err(Why::Unreachable), Ok(false)]);
+        world.cluster.services = gap(Source::Services, Why::NotAsked);
+        assert_eq!(all.map(|remote| leads(&world, remote)), [Ok(false); 3], "without a cluster there is no Service");
     }
 
     #[test]

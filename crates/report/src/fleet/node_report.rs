@@ -165,8 +165,8 @@ mod tests {
 
     fn finding(subject: &Value) -> Value {
         json!({
-            "rule": "listener-on-node-port", "variant": "loses", "severity": "critical", "subject": subject, "port": 30080,
-            "protocol": "tcp", "summary": "a\u{1b}[31m\u{202e}b", "evidence": [{"name": "n\n", "value": "v\u{7}"}],
+            "rule": "listener-on-node-port", "variant": "loses", "severity": "critical", "scope": "node",
+            "subject": subject, "port": 30080, "protocol": "tcp", "summary": "a\u{1b}[31m\u{202e}b", "evidence": [{"name": "n\n", "value": "v\u{7}"}],
             "affects": ["remote"], "remedy": ["kubectl\u{200b} x"], "since": "2026-11-21T12:00:00Z",
             "remedies": [{"steps": [{"kind": "command", "text": "kubectl\u{200b} x\r\n"}]}],
         })
@@ -218,6 +218,17 @@ mod tests {
         assert_eq!(report.findings.len(), 1);
         let details: Vec<&str> = report.unknown.iter().map(|it| it.detail.as_str()).collect();
         assert_eq!(details, ["x", "3 of its entries were not understood: it is of another version"]);
+    }
+
+    #[test]
+    fn every_finding_has_a_scope_and_remedies_and_may_lack_an_outcome_and_a_time() {
+        let lacking = |field: &str| {
+            let mut finding = finding(&json!({"kind": "Service", "namespace": "d", "name": "web"}));
+            finding.as_object_mut().expect("a finding").remove(field);
+            read("n1", &answer(&[finding], &[])).expect("a report").findings.len()
+        };
+        assert_eq!(["scope", "remedies"].map(lacking), [0, 0]);
+        assert_eq!(["outcome", "since"].map(lacking), [1, 1]);
     }
 
     #[test]

@@ -127,11 +127,6 @@ impl Page<'_> {
 
     /// A command is a line of its own, to be copied; the words between are labels.
     pub(super) fn remedies(&mut self, problem: &Problem) -> io::Result<()> {
-        if problem.remedies.is_empty() {
-            // An older agent does not say what is a command: its lines stay as they are.
-            let lines: Vec<_> = problem.remedy.iter().map(|line| (Ink::Plain, tidy(line))).collect();
-            return self.labelled(2, "Remedy", LABEL, &lines);
-        }
         for (word, step) in lines(&problem.remedies) {
             let label = if word.is_empty() { "Remedy" } else { word };
             let text = match step.kind {

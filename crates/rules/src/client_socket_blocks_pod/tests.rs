@@ -154,20 +154,39 @@ fn what_was_not_read_is_unknown_and_a_pod_without_a_network_is_not() {
     assert_eq!(expect_unknown(&RULE, &pods, &subject(&world(&[]))).source, Source::Pods);
 }
 
+/// The same where container `id` of the pod holds its one connection, and `server` is the one that needs 46580.
+fn held_by(id: &str, remote: &str) -> Snapshot {
+    let mut world = change(world(&[(46580, remote, State::Established)]), |pod| {
+        let ports = |id: &str, port| portreeve_facts::ContainerPorts { id: id.to_owned(), ports: vec![port] };
+        pod.containers = vec![ports("server", 46580), ports("envoy", 15001)];
+    });
+    let own = &mut seen(&mut world.kernel.pod_namespaces)[0].needed;
+    let Owner::Held(holder) = &mut seen(own)[0].owner else { panic!("held") };
+    seen(&mut holder.cgroup).pod.as_mut().expect("a pod").container = Some(id.to_owned());
+    world
+}
+
 #[test]
 fn what_the_container_of_the_server_holds_was_accepted() {
-    let with = |id: &str| {
-        let world = change(world(&[(46580, PEER, State::Established)]), |pod| {
-            let ports = |id: &str, port| portreeve_facts::ContainerPorts { id: id.to_owned(), ports: vec![port] };
-            pod.containers = vec![ports("server", 46580), ports("envoy", 15001)];
-        });
-        let mut world = world;
-        let own = &mut seen(&mut world.kernel.pod_namespaces)[0].needed;
-        let Owner::Held(holder) = &mut seen(own)[0].owner else { panic!("held") };
-        seen(&mut holder.cgroup).pod.as_mut().expect("a pod").container = Some(id.to_owned());
-        world
-    };
+    let with = |id: &str| held_by(id, PEER);
     expect_healthy(&RULE, &with("server"), &subject(&with("server")));
     assert_eq!(expect_unknown(&RULE, &with("envoy"), &subject(&with("envoy"))).why, Why::Ambiguous);
     assert_eq!(expect_unknown(&RULE, &with("gone"), &subject(&with("gone"))).why, Why::Ambiguous);
+}
+
+#[test]
+fn a_service_that_was_not_read_may_be_the_peer() {
+    let to_service = held_by("server", "10.96.0.77:9042");
+    let subject = subject(&to_service);
+    expect_problem(&RULE, &to_service, &subject);
+    let mut unread = to_service.clone();
+    unread.cluster.services = gap(Source::Services, Why::Unreachable);
+    let told = expect_unknown(&RULE, &unread, &subject);
+    assert_eq!((told.source, told.why), (Source::Services, Why::Unreachable));
+    let mut rejected = to_service;
+    seen(&mut rejected.cluster.services).retain(|service| service.name != "store");
+    expect_healthy(&RULE, &rejected, &subject);
+    rejected.cluster.rejected.push(Gap::new(Source::Services, Why::Malformed, "of Service default/store, its ports"));
+    let told = expect_unknown(&RULE, &rejected, &subject);
+    assert_eq!((told.source, told.why), (Source::Services, Why::Malformed));
 }

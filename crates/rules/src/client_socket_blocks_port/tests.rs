@@ -318,7 +318,21 @@ fn a_peer_to_which_more_leads_or_that_is_a_listener_or_a_service_is_a_server() {
     };
     let (world, subject) = left("192.0.2.1:8443", "10.96.0.77:51811", |_| ());
     expect_healthy(&RULE, &world, &subject);
+    let mut rejected = world.clone();
+    rejected.cluster.rejected.push(Gap::new(Source::Services, Why::Malformed, "of Service default/store, its ports"));
+    assert_eq!(expect_unknown(&RULE, &rejected, &subject).source, Source::Services);
     expect_problem(&RULE, &world.service("store", |it| it.with(at)), &subject);
+}
+
+#[test]
+fn a_listener_whose_address_was_not_read_may_be_the_peer_of_a_server() {
+    let own = |socket: &mut Socket| socket.owner = of_pod("uid-ingress", None);
+    let (world, subject) = left("192.0.2.2:8443", "192.0.2.1:7777", own);
+    expect_healthy(&RULE, &world, &subject);
+    let mut world = world.listens("0.0.0.0:7777");
+    expect_problem(&RULE, &world, &subject);
+    world.kernel.interfaces = gap(Source::Addresses, Why::Torn);
+    expect_unknown(&RULE, &world, &subject);
 }
 
 #[test]

@@ -18,13 +18,14 @@ use portreeve_rules::{
     ids::Named,
 };
 
-/// One of an agent that is older than `remedies`.
+/// One that an agent reports.
 fn finding(name: &str, severity: &str, subject: &Value) -> Value {
     let (rule, variant) = name.split_once('/').expect("an id and a variant");
     json!({
-        "rule": rule, "variant": variant, "severity": severity, "subject": subject, "port": 30080, "protocol": "tcp",
+        "rule": rule, "variant": variant, "severity": severity, "scope": "node", "subject": subject, "port": 30080, "protocol": "tcp",
         "summary": "Something listens here.", "evidence": [{"name": "listener", "value": "0.0.0.0:30080"}],
         "affects": ["remote", "node"], "remedy": ["kubectl -n shop edit service web"], "since": "2026-11-21T12:00:00Z",
+        "remedies": [{"steps": [{"kind": "command", "text": "kubectl -n shop edit service web"}]}],
     })
 }
 
@@ -150,11 +151,10 @@ fn a_finding_of_the_cluster_is_there_once_with_the_nodes_that_report_it_and_the_
 }
 
 #[test]
-fn a_finding_of_a_node_or_without_a_scope_is_each_nodes_own() {
-    let mut local = finding("external-ip-conflict/node-address", "critical", &service("shop"));
-    local["scope"] = json!("node");
-    let older = finding("node-port-range-crowded/crowded", "warning", &json!({"kind": "Cluster", "name": "cluster"}));
-    let fleet = fleet(["n1", "n2"].map(|node| reporting(node, &[local.clone(), older.clone()])).into());
+fn a_finding_of_a_node_is_each_nodes_own() {
+    let local = finding("external-ip-conflict/node-address", "critical", &service("shop"));
+    let other = finding("node-port-range-crowded/crowded", "warning", &json!({"kind": "Cluster", "name": "cluster"}));
+    let fleet = fleet(["n1", "n2"].map(|node| reporting(node, &[local.clone(), other.clone()])).into());
     assert!(fleet.incidents.iter().all(|it| it.problem.scope == Scope::Node));
     for node in &fleet.nodes {
         let scopes: Vec<Scope> = node.findings.iter().flatten().map(|it| it.scope).collect();
