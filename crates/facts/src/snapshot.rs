@@ -18,7 +18,7 @@ pub const SNAPSHOT_SCHEMA: &str = "portreeve.snapshot/v1";
 pub struct Snapshot {
     /// [`SNAPSHOT_SCHEMA`].
     pub schema: String,
-    /// The version of the program that looked; absent in snapshots of before 0.1.
+    /// The version of the program that looked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
     /// When the look began.

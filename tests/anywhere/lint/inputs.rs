@@ -32,7 +32,7 @@ fn every_kind_with_pods_is_read() {
         containers(IN_RANGE)
     );
     let lines = found(&cron, &[]);
-    assert!(lines[0].ends_with("info host-port-conflict/latent CronJob default/x 31000/tcp"), "{lines:?}");
+    assert!(lines[0].ends_with("info host-port-conflict/latent CronJob default/x-00000 31000/tcp"), "{lines:?}");
     let stays = format!("initContainers: [{{restartPolicy: Always, ports: [{{{IN_RANGE}}}]}}]");
     assert_eq!(found(&workload("Deployment", "x", "", &stays), &[]).len(), 1);
     assert!(found(&workload("Deployment", "x", "", &stays.replace("Always", "Never")), &[]).is_empty());
@@ -437,8 +437,8 @@ fn what_is_too_much_to_compare_is_no_success() {
 fn what_the_api_server_takes_is_judged_whatever_it_looks_like() {
     let pod = |more: &str, port: &str| {
         format!(
-            "---\napiVersion: v1\nkind: Pod\nmetadata: {{name: web, namespace: shop}}\nspec: {{{more}containers: [{{name: c, image: x, \
-             args: [null, --x], ports: [{{{port}}}]}}]}}\n"
+            "apiVersion: v1\nkind: Pod\nmetadata: {{name: web, namespace: shop}}\nspec: {{{more}containers: [{{name: c, image: x, \
+             args: [null, --x], ports: [{{{port}}}]}}]}}\n---\n"
         )
     };
     let other = workload("DaemonSet", "log", "", &containers("containerPort: 2020, hostPort: 2020"));
