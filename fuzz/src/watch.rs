@@ -73,9 +73,11 @@ fn watch<K: Object>(resource: Resource, selection: Selection, lines: &[&str], so
     for line in rest {
         match WatchEvent::read::<K>(PLACE, line) {
             Ok(WatchEvent::Applied(title, object, _)) => {
-                drop(index.apply(resource, Update::Applied(title, object), at))
+                index.apply(resource, Update::Applied(title, object), at);
             }
-            Ok(WatchEvent::Deleted(title, _)) => drop(index.apply(resource, Update::Applied(title, None), at)),
+            Ok(WatchEvent::Deleted(title, _)) => {
+                index.apply(resource, Update::Applied(title, None), at);
+            }
             Ok(WatchEvent::Bookmark(..)) => {}
             Ok(WatchEvent::Refused(_, what)) | Err(what) => {
                 said(&what);

@@ -217,7 +217,7 @@ impl Agents {
     async fn fetch_one(&self, agent: &Agent, Round { path, longest, .. }: Round) -> Result<Vec<u8>, Silent> {
         let port = agent.port.clone().map_err(|gap| Silent { gap, too_long: false })?;
         let path = self.pods().object(&format!("{}:{port}/proxy{path}", encoded(&agent.pod)));
-        // An older agent wants none, so that a person who gets none may still be answered.
+        // Whoever gets none is asked all the same: the agent says why it refuses.
         let token = self.token.of(&agent.node).await;
         self.get(&path, token.as_ref().ok(), longest).await.map_err(|error| Silent {
             too_long: matches!(error, Error::TooLong { .. }),

@@ -40,7 +40,7 @@ pub fn port_advice(
     advice.extend(without_pods(snapshot, owned));
     advice.extend(owned.iter().filter_map(|it| without_local_pods(snapshot, it)));
     advice.extend(owned.iter().filter_map(|it| how_to_reach(snapshot, it)));
-    let by_service = refused.then(|| how_to_have(snapshot, port, free)).flatten();
+    let by_service = if refused { how_to_have(snapshot, port, free) } else { a_free_one(snapshot, port, free) };
     advice.extend(by_service.or_else(|| allocated_without_service(snapshot, owned, port, refused, free)));
     advice
 }
@@ -205,6 +205,19 @@ fn how_to_have(snapshot: &Snapshot, number: u16, free: Option<u16>) -> Option<Ad
     })
 }
 
+/// Which number another Service can have, in a line: to move the Service that works is no advice for anybody else.
+fn a_free_one(snapshot: &Snapshot, number: u16, free: Option<u16>) -> Option<Advice> {
+    let free = free?;
+    let services = snapshot.cluster.services.known_part(Unread::Adds);
+    services.iter().any(|it| has_number(it, number)).then(|| Advice {
+        case: format!(
+            "if the API server refuses {number} to another Service: give that Service another number, such as {free}; `--refused` prints \
+             more"
+        ),
+        remedies: Vec::new(),
+    })
+}
+
 /// Whether a number is a nodePort or the healthCheckNodePort of a Service.
 fn has_number(service: &Service, number: u16) -> bool {
     service.health_check_node_port == Some(number) || service.ports.iter().any(|port| port.node_port == Some(number))
@@ -289,7 +302,8 @@ mod tests {
         let world = web(|it| it);
         let owned = owner(&Limits::default().round(&world, None), Protocol::Tcp, 30080).expect("it is known");
         let all = port_advice(&world, &[owned], &Limits::default(), (false, Some(30000)));
-        assert_eq!(cases(&all), [CLOSED]);
+        assert_eq!(cases(&all), [CLOSED, "if the API server refuses 30080 to another Service"]);
+        assert!(all[1].case.contains("such as 30000") && all[1].remedies.is_empty(), "{all:?}");
         assert!(!texts(&all[0]).iter().any(|it| it.contains("kubectl")), "{all:?}");
     }
 
