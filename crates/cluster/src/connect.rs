@@ -151,7 +151,8 @@ async fn client(access: &Access, impersonation: Impersonation) -> Result<(Client
         config.proxy_url = proxy_of(&config, |name| env::var(name).ok())?;
     }
     let address = config.cluster_url.to_string().trim_end_matches('/').to_owned();
-    config.connect_timeout = Some(within);
+    // The limit of a request ends first, and says so: a server that accepts and does not answer has timed out, and is not unreachable.
+    config.connect_timeout = Some(within.saturating_mul(2));
     // Whoever judges an answer decides whether to ask again.
     config.default_retry = false;
     let client = ClientBuilder::try_from(config).map_err(|error| causes(&error))?;

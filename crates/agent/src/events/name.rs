@@ -52,6 +52,11 @@ impl Names {
         matches!(self.slot, Slot::Shared(_))
     }
 
+    /// Whether any node tells it for all.
+    pub(super) fn is_of_cluster(&self) -> bool {
+        matches!(self.slot, Slot::Cluster)
+    }
+
     /// When the hour began that it is now. Each incident has hours of its own, and each slot begins a fifth of an hour after
     /// the one before it, so that not everything turns at once.
     pub(super) fn hour(&self, at: Timestamp) -> Timestamp {

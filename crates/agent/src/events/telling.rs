@@ -218,6 +218,10 @@ impl Telling {
                 if is_same {
                     self.hour = Some(sent.hour);
                 }
+                // Another node has told it of the cluster, and says when it is over.
+                if is_same && *reply == Reply::Exists && sent.event.names.is_of_cluster() {
+                    self.told = None;
+                }
                 if *reply == Reply::Written {
                     self.told = Some(Told { sent, at, times: 1, is_over: false });
                 } else if self.may_be_own {

@@ -493,3 +493,26 @@ fn nodes_that_are_not_read_yet_delay_an_event_by_half_a_minute_at_most_and_only_
         assert_eq!(server.events.len(), 10, "known: {known}");
     }
 }
+
+#[test]
+fn of_the_cluster_only_who_told_last_says_that_it_is_over() {
+    let mut server = Server::default();
+    let mut agents = ["n1", "n2"].map(|node| (node, Plan::default()));
+    let with = |severity: Severity| about(1, Evidence::new(severity, "it is wrong everywhere.").in_cluster());
+    let (mild, bad) = (with(Severity::Warning), with(Severity::Critical));
+    for (node, plan) in &mut agents {
+        plan.offer(second(0), &Change::Raised(mild.clone()), &place(node));
+        server.serve(plan, second(0));
+    }
+    // The other one is the first to tell that it is worse.
+    for (node, plan) in agents.iter_mut().rev() {
+        plan.offer(second(60), &Change::Changed(bad.clone()), &place(node));
+        server.serve(plan, second(60));
+    }
+    assert_eq!(server.events.len(), 2);
+    for (node, plan) in &mut agents {
+        plan.offer(second(120), &Change::Cleared(bad.clone(), Clearance::Repaired), &place(node));
+        server.serve(plan, second(120));
+    }
+    assert_eq!((server.openings().count(), server.events.len()), (2, 3));
+}
