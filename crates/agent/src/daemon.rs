@@ -31,11 +31,10 @@ use super::{
     tasks::Tasks,
     threads,
 };
-use crate::VERSION;
 use crate::events::Recorder;
 use portreeve_cluster::{self as cluster, ClusterSource, Reviewer};
 use portreeve_facts::{
-    ClusterFacts, KernelFacts, NodeQuery, OwnPort, Reading, SNAPSHOT_SCHEMA, Snapshot, Source, Unread,
+    ClusterFacts, KernelFacts, NodeQuery, OwnPort, Reading, SNAPSHOT_SCHEMA, Snapshot, Source, Unread, VERSION,
 };
 use portreeve_kernel::{Host, Known, Took, thread_cpu_time};
 use portreeve_rules::{

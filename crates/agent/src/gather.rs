@@ -5,13 +5,10 @@ use std::{collections::BTreeSet, fmt, io};
 use jiff::Timestamp;
 use tracing::info;
 
-use super::{
-    VERSION,
-    own_node::{doubt, no_own_node},
-};
+use super::own_node::{doubt, no_own_node};
 use portreeve_cluster::{self as cluster, ClusterSource};
 use portreeve_facts::{
-    Gap, NodePortRange, Overrides, OwnPort, PortSet, Reading, SNAPSHOT_SCHEMA, Snapshot, Source, Unread, Why,
+    Gap, NodePortRange, Overrides, OwnPort, PortSet, Reading, SNAPSHOT_SCHEMA, Snapshot, Source, Unread, VERSION, Why,
 };
 use portreeve_kernel::Host;
 use portreeve_rules as rules;

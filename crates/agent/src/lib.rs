@@ -5,9 +5,6 @@
 
 #![allow(clippy::disallowed_methods, reason = "keeps the time, listens, and asks at its socket")]
 
-/// The version of this program.
-pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
-
 mod authorization;
 mod bucket;
 mod cadence;

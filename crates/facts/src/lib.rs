@@ -39,7 +39,7 @@ pub use proxy::{
     ProxyFacts, ProxyMetrics, WithoutBackend,
 };
 pub use reading::{Gap, Reading, Source, Unread, Why, asked};
-pub use snapshot::{OwnPort, SNAPSHOT_SCHEMA, Snapshot};
+pub use snapshot::{OwnPort, SNAPSHOT_SCHEMA, Snapshot, VERSION};
 pub use sockets::{
     Cgroup, Clients, DestinationUse, EphemeralUse, Holder, Owner, PodContainer, PodNamespace, Process, Socket, State,
 };

@@ -10,6 +10,8 @@ use super::{
     Unread, Why, asked,
 };
 
+/// The version of this program: all crates have that of the workspace.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The `schema` of a snapshot document.
 pub const SNAPSHOT_SCHEMA: &str = "portreeve.snapshot/v1";
 

@@ -1,8 +1,8 @@
 //! Findings of one node or of many as one document, `portreeve.findings/v1`: JSON and YAML. Within v1 fields are only ever added.
 
 use std::{
-    borrow::Cow,
     io::{self, Write},
+    slice,
     sync::Arc,
 };
 
@@ -17,7 +17,7 @@ use super::{
     terminal::tidy,
 };
 use portreeve_facts::{
-    Gap, Mode, NodePortRange, Protocol, RangeSource, Source, Unread, Why,
+    Gap, Mode, NodePortRange, Protocol, RangeSource, Source, Unread, VERSION, Why,
     text::{self, clean},
 };
 use portreeve_rules::{
@@ -28,14 +28,12 @@ use portreeve_rules::{
 
 /// The name of the schema.
 pub(super) const SCHEMA: &str = "portreeve.findings/v1";
-/// The version of this program.
-pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Findings on one node or on many, and what is not known of them. A field that does not apply is absent.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(title = "Portreeve findings")]
-pub struct FindingsDocument<'a> {
+pub(super) struct FindingsDocument<'a> {
     /// Always `portreeve.findings/v1`.
     #[schemars(extend("const" = "portreeve.findings/v1"))]
     pub(super) schema: &'static str,
@@ -51,15 +49,13 @@ pub struct FindingsDocument<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) partial: Option<Partial>,
     /// What is wrong, worst first: each mistake once, with all nodes that have it.
-    #[schemars(with = "Vec<Incident>")]
-    pub(super) findings: Cow<'a, [Incident]>,
+    pub(super) findings: &'a [Incident],
     /// What could not be judged or seen on a node; of an agent that could not be asked, why.
     pub(super) unknown: Vec<UnknownOn<'a>>,
     /// How many findings are not reported, being in another namespace, of another rule, or too mild.
     pub(super) hidden: usize,
     /// One entry for each node, or for each agent where agents were asked.
-    #[schemars(with = "Vec<Node>")]
-    pub(super) nodes: Cow<'a, [Node]>,
+    pub(super) nodes: &'a [Node],
 }
 
 /// One node, or the agent on it: when it was looked at, and what is not known of it.
@@ -109,9 +105,9 @@ pub struct Node {
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct UnknownOn<'a> {
     /// The node's name; empty where an agent's pod was given none.
-    node: Cow<'a, str>,
+    pub(super) node: &'a str,
     #[serde(flatten)]
-    what: Cow<'a, Unknown>,
+    pub(super) what: &'a Unknown,
 }
 
 /// How many rules have judged.
@@ -225,7 +221,7 @@ pub(super) struct Unknown {
 /// # Errors
 /// When the writer fails.
 pub fn write_json(report: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
-    write_indented_json(&FindingsDocument::of(report), out)
+    with_document(report, &Node::of(report), |document| write_indented_json(document, out))
 }
 
 /// Writes the document of an agent, whose look has an age.
@@ -243,7 +239,7 @@ pub fn write_json_with_age(
         connections_age_seconds: Some(age.saturating_add(report.snapshot.since_connections()).as_secs()),
         ..Node::of(report)
     };
-    write_indented_json(&FindingsDocument::of_node(report, node), out)
+    with_document(report, &node, |document| write_indented_json(document, out))
 }
 
 /// Writes the document as YAML.
@@ -251,7 +247,7 @@ pub fn write_json_with_age(
 /// # Errors
 /// When the writer fails.
 pub fn write_yaml(report: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
-    FindingsDocument::of(report).write_yaml(out)
+    with_document(report, &Node::of(report), |document| document.write_yaml(out))
 }
 
 /// The JSON Schema (draft 2020-12) of the document.
@@ -259,29 +255,19 @@ pub fn findings_schema() -> Schema {
     schema_for!(FindingsDocument)
 }
 
+/// The document of one look, to be written.
+fn with_document<T>(report: &Report<'_>, node: &Node, write: impl FnOnce(&FindingsDocument<'_>) -> T) -> T {
+    let findings: Vec<Incident> =
+        report.findings().map(|finding| Incident::on(&node.node, Problem::of(finding))).collect();
+    let hidden = report.board.findings.len() - findings.len();
+    write(&FindingsDocument::new(report.result(), &findings, hidden, slice::from_ref(node)))
+}
+
 impl<'a> FindingsDocument<'a> {
-    fn of(report: &Report<'_>) -> Self {
-        Self::of_node(report, Node::of(report))
-    }
-
-    fn of_node(report: &Report<'_>, node: Node) -> Self {
-        let findings: Vec<Incident> =
-            report.findings().map(|finding| Incident::on(&node.node, Problem::of(finding))).collect();
-        let hidden = report.board.findings.len() - findings.len();
-        Self::new(report.result(), findings.into(), hidden, vec![node].into())
-    }
-
     /// Of findings, those that are not reported, and nodes.
-    pub(super) fn new(
-        result: CheckResult,
-        findings: Cow<'a, [Incident]>,
-        hidden: usize,
-        nodes: Cow<'a, [Node]>,
-    ) -> Self {
-        let unknown = match &nodes {
-            Cow::Borrowed(nodes) => nodes.iter().flat_map(UnknownOn::of).collect(),
-            Cow::Owned(nodes) => nodes.iter().flat_map(UnknownOn::of).map(UnknownOn::into_owned).collect(),
-        };
+    pub(super) fn new(result: CheckResult, findings: &'a [Incident], hidden: usize, nodes: &'a [Node]) -> Self {
+        let of_node = |node: &'a Node| node.unknown.iter().map(|what| UnknownOn { node: &node.node, what });
+        let unknown = nodes.iter().flat_map(of_node).collect();
         let (schema, version, agent_namespace, partial) = (SCHEMA, VERSION, None, None);
         Self { schema, version, result, agent_namespace, partial, findings, unknown, hidden, nodes }
     }
@@ -290,16 +276,6 @@ impl<'a> FindingsDocument<'a> {
     pub(super) fn write_yaml(&self, out: &mut dyn Write) -> io::Result<()> {
         let text = serde_saphyr::to_string(self).map_err(io::Error::other)?;
         writeln!(out, "{}", text.trim_end_matches('\n'))
-    }
-}
-
-impl<'a> UnknownOn<'a> {
-    fn of(node: &'a Node) -> impl Iterator<Item = Self> {
-        node.unknown.iter().map(|what| Self { node: Cow::Borrowed(&node.node), what: Cow::Borrowed(what) })
-    }
-
-    fn into_owned<'b>(self) -> UnknownOn<'b> {
-        UnknownOn { node: Cow::Owned(self.node.into_owned()), what: Cow::Owned(self.what.into_owned()) }
     }
 }
 

@@ -12,14 +12,14 @@ use serde::Serialize;
 use super::{
     Style,
     declared::DeclaredEntry,
-    findings_document::{Unknown, VERSION, tidy_remedy},
+    findings_document::{Unknown, tidy_remedy},
     indented_json::write_indented_json,
     outcome::{CheckResult, is_excused},
     remedies::lines,
     terminal::{Ink, tidy, wrap},
 };
 use portreeve_dataplane::{Answered, Beside, BesideKind, Claimant, Ownership, Stratum};
-use portreeve_facts::{Gap, Mode, Protocol, Source, Why};
+use portreeve_facts::{Gap, Mode, Protocol, Source, VERSION, Why};
 use portreeve_rules::{
     Advice,
     findings::{Remedy, Severity, StepKind, Vantage},

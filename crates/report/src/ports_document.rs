@@ -8,14 +8,14 @@ use serde::Serialize;
 
 use super::{
     CheckResult,
-    findings_document::{Range, Unknown, VERSION},
+    findings_document::{Range, Unknown, UnknownOn},
     indented_json::write_indented_json,
     map::PortState,
     reservation::ReserveEntry,
     terminal::tidy,
     what_if::WhatIfDocument,
 };
-use portreeve_facts::{Gap, PortRange};
+use portreeve_facts::{Gap, PortRange, VERSION};
 use portreeve_rules::PortUsage;
 
 /// Ports of nodes: how they are used, which are free, which are reserved, or what would change, by the `verb`.
@@ -42,7 +42,7 @@ pub(super) enum Part<'a> {
     /// How each port of the NodePort range of a node is used.
     Map(MapEntry),
     /// Ports that are free.
-    Suggest(SuggestEntry),
+    Suggest(SuggestEntry<'a>),
     /// What nodes keep from outgoing connections.
     Reserve(ReserveEntry),
     /// What would change.
@@ -84,19 +84,11 @@ pub(super) struct PortsEntry {
 
 /// Ports that are free.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(super) struct SuggestEntry {
+pub(super) struct SuggestEntry<'a> {
     /// As many as were wanted, or as there are.
     ports: Vec<u16>,
     /// What was not read of a node, so that a port may be taken there.
-    unknown: Vec<UnknownOn>,
-}
-
-#[derive(Debug, Serialize, JsonSchema)]
-pub(super) struct UnknownOn {
-    /// The node's name.
-    node: String,
-    #[serde(flatten)]
-    what: Unknown,
+    unknown: Vec<UnknownOn<'a>>,
 }
 
 /// The JSON Schema (draft 2020-12) of the document.
@@ -129,7 +121,8 @@ pub fn write_free_ports_json(
     unread: &[(String, Gap)],
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    let unknown = unread.iter().map(|(node, gap)| UnknownOn { node: tidy(node), what: Unknown::of(gap) }).collect();
+    let unread: Vec<(String, Unknown)> = unread.iter().map(|(node, gap)| (tidy(node), Unknown::of(gap))).collect();
+    let unknown = unread.iter().map(|(node, what)| UnknownOn { node, what }).collect();
     write_indented_json(&PortsDocument::new(result, Part::Suggest(SuggestEntry { ports, unknown })), out)
 }
 

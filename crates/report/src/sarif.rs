@@ -10,6 +10,7 @@ use super::{
     remedies::{joined, lines},
     terminal::tidy,
 };
+use portreeve_facts::VERSION;
 use portreeve_rules::{
     findings::{Finding, RuleId, Severity},
     ids::{IDS, Id, Rows},
@@ -53,7 +54,7 @@ pub(super) fn log(rules: &[Value], invocation: &Value, results: &[Value]) -> Val
         "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
         "version": "2.1.0",
         "runs": [{
-            "tool": { "driver": { "name": "portreeve", "version": env!("CARGO_PKG_VERSION"), "rules": rules }},
+            "tool": { "driver": { "name": "portreeve", "version": VERSION, "rules": rules }},
             "columnKind": "unicodeCodePoints",
             "invocations": [invocation],
             "results": results,

@@ -244,7 +244,7 @@ impl Families {
             view.errors.iter().map(code)
         });
         self.add("portreeve_watch_errors", errors);
-        self.add("portreeve_build_info", [(words([env!("CARGO_PKG_VERSION")]), 1.0)]);
+        self.add("portreeve_build_info", [(words([portreeve_facts::VERSION]), 1.0)]);
         self.one("process_cpu_seconds", process.cpu_seconds);
         self.one("process_resident_memory_bytes", process.resident_bytes.map(large));
         self.one("process_virtual_memory_bytes", process.virtual_bytes.map(large));

@@ -15,7 +15,7 @@ impl Fleet {
         FindingsDocument {
             agent_namespace: Some(&self.agent_namespace),
             partial: self.partial,
-            ..FindingsDocument::new(self.result(), (&self.incidents[..]).into(), self.hidden, (&self.nodes[..]).into())
+            ..FindingsDocument::new(self.result(), &self.incidents, self.hidden, &self.nodes)
         }
     }
 

@@ -11,11 +11,11 @@ use serde::Serialize;
 use super::{lint_result, remedy};
 use crate::{
     CheckResult,
-    findings_document::{Range, Unknown, VERSION, Value, tidy_remedy, values},
+    findings_document::{Range, Unknown, Value, tidy_remedy, values},
     indented_json::write_indented_json,
     terminal::tidy,
 };
-use portreeve_facts::{Place, Protocol};
+use portreeve_facts::{Place, Protocol, VERSION};
 use portreeve_rules::{
     findings::{PlacedFinding, Remedy, Severity},
     ids::Rows,
