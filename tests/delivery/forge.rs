@@ -34,7 +34,7 @@ fn verbs() -> BTreeSet<String> {
     lines.map(|(verb, _)| verb.to_owned()).collect()
 }
 
-/// What is not one verb in a command of a step.
+/// Whether a command of a step is more than one verb with its settings.
 fn strange(command: &str, verbs: &BTreeSet<String>) -> bool {
     let command = command.trim().trim_start_matches("sudo --preserve-env env \"PATH=$PATH\" ");
     let mut words = command.split(' ');

@@ -15,7 +15,7 @@ use crate::programs;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 const NAMES: &str = "REPOSITORY=https://forge.test/portreeve/portreeve\nREGISTRY=registry.test/portreeve\n";
-/// What no two signatures have in common: everything else of a release is the same.
+/// Two signatures of one file differ. Every other file of a release is the same.
 const SIGNED: [&str; 2] = ["SHA256SUMS.sigstore.json", "SHA256SUMS.provenance.json"];
 
 /// Keys to sign with, and names, in a folder of their own.
@@ -65,7 +65,7 @@ impl Maker {
         release.envs(keys).envs(more.iter().copied()).output().expect("bash")
     }
 
-    /// Stands in for cargo where it compiles: a release of a small file is a release, too.
+    /// Stands in for cargo when cargo compiles: a release of a small file is a release, too.
     fn cargo(&self) -> String {
         let text = format!(
             "#!/bin/bash\nset -eu\n\
@@ -106,7 +106,7 @@ fn files(dist: &Path) -> BTreeMap<String, Vec<u8>> {
     path.map(|it| (it.file_name().expect("a name").display().to_string(), fs::read(&it).expect("a file"))).collect()
 }
 
-/// Two releases have the same files, and those of the same bytes.
+/// Two releases have the same files with the same bytes.
 #[track_caller]
 fn same(first: &Path, second: &Path) {
     let [first, second] = [first, second].map(files);
