@@ -226,7 +226,7 @@ mod made {
         let values: Value = serde_saphyr::from_str(&values).expect("YAML");
         assert_eq!((&values["image"]["repository"], &values["image"]["digest"]), (&json!("registry.test/portreeve"), &json!(digest)));
         let notice = text(&has["NOTICE"]);
-        for word in ["  ring 0.", "  rustls ", "  kube 5.", "Permission is hereby granted, free of charge"] {
+        for word in ["  ring v0.", "  rustls v", "  kube v5.", "Permission is hereby granted, free of charge"] {
             assert!(notice.contains(word), "NOTICE lacks {word}");
         }
         let bom: Value = serde_json::from_slice(&has[&format!("portreeve-{VERSION}.cdx.json")]).expect("JSON");
