@@ -15,7 +15,7 @@ pub const WORLDS: [&str; 2] = ["world", "world-with-ipvs"];
 pub const NAMESPACE: &str = "namespace";
 
 /// One configuration.
-#[derive(Default, Serialize, Deserialize)]
+#[derive(Clone, Default, Serialize, Deserialize)]
 pub struct Recording {
     /// Which of [`WORLDS`] the node was.
     pub world: String,
