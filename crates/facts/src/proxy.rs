@@ -27,7 +27,7 @@ impl Mode {
     pub const ALL: [Self; 4] = [Self::Iptables, Self::Ipvs, Self::Nftables, Self::Cilium];
     /// kube-proxy's own modes: what an unknown mode may be.
     pub const KUBE_PROXY: [Self; 3] = [Self::Iptables, Self::Ipvs, Self::Nftables];
-    /// The words of all, for people who have to choose one.
+    /// The words of all modes, for help texts.
     pub const WORDS: &str = "iptables, ipvs, nftables or cilium";
 
     /// The word used for it everywhere.
@@ -60,7 +60,7 @@ impl FromStr for Mode {
 #[error("not a proxy mode: {}", Mode::WORDS)]
 pub struct NotAMode;
 
-/// A value, and where it was learned; the place is printed wherever the value matters.
+/// A value and its source. Reports print the source if the value matters.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Learned<T> {
     /// The value.
@@ -76,9 +76,9 @@ impl<T: fmt::Display> fmt::Display for Learned<T> {
     }
 }
 
-/// Where kube-proxy reports its mode, its settings and its metrics, unless it is told otherwise (`metricsBindAddress`).
+/// The port on which kube-proxy reports its mode, settings and metrics by default (`metricsBindAddress`).
 pub const PROXY_METRICS: u16 = 10249;
-/// Where kube-proxy says whether it is healthy, unless it is told otherwise (`healthzBindAddress`).
+/// The port on which kube-proxy reports its health by default (`healthzBindAddress`).
 pub const PROXY_HEALTH: u16 = 10256;
 
 /// kube-proxy as it answers on loopback (`metricsBindAddress`, default `127.0.0.1:10249` or `[::1]:10249`).
@@ -105,7 +105,7 @@ pub const NFTABLES_LOCALHOST_GATE: &str = "KubeProxyNFTablesLocalhostNodePorts";
 /// The settings that verdicts depend on. An absent field was not in the answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProxyConfig {
-    /// Where it was read, e.g. `127.0.0.1:10249/configz`.
+    /// The source, for example `127.0.0.1:10249/configz`.
     pub place: String,
     /// `mode`; empty means the platform's default, iptables on Linux.
     pub mode: Option<String>,
