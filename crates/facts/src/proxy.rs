@@ -116,18 +116,18 @@ pub struct ProxyConfig {
     pub localhost_node_ports: Option<bool>,
     /// `bindAddress`.
     pub bind_address: Option<IpAddr>,
-    /// `detectLocalMode`, and whether a `clusterCIDR` is set: together they tell whether there is a local detector.
+    /// `detectLocalMode`, and whether a `clusterCIDR` is set: together they show whether there is a local detector.
     pub detect_local_mode: Option<String>,
     /// `clusterCIDR`, comma separated.
     pub cluster_cidr: Option<String>,
-    /// `healthzBindAddress`; empty where kube-proxy shows that it answers nobody, absent where nobody says.
+    /// `healthzBindAddress`. Empty if kube-proxy reports that it serves no health check, absent if no source has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub healthz_bind_address: Option<String>,
     /// `featureGates.KubeProxyNFTablesLocalhostNodePorts` (KEP-6032, alpha and off by default in Kubernetes 1.37).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nftables_localhost: Option<bool>,
     /// Whether iptables masquerades for Cilium, and not its eBPF program: `enable-bpf-masquerade` is false, and connections
-    /// of pods are masqueraded. Cilium's settings only, and only where they tell.
+    /// of pods are masqueraded. Only from Cilium's settings, if they contain it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub iptables_masquerade: Option<bool>,
     /// What Cilium alone has; absent elsewhere, and in snapshots older than it is.
@@ -155,8 +155,8 @@ pub struct CiliumConfig {
     /// `force-device-detection`: Cilium finds devices by itself, too, where `devices` names some.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub detects_devices: bool,
-    /// `disable-external-ip-mitigation`: the node and its pods are sent to an external IP's Service on each address, those of
-    /// devices that Cilium does not serve too.
+    /// `disable-external-ip-mitigation`: the node and its pods reach an external IP's Service on each address, also on
+    /// devices that Cilium does not serve.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub external_ips_anywhere: bool,
     /// `k8s-service-proxy-name`: it serves the Services with this label, and no others; without it, those without the label.
@@ -170,7 +170,7 @@ pub struct CiliumConfig {
     pub sctp: bool,
     /// `service-no-backend-response` and `enable-no-service-endpoints-routable`.
     pub without_backend: WithoutBackend,
-    /// `bpf-lb-sock-hostns-only`: pods are not served where they connect, but where their packets arrive.
+    /// `bpf-lb-sock-hostns-only`: Cilium serves pods when their packets arrive, not when they connect.
     pub host_namespace_only: bool,
     /// `bpf-lb-enable-wildcard-entries`, which Cilium has since 1.20, and on by default: whether what arrives from pods is served
     /// on every address of its devices. Absent where neither this nor the version shows.
