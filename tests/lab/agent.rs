@@ -55,7 +55,7 @@ fn a_squatter_is_an_event_on_its_service_once_and_one_more_when_it_is_gone() {
     drop(agent);
 }
 
-/// Node `n1` with a Service, where a process listens on its nodePort and the kernel may hand NodePorts out.
+/// Node `n1` with a Service. A process listens on its nodePort, and the kernel may choose NodePorts for connections.
 struct Trouble {
     cluster: ControlPlane,
     service: Value,
@@ -145,7 +145,7 @@ fn the_roles_of_the_chart_are_all_that_an_agent_needs() {
     });
     drop(agent);
 
-    // An answer is told a moment after its client has it.
+    // The server counts an answer a moment after the client has it.
     let has = |verb: &str, path: &str| {
         let asked = || audit.of("observer").into_iter().find(|it| it.verb == verb && it.uri.starts_with(path));
         until(path, asked)
@@ -159,7 +159,7 @@ fn the_roles_of_the_chart_are_all_that_an_agent_needs() {
     }
     assert_eq!(has("create", "/apis/events.k8s.io/v1/namespaces/default/events").code, 201);
     assert_eq!(has("get", "/flagz").code, 200);
-    // What is not there may be asked for all the same.
+    // A request for an absent object may be allowed anyway.
     for path in [
         "/api/v1/namespaces/kube-system/configmaps/kube-proxy",
         "/api/v1/namespaces/kube-system/configmaps/kubeadm-config",
@@ -234,7 +234,7 @@ fn settings_that_an_agent_may_not_read_are_listed_and_the_rest_goes_on() {
     }));
     let observer = Api::unrepeated(&cluster.kubeconfig("observer"));
     until("role in force", || {
-        // Whoever may get it is told that it is not there.
+        // A user with the right gets *not found*.
         observer.answer("/api/v1/namespaces/kube-system/configmaps/kube-proxy").contains("NotFound").then_some(())
     });
     let agent = Agent::start(cluster, &Trouble::MODE);

@@ -1,4 +1,4 @@
-//! `portreeve agent` while the API server is frozen, dead, hung, out of reach, forgetful, or somebody else than before.
+//! `portreeve agent` while the API server is frozen, dead, hung, out of reach, forgetful, or replaced by another server.
 
 use std::time::Instant;
 
@@ -10,7 +10,7 @@ use crate::{
     parts::{Agent, ControlPlane, Proxy, Relay, Wired, cluster, objects, serve, until},
 };
 
-/// What is watched whatever is wrong; Nodes and settings are only read now and then.
+/// The watches at all times; Nodes and settings are read only now and then.
 const WATCHED: [&str; 2] = ["services", "pods"];
 /// How old a view has to become to call it an outage: twice as long as one request may take by default.
 const LONG: f64 = 20.0;
@@ -74,7 +74,7 @@ fn detection_goes_on_while_the_server_is_frozen_dead_and_hung() {
     until_found(&agent, &[30080, 30081, 30082]);
     until_old(&agent, 5.0);
     cluster.thaw();
-    // What the server did after nobody waited any more is known to the agent only when it has asked again.
+    // Changes of the server after the client's time-out reach the agent only with its next request.
     until("answer about the third Event", || (settled(&agent) >= 3.0).then_some(()));
     let mut wanted = vec![("comes", FOUND), ("goes", FOUND), ("stays", FOUND)];
     until_told(&cluster, &wanted);
@@ -192,7 +192,7 @@ fn a_pod_takes_up_a_new_authority_and_a_new_token_and_needs_no_service_to_reach_
     let _web = squat(30080);
     until_told(&cluster, &[("web", FOUND)]);
 
-    // The server is asked for its certificate anew: nobody else is taken for it.
+    // The connection checks the server's certificate anew: no other server is accepted.
     relay.cut();
     cluster.restart_rotated();
     let refused = errors(&agent, "unreachable");

@@ -1,4 +1,4 @@
-//! The real kube-proxy and its port: somebody else has it, or two proxies run at once.
+//! The real kube-proxy and its port: another process has the port, or two proxies run at once.
 
 use std::net::TcpStream;
 
@@ -9,7 +9,7 @@ use crate::{
     parts::{Agent, Directory, Proxy, process::Process, until},
 };
 
-/// Where a proxy tells its mode.
+/// The address at which a proxy reports its mode.
 const PLACE: &str = "127.0.0.1:10249";
 /// A program that says nonsense at an address to everybody who connects there.
 const NONSENSE: &str = "my $s = IO::Socket::INET->new(Listen => 5, ReuseAddr => 1, LocalAddr => $ARGV[0]) or die $!;
