@@ -70,7 +70,7 @@ impl Candidates {
 
     /// The assumptions for a socket at every address of this node, or at some addresses. A socket at every address meets a
     /// served address, whatever `nodePortAddresses` lists. A list without an address of this node, or a disabled family
-    /// that Services use, is taken for nobody's intention.
+    /// that Services use, counts as a mistake, not as an intention.
     pub fn at(&self, everywhere: bool) -> &[Candidate] {
         self.possible.at(everywhere)
     }
