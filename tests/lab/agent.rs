@@ -16,9 +16,9 @@ fn value(agent: &Agent, series: &str) -> Option<f64> {
     Agent::value(&agent.metrics(), series)
 }
 
-/// Fault (operator): SIGKILL, and a new start
+/// Fault (operator): SIGKILL, then a new start
 /// Does: finds its Event by its name, and writes no second one
-/// Right again: with its first looks
+/// Right again: with its first scans
 /// Lost: nothing
 #[test]
 fn a_squatter_is_an_event_on_its_service_once_and_one_more_when_it_is_gone() {
@@ -87,8 +87,8 @@ fn rows<'a>(text: &'a str, head: &str) -> Vec<Vec<&'a str>> {
 }
 
 /// Fault (API server): a Service is deleted and made anew under its name
-/// Does: writes an Event about the new one; that of the old one is not its own
-/// Right again: with the look that the change brings on
+/// Does: writes an Event about the new Service; the old Event is about the old one
+/// Right again: with the scan that the change starts
 /// Lost: nothing
 #[test]
 fn kubectl_shows_events_in_its_list_and_where_it_describes_their_objects() {
@@ -174,8 +174,8 @@ fn the_roles_of_the_chart_are_all_that_an_agent_needs() {
 }
 
 /// Fault (API server): it forbids Events
-/// Does: counts what was refused, does not insist, looks on
-/// Right again: metrics tell all the time
+/// Does: counts the refusals, does not insist, goes on scanning
+/// Right again: metrics report all the time
 /// Lost: Events
 #[test]
 fn an_agent_that_may_not_write_events_counts_it_and_goes_on() {
@@ -196,9 +196,9 @@ fn an_agent_that_may_not_write_events_counts_it_and_goes_on() {
 }
 
 /// Fault (API server): it forbids ConfigMaps and /flagz
-/// Does: lists a gap for each rule that needs them; the others go on
-/// Right again: with the first looks of an agent that starts once they are allowed
-/// Lost: what these rules would tell
+/// Does: lists an unread input for each rule that needs them; the other rules go on
+/// Right again: with the first scans of an agent that starts after the refusals end
+/// Lost: the findings of these rules
 #[test]
 fn settings_that_an_agent_may_not_read_are_listed_and_the_rest_goes_on() {
     let Trouble { cluster, .. } = &Trouble::make(&[], &Role::of_chart().without("configmaps").without("/flagz"));

@@ -189,18 +189,18 @@ fn in_nftables_mode_a_squatter_is_told_at_once_and_its_end_once() {
 }
 
 /// Fault (proxy): it is killed and started again
-/// Does: the mode is a gap meanwhile; no alarm
-/// Right again: within three looks
+/// Does: the mode is not read meanwhile; no alarm
+/// Right again: within three scans
 /// Lost: nothing
 ///
 /// Fault (proxy): it cleans up and comes back in another mode
 /// Does: judges by the new mode; no alarm
-/// Right again: within three looks
+/// Right again: within three scans
 /// Lost: nothing
 ///
-/// Fault (proxy): it changes its mode and nobody cleans up
+/// Fault (proxy): it changes its mode without a cleanup
 /// Does: judges by the new mode; no alarm
-/// Right again: within three looks
+/// Right again: within three scans
 /// Lost: nothing
 #[test]
 fn five_hundred_services_are_no_alarm_whatever_becomes_of_the_proxy() {
@@ -239,9 +239,9 @@ fn five_hundred_services_are_no_alarm_whatever_becomes_of_the_proxy() {
     assert!(unseen(&documents[documents.len() - 1], "stale-redirection/proxy").is_empty());
 }
 
-/// Fault (proxy): it dies while a finding that hangs on its mode is open
+/// Fault (proxy): it dies while a finding that depends on its mode is open
 /// Does: holds the finding, which is unknown; clears it only when a proxy of another mode answers
-/// Right again: within a look of the new proxy’s answer
+/// Right again: within a scan of the new proxy’s answer
 /// Lost: nothing
 #[test]
 fn a_verdict_is_of_the_mode_of_the_proxy_that_answers() {
@@ -305,8 +305,8 @@ fn what_a_downgrade_leaves_behind_is_told_by_who_may_list_it_and_unknown_to_othe
 }
 
 /// Fault (proxy): it hangs (SIGSTOP)
-/// Does: the mode is a gap (`timed-out`); open findings are held, and no Event is written
-/// Right again: within two looks
+/// Does: the mode is not read (`timed-out`); it holds open findings, and writes no Event
+/// Right again: within two scans
 /// Lost: nothing
 #[test]
 fn a_proxy_that_hangs_is_no_news() {
@@ -318,9 +318,9 @@ fn a_proxy_that_hangs_is_no_news() {
 }
 
 /// Fault (proxy): it answers nowhere
-/// Does: reports only what holds in every mode; the rest is unknown
-/// Right again: within two looks of its answer
-/// Lost: what hangs on the mode
+/// Does: reports only findings that hold in every mode; the rest is unknown
+/// Right again: within two scans of its answer
+/// Lost: findings that depend on the mode
 #[test]
 fn a_proxy_that_does_not_tell_its_mode_is_unknown_and_no_alarm() {
     let _wired = Wired::enter();

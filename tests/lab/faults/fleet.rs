@@ -168,9 +168,9 @@ fn fifty_agents_come_back_to_a_server_that_was_killed_and_ask_little() {
 }
 
 /// Fault (operator): two hundred agents are restarted, twenty at a time, as a DaemonSet is rolled out
-/// Does: each finds what the one before it found, and its Event by its name; no Event is written twice
-/// Right again: each with its first looks; a new listener is found by all and told by five in an hour, and none was refused for good
-/// Lost: looks between the end of one and the start of the next
+/// Does: each finds the conflicts of the agent before it, and its Event by its name; no Event is written twice
+/// Right again: each with its first scans; all find a new listener and five report it in an hour, and no agent was refused permanently
+/// Lost: scans between the end of one agent and the start of the next
 #[test]
 fn two_hundred_agents_that_are_restarted_in_waves_write_no_event_twice_and_are_all_fresh_again() {
     const AGENTS: usize = 200;

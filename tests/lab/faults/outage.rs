@@ -106,12 +106,12 @@ fn detection_goes_on_while_the_server_is_frozen_dead_and_hung() {
 
 /// Fault (API server): the way to the server is cut while Services come and go
 /// Does: keeps what it knew, and changes nothing that it cannot see
-/// Right again: within three looks of its first whole view, of which a change of the cluster brings on one
+/// Right again: within three scans of its first whole view, of which a change of the cluster brings on one
 /// Lost: nothing
 ///
 /// Fault (API server): etcd is compacted and the server restarted while an agent is away (410)
 /// Does: counts 410, reads everything anew
-/// Right again: within three looks of its first whole view
+/// Right again: within three scans of its first whole view
 /// Lost: nothing
 #[test]
 fn what_changed_out_of_sight_is_right_within_two_scans_although_the_server_has_forgotten() {
@@ -159,17 +159,17 @@ fn what_changed_out_of_sight_is_right_within_two_scans_although_the_server_has_f
 }
 
 /// Fault (API server): the authority of its certificate is rotated
-/// Does: refuses the server until the new authority is in its file, and keeps what it knew
-/// Right again: once the file is written; no restart
+/// Does: refuses the server until the new authority is in its file, and keeps its facts
+/// Right again: after the file is written; no restart
 /// Lost: nothing
 ///
 /// Fault (API server): the service account’s token is refused (401), then its file is rewritten
-/// Does: keeps what it knew, and reads the file again after every failure
-/// Right again: once the file is written; no restart
+/// Does: keeps its facts, and reads the file again after every failure
+/// Right again: after the file is written; no restart
 /// Lost: nothing
 ///
 /// Fault (API server): the Service of the API server leads nowhere
-/// Does: goes by `--apiserver`, and asks for the same certificate
+/// Does: uses `--apiserver`, and requires the same certificate
 /// Right again: at once
 /// Lost: nothing
 #[test]
