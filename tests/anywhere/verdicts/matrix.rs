@@ -171,7 +171,7 @@ fn tables(settings: &[&Setting]) -> (String, usize) {
     (text, folded.len())
 }
 
-/// The answers to a listener on every address of both families: by client, address and shape, those of TCP and UDP.
+/// The answers to a listener on every address of both families: by client, address and shape, both of TCP and of UDP.
 type Answers<'a> = BTreeMap<(usize, usize, &'a str), Vec<char>>;
 
 fn answers(recording: &Recording) -> Answers<'_> {
@@ -258,7 +258,7 @@ fn places_in_words(places: &[usize]) -> String {
         let (_, place) = PLACES[*place];
         match place
             .strip_suffix(" IPv6")
-            .filter(|it| words.last().is_some_and(|last| last.strip_suffix(" IPv4") == Some(it)))
+            .filter(|it| words.last().is_some_and(|last| last.strip_suffix(" IPv4") == Some(*it)))
         {
             Some(both) => *words.last_mut().expect("the same address of IPv4") = both,
             None => words.push(place),
