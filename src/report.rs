@@ -2,9 +2,9 @@
 
 use std::{collections::BTreeSet, mem, process::ExitCode};
 
-use clap::ValueEnum;
+use clap::{ValueEnum, builder::PossibleValue};
 
-use super::console::Console;
+use super::{console::Console, explain::rule_words, words::Words};
 use portreeve_agent::judge_by;
 use portreeve_facts::{Snapshot, Source};
 use portreeve_report::{self as report, CheckResult, Report};
@@ -22,20 +22,20 @@ pub(super) struct ReportFlags {
     output: Form,
     #[command(flatten)]
     counting: CountFlags,
-    /// Ask this rule only, or one of its variants: ID or ID/VARIANT; may be given several times
+    /// Run only this rule, or one of its variants: ID or ID/VARIANT; may be given several times
     ///
-    /// What none of them looks at is not read: connections, on a node that has many.
-    #[arg(long = "rule", value_name = "RULE", help_heading = "Output", value_parser = rule)]
+    /// What these rules do not use is not read: connections, on a node that has many.
+    #[arg(long = "rule", value_name = "RULE", help_heading = "Output", value_parser = RULE, hide_possible_values = true)]
     rules: Vec<Named>,
 }
 
 // Which findings are printed and counted; the same for one node and for many.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(super) struct CountFlags {
-    /// Tell and count only findings of at least this severity: info, warning or critical
+    /// Report and count only findings of at least this severity
     ///
-    /// Unless it is given, every finding is told, and those from warning on count for the exit code.
-    #[arg(long, value_name = "SEVERITY", help_heading = "Output", value_parser = severity)]
+    /// Without this flag every finding is reported, and those from warning on count for the exit code.
+    #[arg(long, value_name = "SEVERITY", help_heading = "Output", value_parser = SEVERITY)]
     pub(super) min_severity: Option<Severity>,
     /// Do not exit with 1 for findings
     #[arg(long, help_heading = "Output")]
@@ -48,7 +48,7 @@ pub(super) struct CountFlags {
 /// The form of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Form {
-    /// What is wrong, for whom, and what to do
+    /// Findings, affected clients, remedies
     Table,
     /// The table with everything that is known
     Wide,
@@ -71,7 +71,7 @@ impl ReportFlags {
         RULES.iter().copied().filter(is_asked).collect()
     }
 
-    /// Whether a finding is of what was asked.
+    /// Whether a finding is of a wanted rule.
     fn wants(&self, Key { rule, variant, .. }: &Key) -> bool {
         self.rules.is_empty() || self.rules.iter().any(|it| it.names(rule.0, variant))
     }
@@ -123,15 +123,23 @@ fn judges(rule: &Rule, named: &Named) -> bool {
     named.names_any(rule.name().0, rule.variants)
 }
 
-/// The rule of a word on the command line, or the variant.
-pub(super) fn rule(text: &str) -> Result<Named, &'static str> {
+/// A rule of nodes, or one of its variants.
+pub(super) const RULE: Words<Named> = Words { words: rule_words, parse: rule };
+
+fn rule(text: &str) -> Result<Named, String> {
     let named = Named::parse(text).filter(|named| RULES.iter().any(|rule| judges(rule, named)));
-    named.ok_or("not a rule of nodes, wanted ID or ID/VARIANT: `portreeve rules` lists them")
+    named.ok_or_else(|| "not a rule of nodes, wanted ID or ID/VARIANT: `explain` lists them".to_owned())
 }
 
-fn severity(word: &str) -> Result<Severity, &'static str> {
+const SEVERITY: Words<Severity> = Words { words: severities, parse: severity };
+
+fn severities() -> Vec<PossibleValue> {
+    Severity::ALL.iter().map(|severity| PossibleValue::new(severity.name())).collect()
+}
+
+fn severity(word: &str) -> Result<Severity, String> {
     Severity::ALL
         .into_iter()
         .find(|severity| severity.name() == word)
-        .ok_or("not a severity: info, warning or critical")
+        .ok_or_else(|| "not a severity: info, warning or critical".to_owned())
 }

@@ -1,4 +1,4 @@
-//! Asks many agents, for a person who waits: shows how far it is, and ends early when the person or the clock says so.
+//! Queries many agents: shows its progress, and ends early on Ctrl-C or when the time is over.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ use portreeve_cluster::{Agent, AgentRequest, Agents};
 use portreeve_facts::Gap;
 use portreeve_report::Stopped;
 
-/// How far it is, in words: `1200 of 5000 agents asked, 12 gave no answer`.
+/// The progress in words: `1200 of 5000 agents asked, 12 gave no answer`.
 #[derive(Clone, Copy, Debug)]
 struct Asked {
     agents: usize,
@@ -49,7 +49,7 @@ impl Interrupts {
         }
     }
 
-    /// Asks agents. `take` gets each answer as soon as it is there. Returns why it did not ask all of them, if it did not.
+    /// Queries agents. `take` gets each answer as soon as it arrives. Returns why some agents were not queried.
     pub(super) async fn ask(
         &mut self,
         agents: &Agents,

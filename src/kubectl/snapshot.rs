@@ -1,4 +1,4 @@
-//! `snapshot`: what the agent of a node saw, for `replay` and for bug reports.
+//! `snapshot`: what the agent of a node saw, for `check --snapshot` and for bug reports.
 
 use std::process::ExitCode;
 

@@ -91,7 +91,7 @@ fn table_of(nodes: usize) -> (String, f64, Duration) {
     });
     let plugin = Plugin::new();
     let begun = Instant::now();
-    let mut child = started(plugin.command("kubectl-portreeve", &fake, &["findings"]));
+    let mut child = started(plugin.command("kubectl-portreeve", &fake, &["check"]));
     let most = peak(&mut child);
     let took = begun.elapsed();
     let (code, table, stderr) = end(child);
@@ -125,7 +125,7 @@ fn many_agents_are_asked_at_a_time_and_no_more_than_files_may_be_open() {
             told(node, &json!([]))
         });
         let plugin = Plugin::new();
-        let mut command = plugin.command("kubectl-portreeve", &fake, &["findings"]);
+        let mut command = plugin.command("kubectl-portreeve", &fake, &["check"]);
         if let Some(limit) = limit {
             let mut limited = Command::new("/usr/bin/prlimit");
             limited.arg(format!("--nofile={limit}")).arg(command.get_program()).args(command.get_args());
@@ -150,7 +150,7 @@ fn a_long_answer_waits_until_all_others_are_there() {
         let more = if node == "n0002" { long.as_str() } else { "" };
         Reply::Json(document.replacen('{', &format!("{{\"later\": \"{more}\", "), 1))
     });
-    let (code, stdout, stderr) = Plugin::new().run(&fake, &["findings", "--no-headers"]);
+    let (code, stdout, stderr) = Plugin::new().run(&fake, &["check", "--no-headers"]);
     assert_eq!((code, stderr.as_str()), (1, ""));
     assert!(stdout.ends_with("  n0000,n0001,n0002,n0003,n0004\n"), "{stdout}");
     let requests = fake.requests();
@@ -210,7 +210,7 @@ fn who_stops_it_gets_what_is_there_and_an_exit_code_that_is_no_success() {
     for (findings, expected, exit_zero) in [(listener(), 1, false), (json!([]), 2, false), (listener(), 2, true)] {
         for form in ["table", "json"] {
             let (fake, plugin) = (some_are_silent(&findings), Plugin::new());
-            let mut words = vec!["findings", "-o", form];
+            let mut words = vec!["check", "-o", form];
             words.extend(exit_zero.then_some("--exit-zero"));
             let child = started(plugin.command("kubectl-portreeve", &fake, &words));
             until_silent(&fake);
@@ -237,7 +237,7 @@ fn who_stops_it_gets_what_is_there_and_an_exit_code_that_is_no_success() {
 #[test]
 fn a_watch_that_is_stopped_ends_with_what_it_knew() {
     let (fake, plugin) = (cluster(names('n', 2), |node| told(node, &listener())), Plugin::new());
-    let mut child = started(plugin.command("kubectl-portreeve", &fake, &["findings", "-w", "--interval", "1h"]));
+    let mut child = started(plugin.command("kubectl-portreeve", &fake, &["check", "-w", "--interval", "1h"]));
     let mut first = [0; 10];
     child.stdout.as_mut().expect("a pipe").read_exact(&mut first).expect("a table");
     kill(Pid::from_raw(i32::try_from(child.id()).expect("a pid")), Signal::SIGINT).expect("it runs");
@@ -248,7 +248,7 @@ fn a_watch_that_is_stopped_ends_with_what_it_knew() {
 #[test]
 fn when_the_time_for_all_of_them_is_over_what_is_there_is_told_as_partial() {
     let fake = some_are_silent(&json!([]));
-    let words = ["findings", "--request-timeout", "30s", "--time-limit", "5s"];
+    let words = ["check", "--request-timeout", "30s", "--time-limit", "5s"];
     let (code, table, stderr) = Plugin::new().run(&fake, &words);
     assert_eq!((code, stderr.as_str()), (2, ""));
     assert!(table.starts_with("partial: ") && table.contains("; the time for all of them was over\n"), "{table}");
@@ -262,7 +262,7 @@ fn when_the_time_for_all_of_them_is_over_what_is_there_is_told_as_partial() {
 fn who_waits_at_a_terminal_sees_how_far_it_is_on_one_line_and_a_file_has_nothing_of_it() {
     let fake = some_are_silent(&json!([]));
     let plugin = Plugin::new();
-    let words = ["findings", "--request-timeout", "4s"];
+    let words = ["check", "--request-timeout", "4s"];
     let command = plugin.command("kubectl-portreeve", &fake, &words);
     let line = format!("{} {} > /dev/null", command.get_program().display(), words.join(" "));
     let mut terminal = Command::new("script");

@@ -153,7 +153,7 @@ fn create_pod(api: &Api, number: u16) {
     api.send("PATCH", &path, "application/merge-patch+json", &status).unwrap_or_else(|refusal| panic!("{refusal}"));
 }
 
-/// `portreeve findings` by `observer`, with its output in files.
+/// `portreeve --agents check` by `observer`, with its output in files.
 struct Asking {
     child: Child,
     directory: Directory,
@@ -164,7 +164,7 @@ impl Asking {
         let directory = Directory::new();
         let file = |name| Stdio::from(fs::File::create(directory.path().join(name)).expect("a file"));
         let child = Command::new(env!("CARGO_BIN_EXE_portreeve"))
-            .args(["findings", "--kubeconfig"])
+            .args(["check", "--kubeconfig"])
             .arg(cluster.kubeconfig("observer"))
             .args(words)
             .stdin(Stdio::null())

@@ -15,7 +15,7 @@ pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The `schema` of a snapshot document.
 pub const SNAPSHOT_SCHEMA: &str = "portreeve.snapshot/v1";
 
-/// Everything one look saw: bug report, fixture and input of `replay`.
+/// Everything one look saw: bug report, fixture and input of `check --snapshot`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Snapshot {
     /// [`SNAPSHOT_SCHEMA`].

@@ -77,20 +77,20 @@ pub struct Node {
     /// How old the look was when this was written, in seconds of a clock that nobody sets; absent in what `check` prints.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub age_seconds: Option<u64>,
-    /// From which age on the look is too old to be believed, in seconds; absent in what `check` and `findings` print.
+    /// From which age on the look is too old to be believed, in seconds; only an agent gives it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub old_after_seconds: Option<u64>,
-    /// How old the last look was that read connections, when this was written, in seconds; absent in what `check` and
-    /// `findings` print.
+    /// How old the last look was that read connections, when this was written, in seconds; only an
+    /// agent gives it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connections_age_seconds: Option<u64>,
-    /// How Services are programmed here; absent when nobody could tell, and in what `findings` prints.
+    /// How Services are programmed here; absent if not known, and in a document about many nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) proxy: Option<Proxy>,
-    /// The NodePort range; absent when nobody could tell, and in what `findings` prints.
+    /// The NodePort range; absent if not known, and in a document about many nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) node_port_range: Option<Range>,
-    /// How many of the rules that were asked could judge everything that they are about; absent in what `findings` prints.
+    /// How many of the rules that were asked could judge everything that they are about; absent in a document about many nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub judged: Option<JudgedRules>,
     /// What is wrong on this node in its own words, worst first; absent where one node was asked, and of an agent that could not be.
@@ -117,6 +117,18 @@ pub struct JudgedRules {
     pub whole: usize,
     /// Rules that were asked.
     pub asked: usize,
+}
+
+impl JudgedRules {
+    pub(super) fn of(report: &Report<'_>) -> Self {
+        let unknown: Vec<Unknown> = report.gaps().into_iter().map(Unknown::of_reported).collect();
+        let names = |it: &Unknown, rule: &Rule| {
+            let of_variant = || it.variants.iter().any(|variant| rule.variants.contains(&variant.as_str()));
+            it.rule.as_deref() == Some(rule.name().0) && of_variant()
+        };
+        let is_whole = |rule: &&&'static Rule| !unknown.iter().any(|it| names(it, rule));
+        Self { whole: report.rules.iter().filter(is_whole).count(), asked: report.rules.len() }
+    }
 }
 
 /// How Services are programmed on this node.
@@ -285,11 +297,6 @@ impl Node {
         let snapshot = report.snapshot;
         let config = snapshot.proxy_config().ok();
         let unknown: Vec<Unknown> = report.gaps().into_iter().map(Unknown::of_reported).collect();
-        let names = |it: &Unknown, rule: &Rule| {
-            let of_variant = || it.variants.iter().any(|variant| rule.variants.contains(&variant.as_str()));
-            it.rule.as_deref() == Some(rule.name().0) && of_variant()
-        };
-        let is_whole = |rule: &&Rule| !unknown.iter().any(|it| names(it, rule));
         Self {
             node: tidy(snapshot.node_name()).into(),
             version: Some(VERSION.to_owned()),
@@ -301,10 +308,7 @@ impl Node {
                     .map(|config| config.node_port_addresses.iter().map(|address| tidy(address)).collect()),
             }),
             node_port_range: snapshot.cluster.node_port_range.known(Unread::Said("unknown")).map(Range::of),
-            judged: Some(JudgedRules {
-                whole: report.rules.iter().copied().filter(is_whole).count(),
-                asked: report.rules.len(),
-            }),
+            judged: Some(JudgedRules::of(report)),
             unknown,
             ..Self::default()
         }

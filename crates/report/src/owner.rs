@@ -363,7 +363,7 @@ pub fn write_owner(
             writeln!(out, "\n  who answers")?;
         }
         for entry in grouped(answers) {
-            write_answer(&entry, style, out)?;
+            write_answer(&entry, claimants, style, out)?;
         }
         write_beside(beside, style, out)?;
     }
@@ -411,19 +411,19 @@ fn write_advice(Advice { case, remedies }: &Advice, style: &Style, out: &mut dyn
     Ok(())
 }
 
-fn write_answer(entry: &AnswerEntry, style: &Style, out: &mut dyn Write) -> io::Result<()> {
-    let number = |index: Option<usize>| index.map(|index| index + 1);
-    let ends = match (entry.answer.as_str(), number(entry.by)) {
-        ("process", Some(by)) => format!("the process of {by}"),
-        ("pod", Some(by)) => format!("a pod of {by}"),
+fn write_answer(entry: &AnswerEntry, claimants: &[Claimant], style: &Style, out: &mut dyn Write) -> io::Result<()> {
+    let name = |index: Option<usize>| index.and_then(|index| Some(tidy(&claimants.get(index)?.name)));
+    let ends = match (entry.answer.as_str(), name(entry.by)) {
+        ("process", Some(by)) => format!("{by} answers"),
+        ("pod", Some(by)) => format!("a pod of {by} answers"),
         ("unknown", _) => format!("not known: {}", entry.why.as_deref().unwrap_or_default()),
-        ("timed-out", Some(by)) => format!("nobody, by {by}: it times out"),
-        ("nowhere", Some(by)) => format!("nobody, by {by}: it leads nowhere"),
-        ("unreachable", Some(by)) => format!("nobody, by {by}: there is no route to host"),
-        (_, Some(by)) => format!("nobody, by {by}: it is refused"),
-        _ => "nobody: it is refused".to_owned(),
+        ("timed-out", Some(by)) => format!("it times out, because of {by}"),
+        ("nowhere", Some(by)) => format!("it leads nowhere, because of {by}"),
+        ("unreachable", Some(by)) => format!("there is no route to host, because of {by}"),
+        (_, Some(by)) => format!("it is refused, because of {by}"),
+        _ => "it is refused".to_owned(),
     };
-    let loser = number(entry.loser).map(|loser| format!("; {loser} loses")).unwrap_or_default();
+    let loser = name(entry.loser).map(|loser| format!("; {loser} gets nothing")).unwrap_or_default();
     let to: Vec<String> = entry.to.iter().map(ToString::to_string).collect();
     let assumed = entry.assumed.as_ref().map(|it| format!(" (assumed: {it})")).unwrap_or_default();
     let text = format!("to {}: {ends}{loser}{assumed}", to.join(", "));

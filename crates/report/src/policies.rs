@@ -6,7 +6,7 @@ use portreeve_rules::PolicyParameters;
 
 /// The policies and their bindings, which the chart has too.
 const POLICIES: &str = include_str!("../../../deploy/policies/policies.yaml");
-/// What becomes of a violation there.
+/// The action on a violation there.
 const ACTION: &str = "validationActions: [Warn]\n";
 /// What it says of the parameters in it.
 const OF_DEFAULTS: &str = "here they are the defaults.";
@@ -21,7 +21,7 @@ const RANGES: [&str; 4] = ["nodePortFirst", "nodePortLast", "dynamicBandFirst", 
 /// What cannot be known, and a person decides.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PolicyChoices {
-    /// What becomes of a violation: `Warn`, `Deny` or `Audit`.
+    /// The action on a violation: `Warn`, `Deny` or `Audit`.
     pub action: &'static str,
     /// Parameters that are chosen, by their names.
     pub parameters: BTreeMap<String, String>,

@@ -66,6 +66,14 @@ pub(super) fn reason_words(why: Why) -> &'static str {
     }
 }
 
+/// The command that reads everything of a cluster that rules use.
+pub(super) const READ_CLUSTER: &str = "kubectl get services,endpointslices,pods,nodes -A -o yaml --show-managed-fields";
+
+/// Whether `--services` gives it.
+pub(super) fn is_of_files(source: Source) -> bool {
+    matches!(source, Source::Services | Source::EndpointSlices | Source::Pods | Source::WaitingPods | Source::Nodes)
+}
+
 /// What would help, and after a line end a command to copy.
 pub(super) fn help(source: Source, why: Why) -> Option<&'static str> {
     Some(match (source, why) {

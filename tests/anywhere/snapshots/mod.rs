@@ -48,7 +48,7 @@ fn replayed(name: &str) -> Value {
 fn replay(file: &Path) -> Value {
     let mut command = Command::new(env!("CARGO_BIN_EXE_portreeve"));
     command.env_remove("KUBECONFIG").env("HOME", "/nonexistent").stdin(Stdio::null());
-    let output = command.arg("replay").arg(file).args(["-o", "json"]).output();
+    let output = command.args(["check", "--snapshot"]).arg(file).args(["-o", "json"]).output();
     let output = output.expect("portreeve runs");
     let error = String::from_utf8_lossy(&output.stderr);
     let document = serde_json::from_slice(&output.stdout);

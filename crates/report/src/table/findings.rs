@@ -76,7 +76,7 @@ impl Page<'_> {
             self.differences(on)?;
         }
         self.remedies(problem)?;
-        let explain = format!("{} rules explain {}", self.style.program, rule);
+        let explain = format!("{} explain {}", self.style.program, rule);
         self.labelled(2, "Why", LABEL, &[(Ink::Faint, explain)])
     }
 

@@ -13,7 +13,7 @@ use super::{
 use portreeve_facts::{PortSet, Reading, Snapshot, Unread};
 use portreeve_rules::findings::Severity;
 
-/// Writes the compact table: a list, what each finding needs to be acted on, and what stands behind it.
+/// Writes the compact table: a list, what each finding needs to be acted on, how many rules judged, and what failed.
 ///
 /// # Errors
 /// When the writer fails.
@@ -52,7 +52,11 @@ impl Page<'_> {
         self.line(0, ink, &headline)?;
         let problems = problems(report);
         self.write_list(&of_one_node(&problems))?;
-        self.write_sources(report)?;
+        if self.wide {
+            self.write_sources(report)?;
+        } else {
+            self.write_judged(report, !problems.is_empty())?;
+        }
         self.write_not_read(report)
     }
 }

@@ -184,7 +184,7 @@ fn a_table_says_what_where_and_who_was_silent() {
       Affects   remote clients, this node
       Since     2026-11-21T12:00:00Z, first on n1
       Remedy    kubectl -n shop edit service web
-      Why       kubectl portreeve rules explain listener-on-node-port
+      Why       kubectl portreeve explain listener-on-node-port
 
     Could not be asked
       n3                    no answer: its pod is not Ready (pod portreeve-n3)
