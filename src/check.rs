@@ -21,9 +21,10 @@ pub(super) struct Args {
 
 pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
     let Args { sources, settings, report } = args;
+    let is_live = sources.is_live();
     let mut snapshot = sources.one_snapshot(report.skipped(), true, console)?;
     settings.iter().for_each(|setting| setting.apply(&mut snapshot));
-    let ended = report.print(&snapshot, console);
+    let ended = report.print(&snapshot, is_live, console);
     // The process ends, and its memory as a whole with it.
     mem::forget(snapshot);
     ended

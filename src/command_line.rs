@@ -63,7 +63,7 @@ nodes that have an agent. With --snapshot FILE a verb is about the node of that 
 /// this with the Services of the cluster. Reports which NodePorts are in trouble, why, for whom, and what to type next.
 /// It changes nothing.
 #[derive(Debug, Parser)]
-#[command(name = "portreeve", version, before_long_help = EXAMPLES, after_long_help = EXIT_CODES, arg_required_else_help = true)]
+#[command(name = "portreeve", version, before_help = EXAMPLES, after_help = EXIT_CODES, arg_required_else_help = true)]
 pub(super) struct Cli {
     #[command(subcommand)]
     action: Action,

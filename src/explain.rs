@@ -4,7 +4,10 @@ use std::process::ExitCode;
 
 use clap::builder::PossibleValue;
 
-use super::{console::Console, words::Words};
+use super::{
+    console::Console,
+    words::{Words, wanted},
+};
 use portreeve_report::{rule_page_text, rules_table};
 use portreeve_rules::ids::{IDS, Named};
 
@@ -42,7 +45,7 @@ pub(super) fn rule_words() -> Vec<PossibleValue> {
 fn rule(text: &str) -> Result<Named, String> {
     Named::parse(text).ok_or_else(|| match ALERTS.iter().find(|alert| alert.eq_ignore_ascii_case(text)) {
         Some(alert) => format!("this is an alert and no rule; its runbook is docs/runbooks/{alert}.md"),
-        None => "no such rule; `explain` without a rule lists all rules".to_owned(),
+        None => wanted("no such rule; `explain` without a rule lists all rules", text, &rule_words()),
     })
 }
 

@@ -14,8 +14,13 @@ use ipnet::IpNet;
 use serde::Deserialize;
 
 use super::{
-    command_line::UsageError, console::Console, explain::rule_words, report::CountFlags, snapshot_files,
-    sources::environment, words::Words,
+    command_line::UsageError,
+    console::Console,
+    explain::rule_words,
+    report::CountFlags,
+    snapshot_files,
+    sources::environment,
+    words::{Words, wanted},
 };
 use portreeve_agent::{now, settings::duration};
 use portreeve_cluster::{
@@ -307,8 +312,8 @@ fn relative(path: PathBuf, here: &Path) -> PathBuf {
 const RULE: Words<Named> = Words { words: rule_words, parse: rule };
 
 fn rule(text: &str) -> Result<Named, String> {
-    let wanted = "not a rule that judges manifests, wanted ID or ID/VARIANT: docs/lint.md lists them";
-    named_of_manifests(text).ok_or_else(|| wanted.to_owned())
+    let what = "not a rule that judges manifests, wanted ID or ID/VARIANT: docs/lint.md lists them";
+    named_of_manifests(text).ok_or_else(|| wanted(what, text, &rule_words()))
 }
 
 fn namespace(name: &str) -> Result<String, String> {

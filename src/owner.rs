@@ -46,7 +46,8 @@ pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
         None => port.owner(&snapshot, refused, free_port(&snapshot)),
     };
     let place = pod.map(|pod| format!(" in pod {pod}")).unwrap_or_default();
-    let owner = owner.map_err(|gap| anyhow!("who owns port {}{place} cannot be told: {}", port.number, gap.detail))?;
+    let owner =
+        owner.map_err(|gap| anyhow!("the owner of port {}{place} is not known: {}", port.number, gap.detail))?;
     console.write(|out| match output {
         Form::Text => write_owner(&owner, &console.style, out),
         Form::Json => {

@@ -97,12 +97,12 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
     // The printed policies would replace policies that know something.
     if is_blank && choices.parameters.is_empty() {
         bail!(
-            "nothing is known, and no policy printed: this speaks of {scope}; without agents, apply \
+            "nothing is known, and no policy printed: this is about {scope}; without agents, apply \
              deploy/policies/policies.yaml as it is, or choose with --fixed and --keep-free"
         );
     }
     if is_blank {
-        console.print_note("the policies know what was chosen, and nothing of the cluster: no agent told of it");
+        console.print_note("the policies know what was chosen, and nothing of the cluster: no agent reported it");
     }
     let silent = results.into_iter().filter_map(|NodeResult { node, result }| Some((node, result.err()?)));
     let unread: Vec<_> = silent.chain(known.unread.clone()).collect();
@@ -115,7 +115,7 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
     }
     let disagreement = known.disagreement();
     if let Some(ranges) = &disagreement {
-        console.print_note(&format!("agents tell different NodePort ranges, and the policies know none: {ranges}"));
+        console.print_note(&format!("nodes report different NodePort ranges, and the policies know none: {ranges}"));
     }
     if known.is_assumed {
         console.print_note(ASSUMED_RANGE);
@@ -129,7 +129,7 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
     if let Some(partial) = &partial {
         console.print_note(partial);
     }
-    console.print_note(&format!("this speaks of {scope}"));
+    console.print_note(&format!("this is about {scope}"));
     // Who warns of a number that is free does no harm; who refuses it does.
     let is_certain = !known.is_assumed || chosen.action != Action::Deny;
     let is_whole = !is_blank

@@ -4,7 +4,11 @@ use std::{collections::BTreeSet, mem, process::ExitCode};
 
 use clap::{ValueEnum, builder::PossibleValue};
 
-use super::{console::Console, explain::rule_words, words::Words};
+use super::{
+    console::Console,
+    explain::rule_words,
+    words::{Words, wanted},
+};
 use portreeve_agent::judge_by;
 use portreeve_facts::{Snapshot, Source};
 use portreeve_report::{self as report, CheckResult, Report};
@@ -82,13 +86,13 @@ impl ReportFlags {
     }
 
     /// Judges a snapshot, prints the report, and returns the exit code.
-    pub(super) fn print(&self, snapshot: &Snapshot, console: &Console) -> anyhow::Result<ExitCode> {
+    pub(super) fn print(&self, snapshot: &Snapshot, is_live: bool, console: &Console) -> anyhow::Result<ExitCode> {
         let Self { output, counting, .. } = *self;
         let CountFlags { min_severity, no_headers, .. } = counting;
         let rules = self.rules();
         let mut board = judge_by(&rules, snapshot, &Limits::default());
         board.findings.retain(|it| self.wants(&it.key));
-        let report = Report { min_severity, rules: &rules, ..Report::of(snapshot, &board) };
+        let report = Report { min_severity, rules: &rules, is_live, ..Report::of(snapshot, &board) };
         let style = &console.style;
         console.write(|out| match output {
             Form::Table | Form::Wide if no_headers => report::write_rows(&report, style, out),
@@ -128,7 +132,9 @@ pub(super) const RULE: Words<Named> = Words { words: rule_words, parse: rule };
 
 fn rule(text: &str) -> Result<Named, String> {
     let named = Named::parse(text).filter(|named| RULES.iter().any(|rule| judges(rule, named)));
-    named.ok_or_else(|| "not a rule of nodes, wanted ID or ID/VARIANT: `explain` lists them".to_owned())
+    named.ok_or_else(|| {
+        wanted("not a rule of nodes, wanted ID or ID/VARIANT: `explain` lists them", text, &rule_words())
+    })
 }
 
 const SEVERITY: Words<Severity> = Words { words: severities, parse: severity };
@@ -141,5 +147,5 @@ fn severity(word: &str) -> Result<Severity, String> {
     Severity::ALL
         .into_iter()
         .find(|severity| severity.name() == word)
-        .ok_or_else(|| "not a severity: info, warning or critical".to_owned())
+        .ok_or_else(|| wanted("not a severity: info, warning or critical", word, &severities()))
 }

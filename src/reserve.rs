@@ -9,7 +9,7 @@ use super::{
     command_line::UsageError,
     console::Console,
     scope::{NodeResult, NodeResults, Scope, Wanted},
-    words::Words,
+    words::{Words, wanted},
 };
 use portreeve_report::{
     CheckResult, ReservationForm, ReservationReport, Style, gaps_alike, reservation_file, write_reservation,
@@ -69,16 +69,19 @@ fn platforms() -> Vec<PossibleValue> {
 }
 
 fn platform(typed: &str) -> Result<Platform, String> {
-    // What people call a platform whose nodes come in several kinds.
+    // People name a platform by its provider too.
     let near = match typed.to_ascii_lowercase().as_str() {
-        "eks" | "aws" => ": nodes of EKS run al2023 or bottlerocket",
-        "gke" | "gcp" | "google" => ": GKE has no form of its own, use sysctl",
-        "azure" => ": nodes of Azure are aks",
-        "ocp" | "okd" => ": OpenShift is openshift",
-        "linux" | "kubeadm" | "k3s" | "rke2" => ": for nodes with /etc/sysctl.d use sysctl",
+        "eks" | "aws" => "on EKS, wanted al2023 or bottlerocket",
+        "gke" | "gcp" | "google" => "GKE has no form of its own, wanted sysctl",
+        "azure" => "on Azure, wanted aks",
+        "ocp" | "okd" => "on OpenShift, wanted openshift",
+        "linux" | "kubeadm" | "k3s" | "rke2" => "on nodes with /etc/sysctl.d, wanted sysctl",
         _ => "",
     };
-    Platform::from_str(typed, false).map_err(|_| format!("not a platform that is known{near}"))
+    Platform::from_str(typed, false).map_err(|_| match near {
+        "" => wanted("not a known platform", typed, &platforms()),
+        near => near.to_owned(),
+    })
 }
 
 impl From<Platform> for ReservationForm {
@@ -113,7 +116,7 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
         console.print_note(&format!("not known of {nodes}: {}", gap.detail));
     }
     if fleet.nodes.is_empty() {
-        bail!("nothing is known: this speaks of {scope}");
+        bail!("nothing is known: this is about {scope}");
     }
     let list = fleet.list().map_err(|why| anyhow!(why))?;
     let report = ReservationReport { fleet: &fleet, list: &list, unread: &unread, partial: partial.as_deref() };
@@ -139,7 +142,7 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
         );
     }
     partial.iter().chain(&oldest).for_each(|note| console.print_note(note));
-    console.print_note(&format!("this speaks of {scope}"));
+    console.print_note(&format!("this is about {scope}"));
     Ok(ExitCode::from(result as u8))
 }
 

@@ -43,9 +43,9 @@ pub(super) struct NodeResults<T> {
     pub(super) results: Vec<NodeResult<T>>,
     /// The missing part if not every agent was queried, for people.
     pub(super) partial: Option<String>,
-    /// The age of the oldest scan of an agent, for people: `the oldest look is 62 s old (n1)`.
+    /// The age of the oldest scan of an agent, for people: `the oldest scan is 62 s old (n1)`.
     pub(super) oldest: Option<String>,
-    /// The nodes, for people: `the 2 agents listed in namespace portreeve, and of no node without one`.
+    /// The nodes, for people: `the 2 agents listed in namespace portreeve; nodes without an agent are not included`.
     pub(super) scope: String,
 }
 

@@ -11,7 +11,7 @@ use super::{
     progress::Progress,
     scope::{NodeResult, NodeResults, Scope, Wanted},
     snapshot_files,
-    words::Words,
+    words::{Words, wanted},
 };
 use portreeve_agent::{SnapshotSources, now, settings::duration};
 use portreeve_cluster::{ApiServer, ClusterSource, Environment, Input, SourceOptions};
@@ -51,7 +51,7 @@ fn modes() -> Vec<PossibleValue> {
 }
 
 fn mode(typed: &str) -> Result<Mode, String> {
-    typed.parse().map_err(|error: NotAMode| error.to_string())
+    typed.parse().map_err(|error: NotAMode| wanted(&error.to_string(), typed, &modes()))
 }
 
 // The sources of the facts.
@@ -204,8 +204,8 @@ impl Scope for Sources {
             }
         }
         let scope = match results.as_slice() {
-            [NodeResult { node, .. }] => format!("node {node}, and of no other"),
-            several => format!("the {} nodes of these snapshots, and of no other", several.len()),
+            [NodeResult { node, .. }] => format!("node {node} only"),
+            several => format!("the {} nodes of these snapshots only", several.len()),
         };
         Ok(NodeResults { results, partial: None, oldest: None, scope })
     }

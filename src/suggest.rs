@@ -80,9 +80,10 @@ impl CountFlag {
             Form::Text => ports.iter().try_for_each(|port| writeln!(out, "{port}")),
             Form::Json => write_free_ports_json(result, ports.clone(), &free_ports.unread, out),
         })?;
-        console
-            .print_note("no Service has them, nobody listens there, and no kernel gives them to outgoing connections");
-        console.print_note(&format!("as far as is known: this speaks of {scope}"));
+        console.print_note(
+            "no Service has them, no process listens there, and no kernel gives them to outgoing connections",
+        );
+        console.print_note(&format!("this is about {scope}"));
         for (nodes, gap) in gaps_alike(&free_ports.unread) {
             console.print_note(&format!("not known of {nodes}: {}", gap.detail));
         }

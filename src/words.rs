@@ -9,10 +9,17 @@ use clap::{
 
 use portreeve_facts::text;
 
+/// What was wanted instead of a word, and the nearest of the accepted words.
+pub(super) fn wanted(wanted: &str, typed: &str, words: &[PossibleValue]) -> String {
+    let names: Vec<&str> = words.iter().map(PossibleValue::get_name).collect();
+    format!("{wanted}{}", text::did_you_mean(typed, &names))
+}
+
 /// Parses one of some words. Other texts than these words may be accepted too.
 #[derive(Clone)]
 pub(super) struct Words<T> {
     pub(super) words: fn() -> Vec<PossibleValue>,
+    /// The error is what was [`wanted`].
     pub(super) parse: fn(&str) -> Result<T, String>,
 }
 
@@ -20,15 +27,8 @@ impl<T: Clone + Send + Sync + 'static> TypedValueParser for Words<T> {
     type Value = T;
 
     fn parse_ref(&self, command: &Command, arg: Option<&Arg>, value: &OsStr) -> Result<T, Error> {
-        let Self { words, parse } = self.clone();
-        let parse = move |typed: String| {
-            parse(&typed).map_err(|wanted| {
-                let words = words();
-                let names: Vec<&str> = words.iter().map(PossibleValue::get_name).collect();
-                format!("{wanted}{}", text::did_you_mean(&typed, &names))
-            })
-        };
-        StringValueParser::new().try_map(parse).parse_ref(command, arg, value)
+        let parse = self.parse;
+        StringValueParser::new().try_map(move |typed| parse(&typed)).parse_ref(command, arg, value)
     }
 
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {

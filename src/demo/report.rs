@@ -82,7 +82,7 @@ impl IncidentReport<'_> {
                 writeln!(out, "       with {name} = {value}")?;
             }
             if let Some(why) = look.why_unknown(rule) {
-                self.write_words(7, &format!("could not tell: {why}"), out)?;
+                self.write_words(7, &format!("not known: {why}"), out)?;
             }
         }
         Ok(())

@@ -54,7 +54,7 @@ Each verb is about all nodes that have an agent. `portreeve VERB` on a node is a
 /// pods/proxy, and `create` of serviceaccounts/token for the ServiceAccount portreeve-reader, in the agents' namespace.
 /// It reports on the nodes whose agents are listed there, and changes nothing.
 #[derive(Debug, Parser)]
-#[command(name = "portreeve", version, before_long_help = EXAMPLES, after_long_help = EXIT_CODES, arg_required_else_help = true)]
+#[command(name = "portreeve", version, before_help = EXAMPLES, after_help = EXIT_CODES, arg_required_else_help = true)]
 pub(super) struct Cli {
     #[command(subcommand)]
     pub(super) action: Action,

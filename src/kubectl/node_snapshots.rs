@@ -26,7 +26,7 @@ const DETAIL: usize = 256;
 
 // The agents to query.
 #[derive(Debug, clap::Args)]
-pub(super) struct AgentScope {
+pub(crate) struct AgentScope {
     /// Query only the agent of this node; may be given several times
     #[arg(long, value_name = "NODE", help_heading = "Agents")]
     pub(super) node: Vec<String>,
@@ -57,7 +57,7 @@ pub(super) fn judge_one_snapshot<T>(
     let nodes: Vec<String> = node.into_iter().cloned().collect();
     let only_one = |listed: &[Agent]| match listed {
         [one, .., last] if one.node != last.node => {
-            bail!("several nodes have agents, {} and {} among them; say which one with --node", one.node, last.node)
+            bail!("several nodes have agents, {} and {} among them; name one with --node", one.node, last.node)
         }
         _ => Ok(()),
     };
@@ -105,20 +105,22 @@ fn judge_those<T>(
             // A compromised agent can send facts that no kernel reports.
             let judged = snapshot.and_then(|snapshot| {
                 let judged = catch_unwind(AssertUnwindSafe(|| judge(&snapshot)));
-                judged.unwrap_or_else(|_| wrong("what it says it saw cannot be judged"))
+                judged.unwrap_or_else(|_| wrong("its snapshot cannot be judged"))
             });
             results[number] = Some(judged);
         };
         let mut interrupts = Interrupts::new()?;
         let stopped = interrupts.ask(&agents, &listed, AgentRequest::SNAPSHOT, agent_flags.time_limit(), take).await;
         let oldest = oldest.map(|(age, number)| {
-            format!("the oldest look is {} s old ({})", age.as_secs().max(0), listed[number].node)
+            format!("the oldest scan is {} s old ({})", age.as_secs().max(0), listed[number].node)
         });
-        let scope =
-            format!("{}, and of no node without one", listed_agents(listed.len(), agent_flags.agent_namespace()));
+        let scope = format!(
+            "{}; nodes without an agent are not included",
+            listed_agents(listed.len(), agent_flags.agent_namespace())
+        );
         let (all, asked) = (listed.len(), results.iter().flatten().count());
-        let partial = stopped.map(|why| format!("partial: {asked} of {all} agents were asked; {}", why.words()));
-        let not_asked = || Gap::new(Source::Agent, Why::NotAsked, stopped.map_or("it was not asked", Stopped::words));
+        let partial = stopped.map(|why| format!("partial: {asked} of {all} agents were queried; {}", why.words()));
+        let not_asked = || Gap::new(Source::Agent, Why::NotAsked, stopped.map_or("it was not queried", Stopped::words));
         let judged = listed.into_iter().zip(results);
         let judged = judged
             .map(|(agent, result)| NodeResult { node: agent.node, result: result.unwrap_or_else(|| Err(not_asked())) });
@@ -132,7 +134,7 @@ fn read(node: &str, answer: &[u8], now: Timestamp) -> Result<Snapshot, Gap> {
         Snapshot::from_json(answer).or_else(|error| wrong(&format!("its answer is no snapshot: {error}")))?;
     match snapshot.node_name() {
         name if name == node => LookAge::gap(snapshot.at, None, now).map_or(Ok(snapshot), Err),
-        other => wrong(&format!("it runs on {node} and speaks of the node {:?}", text::clean(other, text::NAME))),
+        other => wrong(&format!("it runs on {node} and reports about the node {:?}", text::clean(other, text::NAME))),
     }
 }
 
@@ -208,7 +210,7 @@ mod tests {
         let (answer, now) = (serde_json::to_vec(&healthy).expect("JSON"), healthy.at);
         assert!(read("n1", &answer, now).is_ok());
         let gap = read("n2", &answer, now).expect_err("another node");
-        assert_eq!(gap.detail, "it runs on n2 and speaks of the node \"n1\"");
+        assert_eq!(gap.detail, "it runs on n2 and reports about the node \"n1\"");
         assert_eq!(read("n1", b"{}", now).expect_err("no snapshot").why, Why::Malformed);
     }
 

@@ -71,7 +71,7 @@ pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
         Form::Json => write_owner_json(args.port.number, &owners, out),
     })?;
     if let Some(pod) = args.pod.as_ref().filter(|_| owners.is_empty() && agents > 0) {
-        anyhow::bail!("pod {pod} is on no node that was asked");
+        anyhow::bail!("pod {pod} is on no queried node");
     }
     if owners.is_empty() {
         anyhow::bail!("nothing is known: no agent is listed in namespace {}", agent_flags.agent_namespace());

@@ -70,7 +70,7 @@ fn a_world_whose_input_failed_is_not_called_clear() {
             if source != "clients" {
                 let (code, owner, _) = ask(&["owner", PORT, "--snapshot"]);
                 assert_eq!(code, 2, "{case}: {owner}");
-                assert!(!owner.contains("nobody claims it"), "{case}: {owner}");
+                assert!(!owner.contains("no Service, pod or process has it"), "{case}: {owner}");
             }
             judged += 1;
         }

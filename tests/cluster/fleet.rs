@@ -106,7 +106,7 @@ fn five_thousand_agents_are_one_row_an_incident_in_memory_that_does_not_grow_wit
     let (_, few, _) = table_of(500);
     let (table, many, took) = table_of(5_000);
     eprintln!("{few:.1} MiB for 500 agents, {many:.1} MiB for 5000, which took {:.1} s", took.as_secs_f64());
-    assert!(table.starts_with("1 critical; 5000 agents asked, oldest look "), "{table}");
+    assert!(table.starts_with("1 critical; 5000 agents queried, oldest scan "), "{table}");
     assert!(table.contains("  500 of 5000 nodes: n0000, n0001, n0002 and 497 more\n"), "{table}");
     assert!(table.lines().count() < 25, "{table}");
     let answers = (4_500 * PADDING) as f64 / f64::from(1 << 20);
@@ -219,7 +219,7 @@ fn who_stops_it_gets_what_is_there_and_an_exit_code_that_is_no_success() {
             assert_eq!(code, expected, "{stdout}{stderr}");
             let told = if form == "json" { &stderr } else { &stdout };
             assert!(
-                told.starts_with("partial: ") && told.contains(" of 206 agents were asked; you stopped it\n"),
+                told.starts_with("partial: ") && told.contains(" of 206 agents were queried; you stopped it\n"),
                 "{told}"
             );
             if form == "json" {
@@ -271,7 +271,7 @@ fn who_waits_at_a_terminal_sees_how_far_it_is_on_one_line_and_a_file_has_nothing
     terminal.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?)))).env("PATH", "/usr/bin:/bin");
     let (code, seen, _) = ended(terminal);
     assert_eq!(code, 2, "{seen:?}");
-    assert!(seen.contains("\r\u{1b}[2K200 of 206 agents asked; Ctrl-C prints what is there ..."), "{seen:?}");
+    assert!(seen.contains("\r\u{1b}[2K200 of 206 agents queried; Ctrl-C prints what is there ..."), "{seen:?}");
     assert!(seen.ends_with("\r\u{1b}[2K") && !seen.contains('\n'), "{seen:?}");
     let (_, _, stderr) = plugin.run(&fake, &words);
     assert_eq!(stderr, "");

@@ -183,7 +183,7 @@ fn findings_are_told_from_everywhere_and_decide_the_exit_code() {
     let plugin = Plugin::new();
     let (code, table, _) = plugin.run(&fake, &["check"]);
     assert_eq!(code, 1);
-    assert!(table.starts_with("1 critical; 2 agents asked, 1 could not be asked, oldest look "), "{table}");
+    assert!(table.starts_with("1 critical; 2 agents queried, 1 could not be queried, oldest scan "), "{table}");
     assert!(
         table.contains(
             "critical  listener-on-node-port/loses  Service shop/web  30080/tcp  remote   2 of 2 nodes: n1, n2\n"
@@ -232,14 +232,14 @@ fn an_agent_on_its_way_out_is_not_missed_where_another_has_taken_its_place() {
         _ => told("n1", &json!([])),
     });
     let (code, stdout, _) = Plugin::new().run(&fake, &["check"]);
-    assert!(code == 0 && stdout.starts_with("no port conflicts; 1 agent asked, oldest look "), "{stdout}");
+    assert!(code == 0 && stdout.starts_with("no port conflicts; 1 agent queried, oldest scan "), "{stdout}");
 }
 
 #[test]
 fn an_agent_that_wants_no_token_is_read_by_who_can_get_none() {
     let fake = cluster(&["n1", "n2"], |node, _, _| told(node, &json!([])));
     let (code, stdout, stderr) = Plugin::new().run(&fake, &["check", "--reader", "somebody"]);
-    assert!(code == 0 && stdout.starts_with("no port conflicts; 2 agents asked"), "{stdout}{stderr}");
+    assert!(code == 0 && stdout.starts_with("no port conflicts; 2 agents queried"), "{stdout}{stderr}");
     let requests = fake.requests();
     let token = "/api/v1/namespaces/portreeve/serviceaccounts/somebody/token";
     let asked = requests.iter().filter(|path| path.trim_end_matches('?') == token).count();
@@ -319,7 +319,7 @@ fn a_port_is_owned_on_each_node_by_whoever_its_agent_saw() {
     let [first, second, odd] = &text.split("\n\n").filter(|it| it.starts_with("node ")).collect::<Vec<_>>()[..] else {
         panic!("{text}")
     };
-    assert!(first.contains("nobody claims it"), "{text}");
+    assert!(first.contains("no Service, pod or process has it"), "{text}");
     assert!(second.starts_with("node n2") && second.contains("30001/tcp, proxy mode"), "{text}");
     assert!(odd.starts_with("node odd\n  cannot be told: its answer is no snapshot"), "{text}");
     let (code, stdout, _) = plugin.run(&fake, &["owner", "30080", "--node", "n1", "-o", "json"]);
@@ -377,7 +377,7 @@ fn a_port_in_a_pod_is_told_of_the_node_that_has_it_as_far_as_its_agent_looked() 
     let (code, text, _) = plugin.run(&fake, &["owner", "8001", "--pod", "shop/cart"]);
     assert!(code == 2 && text.contains("this look did not ask for sockets on the port"), "{text}");
     let (code, _, stderr) = plugin.run(&fake, &["owner", "8000", "--pod", "shop/till"]);
-    assert!(code == 2 && stderr.contains("pod shop/till is on no node that was asked"), "{stderr}");
+    assert!(code == 2 && stderr.contains("pod shop/till is on no queried node"), "{stderr}");
 }
 
 #[test]
@@ -406,7 +406,7 @@ fn a_snapshot_and_a_map_are_of_the_node_that_is_named() {
     assert!(map.contains("30000  process kubelet listens"), "{map}");
     let (code, _, stderr) = plugin.run(&fake, &["map"]);
     assert_eq!(code, 2);
-    assert!(stderr.contains("say which one with --node"), "{stderr}");
+    assert!(stderr.contains("name one with --node"), "{stderr}");
 }
 
 #[test]

@@ -59,7 +59,7 @@ fn an_incident_on_each_of_two_nodes_is_seen_by_who_has_the_rights_of_a_reader_an
     assert!(table.lines().any(row), "{table}");
     let words = table.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(words.contains("On n1: ") && words.contains("Differs on other nodes than n1: "), "{table}");
-    assert!(table.contains("This speaks of the 2 agents listed in namespace portreeve."), "{table}");
+    assert!(table.contains("This is about the 2 agents listed in namespace portreeve."), "{table}");
 
     other_commands(&node, &observer, port);
     other_credentials(&node, &observer);
@@ -72,7 +72,7 @@ fn an_incident_on_each_of_two_nodes_is_seen_by_who_has_the_rights_of_a_reader_an
     let asked = "kubectl portreeve check --request-timeout 3s";
     let (code, table, _) = observer.types(asked);
     assert_eq!(code, 1, "what is known is told: {table}");
-    assert!(table.contains("1 agent asked, 1 could not be asked"), "{table}");
+    assert!(table.contains("1 agent queried, 1 could not be queried"), "{table}");
     let (code, table, _) = observer.types(&format!("{asked} -n office"));
     assert_eq!(code, 2, "nothing was found, but not everybody was asked: {table}");
     let silent = table.lines().find(|line| line.starts_with("  n2 ")).unwrap_or_else(|| panic!("{table}"));

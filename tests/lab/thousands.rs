@@ -32,7 +32,7 @@ const NETWORK: [u8; 2] = [10, 77];
 /// How many requests make the pods, side by side.
 const AT_ONCE: u16 = 8;
 
-/// What agents were asked with: the tokens.
+/// What agents were queried with: the tokens.
 type Tokens = Arc<Mutex<Vec<String>>>;
 
 fn address(number: u16) -> Ipv4Addr {
@@ -212,7 +212,7 @@ fn five_thousand_agents_are_asked_through_a_real_api_server_and_told_as_one_inci
     eprintln!("{AGENTS} agents in {:.1} s, {memory} at the most", begun.elapsed().as_secs_f64());
     assert_modest(&memory);
     assert_eq!((code, stderr.as_str()), (1, ""), "{table}");
-    assert!(table.starts_with("1 critical; 5000 agents asked, oldest look "), "{table}");
+    assert!(table.starts_with("1 critical; 5000 agents queried, oldest scan "), "{table}");
     assert!(table.contains("  31 of 5000 nodes: n0001, n0002, n0003 and 28 more\n"), "{table}");
     let sent: Vec<String> = tokens.lock().expect("no panic").drain(..).collect();
     let different: BTreeSet<&String> = sent.iter().collect();
@@ -237,7 +237,7 @@ fn five_thousand_agents_are_asked_through_a_real_api_server_and_told_as_one_inci
     let (code, table, stderr, _) = asking.end();
     assert_eq!((code, stderr.as_str()), (1, ""), "{table}");
     assert!(
-        table.starts_with("partial: ") && table.contains(" of 5000 agents were asked; you stopped it\n"),
+        table.starts_with("partial: ") && table.contains(" of 5000 agents were queried; you stopped it\n"),
         "{table}"
     );
     assert!(table.contains("  31 of 4"), "{table}");

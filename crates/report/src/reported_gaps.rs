@@ -1,4 +1,4 @@
-//! Every gap that a report lists: from the board, and from the facts themselves.
+//! All unread input and unjudged rules of a report: from the board, and from the facts themselves.
 
 use std::collections::BTreeSet;
 
@@ -109,13 +109,13 @@ pub(super) fn snapshot_gaps(snapshot: &Snapshot) -> Vec<&Gap> {
     gaps.extend(facts.into_iter().flatten());
     let pods = || kernel.pod_namespaces.known_part(Unread::Said("its own gap, above")).iter();
     gaps.extend(pods().filter_map(|pod| pod.ephemeral.gap()));
-    // Only pods that fail are asked.
+    // Only failing pods are read.
     gaps.extend(pods().filter_map(|pod| pod.needed.gap()).filter(|gap| gap.why != Why::NotAsked));
     gaps
 }
 
-/// Why the proxy and sockets' holders could not be named, each reason once however many sockets it concerns. Where
-/// nothing was found, nobody has to be named.
+/// Why the proxy and the holders of sockets have no names, each reason once for all sockets. Without findings, no
+/// holder needs a name.
 fn owner_gaps(snapshot: &Snapshot) -> Vec<&Gap> {
     let listeners = snapshot.kernel.listeners.known_part(Unread::Said("snapshot_gaps")).iter();
     let clients =

@@ -54,7 +54,7 @@ pub(super) fn reason_words(why: Why) -> &'static str {
     match why {
         Why::NotPermitted => "not permitted",
         Why::NotSupported => "not there",
-        Why::NotYet => "not looked for yet",
+        Why::NotYet => "not read yet",
         Why::NotAsked => "not given",
         Why::Unreachable => "no answer",
         Why::TimedOut => "took too long",

@@ -41,7 +41,7 @@ use portreeve_rules::{
     ledger::Board,
 };
 
-/// What no look at a node can tell.
+/// The things that no scan of a node shows.
 pub(crate) const NOT_FORETOLD: &str = "Not foretold: what becomes of connections that exist now and of their conntrack entries, and what a switch \
      of settings leaves behind or cleans up.";
 
@@ -110,11 +110,11 @@ impl ClaimChange {
     }
 }
 
-/// What is not known of the nodes as they are or as they would be.
+/// The unknowns of the nodes as they are or as they would be.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct NotKnown {
-    /// The port and its protocol; absent where a fact of the node is missing.
+    /// The port and its protocol; absent if a fact of the node is missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) port: Option<u16>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -140,7 +140,7 @@ pub(crate) struct NotKnownOn {
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WhatIfDocument {
-    /// What was supposed, as it was typed.
+    /// The supposed settings, as typed.
     pub(crate) supposed: Vec<String>,
     /// How many agents are listed, and how many of their nodes could be judged.
     pub(crate) agents: usize,
@@ -149,7 +149,7 @@ pub struct WhatIfDocument {
     pub(crate) claims: Vec<ClaimChange>,
     /// What is not known of the nodes as they are or as they would be; what of that would change is not told.
     pub(crate) unknown: Vec<NotKnownOn>,
-    /// What no look at a node can tell.
+    /// The things that no scan of a node shows.
     not_foretold: &'static str,
     /// The mode in which answers on other addresses of a node are lost that `nodePortAddresses` would keep.
     #[serde(skip)]

@@ -14,7 +14,8 @@ use super::outcome::{CheckResult, is_excused, is_failure};
 use portreeve_facts::{Gap, Source, Why};
 use portreeve_rules::{Choice, PortUsage};
 
-/// Whether everything is in the picture that has to be. What a profile may not see need not be, nor Pods that nobody gave.
+/// Whether the picture has everything it needs. Input that a profile may not read, and Pods that were not given, may
+/// be missing.
 pub fn map_result(usage: &PortUsage) -> CheckResult {
     let has_to_be = |gap: &Gap| {
         let unread_services = gap.source == Source::Services;
@@ -36,7 +37,7 @@ pub(super) enum PortState {
     Fixed,
     /// Allocated by the API server.
     Automatic,
-    /// Allocated, and the object does not tell how.
+    /// Allocated; the object does not show how.
     Allocated,
     /// Free for a Service, and the kernel may give it to an outgoing connection.
     Ephemeral,

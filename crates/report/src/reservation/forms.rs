@@ -112,7 +112,7 @@ fn al2023(ports: &str) -> String {
 /// It is JSON, where nothing can be said beside it.
 fn aks(report: &ReservationReport<'_>) -> Result<String, String> {
     if let Some(words) = missing(report) {
-        return Err(format!("AKS' form is JSON, where nothing can be said beside it. {words}"));
+        return Err(format!("AKS' form is JSON, which has no comments. {words}"));
     }
     let range = report.fleet.range_above().ok_or(
         "AKS has no setting for reserved ports, and above the NodePorts there is no room for outgoing connections: make the NodePort range narrower",

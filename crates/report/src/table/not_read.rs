@@ -1,4 +1,4 @@
-//! What could not be seen: grouped, in a person's words, with what would help.
+//! The unread input: grouped, in a person's words, with the remedy.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -77,13 +77,13 @@ impl Page<'_> {
         for (ink, line) in self.wrapped(Ink::Plain, &text, 0) {
             self.line(0, ink, &line)?;
         }
-        match rest(&unseen, &self.style.program) {
+        match rest(&unseen, &self.style.program).filter(|_| report.is_live) {
             Some(command) => self.line(0, Ink::Command, &command),
             None => Ok(()),
         }
     }
 
-    /// Why, in the first detail's words; in all of them where there is room.
+    /// The reason, in the words of the first detail; all details if there is space.
     fn reasons(&self, why: Why, group: &GapGroup<'_>) -> Vec<(Ink, String)> {
         let ink = if group.failed { Ink::Bad(Severity::Critical) } else { Ink::Plain };
         let shown = if self.wide { group.details.len() } else { 1 };
@@ -103,7 +103,7 @@ impl Page<'_> {
     }
 }
 
-/// What it is, why it was not seen, and what would help.
+/// The topic, the reason, and the remedy.
 type Heading = (&'static str, Why, Option<&'static str>);
 
 /// Failures first, then in the order of the readers.
@@ -151,7 +151,7 @@ fn rest(unseen: &[ReportedGap<'_>], program: &str) -> Option<String> {
     Some(format!("To judge the rest: {command}"))
 }
 
-/// The rules that could not tell; the first few, or all.
+/// The rules that could not judge; the first few, or all.
 pub(crate) fn not_judged(rules: &BTreeSet<Rows>, wide: bool) -> String {
     const SHOWN: usize = 3;
     let shown = if wide { rules.len() } else { SHOWN };

@@ -1,4 +1,4 @@
-//! One node for a person: what is wrong, for whom, what to type next, how we know, and what could not be read.
+//! One node for a person: findings, affected clients, remedies, sources, and the unread input.
 
 use std::io::{self, Write};
 
@@ -86,7 +86,7 @@ fn headline(report: &Report<'_>) -> (String, Ink) {
         _ if report.board.unknown.is_empty() => (format!("{node}: no port conflicts."), Ink::Good),
         _ => {
             let rules = rules.unwrap_or(".".to_owned());
-            (format!("{node}: no port conflicts in what could be seen{rules}"), Ink::Heading)
+            (format!("{node}: no port conflicts in what was read{rules}"), Ink::Heading)
         }
     }
 }
@@ -104,7 +104,7 @@ impl Page<'_> {
             ("ephemeral ports", ephemeral(snapshot)),
             ("cluster", cluster(snapshot)),
             ("sockets", sockets(snapshot)),
-            ("time", Some(format!("one look, {:.0}: what comes and goes may be missed", snapshot.at))),
+            ("time", Some(format!("one scan, {:.0}: short events may be missed", snapshot.at))),
         ];
         for (label, text) in rows {
             let text = text.unwrap_or_else(|| "not known, see below".to_owned());

@@ -65,7 +65,7 @@ impl Page<'_> {
         let (lost, others): (Vec<&ClaimChange>, Vec<&ClaimChange>) = claims.iter().partition(|it| it.is_loss());
         let of = |how: How| others.iter().copied().filter(|it| it.how == how).collect();
         let sections: [(&str, Vec<&ClaimChange>); 4] = [
-            ("Would lose an answer: tell these clients first", lost),
+            ("Would lose an answer: inform these clients first", lost),
             ("Would begin: mend it before", of(How::Begins)),
             ("Would stay, in another way", of(How::Stays)),
             ("Would end", of(How::Ends)),

@@ -130,7 +130,7 @@ fn change(
         [None, None] => return None,
     };
     let [now, mut then] = pair.map(|it| it.map(Problem::of));
-    // What is not there yet has not begun.
+    // A finding of the future has no beginning yet.
     if let Some(then) = &mut then {
         then.since.clear();
     }
