@@ -228,7 +228,7 @@ fn compares_with(what: &Path, flags_of_a_cluster: bool) -> Result<(), UsageError
     Ok(())
 }
 
-/// What is there.
+/// The existing objects.
 fn around(what: &Path, options: SourceOptions) -> anyhow::Result<Snapshot> {
     if what.as_os_str() == CLUSTER {
         let source = ClusterSource::discover(options, &environment());

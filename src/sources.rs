@@ -21,8 +21,7 @@ use portreeve_facts::{
 use portreeve_kernel::Host;
 use portreeve_report::unread_in_words;
 
-/// Prints first, in one line, what is wrong with the source: why Services were not read, for example a broken
-/// kubeconfig. If the cluster was read, the line names the part of the node that was not.
+/// Prints first, in one line, the fault of the source: why Services were not read, for example a broken kubeconfig. If the cluster was read, the line names the part of the node that was not.
 fn complain(source: &ClusterSource, snapshot: &Snapshot, console: &Console) {
     let of_cluster = complaint(source, &snapshot.cluster);
     if let Some(what) = of_cluster.or_else(|| unread_in_words(snapshot)) {
@@ -85,7 +84,7 @@ pub(super) struct Sources {
     /// This node's name in the cluster, if it is not the hostname
     #[arg(long, value_name = "NAME", help_heading = "Sources", env = "NODE_NAME")]
     node: Option<String>,
-    /// The proxy mode, if kube-proxy cannot be asked
+    /// The proxy mode, if kube-proxy does not report it
     #[arg(long, value_name = "MODE", help_heading = "Sources", value_parser = MODE)]
     proxy_mode: Option<Mode>,
     /// The API server's --service-node-port-range, if it is not found

@@ -9,7 +9,7 @@ use clap::{
 
 use portreeve_facts::text;
 
-/// What was wanted instead of a word, and the nearest of the accepted words.
+/// The message for a word that is not accepted, with the nearest accepted word.
 pub(super) fn wanted(wanted: &str, typed: &str, words: &[PossibleValue]) -> String {
     let names: Vec<&str> = words.iter().map(PossibleValue::get_name).collect();
     format!("{wanted}{}", text::did_you_mean(typed, &names))

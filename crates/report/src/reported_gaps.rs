@@ -63,9 +63,9 @@ pub(super) fn reported_gaps<'a>(snapshot: &'a Snapshot, board: &'a Board) -> Vec
     all
 }
 
-/// Every gap of a snapshot that may leave a rule without an answer. Some gaps are listed only where a rule names them:
-/// what was not asked for, what this kernel does not have, the descriptors that the proxy's `/metrics` report too, and
-/// masqueraded flows, which matter in ipvs mode.
+/// All unread inputs of a snapshot that may leave a rule without an answer. Some are listed only if a rule names
+/// them: input that was not wanted, features that this kernel lacks, the descriptors that the proxy's `/metrics`
+/// report too, and masqueraded flows, which matter in ipvs mode.
 pub(super) fn snapshot_gaps(snapshot: &Snapshot) -> Vec<&Gap> {
     let Snapshot { kernel, cluster, .. } = snapshot;
     let (sysctls, proxy) = (&kernel.sysctls, &kernel.proxy);

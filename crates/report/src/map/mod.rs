@@ -33,7 +33,7 @@ pub(super) enum PortState {
     Contested,
     /// Not allocated, and a stranger listens on it or a pod has it as hostPort.
     Listener,
-    /// Allocated to a Service that asked for it.
+    /// Allocated to a Service that names the port.
     Fixed,
     /// Allocated by the API server.
     Automatic,

@@ -36,7 +36,8 @@ struct Reason {
     nodes: BTreeSet<Arc<str>>,
 }
 
-/// The answers of a claim that are told in one line: where to (of loopback, the address, too), who answers now and then, and on which nodes.
+/// The answers of a claim in one line: the target (for loopback, its address), who answers now and then, and the
+/// nodes.
 type Line<'a> = (bool, Place, Option<String>, String, String, &'a [Arc<str>]);
 
 impl WhatIfDocument {

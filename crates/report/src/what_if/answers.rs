@@ -58,7 +58,8 @@ impl Answer {
     }
 }
 
-/// The answers of a port that change, each with an address. `unknown` gets from where an answer is not known, and why.
+/// The answers of a port that change, each with an address. `unknown` gets the places without a known answer, and the
+/// reason.
 pub(super) fn changes(
     snapshot: &Snapshot,
     now: &Ownership,
