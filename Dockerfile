@@ -2,10 +2,10 @@
 #
 #   docker buildx build --platform linux/amd64,linux/arm64 .   compiles it, for either architecture
 #   make image                                                 takes what this machine compiled; needs no registry
-#   make release BASE=rust:...@sha256:... NAME=...             compiles it on a base of this digest, and pushes it
+#   make release VERSION=...                                   takes what it compiled for both architectures
 #
-# The tag of the base moves with its patches, which is right for a build of one's own. A release names the digest.
-ARG BASE=rust:1.95-alpine
+# The tag of the base moves with its patches, which is right for a build of one's own. A release uses no base.
+ARG BASE=docker.io/library/rust:1.95-alpine
 ARG BINARY=build
 
 # Runs on the builder's own architecture; clang and lld make code for the other one.
@@ -44,12 +44,17 @@ FROM ${BINARY} AS binary
 FROM scratch
 ARG VERSION=0.1.0
 ARG REVISION=unknown
+ARG REPOSITORY=unknown
 LABEL org.opencontainers.image.title="portreeve" \
       org.opencontainers.image.description="Finds, explains and foretells port conflicts on Kubernetes nodes" \
       org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.source="${REPOSITORY}" \
+      org.opencontainers.image.url="${REPOSITORY}" \
+      org.opencontainers.image.documentation="${REPOSITORY}" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
-COPY LICENSE /LICENSE
+# A release has the licences of what is compiled into the binary, too.
+COPY LICENSE NOTICE* /
 COPY --from=binary /portreeve /portreeve
 USER 65534:65534
 ENTRYPOINT ["/portreeve"]

@@ -13,13 +13,15 @@ export PATH := $(PATH):$(shell XDG_CACHE_HOME='$(XDG_CACHE_HOME)' tools/install 
 unexport CDPATH
 
 MUSL := $(shell uname -m)-unknown-linux-musl
+# The plugin of kubectl runs there. It is type-checked: neither Apple's C compiler nor its linker is needed for that.
+MACOS := aarch64-apple-darwin
 RELEASE := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 IMAGE := target/portreeve-$(RELEASE).tar
 # The runner keeps tests off this machine's own network.
 PRIVATE := --config 'target."cfg(unix)".runner = "tests/in-private-namespaces"'
 NEXTEST := $(CARGO) nextest run --locked $(PRIVATE)
 
-.PHONY: help check build test lab nightly lint advisories fmt docs chart mutants fuzz bench pictures image release krew root shipped static
+.PHONY: help check build test lab nightly lint advisories fmt docs chart mutants fuzz bench pictures image release publish root shipped static
 
 help: ## List the verbs
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -49,7 +51,7 @@ root:
 	@tools/timed 'tools of test' tools/install test
 	@tests/in-private-namespaces --check
 
-lint: ## Check formatting, lints, documentation and dependencies
+lint: ## Check formatting, lints, documentation, dependencies, and that the plugin compiles for macOS
 	@tools/timed 'tools of lint' tools/install lint
 	@$(CARGO) fmt --version > /dev/null 2>&1 || rustup component add rustfmt
 	@$(CARGO) clippy --version > /dev/null 2>&1 || rustup component add clippy
@@ -59,6 +61,8 @@ lint: ## Check formatting, lints, documentation and dependencies
 	@tools/timed 'clippy fuzz' $(CARGO) clippy --locked --manifest-path fuzz/Cargo.toml --all-targets \
 	    --target-dir "$${CARGO_TARGET_DIR:-target}" -- -D warnings
 	@RUSTDOCFLAGS='-D warnings' tools/timed doc $(CARGO) doc --workspace --no-deps --document-private-items --locked
+	@grep -qx $(MACOS) <(rustup target list --installed) || rustup target add $(MACOS)
+	@CC_aarch64_apple_darwin=true AR_aarch64_apple_darwin=true SDKROOT=/ tools/timed macos $(CARGO) check --locked --target $(MACOS)
 	@tools/timed deny cargo-deny --locked --workspace check -D warnings bans licenses sources
 	@tools/timed shear cargo-shear
 
@@ -123,39 +127,20 @@ static:
 	$(CARGO) build --locked --target $(MUSL) --bin portreeve
 
 image: shipped ## Build the image of a static binary, for ctr, docker load and skopeo; needs no registry
-	@context="$$(mktemp -d)"; trap 'rm -rf "$$context"' EXIT; \
-	cp Dockerfile .dockerignore LICENSE target/$(MUSL)/release/portreeve "$$context"; \
-	buildah=(buildah --storage-driver=vfs --root="$$context/storage" --runroot="$$context/run"); \
-	"$${buildah[@]}" bud --isolation chroot --build-arg BINARY=prebuilt \
-	    --build-arg REVISION="$$(git rev-parse HEAD 2> /dev/null || echo unknown)" --tag portreeve "$$context"; \
-	rm -f $(IMAGE); \
-	"$${buildah[@]}" push portreeve docker-archive:$(IMAGE):portreeve:$(RELEASE); \
-	echo $(IMAGE)
+	@VERSION='$(RELEASE)' tools/image docker-archive:$(IMAGE):portreeve:$(RELEASE) "$$(case "$$(uname -m)" in aarch64) echo arm64 ;; *) echo amd64 ;; esac)=target/$(MUSL)/release/portreeve"
+	@echo $(IMAGE)
 
-# `make image` compiles with this machine's toolchain and has no base. This one has, and a tag can be moved: a release names
-# the digest.
-release: ## Build and push the image of a release: make release BASE=rust:...@sha256:... NAME=registry.example/portreeve
-	@[[ '$(BASE)' =~ @sha256:[0-9a-f]{64}$$ ]] || { echo >&2 'BASE must name its digest: rust:...@sha256:...'; exit 1; }
-	@[ -n '$(NAME)' ] || { echo >&2 'NAME must say where to push: registry.example/portreeve'; exit 1; }
-	@changed="$$(git status --porcelain --untracked-files=normal)"; [ -z "$$changed" ] || { echo >&2 'commit what has changed first'; exit 1; }
+release: ## Make a release below dist, and push nothing: make release VERSION=1.2.3 COSIGN_KEY=FILE MINISIGN_KEY=FILE
+	@tools/install image shipped helm release
 	@$(MAKE) --no-print-directory advisories
-	docker buildx build --platform linux/amd64,linux/arm64 --build-arg BASE='$(BASE)' \
-	    --build-arg REVISION="$$(git rev-parse HEAD)" --tag '$(NAME):$(RELEASE)' --push .
+	@COSIGN_KEY='$(COSIGN_KEY)' MINISIGN_KEY='$(MINISIGN_KEY)' tools/release '$(VERSION)'
 
-# krew knows Go's names of architectures.
-krew: ## Pack the kubectl plugin for krew, and print its manifest: make krew URL=https://...
-	@[ -n '$(URL)' ] || { echo >&2 'URL must say where people will download it: make krew URL=https://...'; exit 1; }
-	@$(MAKE) --no-print-directory shipped
-	folder="$$(mktemp -d)"; trap 'rm -rf "$$folder"' EXIT; \
-	case "$$(uname -m)" in x86_64) arch=amd64 ;; aarch64) arch=arm64 ;; *) exit 64 ;; esac; \
-	archive="target/kubectl-portreeve-$(RELEASE)-linux-$$arch.tar.gz"; \
-	cp target/$(MUSL)/release/portreeve "$$folder/kubectl-portreeve"; \
-	cp LICENSE "$$folder"; \
-	tar --owner=0 --group=0 -czf "$$archive" -C "$$folder" kubectl-portreeve LICENSE; \
-	deploy/krew/manifest '$(URL)' "$$archive"
+publish: ## Push what is below dist, and make nothing: make publish COSIGN_KEY=FILE
+	@tools/install helm release
+	@COSIGN_KEY='$(COSIGN_KEY)' tools/publish
 
 # What runs on nodes.
 shipped:
-	tools/install image
+	tools/install image shipped
 	rustup target add $(MUSL)
-	$(CARGO) build --release --locked --target $(MUSL)
+	tools/shipped build --release --locked --target $(MUSL)

@@ -11,6 +11,7 @@
 
 mod addresses;
 mod baseline;
+mod changes;
 mod clients;
 mod cluster;
 mod crowd;
@@ -53,7 +54,7 @@ struct Family {
     measure: fn(&Path, bool) -> Vec<Row>,
 }
 
-const FAMILIES: [Family; 10] = [
+const FAMILIES: [Family; 11] = [
     Family { name: "image", measure: image::measure },
     Family { name: "pods", measure: pods },
     Family { name: "addresses", measure: addresses },
@@ -62,6 +63,7 @@ const FAMILIES: [Family; 10] = [
     Family { name: "services", measure: memory::many },
     Family { name: "latency", measure: latency::measure },
     Family { name: "storm", measure: storm::measure },
+    Family { name: "changes", measure: changes::measure },
     Family { name: "start", measure: fleet::start },
     Family { name: "fleet", measure: fleet::measure },
 ];

@@ -149,7 +149,7 @@ fn hold(control: &str, conflicts: u16) -> Holder {
 }
 
 /// The agent as it is shipped, with its usual interval and share, once it knows so many Services.
-fn start(binary: &Path, cluster: &ControlPlane, directory: &Directory, services: u16) -> Process {
+pub fn start(binary: &Path, cluster: &ControlPlane, directory: &Directory, services: u16) -> Process {
     let arguments = [
         "agent".to_owned(),
         format!("--kubeconfig={}", cluster.kubeconfig("admin").display()),

@@ -9,15 +9,17 @@ use portreeve_cluster::WatchTiming;
 use portreeve_rules::ids::{Named, Variant};
 
 /// Written documents, and files that people read like them.
-const READ: [&str; 15] = [
+const READ: [&str; 17] = [
     "ARCHITECTURE.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
+    "GOVERNANCE.md",
     "README.md",
     "SECURITY.md",
+    "SUPPORT.md",
     "deploy/chart/README.md",
     "deploy/chart/values.yaml",
-    "deploy/krew/manifest",
+    ".goreleaser.yaml",
     "dashboards/alerts.yaml",
     "dashboards/alerts-without-agent.yaml",
     "Cargo.toml",

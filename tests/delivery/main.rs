@@ -1,12 +1,13 @@
-//! What is installed: the chart and the manifest, as the real helm renders them, and the image, as buildah builds it.
+//! What is delivered: the chart and the manifest, as the real helm renders them, the image, as buildah builds it, a release, and the
+//! workflows of the forge.
 
 #![allow(clippy::disallowed_methods, reason = "tests read the package's own files and run helm and buildah")]
 
 mod chart;
+mod forge;
 mod generated;
 mod helm;
 mod image;
-mod krew;
 mod lint;
 mod monitoring;
 #[path = "../lab/parts/programs.rs"]
@@ -14,3 +15,5 @@ mod monitoring;
 mod programs;
 mod rbac;
 mod readme;
+mod release;
+mod tried;

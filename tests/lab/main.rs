@@ -9,6 +9,7 @@
 mod agent;
 mod alertmanager;
 mod answers;
+mod arm64;
 mod bands;
 mod behind_cilium;
 mod chart;

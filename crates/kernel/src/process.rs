@@ -28,6 +28,11 @@ const COMMAND_LINE: usize = 512;
 /// What is read of a file of one line, and of one of many, at most, in bytes.
 const ONE_LINE: u64 = 4096;
 const ONE_FILE: u64 = 64 * 1024;
+/// The clock that counts from boot. The plugin of kubectl compiles for macOS, whose clock has another name.
+#[cfg(target_os = "linux")]
+const SINCE_BOOT: ClockId = ClockId::CLOCK_BOOTTIME;
+#[cfg(not(target_os = "linux"))]
+const SINCE_BOOT: ClockId = ClockId::CLOCK_MONOTONIC;
 /// The most descriptors that are looked at for owners in one look, and of one process: readlink(2) takes about a microsecond,
 /// and a process may have a million of them for nothing.
 const DESCRIPTORS: usize = 1_000_000;
@@ -311,7 +316,7 @@ pub fn started(stat: &str) -> Option<u64> {
 
 /// When this node booted, by the clock of now. `/proc/stat` tells the same, at the price of counting all interrupts.
 pub fn booted() -> Option<Timestamp> {
-    let since_boot = clock_gettime(ClockId::CLOCK_BOOTTIME).ok()?;
+    let since_boot = clock_gettime(SINCE_BOOT).ok()?;
     Timestamp::now().checked_sub(Duration::from(since_boot)).ok()
 }
 

@@ -120,6 +120,11 @@ fn make_initramfs(kernel: &Path, directory: &Path) {
     let order: Vec<_> = modules.iter().filter_map(|module| module.file_name()?.to_str()).collect();
     fs::write(root.join("modules/order"), order.join("\n") + "\n").expect("a list");
     fs::write(root.join("init"), INIT).expect("a program");
+    pack(directory);
+}
+
+/// Makes `initramfs` of the folder `root`.
+pub fn pack(directory: &Path) {
     run_here("chmod", &["755", "root/init"], directory);
     run_here("sh", &["-c", "cd root && find . | cpio --create --format=newc --quiet > ../initramfs"], directory);
 }
@@ -197,7 +202,7 @@ fn boot(kernel: &Path, directory: &Directory) -> Option<Process> {
 }
 
 /// Runs a program of the machine, and returns what it printed.
-fn run_here(program: &str, arguments: &[&str], folder: &Path) -> String {
+pub fn run_here(program: &str, arguments: &[&str], folder: &Path) -> String {
     let output = Command::new(program).args(arguments).current_dir(folder).output();
     let output = output.unwrap_or_else(|error| panic!("{program}: {error}"));
     assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));

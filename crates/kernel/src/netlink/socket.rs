@@ -159,6 +159,7 @@ mod kernel {
 }
 
 #[cfg(not(target_os = "linux"))]
+#[allow(missing_docs, reason = "the functions of the module above, which explains them")]
 mod kernel {
     use std::{convert::Infallible, io};
 

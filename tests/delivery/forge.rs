@@ -1,0 +1,153 @@
+//! The files of the forge: workflows call the verbs of the Makefile and nothing else, with few rights and pinned actions.
+
+use std::{collections::BTreeSet, fs, path::Path, process::Command};
+
+use serde_json::{Value, json};
+
+use crate::programs;
+
+const WORKFLOWS: [&str; 3] = ["ci", "nightly", "release"];
+
+fn text(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn workflow(name: &str) -> String {
+    text(&format!(".github/workflows/{name}.yml"))
+}
+
+fn parsed(text: &str) -> Value {
+    serde_saphyr::from_str(text).expect("YAML")
+}
+
+/// What a workflow's jobs do: the name of each, and the steps.
+fn jobs(workflow: &Value) -> impl Iterator<Item = (&String, &Vec<Value>)> {
+    let jobs = workflow["jobs"].as_object().expect("jobs").iter();
+    jobs.map(|(name, job)| (name, job["steps"].as_array().expect("steps")))
+}
+
+/// The verbs of the Makefile.
+fn verbs() -> BTreeSet<String> {
+    let makefile = text("Makefile");
+    let lines = makefile.lines().filter_map(|line| line.split_once(':').filter(|(_, rest)| rest.contains("## ")));
+    lines.map(|(verb, _)| verb.to_owned()).collect()
+}
+
+/// Whether a command of a step is more than one verb with its settings.
+fn strange(command: &str, verbs: &BTreeSet<String>) -> bool {
+    let command = command.trim().trim_start_matches("sudo --preserve-env env \"PATH=$PATH\" ");
+    let mut words = command.split(' ');
+    let is_verb = words.next() == Some("make") && words.next().is_some_and(|verb| verbs.contains(verb));
+    // Settings of the verb: no other command comes behind it.
+    let is_setting = |word: &str| {
+        let (name, value) = word.split_once('=').unwrap_or_default();
+        !name.is_empty() && name.chars().all(|it| it.is_ascii_uppercase() || it == '_') && !value.contains([';', '|', '&', '`', '('])
+    };
+    !(is_verb && words.all(is_setting) && !command.contains('\n'))
+}
+
+#[test]
+fn workflows_are_what_the_forge_takes() {
+    let output = Command::new(programs::find("actionlint"))
+        .args(["-no-color", "-shellcheck=", "-pyflakes="])
+        .args(WORKFLOWS.map(|name| format!(".github/workflows/{name}.yml")))
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .expect("actionlint");
+    assert!(output.status.success(), "{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let here = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".github/workflows")).expect("a folder");
+    assert_eq!(here.count(), WORKFLOWS.len(), "WORKFLOWS names each file");
+}
+
+#[test]
+fn a_workflow_runs_verbs_of_the_makefile_only() {
+    let verbs = verbs();
+    for name in WORKFLOWS {
+        let workflow = parsed(&workflow(name));
+        for (job, steps) in jobs(&workflow) {
+            let commands: Vec<_> = steps.iter().filter_map(|step| step["run"].as_str()).collect();
+            assert!(!commands.is_empty(), "{name}: {job} runs nothing");
+            let strange: Vec<_> = commands.into_iter().filter(|it| strange(it, &verbs)).collect();
+            assert_eq!(strange, Vec::<&str>::new(), "{name}: {job} runs more than a verb");
+        }
+    }
+    for command in ["cargo build", "make test; curl x", "make nonsense", "make test\ncurl x", "make test SHARD=$(curl x)"] {
+        assert!(strange(command, &verbs), "{command}");
+    }
+}
+
+#[test]
+fn a_workflow_has_no_right_that_its_job_does_not_name() {
+    for name in WORKFLOWS {
+        let workflow = parsed(&workflow(name));
+        assert_eq!(workflow["permissions"], json!({}), "{name}");
+        for (job, permissions) in workflow["jobs"].as_object().expect("jobs").iter().map(|(it, job)| (it, &job["permissions"])) {
+            let rights = permissions.as_object().unwrap_or_else(|| panic!("{name}: {job} names no rights"));
+            let writes: Vec<_> = rights.iter().filter(|(_, how)| *how != "read").map(|(right, _)| right.as_str()).collect();
+            let may: &[&str] = if name == "release" { &["attestations", "contents", "id-token", "packages"] } else { &[] };
+            assert!(writes.iter().all(|it| may.contains(it)), "{name}: {job} may write {writes:?}");
+        }
+    }
+}
+
+#[test]
+fn an_action_is_pinned_by_its_digest_with_its_version_beside_it() {
+    for name in WORKFLOWS {
+        let workflow = workflow(name);
+        let used = workflow.lines().filter_map(|line| line.trim_start().trim_start_matches("- ").strip_prefix("uses: "));
+        let mut seen = 0;
+        for action in used {
+            let (pinned, version) = action.split_once(" # v").unwrap_or_else(|| panic!("{name}: {action} names no version"));
+            let digest = pinned.split_once('@').map_or("", |(_, digest)| digest);
+            assert!(digest.len() == 40 && digest.chars().all(|it| it.is_ascii_hexdigit()), "{name}: {action}");
+            assert!(version.starts_with(|it: char| it.is_ascii_digit()), "{name}: {action}");
+            seen += 1;
+        }
+        assert!(seen > 0, "{name} uses no action");
+    }
+}
+
+#[test]
+fn every_shard_of_a_night_has_a_machine() {
+    let nightly = text("tests/nightly");
+    let rows = nightly.split_once("<<'ROWS'\n").and_then(|(_, rest)| rest.split_once("\nROWS")).expect("the rows").0;
+    let shards: Vec<_> = rows.lines().filter_map(|row| row.split(' ').next()).collect();
+    assert_eq!(parsed(&workflow("nightly"))["jobs"]["shard"]["strategy"]["matrix"]["shard"], json!(shards));
+}
+
+#[test]
+fn who_reports_a_problem_is_asked_for_a_snapshot() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(".github/ISSUE_TEMPLATE");
+    let mut forms = 0;
+    for entry in fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        let form = parsed(&fs::read_to_string(&path).expect("a form"));
+        if path.ends_with("config.yml") {
+            continue;
+        }
+        assert!(form["name"].is_string() && form["description"].is_string(), "{}", path.display());
+        let asked = form["body"].as_array().expect("fields").iter().any(|field| field["id"] == "snapshot");
+        assert!(asked, "{} asks for no snapshot", path.display());
+        forms += 1;
+    }
+    assert!(forms >= 3, "{forms} forms");
+}
+
+#[test]
+fn renovate_and_owners_name_files_that_are_there() {
+    let settings: Value = serde_json::from_str(&text("renovate.json")).expect("JSON");
+    let ignored = settings["ignorePaths"].as_array().expect("paths").iter().filter_map(Value::as_str);
+    let owners = text(".github/CODEOWNERS");
+    let owned = owners.lines().filter_map(|line| line.split(' ').next()?.strip_prefix('/'));
+    for path in ignored.map(|it| it.trim_end_matches("/**")).chain(owned) {
+        assert!(Path::new(env!("CARGO_MANIFEST_DIR")).join(path).exists(), "{path}");
+    }
+}
+
+#[test]
+fn the_compiler_has_one_version() {
+    let toolchain = text("rust-toolchain.toml");
+    let channel = toolchain.lines().find_map(|line| line.strip_prefix("channel = \"")?.strip_suffix('"')).expect("a channel");
+    assert!(channel.starts_with(concat!(env!("CARGO_PKG_RUST_VERSION"), ".")), "{channel}");
+}

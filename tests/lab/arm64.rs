@@ -1,0 +1,124 @@
+//! The binary of arm64, in a guest of that architecture: Debian's kernel for it, which QEMU emulates.
+//!
+//! `make nightly SHARD=arm64` compiles the binary and fetches the kernel.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use serde_json::Value;
+
+use crate::parts::{Directory, Process, guest::pack, programs};
+
+const INIT: &str = include_str!("guest/init-alone");
+/// What `init-alone` calls; all of it is busybox.
+const APPLETS: [&str; 13] = [
+    "sh", "mount", "ip", "cat", "nc", "uname", "lsmod", "modprobe", "wget", "sleep", "sync", "poweroff", "true",
+];
+/// What the kernel may load there.
+const MODULES: [&str; 4] = ["lib", "net", "drivers/net/dummy.ko", "drivers/net/veth.ko"];
+/// A guest that emulates every instruction takes half a minute on a machine of its own.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// What the guest printed between the two lines of a name, and the exit code.
+#[track_caller]
+fn answer(console: &str, name: &str) -> (String, String) {
+    let console = console.replace('\r', "");
+    let (_, rest) = console.split_once(&format!("begin {name}\n")).unwrap_or_else(|| panic!("no {name}:\n{console}"));
+    let (text, rest) = rest.split_once(&format!("end {name} ")).unwrap_or_else(|| panic!("no end of {name}:\n{rest}"));
+    (text.to_owned(), rest.lines().next().expect("an exit code").to_owned())
+}
+
+/// The folder of the kernel that `tests/lab/guest/fetch` unpacked.
+fn kernel() -> PathBuf {
+    let kernels = programs::cache().join("guest-arm64");
+    let unpacked = fs::read_dir(&kernels).into_iter().flatten().map(|entry| entry.expect("an entry").path());
+    let newest = unpacked.filter(|kernel| kernel.join("vmlinux").is_file()).max();
+    newest.unwrap_or_else(|| panic!("no kernel: run `tests/lab/guest/fetch {} arm64`", kernels.display()))
+}
+
+/// The binary of arm64, without what a debugger reads.
+fn binary(directory: &Path) -> PathBuf {
+    let built = "target/aarch64-unknown-linux-musl/debug/portreeve";
+    let built = Path::new(env!("CARGO_MANIFEST_DIR")).join(built);
+    assert!(built.is_file(), "no {}: run `make nightly SHARD=arm64`", built.display());
+    let stripped = directory.join("portreeve");
+    let [from, to] = [&built, &stripped].map(|path| path.to_str().expect("a path in UTF-8"));
+    run("aarch64-linux-gnu-strip", &["-o", to, from], directory);
+    stripped
+}
+
+fn run(program: &str, arguments: &[&str], folder: &Path) -> String {
+    crate::parts::guest::run_here(program, arguments, folder)
+}
+
+#[test]
+fn the_binary_of_arm64_checks_finds_its_incidents_and_serves_in_a_guest_of_that_architecture() {
+    let directory = Directory::new();
+    let folder = directory.path();
+    let (kernel, root) = (kernel(), folder.join("root"));
+    let release = kernel.file_name().and_then(|name| name.to_str()).expect("the kernel's release");
+    let modules = format!("lib/modules/{release}");
+    for name in ["bin", "sbin", "proc", "sys", "dev", "run", "tmp", &format!("{modules}/kernel/drivers/net")] {
+        fs::create_dir_all(root.join(name)).expect("a folder");
+    }
+    fs::copy(kernel.join("busybox"), root.join("bin/busybox")).expect("busybox");
+    for applet in APPLETS {
+        std::os::unix::fs::symlink("busybox", root.join("bin").join(applet)).expect("a link");
+    }
+    // The kernel calls it there.
+    std::os::unix::fs::symlink("/bin/busybox", root.join("sbin/modprobe")).expect("a link");
+    fs::copy(binary(folder), root.join("bin/portreeve")).expect("the binary");
+    for part in MODULES {
+        let [from, to] = [kernel.join(&modules), root.join(&modules)].map(|it| it.join("kernel").join(part));
+        let [from, to] = [&from, &to].map(|path| path.to_str().expect("a path in UTF-8"));
+        run("cp", &["-r", from, to], folder);
+    }
+    for list in ["modules.builtin", "modules.order"] {
+        fs::copy(kernel.join(&modules).join(list), root.join(&modules).join(list)).expect("a list");
+    }
+    run("depmod", &["--basedir", "root", release], folder);
+    fs::write(root.join("init"), INIT).expect("a program");
+    pack(folder);
+
+    let console = folder.join("console");
+    let words = "-n 5 qemu-system-aarch64 -M virt -cpu cortex-a72 -smp 1 -m 1024 -nodefaults -no-user-config -no-reboot -nic none \
+                 -display none -serial file:console -initrd initramfs -kernel";
+    let vmlinux = kernel.join("vmlinux").to_str().expect("a path in UTF-8").to_owned();
+    let boot = "console=ttyAMA0 quiet panic=-1 init_on_alloc=0".to_owned();
+    let arguments: Vec<String> = words.split_whitespace().map(str::to_owned).chain([vmlinux, "-append".to_owned(), boot]).collect();
+    let mut guest = Process::start("nice", &arguments, folder);
+    let console = || fs::read_to_string(&console).unwrap_or_default();
+    let mut booting = Some(());
+    guest.wait_within(PATIENCE, "last answer", || {
+        booting.take();
+        console().contains("end log ").then_some(())
+    });
+
+    let console = console();
+    let of = |name: &str| answer(&console, name);
+    assert_eq!(of("machine"), ("aarch64\n".to_owned(), "0".to_owned()));
+    assert_eq!(of("version").0, concat!("portreeve ", env!("CARGO_PKG_VERSION"), "\n"));
+
+    let (check, code) = of("check");
+    let document: Value = serde_json::from_str(&check).unwrap_or_else(|error| panic!("{error}, exit code {code}:\n{check}"));
+    assert_eq!(document["findings"], serde_json::json!([]), "{document:#}");
+    // Sockets were listed by sock_diag, whose modules the kernel loaded, and not read from text.
+    let listed = of("modules").0;
+    for module in ["tcp_diag", "udp_diag", "inet_diag"] {
+        assert!(listed.lines().any(|line| line.starts_with(module)), "{module} is not loaded:\n{listed}");
+    }
+
+    let (demo, code) = of("demo");
+    assert_eq!(code, "0", "{demo}");
+    assert!(demo.contains("5 of 5"), "{demo}");
+
+    let log = of("log").0;
+    assert_eq!(of("ready").1, "0", "{log}");
+    let metrics = of("metrics").0;
+    assert!(metrics.contains("portreeve_build_info{"), "{metrics}");
+    assert!(metrics.trim_end().ends_with("# EOF"), "{metrics}");
+    assert_eq!(of("probe").1, "0", "{log}");
+}
