@@ -1,6 +1,6 @@
 //! Snapshots of earlier versions are judged as they were then.
 //!
-//! `v1/NAME.json` is a snapshot, `v1/NAME.findings.json` the findings that `replay -o json` gave when it was recorded, without
+//! `v1/NAME.json` is a snapshot, `v1/NAME.findings.json` the findings that `check --snapshot FILE -o json` gave when it was recorded, without
 //! the sentences: a summary, a remedy and the detail of a gap may be worded anew, and `renamed.rs` says what findings were called then.
 //! The pairs are never recorded again: a
 //! change of a verdict is made here by hand, and its reason belongs into the changelog.
