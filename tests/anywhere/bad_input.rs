@@ -65,7 +65,7 @@ fn a_kubeconfig_that_cannot_be_used_is_told_first() {
 #[test]
 fn what_is_good_beside_it_is_judged() {
     let directory = TempDir::new().expect("a directory");
-    let (_, stdout, stderr) = check(&directory, format!("{GOOD}---\nkind: [\n---\n{{").as_bytes(), "table");
+    let (_, stdout, stderr) = check(&directory, format!("{GOOD}---\nkind: [\n---\n{{").as_bytes(), "wide");
     assert!(stdout.contains("1 Service from"), "{stdout}");
     assert!(stderr.lines().count() == 1 && stderr.contains("services.yaml:5:"), "{stderr}");
     assert!(stderr.contains("(and 1 more)"), "{stderr}");

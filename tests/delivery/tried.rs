@@ -22,7 +22,8 @@ fn run(line: &str) -> (i32, String) {
     };
     let program = folder.path().join(name);
     std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_portreeve"), &program).expect("a link");
-    fs::write(folder.path().join("service.yaml"), "{apiVersion: v1, kind: Service, metadata: {name: web}}\n").expect("a file");
+    fs::write(folder.path().join("service.yaml"), "{apiVersion: v1, kind: Service, metadata: {name: web}}\n")
+        .expect("a file");
     let output = Command::new(program)
         .args(arguments)
         .current_dir(&folder)

@@ -14,9 +14,8 @@ use crate::parts::{Directory, Process, guest::pack, programs};
 
 const INIT: &str = include_str!("guest/init-alone");
 /// What `init-alone` calls; all of it is busybox.
-const APPLETS: [&str; 13] = [
-    "sh", "mount", "ip", "cat", "nc", "uname", "lsmod", "modprobe", "wget", "sleep", "sync", "poweroff", "true",
-];
+const APPLETS: [&str; 13] =
+    ["sh", "mount", "ip", "cat", "nc", "uname", "lsmod", "modprobe", "wget", "sleep", "sync", "poweroff", "true"];
 /// What the kernel may load there.
 const MODULES: [&str; 4] = ["lib", "net", "drivers/net/dummy.ko", "drivers/net/veth.ko"];
 /// A guest that emulates every instruction takes half a minute on a machine of its own.
@@ -88,7 +87,8 @@ fn the_binary_of_arm64_checks_finds_its_incidents_and_serves_in_a_guest_of_that_
                  -display none -serial file:console -initrd initramfs -kernel";
     let vmlinux = kernel.join("vmlinux").to_str().expect("a path in UTF-8").to_owned();
     let boot = "console=ttyAMA0 quiet panic=-1 init_on_alloc=0".to_owned();
-    let arguments: Vec<String> = words.split_whitespace().map(str::to_owned).chain([vmlinux, "-append".to_owned(), boot]).collect();
+    let arguments: Vec<String> =
+        words.split_whitespace().map(str::to_owned).chain([vmlinux, "-append".to_owned(), boot]).collect();
     let mut guest = Process::start("nice", &arguments, folder);
     let console = || fs::read_to_string(&console).unwrap_or_default();
     let mut booting = Some(());
@@ -103,7 +103,8 @@ fn the_binary_of_arm64_checks_finds_its_incidents_and_serves_in_a_guest_of_that_
     assert_eq!(of("version").0, concat!("portreeve ", env!("CARGO_PKG_VERSION"), "\n"));
 
     let (check, code) = of("check");
-    let document: Value = serde_json::from_str(&check).unwrap_or_else(|error| panic!("{error}, exit code {code}:\n{check}"));
+    let document: Value =
+        serde_json::from_str(&check).unwrap_or_else(|error| panic!("{error}, exit code {code}:\n{check}"));
     assert_eq!(document["findings"], serde_json::json!([]), "{document:#}");
     // Sockets were listed by sock_diag, whose modules the kernel loaded, and not read from text.
     let listed = of("modules").0;
