@@ -79,7 +79,7 @@ fn cilium_37691() -> Served {
     cilium("nodeport-addresses: 192.0.2.0/24").says("remote clients to 192.0.2.1, 192.0.2.2, 192.0.2.50: a pod of ");
     cilium("devices: eth0")
         .says("remote clients to 192.0.2.1: a pod of ")
-        .says("192.0.2.50, 2001:db8::1, 2001:db8::2: nobody")
+        .says("192.0.2.50, 2001:db8::1, 2001:db8::2: it is refused")
         .says("set nodeport-addresses to have others served")
         .names("node-port", "Service default/nginx")
         .advises("connect to port 30080 of 192.0.2.1, not of 192.0.2.2, 192.0.2.50")
@@ -98,7 +98,7 @@ fn registry(mode: Mode) -> World {
 fn k0s_5760() -> Served {
     registry(Mode::Nftables)
         .owner("31999")
-        .says("its loopback to 127.0.0.1, ::1: nobody")
+        .says("its loopback to 127.0.0.1, ::1: it is refused")
         .says("remote clients to 192.0.2.1: a pod of ")
         .names("node-port", "Service zarf/registry")
         .advises("connect to port 31999 of 192.0.2.1, not of 127.0.0.1")
@@ -114,7 +114,7 @@ fn zarf_3684() -> Served {
     registry(Mode::Nftables)
         .owner("31999")
         .says("proxy mode nftables")
-        .says("127.0.0.1, ::1: nobody")
+        .says("127.0.0.1, ::1: it is refused")
         .names("node-port", "Service zarf/registry")
         .advises("connect to port 31999 of 192.0.2.1, not of 127.0.0.1")
 }

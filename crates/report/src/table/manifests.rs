@@ -124,7 +124,7 @@ impl Page<'_> {
         rows.push(("compared with", against.clone().unwrap_or_else(|| alone.to_owned())));
         if !report.not_asked.is_empty() {
             let rules: Vec<String> = report.not_asked.iter().map(|(rows, why)| format!("{rows} ({why})")).collect();
-            rows.push(("not asked", rules.join(", ")));
+            rows.push(("not run", rules.join(", ")));
         }
         if report.accepted > 0 {
             rows.push(("accepted", format!("{}, as annotations {ACCEPT} say", report.accepted)));

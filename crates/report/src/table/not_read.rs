@@ -138,17 +138,21 @@ fn rest(unseen: &[ReportedGap<'_>], program: &str) -> Option<String> {
     if !(cluster || root || mode || range) {
         return None;
     }
-    let mut command = format!("{}{program} check", if root { "sudo " } else { "" });
-    if cluster {
-        command = format!("{READ_CLUSTER} | {command} --services -");
-    }
+    let mut flags = String::new();
     if mode {
-        command.push_str(" --proxy-mode MODE");
+        flags.push_str(" --proxy-mode MODE");
     }
     if range {
-        command.push_str(" --node-port-range FIRST-LAST");
+        flags.push_str(" --node-port-range FIRST-LAST");
     }
-    Some(format!("To judge the rest: {command}"))
+    let sudo = if root { "sudo " } else { "" };
+    Some(match (cluster, flags.is_empty()) {
+        (true, _) => format!("To judge the rest: {READ_CLUSTER} | {sudo}{program} check --services -{flags}"),
+        // The typed flags stay.
+        (false, true) => "To judge the rest: the same command as root".to_owned(),
+        (false, false) if root => format!("To judge the rest: the same command as root, with{flags}"),
+        (false, false) => format!("To judge the rest: the same command with{flags}"),
+    })
 }
 
 /// The rules that could not judge; the first few, or all.
