@@ -22,7 +22,7 @@ pub const INSTALL: &str =
 const UNINSTALL: &str = "helm uninstall portreeve -n portreeve";
 const UPGRADE: &str = "helm upgrade portreeve deploy/chart -n portreeve --reuse-values";
 
-/// Where the agent answers.
+/// The address of the agent.
 const PLACE: &str = "192.0.2.1:29517";
 
 pub fn prepare(person: &Person<'_>) {
@@ -51,7 +51,7 @@ fn the_agent(node: &WholeNode) -> u32 {
     }
 }
 
-/// The findings and unknowns that the agent tells now.
+/// The current findings and unknowns of the agent.
 fn told(node: &WholeNode) -> Option<Value> {
     Some(serde_json::from_str(&node.findings()?).expect("JSON"))
 }

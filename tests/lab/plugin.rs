@@ -1,4 +1,4 @@
-//! `kubectl portreeve` by the real kubectl, on two nodes that run pods, by somebody who may do three things.
+//! `kubectl portreeve` by the real kubectl, on two nodes that run pods, by a user with three rights.
 
 use crate::parts::named::is_of;
 use std::{fs, os::unix::fs::PermissionsExt as _};
