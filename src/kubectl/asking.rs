@@ -28,7 +28,7 @@ impl fmt::Display for Asked {
         if *silent > 0 {
             write!(f, ", {silent} gave no answer")?;
         }
-        f.write_str("; Ctrl-C prints what is there")
+        f.write_str("; Ctrl-C prints the result")
     }
 }
 
@@ -85,7 +85,7 @@ mod tests {
         let asked = Asked { agents: 50_000, so_far: 49_999, silent: 12_345 };
         assert_eq!(
             asked.to_string(),
-            "49999 of 50000 agents queried, 12345 gave no answer; Ctrl-C prints what is there"
+            "49999 of 50000 agents queried, 12345 gave no answer; Ctrl-C prints the result"
         );
         assert!(asked.to_string().len() < 80, "without its dots");
         let begun = Asked { agents: 2, so_far: 0, silent: 0 };

@@ -271,7 +271,7 @@ fn who_waits_at_a_terminal_sees_how_far_it_is_on_one_line_and_a_file_has_nothing
     terminal.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?)))).env("PATH", "/usr/bin:/bin");
     let (code, seen, _) = ended(terminal);
     assert_eq!(code, 2, "{seen:?}");
-    assert!(seen.contains("\r\u{1b}[2K200 of 206 agents queried; Ctrl-C prints what is there ..."), "{seen:?}");
+    assert!(seen.contains("\r\u{1b}[2K200 of 206 agents queried; Ctrl-C prints the result ..."), "{seen:?}");
     assert!(seen.ends_with("\r\u{1b}[2K") && !seen.contains('\n'), "{seen:?}");
     let (_, _, stderr) = plugin.run(&fake, &words);
     assert_eq!(stderr, "");
