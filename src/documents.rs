@@ -65,10 +65,11 @@ fn command_reference() -> String {
     for (of_node, of_nodes) in verbs(&node).into_iter().zip(verbs(&nodes)) {
         let first = help(of_node, &explained);
         let second = help(of_nodes, &explained);
-        let body =
-            |page: &str| page.split_once("```text").map(|(_, body)| body.replace("kubectl portreeve", "portreeve"));
+        // The same flags are listed once, whatever the first sentence says.
+        let flags =
+            |page: &str| page.split_once("Usage: ").and_then(|(_, page)| Some(page.split_once('\n')?.1.to_owned()));
         text.push_str(&first);
-        if body(&first) != body(&second) {
+        if flags(&first) != flags(&second) {
             text.push_str(&second);
         }
     }

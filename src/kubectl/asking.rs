@@ -83,10 +83,7 @@ mod tests {
     #[test]
     fn how_far_it_is_fits_into_a_line_of_a_terminal() {
         let asked = Asked { agents: 50_000, so_far: 49_999, silent: 12_345 };
-        assert_eq!(
-            asked.to_string(),
-            "49999 of 50000 agents queried, 12345 gave no answer; Ctrl-C prints the result"
-        );
+        assert_eq!(asked.to_string(), "49999 of 50000 agents queried, 12345 gave no answer; Ctrl-C prints the result");
         assert!(asked.to_string().len() < 80, "without its dots");
         let begun = Asked { agents: 2, so_far: 0, silent: 0 };
         assert!(begun.to_string().starts_with("0 of 2 agents queried; "));
