@@ -43,6 +43,11 @@ lab: root ## Run the tests that need the real parts: Kubernetes, helm, Prometheu
 	@tools/timed 'build lab' $(NEXTEST) --profile lab --test lab --test delivery --no-run
 	@tools/timed 'lab' $(NEXTEST) --profile lab --test lab --test delivery
 
+# The words of documents, help and comments: docs/style has the rules.
+words: ## Check that documents, help and comments keep to plain words
+	@tools/install words
+	@tools/timed words "$$(tools/install --find vale)" --no-wrap README.md CHANGELOG.md examples docs
+
 nightly: root ## Run what takes hours, in shards; those that passed at this commit are not run again; SHARD=cilium for one; needs root
 	@tests/nightly $(SHARD)
 

@@ -20,7 +20,7 @@ pub fn measure(world: &World, numbers: &[usize], count: usize) -> Vec<Row> {
     let (mut rows, mut points) = (Vec::new(), Vec::new());
     for pair in numbers.windows(2) {
         let told = of_number(world, pair[0]..pair[1], pair[1] == *most, count);
-        // What nobody changed is not read, however much it is.
+        // Unchanged facts are not read again, however many there are.
         points.push(Point { size: pair[1] as f64, took: told[3].ours.median });
         rows.extend(told);
     }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::row::{Row, digits};
 
-/// Where the ratios are; `UPDATE=1` writes them anew.
+/// The file of the ratios; `UPDATE=1` writes it anew.
 const FILE: &str = "benches/baseline.json";
 /// What is left of a ratio at least: a fifth may go, and what the machine does meanwhile is in the spread.
 const KEPT: f64 = 0.8;

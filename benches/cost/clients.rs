@@ -15,7 +15,7 @@ const ENDED: [u16; 2] = [32_150, 32_170];
 
 /// The rows of one size.
 pub fn measure(world: &mut World, sockets: usize, count: usize) -> Vec<Row> {
-    // The kernel may choose NodePorts, so that nothing may be passed over; nobody connects meanwhile.
+    // The kernel may choose NodePorts, so that nothing may be skipped; no client connects meanwhile.
     sysctl("net.ipv4.ip_local_port_range", "1024 65535");
     (FROM[0]..FROM[1]).for_each(|port| world.order(&format!("client 127.0.0.1:{port}")));
     (ENDED[0]..ENDED[1]).for_each(|port| world.order(&format!("wait 127.0.0.1:{port}")));

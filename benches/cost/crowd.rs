@@ -118,13 +118,13 @@ impl Crowd {
     }
 }
 
-/// A number that nobody had before.
+/// A new number.
 fn next() -> usize {
     static COUNT: AtomicUsize = AtomicUsize::new(0);
     COUNT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Where the version 2 hierarchy is mounted.
+/// The mount point of the version 2 hierarchy.
 fn cgroups() -> &'static Path {
     let places = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].map(Path::new);
     places.into_iter().find(|place| place.join("cgroup.controllers").exists()).expect("a cgroup2 hierarchy is mounted")

@@ -26,7 +26,7 @@ impl Exporter {
         Self { _process: process, _directory: directory }
     }
 
-    /// How many sockets listen. Where there are very many, that takes it seconds.
+    /// The number of listening sockets. A very large number takes seconds.
     pub fn scrape(&self) -> f64 {
         let output = run(Command::new("curl").args(["--silent", "--fail", &format!("http://{PLACE}/metrics")]));
         number(&String::from_utf8_lossy(&output.stdout), "node_tcp_connection_states{state=\"listen\"}")

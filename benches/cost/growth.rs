@@ -2,10 +2,10 @@
 
 use crate::row::{Promise, Row};
 
-/// What is linear, as far as can be told from a few points.
+/// Linear costs, as far as a few points can show.
 pub const LINEAR: f64 = 1.15;
 
-/// What does not grow at all, as far as can be told.
+/// Constant costs, as far as a few points can show.
 pub const NONE: f64 = 0.15;
 
 /// What something took at a size.

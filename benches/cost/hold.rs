@@ -1,4 +1,4 @@
-//! What a holder does: makes sockets as it is told over standard input, and holds them until it is killed.
+//! A holder makes sockets by the commands on standard input, and holds them until it is killed.
 
 use std::{
     fs,
@@ -19,7 +19,7 @@ use crate::parts::enter_alone;
 
 /// Everything that a holder holds.
 struct Held {
-    /// Where connections are accepted.
+    /// The address at which it accepts connections.
     place: TcpListener,
     pairs: Vec<[TcpStream; 2]>,
     listeners: Vec<TcpListener>,
@@ -28,8 +28,8 @@ struct Held {
     files: Vec<fs::File>,
 }
 
-/// Moves to a control group, and to a network namespace of its own where that is wanted; then does as it is told, one
-/// order a line, and answers each with a line.
+/// Moves to a control group, and to a network namespace of its own if requested. Then it runs one command a line, and
+/// answers each with a line.
 pub fn hold(cgroup: &str, place: &str, apart: bool) -> ExitCode {
     fs::write(format!("{cgroup}/cgroup.procs"), id().to_string()).expect("a process can be moved");
     if apart {

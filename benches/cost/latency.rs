@@ -1,4 +1,4 @@
-//! How long it takes until something new is told: in the metrics, as a finding, as an Event.
+//! The time until a change is reported: in the metrics, as a finding, as an Event.
 
 use std::{
     net::TcpListener,
@@ -13,7 +13,7 @@ use crate::{
     world::{PLACE, node_ports, number},
 };
 
-/// From one look to the next: shorter than usual, so that there are many, and told in looks where it matters.
+/// The interval of scans: shorter than usual, for many scans; results are in scans if the interval matters.
 const INTERVAL: Duration = Duration::from_secs(2);
 /// How often an answer is looked for.
 const OFTEN: Duration = Duration::from_millis(5);
@@ -29,7 +29,7 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
     let directory = Directory::new();
     let alone = |_| {
         let begun = Instant::now();
-        // Nobody is there yet.
+        // No process listens yet.
         let _agent = start(binary, "https://127.0.0.1:6443", &directory);
         patiently(|| http_get(PLACE, "/readyz"));
         millis(begun)
@@ -60,7 +60,7 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
     ]
 }
 
-/// A NodePort that somebody listens on becomes a Service's: milliseconds to the metrics, the finding and the Event.
+/// A NodePort with a listener becomes a Service's: milliseconds to the metrics, the finding and the Event.
 fn change(cluster: &ControlPlane, port: u16) -> [f64; 3] {
     let _listener = TcpListener::bind(("0.0.0.0", port)).expect("a free port");
     let name = format!("s{port}");
@@ -76,7 +76,7 @@ fn change(cluster: &ControlPlane, port: u16) -> [f64; 3] {
     [seen, found, millis(begun)]
 }
 
-/// Somebody begins to listen on a Service's NodePort: looks to the finding.
+/// A process begins to listen on a Service's NodePort: scans to the finding.
 fn listener(cluster: &ControlPlane, port: u16) -> f64 {
     let before = node_ports(&metrics());
     cluster.api().create(&objects::service(&format!("s{port}"), &[objects::port(80, Some(port))]));
@@ -130,7 +130,7 @@ fn start(binary: &Path, server: &str, directory: &Directory) -> Process {
     Process::start(binary.to_str().expect("a path"), &arguments, directory.path())
 }
 
-/// Asks again and again, without an end: a benchmark has no right time.
+/// Repeats the query without an end: a benchmark has no right time.
 fn patiently<T>(mut probe: impl FnMut() -> Option<T>) -> T {
     loop {
         match probe() {

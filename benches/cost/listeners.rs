@@ -1,4 +1,4 @@
-//! Who listens on a NodePort: `portreeve` as a process, the look inside a running agent, and what else people use.
+//! The listeners on a NodePort: `portreeve` as a process, the scan inside a running agent, and other programs.
 
 use std::{
     collections::BTreeSet,
@@ -16,7 +16,7 @@ use crate::{
     world::{Looking, World, ends, run, same},
 };
 
-/// What asks for listeners only.
+/// The commands that list listeners only.
 const CHECK: [&str; 5] = ["check", "--rule", "listener-on-node-port/loses", "--output", "json"];
 
 /// The rows of one size.

@@ -19,7 +19,7 @@ use crate::{
     world::{PLACE, node_ports, number},
 };
 
-/// Services of a cluster, the middle ones those of the promises. Half of them have a NodePort, as far as there is room.
+/// Services of a cluster; the promises are about the middle sizes. Half of them have a NodePort, while there is space.
 const SERVICES: [usize; 3] = [0, 1_000, 5_000];
 const MANY_SERVICES: usize = 50_000;
 const NODE_PORTS: usize = 2_500;
@@ -106,7 +106,7 @@ fn processor(binary: &Path, cluster: &ControlPlane, services: usize, directory: 
     let rates = (0..looks).map(|_| {
         let (begun, spent) = (Instant::now(), processor_time(agent.pid()));
         thread::sleep(INTERVAL);
-        // As often as a look, somebody scrapes.
+        // A scrape as often as a scan.
         http_get(PLACE, "/metrics").expect("metrics");
         1000.0 * (processor_time(agent.pid()) - spent).as_secs_f64() / begun.elapsed().as_secs_f64()
     });
@@ -135,7 +135,7 @@ fn of_proxy(cluster: &ControlPlane, services: usize, directory: &Directory) -> R
     Row::alone(what, "MiB", [Memory::of(proxy.pid()).resident], Promise::None)
 }
 
-/// The agent as it is shipped; only that a look may cost what it costs, so that no interval is stretched.
+/// The shipped agent, except that a scan may use its full cost, so that no interval is stretched.
 fn start(binary: &Path, cluster: &ControlPlane, interval: Duration, directory: &Directory) -> Process {
     let arguments = [
         "agent".to_owned(),
@@ -161,7 +161,7 @@ fn scans() -> f64 {
     number(&http_get(PLACE, "/metrics").expect("metrics"), "portreeve_scans_total")
 }
 
-/// User and system time of a process so far, all threads that ever were. The kernel tells it in hundredths of a second.
+/// User and system time of a process so far, with all past threads. The kernel reports hundredths of a second.
 pub fn processor_time(pid: u32) -> Duration {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("the process runs");
     let (_, after_name) = stat.rsplit_once(')').expect("a name in parentheses");

@@ -1,4 +1,4 @@
-//! Whose work a look is: the kernel's, which walks its tables, or our own.
+//! The share of a scan: the kernel's work, which walks its tables, and our own.
 
 use std::{fs, thread, time::Duration};
 
@@ -8,7 +8,7 @@ use crate::{
     world::Looking,
 };
 
-/// For how long the agent looks again and again: the kernel tells processor time in hundredths of a second.
+/// The time for which the agent scans again and again: the kernel reports processor time in hundredths of a second.
 const WHILE: Duration = Duration::from_secs(6);
 /// The most that is our own, per cent.
 const MOST: f64 = 10.0;

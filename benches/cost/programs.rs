@@ -10,7 +10,7 @@ use serde_json::Value;
 
 const RANGE: &str = "sport >= :30000 and sport <= :32767";
 
-/// Who listens on NodePorts, as `ss` of iproute2 is asked, with a filter that the kernel applies.
+/// Listeners on NodePorts by `ss` of iproute2, with a filter that the kernel applies.
 pub fn ss_listeners() -> Command {
     command("ss", &["-Htln", RANGE])
 }
@@ -20,7 +20,7 @@ pub fn ss_all() -> Command {
     command("ss", &["-Htan", RANGE])
 }
 
-/// Every TCP socket there is, printed. Without a filter `ss` does for each what a look does that reads connections.
+/// Every TCP socket, printed. Without a filter `ss` reads for each the same facts as a scan with connections.
 pub fn ss_every() -> Command {
     command("ss", &["-Htan"])
 }
@@ -30,12 +30,12 @@ pub fn ss_holders() -> Command {
     command("ss", &["-Htlnp", RANGE])
 }
 
-/// Everybody who listens, as `netstat` of net-tools is asked: it has no filter.
+/// All listeners by `netstat` of net-tools: it has no filter.
 pub fn netstat_listeners() -> Command {
     command("netstat", &["-tln"])
 }
 
-/// Who listens on NodePorts, as `lsof` is asked.
+/// Listeners on NodePorts by `lsof`.
 pub fn lsof_holders() -> Command {
     command("lsof", &["-nP", "-iTCP:30000-32767", "-sTCP:LISTEN", "-Fp"])
 }
@@ -56,12 +56,12 @@ pub fn is_node_port(socket: &Value) -> bool {
     socket["local_port"].as_u64().is_some_and(|port| (30_000..=32_767).contains(&port))
 }
 
-/// The local ends of listeners that `ss` tells, or of all others: the first word that is an address with a port.
+/// The local ends of listeners in the output of `ss` and others: the first word that is an address with a port.
 pub fn by_ss(output: &Output, listening: bool) -> BTreeSet<SocketAddr> {
     ends(output, |line| (line.starts_with("LISTEN") == listening).then(|| line.split_whitespace().find_map(end))?)
 }
 
-/// What listens on NodePorts, and the first process that has it, as `ss` tells it: `users:(("web",pid=7,fd=3))`.
+/// Listeners on NodePorts, each with its first process, in the output of `ss`: `users:(("web",pid=7,fd=3))`.
 pub fn holders_by_ss(output: &Output) -> BTreeSet<(SocketAddr, u64)> {
     let text = String::from_utf8_lossy(&output.stdout);
     let holder = |line: &str| {
@@ -72,13 +72,13 @@ pub fn holders_by_ss(output: &Output) -> BTreeSet<(SocketAddr, u64)> {
     text.lines().filter_map(holder).collect()
 }
 
-/// The processes that `lsof -Fp` tells, a line each.
+/// The processes in the output of `lsof -Fp`, a line each.
 pub fn pids_by_lsof(output: &Output) -> BTreeSet<u64> {
     let text = String::from_utf8_lossy(&output.stdout);
     text.lines().filter_map(|line| line.strip_prefix('p')?.parse().ok()).collect()
 }
 
-/// The local ends on NodePorts that `netstat` tells.
+/// The local ends on NodePorts in the output of `netstat`.
 pub fn by_netstat(output: &Output) -> BTreeSet<SocketAddr> {
     let of_range = |end: &SocketAddr| (30_000..=32_767).contains(&end.port());
     ends(output, |line| line.split_whitespace().nth(3).and_then(end).filter(of_range))

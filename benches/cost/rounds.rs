@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-/// Something that is measured: what it is called, and one measurement of it.
+/// A measurement: its name, and one run of it.
 pub struct Contender<'a> {
     pub name: &'static str,
     measure: Box<dyn FnMut() -> f64 + 'a>,

@@ -1,4 +1,4 @@
-//! What was measured: a row of the table, and whether it is as good as was promised.
+//! A measurement: a row of the table, and whether it keeps its promise.
 
 use std::fmt;
 
@@ -41,7 +41,7 @@ pub fn digits(value: f64) -> String {
     }
 }
 
-/// What is promised of a row.
+/// The promise for a row.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Promise {
@@ -49,14 +49,14 @@ pub enum Promise {
     Times(f64),
     /// No more than this.
     AtMost(f64),
-    /// Nothing; told to be known.
+    /// No promise; for information.
     None,
 }
 
 /// One line of the table.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// What was measured, in words that never change: the baseline knows the row by them.
+    /// The measurement in words that never change: the baseline identifies the row by them.
     pub what: String,
     /// What of ours.
     pub ours: Spread,
@@ -66,7 +66,7 @@ pub struct Row {
     pub theirs: Option<(String, Spread)>,
     /// How many times as much it took, round by round.
     pub ratio: Option<Spread>,
-    /// What is promised.
+    /// The promise.
     pub promise: Promise,
     /// Why the row says nothing, if it does not: contenders that saw different sockets.
     pub failed: Option<String>,
@@ -92,7 +92,7 @@ impl Row {
         Self { failed: same.clone().err(), ..self }
     }
 
-    /// What is wrong with it, for a person.
+    /// The failure, for a person.
     pub fn complaint(&self) -> Option<String> {
         if let Some(failed) = &self.failed {
             return Some(failed.clone());

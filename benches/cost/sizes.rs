@@ -1,6 +1,6 @@
-//! How many sockets there are, and how they are told.
+//! The numbers of sockets, and their words.
 
-/// Sockets of the host, smallest first; memory and growth are told of all of them.
+/// Sockets of the host, smallest first; memory and growth are reported for all of them.
 pub fn sizes(small: bool) -> &'static [usize] {
     if small { &[2_000, 10_000, 30_000] } else { &[10_000, 100_000, 200_000, 500_000] }
 }

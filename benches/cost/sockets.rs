@@ -1,4 +1,4 @@
-//! Everything that is told of a host with more and more sockets of its own.
+//! The results for a host with more and more sockets of its own.
 
 use std::{path::Path, process::Command};
 
@@ -61,7 +61,7 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
     rows
 }
 
-/// How the look for listeners grows with them.
+/// The growth of the scan for listeners.
 fn with_listeners(world: &mut World, small: bool) -> Row {
     let mut first = 5_000;
     let points: Vec<Point> = if small { [100, 300, 1_000] } else { [1_000, 3_000, 10_000] }

@@ -110,8 +110,8 @@ fn storm(cluster: &ControlPlane, lasts: Duration) {
     }
 }
 
-/// Seconds until somebody who begins to listen on a Service's NodePort is a finding. It begins at any moment between two
-/// ticks. Findings are counted: those that metrics show one by one are bounded.
+/// Seconds until a process that begins to listen on a Service's NodePort is a finding. It begins at any moment between two
+/// ticks. Findings are counted, because the metrics of single findings are bounded.
 fn listener(cluster: &ControlPlane, port: u16) -> f64 {
     let known = node_ports(&metrics());
     cluster.api().create(&objects::service(&format!("s{port}"), &[objects::port(80, Some(port))]));

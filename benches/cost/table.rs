@@ -9,7 +9,7 @@ use crate::{
     row::{Promise, Row, digits},
 };
 
-/// Where every run is kept.
+/// The folder of all runs.
 const RUN: &str = "target/bench.json";
 /// The document with the table, and what is around the generated part.
 const DOCUMENT: &str = "docs/performance.md";

@@ -18,7 +18,7 @@ use crate::{
     parts::{directory::Directory, http_get, process::Process},
 };
 
-/// The NodePorts that somebody took, each of a Service.
+/// The NodePorts of Services.
 pub const TAKEN: [u16; 8] = [30001, 30002, 30003, 30004, 31005, 31006, 31007, 32008];
 /// Services beside those whose NodePort was taken.
 const SERVICES: u16 = 100;
@@ -29,10 +29,10 @@ const DATAGRAMS: usize = 100;
 const RARELY: f64 = 20.0;
 /// How long an agent that looks every 20 ms is left alone between two questions.
 const PAUSE: Duration = Duration::from_millis(8);
-/// Where an agent answers.
+/// The address of the agent.
 pub const PLACE: &str = "127.0.0.1:29517";
 
-/// What is there at every size: listeners on NodePorts, others, UDP sockets, and a file with Services.
+/// The constant part at every size: listeners on NodePorts, others, UDP sockets, and a file with Services.
 pub struct World {
     pub binary: PathBuf,
     pub services: PathBuf,
@@ -93,7 +93,7 @@ impl World {
     }
 }
 
-/// An agent that stands still unless it is asked.
+/// An agent that scans only on request.
 pub struct Looking {
     process: Process,
 }
@@ -116,13 +116,13 @@ impl Looking {
         self.look_after(|| ())
     }
 
-    /// The same, with a change to the node after every look.
+    /// The same, with a change to the node after every scan.
     pub fn look_after(&self, change: impl Fn()) -> Took {
         self.process.signal(Signal::SIGCONT);
         let metrics = || http_get(PLACE, "/metrics").expect("metrics");
         let scans = |metrics: &str| number(metrics, "portreeve_scans_total");
         let mut before = metrics();
-        // The one that was stopped in its midst does not count, nor does one that also walks what is rarely walked.
+        // The interrupted scan does not count. A scan that also reads the seldom-read facts does not count either.
         let first = scans(&before) + 2.0;
         let took = loop {
             let after = metrics();
@@ -134,7 +134,7 @@ impl Looking {
                 before = after;
                 change();
             }
-            // Whoever asks without a pause is another thread that takes memory from the same heap.
+            // A client without a pause is another thread that takes memory from the same heap.
             thread::sleep(PAUSE);
         };
         self.process.signal(Signal::SIGSTOP);
@@ -148,7 +148,7 @@ impl Drop for Looking {
     }
 }
 
-/// What a look took: the exposition before and after.
+/// The cost of a scan: the exposition before and after.
 pub struct Took {
     before: String,
     after: String,
@@ -160,7 +160,7 @@ impl Took {
         1000.0 * number(&self.after, &format!("portreeve_source_duration_seconds{{source=\"{source}\"}}"))
     }
 
-    /// A look that reads connections, in milliseconds.
+    /// A scan that reads connections, in milliseconds.
     pub fn whole(&self) -> f64 {
         let name = "portreeve_scan_duration_seconds_sum";
         1000.0 * (number(&self.after, name) - number(&self.before, name))
@@ -180,7 +180,7 @@ pub fn node_ports(metrics: &str) -> f64 {
     taken.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
 }
 
-/// Runs a command to its end; what it says counts only where it can.
+/// Runs a command to its end. Its output counts only if the command can write it.
 pub fn run(command: &mut Command) -> Output {
     let output = command.stdin(Stdio::null()).output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     assert!(!output.stdout.is_empty() || output.status.success(), "{command:?}: {output:?}");
@@ -226,7 +226,7 @@ pub fn services_of(node_ports: impl Iterator<Item = Option<u16>>) -> String {
     json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string()
 }
 
-/// A file of the world's own directory.
+/// A file in the example node's own directory.
 impl World {
     pub fn file(&self, name: &str, text: &str) -> PathBuf {
         let path = self.directory.path().join(name);

@@ -57,7 +57,7 @@ fn read_manifests(bytes: &[u8], at_once: usize) -> (ClusterFacts, Vec<Gap>, bool
 
 /// A file of manifests, YAML or JSON.
 ///
-/// Nothing passes in silence. What was not read is a gap. It is the same in one piece and streamed. A file that was cut is
+/// Nothing passes in silence. An unread part has a reason. Streamed input gives the same facts as one piece. A cut file is
 /// not whole.
 pub fn manifest(bytes: &[u8]) {
     let (facts, errors, found) = read_manifests(bytes, manifests::SHORT);
@@ -69,7 +69,7 @@ pub fn manifest(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let whole = || ["Slice", "ConfigMap", "Configuration", "Network"].iter().any(|kind| text.contains(kind));
     assert!(wrong || found || known || services.is_some() || whole(), "{text:?} was read without a word");
-    // Beside an error, there is no absence and nobody knows all endpoints.
+    // Beside an error, neither absence nor the full set of endpoints is known.
     assert!(errors.is_empty() || (slices.is_none() && services != Some(0)), "{text:?} is broken, and healthy");
     let begins = |bytes: &[u8]| bytes.trim_ascii_start().first().is_some_and(|byte| b"{[".contains(byte));
     if !begins(bytes) || bytes.trim_ascii_start().len() < bytes.len() {
@@ -132,7 +132,7 @@ pub fn component_config(bytes: &[u8]) {
 /// A word that no error may quote.
 const SECRET: &str = "s3cr3t-0f-a-us3r";
 
-/// What is said of a kubeconfig can be shown.
+/// An error about a kubeconfig contains no secret.
 fn said(what: String) {
     shown(&Error::Credentials { place: "kubeconfig here".to_owned(), what }.gap(Source::Services).detail, 512);
 }
@@ -145,7 +145,7 @@ fn parse(yaml: &str) -> Result<Kubeconfig, String> {
 pub fn kubeconfig(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     parse(&text).and_then(usable).err().into_iter().for_each(said);
-    // A token, and something that may be wrong behind it. In the text itself, the word may be a name, which is told.
+    // A token, and perhaps an error after it. In the text itself the word may be a name, which errors print.
     if text.len().is_multiple_of(4) && !text.contains(SECRET) {
         let behind = format!("users:\n- name: u\n  user:\n    token: {SECRET}\n    {text}");
         if let Err(what) = parse(&behind).and_then(usable) {

@@ -1,4 +1,4 @@
-//! What is promised of snapshots, the configuration file and the grammars of arguments.
+//! The promises for snapshots, the configuration file and the grammars of arguments.
 
 use std::io::{self, Write};
 
@@ -46,7 +46,7 @@ pub fn snapshot(bytes: &[u8]) {
     assert!(line.lines().count() <= 1 && line.len() <= report::NPD_LINE + 1, "{line:?}");
 }
 
-/// What an agent answers to `kubectl portreeve findings`, beside an honest one that has nothing to say.
+/// What an agent answers to `kubectl portreeve check`, beside an honest one that has nothing to say.
 pub fn agents_answer(bytes: &[u8]) {
     let agent = |node: &str, answer: &[u8]| AgentAnswer {
         node: node.to_owned(),
@@ -69,7 +69,7 @@ pub fn agents_answer(bytes: &[u8]) {
     written(|out| fleet.write_names(out));
 }
 
-/// The agent's configuration file. What is accepted keeps to the bounds of every setting.
+/// The agent's configuration file. An accepted file keeps the bounds of every setting.
 pub fn configuration_file(bytes: &[u8]) {
     let Ok(yaml) = str::from_utf8(bytes) else { return };
     match settings::parse(yaml) {
@@ -107,14 +107,14 @@ pub fn arguments(bytes: &[u8]) {
     drop(typed.parse::<Setting>());
 }
 
-/// Text that somebody else wrote: clean, bounded, and clean once for all; and as one word of a shell.
+/// Foreign text: clean, bounded, and clean once for all; and as one word of a shell.
 pub fn strange_text(bytes: &[u8]) {
     let typed = String::from_utf8_lossy(bytes);
     let limit = bytes.first().map_or(0, |byte| usize::from(*byte));
     let once = text::clean(&typed, limit);
     assert!(once.len() <= limit && !once.chars().any(text::is_invisible), "{once:?}");
     assert_eq!(text::clean(&once, limit), once);
-    // What is kept is a part of what was there, in its order.
+    // The kept text is a part of the original, in its order.
     let mut left = typed.chars();
     assert!(once.chars().all(|kept| left.any(|it| it == kept)), "{once:?} of {typed:?}");
     let word = text::shell_word(&once);

@@ -1,4 +1,4 @@
-//! What is promised of every parser, for any bytes. Each function takes them, and panics where a promise is broken.
+//! The promises of every parser, for any bytes. Each function takes the bytes, and panics if a promise is broken.
 
 pub mod cluster;
 pub mod inputs;

@@ -15,10 +15,10 @@ use portreeve_facts::{ClusterFacts, text};
 
 const PLACE: &str = "here";
 
-/// What is known after the lines of a watch, the first of which are its state; `sound` judges the facts.
+/// The known facts after the lines of a watch, which begin with its state; `sound` judges the facts.
 ///
-/// A state that has not ended makes nothing known. One that has makes the same known as a state of nothing, and its objects
-/// one by one.
+/// An unfinished state makes nothing known. A finished state gives the same facts as an empty state and its objects one by
+/// one.
 pub(crate) fn watch_lines(bytes: &[u8], sound: impl Fn(&ClusterFacts)) {
     let text = String::from_utf8_lossy(bytes);
     let lines: Vec<&str> = text.lines().filter(|line| !line.trim_ascii().is_empty()).collect();
@@ -64,7 +64,7 @@ fn watch<K: Object>(resource: Resource, selection: Selection, lines: &[&str], so
         }
     };
     if !is_whole {
-        // Nobody has said that this is all.
+        // No line marks the end of the state.
         return assert!(!known(&index));
     }
     index.apply(resource, Update::Replaced(selection, state), at);
@@ -89,7 +89,7 @@ fn watch<K: Object>(resource: Resource, selection: Selection, lines: &[&str], so
     sound(&index.facts());
 }
 
-/// What is said of a line that ends a watch can be shown, when it is cleaned as every answer's error is.
+/// An error about a line that ends a watch is printable, after the cleaning that every answer's error gets.
 fn said(what: &str) {
     let what = text::clean(what, 256);
     assert!(what.len() <= 256 && !what.chars().any(text::is_invisible), "{what:?}");

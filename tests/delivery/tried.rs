@@ -67,7 +67,7 @@ fn each_command_of_the_skill_and_of_k9s_is_one_that_the_program_takes() {
         }
     }
     assert_eq!(run("portreeve checks").0, 64);
-    assert_eq!(run("kubectl portreeve findings --nonsense").0, 64);
+    assert_eq!(run("kubectl portreeve check --nonsense").0, 64);
 }
 
 #[test]

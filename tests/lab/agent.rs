@@ -16,9 +16,9 @@ fn value(agent: &Agent, series: &str) -> Option<f64> {
     Agent::value(&agent.metrics(), series)
 }
 
-/// Fault (operator): SIGKILL, and a new start
+/// Fault (operator): SIGKILL, then a new start
 /// Does: finds its Event by its name, and writes no second one
-/// Right again: with its first looks
+/// Right again: with its first scans
 /// Lost: nothing
 #[test]
 fn a_squatter_is_an_event_on_its_service_once_and_one_more_when_it_is_gone() {
@@ -55,7 +55,7 @@ fn a_squatter_is_an_event_on_its_service_once_and_one_more_when_it_is_gone() {
     drop(agent);
 }
 
-/// Node `n1` with a Service, where a process listens on its nodePort and the kernel may hand NodePorts out.
+/// Node `n1` with a Service. A process listens on its nodePort, and the kernel may choose NodePorts for connections.
 struct Trouble {
     cluster: ControlPlane,
     service: Value,
@@ -87,8 +87,8 @@ fn rows<'a>(text: &'a str, head: &str) -> Vec<Vec<&'a str>> {
 }
 
 /// Fault (API server): a Service is deleted and made anew under its name
-/// Does: writes an Event about the new one; that of the old one is not its own
-/// Right again: with the look that the change brings on
+/// Does: writes an Event about the new Service; the old Event is about the old one
+/// Right again: with the scan that the change starts
 /// Lost: nothing
 #[test]
 fn kubectl_shows_events_in_its_list_and_where_it_describes_their_objects() {
@@ -145,7 +145,7 @@ fn the_roles_of_the_chart_are_all_that_an_agent_needs() {
     });
     drop(agent);
 
-    // An answer is told a moment after its client has it.
+    // The server counts an answer a moment after the client has it.
     let has = |verb: &str, path: &str| {
         let asked = || audit.of("observer").into_iter().find(|it| it.verb == verb && it.uri.starts_with(path));
         until(path, asked)
@@ -159,7 +159,7 @@ fn the_roles_of_the_chart_are_all_that_an_agent_needs() {
     }
     assert_eq!(has("create", "/apis/events.k8s.io/v1/namespaces/default/events").code, 201);
     assert_eq!(has("get", "/flagz").code, 200);
-    // What is not there may be asked for all the same.
+    // A request for an absent object may be allowed anyway.
     for path in [
         "/api/v1/namespaces/kube-system/configmaps/kube-proxy",
         "/api/v1/namespaces/kube-system/configmaps/kubeadm-config",
@@ -174,8 +174,8 @@ fn the_roles_of_the_chart_are_all_that_an_agent_needs() {
 }
 
 /// Fault (API server): it forbids Events
-/// Does: counts what was refused, does not insist, looks on
-/// Right again: metrics tell all the time
+/// Does: counts the refusals, does not insist, goes on scanning
+/// Right again: metrics report all the time
 /// Lost: Events
 #[test]
 fn an_agent_that_may_not_write_events_counts_it_and_goes_on() {
@@ -196,9 +196,9 @@ fn an_agent_that_may_not_write_events_counts_it_and_goes_on() {
 }
 
 /// Fault (API server): it forbids ConfigMaps and /flagz
-/// Does: lists a gap for each rule that needs them; the others go on
-/// Right again: with the first looks of an agent that starts once they are allowed
-/// Lost: what these rules would tell
+/// Does: lists an unread input for each rule that needs them; the other rules go on
+/// Right again: with the first scans of an agent that starts after the refusals end
+/// Lost: the findings of these rules
 #[test]
 fn settings_that_an_agent_may_not_read_are_listed_and_the_rest_goes_on() {
     let Trouble { cluster, .. } = &Trouble::make(&[], &Role::of_chart().without("configmaps").without("/flagz"));
@@ -234,7 +234,7 @@ fn settings_that_an_agent_may_not_read_are_listed_and_the_rest_goes_on() {
     }));
     let observer = Api::unrepeated(&cluster.kubeconfig("observer"));
     until("role in force", || {
-        // Whoever may get it is told that it is not there.
+        // A user with the right gets *not found*.
         observer.answer("/api/v1/namespaces/kube-system/configmaps/kube-proxy").contains("NotFound").then_some(())
     });
     let agent = Agent::start(cluster, &Trouble::MODE);

@@ -1,4 +1,4 @@
-//! From a listener on a NodePort to whoever is called at night: agent, Prometheus and Alertmanager as they are installed.
+//! From a listener on a NodePort to the person on call: agent, Prometheus and Alertmanager as they are installed.
 
 use std::{net::TcpListener, path::Path};
 
@@ -9,11 +9,10 @@ use crate::parts::{
     until,
 };
 
-/// Where the documentation of this installation is read.
+/// The address of this installation's documentation.
 const DOCUMENTATION: &str = "https://git.example/portreeve/";
 
-/// The alerts as the chart delivers them, in a hurry: what they wait for takes a second where it would take a minute. What
-/// they ask and say is left alone.
+/// The chart's alerts, in a hurry: a wait of a minute takes a second. Their expressions and texts stay.
 fn hurried_alerts(cluster: &ControlPlane) -> Value {
     let template = "helm template portreeve deploy/chart --set prometheusRule.enabled=true --set documentation=";
     let manifest = Person::of(cluster).types(&format!("{template}{DOCUMENTATION}"));
@@ -36,7 +35,7 @@ fn words<'a, const N: usize>(alert: &'a Value, kind: &str, names: [&str; N]) -> 
     names.map(|name| alert[kind][name].as_str().unwrap_or_else(|| panic!("no {name}: {alert:#}")))
 }
 
-/// A node with a Service on whose NodePort nobody listens.
+/// A node with a Service on whose NodePort no process listens.
 struct Well {
     agent: Agent,
     proxy: Proxy,

@@ -8,7 +8,7 @@ use crate::{
     server::{node_ports, small_cluster},
 };
 
-/// The agent of another node, beside that of `n1`.
+/// The agent of another node, beside the agent of `n1`.
 const OTHER: (&str, &str) = ("n2", "127.0.0.1:29518");
 
 /// Waits until a series of an agent has a value.
@@ -56,7 +56,7 @@ fn a_range_is_told_from_a_fixed_port_to_the_last_one_and_once_by_two_agents() {
         let series = format!("portreeve_findings{{{labels}}}");
         agents.iter().for_each(|agent| reaches(agent, &series, 1));
     };
-    // Both have been answered about each opening, and two agents leave one Event; only who told last says that it is over.
+    // Both have an answer for each opening, and two agents leave one Event; only the last reporter reports the end.
     let settled = |count: u32, openings: u32| {
         until("Events", || {
             let told =

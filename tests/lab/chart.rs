@@ -22,7 +22,7 @@ pub const INSTALL: &str =
 const UNINSTALL: &str = "helm uninstall portreeve -n portreeve";
 const UPGRADE: &str = "helm upgrade portreeve deploy/chart -n portreeve --reuse-values";
 
-/// Where the agent answers.
+/// The address of the agent.
 const PLACE: &str = "192.0.2.1:29517";
 
 pub fn prepare(person: &Person<'_>) {
@@ -51,7 +51,7 @@ fn the_agent(node: &WholeNode) -> u32 {
     }
 }
 
-/// The findings and unknowns that the agent tells now.
+/// The current findings and unknowns of the agent.
 fn told(node: &WholeNode) -> Option<Value> {
     Some(serde_json::from_str(&node.findings()?).expect("JSON"))
 }
@@ -110,7 +110,7 @@ fn the_squatting_pod_is_named_without_a_capability_and_its_process_with_the_attr
     assert_eq!(event["regarding"]["uid"], service["metadata"]["uid"]);
     let note = format!(
         "On node n1: Pod office/printer listens on 0.0.0.0:{port}/tcp, the NodePort of shop/web: new connections go to the \
-         Service's pods instead. `kubectl portreeve findings -n shop --rule listener-on-node-port/loses -o wide` names every affected \
+         Service's pods instead. `kubectl portreeve check -n shop --rule listener-on-node-port/loses -o wide` names every affected \
          node, of which at most five tell in an hour. Remedy: move pod office/printer off port {port}/tcp"
     );
     assert_eq!(event["note"], json!(note));

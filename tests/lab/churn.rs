@@ -25,7 +25,7 @@ const SQUATTERS: usize = 10;
 const NOISE: f64 = 0.05;
 /// Connections that come and go with them.
 const CONNECTIONS: usize = 50;
-/// Where the agent answers.
+/// The address of the agent.
 const PLACE: &str = "127.0.0.1:29517";
 
 #[test]
@@ -47,7 +47,7 @@ fn services_and_sockets_that_come_and_go_leave_memory_where_it_was() {
     };
     memory(WARM_UP);
     let parts = [(); PARTS].map(|()| memory(ROUNDS));
-    // Heaps grow in steps, now and then. What is never let go of makes every part need more than the one before.
+    // Heaps grow in steps, now and then. A leak makes every part need more than the one before.
     let typical = parts.clone().map(median);
     let growth = typical.windows(2).map(|pair| pair[1] / pair[0] - 1.0).fold(f64::INFINITY, f64::min);
     assert!(growth < NOISE, "each part needs more than the one before: {typical:.2?} MiB, {parts:.2?}");
@@ -66,7 +66,7 @@ fn start(cluster: &ControlPlane, directory: &Directory) -> Process {
     Process::start(env!("CARGO_BIN_EXE_portreeve"), &arguments, directory.path())
 }
 
-/// What is there in one round.
+/// The objects of one round.
 #[derive(Default)]
 struct Crowd {
     round: usize,

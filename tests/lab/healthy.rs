@@ -1,4 +1,4 @@
-//! Clusters in which nothing is wrong: nothing above info may be said.
+//! Healthy clusters: no finding above info.
 
 use serde_json::json;
 

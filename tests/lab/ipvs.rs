@@ -55,7 +55,7 @@ fn a_masqueraded_connection_on_a_node_port_is_judged_as_it_works() {
 #[test]
 fn an_external_ip_and_a_node_port_are_judged_as_they_answer() {
     with_ipvs(|| {
-        // Datagrams, of which each that is lost takes long in a guest, were asked once, and fared alike.
+        // Datagrams were measured once, with the same answers: each lost one takes long in a guest.
         external_ip::agrees("ipvs", &[Protocol::Tcp]);
     });
 }
@@ -212,7 +212,7 @@ fn associations(read: &Sockets) -> Vec<Socket> {
     sctp(&read.clients(&"30132".parse().expect("a port"), &[]).expect("clients").sockets)
 }
 
-/// Those of SCTP, without what text does not tell.
+/// The SCTP sockets, without the facts that text does not have.
 fn sctp(sockets: &[Socket]) -> Vec<Socket> {
     let sctp = sockets.iter().filter(|socket| socket.protocol == Protocol::Sctp).cloned();
     sctp.map(|socket| Socket { cgroup: None, device: 0, ..socket }).collect()

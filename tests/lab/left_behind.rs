@@ -1,4 +1,5 @@
-//! What the CNI plugin portmap leaves behind where nobody calls it when a pod ends, and whose connections that takes.
+//! The rules that the CNI plugin portmap leaves behind if no runtime calls it at the end of a pod, and the connections that
+//! they take.
 
 use crate::parts::named::is_of;
 use std::{collections::BTreeMap, net::SocketAddr};
@@ -67,7 +68,7 @@ fn what_is_left_takes_connections(mode: &str, plugin: Plugin) {
     let server = gone.run(|| Held::on(&BINDS[1], Protocol::Tcp, OTHER, Answer::OtherPod));
     let addresses = Wired::ANOTHER;
     cni::add(&Sandbox { plugin, id: "gone", namespace: &gone, addresses }, &PORTS.map(host));
-    // Who has the NodePort is what `host-port-conflict/node-port` says.
+    // `host-port-conflict/node-port` reports who has the NodePort.
     let [first, second, node_port] = answers(&wired);
     assert_eq!([first, second], [Answer::OtherPod; 2]);
     assert_eq!(found(&cluster), BTreeMap::new(), "a pod that lives has them all");

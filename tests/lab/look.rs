@@ -1,4 +1,4 @@
-//! One look of the shipped binary at a cluster, as this thread's child.
+//! One scan of a cluster by the shipped binary, as this thread's child.
 
 use crate::parts::named::is_of;
 use std::{
@@ -42,7 +42,7 @@ pub fn owner(port: u16, kubeconfig: &Path) -> Value {
     document(&run(&["owner", &format!("{port}/tcp"), "-o", "json"], kubeconfig))
 }
 
-/// What `check -o json` said.
+/// The output of `check -o json`.
 pub struct Look {
     /// The exit code.
     pub code: i32,
@@ -80,12 +80,12 @@ impl Look {
         self.list("findings").filter(|finding| is_of(finding, rule)).collect()
     }
 
-    /// What is above info, for tests of silence.
+    /// The findings above info, for tests of silence.
     pub fn alarms(&self) -> Vec<&Value> {
         self.list("findings").filter(|finding| finding["severity"] != "info").collect()
     }
 
-    /// Every gap.
+    /// Every unread input.
     pub fn unknown(&self) -> Vec<&Value> {
         self.list("unknown").collect()
     }

@@ -1,4 +1,4 @@
-//! What `portreeve agent` exposes on a node of a real cluster, where every family has something to tell.
+//! The metrics of `portreeve agent` on a node of a real cluster, where every family has values.
 
 use serde_json::json;
 

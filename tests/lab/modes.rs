@@ -1,5 +1,5 @@
-//! The agent beside the real kube-proxy in each mode: what it tells, when, and that it is silent when a proxy restarts
-//! or changes its mode. Nobody tells it the mode.
+//! The agent beside the real kube-proxy in each mode: its reports and their times, and its silence when a proxy restarts or
+//! changes its mode. No setting names the mode.
 
 use crate::parts::named::is_of;
 use std::{
@@ -19,7 +19,7 @@ use crate::{
     },
 };
 
-/// Where the proxy tells its mode.
+/// The address at which the proxy reports its mode.
 const TOLD: &str = "127.0.0.1:10249/proxyMode";
 
 /// No finding.
@@ -62,8 +62,8 @@ pub fn meanwhile(agent: &Agent, story: impl FnOnce()) -> Vec<Value> {
     })
 }
 
-/// A node in iptables mode with a finding that hangs on that mode, and that was told: only there a listener on loopback
-/// takes a NodePort.
+/// A node in iptables mode with a reported finding that depends on that mode: only in iptables mode a listener on loopback
+/// loses to a NodePort.
 pub struct Hanging {
     pub wired: Wired,
     pub cluster: ControlPlane,
@@ -78,7 +78,7 @@ impl Hanging {
     pub fn with(start: fn(&ControlPlane, &[&str]) -> Agent) -> Self {
         let wired = Wired::enter();
         let cluster = cluster();
-        // One holder of every NodePort could be a proxy, so there is one that nobody holds.
+        // One holder of every NodePort could be a proxy, so one NodePort is free.
         for (name, port) in [("web", 30080), ("free", 30081)] {
             serve(&cluster, name, Some(port));
         }
@@ -90,7 +90,7 @@ impl Hanging {
     }
 }
 
-/// Asserts that two looks without the mode hold the finding, and say why it cannot be told.
+/// Asserts that two scans without the mode hold the finding, and give the reason.
 #[track_caller]
 pub fn is_held(agent: &Agent, why: &str) {
     let document = agent.findings_after(2);
@@ -114,7 +114,7 @@ pub fn is_back(agent: &Agent, cluster: &ControlPlane) {
 fn squatters_come_and_go(mode: &str, start: fn(&ControlPlane, &[&str]) -> Agent) {
     let wired = Wired::enter();
     let cluster = cluster();
-    // One holder of every NodePort could be a proxy, so there is one that nobody holds.
+    // One holder of every NodePort could be a proxy, so one NodePort is free.
     let services =
         [("web", 30080), ("api", 30081), ("free", 30082)].map(|(name, port)| serve(&cluster, name, Some(port)));
     let proxy = Proxy::start(&cluster, mode, &json!({}));
@@ -128,7 +128,7 @@ fn squatters_come_and_go(mode: &str, start: fn(&ControlPlane, &[&str]) -> Agent)
         let metrics = agent.metrics();
         let told = metrics
             .contains(r#"portreeve_findings{rule="listener-on-node-port",variant="loses",severity="critical"} 2"#);
-        // One look may have been under way; the two after it see the same.
+        // One scan may have been under way; the two after it see the same.
         assert!(told || Agent::looks_in(&metrics) < looks + 3, "{metrics}");
         told.then_some(())
     });
@@ -189,18 +189,18 @@ fn in_nftables_mode_a_squatter_is_told_at_once_and_its_end_once() {
 }
 
 /// Fault (proxy): it is killed and started again
-/// Does: the mode is a gap meanwhile; no alarm
-/// Right again: within three looks
+/// Does: the mode is not read meanwhile; no alarm
+/// Right again: within three scans
 /// Lost: nothing
 ///
 /// Fault (proxy): it cleans up and comes back in another mode
 /// Does: judges by the new mode; no alarm
-/// Right again: within three looks
+/// Right again: within three scans
 /// Lost: nothing
 ///
-/// Fault (proxy): it changes its mode and nobody cleans up
+/// Fault (proxy): it changes its mode without a cleanup
 /// Does: judges by the new mode; no alarm
-/// Right again: within three looks
+/// Right again: within three scans
 /// Lost: nothing
 #[test]
 fn five_hundred_services_are_no_alarm_whatever_becomes_of_the_proxy() {
@@ -224,7 +224,7 @@ fn five_hundred_services_are_no_alarm_whatever_becomes_of_the_proxy() {
         is(&Value::Null);
         let proxy = Proxy::start(&cluster, "nftables", &json!({}));
         is(&json!("nftables"));
-        // Nobody cleans up before the mode changes, to and fro.
+        // No cleanup happens before the mode changes, to and fro.
         drop(proxy);
         let proxy = Proxy::start(&cluster, "iptables", &json!({}));
         is(&json!("iptables"));
@@ -239,9 +239,9 @@ fn five_hundred_services_are_no_alarm_whatever_becomes_of_the_proxy() {
     assert!(unseen(&documents[documents.len() - 1], "stale-redirection/proxy").is_empty());
 }
 
-/// Fault (proxy): it dies while a finding that hangs on its mode is open
+/// Fault (proxy): it dies while a finding that depends on its mode is open
 /// Does: holds the finding, which is unknown; clears it only when a proxy of another mode answers
-/// Right again: within a look of the new proxy’s answer
+/// Right again: within a scan of the new proxy’s answer
 /// Lost: nothing
 #[test]
 fn a_verdict_is_of_the_mode_of_the_proxy_that_answers() {
@@ -288,7 +288,7 @@ fn what_a_downgrade_leaves_behind_is_told_by_who_may_list_it_and_unknown_to_othe
     let sentence = "The proxy runs in iptables mode, but the kernel still holds what nftables mode programmed.";
     assert_eq!((&finding["severity"], &finding["summary"]), (&json!("warning"), &json!(sentence)));
 
-    // Nobody serves any more, and the rules of that day do not know.
+    // The Service has no endpoint any more, and the old rules do not have that change.
     for family in ["IPv4", "IPv6"] {
         cluster.api().delete(&objects::endpoint_slice(&web, None, family));
     }
@@ -305,8 +305,8 @@ fn what_a_downgrade_leaves_behind_is_told_by_who_may_list_it_and_unknown_to_othe
 }
 
 /// Fault (proxy): it hangs (SIGSTOP)
-/// Does: the mode is a gap (`timed-out`); open findings are held, and no Event is written
-/// Right again: within two looks
+/// Does: the mode is not read (`timed-out`); it holds open findings, and writes no Event
+/// Right again: within two scans
 /// Lost: nothing
 #[test]
 fn a_proxy_that_hangs_is_no_news() {
@@ -318,9 +318,9 @@ fn a_proxy_that_hangs_is_no_news() {
 }
 
 /// Fault (proxy): it answers nowhere
-/// Does: reports only what holds in every mode; the rest is unknown
-/// Right again: within two looks of its answer
-/// Lost: what hangs on the mode
+/// Does: reports only findings that hold in every mode; the rest is unknown
+/// Right again: within two scans of its answer
+/// Lost: findings that depend on the mode
 #[test]
 fn a_proxy_that_does_not_tell_its_mode_is_unknown_and_no_alarm() {
     let _wired = Wired::enter();

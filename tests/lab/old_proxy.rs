@@ -53,11 +53,11 @@ fn ports_that_the_proxy_holds_are_no_squatters_but_one_that_it_lacks_has_one() {
     assert_eq!(alarms(&agent.findings()).len(), 1);
     assert!(map(&observer).contains("listens, owned by Service default/late"), "{}", map(&observer));
 
-    // A proxy that hangs is still the one that holds them.
+    // A frozen proxy still holds them.
     proxy.freeze();
     let document = agent.findings_after(3);
     assert_eq!((&document["nodes"][0]["proxy"]["mode"], alarms(&document).len()), (&Value::Null, 1), "{document:#}");
-    // One so old takes ::1 too; of one that hangs nobody knows how old it is.
+    // A proxy of this age takes ::1 too; the age of a frozen proxy is unknown.
     let ends = ["time out or go to the Service's pods", "connections go to the Service's pods"];
     let told = events(&cluster);
     let notes: Vec<&str> = told.iter().filter_map(|event| event["note"].as_str()).collect();
@@ -121,7 +121,7 @@ fn one_service_too_many_is_told_before_and_when_the_proxy_runs_out_of_descriptor
     assert_eq!(told, [(&open, &node, &warning), (&over, &node, &normal), (&open, &node, &warning)]);
 }
 
-/// How many file descriptors the proxy had open in the last look, where it told.
+/// The proxy's open file descriptors in the last scan, if they were read.
 fn open_descriptors(metrics: &str) -> Option<u64> {
     let value = metrics.lines().find_map(|line| line.strip_prefix("portreeve_proxy_open_fds "))?;
     value.trim_end_matches(".0").parse().ok()

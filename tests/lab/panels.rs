@@ -31,7 +31,7 @@ pub struct Question {
     pub target: String,
     /// As Grafana would send it.
     pub query: String,
-    /// Whether it is asked about now, and not about a span of time.
+    /// Whether it is a query about now, and not about a span of time.
     pub is_instant: bool,
 }
 

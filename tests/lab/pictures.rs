@@ -23,7 +23,7 @@ const SCENE: Duration = Duration::from_secs(20);
 /// The nodes, and where their agents answer.
 const AGENTS: [(&str, &str); 2] = [("n1", "127.0.0.1:29517"), ("n2", "192.0.2.100:29517")];
 
-/// A cluster of two nodes whose Services have NodePorts that somebody wrote, and such that the server chose.
+/// A cluster of two nodes whose Services have NodePorts from manifests and from the server.
 #[track_caller]
 fn cluster() -> ControlPlane {
     let mut cluster = ControlPlane::on(PRIMARY[0], &[]);
@@ -61,7 +61,7 @@ fn every_panel_has_something_to_draw_while_one_thing_after_the_other_goes_wrong(
     // As the chart has it by default.
     let here = Agent::start_as_nobody(&cluster, &arguments);
     let kubeconfig = cluster.kubeconfig("observer");
-    // No proxy answers there: the agent says what it cannot tell.
+    // No proxy answers there: the agent reports what it cannot judge.
     let _there = wired.client.run(move || Agent::with(&kubeconfig, AGENTS[1].0, AGENTS[1].1, &arguments));
     let prometheus = Prometheus::start(&AGENTS);
     let begin = now();

@@ -9,11 +9,11 @@ use crate::{
 
 const RULE: &str = "pod-waits-for-port/pod";
 
-/// Makes the Nodes `n1`, anew, and `n2`, both with room for pods and with their names as labels.
+/// Makes the Nodes `n1`, anew, and `n2`, both with space for pods and with their names as labels.
 #[track_caller]
 pub fn make_room(cluster: &ControlPlane) {
     let old = objects::node("n1", &PRIMARY);
-    // The Node of before has no room for pods.
+    // The old Node has no space for pods.
     cluster.api().delete(&old);
     for mut node in [old, objects::node("n2", &["192.0.2.9"])] {
         node["metadata"]["labels"] = json!({"kubernetes.io/hostname": node["metadata"]["name"]});
@@ -84,7 +84,7 @@ fn the_pod_that_the_scheduler_refuses_for_its_port_is_told_with_the_one_that_has
     assert!(evidence.contains(&holder) && evidence.contains("Service default/gate"), "{evidence}");
     assert!(look.unknown().iter().all(|it| it["source"] != "waiting-pods"), "{:#}", look.json);
 
-    // One that may run on any node is waited for in the whole cluster: two agents tell it once.
+    // A Pod that may run on any node waits in the whole cluster: two agents report it once.
     let mut late = objects::host_port_pod("late", "TCP", 80, None);
     late["metadata"]["labels"] = json!({"app": "svclb-late"});
     late["spec"]["nodeName"].take();

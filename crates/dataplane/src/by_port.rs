@@ -1,14 +1,14 @@
-//! An index by protocol and port: the key by which packets, `bind` and answers find who has a port.
+//! An index by protocol and port: the key by which packets, `bind` and answers find the user of a port.
 
 use portreeve_facts::{Protocol, Socket};
 
 /// Protocol and port.
 pub type Port = (Protocol, u16);
 
-/// Values by port, sorted once. Those of one port stay in the order in which they came.
+/// Values by port, sorted once. Values of one port keep their order.
 #[derive(Debug)]
 pub struct ByPort<T> {
-    /// Each port that has values, and where these begin.
+    /// Each port that has values, and the index of its first value.
     ports: Vec<(Port, u32)>,
     values: Vec<T>,
 }
@@ -30,7 +30,7 @@ impl<T> ByPort<T> {
         Self { ports, values: all.into_iter().map(|(_, value)| value).collect() }
     }
 
-    /// Those of one port; empty where there are none.
+    /// The values of one port; empty if there are none.
     pub fn at(&self, port: Port) -> &[T] {
         match self.ports.binary_search_by_key(&port, |(port, _)| *port) {
             Ok(index) => self.nth(index),
@@ -38,7 +38,7 @@ impl<T> ByPort<T> {
         }
     }
 
-    /// Those of every port that has any.
+    /// The values of every port that has any.
     pub fn ports(&self) -> impl Iterator<Item = (Port, &[T])> {
         self.ports.iter().enumerate().map(|(index, (port, _))| (*port, self.nth(index)))
     }
@@ -59,7 +59,7 @@ impl<T> ByPort<T> {
     }
 }
 
-/// Sockets by their local ports, and those of one port in the order of their addresses, whatever order a file has.
+/// Sockets by their local ports. Sockets of one port are in the order of their addresses, whatever order a file has.
 pub fn by_port(sockets: &[Socket]) -> ByPort<&Socket> {
     let mut sockets: Vec<_> = sockets.iter().collect();
     sockets.sort_by_key(|socket| (socket.local, socket.device, socket.inode));

@@ -1,4 +1,4 @@
-//! One candidate: a data plane with one value for each of its settings, and who answers there.
+//! One assumption: a data plane with one value for each of its settings, and who answers then.
 
 use std::net::IpAddr;
 
@@ -36,7 +36,8 @@ impl Candidate {
         vantage_points(address.ip).iter().any(|from| (self.plane.captures)(&self.settings, address, *from))
     }
 
-    /// The same of connections from outside. What leaves a node by loopback is of no list that somebody wrote for others.
+    /// The same for connections from outside. A list of addresses that was written for other clients does not cover
+    /// loopback.
     pub(super) fn captures_from_outside(&self, address: LocalAddress) -> bool {
         !address.ip.is_loopback() && (self.plane.captures)(&self.settings, address, Vantage::Remote)
     }
@@ -92,7 +93,8 @@ impl Candidate {
         }
     }
 
-    /// The same for an address that a Service claims for itself, whatever `nodePortAddresses` says, where it is taken.
+    /// The same for an address that a Service claims for itself, regardless of `nodePortAddresses`, if the address is
+    /// taken.
     pub fn outcome_of_external_ip(
         &self,
         (to, protocol): (LocalAddress, Protocol),
@@ -120,7 +122,7 @@ impl Candidate {
         self.plane.masquerades_own_link_local
     }
 
-    /// Which claim counts where an external IP and a NodePort have the same address and port. `None` where it may be either.
+    /// The claim that counts if an external IP and a NodePort have the same address and port. `None` if either is possible.
     pub fn external_ip_or_node_port(&self, external_ip: Outcome, node_port: Outcome) -> Option<ClaimKind> {
         (self.plane.external_ip_or_node_port)(external_ip, node_port)
     }

@@ -1,5 +1,4 @@
-//! Every assumption about this node's data plane that its inputs leave possible: one candidate for every value that an
-//! input which could not be read may have.
+//! Every assumption about this node's data plane that its inputs allow: one for every possible value of an unread input.
 
 use std::net::IpAddr;
 
@@ -15,19 +14,19 @@ use super::{
 };
 use portreeve_facts::{Family, Gap, Interfaces, Learned, Mode, NodeAddressKind, ProxyConfig, Snapshot, Source, Why};
 
-/// Everything that may be true of the data plane. A verdict counts when it holds in all candidates.
+/// All possible assumptions about the data plane. A verdict counts if it holds in all of them.
 #[derive(Debug)]
 pub struct Candidates {
     possible: Possible,
-    /// What is possible where nothing is assumed; where the settings are assumed to be at their defaults alone.
+    /// All that is possible without the assumption that the settings are at their defaults.
     unassumed: Option<Possible>,
-    /// The mode, where it is known.
+    /// The mode, if known.
     pub mode: Result<Learned<Mode>, Gap>,
-    /// Where the settings were read, or that they were not.
+    /// The source of the settings, or the note that they were not read.
     settings: String,
     /// `nodePortAddresses` as configured, where the settings were read.
     node_port_addresses: Option<Vec<String>>,
-    /// The input to name when the candidates disagree.
+    /// The input to name if the assumptions disagree.
     missing: Option<Gap>,
     /// The proxy has not programmed for a while what is queued: verdicts describe what it will program.
     behind: bool,
@@ -69,9 +68,9 @@ impl Candidates {
         self.possible.list.iter()
     }
 
-    /// Those by which to judge who is asked at every address of this node, or at some of them. Who is asked at all is so at one that is
-    /// served, whatever list of addresses somebody wrote. That a list has none of this node's, or that a family is turned off which
-    /// Services have, is taken for nobody's wish.
+    /// The assumptions for a socket at every address of this node, or at some addresses. A socket at every address meets a
+    /// served address, whatever `nodePortAddresses` lists. A list without an address of this node, or a disabled family
+    /// that Services use, counts as a mistake, not as an intention.
     pub fn at(&self, everywhere: bool) -> &[Candidate] {
         self.possible.at(everywhere)
     }
@@ -81,7 +80,7 @@ impl Candidates {
         self.unassumed.as_ref().map(|possible| possible.at(everywhere))
     }
 
-    /// The gap to name when the candidates disagree.
+    /// The unread input to name if the assumptions disagree.
     pub fn ambiguity(&self) -> Gap {
         self.missing.clone().unwrap_or_else(|| Gap::new(Source::ProxyConfig, Why::Ambiguous, self.several()))
     }
@@ -124,24 +123,24 @@ impl Candidates {
         }
     }
 
-    /// Whether something holds in every candidate, in none, or in some only.
+    /// Whether something holds in every assumption, in none, or in some only.
     pub fn agree(&self, holds: impl Fn(&Candidate) -> bool) -> Option<bool> {
         let holds: Vec<bool> = self.possible.list.iter().map(holds).collect();
         (holds.contains(&true) != holds.contains(&false)).then(|| holds[0])
     }
 }
 
-/// Candidates.
+/// Assumptions.
 #[derive(Debug)]
 struct Possible {
-    /// At least one. Those of settings that were not read, and are taken to leave all addresses of this node or a family out, come last.
+    /// At least one. Last come the assumptions about unread settings that exclude all addresses of this node, or a family.
     list: Vec<Candidate>,
     /// How many come before these.
     serving: usize,
 }
 
 impl Possible {
-    /// Those of some data planes with these settings, or with what is known of them, and an input that was not read.
+    /// The assumptions of some data planes with these settings, or with the known part of them, and an unread input.
     fn of(
         planes: &[&'static DataPlane],
         config: Option<&Config<'_>>,
@@ -193,14 +192,14 @@ fn of_mode(mode: Mode) -> impl Iterator<Item = &'static DataPlane> {
 enum Config<'a> {
     /// It was read.
     Read(&'a ProxyConfig),
-    /// The mode was configured for this look, and stands for its defaults.
+    /// The mode was configured for this scan, with its defaults.
     Default,
     /// It was not read.
     Unread(Gap),
 }
 
 impl<'a> Config<'a> {
-    /// That of a proxy in this mode; of any where it is not known.
+    /// The settings of a proxy in this mode, or in any mode if it is unknown.
     fn of(snapshot: &'a Snapshot, mode: Option<Mode>) -> Self {
         match snapshot.proxy_config_of(mode) {
             Ok(config) => Self::Read(config),
@@ -231,7 +230,7 @@ impl<'a> Config<'a> {
         }
     }
 
-    /// What it may be.
+    /// The possible assumptions.
     fn possible(&self, plane: &DataPlane, snapshot: &Snapshot) -> Vec<Assumed> {
         let each = |configs: Vec<ProxyConfig>, is| configs.into_iter().map(move |config| Assumed { config, is });
         match self {
@@ -257,7 +256,7 @@ struct Assumed {
 enum Known {
     /// It was read.
     Read,
-    /// A mode was configured for this look, of which it is the default: for a cluster, nothing follows of it.
+    /// The default of a mode that was configured for this scan. It says nothing about the cluster.
     Assumed,
     /// It is one of those that are possible.
     Unread,
@@ -301,7 +300,7 @@ fn candidates(
         settings.pods_by_list = cilium.host_namespace_only && cilium.wildcard_entries == Some(false);
     }
     let mut candidates = Vec::new();
-    // What is not known of an address of a device, Cilium may have decided either way.
+    // Cilium may have decided either way about an address of a device.
     let ways: &[bool] = if by_device { &[false, true] } else { &[false] };
     for (primary, otherwise) in primaries.into_iter().flat_map(|primary| ways.iter().map(move |way| (primary, *way))) {
         match by_device {
@@ -330,7 +329,7 @@ fn candidates(
     (candidates, unknown_primary.or(unknown_detector).or(unknown_localnet).or(unknown_age))
 }
 
-/// What an input may be where it is needed, and why there are several; elsewhere the value that changes nothing.
+/// All possible values of an input if it is needed, and the reason; else the value that changes nothing.
 fn if_needed<T>(
     is_needed: bool,
     neutral: T,
@@ -339,7 +338,7 @@ fn if_needed<T>(
     if is_needed { possible() } else { (vec![neutral], None) }
 }
 
-/// What a fact is, or both where it is not known, and why it is not.
+/// The value of a fact, or both values and the reason why it is unknown.
 fn either_of(fact: Result<bool, Gap>) -> (Vec<bool>, Option<Gap>) {
     match fact {
         Ok(fact) => (vec![fact], None),
@@ -350,15 +349,16 @@ fn either_of(fact: Result<bool, Gap>) -> (Vec<bool>, Option<Gap>) {
 /// Why it may be any.
 const UNKNOWN_PRIMARY: &str = "this node's own Node object was not found, so its primary address is not known";
 
-/// The most addresses that are tried as the primary one. Where there are more, none is too: then each address may be served.
+/// The largest number of addresses that are tried as the primary one. With more addresses, *none* is tried too: then each
+/// address may be served.
 const MOST_PRIMARIES: usize = 16;
 
 /// A primary address of each family, IPv4 then IPv6.
 type Primary = [Option<IpAddr>; 2];
 
-/// The primary address of each family: `bindAddress` where it names one, else the Node's first InternalIP, then
-/// ExternalIP (kubernetes cmd/kube-proxy/app/server.go). Without the Node's object it can be any address of the node; then
-/// the gap says which input would show it.
+/// The primary address of each family: `bindAddress` if it names one, else the Node's first InternalIP, then ExternalIP
+/// (kubernetes cmd/kube-proxy/app/server.go). Without the Node's object any address of the node is possible, and the gap
+/// names the input that would show it.
 fn primaries(snapshot: &Snapshot, interfaces: &Interfaces, config: &ProxyConfig) -> (Vec<Primary>, Option<Gap>) {
     let bound = config.bind_address.filter(|ip| !ip.is_unspecified());
     let known = |family: Family| -> Option<IpAddr> {
@@ -394,12 +394,12 @@ const UNKNOWN_DETECTOR: &str = "kube-proxy tells pods by the Node's podCIDRs, an
 /// Whether there is a detector, IPv4 then IPv6.
 type Detector = [bool; 2];
 
-/// A detector in each family, or in none: no verdict on an address depends on that of the other family.
+/// A detector in each family, or in none: no verdict on an address depends on the other family's detector.
 const EITHER: [Detector; 2] = [[false; 2], [true; 2]];
 
-/// In which families there may be a local detector: `ClusterCIDR`, the default, and `NodeCIDR` need a CIDR of the family,
-/// the other modes need nothing (kubernetes cmd/kube-proxy/app/server_linux.go `getLocalDetectors`). Where it may be
-/// either, the gap says which input would show it; a configuration that was not read is no gap of its own here.
+/// The families that may have a local detector: `ClusterCIDR`, the default, and `NodeCIDR` need a CIDR of the family, the
+/// other modes need nothing (kubernetes cmd/kube-proxy/app/server_linux.go `getLocalDetectors`). If both are possible, the
+/// gap names the input that would show it. An unread configuration is no gap of its own here.
 fn local_detectors(snapshot: &Snapshot, config: Option<&ProxyConfig>) -> (Vec<Detector>, Option<Gap>) {
     let of = |families: &[Family]| Family::BOTH.map(|family| families.contains(&family));
     let Some(config) = config else { return (EITHER.to_vec(), None) };
@@ -409,7 +409,7 @@ fn local_detectors(snapshot: &Snapshot, config: Option<&ProxyConfig>) -> (Vec<De
             let cidrs = cidrs.filter_map(|cidr| cidr.trim().parse::<IpNet>().ok());
             (vec![of(&cidrs.map(|cidr| Family::of(cidr.addr())).collect::<Vec<_>>())], None)
         }
-        // kube-proxy does not start before its Node has a CIDR: where none is known, it was not read.
+        // kube-proxy does not start before its Node has a CIDR: a missing CIDR was not read.
         Some("NodeCIDR") => match snapshot.own_node().map_or(&[][..], |node| &node.pod_families) {
             [] => (EITHER.to_vec(), Some(snapshot.own_node_gap(UNKNOWN_DETECTOR))),
             families => (vec![of(families)], None),

@@ -20,7 +20,7 @@ pub(super) enum Doubt {
 /// A doubt, and of what: an address in memory, or a number of the caller's.
 pub(super) type Question = (Doubt, usize, usize);
 
-/// One case: a value for every input that was asked for. Who asks for an input that was read makes no case.
+/// One case: a value for every unread input that the judgement used. An input that was read makes no case.
 #[derive(Debug, Default)]
 pub struct Case {
     choices: Vec<Choice>,
@@ -63,12 +63,12 @@ impl Case {
     }
 }
 
-/// What is lost in a case.
+/// The loss in a case.
 pub trait Loss: Sized + Clone + PartialEq {
-    /// What is lost in both of two cases; nothing where they have nothing in common.
+    /// The loss that two cases have in common; nothing if they have none.
     fn meet(self, other: &Self) -> Option<Self>;
 
-    /// What may be lost at worst in one of two cases, where a rule asks for more than whether anything is.
+    /// The largest possible loss of two cases, if a rule needs more than *some loss*.
     #[must_use]
     fn join(self, _: Self) -> Self {
         self
@@ -78,7 +78,7 @@ pub trait Loss: Sized + Clone + PartialEq {
 /// What holds over all cases.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Judged<T> {
-    /// Something is lost in each: this at least. Where some lose more, the input that decides it.
+    /// Every case has at least this loss. If some cases lose more: the input that decides it.
     Certain(T, Option<Gap>),
     /// Nothing is lost in any.
     Never,
@@ -86,26 +86,26 @@ pub enum Judged<T> {
     Depends {
         /// This input.
         on: Gap,
-        /// What may be lost at worst, in the cases that were asked before one that nobody can tell.
+        /// The largest possible loss, in the cases before one that cannot be decided.
         ever: Option<T>,
     },
 }
 
-/// More cases of one candidate than this are not judged: each input that was not read may double them, and who writes a snapshot
-/// chooses how many there are.
+/// The largest number of cases of one assumption. Each unread input may double them, and the author of a snapshot chooses
+/// how many are unread.
 const MOST_CASES: usize = 256;
 
-/// A candidate, what was chosen in a case of it, and which of the losses was found there: zero is none.
+/// An assumption, its case's choices, and the number of the loss there: zero is none.
 type Seen = (usize, Vec<(Question, usize)>, usize);
 
-/// Folds what is lost over every case of every candidate: the only place in which anything is concluded from cases. `settings` says why
-/// there are several candidates.
+/// Folds the loss over every case of every assumption: the only place that draws conclusions from cases. `settings` is the
+/// reason for several assumptions.
 pub(super) fn over<T: Loss>(
     candidates: &[Candidate],
     settings: impl Fn() -> Gap,
     mut judge: impl FnMut(&Candidate, &mut Case) -> Result<Option<T>, Gap>,
 ) -> Judged<T> {
-    // What is lost in all so far: nothing before the first, `Some(None)` where they have nothing in common.
+    // The loss in all cases so far: nothing before the first, `Some(None)` if they have nothing in common.
     let (mut met, mut ever): (Option<Option<T>>, Option<T>) = (None, None);
     let (mut unknown, mut is_silent, mut losses): (Option<Gap>, bool, Vec<T>) = (None, false, Vec::new());
     let (mut seen, mut gaps): (Vec<Seen>, Vec<(Question, Gap)>) = (Vec::new(), Vec::new());
@@ -130,7 +130,7 @@ pub(super) fn over<T: Loss>(
                     seen.push((index, choices, 0));
                 }
                 Ok(Some(lost)) => {
-                    // One that was lost before changes nothing, and most candidates behave alike.
+                    // A loss that was seen before changes nothing, and most assumptions behave alike.
                     let known = losses.iter().position(|it| *it == lost);
                     let loss = known.unwrap_or(losses.len());
                     seen.push((index, choices, loss + 1));
@@ -160,11 +160,11 @@ pub(super) fn over<T: Loss>(
     }
     // Whether something is lost comes before what it is.
     seen.iter_mut().filter(|_| is_silent).for_each(|(.., loss)| *loss = (*loss).min(1));
-    // Of one kind in the order in which they were asked: where they are in memory says nothing.
+    // Unread inputs of one kind stay in the order of their use, not of their addresses in memory.
     gaps.sort_by_key(|((doubt, ..), _)| *doubt);
     let named = || {
         let deciders = || gaps.iter().filter(|(question, _)| decides(*question, &seen)).map(|(_, gap)| gap);
-        // Where something else decides, too, a right that is missing is not the only doubt.
+        // If another input decides too, a missing right is not the only doubt.
         let decider = deciders().find(|gap| !is_expected(gap));
         let decider = decider.or_else(|| deciders().next().filter(|_| !settings_decide(&seen)));
         // Of one data plane with one value for each setting, an input has to be the reason.
@@ -179,12 +179,12 @@ pub(super) fn over<T: Loss>(
     }
 }
 
-/// Whether an input is missing as a profile may have it: a right, or a thing that nobody asked for.
+/// Whether the reason is normal for a profile: a missing right, or a fact that was not requested.
 fn is_expected(gap: &Gap) -> bool {
     matches!(gap.why, Why::NotPermitted | Why::NotSupported | Why::NotAsked)
 }
 
-/// Whether the settings decide by themselves what is lost: all inputs alike, one candidate has another loss than the other.
+/// Whether the settings alone decide the loss: with equal inputs, two assumptions differ.
 fn settings_decide(seen: &[Seen]) -> bool {
     let mut losses: BTreeMap<&[(Question, usize)], usize> = BTreeMap::new();
     seen.iter().any(|(_, choices, loss)| *losses.entry(choices).or_insert(*loss) != *loss)
@@ -218,14 +218,14 @@ impl Loss for Affected {
 pub enum Stratum {
     /// Any that the node may have.
     Any,
-    /// Those that are assumed, where a mode was named and its settings were not read.
+    /// The assumed defaults, if the user named a mode and its settings were not read.
     Defaults,
-    /// Those with which some address of this node is served, where a list of addresses was not read.
+    /// The settings that serve some address of this node, if the list of addresses was not read.
     Served,
 }
 
 impl Stratum {
-    /// What is assumed, in words; nothing where any settings will do.
+    /// The assumption in words; nothing if any settings give the result.
     pub fn in_words(self) -> Option<&'static str> {
         match self {
             Self::Any => None,
@@ -236,9 +236,9 @@ impl Stratum {
 }
 
 impl Addressed<'_> {
-    /// What is lost of who is asked at every address of this node, or at some of them: with any settings, where that is certain, or else
-    /// with those that are assumed, or else with those that serve this node. Who is asked at every address is asked at one that is served,
-    /// whatever list of addresses somebody wrote.
+    /// The loss of a socket at every address of this node, or at some addresses: with any settings if certain, else with
+    /// the assumed settings, else with the settings that serve this node. A socket at every address meets a served address,
+    /// whatever `nodePortAddresses` lists.
     pub fn over<T: Loss>(
         &self,
         everywhere: bool,
@@ -254,7 +254,7 @@ impl Addressed<'_> {
         }
         let (all, served) = (candidates.at(false), candidates.at(true));
         match fold(all) {
-            // Where all settings were read, nothing is left out.
+            // If all settings were read, no assumption is left out.
             Judged::Depends { .. } if everywhere && served.len() < all.len() => (fold(served), Stratum::Served),
             judged => (judged, Stratum::Any),
         }
@@ -266,7 +266,7 @@ mod tests {
     use super::{super::round::Round, *};
     use portreeve_facts::{Learned, Mode, Snapshot, Source, Vantage, healthy::gap};
 
-    /// The gap of a question, named after it.
+    /// The unread input of a question, named after it.
     fn unread(name: &str) -> Gap {
         Gap::new(Source::EndpointSlices, Why::NotPermitted, name)
     }
@@ -279,7 +279,7 @@ mod tests {
         (!vantages.is_empty()).then(|| vantages.iter().copied().collect())
     }
 
-    /// Folded over the one candidate of a node on which every setting was read.
+    /// Folded over the one assumption of a node with all settings read.
     fn judged(judge: impl FnMut(&mut Case) -> Result<Option<Affected>, Gap>) -> Judged<Affected> {
         let (world, mut judge) = (Snapshot::healthy(), judge);
         let round = Round::of(&world, None, 60);

@@ -1,7 +1,7 @@
 //! Cilium's eBPF replacement of kube-proxy. Measured with cilium-agent 1.20.2 and 1.19.7.
 //!
-//! What arrives from outside is served on one address of each of its devices, or on those of `nodeport-addresses`. What the
-//! node and its pods connect to is translated in `connect`, on every address of these devices and of loopback.
+//! Cilium serves remote clients on one address of each of its devices, or on the addresses of `nodeport-addresses`. It
+//! translates connections of the node and its pods in `connect`, on every address of these devices and of loopback.
 
 use std::net::IpAddr;
 
@@ -34,7 +34,7 @@ pub(super) static PLANE: DataPlane = DataPlane {
     masquerades_own_link_local: false,
 };
 
-/// What a person who asks another address has to know, where no list says otherwise.
+/// A note for clients of another address, if no list names it.
 pub(super) const ONE_ADDRESS: &str =
     ", for remote clients on one address of each device; set nodeport-addresses to have others served";
 
@@ -83,7 +83,7 @@ pub(super) fn is_of_envoy(service: &Service, protocol: Protocol) -> bool {
     service.for_cilium.by_envoy && protocol == Protocol::Tcp
 }
 
-/// Cilium's own NodePort range: what it was told, else its default.
+/// Cilium's own NodePort range: the configured one, else its default.
 pub fn cilium_range(snapshot: &Snapshot) -> Result<PortSet, Gap> {
     match snapshot.cluster.range_claims.iter().find(|claim| claim.by == Claimant::Cilium) {
         Some(claim) => Ok(claim.ranges.get()?.iter().copied().collect()),
@@ -91,7 +91,7 @@ pub fn cilium_range(snapshot: &Snapshot) -> Result<PortSet, Gap> {
     }
 }
 
-/// Whether Cilium is in kube-proxy's place on this node; nothing where it may be.
+/// Whether Cilium replaces kube-proxy on this node; nothing if both are possible.
 pub(super) fn serves_here(snapshot: &Snapshot) -> Option<bool> {
     match snapshot.proxy_mode() {
         Ok(mode) => Some(mode.value == Mode::Cilium),
@@ -104,8 +104,8 @@ pub(super) fn serves_here(snapshot: &Snapshot) -> Option<bool> {
     }
 }
 
-/// Whether Cilium may be in kube-proxy's place where nobody tells: its link is on the node, without which it is not there, and
-/// its settings do not say otherwise.
+/// Whether Cilium may replace kube-proxy if no source decides it: the node has Cilium's link, which Cilium always makes,
+/// and its settings do not exclude it.
 pub(super) fn may_be(snapshot: &Snapshot, interfaces: &Interfaces) -> bool {
     interfaces.has_link(CILIUM_HOST) && snapshot.cluster.cilium_replaces != Some(false)
 }
@@ -177,7 +177,7 @@ fn is_on(settings: &Settings, address: LocalAddress) -> bool {
 }
 
 fn outcome(settings: &Settings, connection: Connection) -> Outcome {
-    // Where pods are not served as they connect, they are as their packets arrive: all the same, but for refusals.
+    // If Cilium does not serve pods when they connect, it serves them when their packets arrive. Only refusals differ.
     let by_socket = match connection.from {
         Vantage::Remote => false,
         Vantage::Pods => !settings.host_namespace_only && is_translated(connection.protocol),
@@ -198,7 +198,8 @@ fn outcome(settings: &Settings, connection: Connection) -> Outcome {
     let passes = settings.without_backend == WithoutBackend::Pass && backing != Backing::ElsewhereOutside;
     match () {
         () if !(connection.captured && is_on(settings, connection.to)) => Outcome::Listener,
-        // By its sources, not measured: what is not translated in `connect` goes to the process, but for pods' packets.
+        // By its sources, not measured: connections that `connect` does not translate go to the process, except pods'
+        // packets.
         () if !is_translated(connection.protocol) && (!settings.sctp || is_own) => Outcome::Listener,
         () if is_empty && passes => Outcome::Listener,
         () if is_empty && by_socket => Outcome::Unreachable,
@@ -207,8 +208,8 @@ fn outcome(settings: &Settings, connection: Connection) -> Outcome {
     }
 }
 
-/// One entry of its map, which has the endpoints of whichever Service was programmed last; since 1.19.7 of the NodePort where that is
-/// served, by its sources (`pkg/loadbalancer/writer/writer.go`, `isNodePortConflict`). Which version it is, nobody tells.
+/// Cilium's map has one entry, with the endpoints of the Service that was programmed last; since 1.19.7 of the NodePort, if
+/// it is served, by its sources (`pkg/loadbalancer/writer/writer.go`, `isNodePortConflict`). The version is not known here.
 fn external_ip_or_node_port(_: Outcome, _: Outcome) -> Option<ClaimKind> {
     None
 }

@@ -1,4 +1,4 @@
-//! Who has or wants a port of this node, and by what right.
+//! The claims to a port of this node, and their rights.
 
 use super::external_address::ExternalAddress;
 use portreeve_facts::{ContainerPort, Pod, Redirection, Service, ServicePort, Socket};

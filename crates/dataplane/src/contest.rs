@@ -1,4 +1,5 @@
-//! A contest of claims for one port: who gets a new connection in one case. `owner` asks it of all claims of a port, rules of two.
+//! A contest of claims for one port: who gets a new connection in one case. `owner` uses it for all claims of a port, rules
+//! for two.
 
 use std::{
     cell::{OnceCell, RefCell},
@@ -25,7 +26,7 @@ use portreeve_facts::{
     Affected, Family, Gap, Mode, Protocol, Redirection, Service, ServicePort, Socket, Source, Vantage, Why,
 };
 
-/// Claims of one port and protocol, in the order in which those of one kind are asked.
+/// Claims of one port and protocol; claims of one kind are in the order of their evaluation.
 pub struct Contest<'r, 'a, 'c> {
     round: &'r Round<'a>,
     addressed: &'r Addressed<'a>,
@@ -38,16 +39,16 @@ pub struct Contest<'r, 'a, 'c> {
     places: Vec<(Vantage, LocalAddress)>,
 }
 
-/// A claim, and what was asked of it so far.
+/// A claim, and the known results for it.
 struct Contender<'a> {
     claim: Claim<'a>,
     backing: [OnceCell<Result<Backing, Gap>>; 2],
     serves: OnceCell<Result<bool, Gap>>,
-    /// Whether its endpoint is this listener, for the one that was asked about last.
+    /// Whether its endpoint is this listener, for the listener of the last call.
     home: RefCell<Option<(usize, Result<bool, Gap>)>>,
 }
 
-/// What becomes of a hostPort that is asked for at a place.
+/// The effect of a hostPort at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Redirected {
     /// It is served, or a redirection that was left behind takes it.
@@ -72,9 +73,9 @@ const OTHER_PORTS: &str = "a Service has it as a load balancer's address, and it
 pub(super) struct Answer {
     /// What becomes of the connection.
     pub outcome: Outcome,
-    /// The claim that decides it; nothing where none counts.
+    /// The claim that decides; nothing if none counts.
     pub by: Option<usize>,
-    /// The socket that the kernel chooses, where no other claim stands before it.
+    /// The socket that the kernel chooses, if no other claim comes before it.
     pub listener: Option<usize>,
 }
 
@@ -85,7 +86,7 @@ impl Answer {
     }
 }
 
-/// Why it is not known who gets a connection though every input has a value: it is not defined, or nobody has measured it.
+/// Why the result is unknown although every input has a value: it is undefined, or was not measured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Undecided {
     pub gap: Gap,
@@ -177,7 +178,8 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
     /// Who gets a new connection in this case.
     ///
     /// # Errors
-    /// When that is not known though every input has a value: it is not defined, or nobody has measured it.
+    ///
+    /// When the result is unknown although every input has a value: it is undefined, or was not measured.
     pub(super) fn who(
         &self,
         candidate: &Candidate,
@@ -188,11 +190,12 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         self.who_beside(listener, candidate, case, (from, to))
     }
 
-    /// Where the listener of this contest loses its connections in this case; nothing where it loses none. `excuse` says whether to lose
-    /// them is no conflict, and `counts` which of the losses are one.
+    /// The addresses at which this contest's listener loses its connections in this case; nothing if it loses none.
+    /// `excuse` returns whether the loss is no conflict, and `counts` which losses are one.
     ///
     /// # Errors
-    /// When nothing is lost as far as is known, and that is not known at some place; or when something is, and the excuse is not known.
+    ///
+    /// When no loss is known and some address is unknown; or when there is a loss, and the excuse is unknown.
     pub fn lost(
         &self,
         (candidate, case): (&Candidate, &mut Case),
@@ -318,7 +321,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         Ok(None)
     }
 
-    /// The same where a redirection that was left behind may come first. What Cilium serves meets no rule of netfilter.
+    /// The same if a stale redirection may come first. Connections that Cilium serves meet no rule of netfilter.
     fn redirected(&self, candidate: &Candidate, from: Vantage, to: LocalAddress) -> Result<Option<Redirected>, Gap> {
         let takes = |it: &Redirection| Family::of(it.to) == Family::of(to.ip) && it.ip.is_none_or(|ip| ip == to.ip);
         let left = self.contenders.iter().enumerate().find_map(|(index, contender)| match contender.claim {
@@ -342,7 +345,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         }
     }
 
-    /// The socket that the kernel chooses, where no other claim stands before it.
+    /// The socket that the kernel chooses, if no other claim comes before it.
     fn listener(&self, case: &mut Case, from: Vantage, to: IpAddr) -> Option<usize> {
         self.contenders.iter().position(|contender| match contender.claim {
             Claim::Listener(socket, _) => {
@@ -350,7 +353,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
                     |socket: &Socket| answering_vantage_points(socket, to, self.addressed.interfaces).contains(&from);
                 match socket.serves(Family::of(to)) {
                     Some(_) => answers(socket),
-                    // Whether it takes IPv4 matters only where it would answer then.
+                    // IPv4 matters only if the socket would answer then.
                     None => answers(&Socket { v6only: Some(false), ..socket.clone() }) && takes_both(case, socket),
                 }
             }
@@ -379,7 +382,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
     }
 
     /// Whether a node's own connection to its link-local address leaves with another source address, and so leads nowhere.
-    /// A socket of that device is reached all the same, and so is one of UDP.
+    /// Such a connection still reaches a socket of that device, and a UDP socket.
     fn strays(
         &self,
         candidate: &Candidate,
@@ -422,12 +425,12 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
                 Err(unclear(OTHER_PORTS).into())
             }
             None | Some((_, Outcome::Listener)) if listener.is_some() => answer(Outcome::Listener, listener),
-            // The NodePort without an endpoint is the reason that nobody answers, where the pod would without it.
+            // The NodePort without an endpoint is the reason why no process answers, if the pod would answer without it.
             Some((index, Outcome::Listener)) if host_port == Some(Redirected::LeftOut) => {
                 answer(Outcome::Refused, Some(index))
             }
             None | Some((_, Outcome::Listener)) => answer(Outcome::Refused, None),
-            // What is stuck on loopback, and times out, is not when it leads to this node.
+            // A connection that is stuck on loopback, and times out, is not stuck if it leads to this node.
             Some((index, outcome @ (Outcome::Pod | Outcome::Nowhere | Outcome::TimedOut)))
                 if !is_own_link_local(to, from) =>
             {
@@ -516,14 +519,14 @@ impl Case {
     }
 }
 
-/// Whether a socket of IPv6 takes IPv4 too in this case, where nobody told: `/proc/net` does not, and sock_diag may be closed. The fewer
-/// it takes, the less it loses, so that case comes first.
+/// Whether a socket of IPv6 takes IPv4 too in this case, if it was not read: `/proc/net` does not have it, and sock_diag
+/// may be closed. A socket that takes less loses less, so that case comes first.
 fn takes_both(case: &mut Case, socket: &Socket) -> bool {
     let question = (Doubt::V6Only, ptr::from_ref(socket).addr(), 0);
     case.choose(question, &[false, true], || v6only_untold(socket))
 }
 
-/// That nobody told whether a socket of IPv6 takes IPv4 too.
+/// Not read: whether a socket of IPv6 takes IPv4 too.
 pub fn v6only_untold(socket: &Socket) -> Gap {
     let detail = format!("whether [::]:{} takes IPv4 too, IPV6_V6ONLY, was not told", socket.local_port);
     Gap::new(Source::Listeners, Why::Ambiguous, detail)
@@ -539,8 +542,8 @@ fn is_own_link_local(to: LocalAddress, from: Vantage) -> bool {
     is_link_local(to.ip) && from == Vantage::Node
 }
 
-/// What becomes of a connection that a hostPort takes, where its redirection leads to `there`: nothing forwards what is link-local, and
-/// what comes from `::1` cannot be answered.
+/// The outcome of a connection that a hostPort takes, if its redirection leads to `there`: link-local packets are not
+/// forwarded, and a packet from `::1` cannot be answered.
 fn of_host_port(to: IpAddr, there: Outcome) -> Outcome {
     match to {
         to if is_link_local(to) => Outcome::Nowhere,

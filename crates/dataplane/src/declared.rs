@@ -1,4 +1,4 @@
-//! Who claims a port of nodes by declaration: what objects of the API server say, and nobody looked.
+//! The declared claims to a port of nodes: from objects of the API server, without a scan.
 
 use std::sync::Arc;
 

@@ -31,13 +31,13 @@ impl<'a> Devices<'a> {
 
     /// Whether an address is one of its devices, or of `lo`; nothing where that is not known.
     pub(super) fn have(&self, address: &Address) -> Option<bool> {
-        // The address of its own device is one of the node, whatever `devices` says, and serves nobody from outside.
+        // The address of Cilium's own device belongs to the node, whatever `devices` lists, and serves no remote client.
         if [CILIUM_HOST, "lo"].contains(&&*address.link) {
             return Some(true);
         }
         match self.chosen(&address.link) {
             Some(true) if is_link_local(address.ip) => None,
-            // Those of a dummy count though it is none of its devices.
+            // Addresses of a dummy count although the dummy is no device of Cilium.
             Some(false) if self.kind(&address.link) == Some("dummy") => None,
             chosen => chosen,
         }
@@ -76,7 +76,7 @@ impl<'a> Devices<'a> {
             Some("veth") if self.config.devices.is_empty() => self.has_default_route(link),
             _ => Some(true),
         };
-        // A node that works is served somewhere. What is meant to leave out its own address is not said for certain.
+        // A working node is served on some address. Nothing certain follows from settings that exclude its own address.
         let has_primary = || self.interfaces.of(name).any(|address| self.primary.contains(&Some(address.ip)));
         finds.filter(|finds| *finds || !has_primary())
     }

@@ -18,12 +18,12 @@ pub struct Endpoints<'a> {
     node: &'a str,
     /// Whether those that still serve while they terminate stand in for ready ones; nothing where the proxy may be an old one.
     draining: Option<bool>,
-    /// Whether Cilium is in kube-proxy's place; nothing where it may be.
+    /// Whether Cilium replaces kube-proxy; nothing if both are possible.
     cilium: Option<bool>,
 }
 
 impl<'a> Endpoints<'a> {
-    /// Of a snapshot, once a round.
+    /// The endpoints of a snapshot, once a round.
     pub fn of(snapshot: &'a Snapshot) -> Self {
         let cluster = &snapshot.cluster;
         let mut by_service: HashMap<_, Vec<&EndpointSlice>> = HashMap::new();
@@ -35,9 +35,10 @@ impl<'a> Endpoints<'a> {
         Self { cluster, by_service, node: snapshot.node_name(), draining, cilium }
     }
 
-    /// What is behind a Service port in one family.
+    /// The backing of a Service port in one family.
     ///
     /// # Errors
+    ///
     /// When its EndpointSlices were not read: unknown is not zero.
     pub fn backing(&self, service: &Service, port: &ServicePort, family: Family) -> Result<Backing, Gap> {
         let all = self.endpoints(service, port, family)?;
@@ -312,7 +313,7 @@ mod tests {
         assert_eq!(first(&datagrams.with_mode(Mode::Cilium)), Ok(Backing::Empty));
     }
 
-    /// What is behind the first port of the first Service.
+    /// The backing of the first port of the first Service.
     fn first(world: &Snapshot) -> Result<Backing, Gap> {
         let service = &world.cluster.services.seen().expect("services")[0];
         Endpoints::of(world).backing(service, &service.ports[0], Family::V4)

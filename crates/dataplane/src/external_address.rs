@@ -12,7 +12,7 @@ pub struct ExternalAddress<'a> {
     pub service: &'a Service,
     /// The address.
     pub ip: IpAddr,
-    /// Where the Service names it.
+    /// The field of the Service that names it.
     pub field: Field,
 }
 
@@ -28,8 +28,9 @@ impl<'a> ExternalAddress<'a> {
         each_once.filter(move |_| is_served).map(move |(ip, field)| Self { service, ip, field })
     }
 
-    /// Those of them that a proxy in this mode serves: kube-proxy leaves addresses of a family out that the Service has not
-    /// (kubernetes pkg/proxy/serviceport.go `newBaseServiceInfo`), Cilium does not (pkg/loadbalancer/reflectors/conversions.go).
+    /// The addresses among them that a proxy in this mode serves: kube-proxy leaves out addresses of a family that the
+    /// Service lacks (kubernetes pkg/proxy/serviceport.go `newBaseServiceInfo`), Cilium does not
+    /// (pkg/loadbalancer/reflectors/conversions.go).
     pub fn served(snapshot: &Snapshot, service: &'a Service, mode: Option<Mode>) -> impl Iterator<Item = Self> {
         Self::of(snapshot, service).filter(move |claim| claim.is_served(mode))
     }
@@ -39,7 +40,7 @@ impl<'a> ExternalAddress<'a> {
         mode == Some(Mode::Cilium) || self.service.families.contains(&Family::of(self.ip))
     }
 
-    /// What it is a part of, for annotations.
+    /// Its part of the Service, for annotations.
     pub fn part(&self) -> Part {
         Part::Address(self.field)
     }
@@ -78,7 +79,7 @@ mod tests {
         service.external_ips.push(ip("198.51.100.9"));
         service.external_ips.insert(0, ip(PEER));
         let fields: Vec<_> = ExternalAddress::of(&world, &service).map(|claim| claim.field).collect();
-        // Where a patch finds them.
+        // The path for a patch.
         assert_eq!(fields, [Field::ExternalIps(0), Field::ExternalIps(2), Field::LoadBalancer]);
         service.proxy_name = Some("other".to_owned());
         assert_eq!(ExternalAddress::of(&world, &service).count(), 0);

@@ -20,7 +20,7 @@ pub fn serves(snapshot: &Snapshot, service: &Service, part: Part) -> Result<bool
     let refused = || rival(snapshot, service).filter(|_| serves_here(snapshot) != Some(false));
     match part {
         Part::NodePorts | Part::HealthCheck => refused().map_or(Ok(true), |rival| Err(refused_beside(service, rival))),
-        // Where both claim one address, one of the two has it.
+        // If both claim one address, one of the two has it.
         Part::Address(_) => Ok(true),
     }
 }
@@ -39,8 +39,8 @@ pub fn is_left(snapshot: &Snapshot, service: &Service, part: Part) -> Result<boo
     }
 }
 
-/// Another Service with an address, a port and a protocol of this one. Cilium serves the one that came first, and nothing at all of
-/// the other, its NodePorts neither (`pkg/loadbalancer/writer/writer.go`, `validateFrontends`, since 1.18).
+/// Another Service with an address, a port and a protocol of this one. Cilium serves the first of the two, and no part of
+/// the second, not even its NodePorts (`pkg/loadbalancer/writer/writer.go`, `validateFrontends`, since 1.18).
 fn rival<'a>(snapshot: &'a Snapshot, service: &Service) -> Option<&'a Service> {
     let addresses =
         |it: &Service| it.external_ips.iter().chain(&it.load_balancer_ips).copied().take(MOST_COMPARED).collect();
@@ -72,8 +72,8 @@ fn refused_beside(service: &Service, rival: &Service) -> Gap {
     Gap::new(Source::Services, Why::Ambiguous, detail)
 }
 
-/// What Cilium makes of it (cilium `pkg/loadbalancer/reflectors/conversions.go`). Its health checks are those of a NodePort or of
-/// a load balancer's address (`pkg/loadbalancer/healthserver`).
+/// Whether Cilium serves this part (cilium `pkg/loadbalancer/reflectors/conversions.go`). It serves health checks for a
+/// NodePort or a load balancer's address (`pkg/loadbalancer/healthserver`).
 fn by_cilium(service: &Service, part: Part) -> Option<bool> {
     let ForCilium { only, on_some_nodes, .. } = service.for_cilium;
     let is_left = only.is_none_or(|only| match part {

@@ -88,14 +88,14 @@ pub(super) fn listing_nothing() -> ProxyConfig {
     listing(&NOWHERE)
 }
 
-/// The values that `nodePortAddresses` may have where it was not read: its default, the primary address, every address, and no
-/// address that is asked for. What holds in all of them holds with any list.
+/// The possible values of an unread `nodePortAddresses`: its default, the primary address, every address, and no address of
+/// interest. A verdict that holds for all of them holds for any list.
 pub(super) fn with_any_node_port_addresses() -> Vec<ProxyConfig> {
     let lists: [&[&str]; 3] = [&[], &["primary"], &["all"]];
     lists.map(listing).into_iter().chain([listing_nothing()]).collect()
 }
 
-/// Its configuration is complete: what is absent has one default.
+/// Its configuration is complete: an absent setting has one default.
 pub(super) fn kube_proxy_tells_all(config: &ProxyConfig) -> Vec<ProxyConfig> {
     vec![config.clone()]
 }

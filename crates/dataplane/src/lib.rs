@@ -1,4 +1,4 @@
-//! Who answers: for each data plane, what becomes of a new connection to a Service port on one of this node's addresses.
+//! Who answers: for each data plane, the outcome of a new connection to a Service port on one of this node's addresses.
 //!
 //! Never: reads anything but facts; remembers; logs; decides whether something is wrong.
 //!
@@ -13,7 +13,7 @@ mod nftables;
 mod unknown;
 mod unmeasured;
 
-// What they are made of, and share.
+// The parts that data planes share.
 mod kube_proxy;
 mod plane;
 mod settings;
@@ -32,7 +32,7 @@ mod candidate;
 mod candidates;
 mod cases;
 
-// What is built once a look, and the question that is asked of it.
+// The indexes, built once a scan, and the questions to them.
 mod by_port;
 mod contest;
 mod round;

@@ -30,8 +30,8 @@ pub fn local_addresses(interfaces: &Interfaces) -> Vec<LocalAddress> {
     addresses
 }
 
-/// The address that a socket is bound to, where it is of loopback and no interface has it: all of 127.0.0.0/8 is the
-/// node's own.
+/// The address of a socket that is bound to a loopback address which no interface has: all of 127.0.0.0/8 is the node's
+/// own.
 pub fn other_loopback(locals: &[LocalAddress], socket: &Socket) -> Option<LocalAddress> {
     let is_listed = locals.iter().any(|local| local.ip == socket.local);
     (socket.local.is_loopback() && !is_listed).then_some(LocalAddress { ip: socket.local, vrf: false })

@@ -22,12 +22,12 @@ use portreeve_facts::{
 pub enum Need<'a> {
     /// A pod on this node's own network declares the port.
     Declared(&'a Pod, &'a ContainerPort),
-    /// A probe asks such a pod there, and no container declares the port. Another program may be the one that is asked.
+    /// A probe connects to such a pod there, and no container declares the port. Another program may answer the probe.
     Probe(&'a Pod, &'a ContainerPort),
-    /// A container of such a pod said, when it ended, that the address is in use. It is a hint, and no claim.
+    /// The last words of a container of such a pod: the address is in use. A hint, not a claim.
     Said(&'a Pod, &'a ContainerPort),
-    /// A pod's hostPort on which somebody listens: some container runtimes hold it with a socket. Without a socket it is redirected
-    /// before one is looked for, and needs none.
+    /// A pod's hostPort with a listener: some container runtimes hold it with a socket. Without a socket the redirection
+    /// comes before any socket, and needs none.
     HostPort(&'a Pod, &'a ContainerPort),
     /// A pod that has no Node yet wants this hostPort, and may come here. The scheduler keeps it away, and no socket does.
     Waiting(&'a WaitingPod, &'a ContainerPort),
@@ -57,11 +57,12 @@ impl<'a> Need<'a> {
         self.pod().filter(|pod| !pod.ready && pod.ends.is_none())
     }
 
-    /// Whether there is anybody on this node who needs it.
+    /// Whether a program on this node needs it.
     ///
     /// # Errors
-    /// When it is not known: of a health check, what Cilium leaves to this node; of kube-proxy, whether it is there, and of its health, whether
-    /// it is told another port than the default one.
+    ///
+    /// When it is unknown. For a health check: which part Cilium leaves to this node. For kube-proxy: whether it runs, and
+    /// whether its health port is the default.
     pub fn is_there(self, snapshot: &Snapshot) -> Result<bool, Gap> {
         match self {
             Self::HealthCheck(service) => serves(snapshot, service, Part::HealthCheck),
@@ -88,7 +89,7 @@ impl<'a> Need<'a> {
     }
 }
 
-/// At which addresses of the node somebody wants to listen.
+/// The addresses of the node at which a server wants to listen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Addresses<'a> {
     /// Every one, with one socket of both families.
@@ -100,13 +101,13 @@ pub enum Addresses<'a> {
 }
 
 impl Addresses<'_> {
-    /// Where a server listens that was told an address: one that is told every address of IPv4 takes both families where it is written
-    /// in Go (net/ipsock_posix.go, `favoriteAddrFamily`).
+    /// The place of a server with a configured address. All addresses of IPv4 mean both families for a server in Go
+    /// (net/ipsock_posix.go, `favoriteAddrFamily`).
     fn of_server(ip: IpAddr) -> Self {
         if ip.is_unspecified() { Self::Every } else { Self::One(ip) }
     }
 
-    /// Where a container listens, by its port's `hostIP`.
+    /// The place of a container's listener, by its port's `hostIP`.
     pub fn of_pod(port: &ContainerPort) -> Self {
         match port.host_ip {
             None => Self::Every,
@@ -125,9 +126,9 @@ impl Addresses<'_> {
         one.into_iter().chain(families.chunks(1).map(Self::Families))
     }
 
-    /// Whether a socket of the same port is in the way of `bind` (Linux net/ipv4/inet_connection_sock.c, `inet_bind_conflict`): of the
-    /// same address, or of every address of its family. It does not matter whether it is of one interface: whoever binds to none
-    /// meets it. Nothing where it is not known whether a socket of IPv6 serves IPv4, too.
+    /// Whether a socket of the same port blocks `bind` (Linux net/ipv4/inet_connection_sock.c, `inet_bind_conflict`): a
+    /// socket of the same address, or of every address of its family. A socket of one interface also blocks a `bind`
+    /// without an interface. Nothing if it is unknown whether a socket of IPv6 serves IPv4, too.
     pub fn meets(self, socket: &Socket) -> Option<bool> {
         match self {
             Self::Every => Some(true),
@@ -141,7 +142,7 @@ impl Addresses<'_> {
     }
 }
 
-/// Every need that is known, and which source would tell of more.
+/// Every known need, and the sources that may have more.
 #[derive(Debug)]
 pub struct Needs<'a> {
     known: ByPort<Need<'a>>,
@@ -149,7 +150,7 @@ pub struct Needs<'a> {
 }
 
 impl<'a> Needs<'a> {
-    /// Those of a round. A kind of need is a line here.
+    /// The needs of a round. A kind of need is a line here.
     pub(super) fn of(round: &Round<'a>) -> Self {
         let parts = [
             (Source::Pods, of_pods(round)),
@@ -176,10 +177,11 @@ impl<'a> Needs<'a> {
         &self.known
     }
 
-    /// Those that are known, where these sources told all that they have to tell.
+    /// The known needs, if these sources were read as a whole.
     ///
     /// # Errors
-    /// When the first of them that did not tell may have more.
+    ///
+    /// When the first unread source may have more.
     pub fn with(&self, sources: &[Source]) -> Result<&ByPort<Need<'a>>, Gap> {
         let lacks = |source: &Source| self.unread.iter().find(|(of, _)| of == source);
         match sources.iter().find_map(lacks) {
@@ -192,8 +194,8 @@ impl<'a> Needs<'a> {
 /// Needs with their ports, or why these are not known.
 type Read<'a> = Result<Vec<(Port, Need<'a>)>, Gap>;
 
-/// What pods of this node's own network declare, what probes ask there, and what containers said is in use. Each port of a pod counts
-/// once; what was said of one that it is known to need says no more.
+/// The declared ports of pods on this node's network, the ports of their probes, and the ports in the last words of their
+/// containers. Each port of a pod counts once; last words add nothing for a port that the pod is known to need.
 fn of_pods<'a>(round: &Round<'a>) -> Read<'a> {
     let here = round.now.cluster.pods.get()?.iter().map(AsRef::as_ref);
     let here = here.filter(|pod: &&Pod| pod.may_be_on(round.now.node_name()) && pod.host_network && !pod.finished);
@@ -214,7 +216,7 @@ fn of_pods<'a>(round: &Round<'a>) -> Read<'a> {
 }
 
 fn held_host_ports<'a>(round: &Round<'a>) -> Read<'a> {
-    // Where Pods were not read, their own part says so.
+    // If Pods were not read, their own part reports it.
     let Ok(host_ports) = round.host_ports() else { return Ok(Vec::new()) };
     if host_ports.is_empty() {
         return Ok(Vec::new());
@@ -245,7 +247,7 @@ fn proxy_metrics<'a>(snapshot: &Snapshot) -> Vec<(Port, Need<'a>)> {
     port.map(|port| (port, Need::ProxyMetrics)).into_iter().collect()
 }
 
-/// Where kube-proxy would say whether it is healthy: its default where nobody says; nothing where it is told not to.
+/// The health port of kube-proxy: its default if no source names it; nothing if it is turned off.
 fn proxy_health<'a>(snapshot: &Snapshot) -> Read<'a> {
     let configured = snapshot.proxy_config().ok().and_then(|config| config.healthz_bind_address.as_deref());
     let address = match configured {

@@ -53,7 +53,7 @@ fn outcome(settings: &Settings, connection: Connection) -> Outcome {
     let localhost = settings.localhost[Family::of(connection.to.ip).index()];
     match (connection.backing, connection.captured) {
         (_, false) => Outcome::Listener,
-        // kube-proxy's own listener is a listener, and lacks a port that somebody else has.
+        // kube-proxy's own listener is a listener, and cannot have a port that another process has.
         (_, true) if connection.to.ip.is_loopback() => match (localhost, connection.protocol) {
             (Localhost::Proxied, Protocol::Tcp) => Outcome::Listener,
             _ => Outcome::Refused,
@@ -64,7 +64,7 @@ fn outcome(settings: &Settings, connection: Connection) -> Outcome {
     }
 }
 
-/// The claim that redirects the connection counts, then the one that refuses it.
+/// The claim that redirects the connection counts, then the claim that refuses it.
 fn external_ip_or_node_port(external_ip: Outcome, node_port: Outcome) -> Option<ClaimKind> {
     match (external_ip, node_port) {
         (Outcome::Pod, _) => Some(ClaimKind::ExternalIp),
@@ -75,7 +75,7 @@ fn external_ip_or_node_port(external_ip: Outcome, node_port: Outcome) -> Option<
     }
 }
 
-/// Of chains with one priority the one that was made last comes first.
+/// Among chains with one priority, the chain that was made last comes first.
 fn node_port_or_host_port(node_port: Outcome) -> Option<ClaimKind> {
     match node_port {
         Outcome::Listener | Outcome::Refused | Outcome::TimedOut => Some(ClaimKind::HostPort),

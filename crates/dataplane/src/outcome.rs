@@ -13,8 +13,8 @@ pub enum Outcome {
     Refused,
     /// No answer at all.
     TimedOut,
-    /// A packet between link-local addresses is not forwarded, so one that was translated leads nowhere; nor is one to an address that
-    /// nobody has. Some programs report *no route to host*, some time out.
+    /// A packet between link-local addresses is not forwarded, so a translated one leads nowhere. A packet to an unused
+    /// address leads nowhere too. Some programs report *no route to host*, some time out.
     Nowhere,
     /// The client's own `connect` fails with *no route to host*: Cilium's socket load balancer has no endpoint.
     Unreachable,

@@ -11,7 +11,8 @@ pub fn pod_of<'a>(snapshot: &'a Snapshot, owner: &Owner) -> Option<&'a Pod> {
     pod_of_uid(pods, &holder.cgroup.known(Unread::Adds)?.pod.as_ref()?.pod_uid)
 }
 
-/// The pod whose cgroup has this uid in its name. A uid is the API server's word; a hash only counts where no pod has it for one.
+/// The pod whose cgroup has this uid in its name. The uid comes from the API server. A hash counts only if no pod has it as
+/// its uid.
 pub fn pod_of_uid<'a>(pods: &'a [Arc<Pod>], uid: &str) -> Option<&'a Pod> {
     let pods = || pods.iter().map(Arc::as_ref);
     let by_hash = || pods().find(|pod| pod.config_hash.as_deref() == Some(uid));
@@ -62,8 +63,8 @@ impl Unit<'_> {
         self.name.ends_with(".socket")
     }
 
-    /// Whether it is systemd's own process. Where the kernel has no BPF for control groups, the sockets of all socket units
-    /// are made there.
+    /// Whether it is systemd's own process. If the kernel has no BPF for control groups, systemd makes the sockets of all
+    /// socket units there.
     pub fn is_init(self) -> bool {
         self.name == "init.scope"
     }
@@ -71,13 +72,13 @@ impl Unit<'_> {
 
 /// The unit of systemd in which a socket was made: a service, a socket unit, or systemd itself.
 ///
-/// As systemd reads a path (src/basic/cgroup-util.c, `cg_path_get_unit` and `cg_path_get_user_unit`): the first directory that
-/// is no slice, and of a user's manager the next one. What is below was named by the unit. systemd makes the sockets of a
-/// socket unit in the group of that unit (src/core/socket.c, `socket_address_listen_in_cgroup`).
+/// As systemd reads a path (src/basic/cgroup-util.c, `cg_path_get_unit` and `cg_path_get_user_unit`): the first directory
+/// that is no slice; below a user's manager the next one. The unit named the directories below. systemd makes the sockets
+/// of a socket unit in the group of that unit (src/core/socket.c, `socket_address_listen_in_cgroup`).
 pub fn unit_of(owner: &Owner) -> Option<Unit<'_>> {
     let Owner::Held(holder) = owner else { return None };
     let cgroup = holder.cgroup.known(Unread::Adds).filter(|cgroup| cgroup.pod.is_none())?;
-    // A node that is a container may have its groups below that of the container. What pods make is no unit.
+    // A node that is a container may have its groups below the container's group. A group of pods is no unit.
     let is_above = |name: &str| {
         !name.contains("kubepods") && ![".slice", ".scope", ".service"].iter().any(|it| name.ends_with(it))
     };
@@ -100,26 +101,26 @@ pub fn unit_of(owner: &Owner) -> Option<Unit<'_>> {
 pub enum Holding {
     /// One of its containers has it.
     Own,
-    /// Somebody else has it.
+    /// Another process has it.
     Other,
-    /// It cannot be told.
+    /// The holder is unknown.
     Unknown(Gap),
 }
 
 impl Holding {
-    /// Why it cannot be told.
+    /// The reason why the holder is unknown.
     pub fn gap(self) -> Option<Gap> {
         if let Self::Unknown(gap) = self { Some(gap) } else { None }
     }
 }
 
-/// Whether the owner of a listening socket is this pod. One of which no container runs has none, whoever that is.
+/// Whether the owner of a listening socket is this pod. A pod without a running container owns no socket.
 pub fn holding(snapshot: &Snapshot, pod: &Pod, owner: &Owner) -> Holding {
     let gap = |source, why, detail| Holding::Unknown(Gap::new(source, why, detail));
     let holder = match owner {
         Owner::Held(holder) => holder,
         Owner::NotAsked => return gap(Source::Processes, Why::NotAsked, "nobody was asked who owns this socket"),
-        // nfsd's socket is one that a program asked for, perhaps one of this pod.
+        // A program requested nfsd's socket, perhaps a program of this pod.
         Owner::Kernel { link } if link.is_empty() => {
             return gap(
                 Source::Processes,

@@ -13,7 +13,7 @@ pub enum Part {
     Address(Field),
 }
 
-/// Where a Service names an address.
+/// The field in which a Service names an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Field {
     /// `spec.externalIPs`, at this index.

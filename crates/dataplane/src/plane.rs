@@ -20,23 +20,24 @@ use portreeve_facts::{Mode, Protocol, ProxyConfig, Vantage};
 pub(super) struct DataPlane {
     /// Its name.
     pub(super) mode: Mode,
-    /// The settings on which its answers depend. All others are left at one value, so that no candidate differs by them.
+    /// The settings on which its answers depend. All other settings have one value, so that assumptions do not differ by
+    /// them.
     pub(super) settings: &'static [Setting],
-    /// The configurations that are possible where its own was not read.
+    /// The possible configurations if its own was not read.
     pub(super) unread: fn() -> Vec<ProxyConfig>,
-    /// The configurations for which one that was read may stand, where it does not say everything; itself is first.
+    /// The configurations that an incomplete configuration may stand for; the configuration itself is first.
     pub(super) read: fn(&ProxyConfig) -> Vec<ProxyConfig>,
     /// `nodePortAddresses` of a configuration with the data plane's default filled in; empty is every address.
     pub(super) node_port_addresses: fn(&ProxyConfig) -> Vec<String>,
-    /// Whether NodePorts are served on an address of this node at all, asked from a vantage point, endpoints aside.
+    /// Whether NodePorts are served on an address of this node for a vantage point, regardless of endpoints.
     pub(super) captures: fn(&Settings, LocalAddress, Vantage) -> bool,
     /// Whether an external IP or a load balancer's address, of this node and of this field, is taken from a vantage point; an
     /// error says why that is not known.
     pub(super) captures_external: fn(&Settings, IpAddr, Vantage, Field) -> Result<bool, &'static str>,
-    /// Who answers a connection. [`super::Candidate`] sees to link-local addresses, and [`Outcome::over`] to protocols.
+    /// Who answers a connection. [`super::Candidate`] handles link-local addresses, and [`Outcome::over`] protocols.
     pub(super) outcome: fn(&Settings, Connection) -> Outcome,
-    /// Which claim counts where an external IP and a NodePort have the same address and port, by what each would do with the
-    /// connection. `None` where it may be either.
+    /// The claim that counts if an external IP and a NodePort have the same address and port, by the outcome of each.
+    /// `None` if either is possible.
     pub(super) external_ip_or_node_port: fn(external_ip: Outcome, node_port: Outcome) -> Option<ClaimKind>,
     /// The same of a NodePort and a hostPort, by what the NodePort would do with the connection.
     pub(super) node_port_or_host_port: fn(node_port: Outcome) -> Option<ClaimKind>,
@@ -62,7 +63,7 @@ pub(super) static DATA_PLANES: [&DataPlane; 4] = [&iptables::PLANE, &ipvs::PLANE
 pub(super) struct Connection {
     /// The destination.
     pub(super) to: LocalAddress,
-    /// From where it comes.
+    /// The client.
     pub(super) from: Vantage,
     /// Over which protocol.
     pub(super) protocol: Protocol,

@@ -31,7 +31,8 @@ pub enum Own {
 /// other than the root, with the process that answers `/proxyMode`.
 pub struct Proxy<'a> {
     snapshot: &'a Snapshot,
-    /// Owners that hold NodePorts, as OVN-Kubernetes and old proxies do, and how many of them; or why nobody knows of any process.
+    /// Owners that hold NodePorts, as OVN-Kubernetes and old proxies do, with their number of NodePorts; or why no process
+    /// is known.
     hold_node_ports: Result<BTreeMap<Group<'a>, usize>, Gap>,
     /// Owners of the proxy's port, where connections are accepted and not answered: a proxy that hangs, perhaps.
     hang: BTreeSet<Group<'a>>,
@@ -44,7 +45,7 @@ pub enum Group<'a> {
     Cgroup(&'a str),
     /// Of one process: its pid, and when it was started.
     Process(u32, u64),
-    /// Nobody knows.
+    /// The owner is unknown.
     Unknown,
 }
 
@@ -78,10 +79,11 @@ impl<'a> Proxy<'a> {
         };
         match (self.certainly_lacks(socket), held, self.snapshot.overrides.proxy_mode.is_some()) {
             (true, _, _) | (_, None, _) => Own::No,
-            // Whether a proxy holds ports follows from its version; where one answers and does not hold, none does.
+            // Whether a proxy holds ports follows from its version. If a proxy answers and holds no ports, no process is a
+            // holder.
             (false, Some(_), _) if self.proxy_never_holds() => Own::No,
             (false, Some(_), _) if self.is_cilium() => Own::No,
-            // One NodePort that is held shows little, where a kube-proxy that holds none is configured.
+            // One held NodePort proves little if a kube-proxy without held ports is configured.
             (false, Some(1), _) if self.configured_proxy_never_holds() => Own::No,
             (false, Some(_), true) => Own::No,
             (false, Some(_), false) => Own::Unknown,
@@ -149,14 +151,14 @@ impl<'a> Proxy<'a> {
         self.version().is_some_and(|version| holds_ports(version) == Some(false))
     }
 
-    /// A kube-proxy answers whose version holds NodePorts, and nothing tells which process it is.
+    /// A kube-proxy answers whose version holds NodePorts, and its process is unknown.
     fn is_unnamed_and_holds(&self) -> bool {
         let proxy = &self.snapshot.kernel.proxy;
         let unnamed = proxy.cgroup.known(Unread::Doubted).is_none_or(Cgroup::is_root) && proxy.process.gap().is_some();
         unnamed && self.version().is_some_and(|version| holds_ports(version) == Some(true))
     }
 
-    /// A kube-proxy in nftables mode that listens on loopback's NodePorts over TCP, where it is told to (KEP-6032).
+    /// A kube-proxy in nftables mode that listens on loopback's NodePorts over TCP, if configured to (KEP-6032).
     fn may_hold_on_loopback(&self, socket: &Socket) -> bool {
         let config = self.snapshot.proxy_config();
         let mode = self.snapshot.is_in(Mode::Nftables);
@@ -202,12 +204,13 @@ fn same_owner(holder: &Holder, cgroup: &Reading<Cgroup>, process: &Reading<Proce
     process_matches || cgroup_matches
 }
 
-/// The owners that have a listening socket on every allocated NodePort that no other keeps them off, and on most of them,
-/// and on how many. Ports that are free show that none holds them: such a proxy opens each port when it is allocated. It
-/// may be about to open one, or a few of many. What programs Services runs as root, so another user's process is no such
-/// owner. Without a cluster nobody has a NodePort.
+/// The owners with a listening socket on most allocated NodePorts, and on each one that no other process blocks; with their
+/// number. Free ports prove that no process holds NodePorts: such a proxy opens each port at its allocation. It may be
+/// about to open one, or a few of many. A proxy runs as root, so another user's process is no such owner. Without a cluster
+/// there are no NodePorts.
 ///
 /// # Errors
+///
 /// When Services could not be read.
 fn owners_of_node_ports(snapshot: &Snapshot) -> Result<BTreeMap<Group<'_>, usize>, Gap> {
     let Some(services) = asked(snapshot.cluster.services.get())? else { return Ok(BTreeMap::new()) };

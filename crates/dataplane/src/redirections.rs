@@ -1,4 +1,4 @@
-//! Where the connections to hostPorts are redirected, for which pods, and what is left of pods that are gone.
+//! The redirections of hostPorts: their targets, their pods, and the stale ones of removed pods.
 
 use std::net::IpAddr;
 
@@ -11,7 +11,7 @@ use super::{
 };
 use portreeve_facts::{Address, Gap, Netfilter, Pod, Redirection, Snapshot, Source, Why};
 
-/// Which of two tables is asked first cannot be seen.
+/// The order of two tables is not visible.
 const TWO_TABLES: &str =
     "a redirection that was left behind and the pod's own are in two tables, and which is asked first was not read";
 
@@ -24,9 +24,10 @@ pub struct Redirections<'a> {
 }
 
 impl<'a> Redirections<'a> {
-    /// Of a node.
+    /// The redirections of a node.
     ///
     /// # Errors
+    ///
     /// When Pods, or the rules of netfilter, were not read.
     pub fn of(snapshot: &'a Snapshot) -> Result<Self, Gap> {
         let pods = own_network_pods(snapshot, snapshot.cluster.pods.get()?).collect();
@@ -34,12 +35,13 @@ impl<'a> Redirections<'a> {
         Ok(Self { snapshot, pods, by_port: ByPort::of(all.iter().map(|it| ((it.protocol, it.port), it))) })
     }
 
-    /// Those of each port, in the order in which the kernel asks within a table.
+    /// The redirections of each port, in the order in which the kernel evaluates them within a table.
     pub fn ports(&self) -> impl Iterator<Item = (Port, &[&'a Redirection])> {
         self.by_port.ports()
     }
 
-    /// Those of one port that are of no pod that lives. While a pod that wants the port has no address yet, any may be its: then there are none.
+    /// The redirections of one port without a living pod. None while a pod that wants the port has no address yet: any may
+    /// belong to it.
     pub(super) fn left_behind(&self, port: Port) -> impl Iterator<Item = &'a Redirection> {
         let is_awaited = self.is_awaited(port);
         let all = self.by_port.at(port).iter().copied();
@@ -82,10 +84,12 @@ impl<'a> Redirections<'a> {
         }
     }
 
-    /// Whether an address is that of no container which Kubernetes does not know, and of no network beside a pod's own. Of those a bridge of the
-    /// node has the network, and no pod is in it. Pods may be in a network of the node's own link, or in none that a link has.
+    /// Whether an address belongs to pods only: to no container outside Kubernetes, and to no other network. For such
+    /// containers a bridge of the node has the network, and no pod is in it. Pods may be in the network of the node's own
+    /// link, or of no link.
     ///
     /// # Errors
+    ///
     /// When the node's links were not read.
     pub fn is_of_pods(&self, ip: IpAddr) -> Result<bool, Gap> {
         // Multus has portmap redirect to addresses that no status names.
@@ -98,9 +102,10 @@ impl<'a> Redirections<'a> {
         Ok(networks.all(has_pod))
     }
 
-    /// Whether one that was left behind is asked before the one of a pod's hostPort.
+    /// Whether the kernel evaluates a stale redirection before the redirection of a pod's hostPort.
     ///
     /// # Errors
+    ///
     /// When no redirection of the pod is in the same table.
     pub(super) fn is_before(&self, left: &Redirection, pod: &Pod) -> Result<bool, Gap> {
         let all = self.by_port.at((left.protocol, left.port));
@@ -110,10 +115,11 @@ impl<'a> Redirections<'a> {
         Ok(place(&|it| *it == left).is_some_and(|place| place < its))
     }
 
-    /// What becomes of a connection that one of no living pod takes: another pod has the address, or nobody has.
+    /// The outcome of a connection that a stale redirection takes: another pod has the address, or the address is unused.
     ///
     /// # Errors
-    /// When a container that Kubernetes does not know, or a pod that was not read, may have the address.
+    ///
+    /// When a container outside Kubernetes, or an unread pod, may have the address.
     pub(super) fn leads_to(&self, left: &Redirection) -> Result<Outcome, Gap> {
         match (self.pod_at(left), self.snapshot.cluster.unread_pod()) {
             (Some(pod), _) if !pod.finished => Ok(Outcome::Pod),

@@ -1,4 +1,4 @@
-//! What every question about one snapshot is judged against, each part made when it is asked for, and once.
+//! The input of every judgement of one snapshot. Each part is made at its first use, and once.
 
 use std::{cell::OnceCell, collections::BTreeMap};
 
@@ -15,7 +15,7 @@ use super::{
 };
 use portreeve_facts::{ContainerPort, Gap, Interfaces, Pod, Service, ServicePort, Snapshot, Socket, Why};
 
-/// One round: this snapshot, the one before where there is one, and what both rules and `owner` derive from it.
+/// One round: this snapshot, the one before if there is one, and the facts that both rules and `owner` derive from them.
 pub struct Round<'a> {
     /// This round.
     pub now: &'a Snapshot,
@@ -49,7 +49,7 @@ pub struct Addressed<'a> {
 }
 
 impl<'a> Round<'a> {
-    /// Of a snapshot, and perhaps of the one before.
+    /// A snapshot, and perhaps the one before.
     pub fn of(now: &'a Snapshot, before: Option<&'a Snapshot>, lag_seconds: i64) -> Self {
         let (listeners, node_ports, external, host_ports) = Default::default();
         let (addressed, endpoints, proxy) = Default::default();
@@ -159,16 +159,17 @@ impl<'a> Round<'a> {
         Ok(self.allocated.get_or_init(all))
     }
 
-    /// Where the connections to hostPorts are redirected.
+    /// The redirections of hostPorts.
     ///
     /// # Errors
+    ///
     /// When Pods, or the rules of netfilter, were not read.
     pub fn redirections(&self) -> Result<&Redirections<'a>, Gap> {
         self.redirections.get_or_init(|| Redirections::of(self.now)).as_ref().map_err(Clone::clone)
     }
 
-    /// Why redirections of hostPorts were not read, where they matter: a pod of this node has one. What a snapshot older than they are lacks,
-    /// nobody asked for.
+    /// Why redirections of hostPorts were not read, if a pod of this node has one. In older snapshots they count as not
+    /// requested.
     pub fn missed_redirections(&self) -> Option<Gap> {
         let has_any = self.host_ports().is_ok_and(|it| it.iter().next().is_some());
         self.redirections().err().filter(|gap| has_any && gap.why != Why::NotAsked)

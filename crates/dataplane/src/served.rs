@@ -39,7 +39,7 @@ pub fn may_have(pod: &Pod, family: Family) -> bool {
     pod.ips.is_empty() || pod.ips.iter().any(|ip| Family::of(*ip) == family)
 }
 
-/// `default/web port http`, or without the port's name where it has none.
+/// `default/web port http`, or without the port's name if it has none.
 pub fn service_port(service: &Service, name: &str) -> String {
     let mut words = format!("{}/{}", service.namespace, service.name);
     if !name.is_empty() {

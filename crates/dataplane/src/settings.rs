@@ -85,7 +85,7 @@ pub(super) enum Localhost {
     Untouched,
     /// It is refused.
     Rejected,
-    /// kube-proxy listens on TCP ports that nobody else has, and what is of another protocol is refused.
+    /// kube-proxy listens on free TCP ports; it refuses other protocols.
     Proxied,
 }
 
@@ -115,7 +115,7 @@ pub(super) struct Settings {
     pub(super) without_backend: WithoutBackend,
     /// Whether Cilium takes what the node and its pods send to an external IP on each address of the node.
     pub(super) external_ips_anywhere: bool,
-    /// Whether pods are served where their packets arrive, and not where they connect.
+    /// Whether Cilium serves pods when their packets arrive, and not when they connect.
     pub(super) host_namespace_only: bool,
     /// Whether such pods are served on the same addresses as outsiders alone (Cilium before 1.20).
     pub(super) pods_by_list: bool,
@@ -187,8 +187,9 @@ impl Settings {
         let all = &interfaces.addresses;
         let devices = Devices::of(config, primary, interfaces);
         let is_primary = |address: &Address| primary.contains(&Some(address.ip));
-        // Of a device and family it is the Node's address, or the only one. Where that one is public and another is private,
-        // Cilium 1.18.0 takes the Node's, and 1.19.7 and 1.20.2 the private one (cilium pkg/datapath/tables/node_address.go).
+        // For a device and family: the Node's address, or the only one. If the Node's address is public and another is
+        // private, Cilium 1.18.0 takes the Node's, and 1.19.7 and 1.20.2 the private one (cilium
+        // pkg/datapath/tables/node_address.go).
         let is_chosen = |address: &Address| {
             let family = |it: &&Address| {
                 let usable = !is_link_local(it.ip) && !it.ip.is_loopback();

@@ -25,7 +25,7 @@ pub fn is_bound(socket: &Socket) -> bool {
     socket.protocol == Protocol::Tcp && socket.state == State::Close
 }
 
-/// `tcp LISTEN 0.0.0.0:30080`, with the device where it is bound to one.
+/// `tcp LISTEN 0.0.0.0:30080`, with the device if it is bound to one.
 pub fn socket_in_words(socket: &Socket) -> String {
     let local = SocketAddr::new(socket.local, socket.local_port);
     let state = if is_bound(socket) { "BOUND" } else { socket.state.name() };

@@ -9,7 +9,7 @@ use portreeve_facts::{Gap, Interfaces, Mode, Snapshot, Source, Why};
 /// What an unknown data plane may be.
 static POSSIBLE: [&DataPlane; 3] = [&iptables::PLANE, &ipvs::PLANE, &nftables::PLANE];
 
-/// What it may be on a node with these links; `named` is the only mode that kube-proxy may have.
+/// The possible data planes of a node with these links; `named` is the only possible mode of kube-proxy.
 pub(super) fn possible(
     snapshot: &Snapshot,
     interfaces: &Interfaces,
@@ -23,7 +23,7 @@ pub(super) fn possible(
     of_kube_proxy.chain(cilium.then_some(&cilium::PLANE)).chain(unmeasured.then_some(&unmeasured::PLANE))
 }
 
-/// That the data plane is one that was not measured, for verdicts on which candidates differ.
+/// The unread input for verdicts on which assumptions differ: an unmeasured data plane.
 pub(super) fn gap(interfaces: &Interfaces) -> Option<Gap> {
     let (name, link) = interfaces.unmeasured()?;
     let detail = format!("this node has {name}, by its link {link}: who answers there was not measured");

@@ -1,6 +1,6 @@
-//! A data plane that was not measured: kube-router, OVN-Kubernetes, Antrea, Calico's eBPF. By their sources all of them take the
-//! Node's own address where a Service has an endpoint that may be used from this node. On other addresses, and without one, they
-//! differ. So this candidate takes that and no more; kube-proxy's modes, which are candidates beside it, take more.
+//! An unmeasured data plane: kube-router, OVN-Kubernetes, Antrea, Calico's eBPF. By their sources, all of them take the
+//! Node's own address if a Service has an endpoint for this node. Other addresses and missing endpoints differ. This
+//! assumption takes only the common part; the assumptions about kube-proxy's modes beside it take more.
 
 use super::{
     backing::Backing,
@@ -12,7 +12,7 @@ use super::{
 use portreeve_facts::{Family, Mode, Protocol, ProxyConfig, Vantage};
 
 pub(super) static PLANE: DataPlane = DataPlane {
-    // It has no word: nobody can say that a node has it.
+    // It has no word: a user cannot configure it.
     mode: Mode::Iptables,
     settings: &[Setting::NodePortAddresses],
     unread: || vec![ProxyConfig::default()],

@@ -9,7 +9,7 @@ pub struct UsualPort {
     pub number: u16,
     /// Its protocol.
     pub protocol: Protocol,
-    /// Who has it, by the documents of each.
+    /// The user of the port, by its documents.
     pub of: &'static str,
     roles: &'static [Role],
 }
@@ -19,17 +19,17 @@ pub struct UsualPort {
 pub enum Role {
     /// A daemon of a node or of a control plane has it, which may be a process that contains a proxy (`k3s server`, `k0s`, `kubelite`).
     Daemon,
-    /// A manifest that wants it is told whose it is.
+    /// A manifest that wants it gets a note with its user.
     Told,
     /// Others reach SSH, DNS, etcd, the API server, kubelet, kube-proxy or the control plane of a node there: it is moved last.
     Reached,
     /// Without it the node is lost.
     Vital,
-    /// MicroK8s alone has it: elsewhere it is nobody's.
+    /// Only MicroK8s has it: elsewhere it is free.
     MicroK8s,
     /// People reach ingress controllers there.
     Ingress,
-    /// Programs of a node connect to servers there: who has a connection to it opened it.
+    /// Programs of a node connect to servers there: a socket with a connection to it opened the connection.
     Server,
 }
 

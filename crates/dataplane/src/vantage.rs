@@ -1,4 +1,4 @@
-//! The vantage points of an address: from where it can be reached, and from where a listener answers there.
+//! The vantage points of an address: those that can reach it, and those to which a listener answers there.
 
 use std::net::IpAddr;
 
@@ -16,15 +16,15 @@ pub fn vantage_points(address: IpAddr) -> &'static [Vantage] {
     }
 }
 
-/// Whether a socket is asked at every address of this node, and not at those of one device.
+/// Whether a socket gets connections at every address of this node, not only at one device's addresses.
 pub fn is_everywhere(socket: &Socket) -> bool {
     socket.local.is_unspecified() && socket.device == 0
 }
 
-/// The vantage points from which a listener answers on an address, the proxy aside. Empty where it does not listen there.
+/// The vantage points to which a listener answers on an address, without the proxy. Empty if it does not listen there.
 ///
-/// A socket that is bound to a device receives what arrives on it, and its own node's connections to an address that the
-/// device has (`orig_oif` in Linux' net/ipv4/route.c, ip_route_output_key_hash_rcu).
+/// A socket that is bound to a device receives packets of that device, and its own node's connections to an address of the
+/// device (`orig_oif` in Linux' net/ipv4/route.c, ip_route_output_key_hash_rcu).
 pub fn answering_vantage_points(socket: &Socket, address: IpAddr, interfaces: &Interfaces) -> &'static [Vantage] {
     let listens = socket.local.is_unspecified() || socket.local == address;
     if !listens || socket.serves(Family::of(address)) != Some(true) {

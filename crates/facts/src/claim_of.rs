@@ -1,4 +1,4 @@
-//! Which field of which object claims a port or an address, as rules know it: by what they see of the object, not by where it is written.
+//! The field of an object that claims a port or an address, by the object's content, not by the place in a file.
 
 use std::net::IpAddr;
 
@@ -32,7 +32,7 @@ pub enum ClaimField {
 }
 
 impl ClaimOf {
-    /// The nodePort of a Service's port, or its healthCheckNodePort where it is about no port.
+    /// The nodePort of a Service's port. Without a port, the Service's healthCheckNodePort.
     pub fn node_port(service: &Service, port: Option<&ServicePort>) -> Self {
         let field = match port {
             Some(port) => ClaimField::NodePort(port.node_port, port.name.clone(), port.port, port.protocol),

@@ -10,15 +10,15 @@ use super::{
     Family, Gap, Learned, Pod, PortRange, Protocol, ProxyConfig, Reading, Source, Unread, WaitingPod, Why, Workload,
 };
 
-/// The Service of the API server, `namespace/name`: it has no NodePort, and yet a rule asks about its endpoints.
+/// The Service of the API server, `namespace/name`. It has no NodePort, but a rule needs its endpoints.
 pub const API_SERVER: (&str, &str) = ("default", "kubernetes");
 
-/// Everything that was read of the cluster, from files or from an API server.
+/// All facts of the cluster, from files or from an API server.
 ///
-/// Objects are shared: one look and the next, and whoever watches the cluster, hold the same ones.
+/// Objects are shared: the watches and all snapshots hold the same ones.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterFacts {
-    /// Where it came from, e.g. `services.yaml`, `https://10.0.0.1:6443`, or `none`.
+    /// The source, for example `services.yaml`, `https://10.0.0.1:6443`, or `none`.
     pub origin: String,
     /// Whether a person configured a cluster source; then its failure is an error and not an absence.
     pub configured: bool,
@@ -26,14 +26,14 @@ pub struct ClusterFacts {
     pub node_name: Option<String>,
     /// Services, ExternalName and headless ones left out.
     pub services: Reading<Vec<Arc<Service>>>,
-    /// EndpointSlices. A gap when the input holds none at all: then endpoints are unknown, not zero.
+    /// EndpointSlices. Not read if the input holds none: then endpoints are unknown, not zero.
     pub endpoint_slices: Reading<Vec<Arc<EndpointSlice>>>,
     /// The names of the Services whose EndpointSlices these are, in whatever namespace; `None` where all were read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endpoints_of: Option<Arc<BTreeSet<String>>>,
     /// Pods of this node (from files: those whose `nodeName` is this node's, or all when it is not known).
     pub pods: Reading<Vec<Arc<Pod>>>,
-    /// Pods that no node has room for because of their ports; snapshots older than it have none.
+    /// Pods that the scheduler cannot place because of their ports. Older snapshots do not have them.
     #[serde(default = "WaitingPod::not_asked")]
     pub waiting_pods: Reading<Vec<Arc<WaitingPod>>>,
     /// Workloads of files, whose pods are still to be made: those that want ports of a node.
@@ -43,7 +43,7 @@ pub struct ClusterFacts {
     pub nodes: Reading<Vec<Arc<Node>>>,
     /// The NodePort range of the API server.
     pub node_port_range: Reading<NodePortRange>,
-    /// Where the API server allocates cluster IPs, as far as a person says: `lint --service-cidr`.
+    /// The range of cluster IPs, if the user gives one: `lint --service-cidr`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub service_cidrs: Vec<IpNet>,
     /// What other components think the range is.
@@ -51,19 +51,19 @@ pub struct ClusterFacts {
     /// The proxy's settings as the cluster knows them: the ConfigMap `kube-system/kube-proxy`, k3s node-args,
     /// or `cilium-config` with `kube-proxy-replacement`.
     pub proxy_config: Reading<ProxyConfig>,
-    /// Whether Cilium is in kube-proxy's place, where its settings tell.
+    /// Whether Cilium replaces kube-proxy, if Cilium's settings are known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cilium_replaces: Option<bool>,
     /// Items that could not be used, each named; the rest was.
     pub rejected: Vec<Gap>,
-    /// Services of which something is among these, by namespace and name. What is missing of them may be there all the same.
+    /// Services that were read in part, by namespace and name. The missing parts may exist in the cluster.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unread_services: Vec<(String, String)>,
 }
 
 impl ClusterFacts {
-    /// The same with each kind of object in the order of its names: an API server lists objects by name, and a file in any
-    /// order. What is reported must not depend on that.
+    /// Sorts each kind of object by name. An API server lists objects by name, and a file in any order. The report must not
+    /// depend on the order.
     #[must_use]
     pub fn in_order(mut self) -> Self {
         if let Reading::Seen(services) = &mut self.services {
@@ -90,7 +90,7 @@ impl ClusterFacts {
         reached.map(|service| service.name.clone()).collect()
     }
 
-    /// What could not be used and is a Service, or may be one, with whatever ports.
+    /// An object that could not be used and is a Service, or may be one, with unknown ports.
     pub fn unread_service(&self) -> Option<&Gap> {
         self.rejected.iter().find(|gap| gap.source == Source::Services)
     }
@@ -100,7 +100,7 @@ impl ClusterFacts {
         self.rejected.iter().find(|gap| gap.source == Source::Pods)
     }
 
-    /// What was not read, EndpointSlices apart: these follow from what the rest makes rules ask about.
+    /// The unread sources, except EndpointSlices: rules decide from the other sources which EndpointSlices they need.
     pub fn lacks(&self) -> BTreeSet<Source> {
         let Self { services, pods, waiting_pods, nodes, node_port_range, proxy_config, .. } = self;
         let gaps = [
@@ -114,10 +114,11 @@ impl ClusterFacts {
         gaps.into_iter().filter(|(_, gap)| gap.is_some()).map(|(source, _)| source).collect()
     }
 
-    /// The EndpointSlices, where those of Services of this name are among them.
+    /// The EndpointSlices, if they include the slices of Services with this name.
     ///
     /// # Errors
-    /// When they were not read, or not those.
+    ///
+    /// When no EndpointSlices were read, or not the slices of these Services.
     pub fn endpoint_slices_with(&self, name: &str) -> Result<&[Arc<EndpointSlice>], Gap> {
         let slices = self.endpoint_slices.get()?;
         if self.endpoints_of.as_ref().is_some_and(|known| !known.contains(name)) {
@@ -149,7 +150,7 @@ pub struct Service {
     pub kind: ServiceKind,
     /// `spec.clusterIPs`, or `spec.clusterIP`.
     pub cluster_ips: Vec<IpAddr>,
-    /// `spec.ipFamilies`, each once; where absent, those of the cluster IPs, else IPv4.
+    /// `spec.ipFamilies`, each once. If absent: the families of the cluster IPs, else IPv4.
     #[serde(deserialize_with = "families")]
     pub families: Vec<Family>,
     /// `spec.externalIPs`.
@@ -163,13 +164,14 @@ pub struct Service {
     pub internal_local: bool,
     /// `spec.healthCheckNodePort`.
     pub health_check_node_port: Option<u16>,
-    /// The label `service.kubernetes.io/service-proxy-name`: kube-proxy does not serve it, and Cilium does where it was told this name. With the label of
-    /// headless Services it is [`Self::OF_NO_PROXY`].
+    /// The label `service.kubernetes.io/service-proxy-name`: kube-proxy does not serve the Service. Cilium serves it if
+    /// Cilium is configured with this name. With the label of headless Services the name is [`Self::OF_NO_PROXY`].
     pub proxy_name: Option<String>,
     /// What its annotations ask of Cilium.
     #[serde(default, skip_serializing_if = "ForCilium::is_nothing")]
     pub for_cilium: ForCilium,
-    /// Who announces its load balancer's addresses, as far as its annotations tell. Few Services have such annotations.
+    /// The program that announces the load balancer's addresses, if annotations name one. Few Services have such
+    /// annotations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub announced: Option<Box<Announced>>,
     /// `spec.ports`.
@@ -182,7 +184,7 @@ pub struct Service {
 pub struct ForCilium {
     /// `service.cilium.io/global`: endpoints of other clusters serve it too, and no EndpointSlice of this one may name them.
     pub global: bool,
-    /// `service.cilium.io/type`: what is served of it, instead of all that its own type has.
+    /// `service.cilium.io/type`: the part that Cilium serves, instead of all parts of the Service's type.
     pub only: Option<ServiceKind>,
     /// `service.cilium.io/node` or `/node-selector`: it is served on some nodes only.
     pub on_some_nodes: bool,
@@ -254,19 +256,19 @@ impl ServiceKind {
 /// One entry of `spec.ports`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServicePort {
-    /// `name`, empty where there is one port only.
+    /// `name`, empty if the Service has one port only.
     pub name: String,
     /// `protocol`.
     pub protocol: Protocol,
     /// `port`.
     pub port: u16,
-    /// `targetPort`, or else `port`; nothing where it is a name, or where the Service has no selector.
+    /// `targetPort`, or else `port`. None for a named port, or if the Service has no selector.
     #[serde(default)]
     pub target: Option<u16>,
     /// `nodePort`.
     pub node_port: Option<u16>,
-    /// Whether a client chose `nodePort`: `f:nodePort` in the managedFields of a Create or an Apply. A gap when the
-    /// object carries no managedFields. A hint: a create from a backup owns the field too.
+    /// Whether a client chose `nodePort`: `f:nodePort` in the managedFields of a Create or an Apply. Not read if the object
+    /// has no managedFields. A hint: a create from a backup owns the field too.
     pub fixed: Option<bool>,
 }
 
@@ -369,7 +371,7 @@ impl NodePortRange {
         Self { range, source: RangeSource::Flag, place: place.to_owned() }
     }
 
-    /// The default, said to be assumed.
+    /// The default, marked as assumed.
     pub fn assumed() -> Self {
         Self {
             range: PortRange::DEFAULT_NODE_PORTS,
@@ -383,7 +385,7 @@ impl NodePortRange {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum RangeSource {
-    /// A person said so: `--node-port-range`, `--set`.
+    /// The user gave it: `--node-port-range`, `--set`.
     Flag,
     /// kube-apiserver's `/flagz` (Kubernetes 1.36).
     Flagz,
@@ -395,7 +397,7 @@ pub enum RangeSource {
     KubeadmConfig,
     /// `network.config.openshift.io/cluster`.
     OpenshiftNetwork,
-    /// Nobody said: the default.
+    /// The default: no source names a range.
     Assumed,
 }
 
@@ -406,7 +408,7 @@ pub struct RangeClaim {
     pub by: Claimant,
     /// The ranges.
     pub ranges: Reading<Vec<PortRange>>,
-    /// Where it was read, or should have been.
+    /// The source, read or not.
     pub place: String,
 }
 

@@ -1,7 +1,7 @@
-//! A healthy world for tests, and the ways in which it goes wrong, as sentences.
+//! A healthy example node for tests, and the ways in which it can break, as sentences.
 //!
-//! A dual-stack node `n1` with a primary and a second address of each family, kube-proxy in iptables mode with its
-//! defaults and a local detector, a peer node `n2`, a kubelet, no Services.
+//! A dual-stack node `n1` with a primary and a second address of each family, kube-proxy in iptables mode with its defaults
+//! and a local detector, a peer node `n2`, a kubelet, no Services.
 
 mod service;
 
@@ -25,7 +25,7 @@ use super::{
 pub const PRIMARY: [&str; 2] = ["192.0.2.1", "2001:db8::1"];
 /// Its second addresses.
 pub const SECOND: [&str; 2] = ["192.0.2.2", "2001:db8::2"];
-/// Where the agent answers.
+/// The address of the agent.
 pub const OWN_PORT: &str = "192.0.2.1:29517";
 /// The peer node's InternalIP.
 pub const PEER: &str = "192.0.2.9";
@@ -36,7 +36,7 @@ pub fn ip(text: &str) -> IpAddr {
     text.parse().expect("an address")
 }
 
-/// A gap, in tests.
+/// An unread fact, in tests.
 pub fn gap<T>(source: Source, why: Why) -> Reading<T> {
     Reading::Gap(Gap::new(source, why, "so the test says"))
 }
@@ -83,7 +83,7 @@ impl Snapshot {
         .listens_as("[::]:10250", daemon("kubelet", 700))
     }
 
-    /// The same world with the proxy in another mode, at its defaults.
+    /// The same node with the proxy in another mode, at its defaults.
     pub fn with_mode(&self, mode: Mode) -> Self {
         let mut world = self.clone();
         world.kernel.proxy.mode = Reading::Seen(Learned { value: mode, place: "127.0.0.1:10249/proxyMode".to_owned() });
@@ -96,7 +96,7 @@ impl Snapshot {
         world
     }
 
-    /// Nobody knows the proxy: no mode, no settings.
+    /// The proxy is unknown: no mode, no settings.
     pub fn without_proxy(mut self) -> Self {
         let proxy = &mut self.kernel.proxy;
         proxy.mode = gap(Source::ProxyMode, Why::Unreachable);
@@ -236,7 +236,7 @@ impl Snapshot {
         self
     }
 
-    /// Nobody reads the proxy's mode or its settings, and a person says the mode.
+    /// The proxy's mode and settings are not read, and the user gives the mode.
     pub fn said_mode(self, mode: Mode) -> Self {
         let mut world = self.without_proxy();
         world.overrides.proxy_mode = Some(Learned { value: mode, place: "--proxy-mode".to_owned() });
@@ -250,7 +250,7 @@ impl Snapshot {
         self
     }
 
-    /// Nobody said what the NodePort range is.
+    /// No source names the NodePort range.
     pub fn assumed_range(mut self) -> Self {
         self.cluster.node_port_range = Reading::Seen(NodePortRange::assumed());
         self
@@ -321,7 +321,7 @@ pub fn held(path: &str, pod_uid: Option<&str>, command: &str, pid: u32) -> Owner
     })
 }
 
-/// The fact, for changing it. Fails on a gap.
+/// The fact, for changing it. Panics if the fact was not read.
 #[track_caller]
 pub fn seen<T: std::fmt::Debug>(reading: &mut Reading<T>) -> &mut T {
     match reading {
@@ -330,13 +330,13 @@ pub fn seen<T: std::fmt::Debug>(reading: &mut Reading<T>) -> &mut T {
     }
 }
 
-/// Links and addresses, for changing them. Fails on a gap.
+/// Links and addresses, for changing them. Panics if they were not read.
 #[track_caller]
 pub fn interfaces_of(world: &mut Snapshot) -> &mut Interfaces {
     Arc::make_mut(seen(&mut world.kernel.interfaces))
 }
 
-/// Objects of the cluster, for changing them. Fails on a gap.
+/// Objects of the cluster, for changing them. Panics if they were not read.
 #[track_caller]
 pub fn objects<T: Clone + std::fmt::Debug>(reading: &mut Reading<Vec<Arc<T>>>) -> Vec<&mut T> {
     seen(reading).iter_mut().map(Arc::make_mut).collect()

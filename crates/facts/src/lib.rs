@@ -1,4 +1,4 @@
-//! What was seen: plain, serializable data about one node and its cluster.
+//! The facts that were read: plain, serializable data about one node and its cluster.
 //!
 //! Never: behaves. No I/O, no clock, no thresholds, no Kubernetes client types, and no knowledge of our other crates.
 

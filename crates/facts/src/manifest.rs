@@ -34,7 +34,7 @@ impl fmt::Display for FileName {
     }
 }
 
-/// Where something is written, as editors and compilers name it.
+/// A place in a file, as editors and compilers name it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
     /// The file as a person named it; `standard input`.
@@ -76,16 +76,16 @@ pub const ACCEPT: &str = "portreeve/accept";
 pub struct Accepts {
     /// Names of rules, as they are written.
     pub rules: Vec<String>,
-    /// Where they are written.
+    /// The place in the file.
     pub place: Place,
 }
 
-/// A Service, a Pod, or an object with the template of pods, as somebody wrote it.
+/// A Service, a Pod, or an object with a pod template, as the manifest has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Manifest {
     /// `kind`.
     pub kind: &'static str,
-    /// `metadata.namespace`, or where an object without one goes.
+    /// `metadata.namespace`, or the default namespace for an object without one.
     pub namespace: String,
     /// `metadata.name`.
     pub name: String,
@@ -116,11 +116,11 @@ impl fmt::Display for Manifest {
 pub struct Claim {
     /// The way to the field, `spec.ports[0].nodePort`.
     pub path: String,
-    /// Where its value is written.
+    /// The place of the value.
     pub place: Place,
-    /// What it claims.
+    /// The claim.
     pub what: Claimed,
-    /// Of a nodePort the `name` and the `port` of its Service port.
+    /// For a nodePort: the `name` and the `port` of its Service port.
     pub of_port: Option<(String, u16)>,
 }
 
@@ -188,12 +188,12 @@ impl Claimed {
         }
     }
 
-    /// The address of the node on which pods want a port, where it is not every one.
+    /// The address of the node on which pods want a port. None for all addresses.
     pub fn host_ip(self) -> Option<IpAddr> {
         if let Self::HostPort(_, _, ip) = self { ip.filter(|ip| !ip.is_unspecified()) } else { None }
     }
 
-    /// Whether pods want a port at loopback only, which nobody else on the node's addresses meets.
+    /// Whether pods want a port at loopback only. Then no socket on the node's other addresses conflicts.
     pub fn is_at_loopback(self) -> bool {
         self.host_ip().is_some_and(|ip| ip.is_loopback())
     }

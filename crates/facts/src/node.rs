@@ -14,7 +14,7 @@ use super::{
     Source, Why,
 };
 
-/// Everything that was read on the node. Each fact carries its own gap.
+/// All facts of the node. Each fact that was not read has its own reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KernelFacts {
     /// `/proc/sys/kernel/hostname`.
@@ -28,10 +28,10 @@ pub struct KernelFacts {
     pub capabilities: Vec<String>,
     /// Listening sockets: TCP and SCTP in LISTEN, UDP unconnected with a local port. All ports.
     pub listeners: Reading<Vec<Socket>>,
-    /// Why the listeners of UDP are not among them, where that is so: whoever makes too many hides nobody of TCP.
+    /// Why UDP listeners are missing, if they are. Too many UDP sockets must not hide TCP sockets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub no_udp: Option<Gap>,
-    /// How sockets were read: sock_diag, or `/proc/net` with what that cannot tell.
+    /// How sockets were read: sock_diag, or `/proc/net` with its limits.
     pub socket_source: String,
     /// Connected sockets whose local port is in [`NodeQuery::client_ports`].
     pub clients: Reading<Clients>,
@@ -55,8 +55,8 @@ pub struct KernelFacts {
     /// Flows that leave this node under an address of its own; needs CAP_NET_ADMIN.
     #[serde(default = "Masquerade::not_asked")]
     pub masquerade: Reading<Masquerade>,
-    /// The pools of source ports from which most is taken, busiest first; at most 16, and none of fewer than 64 flows. A gap while
-    /// nothing shows that ports may lack.
+    /// The pools of source ports with the most used ports, busiest first: at most 16, none with fewer than 64 flows. Not
+    /// read while no sign shows that ports may run out.
     #[serde(default = "Masquerade::pools_not_asked")]
     pub masquerade_pools: Reading<Vec<MasqueradePool>>,
     /// nft tables and iptables chains.
@@ -68,7 +68,7 @@ pub struct KernelFacts {
 }
 
 impl KernelFacts {
-    /// The facts of whoever judges objects alone: nobody looked at a node, and every fact of it is a gap.
+    /// The facts for judging objects alone: no node was scanned, and every fact is not read.
     pub fn not_asked() -> Self {
         Self {
             hostname: String::new(),
@@ -134,21 +134,21 @@ fn unread<T>(source: Source) -> Reading<T> {
     Reading::Gap(Gap::new(source, Why::NotAsked, "no node was looked at"))
 }
 
-/// What a reader is asked for beyond the constants of its trade.
+/// What a scan reads beyond the constant facts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeQuery {
     /// Ports whose listeners' holders are looked up: the NodePort range and every port of a rule's interest.
     pub owner_ports: PortSet,
     /// Local ports whose client sockets are listed, and unanswered masqueraded flows.
     pub client_ports: PortSet,
-    /// Local ports that a server needs which may be missing. Where none listens, more is read of the clients on them: whether their
-    /// peers are servers, and who is bound there and does not listen.
+    /// Local ports that a server needs and that may be missing. If no process listens on one, the scan reads more of its
+    /// clients: whether their peers are servers, and which sockets are bound there without listening.
     pub contested: PortSet,
-    /// Whether clients are looked for where they can only have bound their port on purpose, too: on a host with many
-    /// connections that costs more than all else.
+    /// Whether the scan also looks for clients on ports outside the ephemeral range, which a program must have bound on
+    /// purpose. On a host with many connections this costs more than all other facts.
     pub bound_on_purpose: bool,
-    /// Ports on which masqueraded flows are counted; empty where nobody wants to know, since counting takes about a
-    /// microsecond for every such flow of the node.
+    /// Ports on which masqueraded flows are counted. Empty if no rule needs the count: counting takes about a microsecond
+    /// for each such flow of the node.
     pub masquerade_ports: PortSet,
     /// Whether pools of masqueraded source ports are counted, if something shows that ports may lack.
     pub masquerade_pools: bool,
@@ -156,13 +156,14 @@ pub struct NodeQuery {
     pub health_check_ports: Vec<u16>,
     /// Whether command lines may be kept; they can hold secrets.
     pub command_lines: bool,
-    /// What is asked of single pods' own network namespaces, by the uid in the control groups of the pod. A healthy node has none.
+    /// What to read in single pods' own network namespaces, by the uid in the pod's control groups. A healthy node has
+    /// none.
     pub pods: BTreeMap<String, PodQuery>,
-    /// What nobody will ask about: it is not read, and a gap.
+    /// Facts that no rule needs: they are not read.
     pub skipped: BTreeSet<Source>,
 }
 
-/// What is asked of one pod's own network namespace.
+/// What to read in one pod's own network namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodQuery {
     /// The ports from which the kernel chooses there, where the pod's specification says so: their use is counted.
@@ -212,8 +213,8 @@ pub struct Interfaces {
     /// Why the gateways were not read, if they were not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gateways_gap: Option<Gap>,
-    /// The links that a default route of the main table leads over, by index; not those of a route over several. Absent where
-    /// the gateways are, and in snapshots older than it is.
+    /// The links of a default route of the main table, by index, without routes over several links. Absent if the gateways
+    /// are absent, and in older snapshots.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default_links: Option<Vec<u32>>,
 }
@@ -221,8 +222,8 @@ pub struct Interfaces {
 /// Cilium's own link.
 pub const CILIUM_HOST: &str = "cilium_host";
 
-/// Links of data planes that nobody measured, and whether each shows that it serves NodePorts: the others are there beside
-/// kube-proxy too.
+/// Links of unmeasured data planes, and whether each shows that the data plane serves NodePorts. The others also exist
+/// beside kube-proxy.
 const UNMEASURED: [(&str, &str, bool); 5] = [
     ("bpfin.cali", "Calico's eBPF data plane", true),
     ("kube-dummy-if", "kube-router", true),
@@ -232,12 +233,12 @@ const UNMEASURED: [(&str, &str, bool); 5] = [
 ];
 
 impl Interfaces {
-    /// A data plane that nobody measured, and its link.
+    /// An unmeasured data plane, and its link.
     pub fn unmeasured(&self) -> Option<(&'static str, &'static str)> {
         UNMEASURED.into_iter().find(|(link, ..)| self.has_link(link)).map(|(link, name, _)| (name, link))
     }
 
-    /// The same where it has kube-proxy's place.
+    /// The same, if the data plane replaces kube-proxy.
     pub fn unmeasured_proxy(&self) -> Option<(&'static str, &'static str)> {
         self.unmeasured().filter(|(_, link)| UNMEASURED.iter().any(|(its, _, serves)| its == link && *serves))
     }
@@ -267,9 +268,9 @@ pub struct Link {
     pub name: String,
     /// Its kind, e.g. `dummy`, `vxlan`, where it is virtual.
     pub kind: Option<String>,
-    /// The UDP port that the kernel opens for it while it is up: of VXLAN, Geneve and bareudp. None where it opens the port in
-    /// another network namespace, in which the link was made. WireGuard's is never read: only generic netlink tells it, and
-    /// only to CAP_NET_ADMIN.
+    /// The UDP port that the kernel opens for the link while it is up: VXLAN, Geneve and bareudp. None if the kernel opens
+    /// the port in another network namespace, in which the link was made. WireGuard's is never read: only generic netlink
+    /// has it, and needs CAP_NET_ADMIN.
     pub udp_port: Option<u16>,
     /// How the kernel opens this port. Earlier versions did not read it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -284,7 +285,7 @@ pub struct Link {
 /// How the kernel opens the UDP port of a tunnel.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tunnel {
-    /// The VNI of its packets; none where it takes those of any.
+    /// The VNI of its packets; none if it accepts any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<u32>,
     /// `external` of ip-link(8): who sends says the VNI of each packet (`IFLA_VXLAN_COLLECT_METADATA`).
@@ -299,7 +300,7 @@ pub struct Tunnel {
 }
 
 impl Link {
-    /// Whether two tunnels that want one port cannot have it both. Nothing where it is not known how they open it.
+    /// Whether two tunnels exclude each other from one port. None if it is unknown how they open the port.
     ///
     /// Geneve devices always share: the kernel makes none beside one that it cannot share with (drivers/net/geneve.c
     /// `geneve_configure`).
@@ -370,16 +371,17 @@ pub struct IpVsConnection {
 pub struct Netfilter {
     /// nft tables as `family name`, e.g. `ip kube-proxy`.
     pub tables: Vec<String>,
-    /// Chains whose name begins with `KUBE-`, as `family table chain`; those of single Services and endpoints
-    /// (`KUBE-SVC-...`) left out.
+    /// Chains whose name begins with `KUBE-`, as `family table chain`, without the chains of single Services and endpoints
+    /// (`KUBE-SVC-...`).
     pub chains: Vec<String>,
     /// Tables of the legacy iptables, whose chains cannot be listed this way.
     pub legacy_tables: Vec<String>,
-    /// Where the CNI plugin `portmap` redirects hostPorts, in the order in which the kernel asks within a table.
+    /// The redirections of hostPorts by the CNI plugin `portmap`, in the order in which the kernel evaluates them within a
+    /// table.
     #[serde(default = "Redirection::not_asked")]
     pub redirections: Reading<Vec<Redirection>>,
-    /// The destination ports whose packets rules in tables `raw` keep from conntrack (`NOTRACK`, `CT --notrack`), each once. Rules with
-    /// other conditions, and those of the legacy iptables, are not among them.
+    /// The destination ports whose packets rules in tables `raw` keep from conntrack (`NOTRACK`, `CT --notrack`), each
+    /// once. Rules with other conditions, and rules of the legacy iptables, are not included.
     #[serde(default = "untracked_not_asked")]
     pub untracked: Reading<Vec<(Protocol, u16)>>,
 }
@@ -429,7 +431,7 @@ impl Redirection {
 /// What answered `GET /` on `127.0.0.1`, or the node's address, and a healthCheckNodePort.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HealthCheckAnswer {
-    /// The port that was asked.
+    /// The port of the request.
     pub port: u16,
     /// `namespace/name` of the Service in the answer of a proxy
     /// (`{"service":{"namespace":...,"name":...}}`, kubernetes pkg/proxy/healthcheck); nothing when
@@ -438,12 +440,11 @@ pub struct HealthCheckAnswer {
 }
 
 impl HealthCheckAnswer {
-    /// At most so many ports are asked.
+    /// The largest number of ports.
     pub const MOST: usize = 64;
 }
 
-/// What conntrack tells of flows whose source was translated to an address of this node, over the protocols that
-/// Services can have.
+/// The conntrack flows whose source was translated to an address of this node, over the protocols that Services can have.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Masquerade {
     /// How many were given a port of [`NodeQuery::masquerade_ports`], by protocol; one that is absent has none.
@@ -456,12 +457,12 @@ pub struct Masquerade {
 }
 
 impl Masquerade {
-    /// The reading of whoever has no use for it, and of snapshots older than it.
+    /// The reading if no rule needs it, and in older snapshots.
     pub fn not_asked() -> Reading<Self> {
         Reading::Gap(Gap::new(Source::Conntrack, Why::NotAsked, "IPVS serves nothing here"))
     }
 
-    /// The reading of pools while nobody needs it, and of snapshots older than it.
+    /// The reading of pools while no rule needs it, and in older snapshots.
     pub fn pools_not_asked() -> Reading<Vec<MasqueradePool>> {
         Reading::Gap(Gap::new(Source::Conntrack, Why::NotAsked, "the kernel dropped no connection, and tracks few"))
     }
@@ -482,7 +483,7 @@ pub struct MasqueradePool {
     pub ports: PortRange,
     /// How many flows have another port than their sender chose.
     pub moved: u32,
-    /// Who has most of them, and how many; at most eight.
+    /// The senders with most flows, each with its count; at most eight.
     pub senders: Vec<(IpAddr, u32)>,
 }
 
@@ -495,6 +496,6 @@ pub struct MasqueradedFlow {
     pub source: (IpAddr, u16),
     /// This node's address and the port that was chosen for it: where answers go.
     pub translated: (IpAddr, u16),
-    /// From where an answer would come: the destination, itself translated where it is a Service's.
+    /// The source of an answer: the destination, translated if it is a Service's address.
     pub server: (IpAddr, u16),
 }

@@ -20,8 +20,8 @@ pub struct Pod {
     pub name: String,
     /// `metadata.uid`.
     pub uid: Option<String>,
-    /// `metadata.annotations["kubernetes.io/config.hash"]` of a static pod's mirror: the uid in its cgroup. Of any other pod it
-    /// is what somebody wrote there, and is left out.
+    /// `metadata.annotations["kubernetes.io/config.hash"]` of a static pod's mirror: the uid in its cgroup. Other pods can
+    /// have any text there, so it is left out.
     pub config_hash: Option<String>,
     /// The entry of `metadata.ownerReferences` that is its controller.
     #[serde(default)]
@@ -40,8 +40,8 @@ pub struct Pod {
     pub finished: bool,
     /// The condition `Ready` is true.
     pub ready: bool,
-    /// Whether any of its containers runs, by `status.containerStatuses` and those of init containers, of which some run
-    /// beside the others; `None` where there are none.
+    /// Whether any container runs, by `status.containerStatuses` and `initContainerStatuses` (some init containers run
+    /// beside the others). `None` without statuses.
     #[serde(default)]
     pub running: Option<bool>,
     /// A container that is not ready ended with an error, now or when it last ran.
@@ -68,8 +68,8 @@ pub struct Pod {
     /// [`failing`](Self::failing).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub containers: Vec<ContainerPorts>,
-    /// On the host's network, while it is [`failing`](Self::failing): at most four addresses of which a container said, when it ended,
-    /// that they are in use. It is a tenant's text: a hint, and no claim.
+    /// For a pod on the host's network that is [`failing`](Self::failing): at most four addresses that the last words of a
+    /// container call *in use*. The text is the tenant's: a hint, not a claim.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub said_in_use: Vec<ContainerPort>,
     /// It has an annotation `k8s.v1.cni.cncf.io/networks`: with Multus it may have addresses that its status does not name.
@@ -94,8 +94,8 @@ impl Pod {
         name.split_once('/') == Some((&self.namespace, &self.name))
     }
 
-    /// The ports from which the kernel chooses in its own network namespace, by its specification; without a range there, those of
-    /// the default range.
+    /// The ports from which the kernel chooses in the pod's own network namespace, by the pod's specification; else the
+    /// default range.
     pub fn ephemeral_ports(&self) -> PortSet {
         let range = self.ip_local_port_range.unwrap_or(PortRange::DEFAULT_EPHEMERAL);
         self.ip_local_reserved_ports.as_ref().map_or(range.into(), |reserved| PortSet::from(range).minus(reserved))
@@ -106,13 +106,13 @@ impl Pod {
         [&self.uid, &self.config_hash].into_iter().flatten().map(String::as_str)
     }
 
-    /// Whether the container with this id needs a port, by what it declares and by its probes; `None` where the id is not one of
-    /// [`containers`](Self::containers), as that of a container that is gone.
+    /// Whether the container with this id needs a port, by its declared ports and its probes. `None` if
+    /// [`containers`](Self::containers) does not have the id, for example for a removed container.
     pub fn container_needs(&self, id: &str, port: u16) -> Option<bool> {
         self.containers.iter().find(|it| it.id == id).map(|it| it.ports.contains(&port))
     }
 
-    /// What a container said of a port when it ended, e.g. `0.0.0.0:9100 is in use`: a hint.
+    /// The text of a container about a port at its end, for example `0.0.0.0:9100 is in use`: a hint.
     pub fn said_of(&self, protocol: Protocol, port: u16) -> Option<String> {
         let said = self.said_in_use.iter().find(|it| (it.protocol, it.port) == (protocol, port))?;
         let at = said.host_ip.map_or_else(|| format!("*:{port}"), |ip| SocketAddr::new(ip, port).to_string());
@@ -125,7 +125,7 @@ impl Pod {
     }
 }
 
-/// The ports of a node among those of containers, each with its number there.
+/// The node's ports among the ports of containers, each with its number on the node.
 pub(super) fn node_ports(ports: &[ContainerPort], host_network: bool) -> impl Iterator<Item = (u16, &ContainerPort)> {
     let own = move |port: &ContainerPort| host_network.then_some(port.port);
     ports.iter().filter_map(move |port| Some((port.host_port.or(own(port))?, port)))
@@ -185,8 +185,8 @@ impl fmt::Display for ServiceName {
     }
 }
 
-/// A Pod that has no Node, because the scheduler says that its ports are not free where it could run; or one that was given
-/// to a Node by name, and that the kubelet there refused for its ports.
+/// A Pod without a Node because the scheduler found no Node with free ports; or a Pod that was bound to a Node by name, and
+/// that the kubelet refused because of its ports.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WaitingPod {
     /// `metadata.namespace`.
@@ -199,8 +199,8 @@ pub struct WaitingPod {
     pub controller: Option<Controller>,
     /// As of a [`Pod`].
     pub service_lb_of: Option<ServiceName>,
-    /// The only Node that it may run on: by its name, its node affinity (each Pod of a DaemonSet has such a one), the host
-    /// name in its node selector, or because the scheduler makes room for it there.
+    /// The only possible Node: by name, by node affinity (as each Pod of a DaemonSet has), by the host name in the node
+    /// selector, or because the scheduler nominated the Node.
     pub meant_for: Option<String>,
     /// The scheduler says that the ports are taken on every Node. Else other Nodes refuse it for other reasons, and this
     /// one may, too.
@@ -222,7 +222,7 @@ impl WaitingPod {
         meant_for.is_none_or(|it| it == node || node.strip_prefix(it).is_some_and(|rest| rest.starts_with('.')))
     }
 
-    /// The reading of whoever did not look for them, and of snapshots older than they are.
+    /// The reading if they were not requested, and in older snapshots.
     pub fn not_asked() -> Reading<Vec<Arc<Self>>> {
         Reading::Gap(Gap::new(Source::WaitingPods, Why::NotAsked, "Pods without a Node were not asked for"))
     }

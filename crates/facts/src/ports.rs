@@ -121,7 +121,7 @@ impl PortRange {
     }
 }
 
-/// A range that somebody else wrote may be inverted.
+/// A range from a file may be inverted.
 impl<'de> Deserialize<'de> for PortRange {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
@@ -154,7 +154,7 @@ const LONGEST: usize = 64;
 
 impl NotPorts {
     fn new(text: &str, wanted: &'static str) -> Self {
-        // Whoever wrote it may have written what hides or turns the words around it.
+        // The text can contain characters that hide or reorder the words around it.
         Self { text: text::clean(text, LONGEST), wanted }
     }
 }
@@ -187,7 +187,7 @@ impl FromStr for PortRange {
 pub struct PortSet(Vec<PortRange>);
 
 impl PortSet {
-    /// The ranges, ascending, with gaps between them.
+    /// The ranges, ascending and not adjacent.
     pub fn ranges(&self) -> &[PortRange] {
         &self.0
     }

@@ -27,7 +27,7 @@ impl Mode {
     pub const ALL: [Self; 4] = [Self::Iptables, Self::Ipvs, Self::Nftables, Self::Cilium];
     /// kube-proxy's own modes: what an unknown mode may be.
     pub const KUBE_PROXY: [Self; 3] = [Self::Iptables, Self::Ipvs, Self::Nftables];
-    /// The words of all, for people who have to choose one.
+    /// The words of all modes, for help texts.
     pub const WORDS: &str = "iptables, ipvs, nftables or cilium";
 
     /// The word used for it everywhere.
@@ -60,7 +60,7 @@ impl FromStr for Mode {
 #[error("not a proxy mode: {}", Mode::WORDS)]
 pub struct NotAMode;
 
-/// A value, and where it was learned; the place is printed wherever the value matters.
+/// A value and its source. Reports print the source if the value matters.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Learned<T> {
     /// The value.
@@ -76,9 +76,9 @@ impl<T: fmt::Display> fmt::Display for Learned<T> {
     }
 }
 
-/// Where kube-proxy reports its mode, its settings and its metrics, unless it is told otherwise (`metricsBindAddress`).
+/// The port on which kube-proxy reports its mode, settings and metrics by default (`metricsBindAddress`).
 pub const PROXY_METRICS: u16 = 10249;
-/// Where kube-proxy says whether it is healthy, unless it is told otherwise (`healthzBindAddress`).
+/// The port on which kube-proxy reports its health by default (`healthzBindAddress`).
 pub const PROXY_HEALTH: u16 = 10256;
 
 /// kube-proxy as it answers on loopback (`metricsBindAddress`, default `127.0.0.1:10249` or `[::1]:10249`).
@@ -105,7 +105,7 @@ pub const NFTABLES_LOCALHOST_GATE: &str = "KubeProxyNFTablesLocalhostNodePorts";
 /// The settings that verdicts depend on. An absent field was not in the answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProxyConfig {
-    /// Where it was read, e.g. `127.0.0.1:10249/configz`.
+    /// The source, for example `127.0.0.1:10249/configz`.
     pub place: String,
     /// `mode`; empty means the platform's default, iptables on Linux.
     pub mode: Option<String>,
@@ -116,18 +116,18 @@ pub struct ProxyConfig {
     pub localhost_node_ports: Option<bool>,
     /// `bindAddress`.
     pub bind_address: Option<IpAddr>,
-    /// `detectLocalMode`, and whether a `clusterCIDR` is set: together they tell whether there is a local detector.
+    /// `detectLocalMode`, and whether a `clusterCIDR` is set: together they show whether there is a local detector.
     pub detect_local_mode: Option<String>,
     /// `clusterCIDR`, comma separated.
     pub cluster_cidr: Option<String>,
-    /// `healthzBindAddress`; empty where kube-proxy shows that it answers nobody, absent where nobody says.
+    /// `healthzBindAddress`. Empty if kube-proxy reports that it serves no health check, absent if no source has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub healthz_bind_address: Option<String>,
     /// `featureGates.KubeProxyNFTablesLocalhostNodePorts` (KEP-6032, alpha and off by default in Kubernetes 1.37).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nftables_localhost: Option<bool>,
     /// Whether iptables masquerades for Cilium, and not its eBPF program: `enable-bpf-masquerade` is false, and connections
-    /// of pods are masqueraded. Cilium's settings only, and only where they tell.
+    /// of pods are masqueraded. Only from Cilium's settings, if they contain it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub iptables_masquerade: Option<bool>,
     /// What Cilium alone has; absent elsewhere, and in snapshots older than it is.
@@ -155,8 +155,8 @@ pub struct CiliumConfig {
     /// `force-device-detection`: Cilium finds devices by itself, too, where `devices` names some.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub detects_devices: bool,
-    /// `disable-external-ip-mitigation`: the node and its pods are sent to an external IP's Service on each address, those of
-    /// devices that Cilium does not serve too.
+    /// `disable-external-ip-mitigation`: the node and its pods reach an external IP's Service on each address, also on
+    /// devices that Cilium does not serve.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub external_ips_anywhere: bool,
     /// `k8s-service-proxy-name`: it serves the Services with this label, and no others; without it, those without the label.
@@ -170,7 +170,7 @@ pub struct CiliumConfig {
     pub sctp: bool,
     /// `service-no-backend-response` and `enable-no-service-endpoints-routable`.
     pub without_backend: WithoutBackend,
-    /// `bpf-lb-sock-hostns-only`: pods are not served where they connect, but where their packets arrive.
+    /// `bpf-lb-sock-hostns-only`: Cilium serves pods when their packets arrive, not when they connect.
     pub host_namespace_only: bool,
     /// `bpf-lb-enable-wildcard-entries`, which Cilium has since 1.20, and on by default: whether what arrives from pods is served
     /// on every address of its devices. Absent where neither this nor the version shows.

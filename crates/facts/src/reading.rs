@@ -5,10 +5,10 @@ use std::ops::Deref;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The outcome of looking for one fact.
+/// The outcome of reading one fact.
 ///
-/// There is deliberately no `Default`, no `unwrap_or` and no `ok`: what could not be read is never zero and never healthy. Whoever goes on
-/// without it says why nothing is missed ([`Unread`]).
+/// There is deliberately no `Default`, no `unwrap_or` and no `ok`: an unread fact is never zero and never healthy. Code
+/// that continues without the fact gives the reason why nothing is missed ([`Unread`]).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reading<T> {
@@ -19,10 +19,11 @@ pub enum Reading<T> {
 }
 
 impl<T> Reading<T> {
-    /// The fact, or a copy of the gap: `let sockets = view.now.kernel.listeners.get()?;`.
+    /// The fact, or a copy of the reason why it was not read: `let sockets = view.now.kernel.listeners.get()?;`.
     ///
     /// # Errors
-    /// The [`Gap`] when the fact was not seen.
+    ///
+    /// The [`Gap`] if the fact was not read.
     pub fn get(&self) -> Result<&T, Gap> {
         match self {
             Self::Seen(fact) => Ok(fact),
@@ -30,14 +31,14 @@ impl<T> Reading<T> {
         }
     }
 
-    /// The fact where it was seen, for tests.
+    /// The fact, if it was read; for tests.
     #[cfg(any(test, feature = "testing"))]
     pub fn seen(&self) -> Option<&T> {
         self.get().ok()
     }
 
-    /// The fact as far as it is known: nothing where it was not read, for the reason that stands there. Whoever concludes something from
-    /// what is missing there uses [`Self::get`].
+    /// The fact, or nothing if it was not read. The argument gives the reason why that is enough. Code that concludes
+    /// something from an absent fact uses [`Self::get`].
     pub fn known(&self, _: Unread) -> Option<&T> {
         match self {
             Self::Seen(fact) => Some(fact),
@@ -45,7 +46,7 @@ impl<T> Reading<T> {
         }
     }
 
-    /// The same of a list, which is empty where it was not read.
+    /// The same for a list, which is empty if it was not read.
     pub fn known_part<'a>(&'a self, why: Unread) -> &'a T::Target
     where
         T: Deref,
@@ -54,7 +55,7 @@ impl<T> Reading<T> {
         self.known(why).map(Deref::deref).unwrap_or_default()
     }
 
-    /// The gap where the fact was not seen.
+    /// The reason why the fact was not read, if it was not.
     pub fn gap(&self) -> Option<&Gap> {
         match self {
             Self::Seen(_) => None,
@@ -71,26 +72,27 @@ impl<T> Reading<T> {
     }
 }
 
-/// Why nothing is missed where a fact was not read, and counts as absent, or a list as empty.
+/// Why nothing is missed if an unread fact counts as absent, or an unread list as empty.
 #[derive(Clone, Copy, Debug)]
 pub enum Unread {
     /// It adds words, numbers or a remedy to what stands without it.
     Adds,
     /// What says that it was not read.
     Said(&'static str),
-    /// What is assumed instead.
+    /// The assumed value.
     Assumed(&'static str),
     /// It decides what is read or listed next, and nothing is concluded from it.
     Chooses,
-    /// Whoever gets nothing does not know: it takes every value for possible, or asks another source, or has its own gap.
+    /// The caller does not conclude anything: it considers every value possible, reads another source, or has its own gap.
     Doubted,
 }
 
-/// What was not asked for is assumed not to be there: who asks without a cluster, or without its pods, has none. What was asked for and not
-/// read stays a gap.
+/// A fact that was not requested counts as absent: a scan without a cluster, or without its pods, has none. A fact that was
+/// requested and not read stays unread.
 ///
 /// # Errors
-/// The [`Gap`], where reading was tried.
+///
+/// The [`Gap`], if reading was tried.
 pub fn asked<T>(read: Result<T, Gap>) -> Result<Option<T>, Gap> {
     match read {
         Ok(fact) => Ok(Some(fact)),
@@ -108,10 +110,10 @@ impl<T> From<Result<T, Gap>> for Reading<T> {
     }
 }
 
-/// Where a fact would have come from, why it did not, and one line for a person.
+/// The source of a fact, the reason why it was not read, and one line for a person.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Gap {
-    /// The reader that was asked.
+    /// The reader.
     pub source: Source,
     /// The kind of failure.
     pub why: Why,
@@ -120,7 +122,7 @@ pub struct Gap {
 }
 
 impl Gap {
-    /// A gap with its detail.
+    /// An unread fact with its detail.
     pub fn new(source: Source, why: Why, detail: impl Into<String>) -> Self {
         Self { source, why, detail: detail.into() }
     }
@@ -184,7 +186,7 @@ pub enum Source {
     NodePortRange,
     /// The port on which an agent itself answers.
     OwnPort,
-    /// What the agent of another node tells, through the API server.
+    /// The agent of another node, through the API server.
     Agent,
 }
 
@@ -205,13 +207,13 @@ pub enum Why {
     NotSupported,
     /// It was not looked for yet.
     NotYet,
-    /// It was not asked for: no cluster was given, or no rule needs it.
+    /// Not requested: no cluster was given, or no rule needs it.
     NotAsked,
-    /// Nobody answered at the place where it should be.
+    /// No answer from the expected address.
     Unreachable,
     /// It took longer than allowed.
     TimedOut,
-    /// The kernel said the dump was inconsistent, every time it was tried.
+    /// The kernel marked the dump as inconsistent, at every try.
     Torn,
     /// It was seen, but too long ago to act on.
     Stale,

@@ -1,4 +1,4 @@
-//! Everything one look saw.
+//! All facts of one scan.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -10,12 +10,12 @@ use super::{
     Unread, Why, asked,
 };
 
-/// The version of this program: all crates have that of the workspace.
+/// The version of this program: all crates have the workspace's version.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The `schema` of a snapshot document.
 pub const SNAPSHOT_SCHEMA: &str = "portreeve.snapshot/v1";
 
-/// Everything one look saw: bug report, fixture and input of `replay`.
+/// All facts of one scan: bug report, fixture and input of `--snapshot`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Snapshot {
     /// [`SNAPSHOT_SCHEMA`].
@@ -23,14 +23,14 @@ pub struct Snapshot {
     /// The version of the program that looked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// When the look began.
+    /// The beginning of the scan.
     pub at: Timestamp,
-    /// When the last look began that read connections; absent where this one did. What takes as long as there are
-    /// connections is as of then.
+    /// The beginning of the last scan that read connections; absent if this scan did. Facts that take long with many
+    /// connections have this age.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connections_at: Option<Timestamp>,
-    /// When the API server last confirmed that it has these Pods of this node and no others. Absent where they were read
-    /// from files, or not at all.
+    /// The last time at which the API server confirmed exactly these Pods of this node. Absent if they were read from
+    /// files, or not at all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pods_at: Option<Timestamp>,
     /// What the command line or the configuration sets, which wins over what was read.
@@ -40,7 +40,7 @@ pub struct Snapshot {
     pub kernel: KernelFacts,
     /// What the cluster showed.
     pub cluster: ClusterFacts,
-    /// Whether the agent that looked has its own port; not asked where nothing listens.
+    /// Whether the agent has its own port; not requested without an agent.
     #[serde(default = "OwnPort::not_asked")]
     pub own_port: Reading<OwnPort>,
 }
@@ -50,12 +50,12 @@ pub struct Snapshot {
 pub struct OwnPort {
     /// `--listen`.
     pub address: SocketAddr,
-    /// Whether somebody else has it.
+    /// Whether another process has it.
     pub taken: bool,
 }
 
 impl OwnPort {
-    /// The reading of whoever does not listen: one look by a person, and snapshots older than agents.
+    /// The reading without an agent: a single `check`, and snapshots older than agents.
     pub fn not_asked() -> Reading<Self> {
         Reading::Gap(Gap::new(Source::OwnPort, Why::NotAsked, "only an agent listens"))
     }
@@ -67,15 +67,15 @@ impl Snapshot {
         self.cluster.node_name.as_deref().unwrap_or(&self.kernel.hostname)
     }
 
-    /// How long before this look the last one began that read connections.
+    /// The time from the last scan that read connections to this one.
     pub fn since_connections(&self) -> Duration {
         let since = self.connections_at.map(|read| self.at.duration_since(read));
         // A clock that was set back in between makes no age.
         since.and_then(|since| since.try_into().ok()).unwrap_or_default()
     }
 
-    /// Makes it a snapshot of a node whose proxy was started in another mode. kube-proxy in iptables mode turns `route_localnet` on
-    /// (`pkg/proxy/iptables/proxier.go`), unless it is told to serve no NodePort on loopback.
+    /// Makes it a snapshot of a node whose proxy was started in another mode. kube-proxy in iptables mode turns
+    /// `route_localnet` on (`pkg/proxy/iptables/proxier.go`), unless its settings exclude NodePorts on loopback.
     pub fn suppose_mode(&mut self, mode: Mode, place: &str) {
         let keeps_off = self.proxy_config().is_ok_and(|it| it.localhost_node_ports == Some(false));
         if mode == Mode::Iptables && !keeps_off {
@@ -100,8 +100,8 @@ impl Snapshot {
         unread.unwrap_or_else(|| Gap::new(Source::Nodes, Why::Ambiguous, detail))
     }
 
-    /// The proxy mode from the best place that knows it: the command line, `/proxyMode`, then the cluster's own
-    /// configuration of the proxy. The gap is that of `/proxyMode`, or why it is [contested](Self::contested).
+    /// The proxy mode from the best source: the command line, `/proxyMode`, then the cluster's configuration of the proxy.
+    /// If none was read, the error is the one of `/proxyMode`, or the reason why the mode is [contested](Self::contested).
     pub fn proxy_mode(&self) -> Result<Learned<Mode>, Gap> {
         if let Some(mode) = &self.overrides.proxy_mode {
             return Ok(mode.clone());
@@ -128,12 +128,12 @@ impl Snapshot {
         self.proxy_mode().is_ok_and(|known| known.value == mode)
     }
 
-    /// Whether a Service is one of those that this node's proxy serves, by the label `service.kubernetes.io/service-proxy-name`:
-    /// those without it, or those of the name that Cilium was told.
+    /// Whether this node's proxy serves a Service, by the label `service.kubernetes.io/service-proxy-name`: Services
+    /// without the label, or with the name in Cilium's settings.
     pub fn proxy_serves(&self, service: &Service) -> bool {
         let configs = self.proxy_configs(Unread::Assumed("that Cilium was told no name"));
         let mut names = configs.filter_map(|config| config.cilium.as_ref()?.proxy_name.as_ref()).peekable();
-        // On nearly every node there is none, and this is asked of each Service.
+        // Nearly no node has such a name, and this runs for each Service.
         if names.peek().is_none() || !self.is_in(Mode::Cilium) {
             return service.proxy_name.is_none();
         }
@@ -150,8 +150,8 @@ impl Snapshot {
         }
     }
 
-    /// That nothing but the cluster's settings tells of a kube-proxy, on a node that has the link of Cilium or of another that takes
-    /// its place, or whose links could not be read: who removes kube-proxy often leaves its ConfigMap.
+    /// Only the cluster's settings show a kube-proxy, and the node has the link of Cilium or of another replacement, or its
+    /// links were not read. Users who remove kube-proxy often leave its ConfigMap.
     fn left_over(&self) -> Option<(Mode, Gap)> {
         let unread = self.kernel.proxy.config.gap().is_some();
         let config = self.cluster.proxy_config.known(Unread::Doubted).filter(|_| unread)?;
@@ -169,8 +169,8 @@ impl Snapshot {
         Some((mode, Gap::new(Source::ProxyMode, Why::Ambiguous, detail)))
     }
 
-    /// That kube-proxy answers on this node, though the cluster's settings have Cilium in its place: it was not removed, and
-    /// both serve.
+    /// kube-proxy answers on this node, but the cluster's settings name Cilium as its replacement: kube-proxy was not
+    /// removed, and both serve.
     fn beside_cilium(&self) -> Option<(Mode, Gap)> {
         let Learned { value, place } =
             self.kernel.proxy.mode.known(Unread::Doubted).filter(|mode| mode.value != Mode::Cilium)?;
@@ -180,19 +180,21 @@ impl Snapshot {
         Some((*value, Gap::new(Source::ProxyMode, Why::Ambiguous, detail)))
     }
 
-    /// The proxy's settings: what it answers itself, else what the cluster has of it.
+    /// The proxy's settings: from the proxy itself, else from the cluster.
     ///
     /// # Errors
-    /// The gap of the proxy's own answer when neither was read.
+    ///
+    /// The reason why the proxy's own answer was not read, if neither was.
     pub fn proxy_config(&self) -> Result<&ProxyConfig, Gap> {
         self.proxy_config_of(self.proxy_mode().ok().map(|mode| mode.value))
     }
 
-    /// The same of a proxy in this mode: the settings of kube-proxy are none of Cilium's, and the reverse, though a word of
-    /// both may be the same.
+    /// The same for a proxy in this mode: the settings of kube-proxy are not Cilium's, and the reverse, even if both use
+    /// one word.
     ///
     /// # Errors
-    /// The gap of the proxy's own answer when neither was read.
+    ///
+    /// The reason why the proxy's own answer was not read, if neither was.
     pub fn proxy_config_of(&self, mode: Option<Mode>) -> Result<&ProxyConfig, Gap> {
         let is_its_own = |config: &&ProxyConfig| match (mode, config.mode_if_known()) {
             (Some(mode), Some(its)) => (mode == Mode::Cilium) == (its == Mode::Cilium),

@@ -1,5 +1,5 @@
-//! A snapshot from a document: its schema, and what no look could have written. It comes from somebody else, and what is
-//! printed of it is typed.
+//! A snapshot from a document: its schema, and content that no scan can have written. The document is foreign, and printed
+//! parts of it are typed.
 
 use serde::Deserialize;
 
@@ -31,7 +31,7 @@ impl Snapshot {
     }
 }
 
-/// The first thing in a snapshot that cannot be, in words: where it is, what it is, what was wanted.
+/// The first impossible part of a snapshot, in words: its place, its value, and the expected value.
 fn impossible(snapshot: &Snapshot) -> Option<String> {
     let ClusterFacts { services, endpoint_slices, pods, nodes, node_name, .. } = &snapshot.cluster;
     let unread = Unread::Said("the gap in its place");

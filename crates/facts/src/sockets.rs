@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Family, Gap, PortSet, Protocol, Reading, Source, Why};
 
-/// One socket, as sock_diag tells it (include/uapi/linux/inet_diag.h).
+/// One socket, as sock_diag reports it (include/uapi/linux/inet_diag.h).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Socket {
     /// TCP, UDP or SCTP.
@@ -41,7 +41,7 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// Whether root opened it: nobody else may program the kernel for Services.
+    /// Whether root opened it: other users must not program the kernel for Services.
     pub fn is_of_root(&self) -> bool {
         self.uid == 0
     }
@@ -123,11 +123,11 @@ impl State {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Owner {
-    /// Its port is in nobody's interest, so nobody was asked.
+    /// No rule needs the owner of this port, so the owner was not read.
     NotAsked,
     /// TIME_WAIT: the kernel keeps the tuple for 60 s and forgets who had it.
     TimeWait,
-    /// The kernel itself: a VXLAN, Geneve, WireGuard... tunnel, with the name of its link where it is known.
+    /// The kernel itself: a VXLAN, Geneve, WireGuard... tunnel, with the name of its link if known.
     Kernel {
         /// The link, e.g. `flannel.1`.
         link: String,
@@ -177,7 +177,7 @@ pub struct Process {
     pub pid: u32,
     /// `/proc/<pid>/comm`, cleaned.
     pub command: String,
-    /// `/proc/<pid>/cmdline`, cleaned and cut; only where asked for, since it may hold secrets.
+    /// `/proc/<pid>/cmdline`, cleaned and cut; only if requested, since it may hold secrets.
     pub command_line: Option<String>,
     /// Clock ticks since boot at its start (`/proc/<pid>/stat` field 22).
     pub started: u64,
@@ -218,8 +218,8 @@ pub struct DestinationUse {
 /// Use of the ephemeral range in one network namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EphemeralUse {
-    /// No destination can use more than this: `inuse + tw` of sockstat and sockstat6, or what the walk counted. Of a pod
-    /// with few sockets, those of any kind.
+    /// No destination can use more than this: `inuse + tw` of sockstat and sockstat6, or the count of the walk. For a pod
+    /// with few sockets: sockets of any kind.
     pub at_most: u32,
     /// The busiest destinations, at most 16, worst first; empty when `at_most` made a walk pointless.
     pub busiest: Vec<DestinationUse>,
@@ -228,12 +228,11 @@ pub struct EphemeralUse {
 /// The client sockets whose local port matters.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Clients {
-    /// At most 4,096, those in SYN-SENT and UDP first. Behind them, on the ports that were
-    /// [asked for](super::NodeQuery::contested), at most 64 that are bound and neither listen nor connect, if the kernel tells these
-    /// (Linux 6.8).
+    /// At most 4,096, sockets in SYN-SENT and UDP first. After them, on the [contested](super::NodeQuery::contested) ports,
+    /// at most 64 that are bound and neither listen nor connect, if the kernel reports them (Linux 6.8).
     pub sockets: Vec<Socket>,
-    /// The peers of TCP connections on the same ports to which another connection leads, from a port on which nothing listens. These
-    /// peers are servers: nobody accepts a connection without a listener.
+    /// The peers of TCP connections on the same ports to which another connection leads, from a port without a listener.
+    /// These peers are servers: only a listener accepts a connection.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub servers: Vec<SocketAddr>,
     /// How many more there are.
@@ -257,8 +256,8 @@ pub struct PodNamespace {
     /// The ports on which something listens there; `None` where its connections were not walked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub listening: Option<PortSet>,
-    /// At most 256 sockets, TCP and UDP, on the ports that were [asked for](super::PodQuery::needed), with their holders. Behind them
-    /// comes, for a peer of such a connection, another connection to this peer from a port on which nothing listens.
+    /// At most 256 sockets, TCP and UDP, on the [needed](super::PodQuery::needed) ports, with their holders. After them,
+    /// for a peer of such a connection: another connection to this peer from a port without a listener.
     #[serde(default = "not_asked", skip_serializing_if = "was_not_asked")]
     pub needed: Reading<Vec<Socket>>,
 }

@@ -1,4 +1,4 @@
-//! Text that somebody else wrote, made safe to print.
+//! Foreign text, made safe to print.
 
 use strsim::levenshtein;
 use unicode_general_category::{GeneralCategory, get_general_category};
@@ -31,8 +31,8 @@ pub fn shell_word(text: &str) -> String {
     }
 }
 
-/// Whether a character is one that `clean` removes. Only what prints something and stays where it was written is kept:
-/// letters, marks, numbers, punctuation, symbols, and the plain space.
+/// Whether `clean` removes a character. It keeps only visible characters that stay in their place: letters, marks, numbers,
+/// punctuation, symbols, and the plain space.
 pub fn is_invisible(character: char) -> bool {
     !matches!(character, ' '..='~') && (!prints(character) || is_blank(character))
 }
@@ -53,8 +53,8 @@ fn prints(character: char) -> bool {
     )
 }
 
-/// What has a category that prints and yet shows nothing: `Other_Default_Ignorable_Code_Point` and `Variation_Selector`
-/// of Unicode's `PropList.txt`, and the Braille pattern without dots.
+/// Characters with a printable category that show nothing: `Other_Default_Ignorable_Code_Point` and `Variation_Selector` of
+/// Unicode's `PropList.txt`, and the Braille pattern without dots.
 fn is_blank(character: char) -> bool {
     matches!(character,
         '\u{34f}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}' | '\u{2800}'

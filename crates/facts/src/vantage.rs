@@ -1,11 +1,11 @@
-//! From where a client connects: the vantage points that data planes treat differently.
+//! The place of a client: the vantage points that data planes treat differently.
 
 use std::{collections::BTreeSet, fmt};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// From where a client connects.
+/// The place of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Vantage {

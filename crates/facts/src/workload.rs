@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{ContainerPort, pods::node_ports};
 
-/// An object with the template of its pods, or a Pod that somebody wrote, where these want ports of a node. Read from files only.
+/// An object with a pod template, or a Pod from a manifest, whose pods want ports of a node. Read from files only.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Workload {
     /// `kind`.
@@ -15,11 +15,11 @@ pub struct Workload {
     pub namespace: String,
     /// `metadata.name`.
     pub name: String,
-    /// How many pods it wants at a time, where it says that: `spec.replicas`, or the `parallelism` of a Job.
+    /// The number of pods at a time, if it is written: `spec.replicas`, or the `parallelism` of a Job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i64>,
-    /// Of a Deployment: a roll-out keeps every old pod until a new one is ready. That is `RollingUpdate` with a `maxUnavailable` of no pod,
-    /// as by default of fewer than four pods.
+    /// For a Deployment: a roll-out keeps every old pod until a new one is ready. That is `RollingUpdate` with a
+    /// `maxUnavailable` of no pod, the default for fewer than four pods.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub keeps_old_pods: bool,
     /// `spec.template.spec.hostNetwork`.
@@ -72,7 +72,7 @@ impl WorkloadKind {
         Self::Pod,
     ];
 
-    /// The kind of this name, of those whose pods are made and kept: what stands between them and their pods is not told twice.
+    /// The kind of this name among the kinds that own pods. The objects between them and their pods are not reported again.
     pub fn of(kind: &str) -> Option<Self> {
         [Self::DaemonSet, Self::Deployment, Self::StatefulSet].into_iter().find(|it| it.name() == kind)
     }

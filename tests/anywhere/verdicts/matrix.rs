@@ -1,8 +1,13 @@
 //! The behaviour matrix of the documentation, from what packets showed.
 
-use std::{collections::BTreeMap, env, fs, net::IpAddr, path::Path};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    env, fs,
+    net::IpAddr,
+    path::Path,
+};
 
-use portreeve_facts::Mode;
+use portreeve_facts::{Mode, Snapshot};
 use portreeve_rules::findings::Vantage;
 
 use super::{Recording, cilium, judged::is_link_local, recording::NAMESPACE, recordings};
@@ -33,127 +38,262 @@ const APART: [(&str, &str); 9] = [
 /// The version of recordings that name none.
 const NEWEST_CILIUM: &str = "1.20.2";
 
-const HEAD: &str = "\
-# Who answers on a NodePort
+/// The page that a person reads. This test writes `{table}` and `{pages}`.
+const PAGE: &str = include_str!("who-answers.md");
 
-What a new connection to a NodePort experiences on a node where a process listens on the same port, on every address of
-both families (`[::]`). Written by a test from what real connections showed; every other bind address gives the same
-answers on the addresses it has. `how-nodeports-work.md` explains them.
+/// The data planes, and the title of each one's page. The recording `NAME-default` has its defaults.
+const DATA_PLANES: [(&str, &str); 4] = [
+    ("iptables", "kube-proxy in iptables mode"),
+    ("nftables", "kube-proxy in nftables mode"),
+    ("ipvs", "kube-proxy in ipvs mode"),
+    ("cilium", "Cilium as the replacement of kube-proxy"),
+];
 
-**process** the listener answers, as if there were no Service; **pod** a pod of the Service answers; **refused** nobody
-answers, and the client is told; **silence** nobody answers, and the client waits; **nowhere** the client is told that there is
-no way (`no route to host`): behind Cilium where a Service has no endpoint, elsewhere for link-local addresses.
+/// The shapes and paths of the table for all data planes.
+const SHAPES: [&str; 3] = ["ready", "empty", "elsewhere"];
+const PATHS: [(&str, &str); 6] = [
+    ("remote", "primary"),
+    ("remote", "second"),
+    ("node", "primary"),
+    ("loopback", "127.0.0.1"),
+    ("loopback", "::1"),
+    ("pods", "primary"),
+];
 
-*primary* is the node's InternalIP, *second* another address of the same interface, *other device* one of an interface that the
-plane does not serve, *lo* one of loopback's interface that others reach. *Local* is `externalTrafficPolicy: Local`. TCP and
-UDP fare alike where a cell has one answer. `type`, `node` and `global` are annotations of Cilium, `service.cilium.io/…`. In the tables
-of `cilium-apart` some load balancer has the addresses of *other device*, and Cilium drops what outsiders send there at other ports.
-";
+/// One set of settings of a data plane.
+struct Setting {
+    name: String,
+    words: String,
+    recording: Recording,
+}
 
 #[test]
 fn the_behaviour_matrix_is_up_to_date() {
-    let mut wanted = HEAD.to_owned();
-    for (name, recording, world) in recordings() {
-        let mode = world.proxy_mode().expect("a mode").value;
-        let plane = match world.kernel.proxy.metrics.seen().and_then(|it| it.version.as_deref()) {
-            Some(version) => format!("kube-proxy {version}, mode {mode}"),
-            None => mode.to_string(),
-        };
-        let config = world.proxy_config().expect("settings");
-        let addresses = match config.node_port_addresses.join(", ") {
-            none if none.is_empty() => "all".to_owned(),
-            listed => listed,
-        };
-        let localhost = config.localhost_node_ports.map_or("-".to_owned(), |it| it.to_string());
-        let forwards = world.kernel.sysctls.route_localnet.seen();
-        let turned_off = if mode == Mode::Iptables && forwards == Some(&false) { ", route_localnet 0" } else { "" };
-        let detector = config.cluster_cidr.as_deref().filter(|it| !it.is_empty()).unwrap_or("none");
-        wanted.push_str(&format!(
-            "\n## {name}\n\n{plane}, nodePortAddresses {addresses}, localhostNodePorts {localhost}, clusterCIDR {detector}{turned_off}.\n\n"
+    let settings: Vec<Setting> = of_kube_proxy().into_iter().chain(of_cilium()).collect();
+    let of = |data_plane: &str| settings.iter().filter(move |it| it.name.starts_with(data_plane)).collect::<Vec<_>>();
+    let mut pages = Vec::new();
+    let mut links = String::new();
+    for (data_plane, words) in DATA_PLANES {
+        let settings = of(data_plane);
+        let (tables, count) = tables(&settings);
+        let text = format!("# Who answers: {words}\n\n[The words of these tables](../who-answers.md#words).\n{tables}");
+        pages.push((format!("who-answers/{data_plane}.md"), text));
+        links.push_str(&format!(
+            "- [{words}](who-answers/{data_plane}.md): {} sets of settings, {count} different tables\n",
+            settings.len()
         ));
-        wanted.push_str(&table(&recording));
     }
-    let cilium = cilium::recordings();
-    for (name, recording) in &cilium {
-        let is_default =
-            |(other, it): &&(String, Recording)| other.starts_with("default") && it.version == recording.version;
-        let default = &cilium.iter().find(is_default).expect("a recording").1.settings;
-        let differs = recording.settings.iter().filter(|(key, value)| default.get(*key) != Some(*value));
-        let settings: Vec<String> = differs.map(|(key, value)| format!("`{key}: {value}`")).collect();
-        let left_out =
-            default.keys().filter(|key| !recording.settings.contains_key(*key)).map(|key| format!("no `{key}`"));
-        let settings: Vec<String> = settings.into_iter().chain(left_out).collect();
-        let settings = if settings.is_empty() { "`devices: \"eth0\"`".to_owned() } else { settings.join(", ") };
-        let version = if recording.version.is_empty() { NEWEST_CILIUM } else { &recording.version };
-        wanted.push_str(&format!("\n## cilium-{name}\n\nCilium {version}, {settings}.\n\n"));
-        wanted.push_str(&table(recording));
+    let defaults = DATA_PLANES.map(|(it, _)| {
+        let name = format!("{it}-default");
+        let setting = settings.iter().find(|it| it.name == name).expect("a recording with the defaults");
+        answers(&setting.recording)
+    });
+    let page = PAGE.replace("{table}", &summary(&defaults)).replace("{pages}", &links);
+    pages.push(("who-answers.md".to_owned(), page));
+    for (name, wanted) in &pages {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs").join(name);
+        if env::var_os("UPDATE").is_some() {
+            fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+            fs::write(&path, wanted).expect("a document");
+        }
+        let found = fs::read_to_string(&path).unwrap_or_default();
+        assert!(found == *wanted, "docs/{name} is old: `make docs`");
     }
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/who-answers.md");
-    if env::var_os("UPDATE").is_some() {
-        fs::write(&path, &wanted).expect("a document");
-    }
-    let found = fs::read_to_string(&path).unwrap_or_default();
-    assert!(found == wanted, "docs/who-answers.md is old: `make docs`");
 }
 
+/// Every recording of kube-proxy with its settings in words.
+fn of_kube_proxy() -> Vec<Setting> {
+    let in_words = |(name, recording, node): (String, Recording, Snapshot)| {
+        let config = node.proxy_config().expect("settings");
+        let mode = node.proxy_mode().expect("a mode").value;
+        let mut words = Vec::new();
+        if let Some(version) = node.kernel.proxy.metrics.seen().and_then(|it| it.version.as_deref()) {
+            words.push(format!("kube-proxy {version}"));
+        }
+        match config.node_port_addresses.join(", ") {
+            none if none.is_empty() => words.push("all `nodePortAddresses`".to_owned()),
+            listed => words.push(format!("`nodePortAddresses: {listed}`")),
+        }
+        if let Some(localhost) = config.localhost_node_ports {
+            words.push(format!("`localhostNodePorts: {localhost}`"));
+        }
+        let detector = config.cluster_cidr.as_deref().filter(|it| !it.is_empty());
+        words.push(detector.map_or("no `clusterCIDR`".to_owned(), |it| format!("`clusterCIDR: {it}`")));
+        if mode == Mode::Iptables && node.kernel.sysctls.route_localnet.seen() == Some(&false) {
+            words.push("`route_localnet` is 0".to_owned());
+        }
+        Setting { name, words: words.join(", "), recording }
+    };
+    recordings().into_iter().map(in_words).collect()
+}
+
+/// Every recording of Cilium with the settings that differ from its default.
+fn of_cilium() -> Vec<Setting> {
+    let recordings = cilium::recordings();
+    let in_words = |(name, recording): &(String, Recording)| {
+        let is_default =
+            |(other, it): &&(String, Recording)| other.starts_with("default") && it.version == recording.version;
+        let default = &recordings.iter().find(is_default).expect("a recording").1.settings;
+        let differs = recording.settings.iter().filter(|(key, value)| default.get(*key) != Some(*value));
+        let settings = differs.map(|(key, value)| format!("`{key}: {value}`"));
+        let left_out =
+            default.keys().filter(|key| !recording.settings.contains_key(*key)).map(|key| format!("no `{key}`"));
+        let version = if recording.version.is_empty() { NEWEST_CILIUM } else { &recording.version };
+        let mut words: Vec<String> =
+            [format!("Cilium {version}")].into_iter().chain(settings).chain(left_out).collect();
+        if words.len() == 1 {
+            words.push("`devices: \"eth0\"`".to_owned());
+        }
+        Setting { name: format!("cilium-{name}"), words: words.join(", "), recording: recording.clone() }
+    };
+    recordings.iter().map(in_words).collect()
+}
+
+/// A table for all settings with the same answers, and how many tables there are.
+fn tables(settings: &[&Setting]) -> (String, usize) {
+    let mut folded: Vec<(String, Vec<&Setting>)> = Vec::new();
+    for setting in settings {
+        let table = table(&setting.recording);
+        match folded.iter_mut().find(|(it, _)| *it == table) {
+            Some((_, same)) => same.push(setting),
+            None => folded.push((table, vec![setting])),
+        }
+    }
+    let mut text = String::new();
+    for (table, same) in &folded {
+        let names: Vec<&str> = same.iter().map(|it| it.name.as_str()).collect();
+        text.push_str(&format!("\n## {}\n\n", names.join(", ")));
+        for setting in same {
+            text.push_str(&format!("- {}: {}\n", setting.name, setting.words));
+        }
+        text.push_str(&format!("\n{table}"));
+    }
+    (text, folded.len())
+}
+
+/// The answers to a listener on every address of both families: by client, address and shape, both of TCP and of UDP.
+type Answers<'a> = BTreeMap<(usize, usize, &'a str), Vec<char>>;
+
+fn answers(recording: &Recording) -> Answers<'_> {
+    let mut answers = Answers::new();
+    for row in recording.listeners.iter().filter(|row| row.bind == "::") {
+        for (from, to, letter) in recording.every_cell(row) {
+            let Some(place) = place(to) else { continue };
+            let letters = answers.entry((client(from), place, row.shape.as_str())).or_default();
+            if !letters.contains(&letter) {
+                letters.push(letter);
+            }
+        }
+    }
+    answers
+}
+
+/// The few questions that matter, and how each data plane answers them with its defaults.
+fn summary(defaults: &[Answers]) -> String {
+    let mut text = format!("| Service | from | to | {} |\n", DATA_PLANES.map(|(it, _)| it).join(" | "));
+    text.push_str(&format!("|{}\n", "---|".repeat(DATA_PLANES.len() + 3)));
+    for shape in SHAPES {
+        let service = COLUMNS.iter().find(|(it, _)| *it == shape).expect("a shape").1;
+        for (from, to) in PATHS {
+            let from = client(from);
+            // Both families of an address.
+            let places: Vec<usize> =
+                (0..PLACES.len()).filter(|it| PLACES[*it].1.split(' ').next() == Some(to)).collect();
+            let of = |answers: &Answers| {
+                let mut each: Vec<String> = places.iter().map(|place| in_words(answers, from, *place, shape)).collect();
+                each.dedup();
+                each.join(", ")
+            };
+            let cells: Vec<String> = defaults.iter().map(of).collect();
+            text.push_str(&format!("| {service} | {} | {to} | {} |\n", client_in_words(from), cells.join(" | ")));
+        }
+    }
+    text
+}
+
+/// One row for all addresses of a client that fare alike.
 fn table(recording: &Recording) -> String {
     let is_apart = recording.listeners.iter().any(|row| row.shape == APART[0].0);
     let columns = if is_apart { &APART[..] } else { &COLUMNS };
     let head: Vec<&str> = columns.iter().map(|(_, words)| *words).collect();
     let mut text = format!("| from | to | {} |\n|{}\n", head.join(" | "), "---|".repeat(head.len() + 2));
-    // The answers of each column by place, TCP's and UDP's.
-    let mut places: Vec<(&str, &str)> = Vec::new();
-    let mut answers: BTreeMap<(&str, &str, &str), Vec<char>> = BTreeMap::new();
-    let rows = recording.listeners.iter().filter(|row| row.bind == "::");
-    for (row, (from, to, letter)) in rows.flat_map(|row| recording.every_cell(row).map(move |cell| (row, cell))) {
-        let Some(place) = place(to) else { continue };
-        if !places.contains(&(from, place)) {
-            places.push((from, place));
-        }
-        let letters = answers.entry((from, place, row.shape.as_str())).or_default();
-        if !letters.contains(&letter) {
-            letters.push(letter);
+    let answers = answers(recording);
+    let mut rows: Vec<(usize, String, Vec<usize>)> = Vec::new();
+    let asked: BTreeSet<(usize, usize)> = answers.keys().map(|(from, place, _)| (*from, *place)).collect();
+    for (from, place) in asked {
+        let cells: Vec<String> = columns.iter().map(|(shape, _)| in_words(&answers, from, place, shape)).collect();
+        let cells = cells.join(" | ");
+        match rows.iter_mut().find(|(client, same, _)| *client == from && *same == cells) {
+            Some((.., places)) => places.push(place),
+            None => rows.push((from, cells, vec![place])),
         }
     }
-    let order = |from: &str| Vantage::ALL.iter().position(|it| it.name() == from).unwrap_or(usize::MAX);
-    places.sort_by_key(|(from, _)| order(from));
-    for (from, place) in places {
-        let cells = columns.iter().map(|(shape, _)| {
-            let letters = answers.get(&(from, place, *shape)).map_or(&[][..], Vec::as_slice);
-            letters.iter().map(|letter| words(*letter)).collect::<Vec<_>>().join(" or ")
-        });
-        let asks = match Vantage::ALL.into_iter().find(|it| it.name() == from) {
-            Some(vantage) => vantage.to_string(),
-            None if from == NAMESPACE => "another namespace".to_owned(),
-            None => unreachable!("{from} is no place"),
-        };
-        text.push_str(&format!("| {asks} | {place} | {} |\n", cells.collect::<Vec<_>>().join(" | ")));
+    for (from, cells, places) in rows {
+        text.push_str(&format!("| {} | {} | {cells} |\n", client_in_words(from), places_in_words(&places)));
     }
     text
 }
 
-/// What a reader calls an address; nothing for those that fare like the second one.
-fn place(to: IpAddr) -> Option<&'static str> {
-    Some(match to.to_string().as_str() {
-        "192.0.2.1" => "primary IPv4",
-        "2001:db8::1" => "primary IPv6",
-        "192.0.2.2" => "second IPv4",
-        "2001:db8::2" => "second IPv6",
-        "10.244.0.1" => "other device IPv4",
-        "fd00:244::1" => "other device IPv6",
-        "203.0.113.1" => "macvlan IPv4",
-        "2001:db8:a::1" => "macvlan IPv6",
-        "203.0.113.65" => "veth with a default route IPv4",
-        "2001:db8:b::1" => "veth with a default route IPv6",
-        "203.0.113.129" => "bridge IPv4",
-        "2001:db8:c::1" => "bridge IPv6",
-        "198.51.100.7" => "lo IPv4",
-        "2001:db8:7::7" => "lo IPv6",
-        "127.0.0.1" => "127.0.0.1",
-        "::1" => "::1",
-        _ if is_link_local(to) => "link-local",
-        _ => return None,
+fn in_words(answers: &Answers, from: usize, place: usize, shape: &str) -> String {
+    let letters = answers.get(&(from, place, shape)).map_or(&[][..], Vec::as_slice);
+    letters.iter().map(|letter| words(*letter)).collect::<Vec<_>>().join(" or ")
+}
+
+/// The place of a client in the order of all vantage points; another network namespace is after them.
+fn client(from: &str) -> usize {
+    Vantage::ALL.iter().position(|it| it.name() == from).unwrap_or_else(|| {
+        assert_eq!(from, NAMESPACE);
+        Vantage::ALL.len()
     })
+}
+
+fn client_in_words(client: usize) -> String {
+    Vantage::ALL.get(client).map_or("another namespace".to_owned(), ToString::to_string)
+}
+
+/// Addresses in a row; a place without a family has both.
+fn places_in_words(places: &[usize]) -> String {
+    let mut words: Vec<&str> = Vec::new();
+    for place in places {
+        let (_, place) = PLACES[*place];
+        match place
+            .strip_suffix(" IPv6")
+            .filter(|it| words.last().is_some_and(|last| last.strip_suffix(" IPv4") == Some(*it)))
+        {
+            Some(both) => *words.last_mut().expect("the same address of IPv4") = both,
+            None => words.push(place),
+        }
+    }
+    words.join(", ")
+}
+
+/// The addresses that a table has, in its order, and what a reader calls them. The second address fares like others.
+const PLACES: [(&str, &str); 17] = [
+    ("192.0.2.1", "primary IPv4"),
+    ("2001:db8::1", "primary IPv6"),
+    ("192.0.2.2", "second IPv4"),
+    ("2001:db8::2", "second IPv6"),
+    ("10.244.0.1", "other device IPv4"),
+    ("fd00:244::1", "other device IPv6"),
+    ("203.0.113.1", "macvlan IPv4"),
+    ("2001:db8:a::1", "macvlan IPv6"),
+    ("203.0.113.65", "veth with a default route IPv4"),
+    ("2001:db8:b::1", "veth with a default route IPv6"),
+    ("203.0.113.129", "bridge IPv4"),
+    ("2001:db8:c::1", "bridge IPv6"),
+    ("198.51.100.7", "lo IPv4"),
+    ("2001:db8:7::7", "lo IPv6"),
+    ("127.0.0.1", "127.0.0.1"),
+    ("::1", "::1"),
+    ("", LINK_LOCAL),
+];
+const LINK_LOCAL: &str = "link-local";
+
+/// The number of an address in [`PLACES`]; nothing for those that fare like another one.
+fn place(to: IpAddr) -> Option<usize> {
+    let word = to.to_string();
+    let is_place = |(address, words): &(&str, &str)| *address == word || (*words == LINK_LOCAL && is_link_local(to));
+    PLACES.iter().position(is_place)
 }
 
 fn words(letter: char) -> &'static str {

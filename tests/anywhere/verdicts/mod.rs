@@ -1,4 +1,4 @@
-//! Verdicts against packets that were recorded: `tests/lab/verdicts` asks them anew, and `UPDATE=1` records them there.
+//! Verdicts against recorded packets: `tests/lab/verdicts` repeats the connections, and `UPDATE=1` records them there.
 
 mod cilium;
 mod judged;

@@ -10,22 +10,22 @@ use serde_json::{Map, Value};
 /// The recorded snapshots of nodes. The configurations of one node differ in [`Recording::kernel`] alone.
 pub const WORLDS: [&str; 2] = ["world", "world-with-ipvs"];
 
-/// A network namespace of the node that is no pod of its plane: no vantage point, but asked where a plane is told apart
-/// by it.
+/// A network namespace of the node that is no pod of its data plane: no vantage point, but a client if the data plane
+/// treats it differently.
 pub const NAMESPACE: &str = "namespace";
 
 /// One configuration.
-#[derive(Default, Serialize, Deserialize)]
+#[derive(Clone, Default, Serialize, Deserialize)]
 pub struct Recording {
-    /// Which of [`WORLDS`] the node was.
+    /// The node's recording, one of [`WORLDS`].
     pub world: String,
     /// What differs from that in the snapshot, by the names of `kernel`: the proxy, IPVS, sysctls, and listeners where
     /// the proxy has some.
     pub kernel: Map<String, Value>,
-    /// What a plane is told by a ConfigMap, where it is told by one.
+    /// The data plane's settings in a ConfigMap, if it has one.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub settings: Map<String, Value>,
-    /// Which version its plane has, where it is another one than the others'.
+    /// The version of the data plane, if it differs from the other recordings.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub version: String,
     /// Another recording, where only the listeners are here that fare otherwise than there.
@@ -40,7 +40,7 @@ pub struct Recording {
 /// One listener and the Service of a shape that has its port as nodePort or externalIP port.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Row {
-    /// What it is bound to.
+    /// The address to which it is bound.
     pub bind: String,
     /// Its protocol.
     pub protocol: Protocol,
@@ -48,14 +48,14 @@ pub struct Row {
     pub shape: String,
     /// Its port.
     pub port: u16,
-    /// A letter for each question, who answered it: the listener (`L`), a pod (`P`), nobody who refused (`R`), nobody
-    /// at all (`T` timed out, `N` it led nowhere). A point is a question that is no cell: the listener did not answer
-    /// it before the proxy ran either.
+    /// A letter for each question: the listener answered (`L`), a pod (`P`), a refusal (`R`), a time-out (`T`), or *no
+    /// route to host* (`N`). A point is a question without a recorded answer: the listener did not answer it before the
+    /// proxy ran either.
     pub answers: String,
 }
 
 impl Recording {
-    /// The cells of a listener: from where, to which address, and the letter.
+    /// The recorded answers of a listener: client, address, and letter.
     pub fn cells<'a>(&'a self, row: &'a Row) -> impl Iterator<Item = (Vantage, IpAddr, char)> {
         let vantage = |word: &str| Vantage::ALL.into_iter().find(|it| it.name() == word).expect("a vantage point");
         let cells = self.every_cell(row).filter(|(from, ..)| *from != NAMESPACE);
@@ -68,13 +68,13 @@ impl Recording {
         asked.map(|((from, to), letter)| (from.as_str(), *to, letter))
     }
 
-    /// How many cells there are.
+    /// The number of recorded answers.
     pub fn count(&self) -> usize {
         self.listeners.iter().map(|row| self.cells(row).count()).sum()
     }
 }
 
-/// Where a recording is committed.
+/// The file of a recording.
 pub fn path(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("tests/anywhere/verdicts/recorded/{name}.json"))
 }
@@ -95,7 +95,7 @@ pub fn whole(name: &str) -> Recording {
     recording
 }
 
-/// What is committed.
+/// The committed recording.
 #[track_caller]
 pub fn read<T: for<'a> Deserialize<'a>>(name: &str) -> T {
     let path = path(name);

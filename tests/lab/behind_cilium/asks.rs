@@ -1,4 +1,5 @@
-//! Who asks, where: the vantage points of a node with Cilium, and a network namespace that is no pod of it.
+//! The clients and their places: the vantage points of a node with Cilium, and a network namespace that is no pod of the
+//! node.
 
 use std::{
     collections::BTreeMap,
@@ -28,7 +29,7 @@ pub enum From {
 /// A question about any port.
 pub type Place = (From, IpAddr);
 
-/// Who asks from other namespaces than the calling thread's.
+/// Clients in other namespaces than the calling thread's.
 pub struct Everybody<'a> {
     pub client: &'a Namespace,
     pub pod: &'a Namespace,
@@ -44,7 +45,7 @@ impl From {
         }
     }
 
-    /// The question about a port; a namespace asks like a pod.
+    /// The question about a port; a client in a namespace is like a pod.
     pub fn ask(self, protocol: Protocol, to: IpAddr, port: u16) -> Ask {
         let vantage = if let Self::At(vantage) = self { vantage } else { Vantage::Pods };
         (vantage, protocol, SocketAddr::new(to, port))
@@ -63,10 +64,10 @@ pub fn places(further: &[&str]) -> Vec<Place> {
 /// Who answers: from where, a protocol, an address, a port.
 pub type Answers = BTreeMap<(From, Protocol, IpAddr, u16), Answer>;
 
-/// How often a question without an answer is asked again: a packet that is lost proves nothing.
+/// The number of tries for a question without an answer: one lost packet proves nothing.
 const AGAIN: usize = 2;
 
-/// Asks about ports, and what nobody answered again.
+/// Queries ports, and repeats the queries without an answer.
 pub fn ask_everything(everybody: &Everybody<'_>, places: &[Place], ports: &[(Protocol, u16)]) -> Answers {
     let all =
         ports.iter().flat_map(|(protocol, port)| places.iter().map(move |(from, to)| (*from, *protocol, *to, *port)));

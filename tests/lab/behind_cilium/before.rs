@@ -1,4 +1,4 @@
-//! What is recorded of the older minor: the settings in which its sources are not those of the newest.
+//! The recordings of the older version: the settings in which its sources differ from the newest.
 
 use portreeve_dataplane::{Outcome, owner};
 use portreeve_facts::Protocol;

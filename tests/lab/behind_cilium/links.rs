@@ -1,4 +1,4 @@
-//! Links that Cilium tells apart where `devices` names none.
+//! Links that Cilium distinguishes if `devices` names none.
 
 use crate::parts::{Namespace, ip};
 

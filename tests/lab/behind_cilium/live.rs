@@ -1,5 +1,5 @@
-//! Portreeve's agent on a node that Cilium serves: what it tells of whom Cilium takes connections from, or a port. Packets
-//! and system calls are asked first.
+//! Portreeve's agent on a node that Cilium serves: its findings about lost connections and ports. Packets and system calls
+//! show the truth first.
 
 use crate::parts::named::is_of;
 use std::{
@@ -45,7 +45,7 @@ pub struct Behind {
     pub addresses: Vec<String>,
     pub cluster: ControlPlane,
     pub wired: Wired,
-    /// It goes last, when nobody is in it any more.
+    /// It goes last, after the end of all its processes.
     _inside: Inside,
 }
 
@@ -250,14 +250,14 @@ fn a_connection_whose_answers_are_swallowed_is_told() {
     ];
     let _far = node.far();
     node.serve(&services);
-    // Nobody can bind it any more, but the kernel gives it.
+    // No process can bind it any more, but the kernel still chooses it.
     assert!(is_refused("192.0.2.1", 30404));
     sysctl("net.ipv4.ip_local_port_range", "30404 30404");
     let new = begin_anywhere();
     sysctl("net.ipv4.ip_local_port_range", "32768 60999");
 
     let agent = Agent::start_as_nobody(&node.cluster, &[]);
-    // The first look may be before the settings are read.
+    // The first scan may be before the agent read the settings.
     until("severity of idle", || (finding(&agent, RULE, 30401)["severity"] == "warning").then_some(()));
     let swallowed = [(&old, "old"), (&udp, "udp"), (&new, "new")];
     let worked: Vec<_> = swallowed.iter().filter(|(socket, _)| works(socket)).map(|(_, name)| *name).collect();

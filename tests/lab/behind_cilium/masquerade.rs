@@ -32,7 +32,7 @@ impl Connections {
         let mut node = Behind::start_with(&[("enable-bpf-masquerade", in_ebpf)]);
         node.wired.client.run(echo);
         let pod = node.addresses[0].parse().expect("an address");
-        // Masquerading keeps a port where it can.
+        // Masquerading keeps a port if possible.
         let sockets = [30400, 30401].map(|port| {
             let from = SocketAddr::new(pod, port);
             node.pod.run(move || begin(Protocol::Tcp, from, ECHO))
@@ -43,7 +43,7 @@ impl Connections {
         Self { node, sockets, _far: far }
     }
 
-    /// What is found.
+    /// The findings.
     #[track_caller]
     fn look(&self) -> Look {
         Look::check_with(&["--rule", RULE], &self.node.cluster.kubeconfig("observer"))

@@ -1,10 +1,11 @@
-//! Who answers on a NodePort behind the real cilium-agent in kube-proxy's place. `make nightly` builds it, and asks [`often`] first.
+//! Who answers on a NodePort behind the real cilium-agent, which replaces kube-proxy. `make nightly` builds it, and runs
+//! [`often`] first.
 //!
-//! Nothing expected is written here: every listener is asked before its Service, and again when Cilium has it. What packets
-//! showed is recorded below `tests/anywhere/verdicts/recorded/cilium`; `UPDATE=1` records it anew.
+//! No expected answer is written here: every listener gets connections before its Service exists, and again when Cilium
+//! serves it. The answers are recorded below `tests/anywhere/verdicts/recorded/cilium`; `UPDATE=1` records them anew.
 //!
-//! What Cilium puts into the kernel sees the sockets of one control group, that of the agent. The node's listeners, its
-//! pods and whoever asks from them are threads in there; the client is outside.
+//! Cilium's programs apply to the sockets of one control group, the agent's. The node's listeners, its pods and their
+//! clients are threads in there; the remote client is outside.
 
 mod apart;
 mod asks;
@@ -65,7 +66,7 @@ static BOUND: [Bind; 17] = [
     Bind { name: ":: on eth0", device: Some("eth0"), ..to("::") },
 ];
 
-/// The configuration in which Cilium serves no Service, and nobody else does here.
+/// The configuration in which neither Cilium nor another program serves Services.
 const BESIDE: &str = "no-replacement";
 
 /// The configuration that others are recorded by their difference from.
@@ -74,13 +75,13 @@ const DEFAULT: &str = "default";
 /// The configuration in which Cilium chooses among more links: it is recorded by itself.
 const DETECTED: &str = "detected";
 
-/// Those in which it is told what to choose among these.
+/// The configurations that let Cilium choose among these devices.
 const CHOSEN: [&str; 2] = ["devices-by-prefix", "devices-and-found"];
 
 /// Settings beside the chart's and the lab's; an empty one is left out.
 type Further = [(&'static str, &'static str)];
 
-/// Which Cilium is asked, and what it is told.
+/// The version of Cilium and its settings.
 struct Told<'a> {
     name: &'a str,
     release: Release,
@@ -97,7 +98,7 @@ impl<'a> Told<'a> {
         Self { name, release: Release::Before, settings }
     }
 
-    /// What it is recorded as.
+    /// The name of its recording.
     fn recorded(&self) -> String {
         match self.release {
             Release::Newest => format!("cilium/{}", self.name),
@@ -115,7 +116,7 @@ impl<'a> Told<'a> {
         if self.name.starts_with(APART) { "cilium/world-apart" } else { "cilium/world" }
     }
 
-    /// What it is recorded by its difference from.
+    /// The recording from which it records its difference only.
     fn like(&self) -> String {
         let like = match (self.release, self.name) {
             (Release::Before, name) => name,
@@ -128,7 +129,7 @@ impl<'a> Told<'a> {
     }
 }
 
-/// Asks on every port, and compares with what is recorded.
+/// Queries every port, and compares the answers with the recording.
 #[track_caller]
 fn ask_all(told: &Told<'_>) {
     let (recording, seen) = record(told, &listeners());
@@ -175,12 +176,12 @@ fn judge(told: &Told<'_>, recording: &Recording, seen: &Snapshot) {
     assert!(wrong.is_empty(), "{} of {cells} cells\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// Runs Cilium, and asks about listeners: what packets show, and what Portreeve sees.
+/// Runs Cilium, and queries listeners: the answers, and Portreeve's facts.
 #[track_caller]
 fn record(told: &Told<'_>, listeners: &[Listener]) -> (Recording, Snapshot) {
     let Told { release, settings, .. } = *told;
     let has_links = told.has_links();
-    // It goes last, when nobody is in it any more.
+    // It goes last, after the end of all its processes.
     let inside = Inside::new();
     let wired = Wired::enter();
     further_addresses(&wired);
@@ -252,7 +253,7 @@ fn record(told: &Told<'_>, listeners: &[Listener]) -> (Recording, Snapshot) {
     (recording, seen)
 }
 
-/// Gives `lo` its addresses, and the client those of a far endpoint.
+/// Gives `lo` its addresses, and gives the client the addresses of a far endpoint.
 #[track_caller]
 fn further_addresses(wired: &Wired) {
     ip(&ON_LO.map(|it| format!("address add {it} dev lo")));

@@ -26,7 +26,7 @@ pub struct Listener {
 
 /// What kind of Service has a listener's port.
 pub struct Shape {
-    /// A word for it, that of the other planes' recordings where they have it too.
+    /// Its word, the same as in the recordings of other data planes if they have it.
     pub name: &'static str,
     pub families: &'static [&'static str],
     /// externalTrafficPolicy.
@@ -46,7 +46,7 @@ pub struct Endpoint {
     pub conditions: [bool; 3],
 }
 
-/// The label of Services, and of their EndpointSlices, that another proxy serves, or Cilium where it was told the name.
+/// The label of Services, and of their EndpointSlices, that another proxy serves, or Cilium if configured with the name.
 pub const PROXY_NAME: &str = "service.kubernetes.io/service-proxy-name";
 const FAMILIES: [&str; 2] = ["IPv4", "IPv6"];
 pub const HERE: Endpoint = Endpoint { here: true, named: true, conditions: [true, true, false] };

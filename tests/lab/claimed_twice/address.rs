@@ -1,4 +1,4 @@
-//! One address and port of two Services behind the real kube-proxy: connections reach one of them, and both are told.
+//! One address and port of two Services behind the real kube-proxy: connections reach one of them, and both get an Event.
 
 use std::collections::BTreeSet;
 
@@ -35,7 +35,7 @@ fn one_of_two_is_reached(mode: &str) {
     let claim = |name: &str| ("external-ip".to_owned(), format!("Service default/{name} port p8100"));
     assert_eq!(claimants(&cluster, 8100), BTreeSet::from(BOTH.map(claim)));
 
-    // The address that somebody typed is to go, and the other one is told so too.
+    // The remedy removes the typed address, and the other Service's Event has that remedy too.
     follow(&cluster, &told);
     proxy.settle(&cluster);
     assert_eq!(asked(8100), BTreeSet::from([Answer::Pod]));

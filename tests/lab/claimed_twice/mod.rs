@@ -1,4 +1,4 @@
-//! What two claim: who gets it, by the real kube-proxy, API server and scheduler, and who is told.
+//! Two claims to one thing: who gets it, by the real kube-proxy, API server and scheduler, and which objects get an Event.
 
 mod address;
 mod host_port;
@@ -14,7 +14,7 @@ use crate::{
     parts::{Answer, ControlPlane, Directory, Wired, ask},
 };
 
-/// Who answers there, asked several times from everywhere.
+/// Who answers there, queried several times from every vantage point.
 #[track_caller]
 fn answers(wired: &Wired, to: &str) -> BTreeSet<Answer> {
     let to: SocketAddr = to.parse().expect("an address");
@@ -37,7 +37,7 @@ fn about(cluster: &ControlPlane, rule: &str, name: &str) -> Vec<Value> {
     look.findings(rule).into_iter().filter(|it| it["subject"]["name"] == name).cloned().collect()
 }
 
-/// Asserts that a rule tells each of two Services of the other; what it tells the first.
+/// Asserts that a rule names each of two Services to the other; returns the text for the first.
 #[track_caller]
 fn each_is_told(cluster: &ControlPlane, rule: &str, (severity, port): (&str, u16), both: [&str; 2]) -> Value {
     let [first, second] = both;

@@ -24,7 +24,7 @@ fn service(name: &str, ports: &[(u16, u16, &str)]) -> Value {
     objects::service(name, &ports.iter().map(entry).collect::<Vec<_>>())
 }
 
-/// A load balancer's Service whose nodes are asked on a port.
+/// A load balancer's Service whose nodes get connections on a port.
 fn checked(name: &str, check: u16, node_port: u16) -> Value {
     let mut service = service(name, &[(80, node_port, "TCP")]);
     service["spec"]["type"] = json!("LoadBalancer");
@@ -53,7 +53,7 @@ fn what_the_api_server_will_refuse_is_told_of_the_same_manifests_before() {
         assert!(told.iter().all(|it| it["variant"] == "refused" && it["severity"] == "warning"), "{what}: {told:#?}");
     }
 
-    // What is refused when it is made is accepted when it is changed, and cannot be made again.
+    // The API server refuses it at creation, accepts it as a change, and refuses to make it again.
     let asked = |what: &str| about(&cluster, RULE, what);
     assert_eq!(asked("e"), [Value::Null; 0]);
     let changed = r#"[{"op": "replace", "path": "/spec/ports/1/port", "value": 54}]"#;

@@ -1,4 +1,4 @@
-//! Facts of the cluster, which the agents of all nodes see, and one tells.
+//! Facts of the cluster, which the agents of all nodes see, and one reports.
 
 use portreeve_agent::events::Counters;
 use portreeve_rules::findings::{Finding, Scope, Severity};

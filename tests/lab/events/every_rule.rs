@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{Stage, written};
 use crate::parts::objects;
 
-/// Words that somebody else chose, far too many of them.
+/// Foreign words, far too many of them.
 fn hostile() -> String {
     let word = "\u{1b}[31m\u{202e}evil\u{200b}\r\n\0\"}{%s $(reboot) 𝔘𝔫𝔦𝔠𝔬𝔡𝔢 ";
     word.repeat(200)
@@ -36,7 +36,7 @@ fn sayings(stage: &Stage, rule: &Rule, objects: &[Value]) -> Vec<Finding> {
     let mut findings: Vec<Finding> = worth_one.flat_map(about).collect();
     for (port, finding) in (1..).zip(&mut findings) {
         finding.evidence.remedies.push(Step::advice(hostile()).into());
-        // What is so in the whole cluster hangs on one Service, whether a rule names a Node or the cluster.
+        // A fact of the whole cluster belongs to one Service, even if a rule names a Node or the cluster.
         finding.key.port = Some(port);
     }
     findings

@@ -41,7 +41,7 @@ fn a_thousand_findings_at_once_are_told_within_budget_and_the_worst_first() {
     assert_eq!(events.iter().filter(worst).count(), 23);
     assert!(events.iter().all(|event| event["series"].is_null()), "what is new comes before what is told again");
 
-    // 1024 findings can wait or be told at a time.
+    // 1024 findings can wait or be reported at a time.
     writer.raise(&(1000..1100).map(|number| finding(number, Severity::Warning)).collect::<Vec<_>>());
     writer.until(Counters { written: 40, dropped: 76, ..Counters::default() });
 }

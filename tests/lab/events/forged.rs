@@ -1,4 +1,4 @@
-//! Events of somebody else under the names that agents use.
+//! Foreign Events under the names that agents use.
 
 use portreeve_agent::events::Counters;
 use portreeve_rules::findings::Severity;

@@ -1,4 +1,4 @@
-//! When it is told that something is wrong, and that it is over.
+//! The times at which agents report a problem, and its end.
 
 use std::collections::BTreeSet;
 
@@ -40,7 +40,7 @@ fn what_lasts_is_told_each_hour_over_restarts_again_if_it_comes_back_and_its_end
     second.until(Counters { written: 3, ..found });
     let [resolved] = &stage.events("Normal")[..] else { panic!("one Event") };
     assert_eq!(resolved["reason"], "ListenerOnNodePortResolved");
-    let note = "On node n1 this was so, and is over: It is wrong. `kubectl portreeve findings -n default \
+    let note = "On node n1 this was so, and is over: It is wrong. `kubectl portreeve check -n default \
                 --rule listener-on-node-port/loses -o wide` names the nodes that are still affected, if any.";
     assert_eq!(resolved["note"], note);
     assert_eq!(resolved["regarding"], event["regarding"]);
@@ -65,7 +65,7 @@ fn a_restarted_agent_learns_from_the_server_that_it_has_told_and_tells_the_end()
     first.until(written(1));
     drop(first);
     let found = Counters { deduplicated: 1, ..Counters::default() };
-    // `n0` and `n4` share a slot, which is not that of `n1`: the others find what is not theirs.
+    // `n0` and `n4` share a slot, `n1` has another: the others find foreign Events.
     for (node, told) in [("n1", 1), ("n0", 1), ("n4", 0)] {
         let agent = stage.writer(node);
         agent.raise([&finding]);

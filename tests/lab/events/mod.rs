@@ -59,8 +59,8 @@ impl Stage {
         *self.clock.lock().expect("the clock")
     }
 
-    /// Sets the clock to so many seconds after noon, and returns it as Events have it. The hours of an incident begin at a point
-    /// that nobody knows beforehand, as its object's uid is new; in each hour from noon on each turns once.
+    /// Sets the clock to so many seconds after noon, and returns it as Events have it. The hours of an incident begin at an
+    /// unpredictable point, since its object's uid is new; in each hour from noon on each turns once.
     #[track_caller]
     fn set(&self, seconds: i64) -> String {
         let noon: Timestamp = "2026-11-21T12:00:00Z".parse().expect("a time");
@@ -166,7 +166,7 @@ impl Writer<'_> {
     }
 }
 
-/// So many Events written, or told again, and nothing else.
+/// So many Events, new or repeated, and nothing else.
 fn written(written: u64) -> Counters {
     Counters { written, ..Counters::default() }
 }

@@ -88,7 +88,7 @@ fn few_seats() -> [Value; 2] {
     ]
 }
 
-/// Lets `nobody` list ConfigMaps, and makes some that are long to list.
+/// Lets user `nobody` list ConfigMaps, and makes some that take long to list.
 #[track_caller]
 fn prepare(cluster: &ControlPlane) {
     let rbac = "rbac.authorization.k8s.io/v1";

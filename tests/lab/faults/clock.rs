@@ -30,7 +30,7 @@ fn a_clock_by_which_no_certificate_is_valid_costs_the_view_its_youth_and_nothing
     until_told(&node.cluster, &[("web", FOUND)]);
 
     set("+50y");
-    // A connection that stands is not asked for a certificate again.
+    // An open connection does not repeat the check of its certificate.
     relay.cut();
     let refused = errors(&agent, "unreachable");
     relay.mend();

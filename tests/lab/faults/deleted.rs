@@ -57,8 +57,8 @@ fn an_agent_that_starts_without_its_node_object_finds_the_same_and_tells_of_a_ne
 }
 
 /// Fault (operator): the namespace of a Service is deleted with everything in it
-/// Does: clears what was found about it
-/// Right again: with the look that the change brings on
+/// Does: clears the findings about it
+/// Right again: with the scan that the change starts
 /// Lost: its Events, which go with the namespace
 #[test]
 fn a_namespace_that_is_deleted_takes_nothing_else_along() {

@@ -36,8 +36,8 @@ fn detection_goes_on_while_etcd_is_frozen_and_dead() {
 }
 
 /// Fault (API server): it comes back with an older state, from a backup of etcd
-/// Does: believes it, once it answers: Services that are not there any more have no findings
-/// Right again: with the look that its first list brings on
+/// Does: accepts it, after it answers: removed Services have no findings
+/// Right again: with the scan that its first list starts
 /// Lost: Events that the server has lost
 #[test]
 fn a_server_that_comes_back_with_an_older_state_is_believed() {
@@ -64,9 +64,9 @@ fn a_server_that_comes_back_with_an_older_state_is_believed() {
 }
 
 /// Fault (API server): it comes back empty, and its roles are written anew
-/// Does: keeps what it knew while it is refused (403), then believes what the server has, and finds what comes
-/// Right again: with the look that each change brings on
-/// Lost: Events that the server has lost, and those that it refused
+/// Does: keeps its facts while the server refuses it (403), then accepts the server's state, and finds new conflicts
+/// Right again: with the scan that each change starts
+/// Lost: Events that the server has lost or refused
 #[test]
 fn a_server_that_comes_back_empty_is_believed_once_it_allows_to_read() {
     let mut node = Node::enter();

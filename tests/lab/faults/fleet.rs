@@ -20,11 +20,11 @@ const PLACES: usize = 20_000;
 /// How often an agent may list the Services after the server or itself is back: at first it may be refused, and a version
 /// that the server does not know is read anew.
 const LISTS: usize = 4;
-/// How many nodes tell of one incident in an hour.
+/// The number of nodes that report one incident in an hour.
 const SLOTS: usize = 5;
-/// How many tell while a test runs, in which an hour of each slot may turn.
+/// The number of nodes that report during a test, in which an hour of each slot may begin.
 const TOLD: usize = 2 * SLOTS;
-/// How long so many programs may take to start or to be told of something on a small machine.
+/// The time for so many programs to start or to receive a change on a small machine.
 const ALL_OF_THEM: Duration = Duration::from_secs(180);
 
 /// Agents of one API server, each of a node of its own, on one machine: all of them see the same listeners.
@@ -52,7 +52,7 @@ impl Fleet {
         Self { audit, cluster, directory: Directory::new(), agents: Vec::new(), _squatter: squat(30080) }
     }
 
-    /// Starts the agents of these nodes at once, where they belong in the list.
+    /// Starts the agents of these nodes at once, in their places of the list.
     #[track_caller]
     fn start(&mut self, numbers: Range<usize>, interval: &str) {
         let started = numbers.clone().map(|number| {
@@ -70,7 +70,7 @@ impl Fleet {
         self.agents.splice(numbers.start..numbers.start, started);
     }
 
-    /// Tells the agents of these nodes to end, and waits until they have.
+    /// Ends the agents of these nodes, and waits for their end.
     #[track_caller]
     fn end(&mut self, numbers: Range<usize>) {
         let mut ending: Vec<Process> = self.agents.drain(numbers).collect();
@@ -107,14 +107,14 @@ impl Fleet {
         }
     }
 
-    /// How often all Services were asked for so far: by a list, or by a watch that begins with them.
+    /// The number of requests for all Services so far: by a list, or by a watch that begins with them.
     #[track_caller]
     fn lists(&self) -> usize {
         let of_services = self.audit.of("observer").into_iter().filter(|it| it.uri.starts_with("/api/v1/services"));
         of_services.filter(|it| it.verb == "list" || it.uri.contains("sendInitialEvents=true")).count()
     }
 
-    /// Which nodes told what of a Service. A server that is too busy for a watch of endpoints makes a node say another
+    /// The reports about a Service by node. If a server is too busy for a watch of endpoints, a node reports another
     /// sentence for a while, which is another incident.
     #[track_caller]
     fn told(&self, service: &str) -> BTreeMap<String, Vec<String>> {
@@ -130,14 +130,14 @@ impl Fleet {
         told
     }
 
-    /// Where a busy server made nodes say other sentences, five told of each: still few of all nodes.
+    /// If a busy server made nodes report other sentences, five nodes reported each: still few of all nodes.
     #[track_caller]
     fn assert_few_told(&self, service: &str) {
         let told: usize = self.told(service).values().map(Vec::len).sum();
         assert!(told <= 4 * TOLD, "{told} Events about {service}: {:?}", self.told(service));
     }
 
-    /// Waits until five nodes have told of a Service in the same words, and returns both.
+    /// Waits until five nodes have reported a Service in the same words, and returns both.
     #[track_caller]
     fn until_told(&self, service: &str) -> (String, Vec<String>) {
         until_within(ALL_OF_THEM, "Events", || self.told(service).into_iter().find(|(_, nodes)| nodes.len() >= SLOTS))
@@ -168,9 +168,9 @@ fn fifty_agents_come_back_to_a_server_that_was_killed_and_ask_little() {
 }
 
 /// Fault (operator): two hundred agents are restarted, twenty at a time, as a DaemonSet is rolled out
-/// Does: each finds what the one before it found, and its Event by its name; no Event is written twice
-/// Right again: each with its first looks; a new listener is found by all and told by five in an hour, and none was refused for good
-/// Lost: looks between the end of one and the start of the next
+/// Does: each finds the conflicts of the agent before it, and its Event by its name; no Event is written twice
+/// Right again: each with its first scans; all find a new listener and five report it in an hour, and no agent was refused permanently
+/// Lost: scans between the end of one agent and the start of the next
 #[test]
 fn two_hundred_agents_that_are_restarted_in_waves_write_no_event_twice_and_are_all_fresh_again() {
     const AGENTS: usize = 200;
@@ -191,7 +191,7 @@ fn two_hundred_agents_that_are_restarted_in_waves_write_no_event_twice_and_are_a
         fleet.start(wave.clone(), INTERVAL);
         Fleet::until_ready(wave);
     }
-    // Each has asked for its Event, and was told that it is there.
+    // Each has sent its Event, and the server answered that it exists.
     for number in 0..AGENTS {
         let known = || value(number, "portreeve_events_total{result=\"deduplicated\"}") >= Some(1.0);
         until_within(ALL_OF_THEM, "answer about its Event", || known().then_some(()));

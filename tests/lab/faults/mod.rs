@@ -25,7 +25,7 @@ const MODE: [&str; 2] = ["--proxy-mode", "iptables"];
 const FOUND: &str = "ListenerOnNodePort";
 const RESOLVED: &str = "ListenerOnNodePortResolved";
 
-/// A node that nobody is connected to, with a Service that a pod elsewhere serves, and a squatter on its nodePort.
+/// A node without other hosts, with a Service that a pod elsewhere serves, and a process on its nodePort.
 struct Node {
     cluster: ControlPlane,
     _squatter: TcpListener,
@@ -48,7 +48,7 @@ impl Node {
         Self { cluster, _squatter: squat(30080) }
     }
 
-    /// An agent that has found the squatter and said so.
+    /// An agent that has found the process and reported it.
     #[track_caller]
     fn agent(&self, arguments: &[&str]) -> Agent {
         let agent = Agent::start(&self.cluster, &[&MODE, arguments].concat());
@@ -76,8 +76,8 @@ fn until_found(agent: &Agent, ports: &[u64]) {
     until(&format!("findings on {ports:?}"), || (agent.found(RULE) == ports).then_some(()));
 }
 
-/// Waits until the cluster was told exactly this: names of Services and reasons. What was found while no server told the
-/// endpoints is told once more, in words that know them; that counts once.
+/// Waits until the Events are exactly these: names of Services and reasons. A finding from a time without endpoints is
+/// reported once more when endpoints are known; that counts once.
 #[track_caller]
 fn until_told(cluster: &ControlPlane, wanted: &[(&str, &str)]) {
     let word = |value: &Value| value.as_str().expect("a word").to_owned();
@@ -88,7 +88,7 @@ fn until_told(cluster: &ControlPlane, wanted: &[(&str, &str)]) {
     });
 }
 
-/// Waits until the cluster was told this, whatever else.
+/// Waits until the Events include these.
 #[track_caller]
 fn until_told_also(cluster: &ControlPlane, (name, reason): (&str, &str)) {
     until(&format!("an Event {reason} about {name}"), || {

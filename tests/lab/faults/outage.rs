@@ -1,4 +1,4 @@
-//! `portreeve agent` while the API server is frozen, dead, hung, out of reach, forgetful, or somebody else than before.
+//! `portreeve agent` while the API server is frozen, dead, hung, out of reach, forgetful, or replaced by another server.
 
 use std::time::Instant;
 
@@ -10,7 +10,7 @@ use crate::{
     parts::{Agent, ControlPlane, Proxy, Relay, Wired, cluster, objects, serve, until},
 };
 
-/// What is watched whatever is wrong; Nodes and settings are only read now and then.
+/// The watches at all times; Nodes and settings are read only now and then.
 const WATCHED: [&str; 2] = ["services", "pods"];
 /// How old a view has to become to call it an outage: twice as long as one request may take by default.
 const LONG: f64 = 20.0;
@@ -74,7 +74,7 @@ fn detection_goes_on_while_the_server_is_frozen_dead_and_hung() {
     until_found(&agent, &[30080, 30081, 30082]);
     until_old(&agent, 5.0);
     cluster.thaw();
-    // What the server did after nobody waited any more is known to the agent only when it has asked again.
+    // Changes of the server after the client's time-out reach the agent only with its next request.
     until("answer about the third Event", || (settled(&agent) >= 3.0).then_some(()));
     let mut wanted = vec![("comes", FOUND), ("goes", FOUND), ("stays", FOUND)];
     until_told(&cluster, &wanted);
@@ -106,12 +106,12 @@ fn detection_goes_on_while_the_server_is_frozen_dead_and_hung() {
 
 /// Fault (API server): the way to the server is cut while Services come and go
 /// Does: keeps what it knew, and changes nothing that it cannot see
-/// Right again: within three looks of its first whole view, of which a change of the cluster brings on one
+/// Right again: within three scans of its first whole view, of which a change of the cluster brings on one
 /// Lost: nothing
 ///
 /// Fault (API server): etcd is compacted and the server restarted while an agent is away (410)
 /// Does: counts 410, reads everything anew
-/// Right again: within three looks of its first whole view
+/// Right again: within three scans of its first whole view
 /// Lost: nothing
 #[test]
 fn what_changed_out_of_sight_is_right_within_two_scans_although_the_server_has_forgotten() {
@@ -159,17 +159,17 @@ fn what_changed_out_of_sight_is_right_within_two_scans_although_the_server_has_f
 }
 
 /// Fault (API server): the authority of its certificate is rotated
-/// Does: refuses the server until the new authority is in its file, and keeps what it knew
-/// Right again: once the file is written; no restart
+/// Does: refuses the server until the new authority is in its file, and keeps its facts
+/// Right again: after the file is written; no restart
 /// Lost: nothing
 ///
 /// Fault (API server): the service account’s token is refused (401), then its file is rewritten
-/// Does: keeps what it knew, and reads the file again after every failure
-/// Right again: once the file is written; no restart
+/// Does: keeps its facts, and reads the file again after every failure
+/// Right again: after the file is written; no restart
 /// Lost: nothing
 ///
 /// Fault (API server): the Service of the API server leads nowhere
-/// Does: goes by `--apiserver`, and asks for the same certificate
+/// Does: uses `--apiserver`, and requires the same certificate
 /// Right again: at once
 /// Lost: nothing
 #[test]
@@ -192,7 +192,7 @@ fn a_pod_takes_up_a_new_authority_and_a_new_token_and_needs_no_service_to_reach_
     let _web = squat(30080);
     until_told(&cluster, &[("web", FOUND)]);
 
-    // The server is asked for its certificate anew: nobody else is taken for it.
+    // The connection checks the server's certificate anew: no other server is accepted.
     relay.cut();
     cluster.restart_rotated();
     let refused = errors(&agent, "unreachable");

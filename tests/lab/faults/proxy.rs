@@ -1,4 +1,4 @@
-//! The real kube-proxy and its port: somebody else has it, or two proxies run at once.
+//! The real kube-proxy and its port: another process has the port, or two proxies run at once.
 
 use std::net::TcpStream;
 
@@ -9,20 +9,20 @@ use crate::{
     parts::{Agent, Directory, Proxy, process::Process, until},
 };
 
-/// Where a proxy tells its mode.
+/// The address at which a proxy reports its mode.
 const PLACE: &str = "127.0.0.1:10249";
 /// A program that says nonsense at an address to everybody who connects there.
 const NONSENSE: &str = "my $s = IO::Socket::INET->new(Listen => 5, ReuseAddr => 1, LocalAddr => $ARGV[0]) or die $!;
     while (my $c = $s->accept) { print $c qq(SSH-2.0-OpenSSH_9.2\r\n); close $c }";
 
-/// Fault (proxy): it dies, and another process takes its port and says nonsense
-/// Does: takes nobody else for the proxy; what hangs on its mode is held, and unknown
-/// Right again: within two looks of the proxy’s return
+/// Fault (proxy): it dies, and another process takes its port and sends nonsense
+/// Does: takes no other process for the proxy; holds findings that depend on its mode, as unknown
+/// Right again: within two scans of the proxy’s return
 /// Lost: nothing
 ///
-/// Fault (proxy): a second one runs beside it, in another mode
-/// Does: judges by the one that answers, and reports what the other one programs
-/// Right again: within four looks of the end of the second one and its rules
+/// Fault (proxy): a second proxy runs beside it, in another mode
+/// Does: judges by the proxy that answers, and reports the rules of the other
+/// Right again: within four scans after the end of the second proxy and its rules
 /// Lost: nothing
 #[test]
 fn neither_nonsense_on_its_port_nor_a_second_one_is_taken_for_the_proxy() {

@@ -14,17 +14,17 @@ const SILENCE: Duration = Duration::from_secs(180);
 
 /// Fault (API server): the way to it passes 25 KiB a second
 /// Does: reads everything, a little later
-/// Right again: with the look that each change brings on
+/// Right again: with the scan that each change starts
 /// Lost: nothing
 ///
 /// Fault (API server): a watch is cut in the middle of a line
-/// Does: throws the half line away, and goes on from the last whole one
+/// Does: discards the half line, and goes on from the last whole line
 /// Right again: with the next watch
 /// Lost: nothing
 ///
-/// Fault (API server): a firewall forgets its connections: nothing arrives, and nobody is told
-/// Does: its view grows old; new listeners are found all the time; gives the silent watches up
-/// Right again: once its watches are given up, and begun anew
+/// Fault (API server): a firewall forgets its connections: no packet arrives, and no end gets an error
+/// Does: its view becomes old; it still finds new listeners; it gives the silent watches up
+/// Right again: after it gives its watches up and begins new ones
 /// Lost: nothing
 #[test]
 fn a_way_that_is_slow_torn_or_deaf_delays_and_loses_nothing() {

@@ -22,9 +22,9 @@ use super::{
 
 /// How long something may take that takes two looks; far more than it needs on a busy machine.
 const SOON: Duration = Duration::from_secs(60);
-/// Where it answers.
+/// The address of the agent.
 const PLACE: &str = "127.0.0.1:29517";
-/// What is to be run as nobody follows.
+/// The settings of an agent whose output no test reads.
 const AS_NOBODY: [&str; 8] = [
     "--reuid=65534",
     "--regid=65534",
@@ -36,8 +36,8 @@ const AS_NOBODY: [&str; 8] = [
     "--",
 ];
 
-/// What kubelet does for a pod: the files of its service account where they belong, and where the API server is said
-/// to be. The first argument is the directory, the others are the program.
+/// The kubelet's work for a pod: the files of its service account, and the API server's address. The first argument is the
+/// directory, the others are the program.
 const POD: &str = "
     mount -t tmpfs pod /run
     mkdir -p /run/secrets/kubernetes.io
@@ -75,7 +75,7 @@ impl Agent {
         Self::run(Directory::new(), &[env!("CARGO_BIN_EXE_portreeve")], node, place, &arguments)
     }
 
-    /// The one of node `n1` as uid 65534 without a single capability, as the minimal profile runs.
+    /// The agent of node `n1` as uid 65534 without a capability, as in the minimal profile.
     #[track_caller]
     pub fn start_as_nobody(cluster: &ControlPlane, arguments: &[&str]) -> Self {
         let directory = Directory::new();
@@ -91,8 +91,8 @@ impl Agent {
         Self::run(directory, &words, "n1", PLACE, &[&["--kubeconfig", &kubeconfig], arguments].concat())
     }
 
-    /// One in a pod of node `n1` with these files of its service account, that has looked once. The Service of the API
-    /// server is one that nobody answers for.
+    /// An agent in a pod of node `n1` with these files of its service account, after its first scan. The Service of the API
+    /// server has no working endpoint.
     #[track_caller]
     pub fn in_pod(service_account: &Path, arguments: &[&str]) -> Self {
         let files = service_account.display().to_string();
@@ -159,22 +159,22 @@ impl Agent {
         count.and_then(|count| count.parse().ok()).expect("a count of looks")
     }
 
-    /// What it says once it has begun and ended so many looks from now on.
+    /// The state after so many scans from now on, each begun and ended.
     #[track_caller]
     pub fn findings_after(&self, looks: u64) -> Value {
-        // The one that may be under way does not count.
+        // A scan that is under way does not count.
         let enough = self.looks() + 1 + looks;
         until("further looks", || (self.looks() >= enough).then_some(()));
         self.findings()
     }
 
-    /// What it exposes now.
+    /// The exposition now.
     #[track_caller]
     pub fn metrics(&self) -> String {
         http_get(self.place, "/metrics").expect("metrics")
     }
 
-    /// What it has found and could not tell, as JSON.
+    /// The findings that it could not report, as JSON.
     #[track_caller]
     pub fn findings(&self) -> Value {
         // It answers a few at once, and a story may ask for them beside this.
@@ -182,7 +182,7 @@ impl Agent {
         serde_json::from_str(&findings).expect("JSON")
     }
 
-    /// Its page for who may know everything.
+    /// The page for users with all rights.
     #[track_caller]
     pub fn page(&self) -> String {
         socket_get(&self.socket, "/").expect("a page")

@@ -1,4 +1,4 @@
-//! Debian's Alertmanager, and whoever it calls.
+//! Debian's Alertmanager, and the receivers of its messages.
 
 use std::{
     io::{self, BufRead as _, BufReader, Read as _, Write as _},
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::{directory::Directory, process::Process, talk::http_get};
 
-/// Where messages arrive.
+/// The address for messages.
 const DESK: &str = "127.0.0.1:9099";
 
 /// Path and body of each message, in their order.
@@ -29,7 +29,7 @@ pub struct Alertmanager {
 }
 
 impl Alertmanager {
-    /// Where it answers.
+    /// The address of the Alertmanager.
     pub const PLACE: &str = "127.0.0.1:9093";
 
     /// One that is ready.
@@ -58,7 +58,7 @@ impl Alertmanager {
         Self { _process: process, desk, thread: Some(thread), messages, _directory: directory }
     }
 
-    /// What those were told who are called for a severity, oldest first.
+    /// The messages to the receivers of a severity, oldest first.
     pub fn told(&self, severity: &str) -> Vec<Value> {
         let messages = self.messages.lock().expect("the messages");
         messages
@@ -70,7 +70,7 @@ impl Alertmanager {
 }
 
 impl Drop for Alertmanager {
-    /// On Linux a listener that is shut down wakes whoever waits for a connection.
+    /// On Linux the shutdown of a listener wakes a thread that waits for a connection.
     fn drop(&mut self) {
         shutdown(self.desk.as_raw_fd(), Shutdown::Both).expect("a listener can be shut down");
         self.thread.take().expect("it is taken only here").join().expect("a desk that does not panic");

@@ -38,7 +38,7 @@ impl Api {
         Self::by(runtime, config).expect("a client")
     }
 
-    /// A client of whoever else speaks plain JSON, and asks for no credentials.
+    /// A client for any server of plain JSON, without credentials.
     #[track_caller]
     pub fn at(url: &str) -> Self {
         Self::by(runtime(), Config::new(url.parse().expect("a URL"))).expect("no files to wait for")
@@ -85,13 +85,13 @@ impl Api {
         self.post(&format!("{}?fieldManager=lab", collection(object)), object)
     }
 
-    /// The same, where nothing should stand in the way.
+    /// The same, if no error is expected.
     #[track_caller]
     pub fn create(&self, object: &Value) -> Value {
         self.try_create(object).unwrap_or_else(|refusal| panic!("{refusal}: {object:#}"))
     }
 
-    /// Creates a Pod that has these addresses, as a kubelet tells them once its network is there.
+    /// Creates a Pod with these addresses, as a kubelet reports them when the pod's network is ready.
     #[track_caller]
     pub fn create_running(&self, pod: &Value, addresses: &[&str]) {
         self.create(pod);

@@ -1,4 +1,4 @@
-//! The audit log of an API server: who asked for what, and what was said.
+//! The audit log of an API server: users, requests and answers.
 
 use std::{collections::HashSet, fs};
 
@@ -39,7 +39,7 @@ impl Audit {
         [format!("--audit-policy-file={}", path("policy.yaml")), format!("--audit-log-path={}", path("audit.log"))]
     }
 
-    /// What a user has asked so far, each request once: a watch is told as it begins, and again as it ends.
+    /// The requests of a user so far, each once: the log has a watch at its begin and at its end.
     #[track_caller]
     pub fn of(&self, user: &str) -> Vec<Asked> {
         let log = fs::read_to_string(self.0.path().join("audit.log")).expect("an audit log");

@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 
 use super::{control_plane::ControlPlane, directory::Directory, namespace::Namespace, process::Process, programs};
 
-/// What the lab tells the agent beside the chart's defaults: no proxies, small maps, routes of the lab's own.
+/// The lab's settings beyond the chart's defaults: no proxies, small maps, routes of the lab's own.
 const OURS: [(&str, Option<&str>); 29] = [
     ("enable-ipv6", Some("true")),
     ("kube-proxy-replacement", Some("true")),
@@ -53,9 +53,9 @@ const COMPILING: Duration = Duration::from_secs(300);
 /// Which Cilium.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Release {
-    /// That of `tests/lab/cilium-1.20`.
+    /// The version of `tests/lab/cilium-1.20`.
     Newest,
-    /// That of `tests/lab/cilium-1.19`.
+    /// The version of `tests/lab/cilium-1.19`.
     Before,
 }
 
@@ -126,7 +126,7 @@ impl Drop for Inside {
 
 /// The agent of node `n1`, which must be the calling thread's namespace.
 pub struct Cilium {
-    /// What it is told, as the ConfigMap `cilium-config` has it.
+    /// Its settings, as in the ConfigMap `cilium-config`.
     pub settings: Map<String, Value>,
     release: Release,
     process: Process,

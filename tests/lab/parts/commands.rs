@@ -30,7 +30,7 @@ pub fn follow(cluster: &ControlPlane, finding: &Value) {
     }
 }
 
-/// Somebody who uses the cluster from the package's folder, with all rights and a home directory of his own.
+/// A user in the package's folder, with all rights and a home directory of their own.
 pub struct Person<'a> {
     cluster: &'a ControlPlane,
     home: Directory,
@@ -54,7 +54,7 @@ impl<'a> Person<'a> {
         let program = programs::find(words.next().expect("a program"));
         let mut command = Command::new(program);
         command.current_dir(Path::new(env!("CARGO_MANIFEST_DIR"))).args(words);
-        // What they cache is about another cluster at the same address.
+        // The caches are about another cluster at the same address.
         command.env("HOME", self.home.path()).env("KUBECONFIG", self.cluster.kubeconfig("admin"));
         run(&mut command)
     }

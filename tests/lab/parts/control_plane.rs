@@ -42,7 +42,7 @@ struct Programs {
 }
 
 impl ControlPlane {
-    /// Where one answers, unless it is told otherwise.
+    /// The default address of an API server.
     pub const SERVER: (Ipv4Addr, u16) = (Ipv4Addr::LOCALHOST, 6443);
 
     /// One with the defaults that matter here, dual-stack and RBAC; ready to be written to. A guest borrows it, and its
@@ -92,7 +92,7 @@ impl ControlPlane {
         Self { programs: None, _loan: Some(loan), api, directory }
     }
 
-    /// Asks as `admin`.
+    /// Requests as `admin`.
     pub fn api(&self) -> &Api {
         &self.api
     }
@@ -118,7 +118,7 @@ impl ControlPlane {
         *self.server() = None;
     }
 
-    /// Stops the API server in the middle of whatever it does: connections stay open, and nobody answers.
+    /// Stops the API server at once: connections stay open without an answer.
     #[track_caller]
     pub fn freeze(&self) {
         self.signal(Signal::SIGSTOP);
@@ -130,7 +130,7 @@ impl ControlPlane {
         self.signal(Signal::SIGCONT);
     }
 
-    /// Starts the API server again, after it was ended or instead of the one that runs; it is ready.
+    /// Starts the API server again, after its end or instead of the running one; it is ready.
     #[track_caller]
     pub fn restart(&mut self) {
         self.kill();
@@ -159,8 +159,8 @@ impl ControlPlane {
         *self.server() = Some(server);
     }
 
-    /// Lets etcd forget everything but the present: who watches from before is told 410, once a new API server does
-    /// not remember it either.
+    /// Removes the history from etcd: a watch from an earlier version gets 410, if a new API server does not remember it
+    /// either.
     #[track_caller]
     pub fn compact(&self) {
         let etcd = self.etcd();

@@ -1,4 +1,4 @@
-//! Many agents that are copies of one: what it told, under the name of each node.
+//! Many agents that are copies of one: its report, under the name of each node.
 
 use std::{
     collections::BTreeMap,
@@ -11,7 +11,7 @@ use std::{
 
 use nix::sys::socket::{Shutdown, shutdown};
 
-/// What those nodes tell that do not tell what all do.
+/// The report of the nodes that differ from all others.
 type Others = Arc<Mutex<BTreeMap<String, Arc<str>>>>;
 
 /// A server that has the metrics of every node at the path of its name, until it is dropped.
@@ -22,10 +22,10 @@ pub struct Copies {
 }
 
 impl Copies {
-    /// Where it answers.
+    /// The address of the copies.
     pub const PLACE: &str = "127.0.0.1:29600";
 
-    /// One that tells of each node what the agent of `original` told.
+    /// A copy that reports for each node the findings of `original`.
     #[track_caller]
     pub fn start(original: &str, usual: String) -> Self {
         let listener = TcpListener::bind(Self::PLACE).expect("a free port");
@@ -34,7 +34,7 @@ impl Copies {
         let name = format!("\"{original}\"");
         let thread = thread::spawn(move || {
             while let Ok((stream, _)) = accepting.accept() {
-                // Whoever asks may hang up.
+                // A client may close the connection.
                 if answer(stream, &name, &usual, &asked).is_err() {
                     continue;
                 }
@@ -43,7 +43,7 @@ impl Copies {
         Self { listener, thread: Some(thread), others }
     }
 
-    /// From now on these nodes tell this.
+    /// These nodes report this from now on.
     pub fn say(&self, nodes: &[String], text: &str) {
         let text: Arc<str> = text.into();
         self.others.lock().expect("the texts").extend(nodes.iter().map(|node| (node.clone(), Arc::clone(&text))));
@@ -51,7 +51,7 @@ impl Copies {
 }
 
 impl Drop for Copies {
-    /// On Linux a listener that is shut down wakes whoever waits for a connection.
+    /// On Linux the shutdown of a listener wakes a thread that waits for a connection.
     fn drop(&mut self) {
         shutdown(self.listener.as_raw_fd(), Shutdown::Both).expect("a listener can be shut down");
         self.thread.take().expect("it is taken only here").join().expect("a server that does not panic");

@@ -10,14 +10,14 @@ use tempfile::TempDir;
 
 use super::{process::Process, talk::http_get};
 
-/// Where it answers.
+/// The address of etcd.
 pub const PLACE: &str = "127.0.0.1:2379";
 
 /// An etcd; it ends with this value.
 pub struct Etcd {
     process: Option<Process>,
     database: TempDir,
-    /// Where its log is.
+    /// The file of its log.
     logs: PathBuf,
 }
 
@@ -63,7 +63,7 @@ impl Etcd {
         self.wait_until_ready();
     }
 
-    /// What it has now; it is started anew for that.
+    /// Its current content; this restarts it.
     #[track_caller]
     pub fn save(&mut self) -> Saved {
         self.kill();

@@ -1,4 +1,4 @@
-//! Images, as archives: the one that users get, of the Dockerfile, and that of a stranger.
+//! Images, as archives: the users' image of the Dockerfile, and the image of a stranger.
 
 use std::{
     env::{self, consts::ARCH},
@@ -32,7 +32,7 @@ pub fn portreeve(folder: &Path) -> PathBuf {
     })
 }
 
-/// The same for a program that answers where it is told to, and otherwise sleeps.
+/// The same for a program that answers at a given address, and otherwise sleeps.
 #[track_caller]
 pub fn stranger(folder: &Path) -> PathBuf {
     build(STRANGER, &[], &folder.join("stranger"), |context| {
@@ -63,7 +63,7 @@ fn build(name: &str, arguments: &[&str], folder: &Path, prepare: impl FnOnce(&Pa
     archive
 }
 
-/// Compiled now, unless `make lab` has: what is tested is this source. Tests have no network to fetch anything from.
+/// Compiled now, unless `make lab` did: the test needs the current source. Tests have no network for downloads.
 fn static_binary() -> PathBuf {
     let mut command = Command::new(cargo());
     command.current_dir(env!("CARGO_MANIFEST_DIR")).args(["build", "--locked", "--offline", "--bin=portreeve"]);

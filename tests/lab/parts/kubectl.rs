@@ -16,7 +16,7 @@ pub fn kubectl(cluster: &ControlPlane, words: &[&str]) -> String {
     String::from_utf8(output.stdout).expect("UTF-8")
 }
 
-/// A person who has the plugin on the PATH, and a kubeconfig.
+/// A user who has the plugin on the PATH, and a kubeconfig.
 pub struct Plugin {
     home: Directory,
     kubeconfig: OsString,

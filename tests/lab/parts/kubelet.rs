@@ -16,9 +16,9 @@ pub fn start(machine: &mut Machine, cluster: &ControlPlane, name: &str, addresse
         "enforceNodeAllocatable": [],
         "failCgroupV1": false,
         "failSwapOn": false,
-        // Nobody answers there: pods that ask for it need no names.
+        // No server answers there: the test's pods need no names.
         "clusterDNS": ["10.96.0.10"],
-        // The API server passes on what `kubectl exec` asks for without saying who it is.
+        // The API server passes `kubectl exec` on without a user.
         "authentication": {"anonymous": {"enabled": true}},
         "authorization": {"mode": "AlwaysAllow"},
         // How full the machine's disk is has nothing to do with a test.

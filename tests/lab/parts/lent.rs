@@ -25,13 +25,13 @@ use serde::{Deserialize, Serialize};
 
 use super::{control_plane::ControlPlane, namespace::Namespace, relay::Relay};
 
-/// A variable that tells tests in a guest the port of the machine's loopback on which they are lent what they need.
+/// A variable with the port of the machine's loopback at which tests in a guest borrow a control plane.
 pub const LENDER: &str = "PORTREEVE_LENDER";
 
 /// The machine's loopback, for a guest.
 const MACHINE: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 2);
 
-/// Lends control planes, each in a network namespace of its own, until it is dropped. Whoever has borrowed one must be
+/// Lends control planes, each in a network namespace of its own, until it is dropped. All borrowers must end before.
 /// gone by then.
 pub struct Lender {
     listener: TcpListener,
@@ -47,8 +47,8 @@ struct Terms {
     authority: String,
 }
 
-/// An API server that the machine runs for this guest until this is dropped; it answers in the network namespace of
-/// the test, where its own would.
+/// An API server that the machine runs for this guest until this is dropped. It answers in the test's network namespace, at
+/// the address of the test's own server.
 pub struct Loan {
     /// The certificates by which it is known, in PEM.
     pub authority: String,
@@ -67,14 +67,14 @@ impl Lender {
                 loans.push(thread::spawn(move || lend(guest)));
             }
             for loan in loans {
-                // One that panicked has said why, and the test that was lent nothing fails of it.
+                // A panic has printed its reason, and the test without a control plane fails.
                 loan.join().ok();
             }
         });
         Self { listener, thread: Some(thread) }
     }
 
-    /// Where tests in a guest find it, as the variable for them.
+    /// The address for tests in a guest, as the variable for them.
     pub fn variable(&self) -> String {
         format!("{LENDER}={}", port(&self.listener))
     }
@@ -99,9 +99,10 @@ fn lend(mut guest: TcpStream) {
     writeln!(guest, "{terms}").and_then(|()| guest.read(&mut [0])).ok();
 }
 
-/// In a guest, asks for a control plane, and waits until it is there; nothing on the machine itself.
+/// In a guest, requests a control plane, and waits for it; nothing on the machine itself.
 ///
 /// # Panics
+///
 /// When the machine lends none.
 #[track_caller]
 pub fn borrow() -> Option<Loan> {

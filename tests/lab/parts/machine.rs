@@ -47,7 +47,7 @@ impl Machine {
         Self::start_by(&[])
     }
 
-    /// The same in another network namespace than that of the calling thread.
+    /// The same in another network namespace than the calling thread's.
     #[track_caller]
     pub fn start_in(namespace: &Namespace) -> Self {
         Self::start_by(&["nsenter".to_owned(), format!("--net={}", namespace.path()), "--".to_owned()])
@@ -95,14 +95,14 @@ impl Machine {
         PathBuf::from(format!("/proc/{}/root{path}", self.first.pid()))
     }
 
-    /// Where it keeps what is to be read when a test fails.
+    /// The folder of files to read when a test fails.
     pub fn directory(&self) -> &Directory {
         &self.directory
     }
 
     /// The command lines of all its processes, by pid as it counts them.
     pub fn processes(&self) -> Vec<(u32, Vec<String>)> {
-        // The first process' own view: that of `unshare` is the one outside.
+        // The first process' own view: `unshare` sees the outside.
         let proc = self.file("/proc");
         let entries = fs::read_dir(&proc).expect("a machine has /proc").map(|entry| entry.expect("an entry"));
         let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -141,7 +141,7 @@ impl ControlGroup {
         made
     }
 
-    /// Where it is in each hierarchy.
+    /// Its path in each hierarchy.
     fn hierarchies(&self) -> Vec<PathBuf> {
         let mount = Path::new("/sys/fs/cgroup");
         if mount.join("cgroup.controllers").exists() {
@@ -152,7 +152,7 @@ impl ControlGroup {
         real.map(|entry| entry.path().join(&self.0)).collect()
     }
 
-    /// Where it is in the hierarchy of version 2.
+    /// Its path in the hierarchy of version 2.
     fn unified(&self) -> PathBuf {
         let is_unified = |it: &PathBuf| it.parent().is_some_and(|root| root.join("cgroup.controllers").exists());
         self.hierarchies().into_iter().find(is_unified).expect("a cgroup2 hierarchy is mounted")

@@ -7,7 +7,7 @@ pub struct Memory {
     pub resident: f64,
     /// Its share of what several processes have mapped.
     proportional: f64,
-    /// What is no page of a file: heap and stacks.
+    /// Memory that is no page of a file: heap and stacks.
     pub anonymous: f64,
     /// The most that was ever resident.
     peak: f64,

@@ -18,7 +18,7 @@ pub const ADDRESSES: [&str; 8] =
 /// An address of a [`Wired`] node that only the link to the client reaches.
 pub const LINK_LOCAL: &str = "fe80::1";
 
-/// Moves the calling thread to a node that nobody is connected to.
+/// Moves the calling thread to a node without other hosts.
 #[track_caller]
 pub fn enter_alone() {
     enter();
@@ -46,7 +46,7 @@ pub struct Wired {
 impl Wired {
     /// The backend as an endpoint on this node, IPv4 and IPv6.
     pub const HERE: [&str; 2] = ["10.244.1.5", "fd00:244:0:1::5"];
-    /// The backend as an endpoint that is said to be on another node.
+    /// The backend as an endpoint with another node's name.
     pub const ELSEWHERE: [&str; 2] = ["10.244.1.6", "fd00:244:0:1::6"];
     /// The port of the backend.
     pub const PORT: u16 = 8080;
@@ -63,7 +63,7 @@ impl Wired {
         sysctl("net.ipv4.icmp_ratelimit", "0");
         sysctl("net.ipv4.icmp_ratemask", "0");
         sysctl("net.ipv6.icmp.ratelimit", "0");
-        // Of IPv6, every error but "packet too big", which nobody sends here.
+        // All IPv6 errors but "packet too big", which this network does not send.
         sysctl("net.ipv6.icmp.ratemask", "2");
         connect(&client, "eth0", &["192.0.2.100", "2001:db8::100"], PRIMARY);
         connect(&pod, "pod0", &["10.244.0.5", "fd00:244::5"], ["10.244.0.1", "fd00:244::1"]);

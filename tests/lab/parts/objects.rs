@@ -79,8 +79,8 @@ pub fn service(name: &str, ports: &[Value]) -> Value {
     })
 }
 
-/// The same with a selector, where no controller makes endpoints of it. Of one without, nobody knows whether it sends to a listener of
-/// the node while its endpoints are not read.
+/// The same with a selector, without a controller that makes its endpoints. Without a selector it is unknown whether the
+/// Service leads to a listener of the node, while its endpoints are not read.
 pub fn selecting_service(name: &str, ports: &[Value]) -> Value {
     let mut service = service(name, ports);
     service["spec"]["selector"] = json!({"app": name});

@@ -8,7 +8,7 @@ use super::{commands::run, control_plane::ControlPlane, directory::Directory, pr
 pub const AGENT: &str = "node=n1
 agent=$(kubectl -n portreeve get pods -l app.kubernetes.io/name=portreeve --field-selector spec.nodeName=$node -o name)";
 
-/// What a page of `docs/runbooks` tells people to type, as somebody with all rights on the node `n1` would.
+/// The commands of a page of `docs/runbooks`, as a user with all rights on node `n1` types them.
 pub struct Reader<'a> {
     cluster: &'a ControlPlane,
     home: Directory,

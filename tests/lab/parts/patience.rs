@@ -5,7 +5,7 @@ use std::{env, time::Duration};
 /// A variable with the factor by which everything takes longer than on a machine of its own.
 pub const FACTOR: &str = "PORTREEVE_SLOWNESS";
 
-/// A time-out that suits where this runs.
+/// A time-out that suits this machine.
 pub fn patience(usual: Duration) -> Duration {
     usual * slowness()
 }

@@ -29,7 +29,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts one of the lab's programs, or one by its path; what it prints goes to `<program>.log` in the directory.
+    /// Starts one of the lab's programs, or a program by its path; its output goes to `<program>.log` in the directory.
     #[track_caller]
     pub fn start(program: &str, arguments: &[String], directory: &Path) -> Self {
         Self::start_by(&[], program, arguments, directory)
@@ -97,7 +97,7 @@ impl Process {
         }
     }
 
-    /// What it has printed.
+    /// Its output so far.
     #[track_caller]
     pub fn log(&self) -> String {
         fs::read_to_string(&self.log).expect("a log")

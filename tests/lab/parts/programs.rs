@@ -1,4 +1,4 @@
-//! Where the programs are: in `$KUBEBUILDER_ASSETS`, on the `PATH`, or where `tools/install` built them, in this order.
+//! The places of programs: `$KUBEBUILDER_ASSETS`, the `PATH`, or the folder of `tools/install`, in this order.
 
 use std::{
     env, fs,
@@ -23,7 +23,7 @@ pub fn find(program: &str) -> PathBuf {
         .unwrap_or_else(|| panic!("no {program} in {places:?}: {}", advice(program)))
 }
 
-/// Where `tools/install` keeps what it made.
+/// The folder in which `tools/install` keeps programs.
 pub fn cache() -> PathBuf {
     let of_home = || PathBuf::from(env::var_os("HOME").expect("a home directory")).join(".cache");
     let cache = env::var_os("XDG_CACHE_HOME").filter(|it| !it.is_empty()).map_or_else(of_home, PathBuf::from);

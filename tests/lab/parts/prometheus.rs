@@ -17,7 +17,7 @@ pub struct Prometheus {
 }
 
 impl Prometheus {
-    /// One that scrapes the agents of these nodes at these addresses, has asked each once, and knows every alert.
+    /// A Prometheus with every alert that scrapes the agents of these nodes at these addresses, and has scraped each once.
     #[track_caller]
     pub fn start(agents: &[(&str, &str)]) -> Self {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("dashboards");
@@ -25,7 +25,7 @@ impl Prometheus {
         Self::run(Directory::new(), agents, &json!({"rule_files": files}))
     }
 
-    /// The same with these rules, and an Alertmanager at an address that is told of what they find.
+    /// The same with these rules, and an Alertmanager at an address that gets their alerts.
     #[track_caller]
     pub fn telling(alertmanager: &str, rules: &Value, agents: &[(&str, &str)]) -> Self {
         let directory = Directory::new();
@@ -34,7 +34,7 @@ impl Prometheus {
         Self::run(directory, agents, &json!({"rule_files": [file], "alerting": told}))
     }
 
-    /// The same of copies of an agent, on so many nodes that it asks each every five seconds.
+    /// The same for copies of an agent, on so many nodes that it scrapes each every five seconds.
     #[track_caller]
     pub fn of_copies(alertmanager: &str, rules: &Value, nodes: &[String]) -> Self {
         let directory = Directory::new();
@@ -48,7 +48,7 @@ impl Prometheus {
         Self::asking(directory, &targets, "5s", &json!({"rule_files": [file], "alerting": told}))
     }
 
-    /// One that asks nobody, and remembers what this text in OpenMetrics tells.
+    /// A Prometheus without targets that keeps the samples of this text in OpenMetrics.
     #[track_caller]
     pub fn remembering(text: &str) -> Self {
         let directory = Directory::new();

@@ -19,14 +19,14 @@ use super::{
     talk::{http_get, is_pod},
 };
 
-/// Where it answers unless told otherwise.
+/// The default address of the proxy.
 const PLACE: &str = "127.0.0.1:10249";
 
 /// kube-proxy of node `n1`, which must be the calling thread's namespace and a Node of the cluster.
 pub struct Proxy {
     process: Process,
     mode: String,
-    /// Where it answers.
+    /// The address of the proxy.
     place: String,
     _directory: Directory,
 }
@@ -129,7 +129,7 @@ impl Proxy {
         self.process.wait_for("end of a sync", || is_in_step(&http_get(&place, "/metrics")?).then_some(()));
     }
 
-    /// Stops it where it is: it holds what it holds, and answers nobody.
+    /// Freezes it: it keeps its sockets and rules, and does not answer.
     #[track_caller]
     pub fn freeze(&self) {
         self.signal(Signal::SIGSTOP);
@@ -158,7 +158,7 @@ impl Proxy {
         assert!(outputs.last().is_some_and(|it| it.status.success()), "{said:#?}");
     }
 
-    /// Its version as it tells it itself, e.g. `v1.36.3`.
+    /// Its version as it reports it, for example `v1.36.3`.
     pub fn version() -> String {
         let output = Command::new(programs::find("kube-proxy")).arg("--version").output().expect("kube-proxy runs");
         let said = String::from_utf8(output.stdout).expect("UTF-8");
@@ -169,14 +169,14 @@ impl Proxy {
         self.process.pid()
     }
 
-    /// What it has logged.
+    /// Its log.
     #[track_caller]
     pub fn log(&self) -> String {
         self.process.log()
     }
 }
 
-/// Whether a proxy has synced in each family since it was last told of a change.
+/// Whether a proxy has synced in each family since its last change.
 fn is_in_step(metrics: &str) -> bool {
     let of = |name: &str| -> BTreeMap<String, f64> {
         let lines = metrics

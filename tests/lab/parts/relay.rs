@@ -1,4 +1,4 @@
-//! A way to somewhere else, which can be cut, slow, or lose everything, while whoever is there goes on.
+//! A connection path that a test can cut, slow down, or make lose everything, while both ends go on.
 
 use std::{
     io::{self, Read as _, Write as _},
@@ -34,14 +34,14 @@ pub struct Relay {
 #[derive(Clone, Default)]
 struct Weather {
     is_slow: Arc<AtomicBool>,
-    /// Of those that are open now: each loses everything for ever once this is set. Others have another one.
+    /// A flag for the open connections: when set, each loses everything from then on. Later connections have another flag.
     is_forgotten: Arc<Mutex<Arc<AtomicBool>>>,
     /// Bytes that were passed on.
     passed: Arc<AtomicUsize>,
 }
 
 impl Relay {
-    /// The URL of the one that [`Self::start`] starts.
+    /// The URL of the relay that [`Self::start`] starts.
     pub const URL: &str = "https://127.0.0.2:7443";
 
     /// One in the network namespace of the calling thread that leads to the API server, from an address that its
@@ -61,7 +61,7 @@ impl Relay {
         let thread = thread::spawn(move || {
             while let Ok((client, _)) = accepting.accept() {
                 let mut passed = passing.lock().expect("the connections");
-                // Whoever comes while the way is cut, or nobody is there, is hung up on.
+                // A new connection is closed while the path is cut, or if the other end does not listen.
                 if let Some(passed) = passed.as_mut()
                     && let Ok(server) = TcpStream::connect(there)
                 {
@@ -102,8 +102,8 @@ impl Relay {
         self.weather.passed.load(Ordering::Relaxed)
     }
 
-    /// Loses from now on whatever is sent over the connections that are open, and tells nobody: as a firewall that has
-    /// forgotten them. Later ones are passed on.
+    /// From now on, silently drops all data of the open connections, like a firewall that has forgotten them. Later
+    /// connections are passed on.
     pub fn forget(&self) {
         let mut of_later_ones = self.weather.is_forgotten.lock().expect("a flag");
         of_later_ones.store(true, Ordering::Relaxed);
@@ -140,7 +140,7 @@ fn pass([mut from, mut to]: [&TcpStream; 2], weather: &Weather) {
             ended => break ended,
         }
     };
-    // However it ends, the other side is told, if it is still known.
+    // At any end, the other side gets the end, if it is still known.
     if !is_forgotten.load(Ordering::Relaxed) {
         ended.and_then(|_| to.shutdown(Shutdown::Write)).ok();
     }

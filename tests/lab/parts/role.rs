@@ -59,7 +59,7 @@ fn places(rule: &Value) -> Vec<&str> {
     places.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
-/// Whether the asking user may do what a rule grants, as questions to the API server.
+/// Whether the current user may do what a rule grants, as questions to the API server.
 fn reviews(role: &Value, rule: &Value) -> Vec<Value> {
     let verbs = rule["verbs"].as_array().expect("verbs").iter();
     let question = |verb: &Value, place: &str| match place.starts_with('/') {

@@ -10,7 +10,7 @@ const ADDRESSES: [&str; 2] = ["192.0.2.100", "2001:db8::100"];
 /// A second node with kubelet, containerd, runc and kube-proxy in mode iptables, where the first one's client is. Pods with
 /// networks of their own would have the addresses of the first one's.
 pub struct SecondNode {
-    /// Where everything runs.
+    /// The place of all its processes.
     pub machine: Machine,
     _proxy: Process,
 }
@@ -27,7 +27,7 @@ impl SecondNode {
             "kind": "KubeProxyConfiguration",
             "mode": "iptables",
             "hostnameOverride": "n2",
-            // The agent asks on loopback, the test from the first node.
+            // The agent queries loopback, the test queries from the first node.
             "metricsBindAddress": "0.0.0.0:10249",
             "clusterCIDR": "10.244.0.0/16,fd00:244::/56",
             "clientConnection": {"kubeconfig": first.cluster.kubeconfig("admin")},

@@ -33,11 +33,11 @@ pub enum Answer {
     Pod,
     /// Another pod, where two could answer.
     OtherPod,
-    /// Nobody, and the client is told.
+    /// No process: the client gets *refused*.
     Refused,
-    /// Nobody.
+    /// No process: the client gets no answer.
     TimedOut,
-    /// Nobody, and the client is told that nobody can.
+    /// No process: the client gets *no route to host*.
     Unreachable,
 }
 
@@ -64,7 +64,8 @@ impl Answer {
 /// When the answer is none that a lab in order can give.
 #[track_caller]
 pub fn ask(address: SocketAddr) -> Answer {
-    // A guest that emulates every instruction cuts a connection off now and then. Asked again, it answers or fails again.
+    // A guest that emulates every instruction sometimes cuts a connection. Repeated, the query gets an answer or fails
+    // again.
     let answer = match said(address, answer_within()) {
         Err(error) if error.kind() == ErrorKind::ConnectionReset => said(address, answer_within()),
         answer => answer,
@@ -72,7 +73,7 @@ pub fn ask(address: SocketAddr) -> Answer {
     let said = match answer {
         Ok(said) => said,
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => return Answer::Refused,
-        // Who accepts and then says nothing is nobody either.
+        // A process that accepts and then sends nothing counts as no answer.
         Err(error) if matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::WouldBlock) => return Answer::TimedOut,
         Err(error) if matches!(error.kind(), ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable) => {
             return Answer::Unreachable;
@@ -170,7 +171,7 @@ impl Server {
 }
 
 impl Drop for Server {
-    /// On Linux a listener that is shut down wakes whoever waits for a connection.
+    /// On Linux the shutdown of a listener wakes a thread that waits for a connection.
     fn drop(&mut self) {
         shutdown(self.listener.as_raw_fd(), Direction::Both).expect("a listener can be shut down");
         let thread = self.thread.take().expect("it is taken only here");

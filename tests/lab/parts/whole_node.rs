@@ -22,14 +22,14 @@ use super::{
 /// What an agent lets read it.
 const TOKEN: [&str; 6] = ["create", "token", "portreeve-reader", "--audience=portreeve/n1", "-n", "portreeve"];
 
-/// `kubernetes.default` leads to the API server, which looks nobody's name up to find a kubelet.
+/// `kubernetes.default` leads to the API server, which resolves no names to find a kubelet.
 const API_SERVER: [&str; 2] =
     ["--endpoint-reconciler-type=master-count", "--kubelet-preferred-address-types=InternalIP"];
 
 /// A cluster of one node, on which pods run as they do anywhere: kubelet, containerd, runc and CNI plugins, kube-proxy
 /// in mode iptables, and in the calling thread's namespace the control plane. Nothing is left of it when it is dropped.
 pub struct WholeNode {
-    /// Where containerd and the kubelet run, and with them pods.
+    /// The place of containerd, the kubelet and the pods.
     pub machine: Machine,
     proxy: Option<Proxy>,
     _controllers: [Process; 2],
@@ -53,18 +53,18 @@ impl WholeNode {
         Self { machine, proxy: Some(proxy), _controllers: controllers, cluster, wired, token: OnceCell::new() }
     }
 
-    /// The findings that the chart's agent has now, as a document; nothing where it does not answer.
+    /// The current findings of the chart's agent, as a document; nothing if it does not answer.
     pub fn findings(&self) -> Option<String> {
         let token = self.token.get_or_init(|| kubectl(&self.cluster, &TOKEN).trim().to_owned());
         http_get_with("192.0.2.1:29517", "/findings", &format!("Portreeve-Token: {token}\r\n"))
     }
 
-    /// Somebody who uses the cluster with all rights.
+    /// A user of the cluster with all rights.
     pub fn person(&self) -> Person<'_> {
         Person::of(&self.cluster)
     }
 
-    /// Ends kube-proxy; what it has programmed stays.
+    /// Ends kube-proxy; its rules stay.
     pub fn stop_proxy(&mut self) {
         self.proxy = None;
     }

@@ -1,5 +1,5 @@
-//! Five hundred nodes: twelve hours of what their agents would have told, in a real Prometheus. It is written, not
-//! measured, for no machine runs so many.
+//! Five hundred nodes: twelve hours of their agents' metrics, in a real Prometheus. The samples are written, not measured,
+//! because no machine runs so many agents.
 
 use std::fmt::Write as _;
 
@@ -16,7 +16,7 @@ const NODES: usize = 500;
 const STEP: u64 = 240;
 const STEPS: u64 = 180;
 
-/// A series as it is at each step; nothing where it is not told.
+/// The values of a series at each step; nothing for a missing sample.
 type Course = Box<dyn Fn(u64) -> Option<f64>>;
 
 /// The series of a metric, each with its labels.
@@ -57,7 +57,7 @@ fn series(count: u64) -> f64 {
     f64::from(u32::try_from(count).expect("a small number"))
 }
 
-/// What every agent tells of its findings.
+/// The metrics of every agent about its findings.
 fn findings() -> [Family; 2] {
     let mut counts = Family::gauge("portreeve_findings");
     let mut single = Family::gauge("portreeve_finding_info");
@@ -85,7 +85,7 @@ fn findings() -> [Family; 2] {
     [counts, single]
 }
 
-/// What they tell of ranges and of themselves.
+/// The metrics about ranges and about the agents themselves.
 fn others() -> Vec<Family> {
     let mut build = Family::gauge("portreeve_build_info");
     let mut unknown = Family::gauge("portreeve_unknown");

@@ -1,5 +1,4 @@
-//! The outgoing side: a connection of the node whose own port is a NodePort works or does not, and what is said of it
-//! must be that.
+//! Outgoing connections: a connection of the node whose own port is a NodePort works or not, and the report must agree.
 
 use std::{
     io::{Read as _, Write as _},
@@ -23,7 +22,7 @@ use crate::{
     parts::{ControlPlane, PRIMARY, Proxy, Wired, answer_within, objects},
 };
 
-/// Somebody elsewhere who sends back what he is sent, over TCP and UDP.
+/// A server elsewhere that sends its input back, over TCP and UDP.
 pub const ECHO: &str = "192.0.2.100:7";
 
 /// An outgoing connection.
@@ -31,13 +30,13 @@ struct Outgoing {
     /// Its own port.
     port: u16,
     protocol: Protocol,
-    /// Whether the Service that has the port as its nodePort has an endpoint; nothing where no Service has it.
+    /// Whether the Service with this nodePort has an endpoint; nothing if no Service has the port.
     service: Option<bool>,
     /// Whether it was made before there was a Service.
     before: bool,
 }
 
-/// Over either protocol, new and old, with and without endpoints, and two that are nobody's NodePort.
+/// Over either protocol, new and old, with and without endpoints, and two on ports that are no NodePort.
 fn connections() -> Vec<Outgoing> {
     let mut all = Vec::new();
     for protocol in [Protocol::Tcp, Protocol::Udp] {

@@ -59,8 +59,8 @@ pub fn keep(name: &str, recording: &Recording, seen: &Snapshot) {
     compare(name, recording);
 }
 
-/// Compares each listener with what is committed: packets that show something new should be looked at, even where the
-/// verdict agrees. Hardly any answer may be missing that was there: what is not asked shows nothing.
+/// Compares each listener with the committed recording: a person must see new answers, even if the verdict agrees. Nearly
+/// all earlier answers must be present: a question that was not asked proves nothing.
 #[track_caller]
 pub fn compare(name: &str, recording: &Recording) {
     let committed = whole(name).listeners;
@@ -70,7 +70,7 @@ pub fn compare(name: &str, recording: &Recording) {
         let before = committed.iter().find(|it| (it.port, it.protocol) == (row.port, row.protocol));
         let before = before.unwrap_or_else(|| panic!("{name}: no port {}; `UPDATE=1` records it", row.port));
         (now, wanted) = (now + given(row), wanted + given(before));
-        // A datagram that was lost on a busy machine is no cell.
+        // A datagram that was lost on a busy machine is no recorded answer.
         let pairs = row.answers.chars().zip(before.answers.chars());
         let mut new = pairs.filter(|(now, before)| *now != *before && ![*now, *before].contains(&'.'));
         assert!(
@@ -82,9 +82,8 @@ pub fn compare(name: &str, recording: &Recording) {
 }
 
 /// A letter for an answer.
-///
-/// Where a connection to a link-local address leads nowhere, its client may or may not be told so, and a datagram of
-/// the node itself is refused.
+/// If a connection to a link-local address leads nowhere, its client may or may not get an error, and a datagram of the
+/// node itself is refused.
 pub fn letter((from, _, to): &Ask, answer: Answer) -> char {
     match (answer, is_link_local(to.ip()), from) {
         (Answer::TimedOut, true, _) | (Answer::Refused, true, Vantage::Node) => 'N',

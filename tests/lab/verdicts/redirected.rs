@@ -1,5 +1,5 @@
-//! What else takes connections from a process or a NodePort: a load balancer's address that is the node's, and a
-//! redirection that nobody has declared, as docker without its userland proxy, podman or firewalld make them.
+//! Other takers of connections from a process or a NodePort: a load balancer's address on the node, and an undeclared
+//! redirection, as docker without its userland proxy, podman or firewalld make.
 
 use std::{collections::BTreeSet, net::IpAddr, process::Command, sync::Arc};
 
@@ -68,14 +68,14 @@ pub fn agrees(mode: &str) {
         if said != (Some(Severity::Critical), lost) {
             wrong.push(format!("{port}/{protocol}: {said:?}"));
         }
-        // It loses the same there. But nobody who listens on every address wants one that is here for the Service.
+        // It loses the same there. But a listener on every address does not want an address that is here for the Service.
         let said = super::claims::said(&virtually, "external-ip-conflict/takes-listener", protocol, port);
         if said != (None, BTreeSet::new()) {
             wrong.push(format!("{port}/{protocol} of a virtual address: {said:?}"));
         }
     }
 
-    // As if a pod had asked for the redirection: that can be seen, and comes in the same order.
+    // As if a pod had requested the redirection: this is visible, and comes in the same order.
     for (protocol, port) in node_ports.clone() {
         let upper = protocol.to_string().to_uppercase();
         let pod = objects::host_port_pod(&format!("edge-{port}"), &upper, port, None);

@@ -1,7 +1,7 @@
-//! SCTP: who answers an association to a NodePort on which a process listens, in a kernel that has it, and what is said.
+//! SCTP: who answers an association to a NodePort on which a process listens, in a kernel that has SCTP, and the report.
 //!
-//! Clients and the pod are bound to one address each: an association of several names them in its own packets, where no
-//! proxy translates them.
+//! Clients and the pod are bound to one address each: an association of several addresses names them in its own packets,
+//! and no proxy translates them.
 
 use std::{
     collections::BTreeMap,
@@ -46,14 +46,14 @@ const PORTS: [(u16, Behind); 2] = [(30133, Behind::Ready), (30134, Behind::Nothi
 /// How often a listener looks whether it is still wanted, in milliseconds: it is not woken by being shut down.
 const LOOK_UP: u16 = 100;
 
-/// Listeners of a node and of its pod are asked before there is a proxy in a mode, and behind it.
+/// Listeners of a node and of its pod get queries without a proxy, and behind a proxy in a mode.
 #[track_caller]
 pub fn agrees(mode: &str) {
     let wired = Wired::enter();
     let pod = SocketAddr::new(ip(Wired::HERE[0]), Wired::PORT);
     let _pod = wired.backend.run(move || Serving::on(pod, Answer::Pod));
     let _listeners = PORTS.map(|(port, _)| Serving::on(SocketAddr::new(ip("0.0.0.0"), port), Answer::Process));
-    // SCTP answers from the address it would connect from, which is not always the one it was asked at.
+    // SCTP answers from the address from which it would connect, which is not always the queried address.
     let every = PORTS.iter().flat_map(|(port, _)| questions(Protocol::Sctp, *port)).filter(|ask| ask.2.is_ipv4());
     let answers = ask_all(&wired, every);
     let answered: Vec<Ask> = answers.into_iter().filter(|it| it.1 == Answer::Process).map(|(ask, _)| ask).collect();
@@ -117,7 +117,7 @@ fn ask(from: IpAddr, to: SocketAddr) -> Answer {
 
 fn associate(from: IpAddr, to: SocketAddr) -> io::Result<Vec<u8>> {
     let client = open(SocketAddr::new(from, 0))?;
-    // It asks to hear of errors: where it times out all the same, that is not for want of asking.
+    // It requests errors: a time-out here is not for want of the request.
     setsockopt(&client, sockopt::Ipv4RecvErr, &true)?;
     let patience = i64::try_from(answer_within().as_secs()).expect("short");
     setsockopt(&client, sockopt::SendTimeout, &TimeVal::new(patience, 0))?;
@@ -125,7 +125,7 @@ fn associate(from: IpAddr, to: SocketAddr) -> io::Result<Vec<u8>> {
         Ok(()) => {}
         // Time is up.
         Err(Errno::EINPROGRESS) => return Err(ErrorKind::TimedOut.into()),
-        // That is said of every failure; the socket has the reason.
+        // Every failure has that text; the socket has the reason.
         Err(refused) => match getsockopt(&client, sockopt::SocketError)? {
             0 => return Err(refused.into()),
             reason => return Err(io::Error::from_raw_os_error(reason)),

@@ -1,5 +1,5 @@
-//! ServiceLB of k3s and RKE2: what its pods do with a Service's port, and what becomes of that port where the NodePort is
-//! somebody else's. The rules of klipper-lb stand in the network namespace of a pod.
+//! ServiceLB of k3s and RKE2: what its pods do with a Service's port, and the outcome if another program has the NodePort.
+//! The rules of klipper-lb are in a pod's network namespace.
 
 use std::{net::IpAddr, process::Command};
 
@@ -29,7 +29,7 @@ const NODE_PORT: u16 = 30080;
 /// The pod of ServiceLB.
 const POD: &str = "10.244.0.5";
 
-/// Asks in a mode of a real kube-proxy.
+/// Queries in a mode of a real kube-proxy.
 #[track_caller]
 pub fn agrees(mode: &str) {
     let wired = Wired::enter();
@@ -65,7 +65,7 @@ pub fn agrees(mode: &str) {
     let see = || snapshot(&cluster.kubeconfig("admin"));
     let mut all = Proxy::start(&cluster, mode, &json!({}));
 
-    // With the default policy it goes to the Service, whoever has the NodePort.
+    // With the default policy it goes to the Service, regardless of the NodePort's owner.
     let cluster_ip = web["spec"]["clusterIP"].as_str().expect("a cluster IP").to_owned();
     let squatter = || Held::on(&BINDS[1], Protocol::Tcp, NODE_PORT, Answer::Process);
     let leads_to = |address: String, port: u16| {

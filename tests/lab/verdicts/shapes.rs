@@ -21,7 +21,7 @@ pub struct Shape {
 #[derive(Clone, Copy)]
 enum Endpoint {
     None,
-    /// Addresses, the node they are said to be on, and whether they are ready, serving and terminating.
+    /// Addresses, the name of their node, and whether they are ready, serving and terminating.
     At([&'static str; 2], &'static str, [bool; 3]),
     /// A pod of the host's network that is the listener itself.
     Listener,

@@ -63,7 +63,7 @@ fn an_unknown_mode_leaves_only_what_all_modes_share() {
     }
     assert_eq!(captured(&world, "fe80::1"), None);
     assert_eq!(candidates.ambiguity().source, Source::ProxyMode);
-    // Whoever is asked at every address is so at one that is served.
+    // A socket at every address also meets a served address.
     let primary = LocalAddress { ip: ip(PRIMARY[0]), vrf: false };
     assert!(candidates.at(true).iter().all(|it| it.captures(primary)));
     assert!(candidates.at(false).len() > candidates.at(true).len());

@@ -35,9 +35,9 @@ impl BesideKind {
 /// The same in words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Beside {
-    /// What it is.
+    /// The kind.
     pub kind: BesideKind,
-    /// Who has the number, for people.
+    /// The holder of the number, for people.
     pub name: String,
     /// What that means for a server or a Service that wants the port.
     pub detail: String,
@@ -46,8 +46,8 @@ pub struct Beside {
 /// The most of one kind that are named.
 const MOST: usize = 4;
 
-/// What has this number beside the claims: connections, unless a listener on the port may have accepted them; and cluster IPs, if
-/// the number is one that NodePorts can have.
+/// The users of this number beside the claims: connections, unless a listener on the port may have accepted them; and
+/// cluster IPs, if NodePorts can have the number.
 pub(super) fn beside(round: &Round<'_>, port: Port) -> Vec<Beside> {
     let snapshot = round.now;
     let (protocol, number) = port;
@@ -86,7 +86,7 @@ pub(super) fn beside(round: &Round<'_>, port: Port) -> Vec<Beside> {
     all
 }
 
-/// A connection of somebody whose local port it is, where nobody listens.
+/// A connection with this local port, on a port without a listener.
 pub(super) fn connection(name: &str, socket: &Socket) -> Beside {
     let blocks = match socket.state {
         State::TimeWait => "ended, and keeps a server from the port for up to a minute",

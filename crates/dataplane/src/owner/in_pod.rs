@@ -1,4 +1,4 @@
-//! Who has a port in a pod's own network namespace.
+//! The owner of a port in a pod's own network namespace.
 
 use super::{
     super::{
@@ -13,11 +13,13 @@ use super::{
 };
 use portreeve_facts::{Gap, Pod, Protocol, Reading, Snapshot, Socket, Source, State, Why};
 
-/// Who has a port in the network of the pod `namespace/name`: the listeners as claimants; beside them what needs the port, and, where nobody
-/// listens, the connections that have it. Nothing is told of who answers. `was_asked` says that the look was for this port; else it shows the
-/// ports of servers of a pod that fails.
+/// The owner of a port in the network of the pod `namespace/name`: the listeners as claimants; beside them the needs for
+/// the port, and, without a listener, the connections that have it. It does not name who answers. `was_asked` means that
+/// the scan was for this port; else the scan has the ports of servers of a failing pod.
 ///
 /// # Errors
+///
+/// When it is unknown: the pod is not on this node, has no network of its own, or its sockets on the port were not read.
 /// When it is not known: the pod is not on this node, has no network of its own, or its sockets on the port were not read.
 pub fn owner_in_pod(round: &Round<'_>, pod: &str, (protocol, port): Port, was_asked: bool) -> Result<Ownership, Gap> {
     let snapshot = round.now;
@@ -73,7 +75,7 @@ pub fn pod_of_name<'a>(snapshot: &'a Snapshot, pod: &str) -> Result<&'a Pod, Gap
     }
 }
 
-/// The sockets of a pod on the ports that were asked for.
+/// The sockets of a pod on the requested ports.
 fn sockets<'a>(snapshot: &'a Snapshot, pod: &Pod, was_asked: bool) -> Result<&'a [Socket], Gap> {
     let Pod { namespace, name, .. } = pod;
     let unread =

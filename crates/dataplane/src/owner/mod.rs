@@ -64,7 +64,7 @@ pub fn owner(round: &Round<'_>, protocol: Protocol, port: u16) -> Result<Ownersh
     Ok(Ownership { protocol, port, proxy_mode, claimants, beside, answers, mode, unread, redirections })
 }
 
-/// What a case tells, and what all cases have in common.
+/// The result of a case, and the common result of all cases.
 #[derive(Clone, PartialEq)]
 struct Told {
     /// Who gets the connection; nothing where the cases differ.

@@ -8,7 +8,7 @@ use super::{
 };
 use portreeve_facts::{Gap, Mode, Protocol, Vantage};
 
-/// What is known of one port and protocol.
+/// All known facts about one port and protocol.
 #[derive(Clone, Debug)]
 pub struct Ownership {
     /// The protocol.
@@ -22,7 +22,7 @@ pub struct Ownership {
     /// Who answers on each address from each vantage point. A loopback address of IPv4 that is not listed is answered like
     /// 127.0.0.1, unless it is claimed alone.
     pub answers: Vec<Answered>,
-    /// The proxy's mode, where it is known.
+    /// The proxy's mode, if known.
     pub proxy_mode: Option<Mode>,
     /// The proxy's mode and how it is known, in words.
     pub mode: String,
@@ -39,16 +39,16 @@ pub struct Claimant {
     pub claim: ClaimKind,
     /// Who: `Service default/web port http`, `pod default/web`, `process nginx`.
     pub name: String,
-    /// Where and with what: an address, a socket, endpoints.
+    /// The place and the means: an address, a socket, endpoints.
     pub detail: String,
 }
 
 /// Who answers a new connection to one address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answered {
-    /// From where it comes.
+    /// The client.
     pub from: Vantage,
-    /// Where it goes.
+    /// The destination.
     pub to: IpAddr,
     /// What becomes of it, or why that is not known.
     pub outcome: Result<Outcome, Gap>,
@@ -56,6 +56,6 @@ pub struct Answered {
     pub by: Option<usize>,
     /// The listener that would answer there if no other claim stood before it.
     pub loser: Option<usize>,
-    /// The settings with which this is so, where it is not so with any.
+    /// The settings for which this holds, if it does not hold for all.
     pub assumed: Stratum,
 }

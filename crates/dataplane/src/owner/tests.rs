@@ -34,7 +34,7 @@ fn a_free_port_is_refused_and_a_listener_answers() {
     assert_eq!(ask(&world, Vantage::Remote, PRIMARY[1]), (Ok(Outcome::Refused), None, None), "it is of IPv4");
 }
 
-/// What has the number beside the claims: kind, name, detail.
+/// The users of the number beside the claims: kind, name, detail.
 fn beside(world: &Snapshot) -> Vec<(BesideKind, String, String)> {
     let ownership = owner(&Round::of(world, None, 60), Protocol::Tcp, 30080).expect("it is known");
     ownership.beside.into_iter().map(|it| (it.kind, it.name, it.detail)).collect()
@@ -198,7 +198,7 @@ fn what_is_not_known_is_unknown_only_where_it_matters() {
     let world = web().listens("0.0.0.0:30080").without_proxy();
     let unknown = ask(&world, Vantage::Remote, SECOND[0]);
     assert!(unknown.0.is_err() && unknown.2.is_none(), "nobody is said to lose: {unknown:?}");
-    // A list of addresses that has none of this node's is nobody's wish.
+    // A list without an address of this node is taken for a mistake, not an intention.
     let ownership = found(&world);
     let primary = ownership.answers.iter().find(|it| (it.from, it.to) == (Vantage::Remote, ip(PRIMARY[0])));
     let primary = primary.expect("an answer");

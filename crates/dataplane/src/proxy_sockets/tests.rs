@@ -190,7 +190,7 @@ fn the_root_cgroup_makes_nobody_the_same_and_a_pid_alone_neither() {
     assert_eq!(owns(&with_holder(&world, other)), Own::No, "the pid was given away again");
 }
 
-/// The proxy's own cgroup tells nothing.
+/// The proxy's own cgroup proves nothing.
 fn rootless_proxy(world: &mut Snapshot) {
     seen(&mut world.kernel.proxy.cgroup).path = "/".to_owned();
 }

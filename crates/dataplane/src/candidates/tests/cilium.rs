@@ -1,4 +1,4 @@
-//! What is taken and served behind Cilium, by each of its settings.
+//! The taken and served addresses behind Cilium, by each of its settings.
 
 use super::*;
 use crate::ExternalAddress;
@@ -220,7 +220,7 @@ fn a_kube_proxy_beside_cilium_leaves_only_what_both_share() {
     let modes: std::collections::BTreeSet<_> = both.iter().map(|it| it.plane.mode.name()).collect();
     assert_eq!(modes.into_iter().collect::<Vec<_>>(), ["cilium", "iptables"]);
     assert!(both.mode_in_words().contains("by ConfigMap kube-system/cilium-config Cilium is in its place; this holds"));
-    // Each is judged by its own settings, and so is what somebody says.
+    // Each data plane has its own settings, also the settings from the user.
     let said = |mode: Mode| {
         let mut world = world.clone();
         world.overrides.proxy_mode = Some(Learned { value: mode, place: "--proxy-mode".to_owned() });

@@ -49,7 +49,7 @@ fn behind_cilium_a_host_port_is_where_node_ports_are_and_none_in_their_range() {
         detail(&at(None, "30000-32767")).ends_with("; Cilium does not serve it: the NodePort range has its number")
     );
     assert!(!detail(&beside).contains("Cilium"));
-    // What a Service without an endpoint leaves to who listens, nobody gets.
+    // No process gets the connections of a Service without an endpoint.
     let empty = at(None, "30000-32767").service("web", |it| it.node_port(30080).without_endpoints());
     let passing = CiliumConfig { without_backend: WithoutBackend::Pass, ..CiliumConfig::default() };
     let passing = empty.with_config(|it| it.cilium = Some(passing));
