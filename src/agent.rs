@@ -22,15 +22,15 @@ pub(super) struct Args {
     settings: Settings,
     /// Read settings from a YAML file: the names of these flags without the dashes, and `limits`
     ///
-    /// Under `limits` stand the thresholds of rules, with these defaults: ephemeral_warning_percent 80,
+    /// `limits` has the thresholds of rules. The defaults are: ephemeral_warning_percent 80,
     /// ephemeral_critical_percent 95, fds_warning_percent 80, fds_critical_percent 95, band_warning_percent 80,
     /// proxy_lag_seconds 60.
     ///
-    /// It is read again when it changes, and on SIGHUP. One that is invalid changes nothing. What it says of sources
-    /// and places holds from the next start.
+    /// The agent reads it again when it changes, and on SIGHUP. An invalid file changes nothing. Sources and
+    /// addresses change at the next start.
     #[arg(long, value_name = "FILE", env = "PORTREEVE_CONFIG", hide_env_values = true)]
     config: Option<PathBuf>,
-    /// Do not run: say by the exit code whether the agent that answers at --socket lives
+    /// Do not run: exit with 0 if the agent at --socket lives
     ///
     /// Give it the flags and the environment of that agent.
     #[arg(long)]
@@ -67,8 +67,8 @@ fn of_environment(name: &str) -> Result<Option<String>, UsageError> {
     text.transpose()
 }
 
-/// Where an agent with these settings answers in the file tree. The file of --config is read only where it decides: one
-/// that was broken after the agent read it does not make the agent count as dead.
+/// The socket file of an agent with these settings. The file of --config is read only if it decides: a file that was
+/// broken later does not make the agent count as dead.
 fn socket(given: &Settings, file: Option<&Path>) -> Result<PathBuf, String> {
     if let Some(path) = given.socket() {
         return Ok(path.to_owned());

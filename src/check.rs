@@ -3,19 +3,28 @@
 use std::{mem, process::ExitCode};
 
 use super::{console::Console, report::ReportFlags, sources::Sources};
+use portreeve_report::Setting;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
     sources: Sources,
+    /// Judge the node as it would be: ip_local_port_range="1024 65535", proxy_mode=nftables, node_port_range=20000-40000 ...
+    ///
+    /// May be given several times. Keys: ip_local_port_range, ip_local_reserved_ports, ip_unprivileged_port_start,
+    /// route_localnet, tcp_tw_reuse, proxy_mode, node_port_range, node_port_addresses, localhost_node_ports.
+    #[arg(long = "set", value_name = "KEY=VALUE", help_heading = "What if")]
+    settings: Vec<Setting>,
     #[command(flatten)]
     report: ReportFlags,
 }
 
 pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
-    let Args { sources, report } = args;
-    let snapshot = sources.snapshot(report.skipped(), true, console)?;
-    let ended = report.print(&snapshot, console);
+    let Args { sources, settings, report } = args;
+    let is_live = sources.is_live();
+    let mut snapshot = sources.one_snapshot(report.skipped(), true, console)?;
+    settings.iter().for_each(|setting| setting.apply(&mut snapshot));
+    let ended = report.print(&snapshot, is_live, console);
     // The process ends, and its memory as a whole with it.
     mem::forget(snapshot);
     ended

@@ -23,7 +23,9 @@ use super::demo;
 use super::{
     agent, check, completion,
     console::{Colour, Console, ConsoleFlags},
-    kubectl, lint, man, map, owner, replay, rules, snapshot, suggest,
+    explain, kubectl, lint, man, map, owner, policies, reserve, snapshot,
+    sources::Sources,
+    suggest, version, what_if,
 };
 use portreeve_facts::text;
 
@@ -43,13 +45,25 @@ Exit codes:
       an input that nobody asked for, where the verdict about a port depends on it
   64  the command line was not understood";
 
+/// What to type first, for the help text.
+const EXAMPLES: &str = "\
+Examples:
+  portreeve check                              # scan this node; the cluster from $KUBECONFIG
+  portreeve check --services cluster.yaml      # the cluster from a file of kubectl get -o yaml
+  portreeve owner 30080                        # who answers on a port, who loses, what to do
+  portreeve lint manifests/                    # before you apply
+  portreeve demo                               # see it, without a cluster
+
+Each verb is about this node. `kubectl portreeve VERB` and `portreeve --agents VERB` are about all
+nodes that have an agent. With --snapshot FILE a verb is about the node of that file.";
+
 /// Finds, explains and foretells port conflicts on Kubernetes nodes
 ///
-/// Reads what this node really does (its sockets, kernel settings, addresses, and kube-proxy's own settings), compares
-/// it with the cluster's Services, and tells which NodePorts are in trouble, why, for whom, and what to type next.
+/// Reads what this node really does: its sockets, kernel settings and addresses, and the settings of kube-proxy. Compares
+/// this with the Services of the cluster. Reports which NodePorts are in trouble, why, for whom, and what to type next.
 /// It changes nothing.
 #[derive(Debug, Parser)]
-#[command(name = "portreeve", version, after_help = EXIT_CODES, arg_required_else_help = true)]
+#[command(name = "portreeve", version, before_help = EXAMPLES, after_help = EXIT_CODES, arg_required_else_help = true)]
 pub(super) struct Cli {
     #[command(subcommand)]
     action: Action,
@@ -57,36 +71,38 @@ pub(super) struct Cli {
     console_flags: ConsoleFlags,
 }
 
-// Deferred: the flags of the command that was typed are made, and not those of all. A doc comment of a struct of flags
-// would then become the help of the command, so that they have plain comments.
+// Deferred: only the flags of the typed command are made. A doc comment of a struct of flags would then become the help
+// of the command, so that they have plain comments. Both names of the program have the same verbs, in the same order.
 #[derive(Debug, Subcommand)]
 #[command(defer = true)]
 enum Action {
-    /// Look at this node once: a table of findings, and an exit code
+    /// Scan this node once: print findings, and set the exit code
     Check(check::Args),
-    /// Look over and over, and tell over HTTP: the process of a DaemonSet
-    Agent(Box<agent::Args>),
-    /// Write everything one look sees as one JSON document, for a bug report or for `replay`
-    Snapshot(snapshot::Args),
-    /// Judge a snapshot again, and ask what if
-    Replay(replay::Args),
-    /// Draw the NodePort range, a hundred ports a row
-    Map(map::Args),
-    /// Tell who answers on a port of this node, from everywhere, who loses, and what to do
+    /// Show who answers on a port of this node, who loses, and what to do
     Owner(owner::Args),
-    /// Suggest NodePorts that are free, as far as a look at this node tells
-    Suggest(suggest::Args),
+    /// Draw the NodePort range as a picture
+    Map(map::Args),
+    /// Print free NodePorts, or with --host free ports of the node
+    Suggest(suggest::Args<Sources>),
+    /// Print what keeps NodePorts from outgoing connections, in the form of a platform
+    Reserve(reserve::Args<Sources>),
+    /// Show what another proxy mode, range or reservation would change
+    WhatIf(what_if::Args<Sources>),
+    /// Print admission policies against port conflicts
+    Policies(policies::Args<Sources>),
+    /// Print everything that a scan reads as one JSON document, for a bug report or for --snapshot
+    Snapshot(snapshot::Args),
     /// Judge manifests before they are applied: files, folders, or the output of `helm template`
     Lint(Box<lint::Args>),
-    /// List what the agents of all nodes find, asked through the API server
-    Findings(Box<kubectl::findings::Args>),
-    /// List the rules, or explain one
-    Rules(rules::Args),
-    /// Explain a rule
-    Explain(rules::Explain),
-    /// Make the incidents in throw-away network namespaces, find each one, and clean up
+    /// Explain a rule, or list all rules
+    Explain(explain::Args),
+    /// Make five incidents in throw-away network namespaces, find each one, and clean up
     #[cfg(target_os = "linux")]
     Demo(demo::DemoArgs),
+    /// Scan this node again and again, and report over HTTP and in Events: the process of a DaemonSet
+    Agent(Box<agent::Args>),
+    /// Print the version
+    Version,
     /// Print a completion script for a shell
     Completion(completion::Args),
     /// Print a manual page
@@ -95,13 +111,14 @@ enum Action {
 
 /// Runs a command line, whose first word is the program's own name, and returns its exit code.
 pub(crate) fn run(words: Vec<OsString>) -> ExitCode {
-    match Name::of(words.first()) {
+    let Called { name, typed } = Called::of(&words);
+    match name {
         Name::Portreeve => {
-            let parsed = parse::<Cli>(Name::Portreeve, words);
+            let parsed = parse::<Cli>(typed, words);
             parsed.map_or_else(
                 |ended| ended,
                 |Cli { action, console_flags }| {
-                    let console = Console::new(Name::Portreeve.typed(), console_flags.color);
+                    let console = Console::new(typed, console_flags.color);
                     // An agent logs as its settings say.
                     if !matches!(action, Action::Agent(_)) {
                         log(console_flags.verbose, console.style.colour);
@@ -111,24 +128,23 @@ pub(crate) fn run(words: Vec<OsString>) -> ExitCode {
             )
         }
         Name::Plugin => {
-            let parsed = parse::<kubectl::Cli>(Name::Plugin, words);
+            let parsed = parse::<kubectl::Cli>(typed, words);
             parsed.map_or_else(
                 |ended| ended,
-                |kubectl::Cli { action, console_flags }| {
-                    let console = Console::new(Name::Plugin.typed(), console_flags.color);
+                |kubectl::Cli { action, console_flags, .. }| {
+                    let console = Console::new(typed, console_flags.color);
                     log(console_flags.verbose, console.style.colour);
                     end(
-                        require_descriptors()
-                            .and_then(|()| action.run(|| command::<kubectl::Cli>(Name::Plugin), &console)),
+                        require_descriptors().and_then(|()| action.run(|| command::<kubectl::Cli>(typed), &console)),
                         &console,
                     )
                 },
             )
         }
         Name::Completion => {
-            let console = Console::new(Name::Plugin.typed(), Colour::Never);
-            let typed: Vec<String> = words.iter().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
-            end(kubectl::complete(command::<kubectl::Cli>(Name::Plugin), &typed, &console), &console)
+            let console = Console::new(typed, Colour::Never);
+            let words: Vec<String> = words.iter().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
+            end(kubectl::complete(command::<kubectl::Cli>(typed), &words, &console), &console)
         }
     }
 }
@@ -144,58 +160,68 @@ impl Action {
     fn run(self, console: &Console) -> anyhow::Result<ExitCode> {
         match self {
             Self::Check(args) => check::run(args, console),
-            Self::Agent(args) => agent::run(*args, console),
-            Self::Snapshot(args) => snapshot::run(args, console),
-            Self::Replay(args) => replay::run(args, console),
-            Self::Map(args) => map::run(args, console),
             Self::Owner(args) => owner::run(args, console),
+            Self::Map(args) => map::run(args, console),
             Self::Suggest(args) => suggest::run(args, console),
+            Self::Reserve(args) => reserve::run(args, console),
+            Self::WhatIf(args) => what_if::run(args, console),
+            Self::Policies(args) => policies::run(args, console),
+            Self::Snapshot(args) => snapshot::run(args, console),
             Self::Lint(args) => lint::run(*args, console),
-            Self::Findings(args) => kubectl::findings::run(&args, console),
-            Self::Rules(args) => rules::run(args, console),
-            Self::Explain(args) => args.run(console),
+            Self::Explain(args) => explain::run(args, console),
             #[cfg(target_os = "linux")]
             Self::Demo(args) => demo::run(args, console),
-            Self::Completion(args) => completion::run(args, command::<Cli>(Name::Portreeve), console),
-            Self::Man(args) => man::run(args, command::<Cli>(Name::Portreeve), console),
+            Self::Agent(args) => agent::run(*args, console),
+            Self::Version => version::run(console),
+            Self::Completion(args) => completion::run(args, command::<Cli>("portreeve"), console),
+            Self::Man(args) => man::run(args, command::<Cli>("portreeve"), console),
         }
     }
 }
 
-/// The name by which the program was called, which decides what it does.
+/// What a command line is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Name {
-    /// The tool for this node, and its agent.
+enum Name {
+    /// This node, or the node of a file; and the agent.
     Portreeve,
-    /// `kubectl portreeve`, the tool for the cluster: `kubectl-portreeve`.
+    /// All nodes that have an agent.
     Plugin,
-    /// What kubectl asks to complete a command line of its plugin: `kubectl_complete-portreeve`.
+    /// Kubectl completes a command line of its plugin: `kubectl_complete-portreeve`.
     Completion,
 }
 
-impl Name {
-    fn of(path: Option<&OsString>) -> Self {
-        match path.and_then(|path| Path::new(path).file_stem()?.to_str()) {
-            Some("kubectl-portreeve") => Self::Plugin,
-            Some("kubectl_complete-portreeve") => Self::Completion,
-            _ => Self::Portreeve,
-        }
-    }
-
+/// How the program was called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Called {
+    name: Name,
     /// What a person typed to start it, as help has to show.
-    fn typed(self) -> &'static str {
-        if self == Self::Portreeve { "portreeve" } else { "kubectl portreeve" }
+    typed: &'static str,
+}
+
+impl Called {
+    /// The name of the file decides, unless a flag does: `--agents`, or `--snapshot` with a file.
+    fn of(words: &[OsString]) -> Self {
+        let flags = || words.iter().skip(1).filter_map(|word| word.to_str()).take_while(|word| *word != "--");
+        let has = |wanted: &str| flags().any(|word| word.split('=').next() == Some(wanted));
+        let (name, typed) = match words.first().and_then(|path| Path::new(path).file_stem()?.to_str()) {
+            Some("kubectl-portreeve") if has("--snapshot") => (Name::Portreeve, "kubectl portreeve"),
+            Some("kubectl-portreeve") => (Name::Plugin, "kubectl portreeve"),
+            Some("kubectl_complete-portreeve") => (Name::Completion, "kubectl portreeve"),
+            _ if has("--agents") => (Name::Plugin, "portreeve --agents"),
+            _ => (Name::Portreeve, "portreeve"),
+        };
+        Self { name, typed }
     }
 }
 
-pub(super) fn command<C: CommandFactory>(name: Name) -> Command {
-    C::command().bin_name(name.typed())
+pub(super) fn command<C: CommandFactory>(typed: &'static str) -> Command {
+    C::command().bin_name(typed)
 }
 
 /// The parsed command line, or the exit code of a wrong one.
-fn parse<C: CommandFactory + FromArgMatches>(name: Name, words: Vec<OsString>) -> Result<C, ExitCode> {
+fn parse<C: CommandFactory + FromArgMatches>(typed: &'static str, words: Vec<OsString>) -> Result<C, ExitCode> {
     let parse = |words: Vec<OsString>| {
-        command::<C>(name).try_get_matches_from(words).and_then(|matches| C::from_arg_matches(&matches))
+        command::<C>(typed).try_get_matches_from(words).and_then(|matches| C::from_arg_matches(&matches))
     };
     // The message quotes what was typed, and what was typed may have been copied from anywhere.
     let printable = |word: &OsString| OsString::from(text::clean(&word.to_string_lossy(), usize::MAX));
@@ -220,7 +246,7 @@ fn print_usage(error: &clap::Error) -> ExitCode {
     }
 }
 
-/// Libraries log only with --verbose: what they complain about is reported as a gap already.
+/// Libraries log only with --verbose: their failures are reported as unread input already.
 fn log(verbose: u8, colour: bool) {
     let ours = |level| Targets::new().with_target("portreeve", level);
     let filter = match verbose {
@@ -233,8 +259,8 @@ fn log(verbose: u8, colour: bool) {
     tracing_subscriber::registry().with(lines).with(filter).init();
 }
 
-/// What one look, its event loop and a connection to the API server have open at once. The event loop of tokio panics where
-/// it cannot have its own.
+/// The files that one scan, its event loop and a connection to the API server have open at once. The event loop of
+/// tokio panics if it cannot open its own.
 const NEEDED: usize = 16;
 
 /// Says so, in one line, before anything is begun with too few.
@@ -258,20 +284,32 @@ mod tests {
 
     #[test]
     fn the_command_lines_are_sound() {
-        command::<Cli>(Name::Portreeve).debug_assert();
-        command::<kubectl::Cli>(Name::Plugin).debug_assert();
+        command::<Cli>("portreeve").debug_assert();
+        command::<kubectl::Cli>("kubectl portreeve").debug_assert();
     }
 
     #[test]
-    fn a_kubectl_plugin_says_so() {
-        for (path, typed) in [
-            ("/usr/bin/kubectl-portreeve", "kubectl portreeve"),
-            ("kubectl-portreeve.exe", "kubectl portreeve"),
-            ("./portreeve", "portreeve"),
+    fn both_names_have_the_same_verbs() {
+        let verbs = |command: Command| -> Vec<String> {
+            command.get_subcommands().map(|it| it.get_name().to_owned()).collect()
+        };
+        assert_eq!(verbs(Cli::command()), verbs(kubectl::Cli::command()));
+    }
+
+    #[test]
+    fn the_file_or_a_flag_says_which_nodes_a_verb_is_about() {
+        for (line, name, typed) in [
+            ("/usr/bin/kubectl-portreeve check", Name::Plugin, "kubectl portreeve"),
+            ("kubectl-portreeve.exe", Name::Plugin, "kubectl portreeve"),
+            ("kubectl-portreeve check --snapshot=n1.json", Name::Portreeve, "kubectl portreeve"),
+            ("bin/kubectl_complete-portreeve check --snapshot", Name::Completion, "kubectl portreeve"),
+            ("./portreeve check", Name::Portreeve, "portreeve"),
+            ("./portreeve check --agents", Name::Plugin, "portreeve --agents"),
+            ("./portreeve lint -- --agents", Name::Portreeve, "portreeve"),
+            ("", Name::Portreeve, "portreeve"),
         ] {
-            assert_eq!(Name::of(Some(&path.into())).typed(), typed);
+            let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
+            assert_eq!(Called::of(&words), Called { name, typed }, "{line}");
         }
-        assert_eq!(Name::of(None), Name::Portreeve);
-        assert_eq!(Name::of(Some(&"bin/kubectl_complete-portreeve".into())), Name::Completion);
     }
 }

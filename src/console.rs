@@ -15,11 +15,15 @@ use portreeve_report::Style;
 // Flags of every command.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(super) struct ConsoleFlags {
-    /// When to use colour; NO_COLOR is honoured
-    #[arg(long, global = true, value_enum, value_name = "WHEN", default_value_t = Colour::Auto)]
+    /// Query the agents of all nodes instead of scanning this node, as `kubectl portreeve` does
+    // Chosen before the command line is parsed.
+    #[arg(long = "agents", global = true, display_order = 100)]
+    _agents: bool,
+    /// Use colour always, never, or on a terminal unless NO_COLOR is set
+    #[arg(long, global = true, value_enum, value_name = "WHEN", display_order = 101, default_value_t = Colour::Auto)]
     pub(super) color: Colour,
-    /// Say on standard error what is being done; twice says more
-    #[arg(short, long, global = true, action = ArgAction::Count)]
+    /// Report on standard error what is being done; twice reports more
+    #[arg(short, long, global = true, action = ArgAction::Count, display_order = 102)]
     pub(super) verbose: u8,
 }
 
@@ -72,7 +76,7 @@ impl Console {
         let mut out = BufWriter::new(stdout().lock());
         match write(&mut out).and_then(|()| out.flush()) {
             Err(error) if error.kind() == ErrorKind::BrokenPipe => {
-                // What is still buffered has no reader.
+                // The buffered rest has no reader.
                 let (_, _) = out.into_parts();
                 Ok(false)
             }
@@ -80,11 +84,11 @@ impl Console {
         }
     }
 
-    /// Whether somebody may still read standard output: a pipe whose reader has gone says so before anything is written.
+    /// Whether standard output may still be read: a pipe reports that its reader has gone before anything is written.
     pub(super) fn is_read(&self) -> bool {
         let out = stdout();
         let mut polled = [PollFd::new(out.as_fd(), PollFlags::empty())];
-        // What cannot be asked is found out by writing.
+        // If the poll fails, writing shows it.
         let answered = poll(&mut polled, PollTimeout::ZERO).is_ok();
         !answered || !polled[0].revents().is_some_and(|it| it.contains(PollFlags::POLLERR))
     }
@@ -99,7 +103,7 @@ impl Console {
     pub(super) fn print_error(&self, error: &anyhow::Error) {
         let line = text::clean(&format!("{error:#}"), LONGEST);
         let word = if stderr().is_terminal() && self.style.colour { "\u{1b}[1;31merror:\u{1b}[0m" } else { "error:" };
-        // Where standard error is closed, there is nowhere left to print.
+        // If standard error is closed, there is nowhere left to print.
         drop(writeln!(stderr(), "{word} {line}"));
     }
 }

@@ -6,10 +6,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use clap::Command;
+use clap::{Arg, Command};
 
 use super::{
-    command_line::{Cli, Name, command},
+    command_line::{Cli, command},
     kubectl,
 };
 use portreeve_agent::metrics::metrics_page;
@@ -31,26 +31,71 @@ fn generated_documents() -> Vec<(String, String)> {
     documents
 }
 
-/// Every command and flag, in Markdown.
+/// Every command and flag, in Markdown: what both names or all verbs have stands there once.
 fn command_reference() -> String {
-    let mut text = String::from("# Commands\n");
-    for command in [command::<Cli>(Name::Portreeve), command::<kubectl::Cli>(Name::Plugin)] {
+    let mut text = String::from(
+        "# Commands\n\n`portreeve VERB` is about this node, and with `--snapshot FILE` about the node of that file. `kubectl portreeve VERB` \
+         and `portreeve --agents VERB` are about all nodes that have an agent.\n",
+    );
+    let built = |command: Command| {
         let mut command = command.term_width(100);
         command.build();
-        describe(&mut command, &mut text);
+        command
+    };
+    let [node, nodes] = [command::<Cli>("portreeve"), command::<kubectl::Cli>("kubectl portreeve")].map(built);
+    let verbs = |command: &Command| -> Vec<Command> {
+        let shown = |it: &&Command| it.get_name() != "help";
+        command.get_subcommands().filter(shown).cloned().collect()
+    };
+    for command in [&node, &nodes] {
+        text.push_str(&help(command.clone(), &[]));
+    }
+    // A flag that several verbs explain in the same words is one of theirs together.
+    let shared =
+        [("Flags of a scan of this node", "suggest", &node), ("Flags that reach the agents", "suggest", &nodes)];
+    let mut explained: Vec<Arg> = node.get_arguments().chain(nodes.get_arguments()).cloned().collect();
+    for (title, verb, command) in shared {
+        let verb = command.find_subcommand(verb).expect("the verb");
+        let is_shared = |arg: &&Arg| matches!(arg.get_help_heading(), Some("Sources" | "Cluster" | "Agents"));
+        let flags: Vec<Arg> = verb.get_arguments().filter(is_shared).cloned().collect();
+        let page = built(Command::new("shared").disable_help_flag(true).help_template("{options}").args(&flags));
+        text.push_str(&fenced(title, page));
+        explained.extend(flags);
+    }
+    for (of_node, of_nodes) in verbs(&node).into_iter().zip(verbs(&nodes)) {
+        let first = help(of_node, &explained);
+        let second = help(of_nodes, &explained);
+        // The same flags are listed once, whatever the first sentence says.
+        let flags =
+            |page: &str| page.split_once("Usage: ").and_then(|(_, page)| Some(page.split_once('\n')?.1.to_owned()));
+        text.push_str(&first);
+        if flags(&first) != flags(&second) {
+            text.push_str(&second);
+        }
     }
     text
 }
 
-fn describe(command: &mut Command, text: &mut String) {
+/// The help of a command, without the flags that are explained already.
+fn help(command: Command, explained: &[Arg]) -> String {
     let name = command.get_bin_name().unwrap_or_else(|| command.get_name()).to_owned();
-    // What a terminal shows, without the blanks that clap leaves at line ends.
+    let is_known = |arg: &Arg| {
+        explained.iter().any(|it| {
+            it.get_id() == arg.get_id()
+                && it.get_help().map(ToString::to_string) == arg.get_help().map(ToString::to_string)
+        })
+    };
+    let hide = !explained.is_empty();
+    let command =
+        command.mut_args(|arg| if hide && (is_known(&arg) || arg.get_id() == "help") { arg.hide(true) } else { arg });
+    fenced(&name, command)
+}
+
+/// What a terminal shows, without the blanks that clap leaves at line ends.
+fn fenced(title: &str, mut command: Command) -> String {
     let help = command.render_long_help().to_string();
     let help: Vec<&str> = help.lines().map(str::trim_end).collect();
-    text.push_str(&format!("\n## {name}\n\n```text\n{}\n```\n", help.join("\n").trim_end()));
-    for subcommand in command.get_subcommands_mut().filter(|it| !it.is_hide_set() && it.get_name() != "help") {
-        describe(subcommand, text);
-    }
+    format!("\n## {title}\n\n```text\n{}\n```\n", help.join("\n").trim())
 }
 
 fn rules_index() -> String {

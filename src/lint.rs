@@ -13,7 +13,15 @@ use clap::ValueEnum;
 use ipnet::IpNet;
 use serde::Deserialize;
 
-use super::{command_line::UsageError, console::Console, replay, report::CountFlags, sources::environment};
+use super::{
+    command_line::UsageError,
+    console::Console,
+    explain::rule_words,
+    report::CountFlags,
+    snapshot_files,
+    sources::environment,
+    words::{Words, wanted},
+};
 use portreeve_agent::{now, settings::duration};
 use portreeve_cluster::{
     self as cluster, Accepted, ApiServer, ClusterSource, Input, ManifestFiles, SourceOptions, read_manifests,
@@ -31,7 +39,8 @@ use portreeve_rules::lint::{
 
 /// The word that stands for the cluster of the kubeconfig.
 const CLUSTER: &str = "cluster";
-/// Why nothing is compared with the Pods of a live cluster: it reads those of one Node, and this is on none.
+/// Why nothing is compared with the Pods of a live cluster: only the Pods of one Node are read, and `lint` is on no
+/// Node.
 const UNREAD_PODS: &str = "those of a live cluster are not read, --against a file that holds them compares with them";
 
 #[derive(Debug, clap::Args)]
@@ -42,10 +51,10 @@ pub(super) struct Args {
     /// The namespace of objects that name none
     #[arg(short, long, value_name = "NAMESPACE", value_parser = namespace)]
     namespace: Option<String>,
-    /// Compare with what is there: the word `cluster`, a file of its objects, or a snapshot
+    /// Compare with a cluster: the word `cluster`, a file of its objects, or a snapshot
     ///
-    /// An object of the same kind, namespace and name is updated, and no conflict. Of a cluster, Services and Nodes are
-    /// read; a file may hold Pods, too; a snapshot has the listeners of its node.
+    /// An object of the same kind, namespace and name is an update, and no conflict. Services and Nodes of a cluster
+    /// are read. A file may also hold Pods. A snapshot has the listeners of its node.
     #[arg(long, value_name = "WHAT", help_heading = "Cluster")]
     against: Option<PathBuf>,
     /// The kubeconfig for `--against cluster`, instead of $KUBECONFIG or ~/.kube/config
@@ -57,13 +66,13 @@ pub(super) struct Args {
     /// Reach the API server here instead, with the same credentials
     #[arg(long = "apiserver", value_name = "URL", help_heading = "Cluster", requires = "against")]
     api_server: Option<ApiServer>,
-    /// How long the API server may be silent: until an answer begins, and until more of it comes
+    /// How long the API server may be silent, before an answer and within it
     #[arg(long, value_name = "DURATION", help_heading = "Cluster", default_value = "10s", value_parser = duration)]
     request_timeout: Duration,
     /// The API server's --service-node-port-range, unless what is compared with says it [default: 30000-32767]
     #[arg(long, value_name = "FIRST-LAST", help_heading = "Cluster")]
     node_port_range: Option<PortRange>,
-    /// Where the API server allocates cluster IPs, like 10.96.0.0/12; may be given several times
+    /// The network from which the API server allocates cluster IPs, like 10.96.0.0/12; may be given several times
     #[arg(long = "service-cidr", value_name = "CIDR", help_heading = "Cluster")]
     service_cidrs: Vec<IpNet>,
     /// The form of the output
@@ -71,10 +80,10 @@ pub(super) struct Args {
     output: Form,
     #[command(flatten)]
     counting: CountFlags,
-    /// Ask this rule only, or one of its variants: ID or ID/VARIANT; may be given several times
-    #[arg(long = "rule", value_name = "RULE", help_heading = "Output", value_parser = rule)]
+    /// Run only this rule, or one of its variants: ID or ID/VARIANT; may be given several times
+    #[arg(long = "rule", value_name = "RULE", help_heading = "Output", value_parser = RULE, hide_possible_values = true)]
     rules: Vec<Named>,
-    /// Do not take it for a failure if there is no object to judge: no Service, no Pod, nothing with the template of one
+    /// Accept input without an object to judge: no Service, no Pod, no pod template
     #[arg(long, help_heading = "Output")]
     allow_empty: bool,
 }
@@ -82,7 +91,7 @@ pub(super) struct Args {
 /// The form of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Form {
-    /// What is wrong, where, and what to write instead
+    /// Each finding, its place, and what to write instead
     Table,
     /// The same with all evidence
     Wide,
@@ -101,7 +110,7 @@ enum Form {
 pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
     let Args { output, counting, .. } = args;
     let report = args.report()?;
-    // A runner reads both outputs, and a name that somebody chose must not be a command to it.
+    // A runner reads both outputs. A name in a manifest must not become a command to the runner.
     let in_log = |line: String| if output == Form::Github { report::without_commands(&line) } else { line };
     if report.is_empty() && report.failures.is_empty() {
         let words = in_log(format!("{} --allow-empty accepts it", report::nothing_judged(&report)));
@@ -129,7 +138,7 @@ pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
     Ok(counting.end(report::lint_result(&report), !report::is_undecided(&report)))
 }
 
-/// What was not judged, and what is accepted.
+/// The unjudged objects, and the accepted findings.
 fn notes(report: &LintReport) -> impl Iterator<Item = String> {
     let accepted = (report.accepted > 0).then(|| format!("accepted: {}", report.accepted));
     report.unknown.iter().map(|(rows, gap)| format!("not known: {rows}: {}", gap.detail)).chain(accepted)
@@ -219,7 +228,7 @@ fn compares_with(what: &Path, flags_of_a_cluster: bool) -> Result<(), UsageError
     Ok(())
 }
 
-/// What is there.
+/// The existing objects.
 fn around(what: &Path, options: SourceOptions) -> anyhow::Result<Snapshot> {
     if what.as_os_str() == CLUSTER {
         let source = ClusterSource::discover(options, &environment());
@@ -236,7 +245,7 @@ fn around(what: &Path, options: SourceOptions) -> anyhow::Result<Snapshot> {
     }
     let input = Input::from(what.to_owned());
     if is_snapshot(&input).with_context(|| format!("--against {input}"))? {
-        return replay::read(what);
+        return snapshot_files::read(what);
     }
     let facts = cluster::read_now(&ClusterSource::Files(vec![input]), None, "").context("starting the runtime")?;
     Ok(Snapshot { cluster: facts, ..alone() })
@@ -272,8 +281,8 @@ fn alone() -> Snapshot {
     }
 }
 
-/// A path as services that show findings at lines have it: from the root of the repository, which they call it in. A way through a link
-/// stays as it is written where it leads elsewhere without its detour.
+/// A path from the root of the repository, as services need it to show findings at lines. A path through a link stays
+/// as written if it means another file without the link.
 fn relative(path: PathBuf, here: &Path) -> PathBuf {
     let mut short = PathBuf::new();
     for part in path.strip_prefix(here).unwrap_or(&path).components() {
@@ -300,8 +309,11 @@ fn relative(path: PathBuf, here: &Path) -> PathBuf {
     if leads_to(&short).is_some_and(|to| leads_to(&path) == Some(to)) { short } else { path }
 }
 
-fn rule(text: &str) -> Result<Named, &'static str> {
-    named_of_manifests(text).ok_or("not a rule that judges manifests, wanted ID or ID/VARIANT: docs/lint.md lists them")
+const RULE: Words<Named> = Words { words: rule_words, parse: rule };
+
+fn rule(text: &str) -> Result<Named, String> {
+    let what = "not a rule that judges manifests, wanted ID or ID/VARIANT: docs/lint.md lists them";
+    named_of_manifests(text).ok_or_else(|| wanted(what, text, &rule_words()))
 }
 
 fn namespace(name: &str) -> Result<String, String> {

@@ -13,18 +13,24 @@ mod console;
 mod demo;
 #[cfg(test)]
 mod documents;
+mod explain;
 mod kubectl;
 mod lint;
 mod man;
 mod map;
 mod owner;
+mod policies;
 mod progress;
-mod replay;
 mod report;
-mod rules;
+mod reserve;
+mod scope;
 mod snapshot;
+mod snapshot_files;
 mod sources;
 mod suggest;
+mod version;
+mod what_if;
+mod words;
 
 use std::process::ExitCode;
 

@@ -20,10 +20,10 @@ pub(super) struct Args {
 
 pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
     let Args { sources, output } = args;
-    let snapshot = sources.snapshot(skipped(&[]), false, console)?;
+    let snapshot = sources.one_snapshot(skipped(&[]), false, console)?;
     let usage = match port_usage(&snapshot) {
         Ok(usage) => usage,
-        Err(gap) => bail!("the NodePort range is not known: {}; say it with --node-port-range", gap.detail),
+        Err(gap) => bail!("the NodePort range is not known: {}; set it with --node-port-range", gap.detail),
     };
     output.draw(snapshot.node_name(), &usage, console)?;
     Ok(ExitCode::from(map_result(&usage) as u8))

@@ -1,28 +1,26 @@
 //! `owner`: who answers on a port of this node, who loses, and what to do.
 
-use std::{path::PathBuf, process::ExitCode};
+use std::process::ExitCode;
 
 use anyhow::anyhow;
 use clap::ValueEnum;
 
-use super::{console::Console, replay, sources::Sources};
+use super::{console::Console, sources::Sources};
 use portreeve_report::{NodeOwner, PortArgument, write_owner, write_owner_json};
 use portreeve_rules::free_port;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The port, and the protocol where only one is asked about: 30080, 30080/udp
+    /// The port, and the protocol if only one matters: 30080, 30080/udp
     #[arg(value_name = "PORT[/PROTOCOL]")]
     port: PortArgument,
-    /// Answer from a file that `snapshot` wrote, `-` for standard input, instead of looking at this node
-    #[arg(long, value_name = "FILE", help_heading = "Sources", conflicts_with_all = ["services", "kubeconfig", "context"])]
-    snapshot: Option<PathBuf>,
-    /// Ask in the network of this pod of the node: who listens on the port there, and which connection has it
+    /// Read the network of this pod of the node: who listens on the port there, and which connection has it
     #[arg(long, value_name = "NAMESPACE/NAME", conflicts_with = "refused", value_parser = pod_name)]
     pod: Option<String>,
     #[command(flatten)]
     sources: Sources,
-    /// Say also how to have the number, if the API server refused it to a Service: *provided port is already allocated*
+    /// Print also how to get the number, if the API server refused it to a Service: *provided port is already
+    /// allocated*
     #[arg(long, help_heading = "Output")]
     refused: bool,
     /// The form of the output
@@ -40,18 +38,16 @@ enum Form {
 }
 
 pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
-    let Args { port, snapshot, pod, sources, refused, output } = args;
-    let is_live = snapshot.is_none();
-    let snapshot = match snapshot {
-        Some(file) => replay::read(&file)?,
-        None => sources.snapshot_with_port(port.number, pod.clone(), true, console)?,
-    };
+    let Args { port, pod, sources, refused, output } = args;
+    let is_live = sources.is_live();
+    let snapshot = sources.snapshot_with_port(port.number, pod.clone(), true, console)?;
     let owner = match &pod {
         Some(pod) => port.owner_in_pod(&snapshot, pod, is_live),
         None => port.owner(&snapshot, refused, free_port(&snapshot)),
     };
     let place = pod.map(|pod| format!(" in pod {pod}")).unwrap_or_default();
-    let owner = owner.map_err(|gap| anyhow!("who owns port {}{place} cannot be told: {}", port.number, gap.detail))?;
+    let owner =
+        owner.map_err(|gap| anyhow!("the owner of port {}{place} is not known: {}", port.number, gap.detail))?;
     console.write(|out| match output {
         Form::Text => write_owner(&owner, &console.style, out),
         Form::Json => {

@@ -1,4 +1,4 @@
-//! One line on standard error while something takes longer than a second, gone when it is done.
+//! One line on standard error while something takes longer than two seconds, gone when it is done.
 
 use std::{
     fmt::Display,
@@ -10,11 +10,11 @@ use std::{
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// How long nothing is printed.
-const PATIENCE: Duration = Duration::from_secs(1);
+const PATIENCE: Duration = Duration::from_secs(2);
 /// How often the line is written anew.
 const OFTEN: Duration = Duration::from_millis(100);
 
-/// What is going on, for a person at a terminal; silent everywhere else.
+/// The current step, for a person at a terminal; silent everywhere else.
 pub(super) struct Progress(ProgressBar);
 
 impl Progress {

@@ -2,9 +2,13 @@
 
 use std::{collections::BTreeSet, mem, process::ExitCode};
 
-use clap::ValueEnum;
+use clap::{ValueEnum, builder::PossibleValue};
 
-use super::console::Console;
+use super::{
+    console::Console,
+    explain::rule_words,
+    words::{Words, wanted},
+};
 use portreeve_agent::judge_by;
 use portreeve_facts::{Snapshot, Source};
 use portreeve_report::{self as report, CheckResult, Report};
@@ -22,20 +26,20 @@ pub(super) struct ReportFlags {
     output: Form,
     #[command(flatten)]
     counting: CountFlags,
-    /// Ask this rule only, or one of its variants: ID or ID/VARIANT; may be given several times
+    /// Run only this rule, or one of its variants: ID or ID/VARIANT; may be given several times
     ///
-    /// What none of them looks at is not read: connections, on a node that has many.
-    #[arg(long = "rule", value_name = "RULE", help_heading = "Output", value_parser = rule)]
+    /// What these rules do not use is not read: connections, on a node that has many.
+    #[arg(long = "rule", value_name = "RULE", help_heading = "Output", value_parser = RULE, hide_possible_values = true)]
     rules: Vec<Named>,
 }
 
 // Which findings are printed and counted; the same for one node and for many.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(super) struct CountFlags {
-    /// Tell and count only findings of at least this severity: info, warning or critical
+    /// Report and count only findings of at least this severity
     ///
-    /// Unless it is given, every finding is told, and those from warning on count for the exit code.
-    #[arg(long, value_name = "SEVERITY", help_heading = "Output", value_parser = severity)]
+    /// Without this flag every finding is reported, and those from warning on count for the exit code.
+    #[arg(long, value_name = "SEVERITY", help_heading = "Output", value_parser = SEVERITY)]
     pub(super) min_severity: Option<Severity>,
     /// Do not exit with 1 for findings
     #[arg(long, help_heading = "Output")]
@@ -48,7 +52,7 @@ pub(super) struct CountFlags {
 /// The form of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Form {
-    /// What is wrong, for whom, and what to do
+    /// Findings, affected clients, remedies
     Table,
     /// The table with everything that is known
     Wide,
@@ -71,7 +75,7 @@ impl ReportFlags {
         RULES.iter().copied().filter(is_asked).collect()
     }
 
-    /// Whether a finding is of what was asked.
+    /// Whether a finding is of a wanted rule.
     fn wants(&self, Key { rule, variant, .. }: &Key) -> bool {
         self.rules.is_empty() || self.rules.iter().any(|it| it.names(rule.0, variant))
     }
@@ -82,13 +86,13 @@ impl ReportFlags {
     }
 
     /// Judges a snapshot, prints the report, and returns the exit code.
-    pub(super) fn print(&self, snapshot: &Snapshot, console: &Console) -> anyhow::Result<ExitCode> {
+    pub(super) fn print(&self, snapshot: &Snapshot, is_live: bool, console: &Console) -> anyhow::Result<ExitCode> {
         let Self { output, counting, .. } = *self;
         let CountFlags { min_severity, no_headers, .. } = counting;
         let rules = self.rules();
         let mut board = judge_by(&rules, snapshot, &Limits::default());
         board.findings.retain(|it| self.wants(&it.key));
-        let report = Report { min_severity, rules: &rules, ..Report::of(snapshot, &board) };
+        let report = Report { min_severity, rules: &rules, is_live, ..Report::of(snapshot, &board) };
         let style = &console.style;
         console.write(|out| match output {
             Form::Table | Form::Wide if no_headers => report::write_rows(&report, style, out),
@@ -123,15 +127,25 @@ fn judges(rule: &Rule, named: &Named) -> bool {
     named.names_any(rule.name().0, rule.variants)
 }
 
-/// The rule of a word on the command line, or the variant.
-pub(super) fn rule(text: &str) -> Result<Named, &'static str> {
+/// A rule of nodes, or one of its variants.
+pub(super) const RULE: Words<Named> = Words { words: rule_words, parse: rule };
+
+fn rule(text: &str) -> Result<Named, String> {
     let named = Named::parse(text).filter(|named| RULES.iter().any(|rule| judges(rule, named)));
-    named.ok_or("not a rule of nodes, wanted ID or ID/VARIANT: `portreeve rules` lists them")
+    named.ok_or_else(|| {
+        wanted("not a rule of nodes, wanted ID or ID/VARIANT: `explain` lists them", text, &rule_words())
+    })
 }
 
-fn severity(word: &str) -> Result<Severity, &'static str> {
+const SEVERITY: Words<Severity> = Words { words: severities, parse: severity };
+
+fn severities() -> Vec<PossibleValue> {
+    Severity::ALL.iter().map(|severity| PossibleValue::new(severity.name())).collect()
+}
+
+fn severity(word: &str) -> Result<Severity, String> {
     Severity::ALL
         .into_iter()
         .find(|severity| severity.name() == word)
-        .ok_or("not a severity: info, warning or critical")
+        .ok_or_else(|| wanted("not a severity: info, warning or critical", word, &severities()))
 }

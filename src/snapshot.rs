@@ -1,4 +1,4 @@
-//! `snapshot`: everything one look sees, and no command lines, since it is made to be passed on.
+//! `snapshot`: everything that one scan reads, but no command lines: people pass the document on.
 
 use std::{collections::BTreeSet, process::ExitCode};
 
@@ -14,7 +14,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
     let Args { sources } = args;
-    let snapshot = sources.snapshot(BTreeSet::new(), false, console)?;
+    let snapshot = sources.one_snapshot(BTreeSet::new(), false, console)?;
     console.write(|out| {
         serde_json::to_writer_pretty(&mut *out, &snapshot)?;
         writeln!(out)

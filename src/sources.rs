@@ -2,17 +2,26 @@
 
 use std::{collections::BTreeSet, env, path::PathBuf, time::Duration};
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, bail};
+use clap::builder::PossibleValue;
 
-use super::{console::Console, progress::Progress};
+use super::{
+    command_line::UsageError,
+    console::Console,
+    progress::Progress,
+    scope::{NodeResult, NodeResults, Scope, Wanted},
+    snapshot_files,
+    words::{Words, wanted},
+};
 use portreeve_agent::{SnapshotSources, now, settings::duration};
 use portreeve_cluster::{ApiServer, ClusterSource, Environment, Input, SourceOptions};
-use portreeve_facts::{ClusterFacts, Gap, Learned, Mode, NodePortRange, Overrides, PortRange, Snapshot, Source};
+use portreeve_facts::{
+    ClusterFacts, Gap, Learned, Mode, NodePortRange, NotAMode, Overrides, PortRange, Snapshot, Source,
+};
 use portreeve_kernel::Host;
 use portreeve_report::unread_in_words;
 
-/// Prints what is wrong with the source, before anything else: one line, however much it is. Of an API server that is why it
-/// says nothing of Services, as with a kubeconfig that is none. Where the cluster is well, it is what of the node was not read.
+/// Prints first, in one line, the fault of the source: why Services were not read, for example a broken kubeconfig. If the cluster was read, the line names the part of the node that was not.
 fn complain(source: &ClusterSource, snapshot: &Snapshot, console: &Console) {
     let of_cluster = complaint(source, &snapshot.cluster);
     if let Some(what) = of_cluster.or_else(|| unread_in_words(snapshot)) {
@@ -34,15 +43,27 @@ fn complaint(source: &ClusterSource, cluster: &ClusterFacts) -> Option<String> {
     Some(format!("{}{more}", first.detail))
 }
 
-// Where the facts come from.
+const MODE: Words<Mode> = Words { words: modes, parse: mode };
+
+fn modes() -> Vec<PossibleValue> {
+    Mode::ALL.iter().map(|mode| PossibleValue::new(mode.name())).collect()
+}
+
+fn mode(typed: &str) -> Result<Mode, String> {
+    typed.parse().map_err(|error: NotAMode| wanted(&error.to_string(), typed, &modes()))
+}
+
+// The sources of the facts.
 #[derive(Debug, clap::Args)]
 pub(super) struct Sources {
+    /// Read a file that `snapshot` wrote instead of this node, `-` for standard input; may be given once for each node
+    #[arg(long = "snapshot", value_name = "FILE", help_heading = "Sources", conflicts_with_all = ["services", "kubeconfig", "context"])]
+    snapshots: Vec<PathBuf>,
     /// Read the cluster from a file, `-` for standard input: any `kubectl get ... -o yaml` or `-o json`
     ///
-    /// Services, EndpointSlices, Pods and Nodes, in one file or several, as lists or as documents. What is not in
-    /// there is not known: `kubectl get services,endpointslices,pods,nodes -A -o yaml
-    /// --show-managed-fields` has everything.
-    /// Of DaemonSets, Deployments and StatefulSets, the ports that their pods will want are compared with NodePorts.
+    /// Services, EndpointSlices, Pods and Nodes, in one file or several, as lists or as documents. Other objects are
+    /// not known: `kubectl get services,endpointslices,pods,nodes -A -o yaml --show-managed-fields` has everything.
+    /// The ports in the pod templates of DaemonSets, Deployments and StatefulSets are compared with NodePorts.
     #[arg(long, value_name = "FILE", help_heading = "Sources")]
     services: Vec<PathBuf>,
     /// Read the cluster from an API server, with this kubeconfig
@@ -53,30 +74,35 @@ pub(super) struct Sources {
     context: Option<String>,
     /// Reach the API server here instead, like https://192.0.2.10:6443, with the same credentials
     ///
-    /// For a cluster whose own way to its API server, a Service, is what is broken. The server has to prove that it is
-    /// the one that is meant: by its certificate, for the name in the kubeconfig, or in a pod for kubernetes.default.svc.
+    /// Use it if the Service of the API server is broken. The server has to prove its identity by its certificate:
+    /// for the name in the kubeconfig, or in a pod for kubernetes.default.svc.
     #[arg(long = "apiserver", value_name = "URL", help_heading = "Sources", conflicts_with = "services")]
     api_server: Option<ApiServer>,
-    /// How long the API server may be silent: until an answer begins, and until more of it comes
+    /// How long the API server may be silent, before an answer and within it
     #[arg(long, value_name = "DURATION", help_heading = "Sources", default_value = "10s", value_parser = duration)]
     request_timeout: Duration,
-    /// This node's name in the cluster, where it is not its hostname
+    /// This node's name in the cluster, if it is not the hostname
     #[arg(long, value_name = "NAME", help_heading = "Sources", env = "NODE_NAME")]
     node: Option<String>,
-    /// The proxy mode, instead of asking kube-proxy: iptables, ipvs, nftables or cilium
-    #[arg(long, value_name = "MODE", help_heading = "Sources")]
+    /// The proxy mode, if kube-proxy does not report it
+    #[arg(long, value_name = "MODE", help_heading = "Sources", value_parser = MODE)]
     proxy_mode: Option<Mode>,
-    /// The API server's --service-node-port-range, instead of looking for it
+    /// The API server's --service-node-port-range, if it is not found
     #[arg(long, value_name = "FIRST-LAST", help_heading = "Sources")]
     node_port_range: Option<PortRange>,
-    /// Where the node's root is mounted, or a recorded tree of /proc and /sys
+    /// The directory of the node's root, or of a recorded tree of /proc and /sys
     #[arg(long, value_name = "DIR", help_heading = "Sources", default_value = "/")]
     host_root: PathBuf,
 }
 
 impl Sources {
+    /// Whether this node is scanned, and no file is read.
+    pub(super) fn is_live(&self) -> bool {
+        self.snapshots.is_empty()
+    }
+
     /// Takes a snapshot without what is skipped. Command lines are kept only for a person at this node.
-    pub(super) fn snapshot(
+    pub(super) fn one_snapshot(
         self,
         skipped: BTreeSet<Source>,
         command_lines: bool,
@@ -103,7 +129,15 @@ impl Sources {
         command_lines: bool,
         console: &Console,
     ) -> anyhow::Result<Snapshot> {
+        match self.snapshots.as_slice() {
+            [] => {}
+            [file] => return snapshot_files::read(file),
+            _ => {
+                return Err(UsageError("several snapshots, wanted one --snapshot FILE for this verb".to_owned()).into());
+            }
+        }
         let Self {
+            snapshots: _,
             services,
             kubeconfig,
             context,
@@ -143,7 +177,40 @@ impl Sources {
     }
 }
 
-/// Where a cluster may be found, as the environment says.
+impl Scope for Sources {
+    fn judge<T>(
+        self,
+        wanted: &Wanted,
+        console: &Console,
+        mut judge: impl FnMut(&Snapshot) -> Result<T, Gap>,
+    ) -> anyhow::Result<NodeResults<T>> {
+        let mut results: Vec<NodeResult<T>> = Vec::new();
+        let mut take = |snapshot: &Snapshot| {
+            let node = snapshot.node_name().to_owned();
+            let is_new = results.iter().all(|it| it.node != node);
+            results.push(NodeResult { result: judge(snapshot), node });
+            is_new
+        };
+        if self.is_live() {
+            take(&self.one_snapshot(wanted.skipped.clone(), false, console)?);
+        } else {
+            for file in &self.snapshots {
+                let snapshot = snapshot_files::read(file)?;
+                if !take(&snapshot) {
+                    let node = snapshot.node_name();
+                    bail!("{} is a second snapshot of node {node}, wanted one of each node", file.display());
+                }
+            }
+        }
+        let scope = match results.as_slice() {
+            [NodeResult { node, .. }] => format!("node {node} only"),
+            several => format!("the {} nodes of these snapshots only", several.len()),
+        };
+        Ok(NodeResults { results, partial: None, oldest: None, scope })
+    }
+}
+
+/// The places of a cluster, from the environment.
 pub(super) fn environment() -> Environment {
     Environment {
         kubeconfig: env::var_os("KUBECONFIG"),

@@ -5,34 +5,43 @@ use std::{num::NonZeroU16, process::ExitCode};
 use anyhow::bail;
 use clap::ValueEnum;
 
-use super::{console::Console, sources::Sources};
+use super::{
+    console::Console,
+    scope::{NodeResult, NodeResults, Scope, Wanted},
+};
 use portreeve_facts::{Gap, Source, Why};
 use portreeve_report::{CheckResult, gaps_alike, write_free_ports_json};
 use portreeve_rules::{FreePorts, skipped};
 
 #[derive(Debug, clap::Args)]
-pub(super) struct Args {
+pub(super) struct Args<S: Scope> {
     #[command(flatten)]
     count: CountFlag,
     #[command(flatten)]
-    sources: Sources,
+    scope: S,
 }
 
-pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
-    let Args { count, sources } = args;
-    let snapshot = sources.snapshot(skipped(&[]), false, console)?;
+pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<ExitCode> {
+    let Args { count, scope } = args;
     let mut free_ports = count.none();
-    free_ports.absorb(&snapshot);
-    count.print(&free_ports, &format!("of node {}, and of no other", snapshot.node_name()), console)
+    let wanted = Wanted { skipped: skipped(&[]), ..Wanted::default() };
+    let NodeResults { results, partial, scope, .. } = scope.judge(&wanted, console, |snapshot| {
+        free_ports.absorb(snapshot);
+        Ok(())
+    })?;
+    let unread = results.into_iter().filter_map(|NodeResult { node, result }| Some((node, result.err()?)));
+    free_ports.unread.extend(unread);
+    partial.iter().for_each(|partial| console.print_note(partial));
+    count.print(&free_ports, &scope, console)
 }
 
-// How many are wanted, for whom, and in which form.
+// The number of ports, their kind, and the form of the output.
 #[derive(Debug, clap::Args)]
-pub(super) struct CountFlag {
-    /// How many ports to suggest
+struct CountFlag {
+    /// How many ports to print
     #[arg(long, value_name = "NUMBER", default_value = "1")]
     count: NonZeroU16,
-    /// Suggest ports of the nodes instead of NodePorts: for a hostPort, or a server on the host's network, as of a DaemonSet
+    /// Print ports of the nodes instead of NodePorts: for a hostPort, or a server on the host's network
     #[arg(long)]
     host: bool,
     /// The form of the output
@@ -50,8 +59,8 @@ enum Form {
 }
 
 impl CountFlag {
-    /// Such ports, before the first look.
-    pub(super) fn none(&self) -> FreePorts {
+    /// Such ports, before the first scan.
+    fn none(&self) -> FreePorts {
         if self.host { FreePorts::of_hosts() } else { FreePorts::default() }
     }
 
@@ -59,10 +68,10 @@ impl CountFlag {
     ///
     /// # Errors
     /// When there are not that many, or nothing is known to be free.
-    pub(super) fn print(&self, free_ports: &FreePorts, scope: &str, console: &Console) -> anyhow::Result<ExitCode> {
+    fn print(&self, free_ports: &FreePorts, scope: &str, console: &Console) -> anyhow::Result<ExitCode> {
         let wanted = usize::from(self.count.get());
         let ports: Vec<u16> = free_ports.ports().take(wanted).collect();
-        // Pods, whose hostPorts are taken too, need not be in the files that a person gives who asks for NodePorts.
+        // For NodePorts, the files of the cluster need no Pods, although hostPorts are taken too.
         let is_excused = |gap: &Gap| !self.host && (gap.source, gap.why) == (Source::Pods, Why::NotAsked);
         let failed = free_ports.unread.iter().any(|(_, gap)| !is_excused(gap));
         let is_whole = free_ports.is_known() && ports.len() == wanted && !failed;
@@ -71,9 +80,10 @@ impl CountFlag {
             Form::Text => ports.iter().try_for_each(|port| writeln!(out, "{port}")),
             Form::Json => write_free_ports_json(result, ports.clone(), &free_ports.unread, out),
         })?;
-        console
-            .print_note("no Service has them, nobody listens there, and no kernel gives them to outgoing connections");
-        console.print_note(&format!("as far as is known: this speaks {scope}"));
+        console.print_note(
+            "no Service has them, no process listens there, and no kernel gives them to outgoing connections",
+        );
+        console.print_note(&format!("this is about {scope}"));
         for (nodes, gap) in gaps_alike(&free_ports.unread) {
             console.print_note(&format!("not known of {nodes}: {}", gap.detail));
         }

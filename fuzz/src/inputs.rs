@@ -46,7 +46,7 @@ pub fn snapshot(bytes: &[u8]) {
     assert!(line.lines().count() <= 1 && line.len() <= report::NPD_LINE + 1, "{line:?}");
 }
 
-/// What an agent answers to `kubectl portreeve findings`, beside an honest one that has nothing to say.
+/// What an agent answers to `kubectl portreeve check`, beside an honest one that has nothing to say.
 pub fn agents_answer(bytes: &[u8]) {
     let agent = |node: &str, answer: &[u8]| AgentAnswer {
         node: node.to_owned(),

@@ -11,7 +11,7 @@ use portreeve_rules::findings::Severity;
 pub(super) const NODE: &str = "node-a";
 /// Its address (RFC 5737: documentation only).
 pub(super) const NODE_IP: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 11);
-/// The other node's address. A frame to it leaves the node, and nobody answers.
+/// The other node's address. A frame to it leaves the node, and there is no answer.
 pub(super) const PEER_IP: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 12);
 
 /// One incident.
@@ -32,7 +32,7 @@ pub(super) struct Incident {
 pub(super) struct Step {
     /// Its name for `--without`.
     pub(super) name: &'static str,
-    /// What is set up, for people.
+    /// The setup in words, for people.
     pub(super) says: &'static str,
 }
 

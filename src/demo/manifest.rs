@@ -10,7 +10,7 @@ pub(super) struct Port {
     pub(super) name: String,
     /// The port of the Service's own address.
     pub(super) port: u16,
-    /// Its nodePort; 0 where it has none.
+    /// Its nodePort; 0 if it has none.
     pub(super) node_port: u16,
     /// Whether a client wrote the nodePort.
     pub(super) fixed: bool,

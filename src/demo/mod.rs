@@ -35,7 +35,7 @@ const COMPLAINT: usize = 2000;
 // Flags of `demo`.
 #[derive(Debug, clap::Args)]
 pub(super) struct DemoArgs {
-    /// The incidents to make; all five where none is named
+    /// The incidents to make; without a name, all five
     #[arg(value_name = "INCIDENT", value_parser = incident_parser())]
     incidents: Vec<String>,
     /// Leave out one thing that is set up: then its incident must not be found

@@ -8,7 +8,7 @@ use portreeve_rules::findings::Severity;
 /// The part of a `portreeve.findings/v1` document that matters here.
 #[derive(Debug, Deserialize)]
 pub(super) struct ObservedReport {
-    /// What was found, worst first.
+    /// The findings, worst first.
     pub(super) findings: Vec<ObservedFinding>,
     unknown: Vec<ObservedGap>,
 }

@@ -32,7 +32,7 @@ use portreeve_facts::Mode;
 
 /// The version of a kube-proxy that holds no NodePorts.
 pub(super) const CURRENT: &str = "v1.36.3";
-/// Where kube-proxy answers by default.
+/// The address at which kube-proxy answers by default.
 const PROXY_DOOR: &str = "127.0.0.1:10249";
 /// How long the first retransmission may take to come: the kernel sends it after a second.
 const RETRANSMISSION_PATIENCE: u32 = 50;
@@ -45,11 +45,11 @@ pub(super) struct Part {
     pub(super) name: String,
     /// Its soft limit of open files.
     pub(super) descriptor_limit: Option<u64>,
-    /// Where it listens. It never accepts.
+    /// The address at which it listens. It never accepts.
     pub(super) listens: Vec<SocketAddr>,
-    /// From where to where it connects.
+    /// The two ends of its connection.
     pub(super) connects: Option<(SocketAddrV4, SocketAddrV4)>,
-    /// What it answers as a kube-proxy.
+    /// Its answer as a kube-proxy.
     pub(super) answers: Option<Answers>,
 }
 
@@ -141,7 +141,7 @@ fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
     TcpListener::bind(address).with_context(|| format!("listening on {address}"))
 }
 
-/// A connection that is asked for and never answered, once the kernel has asked again.
+/// A connection attempt without an answer, after the kernel has tried again.
 fn connect_in_vain(from: SocketAddrV4, to: SocketAddrV4) -> anyhow::Result<OwnedFd> {
     let connecting = || -> Result<OwnedFd, Errno> {
         let client = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_NONBLOCK, None)?;

@@ -1,4 +1,4 @@
-//! What was set up and what was found, side by side, for people.
+//! The setup and the findings, side by side, for people.
 
 use std::io::{self, Write};
 
@@ -18,13 +18,13 @@ pub(super) fn opening(out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "in there and a manifest, nothing else: portreeve check --services cluster.yaml\n")
 }
 
-/// What is printed about one incident.
+/// The report about one incident.
 pub(super) struct IncidentReport<'a> {
     /// The incident.
     pub(super) incident: &'a Incident,
     /// Which of its steps were set up.
     pub(super) steps: &'a Steps,
-    /// What was seen, or why nothing could be.
+    /// The observation, or why there is none.
     pub(super) look: &'a Result<ObservedReport, String>,
     /// How lines are laid out.
     pub(super) style: &'a Style,
@@ -36,7 +36,7 @@ impl IncidentReport<'_> {
         self.look.as_ref().is_ok_and(|look| self.missing(look).next().is_none())
     }
 
-    /// Prints what was set up, what was found, and whether it is what was expected.
+    /// Prints the setup, the findings, and whether they were expected.
     pub(super) fn write(&self, number: usize, out: &mut dyn Write) -> io::Result<()> {
         let Self { incident, steps, look, style } = self;
         writeln!(out, "{number}. {} ({})", style.paint(Ink::Heading, incident.title), incident.name)?;
@@ -82,7 +82,7 @@ impl IncidentReport<'_> {
                 writeln!(out, "       with {name} = {value}")?;
             }
             if let Some(why) = look.why_unknown(rule) {
-                self.write_words(7, &format!("could not tell: {why}"), out)?;
+                self.write_words(7, &format!("not known: {why}"), out)?;
             }
         }
         Ok(())

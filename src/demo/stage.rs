@@ -62,7 +62,8 @@ fn observe(manifest: &Path) -> anyhow::Result<()> {
     }
 }
 
-/// Moves this process into new namespaces, as root of its own where it is not root, and makes a private directory.
+/// Moves this process into new namespaces, as root of its own user namespace if it is not root. Makes a private
+/// directory.
 fn enter() -> anyhow::Result<PathBuf> {
     let namespaces =
         CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWUTS | CloneFlags::CLONE_NEWCGROUP;
@@ -101,7 +102,7 @@ fn enter() -> anyhow::Result<PathBuf> {
 const NO_USER_NAMESPACES: &str = "this user may not make namespaces here: allow unprivileged user namespaces \
                                   (user.max_user_namespaces, kernel.apparmor_restrict_unprivileged_userns), or run as root";
 
-/// The mount point in a line of mountinfo, where it is a cgroup2 mount.
+/// The mount point in a line of mountinfo, if it is a cgroup2 mount.
 fn cgroup2_mount(line: &str) -> Option<&str> {
     let (mount, filesystem) = line.split_once(" - ")?;
     filesystem.starts_with("cgroup2 ").then(|| mount.split(' ').nth(4))?

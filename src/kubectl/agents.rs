@@ -28,21 +28,21 @@ pub(super) struct AgentFlags {
     /// How long one request may take, to the API server or through it to an agent
     #[arg(long, value_name = "DURATION", help_heading = "Cluster", default_value = "10s", value_parser = duration)]
     request_timeout: Duration,
-    /// How long asking all agents may take; then what is known is told as partial
+    /// How long all queries together may take; after that a partial result is printed
     #[arg(long, value_name = "DURATION", help_heading = "Agents", default_value = "10m", value_parser = duration)]
     time_limit: Duration,
     /// The namespace the agents run in
     ///
-    /// What is needed there is `list` of pods, `get` of pods/proxy, and `create` of serviceaccounts/token for the
-    /// ServiceAccount of --reader.
+    /// You need these rights there: `list` of pods, `get` of pods/proxy, and `create` of serviceaccounts/token for
+    /// the ServiceAccount of --reader.
     #[arg(long, value_name = "NAMESPACE", help_heading = "Agents", default_value = AGENT_NAMESPACE)]
     agent_namespace: String,
     /// The ServiceAccount in that namespace whose tokens agents accept
     ///
-    /// The API server is asked for a token of it for each agent, which is valid for ten minutes and at that agent only.
+    /// For each agent a token is requested from the API server. It is valid for ten minutes, and at that agent only.
     #[arg(long, value_name = "NAME", help_heading = "Agents", default_value = "portreeve-reader")]
     reader: String,
-    /// Ask only agents whose pods have these labels, like app.kubernetes.io/instance=blue
+    /// Query only agents whose pods have these labels, like app.kubernetes.io/instance=blue
     #[arg(short = 'l', long, value_name = "SELECTOR", help_heading = "Agents")]
     selector: Option<String>,
 }
@@ -53,7 +53,7 @@ impl AgentFlags {
         &self.agent_namespace
     }
 
-    /// How long asking all agents may take.
+    /// How long all queries together may take.
     pub(super) fn time_limit(&self) -> Duration {
         self.time_limit
     }
@@ -93,7 +93,7 @@ impl AgentFlags {
     }
 }
 
-/// Where requests wait for their answers.
+/// Requests wait for their answers on this runtime.
 pub(super) fn runtime() -> anyhow::Result<Runtime> {
     Ok(runtime::Builder::new_current_thread().enable_all().build()?)
 }

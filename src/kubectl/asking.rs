@@ -1,4 +1,4 @@
-//! Asks many agents, for a person who waits: shows how far it is, and ends early when the person or the clock says so.
+//! Queries many agents: shows its progress, and ends early on Ctrl-C or when the time is over.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ use portreeve_cluster::{Agent, AgentRequest, Agents};
 use portreeve_facts::Gap;
 use portreeve_report::Stopped;
 
-/// How far it is, in words: `1200 of 5000 agents asked, 12 gave no answer`.
+/// The progress in words: `1200 of 5000 agents queried, 12 gave no answer`.
 #[derive(Clone, Copy, Debug)]
 struct Asked {
     agents: usize,
@@ -24,11 +24,11 @@ struct Asked {
 impl fmt::Display for Asked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { agents, so_far, silent } = self;
-        write!(f, "{so_far} of {agents} agents asked")?;
+        write!(f, "{so_far} of {agents} agents queried")?;
         if *silent > 0 {
             write!(f, ", {silent} gave no answer")?;
         }
-        f.write_str("; Ctrl-C prints what is there")
+        f.write_str("; Ctrl-C prints the result")
     }
 }
 
@@ -49,7 +49,7 @@ impl Interrupts {
         }
     }
 
-    /// Asks agents. `take` gets each answer as soon as it is there. Returns why it did not ask all of them, if it did not.
+    /// Queries agents. `take` gets each answer as soon as it arrives. Returns why some agents were not queried.
     pub(super) async fn ask(
         &mut self,
         agents: &Agents,
@@ -83,9 +83,9 @@ mod tests {
     #[test]
     fn how_far_it_is_fits_into_a_line_of_a_terminal() {
         let asked = Asked { agents: 50_000, so_far: 49_999, silent: 12_345 };
-        assert_eq!(asked.to_string(), "49999 of 50000 agents asked, 12345 gave no answer; Ctrl-C prints what is there");
+        assert_eq!(asked.to_string(), "49999 of 50000 agents queried, 12345 gave no answer; Ctrl-C prints the result");
         assert!(asked.to_string().len() < 80, "without its dots");
         let begun = Asked { agents: 2, so_far: 0, silent: 0 };
-        assert!(begun.to_string().starts_with("0 of 2 agents asked; "));
+        assert!(begun.to_string().starts_with("0 of 2 agents queried; "));
     }
 }

@@ -1,6 +1,6 @@
-//! Shell completion for kubectl: one candidate a line, and last a directive for the shell.
+//! Shell completion for kubectl: one completion a line, and last a directive for the shell.
 //!
-//! kubectl runs `kubectl_complete-portreeve` with the words typed so far, the last of which is not finished
+//! kubectl runs `kubectl_complete-portreeve` with the typed words; the last word is not finished
 //! (k8s.io/kubectl/pkg/cmd/plugin_completion.go), and reads what cobra prints for shells.
 
 use std::{ffi::OsString, process::ExitCode, time::Duration};
@@ -79,7 +79,7 @@ fn place<'a>(command: &'a Command, words: &[String], unfinished: &str) -> (&'a C
     (command, next)
 }
 
-/// The flag of a word, where its value is the next word.
+/// The flag of a word, if its value is the next word.
 fn flag<'a>(command: &'a Command, word: &str) -> Option<&'a Arg> {
     let named = |arg: &&Arg| match word.strip_prefix("--") {
         Some(long) => arg.get_long() == Some(long),
@@ -115,8 +115,8 @@ fn values(arg: &Arg, command: &Command, words: &[String]) -> (Vec<(String, Strin
     }
 }
 
-/// The nodes that have an agent, in the cluster that the words so far select. A cluster that does not answer gives
-/// no candidates, and no error.
+/// The nodes that have an agent, in the cluster that the words so far select. If the cluster does not answer, there
+/// are no completions, and no error.
 fn nodes(command: &Command, words: &[String]) -> Vec<(String, String)> {
     // A flag whose value is being typed is not understood without it.
     let words = words.split_last().filter(|(last, _)| last.starts_with('-')).map_or(words, |(_, words)| words);

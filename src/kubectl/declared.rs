@@ -13,24 +13,24 @@ use portreeve_report::{DeclaredReport, PortArgument, look_once, write_declared, 
 
 /// The image of this version, as the chart names it.
 const IMAGE: &str = concat!("portreeve:", env!("CARGO_PKG_VERSION"));
-/// What stands for a node where none is known.
+/// Stands for a node that is not known.
 const NODE: &str = "NODE";
 
-// How a look is taken where there is no agent.
+// How a node without an agent is scanned.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct NoAgentFlags {
-    /// Ask no agent: tell which objects claim the port, and the command that looks at a node once
+    /// Query no agent: show which objects claim the port, and the command that scans a node once
     ///
-    /// What is needed is `list` of services and of pods, in all namespaces.
+    /// This needs `list` of services and of pods, in all namespaces.
     #[arg(long, help_heading = "Agents")]
     pub(super) no_agent: bool,
-    /// The image with which that command looks, instead of portreeve with this version
+    /// The image of that command, instead of portreeve with this version
     #[arg(long, value_name = "IMAGE", help_heading = "Agents", requires = "no_agent")]
     image: Option<String>,
 }
 
 impl NoAgentFlags {
-    /// Tells who claims a port on these nodes, or on all.
+    /// Prints who claims a port on these nodes, or on all.
     pub(super) fn tell(
         &self,
         port: PortArgument,

@@ -4,17 +4,14 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 
-use super::{
-    agents::AgentFlags,
-    node_snapshots::{NodeResult, judge_one_snapshot},
-};
-use crate::{console::Console, map::MapForm};
+use super::{agents::AgentFlags, node_snapshots::judge_one_snapshot};
+use crate::{console::Console, map::MapForm, scope::NodeResult};
 use portreeve_report::map_result;
 use portreeve_rules::port_usage;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The node, where there is more than one agent
+    /// The node, if there is more than one agent
     #[arg(long, value_name = "NODE", help_heading = "Agents")]
     node: Option<String>,
     #[command(flatten)]

@@ -1,30 +1,31 @@
-//! `kubectl portreeve`: asks the agents of a cluster through the API server, with the rights of the user.
+//! `kubectl portreeve`: queries the agents of a cluster through the API server, with the rights of the user.
 //!
-//! It runs anywhere, and reads nothing of the machine it runs on.
+//! It runs on any machine, and reads nothing of that machine.
 
 mod agents;
 mod asking;
+mod check;
 mod complete;
 mod declared;
-pub(super) mod findings;
 mod map;
 mod node_snapshots;
 mod owner;
-mod policies;
-mod reserve;
 mod snapshot;
-mod suggest;
-mod what_if;
+mod version;
 
-use std::process::ExitCode;
+use std::{ffi::OsString, path::PathBuf, process::ExitCode};
 
 use clap::{Command, Parser, Subcommand};
 
 pub(super) use complete::complete;
 
+use self::node_snapshots::AgentScope;
+#[cfg(target_os = "linux")]
+use super::demo;
 use super::{
+    command_line::UsageError,
     console::{Console, ConsoleFlags},
-    lint, man, replay, rules,
+    explain, lint, man, policies, reserve, suggest, what_if,
 };
 
 /// The exit codes, for the help text.
@@ -38,16 +39,29 @@ Exit codes:
       unless something was found (1)
   64  the command line was not understood";
 
+/// What to type first, for the help text.
+const EXAMPLES: &str = "\
+Examples:
+  kubectl portreeve check                      # what is wrong on all nodes
+  kubectl portreeve owner 30080                # who answers on a port of each node, who loses
+  kubectl portreeve check --snapshot n1.json   # the node of a file that `snapshot` wrote
+
+Each verb is about all nodes that have an agent. `portreeve VERB` on a node is about that node.";
+
 /// Finds, explains and foretells port conflicts on the nodes of a cluster
 ///
-/// Asks the agents of the nodes through the API server, with your own rights: `list` of pods, `get` of pods/proxy, and
-/// `create` of serviceaccounts/token for the ServiceAccount portreeve-reader, in the agents' namespace, is all it takes.
-/// It speaks of the nodes whose agents are listed there, and changes nothing.
+/// Queries the agents of the nodes through the API server, with your own rights. It needs `list` of pods, `get` of
+/// pods/proxy, and `create` of serviceaccounts/token for the ServiceAccount portreeve-reader, in the agents' namespace.
+/// It reports on the nodes whose agents are listed there, and changes nothing.
 #[derive(Debug, Parser)]
-#[command(name = "portreeve", version, after_help = EXIT_CODES, arg_required_else_help = true)]
+#[command(name = "portreeve", version, before_help = EXAMPLES, after_help = EXIT_CODES, arg_required_else_help = true)]
 pub(super) struct Cli {
     #[command(subcommand)]
     pub(super) action: Action,
+    /// Read a file that `snapshot` wrote instead of querying agents, with the flags of `portreeve VERB`
+    // Chosen before the command line is parsed.
+    #[arg(long = "snapshot", value_name = "FILE", global = true, value_hint = clap::ValueHint::AnyPath)]
+    _snapshots: Vec<PathBuf>,
     #[command(flatten)]
     pub(super) console_flags: ConsoleFlags,
 }
@@ -55,50 +69,74 @@ pub(super) struct Cli {
 #[derive(Debug, Subcommand)]
 #[command(defer = true)]
 pub(super) enum Action {
-    /// List what is wrong on all nodes, with evidence and remedy, and an exit code
-    Findings(Box<findings::Args>),
-    /// Tell who answers on a port of each node, from everywhere, who loses, and what to do
+    /// List what is wrong on all nodes, and set the exit code
+    Check(Box<check::Args>),
+    /// Show who answers on a port of each node, who loses, and what to do
     Owner(owner::Args),
-    /// Draw the NodePort range of a node, a hundred ports a row
+    /// Draw the NodePort range of a node as a picture
     Map(map::Args),
-    /// Suggest NodePorts that are free on all nodes
-    Suggest(suggest::Args),
-    /// Print what keeps NodePorts from outgoing connections, for all nodes in your platform's form
-    Reserve(reserve::Args),
-    /// Print admission policies against port conflicts, filled with what the agents know
-    Policies(policies::Args),
-    /// Print everything that the last look at a node saw as one JSON document, for a bug report or for `replay`
+    /// Print NodePorts that are free on all nodes, or with --host free ports of the nodes
+    Suggest(suggest::Args<AgentScope>),
+    /// Print what keeps NodePorts from outgoing connections on all nodes, in the form of a platform
+    Reserve(reserve::Args<AgentScope>),
+    /// Show what another proxy mode, range or reservation would change on all nodes
+    WhatIf(what_if::Args<AgentScope>),
+    /// Print admission policies against port conflicts, with what the agents know
+    Policies(policies::Args<AgentScope>),
+    /// Print everything that the last scan of a node read as one JSON document
     Snapshot(snapshot::Args),
-    /// Judge a snapshot again, and ask what if
-    Replay(replay::Args),
-    /// Judge all nodes as they would be with another proxy mode, range or reservation, and tell what changes
-    WhatIf(what_if::Args),
     /// Judge manifests before they are applied: files, folders, or the output of `helm template`
     Lint(Box<lint::Args>),
-    /// List the rules, or explain one
-    Rules(rules::Args),
-    /// Explain a rule
-    Explain(rules::Explain),
+    /// Explain a rule, or list all rules
+    Explain(explain::Args),
+    /// Make five incidents in throw-away network namespaces, find each one, and clean up
+    #[cfg(target_os = "linux")]
+    Demo(demo::DemoArgs),
+    /// The process of a DaemonSet: `portreeve agent`, on a node
+    Agent(Elsewhere),
+    /// Print the version of this program, and the versions of the agents by count
+    Version(version::Args),
+    /// A completion script for a shell: `portreeve completion`
+    Completion(Elsewhere),
     /// Print a manual page
     Man(man::Args),
 }
 
+// A verb that only the other name has.
+#[derive(Debug, clap::Args)]
+pub(super) struct Elsewhere {
+    #[arg(hide = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    words: Vec<OsString>,
+}
+
+impl Elsewhere {
+    fn run(self, verb: &str, why: &str) -> anyhow::Result<ExitCode> {
+        drop(self.words);
+        Err(UsageError(format!("{verb} is a verb of portreeve only: `portreeve {verb}`; {why}")).into())
+    }
+}
+
 impl Action {
-    /// Runs it; `command` are all of them, for whoever tells of them.
+    /// Runs it; `command` has all verbs, for a manual page.
     pub(super) fn run(self, command: impl FnOnce() -> Command, console: &Console) -> anyhow::Result<ExitCode> {
         match self {
-            Self::Findings(args) => findings::run(&args, console),
+            Self::Check(args) => check::run(&args, console),
             Self::Owner(args) => owner::run(&args, console),
             Self::Map(args) => map::run(&args, console),
-            Self::Suggest(args) => suggest::run(&args, console),
-            Self::Reserve(args) => reserve::run(&args, console),
-            Self::Policies(args) => policies::run(&args, console),
-            Self::Snapshot(args) => snapshot::run(&args, console),
-            Self::Replay(args) => replay::run(args, console),
+            Self::Suggest(args) => suggest::run(args, console),
+            Self::Reserve(args) => reserve::run(args, console),
             Self::WhatIf(args) => what_if::run(args, console),
+            Self::Policies(args) => policies::run(args, console),
+            Self::Snapshot(args) => snapshot::run(&args, console),
             Self::Lint(args) => lint::run(*args, console),
-            Self::Rules(args) => rules::run(args, console),
-            Self::Explain(args) => args.run(console),
+            Self::Explain(args) => explain::run(args, console),
+            #[cfg(target_os = "linux")]
+            Self::Demo(args) => demo::run(args, console),
+            Self::Agent(elsewhere) => elsewhere.run("agent", "the chart installs it on every node"),
+            Self::Version(args) => version::run(&args, console),
+            Self::Completion(elsewhere) => {
+                elsewhere.run("completion", "kubectl itself runs kubectl_complete-portreeve, a link to this file")
+            }
             Self::Man(args) => man::run(args, command(), console),
         }
     }

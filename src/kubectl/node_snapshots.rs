@@ -13,42 +13,42 @@ use super::{
     agents::{AgentFlags, runtime},
     asking::Interrupts,
 };
+use crate::{
+    console::Console,
+    scope::{Behind, NodeResult, NodeResults, Scope, Wanted},
+};
 use portreeve_cluster::{Agent, AgentRequest, Agents};
 use portreeve_facts::{ClusterFacts, EndpointSlice, Gap, Reading, Snapshot, Source, Unread, Why, text};
-use portreeve_report::{LookAge, Stopped};
+use portreeve_report::{LookAge, Stopped, listed as listed_agents};
 
 /// The longest description of what is wrong with an answer, in bytes.
 const DETAIL: usize = 256;
 
-/// Behind which ports a person needs endpoints that agents need not have.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Behind {
-    NoPort,
-    Port(u16),
-    EveryNodePort,
+// The agents to query.
+#[derive(Debug, clap::Args)]
+pub(crate) struct AgentScope {
+    /// Query only the agent of this node; may be given several times
+    #[arg(long, value_name = "NODE", help_heading = "Agents")]
+    pub(super) node: Vec<String>,
+    #[command(flatten)]
+    pub(super) agent_flags: AgentFlags,
 }
 
-/// What agents gave, by node.
-pub(super) struct NodeResults<T> {
-    /// One for each agent. Of one that was not asked it says so.
-    pub(super) results: Vec<NodeResult<T>>,
-    /// What is missing where not every agent was asked, for people.
-    pub(super) partial: Option<String>,
-    /// How old the oldest of the looks is, for people: `the oldest look is 62 s old (n1)`.
-    pub(super) oldest: Option<String>,
+impl Scope for AgentScope {
+    fn judge<T>(
+        self,
+        wanted: &Wanted,
+        _: &Console,
+        judge: impl FnMut(&Snapshot) -> Result<T, Gap>,
+    ) -> anyhow::Result<NodeResults<T>> {
+        judge_node_snapshots(&self.agent_flags, &self.node, wanted.behind, judge)
+    }
 }
 
-/// The result of one agent's snapshot, or why there is none.
-pub(super) struct NodeResult<T> {
-    /// The node that the agent's pod was given.
-    pub(super) node: String,
-    pub(super) result: Result<T, Gap>,
-}
-
-/// Asks the agent of this node, or the only one that there is, for its snapshot.
+/// Queries the agent of this node, or the only agent, for its snapshot.
 ///
 /// # Errors
-/// When there is none, or no node is named and there are several. Then nobody is asked.
+/// When there is no agent, or no node is named and there are several agents. Then no agent is queried.
 pub(super) fn judge_one_snapshot<T>(
     agent_flags: &AgentFlags,
     node: Option<&String>,
@@ -57,7 +57,7 @@ pub(super) fn judge_one_snapshot<T>(
     let nodes: Vec<String> = node.into_iter().cloned().collect();
     let only_one = |listed: &[Agent]| match listed {
         [one, .., last] if one.node != last.node => {
-            bail!("several nodes have agents, {} and {} among them; say which one with --node", one.node, last.node)
+            bail!("several nodes have agents, {} and {} among them; name one with --node", one.node, last.node)
         }
         _ => Ok(()),
     };
@@ -66,8 +66,8 @@ pub(super) fn judge_one_snapshot<T>(
     results.pop().ok_or_else(none)
 }
 
-/// Asks the agents of these nodes, or all, for their snapshots. `judge` gets each as soon as it is there, and it is
-/// dropped then: together they may be more than fits.
+/// Queries the agents of these nodes, or all agents, for their snapshots. `judge` gets each snapshot as soon as it
+/// arrives. Then it is dropped: all snapshots together may not fit into memory.
 pub(super) fn judge_node_snapshots<T>(
     agent_flags: &AgentFlags,
     nodes: &[String],
@@ -105,22 +105,26 @@ fn judge_those<T>(
             // A compromised agent can send facts that no kernel reports.
             let judged = snapshot.and_then(|snapshot| {
                 let judged = catch_unwind(AssertUnwindSafe(|| judge(&snapshot)));
-                judged.unwrap_or_else(|_| wrong("what it says it saw cannot be judged"))
+                judged.unwrap_or_else(|_| wrong("its snapshot cannot be judged"))
             });
             results[number] = Some(judged);
         };
         let mut interrupts = Interrupts::new()?;
         let stopped = interrupts.ask(&agents, &listed, AgentRequest::SNAPSHOT, agent_flags.time_limit(), take).await;
         let oldest = oldest.map(|(age, number)| {
-            format!("the oldest look is {} s old ({})", age.as_secs().max(0), listed[number].node)
+            format!("the oldest scan is {} s old ({})", age.as_secs().max(0), listed[number].node)
         });
+        let scope = format!(
+            "{}; nodes without an agent are not included",
+            listed_agents(listed.len(), agent_flags.agent_namespace())
+        );
         let (all, asked) = (listed.len(), results.iter().flatten().count());
-        let partial = stopped.map(|why| format!("partial: {asked} of {all} agents were asked; {}", why.words()));
-        let not_asked = || Gap::new(Source::Agent, Why::NotAsked, stopped.map_or("it was not asked", Stopped::words));
+        let partial = stopped.map(|why| format!("partial: {asked} of {all} agents were queried; {}", why.words()));
+        let not_asked = || Gap::new(Source::Agent, Why::NotAsked, stopped.map_or("it was not queried", Stopped::words));
         let judged = listed.into_iter().zip(results);
         let judged = judged
             .map(|(agent, result)| NodeResult { node: agent.node, result: result.unwrap_or_else(|| Err(not_asked())) });
-        Ok(NodeResults { results: judged.collect(), partial, oldest })
+        Ok(NodeResults { results: judged.collect(), partial, oldest, scope })
     })
 }
 
@@ -130,7 +134,7 @@ fn read(node: &str, answer: &[u8], now: Timestamp) -> Result<Snapshot, Gap> {
         Snapshot::from_json(answer).or_else(|error| wrong(&format!("its answer is no snapshot: {error}")))?;
     match snapshot.node_name() {
         name if name == node => LookAge::gap(snapshot.at, None, now).map_or(Ok(snapshot), Err),
-        other => wrong(&format!("it runs on {node} and speaks of the node {:?}", text::clean(other, text::NAME))),
+        other => wrong(&format!("it runs on {node} and reports about the node {:?}", text::clean(other, text::NAME))),
     }
 }
 
@@ -138,14 +142,14 @@ fn wrong<T>(what: &str) -> Result<T, Gap> {
     Err(Gap::new(Source::Agent, Why::Malformed, text::clean(what, DETAIL)))
 }
 
-/// Services that one request asks for.
+/// The Services of one request.
 const AT_ONCE: usize = 50;
 
-/// What was read of the Services of these names; nothing where that was refused.
+/// The slices of these Services; nothing if the request was refused.
 type Slices = Option<Vec<Arc<EndpointSlice>>>;
 
-/// Endpoints that an agent's snapshot lacks: it has those that rules need on its node. A person asks about any port, and
-/// reads what is missing with rights of his own, once for all nodes.
+/// Endpoints that an agent's snapshot lacks: it has those that rules need on its node. A person may ask about any
+/// port. The missing endpoints are read with the person's rights, once for all nodes.
 struct MissingEndpoints<'a> {
     agents: &'a Agents,
     known: BTreeMap<BTreeSet<String>, Slices>,
@@ -156,7 +160,7 @@ impl<'a> MissingEndpoints<'a> {
         Self { agents, known: BTreeMap::new() }
     }
 
-    /// The same behind every port of a Service with NodePorts, as many Services at a time as one request asks for.
+    /// The same behind every port of a Service with NodePorts, a group of Services in each request.
     async fn fill_in_all(&mut self, facts: &mut ClusterFacts) {
         let services = facts.services.known_part(Unread::Chooses).iter();
         let with_node_port = services.filter(|it| it.ports.iter().any(|port| port.node_port.is_some()));
@@ -167,8 +171,8 @@ impl<'a> MissingEndpoints<'a> {
         }
     }
 
-    /// Puts the endpoints behind a port into what an agent knows of the cluster. Where they cannot be read, the facts say
-    /// as before that they do not have them.
+    /// Adds the endpoints behind a port to the facts of an agent. If they cannot be read, the facts still say that
+    /// these endpoints are missing.
     async fn fill_in(&mut self, facts: &mut ClusterFacts, port: u16) {
         let wanted = facts.reached_on(port);
         self.fill_in_those(facts, wanted).await;
@@ -206,7 +210,7 @@ mod tests {
         let (answer, now) = (serde_json::to_vec(&healthy).expect("JSON"), healthy.at);
         assert!(read("n1", &answer, now).is_ok());
         let gap = read("n2", &answer, now).expect_err("another node");
-        assert_eq!(gap.detail, "it runs on n2 and speaks of the node \"n1\"");
+        assert_eq!(gap.detail, "it runs on n2 and reports about the node \"n1\"");
         assert_eq!(read("n1", b"{}", now).expect_err("no snapshot").why, Why::Malformed);
     }
 

@@ -5,30 +5,32 @@ use std::{process::ExitCode, sync::Arc};
 use clap::ValueEnum;
 
 use super::{
-    agents::AgentFlags,
     declared::NoAgentFlags,
-    node_snapshots::{Behind, NodeResult, NodeResults, judge_node_snapshots},
+    node_snapshots::{AgentScope, judge_node_snapshots},
 };
-use crate::{console::Console, owner::pod_name};
+use crate::{
+    console::Console,
+    owner::pod_name,
+    scope::{Behind, NodeResult, NodeResults},
+};
 use portreeve_facts::{Pod, Snapshot};
 use portreeve_report::{NodeOwner, PortArgument, owners_result, write_owner_json, write_owners};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The port, and the protocol where only one is asked about: 30080, 30080/udp
+    /// The port, and the protocol if only one matters: 30080, 30080/udp
     #[arg(value_name = "PORT[/PROTOCOL]")]
     port: PortArgument,
-    /// Ask in the network of this pod, as far as the agent of its node looked there: while it fails, on the ports of its servers
+    /// Read the network of this pod, as far as the agent of its node has scanned it: while the pod fails, on the
+    /// ports of its servers
     #[arg(long, value_name = "NAMESPACE/NAME", conflicts_with_all = ["refused", "no_agent"], value_parser = pod_name)]
     pod: Option<String>,
-    /// Tell it of this node only; may be given several times
-    #[arg(long, value_name = "NODE", help_heading = "Agents")]
-    node: Vec<String>,
     #[command(flatten)]
-    agent_flags: AgentFlags,
+    scope: AgentScope,
     #[command(flatten)]
     no_agent_flags: NoAgentFlags,
-    /// Say also how to have the number, if the API server refused it to a Service: *provided port is already allocated*
+    /// Print also how to get the number, if the API server refused it to a Service: *provided port is already
+    /// allocated*
     #[arg(long, help_heading = "Output")]
     refused: bool,
     /// The form of the output
@@ -46,14 +48,15 @@ enum Form {
 }
 
 pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
+    let AgentScope { node, agent_flags } = &args.scope;
     if args.no_agent_flags.no_agent {
         let json = args.output == Form::Json;
-        return args.no_agent_flags.tell(args.port, &args.node, &args.agent_flags, json, console);
+        return args.no_agent_flags.tell(args.port, node, agent_flags, json, console);
     }
     // Who is behind the Services of the port is nothing to a pod.
     let behind = if args.pod.is_some() { Behind::NoPort } else { Behind::Port(args.port.number) };
-    let NodeResults { results, partial, oldest } =
-        judge_node_snapshots(&args.agent_flags, &args.node, behind, |snapshot| match &args.pod {
+    let NodeResults { results, partial, oldest, .. } =
+        judge_node_snapshots(agent_flags, node, behind, |snapshot| match &args.pod {
             Some(pod) if is_elsewhere(snapshot, pod) => Ok(None),
             Some(pod) => args.port.owner_in_pod(snapshot, pod, false).map(Some),
             // What one node shows to be free, another may have in use.
@@ -68,10 +71,10 @@ pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
         Form::Json => write_owner_json(args.port.number, &owners, out),
     })?;
     if let Some(pod) = args.pod.as_ref().filter(|_| owners.is_empty() && agents > 0) {
-        anyhow::bail!("pod {pod} is on no node that was asked");
+        anyhow::bail!("pod {pod} is on no queried node");
     }
     if owners.is_empty() {
-        anyhow::bail!("nothing is known: no agent is listed in namespace {}", args.agent_flags.agent_namespace());
+        anyhow::bail!("nothing is known: no agent is listed in namespace {}", agent_flags.agent_namespace());
     }
     Ok(ExitCode::from(owners_result(&owners) as u8))
 }

@@ -1,4 +1,4 @@
-//! `snapshot`: what the agent of a node saw, for `replay` and for bug reports.
+//! `snapshot`: what the agent of a node saw, for `check --snapshot` and for bug reports.
 
 use std::process::ExitCode;
 
@@ -28,14 +28,14 @@ pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
         let agents = agent_flags.connect().await?;
         let mut listed = agent_flags.list(&agents, std::slice::from_ref(node)).await?;
         listed.truncate(1);
-        let mut received = Err(Gap::new(Source::Agent, Why::NotAsked, "nobody was asked"));
+        let mut received = Err(Gap::new(Source::Agent, Why::NotAsked, "no agent was queried"));
         let take = async |_, answer| received = answer;
         let limit = agent_flags.time_limit();
         if let Some(stopped) = Interrupts::new()?.ask(&agents, &listed, AgentRequest::SNAPSHOT, limit, take).await {
             received = Err(Gap::new(Source::Agent, Why::NotAsked, stopped.words()));
         }
         let pod = listed.pop().map(|agent| agent.pod).unwrap_or_default();
-        anyhow::Ok((received.map_err(|gap| anyhow!("the agent of {node} could not be asked: {}", gap.detail))?, pod))
+        anyhow::Ok((received.map_err(|gap| anyhow!("the agent of {node} could not be queried: {}", gap.detail))?, pod))
     })?;
     let document = checked(&answer, node).map_err(|what| anyhow!("what pod {pod} answers is no snapshot: {what:#}"))?;
     console.write(|out| writeln!(out, "{}", document.trim_end()))?;

@@ -76,7 +76,7 @@ fn a_listener_on_the_node_port_of_a_service_is_one_alert_on_any_number_of_nodes(
         let description = format!(
             "Service shop/web, port 30080/tcp, on {size} of 1000 nodes {}: clients elsewhere are or surely will be served \
              wrongly, or not at all. Its Event says who is in the way and what to type: kubectl get events -A \
-             --field-selector reportingComponent=portreeve. All nodes: kubectl portreeve findings -o wide. The rule and its \
+             --field-selector reportingComponent=portreeve. All nodes: kubectl portreeve check -o wide. The rule and its \
              fix: docs/rules/listener-on-node-port.md",
             names(size),
         );
@@ -111,7 +111,7 @@ fn nodes_with_one_wrong_setting_and_pods_of_one_daemon_set_are_one_alert_each() 
         let said = |subject: &str, effect: &str, rule: &str| {
             format!(
                 "{subject}{size} of 1000 nodes {}: {effect}, and what to type: kubectl get events -A --field-selector \
-                 reportingComponent=portreeve. All nodes: kubectl portreeve findings -o wide. The rule and its fix: \
+                 reportingComponent=portreeve. All nodes: kubectl portreeve check -o wide. The rule and its fix: \
                  docs/rules/{rule}.md",
                 names(size)
             )

@@ -65,7 +65,7 @@ fn a_kubeconfig_that_cannot_be_used_is_told_first() {
 #[test]
 fn what_is_good_beside_it_is_judged() {
     let directory = TempDir::new().expect("a directory");
-    let (_, stdout, stderr) = check(&directory, format!("{GOOD}---\nkind: [\n---\n{{").as_bytes(), "table");
+    let (_, stdout, stderr) = check(&directory, format!("{GOOD}---\nkind: [\n---\n{{").as_bytes(), "wide");
     assert!(stdout.contains("1 Service from"), "{stdout}");
     assert!(stderr.lines().count() == 1 && stderr.contains("services.yaml:5:"), "{stderr}");
     assert!(stderr.contains("(and 1 more)"), "{stderr}");
@@ -75,7 +75,7 @@ fn replayed(world: &Snapshot, arguments: &[&str]) -> (i32, String, String) {
     let directory = TempDir::new().expect("a directory");
     let path = directory.path().join("snapshot.json");
     fs::write(&path, serde_json::to_vec(world).expect("JSON")).expect("a file");
-    ended(binary().arg("replay").arg(path).args(arguments))
+    ended(binary().args(["check", "--snapshot"]).arg(path).args(arguments))
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn a_message_about_an_argument_has_no_character_that_turns_or_hides_it() {
             vec![format!("che{strange}ck")],
             vec!["check".to_owned(), format!("--ser{strange}vices")],
             vec!["check".to_owned(), "--proxy-mode".to_owned(), format!("ip{strange}vs")],
-            vec!["replay".to_owned(), "x".to_owned(), "--set".to_owned(), format!("a{strange}b=1")],
+            vec!["check".to_owned(), "--snapshot=x".to_owned(), "--set".to_owned(), format!("a{strange}b=1")],
         ] {
             let (code, stdout, stderr) = ended(binary().args(&arguments));
             assert_eq!((code, stdout.as_str()), (64, ""), "{arguments:?}: {stderr}");
@@ -168,7 +168,7 @@ fn a_pipe_in_place_of_a_configuration_file_is_one_line_and_no_waiting() {
 fn a_file_without_an_end_ends_with_a_line() {
     for (arguments, wanted) in [
         (["check", "--services", "/dev/zero"], "/dev/zero"),
-        (["replay", "--no-headers", "/dev/zero"], "/dev/zero"),
+        (["check", "--snapshot", "/dev/zero"], "/dev/zero"),
         (["agent", "--config", "/dev/zero"], "no regular file"),
     ] {
         let (code, _, stderr) = within_seconds(binary().args(arguments), 60);
@@ -203,7 +203,7 @@ fn a_cluster_in_which_no_node_is_this_one_is_not_clear() {
     assert_eq!(said, ["no Node is called here; there are n1, n2; say which one this is with --node"]);
     let judged = |world: &Snapshot| {
         fs::write(&objects, serde_json::to_string(world).expect("a snapshot is JSON")).expect("a file");
-        let (code, stdout, _) = ended(binary().arg("replay").arg(&objects));
+        let (code, stdout, _) = ended(binary().args(["check", "--snapshot"]).arg(&objects));
         (code, stdout.split_whitespace().collect::<Vec<_>>().join(" "))
     };
     let (_, stdout) = judged(&world);

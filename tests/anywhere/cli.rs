@@ -53,7 +53,7 @@ fn gap(source: Source, why: Why) -> Gap {
 fn replay(world: &Snapshot, arguments: &[&str]) -> (i32, String, String) {
     let file = NamedTempFile::new().expect("a file");
     serde_json::to_writer(&file, world).expect("a snapshot is JSON");
-    ended(binary().arg("replay").arg(file.path()).args(arguments))
+    ended(binary().args(["check", "--snapshot"]).arg(file.path()).args(arguments))
 }
 
 #[test]
@@ -146,6 +146,7 @@ fn every_form_is_read_by_its_own_parser_and_no_line_is_broken() {
                     roxmltree::Document::parse(&stdout).unwrap_or_else(|error| panic!("{error}: {stdout}"));
                 }
                 "npd" => assert!(stdout.lines().count() == 1 && stdout.len() <= 81, "{stdout:?}"),
+                "table" => assert!(stdout.contains(" rules judged."), "{stdout}"),
                 _ => assert!(stdout.contains("How we know"), "{stdout}"),
             }
         }
@@ -172,7 +173,7 @@ fn a_rule_that_is_asked_alone_is_told_alone() {
     assert_eq!((code, told.matches("<testcase").count()), (0, 1), "the others neither passed nor failed: {told}");
     let (code, _, complaint) = replay(&world, &["--rule", "listener"]);
     assert_eq!(code, 64);
-    assert!(complaint.contains("portreeve rules"), "{complaint}");
+    assert!(complaint.contains("`explain` lists them"), "{complaint}");
 }
 
 #[test]
@@ -206,8 +207,8 @@ fn usage_errors_end_with_64_and_say_what_was_wanted() {
         (vec!["check", "--min-severity", "fatal"], "critical"),
         (vec!["check", "--request-timeout", "0s"], "from 1ms to 1h"),
         (vec!["check", "--services", "a", "--kubeconfig", "b"], "--kubeconfig"),
-        (vec!["replay", path, "--set", "ip_local_portrange=1-2"], "ip_local_port_range"),
-        (vec!["rules", "explain", "listener-on-node-prot"], "listener-on-node-port"),
+        (vec!["check", "--snapshot", path, "--set", "ip_local_portrange=1-2"], "ip_local_port_range"),
+        (vec!["explain", "listener-on-node-prot"], "listener-on-node-port"),
         (vec!["man", "chek"], "check"),
     ] {
         let (code, stdout, stderr) = ended(binary().args(&arguments));
@@ -223,7 +224,8 @@ fn usage_errors_end_with_64_and_say_what_was_wanted() {
     for command in ["check", "agent"] {
         let (_, stdout, _) = ended(binary().args([command, "--help"]));
         let help = stdout.split_whitespace().collect::<Vec<_>>().join(" ");
-        assert!(help.contains(Mode::WORDS), "--proxy-mode of {command} lists {}", Mode::WORDS);
+        let is_listed = Mode::ALL.iter().all(|mode| help.contains(mode.name()));
+        assert!(is_listed, "--proxy-mode of {command} lists {}: {help}", Mode::WORDS);
     }
 }
 
@@ -243,7 +245,7 @@ fn a_file_that_is_no_snapshot_is_one_clear_line() {
         (file("other", br#"{"schema":"portreeve/v1"}"#), "portreeve.snapshot/v1"),
         (file("binary", &[0xff, 0, 0x1b]), "line 1"),
     ] {
-        let (code, stdout, stderr) = ended(binary().arg("replay").arg(&path));
+        let (code, stdout, stderr) = ended(binary().args(["check", "--snapshot"]).arg(&path));
         assert_eq!((code, stdout.as_str()), (2, ""), "{}: {stderr}", path.display());
         assert!(stderr.starts_with("error: ") && stderr.lines().count() == 1, "{stderr}");
         assert!(stderr.contains(path.to_str().expect("UTF-8")) && stderr.contains(wanted), "{stderr}");
@@ -277,21 +279,71 @@ fn as_a_kubectl_plugin_the_help_says_so() {
     let directory = TempDir::new().expect("a directory");
     let plugin = directory.path().join("kubectl-portreeve");
     symlink(env!("CARGO_BIN_EXE_portreeve"), &plugin).expect("a link");
-    let (code, stdout, _) = ended(Command::new(&plugin).args(["findings", "--help"]));
+    let (code, stdout, _) = ended(Command::new(&plugin).args(["check", "--help"]));
     assert_eq!(code, 0);
-    assert!(stdout.contains("Usage: kubectl portreeve findings"), "{stdout}");
+    assert!(stdout.contains("Usage: kubectl portreeve check"), "{stdout}");
     let (code, _, stderr) = ended(Command::new(&plugin).args(["explain", "host-network-port-token"]));
     assert_eq!(code, 64);
-    assert!(
-        stderr.contains(r#"did you mean "host-network-port-taken"? All of them: kubectl portreeve rules"#),
-        "{stderr}"
-    );
+    assert!(stderr.contains(r#"lists all rules, did you mean "host-network-port-taken"?"#), "{stderr}");
     // What only looks alike is another rule.
     let (code, _, stderr) = ended(Command::new(&plugin).args(["explain", "host-port-claimed-twice"]));
     assert_eq!(code, 64);
-    assert!(stderr.contains(r#"no rule "host-port-claimed-twice". All of them: kubectl portreeve rules"#), "{stderr}");
+    assert!(stderr.contains("no such rule; `explain` without a rule lists all rules\n"), "{stderr}");
+    let (code, _, stderr) = ended(Command::new(&plugin).args(["explain", "PortreeveAgentBlind"]));
+    assert!(code == 64 && stderr.contains("docs/runbooks/PortreeveAgentBlind.md"), "{stderr}");
+    for verb in ["agent", "completion"] {
+        let (code, _, stderr) = ended(Command::new(&plugin).args([verb, "--probe", "bash"]));
+        assert!(code == 64 && stderr.lines().count() == 1, "{stderr}");
+        assert!(stderr.contains(&format!("{verb} is a verb of portreeve only: `portreeve {verb}`")), "{stderr}");
+    }
     let (code, stdout, _) = ended(Command::new(&plugin).args(["explain", "host-network-port-taken/agent"]));
     assert!(code == 0 && stdout.starts_with("host-network-port-taken\n"), "{stdout}");
+}
+
+#[test]
+fn a_verb_is_about_the_node_of_a_snapshot_under_both_names() {
+    let directory = TempDir::new().expect("a directory");
+    let plugin = directory.path().join("kubectl-portreeve");
+    symlink(env!("CARGO_BIN_EXE_portreeve"), &plugin).expect("a link");
+    let file = directory.path().join("n1.json");
+    fs::write(&file, serde_json::to_vec(&squatted()).expect("JSON")).expect("a file");
+    for words in [
+        &["check"][..],
+        &["owner", "30080"],
+        &["map"],
+        &["suggest"],
+        &["reserve"],
+        &["policies"],
+        &["what-if", "--set", "proxy_mode=nftables"],
+    ] {
+        let of = |program: &Path| ended(Command::new(program).args(words).arg("--snapshot").arg(&file));
+        let (code, stdout, stderr) = of(env!("CARGO_BIN_EXE_portreeve").as_ref());
+        assert!(matches!(code, 0..=2) && !stdout.is_empty(), "{words:?}: {code} {stdout}{stderr}");
+        let (again, same, notes) = of(&plugin);
+        let as_typed = |text: String| text.replace("kubectl portreeve", "portreeve");
+        let [mine, same] = [(stdout, stderr), (same, notes)].map(|(out, notes)| (as_typed(out), as_typed(notes)));
+        assert_eq!((code, mine), (again, same), "{words:?}");
+    }
+    // Without a cluster there are no agents.
+    let mut agents = binary();
+    agents.args(["--agents", "check", "--kubeconfig", "/nonexistent"]);
+    let (code, _, stderr) = ended(&mut agents);
+    assert!(code == 2 && stderr.contains("/nonexistent"), "{stderr}");
+}
+
+#[test]
+fn the_word_that_was_meant_is_named() {
+    for (words, wanted) in [
+        (&["reserve", "--for", "eks"][..], "al2023 or bottlerocket"),
+        (&["reserve", "--for", "tallos"], "did you mean \"talos\"?"),
+        (&["check", "--rule", "listener-on-node-prot"], "did you mean \"listener-on-node-port\"?"),
+        (&["check", "--proxy-mode", "nftable"], "did you mean \"nftables\"?"),
+        (&["check", "--min-severity", "warnings"], "did you mean \"warning\"?"),
+        (&["lint", "--rule", "node-port-clamed-twice", "."], "did you mean \"node-port-claimed-twice\"?"),
+    ] {
+        let (code, _, stderr) = ended(binary().args(words));
+        assert!(code == 64 && stderr.contains(wanted), "{words:?}: {stderr}");
+    }
 }
 
 #[test]
@@ -320,12 +372,12 @@ fn a_recorded_tree_is_looked_at_without_the_running_kernel() {
 
 #[test]
 fn rules_completion_and_manual_pages_print() {
-    let (code, rules, _) = ended(binary().arg("rules"));
+    let (code, rules, _) = ended(binary().arg("explain"));
     assert_eq!(code, 0);
     let ids: Vec<&str> = rules.lines().skip(1).filter_map(|line| line.split_whitespace().next()).collect();
     assert!(ids.contains(&"listener-on-node-port") && ids.contains(&"pod-waits-for-port"), "{rules}");
     for id in ids {
-        let (code, page, _) = ended(binary().args(["rules", "explain", id]));
+        let (code, page, _) = ended(binary().args(["explain", id]));
         assert_eq!(code, 0, "{id}");
         assert!(page.contains("Why it hurts") && page.contains("Fix"), "{page}");
     }
@@ -357,7 +409,7 @@ fn a_port_is_suggested_one_a_line_and_what_is_not_known_is_said_beside() {
     suggest.arg("suggest").args(["--count", "2", "--services"]).arg(&services).arg("--host-root").arg(root.path());
     let (code, stdout, stderr) = ended(&mut suggest);
     assert_eq!((code, stdout.as_str()), (2, "30001\n30002\n"), "{stderr}");
-    assert!(stderr.contains("and of no other") && stderr.contains("not known of"), "{stderr}");
+    assert!(stderr.contains("this is about node unknown only") && stderr.contains("not known of"), "{stderr}");
     let mut host = binary();
     host.args(["suggest", "--host", "--services"]).arg(&services).arg("--host-root").arg(root.path());
     let (code, stdout, stderr) = ended(&mut host);

@@ -58,19 +58,19 @@ fn a_world_whose_input_failed_is_not_called_clear() {
             let file = without(&world, place, source, why);
             let case = format!("{name} without {source}: {why}");
             let ask = |words: &[&str]| ended(binary().args(words).arg(file.path()));
-            let (code, text, _) = ask(&["replay"]);
+            let (code, text, _) = ask(&["check", "--snapshot"]);
             assert_ne!(code, 0, "{case}: {text}");
             assert!(!text.contains(": no port conflicts"), "{case}: {text}");
-            let (code, npd, _) = ask(&["replay", "-o", "npd"]);
+            let (code, npd, _) = ask(&["check", "-o", "npd", "--snapshot"]);
             assert!(code != 0 && !npd.starts_with("no port conflicts"), "{case}: {npd}");
-            let (_, document, _) = ask(&["replay", "-o", "json"]);
+            let (_, document, _) = ask(&["check", "-o", "json", "--snapshot"]);
             let document: Value = serde_json::from_str(&document).expect("JSON");
             assert_ne!(document["result"], "clear", "{case}");
             // Outgoing connections answer nobody.
             if source != "clients" {
                 let (code, owner, _) = ask(&["owner", PORT, "--snapshot"]);
                 assert_eq!(code, 2, "{case}: {owner}");
-                assert!(!owner.contains("nobody claims it"), "{case}: {owner}");
+                assert!(!owner.contains("no Service, pod or process has it"), "{case}: {owner}");
             }
             judged += 1;
         }

@@ -46,7 +46,7 @@ fn who_claims_a_port_is_told_without_an_agent_and_how_to_look() {
     let (fake, plugin) = (cluster(true), Plugin::new());
     let (code, text, _) = plugin.run(&fake, &["owner", "30080", "--no-agent"]);
     assert_eq!(code, 0, "{text}");
-    let wanted = "port 30080, by declaration: nobody looked at a node\n  \
+    let wanted = "port 30080, by declaration: no node was scanned\n  \
                   tcp   Service shop/web, nodePort on each node\n  \
                   tcp   Pod office/edge, hostPort on node n1\n  \
                   udp   Pod office/metal, hostNetwork on node n2\n\n";

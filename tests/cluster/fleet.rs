@@ -91,7 +91,7 @@ fn table_of(nodes: usize) -> (String, f64, Duration) {
     });
     let plugin = Plugin::new();
     let begun = Instant::now();
-    let mut child = started(plugin.command("kubectl-portreeve", &fake, &["findings"]));
+    let mut child = started(plugin.command("kubectl-portreeve", &fake, &["check"]));
     let most = peak(&mut child);
     let took = begun.elapsed();
     let (code, table, stderr) = end(child);
@@ -106,7 +106,7 @@ fn five_thousand_agents_are_one_row_an_incident_in_memory_that_does_not_grow_wit
     let (_, few, _) = table_of(500);
     let (table, many, took) = table_of(5_000);
     eprintln!("{few:.1} MiB for 500 agents, {many:.1} MiB for 5000, which took {:.1} s", took.as_secs_f64());
-    assert!(table.starts_with("1 critical; 5000 agents asked, oldest look "), "{table}");
+    assert!(table.starts_with("1 critical; 5000 agents queried, oldest scan "), "{table}");
     assert!(table.contains("  500 of 5000 nodes: n0000, n0001, n0002 and 497 more\n"), "{table}");
     assert!(table.lines().count() < 25, "{table}");
     let answers = (4_500 * PADDING) as f64 / f64::from(1 << 20);
@@ -125,7 +125,7 @@ fn many_agents_are_asked_at_a_time_and_no_more_than_files_may_be_open() {
             told(node, &json!([]))
         });
         let plugin = Plugin::new();
-        let mut command = plugin.command("kubectl-portreeve", &fake, &["findings"]);
+        let mut command = plugin.command("kubectl-portreeve", &fake, &["check"]);
         if let Some(limit) = limit {
             let mut limited = Command::new("/usr/bin/prlimit");
             limited.arg(format!("--nofile={limit}")).arg(command.get_program()).args(command.get_args());
@@ -150,7 +150,7 @@ fn a_long_answer_waits_until_all_others_are_there() {
         let more = if node == "n0002" { long.as_str() } else { "" };
         Reply::Json(document.replacen('{', &format!("{{\"later\": \"{more}\", "), 1))
     });
-    let (code, stdout, stderr) = Plugin::new().run(&fake, &["findings", "--no-headers"]);
+    let (code, stdout, stderr) = Plugin::new().run(&fake, &["check", "--no-headers"]);
     assert_eq!((code, stderr.as_str()), (1, ""));
     assert!(stdout.ends_with("  n0000,n0001,n0002,n0003,n0004\n"), "{stdout}");
     let requests = fake.requests();
@@ -210,7 +210,7 @@ fn who_stops_it_gets_what_is_there_and_an_exit_code_that_is_no_success() {
     for (findings, expected, exit_zero) in [(listener(), 1, false), (json!([]), 2, false), (listener(), 2, true)] {
         for form in ["table", "json"] {
             let (fake, plugin) = (some_are_silent(&findings), Plugin::new());
-            let mut words = vec!["findings", "-o", form];
+            let mut words = vec!["check", "-o", form];
             words.extend(exit_zero.then_some("--exit-zero"));
             let child = started(plugin.command("kubectl-portreeve", &fake, &words));
             until_silent(&fake);
@@ -219,7 +219,7 @@ fn who_stops_it_gets_what_is_there_and_an_exit_code_that_is_no_success() {
             assert_eq!(code, expected, "{stdout}{stderr}");
             let told = if form == "json" { &stderr } else { &stdout };
             assert!(
-                told.starts_with("partial: ") && told.contains(" of 206 agents were asked; you stopped it\n"),
+                told.starts_with("partial: ") && told.contains(" of 206 agents were queried; you stopped it\n"),
                 "{told}"
             );
             if form == "json" {
@@ -237,7 +237,7 @@ fn who_stops_it_gets_what_is_there_and_an_exit_code_that_is_no_success() {
 #[test]
 fn a_watch_that_is_stopped_ends_with_what_it_knew() {
     let (fake, plugin) = (cluster(names('n', 2), |node| told(node, &listener())), Plugin::new());
-    let mut child = started(plugin.command("kubectl-portreeve", &fake, &["findings", "-w", "--interval", "1h"]));
+    let mut child = started(plugin.command("kubectl-portreeve", &fake, &["check", "-w", "--interval", "1h"]));
     let mut first = [0; 10];
     child.stdout.as_mut().expect("a pipe").read_exact(&mut first).expect("a table");
     kill(Pid::from_raw(i32::try_from(child.id()).expect("a pid")), Signal::SIGINT).expect("it runs");
@@ -248,7 +248,7 @@ fn a_watch_that_is_stopped_ends_with_what_it_knew() {
 #[test]
 fn when_the_time_for_all_of_them_is_over_what_is_there_is_told_as_partial() {
     let fake = some_are_silent(&json!([]));
-    let words = ["findings", "--request-timeout", "30s", "--time-limit", "5s"];
+    let words = ["check", "--request-timeout", "30s", "--time-limit", "5s"];
     let (code, table, stderr) = Plugin::new().run(&fake, &words);
     assert_eq!((code, stderr.as_str()), (2, ""));
     assert!(table.starts_with("partial: ") && table.contains("; the time for all of them was over\n"), "{table}");
@@ -262,7 +262,7 @@ fn when_the_time_for_all_of_them_is_over_what_is_there_is_told_as_partial() {
 fn who_waits_at_a_terminal_sees_how_far_it_is_on_one_line_and_a_file_has_nothing_of_it() {
     let fake = some_are_silent(&json!([]));
     let plugin = Plugin::new();
-    let words = ["findings", "--request-timeout", "4s"];
+    let words = ["check", "--request-timeout", "4s"];
     let command = plugin.command("kubectl-portreeve", &fake, &words);
     let line = format!("{} {} > /dev/null", command.get_program().display(), words.join(" "));
     let mut terminal = Command::new("script");
@@ -271,7 +271,7 @@ fn who_waits_at_a_terminal_sees_how_far_it_is_on_one_line_and_a_file_has_nothing
     terminal.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?)))).env("PATH", "/usr/bin:/bin");
     let (code, seen, _) = ended(terminal);
     assert_eq!(code, 2, "{seen:?}");
-    assert!(seen.contains("\r\u{1b}[2K200 of 206 agents asked; Ctrl-C prints what is there ..."), "{seen:?}");
+    assert!(seen.contains("\r\u{1b}[2K200 of 206 agents queried; Ctrl-C prints the result ..."), "{seen:?}");
     assert!(seen.ends_with("\r\u{1b}[2K") && !seen.contains('\n'), "{seen:?}");
     let (_, _, stderr) = plugin.run(&fake, &words);
     assert_eq!(stderr, "");

@@ -149,7 +149,7 @@ fn misbehave(node: &str, _: &str, _: usize) -> Reply {
 fn an_agent_that_cannot_be_asked_is_unknown_with_its_node_and_why() {
     let fake = cluster(WORLD, misbehave);
     let plugin = Plugin::new();
-    let (code, stdout, stderr) = plugin.run(&fake, &["findings", "-o", "json", "--request-timeout", "3s"]);
+    let (code, stdout, stderr) = plugin.run(&fake, &["check", "-o", "json", "--request-timeout", "3s"]);
     let document: Value = serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{error}: {stdout}{stderr}"));
     let expected = [
         ("ancient", "told"),
@@ -181,9 +181,9 @@ fn an_agent_that_cannot_be_asked_is_unknown_with_its_node_and_why() {
 fn findings_are_told_from_everywhere_and_decide_the_exit_code() {
     let fake = cluster(&["n1", "n2", "unready"], |node, _, _| told(node, &listener()));
     let plugin = Plugin::new();
-    let (code, table, _) = plugin.run(&fake, &["findings"]);
+    let (code, table, _) = plugin.run(&fake, &["check"]);
     assert_eq!(code, 1);
-    assert!(table.starts_with("1 critical; 2 agents asked, 1 could not be asked, oldest look "), "{table}");
+    assert!(table.starts_with("1 critical; 2 agents queried, 1 could not be queried, oldest scan "), "{table}");
     assert!(
         table.contains(
             "critical  listener-on-node-port/loses  Service shop/web  30080/tcp  remote   2 of 2 nodes: n1, n2\n"
@@ -193,7 +193,7 @@ fn findings_are_told_from_everywhere_and_decide_the_exit_code() {
     assert!(table.contains("its pod portreeve-unready is not Ready"), "{table}");
     assert!(table.contains("the 3 agents listed in namespace portreeve"), "{table}");
     assert!(!table.contains('\u{1b}'), "{table:?}");
-    let code = |words: &[&str]| plugin.run(&fake, &[&["findings"], words].concat()).0;
+    let code = |words: &[&str]| plugin.run(&fake, &[&["check"], words].concat()).0;
     assert_eq!(code(&["--exit-zero"]), 2);
     assert_eq!(code(&["--exit-zero", "--node", "n1"]), 0);
     assert_eq!(code(&["--node", "n1", "-n", "office"]), 0);
@@ -203,8 +203,8 @@ fn findings_are_told_from_everywhere_and_decide_the_exit_code() {
     assert_eq!(code(&["--node", "n1", "--rule", "listener-on-node-port/loses"]), 1);
     assert_eq!(code(&["--node", "n1", "--rule", "host-network-port-taken/agent"]), 0);
     assert_eq!(code(&["-A", "-n", "shop"]), 64);
-    assert_eq!(plugin.run(&fake, &["findings", "-o", "name"]).1, "service/web\n");
-    let (_, rows, _) = plugin.run(&fake, &["findings", "--no-headers"]);
+    assert_eq!(plugin.run(&fake, &["check", "-o", "name"]).1, "service/web\n");
+    let (_, rows, _) = plugin.run(&fake, &["check", "--no-headers"]);
     assert_eq!(rows.lines().count(), 1, "{rows}");
 }
 
@@ -212,12 +212,12 @@ fn findings_are_told_from_everywhere_and_decide_the_exit_code() {
 fn agents_are_selected_by_their_labels_in_their_own_namespace() {
     let fake = cluster(&[], misbehave);
     let plugin = Plugin::new();
-    let (code, stdout, _) = plugin.run(&fake, &["findings", "-l", "app.kubernetes.io/instance=blue"]);
+    let (code, stdout, _) = plugin.run(&fake, &["check", "-l", "app.kubernetes.io/instance=blue"]);
     assert_eq!(code, 2, "no agent, no knowledge");
     assert!(stdout.contains("no agent is listed"), "{stdout}");
     let label = "labelSelector=app.kubernetes.io%2Fname%3Dportreeve%2Capp.kubernetes.io%2Finstance%3Dblue";
     assert!(fake.requests()[0].contains(label), "{:?}", fake.requests());
-    let (code, _, stderr) = plugin.run(&fake, &["findings", "--agent-namespace", "else/where"]);
+    let (code, _, stderr) = plugin.run(&fake, &["check", "--agent-namespace", "else/where"]);
     assert_eq!(code, 2);
     assert!(stderr.contains("namespaces/else%2Fwhere/pods"), "{stderr}");
 }
@@ -231,21 +231,21 @@ fn an_agent_on_its_way_out_is_not_missed_where_another_has_taken_its_place() {
         }
         _ => told("n1", &json!([])),
     });
-    let (code, stdout, _) = Plugin::new().run(&fake, &["findings"]);
-    assert!(code == 0 && stdout.starts_with("no port conflicts; 1 agent asked, oldest look "), "{stdout}");
+    let (code, stdout, _) = Plugin::new().run(&fake, &["check"]);
+    assert!(code == 0 && stdout.starts_with("no port conflicts; 1 agent queried, oldest scan "), "{stdout}");
 }
 
 #[test]
 fn an_agent_that_wants_no_token_is_read_by_who_can_get_none() {
     let fake = cluster(&["n1", "n2"], |node, _, _| told(node, &json!([])));
-    let (code, stdout, stderr) = Plugin::new().run(&fake, &["findings", "--reader", "somebody"]);
-    assert!(code == 0 && stdout.starts_with("no port conflicts; 2 agents asked"), "{stdout}{stderr}");
+    let (code, stdout, stderr) = Plugin::new().run(&fake, &["check", "--reader", "somebody"]);
+    assert!(code == 0 && stdout.starts_with("no port conflicts; 2 agents queried"), "{stdout}{stderr}");
     let requests = fake.requests();
     let token = "/api/v1/namespaces/portreeve/serviceaccounts/somebody/token";
     let asked = requests.iter().filter(|path| path.trim_end_matches('?') == token).count();
     assert!((1..=2).contains(&asked), "{requests:?}");
     let refuses = cluster(&["n1"], |_, _, _| Reply::Status(401, "a token is needed"));
-    let (code, stdout, _) = Plugin::new().run(&refuses, &["findings", "-o", "json"]);
+    let (code, stdout, _) = Plugin::new().run(&refuses, &["check", "-o", "json"]);
     let document: Value = serde_json::from_str(&stdout).expect("JSON");
     let unknown = &document["unknown"][0];
     assert_eq!((code, &unknown["why"]), (2, &json!("not-permitted")));
@@ -257,7 +257,7 @@ fn an_agent_that_wants_no_token_is_read_by_who_can_get_none() {
 fn a_watch_that_nobody_reads_any_more_ends_though_nothing_changes() {
     let fake = cluster(&["n1"], |node, _, _| told(node, &json!([])));
     let plugin = Plugin::new();
-    let mut watch = plugin.command("kubectl-portreeve", &fake, &["findings", "-w", "--interval", "50ms", "-o", "json"]);
+    let mut watch = plugin.command("kubectl-portreeve", &fake, &["check", "-w", "--interval", "50ms", "-o", "json"]);
     let mut watch = watch.stdout(Stdio::piped()).spawn().expect("the binary runs");
     let out = BufReader::new(watch.stdout.take().expect("a pipe"));
     let first: Option<Result<Value, _>> = Deserializer::from_reader(out).into_iter().next();
@@ -274,7 +274,7 @@ fn a_watch_tells_anew_what_has_changed_and_nothing_else() {
         _ => told(node, &listener()),
     });
     let plugin = Plugin::new();
-    let mut watch = plugin.command("kubectl-portreeve", &fake, &["findings", "-w", "--interval", "50ms", "-o", "json"]);
+    let mut watch = plugin.command("kubectl-portreeve", &fake, &["check", "-w", "--interval", "50ms", "-o", "json"]);
     let mut watch = watch.stdout(Stdio::piped()).spawn().expect("the binary runs");
     let out = BufReader::new(watch.stdout.take().expect("a pipe"));
     let documents: Vec<Value> =
@@ -319,7 +319,7 @@ fn a_port_is_owned_on_each_node_by_whoever_its_agent_saw() {
     let [first, second, odd] = &text.split("\n\n").filter(|it| it.starts_with("node ")).collect::<Vec<_>>()[..] else {
         panic!("{text}")
     };
-    assert!(first.contains("nobody claims it"), "{text}");
+    assert!(first.contains("no Service, pod or process has it"), "{text}");
     assert!(second.starts_with("node n2") && second.contains("30001/tcp, proxy mode"), "{text}");
     assert!(odd.starts_with("node odd\n  cannot be told: its answer is no snapshot"), "{text}");
     let (code, stdout, _) = plugin.run(&fake, &["owner", "30080", "--node", "n1", "-o", "json"]);
@@ -377,7 +377,7 @@ fn a_port_in_a_pod_is_told_of_the_node_that_has_it_as_far_as_its_agent_looked() 
     let (code, text, _) = plugin.run(&fake, &["owner", "8001", "--pod", "shop/cart"]);
     assert!(code == 2 && text.contains("this look did not ask for sockets on the port"), "{text}");
     let (code, _, stderr) = plugin.run(&fake, &["owner", "8000", "--pod", "shop/till"]);
-    assert!(code == 2 && stderr.contains("pod shop/till is on no node that was asked"), "{stderr}");
+    assert!(code == 2 && stderr.contains("pod shop/till is on no queried node"), "{stderr}");
 }
 
 #[test]
@@ -406,7 +406,7 @@ fn a_snapshot_and_a_map_are_of_the_node_that_is_named() {
     assert!(map.contains("30000  process kubelet listens"), "{map}");
     let (code, _, stderr) = plugin.run(&fake, &["map"]);
     assert_eq!(code, 2);
-    assert!(stderr.contains("say which one with --node"), "{stderr}");
+    assert!(stderr.contains("name one with --node"), "{stderr}");
 }
 
 #[test]
@@ -421,12 +421,12 @@ fn kubectl_is_told_what_can_be_typed_next() {
         complete(&["fi"]),
         "findings\tList what is wrong on all nodes, with evidence and remedy, and an exit code\n:4\n"
     );
-    assert_eq!(complete(&["findings", "--agent-n"]), "--agent-namespace\tThe namespace the agents run in\n:4\n");
-    assert!(complete(&["findings", "-o", "j"]).starts_with("json\t"));
+    assert_eq!(complete(&["check", "--agent-n"]), "--agent-namespace\tThe namespace the agents run in\n:4\n");
+    assert!(complete(&["check", "-o", "j"]).starts_with("json\t"));
     assert_eq!(complete(&["snapshot", ""]), "n1\nn2\nodd\n:4\n");
     assert_eq!(complete(&["owner", "30080", "--node", "n"]), "n1\nn2\n:4\n");
     assert!(complete(&["explain", "host-network"]).starts_with("host-network-port-taken\t"));
-    assert_eq!(complete(&["findings", "--kubeconfig", ""]), ":0\n", "files are the shell's affair");
+    assert_eq!(complete(&["check", "--kubeconfig", ""]), ":0\n", "files are the shell's affair");
     assert_eq!(complete(&["no", "such"]), ":4\n");
 }
 
@@ -434,11 +434,11 @@ fn kubectl_is_told_what_can_be_typed_next() {
 fn without_a_cluster_nothing_is_asked() {
     let plugin = Plugin::new();
     let fake = cluster(&[], misbehave);
-    let mut command = plugin.command("kubectl-portreeve", &fake, &["findings"]);
+    let mut command = plugin.command("kubectl-portreeve", &fake, &["check"]);
     command.env_remove("KUBECONFIG");
     let (code, _, stderr) = ended(command);
     assert_eq!(code, 2);
     assert!(stderr.contains("no cluster is configured"), "{stderr}");
-    let (code, _, stderr) = plugin.run(&fake, &["findings", "--as-group", "g"]);
+    let (code, _, stderr) = plugin.run(&fake, &["check", "--as-group", "g"]);
     assert_eq!(code, 64, "{stderr}");
 }

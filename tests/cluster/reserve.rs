@@ -59,7 +59,7 @@ fn nodes_that_differ_get_one_list_and_are_told_apart() {
         "not covered  2 of 4 nodes: some-1, some-2\n",
         "  not reserved             31000-32767 (1768 ports)\n  chance of any NodePort   1768 of 43606 (4.054 %)\n",
         "covered  node sound\n",
-        "this speaks of the 4 agents listed in namespace portreeve, and of no node without one\n",
+        "this is about the 4 agents listed in namespace portreeve; nodes without an agent are not included\n",
     ] {
         assert!(notes.contains(told), "{told}: {notes}");
     }

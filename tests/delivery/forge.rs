@@ -42,7 +42,9 @@ fn strange(command: &str, verbs: &BTreeSet<String>) -> bool {
     // Settings of the verb: no other command comes behind it.
     let is_setting = |word: &str| {
         let (name, value) = word.split_once('=').unwrap_or_default();
-        !name.is_empty() && name.chars().all(|it| it.is_ascii_uppercase() || it == '_') && !value.contains([';', '|', '&', '`', '('])
+        !name.is_empty()
+            && name.chars().all(|it| it.is_ascii_uppercase() || it == '_')
+            && !value.contains([';', '|', '&', '`', '('])
     };
     !(is_verb && words.all(is_setting) && !command.contains('\n'))
 }
@@ -55,7 +57,12 @@ fn workflows_are_what_the_forge_takes() {
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .output()
         .expect("actionlint");
-    assert!(output.status.success(), "{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
     let here = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".github/workflows")).expect("a folder");
     assert_eq!(here.count(), WORKFLOWS.len(), "WORKFLOWS names each file");
 }
@@ -72,7 +79,9 @@ fn a_workflow_runs_verbs_of_the_makefile_only() {
             assert_eq!(strange, Vec::<&str>::new(), "{name}: {job} runs more than a verb");
         }
     }
-    for command in ["cargo build", "make test; curl x", "make nonsense", "make test\ncurl x", "make test SHARD=$(curl x)"] {
+    for command in
+        ["cargo build", "make test; curl x", "make nonsense", "make test\ncurl x", "make test SHARD=$(curl x)"]
+    {
         assert!(strange(command, &verbs), "{command}");
     }
 }
@@ -82,10 +91,14 @@ fn a_workflow_has_no_right_that_its_job_does_not_name() {
     for name in WORKFLOWS {
         let workflow = parsed(&workflow(name));
         assert_eq!(workflow["permissions"], json!({}), "{name}");
-        for (job, permissions) in workflow["jobs"].as_object().expect("jobs").iter().map(|(it, job)| (it, &job["permissions"])) {
+        for (job, permissions) in
+            workflow["jobs"].as_object().expect("jobs").iter().map(|(it, job)| (it, &job["permissions"]))
+        {
             let rights = permissions.as_object().unwrap_or_else(|| panic!("{name}: {job} names no rights"));
-            let writes: Vec<_> = rights.iter().filter(|(_, how)| *how != "read").map(|(right, _)| right.as_str()).collect();
-            let may: &[&str] = if name == "release" { &["attestations", "contents", "id-token", "packages"] } else { &[] };
+            let writes: Vec<_> =
+                rights.iter().filter(|(_, how)| *how != "read").map(|(right, _)| right.as_str()).collect();
+            let may: &[&str] =
+                if name == "release" { &["attestations", "contents", "id-token", "packages"] } else { &[] };
             assert!(writes.iter().all(|it| may.contains(it)), "{name}: {job} may write {writes:?}");
         }
     }
@@ -95,10 +108,12 @@ fn a_workflow_has_no_right_that_its_job_does_not_name() {
 fn an_action_is_pinned_by_its_digest_with_its_version_beside_it() {
     for name in WORKFLOWS {
         let workflow = workflow(name);
-        let used = workflow.lines().filter_map(|line| line.trim_start().trim_start_matches("- ").strip_prefix("uses: "));
+        let used =
+            workflow.lines().filter_map(|line| line.trim_start().trim_start_matches("- ").strip_prefix("uses: "));
         let mut seen = 0;
         for action in used {
-            let (pinned, version) = action.split_once(" # v").unwrap_or_else(|| panic!("{name}: {action} names no version"));
+            let (pinned, version) =
+                action.split_once(" # v").unwrap_or_else(|| panic!("{name}: {action} names no version"));
             let digest = pinned.split_once('@').map_or("", |(_, digest)| digest);
             assert!(digest.len() == 40 && digest.chars().all(|it| it.is_ascii_hexdigit()), "{name}: {action}");
             assert!(version.starts_with(|it: char| it.is_ascii_digit()), "{name}: {action}");
@@ -148,6 +163,7 @@ fn renovate_and_owners_name_files_that_are_there() {
 #[test]
 fn the_compiler_has_one_version() {
     let toolchain = text("rust-toolchain.toml");
-    let channel = toolchain.lines().find_map(|line| line.strip_prefix("channel = \"")?.strip_suffix('"')).expect("a channel");
+    let channel =
+        toolchain.lines().find_map(|line| line.strip_prefix("channel = \"")?.strip_suffix('"')).expect("a channel");
     assert!(channel.starts_with(concat!(env!("CARGO_PKG_RUST_VERSION"), ".")), "{channel}");
 }

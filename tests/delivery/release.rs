@@ -152,10 +152,15 @@ fn the_package_has_the_name_of_the_repository_and_no_tests_or_pictures() {
     let names = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/names")).expect("names");
     let repository = names.lines().find_map(|line| line.strip_prefix("REPOSITORY=")).expect("a repository");
     assert_eq!([env!("CARGO_PKG_REPOSITORY"), env!("CARGO_PKG_HOMEPAGE")], [repository; 2]);
-    let listed = command(env!("CARGO"), &["package", "--list", "--allow-dirty", "--offline"], Path::new(env!("CARGO_MANIFEST_DIR")));
+    let listed = command(
+        env!("CARGO"),
+        &["package", "--list", "--allow-dirty", "--offline"],
+        Path::new(env!("CARGO_MANIFEST_DIR")),
+    );
     let listed = successful("cargo package", { listed }.output().expect("cargo"));
     assert!(listed.lines().any(|it| it == "README.md") && listed.lines().any(|it| it == "src/main.rs"), "{listed}");
-    let strange = listed.lines().filter(|it| ["tests/", "docs/", "benches/", "dashboards/"].iter().any(|no| it.starts_with(no)));
+    let strange =
+        listed.lines().filter(|it| ["tests/", "docs/", "benches/", "dashboards/"].iter().any(|no| it.starts_with(no)));
     assert_eq!(strange.collect::<Vec<_>>(), Vec::<&str>::new());
 }
 
@@ -214,17 +219,24 @@ mod made {
             assert_eq!(listed, ["LICENSE", "NOTICE", "portreeve"]);
             let inside = maker.run("tar", &["-xzOf", &path(&first, &archive), "portreeve"]);
             assert_eq!(inside, format!("\u{7f}ELF of {target}-unknown-linux-musl"));
-            let package = maker.run("dpkg-deb", &["-c", &path(&first, &format!("portreeve-{VERSION}-linux-{arch}.deb"))]);
-            for wanted in ["/usr/bin/portreeve", "/usr/bin/kubectl-portreeve -> portreeve", "/usr/share/doc/portreeve/NOTICE"] {
+            let package =
+                maker.run("dpkg-deb", &["-c", &path(&first, &format!("portreeve-{VERSION}-linux-{arch}.deb"))]);
+            for wanted in
+                ["/usr/bin/portreeve", "/usr/bin/kubectl-portreeve -> portreeve", "/usr/share/doc/portreeve/NOTICE"]
+            {
                 assert!(package.contains(wanted), "{package}");
             }
         }
         krew(&maker, &first);
         let manifest = text(&has["install.yaml"]);
         assert!(manifest.contains(&format!("registry.test/portreeve@{digest}")), "{manifest}");
-        let values = maker.run(&program("helm"), &["show", "values", &path(&first, &format!("portreeve-{VERSION}.tgz"))]);
+        let values =
+            maker.run(&program("helm"), &["show", "values", &path(&first, &format!("portreeve-{VERSION}.tgz"))]);
         let values: Value = serde_saphyr::from_str(&values).expect("YAML");
-        assert_eq!((&values["image"]["repository"], &values["image"]["digest"]), (&json!("registry.test/portreeve"), &json!(digest)));
+        assert_eq!(
+            (&values["image"]["repository"], &values["image"]["digest"]),
+            (&json!("registry.test/portreeve"), &json!(digest))
+        );
         let notice = text(&has["NOTICE"]);
         for word in ["  ring v0.", "  rustls v", "  kube v5.", "Permission is hereby granted, free of charge"] {
             assert!(notice.contains(word), "NOTICE lacks {word}");
@@ -238,7 +250,10 @@ mod made {
     /// The signatures are of this list, the list of these files, and what was changed is noticed.
     fn verifies(maker: &Maker, dist: &Path) {
         let [sums, bundle, provenance] = ["SHA256SUMS", SIGNED[0], SIGNED[1]].map(|name| path(dist, name));
-        successful("sha256sum", command("sha256sum", &["--check", "--quiet", "SHA256SUMS"], dist).output().expect("it"));
+        successful(
+            "sha256sum",
+            command("sha256sum", &["--check", "--quiet", "SHA256SUMS"], dist).output().expect("it"),
+        );
         let cosign = program("cosign");
         let key = ["--key", "cosign.pub", "--insecure-ignore-tlog"];
         maker.run(&cosign, &[&["verify-blob", "--bundle", &bundle], &key[..], &[&sums]].concat());
@@ -267,37 +282,54 @@ mod made {
             let bytes = fs::read(folder.path().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
             serde_json::from_slice(&bytes).expect("JSON")
         };
-        let blob = |reference: &Value| parsed(&format!("blobs/{}", reference["digest"].as_str().expect("a digest").replace(':', "/")));
+        let blob = |reference: &Value| {
+            parsed(&format!("blobs/{}", reference["digest"].as_str().expect("a digest").replace(':', "/")))
+        };
         let index = &parsed("index.json")["manifests"][0];
         let manifests = blob(index)["manifests"].as_array().expect("manifests").clone();
         let archs: Vec<_> = manifests.iter().map(|it| it["platform"]["architecture"].as_str().expect("one")).collect();
         assert_eq!(archs, ["amd64", "arm64"]);
         for manifest in &manifests {
             let labels = &blob(&blob(manifest)["config"])["config"]["Labels"];
-            let of = |name: &str| labels[format!("org.opencontainers.image.{name}")].as_str().expect("a label").to_owned();
-            assert_eq!((of("version"), of("source")), (VERSION.to_owned(), "https://forge.test/portreeve/portreeve".to_owned()));
+            let of =
+                |name: &str| labels[format!("org.opencontainers.image.{name}")].as_str().expect("a label").to_owned();
+            assert_eq!(
+                (of("version"), of("source")),
+                (VERSION.to_owned(), "https://forge.test/portreeve/portreeve".to_owned())
+            );
             assert_eq!(of("revision").len(), 40);
         }
         index["digest"].as_str().expect("a digest").to_owned()
     }
 
     fn krew(maker: &Maker, dist: &Path) {
-        let plugin: Value = serde_saphyr::from_str(&fs::read_to_string(dist.join("portreeve.yaml")).expect("a file")).expect("YAML");
+        let plugin: Value =
+            serde_saphyr::from_str(&fs::read_to_string(dist.join("portreeve.yaml")).expect("a file")).expect("YAML");
         let spec = &plugin["spec"];
-        assert_eq!((&plugin["metadata"]["name"], &spec["version"]), (&json!("portreeve"), &json!(format!("v{VERSION}"))));
+        assert_eq!(
+            (&plugin["metadata"]["name"], &spec["version"]),
+            (&json!("portreeve"), &json!(format!("v{VERSION}")))
+        );
         assert_eq!(spec["homepage"], "https://forge.test/portreeve/portreeve");
         // krew shows it in one line of a table.
         assert!(spec["shortDescription"].as_str().expect("words").len() <= 50);
         let platforms = spec["platforms"].as_array().expect("platforms");
-        let mut archs: Vec<_> = platforms.iter().map(|it| it["selector"]["matchLabels"]["arch"].as_str().expect("one")).collect();
+        let mut archs: Vec<_> =
+            platforms.iter().map(|it| it["selector"]["matchLabels"]["arch"].as_str().expect("one")).collect();
         archs.sort_unstable();
         assert_eq!(archs, ["amd64", "arm64"]);
         for platform in platforms {
             let arch = platform["selector"]["matchLabels"]["arch"].as_str().expect("one");
             let name = format!("kubectl-portreeve-{VERSION}-linux-{arch}.tar.gz");
-            assert_eq!(platform["uri"], format!("https://forge.test/portreeve/portreeve/releases/download/v{VERSION}/{name}"));
+            assert_eq!(
+                platform["uri"],
+                format!("https://forge.test/portreeve/portreeve/releases/download/v{VERSION}/{name}")
+            );
             let sum = maker.run("sha256sum", &[&path(dist, &name)]);
-            assert_eq!((platform["sha256"].as_str(), &platform["bin"]), (sum.split_whitespace().next(), &json!("portreeve")));
+            assert_eq!(
+                (platform["sha256"].as_str(), &platform["bin"]),
+                (sum.split_whitespace().next(), &json!("portreeve"))
+            );
         }
     }
 

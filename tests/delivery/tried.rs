@@ -22,7 +22,8 @@ fn run(line: &str) -> (i32, String) {
     };
     let program = folder.path().join(name);
     std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_portreeve"), &program).expect("a link");
-    fs::write(folder.path().join("service.yaml"), "{apiVersion: v1, kind: Service, metadata: {name: web}}\n").expect("a file");
+    fs::write(folder.path().join("service.yaml"), "{apiVersion: v1, kind: Service, metadata: {name: web}}\n")
+        .expect("a file");
     let output = Command::new(program)
         .args(arguments)
         .current_dir(&folder)
@@ -66,7 +67,7 @@ fn each_command_of_the_skill_and_of_k9s_is_one_that_the_program_takes() {
         }
     }
     assert_eq!(run("portreeve checks").0, 64);
-    assert_eq!(run("kubectl portreeve findings --nonsense").0, 64);
+    assert_eq!(run("kubectl portreeve check --nonsense").0, 64);
 }
 
 #[test]

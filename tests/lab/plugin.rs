@@ -14,10 +14,10 @@ use crate::{
 const READER: &str = "--set reader.create=true --set reader.subjects[0].kind=User \
                       --set reader.subjects[0].apiGroup=rbac.authorization.k8s.io --set reader.subjects[0].name=observer";
 
-/// The document that `kubectl portreeve findings -o json` prints, once it has findings on both nodes.
+/// The document that `kubectl portreeve check -o json` prints, once it has findings on both nodes.
 fn two_findings(observer: &Plugin) -> Value {
     until("finding on each node", || {
-        let (_, stdout, _) = observer.types("kubectl portreeve findings -o json");
+        let (_, stdout, _) = observer.types("kubectl portreeve check -o json");
         let document: Value = serde_json::from_str(&stdout).ok()?;
         let nodes = document["nodes"].as_array()?;
         let found = |node: &Value| node["findings"].as_array().is_some_and(|findings| !findings.is_empty());
@@ -50,7 +50,7 @@ fn an_incident_on_each_of_two_nodes_is_seen_by_who_has_the_rights_of_a_reader_an
         assert_eq!((&told["node"], is_of(finding, "listener-on-node-port/loses")), (&json!(place), true));
         assert!(finding["summary"].to_string().contains(&format!("office/{pod} listens")), "{finding:#}");
     }
-    let (code, table, _) = observer.types("kubectl portreeve findings -n shop");
+    let (code, table, _) = observer.types("kubectl portreeve check -n shop");
     assert_eq!(code, 1, "{table}");
     let row = |line: &str| {
         line.starts_with("critical  listener-on-node-port/loses  Service shop/web")
@@ -59,7 +59,7 @@ fn an_incident_on_each_of_two_nodes_is_seen_by_who_has_the_rights_of_a_reader_an
     assert!(table.lines().any(row), "{table}");
     let words = table.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(words.contains("On n1: ") && words.contains("Differs on other nodes than n1: "), "{table}");
-    assert!(table.contains("This speaks of the 2 agents listed in namespace portreeve."), "{table}");
+    assert!(table.contains("This is about the 2 agents listed in namespace portreeve."), "{table}");
 
     other_commands(&node, &observer, port);
     other_credentials(&node, &observer);
@@ -69,10 +69,10 @@ fn an_incident_on_each_of_two_nodes_is_seen_by_who_has_the_rights_of_a_reader_an
     let agent = processes.iter().find(|(_, words)| words[0] == "/portreeve" && !words.contains(&"--probe".to_owned()));
     let (pid, _) = agent.expect("an agent");
     second.machine.run(&["kill", "-STOP", &pid.to_string()]);
-    let asked = "kubectl portreeve findings --request-timeout 3s";
+    let asked = "kubectl portreeve check --request-timeout 3s";
     let (code, table, _) = observer.types(asked);
     assert_eq!(code, 1, "what is known is told: {table}");
-    assert!(table.contains("1 agent asked, 1 could not be asked"), "{table}");
+    assert!(table.contains("1 agent queried, 1 could not be queried"), "{table}");
     let (code, table, _) = observer.types(&format!("{asked} -n office"));
     assert_eq!(code, 2, "nothing was found, but not everybody was asked: {table}");
     let silent = table.lines().find(|line| line.starts_with("  n2 ")).unwrap_or_else(|| panic!("{table}"));
@@ -93,7 +93,7 @@ fn other_commands(node: &WholeNode, observer: &Plugin, port: u64) {
     let (code, snapshot, _) = observer.types("kubectl portreeve snapshot n2");
     assert_eq!(code, 0);
     let file = observer.write("n2.json", &snapshot);
-    let (code, replayed, _) = observer.types(&format!("kubectl portreeve replay {file} -o json"));
+    let (code, replayed, _) = observer.types(&format!("kubectl portreeve check --snapshot {file} -o json"));
     assert_eq!(code, 1);
     assert!(replayed.contains("office/scanner"), "{replayed}");
 
@@ -124,12 +124,12 @@ fn other_credentials(node: &WholeNode, observer: &Plugin) {
         format!("{{exec: {{apiVersion: client.authentication.k8s.io/v1, command: {script}, interactiveMode: Never}}}}");
     assert!(admin.contains("{token: admin}"), "{admin}");
     let with_exec = observer.write("exec.kubeconfig", &admin.replace("{token: admin}", &exec));
-    let (code, _, stderr) = observer.types(&format!("kubectl portreeve findings --kubeconfig {with_exec}"));
+    let (code, _, stderr) = observer.types(&format!("kubectl portreeve check --kubeconfig {with_exec}"));
     assert_eq!(code, 1, "{stderr}");
 
     let admin = Plugin::of(&node.cluster.kubeconfig("admin"));
-    assert_eq!(admin.types("kubectl portreeve findings --context lab --as observer").0, 1);
-    let (code, _, refusal) = admin.types("kubectl portreeve findings --as nobody --as-group lab");
+    assert_eq!(admin.types("kubectl portreeve check --context lab --as observer").0, 1);
+    let (code, _, refusal) = admin.types("kubectl portreeve check --as nobody --as-group lab");
     assert_eq!(code, 2);
     assert!(refusal.contains(r#"User "nobody" cannot list resource "pods""#), "{refusal}");
 }

@@ -203,7 +203,7 @@ fn the_plugin_reads_with_three_rights_and_says_which_one_is_missing() {
     world.grant("observer", &rules(&["pods", "proxy", "token"]));
     world.grant("nobody", &rules(&["pods", "proxy"]));
     let observer = Plugin::of(&world.cluster.kubeconfig("observer"));
-    let (code, stdout, stderr) = observer.types("kubectl portreeve findings -o json");
+    let (code, stdout, stderr) = observer.types("kubectl portreeve check -o json");
     let document: Value = serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{error}: {stdout}{stderr}"));
     assert!(document["nodes"][0]["findings"].is_array(), "{document:#}");
     assert!([0, 1].contains(&code), "{document:#}");
@@ -222,7 +222,7 @@ fn the_plugin_reads_with_three_rights_and_says_which_one_is_missing() {
     assert!(code == 0 && !owned.contains("not known") && owned.contains("1 usable of 1"), "{owned}{stderr}");
 
     let nobody = Plugin::of(&world.cluster.kubeconfig("nobody"));
-    let (code, stdout, _) = nobody.types("kubectl portreeve findings -o json");
+    let (code, stdout, _) = nobody.types("kubectl portreeve check -o json");
     let document: Value = serde_json::from_str(&stdout).expect("JSON");
     let detail = document["unknown"][0]["detail"].as_str().expect("a reason");
     assert_eq!(code, 2);

@@ -32,7 +32,7 @@ const NETWORK: [u8; 2] = [10, 77];
 /// How many requests make the pods, side by side.
 const AT_ONCE: u16 = 8;
 
-/// What agents were asked with: the tokens.
+/// What agents were queried with: the tokens.
 type Tokens = Arc<Mutex<Vec<String>>>;
 
 fn address(number: u16) -> Ipv4Addr {
@@ -153,7 +153,7 @@ fn create_pod(api: &Api, number: u16) {
     api.send("PATCH", &path, "application/merge-patch+json", &status).unwrap_or_else(|refusal| panic!("{refusal}"));
 }
 
-/// `portreeve findings` by `observer`, with its output in files.
+/// `portreeve --agents check` by `observer`, with its output in files.
 struct Asking {
     child: Child,
     directory: Directory,
@@ -164,7 +164,7 @@ impl Asking {
         let directory = Directory::new();
         let file = |name| Stdio::from(fs::File::create(directory.path().join(name)).expect("a file"));
         let child = Command::new(env!("CARGO_BIN_EXE_portreeve"))
-            .args(["findings", "--kubeconfig"])
+            .args(["check", "--kubeconfig"])
             .arg(cluster.kubeconfig("observer"))
             .args(words)
             .stdin(Stdio::null())
@@ -212,7 +212,7 @@ fn five_thousand_agents_are_asked_through_a_real_api_server_and_told_as_one_inci
     eprintln!("{AGENTS} agents in {:.1} s, {memory} at the most", begun.elapsed().as_secs_f64());
     assert_modest(&memory);
     assert_eq!((code, stderr.as_str()), (1, ""), "{table}");
-    assert!(table.starts_with("1 critical; 5000 agents asked, oldest look "), "{table}");
+    assert!(table.starts_with("1 critical; 5000 agents queried, oldest scan "), "{table}");
     assert!(table.contains("  31 of 5000 nodes: n0001, n0002, n0003 and 28 more\n"), "{table}");
     let sent: Vec<String> = tokens.lock().expect("no panic").drain(..).collect();
     let different: BTreeSet<&String> = sent.iter().collect();
@@ -237,7 +237,7 @@ fn five_thousand_agents_are_asked_through_a_real_api_server_and_told_as_one_inci
     let (code, table, stderr, _) = asking.end();
     assert_eq!((code, stderr.as_str()), (1, ""), "{table}");
     assert!(
-        table.starts_with("partial: ") && table.contains(" of 5000 agents were asked; you stopped it\n"),
+        table.starts_with("partial: ") && table.contains(" of 5000 agents were queried; you stopped it\n"),
         "{table}"
     );
     assert!(table.contains("  31 of 4"), "{table}");

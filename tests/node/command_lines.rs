@@ -54,8 +54,11 @@ fn a_snapshot_is_replayed_to_what_a_check_told_but_for_command_lines() {
     let file = tempfile::NamedTempFile::new().expect("a file");
     std::fs::write(file.path(), printed(&stage, "snapshot", &[])).expect("a file");
     let replay = || {
-        let output =
-            Command::new(env!("CARGO_BIN_EXE_portreeve")).arg("replay").arg(file.path()).args(["-o", "json"]).output();
+        let output = Command::new(env!("CARGO_BIN_EXE_portreeve"))
+            .args(["check", "--snapshot"])
+            .arg(file.path())
+            .args(["-o", "json"])
+            .output();
         String::from_utf8(output.expect("portreeve runs").stdout).expect("UTF-8")
     };
     let replayed = replay();

@@ -80,7 +80,7 @@ fn an_unknown_flag_value_is_a_usage_error_that_names_what_was_wanted() {
         (vec!["check", "--node-port-range", "32767-30000"], "FIRST-LAST"),
         (vec!["check", "-o", "xml"], "sarif"),
         (vec!["check", "--min-severity", "fatal"], "critical"),
-        (vec!["rules", "explain", "listener-on-node-prot"], "listener-on-node-port"),
+        (vec!["explain", "listener-on-node-prot"], "listener-on-node-port"),
     ] {
         let (code, _, stderr) = run(&arguments);
         assert_eq!(code, 64, "{arguments:?}: {stderr}");

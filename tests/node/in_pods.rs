@@ -124,7 +124,7 @@ fn who_asks_for_a_port_in_a_pod_gets_its_listener_or_the_connection_that_has_it_
     let (code, text, _) = ask(well.command("owner"), "8080/tcp");
     assert!(code == Some(0) && text.contains("1  listener, process perl"), "{text}");
     let (code, text, _) = ask(well.command("owner"), "46581");
-    assert!(code == Some(0) && text.contains("nobody listens there") && !text.contains("perl"), "{text}");
+    assert!(code == Some(0) && text.contains("no process listens there") && !text.contains("perl"), "{text}");
     let (command, _place) = nobody(&well, "owner");
     let (code, _, errors) = ask(command, "46580");
     assert_eq!(code, Some(2));

@@ -99,11 +99,12 @@ pub struct Settings {
     /// the network, findings and snapshots are for those whom the API server lets read them. --probe asks here.
     #[arg(long, value_name = "FILE", env = "PORTREEVE_SOCKET", hide_env_values = true)]
     socket: Option<PathBuf>,
-    /// From one look at the node to the next [default: 15s]
+    /// The shortest time from one scan of the node to the next; --cpu-percent wins if it allows fewer scans [default: 15s]
     #[arg(long, value_name = "DURATION", value_parser = duration, env = "PORTREEVE_INTERVAL", hide_env_values = true)]
     #[serde(deserialize_with = "duration_in_words")]
     interval: Option<Duration>,
-    /// The share of one core that looks may take, and reading connections as much again; both come less often to keep it
+    /// The share of one core that scans may take, and the same share again for reading connections. If scans need more,
+    /// they come less often than --interval says
     /// [default: 0.2]
     #[arg(
         long, value_name = "PERCENT", value_parser = share,

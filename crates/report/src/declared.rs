@@ -19,12 +19,12 @@ use portreeve_rules::findings::Severity;
 /// The most objects that are listed for people.
 const MOST: usize = 64;
 
-/// Who claims a port of nodes by declaration: what the API server has, and nobody looked.
+/// Who claims a port of nodes by declaration, from the objects of the API server alone. No node was scanned.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct DeclaredEntry {
     /// Every object that claims it.
     claims: Vec<ClaimEntry>,
-    /// What could not be read, so that more may claim it.
+    /// The unread input. More objects may claim the port.
     unknown: Vec<Unknown>,
     /// The shell command that looks at a node, once, and leaves nothing behind.
     command: String,
@@ -93,7 +93,7 @@ pub fn write_declared_json(report: &DeclaredReport<'_>, out: &mut dyn Write) -> 
 /// # Errors
 /// When the writer fails.
 pub fn write_declared(report: &DeclaredReport<'_>, style: &Style, out: &mut dyn Write) -> io::Result<()> {
-    let heading = format!("port {}, by declaration: nobody looked at a node", report.port);
+    let heading = format!("port {}, by declaration: no node was scanned", report.port);
     writeln!(out, "{}", style.paint(Ink::Heading, &heading))?;
     if report.claims.is_empty() {
         writeln!(out, "  no object that could be read claims it")?;
@@ -116,7 +116,7 @@ pub fn write_declared(report: &DeclaredReport<'_>, style: &Style, out: &mut dyn 
     }
     writeln!(
         out,
-        "\nWho listens there, and who answers, only a look at the node tells. Once, and leaving nothing behind:\n"
+        "\nOnly a scan of the node shows who listens and who answers. This command scans once, and leaves nothing behind:\n"
     )?;
     writeln!(out, "  {}", style.paint(Ink::Command, &tidy(report.command)))
 }

@@ -42,19 +42,20 @@ pub(super) struct FindingsDocument<'a> {
     /// The result: `findings` of at least `--min-severity` (`warning`), else `not-checked`, else `clear`; of a command, the exit code says
     /// the same.
     pub(super) result: CheckResult,
-    /// Where the agents were listed. Of nodes without an agent there nothing is known. Absent in what one node reports.
+    /// The namespace in which the agents were listed. Nodes without an agent there are not known. Absent in a report
+    /// of one node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) agent_namespace: Option<&'a str>,
-    /// How much this is of the whole; absent where every agent was asked.
+    /// How many agents were queried; absent if all were.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) partial: Option<Partial>,
-    /// What is wrong, worst first: each mistake once, with all nodes that have it.
+    /// The findings, worst first: each mistake once, with all nodes that have it.
     pub(super) findings: &'a [Incident],
-    /// What could not be judged or seen on a node; of an agent that could not be asked, why.
+    /// The rules and inputs that a node could not judge or read. If an agent could not be queried, the reason.
     pub(super) unknown: Vec<UnknownOn<'a>>,
     /// How many findings are not reported, being in another namespace, of another rule, or too mild.
     pub(super) hidden: usize,
-    /// One entry for each node, or for each agent where agents were asked.
+    /// One entry for each node, or for each queried agent.
     pub(super) nodes: &'a [Node],
 }
 
@@ -62,49 +63,51 @@ pub(super) struct FindingsDocument<'a> {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Node {
-    /// The node's name; empty where an agent's pod was given none.
+    /// The node's name; empty if an agent's pod has none.
     pub node: Arc<str>,
-    /// The agent's pod; absent where no agent was asked.
+    /// The agent's pod; absent if no agent was queried.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pod: Option<Arc<str>>,
-    /// The version of the agent; absent where it could not be asked.
+    /// The version of the agent; absent if it could not be queried.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// When the look began, RFC 3339; absent where the agent could not be asked.
+    /// When the scan began, RFC 3339; absent if the agent could not be queried.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("format" = "date-time"))]
     pub looked_at: Option<String>,
-    /// How old the look was when this was written, in seconds of a clock that nobody sets; absent in what `check` prints.
+    /// The age of the scan when this was written, in seconds of a monotonic clock; absent in a document of `portreeve
+    /// check`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub age_seconds: Option<u64>,
-    /// From which age on the look is too old to be believed, in seconds; absent in what `check` and `findings` print.
+    /// The age from which the scan is too old to be trusted, in seconds; only an agent gives it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub old_after_seconds: Option<u64>,
-    /// How old the last look was that read connections, when this was written, in seconds; absent in what `check` and
-    /// `findings` print.
+    /// The age of the last scan that read connections, when this was written, in seconds; only an agent gives it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connections_age_seconds: Option<u64>,
-    /// How Services are programmed here; absent when nobody could tell, and in what `findings` prints.
+    /// How Services are programmed here; absent if not known, and in a document about many nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) proxy: Option<Proxy>,
-    /// The NodePort range; absent when nobody could tell, and in what `findings` prints.
+    /// The NodePort range; absent if not known, and in a document about many nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) node_port_range: Option<Range>,
-    /// How many of the rules that were asked could judge everything that they are about; absent in what `findings` prints.
+    /// How many of the run rules could judge everything; absent in a document about many nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub judged: Option<JudgedRules>,
-    /// What is wrong on this node in its own words, worst first; absent where one node was asked, and of an agent that could not be.
+    /// The findings of this node in its own words, worst first; absent in a document of one node, and if the agent
+    /// could not be queried.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) findings: Option<Vec<Problem>>,
-    /// What could not be judged or seen; of an agent that could not be asked, why. The document has it beside the nodes.
+    /// The unjudged rules and unread inputs. If the agent could not be queried, the reason. The document has them
+    /// beside the nodes.
     #[serde(skip)]
     pub(super) unknown: Vec<Unknown>,
 }
 
-/// What is not known of a node.
+/// Something that is not known of a node.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct UnknownOn<'a> {
-    /// The node's name; empty where an agent's pod was given none.
+    /// The node's name; empty if an agent's pod has none.
     pub(super) node: &'a str,
     #[serde(flatten)]
     pub(super) what: &'a Unknown,
@@ -115,8 +118,20 @@ pub(super) struct UnknownOn<'a> {
 pub struct JudgedRules {
     /// Rules without anything that they could not judge.
     pub whole: usize,
-    /// Rules that were asked.
+    /// Rules that were run.
     pub asked: usize,
+}
+
+impl JudgedRules {
+    pub(super) fn of(report: &Report<'_>) -> Self {
+        let unknown: Vec<Unknown> = report.gaps().into_iter().map(Unknown::of_reported).collect();
+        let names = |it: &Unknown, rule: &Rule| {
+            let of_variant = || it.variants.iter().any(|variant| rule.variants.contains(&variant.as_str()));
+            it.rule.as_deref() == Some(rule.name().0) && of_variant()
+        };
+        let is_whole = |rule: &&&'static Rule| !unknown.iter().any(|it| names(it, rule));
+        Self { whole: report.rules.iter().filter(is_whole).count(), asked: report.rules.len() }
+    }
 }
 
 /// How Services are programmed on this node.
@@ -125,7 +140,7 @@ pub struct JudgedRules {
 pub(super) struct Proxy {
     /// The proxy mode.
     mode: Mode,
-    /// Where the mode was learned.
+    /// The place from which the mode was read.
     source: String,
     /// `nodePortAddresses`; empty means the mode's default, absent means not known.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -140,7 +155,7 @@ pub(super) struct Range {
     first: u16,
     /// The highest port.
     last: u16,
-    /// Where it was learned.
+    /// The place from which it was read.
     source: String,
     /// The kind of that place.
     source_kind: RangeSource,
@@ -168,9 +183,9 @@ pub(super) struct Problem {
     /// What becomes of whom it is about, in a word of the rule's own; absent where the rule has one outcome only.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(super) outcome: String,
-    /// What is wrong, in one stable sentence.
+    /// The problem in one stable sentence.
     pub(super) summary: String,
-    /// What was measured, in reading order; a name may come more than once.
+    /// The measured values, in reading order; a name may come more than once.
     pub(super) evidence: Vec<Value>,
     /// From where clients lose something.
     pub(super) affects: Vec<Vantage>,
@@ -187,16 +202,16 @@ pub(super) struct Problem {
 /// One piece of evidence.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub(super) struct Value {
-    /// What was measured.
+    /// The name of the measured value.
     pub(super) name: String,
-    /// What it was.
+    /// The value.
     pub(super) value: String,
 }
 
 /// One thing that is not known or seen.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub(super) struct Unknown {
-    /// The rule that could not tell; absent where only evidence is missing.
+    /// The rule that could not judge; absent if only evidence is missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) rule: Option<String>,
     /// Which of its variants were not judged.
@@ -205,7 +220,7 @@ pub(super) struct Unknown {
     /// The subject, where only this one is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) subject: Option<Subject>,
-    /// How many ports and objects the rule could not judge; absent where it could not judge at all.
+    /// How many ports and objects the rule could not judge; absent if it could not judge at all.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(super) claims: usize,
     /// The reader whose fact is missing.
@@ -255,7 +270,7 @@ pub fn findings_schema() -> Schema {
     schema_for!(FindingsDocument)
 }
 
-/// The document of one look, to be written.
+/// The document of one scan.
 fn with_document<T>(report: &Report<'_>, node: &Node, write: impl FnOnce(&FindingsDocument<'_>) -> T) -> T {
     let findings: Vec<Incident> =
         report.findings().map(|finding| Incident::on(&node.node, Problem::of(finding))).collect();
@@ -280,16 +295,11 @@ impl<'a> FindingsDocument<'a> {
 }
 
 impl Node {
-    /// The node of a look. An agent reports it with its own version.
+    /// The node of a scan. An agent reports it with its own version.
     fn of(report: &Report<'_>) -> Self {
         let snapshot = report.snapshot;
         let config = snapshot.proxy_config().ok();
         let unknown: Vec<Unknown> = report.gaps().into_iter().map(Unknown::of_reported).collect();
-        let names = |it: &Unknown, rule: &Rule| {
-            let of_variant = || it.variants.iter().any(|variant| rule.variants.contains(&variant.as_str()));
-            it.rule.as_deref() == Some(rule.name().0) && of_variant()
-        };
-        let is_whole = |rule: &&Rule| !unknown.iter().any(|it| names(it, rule));
         Self {
             node: tidy(snapshot.node_name()).into(),
             version: Some(VERSION.to_owned()),
@@ -301,10 +311,7 @@ impl Node {
                     .map(|config| config.node_port_addresses.iter().map(|address| tidy(address)).collect()),
             }),
             node_port_range: snapshot.cluster.node_port_range.known(Unread::Said("unknown")).map(Range::of),
-            judged: Some(JudgedRules {
-                whole: report.rules.iter().copied().filter(is_whole).count(),
-                asked: report.rules.len(),
-            }),
+            judged: Some(JudgedRules::of(report)),
             unknown,
             ..Self::default()
         }
@@ -349,7 +356,7 @@ impl Problem {
         }
     }
 
-    /// One that somebody else wrote, made safe to print.
+    /// A document from elsewhere, made safe to print.
     pub(super) fn tidied(self) -> Self {
         Self {
             rule: clean(&self.rule, text::NAME),
@@ -371,7 +378,7 @@ impl Problem {
 }
 
 impl Unknown {
-    /// What is not known, without a rule or a subject.
+    /// Something unknown, without a rule or a subject.
     pub(super) fn of(gap: &Gap) -> Self {
         Self {
             rule: None,
@@ -384,7 +391,7 @@ impl Unknown {
         }
     }
 
-    /// What one look could not tell.
+    /// The unknowns of one scan.
     fn of_reported(unseen: ReportedGap<'_>) -> Self {
         Self {
             subject: unseen.subject.map(tidy_subject),
@@ -393,7 +400,7 @@ impl Unknown {
         }
     }
 
-    /// What a rule could not tell.
+    /// The unknowns of a rule.
     pub(super) fn of_rows(rows: Option<Rows>, gap: &Gap) -> Self {
         let variants = rows.iter().flat_map(|rows| rows.variants).map(|variant| (*variant).to_owned()).collect();
         Self { rule: rows.map(|rows| rows.rule.to_string()), variants, ..Self::of(gap) }
@@ -410,7 +417,7 @@ impl Unknown {
         }
     }
 
-    /// One that somebody else wrote, made safe to print.
+    /// A document from elsewhere, made safe to print.
     pub(super) fn tidied(self) -> Self {
         Self {
             rule: self.rule.map(|rule| clean(&rule, text::NAME)),

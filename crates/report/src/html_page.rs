@@ -63,7 +63,7 @@ pub fn write_html_page(report: Option<&Report<'_>>, detail: PageDetail, out: &mu
                             a href="/snapshot" { "snapshot" } "."
                         }
                         PageDetail::AsMetrics => {
-                            "Evidence, remedies, and what could not be seen: " code { "kubectl portreeve findings" }
+                            "Evidence, remedies, and what could not be seen: " code { "kubectl portreeve check" }
                             ". For programs: " a href="/metrics" { "metrics" } "."
                         }
                     }

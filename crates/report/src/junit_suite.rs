@@ -34,7 +34,7 @@ pub(super) fn write(name: &str, at: Option<String>, cases: Vec<TestCase>, out: &
     out.write_all(text.as_bytes())
 }
 
-/// A rule by itself: it found nothing, or could not tell.
+/// A rule by itself: it found nothing, or could not judge.
 pub(super) fn of_rule(id: impl fmt::Display, title: &str, unknown: Option<String>) -> TestCase {
     let status = unknown.map_or_else(TestCaseStatus::success, |why| with_message(TestCaseStatus::skipped(), &why));
     case(&id.to_string(), title, status)
@@ -46,7 +46,7 @@ pub(super) fn of_failure(gap: &Gap) -> TestCase {
     case("portreeve", &gap.detail, status)
 }
 
-/// What a rule found. It has a severity where it counts.
+/// A finding of a rule. It has a severity if it counts.
 pub(super) fn of_finding(rule: &str, name: &str, counts: Option<Severity>, Said { summary, lines }: &Said) -> TestCase {
     let lines: String = lines.iter().map(|(name, value)| format!("{}: {}\n", tidy(name), tidy(value))).collect();
     let Some(severity) = counts else {

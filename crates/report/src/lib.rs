@@ -1,9 +1,9 @@
-//! Reports: one look as a table, as documents for machines and as a picture; many nodes folded.
+//! Reports: one scan as a table, as documents for machines and as a picture; many nodes folded.
 //!
 //! Never: decides whether something is wrong; blocks the loop.
 //!
-//! Of the rules only their catalogue and the use of ports are known here: titles, pages, which port is used by what, which
-//! ports nodes reserve, what policies have to know. Of the data planes only who owns a port.
+//! It knows only the catalogue of the rules (titles, pages), the use of ports, the reserved ports and the parameters
+//! of policies. It knows only the owner of a port from the data planes.
 
 mod declared;
 mod findings_document;

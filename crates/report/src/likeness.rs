@@ -13,12 +13,12 @@ use portreeve_facts::{Gap, Source, Why};
 const LETTERS: &str = "bcdfghjklmnpqrstvwxz2456789";
 /// How many of them stand behind the name that a pod has from its controller.
 const MADE_UP: usize = 5;
-/// From how many hexadecimal digits on a word is an identifier: those of a container, and the last group of a uid.
+/// A word with so many hexadecimal digits is an identifier: of a container, or the last group of a uid.
 const IDENTIFIER: usize = 12;
 /// What stands before the number of a process.
 const PID: &str = "pid ";
 
-/// What is not known of nodes, each reason once with the nodes that share it: `n1`, or `31 nodes, n1, n2, n3 and 28 more`.
+/// The unknowns of nodes, each reason once with the nodes that share it: `n1`, or `31 nodes, n1, n2, n3 and 28 more`.
 pub fn gaps_alike(gaps: &[(String, Gap)]) -> Vec<(String, &Gap)> {
     let mut places: HashMap<(Source, Why, String), usize> = HashMap::new();
     let mut alike: Vec<(Vec<&str>, &Gap)> = Vec::new();
@@ -63,7 +63,7 @@ fn common_part<'a>(part: &'a str, node: &str) -> &'a str {
     }
 }
 
-/// What comes before the made-up end of a pod's name; nothing where it has none.
+/// The part before the generated end of a pod's name; nothing if there is no such end.
 pub(super) fn controlled(name: &str) -> Option<&str> {
     let (before, end) = name.rsplit_once('-')?;
     let made_up = end.len() == MADE_UP && end.chars().all(|it| LETTERS.contains(it));

@@ -1,4 +1,4 @@
-//! How old a look is, and when it is too old to be believed.
+//! The age of a scan, and the age from which it is too old to be trusted.
 
 use std::time::Duration;
 
@@ -8,11 +8,11 @@ use portreeve_facts::{Gap, Source, Why};
 
 /// How far the clocks of two machines may be apart.
 const APART: SignedDuration = SignedDuration::from_mins(10);
-/// How old a look may be whose agent does not say how often it looks: agents look every ten minutes at least, unless they
-/// are told otherwise.
+/// The greatest age of a scan if its agent does not report its interval. Agents scan at least every ten minutes,
+/// unless they are configured otherwise.
 const UNTOLD: SignedDuration = SignedDuration::from_mins(20);
 
-/// The age of a look, by the clock of the agent that nobody sets.
+/// The age of a scan, by the monotonic clock of the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LookAge {
     /// Since it was judged.
@@ -22,9 +22,9 @@ pub struct LookAge {
 }
 
 impl LookAge {
-    /// Of a look that was judged so long ago, by an agent that takes at most `longest` from one look to the next.
+    /// The age of a scan that was judged so long ago, by an agent that scans again after at most `longest`.
     pub fn new(age: Duration, longest: Duration) -> Self {
-        // A look is missed, and there was time for it.
+        // A scan is missing, and there was time for it.
         Self { age, old_after: longest.saturating_mul(2) }
     }
 

@@ -1,6 +1,6 @@
 //! The names of many nodes, in a few words.
 
-/// How many nodes are named where there is not room for all.
+/// How many nodes are named if there is no space for all.
 pub(super) const NAMED: usize = 3;
 
 /// The first so many names, and how many there are beyond: `n1, n2, n3 and 28 more`.

@@ -25,7 +25,7 @@ pub fn npd_line(report: &Report<'_>) -> String {
         CheckResult::Clear if report.not_judged().is_some() => "no port conflicts in what could be judged".to_owned(),
         CheckResult::Clear if !report.board.unknown.is_empty() => {
             let rules = report.rules_not_judged().map(|rules| format!("; {rules}")).unwrap_or_default();
-            format!("no port conflicts in what could be seen{rules}")
+            format!("no port conflicts in what was read{rules}")
         }
         CheckResult::Clear => "no port conflicts".to_owned(),
     };

@@ -45,14 +45,14 @@ impl Open {
         Self { ceiling: Some(rows.ceiling()), claims, ..Self::input(gap) }
     }
 
-    /// Whether it could hide a finding of at least this severity, so that a check without findings is none.
+    /// Whether it could hide a finding of at least this severity. Then a check without findings is not clear.
     ///
     /// - A core input counts: the Services, endpoints, sockets, addresses and settings of a node.
-    /// - A port or an object that was not judged counts, unless only a right is missing that the profile does not have, or
-    ///   something that this kernel does not tell of processes and pods. A pod that holds all NodePorts is no doubt that counts: it
-    ///   is how OVN-Kubernetes programs Services.
-    /// - A rule that could not judge at all counts if its input failed. What the profile may not see, what this kernel or proxy
-    ///   does not have, what nobody asked for and a kube-proxy that does not answer are no failures.
+    /// - A port or an object that was not judged counts. It does not count if the profile lacks the right, or if the
+    ///   kernel does not report this about processes and pods. A pod that holds all NodePorts does not count either:
+    ///   OVN-Kubernetes programs Services so.
+    /// - A rule that could not judge at all counts if its input failed. These are no failures: a right that the profile
+    ///   lacks, a feature that the kernel or proxy lacks, input that was not wanted, a kube-proxy that does not answer.
     pub fn decides(&self, counts: Severity) -> bool {
         if is_failure(self.source, self.why) {
             return true;
@@ -69,7 +69,7 @@ impl Open {
         }
     }
 
-    /// What was not judged and why, in a few words: `3 ports or objects were not judged: proxy mode: no answer`.
+    /// The unjudged part and the reason, in a few words: `3 ports or objects were not judged: proxy mode: no answer`.
     pub fn in_words(&self) -> String {
         let why = format!("{}: {}", topic(self.source, self.why), reason_words(self.why));
         match self.claims {
@@ -92,7 +92,7 @@ pub(super) fn outcome(worst: Option<Severity>, counts: Severity, is_open: impl F
     }
 }
 
-/// What was not judged, in one line, and what would change that. The reason with the most ports and objects is named.
+/// The unjudged part in one line, and the remedy. The reason with the most ports and objects is named.
 pub(super) fn not_judged(open: impl IntoIterator<Item = Open>) -> Option<String> {
     let mut reasons: Vec<Open> = Vec::new();
     for open in open {
@@ -123,15 +123,16 @@ pub(super) fn rules_not_judged(open: impl IntoIterator<Item = Open>) -> Option<S
         }
     }
     let rules: usize = reasons.iter().map(|(_, rules)| rules).sum();
-    // Of as many the one that was asked first.
+    // Of equal counts, the first rule wins.
     let (named, _) = reasons.iter().rev().max_by_key(|(_, rules)| *rules)?;
     let are = if rules == 1 { "1 rule was" } else { &format!("{rules} rules were") };
     let more = if reasons.len() > 1 { ", and others" } else { "" };
     Some(format!("{are} not judged: {}{more}", named.in_words()))
 }
 
-/// Whether an input that is missing is no failure for a rule: what the profile may not see, what this kernel or proxy does not have, what
-/// nobody asked for or was not read yet, what was read and leaves a choice, and a kube-proxy that does not answer. An API server has Services, EndpointSlices, Pods and Nodes.
+/// Whether a missing input is no failure for a rule. Excused are: a right that the profile lacks, a feature that the
+/// kernel or proxy lacks, input that was not wanted or not read yet, input that leaves a choice, a kube-proxy that
+/// does not answer. An API server always has Services, EndpointSlices, Pods and Nodes.
 pub(super) fn is_excused(source: Source, why: Why) -> bool {
     match why {
         Why::NotPermitted | Why::NotAsked | Why::NotYet | Why::Ambiguous => true,
@@ -143,7 +144,7 @@ pub(super) fn is_excused(source: Source, why: Why) -> bool {
     }
 }
 
-/// What kube-proxy tells beside its mode. Many do not let anybody ask.
+/// The facts of kube-proxy beside its mode. Many kube-proxies do not let other programs read them.
 fn is_of_proxy(source: Source) -> bool {
     matches!(source, Source::ProxyMetrics | Source::ProxyProcess)
 }
@@ -152,16 +153,16 @@ fn is_of_every_cluster(source: Source) -> bool {
     matches!(source, Source::Services | Source::EndpointSlices | Source::Pods | Source::Nodes)
 }
 
-/// Whether nothing can be said of a node without this source. Every kernel has it, and every profile may see it.
+/// Whether no node can be judged without this source. Every kernel has it, and every profile may read it.
 pub fn is_indispensable(source: Source) -> bool {
     matches!(source, Source::Listeners | Source::Clients | Source::Addresses)
 }
 
-/// Whether a check is none without this input: the Services, endpoints, and the core of a node, which is sockets, addresses
-/// and settings. Nothing excuses what is [indispensable](is_indispensable), nor Services that were refused: without them no
-/// port was compared with anything. Of the others, what a profile may not see and what this kernel does not have is no
-/// failure. What nobody asked for is none in any case. An object that was left out because it is broken is a failure, and so is
-/// that no Node, or more than one, is this one.
+/// Whether a check without this input is a failure. This is so for Services, endpoints, sockets, addresses and
+/// settings. An unread [indispensable](is_indispensable) source is always a failure, and so are refused Services:
+/// without them no port was compared. Other inputs may be missing if the profile lacks the right or the kernel lacks
+/// the feature. Input that was not wanted is no failure. A broken object that was left out is one, and so is a node
+/// that matches no Node, or more than one.
 pub(super) fn is_failure(source: Source, why: Why) -> bool {
     let excused = match why {
         Why::NotAsked => true,

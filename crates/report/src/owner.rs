@@ -25,12 +25,12 @@ use portreeve_rules::{
     findings::{Remedy, Severity, StepKind, Vantage},
 };
 
-/// What is known of a port of one node.
+/// The owners of a port of one node.
 #[derive(Clone, Debug)]
 pub struct PortOwner {
-    /// When the look began that shows it.
+    /// When the scan began.
     pub looked_at: Timestamp,
-    /// The version of the program that looked, if it said so.
+    /// The version of the program that scanned, if known.
     pub version: Option<String>,
     /// Who owns it, by protocol.
     pub owned: Vec<Ownership>,
@@ -63,9 +63,9 @@ pub(super) struct OwnerDocument {
     port: u16,
     /// The result: `not-checked` where something is not known, else `clear`; the exit code says the same.
     result: CheckResult,
-    /// One entry for each node that was asked: this one, or each that has an agent. Of nodes without one nothing is known.
+    /// One entry for each node: this node, or each node that has an agent. Nodes without an agent are not known.
     nodes: Vec<NodeEntry>,
-    /// Who claims it by declaration, where the API server alone was asked.
+    /// Who claims it by declaration, if only the API server was queried.
     #[serde(skip_serializing_if = "Option::is_none")]
     declared: Option<DeclaredEntry>,
 }
@@ -75,26 +75,26 @@ pub(super) struct OwnerDocument {
 struct NodeEntry {
     /// The node's name.
     node: String,
-    /// What was found; absent where nothing could be reported.
+    /// The result; absent if there is none.
     #[serde(flatten)]
     owner: Option<OwnerEntry>,
-    /// What was not read and may claim the port too, or why nothing could be reported.
+    /// The unread input, which may claim the port too, or why there is no result.
     unknown: Vec<Unknown>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct OwnerEntry {
-    /// The version of the program that looked; absent in what older ones saw.
+    /// The version of the program that scanned; absent in scans of older versions.
     #[serde(skip_serializing_if = "Option::is_none")]
     version: Option<String>,
-    /// When the look began, RFC 3339.
+    /// When the scan began, RFC 3339.
     #[schemars(extend("format" = "date-time"))]
     looked_at: String,
     /// The pod in whose own network the port is, `namespace/name`; absent on the node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pod: Option<String>,
-    /// The proxy's mode; absent where it is not known.
+    /// The proxy's mode; absent if it is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     proxy_mode: Option<Mode>,
     /// The proxy's mode and how it is known, for people.
@@ -144,19 +144,19 @@ struct BesideEntry {
 
 #[derive(Debug, Serialize, JsonSchema)]
 struct AnswerEntry {
-    /// From where a connection comes.
+    /// The place that a connection comes from.
     from: Vantage,
     /// The node's addresses it goes to.
     to: Vec<IpAddr>,
     /// `process`, `pod`, `refused`, `timed-out`, `nowhere`, `unreachable` or `unknown`.
     answer: String,
-    /// Whose doing it is: an index into `claimants`; absent where nobody claims the port there.
+    /// The claimant that causes it: an index into `claimants`; absent if there is no claim there.
     #[serde(skip_serializing_if = "Option::is_none")]
     by: Option<usize>,
     /// The listener that would answer there otherwise: an index into `claimants`.
     #[serde(skip_serializing_if = "Option::is_none")]
     loser: Option<usize>,
-    /// What is assumed for it, for people; absent where it is so with any settings that the node may have.
+    /// The assumption behind it, for people; absent if it holds with every setting that the node may have.
     #[serde(skip_serializing_if = "Option::is_none")]
     assumed: Option<String>,
     /// Why it is not known, for people.
@@ -233,25 +233,25 @@ fn redirections_not_read(owned: &[Ownership]) -> Option<String> {
     Some(tidy(&owned.first()?.redirections.as_ref()?.detail))
 }
 
-/// What was not read and may claim the port too: the same for each protocol.
+/// The unread input, which may claim the port too: the same for each protocol.
 fn unread(owned: &[Ownership]) -> &[Gap] {
     owned.first().map_or(&[], |it| &it.unread)
 }
 
 impl PortOwner {
-    /// Whether the answer is known: everything was read that may claim the port, and what becomes of each connection is
-    /// certain. A right that the profile does not have, and Pods that nobody asked for, are no reason to doubt; that no answer can be told for
-    /// want of an input that nobody gave, is.
+    /// Whether the answer is known: everything that may claim the port was read, and the outcome of each connection
+    /// is certain. A right that the profile lacks is no reason to doubt, and neither are Pods that were not given. An
+    /// answer that is missing for want of an input is one.
     pub fn result(&self) -> CheckResult {
         let is_open = |gap: &Gap| match (gap.source, gap.why) {
             (Source::Services | Source::Nodes, _) | (_, Why::Ambiguous | Why::NotYet) => true,
             (source, why) => !is_excused(source, why),
         };
         let answers = || self.owned.iter().flat_map(|it| &it.answers);
-        // Whatever it is that an answer lacks, nobody gave it.
+        // The answer lacks an input that was not given.
         let is_unknown = |gap: &Gap| gap.why == Why::NotAsked || is_open(gap);
         let unknown = answers().filter_map(|it| it.outcome.as_ref().err()).any(is_unknown);
-        // Nobody named these settings.
+        // These settings are assumed.
         let is_assumed = answers().any(|it| it.assumed == Stratum::Served);
         match is_assumed || unknown || unread(&self.owned).iter().any(is_open) {
             true => CheckResult::NotChecked,
@@ -343,9 +343,9 @@ pub fn write_owner(
             let is_connected = beside.iter().any(|it| it.kind == BesideKind::Connection);
             let line = match () {
                 () if !unread.is_empty() => "nothing that was read claims it",
-                () if pod.is_some() => "nobody listens there",
+                () if pod.is_some() => "no process listens there",
                 () if is_connected => "no server has it: new connections are refused",
-                () => "nobody claims it: connections are refused",
+                () => "no Service, pod or process has it: connections are refused",
             };
             writeln!(out, "  {line}")?;
             write_beside(beside, style, out)?;
@@ -363,7 +363,7 @@ pub fn write_owner(
             writeln!(out, "\n  who answers")?;
         }
         for entry in grouped(answers) {
-            write_answer(&entry, style, out)?;
+            write_answer(&entry, claimants, style, out)?;
         }
         write_beside(beside, style, out)?;
     }
@@ -411,19 +411,19 @@ fn write_advice(Advice { case, remedies }: &Advice, style: &Style, out: &mut dyn
     Ok(())
 }
 
-fn write_answer(entry: &AnswerEntry, style: &Style, out: &mut dyn Write) -> io::Result<()> {
-    let number = |index: Option<usize>| index.map(|index| index + 1);
-    let ends = match (entry.answer.as_str(), number(entry.by)) {
-        ("process", Some(by)) => format!("the process of {by}"),
-        ("pod", Some(by)) => format!("a pod of {by}"),
+fn write_answer(entry: &AnswerEntry, claimants: &[Claimant], style: &Style, out: &mut dyn Write) -> io::Result<()> {
+    let name = |index: Option<usize>| index.and_then(|index| Some(tidy(&claimants.get(index)?.name)));
+    let ends = match (entry.answer.as_str(), name(entry.by)) {
+        ("process", Some(by)) => format!("{by} answers"),
+        ("pod", Some(by)) => format!("a pod of {by} answers"),
         ("unknown", _) => format!("not known: {}", entry.why.as_deref().unwrap_or_default()),
-        ("timed-out", Some(by)) => format!("nobody, by {by}: it times out"),
-        ("nowhere", Some(by)) => format!("nobody, by {by}: it leads nowhere"),
-        ("unreachable", Some(by)) => format!("nobody, by {by}: there is no route to host"),
-        (_, Some(by)) => format!("nobody, by {by}: it is refused"),
-        _ => "nobody: it is refused".to_owned(),
+        ("timed-out", Some(by)) => format!("it times out, because of {by}"),
+        ("nowhere", Some(by)) => format!("it leads nowhere, because of {by}"),
+        ("unreachable", Some(by)) => format!("there is no route to host, because of {by}"),
+        (_, Some(by)) => format!("it is refused, because of {by}"),
+        _ => "it is refused".to_owned(),
     };
-    let loser = number(entry.loser).map(|loser| format!("; {loser} loses")).unwrap_or_default();
+    let loser = name(entry.loser).map(|loser| format!("; {loser} gets nothing")).unwrap_or_default();
     let to: Vec<String> = entry.to.iter().map(ToString::to_string).collect();
     let assumed = entry.assumed.as_ref().map(|it| format!(" (assumed: {it})")).unwrap_or_default();
     let text = format!("to {}: {ends}{loser}{assumed}", to.join(", "));

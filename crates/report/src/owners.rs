@@ -72,7 +72,7 @@ fn write_one(NodeOwner { owner, .. }: &NodeOwner, style: &Style, out: &mut dyn W
     match owner {
         Ok(owner) => write_owner(owner, style, out),
         Err(gap) => {
-            let why = format!("cannot be told: {}", tidy(&gap.detail));
+            let why = format!("not known: {}", tidy(&gap.detail));
             writeln!(out, "  {}", style.paint(Ink::Bad(Severity::Warning), &why))
         }
     }

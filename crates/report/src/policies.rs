@@ -6,9 +6,9 @@ use portreeve_rules::PolicyParameters;
 
 /// The policies and their bindings, which the chart has too.
 const POLICIES: &str = include_str!("../../../deploy/policies/policies.yaml");
-/// What becomes of a violation there.
+/// The action on a violation there.
 const ACTION: &str = "validationActions: [Warn]\n";
-/// What it says of the parameters in it.
+/// Its words about its parameters.
 const OF_DEFAULTS: &str = "here they are the defaults.";
 /// What is true of those that are printed.
 const OF_THIS_CLUSTER: &str = "here they are those of one cluster, and what was chosen for it.";
@@ -18,17 +18,17 @@ const INDENT: &str = "        ";
 /// What the chart takes for the default range's; where it is not known, that has to be said.
 const RANGES: [&str; 4] = ["nodePortFirst", "nodePortLast", "dynamicBandFirst", "dynamicBandLast"];
 
-/// What cannot be known, and a person decides.
+/// Values that only a person can decide.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PolicyChoices {
-    /// What becomes of a violation: `Warn`, `Deny` or `Audit`.
+    /// The action on a violation: `Warn`, `Deny` or `Audit`.
     pub action: &'static str,
     /// Parameters that are chosen, by their names.
     pub parameters: BTreeMap<String, String>,
 }
 
 impl PolicyChoices {
-    /// What is known and what is chosen; a choice goes first.
+    /// The known and the chosen values; a choice goes first.
     fn data(&self, known: &PolicyParameters) -> BTreeMap<String, String> {
         let mut data = known.data();
         data.extend(self.parameters.clone());

@@ -43,7 +43,7 @@ impl fmt::Display for PortArgument {
 }
 
 impl PortArgument {
-    /// Whether this protocol is asked about.
+    /// Whether this protocol is wanted.
     pub fn is_about(self, protocol: Protocol) -> bool {
         self.protocol.is_none_or(|asked| asked == protocol)
     }
@@ -53,7 +53,7 @@ impl PortArgument {
     /// out; where no protocol has one, the first stands for all.
     ///
     /// # Errors
-    /// When a fact is missing without which the owner is unknown.
+    /// When a fact is missing that the owner depends on.
     pub fn owner(self, snapshot: &Snapshot, refused: bool, free: Option<u16>) -> Result<PortOwner, Gap> {
         let protocols = self.protocol.map_or(Protocol::ALL.to_vec(), |it| vec![it]);
         let limits = Limits::default();
@@ -67,11 +67,11 @@ impl PortArgument {
         Ok(PortOwner { looked_at: snapshot.at, version: snapshot.version.clone(), owned, advice, pod: None })
     }
 
-    /// Who has it in the network of the pod `namespace/name`, over TCP and UDP, and what to do. `was_asked` says that the look was for this
-    /// port there.
+    /// Who has it in the network of the pod `namespace/name`, over TCP and UDP, and what to do. `was_asked` means
+    /// that the scan was for this port there.
     ///
     /// # Errors
-    /// As [`owner_in_pod`]; and SCTP is not looked for in pods.
+    /// As [`owner_in_pod`]; and SCTP is not read in pods.
     pub fn owner_in_pod(self, snapshot: &Snapshot, pod: &str, was_asked: bool) -> Result<PortOwner, Gap> {
         let protocols = [Protocol::Tcp, Protocol::Udp].into_iter().filter(|it| self.is_about(*it));
         let limits = Limits::default();
@@ -79,7 +79,7 @@ impl PortArgument {
         let all = protocols.map(|protocol| owner_in_pod(&round, pod, (protocol, self.number), was_asked));
         let all: Vec<Ownership> = all.collect::<Result<_, _>>()?;
         if all.is_empty() {
-            let detail = "sockets of SCTP are not looked for in a pod's network";
+            let detail = "sockets of SCTP are not read in a pod's network";
             return Err(Gap::new(Source::PodNamespaces, Why::NotSupported, detail));
         }
         let claimed: Vec<Ownership> =
@@ -145,7 +145,7 @@ mod tests {
             PORT.owner_in_pod(&world, "default/edge", true).map(|owner| printed(&owner))
         };
         let nobody = with(Vec::new()).expect("it is known");
-        assert_eq!(nobody.matches("nobody listens there").count(), 2, "over TCP and UDP: {nobody}");
+        assert_eq!(nobody.matches("no process listens there").count(), 2, "over TCP and UDP: {nobody}");
         let text = with(vec![socket]).expect("it is known");
         assert!(text.starts_with("30080/tcp in the network of pod default/edge\n"), "{text}");
         assert!(text.contains("1  listener, process nginx") && !text.contains("who answers"), "{text}");

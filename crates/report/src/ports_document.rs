@@ -28,8 +28,8 @@ pub(super) struct PortsDocument<'a> {
     schema: &'static str,
     /// The version of the program that wrote the document.
     version: &'static str,
-    /// The result: `findings` where `reserve --check` or `what-if` has something to tell, else `not-checked` where something is not
-    /// known, else `clear`; the exit code says the same.
+    /// The result: `findings` if `reserve --check` or `what-if` has one, else `not-checked` if something is not
+    /// known, else `clear`. The exit code agrees.
     result: CheckResult,
     #[serde(flatten)]
     part: Part<'a>,
@@ -62,7 +62,7 @@ pub(super) struct MapEntry {
     static_band: Option<PortRange>,
     /// Neighbours of one state and one owner are one entry; the entries cover the range.
     ports: Vec<PortsEntry>,
-    /// What was not read, so that the map lacks it.
+    /// The unread input, which the map lacks.
     unknown: Vec<Unknown>,
 }
 
@@ -87,7 +87,7 @@ pub(super) struct PortsEntry {
 pub(super) struct SuggestEntry<'a> {
     /// As many as were wanted, or as there are.
     ports: Vec<u16>,
-    /// What was not read of a node, so that a port may be taken there.
+    /// The unread input of a node, so that a port may be taken there.
     unknown: Vec<UnknownOn<'a>>,
 }
 

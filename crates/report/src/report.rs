@@ -1,4 +1,4 @@
-//! What every report reads: one look, its board, and how severe a finding must be to count.
+//! The input of every report: one scan, its board, and how severe a finding must be to count.
 
 use super::{
     ReportedGap,
@@ -16,21 +16,23 @@ use portreeve_rules::{
 /// One snapshot and its findings, ready to be printed.
 #[derive(Clone, Copy, Debug)]
 pub struct Report<'a> {
-    /// What was seen.
+    /// The facts.
     pub snapshot: &'a Snapshot,
-    /// What is wrong, and which rules have no answer.
+    /// The findings, and the rules without an answer.
     pub board: &'a Board,
-    /// Findings milder than this are neither reported nor counted. Where nothing was chosen, all are reported, and those
-    /// from [`Severity::Warning`] on count.
+    /// Milder findings are neither reported nor counted. Without a choice, all are reported, and findings from
+    /// [`Severity::Warning`] on count.
     pub min_severity: Option<Severity>,
     /// The rules that were run.
     pub rules: &'a [&'static Rule],
+    /// Whether the node was scanned now, so that another scan may read more.
+    pub is_live: bool,
 }
 
 impl<'a> Report<'a> {
     /// Of every rule, and every finding.
     pub fn of(snapshot: &'a Snapshot, board: &'a Board) -> Self {
-        Self { snapshot, board, min_severity: None, rules: RULES }
+        Self { snapshot, board, min_severity: None, rules: RULES, is_live: true }
     }
 
     /// The findings that are reported, worst first.
@@ -55,7 +57,7 @@ impl<'a> Report<'a> {
         outcome(worst, self.counts(), || self.gaps().iter().any(|it| it.open().decides(self.counts())))
     }
 
-    /// What had to be judged or read and was not: without findings the check is none. The core of the node comes first.
+    /// The failures: input that had to be read, and rules that had to judge. The core of the node comes first.
     pub fn failures(&self) -> Vec<ReportedGap<'a>> {
         let mut failures = self.gaps();
         failures.retain(|it| it.open().decides(self.counts()));
@@ -63,7 +65,7 @@ impl<'a> Report<'a> {
         failures
     }
 
-    /// What could hide a finding that counts, in one line.
+    /// The unjudged part that could hide a finding that counts, in one line.
     pub(crate) fn undecided(&self) -> Option<String> {
         not_judged(self.failures().iter().map(ReportedGap::open))
     }

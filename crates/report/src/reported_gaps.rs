@@ -1,4 +1,4 @@
-//! Every gap that a report lists: from the board, and from the facts themselves.
+//! All unread input and unjudged rules of a report: from the board, and from the facts themselves.
 
 use std::collections::BTreeSet;
 
@@ -63,9 +63,9 @@ pub(super) fn reported_gaps<'a>(snapshot: &'a Snapshot, board: &'a Board) -> Vec
     all
 }
 
-/// Every gap of a snapshot that may leave a rule without an answer. Some gaps are listed only where a rule names them:
-/// what was not asked for, what this kernel does not have, the descriptors that the proxy's `/metrics` report too, and
-/// masqueraded flows, which matter in ipvs mode.
+/// All unread inputs of a snapshot that may leave a rule without an answer. Some are listed only if a rule names
+/// them: input that was not wanted, features that this kernel lacks, the descriptors that the proxy's `/metrics`
+/// report too, and masqueraded flows, which matter in ipvs mode.
 pub(super) fn snapshot_gaps(snapshot: &Snapshot) -> Vec<&Gap> {
     let Snapshot { kernel, cluster, .. } = snapshot;
     let (sysctls, proxy) = (&kernel.sysctls, &kernel.proxy);
@@ -109,13 +109,13 @@ pub(super) fn snapshot_gaps(snapshot: &Snapshot) -> Vec<&Gap> {
     gaps.extend(facts.into_iter().flatten());
     let pods = || kernel.pod_namespaces.known_part(Unread::Said("its own gap, above")).iter();
     gaps.extend(pods().filter_map(|pod| pod.ephemeral.gap()));
-    // Only pods that fail are asked.
+    // Only failing pods are read.
     gaps.extend(pods().filter_map(|pod| pod.needed.gap()).filter(|gap| gap.why != Why::NotAsked));
     gaps
 }
 
-/// Why the proxy and sockets' holders could not be named, each reason once however many sockets it concerns. Where
-/// nothing was found, nobody has to be named.
+/// Why the proxy and the holders of sockets have no names, each reason once for all sockets. Without findings, no
+/// holder needs a name.
 fn owner_gaps(snapshot: &Snapshot) -> Vec<&Gap> {
     let listeners = snapshot.kernel.listeners.known_part(Unread::Said("snapshot_gaps")).iter();
     let clients =

@@ -16,7 +16,7 @@ use portreeve_rules::{
     ids::{IDS, Id, Rows},
 };
 
-/// Writes one run: the catalogue of rules, a result per finding, a notification per gap.
+/// Writes one run: the catalogue of rules, a result per finding, a notification per unread input.
 ///
 /// # Errors
 /// When the writer fails.

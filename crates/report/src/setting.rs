@@ -27,7 +27,7 @@ pub enum Setting {
     LocalhostNodePorts(bool),
 }
 
-/// What can be supposed.
+/// The settings that can be supposed.
 pub const KEYS: [&str; 9] = [
     "ip_local_port_range",
     "ip_local_reserved_ports",
@@ -40,7 +40,7 @@ pub const KEYS: [&str; 9] = [
     "localhost_node_ports",
 ];
 
-/// Where a supposed fact was learned.
+/// The place of a supposed fact.
 const PLACE: &str = "--set";
 
 impl FromStr for Setting {

@@ -23,18 +23,18 @@ pub enum Ink {
     Heading,
     /// What may be passed over.
     Faint,
-    /// What can be typed.
+    /// A command.
     Command,
-    /// What is well.
+    /// Good news.
     Good,
-    /// What is not, and how bad it is.
+    /// Bad news, with its severity.
     Bad(Severity),
     /// Any other rendition, by its SGR parameters (ECMA-48).
     Raw(&'static str),
 }
 
 impl Style {
-    /// The text in its colour, where there are colours.
+    /// The text in its colour, if colours are on.
     pub fn paint(&self, ink: Ink, text: &str) -> String {
         if !self.colour || text.is_empty() {
             return text.to_owned();
@@ -63,7 +63,7 @@ pub fn tidy(text: &str) -> String {
     clean(text, LONGEST).replace("##[", "## [")
 }
 
-/// The text at most `width` characters wide, with an ellipsis where it was cut.
+/// The text at most `width` characters wide, with an ellipsis if it was cut.
 pub(super) fn shorten(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();

@@ -54,7 +54,7 @@ pub(super) fn reason_words(why: Why) -> &'static str {
     match why {
         Why::NotPermitted => "not permitted",
         Why::NotSupported => "not there",
-        Why::NotYet => "not looked for yet",
+        Why::NotYet => "not read yet",
         Why::NotAsked => "not given",
         Why::Unreachable => "no answer",
         Why::TimedOut => "took too long",
@@ -64,6 +64,14 @@ pub(super) fn reason_words(why: Why) -> &'static str {
         Why::TooMuch => "too much to read",
         Why::Ambiguous => "depends on what is not known",
     }
+}
+
+/// The command that reads everything of a cluster that rules use.
+pub(super) const READ_CLUSTER: &str = "kubectl get services,endpointslices,pods,nodes -A -o yaml --show-managed-fields";
+
+/// Whether `--services` gives it.
+pub(super) fn is_of_files(source: Source) -> bool {
+    matches!(source, Source::Services | Source::EndpointSlices | Source::Pods | Source::WaitingPods | Source::Nodes)
 }
 
 /// What would help, and after a line end a command to copy.

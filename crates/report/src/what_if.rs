@@ -41,7 +41,7 @@ use portreeve_rules::{
     ledger::Board,
 };
 
-/// What no look at a node can tell.
+/// The things that no scan of a node shows.
 pub(crate) const NOT_FORETOLD: &str = "Not foretold: what becomes of connections that exist now and of their conntrack entries, and what a switch \
      of settings leaves behind or cleans up.";
 
@@ -110,11 +110,11 @@ impl ClaimChange {
     }
 }
 
-/// What is not known of the nodes as they are or as they would be.
+/// The unknowns of the nodes as they are or as they would be.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct NotKnown {
-    /// The port and its protocol; absent where a fact of the node is missing.
+    /// The port and its protocol; absent if a fact of the node is missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) port: Option<u16>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -140,16 +140,16 @@ pub(crate) struct NotKnownOn {
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WhatIfDocument {
-    /// What was supposed, as it was typed.
+    /// The supposed settings, as typed.
     pub(crate) supposed: Vec<String>,
     /// How many agents are listed, and how many of their nodes could be judged.
     pub(crate) agents: usize,
     pub(crate) judged: usize,
     /// The claims of which something changes: first those that lose an answer, then those that begin, stay and end, worst first.
     pub(crate) claims: Vec<ClaimChange>,
-    /// What is not known of the nodes as they are or as they would be; what of that would change is not told.
+    /// What is not known of the nodes as they are or as they would be; their changes are not known either.
     pub(crate) unknown: Vec<NotKnownOn>,
-    /// What no look at a node can tell.
+    /// The things that no scan of a node shows.
     not_foretold: &'static str,
     /// The mode in which answers on other addresses of a node are lost that `nodePortAddresses` would keep.
     #[serde(skip)]
@@ -181,13 +181,13 @@ impl WhatIfDocument {
 pub struct TwoWorlds<'a> {
     /// The node as it is, and as it would be.
     pub snapshots: [&'a Snapshot; 2],
-    /// What is wrong with it in each, and the findings of the other one that could not be judged in it.
+    /// Its findings in each state, and the findings of the other state that could not be judged.
     pub judged: &'a [(Board, BTreeSet<Key>); 2],
     /// Who answers on a port of this Service, in each.
     pub ports: &'a [(Subject, [Ownership; 2])],
 }
 
-/// What is the same of claims that are one row: the claim, what becomes of it, and the differences in words.
+/// The common part of claims in one row: the claim, its fate, and the differences in words.
 type RowKey = (Claim, How, Vec<String>);
 
 /// A row in the making.
@@ -274,8 +274,8 @@ impl WhatIf {
         }
     }
 
-    /// Takes in what becomes of a port where NodePorts are served on every address, in this mode. `served` is called only if it can tell
-    /// something new.
+    /// Takes the fate of a port if NodePorts are served on every address, in this mode. `served` is called only if it
+    /// can give something new.
     ///
     /// # Errors
     /// As `served`.

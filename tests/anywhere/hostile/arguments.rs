@@ -25,7 +25,10 @@ pub(super) fn cases() -> Vec<Case> {
             cases.push(case(&[command, &format!("--node-port-range={value}")], "is not a port range"));
         }
         for key in ["node_port_range", "ip_local_port_range"] {
-            cases.push(case(&["replay", "FILE", "--set", &format!("{key}={value}")], "is not a port range"));
+            cases.push(case(
+                &["check", "--snapshot", "FILE", "--set", &format!("{key}={value}")],
+                "is not a port range",
+            ));
         }
     }
     for value in ["", "0", "-1", "65536", "80/", "80/icmp", "80/tcp/udp", "a", "80 ", "8\u{202e}0", "0x50", "1e2"] {
@@ -48,7 +51,7 @@ pub(super) fn cases() -> Vec<Case> {
     for value in
         ["", "a", "=", "a=b", "proxy_mode=", "route_localnet=2", "tcp_tw_reuse=256", "ip_unprivileged_port_start=-1"]
     {
-        cases.push(case(&["replay", "FILE", &format!("--set={value}")], ""));
+        cases.push(case(&["check", "--snapshot", "FILE", &format!("--set={value}")], ""));
     }
     for command in ["chek", "\u{202e}check", "che\u{e0041}ck", "check\u{1b}[31m", "-\u{fe0f}-help", "--\u{200b}version"]
     {

@@ -4,7 +4,7 @@ use std::{fs, path::Path};
 
 use super::{Case, NAMES};
 
-const REPLAY: [&str; 2] = ["replay", "FILE"];
+const REPLAY: [&str; 3] = ["check", "--snapshot", "FILE"];
 
 pub(super) fn cases() -> Vec<Case> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/anywhere/worlds/healthy.json");

@@ -139,7 +139,7 @@ fn a_rule_that_has_nothing_to_compare_with_is_skipped_and_not_passed() {
         })
     );
     let (_, stdout, _) = lint(&[("a.yaml", &manifest())], &["a.yaml"]);
-    assert!(stdout.contains("not asked        pod-waits-for-port/pod (no cluster was given)"), "{stdout}");
+    assert!(stdout.contains("not run          pod-waits-for-port/pod (no cluster was given)"), "{stdout}");
 }
 
 #[test]

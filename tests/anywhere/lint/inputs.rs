@@ -331,7 +331,7 @@ fn an_object_that_is_there_again_is_counted() {
     // Two of one generated name are two objects.
     assert_eq!(again(&twice.replace("{name: web", "{generateName: web-")), 0);
     let (_, stdout, _) = lint(&[("a.yaml", &twice)], &["a.yaml"]);
-    let row = "the same again   1 objects of a name that was there already; --namespace tells them apart";
+    let row = "the same again   1 objects of a name that was there already; --namespace keeps them apart";
     assert!(stdout.contains(row), "{stdout}");
     let (_, stdout, _) = lint(&[("a.yaml", &web)], &["a.yaml"]);
     assert!(!stdout.contains("the same again"), "{stdout}");

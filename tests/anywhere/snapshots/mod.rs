@@ -1,6 +1,6 @@
 //! Snapshots of earlier versions are judged as they were then.
 //!
-//! `v1/NAME.json` is a snapshot, `v1/NAME.findings.json` the findings that `replay -o json` gave when it was recorded, without
+//! `v1/NAME.json` is a snapshot, `v1/NAME.findings.json` the findings that `check --snapshot FILE -o json` gave when it was recorded, without
 //! the sentences: a summary, a remedy and the detail of a gap may be worded anew, and `renamed.rs` says what findings were called then.
 //! The pairs are never recorded again: a
 //! change of a verdict is made here by hand, and its reason belongs into the changelog.
@@ -48,7 +48,7 @@ fn replayed(name: &str) -> Value {
 fn replay(file: &Path) -> Value {
     let mut command = Command::new(env!("CARGO_BIN_EXE_portreeve"));
     command.env_remove("KUBECONFIG").env("HOME", "/nonexistent").stdin(Stdio::null());
-    let output = command.arg("replay").arg(file).args(["-o", "json"]).output();
+    let output = command.args(["check", "--snapshot"]).arg(file).args(["-o", "json"]).output();
     let output = output.expect("portreeve runs");
     let error = String::from_utf8_lossy(&output.stderr);
     let document = serde_json::from_slice(&output.stdout);

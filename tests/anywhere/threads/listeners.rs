@@ -63,7 +63,7 @@ fn baremetal_runtimecfg_175() -> Served {
 fn kubernetes_115568() -> Served {
     World::of(&[served("default/helloworld", "NodePort", "8080:32000/TCP", "")])
         .owner("32000")
-        .says("remote clients to 192.0.2.1, 192.0.2.2: a pod of 1")
+        .says("remote clients to 192.0.2.1, 192.0.2.2: a pod of ")
         .says("no process listens there, and none has to")
         .names("node-port", "Service default/helloworld")
         .advises("connect to port 32000 of 192.0.2.1")
@@ -77,11 +77,11 @@ fn k3s_8989() -> Served {
     let ask = |service: String| World::of(&[service]).owner("30080");
     let name = "Service default/nginx-service";
     ask(service("default/nginx-service", "NodePort", "80:30080/TCP", ""))
-        .says("remote clients to 192.0.2.1, 192.0.2.2: nobody, by 1: it is refused")
+        .says("remote clients to 192.0.2.1, 192.0.2.2: it is refused, because of Service ")
         .names("node-port", name)
         .types("kubectl -n default get endpointslices -l kubernetes.io/service-name=nginx-service");
     ask(served("default/nginx-service", "NodePort", "80:30080/TCP", ""))
-        .says("remote clients to 192.0.2.1, 192.0.2.2: a pod of 1")
+        .says("remote clients to 192.0.2.1, 192.0.2.2: a pod of ")
         .names("node-port", name)
         .advises("connect to port 30080 of 192.0.2.1")
 }

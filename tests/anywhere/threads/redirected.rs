@@ -53,10 +53,10 @@ fn calico_3412() -> Served {
 #[test]
 fn kube_marine_724() -> Served {
     let healthy = ingress(&["10.244.0.9:80"]);
-    healthy.owner("80").says("remote clients to 192.0.2.1, 192.0.2.2: a pod of 1");
+    healthy.owner("80").says("remote clients to 192.0.2.1, 192.0.2.2: a pod of ");
     ingress(&["10.244.0.3:80", "10.244.0.9:80"])
         .owner("80")
-        .says("remote clients to 192.0.2.1, 192.0.2.2: nobody, by 1: it leads nowhere")
+        .says("remote clients to 192.0.2.1, 192.0.2.2: it leads nowhere, because of a hostPort that was left behind")
         .names("redirection", "a hostPort that was left behind, to 10.244.0.3:80")
         .types("nft delete rule ip nat CNI-DN-0 handle 5")
 }

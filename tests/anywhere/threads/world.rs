@@ -154,7 +154,7 @@ impl World {
         self
     }
 
-    /// What `portreeve replay` finds: a finding of this rule and severity about this subject, which names the owner.
+    /// What `portreeve check --snapshot` finds: a finding of this rule and severity about this subject, which names the owner.
     #[track_caller]
     pub(super) fn tells(&self, rule: &str, severity: &str, subject: &str, owner: &str) -> Named {
         let all = self.findings();
@@ -167,7 +167,7 @@ impl World {
         Named::of_finding(told, owner, &self.somebody()).unwrap_or_else(|why| panic!("{why}"))
     }
 
-    /// What `portreeve replay` does not find.
+    /// What `portreeve check --snapshot` does not find.
     #[track_caller]
     pub(super) fn is_silent(&self, rule: &str) {
         let found: Vec<String> = self.findings().iter().filter(|it| is_of(it, rule)).map(in_short).collect();
@@ -178,7 +178,8 @@ impl World {
     fn findings(&self) -> Vec<Value> {
         every_node::keeps_what_has_to_hold(&self.0);
         let file = self.file();
-        let (code, stdout, stderr) = ended(binary().arg("replay").arg(file.path()).args(["-o", "json"]));
+        let (code, stdout, stderr) =
+            ended(binary().args(["check", "--snapshot"]).arg(file.path()).args(["-o", "json"]));
         assert!(code < 2, "{code}: {stderr}{stdout}");
         let mut document: Value = serde_json::from_str(&stdout).expect("JSON");
         document["findings"].as_array_mut().expect("findings").drain(..).collect()

@@ -1,7 +1,7 @@
 //! Healthy worlds: nodes as their platforms make them, of which no rule may say anything above info.
 //!
 //! A file of `platforms` is one world. Each was written from the documents or the sources of its platform, which it names.
-//! It becomes a snapshot, goes through `replay`, and what that says has to be what the file expects. Its sick twins have
+//! It becomes a snapshot, goes through `check --snapshot`, and what that says has to be what the file expects. Its sick twins have
 //! one thing broken each, and that has to be found: silence is no blindness.
 //!
 //! To add one, copy a short one; CONTRIBUTING.md says what to write.
@@ -71,12 +71,12 @@ fn world(path: &Path) -> (String, World) {
     (path.file_stem().expect("a name").display().to_string(), world)
 }
 
-/// What `replay` says of a snapshot, a line each: `warning listener-on-node-port/loses default/web 30080/tcp`, and
+/// What `check --snapshot` says of a snapshot, a line each: `warning listener-on-node-port/loses default/web 30080/tcp`, and
 /// `unknown proxy-near-fd-limit/near n1 proxy-process unreachable`; and its exit code.
 fn told(snapshot: &Snapshot) -> (Vec<String>, i32) {
     let file = NamedTempFile::new().expect("a file");
     serde_json::to_writer(&file, snapshot).expect("a snapshot is JSON");
-    let (code, out, error) = ended(binary().arg("replay").arg(file.path()).args(["-o", "json"]));
+    let (code, out, error) = ended(binary().args(["check", "--snapshot"]).arg(file.path()).args(["-o", "json"]));
     let document: Value = serde_json::from_str(&out).unwrap_or_else(|_| panic!("replay failed: {error}"));
     let entries = |list: &Value| list.as_array().cloned().expect("a list");
     let finding = |entry: &Value| format!("{} {}", word(entry, "severity"), subject(entry));

@@ -217,7 +217,10 @@ impl Lab {
         if !wrong.is_empty() {
             let path = self.directory.write(&format!("{name}.json"), &json!(seen).to_string());
             let (wrongs, cells) = (wrong.len(), recording.count());
-            panic!("{name}: {wrongs} of {cells} cells disagree; portreeve replay {path}\n{}", wrong.join("\n"));
+            panic!(
+                "{name}: {wrongs} of {cells} cells disagree; portreeve check --snapshot {path}\n{}",
+                wrong.join("\n")
+            );
         }
         keep(name, &recording, &seen);
     }

@@ -114,7 +114,7 @@ fn how_to_see_all(key: &Key, place: &Place) -> String {
     let of = key.subject.namespace.as_ref().map(|namespace| format!(" -n {namespace}")).unwrap_or_default();
     let elsewhere = place.agents.as_deref().filter(|namespace| *namespace != AGENT_NAMESPACE);
     let agents = elsewhere.map(|namespace| format!(" --agent-namespace {namespace}")).unwrap_or_default();
-    format!("kubectl portreeve findings{of} --rule {} -o wide{agents}", key.name())
+    format!("kubectl portreeve check{of} --rule {} -o wide{agents}", key.name())
 }
 
 /// Whether a finding is worth an Event.

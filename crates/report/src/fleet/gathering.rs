@@ -32,7 +32,7 @@ fn not_kept(count: usize) -> Gap {
 /// What one agent answered, or why nothing.
 #[derive(Clone, Debug)]
 pub struct AgentAnswer {
-    /// The node that the agent's pod was given; empty where it was given none.
+    /// The node of the agent's pod; empty if it has none.
     pub node: String,
     /// The agent's pod.
     pub pod: String,
@@ -45,9 +45,9 @@ pub struct AgentAnswer {
 pub struct Wanted {
     /// Only those whose subject is in this namespace.
     pub namespace: Option<String>,
-    /// Only those of these rules, or of variants; of all where none is named.
+    /// Only findings of these rules or variants; of all rules if none is named.
     pub rules: Vec<Named>,
-    /// Only those of at least this severity. Where nothing was chosen, all are reported, and those from
+    /// Only findings of at least this severity. Without a choice, all are reported, and findings from
     /// [`Severity::Warning`] on count.
     pub min_severity: Option<Severity>,
     /// Whether the document is wanted, which has an entry for each agent. Memory follows the number of agents then.
@@ -68,7 +68,7 @@ pub struct Gathering {
     silent: Reasons,
     unseen: Reasons,
     left_out: usize,
-    /// What nobody asked for, each incident once.
+    /// The incidents outside of the choice, each once.
     hidden: BTreeSet<u64>,
 }
 
@@ -130,7 +130,8 @@ impl Gathering {
         }
     }
 
-    /// Keeps a finding, unless nobody asked for it, or there are too many. What the cluster has may be worse on another node.
+    /// Keeps a finding, unless it is not wanted, or there are too many. A finding of the cluster may be worse on
+    /// another node.
     fn keep(&mut self, node: &Arc<str>, problem: &Problem) -> bool {
         let may_be_wanted = problem.scope == Scope::Cluster && self.wanted.is_asked_about(problem);
         if may_be_wanted || self.wanted.wants(problem) {
@@ -142,7 +143,7 @@ impl Gathering {
         true
     }
 
-    /// Leaves out an agent that is listed and was not asked.
+    /// Leaves out a listed agent that was not queried.
     pub fn leave_out(&mut self, node: &str, pod: &str, stopped: Stopped) {
         self.agents += 1;
         self.left_out += 1;
@@ -158,7 +159,7 @@ impl Gathering {
         }
     }
 
-    /// What is known, of all agents or of those that were asked before it was stopped.
+    /// The result of all agents, or of the agents that were queried before the stop.
     pub fn finish(self, stopped: Option<Stopped>) -> Fleet {
         let Self {
             agent_namespace,

@@ -19,7 +19,7 @@ use crate::{
 use portreeve_facts::Protocol;
 use portreeve_rules::findings::{Scope, Severity, Subject, SubjectKind, Vantage};
 
-/// The most incidents that are kept. Nobody reads as many, and agents that were taken over can report others without end.
+/// The most incidents that are kept. People do not read as many, and a hostile agent can report others without end.
 pub(crate) const MOST: usize = 20_000;
 /// How many differences between nodes are named.
 const DIFFERENCES: usize = 20;
@@ -218,7 +218,7 @@ impl Incident {
     }
 }
 
-/// What is no time is later than every time.
+/// A text that is no time counts as later than every time.
 fn time(text: &str) -> Timestamp {
     text.parse().unwrap_or(Timestamp::MAX)
 }

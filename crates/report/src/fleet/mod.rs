@@ -1,4 +1,5 @@
-//! Many nodes: each incident once with its nodes, what each agent could not judge, and which could not be asked.
+//! Many nodes: each incident once with its nodes, the unjudged rules of each agent, and the agents that could not be
+//! queried.
 
 mod document;
 mod gathering;
@@ -19,7 +20,7 @@ pub(super) use self::{
     view::Partial,
 };
 
-/// The agents that are asked: so many, in their namespace.
+/// The queried agents: their number and namespace.
 pub fn listed(agents: usize, namespace: &str) -> String {
     let agents = if agents == 1 { "the one agent" } else { &format!("the {agents} agents") };
     format!("{agents} listed in namespace {namespace}")

@@ -27,11 +27,11 @@ pub(super) struct NodeReport {
     pub(super) version: Option<String>,
     /// When it looked.
     pub(super) at: Timestamp,
-    /// How old the look is, by the clock of the agent, in whole seconds.
+    /// The age of the scan, by the clock of the agent, in whole seconds.
     pub(super) age: u64,
     /// What is wrong.
     pub(super) findings: Vec<Problem>,
-    /// What could not be judged, and what of the answer could not be believed or understood.
+    /// The unjudged rules, and the parts of the answer that could not be trusted or understood.
     pub(super) unknown: Vec<Unknown>,
 }
 
@@ -78,7 +78,7 @@ impl NodeReport {
         };
         if wire.node != node {
             return wrong(&format!(
-                "it runs on {node} and speaks of the node {:?}",
+                "it runs on {node} and reports about the node {:?}",
                 text::clean(&wire.node, text::NAME)
             ));
         }
@@ -88,7 +88,7 @@ impl NodeReport {
             findings.known.into_iter().map(Problem::tidied).partition(|it| is_of_this_node(it, node));
         let mut unknown: Vec<Unknown> = unknown.known.into_iter().map(Unknown::tidied).collect();
         let remarks = [
-            (too_many, "of its entries were left out: nobody reads so many"),
+            (too_many, "of its entries were left out: people do not read so many"),
             (odd, "of its entries were not understood: it is of another version"),
             (foreign.len(), "of its findings are about other nodes, and were not taken from it"),
         ];
@@ -198,7 +198,10 @@ mod tests {
     #[test]
     fn an_agent_speaks_for_its_own_node_only() {
         let error = read("n2", &answer(&[], &[])).expect_err("another node");
-        assert_eq!((error.why, error.detail.as_str()), (Why::Malformed, "it runs on n2 and speaks of the node \"n1\""));
+        assert_eq!(
+            (error.why, error.detail.as_str()),
+            (Why::Malformed, "it runs on n2 and reports about the node \"n1\"")
+        );
         let findings = ["n1", "n2"].map(|name| finding(&json!({"kind": "Node", "name": name})));
         let report = read("n1", &answer(&findings, &[])).expect("a report");
         assert_eq!(report.findings.len(), 1);

@@ -1,4 +1,5 @@
-//! What is not known of many nodes, by reason: agents that could not be asked, and what the others could not see.
+//! The unknowns of many nodes, by reason: agents that could not be queried, and inputs that the others could not
+//! read.
 
 use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 

@@ -1,4 +1,4 @@
-//! What is known of the agents of a cluster, and what follows from it.
+//! The results of the agents of a cluster.
 
 use std::sync::Arc;
 
@@ -15,9 +15,9 @@ use portreeve_rules::findings::Severity;
 /// What the agents of a cluster report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fleet {
-    /// Where the agents run.
+    /// The namespace of the agents.
     pub agent_namespace: String,
-    /// What is known, when not every agent was asked.
+    /// The counts, if not every agent was queried.
     pub partial: Option<Partial>,
     /// Worst first.
     pub incidents: Vec<Incident>,
@@ -31,9 +31,9 @@ pub struct Fleet {
     pub answered: usize,
     /// Of how many nodes those are.
     pub answered_nodes: usize,
-    /// The oldest look, in whole seconds, and its node.
+    /// The oldest scan, in whole seconds, and its node.
     pub oldest: Option<(u64, Arc<str>)>,
-    /// Agents that could not be asked, by reason.
+    /// Agents that could not be queried, by reason.
     pub silent: Vec<Reason>,
     /// What those that answered could not see or judge, by reason.
     pub unseen: Vec<Reason>,
@@ -41,18 +41,18 @@ pub struct Fleet {
     pub(super) counts: Severity,
 }
 
-/// What is known when not every agent was asked.
+/// The counts if not every agent was queried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Partial {
     /// How many agents are listed.
     pub listed: usize,
-    /// How many of them were asked, and have answered or not.
+    /// How many of them were queried, with an answer or without.
     pub asked: usize,
     /// Why the others were not.
     pub why: Stopped,
 }
 
-/// Why not every agent was asked.
+/// Why not every agent was queried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Stopped {
@@ -63,30 +63,30 @@ pub enum Stopped {
 }
 
 impl Fleet {
-    /// Whether there is a finding that counts, else whether all could be asked, and could look at what they had to.
+    /// Findings if one counts, else clear if every agent answered and could read what it had to.
     pub fn result(&self) -> CheckResult {
         let worst = self.incidents.iter().map(|it| it.problem.severity).max();
         outcome(worst, self.counts, || !self.is_whole())
     }
 
-    /// Whether there are agents, all of them were asked, and none lacks what it had to read.
+    /// Whether there are agents, all of them answered, and all could read what they had to.
     pub fn is_whole(&self) -> bool {
         self.agents > 0 && self.silent.is_empty() && !self.unseen.iter().any(|it| it.is_failure)
     }
 
-    /// What is missing where not every agent was asked: `partial: 12 of 5000 agents were asked; you stopped it`.
+    /// The missing part if not every agent was queried: `partial: 12 of 5000 agents were queried; you stopped it`.
     pub fn partial_words(&self) -> Option<String> {
         let Partial { listed, asked, why } = self.partial?;
         let are = if asked == 1 { "was" } else { "were" };
-        Some(format!("partial: {asked} of {listed} agents {are} asked; {}", why.words()))
+        Some(format!("partial: {asked} of {listed} agents {are} queried; {}", why.words()))
     }
 
-    /// How old the oldest look is: `oldest look 62 s ago (n1)`.
+    /// How old the oldest scan is: `oldest scan 62 s ago (n1)`.
     pub fn oldest_in_words(&self) -> Option<String> {
-        self.oldest.as_ref().map(|(seconds, node)| format!("oldest look {seconds} s ago ({node})"))
+        self.oldest.as_ref().map(|(seconds, node)| format!("oldest scan {seconds} s ago ({node})"))
     }
 
-    /// Whether a person stopped it before every agent was asked.
+    /// Whether a person stopped it before every agent was queried.
     pub fn was_interrupted(&self) -> bool {
         self.partial.is_some_and(|partial| partial.why == Stopped::Interrupted)
     }

@@ -7,7 +7,7 @@ use crate::terminal::tidy;
 use portreeve_facts::Place;
 use portreeve_rules::{findings::Severity, lint::LintReport};
 
-/// Writes a line for each finding, each failure, and each rule that could not tell.
+/// Writes a line for each finding, each failure, and each rule that could not judge.
 ///
 /// # Errors
 /// When the writer fails.
@@ -23,7 +23,8 @@ pub fn write_annotations(report: &LintReport, out: &mut dyn Write) -> io::Result
             Severity::Info => "notice",
         };
         let place = &finding.place;
-        // Whatever has no file is shown at the run, without its place. A template does not tell where it was rendered.
+        // A finding without a file is shown at the run, without its place. The place of a rendered template is not
+        // known.
         let said = match place.template.is_none() && is_file(place) {
             true => tidy(&finding.evidence.summary),
             false => tidy(&format!("{place}: {}", finding.evidence.summary)),

@@ -22,7 +22,7 @@ use portreeve_rules::{
     lint::LintReport,
 };
 
-/// What was found in manifests. A field that does not apply is absent.
+/// The findings in manifests. A field that does not apply is absent.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(title = "Portreeve findings in manifests")]
@@ -49,11 +49,11 @@ struct LintDocument {
     /// What the manifests were compared with.
     #[serde(skip_serializing_if = "Option::is_none")]
     against: Option<String>,
-    /// What is wrong, by file and line.
+    /// The findings, by file and line.
     findings: Vec<PlacedProblem>,
     /// How many findings the owners of their objects accept, by annotation; they are not among `findings`.
     accepted: usize,
-    /// Rules that could not tell of some object.
+    /// Rules that could not judge some object.
     unknown: Vec<Unknown>,
     /// Rules that lack what they compare with.
     not_asked: Vec<NotAsked>,
@@ -61,14 +61,14 @@ struct LintDocument {
     failures: Vec<Unknown>,
 }
 
-/// A rule that was not asked.
+/// A rule that was not run.
 #[derive(Debug, Serialize, JsonSchema)]
 struct NotAsked {
     /// Its name.
     rule: String,
     /// Which of its variants were not judged.
     variants: Vec<String>,
-    /// What it lacks.
+    /// The input that it lacks.
     detail: String,
 }
 
@@ -101,9 +101,9 @@ struct PlacedProblem {
     /// The protocol it is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     protocol: Option<Protocol>,
-    /// What is wrong, in one stable sentence.
+    /// The problem in one stable sentence.
     summary: String,
-    /// What was compared, in reading order; a name may come more than once.
+    /// The compared values, in reading order; a name may come more than once.
     evidence: Vec<Value>,
     /// What to change, in words: `then` leads to a further step, `or` to another remedy.
     remedy: Vec<String>,

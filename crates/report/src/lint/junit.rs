@@ -1,5 +1,5 @@
-//! JUnit XML: a test case per finding, one per failure, and one for each rule that found nothing, could not tell, or was not
-//! asked.
+//! JUnit XML: a test case per finding, one per failure, and one for each rule that found nothing, could not judge, or
+//! was not run.
 
 use std::io::{self, Write};
 
@@ -67,7 +67,7 @@ fn title(rows: &Rows) -> &'static str {
     ids::find(rows.rule.0).map_or(rows.rule.0, |id| id.title)
 }
 
-/// Why a rule was not asked, or could not tell.
+/// Why a rule was not run, or could not judge.
 fn reasons(report: &LintReport, of: &Rows) -> Option<String> {
     let lacks = report.not_asked.iter().filter(|(rows, _)| rows == of).map(|(_, why)| why.as_str());
     let unknown = report.unknown.iter().filter(|(rows, _)| rows == of).map(|(_, gap)| gap.detail.as_str());

@@ -1,4 +1,4 @@
-//! What was found in manifests, for people, pipelines and code scanning.
+//! The findings in manifests, for people, pipelines and code scanning.
 
 mod annotations;
 mod document;
@@ -17,8 +17,8 @@ use super::{
 };
 use portreeve_rules::{findings::PlacedFinding, lint::LintReport};
 
-/// The result, and the exit code. What could not be read, and a rule that could not compare all, is no success; nor are manifests
-/// of which none was judged, unless that was expected.
+/// The result, and the exit code. Unread input is no success, and a rule that could not compare everything is none.
+/// Input without a judged manifest is none, unless that was expected.
 pub fn lint_result(report: &LintReport) -> CheckResult {
     let worst = report.findings.iter().map(|finding| finding.evidence.severity).max();
     outcome(worst, report.counts_from(), || is_undecided(report))

@@ -42,8 +42,7 @@ pub fn write_lint_sarif(report: &LintReport, out: &mut dyn Write) -> io::Result<
         .unknown
         .iter()
         .map(|(rows, gap)| note(rows, tidy(&gap.detail), json!({ "source": gap.source, "why": gap.why })));
-    let not_asked =
-        report.not_asked.iter().map(|(rows, why)| note(rows, format!("not asked: {}", tidy(why)), json!({})));
+    let not_asked = report.not_asked.iter().map(|(rows, why)| note(rows, format!("not run: {}", tidy(why)), json!({})));
     let invocation = json!({
         "executionSuccessful": report.failures.is_empty(),
         "toolExecutionNotifications": notifications.chain(unknown).chain(not_asked).collect::<Vec<_>>(),
@@ -66,7 +65,7 @@ fn result(finding: &PlacedFinding, index: Option<usize>) -> Value {
         .iter()
         .map(|(place, object)| json!({ "physicalLocation": physical(place), "message": { "text": tidy(object) } }));
     let fingerprint = format!("{}/{object}/{}", finding.name(), finding.field);
-    // A template does not tell where it was rendered.
+    // The place of a rendered template is not known.
     let place = finding.place.template.is_some().then(|| format!("\n{}", tidy(&finding.place.to_string())));
     json!({
         "ruleId": finding.rule,

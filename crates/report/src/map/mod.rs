@@ -1,4 +1,4 @@
-//! The NodePort range as a picture, a hundred ports a row.
+//! The NodePort range as a picture, in rows of ports.
 
 mod svg;
 mod text;
@@ -14,10 +14,8 @@ use super::outcome::{CheckResult, is_excused, is_failure};
 use portreeve_facts::{Gap, Source, Why};
 use portreeve_rules::{Choice, PortUsage};
 
-/// Ports a row.
-const ROW: u16 = 100;
-
-/// Whether everything is in the picture that has to be. What a profile may not see need not be, nor Pods that nobody gave.
+/// Whether the picture has everything it needs. Input that a profile may not read, and Pods that were not given, may
+/// be missing.
 pub fn map_result(usage: &PortUsage) -> CheckResult {
     let has_to_be = |gap: &Gap| {
         let unread_services = gap.source == Source::Services;
@@ -35,11 +33,11 @@ pub(super) enum PortState {
     Contested,
     /// Not allocated, and a stranger listens on it or a pod has it as hostPort.
     Listener,
-    /// Allocated to a Service that asked for it.
+    /// Allocated to a Service that names the port.
     Fixed,
     /// Allocated by the API server.
     Automatic,
-    /// Allocated, and the object does not tell how.
+    /// Allocated; the object does not show how.
     Allocated,
     /// Free for a Service, and the kernel may give it to an outgoing connection.
     Ephemeral,
@@ -105,10 +103,10 @@ fn counts(census: &PortUsage) -> Vec<(PortState, usize)> {
     counts.into_iter().filter(|(_, count)| *count > 0).collect()
 }
 
-/// The first port of every row.
-fn rows(census: &PortUsage) -> impl Iterator<Item = u16> {
+/// The first port of every row of so many ports.
+fn rows(census: &PortUsage, ports: u16) -> impl Iterator<Item = u16> {
     let range = census.range.range;
-    (range.first / ROW..=range.last / ROW).map(|row| row * ROW)
+    (range.first / ports..=range.last / ports).map(move |row| row * ports)
 }
 
 /// What a person should know beside the picture, one sentence each.

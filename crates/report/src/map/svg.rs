@@ -4,10 +4,12 @@ use std::io::{self, Write};
 
 use maud::{Markup, PreEscaped, html};
 
-use super::{super::terminal::tidy, PortState, ROW, counts, remarks, rows};
+use super::{super::terminal::tidy, PortState, counts, remarks, rows};
 use portreeve_rules::PortUsage;
 
-/// Pixels of a port's square, gap included.
+/// Ports a row.
+const ROW: u16 = 100;
+/// Pixels of a port's square, with the space around it.
 const PITCH: usize = 10;
 /// Pixels left of the first column, for the row's first port.
 const LEFT: usize = 56;
@@ -41,7 +43,7 @@ pub(crate) fn svg(census: &PortUsage) -> Markup {
     let range = census.range.range;
     let remarks = remarks(census);
     let counts = counts(census);
-    let row_count = rows(census).count();
+    let row_count = rows(census, ROW).count();
     let width = LEFT + usize::from(ROW) * PITCH + 16;
     let legend = TOP + row_count * PITCH + LINE;
     let height = legend + (counts.len() + remarks.len()) * LINE + 8;
@@ -54,7 +56,7 @@ pub(crate) fn svg(census: &PortUsage) -> Markup {
             desc #description { (reported.join("; ")) "." }
             style { (PreEscaped(CSS)) }
             text.title x="16" y="26" { (title) }
-            @for (index, first) in rows(census).enumerate() {
+            @for (index, first) in rows(census, ROW).enumerate() {
                 @let y = TOP + index * PITCH;
                 text.row x=(LEFT - 8) y=(y + PITCH - 1) { (first) }
                 (row(census, first, y))

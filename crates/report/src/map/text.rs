@@ -7,11 +7,19 @@ use super::{
         Style,
         terminal::{Ink, tidy, wrap},
     },
-    PortState, ROW, counts, remarks, rows,
+    PortState, counts, remarks, rows,
 };
 use portreeve_rules::{PortUsage, findings::Severity};
 
-/// Writes the map, its legend and who is in conflict. Rows are 107 columns wide whatever the terminal is.
+/// The columns of a row's label.
+const LABEL: usize = 7;
+
+/// The most ports a row that fit into a terminal: a hundred, fifty, or 25.
+fn ports_in_row(width: usize) -> u16 {
+    [100, 50].into_iter().find(|ports| LABEL + usize::from(*ports) <= width).unwrap_or(25)
+}
+
+/// Writes the map, its legend and the conflicts. The rows fit into the terminal.
 ///
 /// # Errors
 /// When the writer fails.
@@ -19,12 +27,13 @@ pub fn write_map(census: &PortUsage, style: &Style, out: &mut dyn Write) -> io::
     let range = census.range.range;
     let title = format!("NodePorts {range} ({})", tidy(&census.range.place));
     writeln!(out, "{}\n", style.paint(Ink::Heading, &title))?;
-    let ruler: String = (0..ROW / 10).map(|tens| format!("{:<10}", format!("+{}", tens * 10))).collect();
-    writeln!(out, "{:7}{}", "", style.paint(Ink::Faint, ruler.trim_end()))?;
-    for first in rows(census) {
+    let row = ports_in_row(style.width);
+    let ruler: String = (0..row / 10).map(|tens| format!("{:<10}", format!("+{}", tens * 10))).collect();
+    writeln!(out, "{:LABEL$}{}", "", style.paint(Ink::Faint, ruler.trim_end()))?;
+    for first in rows(census, row) {
         let mut line = String::new();
         let mut run: Option<(Ink, String)> = None;
-        for port in first..=first.saturating_add(ROW - 1) {
+        for port in first..=first.saturating_add(row - 1) {
             let (ink, symbol) = if range.contains(port) { drawn(census, port) } else { (Ink::Plain, ' ') };
             match &mut run {
                 Some((same, text)) if *same == ink => text.push(symbol),
@@ -48,7 +57,7 @@ pub fn write_map(census: &PortUsage, style: &Style, out: &mut dyn Write) -> io::
     write_conflicts(census, style, out)?;
     writeln!(out)?;
     for remark in remarks(census) {
-        for line in wrap(&tidy(&remark), style.width.clamp(40, 107)) {
+        for line in wrap(&tidy(&remark), style.width.clamp(40, LABEL + 100)) {
             writeln!(out, "{line}")?;
         }
     }
@@ -111,5 +120,28 @@ fn ink(state: PortState) -> Ink {
         PortState::Reserved => Ink::Raw("32"),
         PortState::FreeStatic => Ink::Plain,
         PortState::Free => Ink::Faint,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use portreeve_facts::Snapshot;
+    use portreeve_rules::port_usage;
+
+    #[test]
+    fn the_map_folds_to_the_width_of_the_terminal_and_draws_every_port() {
+        let usage = port_usage(&Snapshot::healthy()).expect("the range is known");
+        for (width, row) in [(200, 100), (107, 100), (106, 50), (57, 50), (56, 25), (40, 25)] {
+            let style = Style { width, colour: false, program: String::new() };
+            let mut out = Vec::new();
+            write_map(&usage, &style, &mut out).expect("memory");
+            let text = String::from_utf8(out).expect("text");
+            let rows: Vec<&str> = text.lines().filter(|line| line.starts_with('3')).collect();
+            assert_eq!(rows.len(), 2768_usize.div_ceil(row), "{width}");
+            assert!(rows.iter().all(|line| line.chars().count() <= width), "{text}");
+            let ports: usize = rows.iter().map(|line| line.chars().count() - LABEL).sum();
+            assert_eq!(ports, 2768);
+        }
     }
 }

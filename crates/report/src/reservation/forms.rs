@@ -40,7 +40,7 @@ pub fn reservation_file(form: ReservationForm, report: &ReservationReport<'_>) -
         ReservationForm::Kubespray => kubespray(&ports),
         ReservationForm::Kops => kops(&ports),
     };
-    // They are in the file, because that lives longer than what was said beside it.
+    // They are in the file, because the file lives longer than the terminal.
     let remarks = missing(report).into_iter().chain(report.fleet.doubts());
     Ok(remarks.fold(file, |file, remark| format!("{file}# {remark}\n")))
 }
@@ -109,10 +109,10 @@ fn al2023(ports: &str) -> String {
 }
 
 /// <https://learn.microsoft.com/azure/aks/custom-node-configuration>: there is no setting for reserved ports, and one for the range.
-/// It is JSON, where nothing can be said beside it.
+/// It is JSON, which has no comments.
 fn aks(report: &ReservationReport<'_>) -> Result<String, String> {
     if let Some(words) = missing(report) {
-        return Err(format!("AKS' form is JSON, where nothing can be said beside it. {words}"));
+        return Err(format!("AKS' form is JSON, which has no comments. {words}"));
     }
     let range = report.fleet.range_above().ok_or(
         "AKS has no setting for reserved ports, and above the NodePorts there is no room for outgoing connections: make the NodePort range narrower",

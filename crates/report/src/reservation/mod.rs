@@ -32,7 +32,7 @@ pub struct ReservationReport<'a> {
     pub list: &'a ReservedList,
     /// Nodes of which it is not known, and why.
     pub unread: &'a [(String, Gap)],
-    /// What is missing where not every agent was asked.
+    /// The missing part if not every agent was queried.
     pub partial: Option<&'a str>,
 }
 
@@ -48,7 +48,7 @@ pub(super) struct ReserveEntry {
     covered: bool,
     /// One entry for each agent. Of nodes without one nothing is known.
     nodes: Vec<NodeEntry>,
-    /// What is missing where not every agent was asked, for people.
+    /// The missing part if not every agent was queried, for people.
     #[serde(skip_serializing_if = "Option::is_none")]
     partial: Option<String>,
 }
@@ -58,10 +58,10 @@ pub(super) struct ReserveEntry {
 struct NodeEntry {
     /// The node's name.
     node: String,
-    /// What it keeps from outgoing connections; absent where that is not known.
+    /// The ports it keeps from outgoing connections; absent if not known.
     #[serde(flatten)]
     known: Option<KnownEntry>,
-    /// What is not known of it.
+    /// The unknowns of it.
     unknown: Vec<Unknown>,
 }
 
@@ -72,11 +72,11 @@ struct KnownEntry {
     node_port_range: PortRange,
     /// How it is known.
     node_port_range_source: RangeSource,
-    /// Where the kernel chooses the ports of outgoing connections.
+    /// The range from which the kernel chooses ports of outgoing connections.
     ip_local_port_range: PortRange,
-    /// What it reserves now.
+    /// The ports it reserves now.
     ip_local_reserved_ports: Vec<PortRange>,
-    /// What it would have to reserve beside that, of the list for all nodes.
+    /// The ports of the list for all nodes that it has to reserve too.
     not_reserved: Vec<PortRange>,
     /// How probable it is that an outgoing connection gets a NodePort, for people.
     chance_per_connection: String,

@@ -53,7 +53,7 @@ impl Page<'_> {
             title.push_str(&format!(", port {port}"));
         }
         if let Some(on) = on {
-            // Its row has all names where they are wanted.
+            // Its row has all names if they are wanted.
             title.push_str(&format!(", on {}", on.words(NAMED)));
         }
         self.blank()?;
@@ -76,7 +76,7 @@ impl Page<'_> {
             self.differences(on)?;
         }
         self.remedies(problem)?;
-        let explain = format!("{} rules explain {}", self.style.program, rule);
+        let explain = format!("{} explain {}", self.style.program, rule);
         self.labelled(2, "Why", LABEL, &[(Ink::Faint, explain)])
     }
 

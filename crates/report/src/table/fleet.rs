@@ -1,4 +1,4 @@
-//! Many nodes for a person: what is wrong and where, who could not be asked, and of whom this speaks.
+//! Many nodes for a person: the findings and their nodes, the agents that could not be queried, and the scope.
 
 use std::{
     io::{self, Write},
@@ -59,20 +59,20 @@ impl Page<'_> {
         self.unseen(fleet)?;
         self.blank()?;
         let agents = listed(fleet.agents, &fleet.agent_namespace);
-        let scope = format!("This speaks of {agents}. Nodes without one cannot be known from here.");
+        let scope = format!("This is about {agents}. Nodes without an agent are not known.");
         for (ink, line) in self.wrapped(Ink::Faint, &scope, 0) {
             self.line(0, ink, &line)?;
         }
         Ok(())
     }
 
-    /// The agents that could not be asked, by reason.
+    /// The agents that could not be queried, by reason.
     fn silent(&mut self, fleet: &Fleet) -> io::Result<()> {
         if fleet.silent.is_empty() {
             return Ok(());
         }
         self.blank()?;
-        self.line(0, Ink::Heading, "Could not be asked")?;
+        self.line(0, Ink::Heading, "Could not be queried")?;
         let reasons: Vec<&Reason> = fleet.silent.iter().collect();
         self.reasons_of(&reasons, fleet.agents, |reason| {
             let likewise = match reason.count {
@@ -93,7 +93,7 @@ impl Page<'_> {
             return Ok(());
         }
         self.blank()?;
-        self.line(0, Ink::Heading, "Could not be seen there")?;
+        self.line(0, Ink::Heading, "Not read there")?;
         self.reasons_of(&reported, fleet.agents, |reason| format!("{}: {}", reason_words(reason.why), reason.detail))?;
         let others: usize = others.iter().map(|reason| reason.count).sum();
         if others > 0 {
@@ -137,11 +137,11 @@ fn headline(fleet: &Fleet, reported: &[ListedFinding<'_>]) -> (String, Ink) {
     let asked = fleet.answered;
     let silent = match fleet.agents - asked {
         0 => String::new(),
-        silent => format!(", {silent} could not be asked"),
+        silent => format!(", {silent} could not be queried"),
     };
     let hidden = if fleet.hidden > 0 { format!(" ({} not shown)", fleet.hidden) } else { String::new() };
     let oldest = fleet.oldest_in_words().map(|it| format!(", {it}")).unwrap_or_default();
-    let asked = format!("{asked} agent{} asked{silent}{oldest}", if asked == 1 { "" } else { "s" });
+    let asked = format!("{asked} agent{} queried{silent}{oldest}", if asked == 1 { "" } else { "s" });
     let count = |severity: &Severity| reported.iter().filter(|it| it.problem.severity == *severity).count();
     let counts: Vec<(Severity, usize)> =
         Severity::ALL.into_iter().rev().map(|it| (it, count(&it))).filter(|(_, count)| *count > 0).collect();

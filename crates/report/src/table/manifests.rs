@@ -1,4 +1,4 @@
-//! Manifests for a person: what is wrong at which line, what to write instead, and what could not be read.
+//! Manifests for a person: the findings by line, what to write instead, and the unread input.
 
 use std::{
     collections::BTreeMap,
@@ -106,7 +106,7 @@ impl Page<'_> {
         self.labelled(2, "Rule", LABEL, &[(Ink::Faint, finding.name())])
     }
 
-    /// What was judged, and what was not.
+    /// The judged and the unjudged part.
     fn judged(&mut self, report: &LintReport) -> io::Result<()> {
         let LintReport { files, judged, again, skipped, range, against, failures, unknown, .. } = report;
         let mut rows = vec![("files", format!("{files}, with {judged} objects that were judged"))];
@@ -116,7 +116,7 @@ impl Page<'_> {
         if *again > 0 {
             rows.push((
                 "the same again",
-                format!("{again} objects of a name that was there already; --namespace tells them apart"),
+                format!("{again} objects of a name that was there already; --namespace keeps them apart"),
             ));
         }
         rows.push(("NodePort range", format!("{} ({})", range.range, range.place)));
@@ -124,7 +124,7 @@ impl Page<'_> {
         rows.push(("compared with", against.clone().unwrap_or_else(|| alone.to_owned())));
         if !report.not_asked.is_empty() {
             let rules: Vec<String> = report.not_asked.iter().map(|(rows, why)| format!("{rows} ({why})")).collect();
-            rows.push(("not asked", rules.join(", ")));
+            rows.push(("not run", rules.join(", ")));
         }
         if report.accepted > 0 {
             rows.push(("accepted", format!("{}, as annotations {ACCEPT} say", report.accepted)));

@@ -1,4 +1,4 @@
-//! What could not be seen: grouped, in a person's words, with what would help.
+//! The unread input: grouped, in a person's words, with the remedy.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,12 +8,14 @@ use std::{
 use super::{
     super::{
         Report, ReportedGap,
+        findings_document::JudgedRules,
+        outcome::is_indispensable,
         terminal::{Ink, tidy},
-        topic::{help, reason_words, topic},
+        topic::{READ_CLUSTER, help, is_of_files, reason_words, topic},
     },
     page::Page,
 };
-use portreeve_facts::Why;
+use portreeve_facts::{Source, Why};
 use portreeve_rules::{findings::Severity, ids::Rows};
 
 const LABEL: usize = 21;
@@ -29,12 +31,15 @@ pub(crate) struct GapGroup<'a> {
 impl Page<'_> {
     pub(super) fn write_not_read(&mut self, report: &Report<'_>) -> io::Result<()> {
         let unseen = report.gaps();
-        if unseen.is_empty() {
+        let mut groups = gap_groups(&unseen, &report.failures());
+        // A person acts on what failed. The rest is counted in one line.
+        groups.retain(|(_, group)| self.wide || group.failed);
+        if groups.is_empty() {
             return Ok(());
         }
         self.blank()?;
-        self.line(0, Ink::Heading, "Not seen")?;
-        for ((topic, why, help), group) in gap_groups(&unseen, &report.failures()) {
+        self.line(0, Ink::Heading, "Not read")?;
+        for ((topic, why, help), group) in groups {
             let mut lines = self.reasons(why, &group);
             if let Some(help) = help {
                 let (words, command) = help.split_once('\n').unwrap_or((help, ""));
@@ -49,7 +54,36 @@ impl Page<'_> {
         Ok(())
     }
 
-    /// Why, in the first detail's words; in all of them where there is room.
+    /// How many rules judged, which inputs the others lack, and the command that gets these inputs.
+    pub(super) fn write_judged(&mut self, report: &Report<'_>, apart: bool) -> io::Result<()> {
+        let unseen = report.gaps();
+        let JudgedRules { whole, asked } = JudgedRules::of(report);
+        let lacking: Vec<String> = gap_groups(&unseen, &[])
+            .into_iter()
+            .filter(|(_, group)| !group.rules.is_empty())
+            .map(|((topic, _, _), group)| match group.rules.len() {
+                1 => format!("{topic} (1 rule)"),
+                rules => format!("{topic} ({rules} rules)"),
+            })
+            .collect();
+        let lacking = match lacking.is_empty() {
+            true => String::new(),
+            false => format!(" Not read: {}.", lacking.join(", ")),
+        };
+        if apart {
+            self.blank()?;
+        }
+        let text = format!("{whole} of {asked} rules judged.{lacking} -o wide shows how.");
+        for (ink, line) in self.wrapped(Ink::Plain, &text, 0) {
+            self.line(0, ink, &line)?;
+        }
+        match rest(&unseen, &self.style.program).filter(|_| report.is_live) {
+            Some(command) => self.line(0, Ink::Command, &command),
+            None => Ok(()),
+        }
+    }
+
+    /// The reason, in the words of the first detail; all details if there is space.
     fn reasons(&self, why: Why, group: &GapGroup<'_>) -> Vec<(Ink, String)> {
         let ink = if group.failed { Ink::Bad(Severity::Critical) } else { Ink::Plain };
         let shown = if self.wide { group.details.len() } else { 1 };
@@ -69,7 +103,7 @@ impl Page<'_> {
     }
 }
 
-/// What it is, why it was not seen, and what would help.
+/// The topic, the reason, and the remedy.
 type Heading = (&'static str, Why, Option<&'static str>);
 
 /// Failures first, then in the order of the readers.
@@ -93,7 +127,35 @@ pub(crate) fn gap_groups<'a>(unseen: &[ReportedGap<'a>], failures: &[ReportedGap
     groups
 }
 
-/// The rules that could not tell; the first few, or all.
+/// The one command that lets the other rules judge; nothing if no command does.
+fn rest(unseen: &[ReportedGap<'_>], program: &str) -> Option<String> {
+    let lacks =
+        |is_it: fn(Source, Why) -> bool| unseen.iter().any(|it| it.rows.is_some() && is_it(it.gap.source, it.gap.why));
+    let cluster = lacks(|source, why| is_of_files(source) && why == Why::NotAsked);
+    let root = lacks(|source, why| !is_of_files(source) && !is_indispensable(source) && why == Why::NotPermitted);
+    let mode = lacks(|source, why| source == Source::ProxyMode && matches!(why, Why::Unreachable | Why::Ambiguous));
+    let range = lacks(|source, _| source == Source::NodePortRange);
+    if !(cluster || root || mode || range) {
+        return None;
+    }
+    let mut flags = String::new();
+    if mode {
+        flags.push_str(" --proxy-mode MODE");
+    }
+    if range {
+        flags.push_str(" --node-port-range FIRST-LAST");
+    }
+    let sudo = if root { "sudo " } else { "" };
+    Some(match (cluster, flags.is_empty()) {
+        (true, _) => format!("To judge the rest: {READ_CLUSTER} | {sudo}{program} check --services -{flags}"),
+        // The typed flags stay.
+        (false, true) => "To judge the rest: the same command as root".to_owned(),
+        (false, false) if root => format!("To judge the rest: the same command as root, with{flags}"),
+        (false, false) => format!("To judge the rest: the same command with{flags}"),
+    })
+}
+
+/// The rules that could not judge; the first few, or all.
 pub(crate) fn not_judged(rules: &BTreeSet<Rows>, wide: bool) -> String {
     const SHOWN: usize = 3;
     let shown = if wide { rules.len() } else { SHOWN };

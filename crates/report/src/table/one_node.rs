@@ -1,4 +1,4 @@
-//! One node for a person: what is wrong, for whom, what to type next, how we know, and what could not be read.
+//! One node for a person: findings, affected clients, remedies, sources, and the unread input.
 
 use std::io::{self, Write};
 
@@ -13,7 +13,7 @@ use super::{
 use portreeve_facts::{PortSet, Reading, Snapshot, Unread};
 use portreeve_rules::findings::Severity;
 
-/// Writes the compact table: a list, what each finding needs to be acted on, and what stands behind it.
+/// Writes the compact table: a list, what each finding needs to be acted on, how many rules judged, and what failed.
 ///
 /// # Errors
 /// When the writer fails.
@@ -52,7 +52,11 @@ impl Page<'_> {
         self.line(0, ink, &headline)?;
         let problems = problems(report);
         self.write_list(&of_one_node(&problems))?;
-        self.write_sources(report)?;
+        if self.wide {
+            self.write_sources(report)?;
+        } else {
+            self.write_judged(report, !problems.is_empty())?;
+        }
         self.write_not_read(report)
     }
 }
@@ -82,7 +86,7 @@ fn headline(report: &Report<'_>) -> (String, Ink) {
         _ if report.board.unknown.is_empty() => (format!("{node}: no port conflicts."), Ink::Good),
         _ => {
             let rules = rules.unwrap_or(".".to_owned());
-            (format!("{node}: no port conflicts in what could be seen{rules}"), Ink::Heading)
+            (format!("{node}: no port conflicts in what was read{rules}"), Ink::Heading)
         }
     }
 }
@@ -100,7 +104,7 @@ impl Page<'_> {
             ("ephemeral ports", ephemeral(snapshot)),
             ("cluster", cluster(snapshot)),
             ("sockets", sockets(snapshot)),
-            ("time", Some(format!("one look, {:.0}: what comes and goes may be missed", snapshot.at))),
+            ("time", Some(format!("one scan, {:.0}: short events may be missed", snapshot.at))),
         ];
         for (label, text) in rows {
             let text = text.unwrap_or_else(|| "not known, see below".to_owned());

@@ -20,11 +20,11 @@ pub(super) struct Page<'a> {
 /// One finding of a list.
 pub(super) struct ListedFinding<'a> {
     pub(super) problem: &'a Problem,
-    /// Where it was found; nothing where the page is about one node.
+    /// The nodes that have it; nothing if the page is about one node.
     pub(super) on: Option<OnNodes<'a>>,
 }
 
-/// The nodes that have an incident, among those that were asked.
+/// The nodes that have an incident, among the queried nodes.
 pub(super) struct OnNodes<'a> {
     pub(super) incident: &'a Incident,
     pub(super) among: usize,

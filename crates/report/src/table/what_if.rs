@@ -36,7 +36,8 @@ struct Reason {
     nodes: BTreeSet<Arc<str>>,
 }
 
-/// The answers of a claim that are told in one line: where to (of loopback, the address, too), who answers now and then, and on which nodes.
+/// The answers of a claim in one line: the target (for loopback, its address), who answers now and then, and the
+/// nodes.
 type Line<'a> = (bool, Place, Option<String>, String, String, &'a [Arc<str>]);
 
 impl WhatIfDocument {
@@ -65,7 +66,7 @@ impl Page<'_> {
         let (lost, others): (Vec<&ClaimChange>, Vec<&ClaimChange>) = claims.iter().partition(|it| it.is_loss());
         let of = |how: How| others.iter().copied().filter(|it| it.how == how).collect();
         let sections: [(&str, Vec<&ClaimChange>); 4] = [
-            ("Would lose an answer: tell these clients first", lost),
+            ("Would lose an answer: inform these clients first", lost),
             ("Would begin: mend it before", of(How::Begins)),
             ("Would stay, in another way", of(How::Stays)),
             ("Would end", of(How::Ends)),

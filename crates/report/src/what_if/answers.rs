@@ -9,7 +9,7 @@ use crate::terminal::tidy;
 use portreeve_dataplane::{Answered, Ownership};
 use portreeve_facts::{Gap, Snapshot, Vantage};
 
-/// Where a connection goes, in words that fit every node.
+/// The target of a connection, in words that fit every node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Place {
@@ -35,9 +35,9 @@ impl Place {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Answer {
-    /// From where a connection comes.
+    /// The place that a connection comes from.
     pub(crate) from: Vantage,
-    /// Where it goes.
+    /// Its target.
     pub(crate) to: Place,
     /// Who answers now: `process`, `pod`, `refused`, `timed-out`, `nowhere` or `unreachable`.
     pub(crate) now: &'static str,
@@ -58,7 +58,8 @@ impl Answer {
     }
 }
 
-/// The answers of a port that change, each with an address. `unknown` gets from where an answer is not known, and why.
+/// The answers of a port that change, each with an address. `unknown` gets the places without a known answer, and the
+/// reason.
 pub(super) fn changes(
     snapshot: &Snapshot,
     now: &Ownership,

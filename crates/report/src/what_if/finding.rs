@@ -49,7 +49,8 @@ pub(crate) struct FindingChange {
     pub(crate) how: How,
     /// The difference, in words.
     pub(crate) difference: String,
-    /// Whether it was judged in both worlds. If not, what begins may be there already, and what stays may end.
+    /// Whether it was judged in both states of the node. If not, a finding that begins may exist already, and a
+    /// finding that stays may end.
     judged: bool,
     /// The finding as it is.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -66,7 +67,7 @@ impl FindingChange {
         then.filter(|_| then > now)
     }
 
-    /// Whether it was judged in both worlds, or would not count.
+    /// Whether it was judged in both states of the node, or would not count.
     pub(super) fn is_judged(&self) -> bool {
         self.judged || self.shown().is_none_or(|it| it.severity < Severity::Warning)
     }
@@ -77,8 +78,8 @@ impl FindingChange {
     }
 }
 
-/// The findings about one claim that differ. `held` has those of the other world that could not be judged now and then. From where `is_open`,
-/// the answers are not known in one of the worlds, and who is affected there is not compared.
+/// The findings about one claim that differ. `held` has the findings that could not be judged in the other state. If
+/// `is_open` for a place, its answers are not known in one state, and the affected clients there are not compared.
 pub(super) fn differences(
     [now, then]: &[Vec<&Finding>; 2],
     held: [&BTreeSet<Key>; 2],
@@ -130,7 +131,7 @@ fn change(
         [None, None] => return None,
     };
     let [now, mut then] = pair.map(|it| it.map(Problem::of));
-    // What is not there yet has not begun.
+    // A finding of the future has no beginning yet.
     if let Some(then) = &mut then {
         then.since.clear();
     }
@@ -166,7 +167,7 @@ fn difference(now: &Finding, then: &Finding, before: &Affected, after: &Affected
     format!("{} {}: {}", would_be.severity, then.key.name(), words.join("; "))
 }
 
-/// `remote clients, its loopback and its pods`; nothing of nobody.
+/// `remote clients, its loopback and its pods`; empty without clients.
 fn in_words(whom: &Affected) -> Option<String> {
     let words: Vec<String> = whom.iter().map(Vantage::to_string).collect();
     let (last, others) = words.split_last()?;

@@ -54,7 +54,7 @@ fn a_service_has_its_event_in_its_namespace_and_the_node_beside_it() {
         "eventTime": "2023-11-14T22:13:20.000001Z",
         "reportingController": "portreeve", "reportingInstance": "portreeve-n1",
         "action": "CheckPorts", "reason": "ListenerOnNodePort", "type": "Warning",
-        "note": "On node n1: nginx listens on 30080. `kubectl portreeve findings -n shop --rule listener-on-node-port/loses \
+        "note": "On node n1: nginx listens on 30080. `kubectl portreeve check -n shop --rule listener-on-node-port/loses \
                  -o wide` names every affected node, of which at most five tell in an hour. Remedy: stop nginx",
         "regarding": {"apiVersion": "v1", "kind": "Service", "namespace": "shop", "name": "web", "uid": "uid-web"},
         "related": {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "uid-n1"},
@@ -112,7 +112,7 @@ fn the_end_is_a_normal_event_of_its_own() {
         "eventTime": "2023-11-14T22:13:20.000001Z",
         "reportingController": "portreeve", "reportingInstance": "portreeve-n1",
         "action": "CheckPorts", "reason": "ListenerOnNodePortResolved", "type": "Normal",
-        "note": "On node n1 this was so, and is over: nginx listens on 30080. `kubectl portreeve findings -n shop \
+        "note": "On node n1 this was so, and is over: nginx listens on 30080. `kubectl portreeve check -n shop \
                  --rule listener-on-node-port/loses -o wide` names the nodes that are still affected, if any.",
         "regarding": {"apiVersion": "v1", "kind": "Service", "namespace": "shop", "name": "web", "uid": "uid-web"},
         "related": {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "uid-n1"},
@@ -181,7 +181,7 @@ fn a_fact_of_the_cluster_has_one_name_a_node_its_own_and_what_nodes_share_five()
 #[test]
 fn the_command_names_the_agents_namespace_where_it_is_another() {
     let place = |agents: Option<&str>| Place { agents: agents.map(str::to_owned), ..place() };
-    let usual = "kubectl portreeve findings -n shop --rule listener-on-node-port/loses -o wide";
+    let usual = "kubectl portreeve check -n shop --rule listener-on-node-port/loses -o wide";
     assert_eq!(how_to_see_all(&web().key, &place(None)), usual);
     assert_eq!(how_to_see_all(&web().key, &place(Some("portreeve"))), usual);
     let there = format!("{usual} --agent-namespace monitoring");
@@ -197,7 +197,7 @@ fn how_to_see_all_nodes_is_cut_from_no_note() {
         let note = event.note.expect("a note");
         assert!(
             note.len() <= NOTE
-                && note.contains("`kubectl portreeve findings -n shop --rule listener-on-node-port/loses -o wide`"),
+                && note.contains("`kubectl portreeve check -n shop --rule listener-on-node-port/loses -o wide`"),
             "{note}"
         );
     }

@@ -32,7 +32,7 @@ fn a_mistake_on_many_nodes_is_one_row_in_the_words_of_the_first() {
     assert_eq!(incident.differs, Vec::<String>::new(), "names, addresses and numbers of processes are no difference");
     let table = text(|out| write_fleet_table(&fleet, &style(), out));
     let row = "critical  listener-on-node-port/loses  Service shop/web  30080/tcp  remote,node  31 of 120 nodes: n1, n10, n11 and 28 more\n";
-    assert!(table.starts_with("1 critical; 120 agents asked, oldest look ") && table.contains(row), "{table}");
+    assert!(table.starts_with("1 critical; 120 agents queried, oldest scan ") && table.contains(row), "{table}");
     assert!(table.contains("  On n1: Pod office/scanner-b9zzk listens on 10.0.0.1:30080.\n"), "{table}");
     assert!(table.contains("  Since     2026-11-21T11:28:00Z, first on n31\n"), "{table}");
     assert!(!table.contains("Differs"), "{table}");

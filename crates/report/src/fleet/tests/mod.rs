@@ -172,7 +172,7 @@ fn a_table_says_what_where_and_who_was_silent() {
         without_answer("n3"),
     ]);
     insta::assert_snapshot!(text(|out| write_fleet_table(&reported, &style(), out)), @r"
-    1 critical; 2 agents asked, 1 could not be asked, oldest look 30 s ago (n1); not all was judged
+    1 critical; 2 agents queried, 1 could not be queried, oldest scan 30 s ago (n1); not all was judged
 
     SEVERITY  RULE                         SUBJECT           PORT       AFFECTS      NODES
     critical  listener-on-node-port/loses  Service shop/web  30080/tcp  remote,node  2 of 2 nodes: n1, n2
@@ -184,15 +184,15 @@ fn a_table_says_what_where_and_who_was_silent() {
       Affects   remote clients, this node
       Since     2026-11-21T12:00:00Z, first on n1
       Remedy    kubectl -n shop edit service web
-      Why       kubectl portreeve rules explain listener-on-node-port
+      Why       kubectl portreeve explain listener-on-node-port
 
-    Could not be asked
+    Could not be queried
       n3                    no answer: its pod is not Ready (pod portreeve-n3)
 
-    Could not be seen there
+    Not read there
       2 lesser things, with -o wide
 
-    This speaks of the 3 agents listed in namespace portreeve. Nodes without one cannot be known from
+    This is about the 3 agents listed in namespace portreeve. Nodes without one cannot be known from
     here.
     ");
     let rows = text(|out| write_fleet_rows(&reported, &style(), out));
@@ -294,7 +294,7 @@ fn what_is_there_is_told_as_partial_and_never_as_well() {
     let nothing = stopped(vec![reporting("n1", &[])], &["n2", "n3", "n4", "n5"], Stopped::Interrupted);
     assert_eq!((nothing.result(), nothing.is_whole()), (CheckResult::NotChecked, false));
     let table = text(|out| write_fleet_table(&nothing, &style(), out));
-    let head = "partial: 1 of 5 agents was asked; you stopped it\nnot checked: no port conflicts in what was judged; 1 agent asked, 4 could not be asked, oldest look ";
+    let head = "partial: 1 of 5 agents was asked; you stopped it\nnot checked: no port conflicts in what was judged; 1 agent queried, 4 could not be queried, oldest scan ";
     assert!(table.starts_with(head), "{table}");
     assert!(table.contains("  4 of 5 agents: n2, n3, n4 and 1 more\n"), "{table}");
     let something = stopped(vec![reporting("n1", &[listener("critical")])], &["n2"], Stopped::TimeLimit);

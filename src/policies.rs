@@ -7,22 +7,28 @@ use clap::ValueEnum;
 use ipnet::IpNet;
 
 use super::{
-    agents::AgentFlags,
-    node_snapshots::{Behind, NodeResult, NodeResults, judge_node_snapshots},
+    console::Console,
+    scope::{NodeResult, NodeResults, Scope, Wanted},
 };
-use crate::console::Console;
 use portreeve_facts::{
     PortSet,
     names::{LABEL_WORDS, is_label},
 };
-use portreeve_report::{CheckResult, PolicyChoices, gaps_alike, listed, write_policies, write_policy_values};
+use portreeve_report::{CheckResult, PolicyChoices, gaps_alike, write_policies, write_policy_values};
 use portreeve_rules::{ASSUMED_RANGE, PolicyParameters};
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(super) struct Args<S: Scope> {
     #[command(flatten)]
-    agent_flags: AgentFlags,
-    /// What becomes of a violation
+    scope: S,
+    #[command(flatten)]
+    chosen: Chosen,
+}
+
+// What a person chose.
+#[derive(Debug, clap::Args)]
+struct Chosen {
+    /// The action on a violation
     #[arg(long, value_enum, value_name = "ACTION", help_heading = "Policies", default_value_t = Action::Warn)]
     action: Action,
     /// Keep external IPs out of this network too, like the one of Services; may be given several times
@@ -30,7 +36,7 @@ pub(crate) struct Args {
     keep_free: Vec<IpNet>,
     /// Which nodePorts may be chosen, in all namespaces or in one, like shop=30010-30019,30050; may be given several times
     ///
-    /// Those of one namespace are added up, and so are those of all. What is given for a namespace goes before what is given
+    /// Ports for one namespace are added up, and ports for all namespaces too. The ports of a namespace replace those
     /// for all. Without ports, as in shop=, none may be chosen.
     #[arg(long, value_name = "[NAMESPACE=]PORTS", help_heading = "Policies")]
     fixed: Vec<Fixed>,
@@ -39,10 +45,10 @@ pub(crate) struct Args {
     output: Form,
 }
 
-/// What becomes of a violation.
+/// The action on a violation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Action {
-    /// Whoever sent the object reads a warning
+    /// The sender of the object gets a warning
     Warn,
     /// The object is refused
     Deny,
@@ -79,29 +85,28 @@ impl FromStr for Fixed {
     }
 }
 
-pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
-    let choices = args.choices();
+pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<ExitCode> {
+    let Args { scope, chosen } = args;
+    let choices = chosen.choices();
     let mut known = PolicyParameters::default();
-    let NodeResults { results, partial, .. } =
-        judge_node_snapshots(&args.agent_flags, &[], Behind::NoPort, |snapshot| {
-            known.absorb(snapshot);
-            Ok(())
-        })?;
-    let agents = listed(results.len(), args.agent_flags.agent_namespace());
+    let NodeResults { results, partial, scope, .. } = scope.judge(&Wanted::default(), console, |snapshot| {
+        known.absorb(snapshot);
+        Ok(())
+    })?;
     let is_blank = results.iter().all(|it| it.result.is_err());
-    // What is printed would be applied in the place of policies that know something.
+    // The printed policies would replace policies that know something.
     if is_blank && choices.parameters.is_empty() {
         bail!(
-            "nothing is known, and no policy printed: this speaks of {agents}; without agents, apply \
+            "nothing is known, and no policy printed: this is about {scope}; without agents, apply \
              deploy/policies/policies.yaml as it is, or choose with --fixed and --keep-free"
         );
     }
     if is_blank {
-        console.print_note("the policies know what was chosen, and nothing of the cluster: no agent told of it");
+        console.print_note("the policies know what was chosen, and nothing of the cluster: no agent reported it");
     }
     let silent = results.into_iter().filter_map(|NodeResult { node, result }| Some((node, result.err()?)));
     let unread: Vec<_> = silent.chain(known.unread.clone()).collect();
-    console.write(|out| match args.output {
+    console.write(|out| match chosen.output {
         Form::Yaml => write_policies(&known, &choices, out),
         Form::Values => write_policy_values(&known, &choices, out),
     })?;
@@ -110,7 +115,7 @@ pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
     }
     let disagreement = known.disagreement();
     if let Some(ranges) = &disagreement {
-        console.print_note(&format!("agents tell different NodePort ranges, and the policies know none: {ranges}"));
+        console.print_note(&format!("nodes report different NodePort ranges, and the policies know none: {ranges}"));
     }
     if known.is_assumed {
         console.print_note(ASSUMED_RANGE);
@@ -124,9 +129,9 @@ pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
     if let Some(partial) = &partial {
         console.print_note(partial);
     }
-    console.print_note(&format!("this speaks of {agents}, and of no node without one"));
+    console.print_note(&format!("this is about {scope}"));
     // Who warns of a number that is free does no harm; who refuses it does.
-    let is_certain = !known.is_assumed || args.action != Action::Deny;
+    let is_certain = !known.is_assumed || chosen.action != Action::Deny;
     let is_whole = !is_blank
         && is_certain
         && unread.is_empty()
@@ -136,7 +141,7 @@ pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(if is_whole { CheckResult::Clear } else { CheckResult::NotChecked } as u8))
 }
 
-impl Args {
+impl Chosen {
     fn choices(&self) -> PolicyChoices {
         let mut parameters = BTreeMap::new();
         if !self.keep_free.is_empty() {

@@ -1,43 +1,14 @@
-//! `replay`: judges a snapshot again, as it was or as it might have been.
+//! Snapshots in files, which every verb that scans a node reads too.
 
-use std::{
-    path::{Path, PathBuf},
-    process::ExitCode,
-};
+use std::path::Path;
 
 use anyhow::Context as _;
 
-use crate::{console::Console, report::ReportFlags};
 use portreeve_cluster::{Accepted, Input};
 use portreeve_facts::Snapshot;
-use portreeve_report::Setting;
 
-/// The longest snapshot that is read, in bytes: that of a node with half a million sockets is shorter.
+/// The longest snapshot that is read, in bytes. The snapshot of a node with half a million sockets is shorter.
 const LONGEST: u64 = 256 << 20;
-
-#[derive(Debug, clap::Args)]
-pub(super) struct Args {
-    /// A file that `snapshot` wrote, `-` for standard input
-    #[arg(value_name = "FILE")]
-    file: PathBuf,
-    /// Ask what if: ip_local_port_range="1024 65535", proxy_mode=nftables, node_port_range=20000-40000 ...
-    ///
-    /// May be given several times. Keys: ip_local_port_range, ip_local_reserved_ports, ip_unprivileged_port_start,
-    /// route_localnet, tcp_tw_reuse, proxy_mode, node_port_range, node_port_addresses, localhost_node_ports.
-    #[arg(long = "set", value_name = "KEY=VALUE", help_heading = "What if")]
-    settings: Vec<Setting>,
-    #[command(flatten)]
-    report: ReportFlags,
-}
-
-pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
-    let Args { file, settings, report } = args;
-    let mut snapshot = read(&file)?;
-    for setting in settings {
-        setting.apply(&mut snapshot);
-    }
-    report.print(&snapshot, console)
-}
 
 /// Reads a file that `snapshot` wrote, `-` for standard input.
 pub(super) fn read(file: &Path) -> anyhow::Result<Snapshot> {

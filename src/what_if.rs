@@ -1,14 +1,13 @@
 //! `what-if`: every node as it would be with another fact, and what that changes.
 
-use std::{collections::BTreeMap, path::PathBuf, process::ExitCode, str::FromStr};
+use std::{collections::BTreeMap, process::ExitCode, str::FromStr};
 
 use clap::ValueEnum;
 
 use super::{
-    agents::AgentFlags,
-    node_snapshots::{Behind, NodeResult, NodeResults, judge_node_snapshots},
+    console::Console,
+    scope::{Behind, NodeResult, NodeResults, Scope, Wanted},
 };
-use crate::{console::Console, replay};
 use portreeve_agent::judge_both;
 use portreeve_dataplane::{Own, Port, Proxy, Round, owner};
 use portreeve_facts::{Gap, Mode, Protocol, Reading, Service, Snapshot, Socket, Unread};
@@ -19,21 +18,15 @@ use portreeve_rules::{
 };
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
-    /// What to suppose: proxy_mode=nftables, ip_local_port_range="1024 65535", node_port_range=20000-40000 ...
+pub(super) struct Args<S: Scope> {
+    /// The supposed settings: proxy_mode=nftables, ip_local_port_range="1024 65535", node_port_range=20000-40000 ...
     ///
     /// May be given several times. Keys: ip_local_port_range, ip_local_reserved_ports, ip_unprivileged_port_start,
     /// route_localnet, tcp_tw_reuse, proxy_mode, node_port_range, node_port_addresses, localhost_node_ports.
     #[arg(long = "set", value_name = "KEY=VALUE", required = true, help_heading = "What if")]
     settings: Vec<Supposed>,
-    /// Judge files that `snapshot` wrote, `-` for standard input, instead of asking agents; may be given several times
-    #[arg(long = "snapshot", value_name = "FILE", help_heading = "What if", conflicts_with_all = ["node", "kubeconfig", "context", "user", "selector"])]
-    snapshots: Vec<PathBuf>,
-    /// Judge only this node; may be given several times
-    #[arg(long, value_name = "NODE", help_heading = "Agents")]
-    node: Vec<String>,
     #[command(flatten)]
-    agent_flags: AgentFlags,
+    scope: S,
     /// The form of the output
     #[arg(short, long, value_enum, value_name = "FORM", help_heading = "Output", default_value_t = Form::Text)]
     output: Form,
@@ -66,24 +59,19 @@ impl FromStr for Supposed {
 /// What another proxy mode left behind.
 const LEFT_BEHIND: (RuleId, &str) = (RuleId("stale-redirection"), "proxy");
 
-pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
-    let Args { settings, snapshots, node, agent_flags, output } = args;
+pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<ExitCode> {
+    let Args { settings, scope, output } = args;
     let (settings, parsed): (Vec<String>, Vec<Setting>) =
         settings.into_iter().map(|Supposed { text, setting }| (text, setting)).unzip();
     let mut what_if = WhatIf::default();
-    let mut judge = |snapshot: &Snapshot| compare(snapshot, &parsed, &mut what_if);
-    let (results, partial) = if snapshots.is_empty() {
-        let NodeResults { results, partial, .. } =
-            judge_node_snapshots(&agent_flags, &node, Behind::EveryNodePort, judge)?;
-        (results, partial)
-    } else {
-        (of_files(&snapshots, &mut judge)?, None)
-    };
+    let wanted = Wanted { behind: Behind::EveryNodePort, ..Wanted::default() };
+    let NodeResults { results, partial, scope, .. } =
+        scope.judge(&wanted, console, |snapshot| compare(snapshot, &parsed, &mut what_if))?;
     if let Some(partial) = partial {
         console.print_note(&partial);
     }
     if results.is_empty() {
-        anyhow::bail!("nothing is known: no agent is listed in namespace {}", agent_flags.agent_namespace());
+        anyhow::bail!("nothing is known: this is about {scope}");
     }
     for NodeResult { node, result } in results {
         if let Err(gap) = result {
@@ -99,23 +87,6 @@ pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(document.result() as u8))
 }
 
-/// What was written to files. Each is of another node, as one that is there twice would be counted as two.
-fn of_files(
-    files: &[PathBuf],
-    judge: &mut dyn FnMut(&Snapshot) -> Result<(), Gap>,
-) -> anyhow::Result<Vec<NodeResult<()>>> {
-    let mut results: Vec<NodeResult<()>> = Vec::new();
-    for file in files {
-        let snapshot = replay::read(file)?;
-        let node = snapshot.node_name().to_owned();
-        if results.iter().any(|it| it.node == node) {
-            anyhow::bail!("{} is a second snapshot of node {node}, wanted one of each node", file.display());
-        }
-        results.push(NodeResult { result: judge(&snapshot), node });
-    }
-    Ok(results)
-}
-
 /// Judges a node as it is and as it would be.
 fn compare(snapshot: &Snapshot, settings: &[Setting], what_if: &mut WhatIf) -> Result<(), Gap> {
     let mut supposed = snapshot.clone();
@@ -125,7 +96,7 @@ fn compare(snapshot: &Snapshot, settings: &[Setting], what_if: &mut WhatIf) -> R
     if switches {
         end_held_ports(snapshot, &mut supposed);
     }
-    // What a switch of the mode leaves behind, and what it cleans up, nobody can foretell.
+    // The leftovers of a mode switch cannot be foretold.
     let rules: Vec<&'static Rule> =
         RULES.iter().copied().filter(|rule| !switches || !rule.rows().have(LEFT_BEHIND.0, LEFT_BEHIND.1)).collect();
     let everywhere = everywhere(&supposed, settings);
@@ -166,8 +137,8 @@ fn end_held_ports(now: &Snapshot, supposed: &mut Snapshot) {
     }
 }
 
-/// What is supposed, with NodePorts served on every address: what is lost there and not here, that setting would keep. Nothing where
-/// a person chose the addresses, or the mode is not known.
+/// The supposed node, with NodePorts served on every address. This setting would keep an answer that is lost only
+/// without it. Nothing if a person chose the addresses, or the mode is not known.
 fn everywhere(supposed: &Snapshot, settings: &[Setting]) -> Option<(Mode, Snapshot)> {
     if settings.iter().any(|it| matches!(it, Setting::NodePortAddresses(_))) {
         return None;
@@ -178,7 +149,7 @@ fn everywhere(supposed: &Snapshot, settings: &[Setting]) -> Option<(Mode, Snapsh
     Some((mode, everywhere))
 }
 
-/// The NodePorts of all Services and those of their health checks, each with the first Service that has it.
+/// The NodePorts and health check ports of all Services, each with its first Service.
 fn service_ports(snapshot: &Snapshot) -> BTreeMap<Port, &Service> {
     let mut ports = BTreeMap::new();
     for service in snapshot.cluster.services.known_part(Unread::Chooses) {

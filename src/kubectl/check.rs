@@ -1,4 +1,4 @@
-//! `findings`: what is wrong, on every node that has an agent.
+//! `check`: the findings of every node that has an agent.
 
 use std::{process::ExitCode, time::Duration};
 
@@ -6,13 +6,10 @@ use clap::ValueEnum;
 use jiff::Timestamp;
 use tokio::time::sleep;
 
-use super::{
-    agents::{AgentFlags, runtime},
-    asking::Interrupts,
-};
+use super::{agents::runtime, asking::Interrupts, node_snapshots::AgentScope};
 use crate::{
     console::Console,
-    report::{CountFlags, rule},
+    report::{CountFlags, RULE},
 };
 use portreeve_agent::settings::duration;
 use portreeve_cluster::{Agent, AgentRequest, Agents};
@@ -23,23 +20,20 @@ use portreeve_rules::ids::Named;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
-    agent_flags: AgentFlags,
-    /// Ask only the agent of this node; may be given several times
-    #[arg(long, value_name = "NODE", help_heading = "Agents")]
-    node: Vec<String>,
-    /// Tell and count only findings about objects in this namespace, none about nodes
+    scope: AgentScope,
+    /// Report and count only findings about objects in this namespace, and none about nodes
     #[arg(short, long, value_name = "NAMESPACE", help_heading = "Output", conflicts_with = "all_namespaces")]
     namespace: Option<String>,
-    /// Tell findings about nodes and about objects in all namespaces, as is done unless --namespace is given
+    /// Report findings about nodes and about objects in all namespaces: the default
     #[arg(short = 'A', long, help_heading = "Output")]
     all_namespaces: bool,
-    /// Tell and count only findings of this rule, or of one of its variants: ID or ID/VARIANT; may be given several times
-    #[arg(long = "rule", value_name = "RULE", help_heading = "Output", value_parser = rule)]
+    /// Report and count only findings of this rule, or of one of its variants: ID or ID/VARIANT; may be given several times
+    #[arg(long = "rule", value_name = "RULE", help_heading = "Output", value_parser = RULE, hide_possible_values = true)]
     rules: Vec<Named>,
-    /// Ask again and again, and tell everything anew whenever something has changed
+    /// Query again and again, and print everything anew when something has changed
     #[arg(short, long, help_heading = "Output")]
     watch: bool,
-    /// How long to wait with --watch before asking again
+    /// How long to wait with --watch before the next query
     #[arg(long, value_name = "DURATION", help_heading = "Output", default_value = "15s", value_parser = duration)]
     interval: Duration,
     /// The form of the output
@@ -52,7 +46,7 @@ pub(crate) struct Args {
 /// The form of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Form {
-    /// What is wrong, each incident once: where, for whom, and what to do
+    /// Each incident once: nodes, affected clients, remedy
     Table,
     /// The table with everything that is known, and all nodes
     Wide,
@@ -60,29 +54,29 @@ enum Form {
     Json,
     /// The same document
     Yaml,
-    /// Whom findings are about, like service/web
+    /// The objects that findings are about, like service/web
     Name,
 }
 
 pub(crate) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
     runtime()?.block_on(async {
-        let agents = args.agent_flags.connect().await?;
-        let listed = args.list(&agents).await?;
+        let agents = args.scope.agent_flags.connect().await?;
+        let listed = list(&args.scope, &agents).await?;
         let mut interrupts = Interrupts::new()?;
-        let mut fleet = args.ask(&agents, &listed, &mut interrupts).await;
+        let mut fleet = ask(&args.scope, args.wanted(), &agents, &listed, &mut interrupts).await;
         let mut read = args.print(&fleet, false, console)?;
         while args.watch && read && !fleet.was_interrupted() {
             let next = async {
                 sleep(args.interval).await;
-                args.list(&agents).await
+                list(&args.scope, &agents).await
             };
             match interrupts.unless(next).await {
                 None => break,
                 Some(_) if !console.is_read() => break,
-                // What was printed stays: nothing newer is known.
+                // The printed result stays: nothing newer is known.
                 Some(Err(error)) => console.print_error(&error),
                 Some(Ok(listed)) => {
-                    let now = args.ask(&agents, &listed, &mut interrupts).await;
+                    let now = ask(&args.scope, args.wanted(), &agents, &listed, &mut interrupts).await;
                     if now.was_interrupted() {
                         break;
                     }
@@ -97,33 +91,44 @@ pub(crate) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
     })
 }
 
-impl Args {
-    async fn list(&self, agents: &Agents) -> anyhow::Result<Vec<Agent>> {
-        self.agent_flags.list(agents, &self.node).await
-    }
+/// The agents in scope.
+pub(super) async fn list(scope: &AgentScope, agents: &Agents) -> anyhow::Result<Vec<Agent>> {
+    scope.agent_flags.list(agents, &scope.node).await
+}
 
-    async fn ask(&self, agents: &Agents, listed: &[Agent], interrupts: &mut Interrupts) -> Fleet {
-        let wanted = Wanted {
+/// The findings of these agents.
+pub(super) async fn ask(
+    scope: &AgentScope,
+    wanted: Wanted,
+    agents: &Agents,
+    listed: &[Agent],
+    interrupts: &mut Interrupts,
+) -> Fleet {
+    let mut gathering = Gathering::new(scope.agent_flags.agent_namespace(), wanted);
+    let mut not_asked = vec![true; listed.len()];
+    let take = async |number: usize, answer: Result<Vec<u8>, Gap>| {
+        not_asked[number] = false;
+        let Agent { node, pod, .. } = listed[number].clone();
+        gathering.take(AgentAnswer { node, pod, answer }, Timestamp::now());
+    };
+    let limit = scope.agent_flags.time_limit();
+    let stopped = interrupts.ask(agents, listed, AgentRequest::FINDINGS, limit, take).await;
+    if let Some(stopped) = stopped {
+        for (agent, _) in listed.iter().zip(not_asked).filter(|(_, not_asked)| *not_asked) {
+            gathering.leave_out(&agent.node, &agent.pod, stopped);
+        }
+    }
+    gathering.finish(stopped)
+}
+
+impl Args {
+    fn wanted(&self) -> Wanted {
+        Wanted {
             namespace: self.namespace.clone(),
             rules: self.rules.clone(),
             min_severity: self.counting.min_severity,
             document: matches!(self.output, Form::Json | Form::Yaml),
-        };
-        let mut gathering = Gathering::new(self.agent_flags.agent_namespace(), wanted);
-        let mut not_asked = vec![true; listed.len()];
-        let take = async |number: usize, answer: Result<Vec<u8>, Gap>| {
-            not_asked[number] = false;
-            let Agent { node, pod, .. } = listed[number].clone();
-            gathering.take(AgentAnswer { node, pod, answer }, Timestamp::now());
-        };
-        let limit = self.agent_flags.time_limit();
-        let stopped = interrupts.ask(agents, listed, AgentRequest::FINDINGS, limit, take).await;
-        if let Some(stopped) = stopped {
-            for (agent, _) in listed.iter().zip(not_asked).filter(|(_, not_asked)| *not_asked) {
-                gathering.leave_out(&agent.node, &agent.pod, stopped);
-            }
         }
-        gathering.finish(stopped)
     }
 
     /// Prints it, perhaps after earlier output, and returns whether the output is still read.

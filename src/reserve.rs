@@ -3,30 +3,28 @@
 use std::process::ExitCode;
 
 use anyhow::{anyhow, bail};
-use clap::ValueEnum;
+use clap::{ValueEnum, builder::PossibleValue};
 
 use super::{
-    agents::AgentFlags,
-    node_snapshots::{Behind, NodeResult, NodeResults, judge_node_snapshots},
+    command_line::UsageError,
+    console::Console,
+    scope::{NodeResult, NodeResults, Scope, Wanted},
+    words::{Words, wanted},
 };
-use crate::{command_line::UsageError, console::Console};
 use portreeve_report::{
-    CheckResult, ReservationForm, ReservationReport, Style, gaps_alike, listed, reservation_file, write_reservation,
+    CheckResult, ReservationForm, ReservationReport, Style, gaps_alike, reservation_file, write_reservation,
     write_reservation_json,
 };
 use portreeve_rules::{FleetReservation, NodeReservation};
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
-    /// Ask only the agent of this node; may be given several times
-    #[arg(long, value_name = "NODE", help_heading = "Agents")]
-    node: Vec<String>,
+pub(super) struct Args<S: Scope> {
     #[command(flatten)]
-    agent_flags: AgentFlags,
-    /// Whose form the list is printed in; sysctl, unless chosen
-    #[arg(long = "for", value_enum, value_name = "PLATFORM", help_heading = "Output")]
+    scope: S,
+    /// The platform whose form the list has [default: sysctl]
+    #[arg(long = "for", value_parser = PLATFORM, value_name = "PLATFORM", help_heading = "Output")]
     platform: Option<Platform>,
-    /// Print no list, but which nodes lack something of it, with exit code 1 where one does
+    /// Print no list, but the nodes that lack a part of it; exit with 1 if there is one
     #[arg(long, help_heading = "Output", conflicts_with = "platform")]
     check: bool,
     /// The form of the output
@@ -64,6 +62,28 @@ enum Platform {
     Kops,
 }
 
+const PLATFORM: Words<Platform> = Words { words: platforms, parse: platform };
+
+fn platforms() -> Vec<PossibleValue> {
+    Platform::value_variants().iter().filter_map(Platform::to_possible_value).collect()
+}
+
+fn platform(typed: &str) -> Result<Platform, String> {
+    // People name a platform by its provider too.
+    let near = match typed.to_ascii_lowercase().as_str() {
+        "eks" | "aws" => "on EKS, wanted al2023 or bottlerocket",
+        "gke" | "gcp" | "google" => "GKE has no form of its own, wanted sysctl",
+        "azure" => "on Azure, wanted aks",
+        "ocp" | "okd" => "on OpenShift, wanted openshift",
+        "linux" | "kubeadm" | "k3s" | "rke2" => "on nodes with /etc/sysctl.d, wanted sysctl",
+        _ => "",
+    };
+    Platform::from_str(typed, false).map_err(|_| match near {
+        "" => wanted("not a known platform", typed, &platforms()),
+        near => near.to_owned(),
+    })
+}
+
 impl From<Platform> for ReservationForm {
     fn from(platform: Platform) -> Self {
         match platform {
@@ -79,13 +99,12 @@ impl From<Platform> for ReservationForm {
     }
 }
 
-pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
+pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<ExitCode> {
     if args.platform.is_some() && args.output == Form::Json {
         return Err(UsageError("--for chooses a form of its own, wanted it without --output json".to_owned()).into());
     }
-    let NodeResults { results, partial, oldest } =
-        judge_node_snapshots(&args.agent_flags, &args.node, Behind::NoPort, NodeReservation::of)?;
-    let agents = listed(results.len(), args.agent_flags.agent_namespace());
+    let NodeResults { results, partial, oldest, scope } =
+        args.scope.judge(&Wanted::default(), console, NodeReservation::of)?;
     let (mut fleet, mut unread) = (FleetReservation::default(), Vec::new());
     for NodeResult { node, result } in results {
         match result {
@@ -97,7 +116,7 @@ pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
         console.print_note(&format!("not known of {nodes}: {}", gap.detail));
     }
     if fleet.nodes.is_empty() {
-        bail!("nothing is known: this speaks of {agents}");
+        bail!("nothing is known: this is about {scope}");
     }
     let list = fleet.list().map_err(|why| anyhow!(why))?;
     let report = ReservationReport { fleet: &fleet, list: &list, unread: &unread, partial: partial.as_deref() };
@@ -123,7 +142,7 @@ pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
         );
     }
     partial.iter().chain(&oldest).for_each(|note| console.print_note(note));
-    console.print_note(&format!("this speaks of {agents}, and of no node without one"));
+    console.print_note(&format!("this is about {scope}"));
     Ok(ExitCode::from(result as u8))
 }
 

@@ -1,0 +1,44 @@
+//! `version`: the version of this program, and how many agents have which version.
+
+use std::{collections::BTreeMap, process::ExitCode};
+
+use super::{
+    agents::runtime,
+    asking::Interrupts,
+    check::{ask, list},
+    node_snapshots::AgentScope,
+};
+use crate::console::Console;
+use portreeve_facts::VERSION;
+use portreeve_report::{CheckResult, Wanted};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    scope: AgentScope,
+}
+
+pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
+    console.write(|out| writeln!(out, "client  {VERSION}"))?;
+    let fleet = runtime()?.block_on(async {
+        let agents = args.scope.agent_flags.connect().await?;
+        let listed = list(&args.scope, &agents).await?;
+        let wanted = Wanted { document: true, ..Wanted::default() };
+        anyhow::Ok(ask(&args.scope, wanted, &agents, &listed, &mut Interrupts::new()?).await)
+    })?;
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for node in &fleet.nodes {
+        *counts.entry(node.version.as_deref().unwrap_or("not known")).or_default() += 1;
+    }
+    console.write(|out| {
+        counts.iter().try_for_each(|(version, count)| {
+            let agents = if *count == 1 { "agent" } else { "agents" };
+            writeln!(out, "agents  {version}: {count} {agents}")
+        })
+    })?;
+    if fleet.nodes.is_empty() {
+        anyhow::bail!("no agent is listed in namespace {}", args.scope.agent_flags.agent_namespace());
+    }
+    let is_known = fleet.nodes.iter().all(|node| node.version.is_some());
+    Ok(ExitCode::from(if is_known { CheckResult::Clear } else { CheckResult::NotChecked } as u8))
+}

@@ -1,0 +1,57 @@
+//! Which nodes a verb is about: this node, the nodes of snapshot files, or all nodes that have an agent.
+
+use std::collections::BTreeSet;
+
+use super::console::Console;
+use portreeve_facts::{Gap, Snapshot, Source};
+
+/// The flags that choose the nodes. A verb that judges one snapshot at a time is the same for each choice.
+pub(super) trait Scope: clap::Args {
+    /// Gives `judge` the snapshot of each node.
+    ///
+    /// # Errors
+    /// When no node can be read at all.
+    fn judge<T>(
+        self,
+        wanted: &Wanted,
+        console: &Console,
+        judge: impl FnMut(&Snapshot) -> Result<T, Gap>,
+    ) -> anyhow::Result<NodeResults<T>>;
+}
+
+/// What a verb needs of each node.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Wanted {
+    /// Behind these ports the verb needs endpoints that an agent need not have.
+    pub(super) behind: Behind,
+    /// The verb does not need these sources.
+    pub(super) skipped: BTreeSet<Source>,
+}
+
+/// Behind which ports a verb needs endpoints that an agent need not have.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) enum Behind {
+    #[default]
+    NoPort,
+    Port(u16),
+    EveryNodePort,
+}
+
+/// The results by node.
+pub(super) struct NodeResults<T> {
+    /// One result for each node, also for an agent that was not queried.
+    pub(super) results: Vec<NodeResult<T>>,
+    /// The missing part if not every agent was queried, for people.
+    pub(super) partial: Option<String>,
+    /// The age of the oldest scan of an agent, for people: `the oldest scan is 62 s old (n1)`.
+    pub(super) oldest: Option<String>,
+    /// The nodes, for people: `the 2 agents listed in namespace portreeve; nodes without an agent are not included`.
+    pub(super) scope: String,
+}
+
+/// The result of one node's snapshot, or why there is none.
+pub(super) struct NodeResult<T> {
+    /// The name of the node.
+    pub(super) node: String,
+    pub(super) result: Result<T, Gap>,
+}

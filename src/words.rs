@@ -1,0 +1,37 @@
+//! Words that a flag accepts: shells complete them, and an error names the nearest one.
+
+use std::ffi::OsStr;
+
+use clap::{
+    Arg, Command, Error,
+    builder::{PossibleValue, StringValueParser, TypedValueParser},
+};
+
+use portreeve_facts::text;
+
+/// The message for a word that is not accepted, with the nearest accepted word.
+pub(super) fn wanted(wanted: &str, typed: &str, words: &[PossibleValue]) -> String {
+    let names: Vec<&str> = words.iter().map(PossibleValue::get_name).collect();
+    format!("{wanted}{}", text::did_you_mean(typed, &names))
+}
+
+/// Parses one of some words. Other texts than these words may be accepted too.
+#[derive(Clone)]
+pub(super) struct Words<T> {
+    pub(super) words: fn() -> Vec<PossibleValue>,
+    /// The error is what was [`wanted`].
+    pub(super) parse: fn(&str) -> Result<T, String>,
+}
+
+impl<T: Clone + Send + Sync + 'static> TypedValueParser for Words<T> {
+    type Value = T;
+
+    fn parse_ref(&self, command: &Command, arg: Option<&Arg>, value: &OsStr) -> Result<T, Error> {
+        let parse = self.parse;
+        StringValueParser::new().try_map(move |typed| parse(&typed)).parse_ref(command, arg, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new((self.words)().into_iter()))
+    }
+}
