@@ -1,4 +1,4 @@
-//! The behaviour matrix of the documentation, from what packets showed.
+//! The behaviour matrix of the documentation, from recorded answers of packets.
 
 use std::{collections::BTreeMap, env, fs, net::IpAddr, path::Path};
 
@@ -7,7 +7,7 @@ use portreeve_rules::findings::Vantage;
 
 use super::{Recording, cilium, judged::is_link_local, recording::NAMESPACE, recordings};
 
-/// The shapes that differ for a listener, and what a reader calls them.
+/// The shapes that differ for a listener, with their names for readers.
 const COLUMNS: [(&str, &str); 6] = [
     ("ready", "ready endpoints"),
     ("empty", "no endpoints"),
@@ -17,7 +17,7 @@ const COLUMNS: [(&str, &str); 6] = [
     ("elsewhere", "Local, elsewhere only"),
 ];
 
-/// The same of Services that Cilium serves in part, or as another one's.
+/// The same for Services that Cilium serves in part, or that belong to another proxy.
 const APART: [(&str, &str); 9] = [
     ("type-cluster-ip", "`type: ClusterIP`"),
     ("type-node-port", "`type: NodePort`"),
@@ -30,7 +30,7 @@ const APART: [(&str, &str); 9] = [
     ("external-ip-beyond", "external IP: other device"),
 ];
 
-/// The version of recordings that name none.
+/// The version of recordings without a version.
 const NEWEST_CILIUM: &str = "1.20.2";
 
 const HEAD: &str = "\
@@ -41,7 +41,7 @@ both families (`[::]`). Written by a test from what real connections showed; eve
 answers on the addresses it has. `how-nodeports-work.md` explains them.
 
 **process** the listener answers, as if there were no Service; **pod** a pod of the Service answers; **refused** nobody
-answers, and the client is told; **silence** nobody answers, and the client waits; **nowhere** the client is told that there is
+answers, and the client is reported; **silence** nobody answers, and the client waits; **nowhere** the client is reported that there is
 no way (`no route to host`): behind Cilium where a Service has no endpoint, elsewhere for link-local addresses.
 
 *primary* is the node's InternalIP, *second* another address of the same interface, *other device* one of an interface that the
@@ -132,7 +132,7 @@ fn table(recording: &Recording) -> String {
     text
 }
 
-/// What a reader calls an address; nothing for those that fare like the second one.
+/// The name of an address for readers; none if it is like the second address.
 fn place(to: IpAddr) -> Option<&'static str> {
     Some(match to.to_string().as_str() {
         "192.0.2.1" => "primary IPv4",

@@ -1,4 +1,4 @@
-//! What packets showed in one configuration of one node, as data.
+//! Recorded answers of packets in one configuration of one node, as data.
 
 use std::{fs, net::IpAddr, path::PathBuf};
 
@@ -8,30 +8,29 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 /// The recorded snapshots of nodes. The configurations of one node differ in [`Recording::kernel`] alone.
-pub const WORLDS: [&str; 2] = ["world", "world-with-ipvs"];
+pub const NODES: [&str; 2] = ["world", "world-with-ipvs"];
 
-/// A network namespace of the node that is no pod of its plane: no vantage point, but asked where a plane is told apart
-/// by it.
+/// A network namespace of the node that is not a pod of its data plane. It is no vantage point, but it is recorded if data planes
+/// differ there.
 pub const NAMESPACE: &str = "namespace";
 
 /// One configuration.
 #[derive(Default, Serialize, Deserialize)]
 pub struct Recording {
-    /// Which of [`WORLDS`] the node was.
+    /// Which of [`NODES`] the node was.
     pub world: String,
-    /// What differs from that in the snapshot, by the names of `kernel`: the proxy, IPVS, sysctls, and listeners where
-    /// the proxy has some.
+    /// The differences in the snapshot, by the names of `kernel`: the proxy, IPVS, sysctls, and listeners if the proxy has some.
     pub kernel: Map<String, Value>,
-    /// What a plane is told by a ConfigMap, where it is told by one.
+    /// The ConfigMap with the data plane's settings, if there is one.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub settings: Map<String, Value>,
-    /// Which version its plane has, where it is another one than the others'.
+    /// The version of the data plane, if it is not the usual one.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub version: String,
-    /// Another recording, where only the listeners are here that fare otherwise than there.
+    /// Another recording, if this one has only the listeners with other answers.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub like: String,
-    /// From where, and to which address: the questions about each port, in the order of the answers.
+    /// The questions about each port, in the order of the answers: from which place, and to which address.
     pub questions: Vec<(String, IpAddr)>,
     /// Every listener.
     pub listeners: Vec<Row>,
@@ -40,41 +39,41 @@ pub struct Recording {
 /// One listener and the Service of a shape that has its port as nodePort or externalIP port.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Row {
-    /// What it is bound to.
+    /// Its bound address.
     pub bind: String,
     /// Its protocol.
     pub protocol: Protocol,
-    /// What kind of Service it meets.
+    /// The kind of Service that it meets.
     pub shape: String,
     /// Its port.
     pub port: u16,
-    /// A letter for each question, who answered it: the listener (`L`), a pod (`P`), nobody who refused (`R`), nobody
-    /// at all (`T` timed out, `N` it led nowhere). A point is a question that is no cell: the listener did not answer
-    /// it before the proxy ran either.
+    /// A letter for each question: the listener answered (`L`), a pod answered (`P`), the connection was refused (`R`), it timed
+    /// out (`T`), or there was no route (`N`). A point means that the question does not count: without the proxy, the listener
+    /// did not answer either.
     pub answers: String,
 }
 
 impl Recording {
-    /// The cells of a listener: from where, to which address, and the letter.
+    /// The recorded answers of a listener: place, address and letter.
     pub fn cells<'a>(&'a self, row: &'a Row) -> impl Iterator<Item = (Vantage, IpAddr, char)> {
         let vantage = |word: &str| Vantage::ALL.into_iter().find(|it| it.name() == word).expect("a vantage point");
         let cells = self.every_cell(row).filter(|(from, ..)| *from != NAMESPACE);
         cells.map(move |(from, to, letter)| (vantage(from), to, letter))
     }
 
-    /// The same with those from places that are no vantage points, each from a place's name.
+    /// The same with places that are no vantage points, each by its name.
     pub fn every_cell<'a>(&'a self, row: &'a Row) -> impl Iterator<Item = (&'a str, IpAddr, char)> {
         let asked = self.questions.iter().zip(row.answers.chars()).filter(|(_, letter)| *letter != '.');
         asked.map(|((from, to), letter)| (from.as_str(), *to, letter))
     }
 
-    /// How many cells there are.
+    /// The number of recorded answers.
     pub fn count(&self) -> usize {
         self.listeners.iter().map(|row| self.cells(row).count()).sum()
     }
 }
 
-/// Where a recording is committed.
+/// The path of a committed recording.
 pub fn path(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("tests/anywhere/verdicts/recorded/{name}.json"))
 }
@@ -95,7 +94,7 @@ pub fn whole(name: &str) -> Recording {
     recording
 }
 
-/// What is committed.
+/// The committed text.
 #[track_caller]
 pub fn read<T: for<'a> Deserialize<'a>>(name: &str) -> T {
     let path = path(name);
