@@ -194,7 +194,7 @@ fn what_to_do_about_a_port_names_no_number_that_one_node_alone_shows_to_be_free(
     let (code, text, stderr) = Plugin::new().run(&fake, &["owner", "30080/tcp", "--refused"]);
     assert_eq!(code, 0, "{stderr}");
     assert!(text.starts_with("3 of 3 nodes: m1, m2, m3"), "{text}");
-    assert!(text.contains("give the refused one another number: `suggest` prints free ones"), "{text}");
+    assert!(text.contains("give the refused Service another number: `suggest` prints free ones"), "{text}");
 }
 
 fn until_silent(fake: &Fake) {

@@ -138,7 +138,11 @@ fn who_has_the_address_that_a_container_said_is_in_use_is_told() {
     let look = stage.check(&[]);
     let finding = look.finding(rule, "exporter-x");
     assert_eq!((finding.verdict().as_str(), &finding.0["port"]), ("warning", &50052.into()));
-    assert!(finding.evidence().contains("a container said = 127.0.0.1:50052/tcp is in use"), "{}", finding.evidence());
+    assert!(
+        finding.evidence().contains("message of a container = 127.0.0.1:50052/tcp is in use"),
+        "{}",
+        finding.evidence()
+    );
     drop(stage);
     for other in ["127.0.0.2:50052", "127.0.0.1:50053"] {
         expect_silent(&said(other).check(&[]), rule, other);

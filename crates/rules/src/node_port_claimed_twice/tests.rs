@@ -2,8 +2,8 @@ use super::*;
 use crate::{
     findings::{Scope, StepKind},
     {
+        capped::OF_SUBJECT,
         expectations::{expect_healthy, expect_problem, expect_unknown, wanting},
-        told::OF_SUBJECT,
     },
 };
 use portreeve_facts::{

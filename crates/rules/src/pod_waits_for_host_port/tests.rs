@@ -60,7 +60,7 @@ fn silent(world: &Snapshot) {
     expect_healthy(&RULE, world, &subject());
 }
 
-/// So many seconds before the look.
+/// So many seconds before the scan.
 fn ago(seconds: i64) -> Option<Timestamp> {
     Timestamp::from_second(Snapshot::healthy().at.as_second() - seconds).ok()
 }
@@ -80,7 +80,7 @@ fn who_has_the_port_is_named() {
         texts,
         [
             "give pod default/late another port, in DaemonSet default/late",
-            "give pod default/edge another port, where its containers are declared"
+            "give pod default/edge another port, in the object that declares its containers"
         ]
     );
     // A pod of the host's network has the ports that its containers declare.
@@ -151,7 +151,8 @@ fn a_pod_that_the_kubelet_refused_is_not_tried_again_and_one_in_its_place_is_no_
     assert!(names(&rejected).contains(&"refused since"));
     let evidence = expect_problem(&RULE, &rejected, &subject());
     assert!(evidence.values.contains(&("refused by the kubelet", "pod default/late".to_owned())), "{evidence:#?}");
-    let delete = "delete all pods of DaemonSet default/late that the kubelet refused: it tries none of them again";
+    let delete =
+        "delete all pods of DaemonSet default/late that the kubelet refused: the kubelet does not try them again";
     assert_eq!(evidence.remedies[0].steps[1].text, delete);
     let alone = clash(|_| (), |waiting| (waiting.rejected, waiting.controller) = (true, None));
     let evidence = expect_problem(&RULE, &alone, &subject());
@@ -182,8 +183,8 @@ fn refused_pods_are_over_once_their_controller_makes_no_other() {
         });
         judged(pods.into()).len()
     };
-    for (latest, told) in [(LONGEST_RETRY, 1), (LONGEST_RETRY + 1, 0)] {
-        assert_eq!(refused(controller("ReplicaSet", "late-5c4"), [9000, latest]), told, "{latest}");
+    for (latest, reported) in [(LONGEST_RETRY, 1), (LONGEST_RETRY + 1, 0)] {
+        assert_eq!(refused(controller("ReplicaSet", "late-5c4"), [9000, latest]), reported, "{latest}");
     }
     for kind in ["Job", "StrimziPodSet"] {
         assert_eq!(refused(controller(kind, "late"), [9000, LONGEST_RETRY + 1]), 1, "a {kind} may make no other");
@@ -223,10 +224,10 @@ fn waits(second: i64, name: &str, change: fn(&mut WaitingPod)) -> WaitingPod {
 
 #[test]
 fn of_the_waiting_pods_of_a_controller_the_oldest_is_told() {
-    let told = |pods| judged(pods).into_iter().map(|it| it.subject.name).collect::<Vec<_>>();
+    let reported = |pods| judged(pods).into_iter().map(|it| it.subject.name).collect::<Vec<_>>();
     let same: [fn(&mut WaitingPod); 2] = [|_| (), |it| it.rejected = true];
     for same in same {
-        assert_eq!(told(vec![waits(2, "c", same), waits(1, "a", same), waits(3, "b", same)]), ["a"]);
+        assert_eq!(reported(vec![waits(2, "c", same), waits(1, "a", same), waits(3, "b", same)]), ["a"]);
     }
     let changes: [fn(&mut WaitingPod); 6] = [
         |it| it.controller = controller("DaemonSet", "other"),
@@ -237,10 +238,10 @@ fn of_the_waiting_pods_of_a_controller_the_oldest_is_told() {
         |it| it.rejected = true,
     ];
     for change in changes {
-        assert_eq!(told(vec![waits(2, "b", change), waits(1, "a", |_| ())]), ["a", "b"]);
+        assert_eq!(reported(vec![waits(2, "b", change), waits(1, "a", |_| ())]), ["a", "b"]);
     }
     for nobodys in [changes[1], changes[2]] {
-        assert_eq!(told(vec![waits(1, "a", nobodys), waits(2, "b", nobodys)]), ["a", "b"]);
+        assert_eq!(reported(vec![waits(1, "a", nobodys), waits(2, "b", nobodys)]), ["a", "b"]);
     }
     let judgements = judged(vec![waits(1, "a", |_| ()), waits(2, "b", |_| ()), waits(3, "c", |_| ())]);
     let Verdict::Problem(evidence) = &judgements[0].verdict else { panic!("{judgements:?}") };
