@@ -321,7 +321,7 @@ fn a_port_is_owned_on_each_node_by_whoever_its_agent_saw() {
     };
     assert!(first.contains("no Service, pod or process has it"), "{text}");
     assert!(second.starts_with("node n2") && second.contains("30001/tcp, proxy mode"), "{text}");
-    assert!(odd.starts_with("node odd\n  cannot be told: its answer is no snapshot"), "{text}");
+    assert!(odd.starts_with("node odd\n  not known: its answer is no snapshot"), "{text}");
     let (code, stdout, _) = plugin.run(&fake, &["owner", "30080", "--node", "n1", "-o", "json"]);
     assert_eq!(code, 0);
     let document: Value = serde_json::from_str(&stdout).expect("JSON");
@@ -372,7 +372,7 @@ fn a_port_in_a_pod_is_told_of_the_node_that_has_it_as_far_as_its_agent_looked() 
     );
     let (code, text, stderr) = plugin.run(&fake, &["owner", "8000", "--pod", "shop/cart"]);
     assert_eq!(code, 0, "{text}{stderr}");
-    assert!(text.starts_with("node n1\n8000/tcp in the network of pod shop/cart\n  nobody listens there\n"), "{text}");
+    assert!(text.starts_with("node n1\n8000/tcp in the network of pod shop/cart\n  no process listens there\n"), "{text}");
     assert!(text.contains("process envoy") && !text.contains("n2"), "{text}");
     let (code, text, _) = plugin.run(&fake, &["owner", "8001", "--pod", "shop/cart"]);
     assert!(code == 2 && text.contains("this look did not ask for sockets on the port"), "{text}");
@@ -418,8 +418,8 @@ fn kubectl_is_told_what_can_be_typed_next() {
         stdout
     };
     assert_eq!(
-        complete(&["fi"]),
-        "findings\tList what is wrong on all nodes, with evidence and remedy, and an exit code\n:4\n"
+        complete(&["che"]),
+        "check\tList what is wrong on all nodes, and set the exit code\n:4\n"
     );
     assert_eq!(complete(&["check", "--agent-n"]), "--agent-namespace\tThe namespace the agents run in\n:4\n");
     assert!(complete(&["check", "-o", "j"]).starts_with("json\t"));
