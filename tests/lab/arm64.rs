@@ -10,7 +10,7 @@ use std::{
 
 use serde_json::Value;
 
-use crate::parts::{Directory, Process, guest::pack, programs};
+use crate::parts::{Directory, guest::pack, process::Process, programs};
 
 const INIT: &str = include_str!("guest/init-alone");
 /// What `init-alone` calls; all of it is busybox.
@@ -18,8 +18,8 @@ const APPLETS: [&str; 13] =
     ["sh", "mount", "ip", "cat", "nc", "uname", "lsmod", "modprobe", "wget", "sleep", "sync", "poweroff", "true"];
 /// What the kernel may load there.
 const MODULES: [&str; 4] = ["lib", "net", "drivers/net/dummy.ko", "drivers/net/veth.ko"];
-/// A guest that emulates every instruction takes half a minute on a machine of its own.
-const PATIENCE: Duration = Duration::from_secs(600);
+/// A guest that emulates every instruction takes a minute on a machine of its own, and many beside other tests.
+const PATIENCE: Duration = Duration::from_secs(1800);
 
 /// What the guest printed between the two lines of a name, and the exit code.
 #[track_caller]
@@ -91,11 +91,7 @@ fn the_binary_of_arm64_checks_finds_its_incidents_and_serves_in_a_guest_of_that_
         words.split_whitespace().map(str::to_owned).chain([vmlinux, "-append".to_owned(), boot]).collect();
     let mut guest = Process::start("nice", &arguments, folder);
     let console = || fs::read_to_string(&console).unwrap_or_default();
-    let mut booting = Some(());
-    guest.wait_within(PATIENCE, "last answer", || {
-        booting.take();
-        console().contains("end log ").then_some(())
-    });
+    guest.wait_within(PATIENCE, "last answer", || console().contains("end log ").then_some(()));
 
     let console = console();
     let of = |name: &str| answer(&console, name);
@@ -120,6 +116,5 @@ fn the_binary_of_arm64_checks_finds_its_incidents_and_serves_in_a_guest_of_that_
     assert_eq!(of("ready").1, "0", "{log}");
     let metrics = of("metrics").0;
     assert!(metrics.contains("portreeve_build_info{"), "{metrics}");
-    assert!(metrics.trim_end().ends_with("# EOF"), "{metrics}");
     assert_eq!(of("probe").1, "0", "{log}");
 }

@@ -118,6 +118,10 @@ impl Service {
         let headless = labels.is_some_and(|labels| labels.headless.is_some());
         let is_local = |policy: &Option<Text>| policy.as_deref() == Some("Local");
         let managed = metadata.managed_fields.as_ref();
+        // The list keeps the room of the longer structs of which it was made, and a cluster has many Services.
+        let mut ports = ports(spec.ports.unwrap_or_default(), spec.selector.is_some(), managed)?;
+        ports.shrink_to_fit();
+        cluster_ips.shrink_to_fit();
         Ok(Some(facts::Service {
             families: families(spec.ip_families.unwrap_or_default(), &cluster_ips),
             cluster_ips,
@@ -126,7 +130,7 @@ impl Service {
             external_local: is_local(&spec.external_traffic_policy),
             internal_local: is_local(&spec.internal_traffic_policy),
             health_check_node_port: spec.health_check_node_port.and_then(|OptionalPort(port)| port),
-            ports: ports(spec.ports.unwrap_or_default(), spec.selector.is_some(), managed)?,
+            ports,
             for_cilium: for_cilium(metadata.annotations.as_ref(), labels),
             announced: metadata.annotations.as_ref().and_then(announced),
             // With the label of headless ones no proxy serves it, whatever it has (kubernetes cmd/kube-proxy/app/server.go).
@@ -221,4 +225,18 @@ fn ports(
         })
     };
     list.into_iter().enumerate().map(port).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_service_keeps_no_room_for_more_ports_than_it_has() {
+        let text = r#"{"metadata":{"name":"web","namespace":"shop"},
+            "spec":{"clusterIP":"10.96.0.7","clusterIPs":["10.96.0.7"],"ports":[{"name":"http","port":80}]}}"#;
+        let service: Service = serde_json::from_str(text).expect("a Service");
+        let facts = service.facts().ok().flatten().expect("it is served");
+        assert_eq!((facts.ports.capacity(), facts.cluster_ips.capacity()), (1, 1));
+    }
 }
