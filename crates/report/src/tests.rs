@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::*;
 use portreeve_facts::{
-    Gap, Mode, Owner, Protocol, Reading, Snapshot, Source, Why,
+    Gap, Owner, Protocol, Reading, Snapshot, Source, Why,
     healthy::{gap, seen, squatter},
 };
 use portreeve_rules::{
