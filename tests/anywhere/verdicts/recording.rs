@@ -17,7 +17,7 @@ pub const NAMESPACE: &str = "namespace";
 /// One configuration.
 #[derive(Clone, Default, Serialize, Deserialize)]
 pub struct Recording {
-    /// The node's recording, one of [`WORLDS`].
+    /// The node's recording, one of [`NODES`].
     pub world: String,
     /// The differences in the snapshot, by the names of `kernel`: the proxy, IPVS, sysctls, and listeners if the proxy has some.
     pub kernel: Map<String, Value>,
