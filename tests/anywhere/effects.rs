@@ -19,7 +19,7 @@ use crate::every_node::{board, one_of_each_plane, pair, reported_by, severities,
 /// The beginnings of advice that changes no judged fact, or that is not needed after a command.
 const BESIDE: [&str; 5] = [
     "to keep new ones out",
-    "where Antrea serves NodePortLocal",
+    "if Antrea serves NodePortLocal",
     "make sure that nothing else",
     "run it once more",
     "restart kube-proxy: the present mode's rules",

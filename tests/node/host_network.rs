@@ -208,7 +208,7 @@ fn a_pod_that_waits_for_a_port_of_any_node_is_told_once_for_the_cluster() {
     let look = stage.document(&service_lb("gate", 80, RUNS)).document(&service_lb("web", 80, WAITS)).check(&[]);
     let finding = look.finding("pod-waits-for-port/pod", "web").0;
     assert_eq!((&finding["severity"], &finding["scope"]), (&"warning".into(), &"cluster".into()));
-    assert!(finding["summary"].as_str().is_some_and(|it| it.ends_with("is taken on every node where it could.")));
+    assert!(finding["summary"].as_str().is_some_and(|it| it.ends_with("is taken on every node that it could use.")));
 }
 
 #[test]

@@ -396,8 +396,7 @@ mod tests {
         assert_eq!((evidence.severity, evidence.variant), (Severity::Warning, "cluster-ip"));
         assert_eq!(
             evidence.summary,
-            "external IP 10.96.0.1 of Service default/trap is the cluster IP of Service default/api: the Service gets \
-             connections that are meant for others."
+            "external IP 10.96.0.1 of Service default/trap is the cluster IP of Service default/api: the Service gets connections for other Services."
         );
         expect_healthy(&RULE, &world(true, 80, &[]), &subject("api"));
         assert_eq!(expect_problem(&RULE, &world(true, 443, &[]), &subject("trap")).variant, "claimed-twice");

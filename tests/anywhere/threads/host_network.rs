@@ -126,7 +126,7 @@ fn bottlerocket_3711() -> Served {
     let reported = taken(blocked("kube-system/cache", &[53]))
         .reports("host-network-port-taken/listener", "warning", "Pod kube-system/cache", "systemd-resolve")
         .advises("listen on the addresses of the node that clients ask")
-        .advises("lead to /run/systemd/resolve/resolv.conf")
+        .advises("at /run/systemd/resolve/resolv.conf")
         .advises("set `DNSStubListener=no`");
     let of_one =
         crashing(&host_pod("kube-system/cache", &[53])).replace("hostPort: 53", "hostPort: 53, hostIP: 192.0.2.1");

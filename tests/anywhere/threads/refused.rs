@@ -42,7 +42,7 @@ fn istio_6050() -> Served {
         .says("what to do if 31380/tcp seems closed: no process listens there, and none has to")
         .says("if the API server refuses 31380 to a Service: Service shop/backend has it as nodePort give the refused one another")
         .names("node-port", "Service shop/backend")
-        .advises("give the refused one another number, such as 30000")
+        .advises("give the refused Service another number, such as 30000")
         .types("kubectl -n shop patch service backend")
 }
 
@@ -53,7 +53,7 @@ fn kubecube_285() -> Served {
     World::of(&[served("ingress-nginx/controller", "NodePort", "80:30080/TCP", "")])
         .owner("30080 --refused")
         .names("node-port", "Service ingress-nginx/controller")
-        .advises("give the refused one another number, such as 30000")
+        .advises("give the refused Service another number, such as 30000")
 }
 
 /// Thread: rancher/rancher#18989 Symptom: a number that a person chose is allocated, and the message does not name the Service
@@ -63,7 +63,7 @@ fn rancher_18989() -> Served {
     World::of(&[served("other-project/app", "NodePort", "80:30500/TCP", "")])
         .owner("30500 --refused")
         .names("node-port", "Service other-project/app")
-        .advises("give the refused one another number, such as 30000")
+        .advises("give the refused Service another number, such as 30000")
 }
 
 /// Thread: karmada-io/karmada#1942 Symptom: a Service is propagated to a member cluster and refused: its own copy there has the
@@ -112,7 +112,7 @@ fn velero_1950() -> Served {
     World::of(&[served("istio-system/istio-ingressgateway", "NodePort", "80:30001/TCP", "")])
         .owner("30001 --refused")
         .names("node-port", "Service istio-system/istio-ingressgateway")
-        .advises("give the refused one another number, such as 30000")
+        .advises("give the refused Service another number, such as 30000")
 }
 
 /// Thread: velero-io/velero#2308 Symptom: a restore over a Service that still exists fails for the number that this Service has
@@ -141,7 +141,7 @@ fn panel_154() -> Served {
     World::of(&[served("media/stream", "NodePort", "1935:30344/TCP", "")])
         .owner("30344 --refused")
         .names("node-port", "Service media/stream")
-        .advises("give the refused one another number, such as 30000")
+        .advises("give the refused Service another number, such as 30000")
 }
 
 /// Thread: kubernetes/kubernetes#132068 Symptom: a Service has a port at its cluster IP, and another Service has the same number

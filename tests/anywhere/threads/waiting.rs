@@ -127,5 +127,5 @@ fn azurefile_csi_driver_1880() -> Served {
     World::of(&[old.clone(), new.replace("29712", "29713")]).is_silent("pod-waits-for-port/pod");
     World::of(&[old, new])
         .reports("pod-waits-for-port/pod", "warning", "Pod storage/files-new", "pod storage/files-old")
-        .advises("take the old pod away first")
+        .advises("delete the old pod first")
 }

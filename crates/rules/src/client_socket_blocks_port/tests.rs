@@ -379,7 +379,7 @@ fn what_a_container_said_names_the_connection_and_claims_nothing() {
     };
     let (world, subject) = said(8443);
     let evidence = expect_problem(&RULE, &world, &subject);
-    let end = "a container of hostNetwork pod default/ingress said, when it ended, that the port is in use.";
+    let end = "a container of hostNetwork pod default/ingress reported at its end that the port is in use.";
     assert!(evidence.summary.ends_with(end), "{}", evidence.summary);
     assert!(evidence.values.contains(&("message of a container", "*:8443/tcp is in use".to_owned())), "{evidence:#?}");
     let (world, subject) = said(8444);

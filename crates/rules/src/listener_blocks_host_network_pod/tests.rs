@@ -198,7 +198,7 @@ fn the_stub_of_the_nodes_resolver_alone_is_reason_enough_to_fail() {
         assert!(evidence.summary.ends_with("cannot listen on 53/tcp of every address."), "{}", evidence.summary);
         let texts = evidence.remedies.iter().flat_map(|it| &it.steps).map(|it| it.text.as_str()).collect::<Vec<_>>();
         assert!(
-            texts[0].starts_with("see whether the log of pod default/exporter"),
+            texts[0].starts_with("check whether the log of pod default/exporter"),
             "it may fail otherwise: {texts:?}"
         );
         assert!(texts[1].starts_with("have the server of pod default/exporter listen on the addresses"), "{texts:?}");

@@ -103,7 +103,10 @@ fn who_has_the_port_is_named() {
 fn a_pod_that_may_run_anywhere_is_one_problem_of_the_cluster_in_the_same_words_everywhere() {
     let evidence = expect_problem(&RULE, &clash(|_| (), |waiting| waiting.meant_for = None), &subject());
     assert_eq!(evidence.scope, Scope::Cluster);
-    assert_eq!(evidence.summary, "Pod default/late cannot run: hostPort 80/tcp is taken on every node where it could.");
+    assert_eq!(
+        evidence.summary,
+        "Pod default/late cannot run: hostPort 80/tcp is taken on every node that it could use."
+    );
     assert!(evidence.values.contains(&("held by", "pod default/edge on n1".to_owned())), "{evidence:#?}");
 }
 
@@ -344,7 +347,7 @@ fn a_rollout_has_ten_minutes() {
     let evidence = expect_problem(&RULE, &world("web-7d9", Some(ROLLOUT)), &subject());
     let [rollout, fewer] = &evidence.remedies[..] else { panic!("{evidence:#?}") };
     assert!(rollout.steps[0].text.contains("maxSurge 0"), "{rollout:?}");
-    assert!(fewer.steps[0].text.contains("no more pods than there are nodes"), "{fewer:?}");
+    assert!(fewer.steps[0].text.contains("no more replicas than there are nodes"), "{fewer:?}");
     expect_problem(&RULE, &world("web-7d9", None), &subject());
     expect_problem(&RULE, &world("api-7d9", Some(1)), &subject());
     let of_set = clash(
@@ -352,7 +355,7 @@ fn a_rollout_has_ten_minutes() {
         |waiting| (waiting.controller, waiting.since) = (controller("StatefulSet", "db"), None),
     );
     let [fewer] = &expect_problem(&RULE, &of_set, &subject()).remedies[..] else { panic!("it knows no maxSurge") };
-    assert!(fewer.steps[0].text.contains("no more pods than there are nodes"), "{fewer:?}");
+    assert!(fewer.steps[0].text.contains("no more replicas than there are nodes"), "{fewer:?}");
 }
 
 #[test]
