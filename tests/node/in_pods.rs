@@ -128,5 +128,5 @@ fn who_asks_for_a_port_in_a_pod_gets_its_listener_or_the_connection_that_has_it_
     let (command, _place) = nobody(&well, "owner");
     let (code, _, errors) = ask(command, "46580");
     assert_eq!(code, Some(2));
-    assert!(errors.contains("cannot be told") && errors.contains("CAP_SYS_PTRACE"), "{errors}");
+    assert!(errors.contains("is not known") && errors.contains("CAP_SYS_PTRACE"), "{errors}");
 }

@@ -152,7 +152,7 @@ impl Node<'_, '_> {
             .value("taken by", service_in_words(taker.claim.service))
             .value("its endpoints", self.round.endpoints().in_words(taker.claim.service, taker.port, family))
             .value("taken from", format!("{}, nodePort {number}/{protocol}", service_in_words(service)))
-            .value("other addresses", "of this node still lead to the NodePort's Service")
+            .value("other addresses", "of this node keep going to the NodePort's Service")
             .value("proxy mode", self.addressed.candidates.mode_in_words())
             .remedy(move_service(self.alternatives.for_port(service, Some(port)), service, port))
             .remedy(release(&taker.claim))

@@ -309,7 +309,7 @@ mod tests {
         let every_other: Vec<String> = (32768..=60999).step_by(8).map(|port: u16| port.to_string()).collect();
         let long = Snapshot::healthy().ephemeral("32768 60999", &every_other.join(","));
         let refused = fleet(&[honest, long]).list().expect_err("no write takes it");
-        assert!(refused.contains("bytes, wanted 4094"), "{refused}");
+        assert!(refused.contains("the kernel takes at most 4094 at once"), "{refused}");
     }
 
     #[test]

@@ -23,8 +23,9 @@ fn kubernetes_104679() -> Served {
     reported
 }
 
-/// Thread: kubernetes/kubernetes#93175 Symptom: a worker cannot reach the control plane: *no route to host*, while all others
-/// answer (ipvs) Says: `external-ip-conflict/node-address`, and that this node holds the address itself
+/// Thread: kubernetes/kubernetes#93175
+/// Symptom: a worker cannot reach the control plane: *no route to host*, while all others answer (ipvs)
+/// Says: `external-ip-conflict/node-address`, and that this node holds the address itself
 #[test]
 fn kubernetes_93175() -> Served {
     let manifests = [served("default/app", "ClusterIP", "8080/TCP", "externalIPs: [192.0.2.9]")];
@@ -57,7 +58,8 @@ fn announced(address: &str, annotation: &str) -> String {
 
 /// Thread: kube-vip/kube-vip#996
 /// Symptom: after a loss of the network two nodes have the address of a load balancer, and connections to it come and go
-/// Says: `address-held-twice/announced-elsewhere` names the link, the Node that announces the address, and the command that deletes it
+/// Says: `address-held-twice/announced-elsewhere` names the link, the Node that announces the address, and the command that
+/// deletes it
 #[test]
 fn kube_vip_996() -> Served {
     const RULE: &str = "address-held-twice/announced-elsewhere";
@@ -75,8 +77,9 @@ fn kube_vip_996() -> Served {
     reported
 }
 
-/// Thread: metallb/metallb#1397 Symptom: a node can no longer be reached by `ssh`: MetalLB's pool has its address, and another
-/// node answers ARP (iptables) Says: `external-ip-conflict/node-address` names the Service, the Node and the pool
+/// Thread: metallb/metallb#1397
+/// Symptom: a node can no longer be reached by `ssh`: MetalLB's pool has its address, and another node answers ARP (iptables)
+/// Says: `external-ip-conflict/node-address` names the Service, the Node and the pool
 #[test]
 fn metallb_1397() -> Served {
     const RULE: &str = "external-ip-conflict/node-address";

@@ -56,8 +56,9 @@ fn cilium_23539() -> Served {
         .advises("let Cilium masquerade")
 }
 
-/// Thread: cilium/cilium#23604 Symptom: iptables chooses source ports inside the NodePort range, and Cilium treats the answers as
-/// new clients Says: `masquerade-source-ports` names the setting and the range
+/// Thread: cilium/cilium#23604
+/// Symptom: iptables chooses source ports inside the NodePort range, and Cilium treats the answers as new clients
+/// Says: `masquerade-source-ports` names the setting and the range
 #[test]
 fn cilium_23604() -> Served {
     cilium(false, &[])
@@ -67,8 +68,9 @@ fn cilium_23604() -> Served {
         .advises("enable-bpf-masquerade")
 }
 
-/// Thread: cilium/cilium#33723 Symptom: the more NodePorts there are, the more connections of pods hang Says:
-/// `masquerade-source-ports`; no finding as long as no Service has a NodePort
+/// Thread: cilium/cilium#33723
+/// Symptom: the more NodePorts there are, the more connections of pods hang
+/// Says: `masquerade-source-ports`; no finding as long as no Service has a NodePort
 #[test]
 fn cilium_33723() -> Served {
     let reported = cilium(false, &[])
@@ -79,9 +81,9 @@ fn cilium_33723() -> Served {
     reported
 }
 
-/// Thread: cilium/cilium#45492 Symptom: answers to masqueraded connections of UDP are lost, now and then: their source port is
-/// the port of the node's tunnel Says: `masquerade-source-ports/tunnel` names the tunnel, if rules exclude its port from
-/// conntrack and netfilter masquerades
+/// Thread: cilium/cilium#45492
+/// Symptom: answers to masqueraded connections of UDP are lost, now and then: their source port is the port of the node's tunnel
+/// Says: `masquerade-source-ports/tunnel` names the tunnel, if rules exclude its port from conntrack and netfilter masquerades
 #[test]
 fn cilium_45492() -> Served {
     let rule = "masquerade-source-ports/tunnel";

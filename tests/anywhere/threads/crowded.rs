@@ -16,8 +16,9 @@ fn load_balancers(services: u16, ports: u16) -> World {
     World::of(&manifests.collect::<Vec<_>>())
 }
 
-/// Thread: openkruise/kruise-game#142 Symptom: every port of a LoadBalancer takes a NodePort too, and none is left Says:
-/// `node-port-range-crowded` counts the NodePorts, and names the setting that gives LoadBalancers none
+/// Thread: openkruise/kruise-game#142
+/// Symptom: every port of a LoadBalancer takes a NodePort too, and none is left
+/// Says: `node-port-range-crowded` counts the NodePorts, and names the setting that gives LoadBalancers none
 #[test]
 fn kruise_game_142() -> Served {
     let reported = load_balancers(173, 16)
@@ -27,8 +28,9 @@ fn kruise_game_142() -> Served {
     reported
 }
 
-/// Thread: kubernetes/kubernetes#69845 Symptom: two NodePorts for every connection of a notebook: the pool does not grow with the
-/// cluster Says: `node-port-range-crowded`, before the last NodePort is taken
+/// Thread: kubernetes/kubernetes#69845
+/// Symptom: two NodePorts for every connection of a notebook: the pool does not grow with the cluster
+/// Says: `node-port-range-crowded`, before the last NodePort is taken
 #[test]
 fn kubernetes_69845() -> Served {
     load_balancers(1200, 2)
@@ -36,9 +38,9 @@ fn kubernetes_69845() -> Served {
         .advises("allocateLoadBalancerNodePorts")
 }
 
-/// Thread: metallb/metallb#328 Symptom: each load balancer gets a NodePort, even if it needs none: the number of NodePorts limits
-/// the load balancers Says: `node-port-range-crowded` counts the free ports of both bands, and names the setting that extends the
-/// range
+/// Thread: metallb/metallb#328
+/// Symptom: each load balancer gets a NodePort, even if it needs none: the number of NodePorts limits the load balancers
+/// Says: `node-port-range-crowded` counts the free ports of both bands, and names the setting that extends the range
 #[test]
 fn metallb_328() -> Served {
     load_balancers(2700, 1)
@@ -47,8 +49,9 @@ fn metallb_328() -> Served {
         .advises("--service-node-port-range")
 }
 
-/// Thread: k3s-io/k3s#9952 Symptom: the range was changed; an old Service with nodePort 1010 cannot be created again Says:
-/// `node-port-range-mismatch/outside` names the Service and the range
+/// Thread: k3s-io/k3s#9952
+/// Symptom: the range was changed; an old Service with nodePort 1010 cannot be created again
+/// Says: `node-port-range-mismatch/outside` names the Service and the range
 #[test]
 fn k3s_9952() -> Served {
     let manifests = |range| [api_server(range), service("default/example", "NodePort", "1010:1010/TCP", "")];
@@ -59,8 +62,9 @@ fn k3s_9952() -> Served {
     reported
 }
 
-/// Thread: projectbluefin/lab#42 Symptom: GitOps refuses nodePort 32801: the port lies outside the range Says:
-/// `node-port-range-mismatch/outside` of the manifest, with a port of the range
+/// Thread: projectbluefin/lab#42
+/// Symptom: GitOps refuses nodePort 32801: the port lies outside the range
+/// Says: `node-port-range-mismatch/outside` of the manifest, with a port of the range
 #[test]
 fn projectbluefin_lab_42() -> Served {
     World::of(&[service("mcp/kubernetes-mcp-server", "NodePort", "8080:32801/TCP", "")])

@@ -11,9 +11,9 @@ fn blocked(name: &str, ports: &[u16]) -> World {
     World::of(&[crashing(&host_pod(name, ports))])
 }
 
-/// Thread: awslabs/amazon-eks-ami#2631 Symptom: containerd got the port of an add-on by chance on the host's network: it
-/// crash-loops, and the node goes NotReady Says: `host-network-port-taken/listener` names containerd and the pod, and reserves
-/// the port first
+/// Thread: awslabs/amazon-eks-ami#2631
+/// Symptom: containerd got the port of an add-on by chance on the host's network: it crash-loops, and the node goes NotReady
+/// Says: `host-network-port-taken/listener` names containerd and the pod, and reserves the port first
 #[test]
 fn amazon_eks_ami_2631() -> Served {
     blocked("kube-system/efs-csi-node", &[9809])
@@ -34,8 +34,9 @@ fn node_exporter_1115() -> Served {
         .advises("move pod other/node-exporter off port 9100/tcp")
 }
 
-/// Thread: prometheus-community/helm-charts#2248 Symptom: an operator on the host's network wants 10250, the kubelet's port Says:
-/// `host-network-port-taken/listener` names the kubelet and the pod, also if only a probe names the port
+/// Thread: prometheus-community/helm-charts#2248
+/// Symptom: an operator on the host's network wants 10250, the kubelet's port
+/// Says: `host-network-port-taken/listener` names the kubelet and the pod, also if only a probe names the port
 #[test]
 fn helm_charts_2248() -> Served {
     let operator = "monitoring/prometheus-operator";
@@ -74,7 +75,8 @@ fn metallb_581() -> Served {
         .advises("off port 7946/tcp")
 }
 
-/// Thread: kubernetes/ingress-nginx#7856 Symptom: an ingress controller reports that port 80 is in use, but not by which process
+/// Thread: kubernetes/ingress-nginx#7856
+/// Symptom: an ingress controller reports that port 80 is in use, but not by which process
 /// Says: `host-network-port-taken/listener` names the process
 #[test]
 fn ingress_nginx_7856() -> Served {
@@ -115,9 +117,10 @@ fn troubleshoot_849() -> Served {
     reported
 }
 
-/// Thread: bottlerocket-os/bottlerocket#3711 Symptom: a cache of DNS on the host's network crash-loops; the node's own resolver
-/// has port 53 of 127.0.0.53 alone Says: `host-network-port-taken/listener` names the resolver, and how both can have the port;
-/// no finding if the cache has its own address
+/// Thread: bottlerocket-os/bottlerocket#3711
+/// Symptom: a cache of DNS on the host's network crash-loops; the node's own resolver has port 53 of 127.0.0.53 alone
+/// Says: `host-network-port-taken/listener` names the resolver, and how both can have the port; no finding if the cache has its
+/// own address
 #[test]
 fn bottlerocket_3711() -> Served {
     let taken = |world: World| {
@@ -135,9 +138,11 @@ fn bottlerocket_3711() -> Served {
     reported
 }
 
-/// Thread: aws/aws-network-policy-agent#435 Symptom: a container wants a port of 127.0.0.1 that no field of its pod names;
-/// another server has it, and the pod is not ready Says: `host-network-port-taken/listener` names the process that has the
-/// address from the container's last message; no finding without a message
+/// Thread: aws/aws-network-policy-agent#435
+/// Symptom: a container wants a port of 127.0.0.1 that no field of its pod names; another server has it, and the pod is not
+/// ready
+/// Says: `host-network-port-taken/listener` names the process that has the address from the container's last message; no finding
+/// without a message
 #[test]
 fn aws_network_policy_agent_435() -> Served {
     let rule = "host-network-port-taken/listener";
@@ -171,7 +176,8 @@ fn cilium_19817() -> Served {
         .advises("give pod kube-system/net-agent another port")
 }
 
-/// Thread: cilium/cilium#45253 Symptom: on a managed platform an add-on crash-loops: the provider's agent has 8094 on every node
+/// Thread: cilium/cilium#45253
+/// Symptom: on a managed platform an add-on crash-loops: the provider's agent has 8094 on every node
 /// Says: `host-network-port-taken/listener` names the pod of the provider
 #[test]
 fn cilium_45253() -> Served {

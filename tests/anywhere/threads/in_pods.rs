@@ -28,9 +28,10 @@ fn busy(uid: &str, used: u32, time_wait: u32, listening: &str) -> PodNamespace {
     PodNamespace { listening: listening.parse().ok(), ..PodNamespace::with_use(uid, Ok(used)) }
 }
 
-/// Thread: jupyterhub/configurable-http-proxy#557 Symptom: a proxy opens a connection for each request; its pod has no port left
-/// towards one server Says: `ephemeral-ports-near-exhaustion/pod`: the used and the available ports, and two sysctls that widen
-/// the range and keep the server's port
+/// Thread: jupyterhub/configurable-http-proxy#557
+/// Symptom: a proxy opens a connection for each request; its pod has no port left towards one server
+/// Says: `ephemeral-ports-near-exhaustion/pod`: the used and the available ports, and two sysctls that widen the range and keep
+/// the server's port
 #[test]
 fn configurable_http_proxy_557() -> Served {
     let rule = "ephemeral-ports-near-exhaustion/pod";
@@ -46,9 +47,9 @@ fn configurable_http_proxy_557() -> Served {
     reported
 }
 
-/// Thread: devopsbeast.com/blog/tcp-time-wait-conntrack-exhaustion Symptom: short connections of a pod are in TIME_WAIT, and new
-/// ones fail; here, the pod has a range of its own of 4,000 ports Says: `ephemeral-ports-near-exhaustion/pod`: the used ports of
-/// the pod's own range, less its reserved ports
+/// Thread: devopsbeast.com/blog/tcp-time-wait-conntrack-exhaustion
+/// Symptom: short connections of a pod are in TIME_WAIT, and new ones fail; here, the pod has a range of its own of 4,000 ports
+/// Says: `ephemeral-ports-near-exhaustion/pod`: the used ports of the pod's own range, less its reserved ports
 #[test]
 fn tcp_time_wait_conntrack_exhaustion() -> Served {
     let rule = "ephemeral-ports-near-exhaustion/pod";
@@ -64,9 +65,11 @@ fn tcp_time_wait_conntrack_exhaustion() -> Served {
     reported
 }
 
-/// Thread: skypilot-org/skypilot#10426 Symptom: a server crash-loops with *address already in use*, though nothing in its pod
-/// listens: a sidecar's connection has its port Says: `connection-on-port/blocks-in-pod`: the process that has the connection,
-/// and the setting that reserves the port in the pod
+/// Thread: skypilot-org/skypilot#10426
+/// Symptom: a server crash-loops with *address already in use*, though nothing in its pod listens: a sidecar's connection has
+/// its port
+/// Says: `connection-on-port/blocks-in-pod`: the process that has the connection, and the setting that reserves the port in the
+/// pod
 #[test]
 fn skypilot_10426() -> Served {
     let rule = "connection-on-port/blocks-in-pod";

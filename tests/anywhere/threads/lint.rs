@@ -131,9 +131,9 @@ fn finds_no(manifest: &str, rule: &str) {
     assert!(found.is_empty(), "{found:#?}");
 }
 
-/// Thread: kubernetes-sigs/network-policy-api#341 Symptom: now and then a server on the host's network cannot start: its manifest
-/// gives it ports that the kernel chooses too Says: `ephemeral-range-overlap/workload` of the manifest: the port, and the setting
-/// that reserves it
+/// Thread: kubernetes-sigs/network-policy-api#341
+/// Symptom: now and then a server on the host's network cannot start: its manifest gives it ports that the kernel chooses too
+/// Says: `ephemeral-range-overlap/workload` of the manifest: the port, and the setting that reserves it
 #[test]
 fn network_policy_api_341() -> Served {
     let rule = "ephemeral-range-overlap/workload";
@@ -158,8 +158,9 @@ fn dash0_operator_1359() -> Served {
     finds(&of(44_317), rule, "info", "DaemonSet default/spans", "default/spans").advises("another port")
 }
 
-/// Thread: KBVE/kbve#10005 Symptom: each update of a game server with a hostPort on its only node waits forever Says:
-/// `pod-waits-for-port/replicas` of the manifest: the old pod keeps the port; with the strategy that ends it first
+/// Thread: KBVE/kbve#10005
+/// Symptom: each update of a game server with a hostPort on its only node waits forever
+/// Says: `pod-waits-for-port/replicas` of the manifest: the old pod keeps the port; with the strategy that ends it first
 #[test]
 fn kbve_10005() -> Served {
     let rule = "pod-waits-for-port/replicas";
@@ -176,8 +177,9 @@ fn kbve_10005() -> Served {
         .advises("strategy `type: Recreate`, or maxSurge 0 and maxUnavailable 1")
 }
 
-/// Thread: kubernetes-sigs/karpenter#2083 Symptom: a pod is Pending forever, and node after node is added for it: a DaemonSet has
-/// its hostPort on every node Says: `pod-waits-for-port/workloads` of the manifests names both
+/// Thread: kubernetes-sigs/karpenter#2083
+/// Symptom: a pod is Pending forever, and node after node is added for it: a DaemonSet has its hostPort on every node
+/// Says: `pod-waits-for-port/workloads` of the manifests names both
 #[test]
 fn karpenter_2083() -> Served {
     let rule = "pod-waits-for-port/workloads";
@@ -204,7 +206,8 @@ fn cozystack_3361() -> Served {
     finds(&of(10_250), rule, "warning", "Deployment default/usage", "kubelet").advises("another port of the node")
 }
 
-/// Thread: kubernetes/kubernetes#133564 Symptom: only the API server finds that a Service has one port twice, or one name twice
+/// Thread: kubernetes/kubernetes#133564
+/// Symptom: only the API server finds that a Service has one port twice, or one name twice
 /// Says: `port-field-refused/twice` of the manifest, at the port
 #[test]
 fn kubernetes_133564() -> Served {

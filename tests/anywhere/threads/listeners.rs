@@ -8,7 +8,8 @@ use super::{
     world::{World, daemon, in_pod},
 };
 
-/// Thread: kubernetes/kubernetes#76892 Symptom: a Service gets nodePort 6443, and from then on a pod answers for the API server
+/// Thread: kubernetes/kubernetes#76892
+/// Symptom: a Service gets nodePort 6443, and from then on a pod answers for the API server
 /// Says: `listener-on-node-port/loses` names kube-apiserver and the Service, and `node-port-range-mismatch/daemons` names the
 /// range
 #[test]
@@ -38,9 +39,9 @@ fn sobyte_node_port() -> Served {
     reported
 }
 
-/// Thread: openshift/baremetal-runtimecfg#175 Symptom: a load balancer of the platform itself listens inside of 30000-32767,
-/// until a Service gets its port Says: `listener-on-node-port/latent` while the port is free, `listener-on-node-port/loses` from
-/// the day a Service has it
+/// Thread: openshift/baremetal-runtimecfg#175
+/// Symptom: a load balancer of the platform itself listens inside of 30000-32767, until a Service gets its port
+/// Says: `listener-on-node-port/latent` while the port is free, `listener-on-node-port/loses` from the day a Service has it
 #[test]
 fn baremetal_runtimecfg_175() -> Served {
     let haproxy = || in_pod("uid-haproxy", "haproxy");
@@ -69,8 +70,9 @@ fn kubernetes_115568() -> Served {
         .advises("connect to port 32000 of 192.0.2.1")
 }
 
-/// Thread: k3s-io/k3s#8989 Symptom: nothing listens on the nodePort of the manifest, so people think that it is broken Says:
-/// `portreeve owner 30080` names the Service, the address to use, and the command that lists its pods
+/// Thread: k3s-io/k3s#8989
+/// Symptom: nothing listens on the nodePort of the manifest, so people think that it is broken
+/// Says: `portreeve owner 30080` names the Service, the address to use, and the command that lists its pods
 #[test]
 fn k3s_8989() -> Served {
     let ask = |service: String| World::of(&[service]).owner("30080");
@@ -85,8 +87,9 @@ fn k3s_8989() -> Served {
         .advises("connect to port 30080 of 192.0.2.1")
 }
 
-/// Thread: kubesphere/kubekey#1468 Symptom: since an upgrade, `netstat` no longer shows the NodePorts Says: `portreeve owner
-/// 31005` names the Service: no process has to listen. It names the address to use
+/// Thread: kubesphere/kubekey#1468
+/// Symptom: since an upgrade, `netstat` no longer shows the NodePorts
+/// Says: `portreeve owner 31005` names the Service: no process has to listen. It names the address to use
 #[test]
 fn kubekey_1468() -> Served {
     World::of(&[served("default/app", "NodePort", "80:31005/TCP", "")])
@@ -98,8 +101,9 @@ fn kubekey_1468() -> Served {
         .advises("connect to port 31005 of 192.0.2.1")
 }
 
-/// Thread: cloudnativelabs/kube-router#357 Symptom: with ipvs, no process listens on the nodePort Says: `portreeve owner 8099
-/// --proxy-mode ipvs` names the Service, and the address to use
+/// Thread: cloudnativelabs/kube-router#357
+/// Symptom: with ipvs, no process listens on the nodePort
+/// Says: `portreeve owner 8099 --proxy-mode ipvs` names the Service, and the address to use
 #[test]
 fn kube_router_357() -> Served {
     let manifests = [api_server("8000-9000"), served("default/k8s-webapp-demo", "NodePort", "8088:8099/TCP", "")];

@@ -16,8 +16,9 @@ fn chains(chains: &[&str]) -> Reading<Netfilter> {
     })
 }
 
-/// Thread: gardener/gardener#4599 Symptom: after a change from ipvs to iptables, kube-proxy's clean-up fails at a chain, and the
-/// proxy never starts Says: `stale-redirection/proxy` lists the chains and addresses, and the commands that remove them
+/// Thread: gardener/gardener#4599
+/// Symptom: after a change from ipvs to iptables, kube-proxy's clean-up fails at a chain, and the proxy never starts
+/// Says: `stale-redirection/proxy` lists the chains and addresses, and the commands that remove them
 #[test]
 fn gardener_4599() -> Served {
     let config = config_map("kube-proxy", &["config.conf: '{kind: KubeProxyConfiguration, mode: iptables}'"]);
@@ -31,8 +32,9 @@ fn gardener_4599() -> Served {
         .types("kube-proxy --cleanup")
 }
 
-/// Thread: kubernetes/kubernetes#102314 Symptom: since a change to ipvs, a rule left from iptables mode refuses connections to a
-/// Service Says: `stale-redirection/proxy` lists the left chains
+/// Thread: kubernetes/kubernetes#102314
+/// Symptom: since a change to ipvs, a rule left from iptables mode refuses connections to a Service
+/// Says: `stale-redirection/proxy` lists the left chains
 #[test]
 fn kubernetes_102314() -> Served {
     let both = ["ip filter KUBE-EXTERNAL-SERVICES", "ip nat KUBE-NODEPORTS", "ip nat KUBE-NODE-PORT"];
@@ -46,7 +48,8 @@ fn kubernetes_102314() -> Served {
     reported
 }
 
-/// Thread: kubermatic/kubermatic#11963 Symptom: the API server allocates from 12000-14767, but Cilium serves only 30000-32767
+/// Thread: kubermatic/kubermatic#11963
+/// Symptom: the API server allocates from 12000-14767, but Cilium serves only 30000-32767
 /// Says: `node-port-range-mismatch/component` names Cilium's range, the API server's, and the setting
 #[test]
 fn kubermatic_11963() -> Served {
@@ -63,9 +66,10 @@ fn kubermatic_11963() -> Served {
     reported
 }
 
-/// Thread: cilium/cilium#37691 Symptom: a NodePort does not answer at the virtual address of keepalived: Cilium serves one
-/// address of a device Says: `portreeve owner 30080`: at the node's address a pod answers, at the other address no process; with
-/// the setting to change
+/// Thread: cilium/cilium#37691
+/// Symptom: a NodePort does not answer at the virtual address of keepalived: Cilium serves one address of a device
+/// Says: `portreeve owner 30080`: at the node's address a pod answers, at the other address no process; with the setting to
+/// change
 #[test]
 fn cilium_37691() -> Served {
     let cilium = |addresses: &str| {
@@ -88,9 +92,10 @@ fn registry(mode: Mode) -> World {
     World::of(&[served("zarf/registry", "NodePort", "5000:31999/TCP", "")]).mode(mode)
 }
 
-/// Thread: k0sproject/k0s#5760 Symptom: the NodePort answers at the node's address, and not at 127.0.0.1 (nftables) Says:
-/// `portreeve owner 31999`: from loopback it is refused, since nftables mode serves no NodePort there; with the address to use
-/// instead
+/// Thread: k0sproject/k0s#5760
+/// Symptom: the NodePort answers at the node's address, and not at 127.0.0.1 (nftables)
+/// Says: `portreeve owner 31999`: from loopback it is refused, since nftables mode serves no NodePort there; with the address to
+/// use instead
 #[test]
 fn k0s_5760() -> Served {
     registry(Mode::Nftables)
@@ -101,7 +106,8 @@ fn k0s_5760() -> Served {
         .advises("connect to port 31999 of 192.0.2.1, not of 127.0.0.1")
 }
 
-/// Thread: zarf-dev/zarf#3684 Symptom: nodes pull images from a registry at a localhost NodePort; in nftables mode they cannot
+/// Thread: zarf-dev/zarf#3684
+/// Symptom: nodes pull images from a registry at a localhost NodePort; in nftables mode they cannot
 /// Says: `portreeve owner 31999`: 127.0.0.1 leads to a pod in iptables mode, and to no pod in nftables mode; the node's address
 /// leads to a pod in both
 #[test]

@@ -13,7 +13,8 @@ const RESERVE: &str = "sysctl -w net.ipv4.ip_local_reserved_ports=\"10249-10250,
 
 /// Thread: kubernetes/kubernetes#111682
 /// Symptom: connections between control planes time out, now and then: the source port is a NodePort
-/// Says: `connection-on-port/answers-taken` names the process and the Service, and `ephemeral-range-overlap/node-ports` the range
+/// Says: `connection-on-port/answers-taken` names the process and the Service, and `ephemeral-range-overlap/node-ports` the
+/// range
 #[test]
 fn kubernetes_111682() -> Served {
     let world = World::of(&[served("fstest-gray/tomcat", "NodePort", "8080:31234/TCP", "")])
@@ -43,9 +44,10 @@ fn kops_6342() -> Served {
     reported
 }
 
-/// Thread: awslabs/amazon-eks-ami#1307 Symptom: a widened range meets NodePorts, and health checks fail; the kubelet's port must
-/// be reserved too, and other ports are reserved already Says: `ephemeral-range-overlap/node-ports`, with a command that keeps
-/// what is reserved
+/// Thread: awslabs/amazon-eks-ami#1307
+/// Symptom: a widened range meets NodePorts, and health checks fail; the kubelet's port must be reserved too, and other ports
+/// are reserved already
+/// Says: `ephemeral-range-overlap/node-ports`, with a command that keeps what is reserved
 #[test]
 fn amazon_eks_ami_1307() -> Served {
     let world = World::of(&[service("default/web", "NodePort", "80:30080/TCP", "")]).ephemeral("1024 65000", "2703");
@@ -56,8 +58,9 @@ fn amazon_eks_ami_1307() -> Served {
     reported
 }
 
-/// Thread: rancher-archives/rke#893 Symptom: a container beside the ingress controller sets `1024 65535` on every node, whatever
-/// the host has Says: `ephemeral-range-overlap/node-ports`, and the command that reserves the range
+/// Thread: rancher-archives/rke#893
+/// Symptom: a container beside the ingress controller sets `1024 65535` on every node, whatever the host has
+/// Says: `ephemeral-range-overlap/node-ports`, and the command that reserves the range
 #[test]
 fn rke_893() -> Served {
     let manifests =
@@ -72,8 +75,9 @@ fn rke_893() -> Served {
         .types("sysctl -w net.ipv4.ip_local_port_range")
 }
 
-/// Thread: learn.microsoft.com/en-us/azure/aks/custom-node-configuration Symptom: the example of a vendor, `32000 60000`, meets
-/// 768 NodePorts Says: `ephemeral-range-overlap/node-ports`, with the ports in both ranges
+/// Thread: learn.microsoft.com/en-us/azure/aks/custom-node-configuration
+/// Symptom: the example of a vendor, `32000 60000`, meets 768 NodePorts
+/// Says: `ephemeral-range-overlap/node-ports`, with the ports in both ranges
 #[test]
 fn aks_custom_node_configuration() -> Served {
     let world = World::of(&[served("default/web", "NodePort", "80:30080/TCP", "")]).ephemeral("32000 60000", "");
@@ -84,9 +88,10 @@ fn aks_custom_node_configuration() -> Served {
     reported
 }
 
-/// Thread: onedr0p/home-ops#11712 Symptom: the ephemeral range begins at 1024, only NodePorts are reserved: a connection has the
-/// port of a storage daemon, which stays down for six hours Says: `ephemeral-range-overlap/servers` lists the known ports of
-/// servers, and a range that covers none of them
+/// Thread: onedr0p/home-ops#11712
+/// Symptom: the ephemeral range begins at 1024, only NodePorts are reserved: a connection has the port of a storage daemon,
+/// which stays down for six hours
+/// Says: `ephemeral-range-overlap/servers` lists the known ports of servers, and a range that covers none of them
 #[test]
 fn home_ops_11712() -> Served {
     let storage = host_pod("storage/replicator", &[7000]);
@@ -101,10 +106,10 @@ fn home_ops_11712() -> Served {
     reported
 }
 
-/// Thread: hcloud-k8s/terraform-hcloud-kubernetes#473 Symptom: a cloud controller on the host's network crash-loops: the API
-/// server has a connection from its port to a webhook Says: `connection-on-port/blocks` names the API server's pod, reserves the
-/// port and keeps what is reserved; `owner 50258` lists the connection. The result is unknown, with both answers, if nothing
-/// shows who opened the connection
+/// Thread: hcloud-k8s/terraform-hcloud-kubernetes#473
+/// Symptom: a cloud controller on the host's network crash-loops: the API server has a connection from its port to a webhook
+/// Says: `connection-on-port/blocks` names the API server's pod, reserves the port and keeps what is reserved; `owner 50258`
+/// lists the connection. The result is unknown, with both answers, if nothing shows who opened the connection
 #[test]
 fn terraform_hcloud_kubernetes_473() -> Served {
     let rule = "connection-on-port/blocks";
@@ -137,9 +142,11 @@ fn terraform_hcloud_kubernetes_473() -> Served {
     reported
 }
 
-/// Thread: cilium/cilium#36754 Symptom: an exporter on the host's network crash-loops: a connection of the network's agent has
-/// its port, since the range begins at 1024 Says: `connection-on-port/blocks` names the pod that has the connection, and what to
-/// reserve; no finding for connections that the exporter accepted
+/// Thread: cilium/cilium#36754
+/// Symptom: an exporter on the host's network crash-loops: a connection of the network's agent has its port, since the range
+/// begins at 1024
+/// Says: `connection-on-port/blocks` names the pod that has the connection, and what to reserve; no finding for connections that
+/// the exporter accepted
 #[test]
 fn cilium_36754() -> Served {
     let rule = "connection-on-port/blocks";
@@ -154,9 +161,9 @@ fn cilium_36754() -> Served {
     reported
 }
 
-/// Thread: github.com/mumoshu/kube-node-init Symptom: a DaemonSet prepares each node, and one of its values gives outgoing
-/// connections every port from 1024 on Says: `ephemeral-range-overlap/node-ports`, with the present reserved ports and the ports
-/// of the node's daemons
+/// Thread: github.com/mumoshu/kube-node-init
+/// Symptom: a DaemonSet prepares each node, and one of its values gives outgoing connections every port from 1024 on
+/// Says: `ephemeral-range-overlap/node-ports`, with the present reserved ports and the ports of the node's daemons
 #[test]
 fn kube_node_init() -> Served {
     let world = World::of(&[service("media/stream", "NodePort", "80:30344/TCP", "")]);
@@ -167,9 +174,9 @@ fn kube_node_init() -> Served {
         .types("sysctl -w net.ipv4.ip_local_reserved_ports=\"5000-5009,10249-10250,10256,30000-32767\"")
 }
 
-/// Thread: www.michal-drozd.com/en/blog/ephemeral-port-exhaustion-kubernetes Symptom: the pods of one node cannot reach one
-/// server, and the pods of other nodes can Says: `masquerade-source-ports/pool` names the destination, how many source ports are
-/// left, and the pods that use them
+/// Thread: www.michal-drozd.com/en/blog/ephemeral-port-exhaustion-kubernetes
+/// Symptom: the pods of one node cannot reach one server, and the pods of other nodes can
+/// Says: `masquerade-source-ports/pool` names the destination, how many source ports are left, and the pods that use them
 #[test]
 fn ephemeral_port_exhaustion_kubernetes() -> Served {
     let rule = "masquerade-source-ports/pool";

@@ -22,7 +22,8 @@ fn ingress(to: &[&str]) -> World {
     World::of(&[pod_with_host_ports("ingress/nginx", &[80])]).with(|it| it.kernel.netfilter = rules)
 }
 
-/// Thread: rancher-archives/rke#3440 Symptom: since an upgrade the ingress controller's hostPorts 80 and 443 lead to its old pod
+/// Thread: rancher-archives/rke#3440
+/// Symptom: since an upgrade the ingress controller's hostPorts 80 and 443 lead to its old pod
 /// Says: `stale-redirection/host-port` names the rule, the pod that gets no connections, and the command that deletes the rule
 #[test]
 fn rke_3440() -> Served {
@@ -46,9 +47,9 @@ fn calico_3412() -> Served {
         .types("nft delete rule")
 }
 
-/// Thread: Netcracker/KubeMarine#724 Symptom: after an upgrade of the container runtime, clients of a hostPort time out; the port
-/// seems to belong to the new pod Says: `portreeve owner 80` says that no process answers, names the redirection that was left,
-/// and the command that deletes it
+/// Thread: Netcracker/KubeMarine#724
+/// Symptom: after an upgrade of the container runtime, clients of a hostPort time out; the port seems to belong to the new pod
+/// Says: `portreeve owner 80` says that no process answers, names the redirection that was left, and the command that deletes it
 #[test]
 fn kube_marine_724() -> Served {
     let healthy = ingress(&["10.244.0.9:80"]);

@@ -12,9 +12,10 @@ fn agent(name: &str) -> World {
     World::of(&[of_daemon_set(daemon_set, &crashing(&host_pod(name, &[])))])
 }
 
-/// Thread: tigera/docs#2575 Symptom: Docker Swarm has 4789/udp, and Calico’s tunnel in eBPF mode stays down: address already in
-/// use Says: `tunnel-port-conflict/devices` names both tunnels and the setting `vxlanPort`; `owner 4789/udp` names the tunnel
-/// that is up
+/// Thread: tigera/docs#2575
+/// Symptom: Docker Swarm has 4789/udp, and Calico’s tunnel in eBPF mode stays down: address already in use
+/// Says: `tunnel-port-conflict/devices` names both tunnels and the setting `vxlanPort`; `owner 4789/udp` names the tunnel that
+/// is up
 #[test]
 fn docs_2575() -> Served {
     let rule = "tunnel-port-conflict/devices";
@@ -29,8 +30,9 @@ fn docs_2575() -> Served {
         .advises("`vxlanPort` in Calico's FelixConfiguration")
 }
 
-/// Thread: cilium/cilium#8990 Symptom: Cilium crash-loops after another network plugin left its tunnel on the node: address
-/// already in use Says: `tunnel-port-conflict/devices` names both tunnels; no finding if they share the port, or have two ports
+/// Thread: cilium/cilium#8990
+/// Symptom: Cilium crash-loops after another network plugin left its tunnel on the node: address already in use
+/// Says: `tunnel-port-conflict/devices` names both tunnels; no finding if they share the port, or have two ports
 #[test]
 fn cilium_8990() -> Served {
     let rule = "tunnel-port-conflict/devices";

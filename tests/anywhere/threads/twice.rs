@@ -20,8 +20,9 @@ fn coturn_chart_75() -> Served {
     reported
 }
 
-/// Thread: bitnami/charts#2564 Symptom: one value of a chart becomes the nodePort of two Services, of the master and of the
-/// replica Says: `node-port-claimed-twice` of the manifests: the API server will refuse one
+/// Thread: bitnami/charts#2564
+/// Symptom: one value of a chart becomes the nodePort of two Services, of the master and of the replica
+/// Says: `node-port-claimed-twice` of the manifests: the API server will refuse one
 #[test]
 fn charts_2564() -> Served {
     let mysql = |name: &str| written(&service(&format!("default/mysql-{name}"), "NodePort", "3306:32001/TCP", ""));
@@ -33,8 +34,10 @@ fn charts_2564() -> Served {
     reported
 }
 
-/// Thread: redpanda-data/helm-charts#1124 Symptom: a chart adds its default listeners to the listeners of a user, with the same
-/// number; only an operator's log shows the error Says: `node-port-claimed-twice` of the manifest names both ports
+/// Thread: redpanda-data/helm-charts#1124
+/// Symptom: a chart adds its default listeners to the listeners of a user, with the same number; only an operator's log shows
+/// the error
+/// Says: `node-port-claimed-twice` of the manifest names both ports
 #[test]
 fn helm_charts_1124() -> Served {
     let external = |ports: &str| World::of(&[written(&service("redpanda/external", "NodePort", ports, ""))]);
@@ -44,8 +47,10 @@ fn helm_charts_1124() -> Served {
         .advises("write another nodePort into Service redpanda/external")
 }
 
-/// Thread: kubernetes/kubernetes#135439 Symptom: the API server refuses a number when a Service is created, but accepts it in an
-/// update: then the Service cannot be created again Says: `node-port-claimed-twice` names both ports of the Service
+/// Thread: kubernetes/kubernetes#135439
+/// Symptom: the API server refuses a number when a Service is created, but accepts it in an update: then the Service cannot be
+/// created again
+/// Says: `node-port-claimed-twice` names both ports of the Service
 #[test]
 fn kubernetes_135439() -> Served {
     let reported = World::of(&[service("default/dns", "NodePort", "53:30053/UDP,5353:30053/TCP", "")])
@@ -71,8 +76,9 @@ fn kube_vip_1288() -> Served {
     reported
 }
 
-/// Thread: kube-vip/kube-vip#1006 Symptom: two LoadBalancer Services have one address and one port: each node may send clients to
-/// another of the two Says: `external-ip-conflict/claimed-twice` of both Services
+/// Thread: kube-vip/kube-vip#1006
+/// Symptom: two LoadBalancer Services have one address and one port: each node may send clients to another of the two
+/// Says: `external-ip-conflict/claimed-twice` of both Services
 #[test]
 fn kube_vip_1006() -> Served {
     let balancer = |name: &str, ports: &str| {
@@ -86,7 +92,8 @@ fn kube_vip_1006() -> Served {
     reported
 }
 
-/// Thread: argoproj/argo-helm#3587 Symptom: a chart has nodePorts for default values: its second release in a cluster is refused
+/// Thread: argoproj/argo-helm#3587
+/// Symptom: a chart has nodePorts for default values: its second release in a cluster is refused
 /// Says: `node-port-claimed-twice` of both releases: the number, and the other Service that has it
 #[test]
 fn argo_helm_3587() -> Served {

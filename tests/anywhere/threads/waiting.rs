@@ -17,8 +17,9 @@ fn two_services(first: &str, second: &str) -> World {
     ])
 }
 
-/// Thread: k3s-io/k3s#1969 Symptom: the pods of ServiceLB stay Pending, and a Service has no address: another Service has its
-/// port on every node Says: `pod-waits-for-port/pod` names the Service without an address, the port, and the Service that has it
+/// Thread: k3s-io/k3s#1969
+/// Symptom: the pods of ServiceLB stay Pending, and a Service has no address: another Service has its port on every node
+/// Says: `pod-waits-for-port/pod` names the Service without an address, the port, and the Service that has it
 #[test]
 fn k3s_1969() -> Served {
     two_services("kube-system/traefik", "default/web")
@@ -26,8 +27,9 @@ fn k3s_1969() -> Served {
         .advises("give Service default/web another port than 80/tcp")
 }
 
-/// Thread: k3s-io/k3s#2270 Symptom: of several Services that become LoadBalancers, two never get an address, and no message
-/// explains why Says: `pod-waits-for-port/pod` of each of them
+/// Thread: k3s-io/k3s#2270
+/// Symptom: of several Services that become LoadBalancers, two never get an address, and no message explains why
+/// Says: `pod-waits-for-port/pod` of each of them
 #[test]
 fn k3s_2270() -> Served {
     two_services("default/first", "default/second")
@@ -35,8 +37,9 @@ fn k3s_2270() -> Served {
         .advises("svccontroller.k3s.cattle.io/lbpool")
 }
 
-/// Thread: traefik/traefik-helm-chart#732 Symptom: a second ingress controller beside the controller of k3s: *didn't have free
-/// ports for the requested pod ports* Says: `pod-waits-for-port/pod` names the controller of k3s
+/// Thread: traefik/traefik-helm-chart#732
+/// Symptom: a second ingress controller beside the controller of k3s: *didn't have free ports for the requested pod ports*
+/// Says: `pod-waits-for-port/pod` names the controller of k3s
 #[test]
 fn traefik_helm_chart_732() -> Served {
     two_services("kube-system/traefik", "traefik-system/traefik")
@@ -82,8 +85,9 @@ fn two_pods(port: u16) -> World {
     World::of(&[holder, pending(&waits)])
 }
 
-/// Thread: kubernetes/kubernetes#134057 Symptom: the scheduler reports that a node has no free ports, but names neither the port
-/// nor the pod that has it Says: `pod-waits-for-port/pod` names both
+/// Thread: kubernetes/kubernetes#134057
+/// Symptom: the scheduler reports that a node has no free ports, but names neither the port nor the pod that has it
+/// Says: `pod-waits-for-port/pod` names both
 #[test]
 fn kubernetes_134057() -> Served {
     two_pods(8085)
@@ -112,9 +116,9 @@ fn scylla_operator_3089() -> Served {
         .advises("give pod scylla/scylla-0 another port")
 }
 
-/// Thread: kubernetes-sigs/azurefile-csi-driver#1880 Symptom: an update of a controller on the host's network waits forever: each
-/// new pod needs the port that an old pod keeps Says: `pod-waits-for-port/pod` names the old pod of the same workload, and the
-/// strategy that ends it first
+/// Thread: kubernetes-sigs/azurefile-csi-driver#1880
+/// Symptom: an update of a controller on the host's network waits forever: each new pod needs the port that an old pod keeps
+/// Says: `pod-waits-for-port/pod` names the old pod of the same workload, and the strategy that ends it first
 #[test]
 fn azurefile_csi_driver_1880() -> Served {
     let of_set = |hash: &str, pod: &str| {

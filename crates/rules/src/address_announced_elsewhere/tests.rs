@@ -49,7 +49,7 @@ fn an_address_that_another_node_announces_is_a_warning_and_deleted_after_a_look(
     assert_eq!(evidence.affects, [Vantage::Remote].into());
     assert_eq!(value(&evidence, "not known"), "whether Node n2 has 192.0.2.50: only the links of that node show");
     let [remedy] = &evidence.remedies[..] else { panic!("one remedy: {:?}", evidence.remedies) };
-    assert!(remedy.steps[0].text.starts_with("see on Node n2 that"), "the look comes first: {remedy:?}");
+    assert!(remedy.steps[0].text.starts_with("check on Node n2 that"), "the look comes first: {remedy:?}");
     assert_eq!(deletes(&evidence), ["ip addr del 192.0.2.50/32 dev eth0"]);
     let v6 = expect_problem(&RULE, &held("eth0", "2001:db8::50", "n2"), &subject());
     assert_eq!(deletes(&v6), ["ip addr del 2001:db8::50/128 dev eth0"]);

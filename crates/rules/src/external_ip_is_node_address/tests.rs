@@ -82,7 +82,7 @@ fn outside_ipvs_it_is_information_as_long_as_nothing_listens_there() {
         for address in [PEER, PRIMARY[0]] {
             let evidence = expect_problem(&RULE, &trap(address).with_mode(mode), &subject());
             assert_eq!((evidence.severity, evidence.affects.len()), (Severity::Info, 0), "{mode} {address}");
-            assert!(evidence.summary.ends_with("ports of that address, and no others."), "{}", evidence.summary);
+            assert!(evidence.summary.ends_with("ports of that address, and no other ports."), "{}", evidence.summary);
         }
     }
 }
