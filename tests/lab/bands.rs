@@ -220,7 +220,7 @@ fn calico_with_ranges_of_its_own_disagrees_in_ipvs_mode() {
     cluster.api().create(&felix);
     let agent = Agent::start(&cluster, &["--proxy-mode", "ipvs"]);
     let (summary, _) = disagreement(&cluster, &agent, "component");
-    assert!(summary.starts_with("Calico takes 30000-30063,30100 for the NodePort range"), "{summary}");
+    assert!(summary.starts_with("Calico uses 30000-30063,30100 as the NodePort range"), "{summary}");
 }
 
 #[test]
