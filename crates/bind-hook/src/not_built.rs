@@ -1,0 +1,52 @@
+//! A build without the program: the same hook, which is never attached.
+
+use std::{convert::Infallible, path::Path, time::Duration};
+
+use crate::{Bind, Claim, Exempt, MapFailed, Mode, NotAttached, Refusal};
+
+/// A hook, of which this build has none.
+#[derive(Debug)]
+pub struct Hook(Infallible);
+
+impl Hook {
+    /// Never attaches one.
+    pub fn attach(_cgroup: &Path, _mode: Mode) -> Result<Self, NotAttached> {
+        Err(NotAttached::NotBuilt)
+    }
+
+    /// See the feature `program`.
+    pub fn refusal(&self) -> Option<Refusal> {
+        match self.0 {}
+    }
+
+    /// See the feature `program`.
+    pub fn claims(&mut self, _claims: &[Claim]) -> Result<(), MapFailed> {
+        match self.0 {}
+    }
+
+    /// See the feature `program`.
+    pub fn exempt(&mut self, _exempt: &[Exempt]) -> Result<(), MapFailed> {
+        match self.0 {}
+    }
+
+    /// See the feature `program`.
+    pub fn fresh_for(&mut self, _time: Duration) -> Result<(), MapFailed> {
+        match self.0 {}
+    }
+
+    /// See the feature `program`.
+    pub fn next(&mut self) -> Option<Bind> {
+        match self.0 {}
+    }
+
+    /// See the feature `program`.
+    pub fn lost(&self) -> Result<u64, MapFailed> {
+        match self.0 {}
+    }
+}
+
+impl std::os::fd::AsFd for Hook {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        match self.0 {}
+    }
+}
