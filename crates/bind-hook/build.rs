@@ -17,7 +17,8 @@ fn main() {
     let named = env::var("CLANG").ok();
     let compilers: Vec<&str> = named.as_deref().map_or(COMPILERS.to_vec(), |compiler| vec![compiler]);
     let compiler = compilers.iter().find(|compiler| Command::new(compiler).arg("--version").output().is_ok());
-    let compiler = compiler.unwrap_or_else(|| panic!("the feature `program` needs clang, and none of {compilers:?} runs; set CLANG"));
+    let compiler = compiler
+        .unwrap_or_else(|| panic!("the feature `program` needs clang, and none of {compilers:?} runs; set CLANG"));
     let endian = match env::var("CARGO_CFG_TARGET_ENDIAN").as_deref() {
         Ok("big") => "bpfeb",
         _ => "bpfel",

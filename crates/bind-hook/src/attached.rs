@@ -1,6 +1,9 @@
 //! The program in the kernel, its maps and its records. The layouts are those of hook.c.
 
-#![allow(clippy::disallowed_methods, reason = "opens a control group, and binds a socket to show its network namespace")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "opens a control group, and binds a socket to show its network namespace"
+)]
 
 use std::{
     collections::{BTreeMap, HashSet, hash_map::RandomState},
@@ -38,6 +41,12 @@ const REFUSES: u32 = 3;
 const GENERATION: u32 = 4;
 const LOST: u32 = 5;
 
+/// Two programs, and the error with which they refuse.
+pub(crate) type Variant = (Refusal, [&'static str; 2]);
+/// The best comes first.
+const VARIANTS: [Variant; 2] =
+    [(Refusal::AddressInUse, ["bind4_in_use", "bind6_in_use"]), (Refusal::NotPermitted, ["bind4", "bind6"])];
+
 /// Generation, port, protocol, whether it is what a wildcard meets, address.
 type ClaimKey = [u8; 24];
 /// Id, kind, claim.
@@ -59,7 +68,11 @@ pub struct Hook {
 
 impl fmt::Debug for Hook {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Hook").field("refusal", &self.refusal).field("claims", &self.known.len()).finish_non_exhaustive()
+        formatter
+            .debug_struct("Hook")
+            .field("refusal", &self.refusal)
+            .field("claims", &self.known.len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -67,11 +80,11 @@ impl Hook {
     /// Attaches the hook to a control group of version 2, for the network namespace of this thread. This process has to be below
     /// the group. Nothing is claimed yet.
     pub fn attach(cgroup: &Path, mode: Mode) -> Result<Self, NotAttached> {
-        Self::attach_with(cgroup, mode, &[Refusal::AddressInUse, Refusal::NotPermitted])
+        Self::attach_with(cgroup, mode, &VARIANTS)
     }
 
     /// Attaches the first of these variants that the kernel takes.
-    pub(crate) fn attach_with(cgroup: &Path, mode: Mode, variants: &[Refusal]) -> Result<Self, NotAttached> {
+    pub(crate) fn attach_with(cgroup: &Path, mode: Mode, variants: &[Variant]) -> Result<Self, NotAttached> {
         let unreadable = |error| NotAttached::Unreadable { path: cgroup.to_owned(), error };
         let group = File::open(cgroup).map_err(unreadable)?;
         let system = fstatfs(&group).map_err(|error| unreadable(error.into()))?;
@@ -82,18 +95,14 @@ impl Hook {
             EbpfError::MapError(map) => lacking("no ring buffer", errno_of_map(map), &error),
             _ => lacking("no BPF", None, &error),
         })?;
-        let variants: &[Refusal] = match mode {
-            Mode::Report => &[Refusal::NotPermitted],
-            Mode::Refuse => variants,
-        };
-        let mut taken = Err(NotAttached::NotPermitted);
-        for variant in variants {
-            taken = attach_variant(&mut programs, &group, *variant).map(|()| *variant);
-            if taken.is_ok() {
+        let mut refusal = Err(NotAttached::NotPermitted);
+        for (with, names) in variants {
+            refusal = attach_variant(&mut programs, &group, names).map(|()| *with);
+            if refusal.is_ok() {
                 break;
             }
         }
-        let refusal = taken?;
+        let refusal = refusal?;
         let mut hook = Self {
             refusal: (mode == Mode::Refuse).then_some(refusal),
             state: map_of(&mut programs, "STATE")?,
@@ -229,7 +238,9 @@ fn lacking(lacks: &'static str, errno: Option<i32>, error: &dyn fmt::Display) ->
 
 fn errno_of_map(error: &MapError) -> Option<i32> {
     match error {
-        MapError::CreateError { io_error, .. } | MapError::SyscallError(SyscallError { io_error, .. }) => io_error.raw_os_error(),
+        MapError::CreateError { io_error, .. } | MapError::SyscallError(SyscallError { io_error, .. }) => {
+            io_error.raw_os_error()
+        }
         _ => None,
     }
 }
@@ -240,11 +251,7 @@ fn map_of<M: TryFrom<aya::maps::Map, Error = MapError>>(programs: &mut Ebpf, nam
 }
 
 /// Loads both programs of a variant before it attaches one.
-fn attach_variant(programs: &mut Ebpf, group: &File, variant: Refusal) -> Result<(), NotAttached> {
-    let names = match variant {
-        Refusal::AddressInUse => ["bind4_in_use", "bind6_in_use"],
-        Refusal::NotPermitted => ["bind4", "bind6"],
-    };
+fn attach_variant(programs: &mut Ebpf, group: &File, names: &[&'static str; 2]) -> Result<(), NotAttached> {
     for is_loaded in [false, true] {
         for name in names {
             let program = programs.program_mut(name).ok_or_else(|| lacking("no program of this name", None, &name))?;
@@ -256,7 +263,8 @@ fn attach_variant(programs: &mut Ebpf, group: &File, variant: Refusal) -> Result
             };
             done.map_err(|error| {
                 let errno = match &error {
-                    ProgramError::LoadError { io_error, .. } | ProgramError::SyscallError(SyscallError { io_error, .. }) => io_error.raw_os_error(),
+                    ProgramError::LoadError { io_error, .. }
+                    | ProgramError::SyscallError(SyscallError { io_error, .. }) => io_error.raw_os_error(),
                     _ => None,
                 };
                 lacking(if is_loaded { "no link to a control group" } else { "the program was refused" }, errno, &error)
@@ -305,7 +313,9 @@ fn bind(record: &[u8]) -> Option<Bind> {
         pid: u32_at(8)?,
         uid: u32_at(12)?,
         claim: ClaimId(u32_at(16)?),
-        protocol: [Protocol::Tcp, Protocol::Udp].into_iter().find(|protocol| Some(&number(*protocol)) == record.get(22))?,
+        protocol: [Protocol::Tcp, Protocol::Udp]
+            .into_iter()
+            .find(|protocol| Some(&number(*protocol)) == record.get(22))?,
         at: SocketAddr::new(Ipv6Addr::from(address).to_canonical(), port),
         name: String::from_utf8_lossy(name).into_owned(),
         answer: match record.get(23)? {

@@ -146,7 +146,9 @@ pub enum NotAttached {
     #[error("the kernel does not permit the bind hook: it needs the capabilities BPF and NET_ADMIN")]
     NotPermitted,
     /// The kernel lacks something.
-    #[error("this kernel takes no bind hook, which needs Linux 5.8 with BPF and control groups of version 2: {lacks}: {error}")]
+    #[error(
+        "this kernel takes no bind hook, which needs Linux 5.8 with BPF and control groups of version 2: {lacks}: {error}"
+    )]
     Unsupported {
         /// What it does not do.
         lacks: &'static str,
