@@ -5,6 +5,8 @@
 #define INLINE static inline __attribute__((always_inline))
 #define HELPER(type, name, ...) static type (*const bpf_##name)(__VA_ARGS__) = (void *)BPF_FUNC_##name
 #define EADDRINUSE 98
+// ::ffff:0.0.0.0/96
+#define MAPPED __builtin_bswap32(0xffff)
 
 HELPER(void *, map_lookup_elem, void *map, const void *key);
 HELPER(__u64, get_current_pid_tgid, void);
@@ -69,9 +71,22 @@ INLINE __u32 *met(struct claim_key *key, int is_ipv6)
 	return bpf_map_lookup_elem(&CLAIMS, &wildcard);
 }
 
+// A bind of :: takes the port of IPv4, too, unless IPV6_V6ONLY is set, which no hook can read.
+INLINE __u32 *claimed(struct claim_key *key, int is_ipv6, int *answer)
+{
+	__u32 *claim = met(key, is_ipv6);
+	*answer = ALLOWED;
+	if (claim || !is_ipv6 || !key->is_some)
+		return claim;
+	key->address[2] = MAPPED;
+	claim = met(key, 0);
+	key->address[2] = 0;
+	*answer = FAMILY_UNKNOWN;
+	return claim;
+}
+
 INLINE int hook(struct bpf_sock_addr *bind, __u32 a, __u32 b, __u32 c, __u32 d, int is_ipv6, int sets_error)
 {
-	const __u32 mapped = __builtin_bswap32(0xffff);
 	__u64 *namespace = state(NAMESPACE), *nonce = state(NONCE), *until = state(FRESH_UNTIL);
 	__u64 *refuses = state(REFUSES), *generation = state(GENERATION), *lost = state(LOST);
 	if (!namespace || !nonce || !until || !refuses || !generation || !lost)
@@ -87,14 +102,13 @@ INLINE int hook(struct bpf_sock_addr *bind, __u32 a, __u32 b, __u32 c, __u32 d, 
 		*namespace = here;
 	if (here != *namespace)
 		return 1;
-	int was_mapped = is_ipv6 && !a && !b && c == mapped, answer = ALLOWED;
-	__u32 *claim = met(&key, is_ipv6 && !was_mapped);
-	if (!claim && is_ipv6 && key.is_some) {
-		// A bind of :: takes the port of IPv4, too, unless IPV6_V6ONLY is set, which no hook can read.
-		key.address[2] = mapped;
-		claim = met(&key, 0);
-		key.address[2] = 0;
-		answer = FAMILY_UNKNOWN;
+	int was_mapped = is_ipv6 && !a && !b && c == MAPPED, answer;
+	__u32 *claim = claimed(&key, is_ipv6 && !was_mapped, &answer);
+	__u32 now = *(volatile __u64 *)generation;
+	if (!claim && key.generation != now) {
+		// The claims were replaced meanwhile, and the old ones may be gone.
+		key.generation = now;
+		claim = claimed(&key, is_ipv6 && !was_mapped, &answer);
 	}
 	if (!claim || is_exempt(*claim))
 		return 1;
@@ -123,7 +137,7 @@ INLINE int hook(struct bpf_sock_addr *bind, __u32 a, __u32 b, __u32 c, __u32 d, 
 	return 0;
 }
 
-#define IPV4(sets_error) hook(bind, 0, 0, __builtin_bswap32(0xffff), bind->user_ip4, 0, sets_error)
+#define IPV4(sets_error) hook(bind, 0, 0, MAPPED, bind->user_ip4, 0, sets_error)
 #define IPV6(sets_error) hook(bind, bind->user_ip6[0], bind->user_ip6[1], bind->user_ip6[2], bind->user_ip6[3], 1, sets_error)
 SEC("cgroup/bind4") int bind4(struct bpf_sock_addr *bind) { return IPV4(0); }
 SEC("cgroup/bind6") int bind6(struct bpf_sock_addr *bind) { return IPV6(0); }

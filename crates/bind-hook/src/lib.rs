@@ -129,7 +129,7 @@ pub enum Answer {
 #[derive(Debug, thiserror::Error)]
 pub enum NotAttached {
     /// The feature `program` is off.
-    #[error("this build has no bind hook: build it with the feature bind-hook")]
+    #[error("this build has no bind hook: build portreeve-bind-hook with the feature program")]
     NotBuilt,
     /// The folder cannot be opened.
     #[error("{}: cannot open the control group: {error}", path.display())]
