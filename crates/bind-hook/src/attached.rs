@@ -1,4 +1,4 @@
-//! The program in the kernel, its maps and its records. The layouts are those of hook.c.
+//! The program in the kernel, its maps and its records. hook.c has the same layouts.
 
 #![allow(
     clippy::disallowed_methods,
@@ -33,7 +33,7 @@ use crate::{Answer, Bind, Claim, ClaimId, Exempt, MapFailed, Mode, NotAttached, 
 /// The compiled program.
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/hook.o"));
 
-// Where the values of `STATE` are.
+// The places of values in `STATE`.
 const NAMESPACE: u32 = 0;
 const NONCE: u32 = 1;
 const FRESH_UNTIL: u32 = 2;
@@ -163,7 +163,7 @@ impl Hook {
         };
         for (key, id) in &wanted {
             if let Err(error) = self.claims.insert(with(next, key), id, 0) {
-                // What was there stays in force, as a whole.
+                // The claims before stay in force, as a whole.
                 for key in wanted.keys() {
                     self.claims.remove(&with(next, key)).ok();
                 }

@@ -1,5 +1,5 @@
-//! Reports each `bind` of a claimed port when it happens, and refuses it if asked to. A program in the kernel compares each `bind` of a
-//! control group with a map of claimed ports.
+//! Reports each `bind` of a claimed port when it happens, and can refuse it. A program in the kernel compares each `bind` of a control
+//! group with a map of claimed ports.
 //!
 //! Never: knows Kubernetes, decides what is claimed, or leaves anything in the kernel when its process ends.
 //!
@@ -108,7 +108,7 @@ pub struct Bind {
     pub at: SocketAddr,
     /// The claim that it meets.
     pub claim: ClaimId,
-    /// What the hook did.
+    /// The hook's answer to it.
     pub answer: Answer,
 }
 

@@ -20,7 +20,7 @@ use super::*;
 
 const PORT: u16 = 30080;
 const LONG: Duration = Duration::from_secs(3600);
-/// Tells a copy of this program the group to attach to.
+/// The variable with the group to which a copy of this program attaches.
 const GROUP: &str = "PORTREEVE_HOOK_GROUP";
 
 /// A control group with this process in it. It goes when the test ends.
