@@ -50,3 +50,17 @@ impl std::os::fd::AsFd for Hook {
         match self.0 {}
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_build_without_the_program_names_what_it_lacks() {
+        let error = Hook::attach(Path::new("/sys/fs/cgroup"), Mode::Report).expect_err("no program");
+        assert_eq!(
+            error.to_string(),
+            "this build has no bind hook: build portreeve-bind-hook with the feature program"
+        );
+    }
+}

@@ -428,6 +428,12 @@ fn what_keeps_a_hook_off_is_named_in_one_line() {
             group.path.display()
         )
     );
+    let missing = [(Refusal::NotPermitted, ["missing4", "missing6"])];
+    assert_eq!(
+        Hook::attach_with(&group.path, Mode::Refuse, &missing).expect_err("no hook").to_string(),
+        "this kernel takes no bind hook, which needs Linux 5.8 with BPF and control groups of version 2: \
+         no program of this name: missing4"
+    );
     let without = ["setpriv", "--bounding-set", "-bpf,-sys_admin,-net_admin"];
     let output = group.copy(&without, "tests::a_guard_without_a_capability").wait_with_output().expect("ended");
     let output = String::from_utf8_lossy(&output.stdout);
