@@ -35,6 +35,7 @@ impl Hook {
     }
 
     /// See the feature `program`.
+    #[expect(clippy::should_implement_trait, reason = "there may be a next one later")]
     pub fn next(&mut self) -> Option<Bind> {
         match self.0 {}
     }
