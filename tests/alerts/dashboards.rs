@@ -269,7 +269,9 @@ fn a_click_on_an_incident_selects_all_of_it_and_leads_to_its_nodes() {
         let column = variable[..1].to_uppercase() + &variable[1..];
         assert!(incident.contains(&format!("&var-{variable}=${{__data.fields.{column}}}")), "{variable}: {incident}");
     }
-    for (name, panel) in [("fleet", "Nodes by worst finding"), ("fleet", "All nodes, if more than 30"), ("incident", "Affected nodes")] {
+    for (name, panel) in
+        [("fleet", "Nodes by worst finding"), ("fleet", "All nodes, if more than 30"), ("incident", "Affected nodes")]
+    {
         let [node] = links(name, panel).try_into().expect("one link");
         assert!(node.starts_with("portreeve-node?") && node.contains("&var-node=${__"), "{node}");
     }

@@ -90,7 +90,11 @@ fn every_panel_has_data_while_one_problem_after_the_other_is_made() {
             true => prometheus.query_at(&it.query, span[1]),
             false => prometheus.query_range(&it.query, span),
         };
-        let may_be_empty = EMPTY_WHEN_WELL[..1].iter().chain(&EMPTY_WHEN_NEW).chain([&EMPTY_WHEN_SMALL]).any(|title| *title == it.title);
+        let may_be_empty = EMPTY_WHEN_WELL[..1]
+            .iter()
+            .chain(&EMPTY_WHEN_NEW)
+            .chain([&EMPTY_WHEN_SMALL])
+            .any(|title| *title == it.title);
         assert!(may_be_empty || !series.is_empty(), "nothing for {} of {}: {}", it.title, it.dashboard, it.query);
         answers[it.dashboard][&it.panel][&it.target] = Value::Array(series);
     }
