@@ -37,11 +37,14 @@ test: root ## Install what is missing, lint, and run every test that needs no cl
 	@tools/timed 'build tests' $(NEXTEST) --workspace --no-run
 	@tools/timed 'tests' $(NEXTEST) --workspace
 
-lab: root ## Run the tests that need the real parts: Kubernetes, helm, Prometheus, an image; needs root
+lab: root ## Run the tests that need the real parts, check the words, and that the plugin compiles for macOS; needs root
 	@tools/timed 'tools of lab' tools/install image lab helm
 	@tools/timed 'static binary' $(MAKE) --no-print-directory static
 	@tools/timed 'build lab' $(NEXTEST) --profile lab --test lab --test delivery --no-run
 	@tools/timed 'lab' $(NEXTEST) --profile lab --test lab --test delivery
+	@$(MAKE) --no-print-directory words
+	@grep -qx $(MACOS) <(rustup target list --installed) || rustup target add $(MACOS)
+	@CC_aarch64_apple_darwin=true AR_aarch64_apple_darwin=true SDKROOT=/ tools/timed macos $(CARGO) check --locked --target $(MACOS)
 
 # The words of documents, help and comments: docs/style has the rules.
 words: ## Check that documents, help and comments keep to plain words
@@ -56,7 +59,7 @@ root:
 	@tools/timed 'tools of test' tools/install test
 	@tests/in-private-namespaces --check
 
-lint: ## Check formatting, lints, documentation, dependencies, and that the plugin compiles for macOS
+lint: ## Check formatting, lints, documentation and dependencies
 	@tools/timed 'tools of lint' tools/install lint
 	@$(CARGO) fmt --version > /dev/null 2>&1 || rustup component add rustfmt
 	@$(CARGO) clippy --version > /dev/null 2>&1 || rustup component add clippy
@@ -66,8 +69,6 @@ lint: ## Check formatting, lints, documentation, dependencies, and that the plug
 	@tools/timed 'clippy fuzz' $(CARGO) clippy --locked --manifest-path fuzz/Cargo.toml --all-targets \
 	    --target-dir "$${CARGO_TARGET_DIR:-target}" -- -D warnings
 	@RUSTDOCFLAGS='-D warnings' tools/timed doc $(CARGO) doc --workspace --no-deps --document-private-items --locked
-	@grep -qx $(MACOS) <(rustup target list --installed) || rustup target add $(MACOS)
-	@CC_aarch64_apple_darwin=true AR_aarch64_apple_darwin=true SDKROOT=/ tools/timed macos $(CARGO) check --locked --target $(MACOS)
 	@tools/timed deny cargo-deny --locked --workspace check -D warnings bans licenses sources
 	@tools/timed shear cargo-shear
 

@@ -49,7 +49,7 @@ fn rule(text: &str) -> Result<Named, String> {
     })
 }
 
-pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
+pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
     let Args { id, no_headers } = args;
     let page = match id {
         None => rules_table(&console.style, !no_headers),

@@ -129,7 +129,7 @@ impl Action {
             Self::Policies(args) => policies::run(args, console),
             Self::Snapshot(args) => snapshot::run(&args, console),
             Self::Lint(args) => lint::run(*args, console),
-            Self::Explain(args) => explain::run(args, console),
+            Self::Explain(args) => explain::run(&args, console),
             #[cfg(target_os = "linux")]
             Self::Demo(args) => demo::run(args, console),
             Self::Agent(elsewhere) => elsewhere.run("agent", "the chart installs it on every node"),

@@ -1,4 +1,4 @@
-//! The alerts in `dashboards/`: promtool accepts them and runs their tests; what they name is there, and each has a runbook.
+//! The alerts in `dashboards/`: promtool accepts them and runs their tests; their metrics exist, and each has a runbook.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,7 +15,7 @@ use crate::promql::{Metric, Query, catalogue, promtool};
 /// Alerts over agents, and alerts that need none.
 const FILES: [&str; 2] = ["alerts", "alerts-without-agent"];
 
-/// What others export, as they name it: kube-state-metrics, the API server, kube-proxy and node_exporter.
+/// Metrics of other programs: kube-state-metrics, the API server, kube-proxy and node_exporter.
 const FOREIGN: [(&str, &[&str]); 11] = [
     ("kube_service_spec_external_ip", &["namespace", "service", "uid", "external_ip"]),
     ("kube_node_status_addresses", &["node", "type", "address"]),
@@ -95,7 +95,7 @@ fn an_alert_that_never_fires_or_for_everything_or_too_soon_or_too_short_fails_it
     }
 }
 
-/// Runs what the tests of a file say of one alert, with one key of the alert changed.
+/// Runs the tests of one alert in a file, with one key of the alert changed.
 fn changed(file: &str, number: usize, key: &str, value: &str) -> Result<(), String> {
     let mut rule = rules(file).remove(number);
     rule[key] = value.into();
@@ -171,11 +171,11 @@ fn alerts_ask_for_what_agents_tell_only() {
 
 #[test]
 fn alerts_without_an_agent_ask_for_what_others_tell_only() {
-    let told = |(name, labels): (&str, &[&str])| {
+    let reported = |(name, labels): (&str, &[&str])| {
         let labels = labels.iter().map(|label| (*label).to_owned()).collect();
         (name.to_owned(), Metric { is_counter: name.ends_with("_total"), labels })
     };
-    let mut known = BTreeMap::from(FOREIGN.map(told));
+    let mut known = BTreeMap::from(FOREIGN.map(reported));
     // `label_replace` makes the address a label of this name.
     known.get_mut("kube_node_status_addresses").expect("it is foreign").labels.insert("external_ip".to_owned());
     ask_only(FILES[1], &known);

@@ -1,4 +1,4 @@
-//! The dashboards in `dashboards/`: the rules of Grafana's own linter, and that each name in them exists.
+//! The dashboards in `dashboards/`: they pass the checks of Grafana's linter, and their metrics exist.
 
 use std::{
     collections::BTreeSet,
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::promql::{Query, catalogue, promtool};
 
 const NAMES: [&str; 4] = ["fleet", "incident", "node", "agent"];
-/// The variables that select an incident, with an example.
+/// The labels that select an incident, and an example.
 const CHOICE: [(&str, &str); 7] = [
     ("rule", "listener-on-node-port"),
     ("variant", "loses"),
@@ -70,7 +70,7 @@ pub(crate) fn all_queries() -> impl Iterator<Item = String> {
     queries().into_iter().map(|(_, target)| word(&target, "expr").to_owned())
 }
 
-/// A query as Grafana sends it.
+/// A query in the form that Grafana sends.
 fn substituted(query: &str) -> String {
     let mut query = query.to_owned();
     let usual = [("__rate_interval", "5m"), ("__interval", "1m"), ("__range", "6h"), ("cluster", ".*"), ("node", "n1")];
@@ -238,7 +238,7 @@ fn a_port_in_a_table_is_no_quantity_and_an_empty_cell_no_good_news() {
         };
         if columns.contains_key("port") {
             assert_eq!(set("Port", "unit"), Some(json!("string")), "{name}: 30080 is not 30.1 K");
-            // The link to the incident takes the shown values.
+            // A link to the incident uses the values that the panel shows.
             let nothing = if name.starts_with("fleet") { "" } else { "-" };
             for column in ["Namespace", "Port", "Protocol"] {
                 assert_eq!(set(column, "noValue"), Some(json!(nothing)), "{name}: {column} may be empty");

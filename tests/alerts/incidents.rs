@@ -1,4 +1,4 @@
-//! One mistake is one alert, on one node or on hundreds: promtool runs generated tests for both.
+//! One mistake is one alert, on one node or on hundreds: promtool runs generated tests for these numbers of nodes.
 
 use std::fs;
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::promql::promtool;
 
-/// The numbers of nodes with a mistake.
+/// The numbers of nodes with a problem.
 const SIZES: [usize; 3] = [1, 3, 500];
 
 fn node(number: usize) -> String {
@@ -22,7 +22,7 @@ fn on_each(size: usize, metric: &str, labels: &str, values: &str) -> Vec<Value> 
     (1..=size).map(series).collect()
 }
 
-/// The names of nodes as in a description.
+/// The words for so many nodes in the description.
 fn names(size: usize) -> String {
     let first: Vec<String> = (1..=size.min(5)).map(node).collect();
     let more = if size > 5 { format!(" and {} more", size - 5) } else { String::new() };
@@ -55,7 +55,7 @@ fn silent(alert: &str) -> Value {
     json!({"eval_time": "30m", "alertname": alert})
 }
 
-/// A scanning agent on every node of a cluster of a thousand.
+/// An agent that scans, on every node of a cluster of a thousand.
 fn fleet() -> Vec<Value> {
     let mut series = on_each(1000, "portreeve_build_info", "version=\"0.1.0\"", "1x40");
     series.extend(on_each(1000, "portreeve_scans_total", "pod=\"{node}\"", "0+4x40"));

@@ -1,4 +1,4 @@
-//! What a query asks for: enough of PromQL to compare names with the catalogue. Whether it *is* PromQL is promtool's to say.
+//! Parses enough of PromQL to compare the names in a query with the catalogue. promtool checks the syntax.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -7,7 +7,7 @@ use std::{
     process::Command,
 };
 
-/// Labels that Prometheus gives to what it scrapes, as the chart's monitors have it do, or that a fleet may add.
+/// Labels that Prometheus adds when it scrapes, by the chart's monitors, or that a fleet may add.
 pub(crate) const TARGET: [&str; 4] = ["cluster", "node", "instance", "job"];
 
 const AGGREGATED_BY: [&str; 6] = ["by", "without", "on", "ignoring", "group_left", "group_right"];
@@ -21,13 +21,13 @@ pub(crate) struct Query {
     pub(crate) grouped: BTreeSet<String>,
 }
 
-/// One metric as a query asks for it.
+/// One metric in a query.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Selector {
     pub(crate) metric: String,
-    /// Labels with what they are compared with.
+    /// Labels with the values that the query compares.
     pub(crate) matchers: Vec<(String, String)>,
-    /// The function around it and the range, like `rate` and `5m`, where there is a range.
+    /// The function around it and the range, like `rate` and `5m`, if there is a range.
     pub(crate) range: Option<(String, String)>,
 }
 
@@ -77,7 +77,7 @@ impl Query {
         query
     }
 
-    /// What the query names and the catalogue does not have.
+    /// Names in the query that the catalogue does not have.
     pub(crate) fn strange(&self, catalogue: &BTreeMap<String, Metric>) -> Vec<String> {
         let mut strange = Vec::new();
         let mut known: BTreeSet<&str> = TARGET.into();
@@ -119,10 +119,10 @@ pub(crate) fn catalogue() -> BTreeMap<String, Metric> {
     all
 }
 
-/// Runs promtool in a folder: what it says, and whether it is content.
+/// Runs promtool in a folder. Returns its output, and whether it succeeded.
 ///
 /// # Panics
-/// When it is not there: the rules have no other judge.
+/// If promtool is not installed: nothing else can check the rules.
 pub(crate) fn promtool(folder: &Path, arguments: &[&str]) -> Result<String, String> {
     let output = Command::new("promtool").args(arguments).current_dir(folder).output();
     let output = output.unwrap_or_else(|error| panic!("promtool, of Debian's package prometheus: {error}"));

@@ -1,5 +1,5 @@
-//! `owner` and the findings are one judgement: whom a finding calls a loser, `owner` calls one too, and whom `owner` calls one has a
-//! finding, or a reason of a closed list.
+//! `owner` and the findings must agree. If a finding names a loser, `owner` names it too. If `owner` names a loser, it has a
+//! finding, or an excuse from a closed list.
 
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
@@ -13,12 +13,12 @@ use portreeve_rules::{
 
 use crate::every_node::{board, one_of_each_plane, pair, ports, reported_by, small};
 
-/// About a listener that gets no connections.
+/// Rules about a listener that gets no connections.
 const OF_LISTENERS: [&str; 3] =
     ["listener-on-node-port/loses", "host-port-conflict/takes-listener", "external-ip-conflict/node-address"];
-/// About what is left of a hostPort.
+/// Rules about leftovers of a hostPort.
 const LEFT_BEHIND: &str = "stale-redirection/host-port";
-/// Rules about claims of which the first takes what the second wants, whoever listens.
+/// Rules about two claims to one port, without a listener.
 const OF_CLAIMS: [(&str, &[ClaimKind]); 4] = [
     ("external-ip-conflict/takes-node-port", &[ClaimKind::ExternalIp, ClaimKind::NodePort]),
     ("host-port-conflict/node-port", &[ClaimKind::HostPort, ClaimKind::NodePort]),
@@ -26,24 +26,24 @@ const OF_CLAIMS: [(&str, &[ClaimKind]); 4] = [
     (LEFT_BEHIND, &[ClaimKind::Redirection]),
 ];
 
-/// Who owns a port, as `owner PORT -o json` prints it.
+/// The owners of a port, as `owner PORT -o json` prints them.
 pub(crate) fn owned(snapshot: &Snapshot, (port, protocol): (u16, Protocol)) -> Option<Ownership> {
     owner(&Limits::default().round(snapshot, None), protocol, port).ok()
 }
 
-/// Whether a connection from there is lost to a claim, or may be.
+/// Whether a claim takes connections from there, or may take them.
 fn is_lost_or_unknown(owned: &Ownership, from: Vantage, lost: impl Fn(&Answered) -> bool) -> bool {
     let mut answers = owned.answers.iter().filter(|it| it.from == from);
     answers.any(|it| it.outcome.is_err() || lost(it))
 }
 
-/// A finding about who gets connections that `owner` does not show.
+/// A finding about lost connections that `owner` does not show.
 fn not_shown(snapshot: &Snapshot, finding: &Finding) -> Option<String> {
     let (rule, evidence) = (&*reported_by(finding.key.rule, finding.key.variant), &finding.evidence);
     let port = (finding.key.port?, finding.key.protocol?);
     let of_listener = OF_LISTENERS.contains(&rule);
     let of_claims = OF_CLAIMS.iter().find(|(its, _)| *its == rule).map(|(_, claims)| claims);
-    // An information says of a port what nobody loses, or only who starts again.
+    // An information is about a port where no connection is lost now.
     if evidence.severity == Severity::Info || !of_listener && of_claims.is_none() {
         return None;
     }
@@ -86,20 +86,20 @@ fn is_claimed_twice_here(snapshot: &Snapshot, (port, protocol): (u16, Protocol))
     })
 }
 
-/// Why a listener that loses by `owner` has no finding.
+/// Why a listener that loses according to `owner` has no finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Excuse {
     /// The proxy holds the port itself.
     Proxys,
     /// A UDP socket of the ephemeral range is a client more often than not.
     Client,
-    /// A pod has it as hostPort: another rule tells of the pod.
+    /// A pod has it as hostPort: another rule reports the pod.
     HostPort,
-    /// Its rule could not judge this port or this object, and says so.
+    /// Its rule could not judge this port or this object, and reports that.
     NotJudged,
-    /// Nothing of it is lost but what goes to a link-local address of the node itself.
+    /// It loses only connections to a link-local address of the node itself.
     LinkLocal,
-    /// The address is the Service's and on this node for its sake: a wildcard listener has the node's own.
+    /// The address is on this node for the Service: a wildcard listener has the node's own addresses.
     ForTheService,
 }
 
@@ -112,7 +112,7 @@ fn is_link_local(ip: IpAddr) -> bool {
     matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local())
 }
 
-/// Why nothing is said of a listener that loses.
+/// Why a listener that loses has no finding.
 fn excuse(snapshot: &Snapshot, board: &Board, owned: &Ownership, loser: usize) -> Option<Excuse> {
     let lost = || owned.answers.iter().filter(move |it| it.loser == Some(loser));
     let by = |claim: ClaimKind| lost().all(|it| it.by.is_none_or(|by| owned.claimants[by].claim == claim));
@@ -146,7 +146,7 @@ fn is_of_a_node(snapshot: &Snapshot, ip: IpAddr) -> bool {
     snapshot.cluster.nodes.seen().into_iter().flatten().any(|node| node.addresses.iter().any(|it| it.ip == ip))
 }
 
-/// The ports that Services and pods have of a node, and those that findings name.
+/// The ports of a node that Services and pods have, and the ports in findings.
 fn claimed(snapshot: &Snapshot, board: &Board) -> Vec<(u16, Protocol)> {
     let round = Limits::default().round(snapshot, None);
     let mut claimed: Vec<Port> = Vec::new();
@@ -160,7 +160,7 @@ fn claimed(snapshot: &Snapshot, board: &Board) -> Vec<(u16, Protocol)> {
     claimed
 }
 
-/// In what `owner` and the findings of a node disagree; of the losers that were asked about, what was found or the excuse.
+/// The differences between `owner` and the findings of a node. Also, for each loser, the finding or the excuse.
 pub(crate) fn disagreements(snapshot: &Snapshot, board: &Board) -> (Vec<String>, BTreeMap<Option<Excuse>, usize>) {
     let mut wrong: Vec<String> = board.findings.iter().filter_map(|it| not_shown(snapshot, it)).collect();
     let mut asked = BTreeMap::new();
@@ -172,7 +172,7 @@ pub(crate) fn disagreements(snapshot: &Snapshot, board: &Board) -> (Vec<String>,
         let of_port = |it: &&Finding| (it.key.port, it.key.protocol) == (Some(port.0), Some(port.1));
         let found = board.findings.iter().filter(of_port).map(|it| reported_by(it.key.rule, it.key.variant));
         let found: Vec<String> = found.collect();
-        let told = found.iter().any(|it| OF_LISTENERS.contains(&&**it) || it == LEFT_BEHIND);
+        let reported = found.iter().any(|it| OF_LISTENERS.contains(&&**it) || it == LEFT_BEHIND);
         let takes = |it: &Answered| it.by.is_some_and(|by| owned.claimants[by].claim == ClaimKind::Redirection);
         let is_taken =
             owned.answers.iter().any(takes) && owned.claimants.iter().any(|it| it.claim != ClaimKind::Redirection);
@@ -181,9 +181,9 @@ pub(crate) fn disagreements(snapshot: &Snapshot, board: &Board) -> (Vec<String>,
             wrong.push(format!("{}/{}: a redirection that was left behind takes it, and no finding", port.0, port.1));
         }
         for loser in losers {
-            let excuse = if told { None } else { excuse(snapshot, board, &owned, loser) };
+            let excuse = if reported { None } else { excuse(snapshot, board, &owned, loser) };
             *asked.entry(excuse).or_default() += 1;
-            if !told && excuse.is_none() {
+            if !reported && excuse.is_none() {
                 let from = owned.answers.iter().filter(|it| it.loser == Some(loser));
                 let from: Vec<String> = from.map(|it| format!("{} to {} {:?}", it.from, it.to, it.outcome)).collect();
                 let who = &owned.claimants[loser];

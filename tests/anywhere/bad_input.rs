@@ -1,4 +1,4 @@
-//! Files and arguments that cannot be used: one line that says which, where, and what was wanted, before anything else.
+//! Files and arguments that cannot be used: the first line names the input, the place and the expected form.
 
 use std::{
     fs,
@@ -15,7 +15,7 @@ use crate::cli::{binary, ended, healthy};
 const GOOD: &str =
     "kind: Service\nmetadata: {name: good}\nspec: {type: NodePort, ports: [{port: 80, nodePort: 30080}]}\n";
 
-/// `check` of a file, on a node of which nothing is recorded.
+/// `check` of a file, on a node without recorded facts.
 fn check(directory: &TempDir, content: &[u8], form: &str) -> (i32, String, String) {
     let path = directory.path().join("services.yaml");
     fs::write(&path, content).expect("a file");
@@ -36,9 +36,9 @@ fn a_file_that_cannot_be_read_is_told_first_and_once() {
         assert_eq!(code, 2, "{stdout}{stderr}");
         assert!(stderr.starts_with("error: ") && stderr.lines().count() == 1, "{stderr}");
         assert!(stderr.contains(wanted), "{stderr}");
-        let told = stderr.trim_start_matches("error: ").trim_end().split(": ").nth(1).expect("what is wrong");
+        let reported = stderr.trim_start_matches("error: ").trim_end().split(": ").nth(1).expect("what is wrong");
         let table = stdout.split_whitespace().collect::<Vec<_>>().join(" ");
-        assert_eq!(table.matches(told).count(), 1, "{stdout}");
+        assert_eq!(table.matches(reported).count(), 1, "{stdout}");
         let (_, junit, _) = check(&directory, content, "junit");
         assert_eq!(junit.matches(&format!("<error message=\"{}", directory.path().display())).count(), 1, "{junit}");
     }
@@ -136,7 +136,7 @@ fn a_message_about_an_argument_has_no_character_that_turns_or_hides_it() {
     }
 }
 
-/// A command that is ended after a while, whether it has come to its end or not.
+/// Runs a command, and ends it after a while if it still runs.
 pub(crate) fn within_seconds(command: &mut Command, seconds: u32) -> (i32, String, String) {
     let mut bounded = Command::new("timeout");
     bounded.arg("--signal=KILL").arg(seconds.to_string()).arg(command.get_program()).args(command.get_args());
@@ -193,7 +193,7 @@ fn a_cluster_in_which_no_node_is_this_one_is_not_clear() {
         snapshot.arg("snapshot").arg("--services").arg(&objects).arg("--host-root").arg(root.path()).args(arguments);
         let (code, stdout, stderr) = ended(&mut snapshot);
         let world: Snapshot = serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{error}: {stdout}{stderr}"));
-        // No socket can be read of a recorded tree. What is asked here is what is said beside that.
+        // A recorded tree has no sockets. This test is about the other messages.
         assert_eq!(code, 2);
         let said = world.cluster.rejected.iter().map(|gap| gap.detail.clone()).collect::<Vec<_>>();
         said.iter().for_each(|detail| assert!(stderr.contains(detail) && stderr.lines().count() == 1, "{stderr}"));
@@ -213,7 +213,7 @@ fn a_cluster_in_which_no_node_is_this_one_is_not_clear() {
     for (nodes, arguments) in [(&["n1", "here"][..], &[][..]), (&["n1"], &["--node", "n1"]), (&[], &[])] {
         assert_eq!(rejected(nodes, arguments).0, [""; 0], "{nodes:?}");
     }
-    // It is what makes of a look that saw everything else one that did not check.
+    // Only this unread input makes the scan incomplete.
     let mut whole = healthy();
     assert_eq!(judged(&whole).0, 0);
     whole.cluster.rejected = world.cluster.rejected;

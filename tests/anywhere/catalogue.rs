@@ -1,12 +1,12 @@
-//! Every variant of every rule has been seen to be reported and to be silent: on a node or in a cluster that a test made for
-//! real, as far as one can be made.
+//! For every variant of every rule, one test shows that it is reported, and another that it is not: on a real node or cluster, if
+//! a test can make one.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
 use portreeve_rules::ids::{IDS, Id};
 
-/// A variant; the test in which it is reported; the one in which something close to that is no reason to. Both are a file of
-/// `tests`, or of a crate where no node or cluster shows it, and a function, and never the same one.
+/// A variant, the test that reports it, and the test of a similar case that does not. Each is a file and a function: in `tests`,
+/// or in a crate if no node or cluster can show it. The two must differ.
 type Row = (&'static str, (&'static str, &'static str), (&'static str, &'static str));
 
 const SEEN: &[Row] = &[
@@ -413,15 +413,15 @@ const SEEN: &[Row] = &[
     ),
 ];
 
-/// A test of the package as a witness of a variant: nothing when it is one, else what is wrong. Where it is silent, the file may speak
-/// of its id.
+/// Checks a test as proof of a variant: none if the test is good, else the error. For the silent case the file may name only the
+/// id.
 fn complaint(rule: &str, is_silent: bool, (file, function): (&str, &str)) -> Option<String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let folder = if file.starts_with("crates/") { root.to_owned() } else { root.join("tests") };
     let text = fs::read_to_string(folder.join(file)).unwrap_or_default();
     let (id, variant) = rule.split_once('/').unwrap_or((rule, ""));
     let is_test = text.split("#[test]\n").skip(1).any(|it| it.trim_start().starts_with(&format!("fn {function}() ")));
-    // What is silent may say that nothing at all is told. A file of a crate is about one rule, and names its variant.
+    // A silent test may assert that there is no finding at all. A file of a crate is about one rule, and names its variant.
     let names = [rule.to_owned(), format!("\"{id}\"")];
     let of_crate = file.starts_with("crates/") && (is_silent || text.contains(&format!("\"{variant}\"")));
     let silence = is_silent && (text.contains(&format!("{id}/")) || text.contains("alarms("));
@@ -429,7 +429,7 @@ fn complaint(rule: &str, is_silent: bool, (file, function): (&str, &str)) -> Opt
     (!is_test || !is_about_it).then(|| format!("{file} has no test {function} about {rule}"))
 }
 
-/// A test that shows both shows neither by itself.
+/// One test cannot be the proof of both.
 fn one_for_both((rule, speaks, silent): &Row) -> Option<String> {
     (speaks == silent).then(|| format!("{rule}: {} is named for both", speaks.1))
 }

@@ -1,4 +1,4 @@
-//! The binary as people and pipelines meet it: exit codes, every form of output, usage, hostile input.
+//! The binary as people and pipelines use it: exit codes, every form of output, usage, hostile input.
 
 use crate::named::name;
 use std::{
@@ -165,12 +165,16 @@ fn rows_alone_are_for_scripts() {
 #[test]
 fn a_rule_that_is_asked_alone_is_told_alone() {
     let world = squatted();
-    let (code, told, _) = replay(&world, &["--rule", "listener-on-node-port/loses", "-o", "json"]);
-    let document: Value = serde_json::from_str(&told).expect("JSON");
+    let (code, reported, _) = replay(&world, &["--rule", "listener-on-node-port/loses", "-o", "json"]);
+    let document: Value = serde_json::from_str(&reported).expect("JSON");
     let rules: Vec<_> = document["findings"].as_array().expect("a list").iter().map(name).collect();
     assert_eq!((code, rules), (1, vec!["listener-on-node-port/loses".to_owned()]));
-    let (code, told, _) = replay(&world, &["--rule", "stale-redirection/proxy", "-o", "junit"]);
-    assert_eq!((code, told.matches("<testcase").count()), (0, 1), "the others neither passed nor failed: {told}");
+    let (code, reported, _) = replay(&world, &["--rule", "stale-redirection/proxy", "-o", "junit"]);
+    assert_eq!(
+        (code, reported.matches("<testcase").count()),
+        (0, 1),
+        "the others neither passed nor failed: {reported}"
+    );
     let (code, _, complaint) = replay(&world, &["--rule", "listener"]);
     assert_eq!(code, 64);
     assert!(complaint.contains("`explain` lists them"), "{complaint}");
@@ -196,7 +200,7 @@ fn what_if_is_judged_as_if_it_were_so() {
 fn usage_errors_end_with_64_and_say_what_was_wanted() {
     let file = NamedTempFile::new().expect("a file");
     let path = file.path().to_str().expect("UTF-8");
-    // A form that FORMS lacks would be tested nowhere here.
+    // A form that FORMS lacks would not be tested here.
     let forms = format!("[possible values: {}]", FORMS.join(", "));
     for (arguments, wanted) in [
         (vec![], "Usage"),

@@ -1,4 +1,4 @@
-//! The written documents: their links lead somewhere, and what they state is what the program has and what was measured.
+//! The written documents: their links work, and their statements agree with the program and with the measurements.
 
 use std::{
     fs,
@@ -8,7 +8,7 @@ use std::{
 use portreeve_cluster::WatchTiming;
 use portreeve_rules::ids::{Named, Variant};
 
-/// Written documents, and files that people read like them.
+/// Written documents, and other files that people read.
 const READ: [&str; 17] = [
     "ARCHITECTURE.md",
     "CHANGELOG.md",
@@ -55,7 +55,7 @@ fn links(text: &str) -> impl Iterator<Item = &str> {
     targets.map(|target| target.split('#').next().unwrap_or(target))
 }
 
-/// The files a document links to that are not there.
+/// Linked files that do not exist.
 fn broken(folder: &Path, text: &str) -> Vec<PathBuf> {
     let inside = links(text).filter(|target| !target.is_empty() && !target.contains("://"));
     inside.map(|target| folder.join(target)).filter(|path| !path.exists()).collect()
@@ -76,7 +76,7 @@ fn a_broken_link_is_caught() {
     assert_eq!(broken(root(), document), [root().join("docs/nowhere.md")]);
 }
 
-/// The anchors that a page has: its headings, as GitHub writes them.
+/// The anchors of a page: its headings, in GitHub's form.
 fn anchors(text: &str) -> Vec<String> {
     let headings = text.lines().filter(|line| line.starts_with('#'));
     let anchor = |heading: &str| {
@@ -155,16 +155,16 @@ fn whoever_is_advised_to_widen_the_ephemeral_range_reads_what_else_has_ports_the
     assert!(pages.len() > 2, "documents speak of the ephemeral port range: {pages:?}");
 }
 
-/// The median in a cell of a row, like `10.8`.
+/// The median in a field of a table row, like `10.8`.
 fn median<'a>(rows: &'a str, name: &str, column: usize) -> &'a str {
     let start = format!("| {name} |");
     let row = rows.lines().find(|line| line.starts_with(&start)).unwrap_or_else(|| panic!("no row {name}"));
     let number = row.split('|').nth(column).and_then(|cell| cell.split_whitespace().next()).expect("a number");
-    // Two watches are two, and not 2.0.
+    // A count is `2`, not `2.0`.
     number.strip_suffix(".0").unwrap_or(number)
 }
 
-/// `UPDATE=1 make bench` writes the rows, and a person the answers above them.
+/// `UPDATE=1 make bench` writes the rows; a person writes the answers above them.
 #[test]
 fn the_first_numbers_about_cost_are_those_of_the_rows() {
     let page = text("docs/performance.md");
@@ -201,7 +201,7 @@ fn the_first_numbers_about_cost_are_those_of_the_rows() {
 fn the_watches_that_a_fleet_renews_are_those_that_its_agents_do() {
     let watch_duration = WatchTiming::default().watch_duration.as_secs();
     assert_eq!(watch_duration, 300, "docs/performance.md: each watch is renewed after five to ten minutes");
-    // Each lasts up to twice as long by chance.
+    // By chance, a run may last up to twice as long.
     let said = format!("10,000 open watches; {} of them are renewed each second", 10_000 * 2 / (3 * watch_duration));
     assert!(text("docs/performance.md").contains(&said), "docs/performance.md: {said}");
 }

@@ -1,4 +1,4 @@
-//! A remedy ends its problem and makes no other one: what its commands change is applied to the snapshot, which is judged again.
+//! A remedy ends its problem and makes no new one: the test applies its changes to the snapshot and judges again.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,16 +16,16 @@ use portreeve_rules::{
 
 use crate::every_node::{board, one_of_each_plane, pair, reported_by, severities, small};
 
-/// How advice begins that changes nothing of what is judged, or that goes without saying once a command has run.
+/// The beginnings of advice that changes no judged fact, or that is not needed after a command.
 const BESIDE: [&str; 5] = [
     "to keep new ones out",
-    "where Antrea serves NodePortLocal",
+    "if Antrea serves NodePortLocal",
     "make sure that nothing else",
     "run it once more",
     "restart kube-proxy: the present mode's rules",
 ];
 
-/// Whether nothing is left to do once the commands have run.
+/// Whether the commands are the whole remedy.
 fn is_whole(remedy: &Remedy) -> bool {
     let is_done = |step: &Step| match step.kind {
         StepKind::Advice => step.effect().is_some() || BESIDE.iter().any(|it| step.text.starts_with(it)),
@@ -41,7 +41,7 @@ fn services(snapshot: &mut Snapshot) -> &mut [Arc<Service>] {
     }
 }
 
-/// Changes the Service of a name; two copies of one file are one Service.
+/// Changes the Service with this name; two copies in one file are one Service.
 fn change(snapshot: &mut Snapshot, (namespace, name): &ServiceRef, change: impl Fn(&mut Service)) {
     let of_name = services(snapshot).iter_mut().filter(|it| (&it.namespace, &it.name) == (namespace, name));
     of_name.for_each(|service| change(Arc::make_mut(service)));
@@ -53,7 +53,7 @@ fn interfaces(snapshot: &mut Snapshot, change: impl Fn(&mut Interfaces)) {
     }
 }
 
-/// What a command makes of a node and its cluster, the proxy's part included.
+/// The node and the cluster after a command, with the proxy's changes.
 fn apply(snapshot: &mut Snapshot, effect: &Effect) {
     match effect {
         Effect::Reserve(ports) => snapshot.kernel.sysctls.ip_local_reserved_ports = Reading::Seen(ports.clone()),
@@ -128,7 +128,7 @@ fn move_service(snapshot: &mut Snapshot, service: &ServiceRef, port: u16, [from,
 /// Chains that kube-proxy makes in ipvs mode and in no other.
 const OF_IPVS: [&str; 4] = [" KUBE-NODE-PORT", " KUBE-LOAD-BALANCER", " KUBE-IPVS-FILTER", " KUBE-IPVS-OUT-FILTER"];
 
-/// What every other mode than the present one programmed is gone; of a chosen one also where it is the present one.
+/// Removes the rules of all modes but the present one. A chosen mode's rules go even if it is the present mode.
 fn clean_up(snapshot: &mut Snapshot, mode: Option<Mode>) {
     let present = snapshot.proxy_mode().ok().map(|it| it.value);
     let goes = |of: Mode| mode.map_or(present != Some(of), |mode| mode == of);
@@ -168,7 +168,7 @@ fn of_its_servers<'a>(snapshot: &'a Snapshot, (namespace, name): &PodRef) -> imp
     ports.filter(move |port| choosable.contains(*port))
 }
 
-/// What is wrong once a remedy was followed.
+/// The problems after a remedy.
 fn wrong(snapshot: &Snapshot, before: &Board, finding: &Finding, remedy: &Remedy) -> Vec<String> {
     let with_all = severities(&before.findings);
     let mut then = snapshot.clone();
@@ -190,10 +190,10 @@ fn wrong(snapshot: &Snapshot, before: &Board, finding: &Finding, remedy: &Remedy
     if is_whole(remedy) && after.contains_key(&own) {
         wrong.push(format!("leaves it as {:?}", after[&own]));
     }
-    // What was hidden behind a problem, such as that somebody listens on a number that is nobody's now, is an information.
+    // An information may appear that the problem hid before, such as a listener on a number without a Service.
     let counts = severity.max(Severity::Warning);
     for (other, its) in after.iter().filter(|(other, its)| **its >= counts && **other != own) {
-        // What could not be told before may have been so all the time.
+        // A result that was unknown before may be an old problem.
         let was_hidden = before.unknown.iter().any(|it| {
             let rule = reported_by(it.rows.rule, it.rows.variants[0]);
             it.subject.as_ref().is_some_and(|subject| other.starts_with(&format!("{rule} {subject} ")))
@@ -209,8 +209,8 @@ fn texts(remedy: &Remedy) -> Vec<&str> {
     remedy.steps.iter().map(|step| step.text.as_str()).collect()
 }
 
-/// Of a board, what is wrong with remedies that change something, and how many of each rule there are. One of many findings that are
-/// alike stands for them.
+/// The errors of remedies that change something, and the number of such remedies for each rule. One of many similar findings
+/// stands for all.
 pub(crate) fn wrong_remedies(snapshot: &Snapshot, board: &Board) -> (Vec<String>, BTreeMap<&'static str, usize>) {
     const ALIKE: usize = 2;
     let (mut complaints, mut applied, mut alike) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
@@ -228,7 +228,7 @@ pub(crate) fn wrong_remedies(snapshot: &Snapshot, board: &Board) -> (Vec<String>
     (complaints, applied)
 }
 
-/// Numbers that two Services are told to have, and nodePorts that are told to become one number here and another there.
+/// Numbers that remedies give to two Services, and nodePorts that remedies change to two different numbers.
 pub(crate) fn numbers_told_twice(board: &Board) -> Vec<String> {
     let remedies = board.findings.iter().flat_map(|it| &it.evidence.remedies);
     let moves: BTreeSet<(&ServiceRef, u16, [u16; 2])> = remedies
@@ -247,7 +247,7 @@ pub(crate) fn numbers_told_twice(board: &Board) -> Vec<String> {
     moves.iter().enumerate().filter_map(twice).collect()
 }
 
-/// The same node, where somebody reserved a port that no rule knows.
+/// The same node, with a reserved port that no rule knows.
 fn reserving(mut snapshot: Snapshot) -> Snapshot {
     if let Reading::Seen(reserved) = &mut snapshot.kernel.sysctls.ip_local_reserved_ports {
         *reserved = reserved.union(&[2_703].into_iter().collect());

@@ -1,4 +1,4 @@
-//! Every node that is recorded or made up for tests, and what is judged of it: what has to hold of all of them is asked here.
+//! Every recorded or invented node of the tests, with its judgements, for assertions about all nodes.
 
 use std::{collections::BTreeMap, fs};
 
@@ -12,7 +12,7 @@ use portreeve_rules::{
 
 use crate::{agreement, effects, order, snapshots, unread, verdicts, worlds};
 
-/// Recorded snapshots, healthy worlds as they are and as they go on, and their sick twins.
+/// Recorded snapshots, healthy example nodes with their later moments, and their sick twins.
 pub(crate) fn small() -> Vec<(String, Snapshot)> {
     let recorded = snapshots::paths().map(|(name, path)| {
         let bytes = fs::read(&path).expect("a recorded snapshot");
@@ -27,19 +27,19 @@ pub(crate) fn of_cells() -> impl Iterator<Item = (String, Snapshot)> {
     recorded.chain(verdicts::behind_cilium()).map(in_order)
 }
 
-/// Some of these, as one of them takes as long as all others.
+/// Some of these nodes, because one of them takes as long as all others.
 pub(crate) fn one_of_each_plane() -> impl Iterator<Item = (String, Snapshot)> {
     const NAMES: [&str; 5] = ["iptables-default", "ipvs-default", "nftables-default", "cilium/default", "cilium/apart"];
     of_cells().filter(|(name, _)| NAMES.contains(&name.as_str()))
 }
 
-/// As every reader of a cluster and of a file hands it on.
+/// In the form that readers of a cluster or a file return.
 fn in_order((name, mut snapshot): (String, Snapshot)) -> (String, Snapshot) {
     snapshot.cluster = snapshot.cluster.in_order();
     (name, snapshot)
 }
 
-/// What is judged of a node, at once.
+/// The judgements of a node, with no patience.
 pub(crate) fn board(snapshot: &Snapshot) -> Board {
     judge(snapshot, &Limits::default())
 }
@@ -50,7 +50,7 @@ pub(crate) fn reported_by(id: RuleId, variant: &str) -> String {
     format!("{id}/{}", of.variants[0])
 }
 
-/// What a finding is about, in words that compare: the rule that reports it, its subject, its port.
+/// The identity of a finding for comparisons: its rule, subject and port.
 pub(crate) fn pair(Key { rule, variant, subject, port, protocol }: &Key) -> String {
     let rule = reported_by(*rule, variant);
     let at = port.map(|port| format!(" {port}")).unwrap_or_default();
@@ -58,7 +58,7 @@ pub(crate) fn pair(Key { rule, variant, subject, port, protocol }: &Key) -> Stri
     format!("{rule} {subject}{at}{over}")
 }
 
-/// Every finding, by what it is about.
+/// Every finding, by its subject.
 pub(crate) fn severities(findings: &[Finding]) -> BTreeMap<String, Severity> {
     let mut all = BTreeMap::new();
     for finding in findings {
@@ -76,7 +76,7 @@ pub(crate) fn ports(findings: &[Finding]) -> Vec<(u16, Protocol)> {
     ports
 }
 
-/// Of a node of a thread, whatever the thread is about: order, failed inputs, `owner` and remedies.
+/// The checks for the node of each thread: order, failed inputs, `owner` and remedies.
 #[track_caller]
 pub(crate) fn keeps_what_has_to_hold(snapshot: &Snapshot) {
     let (_, snapshot) = in_order((String::new(), snapshot.clone()));

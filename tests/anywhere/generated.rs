@@ -1,4 +1,4 @@
-//! Documents that are made of tests: `make docs` writes them anew.
+//! Documents that are generated from tests: `make docs` writes them.
 
 mod comments;
 mod faults;

@@ -10,6 +10,7 @@ mod cli;
 mod documents;
 mod effects;
 mod every_node;
+mod examples;
 mod fuzz_targets;
 mod generated;
 mod hostile;

@@ -1,4 +1,4 @@
-//! What files are read into.
+//! The facts that are read from files.
 
 use std::{fs, net::IpAddr, path::PathBuf};
 

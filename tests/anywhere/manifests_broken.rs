@@ -1,4 +1,4 @@
-//! Broken and hostile files: one clear complaint each, and nothing else is lost.
+//! Broken and hostile files: one clear error for each, and all other objects are read.
 
 use std::fs;
 
@@ -363,7 +363,7 @@ fn what_is_too_large_is_refused_with_its_bound_and_what_came_before_counts() {
         ",5".repeat(1_000_000)
     )]);
     assert!(only(&facts).detail.ends_with("spec.ports[0] is 5, wanted a mapping"), "{}", only(&facts).detail);
-    // A text of 60 kB that is named a thousand times would become 60 MB, and one of 10 MB 990 GB.
+    // Without a limit, aliases would make 60 MB of 60 kB, and 990 GB of 10 MB.
     let scalar = "x".repeat(100_000);
     let aliases = "- *a\n".repeat(990);
     let facts = facts_of(&[format!("kind: Service\nx: &a {scalar}\ny:\n{aliases}\n---{GOOD}")]);

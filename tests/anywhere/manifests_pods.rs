@@ -1,4 +1,4 @@
-//! What pods are read into: those of this node, those that end or crash, and those that wait for a node.
+//! The facts that are read from Pods: pods of this node, pods that end or crash, and pods that wait for a node.
 
 use portreeve_facts::{ClusterFacts, Pod, Protocol, Source, WaitingPod, Why};
 
@@ -202,7 +202,7 @@ fn a_pod_that_is_refused_for_its_ports_waits_and_is_on_no_node() {
 
 #[test]
 fn a_pod_that_waits_for_something_else_is_nowhere_and_one_without_a_status_may_be_here() {
-    // This host is no Node of the cluster: whose pods are here is not known.
+    // This host is not a Node of the cluster: its pods are not known.
     let other = "phase: Pending, conditions: [{type: PodScheduled, status: 'False', message: 0/1 nodes are available}]";
     let scheduled = REFUSED.replace("'False'", "'True'");
     for status in ["phase: Pending", other, scheduled.as_str()] {
@@ -244,7 +244,7 @@ fn the_only_node_that_a_pod_may_run_on_is_in_its_affinity() {
     ] {
         assert_eq!(meant_for(&terms), None, "{terms}");
     }
-    // One that is meant for another node is no matter of this one.
+    // A pod for another node does not count here.
     let affinity = |node: &str| {
         let terms = named("metadata.name", "In", node);
         let required = format!("requiredDuringSchedulingIgnoredDuringExecution: {{nodeSelectorTerms: [{terms}]}}");

@@ -275,7 +275,7 @@ fn cilium_serves_sctp_where_its_config_map_says_so() {
     );
 }
 
-/// What is read of Cilium in kube-proxy's place with further settings, each with a comma before it.
+/// The facts of Cilium as kube-proxy's replacement, with more settings, each after a comma.
 #[track_caller]
 fn of_cilium(settings: &str) -> CiliumConfig {
     let facts = facts_of(&[format!(

@@ -1,4 +1,4 @@
-//! What workloads are read into: their ports, and the nodes for which they are meant.
+//! The facts that are read from workloads: their ports and their nodes.
 
 use portreeve_facts::Protocol;
 

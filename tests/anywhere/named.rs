@@ -1,8 +1,8 @@
-//! How a finding in a document is called.
+//! The name of a finding in a document.
 
 use serde_json::Value;
 
-/// `node-port-claimed-twice/lost`; of what is unknown, every variant: `health-check-unserved/nobody,other,one-family`.
+/// `node-port-claimed-twice/lost`; an unknown result has all variants: `health-check-unserved/nobody,other,one-family`.
 #[allow(dead_code, reason = "not every package of tests that has this file prints names")]
 pub(crate) fn name(entry: &Value) -> String {
     let variants: Vec<&str> = variants(entry).collect();

@@ -1,4 +1,4 @@
-//! The order in which something was read changes no byte of what is told.
+//! The order of the input changes no byte of the output.
 
 use std::{fs, io::Write as _, os::unix::fs::symlink, process::Command, sync::Arc};
 
@@ -15,10 +15,10 @@ use crate::{
     snapshots,
 };
 
-/// As many orders of each node.
+/// The number of orders for each node.
 const SEEDS: [u64; 2] = [1, 2];
 
-/// Numbers that follow from a seed alone.
+/// Numbers that depend on a seed only.
 struct Dice(u64);
 
 impl Dice {
@@ -43,7 +43,7 @@ impl Dice {
         }
     }
 
-    /// The objects, and in each of them what has no order.
+    /// The objects, and the unordered lists in each.
     fn shuffle_objects<T: Clone>(&mut self, list: &mut Reading<Vec<Arc<T>>>, within: impl Fn(&mut Self, &mut T)) {
         self.shuffle_seen(list);
         if let Reading::Seen(list) = list {
@@ -52,8 +52,8 @@ impl Dice {
     }
 }
 
-/// The same node, with the lists of Services in another order, too: that is another object, which a command names by the places in it
-/// and a sentence in its own order.
+/// The same node, with the lists in Services in another order too. Such a Service is another object: commands name the places in
+/// it, and sentences follow its order.
 fn shuffled_within(snapshot: &Snapshot, seed: u64) -> Snapshot {
     let mut dice = Dice(seed);
     let mut other = shuffled(snapshot, seed);
@@ -66,9 +66,9 @@ fn shuffled_within(snapshot: &Snapshot, seed: u64) -> Snapshot {
     other
 }
 
-/// The same node, with every list that has no order of its own in another one. An order of their own have a Service's families and an
-/// endpoint's addresses, of which the first counts; a Node's addresses, of which the first of a kind counts; and redirections,
-/// which the kernel asks one after the other.
+/// The same node, with every unordered list in another order. Some lists are ordered: a Service's families and an endpoint's
+/// addresses (the first counts), a Node's addresses (the first of a type counts), and redirections (the kernel checks them in
+/// order).
 fn shuffled(snapshot: &Snapshot, seed: u64) -> Snapshot {
     let mut dice = Dice(seed);
     let mut other = snapshot.clone();
@@ -112,16 +112,16 @@ fn shuffled(snapshot: &Snapshot, seed: u64) -> Snapshot {
     other
 }
 
-/// Everything that is told of a node, each part with its name.
-fn told(snapshot: &Snapshot) -> Vec<(String, String)> {
+/// All output about a node, each part with its name.
+fn reported(snapshot: &Snapshot) -> Vec<(String, String)> {
     let style = Style { width: 120, colour: false, program: "portreeve".to_owned() };
     let board = board(snapshot);
     let report = Report::of(snapshot, &board);
-    let mut told: Vec<(String, Vec<u8>)> = Vec::new();
+    let mut reported: Vec<(String, Vec<u8>)> = Vec::new();
     let mut part = |name: &str, write: &dyn Fn(&mut Vec<u8>)| {
         let mut text = Vec::new();
         write(&mut text);
-        told.push((name.to_owned(), text));
+        reported.push((name.to_owned(), text));
     };
     part("replay -o json", &|out| write_json(&report, out).expect("memory"));
     part("replay -o yaml", &|out| write_yaml(&report, out).expect("memory"));
@@ -156,20 +156,20 @@ fn told(snapshot: &Snapshot) -> Vec<(String, String)> {
             Err(gap) => write!(out, "{gap:?}").expect("memory"),
         });
     }
-    told.into_iter().map(|(name, text)| (name, String::from_utf8(text).expect("UTF-8"))).collect()
+    reported.into_iter().map(|(name, text)| (name, String::from_utf8(text).expect("UTF-8"))).collect()
 }
 
-/// A node on which packets were recorded has hundreds.
+/// A node with recorded packets has hundreds of ports.
 const MOST_PORTS: usize = 6;
 
-/// What is told otherwise of a node that was read in another order.
+/// The differences in the output if a node is read in another order.
 pub(crate) fn told_otherwise(name: &str, snapshot: &Snapshot, seeds: &[u64]) -> Vec<String> {
-    let as_it_was = told(snapshot);
-    let other = |seed: &u64| first_difference(name, &as_it_was, &told(&shuffled(snapshot, *seed)));
+    let as_it_was = reported(snapshot);
+    let other = |seed: &u64| first_difference(name, &as_it_was, &reported(&shuffled(snapshot, *seed)));
     seeds.iter().filter_map(other).collect()
 }
 
-/// The first line in which two nodes are told otherwise.
+/// The first line that differs between the outputs of two nodes.
 fn first_difference(name: &str, as_it_was: &[(String, String)], other: &[(String, String)]) -> Option<String> {
     assert_eq!(as_it_was.len(), other.len(), "{name}");
     let (was, is) = as_it_was.iter().zip(other).find(|(was, is)| was != is)?;
@@ -209,7 +209,7 @@ fn a_snapshot_is_replayed_to_the_same_bytes_twice() {
         let bytes = serde_json::to_vec(&snapshot).expect("JSON");
         let again = Snapshot::from_json(&bytes).expect("a snapshot");
         assert_eq!(snapshot, again, "{name}");
-        assert_eq!(first_difference(&name, &told(&snapshot), &told(&again)), None);
+        assert_eq!(first_difference(&name, &reported(&snapshot), &reported(&again)), None);
     }
 }
 
@@ -228,7 +228,7 @@ fn nor_what_is_told_of_a_node_as_it_might_be() {
     for (name, path) in snapshots::paths() {
         let snapshot = Snapshot::from_json(&fs::read(path).expect("a snapshot")).expect("a snapshot");
         let (code, as_it_was, error) = what_if(&snapshot);
-        // Without Services nothing can be supposed.
+        // Without Services there is nothing to change.
         assert!(as_it_was.len() > 100 || code == 2, "{name}: {error}");
         assert_eq!(as_it_was, what_if(&shuffled(&snapshot, 4)).1, "{name}");
     }

@@ -1,7 +1,7 @@
-//! What `SECURITY.md` promises is tested: each promise names tests, and each test that it names is there.
+//! The promises of `SECURITY.md` are tested: each promise names tests, and each named test exists.
 //!
-//! A promise is a list item or a row of a table, in any part of the document; the text between them only explains. Where
-//! nothing holds an attacker off, the row says so: it holds the words `nothing` and `no promise`.
+//! A promise is a list item or a row of a table, in any part of the document; the text between them only explains. If nothing
+//! stops an attacker, the row has the words `nothing` and `no promise`.
 
 use std::{
     collections::BTreeSet,
@@ -11,11 +11,11 @@ use std::{
 
 use portreeve_cluster::{ACCESS, REVIEWS};
 
-/// What says that nothing is promised, and what has to be said with it.
+/// The words for *no promise*, and the words that must stand with them.
 const NO_PROMISE: [&str; 2] = ["no promise", "nothing"];
-/// The fewest promises there are.
+/// The minimum number of promises.
 const FEWEST: usize = 60;
-/// Whom the tables of the threat model are about.
+/// The attackers in the tables of the threat model.
 const THREATS: [&str; 2] = ["| asset | what keeps it | tests |", "| who | reaches | what holds it off | tests |"];
 
 fn root() -> &'static Path {
@@ -41,7 +41,7 @@ fn sources(folders: &[&str]) -> Vec<(PathBuf, String)> {
     paths.map(|path| (path.clone(), fs::read_to_string(path).expect("a source"))).collect()
 }
 
-/// The files of the program, as paths below the repository, and their texts; without those that only tests are in.
+/// The source files of the program, without files of tests: path and text.
 fn program() -> Vec<(PathBuf, String)> {
     let below = |path: PathBuf| path.strip_prefix(root()).expect("below the repository").to_owned();
     let all = sources(&["src", "crates"]).into_iter().map(|(path, text)| (below(path), text));
@@ -58,7 +58,7 @@ fn tests(source: &str) -> impl Iterator<Item = &str> {
     after.filter_map(|rest| rest.split_once("fn ")?.1.split_once('(').map(|(name, _)| name))
 }
 
-/// Words between backticks that can be nothing but the names of tests.
+/// Words between backticks that can only be names of tests.
 fn named(document: &str) -> impl Iterator<Item = &str> {
     let is_sentence = |word: &&str| {
         word.matches('_').count() >= 3
@@ -67,7 +67,7 @@ fn named(document: &str) -> impl Iterator<Item = &str> {
     document.split('`').skip(1).step_by(2).filter(is_sentence)
 }
 
-/// The list items and the rows of tables, without those that head a table.
+/// The list items and the rows of tables, without header rows.
 fn promises(document: &str) -> Vec<String> {
     let is_rule = |line: &str| line.starts_with("|---");
     let mut found: Vec<String> = Vec::new();
@@ -89,7 +89,7 @@ fn promises(document: &str) -> Vec<String> {
     found
 }
 
-/// Whether a promise names a test, or says that it is none.
+/// Whether a promise names a test, or has the words for *no promise*.
 fn is_held(promise: &str) -> bool {
     named(promise).next().is_some() || NO_PROMISE.iter().all(|words| promise.contains(words))
 }
@@ -162,7 +162,7 @@ fn no_source_reads_packets_or_the_environment_of_a_process() {
 fn no_unsafe_code_is_compiled() {
     let manifest = fs::read_to_string(root().join("Cargo.toml")).expect("a manifest");
     let lints = manifest.split("[workspace.lints.rust]").nth(1).and_then(|rest| rest.split("\n[").next());
-    // What is forbidden cannot be allowed again in a source.
+    // A source file cannot allow a forbidden lint again.
     assert!(lints.is_some_and(|lints| lints.contains("unsafe_code = \"forbid\"")), "{lints:?}");
     let crates = fs::read_dir(root().join("crates")).expect("crates").map(|entry| entry.expect("a crate").path());
     for place in crates.chain([root().to_owned()]) {
@@ -184,7 +184,7 @@ fn only_the_demo_starts_programs_and_only_itself() {
             }
         }
     }
-    // The login program of a kubeconfig. README.md and SECURITY.md name all that is started.
+    // The login program of a kubeconfig. README.md and SECURITY.md name all programs that are started.
     assert_eq!(starters, BTreeSet::from(["crates/cluster/src/credential_plugin.rs".to_owned()]));
     for document in ["README.md", "SECURITY.md"] {
         let text = fs::read_to_string(root().join(document)).expect("a document");

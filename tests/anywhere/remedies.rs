@@ -1,4 +1,4 @@
-//! Commands of remedies, handed to a shell: `crates/rules/src/remedies.rs` writes all of them, and its test the recorded list.
+//! Commands of remedies in a shell: `crates/rules/src/remedies.rs` writes all of them, and its test the recorded list.
 
 use std::{
     collections::BTreeSet,
@@ -11,7 +11,7 @@ use portreeve_agent::judge;
 use portreeve_rules::{Limits, findings::StepKind};
 
 const WRITER: &str = "crates/rules/src/remedies.rs";
-/// What stands in the list for a name that is made to break out of its command.
+/// The placeholder in the list for a name that tries to break out of its command.
 const HOSTILE: &str = "a'b\"c $(touch x)`touch x`;touch x\n&";
 
 fn rooted(path: &str) -> PathBuf {
@@ -46,13 +46,13 @@ fn a_shell_takes_every_command_that_a_rule_can_write() {
 fn a_hostile_name_arrives_as_one_word_and_runs_nothing() {
     let mut arrived = 0;
     for command in listed().iter().filter(|it| it.contains("touch")) {
-        // Without a PATH nothing but these functions and the shell's own can run.
+        // Without a PATH only these functions and shell builtins can run.
         let functions = "PATH=; words() { for word; do printf '<%s>' \"$word\"; done; }; kubectl() { words \"$@\"; }; \
                          ip() { words \"$@\"; }; nft() { words \"$@\"; }";
         let output = Command::new("sh").args(["-c", &format!("{functions}; {command}")]).output().expect("a shell");
         let words = String::from_utf8(output.stdout).expect("UTF-8");
         assert!(output.status.success() && output.stderr.is_empty(), "{command}\n{words}");
-        // In one word, behind the name of a label where it is the value of one.
+        // As one word, after the label's name if it is the value of a label.
         assert!(
             words.contains(&format!("<{HOSTILE}>")) || words.contains(&format!("={HOSTILE}>")),
             "{command}\n{words}"

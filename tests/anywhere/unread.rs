@@ -1,5 +1,4 @@
-//! What was not read is never nothing: a world with one input taken away is not called clear, and nothing is certain of it that was
-//! not.
+//! Unread input is never *fine*: without one input a node is not reported as clear, and no new result is certain.
 
 use std::sync::Arc;
 
@@ -20,7 +19,7 @@ use crate::{
     worlds,
 };
 
-/// Inputs without which a port may have an owner that nobody knows: where they are in a snapshot, and their source.
+/// Inputs without which a port may have an unknown owner: their place in a snapshot, and their source.
 const CORE: [(&str, &str); 5] = [
     ("/cluster/services", "services"),
     ("/cluster/pods", "pods"),
@@ -28,9 +27,9 @@ const CORE: [(&str, &str); 5] = [
     ("/kernel/clients", "clients"),
     ("/kernel/interfaces", "addresses"),
 ];
-/// Failures: no right is missing, and somebody asked.
+/// Failures: the input was requested, and no right is missing.
 const FAILED: [&str; 4] = ["unreachable", "timed-out", "malformed", "torn"];
-/// No Service and no process has this port in any world.
+/// No Service and no process has this port on any example node.
 const PORT: &str = "32123";
 
 fn without(world: &Value, place: &str, source: &str, why: &str) -> NamedTempFile {
@@ -42,7 +41,7 @@ fn without(world: &Value, place: &str, source: &str, why: &str) -> NamedTempFile
     file
 }
 
-/// Every healthy world that has all of them.
+/// Every healthy example node that has all of these inputs.
 fn healthy() -> impl Iterator<Item = (String, Value)> {
     let worlds = worlds::snapshots().map(|(name, world)| (name, serde_json::to_value(&world).expect("JSON")));
     worlds.filter(|(_, world)| CORE.iter().all(|(place, _)| world.pointer(&format!("{place}/seen")).is_some()))
@@ -52,7 +51,7 @@ fn healthy() -> impl Iterator<Item = (String, Value)> {
 fn a_world_whose_input_failed_is_not_called_clear() {
     let mut judged = 0;
     for (number, (name, world)) in healthy().enumerate() {
-        // Each world has one of the failures, and all together have each of them many times.
+        // Each example node has one of the failures, and all nodes together have each failure many times.
         let why = FAILED[number % FAILED.len()];
         for (place, source) in CORE {
             let file = without(&world, place, source, why);
@@ -66,7 +65,7 @@ fn a_world_whose_input_failed_is_not_called_clear() {
             let (_, document, _) = ask(&["check", "-o", "json", "--snapshot"]);
             let document: Value = serde_json::from_str(&document).expect("JSON");
             assert_ne!(document["result"], "clear", "{case}");
-            // Outgoing connections answer nobody.
+            // Outgoing connections answer no client.
             if source != "clients" {
                 let (code, owner, _) = ask(&["owner", PORT, "--snapshot"]);
                 assert_eq!(code, 2, "{case}: {owner}");
@@ -78,7 +77,7 @@ fn a_world_whose_input_failed_is_not_called_clear() {
     assert!(judged >= 100, "{judged} worlds without an input");
 }
 
-/// An input that can fail, and whose: takes it away where it was read.
+/// An input that can fail, with its reader. Removes it if it was read.
 type Input = (&'static str, Source, fn(&mut Snapshot, Gap) -> bool);
 
 /// Every input of a snapshot that one reader reads.
@@ -126,10 +125,10 @@ const INPUTS: [Input; 41] = [
     ("sockets of pods", Source::PodNamespaces, |it, gap| pods(it, |pod| gone(&mut pod.needed, gap.clone()))),
 ];
 
-/// How an input fails: somebody asked, and got no answer, or no right to one.
+/// How a requested input fails: no answer, or no right.
 const HOW: [Why; 5] = [Why::Unreachable, Why::NotPermitted, Why::TimedOut, Why::Malformed, Why::Torn];
 
-/// Findings that are there only without an input, and why that is right: their rule, the input, the reason.
+/// Findings that appear only without an input, and why that is right: rule, input, reason.
 const INSTEAD: [(&str, &str, &str); 3] = [
     (
         "health-check-unserved/nobody",
@@ -203,12 +202,12 @@ fn no_flows(snapshot: &mut Snapshot, gap: Gap) -> bool {
     }
 }
 
-/// Takes something of every claim on a NodePort range, and says whether one had it.
+/// Removes one part of every claim on a NodePort range. Returns whether a claim had it.
 fn claims(snapshot: &mut Snapshot, take: impl Fn(&mut RangeClaim) -> bool) -> bool {
     snapshot.cluster.range_claims.iter_mut().map(take).filter(|taken| *taken).count() > 0
 }
 
-/// Takes something of every pod's network, and says whether one had it.
+/// Removes one part of every pod's network. Returns whether a pod had it.
 fn pods(snapshot: &mut Snapshot, take: impl Fn(&mut PodNamespace) -> bool) -> bool {
     match &mut snapshot.kernel.pod_namespaces {
         Reading::Seen(pods) => pods.iter_mut().map(take).filter(|taken| *taken).count() > 0,
@@ -216,7 +215,7 @@ fn pods(snapshot: &mut Snapshot, take: impl Fn(&mut PodNamespace) -> bool) -> bo
     }
 }
 
-/// Takes something of every socket's holder, and says whether one had it.
+/// Removes one part of every socket's holder. Returns whether a holder had it.
 fn holders(snapshot: &mut Snapshot, take: impl Fn(&mut Holder) -> bool) -> bool {
     let clients = match &mut snapshot.kernel.clients {
         Reading::Seen(clients) => std::mem::take(&mut clients.sockets),
@@ -239,8 +238,8 @@ fn no_v6only(snapshot: &mut Snapshot, _: Gap) -> bool {
     listeners(snapshot).iter_mut().filter_map(|socket| socket.v6only.take()).count() > 0
 }
 
-/// What a node tells with one input less, and did not with all: a finding that is new or more severe, one that is gone or milder though
-/// its rule doubts nothing, or a clear result that names nothing.
+/// The errors in the results without one input: a new or more severe finding, a lost or milder finding without doubt of its rule,
+/// or a clear result that does not name the input.
 pub(crate) fn more_certain(name: &str, whole: &Snapshot, complaints: &mut Vec<String>) -> usize {
     let with_all = severities(&board(whole).findings);
     let mut asked = 0;
@@ -280,14 +279,14 @@ pub(crate) fn more_certain(name: &str, whole: &Snapshot, complaints: &mut Vec<St
     asked
 }
 
-/// Whether the finding that is left of one says itself that something is not known.
+/// Whether the milder finding itself reports unknown input.
 fn admits(board: &Board, of: &str) -> bool {
     let unread =
         |(_, words): &(&str, String)| ["unknown: ", "unknown, ", "not known: "].iter().any(|it| words.contains(it));
     board.findings.iter().any(|it| pair(&it.key) == of && it.evidence.values.iter().any(unread))
 }
 
-/// Nodes on which one input decides, of kinds that nobody recorded.
+/// Nodes that were not recorded, on which one input decides.
 fn made() -> Vec<(String, Snapshot)> {
     let web = || Snapshot::healthy().service("web", |it| it.node_port(30080));
     let in_pod = || held("/kubepods/pod7f/c1", Some("7f"), "proxy", 9);

@@ -180,7 +180,7 @@ fn a_port_is_told_once_for_all_nodes_on_which_the_same_is_true() {
     assert_eq!(code, 2, "{text}");
     assert!(text.starts_with("4 of 7 nodes: a1, b, d and 1 more\n30001/tcp, "), "{text}");
     assert!(text.contains("\n\nnode c\n30001/tcp, "), "{text}");
-    assert!(text.contains("\n\n2 of 7 nodes: odd, old\n  cannot be told: its answer is no snapshot"), "{text}");
+    assert!(text.contains("\n\n2 of 7 nodes: odd, old\n  not known: its answer is no snapshot"), "{text}");
     let (code, ports, stderr) = plugin.run(&fake, &["suggest"]);
     assert_eq!((code, ports.as_str()), (2, "30002\n"));
     assert!(stderr.contains("not known of 2 nodes, odd, old: its answer is no snapshot"), "{stderr}");
@@ -194,7 +194,7 @@ fn what_to_do_about_a_port_names_no_number_that_one_node_alone_shows_to_be_free(
     let (code, text, stderr) = Plugin::new().run(&fake, &["owner", "30080/tcp", "--refused"]);
     assert_eq!(code, 0, "{stderr}");
     assert!(text.starts_with("3 of 3 nodes: m1, m2, m3"), "{text}");
-    assert!(text.contains("give the refused one another number: `suggest` prints free ones"), "{text}");
+    assert!(text.contains("give the refused Service another number: `suggest` prints free ones"), "{text}");
 }
 
 fn until_silent(fake: &Fake) {

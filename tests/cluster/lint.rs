@@ -62,14 +62,14 @@ fn a_cluster_that_may_not_be_read_is_no_silence() {
     assert_eq!(code, 2, "{stdout}");
     assert!(stdout.starts_with("manifests: not all could be judged"), "{stdout}");
     assert!(stderr.starts_with("error: ") && stderr.contains("403"), "{stderr}");
-    assert!(stderr.ends_with("; so nothing is compared with Services\n"), "{stderr}");
+    assert!(stderr.ends_with(": nothing was compared with Services\n"), "{stderr}");
     // What is asked first is silent, so nothing else is asked.
     let fake = Fake::new(|path, _| match path.starts_with("/api/v1/nodes") {
         true => Reply::Hangup,
         false => small(path),
     });
     let (_, _, stderr) = lint(&fake, "api");
-    assert!(stderr.ends_with("; so nothing is compared with Services, Pods, Nodes\n"), "{stderr}");
+    assert!(stderr.ends_with(": nothing was compared with Services, Pods, Nodes\n"), "{stderr}");
     let fake = Fake::new(|_, _| Reply::Hangup);
     assert_eq!(lint(&fake, "api").0, 2);
 }

@@ -321,7 +321,7 @@ fn a_port_is_owned_on_each_node_by_whoever_its_agent_saw() {
     };
     assert!(first.contains("no Service, pod or process has it"), "{text}");
     assert!(second.starts_with("node n2") && second.contains("30001/tcp, proxy mode"), "{text}");
-    assert!(odd.starts_with("node odd\n  cannot be told: its answer is no snapshot"), "{text}");
+    assert!(odd.starts_with("node odd\n  not known: its answer is no snapshot"), "{text}");
     let (code, stdout, _) = plugin.run(&fake, &["owner", "30080", "--node", "n1", "-o", "json"]);
     assert_eq!(code, 0);
     let document: Value = serde_json::from_str(&stdout).expect("JSON");
@@ -372,7 +372,10 @@ fn a_port_in_a_pod_is_told_of_the_node_that_has_it_as_far_as_its_agent_looked() 
     );
     let (code, text, stderr) = plugin.run(&fake, &["owner", "8000", "--pod", "shop/cart"]);
     assert_eq!(code, 0, "{text}{stderr}");
-    assert!(text.starts_with("node n1\n8000/tcp in the network of pod shop/cart\n  nobody listens there\n"), "{text}");
+    assert!(
+        text.starts_with("node n1\n8000/tcp in the network of pod shop/cart\n  no process listens there\n"),
+        "{text}"
+    );
     assert!(text.contains("process envoy") && !text.contains("n2"), "{text}");
     let (code, text, _) = plugin.run(&fake, &["owner", "8001", "--pod", "shop/cart"]);
     assert!(code == 2 && text.contains("this look did not ask for sockets on the port"), "{text}");
@@ -385,7 +388,7 @@ fn a_port_is_suggested_that_is_free_on_every_node() {
     let (fake, plugin) = (seen(), Plugin::new());
     let (code, stdout, stderr) = plugin.run(&fake, &["suggest", "--count", "2"]);
     assert_eq!((code, stdout.as_str()), (2, "30002\n30003\n"), "{stderr}");
-    assert!(stderr.contains("of the 3 agents listed in namespace portreeve"), "{stderr}");
+    assert!(stderr.contains("about the 3 agents listed in namespace portreeve"), "{stderr}");
     assert!(stderr.contains("not known of odd: its answer is no snapshot"), "{stderr}");
     let (code, stdout, _) = plugin.run(&fake, &["suggest", "--host"]);
     assert_eq!((code, stdout.as_str()), (2, "10000\n"), "of the nodes themselves");
@@ -417,10 +420,7 @@ fn kubectl_is_told_what_can_be_typed_next() {
         assert_eq!((code, stderr.as_str()), (0, ""));
         stdout
     };
-    assert_eq!(
-        complete(&["fi"]),
-        "findings\tList what is wrong on all nodes, with evidence and remedy, and an exit code\n:4\n"
-    );
+    assert_eq!(complete(&["che"]), "check\tList what is wrong on all nodes, and set the exit code\n:4\n");
     assert_eq!(complete(&["check", "--agent-n"]), "--agent-namespace\tThe namespace the agents run in\n:4\n");
     assert!(complete(&["check", "-o", "j"]).starts_with("json\t"));
     assert_eq!(complete(&["snapshot", ""]), "n1\nn2\nodd\n:4\n");

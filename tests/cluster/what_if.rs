@@ -159,7 +159,7 @@ fn files_are_judged_as_agents_are_and_one_of_each_node() {
     assert!(!text.contains("Not known"), "{text}");
     let (code, _, error) = run(&["--snapshot", &one, "--snapshot", &again]);
     assert!(code == 2 && error.contains("a second snapshot of node n1"), "{error}");
-    assert_eq!(run(&["--snapshot", &one, "--node", "n1"]).0, 64);
+    assert_eq!(run(&["--snapshot", &one, "--kubeconfig", "k"]).0, 64);
 }
 
 /// A recorded node as it would be.

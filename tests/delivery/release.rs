@@ -48,7 +48,7 @@ impl Maker {
 
     fn run(&self, program: &str, arguments: &[&str]) -> String {
         let output = command(program, arguments, self.0.path()).env("COSIGN_PASSWORD", "").output();
-        successful(program, output.unwrap_or_else(|error| panic!("{program}: {error}")))
+        successful(program, &output.unwrap_or_else(|error| panic!("{program}: {error}")))
     }
 
     /// A clone of the commit that is checked out, in a folder of its own.
@@ -93,7 +93,7 @@ fn command(program: &str, arguments: &[&str], folder: &Path) -> Command {
 }
 
 #[track_caller]
-fn successful(program: &str, output: Output) -> String {
+fn successful(program: &str, output: &Output) -> String {
     let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
     assert!(output.status.success(), "{program}: {}{}", text(&output.stdout), text(&output.stderr));
     text(&output.stdout)
@@ -157,7 +157,7 @@ fn the_package_has_the_name_of_the_repository_and_no_tests_or_pictures() {
         &["package", "--list", "--allow-dirty", "--offline"],
         Path::new(env!("CARGO_MANIFEST_DIR")),
     );
-    let listed = successful("cargo package", { listed }.output().expect("cargo"));
+    let listed = successful("cargo package", &{ listed }.output().expect("cargo"));
     assert!(listed.lines().any(|it| it == "README.md") && listed.lines().any(|it| it == "src/main.rs"), "{listed}");
     let strange =
         listed.lines().filter(|it| ["tests/", "docs/", "benches/", "dashboards/"].iter().any(|no| it.starts_with(no)));
@@ -183,7 +183,7 @@ mod made {
         let cargo = maker.cargo();
         let [first, second] = ["one", "a/second/one"].map(|name| {
             let clone = maker.clone_of_this(name);
-            successful("tools/release", maker.release(&clone, VERSION, &[("CARGO", &cargo)]));
+            successful("tools/release", &maker.release(&clone, VERSION, &[("CARGO", &cargo)]));
             clone.join("dist")
         });
         same(&first, &second);
@@ -252,7 +252,7 @@ mod made {
         let [sums, bundle, provenance] = ["SHA256SUMS", SIGNED[0], SIGNED[1]].map(|name| path(dist, name));
         successful(
             "sha256sum",
-            command("sha256sum", &["--check", "--quiet", "SHA256SUMS"], dist).output().expect("it"),
+            &command("sha256sum", &["--check", "--quiet", "SHA256SUMS"], dist).output().expect("it"),
         );
         let cosign = program("cosign");
         let key = ["--key", "cosign.pub", "--insecure-ignore-tlog"];
@@ -277,7 +277,7 @@ mod made {
     fn image(dist: &Path) -> String {
         let folder = TempDir::new().expect("a folder");
         let archive = path(dist, &format!("portreeve-{VERSION}-image.tar"));
-        successful("tar", command("tar", &["-xf", &archive], folder.path()).output().expect("tar"));
+        successful("tar", &command("tar", &["-xf", &archive], folder.path()).output().expect("tar"));
         let parsed = |name: &str| -> Value {
             let bytes = fs::read(folder.path().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
             serde_json::from_slice(&bytes).expect("JSON")
@@ -339,16 +339,17 @@ mod made {
         let maker = Maker::with_keys();
         let [first, second] = ["one", "another"].map(|name| {
             let clone = maker.clone_of_this(name);
-            successful("tools/release", maker.release(&clone, VERSION, &[]));
+            successful("tools/release", &maker.release(&clone, VERSION, &[]));
             clone.join("dist")
         });
         same(&first, &second);
-        for (arch, machine) in [("amd64", 0x3e), ("arm64", 0xb7)] {
+        // In the header of ELF: a program that the kernel may load anywhere is 3, another one 2.
+        for (arch, machine, kind) in [("amd64", 0x3e, 3), ("arm64", 0xb7, 2)] {
             let archive = path(&first, &format!("kubectl-portreeve-{VERSION}-linux-{arch}.tar.gz"));
             maker.run("tar", &["-xzf", &archive]);
             let binary = fs::read(maker.path("portreeve")).expect("a binary");
             assert_eq!(&binary[..4], b"\x7fELF");
-            assert_eq!(binary[18], machine, "{arch}");
+            assert_eq!((binary[18], binary[16]), (machine, kind), "{arch}");
             let has = |wanted: &[u8]| binary.windows(wanted.len()).any(|it| it == wanted);
             // cargo-auditable's list.
             assert!(has(b".dep-v0"), "{arch} has no list of dependencies");

@@ -10,7 +10,7 @@ use std::{
 
 use serde_json::Value;
 
-use crate::parts::{Directory, Process, guest::pack, programs};
+use crate::parts::{Directory, guest::pack, process::Process, programs};
 
 const INIT: &str = include_str!("guest/init-alone");
 /// What `init-alone` calls; all of it is busybox.

@@ -154,7 +154,7 @@ fn cilium_with_a_range_of_its_own_disagrees_with_the_api_server() {
     let (summary, event) = disagreement(&cluster, &agent, "component");
     assert_eq!(
         summary,
-        "Cilium takes 30000-30063 for the NodePort range, the API server 30000-30127: NodePorts 30064-30127 are not served."
+        "Cilium uses 30000-30063 as the NodePort range, the API server 30000-30127: NodePorts 30064-30127 are not served."
     );
     assert_eq!((&event["regarding"]["kind"], &event["regarding"]["name"]), (&json!("Service"), &json!("kubernetes")));
 }
@@ -183,7 +183,7 @@ fn cilium_with_a_range_of_its_own_on_this_node_alone_disagrees_there() {
     }
     let agent = Agent::start(&cluster, &[]);
     let (summary, _) = disagreement(&cluster, &agent, "component");
-    assert!(summary.starts_with("Cilium takes 30000-30063 for the NodePort range,"), "{summary}");
+    assert!(summary.starts_with("Cilium uses 30000-30063 as the NodePort range,"), "{summary}");
     let told = agent.findings().to_string();
     assert!(told.contains("ConfigMap kube-system/cilium-config with CiliumNodeConfig edge"), "{told}");
 }

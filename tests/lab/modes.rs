@@ -285,7 +285,7 @@ fn what_a_downgrade_leaves_behind_is_told_by_who_may_list_it_and_unknown_to_othe
     let document = agent.findings();
     assert_eq!(alarms(&document).len(), 1, "{document:#}");
     let finding = found(&document, "stale-redirection/proxy")[0];
-    let sentence = "The proxy runs in iptables mode, but the kernel still holds what nftables mode programmed.";
+    let sentence = "The proxy runs in iptables mode, but the kernel still holds rules of nftables mode.";
     assert_eq!((&finding["severity"], &finding["summary"]), (&json!("warning"), &json!(sentence)));
 
     // The Service has no endpoint any more, and the old rules do not have that change.

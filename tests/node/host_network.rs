@@ -138,7 +138,11 @@ fn who_has_the_address_that_a_container_said_is_in_use_is_told() {
     let look = stage.check(&[]);
     let finding = look.finding(rule, "exporter-x");
     assert_eq!((finding.verdict().as_str(), &finding.0["port"]), ("warning", &50052.into()));
-    assert!(finding.evidence().contains("a container said = 127.0.0.1:50052/tcp is in use"), "{}", finding.evidence());
+    assert!(
+        finding.evidence().contains("message of a container = 127.0.0.1:50052/tcp is in use"),
+        "{}",
+        finding.evidence()
+    );
     drop(stage);
     for other in ["127.0.0.2:50052", "127.0.0.1:50053"] {
         expect_silent(&said(other).check(&[]), rule, other);
@@ -204,7 +208,7 @@ fn a_pod_that_waits_for_a_port_of_any_node_is_told_once_for_the_cluster() {
     let look = stage.document(&service_lb("gate", 80, RUNS)).document(&service_lb("web", 80, WAITS)).check(&[]);
     let finding = look.finding("pod-waits-for-port/pod", "web").0;
     assert_eq!((&finding["severity"], &finding["scope"]), (&"warning".into(), &"cluster".into()));
-    assert!(finding["summary"].as_str().is_some_and(|it| it.ends_with("is taken on every node where it could.")));
+    assert!(finding["summary"].as_str().is_some_and(|it| it.ends_with("is taken on every node that it could use.")));
 }
 
 #[test]

@@ -119,7 +119,7 @@ fn who_asks_for_a_port_in_a_pod_gets_its_listener_or_the_connection_that_has_it_
     };
     let (code, text, errors) = ask(well.command("owner"), "46580");
     assert_eq!(code, Some(0), "{text}{errors}");
-    assert!(text.starts_with("46580/tcp in the network of pod sky/api-0\n  nobody listens there\n"), "{text}");
+    assert!(text.starts_with("46580/tcp in the network of pod sky/api-0\n  no process listens there\n"), "{text}");
     assert!(text.contains("process perl") && text.contains("-> 127.0.0.1:8080"), "{text}");
     let (code, text, _) = ask(well.command("owner"), "8080/tcp");
     assert!(code == Some(0) && text.contains("1  listener, process perl"), "{text}");

@@ -90,7 +90,8 @@ fn in_the_way(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::AlreadyExists, format!("there is {what}"))
 }
 
-/// Connects to the socket `path`. A plain `connect` waits for ever if the listener's queue is full, as that of a stopped agent is.
+/// Connects to the socket `path`. A plain `connect` waits forever if the listener's queue is full, as the queue of a stopped
+/// agent can be.
 ///
 /// # Errors
 /// As `connect`; [`io::ErrorKind::TimedOut`] if the queue stays full for this time.
@@ -125,7 +126,7 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
     fs::symlink_metadata(path).map(|it| (it.dev(), it.ino()))
 }
 
-/// A socket as that of a stopped agent: no process accepts, and the queue is full.
+/// The socket of a stopped agent: no process accepts, and the queue is full.
 #[cfg(test)]
 pub(super) fn stopped(path: &Path) -> (std::os::fd::OwnedFd, Vec<UnixStream>) {
     let listener = socket::socket(AddressFamily::Unix, SockType::Stream, SockFlag::empty(), None).expect("a socket");

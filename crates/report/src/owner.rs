@@ -412,7 +412,7 @@ fn write_advice(Advice { case, remedies }: &Advice, style: &Style, out: &mut dyn
 }
 
 fn write_answer(entry: &AnswerEntry, claimants: &[Claimant], style: &Style, out: &mut dyn Write) -> io::Result<()> {
-    let name = |index: Option<usize>| index.and_then(|index| Some(tidy(&claimants.get(index)?.name)));
+    let name = |index: Option<usize>| index.and_then(|index| Some(short(&claimants.get(index)?.name)));
     let ends = match (entry.answer.as_str(), name(entry.by)) {
         ("process", Some(by)) => format!("{by} answers"),
         ("pod", Some(by)) => format!("a pod of {by} answers"),
@@ -434,4 +434,10 @@ fn write_answer(entry: &AnswerEntry, claimants: &[Claimant], style: &Style, out:
         writeln!(out, "  {label}  {}", style.paint(ink, &line))?;
     }
     Ok(())
+}
+
+/// The name of a claimant without its port and its address: the list of claims has these.
+fn short(name: &str) -> String {
+    let end = [" port ", " on "].iter().filter_map(|word| name.find(word)).min();
+    tidy(&name[..end.unwrap_or(name.len())])
 }

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::*;
 use portreeve_facts::{
-    Gap, Mode, Owner, Protocol, Reading, Snapshot, Source, Why,
+    Gap, Owner, Protocol, Reading, Snapshot, Source, Why,
     healthy::{gap, seen, squatter},
 };
 use portreeve_rules::{
@@ -170,7 +170,7 @@ fn a_healthy_node_is_one_calm_line_and_what_was_looked_at() {
 #[test]
 fn what_failed_comes_first_and_is_never_fine() {
     let table = written(|out| write_table(&report(&blind()), &style(), out));
-    assert!(table.contains(Mode::WORDS), "{table}");
+    assert!(table.contains(" --proxy-mode MODE"), "{table}");
     insta::assert_snapshot!("blind_table", table);
 }
 

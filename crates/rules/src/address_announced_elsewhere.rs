@@ -70,7 +70,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(judgements)
 }
 
-/// Where a Service says that kube-vip announces its addresses.
+/// The field of a Service with the node on which kube-vip announces its addresses.
 struct Said<'a> {
     service: &'a Service,
     host: &'a str,
@@ -111,8 +111,8 @@ fn hosts_by_address(services: &[Arc<Service>]) -> HashMap<IpAddr, Vec<Said<'_>>>
     by_address
 }
 
-/// The addresses for which a link of this node answers on its network. With BGP each node has the address, on `lo` or beside
-/// a network that has it not: the routers choose.
+/// The addresses for which a link of this node answers on its network. With BGP each node has the address, on `lo` or on a link
+/// with another network: the routers choose.
 fn on_the_network(interfaces: &Interfaces) -> impl Iterator<Item = &Address> {
     let is_in_network = |address: &Address| {
         let of_link = interfaces.of(&address.link).filter(|it| !it.is_alone());
@@ -170,11 +170,11 @@ fn evidence(interfaces: &Interfaces, held: &[Held<'_>]) -> Evidence {
             .value("kube-vip.io/vipHost", it.on())
             .value("not known", format!("whether {} has {ip}: only the links of that node show", it.on()));
         steps.push(Step::advice(format!(
-            "see on {} that `ip address show to {ip}` prints the address, and that kube-vip.io/vipHost of Service {} has not changed",
+            "check on {} that `ip address show to {ip}` prints the address, and that kube-vip.io/vipHost of Service {} has not changed",
             it.on(),
             it.of()
         )));
-        // To delete an address that the node was given would cut the node off.
+        // To delete the node's own address would disconnect the node.
         steps.push(match is_configured(interfaces, it.address) {
             true => Step::advice(format!("give Service {} an address that this node does not have", it.of())),
             false => delete_address(it.address),

@@ -1,10 +1,10 @@
-//! What was assumed for a verdict, where the proxy's settings were not read.
+//! The assumptions of a verdict if the proxy's settings were not read.
 
 use crate::findings::{Severity, Verdict};
 use portreeve_dataplane::Stratum;
 
-/// A verdict with what was assumed for it. Of who is asked at some addresses only, it is a warning at most where settings are assumed:
-/// who is asked at all of them is so at one that is served.
+/// A verdict with its assumptions. If settings are assumed, a verdict about some addresses only is at most a warning: the assumed
+/// settings may not serve them. A verdict about all addresses holds for every setting.
 pub(super) fn assuming(stratum: Stratum, everywhere: bool, verdict: Verdict) -> Verdict {
     match (verdict, stratum.in_words()) {
         (Verdict::Problem(evidence), Some(words)) => {

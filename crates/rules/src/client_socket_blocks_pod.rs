@@ -127,16 +127,16 @@ impl Network<'_> {
 
     fn evidence(&self, port: &ContainerPort, sockets: &[&Socket]) -> Evidence {
         let (Pod { namespace, name, .. }, ContainerPort { port, protocol, .. }) = (self.pod, port);
-        // A live process can let go; TIME_WAIT cannot.
+        // A live process can close the socket; TIME_WAIT ends by itself only.
         let owned = sockets.iter().find(|socket| socket.owner != Owner::TimeWait);
         let holder = owned.map_or_else(|| "a connection in TIME_WAIT".to_owned(), |it| process_in_words(&it.owner));
         let sentence = match owned {
             Some(_) => format!(
-                "In pod {namespace}/{name}, {holder} has an outgoing connection from port {port}/{protocol}, on which nobody listens: \
+                "In pod {namespace}/{name}, {holder} has an outgoing connection from port {port}/{protocol}, on which no process listens: \
                  the server of the pod cannot have it."
             ),
             None => format!(
-                "In pod {namespace}/{name}, {holder} has port {port}/{protocol}, on which nobody listens: the server of the pod cannot \
+                "In pod {namespace}/{name}, {holder} has port {port}/{protocol}, on which no process listens: the server of the pod cannot \
                  have it."
             ),
         };

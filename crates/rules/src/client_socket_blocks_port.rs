@@ -1,4 +1,4 @@
-//! An outgoing connection has the port of a server that cannot start because of that.
+//! An outgoing connection has the port of a server, and the server cannot start.
 
 use super::{
     Limits, Patience, Round, Rule,
@@ -42,7 +42,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(judgements)
 }
 
-/// A process that would listen there, where none may.
+/// A server that needs the port and may not get it.
 struct Absent<'r, 'a> {
     round: &'r Round<'a>,
     place: Port,
@@ -63,16 +63,16 @@ impl<'r, 'a> Absent<'r, 'a> {
                 let pod = need.unready_pod()?;
                 (Subject::pod(pod), format!("hostNetwork pod {}/{}", pod.namespace, pod.name))
             }
-            // One that answers `/proxyMode` has its metrics port, if perhaps another one.
+            // A proxy that answers `/proxyMode` has its metrics port, perhaps another number.
             Need::ProxyMetrics if round.now.kernel.proxy.mode.gap().is_none() => return None,
             Need::ProxyMetrics | Need::ProxyHealth(_) => (Subject::this_node(round.now), "kube-proxy".to_owned()),
-            // Another program may be the one that is asked.
+            // The probe may be for another program.
             Need::Probe(..) => return None,
-            // The scheduler keeps it away.
+            // The scheduler does not place the pod here.
             Need::Waiting(..) => return None,
-            // Somebody listens there.
+            // A process listens there.
             Need::HostPort(..) | Need::Daemon(_) => return None,
-            // It tries, and says so.
+            // The container tries, and reports the error.
             Need::Agent(_) => return None,
         };
         Some(Self { round, place, need, subject, whose })
@@ -81,7 +81,7 @@ impl<'r, 'a> Absent<'r, 'a> {
     fn judge(self, connected: &[&Socket], listeners: &[&Socket], ephemeral: &EphemeralPorts) -> Option<Judgement> {
         let mut sockets = connected.to_vec();
         sockets.retain(|socket| self.is_blocked_by(socket, listeners));
-        // A pod that does not fail may be about to start, and whoever is bound about to listen.
+        // A pod that does not fail may start soon, and a bound process may listen soon.
         let may_fail = self.need.pod().is_none_or(|pod| pod.failing);
         sockets.retain(|socket| self.opener(socket, ephemeral) != Opener::Peer && (may_fail || !is_bound(socket)));
         if sockets.is_empty() {
@@ -106,7 +106,7 @@ impl<'r, 'a> Absent<'r, 'a> {
         Some(Judgement { subject: self.subject, port: Some(port), protocol: Some(protocol), verdict })
     }
 
-    /// Whether an outgoing connection is in the way, given who listens on its port.
+    /// Whether an outgoing connection blocks the server, given the listeners on the port.
     fn is_blocked_by(&self, socket: &Socket, listeners: &[&Socket]) -> bool {
         let mut wanted = self.need.at().each();
         wanted.any(|at| listeners.iter().all(|it| at.meets(it) == Some(false)) && at.meets(socket) == Some(true))
@@ -114,7 +114,7 @@ impl<'r, 'a> Absent<'r, 'a> {
 
     fn opener(&self, socket: &Socket, ephemeral: &EphemeralPorts) -> Opener {
         let snapshot = self.round.now;
-        let clients = snapshot.kernel.clients.known(Unread::Said("this rule needs them, and says so"));
+        let clients = snapshot.kernel.clients.known(Unread::Said("this rule needs them, and reports it"));
         let mut servers = clients.into_iter().flat_map(|clients| &clients.servers);
         let (ip, port) = (socket.remote.to_canonical(), socket.remote_port);
         let leads_to_server = match leads_to_service(snapshot, socket) {
@@ -132,8 +132,8 @@ impl<'r, 'a> Absent<'r, 'a> {
         clues.opener(socket)
     }
 
-    /// Whether the holder of a socket is the container that needs the port, where the holder is of its pod. A container that is gone
-    /// counts as that one.
+    /// Whether the holder of a socket is the container that needs the port, if the holder belongs to the pod. A container that is
+    /// gone counts as yes.
     fn is_of_its_container(&self, socket: &Socket) -> Option<bool> {
         let pod = self.need.pod()?;
         let PodContainer { pod_uid, container } = pod_container(&socket.owner)?;
@@ -142,8 +142,8 @@ impl<'r, 'a> Absent<'r, 'a> {
         is_own.then(|| container.as_ref().and_then(needs) != Some(false))
     }
 
-    /// Whether the holder of a socket is a container that needs no server on this port, so that it has accepted nothing there: another
-    /// one of the pod, or one of another pod, which is not of the same workload.
+    /// Whether the holder of a socket is a container without a server on this port, so it accepted no connection there: another
+    /// container of the pod, or a pod of another workload.
     fn has_no_use(&self, pod: &Pod, socket: &Socket) -> bool {
         if let Some(is_its) = self.is_of_its_container(socket) {
             return !is_its;
@@ -157,7 +157,7 @@ impl<'r, 'a> Absent<'r, 'a> {
         })
     }
 
-    /// That it cannot be told, and what each answer means.
+    /// An unknown result, with the meaning of each answer.
     fn both_readings(&self, sockets: &[&Socket]) -> Gap {
         let (protocol, port) = self.place;
         let owner = sockets.first().map_or_else(String::new, |it| owner_name(self.round.now, &it.owner));
@@ -171,22 +171,22 @@ impl<'r, 'a> Absent<'r, 'a> {
 
     fn evidence(&self, sockets: &[&Socket]) -> Evidence {
         let (snapshot, (protocol, port), whose) = (self.round.now, self.place, &self.whose);
-        // A live process can let go; TIME_WAIT cannot.
+        // A live process can close the socket; TIME_WAIT ends by itself only.
         let owned = sockets.iter().find(|socket| socket.owner != Owner::TimeWait);
         let owner = owned.or(sockets.first()).map_or_else(String::new, |socket| owner_name(snapshot, &socket.owner));
         let has = match owned.or(sockets.first()) {
             Some(socket) if is_bound(socket) => format!("is bound to port {port}/{protocol}, and does not listen"),
-            _ => format!("has an outgoing connection from port {port}/{protocol}, on which nobody listens"),
+            _ => format!("has an outgoing connection from port {port}/{protocol}, on which no process listens"),
         };
         let lacks = match self.need {
-            Need::Said(..) => format!("a container of {whose} said, when it ended, that the port is in use"),
+            Need::Said(..) => format!("a container of {whose} reported at its end that the port is in use"),
             _ => format!("{whose} cannot have it"),
         };
         let sentence = format!("{} {has}: {lacks}.", capital(&owner));
         let evidence = Evidence::new(Severity::Warning, sentence).value("needed by", whose);
         let mut evidence = with_sockets(evidence, "socket", snapshot, sockets);
         let said = self.need.pod().and_then(|pod| pod.said_of(protocol, port));
-        evidence.values.extend(said.map(|said| ("a container said", said)));
+        evidence.values.extend(said.map(|said| ("message of a container", said)));
         evidence.values.extend(ranges_in_words(snapshot));
         let ports = [port].into_iter().collect();
         evidence.remedy(reserve(self.round, &ports).then(Step::advice(match owned {
@@ -196,10 +196,10 @@ impl<'r, 'a> Absent<'r, 'a> {
     }
 }
 
-/// The pod and the container in whose control group a socket's holder is.
+/// The pod and the container of a socket's holder, by its control group.
 fn pod_container(owner: &Owner) -> Option<&PodContainer> {
     let Owner::Held(holder) = owner else { return None };
-    let none_of_its = Unread::Assumed("that it is none of the pod that lacks the port");
+    let none_of_its = Unread::Assumed("that it is not of the pod that lacks the port");
     holder.cgroup.known(none_of_its)?.pod.as_ref()
 }
 

@@ -1,4 +1,4 @@
-//! An outgoing connection has a port of a Service as its source port: its answers may end there.
+//! An outgoing connection has a Service's port as source port: the Service may get its answers.
 
 use std::{
     cmp::Reverse,
@@ -50,12 +50,12 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let mut all_outgoing_listed = clients.beyond == 0;
     for socket in clients.sockets.iter().filter(|socket| matches!(socket.state, State::Established | State::SynSent)) {
         match accepted(socket, accepting) {
-            // The reader leaves accepted ones out before any other.
+            // If the list is too long, the reader leaves out accepted connections first.
             Some(true) => all_outgoing_listed = true,
             accepted => sockets.push((socket, accepted)),
         }
     }
-    // Where the range was not read, `listener-on-node-port/loses` reports that these could not be distinguished.
+    // If the range was not read, `listener-on-node-port/loses` reports that servers and clients could not be distinguished.
     let ephemeral = EphemeralPorts::of(snapshot);
     sockets.extend(listeners.iter().filter(|it| ephemeral.may_be_client(it) == Ok(true)).map(|it| (it, Some(false))));
 
@@ -69,15 +69,15 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     };
     let mut judgements = node.judge(&sockets);
     if !all_outgoing_listed {
-        let detail = "there are more connections on NodePorts than are listed; those that hang come first";
+        let detail = "there are more connections on NodePorts than are listed; connections that hang come first";
         let verdict = Verdict::Unknown(Gap::new(Source::Clients, Why::TooMuch, detail));
         judgements.push(Judgement::of(Subject::this_node(snapshot), verdict));
     }
     Ok(judgements)
 }
 
-/// Whether a listener covers the local end of a connection, which then was accepted. Nothing where it is not known
-/// whether the listener serves IPv4.
+/// Whether a listener covers the local end of a connection: then the connection was accepted. None if it is not known whether the
+/// listener serves IPv4.
 fn accepted(socket: &Socket, listeners: &ByPort<&Socket>) -> Option<bool> {
     let local = socket.local.to_canonical();
     let covers = |listener: &&Socket| match listener.local.to_canonical() {
@@ -92,8 +92,8 @@ fn accepted(socket: &Socket, listeners: &ByPort<&Socket>) -> Option<bool> {
     answers.iter().all(Option::is_some).then_some(false)
 }
 
-/// The addresses and ports that IPVS serves, or why they are not known. An empty table says nothing: a proxy in ipvs mode
-/// that has programmed anything serves at least the Service `default/kubernetes`.
+/// The addresses and ports that IPVS serves, or why they are not known. An empty table proves nothing: a working proxy in ipvs
+/// mode serves at least the Service `default/kubernetes`.
 fn virtual_servers(snapshot: &Snapshot) -> Result<HashSet<(Protocol, IpAddr, u16)>, String> {
     match &snapshot.kernel.ip_vs {
         Reading::Gap(gap) => Err(gap.detail.clone()),
@@ -102,27 +102,27 @@ fn virtual_servers(snapshot: &Snapshot) -> Result<HashSet<(Protocol, IpAddr, u16
     }
 }
 
-/// What every socket is judged against.
+/// The facts that every socket is compared with.
 struct Node<'r, 'a> {
     round: &'r Round<'a>,
     snapshot: &'a Snapshot,
     node_ports: &'r ByPort<(&'a Service, &'a ServicePort)>,
     external: &'r ByPort<(ExternalAddress<'a>, &'a ServicePort)>,
     addressed: &'r Addressed<'a>,
-    /// What IPVS serves, or why that is predicted instead.
+    /// The virtual servers of IPVS, or the reason why they are predicted.
     virtual_servers: Result<HashSet<(Protocol, IpAddr, u16)>, String>,
 }
 
-/// A Service port at whose address and port a socket may be.
+/// A Service port whose address and port a socket may have.
 #[derive(Clone, Copy)]
 struct Claim<'a> {
     service: &'a Service,
     port: &'a ServicePort,
-    /// What of the Service the socket meets: its nodePorts, or an address and its own port.
+    /// The part of the Service that the socket meets: its nodePorts, or an address and its own port.
     part: Part,
 }
 
-/// How bad it is in a case.
+/// The severity in one case.
 #[derive(Clone, PartialEq)]
 struct Lost(Severity);
 
@@ -136,12 +136,12 @@ impl Loss for Lost {
     }
 }
 
-/// A socket, the Service that owns its port where one is known, and how bad that is.
+/// A socket, the Service that owns its port, if known, and the severity.
 struct Hit<'a> {
     socket: &'a Socket,
     claim: Option<Claim<'a>>,
     severity: Result<Severity, Gap>,
-    /// The settings with which that is so.
+    /// The settings for which this is true.
     stratum: Stratum,
 }
 
@@ -151,7 +151,7 @@ impl<'a> Node<'_, 'a> {
         for (socket, accepted) in sockets {
             let mut claims: Vec<_> = self.claims_on(socket).map(Some).collect();
             if claims.is_empty() {
-                // IPVS may serve an address that no Service explains any more.
+                // IPVS may serve an address of a Service that no longer exists.
                 claims.push(None);
             }
             for claim in claims {
@@ -187,14 +187,14 @@ impl<'a> Node<'_, 'a> {
         }))
     }
 
-    /// How bad it is, and with which settings: the mildest of all cases, where none is silent.
-    /// Information is told where some are silent and none says more.
+    /// The severity and the settings: the mildest of all cases if each case has a problem. If some cases have no problem and the
+    /// others have information only, it is information.
     fn severity(
         &self,
         (socket, accepted): (&Socket, Option<bool>),
         claim: Option<Claim<'_>>,
     ) -> (Result<Option<Severity>, Gap>, Stratum) {
-        // Where the mode is not known, it is harmless in one, and whether a list has the address is no matter.
+        // If the mode is not known, one mode is harmless anyway, whether or not a list has the address.
         let everywhere = is_everywhere(socket) || self.addressed.candidates.mode.is_err();
         let (judged, stratum) = self.addressed.over(everywhere, |candidate, case| {
             let Some(severity) = self.severity_in(candidate, socket, claim) else { return Ok(None) };
@@ -208,7 +208,7 @@ impl<'a> Node<'_, 'a> {
                 None => Err(Gap::new(
                     Source::Listeners,
                     Why::Ambiguous,
-                    "a connection on a NodePort was accepted, unless an IPv6 listener is v6only, which was not told",
+                    "a connection on a NodePort was accepted, unless an IPv6 listener is v6only: the kernel did not show that",
                 )),
             }
         });
@@ -229,11 +229,11 @@ impl<'a> Node<'_, 'a> {
         let asked_again = socket.retransmits > 0;
         Some(match candidate.mode() {
             Mode::Iptables | Mode::Nftables => Severity::Info,
-            // Not proven as long as nothing was sent again: the peer may be a pod here.
+            // Not proven until something was sent again: the peer may be a pod on this node.
             Mode::Cilium if asked_again => Severity::Critical,
             Mode::Cilium => Severity::Warning,
             Mode::Ipvs => match (socket.protocol, socket.state) {
-                // Not proven: it may be a server, or the first answer is still on its way.
+                // Not proven: the socket may be a server, or the first answer has not arrived yet.
                 (Protocol::Udp, State::Close) | (_, State::SynSent) if !asked_again => Severity::Warning,
                 (Protocol::Udp, _) | (_, State::SynSent) => Severity::Critical,
                 _ => Severity::Info,
@@ -241,7 +241,7 @@ impl<'a> Node<'_, 'a> {
         })
     }
 
-    /// Whether the proxy takes what arrives at a socket's local address and port and is not remembered otherwise.
+    /// Whether the proxy redirects packets to a socket's local address and port that belong to no known connection.
     fn takes(&self, candidate: &Candidate, socket: &Socket, claim: Option<Claim<'_>>) -> bool {
         let mut bound = self.bound(socket).iter().filter(|local| socket.serves(Family::of(local.ip)) == Some(true));
         match (candidate.mode(), claim, &self.virtual_servers) {
@@ -249,7 +249,7 @@ impl<'a> Node<'_, 'a> {
                 bound.any(|local| servers.contains(&(socket.protocol, local.ip, socket.local_port)))
             }
             (_, None, _) => false,
-            // It looks at what arrives from outside, and translates what connects here where it does.
+            // Cilium checks packets from outside. For connections of this node it translates the destination at connect.
             (Mode::Cilium, Some(_), _) if self.is_own(socket.remote) => false,
             (_, Some(Claim { part: Part::Address(_), .. }), _) => true,
             (mode, Some(Claim { service, .. }), _) => {
@@ -267,7 +267,7 @@ impl<'a> Node<'_, 'a> {
         ip.is_loopback() || self.addressed.locals.binary_search_by_key(&ip, |local| local.ip).is_ok()
     }
 
-    /// The node's addresses at which a socket is; they are sorted.
+    /// The node's addresses that a socket covers, sorted.
     fn bound(&self, socket: &Socket) -> &[LocalAddress] {
         if socket.local.is_unspecified() {
             return &self.addressed.locals;
@@ -276,7 +276,7 @@ impl<'a> Node<'_, 'a> {
         index.map_or(&[], |index| &self.addressed.locals[index..=index])
     }
 
-    /// One finding about all sockets of one Service port; the worst one gives the sentence.
+    /// One finding about all sockets of one Service port. The worst socket gives the sentence.
     fn verdict(&self, mut hits: Vec<Hit<'_>>) -> Verdict {
         hits.sort_by_key(|hit| Reverse(hit.severity.as_ref().ok().copied()));
         let severity = match &hits[0].severity {
@@ -302,21 +302,17 @@ impl<'a> Node<'_, 'a> {
         let ipvs = self.snapshot.is_in(Mode::Ipvs);
         let cilium = self.snapshot.is_in(Mode::Cilium);
         let ends = match (severity, ipvs, socket.protocol, socket.state) {
-            (Severity::Critical, ..) if cilium => {
-                "it hangs, since Cilium takes what arrives from outside for a new client"
-            }
-            _ if cilium => {
-                "what a peer outside this node answers does not arrive, since Cilium takes it for a new client"
-            }
+            (Severity::Critical, ..) if cilium => "it hangs, since Cilium treats packets from outside as a new client",
+            _ if cilium => "answers from outside this node do not arrive, since Cilium treats them as a new client",
             (Severity::Critical, _, Protocol::Udp, _) => {
-                "ipvs takes the answers for new clients and sends them to a pod"
+                "ipvs treats the answers as new clients and sends them to a pod"
             }
-            (Severity::Critical, ..) => "it hangs, since ipvs takes the answer for a new client and sends it to a pod",
+            (Severity::Critical, ..) => "it hangs, since ipvs treats the answer as a new client and sends it to a pod",
             (Severity::Warning, true, Protocol::Udp, _) => "if it waits for answers, ipvs sends them to a pod",
-            (Severity::Warning, true, ..) => "ipvs will take the answer for a new client and send it to a pod",
-            (Severity::Warning, ..) => "the proxy may take its answers for new clients",
+            (Severity::Warning, true, ..) => "ipvs will treat the answer as a new client and send it to a pod",
+            (Severity::Warning, ..) => "the proxy may treat its answers as new clients",
             (Severity::Info, ..) if self.addressed.candidates.mode.is_err() => {
-                "in iptables and nftables mode it works while conntrack remembers it, in others it may hang"
+                "in iptables and nftables mode it works while conntrack remembers it, in other modes it may hang"
             }
             (Severity::Info, true, ..) => "it works until it has to reconnect",
             (Severity::Info, ..) => "it works as long as the kernel's conntrack remembers it",

@@ -1,10 +1,10 @@
-//! Every Service once, for rules that compare Services with each other.
+//! Each Service once, for rules that compare Services with each other.
 
 use std::collections::HashSet;
 
 use portreeve_facts::Service;
 
-/// The Services, each by its first copy: one file may hold a Service twice, and several files often do.
+/// The first copy of each Service: a file may hold a Service twice, and several files often do.
 pub(super) fn each_service<'a>(services: impl Iterator<Item = &'a Service>) -> impl Iterator<Item = &'a Service> {
     let mut known = HashSet::new();
     services.filter(move |service| known.insert((&*service.namespace, &*service.name)))

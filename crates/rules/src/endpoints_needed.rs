@@ -1,4 +1,4 @@
-//! Which Services' endpoints rules need. Those of most Services no rule looks at, and they are not read.
+//! Chooses the Services whose endpoints rules need. The endpoints of most Services are not needed and not read.
 
 use std::{
     collections::{BTreeSet, HashSet},
@@ -8,12 +8,12 @@ use std::{
 use portreeve_dataplane::{ExternalAddress, host_ports, served_node_ports};
 use portreeve_facts::{API_SERVER, Protocol, Service, Snapshot, Unread};
 
-/// A port as sockets, hostPorts and Services may meet on it.
+/// A port on which sockets, hostPorts and Services may meet.
 type Port = (Protocol, u16);
 
-/// The names of the Services whose endpoints rules will need, given what else this look saw: those with a listener, a
-/// hostPort or a redirection on their NodePort, those that take an address of a Node where one of their ports is in use, and the API
-/// server's where an ipvs proxy may hold its address.
+/// The names of the Services whose endpoints rules will need in this scan. These are Services with a listener, a hostPort or a
+/// redirection on their NodePort; Services with a Node's address and a used port; and the API server's Service if an ipvs proxy
+/// may hold its address.
 pub fn endpoints_needed(snapshot: &Snapshot) -> BTreeSet<String> {
     let Snapshot { kernel, cluster, .. } = snapshot;
     let services = cluster.services.known_part(Unread::Chooses);

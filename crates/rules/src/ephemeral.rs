@@ -1,4 +1,4 @@
-//! The ports that the kernel may choose by itself, and the sockets on them that may be clients.
+//! The ports that the kernel may choose by itself, and sockets on these ports that may be clients.
 
 use super::{
     node_ports::{ports_in_words, range_in_words},
@@ -18,11 +18,12 @@ pub(super) fn effective_ephemeral(snapshot: &Snapshot) -> Result<PortSet, Gap> {
 
 /// How many of so many, `3 of 64512 (0.005 %)`: the chance that a port is one of them.
 pub(super) fn share(some: u32, all: u32) -> String {
-    // Where there is none, none can be chosen.
+    // If there is no port, none can be chosen.
     format!("{some} of {all} ({:.3} %)", f64::from(some) * 100.0 / f64::from(all.max(1)))
 }
 
-/// An ephemeral port range above the NodePorts of at least the default's size: to the default's end, if that is enough.
+/// An ephemeral port range above the NodePorts, at least as large as the default. It ends where the default ends, if that is
+/// enough.
 pub(super) fn range_above(node_ports: PortRange) -> Option<PortRange> {
     let first = node_ports.last.checked_add(1)?;
     let ends = [LAST_BY_DEFAULT, u16::MAX].into_iter();
@@ -30,16 +31,16 @@ pub(super) fn range_above(node_ports: PortRange) -> Option<PortRange> {
     above.find(|range| range.size() >= PortRange::DEFAULT_EPHEMERAL.size())
 }
 
-/// The effective ephemeral ports of a node, as far as they are known: read once for many sockets.
+/// The effective ephemeral ports of a node, as far as known. They are computed once for many sockets.
 pub(super) struct EphemeralPorts(Result<PortSet, Gap>);
 
 impl EphemeralPorts {
-    /// What a snapshot shows.
+    /// The ephemeral ports in a snapshot.
     pub(super) fn of(snapshot: &Snapshot) -> Self {
         Self(effective_ephemeral(snapshot))
     }
 
-    /// Whether a listener may be a client: an unconnected UDP socket in the range is one more often than not.
+    /// Whether a listener may be a client: an unconnected UDP socket in the range usually is one.
     ///
     /// # Errors
     /// When the range was not read, and the answer depends on it.
@@ -55,12 +56,12 @@ impl EphemeralPorts {
         self.0.as_ref().is_ok_and(|ports| ports.contains(port))
     }
 
-    /// The ports; none where they are not known, which [`Self::gap`] says.
+    /// The ports. If they are not known there are none, and [`Self::gap`] has the reason.
     pub(super) fn ports(&self) -> PortSet {
         self.0.clone().unwrap_or_default()
     }
 
-    /// Why they are not known.
+    /// Why the ports are not known.
     pub(super) fn gap(&self) -> Option<&Gap> {
         self.0.as_ref().err()
     }

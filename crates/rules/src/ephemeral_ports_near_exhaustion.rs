@@ -47,12 +47,12 @@ fn check(round: &Round<'_>, limits: &Limits) -> Judgements {
     Ok(std::iter::once(host).chain(pods(snapshot, limits)).collect())
 }
 
-/// Every pod with a network namespace of its own. Where namespaces could not be seen, each pod of the node is unknown.
+/// Every pod with a network namespace of its own. If namespaces were not read, each pod of the node is unknown.
 fn pods(snapshot: &Snapshot, limits: &Limits) -> Vec<Judgement> {
     let unknown = |subject, gap| Judgement::of(subject, Verdict::Unknown(gap));
     let pods = match &snapshot.cluster.pods {
         Reading::Seen(pods) => pods,
-        // Without names no pod can be named. Where nobody asked for pods, there is one only where a namespace was seen.
+        // Without Pod objects no pod has a name. If Pods were not requested, each network namespace that was seen is one pod.
         Reading::Gap(gap) => {
             let some = match &snapshot.kernel.pod_namespaces {
                 Reading::Seen(namespaces) => !namespaces.is_empty(),
@@ -75,7 +75,8 @@ fn pods(snapshot: &Snapshot, limits: &Limits) -> Vec<Judgement> {
     }
 }
 
-/// A pod's settings cannot be read without CAP_SYS_ADMIN and a thread in its namespace: what its specification says, else the default.
+/// A pod's settings come from its specification, else from the default. To read them from the kernel needs CAP_SYS_ADMIN and a
+/// thread in the pod's namespace.
 fn pod_verdict(snapshot: &Snapshot, limits: &Limits, namespace: &PodNamespace, pod: &Pod) -> Verdict {
     let used = match namespace.ephemeral.get() {
         Ok(used) => used,
@@ -109,7 +110,7 @@ struct Ports {
     tw_reuse: Result<u8, Gap>,
 }
 
-/// Whose network namespace it is.
+/// The owner of the network namespace.
 #[derive(Clone, Copy)]
 enum Whose<'a> {
     Node,
@@ -201,7 +202,7 @@ fn evidence(
         .remedy(Step::advice("let the program reuse connections: keep-alive, a connection pool, fewer retries"));
     match whose {
         Whose::Node => match wider(snapshot) {
-            // Where the ports that come with it are soon used up, too, it only gives time.
+            // If the connections soon use the added ports too, a wider range only gives time.
             Some(range) if is_enough((snapshot, limits), destination, ports, range) => {
                 evidence.remedy(choose_from(range))
             }
@@ -218,9 +219,9 @@ fn evidence(
     }
 }
 
-/// The most ports that a pod can give to its connections, and how. Its servers keep theirs: one that starts again while a connection
-/// has its port cannot listen. Where these are not known, the range ends later, and begins as it does. Nothing where that gives few
-/// ports more.
+/// The widest range for a pod's connections, and how to set it. The ports of the pod's servers stay reserved: a server cannot
+/// restart while a connection has its port. If these ports are not known, only the end of the range moves. None if the gain is
+/// small.
 fn widest_in_pod(pod: &Pod, namespace: &PodNamespace) -> Option<(PortSet, Step)> {
     let range = pod.ip_local_port_range.unwrap_or(PortRange::DEFAULT_EPHEMERAL);
     let PortRange { first, last } = match namespace.listening {
@@ -240,7 +241,7 @@ fn widest_in_pod(pod: &Pod, namespace: &PodNamespace) -> Option<(PortSet, Step)>
     Some((set, choose_in_pod(pod, change, reserved)))
 }
 
-/// Whether a destination uses few of the ports that the node would have with a wider range.
+/// Whether a destination would use a small part of a wider range.
 fn is_enough(
     (snapshot, limits): (&Snapshot, &Limits),
     destination: &DestinationUse,
@@ -264,24 +265,23 @@ fn severity_with(
     severity(limits, destination, &Ports { set, range, reserved, assumed: false, tw_reuse })
 }
 
-/// What is said of a range with which there are still too few ports.
+/// The note if a wider range still has too few ports.
 const NOT_ENOUGH: &str = "that alone is not enough: let the program reuse connections too";
 
-/// So few ports more are no remedy.
+/// A gain of fewer ports is no remedy.
 const FEW: u32 = 1024;
 
-/// The range of a pod that needs many ports: all that need no privilege.
+/// The range of a pod that needs many ports: all unprivileged ports.
 const WIDEST: PortRange = PortRange { first: 1024, last: u16::MAX };
 
-/// The host's range with its upper end raised, where there is room: first to where it ends by default. Nothing where somebody needs one of
-/// the ports that it would take in.
+/// The host's range with a higher upper end, if possible: first the default end. None if a server needs one of the added ports.
 fn wider(snapshot: &Snapshot) -> Option<PortRange> {
     let sysctls = &snapshot.kernel.sysctls;
     let range = sysctls.ip_local_port_range.known(Unread::Adds)?;
     let higher = [LAST_BY_DEFAULT, u16::MAX].into_iter().find(|last| *last > range.last)?;
     let reserved = sysctls.ip_local_reserved_ports.known(Unread::Adds)?;
     let taken_in = PortSet::from(PortRange::new(range.last + 1, higher)?).minus(reserved);
-    // What was not read may be needed.
+    // A port that was not read may be needed.
     let node_ports = PortSet::from(snapshot.cluster.node_port_range.known(Unread::Adds)?.range);
     let needed = NeededPorts::among(&taken_in, &Limits::default().round(snapshot, None));
     let is_free = needed.ports().union(&node_ports.intersection(&taken_in)).is_empty() && needed.unread().is_none();

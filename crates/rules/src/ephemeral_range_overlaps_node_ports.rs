@@ -43,19 +43,20 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(vec![Judgement::of(Subject::this_node(snapshot), verdict)])
 }
 
-/// What the agent of Cilium in kube-proxy's place does when it starts next, about NodePorts that the kernel may choose.
+/// The reaction of Cilium's agent, if it replaces kube-proxy, at its next start to NodePorts that the kernel may choose.
 enum Start {
     /// It reserves this range.
     Reserves(PortRange),
-    /// It ends, for this reason.
+    /// It exits for this reason.
     Refused(String),
 }
 
 impl Start {
-    /// As Cilium's `checkNodePortAndEphemeralPortRanges` decides; nothing where it is content, or nobody gave its settings.
+    /// The decision of Cilium's `checkNodePortAndEphemeralPortRanges`. None if Cilium accepts the ranges, or if its settings were
+    /// not requested.
     ///
     /// # Errors
-    /// When something of this was not read.
+    /// If an input was not read.
     fn of_cilium(snapshot: &Snapshot, ephemeral: PortRange) -> Result<Option<Self>, Gap> {
         if !snapshot.is_in(Mode::Cilium) {
             return Ok(None);
@@ -89,13 +90,13 @@ impl Start {
     }
 }
 
-/// Nothing hangs, as long as the agent of Cilium that runs does.
+/// No connection hangs as long as the present agent of Cilium runs.
 fn no_start(snapshot: &Snapshot, needed: &NeededPorts, why: &str) -> Evidence {
     let sentence = format!("The agent of Cilium cannot start on this node once it has ended: {why}.");
     let mut evidence = Evidence::new(Severity::Warning, sentence).variant("no-start");
     evidence.values = ranges_in_words(snapshot);
     let remedy = Step::advice(
-        "end the ephemeral port range above the NodePorts, and reserve them, or let it begin above them: `32768 60999` fits the default NodePort range",
+        "end the ephemeral port range above the NodePorts, and reserve them, or let the range begin above the NodePorts: `32768 60999` fits the default NodePort range",
     );
     needed.add_to(evidence).remedy(remedy)
 }
@@ -107,7 +108,7 @@ fn servers(round: &Round<'_>, needed: &NeededPorts) -> Evidence {
     let mut evidence = Evidence::new(Severity::Warning, sentence).variant("servers");
     evidence.values = ranges_in_words(round.now);
     let evidence = needed.add_to(evidence).remedy(reserve(round, &needed.ports()));
-    // It helps where it leaves them all out.
+    // A range helps if it leaves all of them out.
     let by_default = PortSet::from(PortRange::DEFAULT_EPHEMERAL);
     match needed.ports().intersection(&by_default).is_empty() {
         true => evidence.remedy(choose_from(PortRange::DEFAULT_EPHEMERAL)),
@@ -124,9 +125,9 @@ struct Overlap<'r, 'a> {
     overlap: PortRange,
     /// The ports that the kernel may choose by itself.
     choosable: PortSet,
-    /// Those of them that are in the NodePort range.
+    /// The ports of these that are in the NodePort range.
     uncovered: PortSet,
-    /// What Cilium's agent will do about it.
+    /// The reaction of Cilium's agent.
     at_start: Result<Option<Start>, Gap>,
 }
 
@@ -177,10 +178,10 @@ impl Overlap<'_, '_> {
         }
     }
 
-    /// Whether a connection hangs that has a NodePort: Cilium serves the Node's address unless its settings list others.
+    /// Whether a connection with a NodePort hangs: Cilium serves the Node's address unless its settings list other addresses.
     ///
     /// # Errors
-    /// When these were not read.
+    /// If the settings were not read.
     fn hang_in(&self, mode: Mode) -> Result<bool, Gap> {
         Ok(match mode {
             Mode::Ipvs => true,
@@ -195,8 +196,8 @@ impl Overlap<'_, '_> {
         Ok(ports.intersection(&self.uncovered))
     }
 
-    /// Whether no server needs a port that the kernel may choose of a range: else another finding takes this one's place. What was not
-    /// read may be needed.
+    /// Whether no server needs a port that the kernel may choose: else another finding replaces this one. An unread port may be
+    /// needed.
     fn leaves_out_servers(&self, range: PortRange) -> bool {
         let reserved = self.snapshot.kernel.sysctls.ip_local_reserved_ports.get();
         let needed = reserved.map(|it| NeededPorts::among(&PortSet::from(range).minus(it), self.round));

@@ -1,4 +1,4 @@
-//! What tests of rules expect: a problem, silence, or that it is unknown.
+//! What tests of rules expect: a problem, no problem, or an unknown result.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use portreeve_facts::{
     ContainerPort, Gap, PortRange, PortSet, Protocol, Reading, Snapshot, Source, Why, Workload, WorkloadKind,
 };
 
-/// A rule judges alike whether it has everything, or only the endpoints that are needed and the facts that are read for it.
+/// A rule gives the same result with all facts, and with only the endpoints and facts that are read for it.
 #[track_caller]
 fn ask(rule: &Rule, snapshot: &Snapshot) -> Judgements {
     let judge = |snapshot| rule.judge(&Round::of(snapshot, None, 60), &Limits::default());
@@ -33,12 +33,17 @@ fn ask(rule: &Rule, snapshot: &Snapshot) -> Judgements {
                 evidence.severity
             );
             let is_placed = !evidence.about.is_empty() || !evidence.beside.is_empty();
-            assert!(!variant.of_nodes || !is_placed, "{}/{}: lint would tell it", rule.name(), variant.name);
+            assert!(!variant.of_nodes || !is_placed, "{}/{}: lint would report it", rule.name(), variant.name);
             let is_cluster = judgement.subject.kind == SubjectKind::Node && evidence.scope == Scope::Cluster;
             assert!(!is_cluster, "{}: no other node reports what is about a Node", rule.rows());
         }
     }
-    assert_eq!(judge(&narrow), judgements, "{} looked at what an agent or `--rule` does not read for it", rule.rows());
+    assert_eq!(
+        judge(&narrow),
+        judgements,
+        "{} used a fact that an agent or `--rule` does not read for it",
+        rule.rows()
+    );
     judgements
 }
 
@@ -46,7 +51,7 @@ fn ask(rule: &Rule, snapshot: &Snapshot) -> Judgements {
 const PROGRAMS: [&str; 11] =
     ["kubectl", "sysctl", "echo", "ip", "ss", "nft", "ipvsadm", "iptables-save", "kube-proxy", "systemctl", "crictl"];
 
-/// No command takes the ports of the node's own connections.
+/// No command takes too many ports from the node's own connections.
 #[track_caller]
 fn assert_leaves_ports(snapshot: &Snapshot, command: &str) {
     let Some(list) = command.strip_prefix("sysctl -w net.ipv4.ip_local_reserved_ports=") else { return };
@@ -57,7 +62,8 @@ fn assert_leaves_ports(snapshot: &Snapshot, command: &str) {
     assert!(left >= FEWEST_LEFT.min(choosable.len() * 9 / 10), "{left} ports are left: {command}");
 }
 
-/// A command is one, and words are whole without those that renderers add. That a shell takes it, `tests/anywhere` shows.
+/// A command must be a command, and advice a whole sentence without the words of renderers. `tests/anywhere` tests commands in a
+/// shell.
 #[track_caller]
 fn assert_sound(snapshot: &Snapshot, remedy: &Remedy) {
     assert!(!remedy.steps.is_empty(), "nothing to do");
@@ -79,7 +85,7 @@ fn assert_sound(snapshot: &Snapshot, remedy: &Remedy) {
     }
 }
 
-/// The evidence against a subject; several judgements of it are merged. Fails when there is none.
+/// The evidence about a subject, merged from all its judgements. Fails if there is none.
 #[track_caller]
 pub fn expect_problem(rule: &Rule, snapshot: &Snapshot, subject: &Subject) -> Evidence {
     let judgements = ask(rule, snapshot).expect("the rule can judge");
@@ -92,7 +98,7 @@ pub fn expect_problem(rule: &Rule, snapshot: &Snapshot, subject: &Subject) -> Ev
     problems.reduce(Evidence::merge).unwrap_or_else(|| panic!("no problem of {subject} in {judgements:#?}"))
 }
 
-/// Fails when there is anything unknown about a subject.
+/// Fails if anything about a subject is unknown.
 #[track_caller]
 pub fn expect_certain(rule: &Rule, snapshot: &Snapshot, subject: &Subject) {
     let judgements = ask(rule, snapshot).expect("the rule can judge");
@@ -101,7 +107,7 @@ pub fn expect_certain(rule: &Rule, snapshot: &Snapshot, subject: &Subject) {
     assert!(unknown.is_none(), "{subject} is known: {unknown:#?}");
 }
 
-/// Fails when there is a problem of, or anything unknown about, a subject.
+/// Fails if a subject has a problem, or if anything about it is unknown.
 #[track_caller]
 pub fn expect_healthy(rule: &Rule, snapshot: &Snapshot, subject: &Subject) {
     let judgements = ask(rule, snapshot).expect("the rule can judge");
@@ -111,7 +117,7 @@ pub fn expect_healthy(rule: &Rule, snapshot: &Snapshot, subject: &Subject) {
     assert!(wrong.is_none(), "{subject} should be healthy: {wrong:#?}");
 }
 
-/// The gap for which a rule cannot judge, at all or about a subject. Fails when it can.
+/// The reason why a rule cannot judge, at all or about a subject. Fails if it can judge.
 #[track_caller]
 pub fn expect_unknown(rule: &Rule, snapshot: &Snapshot, subject: &Subject) -> Gap {
     let judgements = match ask(rule, snapshot) {
@@ -147,7 +153,7 @@ pub(super) fn wanting(number: u16, change: impl FnOnce(&mut Workload)) -> Worklo
     workload
 }
 
-/// Takes one fact away.
+/// Removes one fact.
 pub(super) fn blank(world: &mut Snapshot, source: Source) {
     fn gap<T>(reading: &mut Reading<T>, source: Source) {
         *reading = Reading::Gap(Gap::new(source, Why::NotPermitted, "so the test says"));

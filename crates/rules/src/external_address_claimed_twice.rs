@@ -1,18 +1,18 @@
-//! Two Services claim one address and port, or one that is still to be created claims an address of cluster IPs.
+//! Two Services claim one address and port, or a new Service claims an address for cluster IPs.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     net::IpAddr,
     sync::Arc,
 };
 
 use super::{
     Limits, Patience, Round, Rule,
+    capped::Capped,
     each_service::each_service,
     ids,
     node_ports::if_served,
     remedies::{keep_external_ips_out, release_to},
-    told::Told,
     wording::{MOST_LISTED, listed, service_in_words},
 };
 use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Vantage, Verdict};
@@ -29,40 +29,40 @@ pub(super) static RULE: Rule = Rule {
     check,
 };
 
-/// Who writes a Service chooses how many addresses it has, and how many ports: so many ports of common addresses are
-/// compared, those of cluster IPs first.
+/// The largest number of ports of common addresses to compare; cluster IPs come first. The author of a Service decides how many
+/// addresses and ports it has.
 const MOST_COMPARED: usize = 1 << 19;
 
-/// Where a connection arrives.
+/// The destination of a connection.
 type Destination = (IpAddr, u16, Protocol);
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
     let services = snapshot.cluster.services.get()?;
-    let mut told = Told::of(snapshot, Source::Services);
+    let mut capped = Capped::of(snapshot, Source::Services);
     let mut left = MOST_COMPARED;
     let mode = snapshot.proxy_mode().ok().map(|mode| mode.value);
     for (ip, claims) in common_addresses(snapshot, services, mode) {
-        // Each of them has been told of enough already.
-        if !claims.iter().any(|claim| told.has_room(&Subject::service(claim.service))) {
-            told.leave_out();
+        // Each of these Services has enough findings already.
+        if !claims.iter().any(|claim| capped.takes(&Subject::service(claim.service))) {
+            capped.leave_out();
             continue;
         }
         let ports = claims.iter().map(|claim| claim.service.ports.len()).sum();
         let Some(fewer) = left.checked_sub(ports) else {
-            told.leave_out();
+            capped.leave_out();
             break;
         };
         left = fewer;
-        judge(round.now, ip, &claims, &mut told);
+        judge(round.now, ip, &claims, &mut capped);
     }
-    judge_cluster_ips(snapshot, services, &mut told);
-    Ok(told.all())
+    judge_cluster_ips(snapshot, services, &mut capped);
+    Ok(capped.all())
 }
 
-/// External IPs of Services that are still to be created, where the cluster has the address for something else. Of one that is there, no
-/// port is lost, or the other Service is told, too.
-fn judge_cluster_ips(snapshot: &Snapshot, services: &[Arc<Service>], told: &mut Told<'_>) {
+/// External IPs of new Services that the cluster uses as, or for, cluster IPs. For a Service that exists, no port is lost, or the
+/// other Service has a finding too.
+fn judge_cluster_ips(snapshot: &Snapshot, services: &[Arc<Service>], capped: &mut Capped<'_>) {
     let written = || services.iter().filter(|service| service.uid.is_none());
     let claims = || written().flat_map(|service| ExternalAddress::of(snapshot, service)).filter(is_typed);
     if claims().next().is_none() {
@@ -82,12 +82,12 @@ fn judge_cluster_ips(snapshot: &Snapshot, services: &[Arc<Service>], told: &mut 
             (Some(ExternalAddress { service: Service { namespace, name, .. }, .. }), _) => {
                 format!("the cluster IP of Service {namespace}/{name}")
             }
-            (None, Some(network)) => format!("in {network}, of which the API server makes cluster IPs"),
+            (None, Some(network)) => format!("in {network}, from which the API server chooses cluster IPs"),
             (None, None) => continue,
         };
         let Service { namespace, name, .. } = claim.service;
         let summary = format!(
-            "external IP {} of Service {namespace}/{name} is {whose}: the Service gets connections that are meant for others.",
+            "external IP {} of Service {namespace}/{name} is {whose}: the Service gets connections for other Services.",
             claim.ip
         );
         let load_balancer = format!(
@@ -98,19 +98,20 @@ fn judge_cluster_ips(snapshot: &Snapshot, services: &[Arc<Service>], told: &mut 
             .variant("cluster-ip")
             .about(typed_in(&claim))
             .value("address", format!("{}, {whose}", claim.ip))
-            .remedy(release_to(&claim, "an address that nobody else has"))
+            .remedy(release_to(&claim, "an address that no other object has"))
             .remedy(Step::advice(load_balancer));
-        told.push(Judgement::of(Subject::service(claim.service), Verdict::Problem(evidence)));
+        capped.push(Judgement::of(Subject::service(claim.service), Verdict::Problem(evidence)));
     }
 }
 
-/// Whether connections to an address of both would meet.
+/// Whether both Services have a port in common.
 fn share_a_port(one: &Service, other: &Service) -> bool {
-    one.ports.iter().any(|port| other.ports.iter().any(|it| (it.port, it.protocol) == (port.port, port.protocol)))
+    let ports: HashSet<_> = one.ports.iter().map(|port| (port.port, port.protocol)).collect();
+    other.ports.iter().any(|port| ports.contains(&(port.port, port.protocol)))
 }
 
-/// The addresses that Services of several names have, where one of them is no cluster IP, with all claims; those that are
-/// somebody's cluster IP first.
+/// The addresses that several Services have, with all claims, if one claim is not a cluster IP. Addresses that are a cluster IP
+/// of one Service come first.
 fn common_addresses<'a>(
     snapshot: &'a Snapshot,
     services: &'a [Arc<Service>],
@@ -134,8 +135,8 @@ fn common_addresses<'a>(
     common
 }
 
-/// Tells each Service of those that have a port of its own at this address.
-fn judge(snapshot: &Snapshot, ip: IpAddr, claims: &[ExternalAddress<'_>], told: &mut Told<'_>) {
+/// Reports for each Service the other Services with the same port at this address.
+fn judge(snapshot: &Snapshot, ip: IpAddr, claims: &[ExternalAddress<'_>], capped: &mut Capped<'_>) {
     let mut by_port: BTreeMap<(u16, Protocol), Vec<ExternalAddress<'_>>> = BTreeMap::new();
     for claim in claims {
         for port in &claim.service.ports {
@@ -145,18 +146,18 @@ fn judge(snapshot: &Snapshot, ip: IpAddr, claims: &[ExternalAddress<'_>], told: 
     for ((port, protocol), mut claims) in by_port {
         claims.retain(|it| is_left(snapshot, it.service, it.part()) != Ok(false));
         claims.sort_by_key(title);
-        // An impossible Service may name one of its ports twice.
+        // An invalid Service may have one port twice.
         claims.dedup_by_key(|claim| title(claim));
         for claim in claims.iter().filter(|_| claims.len() > 1) {
             let subject = Subject::service(claim.service);
-            if !told.has_room(&subject) {
-                told.leave_out();
+            if !capped.takes(&subject) {
+                capped.leave_out();
                 continue;
             }
             let verdict = Verdict::Problem(evidence((ip, port, protocol), claim, &claims));
             let verdict =
                 claims.iter().fold(verdict, |verdict, it| if_served(snapshot, it.service, it.part(), verdict));
-            told.push(Judgement { subject, port: Some(port), protocol: Some(protocol), verdict });
+            capped.push(Judgement { subject, port: Some(port), protocol: Some(protocol), verdict });
         }
     }
 }
@@ -165,13 +166,13 @@ fn title<'a>(claim: &ExternalAddress<'a>) -> (&'a str, &'a str) {
     (&claim.service.namespace, &claim.service.name)
 }
 
-/// Whether a person typed the address, and may type anybody's. Another one is the choice of the API server or of a controller; a
+/// Whether a user chose the address, and can choose any address. Other addresses come from the API server or a controller. A
 /// cluster IP cannot be given back.
 fn is_typed(claim: &ExternalAddress<'_>) -> bool {
     matches!(claim.field, Field::ExternalIps(_))
 }
 
-/// The field in which a person typed the address.
+/// The field in which a user wrote the address.
 pub(super) fn typed_in(claim: &ExternalAddress<'_>) -> Option<ClaimOf> {
     is_typed(claim).then(|| ClaimOf::external_ip(claim.service, claim.ip))
 }
@@ -193,7 +194,8 @@ fn evidence((ip, port, protocol): Destination, own: &ExternalAddress<'_>, all: &
     for claim in others() {
         evidence = evidence.value("also has it", format!("{} ({})", service_in_words(claim.service), claim.field));
     }
-    // Of several that were typed each Service names the same ones: whoever follows all must not take the address from all.
+    // If users wrote several of the claims, each finding names the same Services: if all remedies are followed, one Service still
+    // has the address.
     let typed: Vec<_> = all.iter().filter(|claim| is_typed(claim)).collect();
     let kept = usize::from(typed.len() == all.len());
     let mut released: Vec<_> = typed.into_iter().skip(kept).take(MOST_LISTED).collect();
@@ -212,8 +214,8 @@ mod tests {
     use crate::{
         findings::{Scope, StepKind},
         {
+            capped::OF_SUBJECT,
             expectations::{expect_healthy, expect_problem, expect_unknown},
-            told::OF_SUBJECT,
         },
     };
     use portreeve_facts::{
@@ -310,7 +312,7 @@ mod tests {
         assert!(matches!(&judgements[2 * OF_SUBJECT].verdict, Verdict::Unknown(gap) if gap.why == Why::TooMuch));
     }
 
-    /// Else its ports would be counted among those that are compared, of which there are so many.
+    /// Otherwise its ports would count among the compared ports, whose number is limited.
     #[test]
     fn addresses_that_one_service_has_alone_are_compared_with_nothing() {
         let world = Snapshot::healthy().service("first", |it| greedy(it, 3000));
@@ -318,7 +320,7 @@ mod tests {
         assert!(judged.is_empty(), "{judged:?}");
     }
 
-    /// A Service of the same author cannot keep the API server's cluster IP from being told.
+    /// A Service of the same author cannot hide the finding about the API server's cluster IP.
     #[test]
     fn a_decoy_hides_nothing() {
         let greedy = |it: World| greedy(it, 3000);
@@ -327,7 +329,7 @@ mod tests {
         let api = |it: World| it.with(|api| (api.cluster_ips, api.ports[0].port) = (vec![ip("198.51.100.200")], 443));
         let world = Snapshot::healthy().service("decoy", greedy).service("trap", greedy).service("api", api);
         expect_problem(&RULE, &world, &subject("api"));
-        // These have no port in common, and are compared all the same, until it is enough.
+        // These have no port in common, and are compared anyway, up to the limit.
         let world = Snapshot::healthy().service("decoy", apart).service("trap", greedy).service("api", api);
         expect_problem(&RULE, &world, &subject("api"));
         expect_problem(&RULE, &world, &subject("trap"));
@@ -394,8 +396,7 @@ mod tests {
         assert_eq!((evidence.severity, evidence.variant), (Severity::Warning, "cluster-ip"));
         assert_eq!(
             evidence.summary,
-            "external IP 10.96.0.1 of Service default/trap is the cluster IP of Service default/api: the Service gets \
-             connections that are meant for others."
+            "external IP 10.96.0.1 of Service default/trap is the cluster IP of Service default/api: the Service gets connections for other Services."
         );
         expect_healthy(&RULE, &world(true, 80, &[]), &subject("api"));
         assert_eq!(expect_problem(&RULE, &world(true, 443, &[]), &subject("trap")).variant, "claimed-twice");
@@ -406,7 +407,11 @@ mod tests {
             world
         };
         let evidence = expect_problem(&RULE, &alone("10.96.0.0/12"), &subject("trap"));
-        assert!(evidence.summary.contains("in 10.96.0.0/12, of which the API server makes"), "{}", evidence.summary);
+        assert!(
+            evidence.summary.contains("in 10.96.0.0/12, from which the API server chooses"),
+            "{}",
+            evidence.summary
+        );
         expect_healthy(&RULE, &alone("10.112.0.0/12"), &subject("trap"));
     }
 

@@ -47,11 +47,11 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     if snapshot.own_node().is_none()
         && let Some(gap) = snapshot.kernel.interfaces.gap().filter(|gap| gap.why != Why::NotAsked)
     {
-        // Then only the links tell whose an address is. Where no node was looked at, each Node is another one.
+        // Then only the links show which Node has an address. If no node was read, every Node counts as another one.
         return Err(gap.clone());
     }
     let owners = nodes_by_address(nodes);
-    // Of an address that is no Node's only the links tell whether this node has it.
+    // If no Node has the address, only the links show whether this node has it.
     let unread = snapshot.kernel.interfaces.gap().into_iter().flat_map(|gap| {
         let of_no_node = all().filter(|claim| !owners.contains_key(&claim.ip));
         let services: BTreeSet<Subject> = of_no_node.map(|claim| Subject::service(claim.service)).collect();
@@ -82,16 +82,16 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(claims.into_iter().flat_map(|(claim, owners)| here.judge(&claim, owners)).chain(unread).collect())
 }
 
-/// What every claim is judged against.
+/// The facts that every claim is compared with.
 struct Here<'r, 'a> {
     round: &'r Round<'a>,
     snapshot: &'a Snapshot,
     /// The cluster has one Node.
     alone: bool,
     mode: Result<Learned<Mode>, Gap>,
-    /// This node's addresses, with the link's name where an ipvs proxy bound it.
+    /// This node's addresses, with the link's name if an ipvs proxy bound the address.
     links: Result<HashMap<IpAddr, Option<&'a str>>, Gap>,
-    /// The name of this node, where its object was seen.
+    /// The name of this node, if its object was read.
     own: Option<&'a str>,
     listeners: Result<&'r ByPort<&'a Socket>, Gap>,
     ephemeral: EphemeralPorts,
@@ -100,7 +100,7 @@ struct Here<'r, 'a> {
 }
 
 type Owners<'a> = [(&'a Node, NodeAddressKind)];
-/// A claim, and whose address it is.
+/// A claim, and the Node that has the address.
 type Owned<'a, 'b> = (ExternalAddress<'a>, &'b Owners<'a>);
 
 impl Here<'_, '_> {
@@ -111,14 +111,14 @@ impl Here<'_, '_> {
             protocol: port.map(|port| port.protocol),
             verdict: if_served(self.snapshot, claim.service, claim.part(), verdict),
         };
-        // A held address is taken as a whole, whatever the mode is now.
+        // A held address is local for all ports, in every mode.
         let whole = match (&self.mode, self.held(claim.ip)) {
             (_, Ok(Some(_))) | (Ok(Learned { value: Mode::Ipvs, .. }), _) => Ok(true),
             (Err(gap), _) | (Ok(_), Err(gap)) => Err(gap.clone()),
             (Ok(_), Ok(None)) => Ok(false),
         };
         let mut judgements = Vec::new();
-        // An address of this node that its object does not name is its own all the same.
+        // An address of this node counts as its own even if the Node object does not list it.
         if owners.is_empty() || owners.iter().any(|(node, _)| self.is_own(node, claim.ip)) {
             for port in &claim.service.ports {
                 let lost = self.listener(claim, owners, port);
@@ -153,7 +153,7 @@ impl Here<'_, '_> {
         judgements
     }
 
-    /// How bad it is when the other nodes bind the whole address.
+    /// The severity if the other nodes bind the whole address.
     fn severity(&self, ip: IpAddr, owners: &Owners<'_>) -> Severity {
         let others = owners.iter().filter(|(node, _)| !self.is_own(node, ip)).map(|(_, kind)| match kind {
             NodeAddressKind::InternalIp => Severity::Critical,
@@ -162,13 +162,13 @@ impl Here<'_, '_> {
         match others.max() {
             Some(severity) => severity,
             None if self.alone => Severity::Info,
-            // kube-proxy leaves an address of its own node alone where a link has it; one behind NAT is on none.
+            // kube-proxy does not bind an address that a link of its own node has. An address behind NAT is on no link.
             None if self.links.as_ref().is_ok_and(|links| links.get(&ip).copied() != Some(None)) => Severity::Warning,
             None => Severity::Info,
         }
     }
 
-    /// Whether a Node is this one: by name, or by a link that has the address where this node's name is not known.
+    /// Whether a Node is this one: by name, or, if this node's name is not known, by a link that has the address.
     fn is_own(&self, node: &Node, ip: IpAddr) -> bool {
         match self.own {
             Some(own) => own == node.name,
@@ -189,7 +189,7 @@ impl Here<'_, '_> {
         port: &ServicePort,
     ) -> Result<Option<&Socket>, Gap> {
         let listeners = self.listeners.as_ref().map_err(Clone::clone)?;
-        // What is sent to an address that is translated on its way arrives at another one.
+        // Packets to an address that NAT translates arrive at another address.
         let arrives_here = || self.links.as_ref().map(|links| links.get(&claim.ip) == Some(&None));
         let takes_part = |socket: &&Socket| {
             (socket.local.is_unspecified() && arrives_here() != Ok(false) || socket.local == claim.ip)
@@ -219,12 +219,12 @@ impl Here<'_, '_> {
         Ok(None)
     }
 
-    /// Whether an address is on this node for the sake of the Service, and not the node's own.
+    /// Whether the address is on this node because of the Service, and is not the node's own.
     fn is_for_the_service(&self, claim: &ExternalAddress<'_>, owners: &Owners<'_>) -> bool {
         owners.is_empty() && claim.field == Field::LoadBalancer
     }
 
-    /// Where a listener is, as an endpoint of the host's network has it.
+    /// The place of a listener, in the form of an endpoint on the host's network.
     fn places(&self, socket: &Socket, ip: IpAddr) -> Vec<IpAddr> {
         match (&self.links, socket.local.is_unspecified()) {
             (Ok(links), true) => links.keys().copied().collect(),
@@ -236,9 +236,9 @@ impl Here<'_, '_> {
     fn bound(&self, claim: &ExternalAddress<'_>, owners: &Owners<'_>, severity: Severity) -> Evidence {
         let end = match severity {
             Severity::Info if self.alone => "the cluster has no other Node that could lose it",
-            Severity::Info => "this node keeps it, but every other node in ipvs mode takes it for its own",
-            Severity::Warning => "nodes in ipvs mode take it for their own and no longer reach its owner there",
-            Severity::Critical => "every other node in ipvs mode takes it for its own and loses that Node",
+            Severity::Info => "this node keeps it, but every other node in ipvs mode treats it as local",
+            Severity::Warning => "nodes in ipvs mode treat it as local and no longer reach its owner there",
+            Severity::Critical => "every other node in ipvs mode treats it as local and cannot reach that Node",
         };
         let evidence = Evidence::new(severity, format!("{}: {end}.", self.opening(claim, owners)));
         let evidence = match severity {
@@ -250,18 +250,18 @@ impl Here<'_, '_> {
         self.with_facts(evidence, claim, owners)
     }
 
-    /// Not ipvs, as far as known: every node takes the Service's ports of the address.
+    /// As far as known the mode is not ipvs: every node redirects the Service's ports of the address.
     fn shared(&self, claim: &ExternalAddress<'_>, owners: &Owners<'_>) -> Evidence {
         let end = match self.mode {
-            Ok(_) => "every node takes the Service's ports of that address, and no others",
-            Err(_) => "every node takes at least the Service's ports of that address",
+            Ok(_) => "every node redirects the Service's ports of that address, and no other ports",
+            Err(_) => "every node redirects at least the Service's ports of that address",
         };
         let evidence = Evidence::new(Severity::Info, format!("{}: {end}.", self.opening(claim, owners)));
         self.with_facts(about_the_cluster(evidence, owners), claim, owners)
     }
 
-    /// Any mode: a controller announces an address to the network by which kubelet and the API server know a Node. Who else gives
-    /// a Service the address of a Node, such as ServiceLB of k3s, announces nothing.
+    /// Any mode: a controller announces an address that the kubelet and the API server use for a Node. Other programs that give a
+    /// Service a Node's address, such as ServiceLB of k3s, announce nothing.
     fn announced(&self, claim: &ExternalAddress<'_>, owners: &Owners<'_>) -> Option<Evidence> {
         let is_main = owners.iter().any(|(node, _)| is_main(node, claim.ip));
         let is_asked = claim.field == Field::LoadBalancer && is_main && !self.alone;
@@ -287,7 +287,7 @@ impl Here<'_, '_> {
         Some(evidence)
     }
 
-    /// A process of this node loses its port, as far as it does.
+    /// A process of this node loses its port, for all clients or for some.
     fn captured(
         &self,
         claim: &ExternalAddress<'_>,
@@ -333,8 +333,8 @@ impl Here<'_, '_> {
         self.with_facts(evidence, claim, owners).remedy(move_off(self.snapshot, socket))
     }
 
-    /// `Service default/trap claims 192.0.2.9, the InternalIP of Node n2, as externalIP`: of the owners, the one that
-    /// makes it worst.
+    /// `Service default/trap claims 192.0.2.9, the InternalIP of Node n2, as externalIP`: of several owners, the one with the
+    /// worst result.
     fn opening(&self, claim: &ExternalAddress<'_>, owners: &Owners<'_>) -> String {
         let worst = owners.iter().min_by_key(|(node, kind)| {
             (self.is_own(node, claim.ip), *kind != NodeAddressKind::InternalIp, node.name.as_str())
@@ -370,8 +370,7 @@ impl Here<'_, '_> {
             .remedy(self.release_all(claim.service))
     }
 
-    /// Takes all addresses of Nodes back from a Service, whichever of them a problem is about: the problems of one Service
-    /// are reported as one.
+    /// Removes all Node addresses from a Service, because the problems of one Service are reported as one.
     fn release_all(&self, service: &Service) -> Remedy {
         let claims = || self.claims.iter().filter(|it| std::ptr::eq(it.service, service));
         let mut steps = release_all(claims().collect());
@@ -382,20 +381,20 @@ impl Here<'_, '_> {
     }
 }
 
-/// Every node knows the addresses in Node objects; one that only a link of this node has is known to this node alone.
+/// Every node knows the addresses in Node objects. Only this node knows an address that is on a link and in no Node object.
 fn about_the_cluster(evidence: Evidence, owners: &Owners<'_>) -> Evidence {
     if owners.is_empty() { evidence } else { evidence.in_cluster() }
 }
 
-/// Who writes a Service chooses how many addresses of Nodes it has, and each is told with the way to take all back: of one
-/// Service so many count, before others those of this node, where somebody may listen.
+/// The author of a Service decides how many Node addresses it has, and each finding has the remedy for all of them. So many
+/// addresses of one Service count. Addresses of this node come first, because a process may listen there.
 fn most_of_each_service<'a, 'b>(snapshot: &Snapshot, mut claims: Vec<Owned<'a, 'b>>) -> Vec<Owned<'a, 'b>> {
     claims.sort_by_cached_key(|(claim, _)| !is_on_link(snapshot, claim.ip));
-    let mut told: HashMap<*const Service, usize> = HashMap::new();
+    let mut reported: HashMap<*const Service, usize> = HashMap::new();
     claims.retain(|(claim, _)| {
-        let told = told.entry(std::ptr::from_ref(claim.service)).or_default();
-        *told += 1;
-        *told <= MOST_LISTED
+        let reported = reported.entry(std::ptr::from_ref(claim.service)).or_default();
+        *reported += 1;
+        *reported <= MOST_LISTED
     });
     claims
 }

@@ -17,7 +17,7 @@ use portreeve_dataplane::{
 };
 use portreeve_facts::{Family, Protocol, Service, ServicePort, Source};
 
-/// More Services than this on one address and port say no more about the one that loses.
+/// More Services than this on one address and port add nothing to the finding.
 const MOST_CLAIMS: usize = 4;
 
 pub(super) static RULE: Rule = Rule {
@@ -78,19 +78,19 @@ struct Taker<'a> {
     local: LocalAddress,
 }
 
-/// What every pair is judged against.
+/// The facts that every pair is compared with.
 struct Node<'r, 'a> {
     round: &'r Round<'a>,
     addressed: &'r Addressed<'a>,
-    /// A nodePort that the loser could have instead.
-    alternatives: Alternatives<'a>,
+    /// A free nodePort for the loser.
+    alternatives: Alternatives,
 }
 
 impl Node<'_, '_> {
     fn judge(&self, service: &Service, port: &ServicePort, taker: &Taker<'_>) -> Vec<Judgement> {
         let (judged, stratum) =
             self.addressed.over(false, |candidate, case| Ok(self.lost(candidate, case, (service, port), taker)));
-        // What is lost in any case, and that there may be more.
+        // Connections that are lost in every case, with a note that more may be lost.
         let (certain, gap) = match judged {
             Judged::Never => return Vec::new(),
             Judged::Certain(affected, gap) => (Some(affected), gap),
@@ -110,7 +110,7 @@ impl Node<'_, '_> {
             .collect()
     }
 
-    /// From where the NodePort is lost on the address; nothing where none is served there.
+    /// The vantage points that lose the NodePort on the address; none if no NodePort is served there.
     fn lost(
         &self,
         candidate: &Candidate,
@@ -143,7 +143,7 @@ impl Node<'_, '_> {
                 "{winner} takes {ip} port {number}/{protocol} with its {field}: there, connections to this NodePort of {loser} go to {winner} instead."
             ),
             true => format!(
-                "{winner} and {loser} both claim {ip} port {number}/{protocol}, the one with its {field}, the other as its NodePort: only one of them can answer there."
+                "{winner} and {loser} both claim {ip} port {number}/{protocol}: the first with its {field}, the second as its NodePort. Only one of them can answer there."
             ),
         };
         Evidence::new(severity(affected), sentence)
@@ -152,14 +152,14 @@ impl Node<'_, '_> {
             .value("taken by", service_in_words(taker.claim.service))
             .value("its endpoints", self.round.endpoints().in_words(taker.claim.service, taker.port, family))
             .value("taken from", format!("{}, nodePort {number}/{protocol}", service_in_words(service)))
-            .value("other addresses", "of this node keep going to the NodePort's Service")
+            .value("other addresses", "of this node still lead to the NodePort's Service")
             .value("proxy mode", self.addressed.candidates.mode_in_words())
             .remedy(move_service(self.alternatives.for_port(service, Some(port)), service, port))
             .remedy(release(&taker.claim))
     }
 }
 
-/// From where the NodePort is lost on an address.
+/// The vantage points that lose the NodePort on an address.
 fn affected(candidate: &Candidate, to: (LocalAddress, Protocol), taking: Backing, losing: Backing) -> Affected {
     let is_lost = |vantage: &Vantage| {
         let (taken, own) =
@@ -217,7 +217,7 @@ mod tests {
         }
     }
 
-    /// Whoever writes Services cannot hide one behind others that take nothing from clients.
+    /// A user cannot hide a Service behind other Services that take nothing from clients.
     #[test]
     fn of_many_takers_the_worst_are_told() {
         let trap =

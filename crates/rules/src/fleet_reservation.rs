@@ -1,6 +1,6 @@
-//! What the nodes of a cluster keep from outgoing connections, and one list of ports for all of them.
+//! The ports that the nodes of a cluster reserve, and one list of ports for all nodes.
 //!
-//! A write of `ip_local_reserved_ports` replaces the whole list. So the one for all nodes has whatever any of them reserves.
+//! A write of `ip_local_reserved_ports` replaces the whole list. So the list for all nodes has every port that any node reserves.
 
 use std::collections::BTreeSet;
 
@@ -14,12 +14,12 @@ use super::{
 };
 use portreeve_facts::{Gap, NodePortRange, PortRange, PortSet, RangeSource, Snapshot, asked, text};
 
-/// What one node keeps from outgoing connections, and what it would have to.
+/// The ports that one node reserves, and the ports that it should reserve.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeReservation {
     /// Its name.
     pub node: String,
-    /// The NodePort range, and how it is known.
+    /// The NodePort range and its source.
     pub range: NodePortRange,
     /// `ip_local_port_range`.
     pub ephemeral: PortRange,
@@ -27,36 +27,37 @@ pub struct NodeReservation {
     pub reserved: PortSet,
     /// Ports of the NodePort range, and of servers of this node, that the kernel may give to outgoing connections.
     pub exposed: PortSet,
-    /// Why there may be more of them.
+    /// Why there may be more of these ports.
     pub unread: Option<Gap>,
     /// NodePorts that Services have, as far as this node's agent knows.
     allocated: PortSet,
 }
 
-/// The ports that every node reserves.
+/// The list of ports for every node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReservedList {
-    /// What a node reserves already, NodePorts and ports of servers.
+    /// Present reserved ports of all nodes, NodePorts, and ports of servers.
     pub ports: PortSet,
-    /// Whether all NodePorts are among them. Else those are that Services have: all would leave too few to outgoing connections.
+    /// Whether the list has all NodePorts. Else it has the NodePorts of Services: all NodePorts would leave too few ports for
+    /// outgoing connections.
     pub whole_range: bool,
-    /// Whether nodes tell different NodePort ranges. Then a node lacks what it would need by itself: what another one tells of
-    /// its own range makes it neither better nor worse.
+    /// Whether nodes report different NodePort ranges. Then each node is compared with its own range: another node's range
+    /// changes nothing.
     pub ranges_differ: bool,
 }
 
-/// What all nodes that were looked at keep from outgoing connections.
+/// The reserved ports of all scanned nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FleetReservation {
-    /// Each of them.
+    /// The nodes.
     pub nodes: Vec<NodeReservation>,
 }
 
 impl NodeReservation {
-    /// As a look at it shows.
+    /// From a scan of the node.
     ///
     /// # Errors
-    /// When a range or the list was not read.
+    /// If a range or the list was not read.
     pub fn of(snapshot: &Snapshot) -> Result<Self, Gap> {
         let range = snapshot.cluster.node_port_range.get()?.clone();
         let choosable = effective_ephemeral(snapshot)?;
@@ -74,26 +75,26 @@ impl NodeReservation {
             allocated: allocated.intersection(&range_set),
             range,
         };
-        // Where all of the range is too much, what Services have is kept.
+        // If the whole range is too much, the NodePorts of Services are reserved.
         let (_, is_whole) = its.own();
         let unread = services.err().or(snapshot.cluster.unread_service().cloned()).filter(|_| !is_whole);
         its.unread = its.unread.or(unread);
         Ok(its)
     }
 
-    /// What it would still have to reserve of a list.
+    /// The ports of a list that the node does not reserve yet.
     pub fn lacks(&self, list: &ReservedList) -> PortSet {
         let own = list.ranges_differ.then(|| self.own().0);
         self.exposed.intersection(own.as_ref().unwrap_or(&list.ports))
     }
 
-    /// NodePorts that outgoing connections may get and that are not in a list, because no Service has them yet and all would leave
-    /// too few ports.
+    /// NodePorts that outgoing connections may get and that are not in a list: no Service has them yet, and all NodePorts would
+    /// leave too few ports.
     pub fn left_exposed(&self, list: &ReservedList) -> PortSet {
         self.exposed.intersection(&self.range.range.into()).minus(&self.lacks(list))
     }
 
-    /// What it would need by itself, and whether that is its whole NodePort range.
+    /// The ports that this node alone should reserve, and whether they include its whole NodePort range.
     fn own(&self) -> (PortSet, bool) {
         let range = PortSet::from(self.range.range);
         let servers = self.exposed.minus(&range);
@@ -106,28 +107,28 @@ impl NodeReservation {
         PortSet::from(self.ephemeral).minus(&self.reserved)
     }
 
-    /// Of how many ports that the kernel chooses from how many are NodePorts: `2768 of 64512 (4.291 %)`.
+    /// How many of the ports that the kernel chooses from are NodePorts: `2768 of 64512 (4.291 %)`.
     pub fn chance(&self) -> String {
         let choosable = self.choosable();
         share(choosable.intersection(&self.range.range.into()).len(), choosable.len())
     }
 
-    /// What it reserves, for people.
+    /// Its reserved ports, for people.
     pub fn reserved_in_words(&self) -> String {
         ports_in_words(&self.reserved)
     }
 
-    /// What it would still have to reserve of a list, for people.
+    /// The ports of a list that it does not reserve yet, for people.
     pub fn lacks_in_words(&self, list: &ReservedList) -> String {
         counted(&self.lacks(list))
     }
 
-    /// Its NodePort range and how it is known, for people.
+    /// Its NodePort range and the source, for people.
     pub fn range_in_words(&self) -> String {
         range_in_words(&self.range)
     }
 
-    /// Whether both nodes are in the same case.
+    /// Whether both nodes have the same values.
     pub fn is_like(&self, other: &Self) -> bool {
         let range = |it: &Self| (it.range.range, it.range.source);
         let rest = |it: &Self| (it.ephemeral, it.unread.as_ref().map(|gap| (gap.source, gap.why)));
@@ -136,17 +137,18 @@ impl NodeReservation {
             && (&self.reserved, &self.exposed) == (&other.reserved, &other.exposed)
     }
 
-    /// Whether it can spare these ports.
+    /// Whether the node has enough other ports.
     fn bears(&self, ports: &PortSet) -> bool {
         is_bearable(Some(self.ephemeral), &self.reserved, ports)
     }
 }
 
 impl FleetReservation {
-    /// What is not certain of the NodePort range, for people, each as a sentence.
+    /// Doubts about the NodePort range, each as a sentence for people.
     pub fn doubts(&self) -> Vec<String> {
         let ranges = self.ranges();
-        let several = (ranges.len() > 1).then(|| format!("Nodes tell different NodePort ranges: {}.", listed(&ranges)));
+        let several =
+            (ranges.len() > 1).then(|| format!("Nodes report different NodePort ranges: {}.", listed(&ranges)));
         let is_assumed = self.nodes.iter().any(|node| node.range.source == RangeSource::Assumed);
         let assumed = is_assumed.then(|| format!("{}.", capital(ASSUMED_RANGE)));
         several.into_iter().chain(assumed).collect()
@@ -159,8 +161,8 @@ impl FleetReservation {
     /// One list for all nodes.
     ///
     /// # Errors
-    /// When every list would leave too few ports to outgoing connections of a node, or is too long to be written at once:
-    /// why, for people.
+    /// If every list leaves too few ports for outgoing connections of a node, or is too long for one write. The text is for
+    /// people.
     pub fn list(&self) -> Result<ReservedList, String> {
         let union_of = |ports: fn(&NodeReservation) -> PortSet| {
             self.nodes.iter().fold(PortSet::default(), |all, node| all.union(&ports(node)))
@@ -177,7 +179,7 @@ impl FleetReservation {
         self.check(&wide).map(|()| wide).or_else(|_| self.check(&narrow).map(|()| narrow))
     }
 
-    /// An ephemeral port range above all NodePorts, where there is room for one.
+    /// An ephemeral port range above all NodePorts, if one is large enough.
     pub fn range_above(&self) -> Option<PortRange> {
         range_above(self.nodes.iter().map(|node| node.range.range).max_by_key(|range| range.last)?)
     }
@@ -192,14 +194,14 @@ impl FleetReservation {
         };
         if length > LONGEST {
             return Err(format!(
-                "a list with all that nodes reserve has {length} bytes, wanted {LONGEST}: the kernel takes no more at once{}",
+                "a list with all reserved ports of all nodes has {length} bytes; the kernel takes at most {LONGEST} at once{}",
                 most()
             ));
         }
         match self.nodes.iter().find(|node| !node.bears(&list.ports)) {
             None => Ok(()),
             Some(node) => Err(format!(
-                "a list with all that nodes reserve would leave {} ports to outgoing connections of {}, wanted {FEWEST_LEFT}: make the NodePort range narrower, or leave nodes out with --node{}",
+                "a list with all reserved ports of all nodes would leave {} ports to outgoing connections of {}, wanted {FEWEST_LEFT}: make the NodePort range narrower, or leave nodes out with --node{}",
                 node.choosable().minus(&list.ports).len(),
                 name(node),
                 most(),
@@ -276,7 +278,8 @@ mod tests {
             assert!(lacks.contains(30000) && lacks.contains(32767), "{strange}: {lacks}");
             assert!(list.ranges_differ && fleet.doubts()[0].contains(strange), "{strange}");
         }
-        // Nor does one lack what another one needs: of a range that leaves it no ports it needs those that Services have.
+        // A node does not lack a port that only another node needs. If the range leaves too few ports, a node needs the NodePorts
+        // of Services.
         let wide = Snapshot::healthy().ephemeral("1024 65535", "").node_port_range("1024-65535");
         let fleet = fleet(&[open, wide]);
         let list = fleet.list().expect("a list");

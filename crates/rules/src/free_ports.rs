@@ -1,43 +1,45 @@
-//! Which numbers of the NodePort range a Service could be given, and which a server could have on the nodes themselves, as far as the
-//! looks at some nodes show.
+//! Free numbers: in the NodePort range for a Service, and on the nodes for a server, as far as the scans of some nodes show.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
 
 use super::{Limits, Round, ephemeral::effective_ephemeral};
 use portreeve_dataplane::{Role, usual_ports};
 use portreeve_facts::{Gap, PortRange, PortSet, Service, ServicePort, Snapshot, Unread, asked};
 
-/// Where a server could have a port of its nodes, the first choice first: programs have few defaults from 10000 on.
+/// The ranges for a server on the nodes, the best first: few programs have a default port from 10000 on.
 const OF_HOSTS: [PortRange; 2] = [PortRange { first: 10_000, last: u16::MAX }, PortRange { first: 1024, last: 9_999 }];
 
-/// What keeps numbers of the NodePort range from being given to a Service, or numbers of the nodes to a server, on any of some nodes.
+/// The numbers that are taken on any of some nodes: in the NodePort range for a Service, or on the nodes for a server.
 #[derive(Clone, Debug, Default)]
 pub struct FreePorts {
-    /// The part of the range that all nodes agree on; nothing before the first look.
+    /// The part of the range that all nodes agree on; none before the first scan.
     range: Option<PortRange>,
     taken: PortSet,
     /// Numbers for a server on the host's network, or a hostPort.
     of_hosts: bool,
-    /// What could not be read, so that a port may be taken for free: with the name of the node.
+    /// Unread input with the name of its node: a port may look free and be in use.
     pub unread: Vec<(String, Gap)>,
-    /// Whether any look knows the Services: without them nothing is known to be free.
+    /// Whether any scan has the Services: without them no number is known to be free.
     allocations: bool,
 }
 
 impl FreePorts {
-    /// Before the first look, of numbers that a server could have on the nodes themselves: on the host's network, or as a hostPort.
+    /// The start, for a server on the nodes: on the host's network, or with a hostPort.
     pub fn of_hosts() -> Self {
         Self { of_hosts: true, ..Self::default() }
     }
 
-    /// What one look shows.
+    /// The result of one scan.
     pub fn of(snapshot: &Snapshot) -> Self {
         let mut free = Self::default();
         free.absorb(snapshot);
         free
     }
 
-    /// Takes in a look at another node.
+    /// Adds the scan of another node.
     pub fn absorb(&mut self, snapshot: &Snapshot) {
         self.take_in(&Limits::default().round(snapshot, None));
     }
@@ -52,7 +54,7 @@ impl FreePorts {
             }
             Ok(known) => {
                 let both = self.range.map_or(Some(known.range), |range| range.intersection(known.range));
-                // Ranges that do not meet leave nothing; the empty range is written as one number that is taken.
+                // Ranges without a common part leave no number. A range cannot be empty, so it is one number that is taken.
                 self.range = both.or(self.range);
                 if both.is_none() {
                     self.taken = self.taken.union(&self.range.map(PortSet::from).unwrap_or_default());
@@ -83,22 +85,22 @@ impl FreePorts {
         match snapshot.cluster.pods.get() {
             Err(gap) => self.lacks(node, gap),
             Ok(pods) => {
-                // Those of other nodes, too: a Service has its number on each.
+                // Pods of other nodes count too: a Service has its number on every node.
                 self.take(pods.iter().flat_map(|pod| pod.ports.iter().filter_map(|port| port.host_port)));
                 if let Some(gap) = snapshot.cluster.unread_pod() {
                     self.lacks(node, gap.clone());
                 }
             }
         }
-        // Whoever needs one may not listen yet.
+        // A server may need a port and not listen yet.
         self.take(round.needs().known().ports().map(|((_, port), _)| port));
-        // Another node may need them that nobody has looked at: the control plane's, and those of SSH and of ingress.
+        // A node that was not scanned may need them: ports of the control plane, of SSH and of ingress.
         self.take(usual_ports(Role::Daemon).chain(usual_ports(Role::Ingress)).map(|it| it.number));
         self.take(snapshot.cluster.workloads.iter().flat_map(|it| it.node_ports()).map(|(number, _)| number));
     }
 
-    /// What only a server on a node meets: ports that are reserved for another, those that Services have at addresses of the node, and those
-    /// of pods that wait for them.
+    /// Ports that only a server on a node cannot have: reserved ports, ports of Services at the node's addresses, and ports that
+    /// waiting pods want.
     fn take_of_hosts(&mut self, round: &Round<'_>) {
         let (snapshot, node) = (round.now, round.now.node_name());
         match snapshot.kernel.sysctls.ip_local_reserved_ports.get() {
@@ -115,7 +117,7 @@ impl FreePorts {
         }
     }
 
-    /// The free numbers, lowest first: the static band comes before what the API server chooses from by itself.
+    /// The free numbers, lowest first: the static band comes before the band from which the API server chooses.
     pub fn ports(&self) -> impl Iterator<Item = u16> + '_ {
         let ranges = match self.of_hosts {
             true => OF_HOSTS.to_vec(),
@@ -139,54 +141,49 @@ impl FreePorts {
     }
 }
 
-/// Numbers that Services could have instead, as far as one node shows: each of their ports has another one, whichever rule asks, so
-/// that two who follow one report do not take the same. They go by the order of all Services, so that a number does not change with
-/// what else is wrong; where there are fewer free numbers than nodePorts, the last Services have none.
-pub(super) struct Alternatives<'a> {
-    services: &'a [Arc<Service>],
-    /// How many numbers the Services before each have.
-    before: Vec<usize>,
-    free: Vec<u16>,
+/// A free number for each number of each Service, as far as one node shows. No two are equal, so two people who follow one report
+/// do not choose the same number. The order of the Services decides, so a number does not change with other findings. If there
+/// are too few free numbers, the last Services have none.
+pub(super) struct Alternatives {
+    /// The free number for each number that a Service has now.
+    free: HashMap<(*const Service, Number), u16>,
 }
 
-impl<'a> Alternatives<'a> {
-    /// As many as there are numbers that may have to change.
-    pub(super) fn of(round: &Round<'a>) -> Self {
+/// A number of a Service: a nodePort with its port, or the healthCheckNodePort.
+type Number = (u16, Option<u16>);
+
+impl Alternatives {
+    /// One free number for each number of a Service.
+    pub(super) fn of(round: &Round<'_>) -> Self {
         let snapshot = round.now;
         let services = snapshot.cluster.services.known_part(Unread::Adds);
-        let (mut before, mut wanted) = (Vec::with_capacity(services.len()), 0);
-        for service in services {
-            before.push(wanted);
-            wanted += numbers(service).len();
-        }
+        let wanted =
+            services.iter().flat_map(|service| numbers(service).into_iter().map(|it| (Arc::as_ptr(service), it)));
         let mut free = FreePorts::default();
         if is_known(snapshot) {
             free.take_in(round);
         }
-        let free = free.ports().take(wanted).collect();
-        Self { services, before, free }
+        Self { free: wanted.zip(free.ports()).collect() }
     }
 
-    /// That of a port of a Service; of its health check without a port. TCP and UDP of one port and one number move together.
+    /// The free number for a port of a Service, or, without a port, for its health check. TCP and UDP with one port and one
+    /// number move together.
     pub(super) fn for_port(&self, service: &Service, port: Option<&ServicePort>) -> Option<u16> {
         let number = match port {
             Some(port) => (port.node_port?, Some(port.port)),
             None => (service.health_check_node_port?, None),
         };
-        let place = self.services.iter().position(|it| std::ptr::eq(&**it, service))?;
-        let own = numbers(service).into_iter().position(|it| it == number)?;
-        self.free.get(self.before.get(place)? + own).copied()
+        self.free.get(&(std::ptr::from_ref(service), number)).copied()
     }
 }
 
-/// The nodePorts of a Service, each with its port, and that of its health check; each once and in order.
-fn numbers(service: &Service) -> BTreeSet<(u16, Option<u16>)> {
+/// The nodePorts of a Service with their ports, and its healthCheckNodePort: each once and in order.
+fn numbers(service: &Service) -> BTreeSet<Number> {
     let of_ports = service.ports.iter().filter_map(|it| Some((it.node_port?, Some(it.port))));
     of_ports.chain(service.health_check_node_port.map(|number| (number, None))).collect()
 }
 
-/// Whether a number that seems free is. A number on which a process may listen, or that an unread Service may have, would be no
-/// remedy.
+/// Whether a number without a user is really free. If listeners or Services are unread, the number may be in use.
 fn is_known(snapshot: &Snapshot) -> bool {
     snapshot.kernel.unread_listeners().is_none() && snapshot.cluster.unread_service().is_none()
 }
@@ -357,8 +354,8 @@ mod tests {
         let of = |name: &str| &**services.iter().find(|it| it.name == name).expect("a Service");
         let (web, zoo) = (of("web"), of("zoo"));
         let asked = [(web, web.ports.first()), (web, web.ports.get(1)), (web, None), (zoo, zoo.ports.first())];
-        let told = asked.map(|(service, port)| alternatives.for_port(service, port));
-        assert_eq!(told, [30004, 30005, 30006, 30007].map(Some));
+        let reported = asked.map(|(service, port)| alternatives.for_port(service, port));
+        assert_eq!(reported, [30004, 30005, 30006, 30007].map(Some));
     }
 
     #[test]

@@ -42,11 +42,12 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
 }
 
 fn too_many() -> Gap {
-    let detail = "more healthCheckNodePorts than are asked, and whether the listener is the proxy is not known";
+    let detail =
+        "there are more healthCheckNodePorts than are queried, and whether the listener is the proxy is not known";
     Gap::new(Source::HealthChecks, Why::TooMuch, detail)
 }
 
-/// What every health check is judged against.
+/// The facts that every health check is compared with.
 struct Node<'r, 'a> {
     round: &'r Round<'a>,
     snapshot: &'a Snapshot,
@@ -54,13 +55,13 @@ struct Node<'r, 'a> {
     answers: HashMap<u16, &'a HealthCheckAnswer>,
 }
 
-/// What is on a healthCheckNodePort instead of the Service's health.
+/// The state of a healthCheckNodePort without the Service's health.
 enum Wrong<'a> {
     /// No socket at all.
     Nobody,
-    /// A socket of another process, and what it answered for.
+    /// A socket of another process, and the Service that it answered for.
     Other(&'a Socket, Option<&'a str>),
-    /// The same in one family; the other one is served.
+    /// The same in one family; the other family is served.
     OfFamily(&'a Socket, Family),
 }
 
@@ -80,7 +81,7 @@ impl<'a> Node<'_, 'a> {
         Some(Judgement { subject: Subject::service(service), port: Some(port), protocol: Some(Protocol::Tcp), verdict })
     }
 
-    /// Whether load balancers ask this node at all.
+    /// Whether load balancers check this node at all.
     fn is_asked(&self) -> Result<bool, Gap> {
         self.snapshot.cluster.nodes.get()?;
         let node = self.snapshot.own_node().ok_or_else(|| {
@@ -90,8 +91,8 @@ impl<'a> Node<'_, 'a> {
         Ok(!node.excluded_from_load_balancers)
     }
 
-    /// What is wrong with a health check; nothing when it is served. A body that names the Service says most, then
-    /// whose the socket is.
+    /// The problem of a health check; none if the check is served. An answer that names the Service is the best proof, then the
+    /// owner of the socket.
     fn wrong(&self, service: &Service, port: u16) -> Result<Option<Wrong<'a>>, Gap> {
         let name = format!("{}/{}", service.namespace, service.name);
         let answer = self.answers.get(&port).map(|answer| &answer.service);
@@ -101,7 +102,7 @@ impl<'a> Node<'_, 'a> {
             return Ok(service.families.iter().find_map(|family| self.kept_off(sockets, *family)));
         }
         if named == Some(Some(name.as_str())) {
-            // Anybody may write a name: proxies are root.
+            // Any process can send a Service's name; a proxy runs as root.
             let Some(stranger) = sockets.iter().copied().find(|socket| !socket.is_of_root()) else { return Ok(None) };
             if sockets.iter().all(|socket| self.round.proxy().certainly_lacks(socket)) {
                 return Ok(Some(Wrong::Other(stranger, named.flatten())));
@@ -120,7 +121,7 @@ impl<'a> Node<'_, 'a> {
         };
         match (named, answer.and_then(Reading::gap).cloned().or(unread.clone())) {
             (Some(named), _) => Ok(first.map(|socket| Wrong::Other(socket, named))),
-            // Root may name the Service there, and is believed.
+            // If a process of root names the Service, Portreeve believes it.
             (None, Some(gap)) if unread.is_some() && sockets.iter().all(|socket| socket.is_of_root()) => Err(gap),
             (None, _) if sockets.iter().all(|socket| self.round.proxy().certainly_lacks(socket)) => {
                 Ok(first.map(|socket| Wrong::Other(socket, None)))
@@ -140,11 +141,11 @@ impl<'a> Node<'_, 'a> {
     fn evidence(&self, service: &Service, port: u16, wrong: &Wrong<'_>) -> Evidence {
         let name = format!("{}/{}", service.namespace, service.name);
         let mode = self.snapshot.proxy_mode();
-        // Where no proxy is known, the node may not be meant to serve Services at all.
+        // Without a known proxy, the node may not serve Services at all.
         let severity = if mode.is_ok() { Severity::Critical } else { Severity::Warning };
         let what = match wrong {
             Wrong::Nobody => {
-                "is not served here, nobody listens: its load balancer sends nothing to this node".to_owned()
+                "is not served here, no process listens: its load balancer sends nothing to this node".to_owned()
             }
             Wrong::Other(socket, _) => format!(
                 "is not served here, {} answers instead: its load balancer sends nothing to this node",
@@ -165,7 +166,7 @@ impl<'a> Node<'_, 'a> {
             evidence = with_socket(evidence, "listener", self.snapshot, socket);
         }
         if let Wrong::Other(_, named) = wrong {
-            // Of a Service that is still to come nobody serves the port yet: its field is wrong only where the port is taken.
+            // The port of a new Service is not served yet: its field is wrong only if another process has the port.
             evidence = evidence.about([ClaimOf::node_port(service, None)]);
             if let Some(named) = named {
                 evidence = evidence.value("answers for", format!("Service {named}"));
@@ -188,9 +189,9 @@ impl<'a> Node<'_, 'a> {
             evidence = evidence.affects([Vantage::Remote]);
         }
         let evidence = match wrong {
-            // Cilium's agent serves health checks in kube-proxy's place, and writes no such Events.
+            // If Cilium replaces kube-proxy, its agent serves health checks and writes no such Events.
             Wrong::Nobody if self.snapshot.is_in(Mode::Cilium) => {
-                let setting = "see that cilium-config does not turn enable-health-check-nodeport off";
+                let setting = "check that cilium-config does not disable enable-health-check-nodeport";
                 evidence
                     .remedy(Remedy::from(Step::advice(setting)).then(Step::advice("restart this node's Cilium agent")))
             }
@@ -255,7 +256,7 @@ mod tests {
         assert!(evidence.affects.contains(&Vantage::Remote));
         assert!(evidence.about.is_empty(), "nothing is wrong with the field");
         let text = format!("{evidence:?}");
-        assert!(text.contains("30999/tcp is not served here, nobody listens"), "{text}");
+        assert!(text.contains("30999/tcp is not served here, no process listens"), "{text}");
         assert!(text.contains("FailedToStartServiceHealthcheck") && text.contains("externalTrafficPolicy"), "{text}");
     }
 

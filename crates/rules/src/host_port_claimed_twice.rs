@@ -1,4 +1,4 @@
-//! Two workloads want one hostPort on the same nodes, or several pods of one do.
+//! Two workloads, or several pods of one workload, want one hostPort on the same nodes.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -23,7 +23,7 @@ pub(super) static RULE: Rule = Rule {
     check,
 };
 
-/// The most pairs of workloads that are compared; who writes a file chooses how many there are.
+/// The largest number of pairs of workloads to compare, because the author of a file decides how many there are.
 const MOST_COMPARED: usize = 1 << 22;
 
 /// A workload that wants a port of every node on which its pods run.
@@ -42,7 +42,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
             by_number.entry((number, port.protocol)).or_default().push((workload, port));
         }
     }
-    // Of pods that wait another rule tells.
+    // Another rule reports pods that wait.
     let waiting = asked(snapshot.cluster.waiting_pods.get()).err();
     let found = |evidence| match &waiting {
         Some(gap) => Verdict::Unknown(gap.clone()),
@@ -105,14 +105,14 @@ fn against_itself(snapshot: &Snapshot, workload: &Workload, found: impl Fn(Evide
         .value("replicas", replicas)
         .remedy(Step::advice(advice));
     let verdict = match nodes {
-        // How bad it is depends on how many nodes there are.
+        // The severity depends on the number of nodes.
         Err(gap) if replicas > 1 || !is_on_one => Verdict::Unknown(gap),
         _ => found(evidence),
     };
     Some(Judgement { subject: Subject::cluster(), port: Some(number), protocol: Some(protocol), verdict })
 }
 
-/// How a selector of one node begins, among [`Workload::selects`].
+/// The beginning of a selector for one node in [`Workload::selects`].
 const ONE_HOST: &str = "kubernetes.io/hostname In ";
 
 fn too_many(number: u16, protocol: Protocol, workloads: usize) -> Gap {
@@ -120,14 +120,14 @@ fn too_many(number: u16, protocol: Protocol, workloads: usize) -> Gap {
     Gap::new(Source::Pods, Why::TooMuch, detail)
 }
 
-/// The workloads of which one keeps another from a node, by name, each once.
+/// Workloads that keep each other from a node, by name, each once.
 ///
-/// Where pods of both are there, it is seen which of them wait.
+/// If both have pods, another rule sees which pods wait.
 fn in_conflict<'a>(claims: &[Claim<'a>], with_pods: &WithPods<'_>) -> Vec<&'a Workload> {
     let meet = |one: &Workload, other: &Workload| {
         !is_same(one, other) && share_a_node(one, other) && !(with_pods.has(one) && with_pods.has(other))
     };
-    // Who has the number on every address, and who on one: of a workload the ports of one number come one after another.
+    // The workloads with the number on every address, and on one address. A workload's ports with one number follow each other.
     let mut by_address: HashMap<Option<IpAddr>, Vec<&Workload>> = HashMap::new();
     for (workload, port) in claims {
         let workloads = by_address.entry(port.host_ip.filter(|_| !is_for_every_address(port))).or_default();
@@ -149,7 +149,7 @@ fn in_conflict<'a>(claims: &[Claim<'a>], with_pods: &WithPods<'_>) -> Vec<&'a Wo
     found
 }
 
-/// Whether pods of both want one node for certain: one is a DaemonSet, which has pods on every node that it may run on.
+/// Whether pods of both certainly want one node: one is a DaemonSet, which has pods on all its nodes.
 fn share_a_node(one: &Workload, other: &Workload) -> bool {
     let is_daemon_set = |workload: &Workload| workload.kind == WorkloadKind::DaemonSet;
     let narrow_in_wide = |narrow: &Workload, wide: &Workload| {
@@ -165,13 +165,13 @@ fn share_a_node(one: &Workload, other: &Workload) -> bool {
     }
 }
 
-/// Sorts workloads by their names, and leaves each there once.
+/// Sorts workloads by name, and removes duplicates.
 fn dedup(workloads: &mut Vec<&Workload>) {
     workloads.sort_by_key(|it| (&it.namespace, &it.name, it.kind.name()));
     workloads.dedup_by(|one, other| is_same(one, other));
 }
 
-/// Whether it is one object, which may be there twice.
+/// Whether it is the same object, which may be in the input twice.
 fn is_same(one: &Workload, other: &Workload) -> bool {
     (one.kind, &one.namespace, &one.name) == (other.kind, &other.namespace, &other.name)
 }
@@ -262,7 +262,7 @@ mod tests {
             |it| it.ports[0].host_port = Some(8081),
             |it| it.ports[0].protocol = Protocol::Udp,
             |it| (it.ports[0].port, it.ports[0].host_port) = (8080, None),
-            // One DaemonSet that is there twice.
+            // One DaemonSet, twice in the input.
             |it| it.name = "agent".to_owned(),
         ];
         for change in changes {

@@ -3,13 +3,13 @@
 use super::{
     Limits, Patience, Round, Rule,
     assumed::assuming,
+    capped::Capped,
     free_ports::Alternatives,
     ids,
     node_port_winner::{Winner, winner},
     node_ports::range_in_words,
     pods::unread_pod,
     remedies::another_number,
-    told::Told,
 };
 use crate::findings::{Affected, Evidence, Judgement, Judgements, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_dataplane::{
@@ -39,13 +39,13 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
         return Ok(unread.into_iter().collect());
     }
     let node = Node { round, snapshot, addressed, alternatives: Alternatives::of(round) };
-    let mut told = Told::of(snapshot, Source::Pods);
+    let mut capped = Capped::of(snapshot, Source::Pods);
     let clashes = met.flat_map(|(services, pods)| {
         let of = |(service, port)| pods.iter().map(move |(pod, host)| Clash { service, port, pod, host });
         services.iter().copied().flat_map(of)
     });
-    clashes.filter_map(|clash| node.judge(&clash)).chain(unread).for_each(|judgement| told.push(judgement));
-    Ok(told.all())
+    clashes.filter_map(|clash| node.judge(&clash)).chain(unread).for_each(|judgement| capped.push(judgement));
+    Ok(capped.all())
 }
 
 /// Two claims to one port.
@@ -56,16 +56,16 @@ struct Clash<'a> {
     host: &'a ContainerPort,
 }
 
-/// What every clash is judged against.
+/// The facts that every clash is compared with.
 struct Node<'r, 'a> {
     round: &'r Round<'a>,
     snapshot: &'a Snapshot,
     addressed: &'r Addressed<'a>,
-    /// A nodePort that a Service could have instead.
-    alternatives: Alternatives<'a>,
+    /// A free nodePort for each Service.
+    alternatives: Alternatives,
 }
 
-/// How bad it is, who wins, where all cases agree, and from where the other one is lost.
+/// The severity, the winner if all cases agree, and the vantage points that lose the other one.
 #[derive(Clone, PartialEq)]
 struct Lost {
     severity: Severity,
@@ -111,7 +111,7 @@ impl Node<'_, '_> {
         self.round.endpoints().includes(service, port, &pod.ips, host.port)
     }
 
-    /// What is lost in a case; nothing where the two do not meet.
+    /// The loss in one case; none if the two do not meet.
     fn lost(&self, candidate: &Candidate, case: &mut Case, clash: &Clash<'_>) -> Option<Lost> {
         let Clash { service, port, pod, host } = *clash;
         let meet = |local: &LocalAddress| {
@@ -136,8 +136,8 @@ impl Node<'_, '_> {
             Some(Winner::Service) => "the Service gets its connections while it has endpoints".to_owned(),
             Some(Winner::Pod) => "the pod gets the Service's connections".to_owned(),
             Some(Winner::Both) => "the Service sends to the pod, too".to_owned(),
-            Some(Winner::PodForNow) => "the pod answers while the Service has nobody to send to".to_owned(),
-            Some(Winner::Undefined) => "who gets a connection changes with a restart of the proxy".to_owned(),
+            Some(Winner::PodForNow) => "the pod answers while the Service has no endpoints".to_owned(),
+            Some(Winner::Undefined) => "a restart of the proxy changes which of the two gets connections".to_owned(),
             None => "one of them loses its connections".to_owned(),
         };
         let sentence = format!(
@@ -182,7 +182,7 @@ impl Node<'_, '_> {
             })
             .affects(affected.iter().copied())
             .remedy(Step::advice(format!(
-                "give pod {}/{} another hostPort, outside the NodePort range, where its containers are declared",
+                "give pod {}/{} another hostPort, outside the NodePort range, in the object that declares its containers",
                 pod.namespace, pod.name
             )))
             .remedy(another_number(self.alternatives.for_port(service, Some(port)), service, Some(port)))

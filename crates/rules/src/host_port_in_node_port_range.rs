@@ -3,10 +3,11 @@
 use std::collections::HashSet;
 
 use super::{
-    Limits, Patience, Round, Rule, ids,
+    Limits, Patience, Round, Rule,
+    capped::Capped,
+    ids,
     node_ports::{ports_in_words, range_in_words},
     pods::{PortOf, pods_before, to_come, unread_pod},
-    told::Told,
 };
 use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_dataplane::{ByPort, Need, cilium_range, host_ports, mode_in_words};
@@ -36,14 +37,14 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
         needs: round.needs().with(&[Source::Services])?,
         allocated: ports.filter_map(|port| Some((port.node_port?, port.protocol))).collect(),
     };
-    let mut told = Told::of(snapshot, Source::Pods);
+    let mut capped = Capped::of(snapshot, Source::Pods);
     for (pod, host, number) in host_ports(snapshot, pods) {
-        here.judge(PortOf::Pod(pod), host, number).into_iter().for_each(|judgement| told.push(judgement));
+        here.judge(PortOf::Pod(pod), host, number).into_iter().for_each(|judgement| capped.push(judgement));
     }
-    unread_pod(snapshot).into_iter().for_each(|judgement| told.push(judgement));
-    let mut judgements = told.all();
+    unread_pod(snapshot).into_iter().for_each(|judgement| capped.push(judgement));
+    let mut judgements = capped.all();
     for workload in to_come(snapshot).filter(|workload| !workload.host_network) {
-        // At loopback of the node a Service is seldom reached, and what people write there is meant for the node alone.
+        // On loopback a Service is seldom used, and a hostPort there is meant for the node only.
         let on_addresses = |(_, host): &(u16, &ContainerPort)| !host.host_ip.is_some_and(|ip| ip.is_loopback());
         for (number, host) in workload.node_ports().filter(on_addresses) {
             judgements.extend(here.judge(PortOf::Workload(workload), host, number));
@@ -52,13 +53,13 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(judgements)
 }
 
-/// What every hostPort is judged against.
+/// The facts that every hostPort is compared with.
 struct Here<'a> {
     snapshot: &'a Snapshot,
     range: &'a NodePortRange,
     cilium: Result<PortSet, Gap>,
     mode: Result<Mode, Gap>,
-    /// Among them those of healthCheckNodePorts.
+    /// The Services by healthCheckNodePort.
     needs: &'a ByPort<Need<'a>>,
     allocated: HashSet<(u16, Protocol)>,
 }
@@ -66,7 +67,7 @@ struct Here<'a> {
 impl Here<'_> {
     fn judge(&self, of: PortOf<'_>, host: &ContainerPort, number: u16) -> Vec<Judgement> {
         let in_range = self.range.range.contains(number);
-        // What it would be with Cilium, and without.
+        // The result with Cilium, and without.
         let ignored = self.cilium.as_ref().map(|ranges| ranges.contains(number));
         let certain = in_range || ignored.as_ref().map_or(true, |ignored| *ignored);
         if !certain || self.allocated.contains(&(number, host.protocol)) {
@@ -132,16 +133,16 @@ impl Here<'_> {
             ]);
         }
         evidence.remedy(Step::advice(format!(
-            "give {of} a hostPort outside the NodePort range, where its containers are declared"
+            "give {of} a hostPort outside the NodePort range, in the object that declares its containers"
         )))
     }
 }
 
-/// What becomes of a hostPort in the range.
+/// The effect on a hostPort in the range.
 enum Stakes<'a> {
-    /// Cilium does not serve it, for it lies in this range of its own.
+    /// Cilium does not serve it, because it lies in Cilium's own range.
     Ignored(PortSet),
-    /// It works; the Service that has the number as healthCheckNodePort, if there is one.
+    /// It works; with the Service that has the number as healthCheckNodePort, if any.
     Latent(Option<&'a Service>),
 }
 
@@ -149,9 +150,9 @@ enum Stakes<'a> {
 mod tests {
     use super::*;
     use crate::{
+        capped::OF_SUBJECT,
         expectations::{expect_certain, expect_healthy, expect_problem, expect_unknown, wanting},
         findings::Scope,
-        told::OF_SUBJECT,
     };
     use portreeve_facts::{
         Claimant, Controller, Pod, PortRange, RangeClaim, Reading, ServiceKind, Why, Workload, WorkloadKind,

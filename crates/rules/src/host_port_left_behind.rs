@@ -1,4 +1,4 @@
-//! The redirection of a hostPort is there, and its pod is gone.
+//! The redirection of a hostPort exists, but its pod is gone.
 
 use std::net::SocketAddr;
 
@@ -28,7 +28,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
     round.host_ports()?;
     let subject = Subject::this_node(snapshot);
-    // Without a hostPort it is hardly worth a word; nor in a snapshot older than this rule.
+    // Without a hostPort this is not worth a report; also not in a snapshot older than this rule.
     let Ok(redirections) = round.redirections() else {
         return round.missed_redirections().map_or(Ok(Vec::new()), Err);
     };
@@ -39,14 +39,14 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
             continue;
         }
         let (mut problems, mut doubt) = node.judge(asked);
-        // It may have the address, or the hostPort.
+        // This pod may have the address or the hostPort.
         if let Some(gap) = snapshot.cluster.unread_pod().filter(|_| !problems.is_empty()) {
             (problems, doubt) = (Vec::new(), Some(gap.clone()));
         }
         let all = problems.len();
-        let told = problems.into_iter().take(MOST_LISTED).map(|it| node.evidence(it)).reduce(Evidence::merge);
-        let told = told.map(|evidence| Verdict::Problem(evidence.and_more("redirection", all, MOST_LISTED)));
-        judgements.extend(told.into_iter().chain(doubt.map(Verdict::Unknown)).map(|verdict| Judgement {
+        let reported = problems.into_iter().take(MOST_LISTED).map(|it| node.evidence(it)).reduce(Evidence::merge);
+        let reported = reported.map(|evidence| Verdict::Problem(evidence.and_more("redirection", all, MOST_LISTED)));
+        judgements.extend(reported.into_iter().chain(doubt.map(Verdict::Unknown)).map(|verdict| Judgement {
             subject: subject.clone(),
             port: Some(port),
             protocol: Some(protocol),
@@ -56,14 +56,14 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(judgements)
 }
 
-/// Who is on this node.
+/// The pods, processes and Services of this node.
 struct Node<'r, 'a> {
     round: &'r Round<'a>,
     snapshot: &'a Snapshot,
     redirections: &'r Redirections<'a>,
 }
 
-/// The NodePort that a redirection takes, or may take, and from where its connections are lost.
+/// The NodePort that a redirection takes or may take, and the vantage points that lose it.
 #[derive(Clone, PartialEq)]
 struct Taken {
     is_certain: bool,
@@ -76,35 +76,35 @@ impl Loss for Taken {
     }
 }
 
-/// Who has the port, and gets nothing.
+/// The process or Service that has the port and gets no connections, or may get none.
 struct Loser {
     name: String,
-    /// It may get everything, as far as can be seen.
+    /// Whether it certainly gets no connections.
     is_certain: bool,
-    /// The settings with which that is so.
+    /// The settings for which this is true.
     stratum: Stratum,
     asked_from: Vec<Vantage>,
 }
 
-/// What was found, and what leaves open whether there is more.
+/// The findings, and the reason why there may be more.
 type Found<T> = (Option<T>, Option<Gap>);
 
-/// A redirection that no pod needs any more.
+/// A redirection that no pod needs.
 struct LeftBehind<'a> {
     severity: Severity,
     redirection: &'a Redirection,
     loser: Option<Loser>,
 }
 
-/// From where a redirection takes connections: of every address, or of one.
+/// The addresses from which a redirection takes connections: all, or one.
 fn asked_from(redirection: &Redirection) -> Vec<Vantage> {
     let loopback = redirection.ip.is_none().then_some(Vantage::Loopback);
     [Vantage::Remote, Vantage::Node, Vantage::Pods].into_iter().chain(loopback).collect()
 }
 
 impl Node<'_, '_> {
-    /// What is wrong with the redirections of one port, in the order in which they are asked: the worst first; and what leaves open whether
-    /// more is.
+    /// The problems of the redirections of one port, worst first, in the order in which the kernel checks them; and the reason
+    /// why there may be more.
     fn judge<'b>(&self, asked: &[&'b Redirection]) -> (Vec<LeftBehind<'b>>, Option<Gap>) {
         let (mut alive, mut others) = (Vec::new(), Vec::new());
         for (place, it) in asked.iter().copied().enumerate() {
@@ -120,7 +120,7 @@ impl Node<'_, '_> {
         (found, doubts.into_iter().flatten().next())
     }
 
-    /// What is wrong with one of them, among those of pods that live.
+    /// The problem of one redirection among the redirections of live pods.
     fn left_behind<'b>(
         &self,
         redirection: &'b Redirection,
@@ -136,7 +136,7 @@ impl Node<'_, '_> {
             stratum: Stratum::Any,
             asked_from: asked_from(redirection),
         });
-        // A container that is no pod may have a socket on the port for which its runtime redirects connections.
+        // A container outside Kubernetes may have a socket on the port that its runtime redirects.
         let is_of_pods = self.redirections.is_of_pods(redirection.to);
         let (loser, doubt) = match (pod, &is_of_pods) {
             _ if shadowed => (None, None),
@@ -147,7 +147,7 @@ impl Node<'_, '_> {
         };
         let severity = match loser {
             Some(Loser { is_certain: true, .. }) => Severity::Critical,
-            // Its pod has ended, and the plugin may still be called.
+            // The pod has ended, and the CNI plugin may still be called.
             _ if self.redirections.pod_of(redirection).is_some() => return (None, doubt),
             _ if shadowed || is_of_pods != Ok(true) => Severity::Info,
             _ => Severity::Warning,
@@ -155,7 +155,7 @@ impl Node<'_, '_> {
         (Some(LeftBehind { severity, redirection, loser }), doubt)
     }
 
-    /// Who, of those that are no pod, has the port.
+    /// The process or Service that has the port, besides pods.
     fn others(&self, redirection: &Redirection) -> Found<Loser> {
         let unread = match self.listener(redirection) {
             Ok(Some(loser)) => return (Some(loser), None),
@@ -169,7 +169,7 @@ impl Node<'_, '_> {
         }
     }
 
-    /// A process that listens where the redirection takes the connections.
+    /// A process that listens on the redirected port.
     fn listener(&self, redirection: &Redirection) -> Result<Option<Loser>, Gap> {
         let family = Family::of(redirection.to);
         let sockets = self.round.listeners()?.at((redirection.protocol, redirection.port)).iter();
@@ -190,7 +190,7 @@ impl Node<'_, '_> {
         untold.map_or(Ok(None), Err)
     }
 
-    /// A Service whose NodePort the redirection takes, or may take. Where Services were not asked for, there is none.
+    /// A Service whose NodePort the redirection takes or may take. If Services were not requested, there is none.
     fn node_port(&self, redirection: &Redirection) -> Result<Option<Loser>, Gap> {
         let family = Family::of(redirection.to);
         let Some(node_ports) = asked(self.round.node_ports())? else { return Ok(None) };
@@ -244,9 +244,9 @@ impl Node<'_, '_> {
         let delete = delete_rule(chain, *handle);
         evidence.remedy(match is_missed {
             true => Remedy::from(delete),
-            // Kubernetes does not know every container.
+            // Some containers are not known to Kubernetes.
             false => Remedy::from(Step::advice(format!(
-                "see that no container of nerdctl or Podman has {}, and no pod by Multus",
+                "check that no container of nerdctl or Podman has {}, and no pod by Multus",
                 redirection.to
             )))
             .then(delete),

@@ -3,12 +3,12 @@
 use super::{
     Limits, Patience, Round, Rule,
     assumed::assuming,
+    capped::Capped,
     ephemeral::EphemeralPorts,
     ids,
     pods::{PortOf, next_pod, pods_before, to_come, unread_pod},
     remedies::{move_off, move_off_unless},
     socket_needs::{Ports, SocketNeed},
-    told::Told,
     wording::{capital, with_socket},
 };
 use crate::findings::{Affected, Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, Verdict};
@@ -27,7 +27,7 @@ pub(super) static RULE: Rule = Rule {
     check,
 };
 
-/// A pod has its network within so many seconds from when it has its node, unless something is in the way.
+/// Seconds after scheduling within which a pod usually has its network.
 const LONGEST_START: i64 = 120;
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
@@ -52,9 +52,9 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
         sockets.filter_map(|(socket, _)| node.judge(PortOf::Pod(pod), (pod, port), socket)).collect::<Vec<_>>()
     });
     let stuck = others.into_iter().filter_map(|(pod, port, number)| node.judge_start(pod, port, number.1));
-    let mut told = Told::of(snapshot, Source::Pods);
-    taken.chain(stuck).chain(unread_pod(snapshot)).for_each(|judgement| told.push(judgement));
-    let mut judgements = told.all();
+    let mut capped = Capped::of(snapshot, Source::Pods);
+    taken.chain(stuck).chain(unread_pod(snapshot)).for_each(|judgement| capped.push(judgement));
+    let mut judgements = capped.all();
     for workload in to_come(snapshot).filter(|workload| !workload.host_network) {
         let pod = next_pod(snapshot, workload);
         for (number, port) in
@@ -68,7 +68,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(judgements)
 }
 
-/// What every socket is judged against.
+/// The facts that every socket is compared with.
 struct Node<'r, 'a> {
     round: &'r Round<'a>,
     snapshot: &'a Snapshot,
@@ -77,7 +77,7 @@ struct Node<'r, 'a> {
     listening: &'r ByPort<&'a Socket>,
     /// Every hostPort of the pods that have begun.
     all: Vec<Port>,
-    /// The container runtime with its version, as far as the Node's object was read.
+    /// The container runtime with its version, if the Node object was read.
     runtime: Option<&'a str>,
 }
 
@@ -109,7 +109,7 @@ impl Node<'_, '_> {
     /// Whether a socket may be one with which the container runtime keeps the port for the pod.
     ///
     /// # Errors
-    /// When it depends on whether a pod has the socket, and that was not read.
+    /// If the socket's pod decides, and the pod was not read.
     fn may_be_the_runtimes(&self, socket: &Socket) -> Result<bool, Gap> {
         let holds = self.holds_host_ports().unwrap_or_else(|| self.has_them_all(socket)) && is_held(socket.protocol);
         match &socket.owner {
@@ -128,13 +128,13 @@ impl Node<'_, '_> {
         }
     }
 
-    /// Whether one owner that is known has a socket on each hostPort.
+    /// Whether one known owner has a socket on each hostPort.
     fn has_them_all(&self, socket: &Socket) -> bool {
         let of_owner = |sockets: &[&Socket]| sockets.iter().any(|it| group(it) == group(socket));
         group(socket) != Group::Unknown && self.all.iter().all(|port| of_owner(self.listening.at(*port)))
     }
 
-    /// A pod that gets no network, with somebody on a port for which its runtime has to open a socket.
+    /// A pod that gets no network, because another process has a port that the container runtime must open.
     fn judge_start(&self, pod: &Pod, port: &ContainerPort, number: u16) -> Option<Judgement> {
         let waits = pod.scheduled.map(|since| self.snapshot.at.as_second() - since.as_second());
         let is_stuck = pod.running != Some(true) && waits.is_some_and(|seconds| seconds > LONGEST_START);
@@ -159,7 +159,7 @@ impl Node<'_, '_> {
         let evidence = self.about(Evidence::new(severity, summary), port, socket);
         let evidence = evidence.value("container runtime", runtime).variant("no-network");
         let look = Step::advice(format!(
-            "see whether the Events of pod {}/{} say that the address is already in use",
+            "check whether the Events of pod {}/{} contain *address already in use*",
             pod.namespace, pod.name
         ));
         let moved = move_off(self.snapshot, socket);
@@ -172,7 +172,7 @@ impl Node<'_, '_> {
         })
     }
 
-    /// What is there to be seen: the socket, its owner and the hostPort.
+    /// The evidence: the socket, its owner and the hostPort.
     fn about(&self, evidence: Evidence, port: &ContainerPort, socket: &Socket) -> Evidence {
         let evidence = with_socket(evidence, "listener", self.snapshot, socket);
         let address = port.host_ip.map_or("every address".to_owned(), |ip| ip.to_string());
@@ -216,15 +216,15 @@ impl Node<'_, '_> {
 }
 
 fn another_host_port(of: PortOf<'_>) -> Step {
-    Step::advice(format!("give {of} another hostPort, where its containers are declared"))
+    Step::advice(format!("give {of} another hostPort, in the object that declares its containers"))
 }
 
-/// Whether such a socket is opened for a protocol.
+/// Whether the runtime opens a socket for a protocol.
 fn is_held(protocol: Protocol) -> bool {
     protocol != Protocol::Sctp
 }
 
-/// Whether a pod has its network, as far as its object tells; one that a person wrote has no status.
+/// Whether a pod has its network, according to its status. A pod from a manifest has no status.
 fn has_begun(pod: &Pod) -> bool {
     pod.ready || !pod.ips.is_empty() || pod.uid.is_none()
 }

@@ -1,7 +1,7 @@
-//! What can be wrong: every id with its variants, in one list.
+//! The list of all problems: every id with its variants.
 //!
-//! An id is a page, an Event's reason and a place in the list of rules; a variant says which of its cases it is. What a finding is,
-//! how bad it may be, and how long it is waited for belongs to both together.
+//! An id has a page, an Event reason and a place in the list of rules; a variant is one of its cases. Id and variant together
+//! decide the meaning, the severity and the patience.
 
 use std::fmt;
 
@@ -15,11 +15,11 @@ use crate::findings::{
 pub struct Id {
     /// Its name.
     pub name: RuleId,
-    /// Its title: what is wrong, in a few words.
+    /// Its title: the problem in a few words.
     pub title: &'static str,
     /// Its page in Markdown, below the heading.
     pub page: &'static str,
-    /// Its cases, in the order in which a person should read them.
+    /// Its cases, in reading order.
     pub variants: &'static [Variant],
 }
 
@@ -28,16 +28,17 @@ pub struct Id {
 pub struct Variant {
     /// A word of this list, never of an object or a process.
     pub name: &'static str,
-    /// How bad it may be, mildest first.
+    /// Its possible severities, mildest first.
     pub severities: &'static [Severity],
-    /// How else it may be in manifests, of which more is known or less: of workloads, which agents do not read.
+    /// Other severities in manifests, because lint knows more or less than an agent: for example workloads, which agents do not
+    /// read.
     pub in_manifests: &'static [Severity],
-    /// It is told of what is on a node alone, though its rule judges manifests, too.
+    /// Only for objects on a node, although the rule judges manifests too.
     pub of_nodes: bool,
 }
 
 impl Variant {
-    /// The worst that it may be on a node.
+    /// The worst severity on a node.
     pub fn ceiling(&self) -> Severity {
         self.severities.last().copied().unwrap_or(Severity::Info)
     }
@@ -47,18 +48,18 @@ const fn of(name: &'static str, severities: &'static [Severity]) -> Variant {
     Variant { name, severities, in_manifests: &[], of_nodes: false }
 }
 
-/// One that `lint` never tells, though it asks the rule.
+/// A variant that `lint` never reports, although it runs the rule.
 const fn of_nodes(name: &'static str, severities: &'static [Severity]) -> Variant {
     Variant { of_nodes: true, ..of(name, severities) }
 }
 
-/// One that `lint` may call otherwise.
+/// A variant with other severities in `lint`.
 const fn and(in_manifests: &'static [Severity], of: Variant) -> Variant {
     Variant { in_manifests, ..of }
 }
 
 impl Id {
-    /// The worst that any of its cases may be.
+    /// The worst severity of its cases.
     pub fn ceiling(&self) -> Severity {
         self.variants.iter().map(Variant::ceiling).max().unwrap_or(Severity::Info)
     }
@@ -82,7 +83,7 @@ pub static LISTENER_ON_NODE_PORT: Id = Id {
     ],
 };
 
-/// A connection that has a port which others need.
+/// A connection has a port that a server or Service needs.
 pub static CONNECTION_ON_PORT: Id = Id {
     name: RuleId("connection-on-port"),
     title: "An outgoing connection has a port that a Service or a server needs",
@@ -94,7 +95,7 @@ pub static CONNECTION_ON_PORT: Id = Id {
     ],
 };
 
-/// A pod in the host's network, or the agent, and whoever has its port.
+/// A pod in the host's network, or the agent, and the process that has its port.
 pub static HOST_NETWORK_PORT_TAKEN: Id = Id {
     name: RuleId("host-network-port-taken"),
     title: "A pod in the host's network cannot have its port",
@@ -107,10 +108,10 @@ pub static HOST_NETWORK_PORT_TAKEN: Id = Id {
     ],
 };
 
-/// An external address that others have.
+/// An external address that another object has.
 pub static EXTERNAL_IP_CONFLICT: Id = Id {
     name: RuleId("external-ip-conflict"),
-    title: "An external address of a Service takes what others have",
+    title: "An external address of a Service belongs to another object",
     page: include_str!("pages/external-ip-conflict.md"),
     variants: &[
         of("node-address", &[Info, Warning, Critical]),
@@ -143,10 +144,10 @@ pub static NODE_PORT_CLAIMED_TWICE: Id = Id {
     ],
 };
 
-/// Source ports that masquerade gives, which others need or of which none is left.
+/// Source ports of masquerade: a Service or server needs one, or no port is left.
 pub static MASQUERADE_SOURCE_PORTS: Id = Id {
     name: RuleId("masquerade-source-ports"),
-    title: "Masqueraded connections have a source port that others need, or find none",
+    title: "Masqueraded connections have a source port that a Service or server needs, or get none",
     page: include_str!("pages/masquerade-source-ports.md"),
     variants: &[
         of("taken", &[Critical]),
@@ -157,7 +158,7 @@ pub static MASQUERADE_SOURCE_PORTS: Id = Id {
     ],
 };
 
-/// The kernel may choose a port that somebody needs.
+/// The kernel may choose a port that a Service or server needs.
 pub static EPHEMERAL_RANGE_OVERLAP: Id = Id {
     name: RuleId("ephemeral-range-overlap"),
     title: "The kernel may choose ports that Services or servers need",
@@ -193,18 +194,18 @@ pub static HOST_PORT_CONFLICT: Id = Id {
     ],
 };
 
-/// What a redirection, or a proxy, left.
+/// Leftovers of a redirection or a proxy.
 pub static STALE_REDIRECTION: Id = Id {
     name: RuleId("stale-redirection"),
-    title: "Redirections are left whose pod or proxy is gone",
+    title: "Redirections are left, but their pod or proxy is gone",
     page: include_str!("pages/stale-redirection.md"),
     variants: &[of("host-port", &[Info, Warning, Critical]), of("proxy", &[Warning])],
 };
 
-/// A tunnel and whoever has its port.
+/// A tunnel, and the tunnel or program that has its port.
 pub static TUNNEL_PORT_CONFLICT: Id = Id {
     name: RuleId("tunnel-port-conflict"),
-    title: "A tunnel is down, and others have its UDP port",
+    title: "A tunnel is down, and another tunnel or program has its UDP port",
     page: include_str!("pages/tunnel-port-conflict.md"),
     variants: &[of("devices", &[Info, Warning]), of("listener", &[Info, Warning])],
 };
@@ -212,7 +213,7 @@ pub static TUNNEL_PORT_CONFLICT: Id = Id {
 /// Pods that the scheduler cannot place.
 pub static POD_WAITS_FOR_PORT: Id = Id {
     name: RuleId("pod-waits-for-port"),
-    title: "A pod waits for a port of the node that others have",
+    title: "A pod waits for a port of the node that another pod has",
     page: include_str!("pages/pod-waits-for-port.md"),
     variants: &[and(&[Info], of("pod", &[Warning])), of("workloads", &[Warning]), of("replicas", &[Info, Warning])],
 };
@@ -246,7 +247,7 @@ pub static NODE_PORT_RANGE_CROWDED: Id = Id {
     variants: &[of("crowded", &[Warning]), of("spilled", &[Warning]), of("full", &[Critical])],
 };
 
-/// The range and what should fit it.
+/// The NodePort range, and settings and ports that should fit it.
 pub static NODE_PORT_RANGE_MISMATCH: Id = Id {
     name: RuleId("node-port-range-mismatch"),
     title: "A setting or a port does not fit the NodePort range",
@@ -268,7 +269,7 @@ pub static PORT_FIELD_REFUSED: Id = Id {
     variants: &[of("node-port", &[Warning]), of("twice", &[Warning]), of("host-network", &[Warning])],
 };
 
-/// Every id, in the order in which a person should read them.
+/// Every id, in reading order.
 pub static IDS: &[&Id] = &[
     &LISTENER_ON_NODE_PORT,
     &CONNECTION_ON_PORT,
@@ -295,13 +296,13 @@ pub fn find(name: &str) -> Option<&'static Id> {
     IDS.iter().copied().find(|id| id.name.0 == name)
 }
 
-/// The worst that one of these variants may be. Of what another version names, nobody knows.
+/// The worst severity of these variants. None for an id or variant from another version.
 pub fn ceiling<T: AsRef<str>>(rule: &str, variants: &[T]) -> Severity {
     let known = |variant: &T| find(rule).and_then(|id| id.variant(variant.as_ref())).map_or(Critical, Variant::ceiling);
     variants.iter().map(known).max().unwrap_or(Critical)
 }
 
-/// What one rule judges: some variants of one id.
+/// The rows of one rule: some variants of one id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rows {
     /// The id.
@@ -311,19 +312,19 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// The worst that it may find.
+    /// Its worst severity.
     pub fn ceiling(&self) -> Severity {
         ceiling(self.rule.0, self.variants)
     }
 
-    /// Whether these are the rows of what was found.
+    /// Whether these rows contain a finding.
     pub fn have(&self, rule: RuleId, variant: &str) -> bool {
         self.rule == rule && self.variants.contains(&variant)
     }
 }
 
 impl fmt::Display for Rows {
-    /// `health-check-unserved/nobody,other,one-family`; the id alone where it has no other variants.
+    /// `health-check-unserved/nobody,other,one-family`; only the id if these are all its variants.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match find(self.rule.0) {
             Some(id) if id.variants.len() == self.variants.len() => self.rule.fmt(f),
@@ -332,7 +333,7 @@ impl fmt::Display for Rows {
     }
 }
 
-/// What a person names: an id, or one of its variants.
+/// A name from a user: an id, or one of its variants.
 #[derive(Clone, Copy, Debug)]
 pub struct Named {
     /// The id.
@@ -354,7 +355,7 @@ impl Named {
         }
     }
 
-    /// Whether it names what was found.
+    /// Whether it names a finding.
     pub fn names(&self, rule: &str, variant: &str) -> bool {
         self.id.name.0 == rule && self.variant.is_none_or(|named| named == variant)
     }

@@ -18,7 +18,7 @@ use portreeve_facts::{
     API_SERVER, Address, Gap, Interfaces, Node, NodeAddressKind, Reading, Service, Snapshot, Source, Unread,
 };
 
-/// Where nameservers answer.
+/// The port of nameservers.
 const DNS: u16 = 53;
 
 pub(super) static RULE: Rule = Rule {
@@ -86,7 +86,7 @@ impl Owner<'_> {
     }
 }
 
-/// Whose which address is.
+/// The owners of addresses.
 struct Known<'a> {
     gateways: &'a [IpAddr],
     gateways_gap: Option<&'a Gap>,
@@ -94,13 +94,13 @@ struct Known<'a> {
     api_servers: Result<HashSet<IpAddr>, Gap>,
     nodes: Result<NodesByAddress<'a>, Gap>,
     own_name: &'a str,
-    /// This node's addresses on other links: these are its own whatever its name is.
+    /// This node's addresses on other links: they are the node's own, even if its name is not known.
     own: HashSet<IpAddr>,
     /// Cluster IPs, and claims of the held addresses.
     services: Result<Claims<'a>, Gap>,
 }
 
-/// What Services say of the held addresses.
+/// The claims of Services on the held addresses.
 struct Claims<'a> {
     cluster_ips: HashSet<IpAddr>,
     /// Load balancer addresses at which a Service answers DNS.
@@ -148,10 +148,10 @@ impl<'a> Known<'a> {
         }
     }
 
-    /// Every other object to which an address belongs; empty when it is rightly here, or another rule reports it.
+    /// Every other object to which an address belongs; empty if the address belongs here, or if another rule reports it.
     ///
     /// # Errors
-    /// When it is not certain, the input that would tell.
+    /// If the result is not certain: the input that would decide.
     fn whose(&self, ip: IpAddr) -> Result<Vec<Owner<'a>>, Gap> {
         if self.services.as_ref().is_ok_and(|services| services.cluster_ips.contains(&ip)) {
             return Ok(Vec::new());
@@ -177,7 +177,7 @@ impl<'a> Known<'a> {
         if gateway {
             owners.insert(0, Owner::Gateway);
         }
-        // A gateway is never a Service's. Anything else may be, as long as the Services are not known.
+        // A gateway's address never belongs to a Service. Any other address may, if the Services are not known.
         match &self.services {
             Err(gap) if !gateway => Err(gap.clone()),
             _ if owners.is_empty() => self.missing().map_or(Ok(owners), Err),
@@ -189,7 +189,7 @@ impl<'a> Known<'a> {
         self.services.as_ref().ok().and_then(|services| services.by_address.get(&ip)).map_or(&[], Vec::as_slice)
     }
 
-    /// An input without which an address that seems to belong to no object may still belong to one.
+    /// The unread input because of which an address without an owner may have one.
     fn missing(&self) -> Option<Gap> {
         let nodes = self.nodes.as_ref().err();
         let missing = nodes.or(self.nameservers.gap()).or(self.api_servers.as_ref().err()).or(self.gateways_gap);
@@ -201,7 +201,7 @@ fn evidence(snapshot: &Snapshot, known: &Known<'_>, foreign: &[(&Address, Vec<Ow
     let words = |owners: &[Owner<'_>]| owners.iter().map(Owner::words).collect::<Vec<_>>().join(", ");
     let summary = match foreign {
         [(address, owners)] => format!(
-            "{} holds {}, {}: what this node sends there ends at home.",
+            "{} holds {}, {}: traffic from this node to it does not leave this node.",
             address.link,
             address.ip,
             words(owners)
@@ -210,7 +210,7 @@ fn evidence(snapshot: &Snapshot, known: &Known<'_>, foreign: &[(&Address, Vec<Ow
             let links: BTreeSet<&str> = foreign.iter().map(|(address, _)| &*address.link).collect();
             let addresses = listed(foreign.iter().map(|(address, _)| address.ip));
             format!(
-                "{} holds addresses of others, {addresses}: what this node sends there ends at home.",
+                "{} holds addresses of others, {addresses}: traffic from this node to them does not leave this node.",
                 listed(links)
             )
         }
@@ -230,12 +230,12 @@ fn evidence(snapshot: &Snapshot, known: &Known<'_>, foreign: &[(&Address, Vec<Ow
         }
         evidence = evidence.and_more("claimed by", of_services.len(), MOST_LISTED);
         claims.extend(of_services.iter().take(MOST_LISTED));
-        // One that could not be read whole may have it: to delete its address would take it off this node.
+        // A Service that was not fully read may have the address: deleting the address would stop that Service on this node.
         let is_unread = known.services.is_err() || snapshot.cluster.unread_service().is_some();
         let (claimed_by, step) = match is_unread {
             _ if !of_services.is_empty() => continue,
             true => {
-                let step = Step::advice(format!("find the Service that has {ip}: not all of them could be read"));
+                let step = Step::advice(format!("find the Service that has {ip}: some Services could not be read"));
                 ("unknown, since a Service could not be read", step)
             }
             false => ("no Service: it was left behind", delete_address(address)),

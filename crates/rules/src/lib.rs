@@ -1,5 +1,5 @@
-//! What is wrong, and since when: pure functions from a [`Round`] to judgements, one file a rule; the words of findings; the
-//! ledger, which keeps them from round to round; and what manifests would break.
+//! Finds problems, and since when they exist: pure functions from a [`Round`] to judgements, one file per rule. Also the types of
+//! findings, the ledger that keeps findings from round to round, and lint.
 //!
 //! Never: reads anything but [`Round`] and [`Limits`]; remembers; logs.
 //!
@@ -8,12 +8,13 @@
 //! CONTRIBUTING.md lists the other files.
 
 pub mod findings; // the words of rules
-pub mod ids; // what can be wrong
+pub mod ids; // the list of problems
 pub mod ledger; // since when
 pub mod lint; // what manifests would break
 
 mod address_announced_elsewhere;
 mod assumed;
+mod capped;
 mod client_socket_blocks_pod;
 mod client_socket_blocks_port;
 mod client_socket_on_node_port;
@@ -70,7 +71,6 @@ mod remedies;
 mod reservation;
 mod rule;
 mod socket_needs;
-mod told;
 mod tunnel_port_conflict;
 mod wording;
 
@@ -138,8 +138,8 @@ pub static RULES: &[&Rule] = &[
     &pod_port_in_ephemeral_range::RULE,
 ];
 
-/// Rules that judge manifests, too: what they say of Services and workloads holds before these are created. Their evidence says
-/// which fields it is about.
+/// Rules that judge manifests too: their results about Services and workloads are true before the objects exist. Their evidence
+/// names the fields.
 pub static OF_MANIFESTS: &[&Rule] = &[
     &node_port_claimed_twice::RULE,
     &host_port_claimed_twice::RULE,
@@ -159,7 +159,7 @@ pub static OF_MANIFESTS: &[&Rule] = &[
     &fixed_node_port_in_dynamic_band::RULE,
 ];
 
-/// Facts that take long to read, or that few rules look at.
+/// Facts that take long to read, or that few rules use.
 pub const SELDOM: [Source; 9] = [
     Source::Clients,
     Source::EphemeralUse,
@@ -172,12 +172,12 @@ pub const SELDOM: [Source; 9] = [
     Source::Netfilter,
 ];
 
-/// What need not be read where only these rules are asked.
+/// The facts that need not be read if only these rules run.
 pub fn skipped(rules: &[&Rule]) -> BTreeSet<Source> {
     SELDOM.into_iter().filter(|source| !rules.iter().any(|rule| rule.looks_at(*source))).collect()
 }
 
-/// What one rule judged in a round, or that it panicked.
+/// The result of one rule in a round, or that the rule panicked.
 #[derive(Clone, Debug)]
 pub struct Opinion {
     /// The rule.
@@ -187,7 +187,7 @@ pub struct Opinion {
 }
 
 impl Opinion {
-    /// Asks one rule; its panic stays here.
+    /// Runs one rule, and catches its panic.
     fn of(rule: &'static Rule, round: &Round<'_>, limits: &Limits) -> Self {
         let judgements = catch_unwind(AssertUnwindSafe(|| rule.judge(round, limits))).ok();
         let no_udp = round.now.kernel.no_udp.as_ref().filter(|_| rule.looks_at(Source::Listeners));
@@ -199,7 +199,7 @@ impl Opinion {
     }
 }
 
-/// What a rule judged that looks at listeners, where those of UDP were not read: it speaks of the other protocols only.
+/// The result of a rule about listeners if UDP listeners were not read: it is about the other protocols only.
 fn without_udp(now: &Snapshot, mut judged: Vec<Judgement>, gap: &Gap) -> Vec<Judgement> {
     judged
         .retain(|it| it.protocol != Some(Protocol::Udp) && !(it.protocol.is_none() && it.verdict == Verdict::Healthy));
@@ -208,8 +208,8 @@ fn without_udp(now: &Snapshot, mut judged: Vec<Judgement>, gap: &Gap) -> Vec<Jud
     judged
 }
 
-/// Runs rules, each when its opinion is taken: the judgements of one about thousands of NodePorts need not be in memory
-/// while the next runs. A rule that panics is contained: the others still run.
+/// Runs the rules lazily: the judgements of one rule about thousands of NodePorts need not be in memory while the next rule runs.
+/// A rule that panics is contained: the others still run.
 pub fn ask(rules: &[&'static Rule], round: &Round<'_>, limits: &Limits) -> impl Iterator<Item = Opinion> {
     rules.iter().map(move |rule| Opinion::of(rule, round, limits))
 }

@@ -1,4 +1,4 @@
-//! A hostNetwork pod that is not ready, or is still to come, cannot listen: a process has its port, or Cilium refuses it.
+//! A hostNetwork pod that is not ready, or does not exist yet, cannot listen: a process has its port, or Cilium refuses the port.
 
 use std::{
     collections::BTreeSet,
@@ -33,7 +33,7 @@ pub(super) static RULE: Rule = Rule {
     check,
 };
 
-/// So long, in seconds, and not much longer, a container that fails is not started again: five minutes, and as long to fail.
+/// The longest pause, in seconds, before a failed container starts again: five minutes, and as long to fail.
 pub(super) const LONGEST_BACK_OFF: i64 = 600;
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
@@ -63,7 +63,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(judgements)
 }
 
-/// A port that a pod needs, and may not get.
+/// A port that a pod needs and may not get.
 struct Blocked<'r, 'a> {
     round: &'r Round<'a>,
     snapshot: &'a Snapshot,
@@ -75,7 +75,7 @@ struct Blocked<'r, 'a> {
 }
 
 impl Blocked<'_, '_> {
-    /// Cilium's refusal says more than a listener does: without that one the pod could not listen either.
+    /// Cilium's refusal comes before a listener: without the listener the pod could not listen either.
     fn judge(&self, sockets: &[&Socket]) -> Option<Judgement> {
         let holdings: Vec<_> = sockets.iter().map(|socket| holding(self.snapshot, self.pod, &socket.owner)).collect();
         if (holdings.contains(&Holding::Own) && !self.is_down()) || self.is_of_the_agent() {
@@ -96,9 +96,9 @@ impl Blocked<'_, '_> {
         Some(Judgement { subject, port: Some(port), protocol: Some(protocol), verdict })
     }
 
-    /// What those mean who listen there.
+    /// The judgement about the listeners on the port.
     fn by_sockets(&self, sockets: &[&Socket], holdings: Vec<Holding>) -> Option<Verdict> {
-        // Of workers that share a port one stands for those of its owner: with `SO_REUSEPORT` others may share it.
+        // If workers of one owner share a port, one worker stands for all: with `SO_REUSEPORT` others may share the port.
         let mut seen = BTreeSet::new();
         let mut is_new =
             |it: &&&Socket| seen.insert((it.local, it.device, it.v6only, owner_name(self.snapshot, &it.owner)));
@@ -116,12 +116,12 @@ impl Blocked<'_, '_> {
         })
     }
 
-    /// Whether none of the pod's containers runs, and one failed: what has its port then is what an earlier one left.
+    /// Whether no container of the pod runs, and one failed: then the process with the port is left from an earlier container.
     fn is_down(&self) -> bool {
         self.pod.failing && self.pod.running == Some(false)
     }
 
-    /// Whether a container ended with an error, and does not run for long again.
+    /// Whether a container ended with an error, and has not run for long since.
     fn is_failing(&self) -> bool {
         let runs_for = self.pod.restarted.map(|since| self.snapshot.at.as_second() - since.as_second());
         self.pod.failing && runs_for.is_none_or(|seconds| seconds < LONGEST_BACK_OFF)
@@ -132,10 +132,10 @@ impl Blocked<'_, '_> {
         holding(self.snapshot, self.pod, &socket.owner) == Holding::Own
     }
 
-    /// The NodePort for which Cilium keeps the port from the pod.
+    /// The NodePort because of which Cilium refuses the port to the pod.
     fn node_port(&self) -> Result<Option<(&Service, &ServicePort)>, Gap> {
         let ContainerPort { port, protocol, .. } = *self.port;
-        // A number and a pod to come are told of one by `node-port-claimed-twice/pods`. What a container said claims nothing.
+        // `node-port-claimed-twice/pods` reports pods that do not exist yet. A container's message is no claim.
         if let (PortOf::Workload(_), _) | (_, Need::Said(..)) = (self.of, self.need) {
             return Ok(None);
         }
@@ -158,7 +158,7 @@ impl Blocked<'_, '_> {
         Ok((is_refused && self.is_served(service)?).then_some((service, entry)))
     }
 
-    /// Whether NodePorts are served on the address that the pod declares; without one it is the wildcard.
+    /// Whether NodePorts are served on the address that the pod declares, or on any address if it declares none.
     fn is_served(&self, service: &Service) -> Result<bool, Gap> {
         let Some(ip) = self.declared() else { return Ok(true) };
         if !self.refused_families(service).contains(&Family::of(ip)) {
@@ -180,11 +180,11 @@ impl Blocked<'_, '_> {
         families.filter(|family| refuses_bind_of(self.snapshot, service, self.port.protocol, *family)).collect()
     }
 
-    /// Cilium refuses `bind`; somebody who listens there is in the way, too.
+    /// Cilium refuses `bind`. A listener there blocks the pod too.
     fn refused(&self, service: &Service, entry: &ServicePort, listener: Option<&Evidence>) -> Evidence {
         let ContainerPort { port, protocol, .. } = *self.port;
         let Pod { namespace, name, .. } = self.pod;
-        // A server on `::` may have the port where a Service has IPv4 alone.
+        // A server on `::` may have the port if the Service has IPv4 only.
         let (of, certain) = match self.refused_families(service)[..] {
             [only] if self.declared().is_none() => (format!(" of {only}"), self.is_failing()),
             _ => (String::new(), self.is_failing() || !self.is_probed()),
@@ -215,7 +215,7 @@ impl Blocked<'_, '_> {
         }
     }
 
-    /// How the pod is.
+    /// The state of the pod.
     fn state(&self) -> &'static str {
         match (self.is_failing(), self.pod.running) {
             (true, _) => "a container ended with an error",
@@ -224,18 +224,18 @@ impl Blocked<'_, '_> {
         }
     }
 
-    /// Whether it is the port on which an agent answers, and another rule says that it lacks it.
+    /// Whether it is the agent's own port: another rule reports that one.
     fn is_of_the_agent(&self) -> bool {
         let needs = self.round.needs().known().at((self.port.protocol, self.port.port));
         needs.iter().any(|need| matches!(need, Need::Agent(own) if own.taken))
     }
 
-    /// Whether a socket has the port on an address that the pod declares.
+    /// Whether a socket has the port on the address that the pod declares.
     fn meets(&self, socket: &Socket) -> bool {
         self.need.at().meets(socket) != Some(false)
     }
 
-    /// How bad it is that this socket is there; nothing where it goes by itself. `alone` says that nobody else is in the way.
+    /// The severity of this socket; none if the socket will close by itself. `alone` means that no other socket blocks the pod.
     fn severity(&self, socket: &Socket, alone: bool) -> Option<Severity> {
         let holder = pod_of(self.snapshot, &socket.owner);
         if holder.is_some_and(|holder| ends_in_time(self.snapshot, holder)) {
@@ -252,12 +252,12 @@ impl Blocked<'_, '_> {
         Some(if certain && !replaced { Severity::Warning } else { Severity::Info })
     }
 
-    /// Whether it is known only from a probe that the pod needs the port.
+    /// Whether only a probe shows that the pod needs the port.
     fn is_probed(&self) -> bool {
         matches!(self.need, Need::Probe(..))
     }
 
-    /// What the port is to the pod.
+    /// How the pod names the port.
     fn words(&self) -> &'static str {
         if self.is_probed() { "a probe's port" } else { "a port" }
     }
@@ -267,7 +267,7 @@ impl Blocked<'_, '_> {
         if let Addresses::One(ip) = self.need.at() { Some(ip) } else { None }
     }
 
-    /// Whether nobody else can listen on an address that the pod is reached at.
+    /// Whether no other process can listen on an address of the pod.
     fn is_in_every_way(&self, socket: &Socket) -> bool {
         let declared = self.declared();
         let mut addresses = declared.iter().chain(self.pod.ips.iter().filter(|_| declared.is_none()));
@@ -275,7 +275,7 @@ impl Blocked<'_, '_> {
             true => addresses.any(|ip| socket.serves(Family::of(*ip)) == Some(true)),
             false => addresses.any(|ip| *ip == socket.local),
         };
-        // Two UDP servers may share a port, and two that are bound to interfaces.
+        // Two UDP servers may share a port, and so may two servers that are bound to interfaces.
         taken && socket.protocol != Protocol::Udp && socket.device == 0
     }
 
@@ -287,9 +287,11 @@ impl Blocked<'_, '_> {
         };
         let lacks = match (self.is_in_every_way(socket), self.is_failing()) {
             (true, true) => format!("the pod cannot listen on {port}/{protocol}"),
-            (true, false) => format!("the pod cannot listen on {port}/{protocol} unless both ask to share it"),
+            (true, false) => format!("the pod cannot listen on {port}/{protocol} unless both share it (SO_REUSEPORT)"),
             (false, _) if protocol == Protocol::Udp => {
-                format!("the pod cannot listen on {port}/{protocol} of every address unless both ask to share it")
+                format!(
+                    "the pod cannot listen on {port}/{protocol} of every address unless both share it (SO_REUSEPORT)"
+                )
             }
             (false, _) => format!("the pod cannot listen on {port}/{protocol} of every address"),
         };
@@ -301,7 +303,7 @@ impl Blocked<'_, '_> {
         };
         let sentence = match self.need {
             Need::Said(..) => format!(
-                "{owner} listens on {}: a container of {of}, said, when it ended, that this address is in use.",
+                "{owner} listens on {}: a container of {of}, reported at its end that this address is in use.",
                 place(socket)
             ),
             _ => format!("{owner} listens on {}, {} of {of}: {lacks}.", place(socket), self.words()),
@@ -315,8 +317,8 @@ impl Blocked<'_, '_> {
         };
         let mut evidence = with_sockets(evidence, "listener", self.snapshot, sockets);
         let said = self.pod.said_of(protocol, port);
-        evidence.values.extend(said.map(|said| ("a container said", said)));
-        let look = Step::advice(format!("see whether the log of {} says that the address is already in use", self.of));
+        evidence.values.extend(said.map(|said| ("message of a container", said)));
+        let look = Step::advice(format!("check whether the log of {} contains *address already in use*", self.of));
         if is_stub(socket) && !self.is_own(socket) {
             let apart = match self.of {
                 of @ PortOf::Pod(_) => Remedy::from(look).then(some_addresses(of)),
@@ -334,15 +336,15 @@ impl Blocked<'_, '_> {
         {
             moved = Remedy { steps: [look].into_iter().chain(moved.steps).collect() };
         }
-        // A tenant's text reserves nothing.
+        // A text from a tenant must not reserve a port.
         if self.ephemeral.contain(port) && !matches!(self.need, Need::Said(..)) {
-            // Who binds port 0 gets one of these.
+            // A program that binds port 0 gets one of these.
             evidence.values.extend(ranges_in_words(self.snapshot));
             let reserved = reserve(self.round, &[port].into_iter().collect());
             moved = Remedy { steps: reserved.steps.into_iter().chain(moved.steps).collect() };
         }
         let another = self.another_port();
-        // What everybody reaches there is moved last.
+        // A server that all clients can reach is moved last.
         match is_usual(port, Role::Reached) && !self.is_own(socket) {
             true => evidence.remedy(another).remedy(moved),
             false => evidence.remedy(moved).remedy(another),
@@ -350,14 +352,14 @@ impl Blocked<'_, '_> {
     }
 }
 
-/// Whether a socket is where servers are used to it, and leave it the port: they have other addresses. To one that wants every
-/// address the kernel refuses the port (net/ipv4/inet_connection_sock.c, `inet_bind_conflict`).
+/// Whether a socket is at an address that other servers usually avoid. The kernel refuses the port to a server on every address
+/// (net/ipv4/inet_connection_sock.c, `inet_bind_conflict`).
 fn leaves_the_port(socket: &Socket) -> bool {
     let usual = [IpAddr::from(Ipv4Addr::LOCALHOST), IpAddr::from(Ipv6Addr::LOCALHOST)];
     socket.device != 0 || socket.local.is_loopback() && !usual.contains(&socket.local)
 }
 
-/// Whether a socket is where systemd-resolved answers the programs of the node (systemd src/shared/resolve-util.h).
+/// Whether a socket has the address at which systemd-resolved answers programs of the node (systemd src/shared/resolve-util.h).
 fn is_stub(socket: &Socket) -> bool {
     let stubs = [Ipv4Addr::new(127, 0, 0, 53), Ipv4Addr::new(127, 0, 0, 54)].map(IpAddr::from);
     socket.local_port == 53 && stubs.contains(&socket.local)

@@ -1,4 +1,4 @@
-//! A process listens inside the NodePort range, on a number that no Service has yet, or a pod to come in the host's network will.
+//! A process listens inside the NodePort range on a number without a Service, or a future pod in the host's network will.
 
 use super::{
     Limits, Patience, Round, Rule,
@@ -33,7 +33,7 @@ pub(super) static RULE: Rule = Rule {
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let mut judgements = match round.now.kernel.listeners.gap() {
-        // What pods will want is known without a node.
+        // The ports of future pods are known without a node.
         Some(gap) if gap.why == Why::NotAsked => Vec::new(),
         _ => judge_listeners(round)?,
     };
@@ -41,7 +41,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(judgements)
 }
 
-/// The ports of pods that are still to come, in the host's network.
+/// The ports of future pods in the host's network.
 fn judge_to_come(round: &Round<'_>) -> Judgements {
     let snapshot = round.now;
     let mut workloads = to_come(snapshot).filter(|workload| workload.host_network).peekable();
@@ -90,7 +90,7 @@ fn judge_listeners(round: &Round<'_>) -> Judgements {
     Ok(latent.flat_map(|(_, sockets)| workers(sockets)).filter_map(|(socket, _)| node.judge(socket)).collect())
 }
 
-/// What every socket is judged against.
+/// The facts that every socket is compared with.
 struct Node<'r, 'a> {
     round: &'r Round<'a>,
     snapshot: &'a Snapshot,
@@ -142,7 +142,7 @@ impl Node<'_, '_> {
             || self.allocated.has(socket.local_port)?)
     }
 
-    /// The node's addresses at which a socket is, of either family.
+    /// The node's addresses that a socket covers, of both families.
     fn bound(&self, socket: &Socket) -> impl Iterator<Item = LocalAddress> {
         let locals = &self.addressed.locals;
         let all = locals.iter().copied().chain(other_loopback(locals, socket));

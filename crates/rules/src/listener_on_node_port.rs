@@ -1,4 +1,4 @@
-//! A process listens on the NodePort of a Service, and new connections go elsewhere.
+//! A process listens on the NodePort of a Service, and does not get new connections.
 
 mod words;
 
@@ -56,14 +56,14 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(judged.collect())
 }
 
-/// What every socket is judged against.
+/// The facts that every socket is compared with.
 struct Node<'r, 'a> {
     round: &'r Round<'a>,
     snapshot: &'a Snapshot,
     addressed: &'r Addressed<'a>,
     ephemeral: EphemeralPorts,
-    /// A nodePort that a Service could have instead.
-    alternatives: Alternatives<'a>,
+    /// A free nodePort for each Service.
+    alternatives: Alternatives,
 }
 
 impl<'a> Node<'_, 'a> {
@@ -93,7 +93,7 @@ impl<'a> Node<'_, 'a> {
         })
     }
 
-    /// What is wrong though nothing is lost now.
+    /// Problems that lose no connection now.
     fn latent(
         &self,
         (service, port): (&Service, &ServicePort),
@@ -108,8 +108,8 @@ impl<'a> Node<'_, 'a> {
         }
     }
 
-    /// Where the listener loses its connections to the NodePort. One that is the Service's own endpoint loses what is refused on loopback,
-    /// and no more.
+    /// The vantage points from which the listener loses connections to the NodePort. A listener that is the Service's own
+    /// endpoint loses only connections that loopback refuses.
     fn lost(
         &self,
         (service, port): (&'a Service, &'a ServicePort),
@@ -137,7 +137,7 @@ impl<'a> Node<'_, 'a> {
         }
     }
 
-    /// Whether `bind` would be refused if a listener began again. `::` is of IPv6 alone there.
+    /// Whether `bind` would be refused after a restart of the listener. Here `::` is IPv6 only.
     fn cannot_return(&self, service: &Service, socket: &Socket) -> bool {
         let ip = socket.local.to_canonical();
         let captured = |local: &LocalAddress| self.addressed.candidates.agree(|it| it.captures(*local)) == Some(true);
@@ -147,8 +147,8 @@ impl<'a> Node<'_, 'a> {
         refused && (ip.is_unspecified() || ip.is_loopback() || served())
     }
 
-    /// A runtime may hold a pod's hostPort with a socket of its own; that pod is another rule's subject. Where Pods were not asked for,
-    /// there is none, and where they could not be read, there may be one.
+    /// A runtime may hold a pod's hostPort with a socket of its own; another rule reports that pod. If Pods were not requested,
+    /// there is no such pod. If Pods could not be read, there may be one.
     fn is_host_port(&self, socket: &Socket) -> Result<bool, Gap> {
         match self.round.host_ports() {
             Ok(all) => {
@@ -237,7 +237,7 @@ impl<'a> Node<'_, 'a> {
         Some(evidence.variant("trap").remedy(move_off(self.snapshot, socket)))
     }
 
-    /// It answers as long as it lives.
+    /// The listener answers as long as it runs.
     fn no_return(&self, severity: Severity, service: &Service, port: &ServicePort, socket: &Socket) -> Evidence {
         let sentence = format!(
             "{} listens on {}, the NodePort of {}, and answers there: Cilium refuses bind(), so it cannot listen again after a restart.",
@@ -251,7 +251,7 @@ impl<'a> Node<'_, 'a> {
             .remedy(move_off(self.snapshot, socket))
     }
 
-    /// What people would ask each other for.
+    /// The evidence that people would ask for.
     fn with_facts(&self, mut evidence: Evidence, service: &Service, port: &ServicePort, socket: &Socket) -> Evidence {
         evidence = evidence.about([ClaimOf::node_port(service, Some(port))]);
         evidence = with_socket(evidence, "listener", self.snapshot, socket);

@@ -1,6 +1,6 @@
 //! Cilium masquerades in eBPF, and may give a connection the number of a hostPort as source port.
 
-use super::{Limits, Patience, Round, Rule, ids, node_ports::ports_in_words, told::Told};
+use super::{Limits, Patience, Round, Rule, capped::Capped, ids, node_ports::ports_in_words};
 use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_dataplane::{cilium_range, mode_in_words};
 use portreeve_facts::{ContainerPort, Gap, Mode, Pod, PortRange, PortSet, Protocol, Snapshot, Source, Why};
@@ -21,12 +21,12 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let (drawn, masquerades) = (drawn(snapshot), masquerades(snapshot));
     let masquerades = match (snapshot.proxy_mode(), masquerades) {
         (Ok(mode), _) if mode.value != Mode::Cilium => return Ok(Vec::new()),
-        // It masquerades only in the place of kube-proxy.
+        // Cilium masquerades in eBPF only if it replaces kube-proxy.
         (Err(gap), Ok(true)) => Err(gap),
         (Err(_), Err(gap)) if matches!(gap.why, Why::NotAsked | Why::NotYet | Why::Ambiguous) => return Ok(Vec::new()),
         (_, masquerades) => masquerades,
     };
-    let mut told = Told::of(snapshot, Source::Pods);
+    let mut capped = Capped::of(snapshot, Source::Pods);
     for (pod, port) in host_ports.iter() {
         let Some(number) = port.host_port.filter(|_| can_meet(port)) else { continue };
         let is_drawn = drawn.as_ref().map_or(true, |drawn| drawn.contains(number));
@@ -36,9 +36,14 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
             (Ok(drawn), Ok(true)) => Verdict::Problem(evidence(snapshot, drawn, pod, port, number)),
             (Err(gap), _) | (_, Err(gap)) => Verdict::Unknown(gap.clone()),
         };
-        told.push(Judgement { subject: Subject::pod(pod), port: Some(number), protocol: Some(port.protocol), verdict });
+        capped.push(Judgement {
+            subject: Subject::pod(pod),
+            port: Some(number),
+            protocol: Some(port.protocol),
+            verdict,
+        });
     }
-    Ok(told.all())
+    Ok(capped.all())
 }
 
 /// Whether an answer to a masqueraded connection can reach this hostPort: its address is the node's, and Cilium translates the protocol.
@@ -46,7 +51,7 @@ fn can_meet(port: &ContainerPort) -> bool {
     port.protocol != Protocol::Sctp && !port.host_ip.is_some_and(|ip| ip.is_loopback())
 }
 
-/// The source ports that Cilium chooses from: those above its NodePort range (cilium `bpf/include/bpf/config/global.h`,
+/// The source ports that Cilium chooses from: the ports above its NodePort range (cilium `bpf/include/bpf/config/global.h`,
 /// `NODEPORT_PORT_MIN_NAT`; a source port that lies there already is kept).
 fn drawn(snapshot: &Snapshot) -> Result<PortSet, Gap> {
     let above = cilium_range(snapshot)?.ranges().last().map_or(0, |range| range.last);
@@ -57,7 +62,7 @@ fn drawn(snapshot: &Snapshot) -> Result<PortSet, Gap> {
 fn masquerades(snapshot: &Snapshot) -> Result<bool, Gap> {
     let config = snapshot.cluster.proxy_config.get()?;
     config.cilium.as_ref().map(|cilium| cilium.masquerades).ok_or_else(|| {
-        let detail = format!("{}: it does not tell whether Cilium masquerades by itself", config.place);
+        let detail = format!("{} does not show whether Cilium masquerades by itself", config.place);
         Gap::new(Source::ConfigMaps, Why::Ambiguous, detail)
     })
 }

@@ -17,14 +17,14 @@ pub(super) static RULE: Rule = Rule {
     check,
 };
 
-/// Masquerade gives a port from here on to whoever has one from here on (Linux net/netfilter/nf_nat_core.c).
+/// Masquerade chooses a port from here on, for connections with a port from here on (Linux net/netfilter/nf_nat_core.c).
 const FIRST_DRAWN: u16 = 1024;
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
     let links = &snapshot.kernel.interfaces.get()?.links;
     let untracked = snapshot.kernel.netfilter.get().and_then(|it| it.untracked.get());
-    // Whoever may not read rules is told nothing: it is information, and the page says so.
+    // Without the right to read rules there is no finding: it would be information only, and the page explains this.
     if untracked.as_ref().is_err_and(|gap| matches!(gap.why, Why::NotAsked | Why::NotPermitted | Why::NotSupported)) {
         return Ok(Vec::new());
     }
@@ -51,14 +51,14 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(tunnels.into_iter().map(judgement).collect())
 }
 
-/// Whether netfilter masquerades: kube-proxy has it do so in each of its modes, and Cilium does unless it masquerades in eBPF.
+/// Whether netfilter masquerades: with kube-proxy in every mode, and with Cilium unless Cilium masquerades in eBPF.
 fn masquerades(snapshot: &Snapshot) -> Result<bool, Gap> {
     if snapshot.proxy_mode()?.value != Mode::Cilium {
         return Ok(true);
     }
     let config = snapshot.cluster.proxy_config.get()?;
     config.iptables_masquerade.or(config.cilium.as_ref().map(|_| true)).ok_or_else(|| {
-        let detail = format!("{}: it does not tell whether Cilium masquerades by itself", config.place);
+        let detail = format!("{} does not show whether Cilium masquerades by itself", config.place);
         Gap::new(Source::ConfigMaps, Why::Ambiguous, detail)
     })
 }
@@ -80,7 +80,7 @@ fn evidence(snapshot: &Snapshot, port: u16, names: &[&str]) -> Evidence {
             "put a rule before the others that masquerades UDP to other ports than {port}, with --to-ports"
         ))))
         .remedy(Step::advice(
-            "let the network plugin masquerade in eBPF where it can, as Cilium does with bpf.masquerade",
+            "let the network plugin masquerade in eBPF if it can, for example Cilium with bpf.masquerade",
         ))
 }
 

@@ -23,13 +23,13 @@ const CHOOSABLE: PortRange = PortRange { first: 1024, last: u16::MAX };
 /// another flow has each of them (the same function, `attempts`: 128, 64, 32 and 16 from random places). At 98 % that is one connection of
 /// a hundred, at 99 % one of ten, and at 95 % none of a hundred thousand.
 const FULL: u32 = 98;
-/// The same where the range is assumed: ports that lie next to each other by chance are fewer.
+/// The same for an assumed range: ports that are close together by chance are fewer.
 const DENSE: u32 = 95;
 
 fn check(round: &Round<'_>, limits: &Limits) -> Judgements {
     let snapshot = round.now;
     let pools = match &snapshot.kernel.masquerade_pools {
-        // Nothing shows that ports may lack.
+        // No counter shows that ports may run out.
         Reading::Gap(gap) if gap.why == Why::NotAsked => return Ok(Vec::new()),
         pools => pools.get()?,
     };
@@ -45,8 +45,8 @@ fn check(round: &Round<'_>, limits: &Limits) -> Judgements {
     Ok(vec![Judgement::of(Subject::this_node(snapshot), verdict)])
 }
 
-/// The range of which most is in use. If most flows have another port than their sender chose, and these lie close together, a rule with
-/// `--to-ports` chose them: the range is at least the one that they span.
+/// The range with the most ports in use. If most flows have another port than their sender chose, and these ports are close
+/// together, a rule with `--to-ports` chose them. Then the range is at least from the lowest to the highest of them.
 fn nearly_used(pool: &MasqueradePool, limits: &Limits) -> Option<PortRange> {
     let is_chosen = pool.moved * 2 > pool.used;
     let of_all = Some(CHOOSABLE).filter(|range| has(pool, range, limits.ephemeral_warning_percent));
@@ -69,7 +69,8 @@ fn evidence(snapshot: &Snapshot, pool: &MasqueradePool, range: PortRange) -> Evi
         "Masquerade has given {used} of its source ports {range} to connections to {to}/{protocol}: new connections of pods on this node \
          to that destination {end}."
     );
-    let whence = if is_known { "what masquerade chooses from" } else { "assumed: what the connections span" };
+    let whence =
+        if is_known { "the range of masquerade" } else { "assumed: from the lowest to the highest port in use" };
     let mut evidence = Evidence::new(severity, summary)
         .variant("pool")
         .value("connections", format!("{protocol} as {translated} -> {to}"))
@@ -152,7 +153,7 @@ mod tests {
     fn a_narrow_range_that_a_rule_chose_is_a_warning_for_it_is_assumed() {
         let evidence = expect_problem(&RULE, &world(190, "40000-40199", 96), &subject());
         assert_eq!(evidence.severity, Severity::Warning);
-        let used = "190 of 200 (40000-40199, assumed: what the connections span)".to_owned();
+        let used = "190 of 200 (40000-40199, assumed: from the lowest to the highest port in use)".to_owned();
         assert!(evidence.values.contains(&("source ports used", used)), "{evidence:#?}");
         expect_healthy(&RULE, &world(189, "40000-40199", 189), &subject());
         // One client that chose its ports one after another.

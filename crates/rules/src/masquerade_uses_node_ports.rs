@@ -45,7 +45,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(std::iter::once(own).chain(may_be_cilium(snapshot, services)).collect())
 }
 
-/// Where the settings of the cluster could not be read, and no mode is known, Cilium may be in kube-proxy's place.
+/// If the settings of the cluster could not be read, and no mode is known, Cilium may replace kube-proxy.
 fn may_be_cilium(snapshot: &Snapshot, services: &[Arc<Service>]) -> Option<Judgement> {
     let failed = |gap: &&Gap| !matches!(gap.why, Why::NotAsked | Why::NotYet | Why::NotSupported);
     let gap = snapshot.cluster.proxy_config.gap().filter(failed)?;
@@ -53,7 +53,8 @@ fn may_be_cilium(snapshot: &Snapshot, services: &[Arc<Service>]) -> Option<Judge
     is_at_stake.then(|| Judgement::of(Subject::cluster(), Verdict::Unknown(gap.clone())))
 }
 
-/// Cilium looks for Services in what arrives before conntrack can: by its configuration, since no table shows it.
+/// Cilium checks arriving packets for Services before conntrack does. This follows from its configuration, since no table shows
+/// it.
 fn cilium(snapshot: &Snapshot, services: &[Arc<Service>]) -> Vec<Judgement> {
     if served_node_ports(snapshot, services).next().is_none() {
         return Vec::new();
@@ -62,12 +63,12 @@ fn cilium(snapshot: &Snapshot, services: &[Arc<Service>]) -> Vec<Judgement> {
     let verdict = match config.map(|config| (config, config.iptables_masquerade)) {
         Ok((config, Some(true))) => Verdict::Problem(by_iptables(snapshot, Severity::Warning, "false", &config.place)),
         Ok((_, Some(false))) => Verdict::Healthy,
-        // Nobody has chosen it, and it works nearly always.
+        // It is the default, and nearly always works.
         Ok((config, None)) if config.cilium.is_some() => {
             Verdict::Problem(by_iptables(snapshot, Severity::Info, "not set to true", &config.place))
         }
         Ok((config, None)) => {
-            let detail = format!("{}: it does not tell whether Cilium masquerades by itself", config.place);
+            let detail = format!("{} does not show whether Cilium masquerades by itself", config.place);
             Verdict::Unknown(Gap::new(Source::ConfigMaps, Why::Ambiguous, detail))
         }
         Err(gap) => Verdict::Unknown(gap),
@@ -124,7 +125,7 @@ fn verdict(snapshot: &Snapshot, services: &[Arc<Service>], servers: &[VirtualSer
     })
 }
 
-/// A connection that hangs, and the one of IPVS that its answer became.
+/// A connection that hangs, and the IPVS connection that its answer made.
 struct Taken<'a> {
     flow: &'a MasqueradedFlow,
     connection: &'a IpVsConnection,
@@ -144,7 +145,7 @@ fn evidence(snapshot: &Snapshot, services: &[Arc<Service>], taken: &[Taken<'_>])
         .collect();
     let interfaces = snapshot.kernel.interfaces.known(Unread::Adds);
     let is_own = |ip: IpAddr, it: &Interfaces| it.addresses.iter().any(|address| address.ip == ip);
-    let summary = "ipvs takes answers to masqueraded connections for new clients of a Service, since their source port \
+    let summary = "ipvs treats answers to masqueraded connections as new clients of a Service, since their source port \
                    on this node is its NodePort: these connections hang.";
     let mut evidence = Evidence::new(Severity::Critical, summary);
     for Taken { flow, connection } in taken.iter().take(MOST_SOCKETS) {
@@ -171,7 +172,7 @@ fn evidence(snapshot: &Snapshot, services: &[Arc<Service>], taken: &[Taken<'_>])
     if let Some(range) = snapshot.cluster.node_port_range.known(Unread::Adds) {
         evidence = evidence.value("NodePort range", range_in_words(range));
     }
-    // Without this node's addresses it is not told whose connections hang.
+    // Without this node's addresses, the owner of the connections that hang is not known.
     let whose = |it: &Taken<'_>| {
         let is_own = is_own(it.flow.source.0, interfaces?);
         Some(if is_own { Vantage::Node } else { Vantage::Pods })
@@ -180,10 +181,10 @@ fn evidence(snapshot: &Snapshot, services: &[Arc<Service>], taken: &[Taken<'_>])
         .value("proxy mode", mode_in_words(&snapshot.proxy_mode()))
         .affects(taken.iter().filter_map(whose))
         .remedy(Remedy::from(untracked()).then(Step::advice(
-            "take such rules away for the NodePort range: an answer that is not tracked is not turned back to its sender",
+            "remove such rules for the NodePort range: an answer that is not tracked is not turned back to its sender",
         )))
         .remedy(Step::advice(
-            "let masquerading choose other ports where the network plugin can, as natPortRange of Calico's FelixConfiguration",
+            "let masquerading choose other ports if the network plugin can, for example with natPortRange of Calico's FelixConfiguration",
         ))
 }
 
@@ -288,7 +289,7 @@ mod tests {
         expect_healthy(&RULE, &world, &subject());
     }
 
-    /// Cilium in the place of kube-proxy, whose ConfigMap says who masquerades.
+    /// Cilium instead of kube-proxy; its ConfigMap shows which program masquerades.
     fn cilium_world(iptables_masquerade: Option<bool>) -> Snapshot {
         let mut world = Snapshot::healthy().with_mode(Mode::Cilium).service("web", |it| it.node_port(30080));
         world.cluster.proxy_config = Reading::Seen(ProxyConfig {

@@ -1,4 +1,4 @@
-//! Ports that servers of this node need, NodePorts apart: what pods declare, and what the node's daemons listen on.
+//! Ports that servers of this node need, without NodePorts: ports that pods declare, and ports of the node's daemons.
 
 use std::collections::BTreeMap;
 
@@ -7,55 +7,55 @@ use crate::findings::Evidence;
 use portreeve_dataplane::{Need, Role, usual_ports};
 use portreeve_facts::{Gap, PortRange, PortSet, Protocol, Source, Why};
 
-/// Those of such ports that are among others.
+/// The needed ports among some ports.
 #[derive(Debug, Default)]
 pub(super) struct NeededPorts {
-    /// What pods of this node declare, each with one that does.
+    /// Ports that pods of this node declare, each with one such pod.
     declared: BTreeMap<(u16, Protocol), String>,
-    /// Well-known ports on which a daemon listens now: when it restarts, it needs them again.
+    /// Well-known ports on which a daemon listens now: after a restart it needs them again.
     daemons: PortSet,
-    /// What was not read, so that there may be more.
+    /// Unread input: there may be more ports.
     unread: Option<Gap>,
 }
 
 impl NeededPorts {
-    /// Those among `choosable`, which the kernel may give to outgoing connections.
+    /// The needed ports among `choosable`, which the kernel may give to outgoing connections.
     pub(super) fn among(choosable: &PortSet, round: &Round<'_>) -> Self {
-        // Where the kernel chooses by default, every daemon is used to it, and a listener may have its port by chance.
+        // In the default range daemons expect the kernel's choice, and a listener may have its port by chance.
         let widened = choosable.minus(&PortRange::DEFAULT_EPHEMERAL.into());
         let (mut needed, mut daemons) = (Self::default(), Vec::new());
         let all = round.needs().known().ports().flat_map(|(port, all)| all.iter().map(move |need| (port, need)));
         for ((protocol, port), need) in all.filter(|((_, port), _)| choosable.contains(*port)) {
             let (pod, how) = match need {
                 Need::Declared(pod, _) => (pod, ""),
-                // Where another program is the one that is asked, it is a server of this node as well.
-                Need::Probe(pod, _) => (pod, ", asked by its probe"),
+                // If the probe is for another program, that program is a server of this node too.
+                Need::Probe(pod, _) => (pod, ", used by its probe"),
                 Need::HostPort(pod, _) => (pod, ", a hostPort"),
                 Need::Daemon(_) => {
                     daemons.push(port);
                     continue;
                 }
-                // A tenant's text reserves nothing.
+                // A text from a tenant must not reserve a port.
                 Need::Said(..) => continue,
-                // A hostPort needs a socket in some runtimes alone, and where the pod is.
+                // A hostPort needs a socket in some runtimes only, and only on the pod's node.
                 Need::Waiting(..) => continue,
-                // It is in the NodePort range, which is reserved as a whole.
+                // The port is in the NodePort range, which is reserved as a whole.
                 Need::HealthCheck(_) => continue,
-                // Where they listen, they are daemons.
+                // If they listen, they are daemons.
                 Need::ProxyMetrics | Need::ProxyHealth(_) => continue,
-                // It tries, and says whether it has its port.
+                // The agent tries, and reports whether it has its port.
                 Need::Agent(_) => continue,
             };
             let who = format!("pod {}/{}{how}", pod.namespace, pod.name);
             let known: &mut String = needed.declared.entry((port, protocol)).or_insert_with(|| who.clone());
-            // The same one in every look, in whatever order pods come.
+            // The same pod in every scan, in any order of pods.
             if who < *known {
                 *known = who;
             }
         }
         needed.daemons = daemons.into_iter().collect::<PortSet>().intersection(&widened);
         let lacks = |source| round.needs().with(&[source]).err();
-        // Where nobody named a pod, none is declared.
+        // Without Pods no port is declared.
         let unread_pod = || round.now.cluster.unread_pod().cloned();
         needed.unread = lacks(Source::Pods).filter(|gap| gap.why != Why::NotAsked).or_else(unread_pod);
         let mut usual = usual_ports(Role::Daemon).chain(usual_ports(Role::MicroK8s));
@@ -65,17 +65,17 @@ impl NeededPorts {
         needed
     }
 
-    /// All of them.
+    /// All needed ports.
     pub(super) fn ports(&self) -> PortSet {
         self.declared.keys().map(|(port, _)| *port).collect::<PortSet>().union(&self.daemons)
     }
 
-    /// What was not read, so that there may be more.
+    /// Unread input: there may be more ports.
     pub(super) fn unread(&self) -> Option<&Gap> {
         self.unread.as_ref()
     }
 
-    /// The same in words: which ports, and who needs them.
+    /// The ports in words, with the pods and daemons that need them.
     pub(super) fn add_to(&self, mut evidence: Evidence) -> Evidence {
         for ((port, protocol), who) in self.declared.iter().take(MOST_LISTED) {
             evidence = evidence.value("needed by a pod", format!("{port}/{protocol} of {who}"));
@@ -143,7 +143,7 @@ mod tests {
         let words = |world| {
             needed(&world, "6000-8000").add_to(Evidence::new(crate::findings::Severity::Info, "It is so.")).values
         };
-        let asked = "7000/tcp of pod default/storage, asked by its probe".to_owned();
+        let asked = "7000/tcp of pod default/storage, used by its probe".to_owned();
         assert_eq!(words(probed(|_| ())), [("needed by a pod", asked)]);
         let declared = "7000/tcp of pod default/storage".to_owned();
         assert_eq!(words(probed(|pod| pod.ports.push(PORT))), [("needed by a pod", declared)]);
@@ -201,7 +201,7 @@ mod tests {
         world.cluster.pods = gap(Source::Pods, Why::Unreachable);
         assert_eq!(needed(&world, "7000-8000").unread().map(|gap| gap.source), Some(Source::Pods));
         world.cluster.pods = gap(Source::Pods, Why::NotAsked);
-        assert!(needed(&world, "7000-8000").unread().is_none(), "nobody named a pod");
+        assert!(needed(&world, "7000-8000").unread().is_none(), "no Pods were given");
         world.kernel.listeners = gap(Source::Listeners, Why::Torn);
         assert!(needed(&world, "7000-8000").unread().is_none(), "no daemon has a port there");
         assert_eq!(needed(&world, "7000-10250").unread().map(|gap| gap.source), Some(Source::Listeners));

@@ -26,12 +26,12 @@ pub(super) fn nodes_by_address(nodes: &[Arc<Node>]) -> NodesByAddress<'_> {
     by_address
 }
 
-/// Whether a link of this node has an address, other than the one where an ipvs proxy keeps those of Services.
+/// Whether a link of this node has an address, except the link on which an ipvs proxy keeps Service addresses.
 pub(super) fn is_on_link(snapshot: &Snapshot, ip: IpAddr) -> bool {
     on_links(snapshot, ip).any(|it| !it.is_ipvs())
 }
 
-/// Whether an address that no Node's status names stands beside the node's own ones: it has a prefix of its own length.
+/// Whether an address that is in no Node's status was added beside the node's own addresses: its prefix has full length.
 pub(super) fn stands_alone(snapshot: &Snapshot, ip: IpAddr) -> bool {
     on_links(snapshot, ip).all(Address::is_alone)
 }
@@ -42,13 +42,13 @@ fn on_links(snapshot: &Snapshot, ip: IpAddr) -> impl Iterator<Item = &Address> {
     addresses.filter(move |it| it.ip == ip)
 }
 
-/// Whether a Node's kubelet and the API server use an address: it is the first InternalIP of its family.
+/// Whether the kubelet and the API server use an address of a Node: the first InternalIP of its family.
 pub(super) fn is_main(node: &Node, ip: IpAddr) -> bool {
     let mut internal = node.addresses.iter().filter(|it| it.kind == NodeAddressKind::InternalIp);
     internal.find(|it| Family::of(it.ip) == Family::of(ip)).is_some_and(|first| first.ip == ip)
 }
 
-/// The addresses that the kernel takes for this node's own, whoever asks: those of an ipvs proxy and of VRFs left out.
+/// The addresses that the kernel treats as this node's own, without the addresses of an ipvs proxy and of VRFs.
 pub(super) fn reachable(interfaces: &Interfaces) -> impl Iterator<Item = &Address> {
     let main: BTreeSet<IpAddr> =
         local_addresses(interfaces).into_iter().filter(|local| !local.vrf).map(|local| local.ip).collect();
@@ -57,21 +57,21 @@ pub(super) fn reachable(interfaces: &Interfaces) -> impl Iterator<Item = &Addres
         .filter(move |address| main.contains(&address.ip) && !address.ip.is_loopback() && !is_link_local(address.ip))
 }
 
-/// Whether an address is where servers behind one load balancer keep the one that they share.
+/// Whether an address is on a link where servers behind one load balancer usually keep the shared address.
 pub(super) fn is_shared(interfaces: &Interfaces, address: &Address) -> bool {
     let link = interfaces.links.iter().find(|link| link.name == *address.link);
     *address.link == *"lo" || link.is_some_and(|link| link.kind.as_deref() == Some("dummy"))
 }
 
-/// Whether an address looks like one that the node was given: the first one of its link and family, with a network.
-/// Programs that move addresses add theirs beside it, most of them with a prefix of full length.
+/// Whether an address looks like the node's first own address: the first of its link and family, with a network. Programs that
+/// move addresses add them later, usually with a prefix of full length.
 pub(super) fn is_configured(interfaces: &Interfaces, address: &Address) -> bool {
     let family = Family::of(address.ip);
     let mut of_link = interfaces.addresses.iter().filter(|it| it.link == address.link && Family::of(it.ip) == family);
     !address.is_alone() && of_link.find(|it| !is_link_local(it.ip)) == Some(address)
 }
 
-/// Kubernetes' word for an address of this type.
+/// Kubernetes' name for this type of address.
 pub(super) fn kind_in_words(kind: NodeAddressKind) -> &'static str {
     match kind {
         NodeAddressKind::InternalIp => "InternalIP",

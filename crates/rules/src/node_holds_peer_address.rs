@@ -56,8 +56,8 @@ impl Held<'_> {
         format!("{}, the {} of Node {}", self.address.ip, kind_in_words(self.kind), self.node.name)
     }
 
-    /// Whether it may be a virtual address that a cloud provider found on the other Node: it stays in that status for a while
-    /// after it has moved.
+    /// Whether it may be a virtual address that a cloud provider found on the other Node: after a move it stays in that Node's
+    /// status for a while.
     fn may_have_moved(&self) -> bool {
         self.address.is_alone() && !is_main(self.node, self.address.ip)
     }
@@ -70,11 +70,11 @@ impl Held<'_> {
         }
     }
 
-    /// How the other Node gets rid of it.
+    /// The step that removes the address from the other Node.
     fn another_address(&self) -> String {
         let (name, ip) = (&self.node.name, self.address.ip);
         match is_main(self.node, self.address.ip) {
-            true => format!("give Node {name} an address that nobody else has, with --node-ip of its kubelet"),
+            true => format!("give Node {name} an address that no other machine has, with --node-ip of its kubelet"),
             false => format!(
                 "keep {ip} out of the status of Node {name}: in the configuration of its cloud provider, or with --node-ip \
                  of its kubelet where there is none"
@@ -83,8 +83,8 @@ impl Held<'_> {
     }
 }
 
-/// Whether two Node objects have an InternalIP in common, and no InternalIP of the other one is elsewhere than here. One in
-/// common alone proves nothing: virtual machines behind NAT have one. Neither does an ExternalIP, which many may be behind.
+/// Whether two Node objects have an InternalIP in common, and all InternalIPs of the other Node are here. One common InternalIP
+/// proves nothing: virtual machines behind NAT have one. An ExternalIP proves nothing either: many Nodes may share it.
 fn is_same_machine(own: &Node, other: &Node, here: &BTreeSet<IpAddr>) -> bool {
     let internal = |node: &Node| -> BTreeSet<IpAddr> {
         let addresses = node.addresses.iter().filter(|it| it.kind == NodeAddressKind::InternalIp);
@@ -95,7 +95,7 @@ fn is_same_machine(own: &Node, other: &Node, here: &BTreeSet<IpAddr>) -> bool {
     own.name == other.name || all_here && !mine.is_disjoint(&theirs)
 }
 
-/// The Node whose addresses are here is this node, unless there are several.
+/// If one Node has all addresses here, it is this node.
 fn without_own_node(held: &[Held<'_>]) -> Verdict {
     let here = held.iter().map(|it| it.address.ip).collect();
     let internal: Vec<&Held<'_>> = held.iter().filter(|it| it.kind == NodeAddressKind::InternalIp).collect();
@@ -111,13 +111,17 @@ fn without_own_node(held: &[Held<'_>]) -> Verdict {
 fn evidence(snapshot: &Snapshot, held: &[Held<'_>]) -> Evidence {
     let severity = held.iter().map(Held::severity).max().unwrap_or(Severity::Warning);
     let summary = match held {
-        [one] => format!("{} has {}: what this node sends there ends at home.", one.address.link, one.words()),
+        [one] => {
+            format!("{} has {}: traffic from this node to it does not leave this node.", one.address.link, one.words())
+        }
         _ => {
             let links: BTreeSet<&str> = held.iter().map(|it| &*it.address.link).collect();
             let addresses: BTreeSet<_> = held.iter().map(|it| (it.address.ip, &it.node.name)).collect();
             let addresses = listed(addresses.into_iter().map(|(ip, node)| format!("{ip} of {node}")));
             let links = listed(links);
-            format!("{links} has addresses of other Nodes, {addresses}: what this node sends there ends at home.")
+            format!(
+                "{links} has addresses of other Nodes, {addresses}: traffic from this node to them does not leave this node."
+            )
         }
     };
     let claims: Vec<ExternalAddress<'_>> = snapshot
@@ -128,7 +132,7 @@ fn evidence(snapshot: &Snapshot, held: &[Held<'_>]) -> Evidence {
         .flat_map(|service| ExternalAddress::of(snapshot, service))
         .filter(|claim| held.iter().any(|it| it.address.ip == claim.ip))
         .collect();
-    // It goes where its controller says, and others reach it there. A Service that was not read may have it.
+    // The address is where its controller placed it, and clients reach it there. An unread Service may have it.
     let unread = asked(snapshot.cluster.services.get()).is_err() || snapshot.cluster.unread_service().is_some();
     let is_balanced =
         |ip: IpAddr| unread || claims.iter().any(|claim| claim.ip == ip && claim.field == Field::LoadBalancer);
@@ -154,12 +158,12 @@ fn evidence(snapshot: &Snapshot, held: &[Held<'_>]) -> Evidence {
         evidence = evidence.value("claimed by", format!("{}/{} ({field} {ip})", service.namespace, service.name));
     }
     evidence = evidence.and_more("claimed by", claims.len(), MOST_LISTED);
-    let cause = "where it is no virtual address that moves between nodes: find what put the address there, such as kube-vip, \
+    let cause = "if it is no virtual address that moves between nodes: find the program that put the address there, such as kube-vip, \
                  keepalived or a network configuration, and keep it from doing so";
     let mut peers: Vec<String> = held.iter().take(MOST_LISTED).map(Held::another_address).collect();
     peers.dedup();
     if let Some(first) = peers.first_mut() {
-        *first = format!("where the address is this node's own, or moves between nodes: {first}");
+        *first = format!("if the address is this node's own, or moves between nodes: {first}");
     }
     let peer = Remedy { steps: peers.into_iter().map(Step::advice).collect() };
     if deleted.is_empty() && !claims.iter().any(|claim| is_balanced(claim.ip)) {
@@ -168,7 +172,7 @@ fn evidence(snapshot: &Snapshot, held: &[Held<'_>]) -> Evidence {
     let released = release_all(claims.iter().take(MOST_LISTED).collect());
     let remedy = released.into_iter().chain(deleted);
     let remedy = remedy.fold(Remedy::from(Step::advice(cause)), Remedy::then);
-    // Of an address that may move, deleting it is the worse guess: others may need it here, whatever a Service claims.
+    // If the address may move, it is wrong to delete it first: clients may need it here, even if a Service claims it.
     match held.iter().any(|it| it.address.is_alone()) {
         true => evidence.remedy(peer).remedy(remedy),
         false => evidence.remedy(remedy).remedy(peer),

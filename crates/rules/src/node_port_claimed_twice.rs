@@ -9,12 +9,12 @@ use std::{
 
 use super::{
     Limits, Patience, Round, Rule,
+    capped::Capped,
     each_service::each_service,
     free_ports::Alternatives,
     ids,
     pods::{to_come, workload as workload_of},
     remedies::{another_number, another_port},
-    told::Told,
     wording::{MOST_LISTED, listed},
 };
 use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Vantage, Verdict};
@@ -33,7 +33,7 @@ pub(super) static RULE: Rule = Rule {
     check,
 };
 
-/// With so many others of its number a claim is compared: a file may hold one number a hundred thousand times.
+/// The largest number of claims to compare with one claim: a file may hold one number a hundred thousand times.
 const MOST_COMPARED: usize = 256;
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
@@ -53,22 +53,22 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
             by_number.entry(number).or_default().push(Claim { service, port: None });
         }
     }
-    // Where pods were not given, none is there. Where they could not be read, a workload's may be, and any may have the number of a
-    // Service that is still to come: one that is there is judged on each node beside the pods of that node.
+    // If Pods were not requested, there are none. If they could not be read, a workload's pods may exist, and any pod may have a
+    // new Service's number. A Service that exists is compared on each node with the pods of that node.
     let mut claims = by_number.values().flatten();
     let is_to_come = !snapshot.cluster.workloads.is_empty() || claims.any(|it| it.service.uid.is_none());
     let (wanted, unread) = match asked(snapshot.cluster.pods.get()) {
         Ok(pods) => (wanted(snapshot, pods.map_or(&[][..], Vec::as_slice)), None),
         Err(gap) => (HashMap::new(), Some(gap).filter(|_| is_to_come)),
     };
-    // Looking for one takes a walk over all Services.
+    // The search for a free number reads all Services.
     let alternatives = LazyCell::new(|| Alternatives::of(round));
-    let mut told = Told::of(snapshot, Source::Services);
+    let mut capped = Capped::of(snapshot, Source::Services);
     for (number, claims) in by_number {
         for claim in &claims {
             let others = claims.iter().take(MOST_COMPARED);
             let others = others.filter_map(|other| Some((Other::Claim(*other), claim.clash(snapshot, other)?)));
-            // Nobody here serves the nodePort of another proxy's Service.
+            // The nodePort of another proxy's Service is not served here.
             let of_pods = wanted.get(&(number, claim.protocol())).filter(|_| snapshot.proxy_serves(claim.service));
             let of_pods = of_pods.into_iter().flatten();
             let others = others.chain(of_pods.filter_map(|other| Some((*other, claim.clash_with(other)?))));
@@ -77,11 +77,11 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
             others.truncate(MOST_LISTED);
             if let Some(worst) = others.first().map(|(_, clash)| *clash) {
                 let subject = Subject::service(claim.service);
-                if !told.has_room(&subject) {
-                    told.leave_out();
+                if !capped.takes(&subject) {
+                    capped.leave_out();
                     continue;
                 }
-                told.push(Judgement {
+                capped.push(Judgement {
                     subject,
                     port: Some(number),
                     protocol: Some(claim.protocol()),
@@ -97,12 +97,12 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
         }
     }
     let unread = unread.map(|gap| Judgement::of(Subject::this_node(snapshot), Verdict::Unknown(gap)));
-    unread.into_iter().for_each(|judgement| told.push(judgement));
-    Ok(told.all())
+    unread.into_iter().for_each(|judgement| capped.push(judgement));
+    Ok(capped.all())
 }
 
-/// The ports of nodes that pods have or will want, by number and protocol: of workloads without pods, and of pods on other nodes than
-/// this one, where `host-port-conflict/node-port` judges them. Of pods of one workload the first stands for all.
+/// The ports of nodes that pods have or will want, by number and protocol: of workloads without pods, and of pods on other nodes.
+/// `host-port-conflict/node-port` judges pods on this node. The first pod of a workload stands for all.
 fn wanted<'a>(snapshot: &'a Snapshot, pods: &'a [Arc<Pod>]) -> HashMap<(u16, Protocol), Vec<Other<'a>>> {
     let of_workloads = to_come(snapshot).flat_map(|workload| {
         let of = (&*workload.namespace, workload.kind.name(), &*workload.name);
@@ -117,7 +117,7 @@ fn wanted<'a>(snapshot: &'a Snapshot, pods: &'a [Arc<Pod>]) -> HashMap<(u16, Pro
     let mut known = HashSet::new();
     for (of, number, other) in of_workloads.chain(of_pods).filter(|(.., other)| !other.is_at_loopback()) {
         let port = (number, other.protocol());
-        // One that has the number on several addresses wants it once.
+        // A pod with the number on several addresses counts once.
         if known.insert((of, port)) {
             wanted.entry(port).or_default().push(other);
         }
@@ -132,18 +132,18 @@ struct Claim<'a> {
     port: Option<&'a ServicePort>,
 }
 
-/// What two claims to one number mean, mildest first.
+/// The result of two claims to one number, mildest first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Clash {
-    /// A pod has the port or will want it, and is perhaps one to which the Service sends.
+    /// A pod has the port or will want it, and may be a pod of the Service.
     Own,
     /// A pod has the port or will want it.
     Pods,
-    /// Both work, and could not be created so.
+    /// Both work, but could not be created again.
     Anew,
-    /// One of them is still to be created, and will not be.
+    /// One of them does not exist yet, and the API server will refuse it.
     Refused,
-    /// Both are there, and want the same connections.
+    /// Both exist and want the same connections.
     Lost,
 }
 
@@ -159,9 +159,9 @@ impl Clash {
     /// The end of a sentence.
     fn words(self) -> &'static str {
         match self {
-            Self::Own => "nothing is lost where the Service sends to these pods alone",
-            Self::Pods => "where its pods run, one of them gets no connections",
-            Self::Anew => "the API server refuses to create that anew",
+            Self::Own => "nothing is lost if the Service sends to these pods only",
+            Self::Pods => "on nodes with its pods, one of the two gets no connections",
+            Self::Anew => "the API server refuses to create that again",
             Self::Refused => "the API server refuses to create that",
             Self::Lost => "only one of them gets its connections",
         }
@@ -192,9 +192,9 @@ impl Claim<'_> {
         service_port(self.service, self.port.map_or("", |port| &port.name))
     }
 
-    /// What pods mean that have the number, or will want it. Of a Service of its own the selector would tell, which no rule reads:
-    /// it is in the same namespace, and sends to that very port. ServiceLB of k3s and RKE2 has the ports of a Service as hostPorts of
-    /// its own pods.
+    /// The result for pods that have the number or will want it. The selector would show whether they belong to the Service, but
+    /// no rule reads it: the same namespace and target port count as *own*. ServiceLB of k3s and RKE2 makes pods with a Service's
+    /// ports as hostPorts.
     fn clash_with(&self, other: &Other<'_>) -> Option<Clash> {
         let Service { namespace, name, .. } = self.service;
         let sends_to = |to: u16| self.port.is_some_and(|port| port.target.is_none_or(|target| target == to));
@@ -214,12 +214,12 @@ impl Claim<'_> {
         Some(if is_own { Clash::Own } else { Clash::Pods })
     }
 
-    /// What another claim to the same number means; nothing where it is this one, or both may stand.
+    /// The result of another claim to the same number; none if it is the same claim, or if both are valid.
     fn clash(&self, snapshot: &Snapshot, other: &Self) -> Option<Clash> {
         let same_protocol = self.protocol() == other.protocol();
         if std::ptr::eq(self.service, other.service) {
             let itself = match (self.port, other.port) {
-                // The API server creates one number for two protocols where the Service's own port is one too.
+                // The API server accepts one number for two protocols if the Service's own port is the same too.
                 (Some(own), Some(other)) => std::ptr::eq(own, other) || (!same_protocol && own.port == other.port),
                 (own, other) => own.is_none() && other.is_none(),
             };
@@ -237,7 +237,7 @@ impl Claim<'_> {
     }
 }
 
-/// What else has the number.
+/// Another claim to the number.
 #[derive(Clone, Copy)]
 enum Other<'a> {
     Claim(Claim<'a>),
@@ -269,7 +269,7 @@ impl Other<'_> {
         }
     }
 
-    /// Whether pods want it at loopback only, which no NodePort takes from them.
+    /// Whether pods want it on loopback only: no NodePort takes that from them.
     fn is_at_loopback(&self) -> bool {
         match self {
             Self::Claim(_) => false,
@@ -277,7 +277,7 @@ impl Other<'_> {
         }
     }
 
-    /// Its field, where manifests may have it: a pod that is there is of none.
+    /// Its field, if manifests can have it: a pod that exists is in no manifest.
     fn field(&self, number: u16) -> Option<ClaimOf> {
         match self {
             Self::Claim(claim) => Some(ClaimOf::node_port(claim.service, claim.port)),
@@ -298,7 +298,7 @@ fn evidence(
     let name = claim.name();
     let also = listed(others.iter().map(|(other, _)| other.words()));
     let end = match (worst, others) {
-        (Clash::Pods, [(Other::Pod(..), _), ..]) => "there one of them gets no connections",
+        (Clash::Pods, [(Other::Pod(..), _), ..]) => "on that node one of the two gets no connections",
         _ => worst.words(),
     };
     let summary = format!("{what} of {name} is also {also}: {end}.");
@@ -315,7 +315,7 @@ fn evidence(
         evidence = evidence.value("also claimed by", format!("{}, {number}/{}", other.words(), other.protocol()));
     }
     evidence = evidence.remedy(another_number(alternative, claim.service, claim.port));
-    // Where there are several, moving one of them ends nothing.
+    // If there are several, a move of one of them ends nothing.
     match others {
         [(Other::Workload(workload, _), _)] => evidence.remedy(Step::advice(format!(
             "give {workload} another port of the node, outside the NodePort range, in its template"

@@ -118,7 +118,7 @@ mod tests {
         assert!(!found.contains("0.0.0.0:9100/tcp is"), "another rule says so: {found}");
     }
 
-    /// One daemon is one finding, that of `listener-on-node-port/latent`.
+    /// One daemon is one finding: `listener-on-node-port/latent`.
     #[test]
     fn the_default_range_is_silent_whoever_listens_in_it() {
         expect_healthy(&RULE, &Snapshot::healthy(), &subject());

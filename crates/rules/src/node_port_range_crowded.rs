@@ -74,7 +74,7 @@ impl Occupancy {
     }
 }
 
-/// What it rests on. Where a Service is not read, what is allocated is the least.
+/// The input of the finding. If a Service was not read, at least these ports are allocated.
 fn evidence(
     services: &[Arc<Service>],
     range: &NodePortRange,
@@ -122,13 +122,13 @@ fn evidence(
     evidence
         .value("most nodePorts", most_ports_in_words(services))
         .remedy(Step::advice(
-            "extend --service-node-port-range of every kube-apiserver upwards, and all that reserves or filters the old range",
+            "extend --service-node-port-range of every kube-apiserver upwards, and all settings that reserve or filter the old range",
         ))
         .remedy(give_node_ports_back())
         .remedy(Step::advice("keep namespaces from taking nodePorts: a ResourceQuota with `services.nodeports: \"0\"`"))
 }
 
-/// Ports of a band that the API server chose itself, as far as managedFields tell.
+/// Ports of a band that the API server chose itself, according to managedFields.
 fn automatic_in(services: &[Arc<Service>], band: PortRange) -> Vec<u16> {
     let ports = services.iter().flat_map(|service| &service.ports).filter(|port| port.fixed == Some(false));
     let mut automatic: Vec<u16> =

@@ -31,7 +31,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
         snapshot.cluster.range_claims.iter().filter(|claim| may_matter(snapshot, claim.by)).collect();
     let range = match known_range(snapshot) {
         Ok(range) => range,
-        // Without a second opinion there is nothing to disagree with.
+        // Without a second setting there is nothing to compare.
         Err(_) if claims.is_empty() => return Ok(Vec::new()),
         Err(gap) => return Err(gap),
     };
@@ -43,7 +43,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(claims.into_iter().chain(reserved).collect())
 }
 
-/// Whether a component's idea of the range has any effect in this mode, or may have.
+/// Whether a component's setting of the range has an effect in this mode, or may have one.
 fn may_matter(snapshot: &Snapshot, by: Claimant) -> bool {
     let matters = match by {
         Claimant::Cilium => Mode::Cilium,
@@ -52,7 +52,7 @@ fn may_matter(snapshot: &Snapshot, by: Claimant) -> bool {
     snapshot.proxy_mode().map_or(true, |mode| mode.value == matters)
 }
 
-/// The range of Cilium in kube-proxy's place where its settings name none: the API server's is nothing to it.
+/// The range of Cilium as kube-proxy's replacement, if its settings name none: Cilium does not use the API server's range.
 fn default_of_cilium(snapshot: &Snapshot) -> Option<RangeClaim> {
     let serves = snapshot.is_in(Mode::Cilium);
     let config = snapshot.proxy_config().ok().filter(|config| serves && config.cilium.is_some())?;
@@ -64,7 +64,7 @@ fn default_of_cilium(snapshot: &Snapshot) -> Option<RangeClaim> {
     })
 }
 
-/// Everything that was found about a subject; healthy where that is nothing.
+/// All findings about a subject; healthy if there are none.
 fn judged(subject: &Subject, found: impl IntoIterator<Item = Result<Option<Evidence>, Gap>>) -> Vec<Judgement> {
     let verdicts = found.into_iter().filter_map(|found| match found {
         Ok(problem) => problem.map(Verdict::Problem),
@@ -78,7 +78,7 @@ fn judged(subject: &Subject, found: impl IntoIterator<Item = Result<Option<Evide
     verdicts.into_iter().map(judgement).collect()
 }
 
-/// What another component does not count as NodePorts although the API server gives it out.
+/// Ports that another component does not treat as NodePorts, although the API server allocates them.
 fn claimed(round: &Round<'_>, range: &NodePortRange, claim: &RangeClaim) -> Result<Option<Evidence>, Gap> {
     let theirs: PortSet = claim.ranges.get()?.iter().copied().collect();
     let lacking = PortSet::from(range.range).minus(&theirs);
@@ -91,7 +91,7 @@ fn claimed(round: &Round<'_>, range: &NodePortRange, claim: &RangeClaim) -> Resu
         Claimant::Calico => ("Calico", "kubeNodePortRanges", "count as ports of the host in its policies"),
     };
     let summary = format!(
-        "{who} takes {} for the NodePort range, the API server {}: NodePorts {} {lost}.",
+        "{who} uses {} as the NodePort range, the API server {}: NodePorts {} {lost}.",
         ports_in_words(&theirs),
         range.range,
         ports_in_words(&lacking)
@@ -105,7 +105,7 @@ fn claimed(round: &Round<'_>, range: &NodePortRange, claim: &RangeClaim) -> Resu
     Ok(Some(with_allocated(round, evidence, &lacking).remedy(remedy)))
 }
 
-/// The kernel's reserved ports hold an older range, and not all of the present one that it could choose from.
+/// The kernel's reserved ports cover an older range, and not all NodePorts of the present range that it could choose.
 fn reserved(round: &Round<'_>, range: &NodePortRange) -> Result<Option<Evidence>, Gap> {
     let snapshot = round.now;
     let unread = Unread::Said("the verdict about the claim itself");
@@ -124,7 +124,7 @@ fn reserved(round: &Round<'_>, range: &NodePortRange) -> Result<Option<Evidence>
         return Ok(None);
     }
     let summary = format!(
-        "The reserved ports of this node cover {old}, the API server gives out {}: the kernel may use NodePorts {} for outgoing connections.",
+        "The reserved ports of this node cover {old}, the API server allocates from {}: the kernel may use NodePorts {} for outgoing connections.",
         range.range,
         ports_in_words(&open)
     );
@@ -198,7 +198,7 @@ mod tests {
         assert_eq!((evidence.severity, evidence.scope), (Severity::Warning, Scope::Cluster));
         assert_eq!(
             evidence.summary,
-            "Cilium takes 30000-32767 for the NodePort range, the API server 30000-34095: NodePorts 32768-34095 are not served."
+            "Cilium uses 30000-32767 as the NodePort range, the API server 30000-34095: NodePorts 32768-34095 are not served."
         );
         assert!(evidence.values.contains(&("allocated there", "33000 (default/web)".to_owned())), "{evidence:?}");
         assert!(

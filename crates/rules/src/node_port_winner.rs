@@ -1,4 +1,4 @@
-//! Who gets the connections to a NodePort that a redirection takes too, as the CNI makes it for a hostPort.
+//! Decides who gets the connections to a NodePort if a redirection of the CNI for a hostPort takes it too.
 
 use crate::findings::Affected;
 use portreeve_dataplane::{Candidate, Case, ClaimKind, LocalAddress, Outcome, Round, is_link_local, vantage_points};
@@ -7,11 +7,11 @@ use portreeve_facts::{Family, Service, ServicePort};
 /// Who answers on a port that a Service and a pod claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Winner {
-    /// It is the same to clients: the pod is one of those to which the Service sends.
+    /// No difference for clients: the pod is an endpoint of the Service.
     Both,
     /// The pod, since the Service has no endpoint to send to.
     PodForNow,
-    /// Either, as far as can be seen.
+    /// Either, as far as known.
     Undefined,
     /// The Service: the pod's hostPort gets nothing.
     Service,
@@ -19,7 +19,7 @@ pub(super) enum Winner {
     Pod,
 }
 
-/// Who wins on these addresses, where both could answer, and from where the other one is lost.
+/// The winner on these addresses, if both could answer, and the vantage points that lose the other one.
 pub(super) fn winner(
     round: &Round<'_>,
     (candidate, case): (&Candidate, &mut Case),
@@ -30,7 +30,7 @@ pub(super) fn winner(
     let mut affected = Affected::new();
     let places =
         meeting.iter().flat_map(|local| vantage_points(local.ip).iter().map(move |vantage| (*local, *vantage)));
-    // Nothing answers on what is link-local.
+    // Nothing answers on link-local addresses.
     for (local, vantage) in places.filter(|(local, _)| !is_link_local(local.ip)) {
         let backing = case.backing_of(round, (service, port), Family::of(local.ip));
         let outcome = candidate.outcome((local, port.protocol), vantage, backing);

@@ -1,4 +1,4 @@
-//! The NodePort range: its bands, what is allocated in it, and where it meets the ephemeral range.
+//! The NodePort range: its bands, its allocated ports, and its overlap with the ephemeral range.
 
 use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 
@@ -12,7 +12,7 @@ use portreeve_facts::{
 /// The static and the dynamic band (ServiceNodePortStaticSubrange, KEP-3668: on by default since Kubernetes 1.28).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Bands {
-    /// Preferred for ports that people write; nothing where the range is too small.
+    /// Preferred for ports that people write; none if the range is too small.
     pub(super) fixed: Option<PortRange>,
     /// Preferred for automatic choice.
     pub(super) dynamic: PortRange,
@@ -34,8 +34,8 @@ pub(super) fn bands(range: PortRange) -> Bands {
     }
 }
 
-/// The bands that this cluster has: none where it is known to be older than Kubernetes 1.28 (KEP-3668). No API server is more than
-/// three minor versions newer than its kubelets (version skew policy), so a kubelet of 1.25 may have one of 1.28.
+/// The bands that this cluster has: none if it is older than Kubernetes 1.28 (KEP-3668). No API server is more than three minor
+/// versions newer than its kubelets (version skew policy), so a kubelet of 1.25 may have one of 1.28.
 pub(super) fn bands_here(snapshot: &Snapshot, range: PortRange) -> Bands {
     let nodes = snapshot.cluster.nodes.known_part(Unread::Assumed("1.28 or newer")).iter();
     let newest = nodes.filter_map(|node| kubernetes_version(node.kubelet_version.as_deref()?)).max();
@@ -45,24 +45,24 @@ pub(super) fn bands_here(snapshot: &Snapshot, range: PortRange) -> Bands {
     }
 }
 
-/// That a range is only assumed, for people.
+/// The note for people that a range is only assumed.
 pub const ASSUMED_RANGE: &str = "the NodePort range is assumed to be the default: no source names it; compare it with \
     kube-apiserver's --service-node-port-range";
 
-/// The range where a source names it.
+/// The range, if a source names it.
 ///
 /// # Errors
 /// When it was not read, or is only assumed to be the default.
 pub(super) fn known_range(snapshot: &Snapshot) -> Result<&NodePortRange, Gap> {
     let range = snapshot.cluster.node_port_range.get()?;
     if range.source == RangeSource::Assumed {
-        let detail = "nobody said what the API server's NodePort range is; name it with --node-port-range";
+        let detail = "the API server's NodePort range is not known; name it with --node-port-range";
         return Err(Gap::new(Source::NodePortRange, Why::Ambiguous, detail));
     }
     Ok(range)
 }
 
-/// A verdict about a part of a Service, where this node serves it.
+/// A verdict about a part of a Service, if this node serves the part.
 pub(super) fn if_served(snapshot: &Snapshot, service: &Service, part: Part, verdict: Verdict) -> Verdict {
     match (verdict, serves(snapshot, service, part)) {
         (Verdict::Problem(_), Err(gap)) => Verdict::Unknown(gap),
@@ -71,7 +71,7 @@ pub(super) fn if_served(snapshot: &Snapshot, service: &Service, part: Part, verd
     }
 }
 
-/// Which numbers Services have, as far as it is known.
+/// The numbers that Services have, as far as known.
 pub(super) struct KnownAllocations<'a> {
     allocated: Option<&'a BTreeMap<u16, Allocated<'a>>>,
     unread: Option<&'a Gap>,
@@ -81,7 +81,7 @@ impl KnownAllocations<'_> {
     /// Whether a Service has this number.
     ///
     /// # Errors
-    /// When none that was read has it, and one that could not be read may.
+    /// If no Service that was read has the number, and an unread Service may have it.
     pub(super) fn has(&self, port: u16) -> Result<bool, Gap> {
         match (self.allocated.is_some_and(|all| all.contains_key(&port)), self.unread) {
             (false, Some(gap)) => Err(gap.clone()),
@@ -90,10 +90,10 @@ impl KnownAllocations<'_> {
     }
 }
 
-/// The allocated numbers; none without a cluster, where no port is known to belong to a Service.
+/// The allocated numbers. Without a cluster there are none: no port is known to belong to a Service.
 ///
 /// # Errors
-/// When Services were asked for and not read.
+/// If Services were requested and not read.
 pub(super) fn allocated_if_known<'r>(round: &'r Round<'_>) -> Result<KnownAllocations<'r>, Gap> {
     let allocated = match round.allocated() {
         Err(_) if !round.now.cluster.configured => None,
@@ -122,7 +122,7 @@ pub(super) fn at_most(range: &NodePortRange, severity: Severity) -> Severity {
     if range.source == RangeSource::Assumed { severity.min(Severity::Warning) } else { severity }
 }
 
-/// `2703,30000-32767`, cut where it is long; `none` when it is empty.
+/// `2703,30000-32767`, cut if it is long; `none` if it is empty.
 pub(super) fn ports_in_words(ports: &PortSet) -> String {
     if ports.is_empty() {
         return "none".to_owned();

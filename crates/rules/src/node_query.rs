@@ -1,4 +1,4 @@
-//! What all rules together need to know of sockets, so that the node is asked for no more.
+//! The facts about sockets that all rules together need, so that no more is read from the node.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use super::{
 };
 use portreeve_facts::{ClusterFacts, NodeQuery, Pod, PodQuery, PortSet, Unread};
 
-/// What all rules together need from the node, given the cluster. No rule needs to know how many flows are masqueraded.
+/// The facts that all rules together need from the node, given the cluster. No rule needs the number of masqueraded flows.
 pub fn node_query(cluster: &ClusterFacts, command_lines: bool) -> NodeQuery {
     let (mut owner_ports, mut client_ports, mut health_check_ports) =
         (PortSet::default(), PortSet::default(), PortSet::default());
@@ -36,8 +36,8 @@ pub fn node_query(cluster: &ClusterFacts, command_lines: bool) -> NodeQuery {
     }
 }
 
-/// Asks for the sockets of the pod `namespace/name` on these ports of its own network, too, and for those of no other pod: only a few are
-/// looked into.
+/// Also reads the sockets of the pod `namespace/name` on these ports of its own network, and of no other pod: only a few pods can
+/// be read.
 pub fn ask_of_pod(query: &mut NodeQuery, cluster: &ClusterFacts, pod: &str, ports: &PortSet) {
     query.pods.values_mut().for_each(|asked| asked.needed = PortSet::default());
     for pod in cluster.pods.known_part(Unread::Said("owner --pod")).iter().filter(|it| it.is_named(pod)) {
@@ -48,13 +48,13 @@ pub fn ask_of_pod(query: &mut NodeQuery, cluster: &ClusterFacts, pod: &str, port
     }
 }
 
-/// The ports that the servers of a pod need in its own network, while it fails.
+/// The ports that the servers of a failing pod need in its own network.
 fn needed_in(pod: &Pod) -> PortSet {
     pod.own_ports.iter().filter(|_| pod.ends.is_none()).map(|port| port.port).collect()
 }
 
-/// What is asked of pods' own network namespaces: of each whose specification says from which ports the kernel chooses there, and of
-/// each that fails and needs ports.
+/// The pods whose own network namespace is read: pods whose specification sets the ephemeral range, and failing pods that need
+/// ports.
 fn of_pods(cluster: &ClusterFacts) -> BTreeMap<String, PodQuery> {
     let pods = cluster.pods.known_part(Unread::Chooses).iter().filter(|pod| !pod.host_network && !pod.finished);
     let asked = pods.filter_map(|pod| {

@@ -1,39 +1,41 @@
-//! Who opened a connection: the kernel does not tell. Its state, its peer and its holder may.
+//! Who opened a connection: the kernel does not show it, but the state, the peer and the holder may.
 
 use portreeve_dataplane::{Role, Round, is_bound, is_usual};
 use portreeve_facts::{Family, Gap, Owner, PortRange, Protocol, Service, Snapshot, Socket, State, Unread, asked};
 
-/// From here to 1023 clients of NFS connect, from ports of root (`RPC_DEF_MIN_RESVPORT` in Linux): below are servers only.
+/// The first port of NFS clients, which connect from ports of root (`RPC_DEF_MIN_RESVPORT` in Linux). Lower ports belong to
+/// servers only.
 const FIRST_OF_NFS_CLIENTS: u16 = 665;
-/// The last of these (`RPC_DEF_MAX_RESVPORT`).
+/// The last port of NFS clients (`RPC_DEF_MAX_RESVPORT`).
 const LAST_OF_NFS_CLIENTS: u16 = 1023;
 
 /// Who opened a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Opener {
-    /// A process here, or the kernel: the connection is in the way of a server that wants its port.
+    /// A process of this node, or the kernel: the connection blocks a server that wants its port.
     Here,
-    /// The peer: a server that has ended accepted the connection, and another one may take its place.
+    /// The peer: a server that has ended accepted the connection, and a new server can have the port.
     Peer,
-    /// It cannot be told.
+    /// It is not known.
     Either,
 }
 
-/// What shows who opened a connection on whose port nobody listens.
+/// The facts that show who opened a connection on a port without a listener.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Clues {
-    /// The peer is a server: it has a listener here or is a Service, or another connection leads to it; `None` where that was not read.
+    /// The peer is a server: it is a listener on this node or a Service, or another connection leads to it. `None` if that was
+    /// not read.
     pub(super) leads_to_server: Option<bool>,
     /// Its holder is the container that needs the port.
     pub(super) is_of_server: bool,
-    /// Its holder is a container that has no use for the port, and the one that needs it fails.
+    /// Its holder is a container that does not need the port, and the container that needs the port fails.
     pub(super) is_of_another: bool,
-    /// The kernel chooses the port for connections by itself; `None` where that was not read.
+    /// The kernel chooses the port for connections by itself. `None` if that was not read.
     pub(super) is_chosen: Option<bool>,
 }
 
 impl Clues {
-    /// Who opened it, by the first of these that tells.
+    /// Who opened the connection, by the first fact that shows it.
     pub(super) fn opener(self, socket: &Socket) -> Opener {
         let Socket { protocol, state, local_port, remote_port, .. } = *socket;
         let of_kernel = matches!(&socket.owner, Owner::Kernel { link } if link.is_empty());
@@ -56,16 +58,17 @@ impl Clues {
     }
 }
 
-/// Whether a peer's port is more likely that of a server than one that its kernel chose: behind NAT it may be any above 1023.
+/// Whether the peer's port is more likely a server's port than a port that a kernel chose: behind NAT, clients may have any port
+/// above 1023.
 fn is_mostly_a_servers(port: u16) -> bool {
     let is_servers = is_usual(port, Role::Daemon) || is_usual(port, Role::Server);
     is_servers && !PortRange::DEFAULT_EPHEMERAL.contains(port)
 }
 
-/// Whether a connection of any network leads to the cluster IP and port of a Service. No client connects from a cluster IP.
+/// Whether a connection leads to the cluster IP and port of a Service. No client connects from a cluster IP.
 ///
 /// # Errors
-/// When a Service may be there that was not read. Where nobody asked for Services there are none.
+/// If an unread Service may have the address. If Services were not requested there are none.
 pub(super) fn leads_to_service(snapshot: &Snapshot, socket: &Socket) -> Result<bool, Gap> {
     if socket.remote_port == 0 {
         return Ok(false);
@@ -82,8 +85,8 @@ pub(super) fn leads_to_service(snapshot: &Snapshot, socket: &Socket) -> Result<b
     }
 }
 
-/// Whether a connection of the node leads to a listener of the node itself: the other end of it is the one that was accepted. `None`
-/// where the addresses of the node were not read.
+/// Whether a connection of the node leads to a listener of the node itself, which accepted the other end. `None` if the node's
+/// addresses were not read.
 pub(super) fn leads_to_own_listener(round: &Round<'_>, socket: &Socket) -> Option<bool> {
     let peer = socket.remote.to_canonical();
     let listens = |listener: &&Socket| match listener.local.to_canonical() {

@@ -19,7 +19,7 @@ pub(super) static RULE: Rule = Rule {
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
-    // Who looks once listens nowhere.
+    // A single scan has no port.
     let mut needs = round.needs().with(&[Source::OwnPort])?.iter();
     let own = needs.find_map(|need| if let Need::Agent(own) = need { Some((*own, need.at())) } else { None });
     let Some((own, at)) = own else { return Ok(Vec::new()) };
@@ -30,7 +30,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
 
 fn evidence(round: &Round<'_>, address: SocketAddr, at: Addresses<'_>) -> Evidence {
     let snapshot = round.now;
-    // Nobody where sockets could not be read, or one that does not listen has the port.
+    // None if sockets could not be read, or if a socket that does not listen has the port.
     let mut listeners = round.listeners().into_iter().flat_map(|all| all.at((Protocol::Tcp, address.port())));
     let holder = listeners.find(|socket| at.meets(socket) != Some(false));
     let who = holder.map_or_else(|| "somebody else".to_owned(), |socket| owner_name(snapshot, &socket.owner));

@@ -1,4 +1,4 @@
-//! A pod that is still to come wants a port of the node that the kernel chooses for outgoing connections.
+//! A pod that does not exist yet wants a port of the node that the kernel may choose for outgoing connections.
 
 use super::{
     Limits, Patience, Round, Rule,
@@ -9,7 +9,7 @@ use super::{
 use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Verdict};
 use portreeve_facts::{ContainerPort, Gap, Mode, PortRange, PortSet, Protocol, Snapshot, Why, Workload};
 
-/// It needs nothing but workloads, which are read from files. Without a node it asks the default range.
+/// It needs only workloads, which are read from files. Without a node it uses the default range.
 pub(super) static RULE: Rule = Rule {
     id: &ids::EPHEMERAL_RANGE_OVERLAP,
     variants: &["workload"],
@@ -61,12 +61,12 @@ fn chosen(snapshot: &Snapshot) -> Result<(PortSet, &'static str), Gap> {
         Err(gap) if gap.why == Why::NotAsked => {
             Ok((PortRange::DEFAULT_EPHEMERAL.into(), "32768-60999 (assumed: the default)"))
         }
-        chosen => Ok((chosen?, "as on this node, without what it reserves")),
+        chosen => Ok((chosen?, "as on this node, without its reserved ports")),
     }
 }
 
-/// Whether a hostPort may be the source port that a masquerade in eBPF gives (cilium/cilium#34041). The mode says whether Cilium is there,
-/// where it is known. Who listens on a hostPort, as some container runtimes do, is not known before the pod is there.
+/// Whether masquerade in eBPF may choose the hostPort as a source port (cilium/cilium#34041). The mode, if known, shows whether
+/// Cilium runs. It is not known before the pod exists whether its runtime listens on the hostPort.
 fn may_be_masqueraded(snapshot: &Snapshot, port: &ContainerPort) -> bool {
     let is_another = snapshot.proxy_mode().is_ok_and(|mode| mode.value != Mode::Cilium);
     !is_another && port.protocol != Protocol::Sctp && !port.host_ip.is_some_and(|ip| ip.is_loopback())
@@ -81,7 +81,7 @@ mod tests {
         healthy::{gap, ip},
     };
 
-    /// A node in Cilium's mode, where a DaemonSet wants this hostPort.
+    /// A node in Cilium's mode, with a DaemonSet that wants this hostPort.
     fn of(number: u16, change: impl FnOnce(&mut Workload)) -> Snapshot {
         let mut world = Snapshot::healthy().with_mode(Mode::Cilium);
         world.cluster.workloads.push(wanting(number, change).into());

@@ -25,7 +25,7 @@ pub(super) static RULE: Rule = Rule {
     check,
 };
 
-/// Ports that daemons have unless they are told others. Without some of them the node is lost.
+/// Default ports of daemons. Without some of these daemons the node is lost.
 static DAEMONS: LazyLock<Vec<(u16, Protocol, &str, Severity)>> = LazyLock::new(|| {
     let severity = |number| if is_usual(number, Role::Vital) { Warning } else { Info };
     usual_ports(Role::Told).map(|it| (it.number, it.protocol, it.of, severity(it.number))).collect()

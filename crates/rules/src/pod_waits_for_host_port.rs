@@ -1,4 +1,4 @@
-//! A pod waits, because another pod has its hostPort; one that a DaemonSet will make waits then, too.
+//! A pod waits, because another pod has its hostPort. A pod that a DaemonSet will make will wait too.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -8,10 +8,11 @@ use std::{
 use jiff::Timestamp;
 
 use super::{
-    Limits, Patience, Round, Rule, ids,
+    Limits, Patience, Round, Rule,
+    capped::Capped,
+    ids,
     pods::{WithPods, are_siblings, ends_in_time, is_everywhere, is_static, ports_conflict},
     remedies::another_port,
-    told::Told,
     wording::{MOST_LISTED, listed},
 };
 use crate::findings::{Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, SubjectKind, Verdict};
@@ -30,16 +31,16 @@ pub(super) static RULE: Rule = Rule {
     check,
 };
 
-/// So long a rollout may take, in seconds: as long as a Deployment waits unless told otherwise.
+/// The time for a rollout, in seconds: the default that a Deployment waits.
 const ROLLOUT: i64 = 600;
-/// So long, in seconds, and not much longer, a controller waits before it makes another pod in the place of one that failed: a
-/// DaemonSet's waits longest (kubernetes cmd/kube-controller-manager/app/apps.go, 15 minutes).
+/// The longest time, in seconds, before a controller replaces a failed pod: the DaemonSet controller waits longest (kubernetes
+/// cmd/kube-controller-manager/app/apps.go, 15 minutes).
 const LONGEST_RETRY: i64 = 1200;
-/// Controllers that make another pod in the place of one that failed, as long as they need one.
+/// Controllers that replace a failed pod, as long as they need a pod.
 const MAKE_ANOTHER: [&str; 4] = ["DaemonSet", "ReplicaSet", "ReplicationController", "StatefulSet"];
 /// A toleration of every taint, as [`Workload::tolerates`] has it: no key, `Exists`, no value, no effect.
 const EVERY_TAINT: &str = " Exists  ";
-/// So many ports of one number are compared at most: a pod may have thousands, each with an address of its own.
+/// The largest number of ports with one number to compare: a pod may have thousands, each with its own address.
 const MOST_COMPARED: usize = 1 << 18;
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
@@ -67,7 +68,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
             by_number.entry((number, port.protocol)).or_default().push((pod, port));
         }
     }
-    let mut told = Told::of(snapshot, Source::WaitingPods);
+    let mut capped = Capped::of(snapshot, Source::WaitingPods);
     let mut left = MOST_COMPARED;
     let every = all_alike(waiting.iter().map(AsRef::as_ref).filter(waits_here));
     for alike in in_turns(every).into_iter().filter(|alike| !alike.is_given_up(snapshot)) {
@@ -76,20 +77,20 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
                 continue;
             };
             let Some(fewer) = left.checked_sub(held.len()) else {
-                told.leave_out();
-                return Ok(told.all());
+                capped.leave_out();
+                return Ok(capped.all());
             };
             left = fewer;
             let holders = holders(snapshot, held, alike.oldest, port);
-            judge(snapshot, &alike, port, &holders).into_iter().for_each(|judgement| told.push(judgement));
+            judge(snapshot, &alike, port, &holders).into_iter().for_each(|judgement| capped.push(judgement));
         }
     }
-    let mut judgements = told.all();
+    let mut judgements = capped.all();
     judgements.extend(judge_to_come(snapshot, pods, &to_come));
     Ok(judgements)
 }
 
-/// DaemonSets without pods: where a pod has their port, theirs will wait.
+/// DaemonSets without pods: their pods will wait on each node where another pod has the port.
 fn judge_to_come(snapshot: &Snapshot, pods: &[Arc<Pod>], to_come: &[&Workload]) -> Vec<Judgement> {
     let mut by_number: HashMap<(u16, Protocol), Vec<Held<'_>>> = HashMap::new();
     let stays = |pod: &&Pod| pod.node.is_some() && !pod.finished && !ends_in_time(snapshot, pod);
@@ -127,7 +128,7 @@ fn evidence_to_come(workload: &Workload, number: u16, protocol: Protocol, holder
         .remedy(Step::advice(format!("give {workload} another port of the node than {number}/{protocol}")))
 }
 
-/// One of each namespace, then the second of each, and so on: whoever may make pods in one may make any number that wait.
+/// The first of each namespace, then the second of each, and so on: a user can make any number of waiting pods in one namespace.
 fn in_turns<'a>(alike: Vec<Alike<'a>>) -> Vec<Alike<'a>> {
     let mut of_namespace: HashMap<&'a str, usize> = HashMap::new();
     let turn = |it: Alike<'a>| {
@@ -143,17 +144,17 @@ fn in_turns<'a>(alike: Vec<Alike<'a>>) -> Vec<Alike<'a>> {
 /// A port of the node, and the pod that has it.
 type Held<'a> = (&'a Pod, &'a ContainerPort);
 
-/// Waiting pods of one controller that are meant for one place. They are the same but for their names.
+/// Waiting pods of one controller for one place. They differ only in their names.
 struct Alike<'a> {
-    /// It stays the same from look to look, whatever the controller makes.
+    /// The same pod in every scan, even if the controller makes new ones.
     oldest: &'a WaitingPod,
-    /// Since when the latest of them waits.
+    /// Since when the latest pod waits.
     latest: Option<Timestamp>,
     all: usize,
 }
 
 impl Alike<'_> {
-    /// Whether the kubelet refused them, and the controller has made no other since.
+    /// Whether the kubelet refused the pods, and the controller has made no other since.
     fn is_given_up(&self, snapshot: &Snapshot) -> bool {
         let makes_another = self.oldest.controller.as_ref().is_some_and(|it| MAKE_ANOTHER.contains(&it.kind.as_str()));
         let is_long_ago = |at: Timestamp| snapshot.at.as_second() - at.as_second() > LONGEST_RETRY;
@@ -161,8 +162,7 @@ impl Alike<'_> {
     }
 }
 
-/// Each that has no like by itself, the oldest first. A controller makes another for each that is refused, so that
-/// thousands may be there.
+/// The waiting pods, similar pods as one, the oldest first. A controller replaces each refused pod, so there may be thousands.
 fn all_alike<'a>(waiting: impl Iterator<Item = &'a WaitingPod>) -> Vec<Alike<'a>> {
     let age = |pod: &'a WaitingPod| (pod.since, &pod.namespace, &pod.name);
     let (mut single, mut alike): (Vec<Alike<'_>>, HashMap<_, Alike<'_>>) = Default::default();
@@ -184,7 +184,7 @@ fn all_alike<'a>(waiting: impl Iterator<Item = &'a WaitingPod>) -> Vec<Alike<'a>
     single
 }
 
-/// Whether the kubelet refused a pod, and another of its workload serves: nobody takes the refused ones away.
+/// Whether the kubelet refused a pod, and another pod of its workload serves: refused pods are not deleted automatically.
 fn is_over(here: &[&Pod], waiting: &WaitingPod) -> bool {
     waiting.rejected && here.iter().any(|pod| pod.ready && is_sibling(pod, waiting))
 }
@@ -203,7 +203,7 @@ fn judge(snapshot: &Snapshot, alike: &Alike<'_>, port: &ContainerPort, holders: 
     })
 }
 
-/// The pods of this node that have a port of this number which another waits for, and do not give it back by themselves.
+/// The pods of this node that have the port and will not release it by themselves.
 fn holders<'a>(snapshot: &Snapshot, held: &[Held<'a>], waiting: &WaitingPod, wanted: &ContainerPort) -> Vec<&'a Pod> {
     let is_new = waiting.since.is_some_and(|since| snapshot.at.as_second() - since.as_second() < ROLLOUT);
     let mut holders: Vec<&Pod> = Vec::new();
@@ -218,7 +218,7 @@ fn holders<'a>(snapshot: &Snapshot, held: &[Held<'a>], waiting: &WaitingPod, wan
     holders
 }
 
-/// The Service that nobody serves without the pod, or the pod.
+/// The Service that has no other pod, or else the pod.
 fn subject(snapshot: &Snapshot, waiting: &WaitingPod) -> Subject {
     let WaitingPod { namespace, name, uid, service_lb_of, .. } = waiting;
     let (kind, namespace, name, uid) = match service_lb_of {
@@ -246,8 +246,8 @@ fn evidence(alike: &Alike<'_>, port: &ContainerPort, first: &Pod, holders: &[&Po
     };
     let sentence = match meant_for {
         Some(_) => format!("{who} on this node: hostPort {number} is {has_it}."),
-        // On each node somebody else has it, and one report is enough.
-        None => format!("{who}: hostPort {number} is taken on every node where it could."),
+        // On each node another pod has the port, and one report is enough.
+        None => format!("{who}: hostPort {number} is taken on every node that it could use."),
     };
     let address = port.host_ip.map_or("every address".to_owned(), |ip| ip.to_string());
     let state = if waiting.rejected { "refused by the kubelet" } else { "pending" };
@@ -271,25 +271,25 @@ fn evidence(alike: &Alike<'_>, port: &ContainerPort, first: &Pod, holders: &[&Po
         evidence = evidence.in_cluster();
     }
     if holders.iter().all(|holder| is_sibling(holder, waiting)) {
-        // Others of the workloads that have siblings know no maxSurge, or surge only where they are told to.
+        // Other kinds of workloads have no maxSurge, or do not use it by default.
         let rolls_out = waiting.controller.as_ref().is_some_and(|it| it.kind == "ReplicaSet");
         if rolls_out {
-            let replace = "have the update strategy take the old pod away first: maxSurge 0, maxUnavailable 1";
+            let replace = "set the update strategy to delete the old pod first: maxSurge 0, maxUnavailable 1";
             evidence = evidence.remedy(Step::advice(replace));
         }
-        return evidence.remedy(Step::advice("ask for no more pods than there are nodes: each node has the port once"));
+        return evidence.remedy(Step::advice("set no more replicas than there are nodes: each node has the port once"));
     }
     let other = |service: &Option<ServiceName>, pod: Step| match service {
         Some(service) => Step::advice(format!("give Service {service} another port than {number}")),
         None => pod,
     };
     let mut own = Remedy::from(other(service_lb_of, another_port(namespace, name, controller.as_ref())));
-    // Nobody can delete a static pod, and it is tried again once its manifest changes.
+    // A static pod cannot be deleted. The kubelet tries it again when its manifest changes.
     if waiting.rejected && !is_static(controller.as_ref()) {
         let refused = match controller {
             Some(Controller { kind, name }) => {
                 format!(
-                    "delete all pods of {kind} {namespace}/{name} that the kubelet refused: it tries none of them again"
+                    "delete all pods of {kind} {namespace}/{name} that the kubelet refused: the kubelet does not try them again"
                 )
             }
             None => format!("delete pod {namespace}/{name}: the kubelet does not try it again"),

@@ -1,4 +1,4 @@
-//! How pods follow each other: one ends, and another of the same controller comes. Which are still to come.
+//! How pods replace each other: one ends, and the same controller makes another. Also the pods that controllers will make.
 
 use std::{collections::HashSet, fmt, sync::Arc};
 
@@ -8,12 +8,12 @@ use portreeve_facts::{
     Snapshot, Unread, Why, Workload, WorkloadKind,
 };
 
-/// So long after a pod should have ended, in seconds, it counts as one that does not.
+/// Seconds after a pod's time to end; then the pod counts as one that does not end.
 pub(super) const OVERDUE: i64 = 60;
-/// A pod may take so long to end, in seconds. Some are given a week: whoever waits for their ports waits in vain.
+/// The longest time to end, in seconds, that is worth waiting for. Some pods have a week.
 const LONGEST_END: i64 = 3600;
 
-/// That a Pod could not be used, which may have hostPorts like any other.
+/// The reason why a Pod object could not be used: it may have hostPorts too.
 pub(super) fn unread_pod(snapshot: &Snapshot) -> Option<Judgement> {
     let gap = snapshot.cluster.unread_pod()?;
     Some(Judgement::of(Subject::this_node(snapshot), Verdict::Unknown(gap.clone())))
@@ -25,62 +25,62 @@ pub(super) fn ends_in_time(snapshot: &Snapshot, pod: &Pod) -> bool {
     pod.ends.is_some_and(|ends| (-OVERDUE..=LONGEST_END).contains(&left(ends)))
 }
 
-/// Whether two pods, each by its namespace and its controller, are of one workload: one replaces the other.
+/// Whether two pods, each by its namespace and its controller, belong to one workload: one replaces the other.
 pub(super) fn are_siblings(one: (&str, Option<&Controller>), other: (&str, Option<&Controller>)) -> bool {
     let (Some(mine), Some(theirs)) = (one.1.and_then(workload), other.1.and_then(workload)) else { return false };
     one.0 == other.0 && mine == theirs
 }
 
-/// Whether two ports of a node with one number are one for the scheduler (kubernetes pkg/scheduler/framework/types.go
+/// Whether the scheduler treats two ports with one number as the same port of a node (kubernetes pkg/scheduler/framework/types.go
 /// `CheckConflict`).
 pub(super) fn ports_conflict(one: &ContainerPort, other: &ContainerPort) -> bool {
     let every = is_for_every_address;
     one.protocol == other.protocol && (every(one) || every(other) || one.host_ip == other.host_ip)
 }
 
-/// Whether the scheduler takes a port of a node for one on every address.
+/// Whether the scheduler treats a port as one on every address.
 pub(super) fn is_for_every_address(port: &ContainerPort) -> bool {
     port.host_ip.is_none_or(|ip| ip.is_unspecified() && ip.is_ipv4())
 }
 
-/// The workloads of which pods are there, each by its namespace, its kind and its name.
+/// The workloads that have pods, each by its namespace, its kind and its name.
 pub(super) struct WithPods<'a>(HashSet<(&'a str, (&'a str, &'a str))>);
 
 impl<'a> WithPods<'a> {
-    /// Those whose pods have a node. Who concludes something from a workload that is not among them asks [`pods_before`], too.
+    /// The workloads whose pods have a node. If a workload is missing here, check [`pods_before`] too.
     pub(super) fn placed(snapshot: &'a Snapshot) -> Self {
         let pods = snapshot.cluster.pods.known_part(Unread::Assumed("that no pod is there")).iter();
         Self::of(pods.map(|pod| (&*pod.namespace, pod.controller.as_ref())))
     }
 
-    /// The same with those whose pods wait for one.
+    /// The same, with workloads whose pods wait for a node.
     pub(super) fn placed_or_waiting(snapshot: &'a Snapshot) -> Self {
         let waiting = snapshot.cluster.waiting_pods.known_part(Unread::Assumed("that no pod waits")).iter();
         let waiting = Self::of(waiting.map(|pod| (&*pod.namespace, pod.controller.as_ref())));
         Self(&Self::placed(snapshot).0 | &waiting.0)
     }
 
-    /// Those of pods, each by its namespace and its controller.
+    /// The workloads of pods, each by its namespace and its controller.
     fn of(pods: impl Iterator<Item = (&'a str, Option<&'a Controller>)>) -> Self {
         Self(pods.filter_map(|(namespace, controller)| Some((namespace, workload(controller?)?))).collect())
     }
 
-    /// Whether a workload is one of them.
+    /// Whether a workload has pods.
     pub(super) fn has(&self, of: &Workload) -> bool {
         self.0.contains(&(&*of.namespace, (of.kind.name(), &*of.name)))
     }
 }
 
-/// The workloads of which no pod is there: their pods are still to come.
+/// The workloads without pods: their pods will be made later.
 pub(super) fn to_come(snapshot: &Snapshot) -> impl Iterator<Item = &Workload> {
     let with_pods = WithPods::placed(snapshot);
     snapshot.cluster.workloads.iter().map(AsRef::as_ref).filter(move |it| !with_pods.has(it))
 }
 
-/// The pods. Where nobody gave any, and those of workloads are still to come, there are none.
+/// The pods. If Pods were not requested, and workloads will make pods, there are none.
 ///
 /// # Errors
-/// When they were not read.
+/// If the pods were not read.
 pub(super) fn pods_before(snapshot: &Snapshot) -> Result<&[Arc<Pod>], Gap> {
     match &snapshot.cluster.pods {
         Reading::Gap(gap) if gap.why == Why::NotAsked && to_come(snapshot).next().is_some() => Ok(&[]),
@@ -88,8 +88,8 @@ pub(super) fn pods_before(snapshot: &Snapshot) -> Result<&[Arc<Pod>], Gap> {
     }
 }
 
-/// The next pod of a workload as it would come to this node, under the name of the workload. In the host's network its addresses are
-/// those of the node. Where pods were read, none of it has a process yet.
+/// The next pod of a workload as it would be on this node, with the name of the workload. In the host's network it has the node's
+/// addresses. If pods were read, the pod has no process yet.
 pub(super) fn next_pod(snapshot: &Snapshot, workload: &Workload) -> Pod {
     let Workload { kind, namespace, name, host_network, ports, .. } = workload;
     let addresses = snapshot.own_node().filter(|_| *host_network).into_iter().flat_map(|node| &node.addresses);
@@ -122,27 +122,27 @@ pub(super) fn next_pod(snapshot: &Snapshot, workload: &Workload) -> Pod {
     }
 }
 
-/// Whether a workload wants a pod on every node, as far as its selectors tell.
+/// Whether a workload wants a pod on every node, according to its selectors.
 pub(super) fn is_everywhere(workload: &Workload) -> bool {
     workload.kind == WorkloadKind::DaemonSet && workload.selects.is_empty() && workload.avoids.is_empty()
 }
 
-/// Who has a port of the node, or will.
+/// The pod or workload that has a port of the node, or will have it.
 #[derive(Clone, Copy)]
 pub(super) enum PortOf<'a> {
-    /// A pod that is there.
+    /// A pod that exists.
     Pod(&'a Pod),
-    /// A workload, whose pod is still to come.
+    /// A workload that will make the pod.
     Workload(&'a Workload),
 }
 
 impl PortOf<'_> {
-    /// The pod. One that is still to come has no name yet: what is said of its port is said of the other.
+    /// The pod. A pod that does not exist yet has no name: the finding is about the other claim to its port.
     pub(super) fn subject_or(self, other: Subject) -> Subject {
         if let Self::Pod(pod) = self { Subject::pod(pod) } else { other }
     }
 
-    /// Evidence with who it is, and with the field of a manifest that wants the port.
+    /// Evidence with the pod or workload, and with the manifest's field for the port.
     pub(super) fn named_in(self, evidence: Evidence, number: u16, protocol: Protocol) -> Evidence {
         let evidence = evidence.about(self.field(number, protocol));
         match self {
@@ -159,8 +159,8 @@ impl PortOf<'_> {
         }
     }
 
-    /// How bad a port is that lies in the NodePort range. Where the range is known, and a pod on each node will have the port, no
-    /// Service can have the number.
+    /// The severity of a port in the NodePort range. If the range is known, and a pod on each node will have the port, no Service
+    /// can have the number.
     pub(super) fn in_range(self, range: &NodePortRange) -> Severity {
         match self {
             Self::Workload(workload) if range.source != RangeSource::Assumed && is_everywhere(workload) => {
@@ -181,8 +181,8 @@ impl fmt::Display for PortOf<'_> {
     }
 }
 
-/// The kind and the name of what is rolled out: a Deployment names each of its ReplicaSets after itself and a hash.
-/// Nothing rolls out static pods.
+/// The kind and the name of the workload that is rolled out: a Deployment names its ReplicaSets after itself, with a hash. Static
+/// pods have no workload.
 pub fn workload(controller: &Controller) -> Option<(&str, &str)> {
     let (kind, name) = (controller.kind.as_str(), controller.name.as_str());
     match kind {
@@ -205,7 +205,7 @@ pub(super) fn is_static(controller: Option<&Controller>) -> bool {
     controller.is_some_and(Controller::is_node)
 }
 
-/// By the letters in it (kubernetes apimachinery/pkg/util/rand `SafeEncodeString`).
+/// By the letters of a hash (kubernetes apimachinery/pkg/util/rand `SafeEncodeString`).
 fn is_hash(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|letter| "bcdfghjklmnpqrstvwxz2456789".contains(letter))
 }

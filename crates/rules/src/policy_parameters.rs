@@ -1,4 +1,4 @@
-//! What admission policies have to know of a cluster: the NodePort range, its dynamic band, the addresses of nodes.
+//! The parameters of admission policies: the NodePort range, its dynamic band, and the addresses of nodes.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,13 +8,13 @@ use std::{
 use super::node_ports::bands_here;
 use portreeve_facts::{Gap, NodeAddressKind, PortRange, RangeSource, Snapshot};
 
-/// The most addresses that are taken of one node: it may make them up.
+/// The largest number of addresses from one node: a node may invent addresses.
 const MOST_ADDRESSES: usize = 16;
 
 /// The longest list of addresses, in bytes: kube-apiserver takes 100,000 characters of an expression.
 const LONGEST: usize = 50_000;
 
-/// What the looks at some nodes show of it.
+/// The parameters from the scans of some nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PolicyParameters {
     ranges: BTreeSet<PortRange>,
@@ -22,12 +22,12 @@ pub struct PolicyParameters {
     addresses: BTreeSet<IpAddr>,
     /// Whether an agent only assumes that the NodePort range is the default.
     pub is_assumed: bool,
-    /// What was not read of which node.
+    /// Unread input, with its node.
     pub unread: Vec<(String, Gap)>,
 }
 
 impl PolicyParameters {
-    /// Takes in a look at a node. Of Nodes it is asked about its own only.
+    /// Adds the scan of a node. Only its own Node object counts.
     pub fn absorb(&mut self, snapshot: &Snapshot) {
         let name = snapshot.node_name();
         match snapshot.cluster.node_port_range.get() {
@@ -36,7 +36,7 @@ impl PolicyParameters {
                 self.is_assumed |= known.source == RangeSource::Assumed;
                 self.ranges.insert(known.range);
                 let bands = bands_here(snapshot, known.range);
-                // A range too small for two has no band to keep free.
+                // A range that is too small for two bands has no band to keep free.
                 self.dynamic_bands.extend(bands.fixed.map(|_| bands.dynamic));
             }
         }
@@ -50,13 +50,13 @@ impl PolicyParameters {
         }
     }
 
-    /// The ranges, where agents do not agree.
+    /// The ranges, if agents disagree.
     pub fn disagreement(&self) -> Option<String> {
         let ranges: Vec<String> = self.ranges.iter().take(MOST_ADDRESSES).map(ToString::to_string).collect();
         (ranges.len() > 1).then(|| ranges.join(", "))
     }
 
-    /// How many addresses of nodes there are, where they are too many to be listed.
+    /// How many addresses of nodes there are, if they are too many to list.
     pub fn too_many_addresses(&self) -> Option<usize> {
         (self.address_list().len() > LONGEST).then_some(self.addresses.len())
     }
@@ -65,7 +65,7 @@ impl PolicyParameters {
         self.addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
     }
 
-    /// The parameters, by their names. What is not known for certain has none, and its policy judges nothing.
+    /// The parameters, by their names. An uncertain value is left out, and its policy judges nothing.
     pub fn data(&self) -> BTreeMap<String, String> {
         let mut data = BTreeMap::new();
         let mut range = |name: &str, ranges: &BTreeSet<PortRange>| {

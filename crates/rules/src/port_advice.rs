@@ -1,6 +1,6 @@
-//! What helps whoever asks about one port: what is wrong there, how it is reached, and how to have its number.
+//! Advice about one port: what is wrong there, how clients reach it, and how another Service gets its number.
 //!
-//! Each piece of advice begins with the case in which it helps, since why somebody asks is not known.
+//! Each piece of advice begins with its case, because the user's reason for the query is not known.
 
 use std::{cmp::Reverse, collections::BTreeSet, net::IpAddr, sync::Arc};
 
@@ -22,13 +22,13 @@ use portreeve_facts::{Family, Mode, Pod, Service, ServicePort, Snapshot, Unread,
 pub struct Advice {
     /// The case, as a sentence without an end.
     pub case: String,
-    /// What to do then; each is enough.
+    /// What to do in this case. Each remedy is enough.
     pub remedies: Vec<Remedy>,
 }
 
-/// What there is to say about a port, by who owns it: in an order in which what is wrong comes first. `free` is a number that
-/// no node has in use, where one is known. How to have the number is only said if the API server refused it to a Service: to move
-/// a Service that works is no advice for anybody else.
+/// The advice about a port with these owners; problems come first. `free` is a number that no node uses, if one is known. Only if
+/// the API server refused the number, the advice includes a move of the Service that has it: nobody else should move a Service
+/// that works.
 pub fn port_advice(
     snapshot: &Snapshot,
     owned: &[Ownership],
@@ -45,13 +45,13 @@ pub fn port_advice(
     advice
 }
 
-/// What the rules find wrong with a port in a pod's own network.
+/// The problems of a port in a pod's own network.
 pub fn pod_port_advice(snapshot: &Snapshot, pod: &Pod, owned: &[Ownership], limits: &Limits) -> Vec<Advice> {
     let (Some(port), subject) = (owned.first().map(|it| it.port), Subject::pod(pod)) else { return Vec::new() };
     problems(snapshot, owned, port, limits, |it| *it == subject)
 }
 
-/// What the rules find wrong with the port, and with those that are asked about.
+/// The problems of the port.
 fn problems(
     snapshot: &Snapshot,
     owned: &[Ownership],
@@ -62,7 +62,7 @@ fn problems(
     let round = limits.round(snapshot, None);
     let mut found: Vec<(Severity, Advice)> = Vec::new();
     for opinion in ask(RULES, &round, limits) {
-        // What a rule cannot judge is no advice; `check` lists it.
+        // If a rule cannot judge, there is no advice; `check` lists the reason.
         for judgement in opinion.judgements.into_iter().flatten().flatten() {
             let is_asked = judgement.protocol.is_none_or(|protocol| owned.iter().any(|it| it.protocol == protocol));
             let Verdict::Problem(Evidence { severity, variant, summary, remedies, .. }) = judgement.verdict else {
@@ -132,7 +132,7 @@ fn without_local_pods(snapshot: &Snapshot, owned: &Ownership) -> Option<Advice> 
     })
 }
 
-/// Where a nodePort answers that has no socket, and where it does not.
+/// The addresses on which a nodePort without a socket answers, and the addresses on which it does not.
 fn how_to_reach(snapshot: &Snapshot, owned: &Ownership) -> Option<Advice> {
     let Ownership { protocol, port, claimants, answers, .. } = owned;
     if claimants.iter().any(|it| matches!(it.claim, ClaimKind::Listener | ClaimKind::Proxy)) {
@@ -159,9 +159,8 @@ fn how_to_reach(snapshot: &Snapshot, owned: &Ownership) -> Option<Advice> {
     Some(Advice { case, remedies })
 }
 
-/// How NodePorts are served on other addresses than those that serve them now. The setting takes networks alone, and those
-/// that are written replace its default (kubernetes 1.36 pkg/proxy/apis/config/validation
-/// `validateKubeProxyNodePortAddress`).
+/// How to serve NodePorts on more addresses than now. The setting takes networks only, and its value replaces the default
+/// (kubernetes 1.36 pkg/proxy/apis/config/validation `validateKubeProxyNodePortAddress`).
 fn served_there(snapshot: &Snapshot, served: &[IpAddr], unserved: &BTreeSet<IpAddr>) -> Option<Remedy> {
     let beyond: Vec<IpAddr> = unserved.iter().copied().filter(|ip| !ip.is_loopback()).collect();
     let mode = snapshot.proxy_mode().ok().filter(|_| !beyond.is_empty())?;
@@ -181,10 +180,10 @@ fn served_there(snapshot: &Snapshot, served: &[IpAddr], unserved: &BTreeSet<IpAd
         true => format!("add {} to {setting}", networks(&beyond)),
         false => format!("write the networks {} into {setting}", networks(&[served, &beyond[..]].concat())),
     };
-    Some(Step::advice(format!("{words}, to have NodePorts served there, on every node that has this setting")).into())
+    Some(Step::advice(format!("{words}, to serve NodePorts there, on every node with this setting")).into())
 }
 
-/// What to do where a Service has the number that another one wants.
+/// What to do if a Service has the number that another Service wants.
 fn how_to_have(snapshot: &Snapshot, number: u16, free: Option<u16>) -> Option<Advice> {
     let mut services = snapshot.cluster.services.known_part(Unread::Adds).iter().map(Arc::as_ref);
     let service = services.find(|it| has_number(it, number))?;
@@ -197,7 +196,7 @@ fn how_to_have(snapshot: &Snapshot, number: u16, free: Option<u16>) -> Option<Ad
     Some(Advice {
         case: format!("if the API server refuses {number} to a Service: Service {name} has it as {field}"),
         remedies: vec![
-            Step::advice(format!("give the refused one another number{such_as}")).into(),
+            Step::advice(format!("give the refused Service another number{such_as}")).into(),
             moved,
             Step::advice(format!("if Service {name} itself is refused, change it instead of creating it: it is there"))
                 .into(),
@@ -205,7 +204,7 @@ fn how_to_have(snapshot: &Snapshot, number: u16, free: Option<u16>) -> Option<Ad
     })
 }
 
-/// Which number another Service can have, in a line: to move the Service that works is no advice for anybody else.
+/// One line with a number that another Service can have. Without a refusal nobody should move a Service that works.
 fn a_free_one(snapshot: &Snapshot, number: u16, free: Option<u16>) -> Option<Advice> {
     let free = free?;
     let services = snapshot.cluster.services.known_part(Unread::Adds);
@@ -223,13 +222,14 @@ fn has_number(service: &Service, number: u16) -> bool {
     service.health_check_node_port == Some(number) || service.ports.iter().any(|port| port.node_port == Some(number))
 }
 
-/// What follows *another number*: a free one, or where to find some.
+/// The words after *another number*: a free number, or the command that prints some.
 fn such_as(free: Option<u16>) -> String {
     free.map_or(": `suggest` prints free ones".to_owned(), |free| format!(", such as {free}"))
 }
 
-/// What a refusal means if no Service has the number: it had one until lately. The API server looks every three minutes for numbers
-/// without a Service, and releases what it finds at the third time (Kubernetes pkg/registry/core/service/portallocator/controller/repair.go).
+/// The meaning of a refusal if no Service has the number: a Service had it until lately. Every three minutes the API server
+/// checks for numbers without a Service, and releases a number the third time (Kubernetes
+/// pkg/registry/core/service/portallocator/controller/repair.go).
 fn allocated_without_service(
     snapshot: &Snapshot,
     owned: &[Ownership],
@@ -292,7 +292,7 @@ mod tests {
         assert!(all[0].case.ends_with("none has to, since the proxy leads connections to Service default/web"));
         assert_eq!(texts(&all[0])[0], "connect to port 30080 of 192.0.2.1");
         let [another, moved, itself] = texts(&all[1])[..] else { panic!("{:?}", all[1]) };
-        assert_eq!(another, "give the refused one another number, such as 30000");
+        assert_eq!(another, "give the refused Service another number, such as 30000");
         assert!(moved.starts_with("kubectl -n default patch service web") && moved.contains(r#""value":30000"#));
         assert!(itself.contains("change it instead of creating it"));
     }
@@ -340,8 +340,8 @@ mod tests {
         let [closed, _] = &advice(&web(|it| it).with_mode(Mode::Nftables))[..] else { panic!("two cases") };
         let wanted = [
             "connect to port 30080 of 192.0.2.1, not of 127.0.0.1, 192.0.2.2",
-            "write the networks 192.0.2.0/24, 2001:db8::/64 into nodePortAddresses of kube-proxy, to have NodePorts served there, on every \
-             node that has this setting",
+            "write the networks 192.0.2.0/24, 2001:db8::/64 into nodePortAddresses of kube-proxy, to serve NodePorts there, on every \
+             node with this setting",
         ];
         assert_eq!(texts(closed), wanted);
         let mut narrow = web(|it| it);
@@ -351,7 +351,7 @@ mod tests {
         let [closed, _] = &advice(&narrow)[..] else { panic!("two cases") };
         assert!(texts(closed)[1].starts_with("add 192.0.2.0/24 to nodePortAddresses of kube-proxy"), "{closed:?}");
         let [closed, _] = &advice(&web(|it| it).with_mode(Mode::Cilium))[..] else { panic!("two cases") };
-        assert!(texts(closed)[1].contains("into nodeport-addresses of Cilium, to have"));
+        assert!(texts(closed)[1].contains("into nodeport-addresses of Cilium, to serve"));
     }
 
     #[test]
@@ -397,7 +397,7 @@ mod tests {
         let all = port_advice(&world, &[owned], &Limits::default(), (true, None));
         let refused = all.iter().find(|it| it.case.starts_with(REFUSED)).expect("it has the number");
         assert!(refused.case.ends_with("Service default/web has it as healthCheckNodePort"));
-        assert_eq!(texts(refused)[0], "give the refused one another number: `suggest` prints free ones");
+        assert_eq!(texts(refused)[0], "give the refused Service another number: `suggest` prints free ones");
         assert!(texts(refused)[1].contains("externalTrafficPolicy"), "{refused:?}");
     }
 }

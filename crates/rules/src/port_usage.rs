@@ -1,4 +1,4 @@
-//! The NodePort range, port by port: what each is allocated to, who listens, what the kernel may do with it.
+//! The NodePort range, port by port: the Service, the listener, and whether the kernel may use the port.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use portreeve_facts::{Gap, NodePortRange, PortRange, PortSet, Snapshot, Source, 
 pub struct PortUsage {
     /// The range.
     pub range: NodePortRange,
-    /// The static band, which automatic choice avoids; nothing where the range is too small.
+    /// The static band, which automatic choice avoids; none if the range is too small.
     pub static_band: Option<PortRange>,
     /// Ports that are allocated or listened on; every other port of the range is free.
     pub used: BTreeMap<u16, PortUse>,
@@ -19,16 +19,16 @@ pub struct PortUsage {
     pub ephemeral: PortSet,
     /// Ports of the range in `ip_local_reserved_ports`.
     pub reserved: PortSet,
-    /// What could not be read, so that the picture lacks it.
+    /// Unread input: the picture is not complete.
     pub unread: Vec<Gap>,
 }
 
-/// What one port is used for.
+/// The use of one port.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PortUse {
     /// The Service that owns the number, and how it got it.
     pub allocated: Option<(String, Choice)>,
-    /// Who has it beside the proxy: `nginx listens`, or `pod shop/web has it as hostPort`.
+    /// Another user of the port besides the proxy: `nginx listens`, or `pod shop/web has it as hostPort`.
     pub taken: Option<String>,
 }
 
@@ -39,14 +39,14 @@ pub enum Choice {
     Fixed,
     /// The API server chose it.
     Automatic,
-    /// The object does not tell.
+    /// The object does not show it.
     Unknown,
 }
 
-/// Counts the range. What was not read is listed beside what was.
+/// Counts the ports of the range. Unread input is listed too.
 ///
 /// # Errors
-/// When the range itself is not known.
+/// If the range itself is not known.
 pub fn port_usage(snapshot: &Snapshot) -> Result<PortUsage, Gap> {
     let round = Limits::default().round(snapshot, None);
     let range = snapshot.cluster.node_port_range.get()?.clone();
@@ -89,7 +89,7 @@ pub fn port_usage(snapshot: &Snapshot) -> Result<PortUsage, Gap> {
     }
     for ((source, why), ports) in unclear {
         let ports: PortSet = ports.into_iter().collect();
-        let detail = format!("whether the process that listens on {ports} is the proxy itself is not known");
+        let detail = format!("it is not known whether the process that listens on {ports} is the proxy itself");
         unread.push(Gap::new(source, why, detail));
     }
 

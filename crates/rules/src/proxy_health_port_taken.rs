@@ -1,4 +1,4 @@
-//! Another program has the port on which kube-proxy says that it is healthy.
+//! Another program has kube-proxy's health port.
 
 use std::net::SocketAddr;
 
@@ -27,7 +27,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let listeners = round.listeners()?;
     let silence = match &snapshot.kernel.proxy.mode {
         Reading::Seen(_) => None,
-        // Nobody is there who would want the port.
+        // Without kube-proxy no process wants the port.
         Reading::Gap(gap) if gap.why == Why::Unreachable => return Ok(Vec::new()),
         Reading::Gap(gap) => Some(gap),
     };
@@ -49,7 +49,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     };
     let verdict = match silence {
         _ if sockets.is_empty() || sockets.iter().any(|socket| proxy.shares_owner(socket)) => Verdict::Healthy,
-        // Whoever listens where kube-proxy reports its mode does not answer, and has this port, too.
+        // The listener on the port of kube-proxy's mode does not answer, and has this port too.
         Some(gap) if gap.why == Why::TimedOut && hangs_with(&sockets) => Verdict::Healthy,
         Some(gap) => Verdict::Unknown(gap.clone()),
         None if sockets.iter().all(|socket| proxy.certainly_lacks(socket)) => {
@@ -61,7 +61,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(vec![Judgement { subject: Subject::this_node(snapshot), port, protocol: Some(Protocol::Tcp), verdict }])
 }
 
-/// Why the owner of a socket is not known: a right, or a kernel that does not tell.
+/// Why the owner of a socket is not known: a missing right, or a kernel that does not show it.
 fn why_not_compared(sockets: &[&Socket]) -> Option<Gap> {
     sockets.iter().find_map(|socket| match &socket.owner {
         Owner::Held(holder) => holder.process.gap().cloned(),
@@ -70,7 +70,7 @@ fn why_not_compared(sockets: &[&Socket]) -> Option<Gap> {
 }
 
 fn unknown(port: u16) -> Gap {
-    let detail = format!("whether whoever listens on {port}/tcp is kube-proxy could not be told");
+    let detail = format!("whether the listener on {port}/tcp is kube-proxy is not known");
     Gap::new(Source::Processes, Why::Ambiguous, detail)
 }
 
@@ -78,14 +78,14 @@ fn evidence(snapshot: &Snapshot, address: SocketAddr, sockets: &[&Socket]) -> Ev
     let port = address.port();
     let owner = owner_name(snapshot, &sockets[0].owner);
     let sentence = format!(
-        "{} has port {port}/tcp, on which kube-proxy tells whether this node works: load balancers get another answer.",
+        "{} has port {port}/tcp, on which kube-proxy reports whether this node works: load balancers get another answer.",
         capital(&owner)
     );
     let evidence = Evidence::new(Severity::Warning, sentence).value("wanted by kube-proxy", format!("{address}/tcp"));
     with_sockets(evidence, "listener", snapshot, sockets)
         .remedy(move_off(snapshot, sockets[0]))
         .remedy(Step::advice(
-            "where it is Calico in eBPF mode, give FelixConfiguration default another bpfKubeProxyHealthzPort, or stop kube-proxy",
+            "if it is Calico in eBPF mode, give FelixConfiguration default another bpfKubeProxyHealthzPort, or stop kube-proxy",
         ))
         .remedy(Step::advice("give kube-proxy another healthzBindAddress, and its port to every load balancer"))
 }
@@ -134,7 +134,7 @@ mod tests {
     fn whoever_answers_in_kube_proxys_place_is_named() {
         let evidence = expect_problem(&RULE, &taken(), &node());
         assert_eq!(evidence.severity, Severity::Warning);
-        let words = "Process calico-node has port 10256/tcp, on which kube-proxy tells whether this node works";
+        let words = "Process calico-node has port 10256/tcp, on which kube-proxy reports whether this node works";
         assert!(evidence.summary.starts_with(words), "{}", evidence.summary);
         assert!(evidence.values.contains(&("listener", "tcp LISTEN [::]:10256".to_owned())), "{evidence:#?}");
         let moved = &evidence.remedies[0].steps[0].text;

@@ -45,7 +45,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
 
     let mut problems = Vec::new();
     let mut gaps: Vec<Gap> = Vec::new();
-    // In ipvs mode none of them is left behind.
+    // In ipvs mode all of them are in use.
     gaps.extend(servers.unread.clone().filter(|_| !snapshot.is_in(Mode::Ipvs)));
     match &mode {
         Ok(mode) => {
@@ -74,7 +74,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
         Reading::Seen(netfilter) => gaps.extend(unlisted(netfilter, &traces)),
     }
 
-    // A kernel without IPVS has nothing left of it; one that hides it may.
+    // A kernel without IPVS has no leftovers of ipvs mode. If IPVS cannot be read, leftovers are possible.
     gaps.extend(snapshot.kernel.ip_vs.gap().filter(|gap| gap.why != Why::NotSupported).cloned());
 
     let words = mode_in_words(&mode);
@@ -87,7 +87,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
 /// The name of chains among these.
 const CHAINS: &str = "iptables chains";
 
-/// What each mode left in the kernel, as names and values.
+/// The leftovers of each mode in the kernel, as names and values.
 type Traces = BTreeMap<Mode, Vec<(&'static str, String)>>;
 
 fn traces(snapshot: &Snapshot, interfaces: &Interfaces, servers: &OfServices<'_>) -> Traces {
@@ -121,7 +121,7 @@ fn traces(snapshot: &Snapshot, interfaces: &Interfaces, servers: &OfServices<'_>
     traces
 }
 
-/// The links that proxies in ipvs mode make, as far as they are there.
+/// The present links that proxies in ipvs mode make.
 fn links_of_ipvs(interfaces: &Interfaces) -> impl Iterator<Item = &'static str> {
     IPVS_LINKS.into_iter().filter(|name| interfaces.links.iter().any(|link| link.name == *name))
 }
@@ -132,15 +132,15 @@ fn serves_others(snapshot: &Snapshot, interfaces: &Interfaces, ours: &OfServices
         Reading::Seen(servers) => servers.len(),
         Reading::Gap(gap) => return gap.why != Why::NotSupported,
     };
-    // The first link is kube-proxy's. Those of kube-router are live where kube-proxy has only left something behind.
+    // The first link is kube-proxy's. kube-router's virtual servers are in use if kube-proxy only left something behind.
     all > ours.known.len() || links_of_ipvs(interfaces).any(|link| link != IPVS_LINKS[0])
 }
 
 /// Virtual servers that were made for Services.
 struct OfServices<'a> {
-    /// Those that certainly were.
+    /// Virtual servers that were certainly made for Services.
     known: Vec<&'a VirtualServer>,
-    /// Why others may have been, too.
+    /// Why others may have been made for Services too.
     unread: Option<Gap>,
 }
 
@@ -156,7 +156,7 @@ fn servers_of_services<'a>(snapshot: &'a Snapshot, interfaces: &Interfaces) -> O
     OfServices { known, unread }
 }
 
-/// What is in the kernel of every mode but the present one.
+/// The objects in the kernel of all modes but the present one.
 fn left_behind(
     interfaces: &Interfaces,
     traces: &Traces,
@@ -164,8 +164,7 @@ fn left_behind(
     serves_others: bool,
 ) -> impl Iterator<Item = Evidence> {
     traces.iter().filter(move |(mode, _)| **mode != present).map(move |(mode, found)| {
-        let summary =
-            format!("The proxy runs in {present} mode, but the kernel still holds what {mode} mode programmed.");
+        let summary = format!("The proxy runs in {present} mode, but the kernel still holds rules of {mode} mode.");
         let mut evidence = Evidence::new(Severity::Warning, summary);
         evidence.values.extend(found.iter().cloned());
         let evidence = evidence.remedy(clean_up(Some(present), serves_others));
@@ -180,10 +179,10 @@ fn left_behind(
     })
 }
 
-/// The mode is not known, but there can only be one.
+/// The mode is not known, but only one can be in use.
 fn several(traces: &Traces, serves_others: bool) -> Evidence {
     let modes: Vec<&str> = traces.keys().map(|mode| mode.name()).collect();
-    let summary = format!("The kernel holds what {} mode programmed: only one of them is in use.", modes.join(" and "));
+    let summary = format!("The kernel holds rules of {} mode: only one of them is in use.", modes.join(" and "));
     let mut evidence = Evidence::new(Severity::Warning, summary);
     evidence.values.extend(traces.values().flatten().cloned());
     evidence.remedy(clean_up(None, serves_others))
@@ -199,7 +198,7 @@ fn stale<'a>(snapshot: &Snapshot, interfaces: &'a Interfaces) -> Result<Vec<&'a 
     let explained: HashSet<IpAddr> =
         snapshot.cluster.services.get()?.iter().flat_map(|service| addresses_of(snapshot, service)).collect();
     held.retain(|address| !explained.contains(&address.ip));
-    // A Service that could not be read whole may explain one: to delete it would take that Service off this node.
+    // A Service that was not fully read may have the address: deleting the address would stop that Service on this node.
     if let Some(gap) = snapshot.cluster.unread_service().filter(|_| !held.is_empty()) {
         return Err(gap.clone());
     }
@@ -221,14 +220,14 @@ fn stale_addresses(stale: &[&Address]) -> Evidence {
     evidence.remedy(stale.iter().take(MOST_LISTED).map(|address| delete_address(address)).collect::<Vec<_>>())
 }
 
-/// The proxy itself says ipvs, there are Services, and yet the kernel has no virtual server.
+/// The proxy reports ipvs mode and there are Services, but the kernel has no virtual server.
 ///
 /// # Errors
 /// When the mode or Services were not read, and it depends on them.
 fn programs_nothing(snapshot: &Snapshot) -> Result<Option<Evidence>, Gap> {
     let none = snapshot.kernel.ip_vs.known(Unread::Said("check")).is_some_and(Vec::is_empty);
     let says = match &snapshot.kernel.proxy.mode {
-        // Nobody is there who would program anything.
+        // Without a proxy nothing is programmed.
         Reading::Gap(gap) if matches!(gap.why, Why::Unreachable | Why::NotAsked) => return Ok(None),
         Reading::Gap(_) if snapshot.proxy_mode().is_ok_and(|mode| mode.value != Mode::Ipvs) => return Ok(None),
         mode => mode.get(),
@@ -240,8 +239,7 @@ fn programs_nothing(snapshot: &Snapshot) -> Result<Option<Evidence>, Gap> {
     let wanted = snapshot.cluster.services.get()?.iter().any(|service| snapshot.proxy_serves(service));
     says.map(|_| {
         wanted.then(|| {
-            let summary =
-                "The proxy says that it runs in ipvs mode, but IPVS has no virtual server: it programs nothing.";
+            let summary = "The proxy reports ipvs mode, but IPVS has no virtual server: the proxy programs nothing.";
             Evidence::new(Severity::Warning, summary).value("virtual servers", "none in /proc/net/ip_vs").remedy(
                 Step::advice("read kube-proxy's log: a missing kernel module, e.g. ip_set_hash_ip, stops it silently"),
             )
@@ -249,7 +247,7 @@ fn programs_nothing(snapshot: &Snapshot) -> Result<Option<Evidence>, Gap> {
     })
 }
 
-/// The legacy iptables keep their chains where they cannot be listed.
+/// The chains of legacy iptables cannot be listed here, so some may be left.
 fn unlisted(netfilter: &Netfilter, traces: &Traces) -> Option<Gap> {
     let nat = netfilter.legacy_tables.iter().any(|table| table.rsplit(' ').next() == Some("nat"));
     (nat && !traces.contains_key(&Mode::Iptables)).then(|| {

@@ -40,7 +40,7 @@ fn check(round: &Round<'_>, limits: &Limits) -> Judgements {
     Ok(vec![Judgement::of(subject, verdict)])
 }
 
-/// Every NodePort that a proxy might hold: none ever held SCTP.
+/// Every NodePort that a proxy might hold. No version held SCTP ports.
 fn node_ports(snapshot: &Snapshot, services: &[Arc<Service>]) -> HashSet<(Protocol, u16)> {
     served_node_ports(snapshot, services)
         .filter(|(_, port, _)| port.protocol != Protocol::Sctp)
@@ -63,7 +63,7 @@ fn judge(
     let holding = Holding::of(snapshot, proxy, ports);
     let mut demand = Demand::of(snapshot, services, &descriptors, &holding)?;
     if let Some(before) = round.before.and_then(|before| otherwise(before, ports)) {
-        // Ports that it opened between the look at sockets and its answer are not what it needs otherwise.
+        // Ports that the proxy opened between the read of sockets and its answer do not count as other needs.
         demand.otherwise = demand.otherwise.min(before);
     }
     let at = |percent: u64| u128::from(demand.all()) * 100 >= u128::from(descriptors.limit) * u128::from(percent);
@@ -80,14 +80,14 @@ fn judge(
     Ok(holding.answer.clone()?.then(|| evidence(snapshot, services, &descriptors, &holding, &demand, severity)))
 }
 
-/// What the proxy had open in a look besides NodePorts, as far as it is known.
+/// The file descriptors of the proxy in a scan, without NodePorts, as far as known.
 fn otherwise(snapshot: &Snapshot, ports: &HashSet<(Protocol, u16)>) -> Option<u64> {
     let proxy = Proxy::of(snapshot);
     let open = Descriptors::of(snapshot, &proxy).ok()?.open?;
     Some(open.saturating_sub(Holding::of(snapshot, &proxy, ports).sockets))
 }
 
-/// File descriptors of whatever answers for the proxy.
+/// File descriptors of the process that answers for the proxy.
 struct Descriptors {
     limit: u64,
     place: &'static str,
@@ -123,9 +123,9 @@ impl Descriptors {
 /// Whether the proxy holds NodePorts.
 struct Holding<'a> {
     answer: Result<bool, Gap>,
-    /// Its version, where it reports one.
+    /// Its version, if it reports one.
     version: Option<&'a str>,
-    /// Its own sockets on NodePorts, or, where that is not known, any that may be.
+    /// Its own sockets on NodePorts. If the owners are not known, all sockets that may be its own.
     sockets: u64,
 }
 
@@ -148,24 +148,25 @@ impl<'a> Holding<'a> {
             (_, Ok(_)) if own > 0 => Ok(true),
             (_, Err(gap)) => Err(gap),
             (Some(false), Ok(_)) => Ok(false),
-            // One that ran out has closed everything, so holding nothing now proves nothing.
+            // A proxy without free file descriptors closes all its ports. So a proxy without ports now may still be one that
+            // holds them.
             (None, Ok(_)) => Err(Gap::new(
                 Source::ProxyMetrics,
                 Why::Ambiguous,
-                "the proxy does not tell its version, so whether it holds NodePorts is not known",
+                "the proxy does not report its version, so whether it holds NodePorts is not known",
             )),
         };
         Self { answer, version, sockets: (own + perhaps) as u64 }
     }
 }
 
-/// How many file descriptors the proxy would have to have.
+/// How many file descriptors the proxy needs.
 struct Demand {
     /// For NodePorts.
     sockets: u64,
-    /// What it has open besides.
+    /// Other open file descriptors.
     otherwise: u64,
-    /// Its settings were not read, so `nodePortAddresses` is taken for the default.
+    /// Its settings were not read, so `nodePortAddresses` is assumed to be the default.
     assumed: Option<Gap>,
 }
 
@@ -176,7 +177,7 @@ impl Demand {
         descriptors: &Descriptors,
         holding: &Holding<'_>,
     ) -> Result<Self, Gap> {
-        // A proxy too new to hold ports has at most the listeners of nftables mode on localhost, for TCP (KEP-6032).
+        // A newer proxy holds no ports, except perhaps the TCP listeners of nftables mode on localhost (KEP-6032).
         let localhost_only = holding.version.and_then(holds_ports) == Some(false);
         let (per_family, assumed) = match snapshot.proxy_config() {
             _ if localhost_only => ([1, 1], None),

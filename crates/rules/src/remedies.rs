@@ -16,8 +16,8 @@ pub(super) const LAST_BY_DEFAULT: u16 = PortRange::DEFAULT_EPHEMERAL.last;
 /// Antrea's NodePortLocal range, unless configured otherwise.
 const NODE_PORT_LOCAL: PortRange = PortRange { first: 61000, last: 62000 };
 
-/// Moves a Service port to a free nodePort, which is looked for once a rule: looking takes a walk over all Services.
-/// The patch changes nothing where the Service has changed since.
+/// Moves a Service port to a free nodePort. A rule searches free numbers once, because the search reads all Services. The patch
+/// changes nothing if the Service has changed since.
 pub(super) fn move_service(free: Option<u16>, service: &Service, port: &ServicePort) -> Remedy {
     let Service { namespace, name, .. } = service;
     let lasting = format!("give Service {namespace}/{name} another nodePort");
@@ -25,7 +25,8 @@ pub(super) fn move_service(free: Option<u16>, service: &Service, port: &ServiceP
     match (free, port.node_port) {
         (Some(free), Some(number)) => {
             let path = |index: usize| format!("/spec/ports/{index}/nodePort");
-            // One number may be that of TCP and of UDP, which stay together where their port is one too: else the API server refuses it.
+            // TCP and UDP may have one number. They move together if their port is the same too: else the API server refuses the
+            // patch.
             let is_same = |it: &ServicePort| (it.node_port, it.port) == (Some(number), port.port);
             let same = service.ports.iter().enumerate().filter(|(_, it)| is_same(it));
             let changes =
@@ -42,8 +43,8 @@ pub(super) fn move_service(free: Option<u16>, service: &Service, port: &ServiceP
     }
 }
 
-/// Gives a Service another nodePort, or another healthCheckNodePort where it is about no port. One of a file that is no cluster's
-/// cannot be patched.
+/// Gives a Service another nodePort, or, without a port, another healthCheckNodePort. A Service from a file that is not from a
+/// cluster cannot be patched.
 pub(super) fn another_number(free: Option<u16>, service: &Service, port: Option<&ServicePort>) -> Remedy {
     match (service.uid.is_some(), port) {
         (true, Some(port)) => move_service(free, service, port),
@@ -59,21 +60,21 @@ pub(super) fn another_number(free: Option<u16>, service: &Service, port: Option<
     }
 }
 
-/// Takes a claimed address back from the Service.
+/// Removes a claimed address from the Service.
 pub(super) fn release(claim: &ExternalAddress<'_>) -> Step {
     release_to(
         claim,
-        "a load balancer address that is no Node's, or have its controller set `ipMode: Proxy` in status.loadBalancer.ingress",
+        "a load balancer address that no Node has, or configure its controller to set `ipMode: Proxy` in status.loadBalancer.ingress",
     )
 }
 
-/// The same; `instead` is what a Service may have whose load balancer address nobody but its controller can take back.
+/// The same. `instead` is for a load balancer address: only its controller can remove the address.
 pub(super) fn release_to(claim: &ExternalAddress<'_>, instead: &str) -> Step {
     let Service { namespace, name, .. } = claim.service;
     match claim.field {
-        // One of a file that is no cluster's cannot be patched.
+        // A Service from a file that is not from a cluster cannot be patched.
         Field::ExternalIps(_) if claim.service.uid.is_none() => Step::advice(format!(
-            "write an external IP into Service {namespace}/{name} that nobody else has, or leave it out"
+            "write an external IP into Service {namespace}/{name} that no other object has, or leave it out"
         )),
         Field::ExternalIps(index) => {
             let path = format!("/spec/externalIPs/{index}");
@@ -85,8 +86,7 @@ pub(super) fn release_to(claim: &ExternalAddress<'_>, instead: &str) -> Step {
     }
 }
 
-/// Takes claimed addresses back. Of the list of one Service the last goes first, since what follows one that is removed
-/// moves up.
+/// Removes claimed addresses. In the list of one Service the last address goes first, because later addresses move up.
 pub(super) fn release_all(mut claims: Vec<&ExternalAddress<'_>>) -> Vec<Step> {
     claims.sort_by_key(|claim| match claim.field {
         Field::ExternalIps(index) => (0, Reverse(index)),
@@ -107,14 +107,15 @@ pub(super) fn choose_another_health_check_port(service: &Service) -> Remedy {
     Remedy::from(set_traffic_policy(service, "Cluster")).then(set_traffic_policy(service, "Local"))
 }
 
-/// Which nodes answer for a Service: each, or those that have a pod of it. With the first, clients are seen with a node's address.
+/// Chooses the nodes that answer for a Service: all, or the nodes with one of its pods. If all nodes answer, the pods see a
+/// node's address as the client.
 pub(super) fn set_traffic_policy(service: &Service, policy: &str) -> Step {
     let change = format!(r#"{{"spec":{{"externalTrafficPolicy":"{policy}"}}}}"#);
     Step::command(format!("{} -p '{change}'", kubectl("patch", service)))
         .with(Effect::AnswerWithPodsOnly(of(service), policy == "Local"))
 }
 
-/// Lists what a kube-proxy wrote about health checks that it could not serve.
+/// Lists the Events of a kube-proxy about health checks that it could not serve.
 pub(super) fn health_check_events(service: &Service) -> Step {
     let namespace = option_n(&service.namespace);
     Step::command(format!("kubectl {namespace} get events --field-selector reason=FailedToStartServiceHealthcheck"))
@@ -126,11 +127,12 @@ pub(super) fn endpoints_of(service: &Service) -> Step {
     Step::command(format!("kubectl {namespace} get endpointslices -l kubernetes.io/service-name={name}"))
 }
 
-/// Units that no remedy ends, by how their names begin: those of the cluster, and of the way to the node, its names, time and disks.
+/// Units that no remedy ends, by the beginning of their names: units of the cluster, of access to the node, and of its names,
+/// time and disks.
 const KEPT: &str = "kube containerd cri docker k3s k0s rke2 snap. etcd ssh systemd- NetworkManager user@ dnsmasq chrony ntp rpc nfs \
      iscsi open-iscsi multipath ceph gluster frr bird keepalived wg-quick named unbound";
 
-/// Moves the owner of a socket; where it has no name, how to find it out comes first.
+/// Moves the owner of a socket. If the owner's name is not known, a command that finds it comes first.
 pub(super) fn move_off(snapshot: &Snapshot, socket: &Socket) -> Remedy {
     let port = format!("{}/{}", socket.local_port, socket.protocol);
     let name = owner_name(snapshot, &socket.owner);
@@ -169,7 +171,7 @@ pub(super) fn move_off(snapshot: &Snapshot, socket: &Socket) -> Remedy {
     .into()
 }
 
-/// The same where the owner may have the port of right.
+/// The same, if the owner may have the port on purpose.
 pub(super) fn move_off_unless(snapshot: &Snapshot, socket: &Socket, right: &str) -> Remedy {
     let steps = move_off(snapshot, socket).steps;
     let [last] = &steps[..] else { return Remedy { steps } };
@@ -202,39 +204,39 @@ fn end_gone(uid: &str, port: &str) -> Remedy {
     let containers = Step::command(format!("crictl ps -a --label io.kubernetes.pod.uid={}", shell_word(uid)))
         .lasting("look with crictl whether a container of that pod is left");
     Remedy::from(containers).then(Step::advice(format!(
-        "stop the container that it lists; where it lists none, end the process that has port {port}"
+        "stop the container that it lists; if it lists none, end the process that has port {port}"
     )))
 }
 
-/// A link of WireGuard, which may have a port of UDP: only root on the node is told which.
+/// A WireGuard link may have a UDP port; only root on the node can see which one.
 fn wireguard(snapshot: &Snapshot) -> Option<String> {
     let mut links = snapshot.kernel.interfaces.known(Unread::Adds)?.links.iter();
     let link = links.find(|link| link.kind.as_deref() == Some("wireguard"))?;
     Some(format!("WireGuard, whose port `wg show {} listen-port` tells", shell_word(&link.name)))
 }
 
-/// Has a server of DNS leave to others the port on addresses that it does not serve.
+/// Makes a DNS server listen only on the addresses that it serves.
 pub(super) fn some_addresses(of: PortOf<'_>) -> Step {
     Step::advice(format!(
         "have the server of {of} listen on the addresses of the node that clients ask, not on every address"
     ))
 }
 
-/// Has systemd-resolved leave port 53. What asks its stub then asks nobody: programs of the node by /etc/resolv.conf, and pods by
-/// that of their kubelet (systemd src/resolve/resolved-resolv-conf.c).
+/// Makes systemd-resolved release port 53. Then its stub answers no query: programs of the node use /etc/resolv.conf, and pods
+/// use the kubelet's file (systemd src/resolve/resolved-resolv-conf.c).
 pub(super) fn without_stub() -> Remedy {
     Remedy::from(Step::advice(
-        "have /etc/resolv.conf, and `resolvConf` of the kubelet, lead to /run/systemd/resolve/resolv.conf: nobody will answer at 127.0.0.53",
+        "point /etc/resolv.conf, and `resolvConf` of the kubelet, at /run/systemd/resolve/resolv.conf: no server will answer at 127.0.0.53",
     ))
     .then(Step::advice("set `DNSStubListener=no` in resolved.conf, and restart systemd-resolved"))
 }
 
-/// Gives a pod another port, where what makes it declares it.
+/// Gives a pod another port, in the object that declares the pod.
 pub(super) fn another_port(namespace: &str, name: &str, controller: Option<&Controller>) -> Step {
     let place = match controller.and_then(workload) {
         Some((kind, workload)) => format!("in {kind} {namespace}/{workload}"),
         None if is_static(controller) => "in its manifest on its node".to_owned(),
-        None => "where its containers are declared".to_owned(),
+        None => "in the object that declares its containers".to_owned(),
     };
     Step::advice(format!("give pod {namespace}/{name} another port, {place}"))
 }
@@ -249,7 +251,7 @@ pub(super) fn who_holds(protocol: Protocol, port: u16) -> Step {
     Step::command(format!("ss -H{table}lnp 'sport = :{port}'"))
 }
 
-/// Sets the range from which the kernel chooses ports by itself, for now and for good.
+/// Sets the range from which the kernel chooses ports by itself, now and after a restart.
 pub(super) fn choose_from(range: PortRange) -> Remedy {
     let PortRange { first, last } = range;
     let (value, file) = (format!("{first} {last}"), "zz-ephemeral-ports.conf");
@@ -257,13 +259,13 @@ pub(super) fn choose_from(range: PortRange) -> Remedy {
     match range.intersection(NODE_PORT_LOCAL) {
         None => remedy,
         Some(_) => remedy.then(Step::advice(format!(
-            "where Antrea serves NodePortLocal, reserve its ports too: {NODE_PORT_LOCAL} unless configured otherwise"
+            "if Antrea serves NodePortLocal, reserve its ports too: {NODE_PORT_LOCAL} unless configured otherwise"
         ))),
     }
 }
 
-/// Sets the range from which the kernel chooses ports in a pod's own network, where it is to be another one, and those that it does not
-/// choose there. Both are safe sysctls, which no kubelet has to allow (kubernetes pkg/kubelet/sysctl/safe_sysctls.go).
+/// Sets the ephemeral port range in a pod's own network, if it should change, and the reserved ports there. Both are safe
+/// sysctls, which need no setting of the kubelet (kubernetes pkg/kubelet/sysctl/safe_sysctls.go).
 pub(super) fn choose_in_pod(pod: &Pod, range: Option<PortRange>, reserved: PortSet) -> Step {
     let widened = range
         .map(|PortRange { first, last }| format!("name net.ipv4.ip_local_port_range, value \"{first} {last}\", and "));
@@ -293,10 +295,10 @@ pub(super) fn delete_rule(chain: &str, handle: u64) -> Step {
         .with(Effect::DeleteRule(chain.to_owned(), handle))
 }
 
-/// Removes what every proxy mode of kube-proxy programmed.
+/// Removes the rules of all proxy modes of kube-proxy.
 ///
-/// Cilium in kube-proxy's place loses nothing by it, a kube-proxy that runs everything. Of IPVS it clears all (kubernetes
-/// pkg/proxy/ipvs/proxier.go, `cleanupLeftovers`), also what is `of_others`.
+/// Cilium as kube-proxy's replacement loses nothing, but a kube-proxy that runs loses all its rules. The command clears all of
+/// IPVS (kubernetes pkg/proxy/ipvs/proxier.go, `cleanupLeftovers`), also what is `of_others`.
 pub(super) fn clean_up(present: Option<Mode>, of_others: bool) -> Remedy {
     const AGAIN: &str = "once more where it ends with an error";
     let caution = of_others.then(|| {
@@ -317,14 +319,14 @@ pub(super) fn clean_up(present: Option<Mode>, of_others: bool) -> Remedy {
     steps.chain(restart.map(Step::advice)).collect::<Vec<_>>().into()
 }
 
-/// Removes what ipvs mode left, these links of it.
+/// Removes the leftovers of ipvs mode: its virtual servers and these links.
 pub(super) fn remove_ipvs(links: &[&str]) -> Remedy {
     let links: String = links.iter().map(|link| format!(" && ip link delete {link}")).collect();
     Remedy::from(Step::advice("make sure that nothing else on this node uses IPVS"))
         .then(Step::command(format!("ipvsadm --clear{links}")).with(Effect::CleanUp(Some(Mode::Ipvs))))
 }
 
-/// Removes what nftables mode left.
+/// Removes the leftovers of nftables mode.
 pub(super) fn remove_nftables() -> Remedy {
     let delete = Step::command("nft delete table ip kube-proxy; nft delete table ip6 kube-proxy");
     delete.with(Effect::CleanUp(Some(Mode::Nftables))).into()
@@ -335,7 +337,7 @@ pub(super) fn untracked() -> Step {
     Step::command("iptables-save -t raw | grep -i notrack; nft list ruleset | grep notrack")
 }
 
-/// Frees nodePorts that a load balancer does not need. The setting alone frees nothing that is allocated already.
+/// Frees nodePorts that a load balancer does not need. The setting alone does not free nodePorts that exist already.
 pub(super) fn give_node_ports_back() -> Remedy {
     let stop =
         "set `allocateLoadBalancerNodePorts: false` on LoadBalancer Services whose load balancer needs no nodePort";
@@ -343,14 +345,14 @@ pub(super) fn give_node_ports_back() -> Remedy {
         .then(Step::advice("remove nodePort from every entry of their spec.ports: until then they keep it"))
 }
 
-/// Sets a sysctl, for now and for good. Of all files of /etc/sysctl.d the last of the alphabet counts: Debian has a 99-sysctl.conf,
-/// to which Kubespray writes reserved ports, and kubeadm's documents have a k8s.conf.
+/// Sets a sysctl, now and after a restart. In /etc/sysctl.d the file with the last name counts: Debian has a 99-sysctl.conf, to
+/// which Kubespray writes reserved ports, and kubeadm's documents have a k8s.conf.
 pub(super) fn set_sysctl(name: &str, value: &str, file: &str, effect: Effect) -> Remedy {
     Remedy::from(Step::command(format!("sysctl -w {name}=\"{value}\"")).with(effect))
         .then(Step::command(format!("echo '{name} = {value}' > /etc/sysctl.d/{file}")))
 }
 
-/// A change of a Service that is made only while `path` holds `present`.
+/// A change of a Service that applies only while `path` holds `present`.
 fn json_patch(service: &Service, path: &str, present: &str, change: &str) -> String {
     let test = format!(r#"{{"op":"test","path":"{path}","value":{present}}}"#);
     format!("{} --type=json -p '[{test},{change}]'", kubectl("patch", service))
@@ -361,7 +363,7 @@ fn of(Service { namespace, name, .. }: &Service) -> ServiceRef {
 }
 
 fn kubectl(verb: &str, service: &Service) -> String {
-    // A name that begins like an option stays a name.
+    // A name that begins like an option must stay a name.
     let separator = if service.name.starts_with('-') { '/' } else { ' ' };
     format!("kubectl {} {verb} service{separator}{}", option_n(&service.namespace), shell_word(&service.name))
 }

@@ -7,18 +7,17 @@ use portreeve_facts::{PortRange, PortSet, Reading, Unread};
 /// The fewest ports that are left to outgoing connections. With none left, each `connect` of the node fails (measured on Linux
 /// 6.18: EADDRNOTAVAIL, for UDP EAGAIN), and kubelet loses the API server.
 pub(super) const FEWEST_LEFT: u32 = 8192;
-/// The longest list that one write takes, in bytes: a page of the kernel less one (kernel/sysctl.c, `proc_do_large_bitmap`), and
-/// without the line end that programs write behind it.
+/// The longest list for one write, in bytes: one byte less than a memory page (kernel/sysctl.c, `proc_do_large_bitmap`), and one
+/// less for the line end.
 pub(super) const LONGEST: usize = 4094;
-/// More ports than this are a range, of which Services have some.
+/// With more ports than this, the ports are a range of which Services have only some.
 const FEW: u32 = 64;
 
-/// Keeps the kernel from choosing `ports` by itself, for now and for good. A write replaces the whole list, so what is
-/// reserved already is written again, and NodePorts and ports of servers that the kernel may choose are written too: a
-/// remedy of one finding does not undo that of another.
+/// Keeps the kernel from choosing `ports` by itself, now and after a restart. A write replaces the whole list. So the list keeps
+/// the reserved ports, and adds NodePorts and server ports that the kernel may choose: no remedy undoes another one.
 ///
-/// Where that would leave too few ports to outgoing connections, it keeps those that Services have; where these are too many
-/// as well, it says so.
+/// If that left too few ports for outgoing connections, the list has only the NodePorts of Services. If these are too many as
+/// well, the remedy explains that.
 pub(super) fn reserve(round: &Round<'_>, ports: &PortSet) -> Remedy {
     let snapshot = round.now;
     let node_ports = snapshot.cluster.node_port_range.known(Unread::Adds).map(|range| range.range);
@@ -55,7 +54,7 @@ pub(super) fn reserve(round: &Round<'_>, ports: &PortSet) -> Remedy {
     })
 }
 
-/// Whether outgoing connections keep enough ports where `more` are reserved, or lose few of what they have.
+/// Whether outgoing connections keep enough ports if `more` are reserved, or lose only a few.
 pub(super) fn is_bearable(ephemeral: Option<PortRange>, reserved: &PortSet, more: &PortSet) -> bool {
     let range = ephemeral.unwrap_or(PortRange::DEFAULT_EPHEMERAL);
     let choosable = PortSet::from(range).minus(reserved);
@@ -152,7 +151,7 @@ mod tests {
             let remedy = reserve(&declaring(step), &asked);
             assert_eq!(commands(&remedy)[0], "sysctl -w net.ipv4.ip_local_reserved_ports=\"31000\"", "{remedy:?}");
         }
-        // Nothing is left that could be kept.
+        // No port is left that could be reserved.
         let remedy = reserve(&declaring(1), &range("32768-60999"));
         assert!(commands(&remedy).is_empty(), "{remedy:?}");
     }

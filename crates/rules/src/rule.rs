@@ -12,15 +12,15 @@ use portreeve_facts::Source;
 /// One rule: a value, not a trait.
 #[derive(Debug)]
 pub struct Rule {
-    /// What it is about.
+    /// The id of its findings.
     pub id: &'static Id,
-    /// The variants of this id that it reports. Evidence that names none is of the first.
+    /// The variants of this id that it reports. Evidence without a variant has the first one.
     pub variants: &'static [&'static str],
     /// The facts without which it cannot judge at all.
     pub needs: &'static [Source],
-    /// What else it looks at of [`super::SELDOM`].
+    /// The facts of [`super::SELDOM`] that it uses too.
     pub uses: &'static [Source],
-    /// What it needs to know of sockets, and on which ports.
+    /// The sockets that it needs, and on which ports.
     pub socket_needs: &'static [SocketNeed],
     /// How long a problem must last before an agent reports it.
     pub patience: Patience,
@@ -29,7 +29,7 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// Whether it looks at these facts, as far as they are among those that few rules look at.
+    /// Whether it uses these facts, if they belong to [`super::SELDOM`].
     pub fn looks_at(&self, source: Source) -> bool {
         self.needs.contains(&source) || self.uses.contains(&source)
     }
@@ -49,7 +49,7 @@ impl Rule {
         self.rows().ceiling()
     }
 
-    /// What it says in this round. Every problem has its variant then.
+    /// Its result in this round. Every problem names its variant.
     pub fn judge(&self, round: &Round<'_>, limits: &Limits) -> Judgements {
         let mut judgements = (self.check)(round, limits)?;
         for judgement in &mut judgements {
@@ -61,11 +61,11 @@ impl Rule {
     }
 }
 
-/// How long a problem must last before an agent reports it. `check` has no patience: one look.
+/// How long a problem must last before an agent reports it. `check` has no patience: it makes one scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Patience {
-    /// Two consecutive scans: creation, roll-out and restarts pass by.
+    /// Two scans in a row: short states of creation, roll-out and restarts are not reported.
     TwoScans,
-    /// One: the problem is permanent state.
+    /// One scan: the problem is permanent.
     One,
 }

@@ -1,4 +1,4 @@
-//! What a rule can need to know of sockets, and on which ports: each rule says it beside its title.
+//! The facts about sockets that a rule needs, and on which ports: each rule lists them beside its title.
 
 use std::sync::Arc;
 
@@ -7,14 +7,14 @@ use portreeve_facts::{
     ClusterFacts, ContainerPort, PROXY_HEALTH, PROXY_METRICS, Pod, PortRange, PortSet, Service, Unread, Workload,
 };
 
-/// What a rule needs to know of sockets, beyond which listeners there are.
+/// The facts about sockets that a rule needs, besides the list of listeners.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SocketNeed {
-    /// Which processes own the listeners on these ports.
+    /// The processes that own the listeners on these ports.
     Owners(Ports),
-    /// Which client sockets have one of these as their local port.
+    /// The client sockets with one of these local ports.
     Clients(Ports),
-    /// What answers on every healthCheckNodePort.
+    /// The answers on all healthCheckNodePorts.
     HealthCheckAnswers,
 }
 
@@ -29,17 +29,17 @@ pub enum Ports {
     NodePortRange,
     /// The ports of Services that have external IPs or load balancer addresses.
     ExternalIps,
-    /// The hostPorts of pods on this node, or to come.
+    /// The hostPorts of pods on this node, and of pods that workloads will make.
     HostPorts,
     /// The ports of hostNetwork pods on this node.
     HostNetworkPods,
-    /// The same, of pods that are not ready, or to come; and those of which their containers said that they are in use.
+    /// The same, of pods that are not ready or do not exist yet; also ports that a container reported as in use.
     UnreadyHostNetworkPods,
     /// The ports of kube-proxy itself.
     Proxy,
 }
 
-/// The NodePort range; the default one where it is not known.
+/// The NodePort range, or the default range if it is not known.
 pub fn node_ports_or_default(cluster: &ClusterFacts) -> PortRange {
     cluster.node_port_range.known(Unread::Chooses).map_or(PortRange::DEFAULT_NODE_PORTS, |range| range.range)
 }
@@ -79,7 +79,7 @@ impl Ports {
     }
 }
 
-/// The port of kube-proxy's health that the cluster's own configuration of it names.
+/// The health port in the cluster's configuration of kube-proxy.
 fn configured_health(cluster: &ClusterFacts) -> Option<u16> {
     health_address(cluster.proxy_config.known(Unread::Chooses)?.healthz_bind_address.as_deref()?)
         .map(|address| address.port())
@@ -89,7 +89,7 @@ fn services(cluster: &ClusterFacts) -> impl Iterator<Item = &Service> {
     cluster.services.known_part(Unread::Chooses).iter().map(Arc::as_ref)
 }
 
-/// The ports of a node that pods of workloads will want.
+/// The ports of a node that workloads' pods will want.
 fn wanted(cluster: &ClusterFacts, which: fn(&Workload) -> bool) -> impl Iterator<Item = u16> {
     let workloads = cluster.workloads.iter().map(Arc::as_ref).filter(move |workload| which(workload));
     workloads.flat_map(|workload| workload.node_ports().map(|(number, _)| number))
@@ -106,7 +106,7 @@ fn pods(cluster: &ClusterFacts, which: fn(&Pod) -> bool) -> impl Iterator<Item =
     pods.filter(move |pod: &&Pod| !pod.finished && is_here(cluster, pod) && which(pod))
 }
 
-/// Pods of files may be anywhere; one whose node is not known counts.
+/// Pods from files may be on any node; a pod whose node is not known counts.
 fn is_here(cluster: &ClusterFacts, pod: &Pod) -> bool {
     match (&cluster.node_name, &pod.node) {
         (Some(here), Some(node)) => here == node,

@@ -16,7 +16,7 @@ pub(super) static RULE: Rule = Rule {
     variants: &["devices", "listener"],
     needs: &[Source::Addresses],
     uses: &[],
-    // Nobody asks for ports here: the kernel's reader knows the ports of tunnels that are down.
+    // No ports are requested here: the kernel reader knows the ports of tunnels that are down.
     socket_needs: &[],
     patience: Patience::TwoScans,
     check,
@@ -111,7 +111,7 @@ impl Contested<'_> {
         )))
     }
 
-    /// A socket that is no tunnel's of this network namespace.
+    /// A socket that does not belong to a tunnel of this network namespace.
     fn listener(&self, snapshot: &Snapshot, pairs: &[(&Link, &Socket)]) -> Evidence {
         let down = names(pairs.iter().map(|(down, _)| *down));
         let mut sockets: Vec<&Socket> = Vec::new();
@@ -130,7 +130,7 @@ impl Contested<'_> {
             .remedy(Step::advice(format!("if a network that is gone left it, delete the link ({})", listed(&down))))
     }
 
-    /// The same of both variants; `values` stand behind the tunnels that are down.
+    /// The common part of both variants; `values` follow the tunnels that are down.
     fn evidence(
         &self,
         snapshot: &Snapshot,
@@ -145,8 +145,8 @@ impl Contested<'_> {
     }
 }
 
-/// A tunnel that is down hurts if somebody needs it. Who made a tunnel is not known. A pod that makes tunnels is of a DaemonSet, is
-/// in the host's network, and is not ready while its tunnel is down.
+/// A tunnel that is down does harm only if a program needs it, and the maker of a tunnel is not known. A pod that makes tunnels
+/// belongs to a DaemonSet, is in the host's network, and is not ready while its tunnel is down.
 fn severity(snapshot: &Snapshot) -> (Severity, Option<String>) {
     let pods = match &snapshot.cluster.pods {
         Reading::Seen(pods) => pods,
@@ -206,7 +206,7 @@ fn difference(one: &Link, other: &Link) -> String {
     match (is_external(one), is_external(other)) {
         (true, false) => format!("{} is external, and takes the packets of every VNI; {} is not", one.name, other.name),
         (false, true) => format!("{} is external, and takes the packets of every VNI; {} is not", other.name, one.name),
-        _ => "their options of receiving differ".to_owned(),
+        _ => "their receive options differ".to_owned(),
     }
 }
 
@@ -219,9 +219,10 @@ fn another_port(whose: &str) -> Remedy {
     .into()
 }
 
-/// A snapshot of an earlier version.
+/// The reason if an earlier version wrote the snapshot.
 fn not_read(link: &Link) -> Gap {
-    let detail = format!("how tunnel {} opens its port was not read: the snapshot is of an earlier version", link.name);
+    let detail =
+        format!("how tunnel {} opens its port was not read: the snapshot is from an earlier version", link.name);
     Gap::new(Source::Addresses, Why::NotSupported, detail)
 }
 
@@ -331,7 +332,7 @@ mod tests {
         let other =
             |kind: &str, port, change: fn(&mut Tunnel)| down().tunnel("other", kind, port, |link| change(of(link)));
         let options = problem(&other("vxlan", 8472, |tunnel| tunnel.options = vec!["gbp".to_owned()]));
-        assert!(options.values.contains(&("not shared", "their options of receiving differ".to_owned())));
+        assert!(options.values.contains(&("not shared", "their receive options differ".to_owned())));
         let kinds = problem(&other("geneve", 8472, |_| ()));
         assert!(kinds.values.contains(&("not shared", "flannel.1 is vxlan, other is geneve".to_owned())), "{kinds:#?}");
         healthy(&other("vxlan", 8472, |tunnel| {

@@ -27,12 +27,12 @@ pub(super) fn listed<T: fmt::Display>(things: impl IntoIterator<Item = T>) -> St
 
 /// `default/trap type ClusterIP, ports 6666/tcp, 53/udp`, for evidence.
 pub(super) fn service_in_words(service: &Service) -> String {
-    // Written when it is shown: a Service may have thousands of ports.
+    // Formatted only when printed: a Service may have thousands of ports.
     let ports = service.ports.iter().map(|port| fmt::from_fn(move |f| write!(f, "{}/{}", port.port, port.protocol)));
     format!("{}/{} type {}, ports {}", service.namespace, service.name, service.kind.name(), listed(ports))
 }
 
-/// Evidence with a socket, and everything known of its owner.
+/// Evidence with a socket, and all known facts about its owner.
 pub(super) fn with_socket(evidence: Evidence, name: &'static str, snapshot: &Snapshot, socket: &Socket) -> Evidence {
     let mut evidence = evidence.value(name, socket_in_words(socket));
     evidence.values.extend(owner_evidence(snapshot, &socket.owner));

@@ -1,4 +1,4 @@
-//! What tests declare in their comments, so that no declaration can outlive its test.
+//! Declarations in the comments of tests: no declaration can outlive its test.
 
 use std::{
     fs,
@@ -10,16 +10,16 @@ const TESTS: [&str; 2] = ["#[test]", "#[tokio::test]"];
 
 /// An item of a source file, with its comment.
 pub(super) struct Commented<'a> {
-    /// The lines of the comment; empty where there is none.
+    /// The lines of the comment; empty if there is none.
     pub(super) comment: Vec<&'a str>,
-    /// The name of the test; nothing where it is none.
+    /// The name of the test, if it is a test.
     pub(super) test: Option<&'a str>,
     /// The file from the item on.
     pub(super) rest: &'a str,
 }
 
 impl<'a> Commented<'a> {
-    /// Every line of a file that is no comment and no attribute begins an item.
+    /// Every line that is not a comment or attribute begins an item.
     pub(super) fn all(text: &'a str) -> Vec<Self> {
         let mut found = Vec::new();
         let (mut comment, mut is_test, mut at) = (Vec::new(), false, 0);
@@ -45,8 +45,8 @@ impl<'a> Commented<'a> {
         self.rest.lines().next().unwrap_or_default()
     }
 
-    /// The entries in its comment. Each begins with the first of these words, and ends with an empty line or the next
-    /// entry. A line that begins with none of the words belongs to the one before.
+    /// The entries in its comment. Each begins with the first of these words, and ends with an empty line or the next entry. A
+    /// line without one of the words belongs to the line before.
     pub(super) fn entries(&self, words: &[&str]) -> Vec<Vec<String>> {
         let mut entries: Vec<Vec<String>> = Vec::new();
         let mut is_open = false;
@@ -89,7 +89,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     below.filter(|path| path.extension().is_some_and(|it| it == "rs")).collect()
 }
 
-/// Writes a page where `UPDATE` is set, and says whether it is what is committed.
+/// Writes a page if `UPDATE` is set. Returns whether the committed page is the same.
 pub(super) fn is_up_to_date(page: &str, wanted: &str) -> bool {
     let path = root().join(page);
     if std::env::var_os("UPDATE").is_some() {

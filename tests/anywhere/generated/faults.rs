@@ -15,7 +15,7 @@ use std::{collections::BTreeSet, fmt::Write as _};
 
 use super::comments::{Commented, is_up_to_date, sources};
 
-/// Where a fault can be, in the order of the page, and a line about each.
+/// The places of faults, in the order of the page, with a line about each.
 const AREAS: [(&str, &str); 7] = [
     ("API server", "kube-apiserver, its etcd, the way to them, and what they allow."),
     ("kernel", "What the kernel answers, refuses, or changes while it is read."),
@@ -30,7 +30,7 @@ const AREAS: [(&str, &str); 7] = [
 const FAULT: &str = "Fault (";
 const LINES: [&str; 3] = ["Does: ", "Right again: ", "Lost: "];
 
-/// The fewest there are.
+/// The minimum number of faults.
 const FEWEST: usize = 48;
 
 const HEAD: &str = "# Faults
@@ -49,14 +49,14 @@ Through all of them, what was known is kept and what is not known is said: an un
 struct Fault {
     area: String,
     fault: String,
-    /// What the agent does, when it is right again, what is lost.
+    /// The agent's reaction, the time until it is right again, and the losses.
     lines: [String; 3],
     /// The test's file, below the package.
     path: String,
     test: String,
 }
 
-/// The faults that a file declares, and what is wrong with those that are no entries.
+/// The faults that a file declares, and errors in its entries.
 fn declared(path: &str, text: &str) -> (Vec<Fault>, Vec<String>) {
     let (mut faults, mut complaints) = (Vec::new(), Vec::new());
     for item in Commented::all(text) {
@@ -70,7 +70,7 @@ fn declared(path: &str, text: &str) -> (Vec<Fault>, Vec<String>) {
     (faults, complaints)
 }
 
-/// One entry in the comment of a test; nothing is the name of what is none.
+/// One entry in the comment of a test. The name is none if the item is not a test.
 fn fault(path: &str, test: Option<&str>, lines: &[String]) -> Result<Fault, String> {
     let test = test.ok_or("a fault above what is no test")?;
     let [head, rest @ ..] = lines else { return Err("no fault".to_owned()) };
@@ -79,13 +79,13 @@ fn fault(path: &str, test: Option<&str>, lines: &[String]) -> Result<Fault, Stri
     if AREAS.iter().all(|(known, _)| *known != area) {
         return Err(format!("{area} is no area"));
     }
-    let told: Vec<_> = rest.iter().zip(LINES).filter_map(|(line, word)| line.strip_prefix(word)).collect();
-    let told = <[&str; 3]>::try_from(told).ok().filter(|_| rest.len() == LINES.len());
-    let told = told.ok_or_else(|| format!("{fault:?} needs each of {LINES:?}, in this order"))?;
+    let reported: Vec<_> = rest.iter().zip(LINES).filter_map(|(line, word)| line.strip_prefix(word)).collect();
+    let reported = <[&str; 3]>::try_from(reported).ok().filter(|_| rest.len() == LINES.len());
+    let reported = reported.ok_or_else(|| format!("{fault:?} needs each of {LINES:?}, in this order"))?;
     Ok(Fault {
         area: area.to_owned(),
         fault: fault.to_owned(),
-        lines: told.map(str::to_owned),
+        lines: reported.map(str::to_owned),
         path: path.to_owned(),
         test: test.to_owned(),
     })
@@ -97,7 +97,7 @@ fn all() -> Vec<Fault> {
     let mut faults = Vec::new();
     let mut complaints = Vec::new();
     for (path, text) in ["tests", "src", "crates"].into_iter().flat_map(sources) {
-        // This file's examples are none.
+        // The examples in this file are not entries.
         if path != file!() {
             let (found, wrong) = declared(&path, &text);
             faults.extend(found);

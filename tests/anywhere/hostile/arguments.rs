@@ -5,7 +5,7 @@ use portreeve_facts::text::is_invisible;
 use super::{Case, DURATIONS, RANGES};
 
 fn case(arguments: &[&str], says: &str) -> Case {
-    // Of one that would be right without what prints nothing, this is said.
+    // The message for an argument with characters that print nothing.
     let strange = arguments.iter().any(|word| word.chars().any(is_invisible));
     let says = if strange { "" } else { says };
     Case::new(arguments.join(" "), arguments, "", 64, says)

@@ -1,4 +1,4 @@
-//! The agent's configuration file; `--probe` reads it where no socket is given.
+//! The agent's configuration file; `--probe` reads it if no socket is given.
 
 use super::{Case, DURATIONS, RANGES};
 

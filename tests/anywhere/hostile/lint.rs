@@ -1,4 +1,4 @@
-//! Manifests that `lint` is given by whoever may open a pull request.
+//! Manifests from a user who can open a pull request.
 
 use super::{Case, NAMES};
 

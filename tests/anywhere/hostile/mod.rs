@@ -1,5 +1,5 @@
-//! Hostile inputs, each with how it has to end: the exit code, what the first line says, and nothing that turns, hides or
-//! forges text anywhere.
+//! Hostile inputs, each with the expected exit code and first line. No output may contain characters that turn, hide or forge
+//! text.
 
 mod arguments;
 mod configurations;
@@ -16,13 +16,13 @@ use crate::{bad_input::within_seconds, cli::binary};
 
 /// One input.
 struct Case {
-    /// What is hostile about it.
+    /// The attack.
     name: String,
     /// The arguments; `FILE` stands for a file with the content.
     arguments: Vec<String>,
     content: Vec<u8>,
     code: i32,
-    /// What the first line of standard error says.
+    /// Words in the first line of standard error.
     says: String,
 }
 
@@ -32,7 +32,7 @@ impl Case {
         Self { name, arguments, content: content.into(), code, says: says.to_owned() }
     }
 
-    /// What is wrong with how it ended.
+    /// The errors of a result.
     fn complaint(&self, directory: &TempDir) -> Option<String> {
         let path = directory.path().join("input");
         fs::write(&path, &self.content).expect("a file");
@@ -51,7 +51,7 @@ impl Case {
     }
 }
 
-/// Names that the API server would not take.
+/// Names that the API server would refuse.
 const NAMES: [&str; 16] = [
     "--all",
     "-f",
@@ -70,7 +70,7 @@ const NAMES: [&str; 16] = [
     "a\\u0000b",
     "\\u3164",
 ];
-/// Texts that are no durations, or none that is taken.
+/// Texts that are no durations, or durations that are refused.
 const DURATIONS: [&str; 14] = [
     "0s",
     "-1s",

@@ -1,4 +1,4 @@
-//! Snapshots that no look has written.
+//! Snapshots that no scan wrote.
 
 use std::{fs, path::Path};
 

@@ -1,4 +1,4 @@
-//! `portreeve/accept`: what the owner of an object accepts is counted and not told, and a misspelt name is an error.
+//! `portreeve/accept`: accepted findings are counted and not printed, and a misspelt name is an error.
 
 use serde_json::Value;
 
@@ -56,7 +56,7 @@ fn a_name_that_is_no_rule_is_an_error_at_its_place() {
         );
         assert!(stderr.contains(says), "{stderr}");
     }
-    // An annotation is a text for the API server too.
+    // The API server too accepts only text as an annotation.
     for (written, is) in [("true", "true"), ("[node-port-claimed-twice]", "a list")] {
         let (code, stdout, _) = lint(&[("a.yaml", &accepting("web", written))], &["a.yaml", "-o", "github"]);
         let wanted = format!(

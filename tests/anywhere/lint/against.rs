@@ -1,4 +1,4 @@
-//! Manifests together with what is there: a file of objects, a snapshot, and a cluster that does not answer.
+//! Manifests compared with a file of objects, a snapshot, and a cluster that does not answer.
 
 use std::ops::Deref;
 
@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use super::{containers, found, lint, sentence, service, workload};
 use crate::cli::{binary, ended, healthy};
 
-/// What a cluster has: a Service, a pod with a hostPort, and two Nodes.
+/// The objects of a cluster: a Service, a pod with a hostPort, and two Nodes.
 const CLUSTER: &str = "kind: Service\napiVersion: v1\nmetadata: {name: web, namespace: shop, uid: u1}\nspec:\n  \
     type: NodePort\n  clusterIP: 10.96.0.10\n  ports: [{port: 80, nodePort: 30080}, {port: 81, nodePort: 31081}]\n---\n\
     kind: Pod\napiVersion: v1\nmetadata: {name: log-x, namespace: kube-system, uid: u2, ownerReferences: [{kind: DaemonSet, \
@@ -17,14 +17,14 @@ const CLUSTER: &str = "kind: Service\napiVersion: v1\nmetadata: {name: web, name
     ---\nkind: Node\nmetadata: {name: n1, uid: u3}\nstatus: {addresses: [{type: InternalIP, address: 192.0.2.1}]}\n---\n\
     kind: Node\nmetadata: {name: n2, uid: u4}\nstatus: {addresses: [{type: InternalIP, address: 192.0.2.2}]}\n";
 
-/// A file with this text, to be compared with.
+/// A file with this text, for `--against`.
 fn write(text: &str) -> Around {
     let folder = super::folder(&[("around", text)]);
     let path = folder.path().join("around").to_str().expect("UTF-8").to_owned();
     Around { _folder: folder, path }
 }
 
-/// A file that is there as long as this is.
+/// A file that is deleted with this value.
 struct Around {
     _folder: TempDir,
     path: String,
@@ -38,7 +38,7 @@ impl Deref for Around {
     }
 }
 
-/// What is found with [`CLUSTER`] around the manifest.
+/// The findings of a manifest against [`CLUSTER`].
 #[track_caller]
 fn with_cluster(manifest: &str) -> Vec<String> {
     found(manifest, &["--against", &write(CLUSTER)])
@@ -62,7 +62,7 @@ fn a_number_that_the_cluster_has_is_named_with_its_owner_and_free_ones() {
     assert!(stdout.contains("free  30000, 30001, 30002"), "{stdout}");
     assert!(stdout.contains("compared with    cluster.yaml"), "{stdout}");
     assert_eq!(with_cluster(&service("api", "nodePort: 30079")), [""; 0]);
-    // What is wrong in the cluster alone is not about the manifests.
+    // A problem in the cluster only is not about the manifests.
     assert_eq!(with_cluster(&service("api", "name: x")), [""; 0]);
 }
 
@@ -70,17 +70,17 @@ fn a_number_that_the_cluster_has_is_named_with_its_owner_and_free_ones() {
 fn an_object_of_the_same_name_is_an_update() {
     assert_eq!(with_cluster(&service("shop/web", "nodePort: 30080")), [""; 0]);
     assert_eq!(with_cluster(&service("other/web", "nodePort: 30080")).len(), 1);
-    // It keeps the numbers that it leaves out, by the names of its ports, while it has NodePorts.
+    // A Service keeps its present numbers, by the names of its ports, while it has NodePorts.
     let left_out = |port: &str| service("shop/web", port) + &service("api", "nodePort: 30080");
-    let told = |port: &str| with_cluster(&left_out(port));
+    let reported = |port: &str| with_cluster(&left_out(port));
     assert_eq!(
-        told("targetPort: 8080"),
+        reported("targetPort: 8080"),
         ["13:32 warning node-port-claimed-twice/refused Service default/api 30080/tcp"]
     );
-    // kubectl's merge knows it by its port.
-    assert_eq!(told("name: other").len(), 1);
-    assert_eq!(told("name: other, targetPort: 8080").len(), 1);
-    assert_eq!(told("nodePort: 30081"), [""; 0]);
+    // kubectl's merge finds it by its port.
+    assert_eq!(reported("name: other").len(), 1);
+    assert_eq!(reported("name: other, targetPort: 8080").len(), 1);
+    assert_eq!(reported("nodePort: 30081"), [""; 0]);
     assert_eq!(with_cluster(&left_out("targetPort: 8080").replacen("type: NodePort", "type: ClusterIP", 1)), [""; 0]);
     let log = |port: &str| {
         workload("DaemonSet", "log", "", &containers(port)).replace("name: log", "name: log, namespace: kube-system")
@@ -112,7 +112,7 @@ fn a_node_port_that_a_pod_has_is_told() {
     assert_eq!(with(&service("web", "nodePort: 2020")), [line]);
     assert_eq!(with(&service("web", "nodePort: 2021")), [""; 0]);
     assert_eq!(with(&service("web", "protocol: UDP, nodePort: 2020")), [""; 0]);
-    // Most likely it is a pod of its own: its namespace and its port are those to which the Service sends.
+    // It is most likely a pod of the Service: namespace and target port are the same.
     let own_without_selector =
         |target: &str| service("kube-system/web", &format!("targetPort: {target}, nodePort: 2020"));
     let own = |target: &str| {
@@ -122,7 +122,7 @@ fn a_node_port_that_a_pod_has_is_told() {
     assert!(own("2020")[0].contains(" info node-port-claimed-twice/own "), "{:?}", own("2020"));
     assert!(own("http")[0].contains(" info node-port-claimed-twice/own "), "{:?}", own("http"));
     assert!(own("8080")[0].contains(" warning node-port-claimed-twice/pods "), "{:?}", own("8080"));
-    // With its workload among the manifests another rule tells it, at the same field.
+    // If its workload is in the manifests, another rule reports it at the same field.
     let log = workload("DaemonSet", "log", "", &containers("containerPort: 2020, hostPort: 2020"));
     let log = log.replace("name: log", "name: log, namespace: kube-system");
     let lines = with(&(service("web", "nodePort: 2020") + &log));
@@ -176,13 +176,13 @@ fn whose_a_listener_is_nobody_knows_without_pods() {
     holder.cgroup = Reading::Seen(Cgroup { path: "/".to_owned(), pod: None });
     socket.local_port = 30100;
     listeners.push(socket);
-    let told = |world: &Snapshot| {
+    let reported = |world: &Snapshot| {
         let against = write(&serde_json::to_string(world).expect("a snapshot is JSON"));
         found(&exporter, &["--against", &against]).iter().any(|it| it.contains("host-network-port-taken/listener"))
     };
-    assert!(told(&world), "no pod of the exporter is there");
+    assert!(reported(&world), "no pod of the exporter is there");
     world.cluster.pods = Reading::Gap(Gap::new(Source::Pods, Why::NotAsked, "a file without Pods"));
-    assert!(!told(&world), "it may be there already");
+    assert!(!reported(&world), "it may be there already");
 }
 
 #[test]
@@ -216,7 +216,7 @@ fn a_node_port_that_a_pod_of_a_snapshot_has_is_told() {
     let other = selects("targetPort: 8080, nodePort: 30099");
     let says = sentence(&other, "host-port-conflict/node-port", &["--against", &against]);
     assert!(says.contains("hostPort 30099/tcp of pod default/x"), "{says}");
-    // It may be a pod of the Service's own.
+    // It may be a pod of the Service.
     let own = [("a.yaml", &*selects("targetPort: 80, nodePort: 30099"))];
     let (_, stdout, _) = lint(&own, &["a.yaml", "--against", &against]);
     assert!(stdout.contains("host-port-conflict/node-port (EndpointSlices of Services called api"), "{stdout}");
@@ -226,7 +226,7 @@ fn a_node_port_that_a_pod_of_a_snapshot_has_is_told() {
 fn a_host_port_that_a_service_of_the_cluster_has_is_told_at_the_workload() {
     let agent = workload("DaemonSet", "agent", "", &containers("containerPort: 80, hostPort: 30080"));
     assert_eq!(with_cluster(&agent), ["5:74 warning node-port-claimed-twice/pods DaemonSet default/agent 30080/tcp"]);
-    // Where the Service is among the manifests, too, it is told there, once.
+    // If the Service is in the manifests too, the finding is there, once.
     let both = service("shop/web", "nodePort: 30080") + &agent;
     assert_eq!(with_cluster(&both), ["6:32 warning node-port-claimed-twice/pods Service shop/web 30080/tcp"]);
 }
@@ -277,10 +277,10 @@ fn a_snapshot_shows_who_listens() {
     assert_eq!(found(&service("api", "nodePort: 30001"), &against), [""; 0]);
     // The Service of the snapshot has this number.
     assert_eq!(found(&service("api", "nodePort: 30080"), &against).len(), 1);
-    // A Service that is there has no listener, and may not move to a number that somebody has.
+    // A Service that exists has no listener, and must not move to a used number.
     let moved = found(&selects("web", "nodePort: 30099"), &against);
     assert_eq!(moved[0], "7:32 critical listener-on-node-port/loses Service default/web 30099/tcp");
-    // With the number that it has, it loses as it does now.
+    // With its present number, it loses as it does now.
     let Reading::Seen(listeners) = &mut world.kernel.listeners else { panic!("listeners were recorded") };
     listeners.last_mut().expect("the kubelet listens").local_port = 30080;
     let snapshot = write(&serde_json::to_string(&world).expect("a snapshot is JSON"));
@@ -354,14 +354,14 @@ fn what_cannot_be_compared_with_is_no_silence() {
     for (arguments, says) in [
         (&["--against", "nowhere.yaml"][..], "--against nowhere.yaml: No such file"),
         (&["--against", "empty.yaml"], "empty.yaml: holds nothing"),
-        (&["--against", "cluster", "--kubeconfig", "kubeconfig"], "so nothing is compared with Services, Pods, Nodes"),
+        (&["--against", "cluster", "--kubeconfig", "kubeconfig"], "nothing was compared with Services, Pods, Nodes"),
         (&["--against", "cluster"], "no cluster is configured"),
     ] {
         let (code, _, stderr) = lint(&files, &[&["a.yaml"], arguments].concat());
         assert_eq!(code, 2, "{arguments:?}: {stderr}");
         assert!(stderr.starts_with("error: ") && stderr.contains(says), "{arguments:?}: {stderr}");
     }
-    // Nor is a number free that nobody has read of.
+    // A number of an unread Service is not free either.
     let two = manifest.clone() + &service("api", "nodePort: 30080");
     let broken = CLUSTER.to_owned() + "---\na: [\n";
     let files = [

@@ -1,12 +1,12 @@
-//! What charts render to with their default values: of healthy ones nothing above information may be said. Each is written here
-//! as kinds and ports, as its defaults are known; no chart was rendered for it.
+//! Charts with their default values: healthy charts have no findings above information. Each is written here as kinds and ports,
+//! from its known defaults; no chart was rendered.
 
 use super::{found, service, workload};
 
 /// A chart, and its objects, a line each:
 ///
 /// - `DaemonSet name host 9100/tcp`: a workload in the host's network with these container ports;
-/// - `DaemonSet name 80@8080`: one in its own network; `container@host` is a hostPort;
+/// - `DaemonSet name 80@8080`: a workload in its own network; `container@host` is a hostPort;
 /// - `Deployment*2 name 80`: so many replicas;
 /// - `Service name 80:30080`: a port with its nodePort.
 type Chart = (&'static str, &'static [&'static str]);
@@ -100,7 +100,7 @@ const HEALTHY: [Chart; 52] = [
     ),
 ];
 
-/// Values that people set, or that a chart has, and what has to be said of them, with its severity.
+/// Values from people or charts, and the expected finding with its severity.
 const SICK: [(Chart, &str); 9] = [
     (
         ("metrics-server in the host's network", &["Deployment metrics-server host 10250"]),
@@ -149,7 +149,7 @@ fn object(line: &str) -> String {
             None => format!("name: p{index}, port: {word}"),
         };
         let ports: Vec<String> = words.iter().enumerate().map(port).collect();
-        // The helper has a first port of its own.
+        // The helper's default first port.
         let text = service(name, &format!("x: 0}}, {{{}", ports.join("}, {")));
         return text.replace("{port: 80, x: 0}, ", "");
     }
@@ -183,8 +183,8 @@ fn of_healthy_charts_nothing_above_information_is_said() {
 fn what_is_sick_in_a_chart_is_found() {
     for ((name, lines), rule) in SICK {
         let found = found(&rendered(lines), &[]);
-        let told = found.iter().any(|line| line.contains(&format!(" {rule} ")));
-        assert!(told, "{name}: {found:?}");
+        let reported = found.iter().any(|line| line.contains(&format!(" {rule} ")));
+        assert!(reported, "{name}: {found:?}");
     }
 }
 

@@ -1,4 +1,4 @@
-//! The examples of docs/lint.md: each is what it says, and works as far as that needs no cluster.
+//! The examples of docs/lint.md: each is correct, and works as far as possible without a cluster.
 
 use std::{fs, os::unix::fs::PermissionsExt as _, path::Path, process::Command};
 
@@ -85,8 +85,7 @@ fn a_job_of_argo_cd_finds_all_that_it_names_in_an_earlier_wave() {
     assert_eq!(pods["containers"][0]["args"][1], pods["containers"][0]["volumeMounts"][0]["mountPath"]);
 }
 
-/// What a script says where `portreeve` is this binary, and another program prints a manifest. That one ends with an error when
-/// it is called for the `wrong`th time.
+/// The output of a script. `portreeve` is this binary; another program prints a manifest, and fails at its call number `wrong`.
 fn run(script: &str, program: &str, manifest: &str, wrong: usize) -> (i32, String, String) {
     let other = format!(
         "#!/bin/sh\ncd \"$(dirname \"$0\")\"\necho called >> calls\n\
@@ -113,7 +112,7 @@ fn pipes_of_helm_and_flux_judge_what_they_render() {
         let (code, stdout, stderr) = run(&script, program, &web, 0);
         assert!(code == 1 && stdout.contains("nodePort 40000/tcp"), "{script}{stdout}{stderr}");
         assert_eq!(run(&script, program, "", 0).0, 2, "nothing was rendered: {script}");
-        // What was rendered has no conflict: it is the program that failed.
+        // The rendered part has no conflict, but the program failed.
         let sound = service("web", "nodePort: 30080");
         assert_eq!(run(&script, program, &sound, 0).0, 0, "{script}");
         for call in 1..=script.matches(&format!("{program} ")).count() {
@@ -122,7 +121,7 @@ fn pipes_of_helm_and_flux_judge_what_they_render() {
     }
 }
 
-/// Whether a script ends well although what it pipes into `lint` was not all rendered.
+/// Whether a script ends with success although its input for `lint` is incomplete.
 fn hides_a_failure(script: &str) -> bool {
     let pipes = |line: &str| line.split_once("| portreeve lint").is_some();
     let mut lines = script.lines().skip_while(|line| !line.contains("set -o pipefail"));

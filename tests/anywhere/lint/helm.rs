@@ -1,4 +1,4 @@
-//! What helm rendered, from standard input: findings name the template, and no line that the template does not have.
+//! Output of helm on standard input: findings name the template, but no line, because the template's line is not known.
 
 use std::{
     io::Write as _,
@@ -21,7 +21,7 @@ fn rendered() -> String {
         + "---\nkind: ConfigMap\napiVersion: v1\n"
 }
 
-/// What `lint -` prints of this text in a folder, and what it says beside that.
+/// Standard output and standard error of `lint -` for this text in a folder.
 pub(super) fn from_stdin(folder: &Path, text: &str, arguments: &[&str]) -> (String, String) {
     let mut command = binary();
     let command = command.current_dir(folder).args(["lint", "-"]).args(arguments).stdin(Stdio::piped());
@@ -31,7 +31,7 @@ pub(super) fn from_stdin(folder: &Path, text: &str, arguments: &[&str]) -> (Stri
     (String::from_utf8(stdout).expect("UTF-8"), String::from_utf8(stderr).expect("UTF-8"))
 }
 
-/// The same where no chart is.
+/// The same in a folder without a chart.
 fn elsewhere(text: &str, arguments: &[&str]) -> String {
     from_stdin(folder(&[]).path(), text, arguments).0
 }

@@ -1,4 +1,4 @@
-//! What is read: every kind, files and folders, standard input, JSON, Lists, and documents that are broken.
+//! The inputs: every kind, files and folders, standard input, JSON, Lists, and broken documents.
 
 use std::{
     fs::{File, OpenOptions, create_dir},
@@ -106,7 +106,7 @@ fn a_folder_that_cannot_be_listed_loses_nothing_of_the_others() {
     let web = service("web", "nodePort: 40000");
     let deep = format!("deep/{}a.yaml", "d/".repeat(64));
     let files = folder(&[("a.yaml", &web), ("z.yaml", &web), (&deep, &web)]);
-    // Its path is longer than the system takes.
+    // Its path is longer than the system allows.
     let mut long = File::open(files.path()).expect("a folder");
     for _ in 0..20 {
         let below = format!("/proc/self/fd/{}/{}", long.as_raw_fd(), "l".repeat(250));
@@ -163,7 +163,7 @@ fn a_pipe_is_read_where_it_is_named_and_keeps_nobody_waiting_in_a_folder() {
     let files = folder(&[("deploy/a.yaml", &service("web", "nodePort: 40000"))]);
     let pipe = files.path().join("deploy/b.yaml");
     mkfifo(&pipe, Mode::S_IRWXU).expect("a pipe");
-    // Somebody keeps it open and never writes.
+    // A process keeps the pipe open and never writes.
     let _writer = OpenOptions::new().read(true).write(true).open(&pipe).expect("a pipe");
     let (code, stdout, stderr) = ended(binary().current_dir(files.path()).args(["lint", "deploy", "--no-headers"]));
     assert_eq!(code, 1, "{stdout}{stderr}");
@@ -197,7 +197,7 @@ fn standard_input_is_read() {
     let text = String::from_utf8(output.stdout).expect("UTF-8");
     assert_eq!(output.status.code(), Some(1), "{text}");
     assert!(text.starts_with("standard input:6:32: warning: nodePort 30080/tcp of default/web"), "{text}");
-    // What renders them failed.
+    // The program that renders the manifests failed.
     let output = binary().args(["lint", "-"]).output().expect("portreeve runs");
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).starts_with("error: standard input: holds nothing, wanted"));
@@ -310,7 +310,7 @@ fn the_headline_says_of_how_many_objects_so_many_were_judged() {
     assert_eq!(head(&(release.to_owned() + &sound)), "manifests: no port conflicts in 1 of 2 objects.");
     assert_eq!(head(&(outside.clone() + &sound)), "manifests: 1 warning");
     assert_eq!(head(&(outside.clone() + release + release)), "manifests: 1 warning; 1 of 3 objects judged");
-    // What could not be read is no object that was judged; an empty List is none at all.
+    // An unread object does not count as judged; an empty List is no object.
     let broken = service("x", "nodePort: 70000") + "kind: List\napiVersion: v1\nitems: []\n---\na: [\n";
     assert_eq!(head(&broken), "manifests: not all could be judged, only 0 of 2 objects; see below what failed.");
     let both = "manifests: 1 warning; 1 of 3 objects judged; not all could be judged";
@@ -353,7 +353,7 @@ fn a_file_has_one_name_whatever_way_leads_to_it() {
         assert_eq!(place(path), "a/x.yaml:6:32", "{path}");
     }
     assert_eq!(place("b/../a/"), "a/x.yaml:6:32");
-    // Beyond a link the same detour leads elsewhere.
+    // After a link, the same relative path leads elsewhere.
     symlink("b/c", files.path().join("link")).expect("a link");
     assert_eq!(place("link/../x.yaml"), "link/../x.yaml:6:32");
 }
@@ -432,7 +432,7 @@ fn what_is_too_much_to_compare_is_no_success() {
     assert!(words.contains("3000 workloads want hostPort 9100/tcp: too many to compare each with each"), "{words}");
 }
 
-/// Each of these the API server takes (asked of kube-apiserver 1.36): a field like that is no reason to leave an object out.
+/// The API server accepts each of these (tested with kube-apiserver 1.36): such a field is no reason to skip an object.
 #[test]
 fn what_the_api_server_takes_is_judged_whatever_it_looks_like() {
     let pod = |more: &str, port: &str| {

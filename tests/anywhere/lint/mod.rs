@@ -1,4 +1,5 @@
-//! `lint` as people and pipelines meet it: each rule firing and silent, the place of each field, every form and every input.
+//! `lint` as people and pipelines use it: each rule with and without a finding, the place of each field, every form and every
+//! input.
 
 mod accepted;
 mod against;
@@ -37,8 +38,8 @@ pub(crate) fn lint(files: &[(&str, &str)], arguments: &[&str]) -> (i32, String, 
     ended(binary().current_dir(folder.path()).arg("lint").args(arguments))
 }
 
-/// What `lint` finds in one file, a line each: `12:5 warning node-port-claimed-twice/refused Service shop/web 30080/tcp`. Nothing
-/// may fail, and the exit code has to fit.
+/// The findings of `lint` in one file, one per line: `12:5 warning node-port-claimed-twice/refused Service shop/web 30080/tcp`.
+/// No input may fail, and the exit code must fit.
 #[track_caller]
 pub(crate) fn found(manifest: &str, arguments: &[&str]) -> Vec<String> {
     let (code, stdout, stderr) = lint(&[("a.yaml", manifest)], &[&["a.yaml", "-o", "json"], arguments].concat());

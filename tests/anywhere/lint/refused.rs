@@ -1,10 +1,10 @@
-//! Fields with ports that the API server does not take.
+//! Fields with ports that the API server refuses.
 
 use super::{containers, found, lint, sentence, service, workload};
 
 const NOTHING: [&str; 0] = [];
 
-/// What is found of a DaemonSet in the host's network, or not.
+/// The findings for a DaemonSet, in the host's network or not.
 fn daemon(host_network: bool, pods: &str) -> Vec<String> {
     let network = if host_network { "hostNetwork: true, " } else { "" };
     found(&workload("DaemonSet", "agent", "", &format!("{network}{pods}")), &[])
@@ -24,7 +24,7 @@ fn a_node_port_needs_a_type_that_has_one() {
         sentence(&of("  sessionAffinity: None"), "port-field-refused", &[]),
         "nodePort 30080/tcp of Service default/web stands in a Service of type ClusterIP: the API server refuses that."
     );
-    // Its number is nobody's.
+    // No Service has its number.
     let both = of("  type: ClusterIP") + &service("api", "nodePort: 30080");
     assert_eq!(found(&both, &[]), line);
 }

@@ -1,4 +1,4 @@
-//! Each rule of manifests: where it fires, and where it is silent.
+//! Each rule for manifests: a case with a finding, and a case without.
 
 use serde_json::Value;
 
@@ -18,10 +18,10 @@ fn one_node_port_of_two_services_is_told_at_both() {
     );
     let apart = service("shop/web", "nodePort: 30080") + &service("api", "nodePort: 30081");
     assert_eq!(found(&apart, &[]), NOTHING);
-    // One object that is there twice.
+    // One object, twice in the input.
     let copies = service("web", "nodePort: 30080") + &service("web", "nodePort: 30080");
     assert_eq!(found(&copies, &[]), NOTHING);
-    // Another protocol makes no other number where another Service has it.
+    // Two Services cannot have one number, even with different protocols.
     let udp = service("web", "nodePort: 30080") + &service("dns", "protocol: UDP, nodePort: 30080");
     assert_eq!(found(&udp, &[]).len(), 2);
 }
@@ -153,10 +153,10 @@ fn a_written_number_in_the_dynamic_band_is_information() {
     let line = "6:32 info node-port-range-mismatch/band Service default/web 30086/tcp";
     let manifest = service("web", "nodePort: 30086");
     assert_eq!(found(&manifest, &[]), [line]);
-    // A small range has no bands, and a wide one another static band.
+    // A small range has no bands, and a wide range has another static band.
     assert_eq!(found(&manifest, &["--node-port-range", "30080-30090"]), NOTHING);
     assert_eq!(found(&manifest, &["--node-port-range", "30000-34095"]), NOTHING);
-    // What came from a cluster tells itself who chose the number.
+    // An object from a cluster shows who chose the number.
     let chosen = manifest.replace("{name: web,", "{name: web, uid: u, managedFields: [],");
     assert_eq!(found(&chosen, &[]), NOTHING);
 }

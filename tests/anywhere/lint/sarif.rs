@@ -1,4 +1,4 @@
-//! What code scanning gets: a log of the standard, with what GitHub documents as required.
+//! The input of code scanning: a log by the standard, with the properties that GitHub requires.
 
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ fn log(files: &[(&str, &str)], arguments: &[&str]) -> Value {
     log
 }
 
-/// Fails where a log is none of SARIF 2.1.0. The schema beside this file names the sections of the standard.
+/// Fails if a log is not SARIF 2.1.0. The schema beside this file names the sections of the standard.
 #[track_caller]
 pub(crate) fn follows_the_standard(log: &Value) {
     let schema: Value = serde_json::from_str(include_str!("sarif.schema.json")).expect("JSON");

@@ -1,4 +1,4 @@
-//! Snapshots of earlier versions are judged as they were then.
+//! Snapshots of earlier versions are judged as they were judged then.
 //!
 //! `v1/NAME.json` is a snapshot, `v1/NAME.findings.json` the findings that `check --snapshot FILE -o json` gave when it was recorded, without
 //! the sentences: a summary, a remedy and the detail of a gap may be worded anew, and `renamed.rs` says what findings were called then.
@@ -17,7 +17,7 @@ use std::{
 
 use serde_json::Value;
 
-/// Fields that are prose, and those that came later.
+/// Fields that are prose, and fields that were added later.
 const LEFT_OUT: [&str; 7] = ["summary", "remedy", "detail", "remedies", "scope", "outcome", "claims"];
 
 fn folder() -> PathBuf {
@@ -39,12 +39,12 @@ pub(crate) fn paths() -> impl Iterator<Item = (String, PathBuf)> {
     names().into_iter().map(|name| (name.clone(), folder().join(format!("{name}.json"))))
 }
 
-/// What this version says of a recorded snapshot, as `-o json`.
+/// The output of this version for a recorded snapshot, as `-o json`.
 fn replayed(name: &str) -> Value {
     replay(&folder().join(format!("{name}.json")))
 }
 
-/// The same of a file.
+/// The same for a file.
 fn replay(file: &Path) -> Value {
     let mut command = Command::new(env!("CARGO_BIN_EXE_portreeve"));
     command.env_remove("KUBECONFIG").env("HOME", "/nonexistent").stdin(Stdio::null());
@@ -55,7 +55,7 @@ fn replay(file: &Path) -> Value {
     renamed::as_it_was(document.unwrap_or_else(|_| panic!("{}: {error}", file.display())))
 }
 
-/// What was said of it when it was recorded.
+/// The recorded output.
 fn recorded(name: &str) -> Value {
     let path = folder().join(format!("{name}.findings.json"));
     let text = fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
@@ -75,7 +75,7 @@ fn entries(document: &Value, list: &str) -> Vec<String> {
     bare
 }
 
-/// Everything but prose in which two documents differ.
+/// The differences of two documents, without prose.
 fn differences(then: &Value, now: &Value) -> Vec<String> {
     let mut differences = Vec::new();
     for field in ["schema", "node", "at", "proxy", "nodePortRange"] {

@@ -1,5 +1,4 @@
-//! No verdict hangs on a name that somebody else can choose: Services, pods and programs are called something else, and
-//! everything else stays.
+//! No verdict depends on a name that users choose: after renaming Services, pods and programs, everything else is the same.
 
 use std::fs;
 
@@ -7,14 +6,14 @@ use serde_json::Value;
 
 use super::{folder, names, replay};
 
-/// What a Service, a pod or a program is called, as it is called then.
+/// The new name of a Service, a pod or a program.
 fn renamed(name: &str) -> String {
     let sum = name.bytes().fold(0_u32, |sum, byte| sum.wrapping_mul(31).wrapping_add(u32::from(byte)));
-    // Short, as the kernel keeps the names of programs.
+    // Short, because the kernel cuts the names of programs.
     format!("x{sum:08x}")
 }
 
-/// Gives another name to what stands under these keys in each object of a list.
+/// Renames the values of these keys in each object of a list.
 fn rename(list: &mut Value, keys: &[&str]) -> usize {
     let objects = list.get_mut("seen").and_then(Value::as_array_mut).into_iter().flatten();
     let mut count = 0;
@@ -58,13 +57,14 @@ fn rename_programs(facts: &mut Value) -> usize {
     }
 }
 
-/// What a document says, without any name.
+/// A document without names.
 fn verdicts(document: &Value) -> Vec<String> {
     let findings = document["findings"].as_array().expect("findings").iter();
-    let told = findings.map(|it| ["rule", "severity", "port", "affects"].map(|field| it[field].to_string()).join(" "));
+    let reported =
+        findings.map(|it| ["rule", "severity", "port", "affects"].map(|field| it[field].to_string()).join(" "));
     let unknown = document["unknown"].as_array().expect("unknown").iter();
     let untold = unknown.map(|it| ["rule", "source", "why"].map(|field| it[field].to_string()).join(" "));
-    let mut all: Vec<String> = told.chain(untold).collect();
+    let mut all: Vec<String> = reported.chain(untold).collect();
     all.sort();
     all
 }
@@ -72,7 +72,7 @@ fn verdicts(document: &Value) -> Vec<String> {
 #[test]
 fn no_verdict_hangs_on_what_a_service_a_pod_or_a_program_is_called() {
     let directory = tempfile::tempdir().expect("a directory");
-    let (mut services, mut programs, mut told) = (0, 0, 0);
+    let (mut services, mut programs, mut reported) = (0, 0, 0);
     for name in names() {
         let path = folder().join(format!("{name}.json"));
         let mut snapshot: Value = serde_json::from_slice(&fs::read(&path).expect("a snapshot")).expect("JSON");
@@ -84,8 +84,11 @@ fn no_verdict_hangs_on_what_a_service_a_pod_or_a_program_is_called() {
         let other = directory.path().join("snapshot.json");
         fs::write(&other, snapshot.to_string()).expect("a file");
         let (before, after) = (verdicts(&replay(&path)), verdicts(&replay(&other)));
-        told += before.len();
+        reported += before.len();
         assert_eq!(before, after, "{name}");
     }
-    assert!(services > 20 && programs > 20 && told > 50, "{services} Services, {programs} programs, {told} verdicts");
+    assert!(
+        services > 20 && programs > 20 && reported > 50,
+        "{services} Services, {programs} programs, {reported} verdicts"
+    );
 }

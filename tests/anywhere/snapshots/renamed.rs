@@ -1,8 +1,8 @@
-//! What findings were called when the snapshots of `v1` were recorded. The recordings keep those names.
+//! The names of findings when the snapshots of `v1` were recorded. The recordings keep the old names.
 
 use serde_json::Value;
 
-/// The name of then; the id of now, and those of its variants that had this name.
+/// The old name; the present id, and its variants that had the old name.
 const RENAMED: [(&str, &str, &[&str]); 31] = [
     ("client-socket-blocks-port", "connection-on-port", &["blocks"]),
     ("client-socket-on-node-port", "connection-on-port", &["answers-taken"]),
@@ -37,7 +37,7 @@ const RENAMED: [(&str, &str, &[&str]); 31] = [
     ("proxy-near-fd-limit", "proxy-near-fd-limit", &["near"]),
 ];
 
-/// Gives what this version says the shape and the names of then. A name that nothing had then stays.
+/// Converts the output of this version to the old shape and the old names. A name without an old one stays.
 pub(super) fn as_it_was(mut document: Value) -> Value {
     let node = document["nodes"][0].take();
     for (now, then) in [("node", "node"), ("lookedAt", "at"), ("proxy", "proxy"), ("nodePortRange", "nodePortRange")] {
@@ -60,7 +60,7 @@ pub(super) fn as_it_was(mut document: Value) -> Value {
     document
 }
 
-/// Rules that came later have none.
+/// Later rules have no old name.
 #[test]
 fn every_name_of_then_is_one_rule_of_now() {
     for (then, id, variants) in RENAMED {

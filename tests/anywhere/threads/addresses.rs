@@ -15,27 +15,26 @@ use super::{
 fn kubernetes_104679() -> Served {
     let manifests = [served("default/nginx", "NodePort", "80:31811/TCP", "externalIPs: [192.0.2.1, 192.0.2.9]")];
     let world = World::of(&manifests).mode(Mode::Ipvs).address("kube-ipvs0", "192.0.2.9");
-    let told = world
-        .tells("external-ip-conflict/node-address", "critical", "Service default/nginx", "Node n2")
+    let reported = world
+        .reports("external-ip-conflict/node-address", "critical", "Service default/nginx", "Node n2")
         .types("kubectl -n default patch service nginx");
     let mended = World::of(&[served("default/nginx", "NodePort", "80:31811/TCP", "")]).mode(Mode::Ipvs);
     mended.is_silent("external-ip-conflict/node-address");
-    told
+    reported
 }
 
-/// Thread: kubernetes/kubernetes#93175
-/// Symptom: a worker loses its way to the control plane: *no route to host*, while all others answer (ipvs)
-/// Says: `external-ip-conflict/node-address`, and that this node holds the address itself
+/// Thread: kubernetes/kubernetes#93175 Symptom: a worker cannot reach the control plane: *no route to host*, while all others
+/// answer (ipvs) Says: `external-ip-conflict/node-address`, and that this node holds the address itself
 #[test]
 fn kubernetes_93175() -> Served {
     let manifests = [served("default/app", "ClusterIP", "8080/TCP", "externalIPs: [192.0.2.9]")];
     let world = World::of(&manifests).mode(Mode::Ipvs).address("kube-ipvs0", "192.0.2.9");
     world
-        .tells("external-ip-conflict/node-address", "critical", "Service default/app", "Node n2")
+        .reports("external-ip-conflict/node-address", "critical", "Service default/app", "Node n2")
         .shows("held on this node", "yes")
         .types("kubectl -n default patch service app");
     World::of(&manifests)
-        .tells("external-ip-conflict/node-address", "info", "Service default/app", "Node n2")
+        .reports("external-ip-conflict/node-address", "info", "Service default/app", "Node n2")
         .types("kubectl -n default patch service app")
 }
 
@@ -47,7 +46,7 @@ fn k0s_4661() -> Served {
     let manifests = [served("gitlab/ingress", "ClusterIP", "80/TCP,22/TCP", "externalIPs: [192.0.2.1]")];
     let world = World::of(&manifests).listens("0.0.0.0:22", daemon("sshd"));
     world
-        .tells("external-ip-conflict/takes-listener", "critical", "Service gitlab/ingress", "sshd")
+        .reports("external-ip-conflict/takes-listener", "critical", "Service gitlab/ingress", "sshd")
         .types("kubectl -n gitlab patch service ingress")
 }
 
@@ -66,24 +65,23 @@ fn kube_vip_996() -> Served {
         World::of(&[announced(address, annotation)]).address(link, address)
     };
     let left = on("eth0", "192.0.2.77", "kube-vip.io/vipHost: n2");
-    let told = left.tells(RULE, "warning", "Node n1", "Node n2").types("ip addr del 192.0.2.77/32 dev eth0");
+    let reported = left.reports(RULE, "warning", "Node n1", "Node n2").types("ip addr del 192.0.2.77/32 dev eth0");
     // This node is the leader. With BGP each node has the address, and the last one wrote its name.
     on("eth0", "192.0.2.77", "kube-vip.io/vipHost: n1").is_silent(RULE);
     on("lo", "192.0.2.77", "kube-vip.io/vipHost: n2").is_silent(RULE);
     on("eth0", "198.51.100.77", "kube-vip.io/vipHost: n2").is_silent(RULE);
     // Others than kube-vip name no node.
     on("eth0", "192.0.2.77", "metallb.io/ip-allocated-from-pool: lan").is_silent(RULE);
-    told
+    reported
 }
 
-/// Thread: metallb/metallb#1397
-/// Symptom: a node cannot be reached by `ssh` any more: MetalLB's pool has its address, and another node answers ARP (iptables)
-/// Says: `external-ip-conflict/node-address` names the Service, the Node and the pool
+/// Thread: metallb/metallb#1397 Symptom: a node can no longer be reached by `ssh`: MetalLB's pool has its address, and another
+/// node answers ARP (iptables) Says: `external-ip-conflict/node-address` names the Service, the Node and the pool
 #[test]
 fn metallb_1397() -> Served {
     const RULE: &str = "external-ip-conflict/node-address";
-    let told = World::of(&[announced("192.0.2.9", "metallb.io/ip-allocated-from-pool: lan")])
-        .tells(RULE, "warning", "Service edge/front", "Node n2")
+    let reported = World::of(&[announced("192.0.2.9", "metallb.io/ip-allocated-from-pool: lan")])
+        .reports(RULE, "warning", "Service edge/front", "Node n2")
         .shows("announced by", "MetalLB, from pool lan")
         .advises("take the addresses of Nodes out of MetalLB's pool lan");
     // Layer 2 and BGP, as they are meant to be.
@@ -92,5 +90,5 @@ fn metallb_1397() -> Served {
     }
     // ServiceLB of k3s has the addresses of its nodes.
     World::of(&[announced("192.0.2.9", "")]).is_silent(RULE);
-    told
+    reported
 }

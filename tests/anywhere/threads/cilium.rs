@@ -22,10 +22,10 @@ fn cilium(masquerades: bool, more: &[&str]) -> World {
 /// Says: `masquerade-source-ports`, by the configuration alone, with the setting that ends it
 #[test]
 fn cilium_16826() -> Served {
-    let told = cilium(false, &[]).tells("masquerade-source-ports", "warning", "Cluster cluster", "Cilium");
-    let told = told.advises("enable-bpf-masquerade").advises("--to-ports");
+    let reported = cilium(false, &[]).reports("masquerade-source-ports", "warning", "Cluster cluster", "Cilium");
+    let reported = reported.advises("enable-bpf-masquerade").advises("--to-ports");
     cilium(true, &[]).is_silent("masquerade-source-ports");
-    told
+    reported
 }
 
 /// Thread: cilium/cilium#34041
@@ -41,7 +41,7 @@ fn cilium_34041() -> Served {
     };
     gateway(32000).is_silent("masquerade-source-ports");
     gateway(45678)
-        .tells("masquerade-source-ports", "warning", "Pod edge/gateway-1", "Cilium")
+        .reports("masquerade-source-ports", "warning", "Pod edge/gateway-1", "Cilium")
         .shows("masquerade", "by Cilium in eBPF, with source ports 32768-65535")
         .advises("a hostPort below 32768")
 }
@@ -52,37 +52,36 @@ fn cilium_34041() -> Served {
 #[test]
 fn cilium_23539() -> Served {
     cilium(false, &["enable-ipv6: 'false'"])
-        .tells("masquerade-source-ports", "warning", "Cluster cluster", "Cilium")
+        .reports("masquerade-source-ports", "warning", "Cluster cluster", "Cilium")
         .advises("let Cilium masquerade")
 }
 
-/// Thread: cilium/cilium#23604
-/// Symptom: iptables chooses source ports inside the NodePort range, and Cilium takes the answers for new clients
-/// Says: `masquerade-source-ports` names the setting and the range
+/// Thread: cilium/cilium#23604 Symptom: iptables chooses source ports inside the NodePort range, and Cilium treats the answers as
+/// new clients Says: `masquerade-source-ports` names the setting and the range
 #[test]
 fn cilium_23604() -> Served {
     cilium(false, &[])
-        .tells("masquerade-source-ports", "warning", "Cluster cluster", "Cilium")
+        .reports("masquerade-source-ports", "warning", "Cluster cluster", "Cilium")
         .shows("enable-bpf-masquerade", "false (from ConfigMap kube-system/cilium-config)")
         .shows("NodePort range", "30000-32767")
         .advises("enable-bpf-masquerade")
 }
 
-/// Thread: cilium/cilium#33723
-/// Symptom: the more NodePorts there are, the more connections of pods hang
-/// Says: `masquerade-source-ports`, and silence as long as no Service has a NodePort
+/// Thread: cilium/cilium#33723 Symptom: the more NodePorts there are, the more connections of pods hang Says:
+/// `masquerade-source-ports`; no finding as long as no Service has a NodePort
 #[test]
 fn cilium_33723() -> Served {
-    let told =
-        cilium(false, &[]).tells("masquerade-source-ports", "warning", "Cluster cluster", "Cilium").advises("restart");
+    let reported = cilium(false, &[])
+        .reports("masquerade-source-ports", "warning", "Cluster cluster", "Cilium")
+        .advises("restart");
     let config = config_map("cilium-config", &["kube-proxy-replacement: 'true'", "enable-bpf-masquerade: 'false'"]);
     World::of(&[config]).without_kube_proxy().is_silent("masquerade-source-ports");
-    told
+    reported
 }
 
-/// Thread: cilium/cilium#45492
-/// Symptom: answers to masqueraded connections of UDP are lost, now and then: their source port is that of the node's tunnel
-/// Says: `masquerade-source-ports/tunnel` names the tunnel whose port rules keep from conntrack, where netfilter masquerades
+/// Thread: cilium/cilium#45492 Symptom: answers to masqueraded connections of UDP are lost, now and then: their source port is
+/// the port of the node's tunnel Says: `masquerade-source-ports/tunnel` names the tunnel, if rules exclude its port from
+/// conntrack and netfilter masquerades
 #[test]
 fn cilium_45492() -> Served {
     let rule = "masquerade-source-ports/tunnel";
@@ -92,10 +91,10 @@ fn cilium_45492() -> Served {
             it.kernel.netfilter = Reading::Seen(Netfilter { untracked, ..Netfilter::default() });
         })
     };
-    let told = world(8472)
-        .tells(rule, "info", "Node n1", "overlay0")
+    let reported = world(8472)
+        .reports(rule, "info", "Node n1", "overlay0")
         .shows("not tracked", "packets to 8472/udp (NOTRACK)")
         .advises("masquerades UDP to other ports than 8472, with --to-ports");
     world(4789).is_silent(rule);
-    told
+    reported
 }

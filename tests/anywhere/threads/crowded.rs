@@ -16,59 +16,55 @@ fn load_balancers(services: u16, ports: u16) -> World {
     World::of(&manifests.collect::<Vec<_>>())
 }
 
-/// Thread: openkruise/kruise-game#142
-/// Symptom: every port of a LoadBalancer takes a NodePort too, and there are no more
-/// Says: `node-port-range-crowded` counts them, and names the setting that keeps LoadBalancers from it
+/// Thread: openkruise/kruise-game#142 Symptom: every port of a LoadBalancer takes a NodePort too, and none is left Says:
+/// `node-port-range-crowded` counts the NodePorts, and names the setting that gives LoadBalancers none
 #[test]
 fn kruise_game_142() -> Served {
-    let told = load_balancers(173, 16)
-        .tells("node-port-range-crowded", "critical", "Cluster cluster", "games/server-0")
+    let reported = load_balancers(173, 16)
+        .reports("node-port-range-crowded", "critical", "Cluster cluster", "games/server-0")
         .advises("allocateLoadBalancerNodePorts");
     load_balancers(20, 16).is_silent("node-port-range-crowded");
-    told
+    reported
 }
 
-/// Thread: kubernetes/kubernetes#69845
-/// Symptom: two NodePorts for every connection of a notebook: the pool does not grow with the cluster
-/// Says: `node-port-range-crowded`, before the last is gone
+/// Thread: kubernetes/kubernetes#69845 Symptom: two NodePorts for every connection of a notebook: the pool does not grow with the
+/// cluster Says: `node-port-range-crowded`, before the last NodePort is taken
 #[test]
 fn kubernetes_69845() -> Served {
     load_balancers(1200, 2)
-        .tells("node-port-range-crowded", "warning", "Cluster cluster", "games/server-0")
+        .reports("node-port-range-crowded", "warning", "Cluster cluster", "games/server-0")
         .advises("allocateLoadBalancerNodePorts")
 }
 
-/// Thread: metallb/metallb#328
-/// Symptom: a load balancer that needs no NodePort gets one all the same, so there can be no more of them than NodePorts
-/// Says: `node-port-range-crowded` counts what is left of both bands, and says how the range grows
+/// Thread: metallb/metallb#328 Symptom: each load balancer gets a NodePort, even if it needs none: the number of NodePorts limits
+/// the load balancers Says: `node-port-range-crowded` counts the free ports of both bands, and names the setting that extends the
+/// range
 #[test]
 fn metallb_328() -> Served {
     load_balancers(2700, 1)
-        .tells("node-port-range-crowded", "warning", "Cluster cluster", "games/server-0")
+        .reports("node-port-range-crowded", "warning", "Cluster cluster", "games/server-0")
         .shows("dynamic band", "2614 of 2682 ports allocated")
         .advises("--service-node-port-range")
 }
 
-/// Thread: k3s-io/k3s#9952
-/// Symptom: the range is another one than it was; a Service of old with nodePort 1010 cannot be made again
-/// Says: `node-port-range-mismatch/outside` names the Service and the range
+/// Thread: k3s-io/k3s#9952 Symptom: the range was changed; an old Service with nodePort 1010 cannot be created again Says:
+/// `node-port-range-mismatch/outside` names the Service and the range
 #[test]
 fn k3s_9952() -> Served {
     let manifests = |range| [api_server(range), service("default/example", "NodePort", "1010:1010/TCP", "")];
-    let told = World::of(&manifests("30000-40000"))
-        .tells("node-port-range-mismatch/outside", "warning", "Service default/example", "default/example")
+    let reported = World::of(&manifests("30000-40000"))
+        .reports("node-port-range-mismatch/outside", "warning", "Service default/example", "default/example")
         .types("kubectl -n default patch service example");
     World::of(&manifests("1000-32767")).is_silent("node-port-range-mismatch/outside");
-    told
+    reported
 }
 
-/// Thread: projectbluefin/lab#42
-/// Symptom: GitOps refuses nodePort 32801: it lies outside of the range
-/// Says: `node-port-range-mismatch/outside` of the manifest, with a port of the range
+/// Thread: projectbluefin/lab#42 Symptom: GitOps refuses nodePort 32801: the port lies outside the range Says:
+/// `node-port-range-mismatch/outside` of the manifest, with a port of the range
 #[test]
 fn projectbluefin_lab_42() -> Served {
     World::of(&[service("mcp/kubernetes-mcp-server", "NodePort", "8080:32801/TCP", "")])
-        .tells(
+        .reports(
             "node-port-range-mismatch/outside",
             "warning",
             "Service mcp/kubernetes-mcp-server",

@@ -11,15 +11,15 @@ fn blocked(name: &str, ports: &[u16]) -> World {
     World::of(&[crashing(&host_pod(name, ports))])
 }
 
-/// Thread: awslabs/amazon-eks-ami#2631
-/// Symptom: containerd drew the port of an add-on on the host's network: it crash-loops, and the node goes NotReady
-/// Says: `host-network-port-taken/listener` names containerd and the pod, and reserves the port first
+/// Thread: awslabs/amazon-eks-ami#2631 Symptom: containerd got the port of an add-on by chance on the host's network: it
+/// crash-loops, and the node goes NotReady Says: `host-network-port-taken/listener` names containerd and the pod, and reserves
+/// the port first
 #[test]
 fn amazon_eks_ami_2631() -> Served {
     blocked("kube-system/efs-csi-node", &[9809])
         .ephemeral("1024 65535", "")
         .listens("127.0.0.1:9809", daemon("containerd"))
-        .tells("host-network-port-taken/listener", "warning", "Pod kube-system/efs-csi-node", "containerd")
+        .reports("host-network-port-taken/listener", "warning", "Pod kube-system/efs-csi-node", "containerd")
         .types("sysctl -w net.ipv4.ip_local_reserved_ports=\"9809,")
 }
 
@@ -30,36 +30,37 @@ fn amazon_eks_ami_2631() -> Served {
 fn node_exporter_1115() -> Served {
     World::of(&[host_pod("other/node-exporter", &[]), crashing(&host_pod("monitoring/exporter", &[9100]))])
         .listens("[::]:9100", in_pod("uid-node-exporter", "node_exporter"))
-        .tells("host-network-port-taken/listener", "warning", "Pod monitoring/exporter", "other/node-exporter")
+        .reports("host-network-port-taken/listener", "warning", "Pod monitoring/exporter", "other/node-exporter")
         .advises("move pod other/node-exporter off port 9100/tcp")
 }
 
-/// Thread: prometheus-community/helm-charts#2248
-/// Symptom: an operator on the host's network wants 10250, which is the kubelet's
-/// Says: `host-network-port-taken/listener` names the kubelet and the pod, also where only a probe names the port
+/// Thread: prometheus-community/helm-charts#2248 Symptom: an operator on the host's network wants 10250, the kubelet's port Says:
+/// `host-network-port-taken/listener` names the kubelet and the pod, also if only a probe names the port
 #[test]
 fn helm_charts_2248() -> Served {
     let operator = "monitoring/prometheus-operator";
-    let tells = |world: World| {
+    let reports = |world: World| {
         let (rule, subject) = ("host-network-port-taken/listener", "Pod monitoring/prometheus-operator");
-        world.tells(rule, "warning", subject, "kubelet").advises("give pod monitoring/prometheus-operator another port")
+        world
+            .reports(rule, "warning", subject, "kubelet")
+            .advises("give pod monitoring/prometheus-operator another port")
     };
-    tells(World::of(&[crashing(&probed(operator, 10250))]));
-    tells(blocked(operator, &[10250]))
+    reports(World::of(&[crashing(&probed(operator, 10250))]));
+    reports(blocked(operator, &[10250]))
 }
 
 /// Thread: silogen/cluster-forge#739
 /// Symptom: the operating system brings an exporter of its own, and the DaemonSet's crash-loops from the first day
-/// Says: `host-network-port-taken/listener` names the process; silent once it is gone
+/// Says: `host-network-port-taken/listener` names the process; no finding once it is gone
 #[test]
 fn cluster_forge_739() -> Served {
     let world = blocked("otel/node-exporter", &[9100]);
     let taken = world.clone().listens("[::]:9100", daemon("prometheus-node-exporter"));
-    let told = taken
-        .tells("host-network-port-taken/listener", "warning", "Pod otel/node-exporter", "prometheus-node-exporter")
+    let reported = taken
+        .reports("host-network-port-taken/listener", "warning", "Pod otel/node-exporter", "prometheus-node-exporter")
         .advises("off port 9100/tcp");
     world.is_silent("host-network-port-taken/listener");
-    told
+    reported
 }
 
 /// Thread: metallb/metallb#581
@@ -69,18 +70,17 @@ fn cluster_forge_739() -> Served {
 fn metallb_581() -> Served {
     blocked("metallb-system/speaker", &[7946])
         .listens("[::]:7946", daemon("dockerd"))
-        .tells("host-network-port-taken/listener", "warning", "Pod metallb-system/speaker", "dockerd")
+        .reports("host-network-port-taken/listener", "warning", "Pod metallb-system/speaker", "dockerd")
         .advises("off port 7946/tcp")
 }
 
-/// Thread: kubernetes/ingress-nginx#7856
-/// Symptom: an ingress controller says that port 80 is in use, and not by whom
+/// Thread: kubernetes/ingress-nginx#7856 Symptom: an ingress controller reports that port 80 is in use, but not by which process
 /// Says: `host-network-port-taken/listener` names the process
 #[test]
 fn ingress_nginx_7856() -> Served {
     blocked("ingress-nginx/controller", &[80, 443])
         .listens("[::]:80", daemon("apache2"))
-        .tells("host-network-port-taken/listener", "warning", "Pod ingress-nginx/controller", "apache2")
+        .reports("host-network-port-taken/listener", "warning", "Pod ingress-nginx/controller", "apache2")
         .advises("off port 80/tcp")
 }
 
@@ -91,54 +91,53 @@ fn ingress_nginx_7856() -> Served {
 fn ingress_nginx_8461() -> Served {
     World::of(&[host_pod("first/nginx", &[]), crashing(&host_pod("second/controller", &[8443]))])
         .listens("[::]:8443", in_pod("uid-nginx", "nginx"))
-        .tells("host-network-port-taken/listener", "warning", "Pod second/controller", "first/nginx")
+        .reports("host-network-port-taken/listener", "warning", "Pod second/controller", "first/nginx")
         .advises("move pod first/nginx off port 8443/tcp")
 }
 
 /// Thread: replicatedhq/troubleshoot#849
 /// Symptom: a storage plug-in wants 9090, and systemd has it: it waits for the first client of a web console
-/// Says: `host-network-port-taken/listener` names the socket unit, and the command that ends it; silent once it is gone
+/// Says: `host-network-port-taken/listener` names the socket unit, and the command that ends it; no finding once it is gone
 #[test]
 fn troubleshoot_849() -> Served {
     let world = blocked("storage/plugin", &[9090]);
-    let told = world
+    let reported = world
         .clone()
         .listens("[::]:9090", in_unit("/system.slice/console.socket", "systemd"))
-        .tells("host-network-port-taken/listener", "warning", "Pod storage/plugin", "console.socket")
+        .reports("host-network-port-taken/listener", "warning", "Pod storage/plugin", "console.socket")
         .advises("if nothing needs it, `systemctl disable --now console.socket`");
     world.is_silent("host-network-port-taken/listener");
     // Where the kernel has no BPF for control groups, the unit is not known.
     world
         .listens("[::]:9090", in_unit("/init.scope", "systemd"))
-        .tells("host-network-port-taken/listener", "warning", "Pod storage/plugin", "systemd")
+        .reports("host-network-port-taken/listener", "warning", "Pod storage/plugin", "systemd")
         .types("systemctl list-sockets");
-    told
+    reported
 }
 
-/// Thread: bottlerocket-os/bottlerocket#3711
-/// Symptom: a cache of DNS on the host's network crash-loops; the node's own resolver has port 53 of 127.0.0.53 alone
-/// Says: `host-network-port-taken/listener` names the resolver, and how both can have the port; silent where the cache has its own address
+/// Thread: bottlerocket-os/bottlerocket#3711 Symptom: a cache of DNS on the host's network crash-loops; the node's own resolver
+/// has port 53 of 127.0.0.53 alone Says: `host-network-port-taken/listener` names the resolver, and how both can have the port;
+/// no finding if the cache has its own address
 #[test]
 fn bottlerocket_3711() -> Served {
     let taken = |world: World| {
         world.listens("127.0.0.53:53", in_unit("/system.slice/systemd-resolved.service", "systemd-resolve"))
     };
-    let told = taken(blocked("kube-system/cache", &[53]))
-        .tells("host-network-port-taken/listener", "warning", "Pod kube-system/cache", "systemd-resolve")
+    let reported = taken(blocked("kube-system/cache", &[53]))
+        .reports("host-network-port-taken/listener", "warning", "Pod kube-system/cache", "systemd-resolve")
         .advises("listen on the addresses of the node that clients ask")
-        .advises("lead to /run/systemd/resolve/resolv.conf")
+        .advises("at /run/systemd/resolve/resolv.conf")
         .advises("set `DNSStubListener=no`");
     let of_one =
         crashing(&host_pod("kube-system/cache", &[53])).replace("hostPort: 53", "hostPort: 53, hostIP: 192.0.2.1");
     taken(World::of(&[of_one])).is_silent("host-network-port-taken/listener");
     taken(World::of(&[host_pod("kube-system/cache", &[53])])).is_silent("host-network-port-taken/listener");
-    told
+    reported
 }
 
-/// Thread: aws/aws-network-policy-agent#435
-/// Symptom: a container wants a port of 127.0.0.1 that no field of its pod names; another server has it, and the pod is not ready
-/// Says: `host-network-port-taken/listener` names who has the address of which the container said, when it ended, that it is in use; silent
-/// where the container said nothing
+/// Thread: aws/aws-network-policy-agent#435 Symptom: a container wants a port of 127.0.0.1 that no field of its pod names;
+/// another server has it, and the pod is not ready Says: `host-network-port-taken/listener` names the process that has the
+/// address from the container's last message; no finding without a message
 #[test]
 fn aws_network_policy_agent_435() -> Served {
     let rule = "host-network-port-taken/listener";
@@ -147,13 +146,13 @@ fn aws_network_policy_agent_435() -> Served {
         let agent = agent.replace("exitCode: 1", &format!("exitCode: 1, message: \"{message}\""));
         World::of(&[agent, host_pod("storage/driver", &[])]).listens("127.0.0.1:50052", in_pod("uid-driver", "driver"))
     };
-    let told = ended("listen tcp 127.0.0.1:50052: bind: address already in use")
-        .tells(rule, "warning", "Pod kube-system/node-agent", "storage/driver")
-        .shows("a container said", "127.0.0.1:50052/tcp is in use")
+    let reported = ended("listen tcp 127.0.0.1:50052: bind: address already in use")
+        .reports(rule, "warning", "Pod kube-system/node-agent", "storage/driver")
+        .shows("message of a container", "127.0.0.1:50052/tcp is in use")
         .advises("give pod kube-system/node-agent another port");
     ended("dial tcp 127.0.0.1:50052: connection refused").is_silent(rule);
     ended("listen tcp 127.0.0.1:50053: bind: address already in use").is_silent(rule);
-    told
+    reported
 }
 
 /// Thread: cilium/cilium#19817
@@ -168,17 +167,16 @@ fn cilium_19817() -> Served {
         .is_silent("host-network-port-taken/listener");
     world
         .listens("0.0.0.0:9876", in_pod("uid-agent", "mesh-cni"))
-        .tells("host-network-port-taken/listener", "warning", "Pod kube-system/net-agent", "pod mesh/agent")
+        .reports("host-network-port-taken/listener", "warning", "Pod kube-system/net-agent", "pod mesh/agent")
         .advises("give pod kube-system/net-agent another port")
 }
 
-/// Thread: cilium/cilium#45253
-/// Symptom: on a managed platform an add-on crash-loops: the provider's own agent has 8094 on every node
+/// Thread: cilium/cilium#45253 Symptom: on a managed platform an add-on crash-loops: the provider's agent has 8094 on every node
 /// Says: `host-network-port-taken/listener` names the pod of the provider
 #[test]
 fn cilium_45253() -> Served {
     World::of(&[host_pod("kube-system/tunnel-agent", &[]), crashing(&host_pod("net/operator", &[8094]))])
         .listens("[::]:8094", in_pod("uid-tunnel-agent", "proxy-agent"))
-        .tells("host-network-port-taken/listener", "warning", "Pod net/operator", "pod kube-system/tunnel-agent")
+        .reports("host-network-port-taken/listener", "warning", "Pod net/operator", "pod kube-system/tunnel-agent")
         .advises("give pod net/operator another port")
 }

@@ -28,45 +28,45 @@ fn busy(uid: &str, used: u32, time_wait: u32, listening: &str) -> PodNamespace {
     PodNamespace { listening: listening.parse().ok(), ..PodNamespace::with_use(uid, Ok(used)) }
 }
 
-/// Thread: jupyterhub/configurable-http-proxy#557
-/// Symptom: a proxy opens a connection for each request; its pod has no port left towards one server
-/// Says: `ephemeral-ports-near-exhaustion/pod`: how many of how many, and the two sysctls with which the pod's own server keeps its port
+/// Thread: jupyterhub/configurable-http-proxy#557 Symptom: a proxy opens a connection for each request; its pod has no port left
+/// towards one server Says: `ephemeral-ports-near-exhaustion/pod`: the used and the available ports, and two sysctls that widen
+/// the range and keep the server's port
 #[test]
 fn configurable_http_proxy_557() -> Served {
     let rule = "ephemeral-ports-near-exhaustion/pod";
     let world =
         |pod: &str| World::of(&[pod.to_owned()]).with(|it| network(it, busy("uid-chp", 27_000, 40, "8000-8001")));
     let pod = own_pod("hub/chp", &[8000]);
-    let told = world(&pod)
-        .tells(rule, "warning", "Pod hub/chp", "hub/chp")
+    let reported = world(&pod)
+        .reports(rule, "warning", "Pod hub/chp", "hub/chp")
         .shows("local ports used", "27000 of 28232")
         .advises("name net.ipv4.ip_local_port_range, value \"1024 65535\"")
         .advises("name net.ipv4.ip_local_reserved_ports (safe since Kubernetes 1.27), value \"8000-8001\"");
     world(&with_sysctls(&pod, &[(RANGE, "1024 65535"), (RESERVED, "8000-8001")])).is_silent(rule);
-    told
+    reported
 }
 
-/// Thread: devopsbeast.com/blog/tcp-time-wait-conntrack-exhaustion
-/// Symptom: short connections of a pod are in TIME_WAIT, and new ones fail; here, the pod has a range of its own of 4,000 ports
-/// Says: `ephemeral-ports-near-exhaustion/pod`: how many of the ports of the pod's own range, less those that it reserves
+/// Thread: devopsbeast.com/blog/tcp-time-wait-conntrack-exhaustion Symptom: short connections of a pod are in TIME_WAIT, and new
+/// ones fail; here, the pod has a range of its own of 4,000 ports Says: `ephemeral-ports-near-exhaustion/pod`: the used ports of
+/// the pod's own range, less its reserved ports
 #[test]
 fn tcp_time_wait_conntrack_exhaustion() -> Served {
     let rule = "ephemeral-ports-near-exhaustion/pod";
     let pod = with_sysctls(&own_pod("shop/cart", &[9000]), &[(RANGE, "20000 23999"), (RESERVED, "20000-20499")]);
     let world =
         |used| World::of(std::slice::from_ref(&pod)).with(|it| network(it, busy("uid-cart", used, used - 9, "9000")));
-    let told = world(3_450)
-        .tells(rule, "critical", "Pod shop/cart", "shop/cart")
+    let reported = world(3_450)
+        .reports(rule, "critical", "Pod shop/cart", "shop/cart")
         .shows("local ports used", "3450 of 3500, 3441 of them in TIME_WAIT")
         .shows("ip_local_port_range", "20000-23999 (the pod's securityContext)")
         .advises("value \"9000,20000-20499\"");
     world(1_400).is_silent(rule);
-    told
+    reported
 }
 
-/// Thread: skypilot-org/skypilot#10426
-/// Symptom: a server crash-loops with *address already in use*, though nothing in its pod listens: a sidecar's connection has its port
-/// Says: `connection-on-port/blocks-in-pod`: the process that has the connection, and how the port is reserved in the pod
+/// Thread: skypilot-org/skypilot#10426 Symptom: a server crash-loops with *address already in use*, though nothing in its pod
+/// listens: a sidecar's connection has its port Says: `connection-on-port/blocks-in-pod`: the process that has the connection,
+/// and the setting that reserves the port in the pod
 #[test]
 fn skypilot_10426() -> Served {
     let rule = "connection-on-port/blocks-in-pod";
@@ -86,8 +86,8 @@ fn skypilot_10426() -> Served {
     };
     let pod = crashing(&own_pod("sky/api-server", &[46580]));
     let blocks = of_pod(State::Established, "10.244.0.9:46580", "10.96.0.10:5432", "metrics-agent");
-    let told = world(&pod, std::slice::from_ref(&blocks))
-        .tells(rule, "warning", "Pod sky/api-server", "process metrics-agent")
+    let reported = world(&pod, std::slice::from_ref(&blocks))
+        .reports(rule, "warning", "Pod sky/api-server", "process metrics-agent")
         .advises("name net.ipv4.ip_local_reserved_ports (safe since Kubernetes 1.27), value \"46580\"");
     let runs = of_pod(State::Listen, "0.0.0.0:46580", "0.0.0.0:0", "uvicorn");
     world(&pod, &[runs, blocks.clone()]).is_silent(rule);
@@ -95,5 +95,5 @@ fn skypilot_10426() -> Served {
     world(&pod, &[accepted]).is_silent(rule);
     world(&with_sysctls(&pod, &[(RESERVED, "46580")]), std::slice::from_ref(&blocks)).is_silent(rule);
     world(&own_pod("sky/api-server", &[46580]), &[blocks]).is_silent(rule);
-    told
+    reported
 }

@@ -1,4 +1,4 @@
-//! Manifests that the API server refuses, and that never become objects which a look could see.
+//! Manifests that the API server refuses: they never become objects that a scan could see.
 
 use serde_json::Value;
 
@@ -15,7 +15,7 @@ fn lint(manifest: &str, cluster: &str) -> String {
     let arguments = ["lint", "rendered.yaml", "--against", "cluster.yaml"];
     let (code, stdout, stderr) = ended(binary().current_dir(files.path()).args(arguments));
     assert_eq!((code, stderr.as_str()), (1, ""), "{stdout}");
-    // Lines are broken where they are full.
+    // Long lines are wrapped.
     stdout.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
@@ -27,7 +27,8 @@ fn service(name: &str, uid: &str, ports: &str) -> String {
     )
 }
 
-/// As in ansible/awx-operator#814, before the operator asks: the line of the number, who has it, and numbers that are free.
+/// As in ansible/awx-operator#814, before the operator creates the Service: the line of the number, the Service that has it, and
+/// free numbers.
 #[test]
 fn a_number_that_somebody_has_is_found_where_it_is_written() {
     let wanted = service("awx/awx-service", "", "{name: http, port: 80, nodePort: 30080}");
@@ -118,21 +119,21 @@ fn finds(manifest: &str, rule: &str, severity: &str, object: &str, owner: &str) 
     let all = findings(manifest);
     let somebody = all.iter().filter_map(|it| it["object"].as_str()?.split_once(' ')).map(|(_, name)| name.to_owned());
     let somebody: Vec<String> = somebody.chain(["kubelet".to_owned()]).collect();
-    let mut told = all.iter().filter(|it| is_of(it, rule) && it["severity"] == severity && it["object"] == object);
-    let told = told.next().unwrap_or_else(|| panic!("no {severity} {rule} of {object}: {all:#?}"));
-    Named::of_finding(told, owner, &somebody).unwrap_or_else(|why| panic!("{why}"))
+    let mut reported = all.iter().filter(|it| is_of(it, rule) && it["severity"] == severity && it["object"] == object);
+    let reported = reported.next().unwrap_or_else(|| panic!("no {severity} {rule} of {object}: {all:#?}"));
+    Named::of_finding(reported, owner, &somebody).unwrap_or_else(|why| panic!("{why}"))
 }
 
-/// What `lint` does not find.
+/// A rule that `lint` must not report.
 #[track_caller]
 fn finds_no(manifest: &str, rule: &str) {
     let found: Vec<Value> = findings(manifest).into_iter().filter(|it| is_of(it, rule)).collect();
     assert!(found.is_empty(), "{found:#?}");
 }
 
-/// Thread: kubernetes-sigs/network-policy-api#341
-/// Symptom: now and then a server on the host's network cannot start: its manifest gives it ports that the kernel chooses too
-/// Says: `ephemeral-range-overlap/workload` of the manifest: the port, and how it is kept
+/// Thread: kubernetes-sigs/network-policy-api#341 Symptom: now and then a server on the host's network cannot start: its manifest
+/// gives it ports that the kernel chooses too Says: `ephemeral-range-overlap/workload` of the manifest: the port, and the setting
+/// that reserves it
 #[test]
 fn network_policy_api_341() -> Served {
     let rule = "ephemeral-range-overlap/workload";
@@ -157,9 +158,8 @@ fn dash0_operator_1359() -> Served {
     finds(&of(44_317), rule, "info", "DaemonSet default/spans", "default/spans").advises("another port")
 }
 
-/// Thread: KBVE/kbve#10005
-/// Symptom: each update of a game server with a hostPort on its only node waits for ever
-/// Says: `pod-waits-for-port/replicas` of the manifest: the old pod keeps the port, and which strategy ends it first
+/// Thread: KBVE/kbve#10005 Symptom: each update of a game server with a hostPort on its only node waits forever Says:
+/// `pod-waits-for-port/replicas` of the manifest: the old pod keeps the port; with the strategy that ends it first
 #[test]
 fn kbve_10005() -> Served {
     let rule = "pod-waits-for-port/replicas";
@@ -176,9 +176,8 @@ fn kbve_10005() -> Served {
         .advises("strategy `type: Recreate`, or maxSurge 0 and maxUnavailable 1")
 }
 
-/// Thread: kubernetes-sigs/karpenter#2083
-/// Symptom: a pod is Pending for ever, and node after node is added for it: a DaemonSet has its hostPort on every node
-/// Says: `pod-waits-for-port/workloads` of the manifests names both
+/// Thread: kubernetes-sigs/karpenter#2083 Symptom: a pod is Pending forever, and node after node is added for it: a DaemonSet has
+/// its hostPort on every node Says: `pod-waits-for-port/workloads` of the manifests names both
 #[test]
 fn karpenter_2083() -> Served {
     let rule = "pod-waits-for-port/workloads";
@@ -205,8 +204,7 @@ fn cozystack_3361() -> Served {
     finds(&of(10_250), rule, "warning", "Deployment default/usage", "kubelet").advises("another port of the node")
 }
 
-/// Thread: kubernetes/kubernetes#133564
-/// Symptom: which of its ports the API server refuses, a Service learns only from it: one port twice, one name twice
+/// Thread: kubernetes/kubernetes#133564 Symptom: only the API server finds that a Service has one port twice, or one name twice
 /// Says: `port-field-refused/twice` of the manifest, at the port
 #[test]
 fn kubernetes_133564() -> Served {

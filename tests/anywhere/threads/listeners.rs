@@ -1,4 +1,4 @@
-//! A NodePort and a process want one port, and who answers on a port where `netstat` shows nobody.
+//! A NodePort and a process want one port; and ports that answer although `netstat` shows no process.
 
 use portreeve_facts::Mode;
 
@@ -8,20 +8,20 @@ use super::{
     world::{World, daemon, in_pod},
 };
 
-/// Thread: kubernetes/kubernetes#76892
-/// Symptom: a Service gets nodePort 6443, and from then on a pod answers for the API server
-/// Says: `listener-on-node-port/loses` names kube-apiserver and the Service, `node-port-range-mismatch/daemons` the range
+/// Thread: kubernetes/kubernetes#76892 Symptom: a Service gets nodePort 6443, and from then on a pod answers for the API server
+/// Says: `listener-on-node-port/loses` names kube-apiserver and the Service, and `node-port-range-mismatch/daemons` names the
+/// range
 #[test]
 fn kubernetes_76892() -> Served {
     let manifests = [api_server("6000-32767"), served("default/web", "NodePort", "80:6443/TCP", "")];
     let world = World::of(&manifests).listens("[::]:6443", daemon("kube-apiserver"));
-    let told = world
-        .tells("listener-on-node-port/loses", "critical", "Service default/web", "kube-apiserver")
+    let reported = world
+        .reports("listener-on-node-port/loses", "critical", "Service default/web", "kube-apiserver")
         .types("kubectl -n default patch service web");
     world
-        .tells("node-port-range-mismatch/daemons", "warning", "Node n1", "kube-apiserver")
+        .reports("node-port-range-mismatch/daemons", "warning", "Node n1", "kube-apiserver")
         .advises("--service-node-port-range");
-    told
+    reported
 }
 
 /// Thread: www.sobyte.net/post/2022-06/node-port
@@ -31,34 +31,34 @@ fn kubernetes_76892() -> Served {
 fn sobyte_node_port() -> Served {
     let manifests = [host_pod("shop/server", &[30090]), served("default/web", "NodePort", "80:30090/TCP", "")];
     let world = World::of(&manifests).listens("0.0.0.0:30090", in_pod("uid-server", "server"));
-    let told = world
-        .tells("listener-on-node-port/loses", "critical", "Service default/web", "shop/server")
+    let reported = world
+        .reports("listener-on-node-port/loses", "critical", "Service default/web", "shop/server")
         .types("kubectl -n default patch service web");
     world.listening(|socket| socket.local_port != 30090).is_silent("listener-on-node-port/loses");
-    told
+    reported
 }
 
-/// Thread: openshift/baremetal-runtimecfg#175
-/// Symptom: a load balancer of the platform itself listens inside of 30000-32767, until some Service gets its port
-/// Says: `listener-on-node-port/latent` while the port is free, `listener-on-node-port/loses` from the day it is not
+/// Thread: openshift/baremetal-runtimecfg#175 Symptom: a load balancer of the platform itself listens inside of 30000-32767,
+/// until a Service gets its port Says: `listener-on-node-port/latent` while the port is free, `listener-on-node-port/loses` from
+/// the day a Service has it
 #[test]
 fn baremetal_runtimecfg_175() -> Served {
     let haproxy = || in_pod("uid-haproxy", "haproxy");
     let pod = host_pod("openshift-kni-infra/haproxy", &[]);
     let free = World::of(&[pod.clone(), served("default/web", "NodePort", "80:30080/TCP", "")]);
     free.listens("[::]:30936", haproxy())
-        .tells("listener-on-node-port/latent", "info", "Node n1", "haproxy")
+        .reports("listener-on-node-port/latent", "info", "Node n1", "haproxy")
         .advises("off port 30936/tcp");
     let taken = World::of(&[pod, served("default/web", "NodePort", "80:30936/TCP", "")]);
     taken
         .listens("[::]:30936", haproxy())
-        .tells("listener-on-node-port/loses", "critical", "Service default/web", "haproxy")
+        .reports("listener-on-node-port/loses", "critical", "Service default/web", "haproxy")
         .types("kubectl -n default patch service web")
 }
 
 /// Thread: kubernetes/kubernetes#115568
 /// Symptom: the NodePort answers, and `netstat` shows no such port
-/// Says: `portreeve owner 32000` names the Service: no process has to listen. It says where to connect to
+/// Says: `portreeve owner 32000` names the Service: no process has to listen. It names the address to use
 #[test]
 fn kubernetes_115568() -> Served {
     World::of(&[served("default/helloworld", "NodePort", "8080:32000/TCP", "")])
@@ -69,9 +69,8 @@ fn kubernetes_115568() -> Served {
         .advises("connect to port 32000 of 192.0.2.1")
 }
 
-/// Thread: k3s-io/k3s#8989
-/// Symptom: nothing listens on the nodePort of the manifest, so it is taken for broken
-/// Says: `portreeve owner 30080` names the Service, where to connect to, and where to look if it has no pod
+/// Thread: k3s-io/k3s#8989 Symptom: nothing listens on the nodePort of the manifest, so people think that it is broken Says:
+/// `portreeve owner 30080` names the Service, the address to use, and the command that lists its pods
 #[test]
 fn k3s_8989() -> Served {
     let ask = |service: String| World::of(&[service]).owner("30080");
@@ -86,9 +85,8 @@ fn k3s_8989() -> Served {
         .advises("connect to port 30080 of 192.0.2.1")
 }
 
-/// Thread: kubesphere/kubekey#1468
-/// Symptom: since an upgrade, `netstat` does not show the NodePorts any more
-/// Says: `portreeve owner 31005` names the Service: no process has to listen. It says where to connect to
+/// Thread: kubesphere/kubekey#1468 Symptom: since an upgrade, `netstat` no longer shows the NodePorts Says: `portreeve owner
+/// 31005` names the Service: no process has to listen. It names the address to use
 #[test]
 fn kubekey_1468() -> Served {
     World::of(&[served("default/app", "NodePort", "80:31005/TCP", "")])
@@ -100,9 +98,8 @@ fn kubekey_1468() -> Served {
         .advises("connect to port 31005 of 192.0.2.1")
 }
 
-/// Thread: cloudnativelabs/kube-router#357
-/// Symptom: with ipvs, no process listens on the nodePort
-/// Says: `portreeve owner 8099 --proxy-mode ipvs` names the Service, and where to connect to
+/// Thread: cloudnativelabs/kube-router#357 Symptom: with ipvs, no process listens on the nodePort Says: `portreeve owner 8099
+/// --proxy-mode ipvs` names the Service, and the address to use
 #[test]
 fn kube_router_357() -> Served {
     let manifests = [api_server("8000-9000"), served("default/k8s-webapp-demo", "NodePort", "8088:8099/TCP", "")];

@@ -1,5 +1,5 @@
-//! What people hit: real threads, each a node or manifests of which the program has to name the conflict, its owner and
-//! what to type. `docs/threads.md` is made of the comments here.
+//! Real problems from public threads. Each is a node or manifests; the program must name the conflict, its owner and the remedy.
+//! `docs/threads.md` is made from the comments here.
 
 mod addresses;
 mod cilium;
@@ -35,20 +35,21 @@ pub(crate) struct Unserved {
 /// Why a thread is not served.
 #[derive(Clone, Copy)]
 pub(crate) enum Reason {
-    /// No look reads what shows it.
+    /// No scan reads the input that shows it.
     NotRead(&'static str),
-    /// What happens is not on a node, or no more.
+    /// The cause is not on a node, or no longer there.
     OutOfReach(&'static str),
 }
 
 /// A kind of conflict: its title, a line about it, and its threads.
 type Class = (&'static str, &'static str, &'static [&'static str]);
 
-/// Every thread, in the order of the page. One of GitHub is `owner/name#number`, any other an address without `https://`.
+/// Every thread, in the order of the page. A thread on GitHub is `owner/name#number`; all others are addresses without
+/// `https://`.
 pub(crate) const CLASSES: [Class; 14] = [
     (
         "Ephemeral ports",
-        "The kernel gives outgoing connections ports that somebody needs.",
+        "The kernel gives outgoing connections ports that a Service or a server needs.",
         &[
             "kubernetes/kubernetes#111682",
             "kubernetes/kops#6342",
@@ -70,7 +71,7 @@ pub(crate) const CLASSES: [Class; 14] = [
     ),
     (
         "NodePorts without a socket",
-        "The port answers, and `netstat` shows nobody.",
+        "The port answers, and `netstat` shows no process.",
         &[
             "kubernetes/kubernetes#115568",
             "k3s-io/k3s#8989",
@@ -82,7 +83,7 @@ pub(crate) const CLASSES: [Class; 14] = [
     ),
     (
         "Addresses",
-        "Two claim one address, or one that is a Node's.",
+        "Two objects claim one address, or a Service claims a Node's address.",
         &[
             "kubernetes/kubernetes#104679",
             "kubernetes/kubernetes#93175",
@@ -95,7 +96,7 @@ pub(crate) const CLASSES: [Class; 14] = [
     ),
     (
         "The proxy and its settings",
-        "What a mode does not serve, what another mode left, and settings that disagree.",
+        "Addresses that a mode does not serve, leftovers of another mode, and settings that disagree.",
         &[
             "gardener/gardener#4599",
             "kubernetes/kubernetes#102314",
@@ -122,7 +123,7 @@ pub(crate) const CLASSES: [Class; 14] = [
     ),
     (
         "The NodePort range",
-        "It is full, or a nodePort lies outside of it.",
+        "The range is full, or a nodePort lies outside the range.",
         &[
             "openkruise/kruise-game#142",
             "kubernetes/kubernetes#69845",
@@ -133,7 +134,7 @@ pub(crate) const CLASSES: [Class; 14] = [
     ),
     (
         "Numbers that are allocated",
-        "The API server refuses a Service and says the number, but not who has it. `owner` says who, and what to do; `lint` says it before.",
+        "The API server refuses a Service and names the number, but not the Service that has it. `owner` names that Service and a remedy; `lint` finds the conflict before.",
         &[
             "1Password/connect-helm-charts#22",
             "istio/istio#6050",
@@ -158,7 +159,7 @@ pub(crate) const CLASSES: [Class; 14] = [
     ),
     (
         "Pods on the host network",
-        "A pod cannot have its port, since somebody else has it.",
+        "A pod cannot have its port, since another process has it.",
         &[
             "awslabs/amazon-eks-ami#2631",
             "prometheus/node_exporter#1115",
@@ -178,7 +179,7 @@ pub(crate) const CLASSES: [Class; 14] = [
     ),
     (
         "Networks of pods",
-        "Connections of a pod use up its ports, or have the port of one of its servers.",
+        "Connections of a pod use all its ports, or have the port of one of its servers.",
         &[
             "jupyterhub/configurable-http-proxy#557",
             "devopsbeast.com/blog/tcp-time-wait-conntrack-exhaustion",
@@ -187,7 +188,7 @@ pub(crate) const CLASSES: [Class; 14] = [
     ),
     (
         "HostPorts",
-        "A hostPort that no node has free, or whose redirection takes what it should not.",
+        "A hostPort that is free on no node, or whose redirection takes the wrong connections.",
         &[
             "k3s-io/k3s#1969",
             "k3s-io/k3s#2270",
@@ -215,12 +216,16 @@ pub(crate) const CLASSES: [Class; 14] = [
     ),
     (
         "Health checks",
-        "A load balancer asks a node, and the wrong program answers.",
+        "A load balancer checks a node, and the wrong program answers.",
         &[
             "projectcalico/calico#8112",
             "projectcalico/calico#10748",
             "gardener/gardener-extension-networking-calico#732",
         ],
     ),
-    ("Elsewhere", "What no look at a Linux node can see.", &["kubernetes/community#8883", "kubernetes-sigs/kind#3681"]),
+    (
+        "Elsewhere",
+        "Problems that no scan of a Linux node can see.",
+        &["kubernetes/community#8883", "kubernetes-sigs/kind#3681"],
+    ),
 ];

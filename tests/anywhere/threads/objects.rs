@@ -104,7 +104,7 @@ pub(super) fn with_sysctls(pod: &str, sysctls: &[(&str, &str)]) -> String {
     pod.replacen("spec:\n", &format!("spec:\n  securityContext: {{sysctls: [{list}]}}\n"), 1)
 }
 
-/// The same pod without a node: the scheduler finds none where its ports are free.
+/// The same pod without a node: the scheduler finds no node with free ports.
 pub(super) fn pending(pod: &str) -> String {
     let (spec, _) = pod.split_once("status:").expect("a status");
     let refused = "conditions: [{type: PodScheduled, status: 'False', reason: Unschedulable, lastTransitionTime: \

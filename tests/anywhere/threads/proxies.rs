@@ -16,9 +16,8 @@ fn chains(chains: &[&str]) -> Reading<Netfilter> {
     })
 }
 
-/// Thread: gardener/gardener#4599
-/// Symptom: after a change from ipvs to iptables, kube-proxy's clean-up fails at a chain, and the proxy never starts
-/// Says: `stale-redirection/proxy` lists the chains and addresses, and what to type until they are gone
+/// Thread: gardener/gardener#4599 Symptom: after a change from ipvs to iptables, kube-proxy's clean-up fails at a chain, and the
+/// proxy never starts Says: `stale-redirection/proxy` lists the chains and addresses, and the commands that remove them
 #[test]
 fn gardener_4599() -> Served {
     let config = config_map("kube-proxy", &["config.conf: '{kind: KubeProxyConfiguration, mode: iptables}'"]);
@@ -27,29 +26,27 @@ fn gardener_4599() -> Served {
         .address("kube-ipvs0", "10.96.0.10")
         .with(|it| it.kernel.netfilter = chains(&["ip filter KUBE-NODE-PORT"]));
     world
-        .tells("stale-redirection/proxy", "warning", "Node n1", "ipvs")
+        .reports("stale-redirection/proxy", "warning", "Node n1", "ipvs")
         .shows("iptables chains", "KUBE-NODE-PORT")
         .types("kube-proxy --cleanup")
 }
 
-/// Thread: kubernetes/kubernetes#102314
-/// Symptom: since a change to ipvs, a Service is refused by a rule that the iptables mode left
-/// Says: `stale-redirection/proxy` lists the chains that are left
+/// Thread: kubernetes/kubernetes#102314 Symptom: since a change to ipvs, a rule left from iptables mode refuses connections to a
+/// Service Says: `stale-redirection/proxy` lists the left chains
 #[test]
 fn kubernetes_102314() -> Served {
     let both = ["ip filter KUBE-EXTERNAL-SERVICES", "ip nat KUBE-NODEPORTS", "ip nat KUBE-NODE-PORT"];
     let world = World::of(&[served("default/web", "NodePort", "80:30080/TCP", "")]).mode(Mode::Ipvs);
     let left = world.clone().with(|it| it.kernel.netfilter = chains(&both));
-    let told = left
-        .tells("stale-redirection/proxy", "warning", "Node n1", "iptables")
+    let reported = left
+        .reports("stale-redirection/proxy", "warning", "Node n1", "iptables")
         .shows("iptables chains", "KUBE-EXTERNAL-SERVICES")
         .types("kube-proxy --cleanup");
     world.with(|it| it.kernel.netfilter = chains(&both[2..])).is_silent("stale-redirection/proxy");
-    told
+    reported
 }
 
-/// Thread: kubermatic/kubermatic#11963
-/// Symptom: the API server gives 12000-14767, Cilium serves 30000-32767 only
+/// Thread: kubermatic/kubermatic#11963 Symptom: the API server allocates from 12000-14767, but Cilium serves only 30000-32767
 /// Says: `node-port-range-mismatch/component` names Cilium's range, the API server's, and the setting
 #[test]
 fn kubermatic_11963() -> Served {
@@ -59,16 +56,16 @@ fn kubermatic_11963() -> Served {
         let service = served("default/web", "NodePort", "80:12080/TCP", "");
         World::of(&[api_server("12000-14767"), config, service]).without_kube_proxy()
     };
-    let told = cilium("30000,32767")
-        .tells("node-port-range-mismatch/component", "warning", "Cluster cluster", "Cilium")
+    let reported = cilium("30000,32767")
+        .reports("node-port-range-mismatch/component", "warning", "Cluster cluster", "Cilium")
         .advises("12000");
     cilium("12000,14767").is_silent("node-port-range-mismatch/component");
-    told
+    reported
 }
 
-/// Thread: cilium/cilium#37691
-/// Symptom: a NodePort does not answer at the virtual address of keepalived: Cilium serves one address of a device
-/// Says: `portreeve owner 30080`: at the node's address a pod answers, at the other nobody, with the setting to make
+/// Thread: cilium/cilium#37691 Symptom: a NodePort does not answer at the virtual address of keepalived: Cilium serves one
+/// address of a device Says: `portreeve owner 30080`: at the node's address a pod answers, at the other address no process; with
+/// the setting to change
 #[test]
 fn cilium_37691() -> Served {
     let cilium = |addresses: &str| {
@@ -91,9 +88,9 @@ fn registry(mode: Mode) -> World {
     World::of(&[served("zarf/registry", "NodePort", "5000:31999/TCP", "")]).mode(mode)
 }
 
-/// Thread: k0sproject/k0s#5760
-/// Symptom: the NodePort answers at the node's address, and not at 127.0.0.1 (nftables)
-/// Says: `portreeve owner 31999`: from loopback it is refused, since nftables mode serves no NodePort there; and where to connect to instead
+/// Thread: k0sproject/k0s#5760 Symptom: the NodePort answers at the node's address, and not at 127.0.0.1 (nftables) Says:
+/// `portreeve owner 31999`: from loopback it is refused, since nftables mode serves no NodePort there; with the address to use
+/// instead
 #[test]
 fn k0s_5760() -> Served {
     registry(Mode::Nftables)
@@ -104,10 +101,9 @@ fn k0s_5760() -> Served {
         .advises("connect to port 31999 of 192.0.2.1, not of 127.0.0.1")
 }
 
-/// Thread: zarf-dev/zarf#3684
-/// Symptom: nodes pull images from a registry at a localhost NodePort; with nftables mode none arrives
-/// Says: `portreeve owner 31999`: 127.0.0.1 leads to a pod in iptables mode, and to nobody in nftables mode;
-/// the node's address leads to a pod in both
+/// Thread: zarf-dev/zarf#3684 Symptom: nodes pull images from a registry at a localhost NodePort; in nftables mode they cannot
+/// Says: `portreeve owner 31999`: 127.0.0.1 leads to a pod in iptables mode, and to no pod in nftables mode; the node's address
+/// leads to a pod in both
 #[test]
 fn zarf_3684() -> Served {
     registry(Mode::Iptables).owner("31999").says("its loopback to 127.0.0.1: a pod of ");

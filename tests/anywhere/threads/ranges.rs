@@ -20,13 +20,13 @@ fn kubernetes_111682() -> Served {
         .mode(Mode::Ipvs)
         .ephemeral("10000 65535", "")
         .hangs("192.0.2.1:31234", "192.0.2.9:6443", daemon("kubelet"));
-    let told = world
-        .tells("connection-on-port/answers-taken", "critical", "Service fstest-gray/tomcat", "kubelet")
+    let reported = world
+        .reports("connection-on-port/answers-taken", "critical", "Service fstest-gray/tomcat", "kubelet")
         .types(RESERVE);
-    world.tells("ephemeral-range-overlap/node-ports", "critical", "Node n1", "ip_local_port_range").types(RESERVE);
+    world.reports("ephemeral-range-overlap/node-ports", "critical", "Node n1", "ip_local_port_range").types(RESERVE);
     let mended = world.ephemeral("10000 65535", "10249-10250,10256,30000-32767");
     mended.is_silent("ephemeral-range-overlap/node-ports");
-    told
+    reported
 }
 
 /// Thread: kubernetes/kops#6342
@@ -35,30 +35,29 @@ fn kubernetes_111682() -> Served {
 #[test]
 fn kops_6342() -> Served {
     let world = World::of(&[service("default/web", "NodePort", "80:30080/TCP", "")]).ephemeral("10240 65535", "");
-    let told = world
-        .tells("ephemeral-range-overlap/node-ports", "warning", "Node n1", "ip_local_port_range")
+    let reported = world
+        .reports("ephemeral-range-overlap/node-ports", "warning", "Node n1", "ip_local_port_range")
         .shows("ip_local_port_range", "10240-65535")
         .types(RESERVE);
     world.ephemeral("32768 60999", "").is_silent("ephemeral-range-overlap/node-ports");
-    told
+    reported
 }
 
-/// Thread: awslabs/amazon-eks-ami#1307
-/// Symptom: a widened range meets NodePorts, health checks fail; the kubelet's port needs the same, and others are reserved already
-/// Says: `ephemeral-range-overlap/node-ports`, with a command that keeps what is reserved
+/// Thread: awslabs/amazon-eks-ami#1307 Symptom: a widened range meets NodePorts, and health checks fail; the kubelet's port must
+/// be reserved too, and other ports are reserved already Says: `ephemeral-range-overlap/node-ports`, with a command that keeps
+/// what is reserved
 #[test]
 fn amazon_eks_ami_1307() -> Served {
     let world = World::of(&[service("default/web", "NodePort", "80:30080/TCP", "")]).ephemeral("1024 65000", "2703");
-    let told = world
-        .tells("ephemeral-range-overlap/node-ports", "warning", "Node n1", "ip_local_port_range")
+    let reported = world
+        .reports("ephemeral-range-overlap/node-ports", "warning", "Node n1", "ip_local_port_range")
         .types("sysctl -w net.ipv4.ip_local_reserved_ports=\"2703,10249-10250,10256,30000-32767\"");
     world.ephemeral("1024 65000", "2703,10249-10250,10256,30000-32767").is_silent("ephemeral-range-overlap/node-ports");
-    told
+    reported
 }
 
-/// Thread: rancher-archives/rke#893
-/// Symptom: a container beside the ingress controller sets `1024 65535` on every node, whatever the host says
-/// Says: `ephemeral-range-overlap/node-ports`, and what to type
+/// Thread: rancher-archives/rke#893 Symptom: a container beside the ingress controller sets `1024 65535` on every node, whatever
+/// the host has Says: `ephemeral-range-overlap/node-ports`, and the command that reserves the range
 #[test]
 fn rke_893() -> Served {
     let manifests =
@@ -68,46 +67,44 @@ fn rke_893() -> Served {
         .listens("0.0.0.0:443", in_pod("uid-nginx", "nginx"))
         .ephemeral("1024 65535", "");
     world
-        .tells("ephemeral-range-overlap/node-ports", "warning", "Node n1", "ip_local_port_range")
+        .reports("ephemeral-range-overlap/node-ports", "warning", "Node n1", "ip_local_port_range")
         .types(RESERVE)
         .types("sysctl -w net.ipv4.ip_local_port_range")
 }
 
-/// Thread: learn.microsoft.com/en-us/azure/aks/custom-node-configuration
-/// Symptom: the example of a vendor, `32000 60000`, meets 768 NodePorts
-/// Says: `ephemeral-range-overlap/node-ports`, with the ports where they meet
+/// Thread: learn.microsoft.com/en-us/azure/aks/custom-node-configuration Symptom: the example of a vendor, `32000 60000`, meets
+/// 768 NodePorts Says: `ephemeral-range-overlap/node-ports`, with the ports in both ranges
 #[test]
 fn aks_custom_node_configuration() -> Served {
     let world = World::of(&[served("default/web", "NodePort", "80:30080/TCP", "")]).ephemeral("32000 60000", "");
-    let told = world
-        .tells("ephemeral-range-overlap/node-ports", "warning", "Node n1", "ip_local_port_range")
+    let reported = world
+        .reports("ephemeral-range-overlap/node-ports", "warning", "Node n1", "ip_local_port_range")
         .types("sysctl -w net.ipv4.ip_local_reserved_ports=\"30000-32767\"");
     world.ephemeral("32768 60000", "").is_silent("ephemeral-range-overlap/node-ports");
-    told
+    reported
 }
 
-/// Thread: onedr0p/home-ops#11712
-/// Symptom: the ephemeral range begins at 1024, only NodePorts are reserved: a connection has the port of a storage daemon, which
-/// stays down for six hours
-/// Says: `ephemeral-range-overlap/servers` lists the ports of servers that it knows, and the range that covers none
+/// Thread: onedr0p/home-ops#11712 Symptom: the ephemeral range begins at 1024, only NodePorts are reserved: a connection has the
+/// port of a storage daemon, which stays down for six hours Says: `ephemeral-range-overlap/servers` lists the known ports of
+/// servers, and a range that covers none of them
 #[test]
 fn home_ops_11712() -> Served {
     let storage = host_pod("storage/replicator", &[7000]);
     let world = World::of(&[storage, served("default/web", "NodePort", "80:30080/TCP", "")])
         .listens("0.0.0.0:7000", in_pod("uid-replicator", "replicator"));
-    let told = world
+    let reported = world
         .clone()
         .ephemeral("1024 65535", "30000-32767")
-        .tells("ephemeral-range-overlap/servers", "warning", "Node n1", "ip_local_port_range")
+        .reports("ephemeral-range-overlap/servers", "warning", "Node n1", "ip_local_port_range")
         .types("sysctl -w net.ipv4.ip_local_port_range=\"32768 60999\"");
     world.ephemeral("32768 60999", "").is_silent("ephemeral-range-overlap/servers");
-    told
+    reported
 }
 
-/// Thread: hcloud-k8s/terraform-hcloud-kubernetes#473
-/// Symptom: a cloud controller on the host's network crash-loops: the API server has a connection from its port to a webhook
-/// Says: `connection-on-port/blocks` names the API server's pod, reserves the port and keeps what is reserved; `owner 50258` lists the
-/// connection; unknown, with both answers, where nothing shows who opened the connection
+/// Thread: hcloud-k8s/terraform-hcloud-kubernetes#473 Symptom: a cloud controller on the host's network crash-loops: the API
+/// server has a connection from its port to a webhook Says: `connection-on-port/blocks` names the API server's pod, reserves the
+/// port and keeps what is reserved; `owner 50258` lists the connection. The result is unknown, with both answers, if nothing
+/// shows who opened the connection
 #[test]
 fn terraform_hcloud_kubernetes_473() -> Served {
     let rule = "connection-on-port/blocks";
@@ -121,12 +118,12 @@ fn terraform_hcloud_kubernetes_473() -> Served {
     let incident =
         world(&controller).connects("192.0.2.1:50258", "192.0.2.9:8443", in_pod("uid-apiserver", "apiserver"));
     incident.owner("50258").says("kube-system/apiserver");
-    let told = incident
-        .tells(rule, "warning", "Pod kube-system/ccm", "kube-system/apiserver")
+    let reported = incident
+        .reports(rule, "warning", "Pod kube-system/ccm", "kube-system/apiserver")
         .shows("socket", "tcp ESTAB 192.0.2.1:50258 -> 192.0.2.9:8443")
         .types("sysctl -w net.ipv4.ip_local_reserved_ports=\"50000-50001,50258\"");
     // A webhook may have any port: the API server needs no server on 50258.
-    world(&controller).connects("192.0.2.1:50258", "192.0.2.9:40123", in_pod("uid-apiserver", "apiserver")).tells(
+    world(&controller).connects("192.0.2.1:50258", "192.0.2.9:40123", in_pod("uid-apiserver", "apiserver")).reports(
         rule,
         "warning",
         "Pod kube-system/ccm",
@@ -137,42 +134,42 @@ fn terraform_hcloud_kubernetes_473() -> Served {
     world(&host_pod("kube-system/ccm", &[50258]))
         .connects("192.0.2.1:50258", "192.0.2.9:8443", in_pod("uid-apiserver", "apiserver"))
         .is_silent(rule);
-    told
+    reported
 }
 
-/// Thread: cilium/cilium#36754
-/// Symptom: an exporter on the host's network crash-loops: a connection of the network's agent has its port, since the range begins at 1024
-/// Says: `connection-on-port/blocks` names the pod that has the connection, and what to reserve; silent for what the exporter accepted
+/// Thread: cilium/cilium#36754 Symptom: an exporter on the host's network crash-loops: a connection of the network's agent has
+/// its port, since the range begins at 1024 Says: `connection-on-port/blocks` names the pod that has the connection, and what to
+/// reserve; no finding for connections that the exporter accepted
 #[test]
 fn cilium_36754() -> Served {
     let rule = "connection-on-port/blocks";
     let exporter = crashing(&host_pod("metrics/exporter", &[9100]));
     let world = World::of(&[exporter, host_pod("kube-system/network-agent", &[])]).ephemeral("1024 65535", "");
-    let told = world
+    let reported = world
         .clone()
         .connects("192.0.2.1:9100", "192.0.2.9:4240", in_pod("uid-network-agent", "agent"))
-        .tells(rule, "warning", "Pod metrics/exporter", "kube-system/network-agent")
+        .reports(rule, "warning", "Pod metrics/exporter", "kube-system/network-agent")
         .types("sysctl -w net.ipv4.ip_local_reserved_ports=\"9100,");
     world.connects("192.0.2.1:9100", "192.0.2.9:41240", in_pod("uid-exporter", "exporter")).is_silent(rule);
-    told
+    reported
 }
 
-/// Thread: github.com/mumoshu/kube-node-init
-/// Symptom: a DaemonSet prepares each node, and one of its values gives outgoing connections every port from 1024 on
-/// Says: `ephemeral-range-overlap/node-ports`, with what was reserved before and the ports of the node's daemons
+/// Thread: github.com/mumoshu/kube-node-init Symptom: a DaemonSet prepares each node, and one of its values gives outgoing
+/// connections every port from 1024 on Says: `ephemeral-range-overlap/node-ports`, with the present reserved ports and the ports
+/// of the node's daemons
 #[test]
 fn kube_node_init() -> Served {
     let world = World::of(&[service("media/stream", "NodePort", "80:30344/TCP", "")]);
     world.clone().ephemeral("33000 65535", "").is_silent("ephemeral-range-overlap/node-ports");
     world
         .ephemeral("1024 65535", "5000-5009")
-        .tells("ephemeral-range-overlap/node-ports", "warning", "Node n1", "ip_local_port_range")
+        .reports("ephemeral-range-overlap/node-ports", "warning", "Node n1", "ip_local_port_range")
         .types("sysctl -w net.ipv4.ip_local_reserved_ports=\"5000-5009,10249-10250,10256,30000-32767\"")
 }
 
-/// Thread: www.michal-drozd.com/en/blog/ephemeral-port-exhaustion-kubernetes
-/// Symptom: every pod of one node fails to reach one server, and those of other nodes reach it
-/// Says: `masquerade-source-ports/pool` names the destination, how many source ports are left, and the pods that use them
+/// Thread: www.michal-drozd.com/en/blog/ephemeral-port-exhaustion-kubernetes Symptom: the pods of one node cannot reach one
+/// server, and the pods of other nodes can Says: `masquerade-source-ports/pool` names the destination, how many source ports are
+/// left, and the pods that use them
 #[test]
 fn ephemeral_port_exhaustion_kubernetes() -> Served {
     let rule = "masquerade-source-ports/pool";
@@ -191,7 +188,7 @@ fn ephemeral_port_exhaustion_kubernetes() -> Served {
     };
     world(40_000).is_silent(rule);
     world(64_400)
-        .tells(rule, "critical", "Node n1", "pod crawl/fetch")
+        .reports(rule, "critical", "Node n1", "pod crawl/fetch")
         .shows("source ports used", "64400 of 64512")
         .advises("let the programs reuse connections")
 }

@@ -6,7 +6,7 @@ use portreeve_facts::{Netfilter, Protocol, Reading, Redirection};
 
 use super::{objects::pod_with_host_ports, served::Served, world::World};
 
-/// Rules of the CNI plugin `portmap` for a TCP port, in the order in which they are asked.
+/// Rules of the CNI plugin `portmap` for a TCP port, in the order of their evaluation.
 fn redirections(port: u16, to: &[&str]) -> Reading<Netfilter> {
     let rules = to.iter().enumerate().map(|(place, to)| {
         let to: SocketAddr = to.parse().expect("an address with a port");
@@ -22,17 +22,16 @@ fn ingress(to: &[&str]) -> World {
     World::of(&[pod_with_host_ports("ingress/nginx", &[80])]).with(|it| it.kernel.netfilter = rules)
 }
 
-/// Thread: rancher-archives/rke#3440
-/// Symptom: since an upgrade the ingress controller's hostPorts 80 and 443 lead to its pod of before
+/// Thread: rancher-archives/rke#3440 Symptom: since an upgrade the ingress controller's hostPorts 80 and 443 lead to its old pod
 /// Says: `stale-redirection/host-port` names the rule, the pod that gets no connections, and the command that deletes the rule
 #[test]
 fn rke_3440() -> Served {
-    let told = ingress(&["10.244.0.3:80", "10.244.0.9:80"])
-        .tells("stale-redirection/host-port", "critical", "Node n1", "pod ingress/nginx gets no connections")
+    let reported = ingress(&["10.244.0.3:80", "10.244.0.9:80"])
+        .reports("stale-redirection/host-port", "critical", "Node n1", "pod ingress/nginx gets no connections")
         .shows("redirection", "CNI-DN-0")
         .types("nft delete rule ip nat CNI-DN-0 handle 5");
     ingress(&["10.244.0.9:80"]).is_silent("stale-redirection/host-port");
-    told
+    reported
 }
 
 /// Thread: projectcalico/calico#3412
@@ -43,13 +42,13 @@ fn calico_3412() -> Served {
     let rules = redirections(8080, &["10.244.0.3:80"]);
     World::of(&[pod_with_host_ports("ingress/nginx", &[80])])
         .with(|it| it.kernel.netfilter = rules)
-        .tells("stale-redirection/host-port", "warning", "Node n1", "ip nat CNI-DN-0")
+        .reports("stale-redirection/host-port", "warning", "Node n1", "ip nat CNI-DN-0")
         .types("nft delete rule")
 }
 
-/// Thread: Netcracker/KubeMarine#724
-/// Symptom: after an upgrade of the container runtime, clients of a hostPort time out; the port seems to be the new pod's
-/// Says: `portreeve owner 80` says that nobody answers, by the redirection that was left, and how that is deleted
+/// Thread: Netcracker/KubeMarine#724 Symptom: after an upgrade of the container runtime, clients of a hostPort time out; the port
+/// seems to belong to the new pod Says: `portreeve owner 80` says that no process answers, names the redirection that was left,
+/// and the command that deletes it
 #[test]
 fn kube_marine_724() -> Served {
     let healthy = ingress(&["10.244.0.9:80"]);

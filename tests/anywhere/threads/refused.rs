@@ -8,7 +8,7 @@ use super::{
     world::{World, proxy},
 };
 
-/// The Service of a chart that has its number written into it, as whoever applied it owns that field.
+/// The Service of a chart with a fixed number: a user's client owns the field.
 fn chart(service: &str, port: &str, node_port: &str) -> World {
     let key = format!(r#"'k:{{"port":{port},"protocol":"TCP"}}': {{'f:nodePort': {{}}}}"#);
     let written = format!(
@@ -18,9 +18,9 @@ fn chart(service: &str, port: &str, node_port: &str) -> World {
     World::of(&[served(service, "NodePort", &format!("{port}:{node_port}/TCP"), "").replacen("uid:", &written, 1)])
 }
 
-/// Thread: 1Password/connect-helm-charts#22
-/// Symptom: a chart has 31080 written into it: the second namespace that installs it is refused
-/// Says: `portreeve owner 31080 --refused` names the first; `node-port-range-mismatch/band` said before that the number is a risk
+/// Thread: 1Password/connect-helm-charts#22 Symptom: a chart has the fixed number 31080: its second installation, in another
+/// namespace, is refused Says: `portreeve owner 31080 --refused` names the first; `node-port-range-mismatch/band` reported the
+/// risk of the number before
 #[test]
 fn connect_helm_charts_22() -> Served {
     let world = chart("dev/onepassword-connect", "8080", "31080");
@@ -29,12 +29,11 @@ fn connect_helm_charts_22() -> Served {
         .names("node-port", "Service dev/onepassword-connect")
         .advises("another number, such as 30000");
     world
-        .tells("node-port-range-mismatch/band", "info", "Service dev/onepassword-connect", "dev/onepassword-connect")
+        .reports("node-port-range-mismatch/band", "info", "Service dev/onepassword-connect", "dev/onepassword-connect")
         .types(r#""value":30000"#)
 }
 
-/// Thread: istio/istio#6050
-/// Symptom: an update brings a gateway with the written number 31380, which some other Service was given before
+/// Thread: istio/istio#6050 Symptom: an update brings a gateway with the fixed number 31380, which another Service got before
 /// Says: `portreeve owner 31380 --refused` names that Service, a free number, and the command that moves the Service
 #[test]
 fn istio_6050() -> Served {
@@ -43,35 +42,32 @@ fn istio_6050() -> Served {
         .says("what to do if 31380/tcp seems closed: no process listens there, and none has to")
         .says("if the API server refuses 31380 to a Service: Service shop/backend has it as nodePort give the refused one another")
         .names("node-port", "Service shop/backend")
-        .advises("give the refused one another number, such as 30000")
+        .advises("give the refused Service another number, such as 30000")
         .types("kubectl -n shop patch service backend")
 }
 
-/// Thread: kubecube-io/KubeCube#285
-/// Symptom: a chart's written 30080 is the NodePort of the ingress that was there before
-/// Says: `portreeve owner 30080 --refused` names the ingress, and a free number
+/// Thread: kubecube-io/KubeCube#285 Symptom: a chart's fixed number 30080 is the NodePort of an older ingress Says: `portreeve
+/// owner 30080 --refused` names the ingress, and a free number
 #[test]
 fn kubecube_285() -> Served {
     World::of(&[served("ingress-nginx/controller", "NodePort", "80:30080/TCP", "")])
         .owner("30080 --refused")
         .names("node-port", "Service ingress-nginx/controller")
-        .advises("give the refused one another number, such as 30000")
+        .advises("give the refused Service another number, such as 30000")
 }
 
-/// Thread: rancher/rancher#18989
-/// Symptom: a number that a person chose is allocated, and the message does not say to whom
+/// Thread: rancher/rancher#18989 Symptom: a number that a person chose is allocated, and the message does not name the Service
 /// Says: `portreeve owner 30500 --refused` names the Service that has it, and a free number
 #[test]
 fn rancher_18989() -> Served {
     World::of(&[served("other-project/app", "NodePort", "80:30500/TCP", "")])
         .owner("30500 --refused")
         .names("node-port", "Service other-project/app")
-        .advises("give the refused one another number, such as 30000")
+        .advises("give the refused Service another number, such as 30000")
 }
 
-/// Thread: karmada-io/karmada#1942
-/// Symptom: the Service that is propagated to a member cluster is refused for a number that its own copy has there
-/// Says: `portreeve owner 30685 --refused` names that copy, which is to be changed and not to be created
+/// Thread: karmada-io/karmada#1942 Symptom: a Service is propagated to a member cluster and refused: its own copy there has the
+/// number Says: `portreeve owner 30685 --refused` names that copy: update it instead of creating it
 #[test]
 fn karmada_1942() -> Served {
     World::of(&[served("default/serve", "NodePort", "80:30685/TCP", "")])
@@ -86,9 +82,9 @@ fn checked(service: &str, port: u16) -> World {
     World::of(&[served(service, "LoadBalancer", "80:31500/TCP", &spec)]).listens(&format!("[::]:{port}"), proxy())
 }
 
-/// Thread: velero-io/velero#6376
-/// Symptom: a restore is refused for its healthCheckNodePort, which no list of NodePorts shows
-/// Says: `portreeve owner 30591 --refused` names the Service whose health check it is, and the commands that have another number drawn
+/// Thread: velero-io/velero#6376 Symptom: a restore is refused for its healthCheckNodePort, which no list of NodePorts shows
+/// Says: `portreeve owner 30591 --refused` names the Service that has the number for its health check, and the commands that free
+/// it
 #[test]
 fn velero_6376() -> Served {
     checked("upgrade/test-node-port", 30591)
@@ -97,9 +93,9 @@ fn velero_6376() -> Served {
         .types("kubectl -n upgrade patch service test-node-port")
 }
 
-/// Thread: velero-io/velero#3419
-/// Symptom: the namespace was deleted, and yet the health check port of its load balancer is allocated
-/// Says: `portreeve owner 32100 --refused` names the Service that was given the number meanwhile, and the commands that have another drawn
+/// Thread: velero-io/velero#3419 Symptom: the namespace was deleted, and yet the health check port of its load balancer is
+/// allocated Says: `portreeve owner 32100 --refused` names the Service that got the number meanwhile, and the commands that free
+/// it
 #[test]
 fn velero_3419() -> Served {
     checked("other/load-balancer", 32100)
@@ -116,12 +112,11 @@ fn velero_1950() -> Served {
     World::of(&[served("istio-system/istio-ingressgateway", "NodePort", "80:30001/TCP", "")])
         .owner("30001 --refused")
         .names("node-port", "Service istio-system/istio-ingressgateway")
-        .advises("give the refused one another number, such as 30000")
+        .advises("give the refused Service another number, such as 30000")
 }
 
-/// Thread: velero-io/velero#2308
-/// Symptom: a restore over a Service that still exists fails for the number that this Service has
-/// Says: `portreeve owner 32555 --refused` names the Service: it is the same, and is to be changed and not to be created
+/// Thread: velero-io/velero#2308 Symptom: a restore over a Service that still exists fails for the number that this Service has
+/// Says: `portreeve owner 32555 --refused` names the Service: it is the same one, so update it instead of creating it
 #[test]
 fn velero_2308() -> Served {
     World::of(&[served("nginx/nginx", "NodePort", "80:32555/TCP", "")])
@@ -130,9 +125,8 @@ fn velero_2308() -> Served {
         .advises("if Service nginx/nginx itself is refused, change it instead of creating it")
 }
 
-/// Thread: ansible/awx-operator#814
-/// Symptom: an operator asks for 30080, then for 30081; both are allocated, and only its log says so, where it may log at all
-/// Says: `portreeve owner 30080 --refused` names the Service that has it, and a number that nobody has
+/// Thread: ansible/awx-operator#814 Symptom: an operator requests 30080, then 30081; both are allocated, and only the operator's
+/// log shows it, if there is a log Says: `portreeve owner 30080 --refused` names the Service that has it, and a free number
 #[test]
 fn awx_operator_814() -> Served {
     let world = World::of(&[served("shop/web", "NodePort", "80:30080/TCP,81:30081/TCP", "")]);
@@ -140,20 +134,19 @@ fn awx_operator_814() -> Served {
     world.owner("30080 --refused").names("node-port", "Service shop/web port p0").advises("such as 30000")
 }
 
-/// Thread: 5stackgg/5stack-panel#154
-/// Symptom: a written number is refused, and another Service was given it before by chance
-/// Says: `portreeve owner 30344 --refused` names that Service, and a free number
+/// Thread: 5stackgg/5stack-panel#154 Symptom: a fixed number is refused: another Service got it before by chance Says: `portreeve
+/// owner 30344 --refused` names that Service, and a free number
 #[test]
 fn panel_154() -> Served {
     World::of(&[served("media/stream", "NodePort", "1935:30344/TCP", "")])
         .owner("30344 --refused")
         .names("node-port", "Service media/stream")
-        .advises("give the refused one another number, such as 30000")
+        .advises("give the refused Service another number, such as 30000")
 }
 
-/// Thread: kubernetes/kubernetes#132068
-/// Symptom: a Service has the very port at its cluster IP that another has as NodePort: is that a conflict?
-/// Says: `portreeve owner 31200` names who has the NodePort, and the other Service at another address: no conflict
+/// Thread: kubernetes/kubernetes#132068 Symptom: a Service has a port at its cluster IP, and another Service has the same number
+/// as NodePort: is that a conflict? Says: `portreeve owner 31200` names the Service with the NodePort, and the other Service at
+/// another address: no conflict
 #[test]
 fn kubernetes_132068() -> Served {
     let inner = served("shop/inner", "ClusterIP", "31200/TCP", "").replace("10.96.0.10", "10.96.0.11");
@@ -165,9 +158,9 @@ fn kubernetes_132068() -> Served {
         .advises("connect to port 31200 of 192.0.2.1")
 }
 
-/// Thread: kubernetes/kubernetes#125167
-/// Symptom: in ipvs mode a NodePort with externalTrafficPolicy Local, asked at a node without a pod, times out instead of being refused
-/// Says: `portreeve owner 31444` says why remote clients time out, where to connect, and which policy answers everywhere
+/// Thread: kubernetes/kubernetes#125167 Symptom: in ipvs mode a NodePort with externalTrafficPolicy Local, times out on a node
+/// without a pod, instead of being refused Says: `portreeve owner 31444` explains why remote clients time out, and names a node
+/// that answers and the policy for all nodes
 #[test]
 fn kubernetes_125167() -> Served {
     let slice = endpoints("shop/elsewhere", 1, &["10.244.1.5@n2"]);

@@ -12,9 +12,9 @@ fn agent(name: &str) -> World {
     World::of(&[of_daemon_set(daemon_set, &crashing(&host_pod(name, &[])))])
 }
 
-/// Thread: tigera/docs#2575
-/// Symptom: Docker Swarm has 4789/udp, and Calico’s tunnel in eBPF mode stays down: address already in use
-/// Says: `tunnel-port-conflict/devices` names both tunnels and the setting `vxlanPort`; `owner 4789/udp` names the one that is up
+/// Thread: tigera/docs#2575 Symptom: Docker Swarm has 4789/udp, and Calico’s tunnel in eBPF mode stays down: address already in
+/// use Says: `tunnel-port-conflict/devices` names both tunnels and the setting `vxlanPort`; `owner 4789/udp` names the tunnel
+/// that is up
 #[test]
 fn docs_2575() -> Served {
     let rule = "tunnel-port-conflict/devices";
@@ -23,15 +23,14 @@ fn docs_2575() -> Served {
     let world = network.vxlan("vxlan.calico", 4789, true, false);
     world.owner("4789/udp").says("ov-4096");
     world
-        .tells(rule, "warning", "Node n1", "ov-4096")
+        .reports(rule, "warning", "Node n1", "ov-4096")
         .shows("down", "vxlan.calico: vxlan, external")
         .shows("not ready", "calico-system/calico-node")
         .advises("`vxlanPort` in Calico's FelixConfiguration")
 }
 
-/// Thread: cilium/cilium#8990
-/// Symptom: Cilium crash-loops after another network was on the node, whose tunnel is left: address already in use
-/// Says: `tunnel-port-conflict/devices` names both tunnels; silent where they share the port, or have two
+/// Thread: cilium/cilium#8990 Symptom: Cilium crash-loops after another network plugin left its tunnel on the node: address
+/// already in use Says: `tunnel-port-conflict/devices` names both tunnels; no finding if they share the port, or have two ports
 #[test]
 fn cilium_8990() -> Served {
     let rule = "tunnel-port-conflict/devices";
@@ -39,7 +38,7 @@ fn cilium_8990() -> Served {
     left.clone().vxlan("cilium_vxlan", 8473, true, true).is_silent(rule);
     left.clone().vxlan("flannel.2", 8472, false, false).is_silent(rule);
     left.vxlan("cilium_vxlan", 8472, true, false)
-        .tells(rule, "warning", "Node n1", "flannel.1")
+        .reports(rule, "warning", "Node n1", "flannel.1")
         .shows("down", "cilium_vxlan: vxlan, external")
         .advises("if a network that is gone left one of the tunnels, delete that link (cilium_vxlan, flannel.1)")
 }

@@ -12,51 +12,48 @@ use super::{
 #[test]
 fn coturn_chart_75() -> Served {
     let turn = |name: &str, ports: &str| written(&service(&format!("default/turn-{name}"), "NodePort", ports, ""));
-    let told = World::of(&[turn("tcp", "30030:30030/TCP"), turn("udp", "30030:30030/UDP")])
-        .tells("node-port-claimed-twice", "warning", "Service default/turn-udp", "default/turn-tcp")
+    let reported = World::of(&[turn("tcp", "30030:30030/TCP"), turn("udp", "30030:30030/UDP")])
+        .reports("node-port-claimed-twice", "warning", "Service default/turn-udp", "default/turn-tcp")
         .advises("write another nodePort into Service default/turn-udp");
     let apart = World::of(&[turn("tcp", "30030:30030/TCP"), turn("udp", "30031:30031/UDP")]);
     apart.is_silent("node-port-claimed-twice");
-    told
+    reported
 }
 
-/// Thread: bitnami/charts#2564
-/// Symptom: one value of a chart becomes the nodePort of the master's Service and of the replica's
-/// Says: `node-port-claimed-twice` of the manifests: the API server will refuse one
+/// Thread: bitnami/charts#2564 Symptom: one value of a chart becomes the nodePort of two Services, of the master and of the
+/// replica Says: `node-port-claimed-twice` of the manifests: the API server will refuse one
 #[test]
 fn charts_2564() -> Served {
     let mysql = |name: &str| written(&service(&format!("default/mysql-{name}"), "NodePort", "3306:32001/TCP", ""));
     let world = World::of(&[mysql("master"), mysql("slave")]);
-    let told = world
-        .tells("node-port-claimed-twice", "warning", "Service default/mysql-slave", "default/mysql-master")
+    let reported = world
+        .reports("node-port-claimed-twice", "warning", "Service default/mysql-slave", "default/mysql-master")
         .advises("write another nodePort into Service default/mysql-slave");
-    world.tells("node-port-claimed-twice", "warning", "Service default/mysql-master", "default/mysql-slave");
-    told
+    world.reports("node-port-claimed-twice", "warning", "Service default/mysql-master", "default/mysql-slave");
+    reported
 }
 
-/// Thread: redpanda-data/helm-charts#1124
-/// Symptom: a chart adds its default listeners to those that a user wrote, with the same number; only an operator's log says so
-/// Says: `node-port-claimed-twice` of the manifest names both ports
+/// Thread: redpanda-data/helm-charts#1124 Symptom: a chart adds its default listeners to the listeners of a user, with the same
+/// number; only an operator's log shows the error Says: `node-port-claimed-twice` of the manifest names both ports
 #[test]
 fn helm_charts_1124() -> Served {
     let external = |ports: &str| World::of(&[written(&service("redpanda/external", "NodePort", ports, ""))]);
     external("8083:30083/TCP,9645:31644/TCP").is_silent("node-port-claimed-twice");
     external("8083:30082/TCP,9645:31644/TCP,8084:30082/TCP")
-        .tells("node-port-claimed-twice", "warning", "Service redpanda/external", "redpanda/external")
+        .reports("node-port-claimed-twice", "warning", "Service redpanda/external", "redpanda/external")
         .advises("write another nodePort into Service redpanda/external")
 }
 
-/// Thread: kubernetes/kubernetes#135439
-/// Symptom: a number that is refused when a Service is made is accepted when it is changed: it cannot be made again
-/// Says: `node-port-claimed-twice` names both ports of the Service
+/// Thread: kubernetes/kubernetes#135439 Symptom: the API server refuses a number when a Service is created, but accepts it in an
+/// update: then the Service cannot be created again Says: `node-port-claimed-twice` names both ports of the Service
 #[test]
 fn kubernetes_135439() -> Served {
-    let told = World::of(&[service("default/dns", "NodePort", "53:30053/UDP,5353:30053/TCP", "")])
-        .tells("node-port-claimed-twice", "warning", "Service default/dns", "default/dns")
+    let reported = World::of(&[service("default/dns", "NodePort", "53:30053/UDP,5353:30053/TCP", "")])
+        .reports("node-port-claimed-twice", "warning", "Service default/dns", "default/dns")
         .types("30053");
     let one = World::of(&[service("default/dns", "NodePort", "53:30053/UDP,53:30053/TCP", "")]);
     one.is_silent("node-port-claimed-twice");
-    told
+    reported
 }
 
 /// Thread: kube-vip/kube-vip#1288
@@ -65,34 +62,32 @@ fn kubernetes_135439() -> Served {
 #[test]
 fn kube_vip_1288() -> Served {
     let world = World::of(&[]);
-    let told = world
+    let reported = world
         .clone()
         .address("eth0", "192.0.2.9")
-        .tells("address-held-twice/link", "critical", "Node n1", "192.0.2.9, the InternalIP of Node n2")
+        .reports("address-held-twice/link", "critical", "Node n1", "192.0.2.9, the InternalIP of Node n2")
         .types("192.0.2.9/32 dev eth0");
     world.address("eth0", "192.0.2.50").is_silent("address-held-twice/link");
-    told
+    reported
 }
 
-/// Thread: kube-vip/kube-vip#1006
-/// Symptom: two LoadBalancer Services have one address and one port: which one answers depends on the node
-/// Says: `external-ip-conflict/claimed-twice` of both Services
+/// Thread: kube-vip/kube-vip#1006 Symptom: two LoadBalancer Services have one address and one port: each node may send clients to
+/// another of the two Says: `external-ip-conflict/claimed-twice` of both Services
 #[test]
 fn kube_vip_1006() -> Served {
     let balancer = |name: &str, ports: &str| {
         balanced(&service(&format!("default/{name}"), "LoadBalancer", ports, ""), "198.51.100.7")
     };
-    let told = World::of(&[balancer("first", "80:30081/TCP"), balancer("second", "80:30082/TCP")])
-        .tells("external-ip-conflict/claimed-twice", "warning", "Service default/second", "so has default/first")
+    let reported = World::of(&[balancer("first", "80:30081/TCP"), balancer("second", "80:30082/TCP")])
+        .reports("external-ip-conflict/claimed-twice", "warning", "Service default/second", "so has default/first")
         .advises("an address or a port that no other Service has");
     let shared = World::of(&[balancer("first", "80:30081/TCP"), balancer("second", "81:30082/TCP")]);
     shared.is_silent("external-ip-conflict/claimed-twice");
-    told
+    reported
 }
 
-/// Thread: argoproj/argo-helm#3587
-/// Symptom: a chart has nodePorts for default values: its second release in a cluster is refused
-/// Says: `node-port-claimed-twice` of both releases: the number, and who else has it
+/// Thread: argoproj/argo-helm#3587 Symptom: a chart has nodePorts for default values: its second release in a cluster is refused
+/// Says: `node-port-claimed-twice` of both releases: the number, and the other Service that has it
 #[test]
 fn argo_helm_3587() -> Served {
     let release = |name: &str, port: u16| {
@@ -100,6 +95,6 @@ fn argo_helm_3587() -> Served {
     };
     World::of(&[release("first", 30843), release("second", 30844)]).is_silent("node-port-claimed-twice");
     World::of(&[release("first", 30843), release("second", 30843)])
-        .tells("node-port-claimed-twice", "warning", "Service second/deliver-server", "first/deliver-server")
+        .reports("node-port-claimed-twice", "warning", "Service second/deliver-server", "first/deliver-server")
         .advises("write another nodePort into Service second/deliver-server")
 }

@@ -2,7 +2,7 @@
 
 use super::{Reason, Unserved};
 
-/// The CNI asks the proxy first since portmap 0.7.5 (containernetworking/plugins#269).
+/// Since portmap 0.7.5 the proxy's rules come before the CNI's (containernetworking/plugins#269).
 const OLD_PORTMAP: Reason =
     Reason::OutOfReach("ended with the portmap plugin 0.7.5 of 2019: since then the proxy's rules come first");
 
@@ -11,7 +11,7 @@ pub(crate) const UNSERVED: &[Unserved] = &[
         threads: &["ovn-kubernetes/ovn-kubernetes#5034", "kubernetes/kubernetes#120536"],
         symptom: "a nodePort is refused as already allocated, and no Service has it",
         reason: Reason::NotRead(
-            "the API server's list of allocated numbers, which names no owner: `owner PORT --refused` says that no Service has the number, and when the API server releases it",
+            "the API server's list of allocated numbers, which names no owner: `owner PORT --refused` reports that no Service has the number, and when the API server releases the number",
         ),
     },
     Unserved {
@@ -23,23 +23,23 @@ pub(crate) const UNSERVED: &[Unserved] = &[
     },
     Unserved {
         threads: &["projectcalico/calico#8112"],
-        symptom: "a health check that an earlier proxy left goes on to answer, with a count of endpoints that is out of date",
+        symptom: "a health check of an earlier proxy still answers, with an old count of endpoints",
         reason: Reason::NotRead(
-            "the count in a health check's answer: it follows the endpoints after a while, so one look cannot say that it is wrong",
+            "the count in a health check's answer: the count follows the endpoints with a delay, so one scan cannot prove that it is wrong",
         ),
     },
     Unserved {
         threads: &["kubernetes-sigs/ip-masq-agent#135"],
         symptom: "masqueraded connections of a managed platform hang, now and then: their source port is a NodePort",
         reason: Reason::NotRead(
-            "the rules of an ip-masq-agent, which say whether it chooses source ports (`--random-fully`, `--to-ports`)",
+            "the rules of an ip-masq-agent, which show whether it chooses source ports (`--random-fully`, `--to-ports`)",
         ),
     },
     Unserved {
         threads: &["kubernetes/kubernetes#142183"],
-        symptom: "kube-proxy 1.37 goes on to refuse NodePorts at 127.0.0.1 after it was told to serve them",
+        symptom: "kube-proxy 1.37 still refuses NodePorts at 127.0.0.1 after its setting was changed to serve them",
         reason: Reason::NotRead(
-            "the entries of kube-proxy's verdict maps: by its settings it serves 127.0.0.1, and one entry that it left refuses",
+            "the entries of kube-proxy's verdict maps: by its settings it serves 127.0.0.1, but an old entry refuses",
         ),
     },
     Unserved {

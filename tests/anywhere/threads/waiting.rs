@@ -17,33 +17,30 @@ fn two_services(first: &str, second: &str) -> World {
     ])
 }
 
-/// Thread: k3s-io/k3s#1969
-/// Symptom: the pods of ServiceLB stay Pending, and a Service has no address: another one has its port on every node
-/// Says: `pod-waits-for-port/pod` names the Service without an address, the port, and the Service that has it
+/// Thread: k3s-io/k3s#1969 Symptom: the pods of ServiceLB stay Pending, and a Service has no address: another Service has its
+/// port on every node Says: `pod-waits-for-port/pod` names the Service without an address, the port, and the Service that has it
 #[test]
 fn k3s_1969() -> Served {
     two_services("kube-system/traefik", "default/web")
-        .tells("pod-waits-for-port/pod", "warning", "Service default/web", "that of Service kube-system/traefik")
+        .reports("pod-waits-for-port/pod", "warning", "Service default/web", "that of Service kube-system/traefik")
         .advises("give Service default/web another port than 80/tcp")
 }
 
-/// Thread: k3s-io/k3s#2270
-/// Symptom: of several Services that become LoadBalancers, two never get an address, and nothing says why
-/// Says: `pod-waits-for-port/pod` of each of them
+/// Thread: k3s-io/k3s#2270 Symptom: of several Services that become LoadBalancers, two never get an address, and no message
+/// explains why Says: `pod-waits-for-port/pod` of each of them
 #[test]
 fn k3s_2270() -> Served {
     two_services("default/first", "default/second")
-        .tells("pod-waits-for-port/pod", "warning", "Service default/second", "Service default/first")
+        .reports("pod-waits-for-port/pod", "warning", "Service default/second", "Service default/first")
         .advises("svccontroller.k3s.cattle.io/lbpool")
 }
 
-/// Thread: traefik/traefik-helm-chart#732
-/// Symptom: a second ingress controller beside the one that k3s brings: *didn't have free ports for the requested pod ports*
-/// Says: `pod-waits-for-port/pod` names the one that k3s brings
+/// Thread: traefik/traefik-helm-chart#732 Symptom: a second ingress controller beside the controller of k3s: *didn't have free
+/// ports for the requested pod ports* Says: `pod-waits-for-port/pod` names the controller of k3s
 #[test]
 fn traefik_helm_chart_732() -> Served {
     two_services("kube-system/traefik", "traefik-system/traefik")
-        .tells("pod-waits-for-port/pod", "warning", "Service traefik-system/traefik", "Service kube-system/traefik")
+        .reports("pod-waits-for-port/pod", "warning", "Service traefik-system/traefik", "Service kube-system/traefik")
         .shows("which serves", "Service kube-system/traefik")
         .advises("give Service traefik-system/traefik another port than 80/tcp")
 }
@@ -59,7 +56,7 @@ fn loculus_4203() -> Served {
         pod_with_host_ports("default/ingress", &[8080]),
         service_lb("default/web", &waits),
     ])
-    .tells("pod-waits-for-port/pod", "warning", "Service default/web", "in the hands of pod default/ingress")
+    .reports("pod-waits-for-port/pod", "warning", "Service default/web", "in the hands of pod default/ingress")
     .advises("give Service default/web another port than 8080/tcp")
 }
 
@@ -74,7 +71,7 @@ fn liqo_2370() -> Served {
         service_lb("liqo/liqo-gateway", &balancer),
         pending(&host_pod("liqo/liqo-gateway-65bb", &[5871])),
     ])
-    .tells("pod-waits-for-port/pod", "warning", "Pod liqo/liqo-gateway-65bb", "Service liqo/liqo-gateway")
+    .reports("pod-waits-for-port/pod", "warning", "Pod liqo/liqo-gateway-65bb", "Service liqo/liqo-gateway")
     .shows("which serves", "Service liqo/liqo-gateway")
     .advises("give Service liqo/liqo-gateway another port than 5871/tcp")
 }
@@ -85,13 +82,12 @@ fn two_pods(port: u16) -> World {
     World::of(&[holder, pending(&waits)])
 }
 
-/// Thread: kubernetes/kubernetes#134057
-/// Symptom: the scheduler says that a node has no free ports, and neither which port nor which pod has it
-/// Says: `pod-waits-for-port/pod` says both
+/// Thread: kubernetes/kubernetes#134057 Symptom: the scheduler reports that a node has no free ports, but names neither the port
+/// nor the pod that has it Says: `pod-waits-for-port/pod` names both
 #[test]
 fn kubernetes_134057() -> Served {
     two_pods(8085)
-        .tells("pod-waits-for-port/pod", "warning", "Pod default/waits", "pod default/holder")
+        .reports("pod-waits-for-port/pod", "warning", "Pod default/waits", "pod default/holder")
         .advises("give pod default/waits another port")
 }
 
@@ -102,7 +98,7 @@ fn kubernetes_134057() -> Served {
 fn kubernetes_112522() -> Served {
     let world = two_pods(9000).listening(|socket| socket.local_port != 9000);
     world
-        .tells("pod-waits-for-port/pod", "warning", "Pod default/waits", "default/holder")
+        .reports("pod-waits-for-port/pod", "warning", "Pod default/waits", "default/holder")
         .advises("give pod default/waits another port")
 }
 
@@ -112,13 +108,13 @@ fn kubernetes_112522() -> Served {
 #[test]
 fn scylla_operator_3089() -> Served {
     World::of(&[host_pod("monitoring/node-exporter", &[9100]), pending(&host_pod("scylla/scylla-0", &[9042, 9100]))])
-        .tells("pod-waits-for-port/pod", "warning", "Pod scylla/scylla-0", "pod monitoring/node-exporter")
+        .reports("pod-waits-for-port/pod", "warning", "Pod scylla/scylla-0", "pod monitoring/node-exporter")
         .advises("give pod scylla/scylla-0 another port")
 }
 
-/// Thread: kubernetes-sigs/azurefile-csi-driver#1880
-/// Symptom: an update of a controller on the host's network waits for ever: each new pod needs the port that an old one keeps
-/// Says: `pod-waits-for-port/pod` names the old pod of the same workload, and which strategy ends it first
+/// Thread: kubernetes-sigs/azurefile-csi-driver#1880 Symptom: an update of a controller on the host's network waits forever: each
+/// new pod needs the port that an old pod keeps Says: `pod-waits-for-port/pod` names the old pod of the same workload, and the
+/// strategy that ends it first
 #[test]
 fn azurefile_csi_driver_1880() -> Served {
     let of_set = |hash: &str, pod: &str| {
@@ -130,6 +126,6 @@ fn azurefile_csi_driver_1880() -> Served {
     let new = of_set("6c8d5f7b94", &pending(&host_pod("storage/files-new", &[29712])));
     World::of(&[old.clone(), new.replace("29712", "29713")]).is_silent("pod-waits-for-port/pod");
     World::of(&[old, new])
-        .tells("pod-waits-for-port/pod", "warning", "Pod storage/files-new", "pod storage/files-old")
-        .advises("take the old pod away first")
+        .reports("pod-waits-for-port/pod", "warning", "Pod storage/files-new", "pod storage/files-old")
+        .advises("delete the old pod first")
 }

@@ -30,7 +30,8 @@ const BASE: &str = "kind: Service\nmetadata: {name: kubernetes, namespace: defau
 pub(super) struct World(Snapshot);
 
 impl World {
-    /// The cluster that these manifests make, on a healthy node. The NodePort range is the default where none says else.
+    /// The cluster that these manifests make, on a healthy node. The NodePort range is the default unless a manifest names
+    /// another.
     #[track_caller]
     pub(super) fn of(manifests: &[String]) -> Self {
         let mut all = vec![BASE.to_owned(), super::objects::endpoints("default/kubernetes", 1, &["192.0.2.9@n2"])];
@@ -80,7 +81,7 @@ impl World {
         self
     }
 
-    /// Somebody listens at a TCP address and port.
+    /// A process listens at a TCP address and port.
     pub(super) fn listens(mut self, local: &str, owner: Owner) -> Self {
         let socket = socket(State::Listen, local, "0.0.0.0:0", owner);
         seen(&mut self.0.kernel.listeners).push(socket);
@@ -93,7 +94,7 @@ impl World {
         self
     }
 
-    /// Somebody connects, asks again, and gets no answer.
+    /// A process connects, sends again, and gets no answer.
     pub(super) fn hangs(mut self, local: &str, remote: &str, owner: Owner) -> Self {
         let clients = seen(&mut self.0.kernel.clients);
         clients.sockets.push(Socket { retransmits: 3, ..socket(State::SynSent, local, remote, owner) });
@@ -101,7 +102,7 @@ impl World {
         self
     }
 
-    /// Somebody has a connection.
+    /// A process has a connection.
     pub(super) fn connects(mut self, local: &str, remote: &str, owner: Owner) -> Self {
         let clients = seen(&mut self.0.kernel.clients);
         clients.sockets.push(socket(State::Established, local, remote, owner));
@@ -109,7 +110,7 @@ impl World {
         self
     }
 
-    /// A link has an address more; the link is made where there is none of this name.
+    /// Adds an address to a link, and makes the link if necessary.
     pub(super) fn address(mut self, link: &str, address: &str) -> Self {
         let interfaces = Arc::make_mut(seen(&mut self.0.kernel.interfaces));
         if interfaces.links.iter().all(|other| other.name != link) {
@@ -122,7 +123,7 @@ impl World {
         self
     }
 
-    /// A VXLAN device, with its UDP port open where it is up. An external one opens the port of both families.
+    /// A VXLAN device, with its UDP port open if it is up. An external one opens the port of both families.
     pub(super) fn vxlan(mut self, name: &str, port: u16, external: bool, up: bool) -> Self {
         let interfaces = Arc::make_mut(seen(&mut self.0.kernel.interfaces));
         let index = interfaces.links.len() as u32 + 1;
@@ -156,15 +157,15 @@ impl World {
 
     /// What `portreeve check --snapshot` finds: a finding of this rule and severity about this subject, which names the owner.
     #[track_caller]
-    pub(super) fn tells(&self, rule: &str, severity: &str, subject: &str, owner: &str) -> Named {
+    pub(super) fn reports(&self, rule: &str, severity: &str, subject: &str, owner: &str) -> Named {
         let all = self.findings();
         let of_rule = all.iter().filter(|it| is_of(it, rule) && it["severity"] == severity);
         let about: Vec<&Value> = of_rule.filter(|it| self::subject(it) == subject).collect();
-        let Some(told) = about.first() else {
+        let Some(reported) = about.first() else {
             let all: Vec<String> = all.iter().map(in_short).collect();
             panic!("no {severity} {rule} of {subject}:\n{}", all.join("\n"))
         };
-        Named::of_finding(told, owner, &self.somebody()).unwrap_or_else(|why| panic!("{why}"))
+        Named::of_finding(reported, owner, &self.somebody()).unwrap_or_else(|why| panic!("{why}"))
     }
 
     /// What `portreeve check --snapshot` does not find.
@@ -199,8 +200,7 @@ impl World {
         Answer::new(said, serde_json::from_str(&ask("json")).expect("JSON"))
     }
 
-    /// Everybody who may have a port, an address or a number here: objects, processes, links, rules, and proxies by
-    /// their mode.
+    /// Every possible owner of a port, an address or a number here: objects, processes, links, rules, and proxies by their mode.
     fn somebody(&self) -> Vec<String> {
         let Snapshot { kernel, cluster, .. } = &self.0;
         let mut names = vec!["Cilium".to_owned()];

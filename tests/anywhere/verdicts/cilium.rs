@@ -1,4 +1,5 @@
-//! What packets showed behind Cilium: `tests/lab/behind_cilium` asks them anew, and `UPDATE=1` records them there.
+//! Recorded answers of packets behind Cilium. `tests/lab/behind_cilium` sends the packets again, and `UPDATE=1` records the
+//! answers there.
 
 use std::{collections::BTreeSet, fs};
 
@@ -25,7 +26,7 @@ pub(super) fn recordings() -> Vec<(String, Recording)> {
     names.into_iter().map(|it| (it.clone(), whole(&format!("cilium/{it}")))).collect()
 }
 
-/// The letters of the cells from a place to some addresses, for Services of a shape.
+/// The letters of the recorded answers from a place to some addresses, for Services of a shape.
 fn letters(recording: &Recording, from: &str, to: &[&str], shape: &str) -> BTreeSet<char> {
     let rows = recording.listeners.iter().filter(|row| row.shape == shape);
     let cells = rows.flat_map(|row| recording.every_cell(row));
@@ -51,7 +52,7 @@ fn by_default_the_primary_addresses_are_taken_and_those_of_other_devices_are_not
     assert_eq!(letters(default, "node", &primary, "empty"), ['N'].into());
 }
 
-/// The node of a recording, with the settings that its ConfigMap tells.
+/// The node of a recording, with the settings in its ConfigMap.
 pub(super) fn node(recording: &Recording) -> Snapshot {
     let mut world: Value = read(&recording.world);
     for (field, value) in &recording.kernel {
@@ -74,7 +75,7 @@ pub(super) fn node(recording: &Recording) -> Snapshot {
 fn every_verdict_is_what_packets_showed() {
     let mut judged = 0;
     let mut unsure = String::new();
-    // Without replacement Cilium is no data plane of Services. None ran beside it, and no node is without one.
+    // Without kube-proxy replacement, Cilium does not serve Services. No other proxy ran beside it, and a real node has one.
     for (name, recording) in recordings().into_iter().filter(|(name, _)| !name.starts_with("no-replacement")) {
         let node = node(&recording);
         let wrong = disagreements(&recording, &node);
@@ -100,7 +101,7 @@ fn every_verdict_is_what_packets_showed() {
 #[test]
 fn a_verdict_of_other_settings_is_told_apart() {
     let mut recordings = recordings();
-    // One bind is enough to see a difference.
+    // One bind is enough to show a difference.
     for (_, recording) in &mut recordings {
         recording.listeners.retain(|row| row.bind == "0.0.0.0");
     }

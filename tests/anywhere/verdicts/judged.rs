@@ -1,4 +1,4 @@
-//! What Portreeve says of a snapshot, and where packets say something else.
+//! Portreeve's results for a snapshot, and the differences from recorded packets.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,41 +17,41 @@ use portreeve_rules::{
 
 use super::recording::{Recording, Row};
 
-/// A listener: what packets showed, and what Portreeve says of it.
+/// A listener: the recorded answers of packets, and Portreeve's result.
 pub struct Judged<'a> {
     /// The listener.
     pub row: &'a Row,
-    /// Its cells.
+    /// Its recorded answers.
     pub cells: Vec<Cell>,
-    /// What it loses, by packets, as far as Portreeve can know, and has to tell.
+    /// Its losses by packets that Portreeve can know and must report.
     pub shown: Loss,
-    /// What it loses by all of them.
+    /// All its losses by packets.
     pub most: Loss,
-    /// The same by the rules.
-    pub told: Loss,
+    /// Its losses by the rules.
+    pub reported: Loss,
 }
 
-/// Who answers a client, to the letter.
+/// The exact answer to a client.
 pub struct Cell {
-    /// Where the client is.
+    /// The place of the client.
     pub from: Vantage,
-    /// The address that it asks.
+    /// The address that the client connects to.
     pub to: IpAddr,
-    /// Who answered.
+    /// The recorded answer.
     pub shown: char,
-    /// Who is said to answer.
-    pub told: char,
-    /// Whether that may stay unknown, and does.
+    /// Portreeve's answer.
+    pub reported: char,
+    /// Whether the answer may stay unknown, and is unknown.
     pub is_unsure: bool,
 }
 
-/// How bad it is, and from where the listener is lost.
+/// The severity, and the vantage points that lose the listener.
 pub type Loss = Option<(Severity, BTreeSet<Vantage>)>;
 
 impl Judged<'_> {
-    /// Whether the rules tell no more than packets showed.
+    /// Whether the rules report no more losses than packets showed.
     pub fn is_part(&self) -> bool {
-        is_part(&self.told, &self.most)
+        is_part(&self.reported, &self.most)
     }
 }
 
@@ -70,7 +70,7 @@ impl fmt::Display for Judged<'_> {
     }
 }
 
-/// Every listener of a recording of which Portreeve can tell.
+/// Every listener of a recording that Portreeve can judge.
 pub fn listeners<'a>(
     recording: &'a Recording,
     snapshot: &'a Snapshot,
@@ -79,18 +79,18 @@ pub fn listeners<'a>(
     rows(recording).map(move |row| {
         let owned = owned(snapshot, row.protocol, row.port);
         let cell = |(from, to, shown)| {
-            let told = answer(&owned, from, to);
-            Cell { from, to, shown, told, is_unsure: told == '?' && is_unsure(recording, row, from, to) }
+            let reported = answer(&owned, from, to);
+            Cell { from, to, shown, reported, is_unsure: reported == '?' && is_unsure(recording, row, from, to) }
         };
         let cells: Vec<Cell> = recording.cells(row).map(cell).collect();
         let matters = |cell: &&Cell| !cell.is_unsure && !is_meant(recording, row);
         let (most, shown) = (loss(cells.iter()), loss(cells.iter().filter(matters)));
-        Judged { row, cells, shown, most, told: told(board, row.protocol, row.port) }
+        Judged { row, cells, shown, most, reported: reported(board, row.protocol, row.port) }
     })
 }
 
-/// Whether nothing need be told of it: an address of a load balancer that is no Node's is on a link for its Service, and a process that
-/// listens on every address keeps the node's own.
+/// Whether no finding is needed. A load balancer address that no Node has is on a link for its Service, and a process that
+/// listens on every address keeps the node's own addresses.
 fn is_meant(recording: &Recording, row: &Row) -> bool {
     recording.world == APART && row.shape.starts_with("balancer") && ["0.0.0.0", "::"].contains(&row.bind.as_str())
 }
@@ -99,33 +99,33 @@ fn rows(recording: &Recording) -> impl Iterator<Item = &Row> {
     recording.listeners.iter().filter(|row| !is_open(recording, row))
 }
 
-/// The cells in which packets and Portreeve differ, in words: who owns each port, and what the rules say of it.
+/// The recorded answers that differ from Portreeve's, in words: by `owner`, and by the rules.
 #[track_caller]
 pub fn disagreements(recording: &Recording, snapshot: &Snapshot) -> Vec<String> {
     let board = judge(snapshot, &Limits::default());
     let mut wrong = Vec::new();
     for listener in listeners(recording, snapshot, &board) {
-        for Cell { from, to, shown, told, is_unsure } in &listener.cells {
-            if shown != told && !is_unsure {
-                wrong.push(format!("{listener}: {from} to {to}\n  packets: {shown}\n  owner:   {told}"));
+        for Cell { from, to, shown, reported, is_unsure } in &listener.cells {
+            if shown != reported && !is_unsure {
+                wrong.push(format!("{listener}: {from} to {to}\n  packets: {shown}\n  owner:   {reported}"));
             }
         }
-        let Judged { shown, told, .. } = &listener;
-        if !is_part(shown, told) || !listener.is_part() {
-            wrong.push(format!("{listener}\n  packets: {shown:?}\n  rules:   {told:?}"));
+        let Judged { shown, reported, .. } = &listener;
+        if !is_part(shown, reported) || !listener.is_part() {
+            wrong.push(format!("{listener}\n  packets: {shown:?}\n  rules:   {reported:?}"));
         }
     }
     wrong
 }
 
-/// How many cells [`disagreements`] compares.
+/// How many recorded answers [`disagreements`] compares.
 pub fn compared(recording: &Recording) -> usize {
     rows(recording).map(|row| recording.cells(row).count()).sum()
 }
 
-/// Whether packets show what Portreeve cannot tell yet: Cilium does not serve an external IP at a port of the NodePort range
-/// where it is an address of NodePorts too (cilium#44730), and no external IP of a family that is turned off. Where far nodes
-/// answer remote clients by themselves (DSR), those are not asked, and the rules tell of them.
+/// Whether packets show a fact that Portreeve does not know yet. Cilium does not serve an external IP at a port of the NodePort
+/// range if the IP also serves NodePorts (cilium#44730), and no external IP of a disabled family. If other nodes answer remote
+/// clients directly (DSR), these clients were not recorded, but the rules report them.
 fn is_open(recording: &Recording, row: &Row) -> bool {
     let is = |key: &str, word: &str| recording.settings.get(key).is_some_and(|it| it == word);
     match row.shape.as_str() {
@@ -138,14 +138,14 @@ fn is_open(recording: &Recording, row: &Row) -> bool {
 /// The node whose Services Cilium serves in part. Its load balancers have addresses of a second device too.
 const APART: &str = "cilium/world-apart";
 
-/// Load balancers' addresses on a device that is none of Cilium's.
+/// Load balancers' addresses on a device that Cilium does not use.
 const BEYOND: [IpAddr; 2] =
     [IpAddr::V4(Ipv4Addr::new(10, 244, 0, 1)), IpAddr::V6(Ipv6Addr::new(0xfd00, 0x244, 0, 0, 0, 0, 0, 1))];
 
-/// Whether it may stay unknown: an older Cilium serves other addresses to pods whose sockets it leaves alone, and its settings
-/// do not show that it is older. So may, of Services of Cilium's own annotations, which nodes are meant, whether other clusters have
-/// endpoints, and which of two came first; and what becomes of what arrives for a load balancer's address on a device that is none of Cilium's,
-/// at any port.
+/// Whether the answer may stay unknown. An older Cilium serves other addresses to pods without its socket load balancing, and its
+/// settings do not show the version. For Services with Cilium's annotations, the nodes, endpoints of other clusters and the older
+/// of two Services are not known. The result for load balancer addresses on a device that Cilium does not use is not known, at
+/// any port.
 fn is_unsure(recording: &Recording, row: &Row, from: Vantage, to: IpAddr) -> bool {
     let is_set = recording.settings.get("bpf-lb-sock-hostns-only").is_some_and(|it| it == "true");
     match row.shape.as_str() {
@@ -156,43 +156,43 @@ fn is_unsure(recording: &Recording, row: &Row, from: Vantage, to: IpAddr) -> boo
     }
 }
 
-/// Who is said to answer each question about a port.
+/// Portreeve's answer to each question about a port.
 fn owned(snapshot: &Snapshot, protocol: Protocol, port: u16) -> BTreeMap<(Vantage, IpAddr), char> {
     let owned = owner(&Limits::default().round(snapshot, None), protocol, port).expect("it can be told");
     let letter = |outcome: &Result<Outcome, Gap>, to| match outcome {
         Ok(Outcome::Listener) => 'L',
         Ok(Outcome::Pod) => 'P',
         Ok(Outcome::Refused) => 'R',
-        // Who asks a link-local address may or may not be told that it leads nowhere.
+        // A client of a link-local address may or may not get an error.
         Ok(Outcome::TimedOut) if is_link_local(to) => 'N',
         Ok(Outcome::TimedOut) => 'T',
         Ok(Outcome::Nowhere) => 'N',
         Ok(Outcome::Unreachable) => 'N',
         Err(_) => '?',
     };
-    // What is assumed of this node's addresses is told as such, and is no answer.
-    let told = |it: &Answered| if it.assumed == Stratum::Served { '?' } else { letter(&it.outcome, it.to) };
-    owned.answers.iter().map(|it| ((it.from, it.to), told(it))).collect()
+    // An assumption about this node's addresses is reported as one, and is no answer.
+    let reported = |it: &Answered| if it.assumed == Stratum::Served { '?' } else { letter(&it.outcome, it.to) };
+    owned.answers.iter().map(|it| ((it.from, it.to), reported(it))).collect()
 }
 
-/// One of these answers; loopback addresses that are not listed fare like 127.0.0.1.
+/// One of these answers; loopback addresses that are not listed are like 127.0.0.1.
 fn answer(owned: &BTreeMap<(Vantage, IpAddr), char>, from: Vantage, to: IpAddr) -> char {
     let listed = [to, IpAddr::from(Ipv4Addr::LOCALHOST)].into_iter().take(1 + usize::from(to.is_loopback()));
     listed.filter_map(|to| owned.get(&(from, to))).next().copied().unwrap_or('?')
 }
 
-/// What packets show.
+/// The losses that packets show.
 fn loss<'a>(cells: impl Iterator<Item = &'a Cell>) -> Loss {
     let lost: Vec<_> = cells.filter(|cell| cell.shown != 'L').collect();
-    // What the node alone loses, and only to its own link-local address, is not worth a warning.
+    // If only the node itself loses, and only to its own link-local address, no warning is needed.
     let matters = lost.iter().any(|cell| cell.from != Vantage::Node || !is_link_local(cell.to));
     let from: BTreeSet<Vantage> = lost.iter().map(|cell| cell.from).collect();
     let severity = if from.contains(&Vantage::Remote) { Severity::Critical } else { Severity::Warning };
     matters.then_some((severity, from))
 }
 
-/// What the rules say.
-fn told(board: &Board, protocol: Protocol, port: u16) -> Loss {
+/// The losses that the rules report.
+fn reported(board: &Board, protocol: Protocol, port: u16) -> Loss {
     let findings: Vec<&Finding> = board
         .findings
         .iter()

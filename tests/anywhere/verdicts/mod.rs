@@ -13,18 +13,18 @@ use serde_json::Value;
 
 use self::{
     judged::disagreements,
-    recording::{Recording, Row, WORLDS, path, read},
+    recording::{NODES, Recording, Row, path, read},
 };
 
-/// Every recorded configuration by its name, with the node as it was then.
+/// Every recorded configuration by its name, with its node.
 pub(crate) fn recordings() -> Vec<(String, Recording, Snapshot)> {
-    let folder = path(WORLDS[0]).parent().expect("a folder").to_owned();
+    let folder = path(NODES[0]).parent().expect("a folder").to_owned();
     let mut names: Vec<String> = fs::read_dir(folder)
         .expect("recordings")
         .map(|entry| entry.expect("an entry").path())
         .filter(|path| path.is_file())
         .map(|path| path.file_stem().expect("a name").to_string_lossy().into_owned())
-        .filter(|name| !WORLDS.contains(&name.as_str()))
+        .filter(|name| !NODES.contains(&name.as_str()))
         .collect();
     names.sort();
     let whole = |name: String| {
@@ -64,7 +64,7 @@ fn a_verdict_of_another_configuration_is_told_apart() {
     assert!(!disagreements(&nftables.1, &iptables.2).is_empty());
 }
 
-/// What packets showed in a configuration, of those listeners that another node has, at its ports.
+/// The recorded answers of a configuration for the listeners of another node, at the other node's ports.
 fn at_the_ports_of(node: &Recording, shown: &Recording) -> Recording {
     assert_eq!(node.questions, shown.questions);
     let rows = node.listeners.iter().filter_map(|row| {
@@ -75,7 +75,7 @@ fn at_the_ports_of(node: &Recording, shown: &Recording) -> Recording {
     Recording { listeners, questions, ..Recording::default() }
 }
 
-/// A node that was recorded in one mode, and what packets showed when the other one served the same.
+/// A node that was recorded in one mode, and the recorded answers of the other mode.
 #[test]
 fn what_is_supposed_of_another_mode_is_what_packets_show_once_it_is_there() {
     let recordings = recordings();

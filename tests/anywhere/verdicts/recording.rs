@@ -1,4 +1,4 @@
-//! What packets showed in one configuration of one node, as data.
+//! Recorded answers of packets in one configuration of one node, as data.
 
 use std::{fs, net::IpAddr, path::PathBuf};
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 /// The recorded snapshots of nodes. The configurations of one node differ in [`Recording::kernel`] alone.
-pub const WORLDS: [&str; 2] = ["world", "world-with-ipvs"];
+pub const NODES: [&str; 2] = ["world", "world-with-ipvs"];
 
 /// A network namespace of the node that is no pod of its data plane: no vantage point, but a client if the data plane
 /// treats it differently.
@@ -17,10 +17,9 @@ pub const NAMESPACE: &str = "namespace";
 /// One configuration.
 #[derive(Clone, Default, Serialize, Deserialize)]
 pub struct Recording {
-    /// The node's recording, one of [`WORLDS`].
+    /// The node's recording, one of [`NODES`].
     pub world: String,
-    /// What differs from that in the snapshot, by the names of `kernel`: the proxy, IPVS, sysctls, and listeners where
-    /// the proxy has some.
+    /// The differences in the snapshot, by the names of `kernel`: the proxy, IPVS, sysctls, and listeners if the proxy has some.
     pub kernel: Map<String, Value>,
     /// The data plane's settings in a ConfigMap, if it has one.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
@@ -28,10 +27,10 @@ pub struct Recording {
     /// The version of the data plane, if it differs from the other recordings.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub version: String,
-    /// Another recording, where only the listeners are here that fare otherwise than there.
+    /// Another recording, if this one has only the listeners with other answers.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub like: String,
-    /// From where, and to which address: the questions about each port, in the order of the answers.
+    /// The questions about each port, in the order of the answers: from which place, and to which address.
     pub questions: Vec<(String, IpAddr)>,
     /// Every listener.
     pub listeners: Vec<Row>,
@@ -44,7 +43,7 @@ pub struct Row {
     pub bind: String,
     /// Its protocol.
     pub protocol: Protocol,
-    /// What kind of Service it meets.
+    /// The kind of Service that it meets.
     pub shape: String,
     /// Its port.
     pub port: u16,
@@ -62,7 +61,7 @@ impl Recording {
         cells.map(move |(from, to, letter)| (vantage(from), to, letter))
     }
 
-    /// The same with those from places that are no vantage points, each from a place's name.
+    /// The same with places that are no vantage points, each by its name.
     pub fn every_cell<'a>(&'a self, row: &'a Row) -> impl Iterator<Item = (&'a str, IpAddr, char)> {
         let asked = self.questions.iter().zip(row.answers.chars()).filter(|(_, letter)| *letter != '.');
         asked.map(|((from, to), letter)| (from.as_str(), *to, letter))

@@ -1,4 +1,4 @@
-//! What is left of a verdict where an input was not read: what packets showed, or that it is not known.
+//! Verdicts without one input: each must agree with the recorded packets, or be unknown.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -32,13 +32,13 @@ fn without_mode(world: &mut Snapshot) {
     world.kernel.proxy.mode = unread(Source::ProxyMode);
 }
 
-/// kube-proxy's ConfigMap was left there, and Cilium's is in a namespace that is not read: it may be either.
+/// kube-proxy's ConfigMap is left, and Cilium's ConfigMap is in a namespace that is not read: both are possible.
 fn beside_what_kube_proxy_left(world: &mut Snapshot) {
     let left = ProxyConfig { mode: Some(String::new()), ..ProxyConfig::default() };
     world.cluster.proxy_config = Reading::Seen(left);
 }
 
-/// The kubelet's version says how old kube-proxy may be at most. The lab's is none that may be beside its oldest proxies.
+/// The kubelet's version limits the age of kube-proxy. The lab's kubelet is too new for the lab's oldest proxies.
 fn without_version(world: &mut Snapshot) {
     let version = world.kernel.proxy.metrics.seen().and_then(|metrics| metrics.version.clone());
     world.kernel.proxy.metrics = unread(Source::ProxyMetrics);
@@ -65,9 +65,9 @@ fn without_default_routes(world: &mut Snapshot) {
 /// An input of verdicts.
 struct Input {
     name: &'static str,
-    /// Makes a look that lacks it.
+    /// Makes a scan without the input.
     withhold: fn(&mut Snapshot),
-    /// The planes that look at it.
+    /// The data planes that use it.
     of: &'static [Mode],
 }
 
@@ -86,15 +86,15 @@ const INPUTS: [Input; 8] = [
     Input { name: "the proxy's metrics", withhold: without_version, of: &Mode::KUBE_PROXY },
 ];
 
-/// The rules that say who loses connections to what the lab has.
+/// The rules about lost connections to the lab's listeners.
 const RULES: [(&str, &str); 2] = [("listener-on-node-port", "loses"), ("external-ip-conflict", "takes-listener")];
 
-/// Of every address, of one that each plane serves, of another, and of loopback.
+/// Listeners on every address, on an address that each data plane serves, on another address, and on loopback.
 const BINDS: [&str; 4] = ["0.0.0.0", "192.0.2.1", "2001:db8::2", "127.0.0.1"];
 
-/// The recordings of a plane. Of an older Cilium there is one in which it differs.
+/// The recordings of a data plane, with one of an older Cilium that differs.
 fn of_plane(mode: Mode) -> Vec<(Recording, Snapshot)> {
-    // Where Cilium's settings were not read, it is taken to be told no name of a proxy.
+    // If Cilium's settings were not read, Cilium is assumed to have no proxy name.
     let is_of_cilium = |name: &str| {
         name != "apart-named"
             && !name.starts_with("no-replacement")
@@ -103,7 +103,7 @@ fn of_plane(mode: Mode) -> Vec<(Recording, Snapshot)> {
     match mode {
         Mode::Cilium => {
             let recordings = cilium::recordings().into_iter().filter(|(name, _)| is_of_cilium(name));
-            // Of UDP it is the same.
+            // UDP is the same.
             let of_tcp = |mut it: Recording| {
                 it.listeners.retain(|row| row.protocol == Protocol::Tcp);
                 few((cilium::node(&it), it))
@@ -117,7 +117,7 @@ fn of_plane(mode: Mode) -> Vec<(Recording, Snapshot)> {
     }
 }
 
-/// The same with a few of its listeners, and what is on their ports. What a verdict depends on is the same for the others.
+/// The same with a few of its listeners and their ports. The verdicts for other listeners depend on the same input.
 fn few((mut world, mut recording): (Snapshot, Recording)) -> (Recording, Snapshot) {
     let (kept, others): (Vec<Row>, Vec<Row>) =
         recording.listeners.into_iter().partition(|row| BINDS.contains(&row.bind.as_str()));
@@ -134,47 +134,47 @@ fn few((mut world, mut recording): (Snapshot, Recording)) -> (Recording, Snapsho
     (recording, world)
 }
 
-/// How much is known of what packets showed, and what is wrong, in words.
+/// How many recorded answers are judged, and the errors, in words.
 #[derive(Debug, Default)]
 struct Compared {
-    /// So many cells are judged as packets showed.
+    /// The number of recorded answers with the same verdict.
     known: usize,
-    /// Of so many it is said that nobody knows.
+    /// The number of unknown verdicts.
     unknown: usize,
-    /// The others.
+    /// The errors.
     wrong: Vec<String>,
 }
 
-/// The same where an input was not read: a cell may be unknown, and the rules may tell less than there is.
+/// The same without one input: a verdict may be unknown, and the rules may report fewer losses.
 fn compare(recording: &Recording, snapshot: &Snapshot) -> Compared {
     let board = judge(snapshot, &Limits::default());
     let mut compared = Compared::default();
     for listener in listeners(recording, snapshot, &board) {
-        for Cell { from, to, shown, told, .. } in &listener.cells {
-            match told {
+        for Cell { from, to, shown, reported, .. } in &listener.cells {
+            match reported {
                 '?' => compared.unknown += 1,
-                told if told == shown => compared.known += 1,
-                told => compared.wrong.push(format!("{listener}: {from} to {to}: {shown}, not {told}")),
+                reported if reported == shown => compared.known += 1,
+                reported => compared.wrong.push(format!("{listener}: {from} to {to}: {shown}, not {reported}")),
             }
         }
         let port = listener.row.port;
         let has_port = |service: &Service| service.ports.iter().any(|it| it.node_port.unwrap_or(it.port) == port);
         let services = snapshot.cluster.services.seen().into_iter().flatten();
         let owners: Vec<_> = services.filter(|it| has_port(it)).map(|it| it.name.as_str()).collect();
-        // A gap that very many subjects have is told once, without them.
+        // A reason for *unknown* that very many subjects have is reported once, without subjects.
         let is_about = |subject: &Option<Subject>| subject.as_ref().is_none_or(|it| owners.contains(&it.name.as_str()));
         let is_unknown = board.unknown.iter().any(|it| {
             it.rows.variants.iter().any(|variant| RULES.contains(&(it.rows.rule.0, *variant))) && is_about(&it.subject)
         });
-        let Judged { shown, told, .. } = &listener;
-        if !listener.is_part() || told.is_none() && shown.is_some() && !is_unknown {
-            compared.wrong.push(format!("{listener}: {shown:?}, not {told:?}"));
+        let Judged { shown, reported, .. } = &listener;
+        if !listener.is_part() || reported.is_none() && shown.is_some() && !is_unknown {
+            compared.wrong.push(format!("{listener}: {shown:?}, not {reported:?}"));
         }
     }
     compared
 }
 
-/// How much is known in a mode without each of its inputs, of which nothing is wrong.
+/// How many verdicts are known in a mode without each input. None may be wrong.
 #[track_caller]
 fn known(mode: Mode) -> String {
     let recordings = of_plane(mode);
@@ -240,7 +240,7 @@ fn behind_cilium_a_verdict_without_an_input_is_what_packets_showed_or_unknown() 
     ");
 }
 
-/// Who says the mode is believed, and of what is assumed with it nothing worse than a warning is said.
+/// A user's `--proxy-mode` is believed, and findings from its assumed settings are at most warnings.
 #[test]
 fn what_is_critical_though_settings_are_assumed_is_what_packets_showed() {
     let mut critical = 0;
@@ -251,9 +251,9 @@ fn what_is_critical_though_settings_are_assumed_is_what_packets_showed() {
             let board = judge(&world, &Limits::default());
             for listener in listeners(&recording, &world, &board) {
                 let is_critical = |loss: &Loss| matches!(loss, Some((Severity::Critical, _)));
-                let told = is_critical(&listener.told);
-                assert!(is_critical(&listener.shown) || !told, "{mode}, {listener}");
-                critical += usize::from(told);
+                let reported = is_critical(&listener.reported);
+                assert!(is_critical(&listener.shown) || !reported, "{mode}, {listener}");
+                critical += usize::from(reported);
             }
         }
     }

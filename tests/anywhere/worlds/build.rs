@@ -1,4 +1,4 @@
-//! Makes a snapshot of a world: the recorded healthy one, with the lines of the file in place of what it has.
+//! Makes the snapshot of an example node: the recorded healthy node, changed by the lines of the file.
 
 use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
@@ -14,7 +14,7 @@ use super::{
     proxies,
 };
 
-/// The fact, for changing it.
+/// The fact, to change it.
 #[track_caller]
 pub(super) fn seen<T>(reading: &mut Reading<T>) -> &mut T {
     match reading {
@@ -23,7 +23,7 @@ pub(super) fn seen<T>(reading: &mut Reading<T>) -> &mut T {
     }
 }
 
-/// Everything that one look would have read in this world.
+/// Everything that one scan would read on this example node.
 #[track_caller]
 pub(super) fn snapshot(node: &Node, cluster: &Cluster) -> Snapshot {
     let mut world = crate::cli::healthy();
@@ -77,7 +77,7 @@ fn family(word: &str) -> Family {
     found.unwrap_or_else(|| panic!("no family: {word}"))
 }
 
-/// The healthy world without its Service and second addresses, of these families, with the daemons of every node.
+/// The healthy node without its Service and second addresses, with these families and the daemons of every node.
 fn base(world: &mut Snapshot, families: &[Family]) {
     let has = |ip: IpAddr| families.contains(&Family::of(ip));
     seen(&mut world.cluster.services).clear();
@@ -175,7 +175,7 @@ fn add_link(interfaces: &mut Interfaces, name: &str, kind: Option<&str>) {
     interfaces.links.push(Link { index, name, kind, udp_port: None, tunnel: None, master: None, up: true });
 }
 
-/// Adds an address to a link, which is made if there is none of this name.
+/// Adds an address to a link, and makes the link if necessary.
 pub(super) fn add_address(interfaces: &mut Interfaces, link: &str, ip: IpAddr, prefix: u8) {
     if interfaces.links.iter().all(|other| other.name != link) {
         add_link(interfaces, link, None);
@@ -193,7 +193,7 @@ fn busy(world: &mut Snapshot, busy: &Lines) {
                 let namespaces = seen(&mut world.kernel.pod_namespaces);
                 let namespace = namespaces.iter_mut().find(|it| it.pod_uid == uid);
                 let namespace = namespace.unwrap_or_else(|| panic!("no such pod: {line}"));
-                // It is walked, and nothing listens in it.
+                // The namespace was read, and nothing listens in it.
                 namespace.listening = Some(PortSet::default());
                 seen(&mut namespace.ephemeral)
             }
@@ -204,7 +204,8 @@ fn busy(world: &mut Snapshot, busy: &Lines) {
     }
 }
 
-/// A look lists the sockets of failing pods on the ports that their servers want, and with each connection there another one to its peer.
+/// A scan lists the sockets of failing pods on the ports that their servers want, and for each connection a second one to its
+/// peer.
 fn in_pods(world: &mut Snapshot, in_pods: &Lines) {
     let pods = seen(&mut world.cluster.pods);
     let wanting: Vec<_> = pods.iter().filter(|pod| !pod.own_ports.is_empty()).cloned().collect();
@@ -221,7 +222,7 @@ fn in_pods(world: &mut Snapshot, in_pods: &Lines) {
     assert!(in_pods.iter().all(is_of), "a socket of no pod that wants a port");
 }
 
-/// A look asks for the owners and clients of wanted ports only, and lists first what no listener accepted.
+/// A scan reads owners and clients of wanted ports only. Connections that no listener accepted come first.
 fn only_what_is_asked(world: &mut Snapshot) {
     let query = node_query(&world.cluster, false);
     let listeners = seen(&mut world.kernel.listeners);

@@ -1,4 +1,4 @@
-//! The text form of a world: what a file below `platforms` may say.
+//! The text form of an example node: the fields of a file below `platforms`.
 
 use serde::{Deserialize, Deserializer};
 
@@ -6,66 +6,66 @@ use serde::{Deserialize, Deserializer};
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct World {
-    /// What it is, in one sentence.
+    /// A description in one sentence.
     pub(crate) about: String,
-    /// Where its facts are from: `https://...`, or `owner/repository path/of/file`.
+    /// The sources of its facts: `https://...`, or `owner/repository path/of/file`.
     pub(crate) sources: Vec<String>,
-    /// What the node showed.
+    /// The facts of the node.
     #[serde(default)]
     pub(super) node: Node,
-    /// What the cluster showed.
+    /// The facts of the cluster.
     #[serde(default)]
     pub(super) cluster: Cluster,
-    /// Every information, and everything that stays unknown here, as [`super::told`] writes them.
+    /// Every information and every unknown result, in the form of [`super::reported`].
     #[serde(default)]
     pub(super) says: Lines,
     /// Findings above info, each of them a known false alarm.
     #[serde(default)]
     pub(super) wrong: Lines,
-    /// The same node at other moments, each of them healthy too.
+    /// The same node at other moments, healthy too.
     #[serde(default)]
     pub(super) later: Vec<Change>,
-    /// The same node with one thing broken, and what has to be found then.
+    /// The same node with one thing broken, and the expected findings.
     #[serde(default)]
     pub(super) sick: Vec<Change>,
 }
 
-/// What differs from the healthy world of the same file.
+/// The differences from the healthy node of the same file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Change {
-    /// What differs, in a few words.
+    /// The difference, in a few words.
     pub(super) what: String,
-    /// What the node shows in addition.
+    /// Additional facts of the node.
     #[serde(default)]
     pub(super) node: Node,
-    /// What the cluster shows in addition.
+    /// Additional facts of the cluster.
     #[serde(default)]
     pub(super) cluster: Cluster,
-    /// The lines of the world that are gone.
+    /// The removed lines.
     #[serde(default)]
     pub(super) without: Lines,
-    /// `sick`: every finding above info. `later`: every information and everything unknown, where these differ.
+    /// `sick`: every finding above info. `later`: every information and unknown result, if these differ.
     pub(super) says: Option<Lines>,
 }
 
-/// What the node shows. Each of the lists is a block of lines; `lines.rs` reads them.
+/// The facts of the node. Each list is a block of lines; `lines.rs` reads them.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Node {
-    /// The address families of the node: `[IPv4]` where none are named.
+    /// The address families of the node; the default is `[IPv4]`.
     pub(super) families: Vec<String>,
-    /// Who programs Services here.
+    /// The proxy of the node.
     pub(super) proxy: Option<Proxy>,
     /// `tcp LISTEN *:10250 kubelet`, `tcp ESTAB 192.0.2.1:443 192.0.2.77:51234 ingress-nginx/controller:nginx`.
     pub(super) sockets: Lines,
-    /// `flannel.1 vxlan 8472`: name, kind, UDP port. Behind it `external`, `id=1`, and `down` where it is not up.
+    /// `flannel.1 vxlan 8472`: name, kind, UDP port. After it `external`, `id=1`, and `down` if it is not up.
     pub(super) links: Lines,
-    /// `cni0 10.244.0.1/24`; a link that was not named is a plain one.
+    /// `cni0 10.244.0.1/24`; a link without a line in `tunnels` is a plain link.
     pub(super) addresses: Lines,
     /// `tcp_tw_reuse 1`.
     pub(super) sysctls: Lines,
-    /// Nameservers, where they are not the network's own.
+    /// Nameservers, if they are not the default.
     pub(super) nameservers: Lines,
     /// `tcp 192.0.2.1 -> 198.51.100.7:443 used 27500 waiting 27400 haproxy`, at the end `in namespace/pod`.
     pub(super) busy: Lines,
@@ -75,25 +75,25 @@ pub(super) struct Node {
     pub(super) netfilter: Lines,
     /// `tcp 192.0.2.1 -> 198.51.100.7:443 used 32000 moved 20 ports 1024-65535 from 10.244.1.7`: source ports of masquerade in use.
     pub(super) pools: Lines,
-    /// `tcp 80 10.244.1.5:8080`: a hostPort, and where portmap redirects it, in the order of the rules.
+    /// `tcp 80 10.244.1.5:8080`: a hostPort and the target of portmap's redirection, in the order of the rules.
     pub(super) redirections: Lines,
     /// `shop/cart tcp ESTAB 10.244.1.5:38080 10.96.0.9:443 shop/cart:envoy`: a pod, and a socket in its own network on a port that its
     /// servers want.
     pub(super) in_pods: Lines,
-    /// Who answers on a healthCheckNodePort: `31000 ingress/nginx`.
+    /// The answer on a healthCheckNodePort: `31000 ingress/nginx`.
     pub(super) health_checks: Lines,
 }
 
-/// The proxy. By its mode the world gets its sockets and what it programs.
+/// The proxy. Its mode decides its sockets and its rules in the kernel.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Proxy {
-    /// `iptables`, `ipvs`, `nftables`, `cilium`, or `none` where nobody knows.
+    /// `iptables`, `ipvs`, `nftables`, `cilium`, or `none` if the mode is not known.
     pub(super) mode: String,
     /// `answers` on port 10249, or `configuration`: a ConfigMap names its mode.
     #[serde(default)]
     pub(super) known_by: KnownBy,
-    /// Who it is, as in `sockets`.
+    /// Its process, as in `sockets`.
     pub(super) owner: Option<String>,
     /// `nodePortAddresses`.
     #[serde(default)]
@@ -101,12 +101,12 @@ pub(super) struct Proxy {
     /// Cilium masquerades in eBPF.
     #[serde(default)]
     pub(super) masquerades: bool,
-    /// `metricsBindAddress` is another one, or it does not listen where the health of nodes is asked.
+    /// `metricsBindAddress` is another address, or the proxy does not listen on the health port.
     #[serde(default)]
     pub(super) without_sockets: bool,
 }
 
-/// How the proxy's mode is known.
+/// The source of the proxy's mode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum KnownBy {
@@ -115,27 +115,27 @@ pub(super) enum KnownBy {
     Configuration,
 }
 
-/// What the cluster shows, this node's part.
+/// The facts of the cluster about this node.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Cluster {
     /// The version of the nodes and of kube-proxy.
     pub(super) version: Option<String>,
-    /// The container runtime of this node, `containerd://2.1.4` without it.
+    /// The container runtime of this node; the default is `containerd://2.1.4`.
     pub(super) runtime: Option<String>,
     /// `n1 InternalIP 192.0.2.1 ExternalIP 203.0.113.1 excluded`; `n1` is this node.
     pub(super) nodes: Lines,
-    /// `default/web NodePort 10.96.0.20 80:30080>8080/tcp to 10.244.0.5@n1`. A load balancer's has `lb 192.0.2.50`, and `vip-host n1` where
-    /// kube-vip announces the address on `n1`, `pool lan` where MetalLB gave it from a pool.
+    /// `default/web NodePort 10.96.0.20 80:30080>8080/tcp to 10.244.0.5@n1`. A load balancer has `lb 192.0.2.50`; `vip-host n1`
+    /// if kube-vip announces the address on `n1`; `pool lan` if MetalLB took it from a pool.
     pub(super) services: Lines,
-    /// `default/edge 80>8080/tcp`, `ingress/nginx hostNetwork not-ready 443>443/tcp`, `default/app x250`; `failing wants 8080/tcp` of one
-    /// whose container ends with an error, and needs this port of its own network.
+    /// `default/edge 80>8080/tcp`, `ingress/nginx hostNetwork not-ready 443>443/tcp`, `default/app x250`; `failing wants
+    /// 8080/tcp`: its container ends with an error and needs this port of the pod's network.
     pub(super) pods: Lines,
-    /// The NodePort range, where it is not the default.
+    /// The NodePort range, if it is not the default.
     pub(super) node_port_range: Option<String>,
 }
 
-/// A block of lines; empty ones and those that begin with `#` do not count.
+/// A block of lines; empty lines and lines that begin with `#` do not count.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Lines(pub(super) Vec<String>);
 
@@ -166,12 +166,12 @@ impl Lines {
 }
 
 impl World {
-    /// What is broken in each of the sick twins.
+    /// The broken part of each sick twin.
     pub(crate) fn sick(&self) -> impl Iterator<Item = &str> {
         self.sick.iter().map(|sick| sick.what.as_str())
     }
 
-    /// What the node and the cluster show after a change. Fails on a line that was to go and is not there.
+    /// The facts of the node and the cluster after a change. Fails if a line to remove does not exist.
     #[track_caller]
     pub(super) fn after(&self, change: &Change) -> (Node, Cluster) {
         let (mut node, mut cluster) = (self.node.clone(), self.cluster.clone());

@@ -1,4 +1,4 @@
-//! The lines of a world: sockets as `ss` prints them, Services as `kubectl get` does.
+//! The lines of an example node: sockets in the form of `ss`, Services in the form of `kubectl get`.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -8,7 +8,7 @@ use portreeve_facts::{
     Redirection, Service, ServiceKind, ServicePort, Socket, Source, State, Why,
 };
 
-/// The words of a line, with the line for complaints.
+/// The words of a line, with the line for error messages.
 pub(super) struct Words<'a> {
     line: &'a str,
     rest: std::iter::Peekable<std::str::SplitWhitespace<'a>>,
@@ -19,13 +19,13 @@ impl<'a> Words<'a> {
         Self { line, rest: line.split_whitespace().peekable() }
     }
 
-    /// The next word, which has to be there.
+    /// The next word; fails if there is none.
     #[track_caller]
     pub(super) fn word(&mut self) -> &'a str {
         self.rest.next().unwrap_or_else(|| panic!("a word is missing: {}", self.line))
     }
 
-    /// The next word as what it has to be.
+    /// The next word, parsed.
     #[track_caller]
     pub(super) fn parsed<T: std::str::FromStr>(&mut self) -> T {
         let (line, word) = (self.line, self.word());
@@ -36,7 +36,7 @@ impl<'a> Words<'a> {
         self.rest.next()
     }
 
-    /// Takes the next word if it is this one.
+    /// Takes the next word if it is this word.
     pub(super) fn takes(&mut self, word: &str) -> bool {
         self.rest.next_if_eq(&word).is_some()
     }
@@ -47,7 +47,7 @@ impl<'a> Words<'a> {
         assert_eq!(word, wanted, "in the line: {}", self.line);
     }
 
-    /// Fails on a word that nobody took.
+    /// Fails if a word is left.
     #[track_caller]
     pub(super) fn end(mut self) {
         assert_eq!(self.rest.next(), None, "one word too many: {}", self.line);
@@ -65,7 +65,7 @@ pub(super) fn protocol(word: &str) -> Protocol {
     found.unwrap_or_else(|| panic!("no protocol: {word}"))
 }
 
-/// `tcp LISTEN *:10250 kubelet`: protocol, state, address, the peer's where there is one, owner, and at the end
+/// `tcp LISTEN *:10250 kubelet`: protocol, state, address, the peer's address if there is a peer, owner, and at the end
 /// `uid=1001` or `retransmits=2`.
 #[track_caller]
 pub(super) fn socket(line: &str) -> Socket {
@@ -75,7 +75,7 @@ pub(super) fn socket(line: &str) -> Socket {
     let state = State::ALL.into_iter().find(|state| state.name() == word);
     let state = state.unwrap_or_else(|| panic!("no state: {line}"));
     let local = words.word();
-    // As in `ss`, an asterisk is the socket of both families, and 0.0.0.0 that of one.
+    // As in `ss`, an asterisk is a socket of both families, and 0.0.0.0 is a socket of IPv4.
     let (local, both): (SocketAddr, bool) = match local.strip_prefix("*:") {
         Some(port) => (SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), parsed(port, line)), true),
         None => (parsed(local, line), false),
@@ -115,7 +115,7 @@ pub(super) fn socket(line: &str) -> Socket {
     }
 }
 
-/// `-` for nobody, `kernel:flannel.1`, `sshd` for a daemon of the node, `namespace/pod:nginx` for a pod's process.
+/// `-` for no owner, `kernel:flannel.1`, `sshd` for a daemon of the node, `namespace/pod:nginx` for a pod's process.
 #[track_caller]
 pub(super) fn owner(word: &str, state: State) -> Owner {
     let unknown = |source| Gap::new(source, Why::NotSupported, "the socket has no process any more");
@@ -383,7 +383,7 @@ fn service_port(word: &str, line: &str) -> (ServicePort, EndpointPort) {
     )
 }
 
-/// `10.244.0.5@n1`, and `!` at the end for one that terminates.
+/// `10.244.0.5@n1`, and `!` at the end if it terminates.
 #[track_caller]
 fn endpoint(word: &str, line: &str) -> Endpoint {
     let (word, terminating) = word.strip_suffix('!').map_or((word, false), |word| (word, true));

@@ -1,10 +1,10 @@
-//! Healthy worlds: nodes as their platforms make them, of which no rule may say anything above info.
+//! Healthy example nodes, as their platforms make them: no rule may report more than information.
 //!
 //! A file of `platforms` is one world. Each was written from the documents or the sources of its platform, which it names.
 //! It becomes a snapshot, goes through `check --snapshot`, and what that says has to be what the file expects. Its sick twins have
 //! one thing broken each, and that has to be found: silence is no blindness.
 //!
-//! To add one, copy a short one; CONTRIBUTING.md says what to write.
+//! To add an example node, copy a short file; CONTRIBUTING.md explains the fields.
 
 mod build;
 mod form;
@@ -26,10 +26,10 @@ pub(crate) use form::World;
 
 use crate::cli::{binary, ended};
 
-/// The fewest worlds, and the fewest sick twins.
+/// The minimum number of example nodes, and of sick twins.
 const FEWEST: (usize, usize) = (60, 56);
 
-/// Every world, with the name of its file.
+/// Every example node, with the name of its file.
 pub(crate) fn all() -> Vec<(String, World)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/anywhere/worlds/platforms");
     let entries = fs::read_dir(folder).expect("the folder of worlds");
@@ -49,7 +49,7 @@ pub(crate) fn sick() -> impl Iterator<Item = (String, Snapshot)> {
     })
 }
 
-/// Every world as it goes on, healthy still.
+/// Every example node at its later moments, still healthy.
 pub(crate) fn later() -> impl Iterator<Item = (String, Snapshot)> {
     all().into_iter().flat_map(|(name, world)| {
         let then = |later: &form::Change| {
@@ -60,7 +60,7 @@ pub(crate) fn later() -> impl Iterator<Item = (String, Snapshot)> {
     })
 }
 
-/// Every world as an agent on its node sees it.
+/// Every example node as its agent sees it.
 pub(crate) fn snapshots() -> impl Iterator<Item = (String, Snapshot)> {
     all().into_iter().map(|(name, world)| (name, build::snapshot(&world.node, &world.cluster)))
 }
@@ -73,7 +73,7 @@ fn world(path: &Path) -> (String, World) {
 
 /// What `check --snapshot` says of a snapshot, a line each: `warning listener-on-node-port/loses default/web 30080/tcp`, and
 /// `unknown proxy-near-fd-limit/near n1 proxy-process unreachable`; and its exit code.
-fn told(snapshot: &Snapshot) -> (Vec<String>, i32) {
+fn reported(snapshot: &Snapshot) -> (Vec<String>, i32) {
     let file = NamedTempFile::new().expect("a file");
     serde_json::to_writer(&file, snapshot).expect("a snapshot is JSON");
     let (code, out, error) = ended(binary().args(["check", "--snapshot"]).arg(file.path()).args(["-o", "json"]));
@@ -82,18 +82,18 @@ fn told(snapshot: &Snapshot) -> (Vec<String>, i32) {
     let finding = |entry: &Value| format!("{} {}", word(entry, "severity"), subject(entry));
     let unknown =
         |entry: &Value| format!("unknown {} {} {}", subject(entry), word(entry, "source"), word(entry, "why"));
-    let mut told: Vec<String> = entries(&document["findings"]).iter().map(finding).collect();
-    // What was not read and no rule asked about is what the world itself says.
-    told.extend(entries(&document["unknown"]).iter().filter(|entry| !entry["rule"].is_null()).map(unknown));
-    told.sort();
-    (told, code)
+    let mut reported: Vec<String> = entries(&document["findings"]).iter().map(finding).collect();
+    // Unread input that no rule needs comes from the example node itself.
+    reported.extend(entries(&document["unknown"]).iter().filter(|entry| !entry["rule"].is_null()).map(unknown));
+    reported.sort();
+    (reported, code)
 }
 
 fn word(entry: &Value, field: &str) -> String {
     entry[field].as_str().expect("a word").to_owned()
 }
 
-/// The rule, whom it is about, and the port where there is one.
+/// The rule, the subject, and the port if there is one.
 fn subject(entry: &Value) -> String {
     let subject = &entry["subject"];
     let text = |value: &Value| value.as_str().map(str::to_owned);
@@ -105,10 +105,10 @@ fn subject(entry: &Value) -> String {
     words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
-/// Those above info.
-fn alarms(told: &[String]) -> Vec<&str> {
+/// The findings above info.
+fn alarms(reported: &[String]) -> Vec<&str> {
     let above = |line: &&str| !line.starts_with("info ") && !line.starts_with("unknown ");
-    told.iter().map(String::as_str).filter(above).collect()
+    reported.iter().map(String::as_str).filter(above).collect()
 }
 
 fn sorted<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
@@ -117,7 +117,7 @@ fn sorted<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     lines
 }
 
-/// In which lines two lists differ.
+/// The lines that differ between two lists.
 fn differ(place: &str, wanted: &[&str], found: &[&str]) -> Option<String> {
     let minus = |a: &[&str], b: &[&str], sign: &str| {
         a.iter().filter(|line| !b.contains(line)).map(|line| format!("\n  {sign} {line}")).collect::<String>()
@@ -131,9 +131,9 @@ fn of_a_healthy_world_nothing_is_said_above_info_and_no_more_is_unknown_than_has
     let mut complaints = Vec::new();
     for (name, world) in all() {
         let expect = |place: &str, snapshot: &Snapshot, says: &form::Lines| {
-            let (told, code) = told(snapshot);
-            let found: Vec<&str> = told.iter().map(String::as_str).collect();
-            // What a healthy platform does not show is no reason for a doubt that counts.
+            let (reported, code) = reported(snapshot);
+            let found: Vec<&str> = reported.iter().map(String::as_str).collect();
+            // Input that a healthy platform does not have must not lead to exit code 2.
             let wanted = i32::from(!world.wrong.0.is_empty());
             let ends = (code != wanted).then(|| format!("{place}: ends with {code}, wanted {wanted}"));
             differ(place, &sorted(says.iter().chain(world.wrong.iter())), &found).or(ends)
@@ -166,8 +166,8 @@ fn one_thing_broken_in_a_healthy_world_is_found_and_nothing_else() {
         for sick in &world.sick {
             let (node, cluster) = world.after(sick);
             let says = sick.says.as_ref().unwrap_or_else(|| panic!("{name}, {}: what has to be found?", sick.what));
-            let (told, _) = told(&build::snapshot(&node, &cluster));
-            complaints.extend(differ(&format!("{name}, {}", sick.what), &sorted(says.iter()), &alarms(&told)));
+            let (reported, _) = reported(&build::snapshot(&node, &cluster));
+            complaints.extend(differ(&format!("{name}, {}", sick.what), &sorted(says.iter()), &alarms(&reported)));
             assert!(!alarms(&says.0).is_empty(), "{name}, {}: a sick twin has an alarm", sick.what);
         }
     }

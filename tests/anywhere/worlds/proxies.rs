@@ -1,7 +1,7 @@
-//! What a proxy shows of itself and leaves in the kernel, by its mode.
+//! The facts of a proxy and its objects in the kernel, by its mode.
 //!
-//! Chains, tables, devices and virtual servers are those that kubernetes/kubernetes makes in pkg/proxy/iptables,
-//! pkg/proxy/ipvs and pkg/proxy/nftables.
+//! Chains, tables, devices and virtual servers are as in kubernetes/kubernetes, pkg/proxy/iptables, pkg/proxy/ipvs and
+//! pkg/proxy/nftables.
 
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
@@ -19,7 +19,7 @@ use super::{
 /// A pod as kubeadm has it.
 const KUBE_PROXY: &str = "kube-system/kube-proxy-7xk2p:kube-proxy";
 
-/// Puts in place what this node's proxy shows.
+/// Adds the facts of this node's proxy.
 #[track_caller]
 pub(super) fn program(world: &mut Snapshot, node: &Node, cluster: &Cluster) {
     let default = Proxy {
@@ -153,8 +153,8 @@ fn netfilter(mode: Option<Mode>, node: &Node) -> Netfilter {
     netfilter
 }
 
-/// What kube-proxy in ipvs mode makes: the addresses of Services on its device, and a virtual server for each of their
-/// ports, on each of the node's addresses for a NodePort.
+/// The objects of kube-proxy in ipvs mode: the addresses of Services on its device, and a virtual server for each of their ports,
+/// on each of the node's addresses for a NodePort.
 fn ipvs(world: &mut Snapshot) -> Vec<VirtualServer> {
     let services = seen(&mut world.cluster.services).clone();
     let interfaces = Arc::make_mut(seen(&mut world.kernel.interfaces));
@@ -162,7 +162,7 @@ fn ipvs(world: &mut Snapshot) -> Vec<VirtualServer> {
     let mut servers = Vec::new();
     for service in services.iter().filter(|service| service.proxy_name.is_none()) {
         let outside = service.external_ips.iter().chain(&service.load_balancer_ips);
-        // An address that the node has already stays where it is.
+        // An address that the node has already stays on its link.
         let addresses: Vec<IpAddr> = service.cluster_ips.iter().chain(outside).copied().collect();
         for ip in addresses.iter().filter(|ip| !own.contains(ip)) {
             add_address(interfaces, "kube-ipvs0", *ip, if ip.is_ipv4() { 32 } else { 128 });

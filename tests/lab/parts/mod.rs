@@ -28,7 +28,7 @@ pub mod objects;
 mod page;
 mod patience;
 pub mod process;
-mod programs;
+pub mod programs;
 mod prometheus;
 mod proxy;
 mod relay;

@@ -11,7 +11,7 @@ use super::{
     Answers, Ask, Listener,
     asks::every_question,
     judged::is_link_local,
-    recording::{Recording, Row, WORLDS, path, whole},
+    recording::{NODES, Recording, Row, path, whole},
 };
 use crate::parts::Answer;
 
@@ -31,7 +31,7 @@ pub fn record(name: &str, listeners: &[Listener], answers: &Answers, seen: &Snap
     });
     let places = every_question(Protocol::Tcp, 1);
     let kernel = json!(seen.kernel);
-    let world = WORLDS[usize::from(seen.kernel.ip_vs.seen().is_some())];
+    let world = NODES[usize::from(seen.kernel.ip_vs.seen().is_some())];
     Recording {
         world: world.to_owned(),
         kernel: ["proxy", "ip_vs", "sysctls"]

@@ -101,7 +101,7 @@ fn an_address_of_bgp_is_on_every_node() {
         interfaces.addresses.last_mut().expect("an address").prefix = 24;
         expect_healthy(&RULE, &world, &subject());
     }
-    // Beside a network that has it not, no neighbour asks for the address.
+    // On a link with another network, no neighbour sends ARP for the address.
     expect_healthy(&RULE, &held("eth0", "198.51.100.50", "n2"), &subject());
 }
 
@@ -174,7 +174,7 @@ fn a_host_that_is_no_node_leaves_it_unknown() {
         let detail = format!("kube-vip.io/vipHost of Service default/front is {host}, and no Node has this name");
         assert_eq!(gap.detail, detail);
     }
-    // Another address is a problem all the same.
+    // Another address is a problem anyway.
     let world = announced(held("eth0", VIP, "n9"), "back", "192.0.2.51", "n2").address("eth0", "192.0.2.51");
     expect_unknown(&RULE, &world, &subject());
     assert_eq!(deletes(&expect_problem(&RULE, &world, &subject())), ["ip addr del 192.0.2.51/32 dev eth0"]);

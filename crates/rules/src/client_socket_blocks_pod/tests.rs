@@ -57,7 +57,7 @@ fn a_connection_of_a_sidecar_keeps_a_server_of_the_pod_from_its_port() {
     let world = world(&[TO_A_SERVER]);
     let evidence = expect_problem(&RULE, &world, &subject(&world));
     assert_eq!(evidence.variant, "blocks-in-pod");
-    let sentence = "In pod default/api, process envoy has an outgoing connection from port 46580/tcp, on which nobody listens: the \
+    let sentence = "In pod default/api, process envoy has an outgoing connection from port 46580/tcp, on which no process listens: the \
                     server of the pod cannot have it.";
     assert_eq!((evidence.summary.as_str(), evidence.severity), (sentence, Severity::Warning));
     let steps = &evidence.remedies[0].steps;
@@ -154,7 +154,7 @@ fn what_was_not_read_is_unknown_and_a_pod_without_a_network_is_not() {
     assert_eq!(expect_unknown(&RULE, &pods, &subject(&world(&[]))).source, Source::Pods);
 }
 
-/// The same where container `id` of the pod holds its one connection, and `server` is the one that needs 46580.
+/// The same where container `id` of the pod holds its one connection, and container `server` needs 46580.
 fn held_by(id: &str, remote: &str) -> Snapshot {
     let mut world = change(world(&[(46580, remote, State::Established)]), |pod| {
         let ports = |id: &str, port| portreeve_facts::ContainerPorts { id: id.to_owned(), ports: vec![port] };
@@ -181,12 +181,12 @@ fn a_service_that_was_not_read_may_be_the_peer() {
     expect_problem(&RULE, &to_service, &subject);
     let mut unread = to_service.clone();
     unread.cluster.services = gap(Source::Services, Why::Unreachable);
-    let told = expect_unknown(&RULE, &unread, &subject);
-    assert_eq!((told.source, told.why), (Source::Services, Why::Unreachable));
+    let reported = expect_unknown(&RULE, &unread, &subject);
+    assert_eq!((reported.source, reported.why), (Source::Services, Why::Unreachable));
     let mut rejected = to_service;
     seen(&mut rejected.cluster.services).retain(|service| service.name != "store");
     expect_healthy(&RULE, &rejected, &subject);
     rejected.cluster.rejected.push(Gap::new(Source::Services, Why::Malformed, "of Service default/store, its ports"));
-    let told = expect_unknown(&RULE, &rejected, &subject);
-    assert_eq!((told.source, told.why), (Source::Services, Why::Malformed));
+    let reported = expect_unknown(&RULE, &rejected, &subject);
+    assert_eq!((reported.source, reported.why), (Source::Services, Why::Malformed));
 }

@@ -280,7 +280,7 @@ fn a_pod_that_needs_no_server_there_has_accepted_nothing() {
     };
     let (world, subject) = with(|_| ());
     let evidence = expect_problem(&RULE, &world, &subject);
-    let sentence = "Pod default/api has an outgoing connection from port 8443/tcp, on which nobody listens: hostNetwork pod \
+    let sentence = "Pod default/api has an outgoing connection from port 8443/tcp, on which no process listens: hostNetwork pod \
                     default/ingress cannot have it.";
     assert_eq!(evidence.summary, sentence);
     let mut not_failing = world;
@@ -379,14 +379,14 @@ fn what_a_container_said_names_the_connection_and_claims_nothing() {
     };
     let (world, subject) = said(8443);
     let evidence = expect_problem(&RULE, &world, &subject);
-    let end = "a container of hostNetwork pod default/ingress said, when it ended, that the port is in use.";
+    let end = "a container of hostNetwork pod default/ingress reported at its end that the port is in use.";
     assert!(evidence.summary.ends_with(end), "{}", evidence.summary);
-    assert!(evidence.values.contains(&("a container said", "*:8443/tcp is in use".to_owned())), "{evidence:#?}");
+    assert!(evidence.values.contains(&("message of a container", "*:8443/tcp is in use".to_owned())), "{evidence:#?}");
     let (world, subject) = said(8444);
     expect_healthy(&RULE, &world, &subject);
     let (mut declared, subject) = unready(|pod| pod.said_in_use = vec![ContainerPort { port: 8443, ..PORT }]);
     objects(&mut declared.cluster.pods)[0].failing = true;
     let evidence = expect_problem(&RULE, &declared, &subject);
     assert!(evidence.summary.ends_with("cannot have it."), "what is declared is a claim: {}", evidence.summary);
-    assert!(evidence.values.iter().any(|(name, _)| *name == "a container said"), "{evidence:#?}");
+    assert!(evidence.values.iter().any(|(name, _)| *name == "message of a container"), "{evidence:#?}");
 }

@@ -221,7 +221,7 @@ fn many_sockets_of_one_service_are_one_finding_with_the_worst_first() {
 fn an_unknown_mode_leaves_what_every_mode_shares() {
     let evidence = expect_problem(&RULE, &hanging().without_proxy(), &subject());
     assert_eq!(evidence.severity, Severity::Info);
-    assert!(evidence.summary.ends_with("in others it may hang."), "{}", evidence.summary);
+    assert!(evidence.summary.ends_with("in other modes it may hang."), "{}", evidence.summary);
     let second = |state| web().connects(state, "192.0.2.2:30080", REMOTE).without_proxy();
     assert_eq!(expect_unknown(&RULE, &second(State::SynSent), &subject()).source, Source::ProxyMode);
     assert_eq!(severity(&second(State::Established)), Severity::Info, "it is harmless wherever it is served");
@@ -284,7 +284,7 @@ fn in_cilium_mode_answers_from_outside_do_not_arrive() {
     let udp = Snapshot::healthy().service("web", |it| it.node_port(30080).protocol(Protocol::Udp));
     let udp = udp.socket(Protocol::Udp, State::Established, LOCAL, REMOTE, |_| ());
     assert_eq!(severity(&udp.with_mode(Mode::Cilium)), Severity::Warning);
-    for (retransmits, ends) in [(0, "what a peer outside this node answers does not arrive"), (2, "it hangs")] {
+    for (retransmits, ends) in [(0, "answers from outside this node do not arrive"), (2, "it hangs")] {
         let change = |socket: &mut Socket| socket.retransmits = retransmits;
         let world = web().socket(Protocol::Tcp, State::Established, LOCAL, REMOTE, change).with_mode(Mode::Cilium);
         let summary = expect_problem(&RULE, &world, &subject()).summary;

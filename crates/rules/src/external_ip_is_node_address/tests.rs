@@ -37,7 +37,7 @@ fn in_ipvs_mode_a_cluster_ip_service_takes_another_node_down() {
     assert_eq!(
         evidence.summary,
         "Service default/trap claims 192.0.2.9, the InternalIP of Node n2, as externalIP: every other node in ipvs \
-         mode takes it for its own and loses that Node."
+         mode treats it as local and cannot reach that Node."
     );
     assert!(evidence.affects.contains(&Vantage::Remote));
     assert_eq!(value(&evidence, "service"), "default/trap type ClusterIP, ports 6666/tcp");

@@ -1,4 +1,4 @@
-//! What a step changes, as data, so that a test can apply it to a snapshot and judge again.
+//! The change of a step as data: a test applies it to a snapshot and judges again.
 
 use std::net::IpAddr;
 
@@ -9,26 +9,26 @@ pub type ServiceRef = (String, String);
 /// A pod, by namespace and name.
 pub type PodRef = (String, String);
 
-/// What is otherwise once a step was followed.
+/// The change after a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// `net.ipv4.ip_local_reserved_ports` holds these ports and no others.
     Reserve(PortSet),
     /// The kernel chooses ports from this range.
     ChooseFrom(PortRange),
-    /// In its own network, a pod has this range, or the one that it has now, and these reserved ports.
+    /// In its own network, a pod has this range (or keeps its range), and these reserved ports.
     ChooseInPod(PodRef, Option<PortRange>, PortSet),
     /// The entries of this `port` of a Service that have the first nodePort have the second one.
     MoveService(ServiceRef, u16, [u16; 2]),
-    /// A Service has no such external IP any more.
+    /// A Service no longer has this external IP.
     Release(ServiceRef, IpAddr),
-    /// Only nodes with a pod of a Service answer for it, or all do. Where it becomes the former, the API server chooses a
+    /// Only nodes with a pod of a Service answer for it, or all nodes. In the first case, the API server chooses a
     /// healthCheckNodePort.
     AnswerWithPodsOnly(ServiceRef, bool),
-    /// A link has no such address any more.
+    /// A link no longer has this address.
     DeleteAddress(IpAddr, String),
-    /// A chain has no rule of this handle any more.
+    /// A chain no longer has the rule with this handle.
     DeleteRule(String, u64),
-    /// Nothing is left of what kube-proxy programs in this mode, or in any.
+    /// All rules of kube-proxy in this mode, or in all modes, are gone.
     CleanUp(Option<Mode>),
 }

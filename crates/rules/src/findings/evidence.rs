@@ -1,4 +1,4 @@
-//! What was measured, built once where it was measured.
+//! The evidence of a problem, built once by the rule that measured it.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use portreeve_facts::{Affected, ClaimOf, Vantage};
 /// One problem, ready to be reported. The Event note, the JSON, the table and the tests all read this one value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Evidence {
-    /// How bad it is.
+    /// The severity.
     pub severity: Severity,
     /// Whether it is about this node or about the cluster.
     pub scope: Scope,
@@ -16,30 +16,30 @@ pub struct Evidence {
     pub summary: String,
     /// Name and value, in the order in which a person wants them; a name may come again with another value.
     pub values: Vec<(&'static str, String)>,
-    /// Which case of its id it is: one of the [variants](crate::ids::Variant) that its rule reports. Empty is the first.
+    /// The variant: one of the [variants](crate::ids::Variant) that its rule reports. Empty means the first.
     pub variant: &'static str,
-    /// What becomes of whom it is about, in a word of the rule's own: one of a closed list, never a name or a number. Empty
-    /// where the variant has one outcome only.
+    /// The outcome for the subject: a word from a closed list of the rule, never a name or a number. Empty if the variant has one
+    /// outcome only.
     pub outcome: &'static str,
-    /// From which vantage points connections are lost.
+    /// The vantage points from which connections are lost.
     pub affects: Affected,
     /// What to do, most direct first. Each remedy is enough.
     pub remedies: Vec<Remedy>,
-    /// The fields that it is about, where the rule judges manifests, too: there it is told.
+    /// The fields that the problem is about, if the rule judges manifests too: lint reports it there.
     pub about: Vec<ClaimOf>,
     /// Fields that have a part in it.
     pub beside: Vec<ClaimOf>,
 }
 
-/// What makes a problem the same one: data, never words. While it stays the same, sentence, values and remedies may change, and
-/// so may who is affected: a proxy that does not answer for a moment leaves fewer vantage points certain.
+/// The identity of a problem: data, never words. While it stays the same, sentence, values, remedies and vantage points may
+/// change: a proxy that does not answer for a moment makes fewer vantage points certain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Impact {
-    /// How bad it is.
+    /// The severity.
     pub severity: Severity,
     /// Whether it is about this node or about the cluster.
     pub scope: Scope,
-    /// What becomes of it.
+    /// The outcome.
     pub outcome: &'static str,
 }
 
@@ -60,33 +60,33 @@ impl Evidence {
         }
     }
 
-    /// Makes it a problem of the cluster: every node that sees it sees the same one.
+    /// Makes it a problem of the cluster: all nodes report the same problem.
     #[must_use]
     pub fn in_cluster(mut self) -> Self {
         self.scope = Scope::Cluster;
         self
     }
 
-    /// Says which case of its id it is, where the rule knows several.
+    /// Sets the variant, if the rule has several.
     #[must_use]
     pub fn variant(mut self, variant: &'static str) -> Self {
         self.variant = variant;
         self
     }
 
-    /// Its variant, of those that its rule reports.
+    /// Its variant, one of the variants of its rule.
     pub(crate) fn variant_of(&self, all: &'static [&'static str]) -> &'static str {
         if self.variant.is_empty() { all.first().copied().unwrap_or_default() } else { self.variant }
     }
 
-    /// Says what becomes of it, where the rule knows several outcomes: another one is another Event.
+    /// Sets the outcome, if the rule has several. Another outcome is another Event.
     #[must_use]
     pub fn outcome(mut self, outcome: &'static str) -> Self {
         self.outcome = outcome;
         self
     }
 
-    /// What it means for clients.
+    /// The impact on clients.
     pub fn impact(&self) -> Impact {
         Impact { severity: self.severity, scope: self.scope, outcome: self.outcome }
     }
@@ -98,7 +98,7 @@ impl Evidence {
         self
     }
 
-    /// Counts what a list of evidence leaves out: `and 3 more`. Adds nothing where it is complete.
+    /// Counts the rest of a shortened list: `and 3 more`. Adds nothing if the list is complete.
     #[must_use]
     pub fn and_more(self, name: &'static str, all: usize, listed: usize) -> Self {
         match all.saturating_sub(listed) {
@@ -107,37 +107,37 @@ impl Evidence {
         }
     }
 
-    /// Says from which vantage points connections are lost.
+    /// Adds the vantage points from which connections are lost.
     #[must_use]
     pub fn affects(mut self, vantages: impl IntoIterator<Item = Vantage>) -> Self {
         self.affects.extend(vantages);
         self
     }
 
-    /// Adds a remedy: instead of those before it.
+    /// Adds a remedy, an alternative to the earlier ones.
     #[must_use]
     pub fn remedy(mut self, remedy: impl Into<Remedy>) -> Self {
         self.remedies.push(remedy.into());
         self
     }
 
-    /// Says which fields it is about.
+    /// Adds the fields that the problem is about.
     #[must_use]
     pub fn about(mut self, claims: impl IntoIterator<Item = ClaimOf>) -> Self {
         self.about.extend(claims);
         self
     }
 
-    /// Says which other fields have a part in it.
+    /// Adds other fields that have a part in the problem.
     #[must_use]
     pub fn beside(mut self, claims: impl IntoIterator<Item = ClaimOf>) -> Self {
         self.beside.extend(claims);
         self
     }
 
-    /// Takes in another problem of the same subject, port and protocol: the worse one keeps its sentence, severities
-    /// take the worst, who is affected adds up, no value is written twice, and each remedy ends both. What is about this node
-    /// in part is about this node: as a problem of the cluster, another node's report would stand for it.
+    /// Merges another problem of the same subject, port and protocol. The worse problem keeps its sentence and severity, vantage
+    /// points add up, no value is written twice, and each remedy ends both. If one of the two is about this node, the result is
+    /// too: otherwise another node's report could replace it.
     #[must_use]
     pub fn merge(self, other: Self) -> Self {
         let (mut worse, milder) = if other.severity > self.severity { (other, self) } else { (self, other) };

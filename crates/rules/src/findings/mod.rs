@@ -1,4 +1,4 @@
-//! What is wrong: the words in which rules report, and which other crates read.
+//! The types in which rules report problems, and which other crates read.
 //!
 //! Never: behaves. No I/O, no clock, no thresholds, no Kubernetes client types.
 
@@ -50,21 +50,21 @@ impl fmt::Display for RuleId {
     }
 }
 
-/// What a rule says about one subject. A subject that a rule does not mention is healthy, or gone.
+/// The result of a rule for one subject. A subject without a judgement is healthy, or gone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Judgement {
-    /// Whom it is about.
+    /// The subject.
     pub subject: Subject,
-    /// The port it is about, where it is about one.
+    /// The port, if there is one.
     pub port: Option<u16>,
-    /// The protocol, where it is about one.
+    /// The protocol, if there is one.
     pub protocol: Option<Protocol>,
-    /// What was found.
+    /// The verdict.
     pub verdict: Verdict,
 }
 
 impl Judgement {
-    /// One that is about no port.
+    /// A judgement without a port.
     pub fn of(subject: Subject, verdict: Verdict) -> Self {
         Self { subject, port: None, protocol: None, verdict }
     }
@@ -73,41 +73,41 @@ impl Judgement {
 /// Clear, raise or hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It was looked at, and nothing is wrong.
+    /// The rule judged the subject, and nothing is wrong.
     Healthy,
     /// Something is wrong.
     Problem(Evidence),
-    /// It is not known, and which input was missing.
+    /// The rule could not judge, because this input is missing.
     Unknown(Gap),
 }
 
 impl Verdict {
-    /// What is wrong, where something is.
+    /// The problem, if there is one.
     pub fn into_problem(self) -> Option<Evidence> {
         if let Self::Problem(evidence) = self { Some(evidence) } else { None }
     }
 
-    /// How bad it is, where something is wrong.
+    /// The severity of the problem, if there is one.
     pub fn severity(&self) -> Option<Severity> {
         if let Self::Problem(evidence) = self { Some(evidence.severity) } else { None }
     }
 }
 
-/// One rule's round. The outer error means that nothing could be judged: everything known is held.
+/// The judgements of one rule in a round. On an outer error nothing could be judged, and all open findings are held.
 pub type Judgements = Result<Vec<Judgement>, Gap>;
 
-/// What makes two findings the same one.
+/// The key of a finding: two findings with one key are the same.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
     /// Its id.
     pub rule: RuleId,
     /// The variant of this id.
     pub variant: &'static str,
-    /// Whom it is about; the uid does not count.
+    /// The subject; its uid does not count.
     pub subject: Subject,
-    /// The port, where it is about one.
+    /// The port, if there is one.
     pub port: Option<u16>,
-    /// The protocol, where it is about one.
+    /// The protocol, if there is one.
     pub protocol: Option<Protocol>,
 }
 
@@ -121,22 +121,22 @@ impl Key {
 /// An open problem, and since when.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// What makes it this one.
+    /// Its key.
     pub key: Key,
-    /// What was measured, once.
+    /// The measured evidence.
     pub evidence: Evidence,
     /// When it was first seen.
     pub since: Timestamp,
 }
 
-/// A rule, or one subject of it, that could not tell.
+/// A rule, or one subject of it, that could not be judged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unknown {
-    /// What it would have judged.
+    /// The rows that the rule would have judged.
     pub rows: Rows,
-    /// The subject, where only this one is not known.
+    /// The subject, if only this subject is not known.
     pub subject: Option<Subject>,
-    /// How many ports and objects could not be judged for it; none where the rule could not judge at all.
+    /// How many ports and objects could not be judged. None if the rule could not judge at all.
     pub claims: usize,
     /// The input that was missing.
     pub gap: Gap,

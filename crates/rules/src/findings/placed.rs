@@ -1,4 +1,4 @@
-//! A problem in a manifest, with the place of the very field.
+//! A problem in a manifest, with the place of the field.
 
 use super::{Evidence, RuleId};
 use portreeve_facts::{Place, Protocol};
@@ -6,21 +6,21 @@ use portreeve_facts::{Place, Protocol};
 /// One problem at one place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlacedFinding {
-    /// Where the value is written that is wrong.
+    /// The place of the wrong value.
     pub place: Place,
     /// Its id; the evidence names the variant.
     pub rule: RuleId,
-    /// Whom it is about, `Service shop/web`.
+    /// The object, `Service shop/web`.
     pub object: String,
-    /// The way to the field, `spec.ports[0].nodePort`.
+    /// The path of the field, `spec.ports[0].nodePort`.
     pub field: String,
-    /// The port it is about, where it is about one.
+    /// The port, if there is one.
     pub port: Option<u16>,
-    /// The protocol, where it is about one.
+    /// The protocol, if there is one.
     pub protocol: Option<Protocol>,
-    /// What was found.
+    /// The evidence.
     pub evidence: Evidence,
-    /// Fields of other objects that have a part in it, each with its object.
+    /// Fields of other objects that have a part in the problem, each with its object.
     pub related: Vec<(Place, String)>,
 }
 

@@ -1,4 +1,4 @@
-//! What to do about a problem, as data: renderers add the words between the steps.
+//! Remedies as data: renderers add the words between the steps.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -15,14 +15,14 @@ pub struct Remedy {
 /// One step of a remedy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Step {
-    /// Who understands the text.
+    /// Whether the text is for a shell or for a person.
     pub kind: StepKind,
-    /// Exactly what a shell gets, or words for a person.
+    /// The exact command for a shell, or advice for a person.
     pub text: String,
-    /// Words for the same that stay true when this look is over, where the text holds a choice of this look.
+    /// The same advice in words that stay true after this scan, if the text holds a value that this scan chose.
     #[serde(skip)]
     lasting: Option<String>,
-    /// What the step changes; nothing where it only shows something, or is advice whose outcome only a person knows.
+    /// The change of the step. None if the step only shows something, or if only a person knows the result.
     #[serde(skip)]
     effect: Option<Box<Effect>>,
 }
@@ -31,9 +31,9 @@ pub struct Step {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum StepKind {
-    /// A shell takes it as it is.
+    /// A command: a shell runs it as it is.
     Command,
-    /// A person reads it. A command with a place to fill in is advice, too.
+    /// Advice: a person reads it. A command with a place to fill in is advice too.
     Advice,
 }
 
@@ -48,26 +48,26 @@ impl Step {
         Self { kind: StepKind::Advice, text: text.into(), lasting: None, effect: None }
     }
 
-    /// Gives it words that stay true from look to look.
+    /// Adds words that stay true from scan to scan.
     #[must_use]
     pub fn lasting(mut self, words: impl Into<String>) -> Self {
         self.lasting = Some(words.into());
         self
     }
 
-    /// Says what the step changes.
+    /// Adds the change of the step.
     #[must_use]
     pub fn with(mut self, effect: Effect) -> Self {
         self.effect = Some(Box::new(effect));
         self
     }
 
-    /// What the step changes, where that is known.
+    /// The change of the step, if known.
     pub fn effect(&self) -> Option<&Effect> {
         self.effect.as_deref()
     }
 
-    /// What can be repeated later, and on another node: its lasting words, or else its text.
+    /// The words that are true later and on another node: its lasting words, else its text.
     pub fn in_lasting_words(&self) -> &str {
         self.lasting.as_deref().unwrap_or(&self.text)
     }
@@ -94,8 +94,8 @@ impl From<Vec<Step>> for Remedy {
     }
 }
 
-/// The remedies of two problems that are reported as one: each result ends both. What is most direct for one goes with
-/// what is most direct for the other; a step that both need is written once.
+/// The remedies of two problems that are reported as one. Each result ends both: the most direct remedies are combined first. A
+/// step that both need is written once.
 pub(super) fn of_both(mine: Vec<Remedy>, others: Vec<Remedy>) -> Vec<Remedy> {
     let (Some(first), Some(other_first)) = (mine.first(), others.first()) else {
         return if mine.is_empty() { others } else { mine };

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Scope {
-    /// This node: what another node reports of the same object is another problem.
+    /// This node: another node's report about the same object is another problem.
     #[default]
     Node,
     /// The cluster: every node that sees it sees the same problem, so one report suffices.

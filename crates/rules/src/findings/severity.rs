@@ -11,9 +11,9 @@ use serde::{Deserialize, Serialize};
 pub enum Severity {
     /// Worth knowing; never an Event.
     Info,
-    /// Something is lost now, or a trap is set.
+    /// Something is lost now, or will be lost after a usual change.
     Warning,
-    /// Remote clients are, or will surely be, wrong now.
+    /// Remote clients get no answer or a wrong answer, now or with certainty soon.
     Critical,
 }
 

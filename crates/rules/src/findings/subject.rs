@@ -1,4 +1,4 @@
-//! Whom a finding is about.
+//! The subject of a finding.
 
 use std::{
     cmp::Ordering,
@@ -11,23 +11,23 @@ use serde::{Deserialize, Serialize};
 
 use portreeve_facts::{Pod, Service, Snapshot};
 
-/// A Kubernetes object, or the cluster as a whole. Two subjects are equal when kind, namespace and name are: a
-/// re-created object keeps its findings.
+/// A Kubernetes object, or the cluster as a whole. Two subjects with equal kind, namespace and name are equal: a re-created
+/// object keeps its findings.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Subject {
-    /// What it is.
+    /// Its kind.
     pub kind: SubjectKind,
-    /// Its namespace, where it has one.
+    /// Its namespace, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
     /// Its name.
     pub name: String,
-    /// Its uid, where the source of the object gave one.
+    /// Its uid, if the source of the object has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uid: Option<String>,
 }
 
-/// What a subject is.
+/// The kind of a subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[allow(missing_docs, reason = "Kubernetes' own names")]
 pub enum SubjectKind {
@@ -38,7 +38,7 @@ pub enum SubjectKind {
 }
 
 impl SubjectKind {
-    /// Whether it is one object on the node or in the cluster, and not the whole of it.
+    /// Whether it is one object, not the whole node or cluster.
     pub fn is_object(self) -> bool {
         matches!(self, Self::Service | Self::Pod)
     }
@@ -75,12 +75,12 @@ impl Subject {
         }
     }
 
-    /// A Node by its name; `uid` where its object was seen.
+    /// A Node by its name; with `uid` if its object was read.
     pub fn node(name: &str, uid: Option<&str>) -> Self {
         Self { kind: SubjectKind::Node, namespace: None, name: name.to_owned(), uid: uid.map(str::to_owned) }
     }
 
-    /// The Node that was looked at.
+    /// The Node that was scanned.
     pub fn this_node(snapshot: &Snapshot) -> Self {
         Self::node(snapshot.node_name(), snapshot.own_node().and_then(|node| node.uid.as_deref()))
     }

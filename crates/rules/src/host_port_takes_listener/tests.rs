@@ -254,7 +254,7 @@ fn of_many_host_ports_of_one_pod_a_few_are_told_and_that_there_are_more() {
     let world = Snapshot::healthy().pod("edge", |pod| (1000..1020).for_each(|port| pod.host_port(80, port)));
     let judged = all((1000..1020).fold(world, |world, port| world.listens(&format!("0.0.0.0:{port}"))));
     assert!(matches!(&judged.last().expect("some").verdict, Verdict::Unknown(gap) if gap.why == Why::TooMuch));
-    assert_eq!(judged.len(), crate::told::OF_SUBJECT + 1);
+    assert_eq!(judged.len(), crate::capped::OF_SUBJECT + 1);
 }
 
 #[test]

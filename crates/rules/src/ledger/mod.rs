@@ -19,9 +19,9 @@ use portreeve_facts::{Gap, Protocol};
 /// When a round was.
 #[derive(Clone, Copy, Debug)]
 pub struct RoundTime {
-    /// By the clock of the wall, for people.
+    /// The wall clock, for people.
     pub at: Timestamp,
-    /// Since the first round, by a clock that nobody can set: patience counts by it.
+    /// Time since the first round, by a monotonic clock. Patience counts by it.
     pub since_start: Duration,
 }
 
@@ -39,9 +39,9 @@ pub struct Turn {
     pub rows: Rows,
     /// How many consecutive rounds must show a problem before it is raised: 1 or 2.
     pub patience: u8,
-    /// How long a problem that takes more than one round must have been there too: rounds may follow each other fast.
+    /// How long a problem must last, if one round is not enough: rounds may follow each other fast.
     pub settle: Duration,
-    /// Objects that were not read whole: what it had open about them stays, unless it finds it healthy.
+    /// Objects that were not fully read: the rule's open findings about them stay, unless the rule finds them healthy.
     pub unread: Arc<[Subject]>,
     /// Its judgements.
     pub judgements: Judgements,
@@ -52,7 +52,7 @@ pub struct Turn {
 pub struct Board {
     /// Open findings, worst first, then by key.
     pub findings: Vec<Finding>,
-    /// What could not be judged.
+    /// Unknown results.
     pub unknown: Vec<Unknown>,
 }
 
@@ -63,14 +63,14 @@ impl Board {
     }
 }
 
-/// What a round changed.
+/// A change by a round.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// A problem is new, and was there for as many rounds as its rule has patience.
+    /// A problem is new, and lasted as many rounds as its rule has patience.
     Raised(Finding),
     /// An open problem has another impact, sentence or evidence.
     Changed(Finding),
-    /// What was open under this key is another variant now.
+    /// The open problem of this key has another variant now.
     Became(Key, Finding),
     /// A problem is over.
     Cleared(Finding, Clearance),
@@ -79,24 +79,24 @@ pub enum Change {
 /// How a problem ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clearance {
-    /// The rule looked at the subject and found it healthy.
+    /// The rule judged the subject and found it healthy.
     Repaired,
-    /// The rule looked, and there was nothing of the kind any more.
+    /// The rule judged, and the subject had no such problem.
     Gone,
 }
 
-/// What is open, what is about to be, and what could not be judged.
+/// Open findings, problems that are not reported yet, and unknown results.
 #[derive(Debug, Default)]
 pub struct Ledger {
     open: BTreeMap<Key, Finding>,
-    /// Seen, but not yet often enough: first sight and how many rounds.
+    /// Seen, but not yet often enough: the first time, and in how many rounds.
     pending: BTreeMap<Key, (RoundTime, u8)>,
     unknown: Vec<Unknown>,
 }
 
 impl Ledger {
-    /// Takes in one round and says what it changed. A rule that could not judge keeps everything it had open, and of one
-    /// that was not asked everything stays as it is.
+    /// Adds one round and returns the changes. A rule that could not judge keeps its open findings. A rule that did not run keeps
+    /// everything as it is.
     pub fn advance(&mut self, at: RoundTime, round: impl IntoIterator<Item = Turn>) -> Vec<Change> {
         round.into_iter().flat_map(|turn| self.turn(at, turn)).collect()
     }
@@ -106,7 +106,7 @@ impl Ledger {
         Board::of(self.open.values().cloned().collect(), self.unknown.clone())
     }
 
-    /// The same, where no other round follows.
+    /// The same, if no other round follows.
     pub fn into_board(self) -> Board {
         Board::of(self.open.into_values().collect(), self.unknown)
     }
@@ -169,7 +169,7 @@ impl Ledger {
         changes
     }
 
-    /// The same gap for many subjects of one rule is noted once, about none of them.
+    /// If many subjects of one rule have the same reason for *unknown*, it is noted once, without a subject.
     fn note_unknown(&mut self, rows: Rows, subject: Option<Subject>, claims: usize, gap: Gap) {
         match self.unknown.iter_mut().find(|unknown| unknown.rows == rows && unknown.gap == gap) {
             Some(known) => {
@@ -180,8 +180,8 @@ impl Ledger {
         }
     }
 
-    /// Closes what this rule had open and neither sees nor holds any more. What became another variant stays until that one has
-    /// lasted long enough.
+    /// Closes the rule's open findings that it neither sees nor holds now. A finding that became another variant stays open until
+    /// the new variant has lasted long enough.
     fn clear(
         &mut self,
         rows: Rows,
@@ -211,8 +211,8 @@ impl Ledger {
         key: Key,
         evidence: Evidence,
     ) -> Option<Change> {
-        // Another impact must last as long as the first one had to; other words and values are taken over at once. A subject
-        // that was made anew is another one.
+        // A new impact must last as long as the first one; new words and values count at once. A re-created subject is another
+        // one.
         if let Some(open) = self.open.get(&key)
             && (open.evidence.impact() == evidence.impact() || open.key.subject.uid != key.subject.uid)
         {
@@ -243,7 +243,7 @@ impl Ledger {
     }
 }
 
-/// What a judgement is about, whatever the variant.
+/// The subject, port and protocol of a judgement, without the variant.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Claim {
     subject: Subject,
@@ -256,17 +256,17 @@ impl Claim {
         Self { subject: key.subject.clone(), port: key.port, protocol: key.protocol }
     }
 
-    /// Whether it is about the node or the cluster as a whole, and about no port.
+    /// Whether it is about the node or the cluster as a whole, without a port.
     fn is_whole(&self) -> bool {
         !self.subject.kind.is_object() && self.port.is_none()
     }
 }
 
-/// What one rule could not judge in a round.
+/// The subjects that one rule could not judge in a round.
 #[derive(Debug, Default)]
 struct Held {
     claims: BTreeSet<Claim>,
-    /// Something about the node or the cluster as a whole: any of its findings may be a part of that.
+    /// The node or the cluster as a whole was not judged: each open finding may belong to it.
     everything: bool,
 }
 
@@ -276,8 +276,8 @@ impl Held {
         self.claims.insert(claim);
     }
 
-    /// Whether the finding of this claim may still be true. What was not known of an object, on none of its ports in
-    /// particular, was known on none of them; only a port that was found `healthy` is over.
+    /// Whether the finding of this claim may still be true. If an object is unknown without a port, all its ports are unknown,
+    /// except ports that were found `healthy`.
     fn holds(&self, claim: &Claim, healthy: bool) -> bool {
         let of_its_object = || self.claims.contains(&Claim { port: None, protocol: None, ..claim.clone() });
         self.claims.contains(claim) || (!healthy && (self.everything || of_its_object()))

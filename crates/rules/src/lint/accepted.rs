@@ -6,7 +6,7 @@ use super::{Linted, named_of_manifests};
 use crate::{findings::PlacedFinding, ids::Named};
 use portreeve_facts::{ACCEPT, Accepts, Gap, Manifest, Place, Source, Why};
 
-/// The findings that nobody accepts, and how many others there are. An annotation speaks of its own object alone.
+/// The findings that no annotation accepts, and the number of accepted findings. An annotation is about its own object only.
 pub fn without_accepted(linted: &Linted, findings: Vec<PlacedFinding>) -> (Vec<PlacedFinding>, usize) {
     let accepting = linted.manifests.iter().filter_map(|manifest| Some((manifest, manifest.accepts.as_ref()?)));
     let by_place: HashMap<&Place, &Accepts> =
@@ -22,7 +22,7 @@ pub fn without_accepted(linted: &Linted, findings: Vec<PlacedFinding>) -> (Vec<P
     (others, accepted)
 }
 
-/// What is wrong with annotations: a name that is misspelt accepts nothing, and its owner has to hear of it.
+/// Errors in annotations: a misspelt name accepts nothing, so the owner must see the error.
 pub fn judge_acceptance(linted: &Linted) -> Vec<(Gap, Place)> {
     linted.manifests.iter().filter_map(complaint).collect()
 }

@@ -1,9 +1,9 @@
-//! What of a cluster or a snapshot counts, where manifests are compared with it.
+//! The parts of a cluster or a snapshot that lint compares manifests with.
 
 use portreeve_facts::{Gap, NodePortRange, RangeSource, Snapshot, Source, Unread, Why};
 
-/// What had to be readable. A file need not hold Pods and Nodes; settings are nothing that is compared. One failure leaves several
-/// facts unknown: it is told once, and names them.
+/// The inputs that lint needed and could not read. A file may lack Pods and Nodes, and settings are not compared. If one failure
+/// leaves several facts unknown, it is reported once with their names.
 pub fn unread(around: &Snapshot) -> Vec<Gap> {
     let cluster = &around.cluster;
     let pods = cluster.pods.gap().filter(|gap| gap.why != Why::NotAsked);
@@ -24,14 +24,14 @@ pub fn unread(around: &Snapshot) -> Vec<Gap> {
     }
     let named = |(mut gap, kinds): (Gap, Vec<&str>)| {
         if !kinds.is_empty() {
-            gap.detail = format!("{}; so nothing is compared with {}", gap.detail, kinds.join(", "));
+            gap.detail = format!("{}: nothing was compared with {}", gap.detail, kinds.join(", "));
         }
         gap
     };
     failures.into_iter().map(named).collect()
 }
 
-/// The NodePort range that a person names, or that the cluster shows, or the default.
+/// The NodePort range of the user, else of the cluster, else the default.
 pub fn range(named: Option<NodePortRange>, around: &Snapshot) -> NodePortRange {
     let shown = around
         .cluster
@@ -47,7 +47,7 @@ mod tests {
     use portreeve_facts::{PortRange, Reading, healthy::gap};
 
     #[test]
-    fn a_failure_is_told_once_and_what_a_file_does_not_hold_is_none() {
+    fn a_failure_is_reported_once_and_a_kind_that_a_file_lacks_is_no_failure() {
         let mut world = Snapshot::healthy();
         assert_eq!(unread(&world), []);
         world.cluster.pods = gap(Source::Pods, Why::NotAsked);
@@ -55,7 +55,7 @@ mod tests {
         world.cluster.services = gap(Source::Services, Why::Unreachable);
         world.cluster.nodes = gap(Source::Nodes, Why::Unreachable);
         let same = unread(&world);
-        assert_eq!(same.len(), 1, "both say the same: {same:?}");
+        assert_eq!(same.len(), 1, "both have the same detail: {same:?}");
         let rejected = |source| Gap::new(source, Why::Malformed, format!("{source:?}"));
         world.cluster.rejected = [Source::Pods, Source::ConfigMaps].map(rejected).into();
         assert_eq!(unread(&world).len(), 2, "settings are not compared");

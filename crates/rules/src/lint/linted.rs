@@ -1,7 +1,7 @@
-//! What is judged: manifests, and the cluster that they would make, together with what is there already.
+//! The input of lint: manifests, and the cluster as it would be after they are applied.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     sync::Arc,
 };
 
@@ -15,42 +15,45 @@ use portreeve_facts::{
     Reading, Service, ServiceKind, ServicePort, Snapshot, Socket, Unread, Why,
 };
 
-/// Numbers that are suggested instead of one that is taken.
+/// How many free numbers a finding suggests.
 const SUGGESTED: usize = 3;
 
-/// Where the other objects are from.
+/// The source of the other objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// The manifests alone are judged.
+    /// None: only the manifests are judged.
     Nowhere,
     /// `--against`: a cluster, a file of its objects, or a snapshot.
     Cluster,
 }
 
-/// Manifests and everything around them.
+/// Manifests, and the cluster or snapshot to compare with.
 #[derive(Clone, Debug)]
 pub struct Linted {
     /// The objects as they are written.
     pub(super) manifests: Vec<Manifest>,
-    /// What would be there once they are applied.
+    /// The cluster as it would be after they are applied.
     pub(super) snapshot: Snapshot,
-    /// Services that are there already and are updated, by namespace and name.
-    updated: BTreeMap<(String, String), Arc<Service>>,
-    /// Numbers that nobody has, where a cluster tells.
+    /// The ports of nodes that updated Services have in the cluster, by namespace and name.
+    held: BTreeMap<(String, String), HashSet<(u16, Protocol)>>,
+    /// Free numbers, if a cluster shows them.
     free: Vec<u16>,
 }
 
-/// An update that leaves a number out keeps the one that is there: the API server finds it by the name of the port (Kubernetes
-/// 1.36 pkg/registry/core/service/storage `patchAllocatedValues`), kubectl and Helm by the `port` (their merges know a port by that).
+/// An update without a number keeps the present number. The API server matches ports by name (Kubernetes 1.36
+/// pkg/registry/core/service/storage `patchAllocatedValues`); kubectl and Helm match by `port`.
 fn keep_numbers(service: &mut Service, before: &Service) {
     if !matches!(service.kind, ServiceKind::NodePort | ServiceKind::LoadBalancer) {
         return;
     }
     let written: BTreeSet<u16> = service.ports.iter().filter_map(|port| port.node_port).collect();
+    let number = |port: &ServicePort| (port.port, port.protocol);
+    // If a Service has a name or a port twice, the first entry counts.
+    let by_name: HashMap<&str, &ServicePort> = before.ports.iter().rev().map(|it| (&*it.name, it)).collect();
+    let by_port: HashMap<_, &ServicePort> = before.ports.iter().rev().map(|it| (number(it), it)).collect();
     for port in service.ports.iter_mut().filter(|port| port.node_port.is_none()) {
-        let is_same = |it: &&ServicePort| (it.port, it.protocol) == (port.port, port.protocol);
-        let of_name = before.ports.iter().find(|it| it.name == port.name);
-        let kept = of_name.or_else(|| before.ports.iter().find(is_same)).and_then(|it| it.node_port);
+        let of_name = by_name.get(&*port.name);
+        let kept = of_name.or_else(|| by_port.get(&number(port))).and_then(|it| it.node_port);
         port.node_port = kept.filter(|number| !written.contains(number));
         port.fixed = Some(false);
     }
@@ -59,7 +62,13 @@ fn keep_numbers(service: &mut Service, before: &Service) {
     }
 }
 
-/// Why a range that is only assumed cannot be that of the cluster.
+/// The ports of nodes that a Service has: its nodePorts and its healthCheckNodePort.
+fn node_ports(service: &Service) -> HashSet<(u16, Protocol)> {
+    let of_ports = service.ports.iter().filter_map(|it| Some((it.node_port?, it.protocol)));
+    of_ports.chain(service.health_check_node_port.map(|number| (number, Protocol::Tcp))).collect()
+}
+
+/// Why an assumed range cannot be the range of the cluster.
 fn disproof(range: &NodePortRange, cluster: &ClusterFacts) -> Option<Gap> {
     let is_assumed = range.source == RangeSource::Assumed;
     let services = cluster.services.known(Unread::Said("LintReport::failures")).filter(|_| is_assumed)?;
@@ -74,7 +83,7 @@ fn disproof(range: &NodePortRange, cluster: &ClusterFacts) -> Option<Gap> {
     Some(Gap::new(facts::Source::NodePortRange, Why::Ambiguous, detail))
 }
 
-/// Whether a socket goes when a pod is replaced: it is its own, or one with which the container runtime keeps a port for it.
+/// Whether a socket ends when a pod is replaced: the pod has it, or the container runtime holds the pod's port with it.
 fn ends_with(pod: &Pod, socket: &Socket) -> bool {
     let holder = match &socket.owner {
         Owner::Held(holder) => holder.cgroup.known(Unread::Doubted).and_then(|cgroup| cgroup.pod.as_ref()),
@@ -86,10 +95,9 @@ fn ends_with(pod: &Pod, socket: &Socket) -> bool {
 }
 
 impl Linted {
-    /// Puts the facts of manifests into a snapshot of what is there. An object of the manifests takes the place of the one
-    /// that has its name.
+    /// Adds the facts of manifests to a snapshot. An object of the manifests replaces the object with the same name.
     ///
-    /// Where nobody says the NodePort range it is the default, unless a number that is there shows that it is another one.
+    /// If no source names the NodePort range, it is the default, unless a present number disproves that.
     pub fn new(
         manifests: Vec<Manifest>,
         facts: ClusterFacts,
@@ -105,7 +113,7 @@ impl Linted {
             manifests.iter().map(|it| (it.kind, &*it.namespace, &*it.name)).collect();
         let cluster = &mut around.cluster;
         let unread = Unread::Said("LintReport::failures");
-        // Of numbers that were not read nobody knows that they are free.
+        // A number is only known to be free if all Services were read.
         let knows_numbers = cluster.services.gap().is_none() && cluster.unread_service().is_none();
         let mut services: Vec<Arc<Service>> = cluster.services.known_part(unread).to_vec();
         let mut updated = BTreeMap::new();
@@ -116,7 +124,7 @@ impl Linted {
             }
             !is_updated
         });
-        // Who chose the numbers that are there is not asked here.
+        // Lint does not judge who chose the numbers of present Services.
         for service in services.iter_mut().map(Arc::make_mut) {
             service.ports.iter_mut().for_each(|port| port.fixed = Some(false));
         }
@@ -126,7 +134,7 @@ impl Linted {
             }
             service
         }));
-        // What will be behind a Service that is new nobody knows.
+        // The endpoints of a new Service are not known.
         if let Reading::Seen(slices) = &cluster.endpoint_slices {
             let of_slices = slices.iter().map(|slice| &slice.service);
             let all = || of_slices.chain(services.iter().map(|it| &it.name)).cloned().collect();
@@ -159,23 +167,22 @@ impl Linted {
             Source::Cluster if knows_numbers => FreePorts::of(&around).ports().take(SUGGESTED).collect(),
             _ => Vec::new(),
         };
-        Self { manifests, snapshot: around, updated, free }
+        let held = updated.into_iter().map(|(name, service)| (name, node_ports(&service))).collect();
+        Self { manifests, snapshot: around, held, free }
     }
 
-    /// Every field that claims something, with its object.
+    /// Every field that claims a port or an address, with its object.
     pub(super) fn claims(&self) -> impl Iterator<Item = (&Manifest, &Claim)> {
         self.manifests.iter().flat_map(|manifest| manifest.claims.iter().map(move |claim| (manifest, claim)))
     }
 
-    /// Whether the Service is there already, and has this very port.
+    /// Whether the Service exists already and has this port.
     pub(super) fn has_already(&self, service: &Manifest, (number, protocol): (u16, Protocol)) -> bool {
-        let there = self.updated.get(&(service.namespace.clone(), service.name.clone()));
-        let is_health_check = |it: &Service| it.health_check_node_port == Some(number) && protocol == Protocol::Tcp;
-        let is_it = |it: &ServicePort| (it.node_port, it.protocol) == (Some(number), protocol);
-        there.is_some_and(|it| is_health_check(it) || it.ports.iter().any(is_it))
+        let held = self.held.get(&(service.namespace.clone(), service.name.clone()));
+        held.is_some_and(|it| it.contains(&(number, protocol)))
     }
 
-    /// A finding about one field, with numbers that a Service could have instead.
+    /// A finding about one field, with free numbers for a Service.
     pub(super) fn finding(
         &self,
         rule: RuleId,

@@ -1,10 +1,10 @@
-//! Manifests before they are applied: what the API server will refuse, and what will conflict once it is there.
+//! Manifests before they are applied: objects that the API server will refuse, and objects that will conflict.
 //!
-//! Never: reads a file or a cluster, remembers, logs. What conflicts is said by rules of objects that are there, which judge here what
-//! the manifests would make; what the API server refuses, by `port_field_refused.rs`.
+//! Never: reads a file or a cluster, remembers, logs. Conflicts come from the rules for a live cluster: here they judge the
+//! objects that the manifests would make. Refusals come from `port_field_refused.rs`.
 //!
-//! To have a rule judge manifests, add it to `OF_MANIFESTS`, say with its evidence which fields it is `about`, and add its variants to
-//! `docs/lint.md`.
+//! To make a rule judge manifests, add it to `OF_MANIFESTS`, name the fields with `about` in its evidence, and add its variants
+//! to `docs/lint.md`.
 
 mod accepted;
 mod around;

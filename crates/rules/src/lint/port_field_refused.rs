@@ -1,4 +1,4 @@
-//! A field with a port is one that the API server does not take, whatever else is there.
+//! A field with a port that the API server refuses, whatever other objects exist.
 
 use super::{Linted, linted::placed};
 use crate::findings::{Evidence, PlacedFinding, Severity, Step};

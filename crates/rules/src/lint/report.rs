@@ -10,39 +10,39 @@ use crate::{
 };
 use portreeve_facts::{Gap, NodePortRange, Place, Why};
 
-/// What was found, and what was judged.
+/// The findings, and how much was judged.
 #[derive(Clone, Debug)]
 pub struct LintReport {
-    /// What is wrong, by place.
+    /// The findings, by place.
     pub findings: Vec<PlacedFinding>,
-    /// What could not be read of the manifests or of the cluster, and where it is written.
+    /// Errors of reading the manifests or the cluster, with the place if there is one.
     pub failures: Vec<(Gap, Option<Place>)>,
-    /// Rules that could not tell of some object, and why.
+    /// Rules that could not judge some object, and why.
     pub unknown: Vec<(Rows, Gap)>,
     /// The rules that were chosen.
     pub rules: Vec<Rows>,
-    /// Those of them that lack what they compare with, and why.
+    /// Chosen rules that lack the input to compare with, and why.
     pub not_asked: Vec<(Rows, String)>,
-    /// How many findings the owners of their objects accept; they are not among the others.
+    /// How many findings an annotation accepts. They are not in `findings`.
     pub accepted: usize,
     /// How many files were read.
     pub files: usize,
-    /// How many objects there were, of whatever kind, read or not.
+    /// How many objects there were, of all kinds, read or not.
     pub objects: usize,
-    /// How many of them were judged.
+    /// How many objects were judged.
     pub judged: usize,
-    /// Whether it may be that none is judged.
+    /// Whether zero judged objects are allowed (`--allow-empty`).
     pub allow_empty: bool,
-    /// How many objects had the name of one that was there already.
+    /// How many objects had the same name as an earlier object.
     pub again: usize,
-    /// How many others there were, by kind.
+    /// How many objects of other kinds there were, by kind.
     pub skipped: BTreeMap<String, usize>,
     /// The NodePort range.
     pub range: NodePortRange,
-    /// What the manifests were compared with, where it is something.
+    /// The name of the cluster or file that the manifests were compared with, if any.
     pub against: Option<String>,
-    /// Findings milder than this are neither reported nor counted. Where nothing was chosen, all are reported, and those from
-    /// [`Severity::Warning`] on count.
+    /// Milder findings are neither reported nor counted. Without a choice, all are reported, and [`Severity::Warning`] or worse
+    /// counts.
     pub min_severity: Option<Severity>,
 }
 
@@ -69,19 +69,19 @@ impl LintReport {
     }
 }
 
-/// What rules say of manifests.
+/// The results of the rules for manifests.
 #[derive(Debug, Default)]
 pub struct Found {
-    /// What is wrong, by place.
+    /// The findings, by place.
     pub findings: Vec<PlacedFinding>,
-    /// Rules that could not tell of some object, and why.
+    /// Rules that could not judge some object, and why.
     pub unknown: Vec<(Rows, Gap)>,
-    /// Rules that lack what they compare with, and why.
+    /// Rules that lack the input to compare with, and why.
     pub not_asked: Vec<(Rows, String)>,
 }
 
 impl Found {
-    /// A rule could not tell. Where nobody gave what it compares with, nothing failed.
+    /// A rule could not judge. If the user did not give the input to compare with, this is no failure.
     pub(super) fn leave_open(&mut self, rows: Rows, gap: Gap) {
         if gap.why == Why::NotAsked {
             // One reason is enough: each new Service has no endpoints yet.
@@ -94,7 +94,7 @@ impl Found {
     }
 }
 
-/// Runs these rules. The findings are sorted by place, and what is said of one place twice is said once.
+/// Runs these rules. The findings are sorted by place, without duplicates.
 pub fn lint(linted: &Linted, rules: &[Rows]) -> Found {
     let live: Vec<&'static Rule> = OF_MANIFESTS.iter().copied().filter(|rule| rules.contains(&rule.rows())).collect();
     let mut found = shared::judge(&live, linted);

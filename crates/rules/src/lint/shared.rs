@@ -1,4 +1,4 @@
-//! Rules of objects that are there already, asked of what the manifests would make.
+//! Runs the rules for a live cluster on the objects that the manifests would make.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet, btree_map::Entry},
@@ -12,11 +12,10 @@ use crate::{
 };
 use portreeve_facts::{Claim, ClaimOf, Gap, Manifest, Place, Source, Why};
 
-/// Fields of other objects that are named with a finding.
+/// How many fields of other objects a finding names.
 const MOST_RELATED: usize = 16;
 
-/// What the rules find at places of the manifests, and why where they could not tell. What they say of other objects is not about
-/// the manifests.
+/// The findings at places of the manifests, and the reason if a rule could not judge. Findings about other objects are left out.
 pub(super) fn judge(rules: &[&'static Rule], linted: &Linted) -> Found {
     let fields = Fields::of(linted);
     let limits = Limits::default();
@@ -38,7 +37,7 @@ pub(super) fn judge(rules: &[&'static Rule], linted: &Linted) -> Found {
             }
             Some(Err(gap)) => all.leave_open(rule.rows(), gap),
             None => {
-                let detail = format!("rule {} failed, which is a defect of portreeve", rule.rows());
+                let detail = format!("rule {} failed: this is a defect of portreeve", rule.rows());
                 all.leave_open(rule.rows(), Gap::new(Source::Services, Why::Malformed, detail));
             }
         }
@@ -47,8 +46,8 @@ pub(super) fn judge(rules: &[&'static Rule], linted: &Linted) -> Found {
     all
 }
 
-/// A field of an object has one finding of a variant: an address that is shared on several ports is one mistake. With an anchor of
-/// YAML two objects may have a field at one place.
+/// A field of an object has at most one finding of a variant: an address that is shared on several ports is one mistake. With a
+/// YAML anchor, two objects may have a field at one place.
 fn take(findings: &mut BTreeMap<(Place, String, &'static str), PlacedFinding>, finding: PlacedFinding) {
     match findings.entry((finding.place.clone(), finding.object.clone(), finding.evidence.variant)) {
         Entry::Vacant(entry) => {
@@ -67,7 +66,7 @@ fn take(findings: &mut BTreeMap<(Place, String, &'static str), PlacedFinding>, f
     }
 }
 
-/// The fields of the manifests by what rules know of them. One object may be there twice.
+/// The fields of the manifests, by the claims that rules name. An object may be in the input twice.
 struct Fields<'a> {
     linted: &'a Linted,
     by_claim: HashMap<ClaimOf, Vec<(&'a Manifest, &'a Claim)>>,
@@ -87,7 +86,7 @@ impl<'a> Fields<'a> {
         Self { linted, by_claim, services, ports }
     }
 
-    /// Whether they are about a subject: a Service of theirs, or of anybody else a port that they claim.
+    /// Whether the manifests are about a subject: they have this Service, or claim this port.
     fn are_about(&self, Subject { kind, namespace, name, .. }: &Subject, port: Option<u16>) -> bool {
         match (kind, port) {
             (SubjectKind::Service, _) => self.services.contains(&(namespace.as_deref().unwrap_or_default(), name)),
@@ -100,8 +99,8 @@ impl<'a> Fields<'a> {
         claims.iter().filter_map(|claim| self.by_claim.get(claim)).flatten().copied()
     }
 
-    /// A problem at each field that it is about. Where none of them is in the manifests, as of a Service that is there already,
-    /// it is told at the ports of pods that have a part in it: no other judgement is about these.
+    /// The finding at each field that the problem is about. If the manifests have none of them, because the Service exists
+    /// already, the finding is placed at the pods' ports: no other judgement is about these.
     fn place(&self, rule: &Rule, mut evidence: Evidence) -> Vec<PlacedFinding> {
         let (about, beside) = (mem::take(&mut evidence.about), mem::take(&mut evidence.beside));
         let of_pods: Vec<ClaimOf> = match self.written(&about).next() {
@@ -112,7 +111,7 @@ impl<'a> Fields<'a> {
         let finding = |(manifest, claim): (&Manifest, &Claim)| {
             let own = (manifest.to_string(), &claim.path);
             let others = self.written(&about).chain(self.written(&beside));
-            // A second copy of the object has no part in it.
+            // A second copy of the object is not another object.
             let others =
                 others.filter(|(manifest, other)| (manifest.to_string(), &other.path) != own).take(MOST_RELATED);
             PlacedFinding {

@@ -45,7 +45,7 @@ fn a_process_on_the_port_of_a_pod_that_is_not_ready_is_told() {
     assert_eq!(
         evidence.summary,
         "Process node_exporter listens on [::]:9100/tcp, a port of hostNetwork pod default/exporter, which is not \
-         ready: the pod cannot listen on 9100/tcp unless both ask to share it."
+         ready: the pod cannot listen on 9100/tcp unless both share it (SO_REUSEPORT)."
     );
     let failing = exporter(|pod| pod.failing = true).listens_as("[::]:9100", process());
     let summary = expect_problem(&RULE, &failing, &subject()).summary;
@@ -102,7 +102,7 @@ fn a_pod_that_has_its_port_lacks_something_else() {
     for mine in ["uid-exporter", "hash"] {
         let world = exporter(|pod| {
             pod.config_hash = Some("hash".to_owned());
-            // What it says of its containers may be older than the socket.
+            // The pod's status may be older than the socket.
             pod.running = Some(false);
         });
         let world = world.listens_as("127.0.0.1:9100", own(mine)).listens_as("192.0.2.2:9100", process());
@@ -198,7 +198,7 @@ fn the_stub_of_the_nodes_resolver_alone_is_reason_enough_to_fail() {
         assert!(evidence.summary.ends_with("cannot listen on 53/tcp of every address."), "{}", evidence.summary);
         let texts = evidence.remedies.iter().flat_map(|it| &it.steps).map(|it| it.text.as_str()).collect::<Vec<_>>();
         assert!(
-            texts[0].starts_with("see whether the log of pod default/exporter"),
+            texts[0].starts_with("check whether the log of pod default/exporter"),
             "it may fail otherwise: {texts:?}"
         );
         assert!(texts[1].starts_with("have the server of pod default/exporter listen on the addresses"), "{texts:?}");
@@ -259,7 +259,7 @@ fn servers_of_udp_and_of_interfaces_may_share_a_port() {
         world.listens_udp("0.0.0.0:9100")
     };
     let summary = expect_problem(&RULE, &of_udp(true), &subject()).summary;
-    assert!(summary.ends_with("of every address unless both ask to share it."), "{summary}");
+    assert!(summary.ends_with("of every address unless both share it (SO_REUSEPORT)."), "{summary}");
     assert_eq!((severity(&of_udp(false)), severity(&of_udp(true))), (Severity::Info, Severity::Warning));
     let on_interface =
         exporter(|_| ()).socket(Protocol::Tcp, State::Listen, "0.0.0.0:9100", "0.0.0.0:0", |it| it.device = 2);
@@ -287,7 +287,7 @@ fn who_listens_without_a_name_may_be_the_pod_itself() {
         expect_problem(&RULE, &nothing_runs, &subject());
     }
     expect_unknown(&RULE, &unnamed(|pod| pod.running = None, cgroup("/")), &subject());
-    // Another listener, whoever it is, changes nothing as long as one may be the pod's own.
+    // Another listener changes nothing as long as one listener may be the pod's own.
     let two = unnamed(|_| (), unread()).listens_as("127.0.0.1:9100", process());
     expect_unknown(&RULE, &two, &subject());
     let not_asked = exporter(|_| ()).listens_as("0.0.0.0:9100", Owner::NotAsked);
@@ -406,7 +406,7 @@ fn a_pod_to_come_in_the_hosts_network_cannot_listen_where_a_process_does() {
     assert_eq!(
         evidence.summary,
         "Process node_exporter listens on [::]:9100/tcp, a port of DaemonSet default/agent in the host's network: the pod \
-         cannot listen on 9100/tcp unless both ask to share it."
+         cannot listen on 9100/tcp unless both share it (SO_REUSEPORT)."
     );
     let texts: Vec<_> = evidence.remedies.iter().map(|remedy| remedy.steps[0].text.as_str()).collect();
     assert_eq!(
@@ -424,7 +424,7 @@ fn a_pod_to_come_in_the_hosts_network_cannot_listen_where_a_process_does() {
     }
     let controller = Controller { kind: "DaemonSet".to_owned(), name: "agent".to_owned() };
     expect_healthy(&RULE, &of(|_| ()).pod("agent-1", |pod| pod.controller = Some(controller)), &node);
-    // Where Pods were not read, a process whose cgroup tells nothing may be of a pod that is there.
+    // If Pods were not read, a process with an unknown control group may belong to a pod.
     let mut hidden = of(|_| ());
     let socket = seen(&mut hidden.kernel.listeners).last_mut().expect("one");
     socket.owner = held("/", None, "node_exporter", 700);

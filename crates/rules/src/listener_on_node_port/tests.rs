@@ -174,7 +174,7 @@ fn what_an_unknown_input_could_change_is_unknown_and_the_rest_is_told() {
     assert_eq!(expect_unknown(&RULE, &blind, &subject()).source, Source::EndpointSlices);
 }
 
-/// Nobody knows whether `nodePortAddresses` has the address of the listener, and some address is served.
+/// It is not known whether `nodePortAddresses` has the listener's address; some address is served.
 #[test]
 fn of_settings_that_are_assumed_an_address_is_a_warning_and_of_unread_ones_unknown() {
     let listens = |address: &str| web(30080).listens(&format!("{address}:30080"));
@@ -221,13 +221,13 @@ fn what_holds_with_any_settings_is_told_as_if_they_were_read() {
     assert_eq!(evidence.severity, Severity::Critical);
     assert!(!evidence.values.iter().any(|(name, _)| *name == "assumed"), "{evidence:#?}");
     assert_eq!(expect_problem(&RULE, &world.said_mode(Mode::Ipvs), &subject()).severity, Severity::Warning);
-    // It is asked at the addresses of one device, and not at every one.
+    // Clients reach it at the addresses of one device, not at every address.
     let of_device = |it: &mut Socket| it.device = 2;
     let device = web(30080).socket(Protocol::Tcp, State::Listen, "0.0.0.0:30080", "0.0.0.0:0", of_device);
     assert_eq!(expect_problem(&RULE, &device.said_mode(Mode::Ipvs), &subject()).severity, Severity::Warning);
 }
 
-/// A pod of the node's network whose port is the NodePort, where nobody knows that it is the Service's own.
+/// A pod in the node's network whose port is the NodePort. It is not known that the pod belongs to the Service.
 #[test]
 fn a_listener_at_the_target_port_may_be_an_endpoint_that_was_not_read() {
     let world = |target: Option<u16>| {
@@ -381,14 +381,14 @@ fn where_cilium_refuses_bind_a_listener_is_told_that_it_cannot_return() {
         }
     }
 
-    // Where there are no endpoints, it answers: for now.
+    // Without endpoints it answers, for now.
     let pass = CiliumConfig { without_backend: WithoutBackend::Pass, ..CiliumConfig::default() };
     let empty = Snapshot::healthy().service("web", |it| it.node_port(30080).without_endpoints());
     let empty = empty.listens("0.0.0.0:30080").with_mode(Mode::Cilium).with_config(|it| it.cilium = Some(pass));
     assert_eq!(affects(&empty), (Severity::Info, vec![]));
 }
 
-/// `/proc/net` does not tell it, and every server of Go listens so.
+/// `/proc/net` does not show it, and every Go server listens in this way.
 #[test]
 fn a_listener_of_which_nobody_told_whether_it_takes_ipv4_is_not_passed_over() {
     let with = |families: Vec<Family>, v6only| {

@@ -26,13 +26,13 @@ fn a_peers_internal_ip_on_a_link_is_critical_and_deleted_only_where_it_does_not_
     assert_eq!(evidence.severity, Severity::Critical);
     assert_eq!(
         evidence.summary,
-        "eth0 has 192.0.2.9, the InternalIP of Node n2: what this node sends there ends at home."
+        "eth0 has 192.0.2.9, the InternalIP of Node n2: traffic from this node to it does not leave this node."
     );
     assert_eq!(evidence.affects, [Vantage::Remote, Vantage::Node, Vantage::Pods].into());
     let [peer, remedy] = &evidence.remedies[..] else { panic!("two remedies: {:?}", evidence.remedies) };
-    assert!(peer.steps[0].text.contains("give Node n2 an address that nobody else has"), "{peer:?}");
+    assert!(peer.steps[0].text.contains("give Node n2 an address that no other machine has"), "{peer:?}");
     let [find, delete] = &remedy.steps[..] else { panic!("two steps: {remedy:?}") };
-    assert!(find.text.starts_with("where it is no virtual address that moves between nodes"), "{}", find.text);
+    assert!(find.text.starts_with("if it is no virtual address that moves between nodes"), "{}", find.text);
     assert_eq!(delete.text, "ip addr del 192.0.2.9/32 dev eth0");
     let deletes = |world: &Snapshot| {
         let remedies = expect_problem(&RULE, world, &subject()).remedies;

@@ -2,8 +2,8 @@ use super::*;
 use crate::{
     findings::{Scope, StepKind},
     {
+        capped::OF_SUBJECT,
         expectations::{expect_healthy, expect_problem, expect_unknown, wanting},
-        told::OF_SUBJECT,
     },
 };
 use portreeve_facts::{
@@ -146,8 +146,7 @@ fn a_workload_of_a_file_will_want_the_port() {
     assert_eq!((evidence.severity, evidence.variant), (Severity::Warning, "pods"));
     assert_eq!(
         evidence.summary,
-        "nodePort 30777/tcp of default/web is also hostPort of DaemonSet default/agent: where its pods run, one of \
-         them gets no connections."
+        "nodePort 30777/tcp of default/web is also hostPort of DaemonSet default/agent: on nodes with its pods, one of the two gets no connections."
     );
     assert!(evidence.remedies[1].steps[0].text.starts_with("give DaemonSet default/agent another port"));
     let host_network = |workload: &mut Workload| {
@@ -228,8 +227,7 @@ fn a_pod_of_another_node_has_the_port_and_one_of_this_node_is_told_by_its_data_p
     assert_eq!((evidence.severity, evidence.variant), (Severity::Warning, "pods"));
     assert_eq!(
         evidence.summary,
-        "nodePort 30777/tcp of default/web is also hostPort of pod kube-system/log-x on n2: there one of them gets no \
-         connections."
+        "nodePort 30777/tcp of default/web is also hostPort of pod kube-system/log-x on n2: on that node one of the two gets no connections."
     );
     let own = expect_problem(&RULE, &elsewhere(|pod| pod.namespace = "default".to_owned()), &subject("web"));
     assert_eq!((own.severity, own.variant), (Severity::Warning, "pods"), "the Service sends to another port");

@@ -60,7 +60,7 @@ fn silent(world: &Snapshot) {
     expect_healthy(&RULE, world, &subject());
 }
 
-/// So many seconds before the look.
+/// So many seconds before the scan.
 fn ago(seconds: i64) -> Option<Timestamp> {
     Timestamp::from_second(Snapshot::healthy().at.as_second() - seconds).ok()
 }
@@ -80,7 +80,7 @@ fn who_has_the_port_is_named() {
         texts,
         [
             "give pod default/late another port, in DaemonSet default/late",
-            "give pod default/edge another port, where its containers are declared"
+            "give pod default/edge another port, in the object that declares its containers"
         ]
     );
     // A pod of the host's network has the ports that its containers declare.
@@ -103,7 +103,10 @@ fn who_has_the_port_is_named() {
 fn a_pod_that_may_run_anywhere_is_one_problem_of_the_cluster_in_the_same_words_everywhere() {
     let evidence = expect_problem(&RULE, &clash(|_| (), |waiting| waiting.meant_for = None), &subject());
     assert_eq!(evidence.scope, Scope::Cluster);
-    assert_eq!(evidence.summary, "Pod default/late cannot run: hostPort 80/tcp is taken on every node where it could.");
+    assert_eq!(
+        evidence.summary,
+        "Pod default/late cannot run: hostPort 80/tcp is taken on every node that it could use."
+    );
     assert!(evidence.values.contains(&("held by", "pod default/edge on n1".to_owned())), "{evidence:#?}");
 }
 
@@ -151,7 +154,8 @@ fn a_pod_that_the_kubelet_refused_is_not_tried_again_and_one_in_its_place_is_no_
     assert!(names(&rejected).contains(&"refused since"));
     let evidence = expect_problem(&RULE, &rejected, &subject());
     assert!(evidence.values.contains(&("refused by the kubelet", "pod default/late".to_owned())), "{evidence:#?}");
-    let delete = "delete all pods of DaemonSet default/late that the kubelet refused: it tries none of them again";
+    let delete =
+        "delete all pods of DaemonSet default/late that the kubelet refused: the kubelet does not try them again";
     assert_eq!(evidence.remedies[0].steps[1].text, delete);
     let alone = clash(|_| (), |waiting| (waiting.rejected, waiting.controller) = (true, None));
     let evidence = expect_problem(&RULE, &alone, &subject());
@@ -182,8 +186,8 @@ fn refused_pods_are_over_once_their_controller_makes_no_other() {
         });
         judged(pods.into()).len()
     };
-    for (latest, told) in [(LONGEST_RETRY, 1), (LONGEST_RETRY + 1, 0)] {
-        assert_eq!(refused(controller("ReplicaSet", "late-5c4"), [9000, latest]), told, "{latest}");
+    for (latest, reported) in [(LONGEST_RETRY, 1), (LONGEST_RETRY + 1, 0)] {
+        assert_eq!(refused(controller("ReplicaSet", "late-5c4"), [9000, latest]), reported, "{latest}");
     }
     for kind in ["Job", "StrimziPodSet"] {
         assert_eq!(refused(controller(kind, "late"), [9000, LONGEST_RETRY + 1]), 1, "a {kind} may make no other");
@@ -223,10 +227,10 @@ fn waits(second: i64, name: &str, change: fn(&mut WaitingPod)) -> WaitingPod {
 
 #[test]
 fn of_the_waiting_pods_of_a_controller_the_oldest_is_told() {
-    let told = |pods| judged(pods).into_iter().map(|it| it.subject.name).collect::<Vec<_>>();
+    let reported = |pods| judged(pods).into_iter().map(|it| it.subject.name).collect::<Vec<_>>();
     let same: [fn(&mut WaitingPod); 2] = [|_| (), |it| it.rejected = true];
     for same in same {
-        assert_eq!(told(vec![waits(2, "c", same), waits(1, "a", same), waits(3, "b", same)]), ["a"]);
+        assert_eq!(reported(vec![waits(2, "c", same), waits(1, "a", same), waits(3, "b", same)]), ["a"]);
     }
     let changes: [fn(&mut WaitingPod); 6] = [
         |it| it.controller = controller("DaemonSet", "other"),
@@ -237,10 +241,10 @@ fn of_the_waiting_pods_of_a_controller_the_oldest_is_told() {
         |it| it.rejected = true,
     ];
     for change in changes {
-        assert_eq!(told(vec![waits(2, "b", change), waits(1, "a", |_| ())]), ["a", "b"]);
+        assert_eq!(reported(vec![waits(2, "b", change), waits(1, "a", |_| ())]), ["a", "b"]);
     }
     for nobodys in [changes[1], changes[2]] {
-        assert_eq!(told(vec![waits(1, "a", nobodys), waits(2, "b", nobodys)]), ["a", "b"]);
+        assert_eq!(reported(vec![waits(1, "a", nobodys), waits(2, "b", nobodys)]), ["a", "b"]);
     }
     let judgements = judged(vec![waits(1, "a", |_| ()), waits(2, "b", |_| ()), waits(3, "c", |_| ())]);
     let Verdict::Problem(evidence) = &judgements[0].verdict else { panic!("{judgements:?}") };
@@ -343,7 +347,7 @@ fn a_rollout_has_ten_minutes() {
     let evidence = expect_problem(&RULE, &world("web-7d9", Some(ROLLOUT)), &subject());
     let [rollout, fewer] = &evidence.remedies[..] else { panic!("{evidence:#?}") };
     assert!(rollout.steps[0].text.contains("maxSurge 0"), "{rollout:?}");
-    assert!(fewer.steps[0].text.contains("no more pods than there are nodes"), "{fewer:?}");
+    assert!(fewer.steps[0].text.contains("no more replicas than there are nodes"), "{fewer:?}");
     expect_problem(&RULE, &world("web-7d9", None), &subject());
     expect_problem(&RULE, &world("api-7d9", Some(1)), &subject());
     let of_set = clash(
@@ -351,7 +355,7 @@ fn a_rollout_has_ten_minutes() {
         |waiting| (waiting.controller, waiting.since) = (controller("StatefulSet", "db"), None),
     );
     let [fewer] = &expect_problem(&RULE, &of_set, &subject()).remedies[..] else { panic!("it knows no maxSurge") };
-    assert!(fewer.steps[0].text.contains("no more pods than there are nodes"), "{fewer:?}");
+    assert!(fewer.steps[0].text.contains("no more replicas than there are nodes"), "{fewer:?}");
 }
 
 #[test]

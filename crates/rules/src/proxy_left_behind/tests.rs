@@ -49,7 +49,7 @@ fn the_device_of_ipvs_is_left_over_in_every_other_mode() {
         assert_eq!(evidence.severity, Severity::Warning);
         assert_eq!(
             evidence.summary,
-            format!("The proxy runs in {mode} mode, but the kernel still holds what ipvs mode programmed.")
+            format!("The proxy runs in {mode} mode, but the kernel still holds rules of ipvs mode.")
         );
         assert!(evidence.values.contains(&("device", "kube-ipvs0 with 10.96.0.10".to_owned())));
         let steps = &evidence.remedies[0].steps;
@@ -97,7 +97,7 @@ fn tables_and_chains_of_another_mode_are_left_over() {
         (Mode::Ipvs, vec![], vec!["ip6 filter KUBE-EXTERNAL-SERVICES"], "iptables"),
     ] {
         let evidence = expect_problem(&RULE, &node(mode, &tables, &chains), &subject());
-        assert!(evidence.summary.contains(&format!("what {left} mode programmed")), "{}", evidence.summary);
+        assert!(evidence.summary.contains(&format!("rules of {left} mode")), "{}", evidence.summary);
     }
 }
 

@@ -242,8 +242,11 @@ fn wireguard_is_an_example_of_who_has_a_port_of_udp_without_a_process() {
     let interfaces = std::sync::Arc::make_mut(portreeve_facts::healthy::seen(&mut world.kernel.interfaces));
     interfaces.links[0].kind = Some("wireguard".to_owned());
     let name = interfaces.links[0].name.clone();
-    let told = words(&world, Protocol::Udp);
-    assert!(told.contains(&format!("such as WireGuard, whose port `wg show {name} listen-port` tells")), "{told}");
+    let reported = words(&world, Protocol::Udp);
+    assert!(
+        reported.contains(&format!("such as WireGuard, whose port `wg show {name} listen-port` tells")),
+        "{reported}"
+    );
     assert!(words(&world, Protocol::Tcp).contains("such as an NFS server"));
 }
 

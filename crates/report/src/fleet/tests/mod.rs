@@ -192,8 +192,7 @@ fn a_table_says_what_where_and_who_was_silent() {
     Not read there
       2 lesser things, with -o wide
 
-    This is about the 3 agents listed in namespace portreeve. Nodes without one cannot be known from
-    here.
+    This is about the 3 agents listed in namespace portreeve. Nodes without an agent are not known.
     ");
     let rows = text(|out| write_fleet_rows(&reported, &style(), out));
     assert_eq!(rows, "critical  listener-on-node-port/loses  Service shop/web  30080/tcp  remote,node  n1,n2\n");
@@ -294,14 +293,14 @@ fn what_is_there_is_told_as_partial_and_never_as_well() {
     let nothing = stopped(vec![reporting("n1", &[])], &["n2", "n3", "n4", "n5"], Stopped::Interrupted);
     assert_eq!((nothing.result(), nothing.is_whole()), (CheckResult::NotChecked, false));
     let table = text(|out| write_fleet_table(&nothing, &style(), out));
-    let head = "partial: 1 of 5 agents was asked; you stopped it\nnot checked: no port conflicts in what was judged; 1 agent queried, 4 could not be queried, oldest scan ";
+    let head = "partial: 1 of 5 agents was queried; you stopped it\nnot checked: no port conflicts in what was judged; 1 agent queried, 4 could not be queried, oldest scan ";
     assert!(table.starts_with(head), "{table}");
     assert!(table.contains("  4 of 5 agents: n2, n3, n4 and 1 more\n"), "{table}");
     let something = stopped(vec![reporting("n1", &[listener("critical")])], &["n2"], Stopped::TimeLimit);
     assert_eq!((something.result(), something.is_whole()), (CheckResult::Findings, false));
     assert_eq!(
         something.partial_words().as_deref(),
-        Some("partial: 1 of 2 agents was asked; the time for all of them was over")
+        Some("partial: 1 of 2 agents was queried; the time for all of them was over")
     );
 }
 

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A pod whose probe asks 10250 at this host, and that declares no port.
+/// A pod without declared ports, whose probe connects to 10250 of this host.
 fn probed(host_ip: Option<&str>, change: impl FnOnce(&mut Pod)) -> Snapshot {
     exporter(|pod| {
         pod.ports.clear();
@@ -62,7 +62,7 @@ fn behind_cilium_a_probe_at_a_node_port_is_a_warning_once_a_container_failed() {
     assert_eq!(severity(&world(false)), Severity::Info);
 }
 
-/// A failing pod of which a container said that this address is in use, where process `driver` listens.
+/// A failing pod. A container reported that this address is in use; process `driver` listens there.
 fn said(host_ip: Option<&str>, port: u16, change: impl FnOnce(&mut Pod)) -> Snapshot {
     let world = exporter(|pod| {
         pod.ports.clear();
@@ -80,10 +80,10 @@ fn who_has_an_address_of_which_a_container_said_that_it_is_in_use_is_named_and_n
     let evidence = expect_problem(&RULE, &world, &subject());
     assert_eq!(evidence.severity, Severity::Warning);
     let sentence = "Process driver listens on 127.0.0.1:50052/tcp: a container of hostNetwork pod default/exporter, which is not ready, \
-                    said, when it ended, that this address is in use.";
+                    reported at its end that this address is in use.";
     assert_eq!(evidence.summary, sentence);
     assert!(
-        evidence.values.contains(&("a container said", "127.0.0.1:50052/tcp is in use".to_owned())),
+        evidence.values.contains(&("message of a container", "127.0.0.1:50052/tcp is in use".to_owned())),
         "{evidence:#?}"
     );
     let steps: Vec<_> = evidence.remedies.iter().flat_map(|it| &it.steps).collect();
@@ -110,6 +110,6 @@ fn what_a_container_said_is_shown_where_the_port_is_declared() {
     });
     let world = world.listens_as("0.0.0.0:9100", process());
     let evidence = expect_problem(&RULE, &world, &subject());
-    assert!(evidence.values.iter().any(|(name, _)| *name == "a container said"), "{evidence:#?}");
+    assert!(evidence.values.iter().any(|(name, _)| *name == "message of a container"), "{evidence:#?}");
     assert!(evidence.summary.contains("cannot listen"), "{}", evidence.summary);
 }

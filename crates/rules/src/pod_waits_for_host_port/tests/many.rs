@@ -1,9 +1,9 @@
-//! More than can be told, or compared.
+//! More than can be reported or compared.
 
 use std::net::IpAddr;
 
 use super::*;
-use crate::told::OF_RULE;
+use crate::capped::OF_RULE;
 use portreeve_facts::Why;
 
 #[test]
@@ -13,14 +13,14 @@ fn of_any_number_so_many_are_told_and_that_there_are_more() {
     let all = judgements(OF_RULE);
     assert!(all.iter().all(|it| matches!(it.verdict, Verdict::Problem(_))) && all.len() == OF_RULE);
     let cut = judgements(OF_RULE + 9);
-    let [told @ .., last] = &cut[..] else { panic!("{cut:?}") };
-    assert_eq!(told.len(), OF_RULE);
+    let [reported @ .., last] = &cut[..] else { panic!("{cut:?}") };
+    assert_eq!(reported.len(), OF_RULE);
     assert!(matches!(&last.verdict, Verdict::Unknown(gap) if gap.why == Why::TooMuch), "{last:?}");
     // The youngest of another namespace has its turn.
     let many = (0..OF_RULE + 9).map(|it| waits(1, &it.to_string(), |pod| pod.controller = None));
     let victim = waits(9, "victim", |pod| pod.namespace = "kube-system".to_owned());
-    let told = judged(many.chain([victim]).collect());
-    assert!(told.iter().any(|it| it.subject.name == "victim"), "a tenant cannot take all places");
+    let reported = judged(many.chain([victim]).collect());
+    assert!(reported.iter().any(|it| it.subject.name == "victim"), "a tenant cannot take all places");
 }
 
 #[test]
