@@ -18,7 +18,7 @@ use portreeve_rules::{
 
 /// Changes that are logged at once. A process that opens and closes its port again and again must not fill a disk.
 const LINES: u32 = 100;
-/// After that, one change is logged in each time like this.
+/// The time between two logged changes after that.
 const LINE: Duration = Duration::from_secs(10);
 /// The pause between two lines that report the number of changes that were not logged.
 const LEFT_OUT: Duration = Duration::from_secs(60);
@@ -130,7 +130,7 @@ pub(super) fn log_state(published: &Published, interval: Duration, cost: Duratio
         "state"
     );
     for finding in published.last.iter().flat_map(|(_, board)| &board.findings) {
-        info!(rule = %finding.key.name(), subject = %finding.key.subject, since = %finding.since, "open");
+        info!(rule = %finding.key.name(), subject = %finding.key.subject, since = %finding.since, "open finding");
     }
 }
 

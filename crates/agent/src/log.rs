@@ -52,7 +52,7 @@ pub enum LogLevel {
 /// Starts logging. A thread writes the lines. The returned queue flushes them.
 ///
 /// # Errors
-/// When there can be no thread.
+/// When the system has no thread left.
 pub fn start(format: LogFormat, level: LogLevel, colour: bool) -> io::Result<LogQueue> {
     let queue = LogQueue::start()?;
     // The agent itself logs a failed request, and once.
@@ -110,7 +110,7 @@ impl LogQueue {
     /// Writes to standard error.
     ///
     /// # Errors
-    /// When there can be no thread.
+    /// When the system has no thread left.
     pub fn start() -> io::Result<Self> {
         Self::to(stderr())
     }

@@ -56,7 +56,7 @@ pub struct Settings {
     )]
     #[serde(rename = "apiserver", deserialize_with = "in_words")]
     api_server: Option<ApiServer>,
-    /// How long the API server may be silent [default: 10s]
+    /// How long to wait for an answer from the API server [default: 10s]
     #[arg(
         long, value_name = "DURATION", help_heading = "Sources", value_parser = duration,
         env = "PORTREEVE_REQUEST_TIMEOUT", hide_env_values = true

@@ -2,7 +2,7 @@
 //!
 //! `plan` decides which requests are due, purely. [`Recorder`] sends them. The name of an Event (`name`) is a hash of the finding's
 //! identity, the hour, and a slot of the node. If a create succeeds, this node has reported the finding. If the Event exists
-//! already, this node is silent for that hour. So agents have to remember and agree on nothing.
+//! already, this node is silent for that hour. So agents need no memory of Events and no agreement.
 
 mod budget;
 mod finding_events;
