@@ -80,7 +80,8 @@ pub async fn read(source: &ClusterSource, node: Option<&str>, hostname: &str) ->
             // A panic in the reader is a bug; it must not be mistaken for an empty cluster.
             reader.await.unwrap_or_else(|panicked| std::panic::resume_unwind(panicked.into_panic()))
         }
-        ClusterSource::Api(access) => of_api(access, node, hostname).await,
+        // On the heap: this future has 80 KiB, and each future that contains it would have as much.
+        ClusterSource::Api(access) => Box::pin(of_api(access, node, hostname)).await,
     }
 }
 
