@@ -26,6 +26,7 @@ mod exchange;
 pub mod facts_builder;
 mod flags;
 pub mod input;
+mod input_meter;
 mod jitter;
 mod list_reader;
 mod manifest_files;
@@ -55,6 +56,7 @@ use tokio::{runtime, task};
 use self::facts_builder::FactsBuilder;
 pub use self::{
     agents::{Agent, AgentPlace, AgentRequest, Agents},
+    answer::retry_after,
     cluster_source::{ClusterSource, Environment, SourceOptions},
     connect::{Access, ApiServer, Credentials, Impersonation},
     declared::Declared,

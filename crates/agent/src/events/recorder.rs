@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use http::{Request as HttpRequest, Response, StatusCode, header};
+use http::{Request as HttpRequest, StatusCode, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::{api::events::v1::EventSeries, apimachinery::pkg::apis::meta::v1::MicroTime};
@@ -25,6 +25,7 @@ use super::{
     plan::{Counters, Plan},
     request::{Reply, Request, Write},
 };
+use portreeve_cluster::retry_after;
 use portreeve_facts::{Snapshot, text::clean};
 use portreeve_rules::ledger::Change;
 
@@ -212,7 +213,8 @@ impl Writer {
 
     async fn exchange(&self, write: &Write) -> Result<Answer, Failed> {
         let response = self.client.send(request(write)?).await?;
-        let (status, wait) = (response.status(), retry_after(&response));
+        let wait = retry_after(&response).and_then(|wait| SignedDuration::try_from(wait).ok());
+        let status = response.status();
         let body = match Limited::new(response.into_body(), ANSWER).collect().await {
             Ok(body) => body.to_bytes(),
             // An answer of this length is about an Event of another program. The server itself works.
@@ -279,11 +281,6 @@ fn request(write: &Write) -> Result<HttpRequest<Body>, Failed> {
 }
 
 const MERGE: &str = "application/merge-patch+json";
-
-fn retry_after(response: &Response<Body>) -> Option<SignedDuration> {
-    let value = response.headers().get(header::RETRY_AFTER)?.to_str().ok()?;
-    value.trim().parse().ok().map(|seconds: u32| SignedDuration::from_secs(seconds.into()))
-}
 
 #[cfg(test)]
 mod tests {
