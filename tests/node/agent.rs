@@ -302,7 +302,8 @@ fn a_steady_node_is_silent_and_every_line_of_the_log_is_json() {
     agent.log.read_to_string(&mut rest).expect("a log");
     line.push_str(&rest);
     let told: Vec<Value> = line.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
-    let told: Vec<_> = told.iter().filter_map(|line| line["message"].as_str()).filter(|it| *it != "open finding").collect();
+    let told: Vec<_> =
+        told.iter().filter_map(|line| line["message"].as_str()).filter(|it| *it != "open finding").collect();
     assert_eq!(told, ["state", "stopped"]);
 }
 

@@ -14,7 +14,7 @@ const OBJECTS: u64 = 500_000;
 
 /// Counts the bytes and objects of one input. Objects are read one at a time, so each object has a bound. An input may be long.
 #[derive(Debug)]
-pub struct InputMeter {
+pub(crate) struct InputMeter {
     /// The longest object, in bytes.
     longest: usize,
     /// Bytes since the last whole object.
@@ -26,7 +26,7 @@ pub struct InputMeter {
 
 impl InputMeter {
     /// The meter of an input with objects of at most `longest` bytes.
-    pub fn new(longest: usize) -> Self {
+    pub(crate) fn new(longest: usize) -> Self {
         Self {
             longest,
             since: Cell::default(),
@@ -37,14 +37,14 @@ impl InputMeter {
     }
 
     /// Counts a whole object; false if there are too many objects.
-    pub fn count_object(&self) -> bool {
+    pub(crate) fn count_object(&self) -> bool {
         self.since.set(0);
         self.objects.set(self.objects.get() + 1);
         self.objects.get() <= OBJECTS
     }
 
     /// Why the input was not read further: a bound, or an error of the reader.
-    pub fn fault(&self) -> Option<(Why, String)> {
+    pub(crate) fn fault(&self) -> Option<(Why, String)> {
         self.fault.borrow().clone()
     }
 
@@ -65,7 +65,7 @@ impl InputMeter {
 }
 
 /// A reader that stops at the bounds of its meter.
-pub struct MeteredInput<'a, R> {
+pub(crate) struct MeteredInput<'a, R> {
     pub(crate) reader: R,
     pub(crate) meter: &'a InputMeter,
 }

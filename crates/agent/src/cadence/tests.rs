@@ -23,7 +23,7 @@ struct Scans {
 }
 
 impl Load {
-    fn quiet(look: Duration, connections: Duration) -> Self {
+    fn quiet(scan: Duration, connections: Duration) -> Self {
         Self { scan, connections, changes: None }
     }
 

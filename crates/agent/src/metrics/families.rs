@@ -227,7 +227,7 @@ impl Families {
         let Scrape { scan, work, views, events, process } = scrape;
         self.add("portreeve_scan_duration_seconds", []);
         self.one("portreeve_last_scan_timestamp_seconds", work.last.map(|at| at.as_duration().as_secs_f64()));
-        let connections = look.as_ref().map(|(snapshot, _)| snapshot.connections_at.unwrap_or(snapshot.at));
+        let connections = scan.as_ref().map(|(snapshot, _)| snapshot.connections_at.unwrap_or(snapshot.at));
         self.one("portreeve_last_connections_timestamp_seconds", connections.map(|at| at.as_duration().as_secs_f64()));
         self.one("portreeve_scans", Some(large(work.scans)));
         let mut panics: BTreeMap<&str, u64> = BTreeMap::from([("reader", 0)]);

@@ -21,7 +21,7 @@ fn scrape(snapshot: Snapshot, board: Board) -> Scrape {
     let services = ViewAge { resource: "services", age: Some(Duration::from_secs(3)), errors: Vec::new() };
     let process = ProcessUse { cpu_seconds: Some(1.5), resident_bytes: Some(9_000_000), ..ProcessUse::default() };
     Scrape {
-        look: Some((Arc::new(snapshot), Arc::new(board))),
+        scan: Some((Arc::new(snapshot), Arc::new(board))),
         work,
         views: vec![services],
         events: Some(Counters::default()),
