@@ -156,7 +156,9 @@ fn every_query_is_promql() {
     let rules: Vec<Value> = queries().into_iter().enumerate().map(record).collect();
     let folder = tempfile::tempdir().expect("a folder");
     let file = json!({"groups": [{"name": "queries", "rules": rules}]}).to_string();
-    assert!(!file.contains('$'), "a variable is not known: {file}");
+    // `$1` is no variable of Grafana: the first group of a label_replace.
+    let variable = file.replace("$1", "").split_once('$').map(|(_, rest)| rest.chars().take(40).collect::<String>());
+    assert_eq!(variable, None, "a variable is not known");
     fs::write(folder.path().join("queries.yaml"), file).expect("a file");
     promtool(folder.path(), &["check", "rules", "queries.yaml"]).unwrap_or_else(|said| panic!("{said}"));
 }

@@ -5,7 +5,7 @@
 //! fast.
 
 use std::{
-    io::{self, BufReader, Cursor, ErrorKind, Read},
+    io::{BufReader, Cursor, ErrorKind, Read},
     ops::RangeInclusive,
 };
 
