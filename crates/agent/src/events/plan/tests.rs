@@ -311,7 +311,7 @@ fn other_words_write_nothing_and_are_in_the_event_of_the_next_hour() {
     assert_eq!(plan.next(second(1)), None);
     let writes = server.serve(&mut plan, second(turn(&first, "n1")));
     let [Write { request: Request::Create(event), .. }] = &writes[..] else { panic!("{writes:?}") };
-    let note = "On node n1: it is wrong in other words. `kubectl portreeve check -n d --rule listener-on-node-port/loses -o wide` \
+    let note = "On node n1: it is wrong in other words. All affected nodes: `kubectl portreeve check -n d --rule listener-on-node-port/loses -o wide` \
                 (at most five nodes write an Event in an hour). Remedy: take 30002";
     assert_eq!(event.note.as_deref(), Some(note));
 }
