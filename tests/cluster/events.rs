@@ -233,7 +233,7 @@ async fn a_finding_is_told_in_each_hour_again_if_it_comes_back_and_resolved_by_c
 }
 
 #[tokio::test]
-async fn a_restarted_agent_writes_nothing_and_ends_what_the_one_before_it_told() {
+async fn a_restarted_agent_writes_nothing_and_ends_the_event_of_the_agent_before_it() {
     let (server, clock) = (Server::new(&[]), Clock::new());
     let first = start(&server, &clock);
     first.offer(clock.now(), &raised(), &place());
@@ -353,9 +353,7 @@ async fn of_the_nodes_of_a_slot_one_tells_in_an_hour_and_another_in_the_next() {
     counted(&silent, Counters { written: 1, deduplicated: 1, ..Counters::default() }).await;
     let events = server.events();
     let notes: Vec<&str> = events.values().map(|event| event["note"].as_str().expect("a note")).collect();
-    for words in
-        ["On node n0: it is full.", "On node n0 this was so, and is over: it is full.", "On node n4: it is full."]
-    {
+    for words in ["On node n0: it is full.", "Resolved on node n0: it is full.", "On node n4: it is full."] {
         assert_eq!(notes.iter().filter(|note| note.starts_with(words)).count(), 1, "{words}: {notes:#?}");
     }
     let asked = server.kept.lock().expect("the requests").asked.clone();

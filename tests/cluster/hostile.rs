@@ -69,6 +69,9 @@ fn a_list_without_end_has_one() {
         page("Service", &items, &format!("t{}", token(path) + 1))
     };
     is_gap(services(next), Why::TooMuch, "it holds more than 200000 objects");
+    const OBJECT: &str = r#"{"kind":"ServiceList","metadata":{},"items":[{"metadata":{"name":""#;
+    let wanted = "10 MiB without a whole object, wanted objects of at most 10 MiB";
+    is_gap(services(|_| Reply::Endless(OBJECT, "x".to_owned())), Why::TooMuch, wanted);
 }
 
 /// What one person may write keeps nobody else's objects from being read: annotations hold 256 KiB, and the API server writes

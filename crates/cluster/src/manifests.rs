@@ -5,8 +5,7 @@
 //! fast.
 
 use std::{
-    cell::{Cell, RefCell},
-    io::{self, BufReader, Cursor, ErrorKind, Read},
+    io::{BufReader, Cursor, ErrorKind, Read},
     ops::RangeInclusive,
 };
 
@@ -21,6 +20,7 @@ use super::{
     error::Error,
     facts_builder::FactsBuilder,
     input::{Accepted, Input},
+    input_meter::{InputMeter, MeteredInput},
     object_reader::{DocumentSummary, ObjectReader, Sink},
     tree::Node,
     yaml_documents::Documents,
@@ -36,10 +36,6 @@ pub const SHORT: usize = 1 << 20;
 const MOST_ERRORS: usize = 1_000;
 /// The longest object of an input, in bytes. An API server takes 3 MiB.
 const OBJECT: usize = 4 << 20;
-/// The longest input, in bytes.
-const WHOLE: usize = 1 << 30;
-/// The most objects in an input.
-const OBJECTS: u64 = 500_000;
 /// What the reader of objects says in place of a parser.
 const EXPECTED: &str = "expected a Kubernetes object";
 /// The longest message of a parser that is passed on, in bytes.
@@ -72,7 +68,7 @@ pub fn conclude(inputs: &[Input], errors: &[Error], facts: &mut FactsBuilder) {
 /// Reads one input to its end, or to where it breaks. `length` is its length in bytes, 0 where it is not known; `short` is
 /// how many of them are read at once.
 pub fn read_from(place: &str, input: impl Read, length: u64, short: usize, facts: &mut FactsBuilder) -> Vec<Error> {
-    let meter = InputMeter::default();
+    let meter = InputMeter::new(OBJECT);
     let mut beginning = Vec::with_capacity(usize::try_from(length).unwrap_or(short).min(short));
     let mut reader = MeteredInput { reader: input, meter: &meter };
     let read = reader.by_ref().take(short as u64).read_to_end(&mut beginning);
@@ -123,66 +119,6 @@ pub fn read_from(place: &str, input: impl Read, length: u64, short: usize, facts
         }
     }
     read.errors
-}
-
-/// What was read so far of one input. Documents are streamed, so it is objects that are bounded, and not files of an honest
-/// length.
-#[derive(Debug, Default)]
-struct InputMeter {
-    /// Bytes since the last whole object.
-    since: Cell<usize>,
-    bytes: Cell<usize>,
-    objects: Cell<u64>,
-    fault: RefCell<Option<(Why, String)>>,
-}
-
-impl InputMeter {
-    /// Counts a whole object; false for one that is too many.
-    fn count_object(&self) -> bool {
-        self.since.set(0);
-        self.objects.set(self.objects.get() + 1);
-        self.objects.get() <= OBJECTS
-    }
-
-    /// The bound that was exceeded, or what kept an input from being read further.
-    fn fault(&self) -> Option<(Why, String)> {
-        self.fault.borrow().clone()
-    }
-
-    fn check(&self, read: usize) -> Option<String> {
-        self.since.set(self.since.get() + read);
-        self.bytes.set(self.bytes.get() + read);
-        if self.since.get() > OBJECT {
-            Some(format!("{} MiB without a whole object, wanted objects of at most that", OBJECT >> 20))
-        } else if self.bytes.get() > WHOLE {
-            Some(format!("longer than {} MiB, the rest was not read", WHOLE >> 20))
-        } else if self.objects.get() > OBJECTS {
-            Some(format!("more than {OBJECTS} objects, the rest was not read"))
-        } else {
-            None
-        }
-    }
-}
-
-/// A reader that is bounded by a meter.
-struct MeteredInput<'a, R> {
-    reader: R,
-    meter: &'a InputMeter,
-}
-
-impl<R: Read> Read for MeteredInput<'_, R> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let read = self.reader.read(buffer).inspect_err(|error| {
-            *self.meter.fault.borrow_mut() = Some((Why::Malformed, error.to_string()));
-        })?;
-        match self.meter.check(read) {
-            None => Ok(read),
-            Some(fault) => {
-                *self.meter.fault.borrow_mut() = Some((Why::TooMuch, fault.clone()));
-                Err(io::Error::new(io::ErrorKind::FileTooLarge, fault))
-            }
-        }
-    }
 }
 
 /// Line and column of the first byte that is not UTF-8.

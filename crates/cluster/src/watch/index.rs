@@ -105,7 +105,7 @@ impl Index {
             let source = resource.source();
             match (resource, &node) {
                 (Resource::Pods, None) if self.caches[&Resource::Nodes].selection.is_some() => {
-                    let detail = format!("no Node is called {}; say which one this is with --node", self.hostname);
+                    let detail = format!("no Node is called {}; name this node with --node", self.hostname);
                     all.mark_missing(Gap::new(source, Why::NotAsked, detail));
                     continue;
                 }

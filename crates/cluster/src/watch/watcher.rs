@@ -4,13 +4,13 @@
 use std::{convert::Infallible, mem, time::Duration};
 
 use tokio::{
-    io::{AsyncBufRead, Lines},
     select,
     sync::watch,
     time::{Instant, sleep, sleep_until, timeout},
 };
 
 use super::{
+    event_lines::EventLines,
     position::WatchPosition,
     reading_pace::{ReadingPace, TOGETHER},
     resource_feed::ResourceFeed,
@@ -19,7 +19,7 @@ use super::{
     watch_event::WatchEvent,
 };
 use crate::{
-    answer::{OBJECTS, too_many, wrong},
+    answer::{LONGEST_OBJECT, OBJECTS, too_many, wrong},
     collection::Collection,
     error::Error,
     jitter::jitter,
@@ -132,7 +132,7 @@ struct OpenWatch<'a> {
     server: &'a Server,
     /// The request, for people.
     request: String,
-    lines: Lines<Box<dyn AsyncBufRead + Send + Unpin>>,
+    lines: EventLines,
     /// Lines of changes that were read, up to [`FIRST`].
     read: u32,
     /// Since when batches have ended although more may have been there.
@@ -216,11 +216,15 @@ impl OpenWatch<'_> {
     /// The next line; `None` at the end. Whoever stops waiting for it loses nothing.
     async fn line(&mut self) -> Result<Option<String>, Error> {
         loop {
-            match self.lines.next_line().await {
+            match self.lines.next().await {
                 Ok(Some(line)) if line.trim_ascii().is_empty() => {}
                 Ok(line) => return Ok(line),
                 Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
                     return Err(self.wrong("it is no text"));
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::FileTooLarge => {
+                    let what = format!("one event is longer than {} MiB", LONGEST_OBJECT >> 20);
+                    return Err(Error::TooMuch { request: self.request.clone(), what });
                 }
                 Err(error) => {
                     return Err(Error::Unreachable {
