@@ -125,8 +125,8 @@ pub(crate) fn read(
     Ok((Masquerade { flows, unanswered, beyond }, pools))
 }
 
-/// Whether masqueraded connections may lack source ports: the kernel dropped packets because a new flow had the ports of another
-/// (`insert_failed`), or it tracks many flows. Any process may read both.
+/// Whether masqueraded connections may lack source ports. There are two signs: the kernel dropped packets because a new flow
+/// had the ports of another flow (`insert_failed`), or the kernel tracks many flows. Any process may read both.
 pub(crate) fn may_lack_ports(root: &Root) -> bool {
     let failed = || {
         let table = read_text(Source::Conntrack, &root.net("stat/nf_conntrack"), 64 << 10).ok()?;
