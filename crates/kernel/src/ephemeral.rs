@@ -291,7 +291,10 @@ mod tests {
         let Counted { ephemeral, examples } = tally.clone().finish(&counting);
         assert!((1..100).contains(&ephemeral.at_most), "{}", ephemeral.at_most);
         assert_eq!((ephemeral.busiest, examples), (vec![], vec![]));
-        assert!(tally.recount(&Counting { worth_walking: 2, ..counting }).is_some(), "an upper bound is not an exact count");
+        assert!(
+            tally.recount(&Counting { worth_walking: 2, ..counting }).is_some(),
+            "an upper bound is not an exact count"
+        );
     }
 
     #[test]

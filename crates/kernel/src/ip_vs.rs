@@ -190,7 +190,7 @@ TCP 2001:0db8:0000:0000:0000:0000:0000:0009 C350 2001:0db8:0000:0000:0000:0000:0
     }
 
     #[test]
-    fn 4096_connections_are_kept_and_all_that_took_an_answer() {
+    fn at_most_4096_connections_are_kept_and_all_that_took_an_answer() {
         let mut lines = "TCP 0AF40002 1F90 0AF40001 7580 0AF40002 1F90 SYN_RECV         55\n".repeat(100_000);
         lines.push_str("TCP C6336401 01BB 0AF40001 7580 0AF40002 1F90 SYN_RECV         55\n");
         let wanted = PortRange::DEFAULT_NODE_PORTS.into();

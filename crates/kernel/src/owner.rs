@@ -79,9 +79,11 @@ impl Owners {
                     }
                     Some(Held::ByNoProcess) => Err(Gap::new(Source::Processes, Why::NotSupported, NO_DESCRIPTOR)),
                     Some(Held::Unknown(gap)) => Err(gap.clone()),
-                    None => {
-                        Err(Gap::new(Source::Processes, Why::Stale, "its process closed it; the kernel finishes the connection"))
-                    }
+                    None => Err(Gap::new(
+                        Source::Processes,
+                        Why::Stale,
+                        "its process closed it; the kernel finishes the connection",
+                    )),
                 };
                 let unknown = || Gap::new(Source::Cgroups, Why::NotSupported, "no cgroup is reported for this socket");
                 let cgroup = told.cloned().unwrap_or_else(|| Err(unknown()));
@@ -189,7 +191,8 @@ impl Owners {
 
 /// For a socket that exists and that no process shows. A process can pass it on before it is received (unix(7)
 /// `SCM_RIGHTS`), or only io_uring holds it.
-const NO_DESCRIPTOR: &str = "no process shows a descriptor of it: it is being passed between two processes, or io_uring holds it";
+const NO_DESCRIPTOR: &str =
+    "no process shows a descriptor of it: it is being passed between two processes, or io_uring holds it";
 
 /// Whether a socket that no process shows may be the kernel's own. The kernel's sockets belong to root. The cgroup
 /// shows more about the maker.

@@ -137,7 +137,11 @@ mod tests {
         assert_eq!(seen(&namespace(&[BLOCKS, other, elsewhere]), "46580"), Ok(vec![(46580, 8080), (46582, 8080)]));
         assert_eq!(seen(&namespace(&[BLOCKS, elsewhere]), "46580"), Ok(vec![(46580, 8080)]));
         let listener = ("00000000:B5F6", "00000000:0000", "0A", 10);
-        assert_eq!(seen(&namespace(&[BLOCKS, other, listener]), "46580"), Ok(vec![(46580, 8080)]), "the connection was accepted");
+        assert_eq!(
+            seen(&namespace(&[BLOCKS, other, listener]), "46580"),
+            Ok(vec![(46580, 8080)]),
+            "the connection was accepted"
+        );
         assert_eq!(seen(&namespace(&[BLOCKS, other]), "46581"), Ok(vec![]));
     }
 

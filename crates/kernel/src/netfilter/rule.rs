@@ -201,7 +201,7 @@ impl<'a> Said<'a> {
         }
     }
 
-    /// A match of iptables: which destination port (include/uapi/linux/netfilter/xt_tcpudp.h, xt_sctp.h).
+    /// A match of iptables: its destination port (include/uapi/linux/netfilter/xt_tcpudp.h, xt_sctp.h).
     fn xt_match(&mut self, data: &Parts<'a>) -> Result<(), Malformed> {
         let Some((kind, info)) = data.xt() else { return Ok(()) };
         // Two source ports come first; with SCTP they come last. Each port is in the byte order of this machine.
