@@ -1,4 +1,4 @@
-//! Every permission that the requests of this crate need. The chart's RBAC is compared with this table.
+//! Every permission that the requests of this crate need. A test compares the chart's RBAC with this table.
 
 use k8s_openapi::{
     Resource as _,
@@ -10,20 +10,20 @@ use k8s_openapi::{
     },
 };
 
-/// What is read, and what RBAC must grant for it.
+/// An object that is read, and the RBAC rights for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// The API group, empty for core; for a path that is no resource, empty too.
+    /// The API group; empty for the core group, and for a path that is not a resource.
     pub group: &'static str,
     /// The resource in plural, or a path like `/flagz`.
     pub resource: &'static str,
-    /// The only names that are read; empty means any.
+    /// The names that are read; empty means any name.
     pub names: &'static [&'static str],
     /// The verbs of RBAC.
     pub verbs: &'static [&'static str],
-    /// What it is used for, for the person who grants it.
+    /// Its use, for the person who grants it.
     pub why: &'static str,
-    /// Whether a refusal goes unreported.
+    /// Whether a refusal is not reported.
     pub optional: bool,
 }
 
@@ -104,7 +104,7 @@ pub const ACCESS: &[Grant] = &[
     },
 ];
 
-/// What an agent asks about who wants to read it.
+/// The requests by which an agent checks its readers.
 pub const REVIEWS: &[Grant] = &[
     Grant {
         group: TokenReview::GROUP,
