@@ -293,7 +293,9 @@ pub(super) fn trimmed(token: &str) -> Result<SecretString, String> {
         return Err("the token is empty".to_owned());
     }
     if !token.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Err("the token has characters that no token may have: white space, control or non-ASCII characters".to_owned());
+        return Err(
+            "the token has characters that no token may have: white space, control or non-ASCII characters".to_owned()
+        );
     }
     Ok(token.into())
 }

@@ -34,7 +34,7 @@ pub const ACCESS: &[Grant] = &[
         resource: Service::URL_PATH_SEGMENT,
         names: &[],
         verbs: &["list", "watch"],
-        why: "NodePorts and who owns them",
+        why: "NodePorts and their owners",
         optional: false,
     },
     Grant {
@@ -50,8 +50,8 @@ pub const ACCESS: &[Grant] = &[
         resource: Pod::URL_PATH_SEGMENT,
         names: &[],
         verbs: &["list", "watch"],
-        why: "this node's pods and those without a node, by field selector, and the arguments of kube-apiserver's; RBAC \
-              cannot say `own node`",
+        why: "this node's pods and pods without a node, by field selector, and the arguments of kube-apiserver's; RBAC \
+              cannot express `own node`",
         optional: false,
     },
     Grant {
@@ -75,7 +75,7 @@ pub const ACCESS: &[Grant] = &[
         resource: "ciliumnodeconfigs",
         names: &[],
         verbs: &["list"],
-        why: "what is put over Cilium's settings on this node, in kube-system",
+        why: "settings that override Cilium's on this node, in kube-system",
         optional: true,
     },
     Grant {
@@ -83,7 +83,7 @@ pub const ACCESS: &[Grant] = &[
         resource: "felixconfigurations",
         names: &["default"],
         verbs: &["get"],
-        why: "what Calico thinks the NodePort range is",
+        why: "the NodePort range in Calico's settings",
         optional: true,
     },
     Grant {
@@ -111,7 +111,7 @@ pub const REVIEWS: &[Grant] = &[
         resource: TokenReview::URL_PATH_SEGMENT,
         names: &[],
         verbs: &["create"],
-        why: "whose token it is that a request for `/findings` or `/snapshot` holds",
+        why: "the user of the token in a request for `/findings` or `/snapshot`",
         optional: true,
     },
     Grant {
