@@ -158,7 +158,7 @@ fn a_pipe_in_place_of_a_configuration_file_is_one_line_and_no_waiting() {
     let path = pipe(directory.path());
     let (code, _, stderr) = within_seconds(binary().args(["agent", "--config"]).arg(&path), 30);
     assert_eq!(code, 2, "{stderr}");
-    assert!(stderr.lines().count() == 1 && stderr.contains("pipe: is no regular file"), "{stderr}");
+    assert!(stderr.lines().count() == 1 && stderr.contains("pipe: is not a regular file"), "{stderr}");
     let (code, _, stderr) = within_seconds(binary().args(["agent", "--probe", "--socket"]).arg(&path), 30);
     assert_eq!(code, 2, "{stderr}");
     assert!(stderr.contains("there is something that is no socket"), "{stderr}");
@@ -169,7 +169,7 @@ fn a_file_without_an_end_ends_with_a_line() {
     for (arguments, wanted) in [
         (["check", "--services", "/dev/zero"], "/dev/zero"),
         (["check", "--snapshot", "/dev/zero"], "/dev/zero"),
-        (["agent", "--config", "/dev/zero"], "no regular file"),
+        (["agent", "--config", "/dev/zero"], "not a regular file"),
     ] {
         let (code, _, stderr) = within_seconds(binary().args(arguments), 60);
         assert_eq!(code, 2, "{stderr}");

@@ -258,7 +258,7 @@ pub fn parse<K: Object, S: ObjectSink>(
 
 /// The message about a list with too many objects.
 pub(crate) fn too_many() -> String {
-    format!("it has more than {OBJECTS} objects")
+    format!("it holds more than {OBJECTS} objects")
 }
 
 /// The frames of a body as a blocking reader, for a parser that requests bytes.

@@ -74,7 +74,7 @@ impl FactsBuilder {
         identity
     }
 
-    /// Adds an object with a pod template, or a Pod in its place.
+    /// Adds an object with a pod template, or a single Pod.
     pub(crate) fn add_workload<'de>(
         &mut self,
         place: &str,
@@ -230,7 +230,7 @@ impl FactsBuilder {
         own.map(|node| node.name.clone()).or_else(|| by_hostname().map(|(_, name)| name.clone()))
     }
 
-    /// The facts. Of the Pods only those of `node` are kept, if that is known.
+    /// The facts. If `node` is known, only its Pods are kept.
     pub fn finish(mut self, origin: String, configured: bool, node: Option<String>) -> ClusterFacts {
         if let Some(node) = &node {
             self.pods.retain(|pod| pod.may_be_on(node));
@@ -246,7 +246,7 @@ impl FactsBuilder {
         let proxy_config = settings.proxy_config(node.as_deref()).and_then(|config| {
             config.ok_or_else(|| {
                 let absent =
-                    || Gap::new(Source::ConfigMaps, Why::NotAsked, format!("{origin}: has no settings of a proxy"));
+                    || Gap::new(Source::ConfigMaps, Why::NotAsked, format!("{origin}: holds no settings of a proxy"));
                 gaps.remove(&Source::ConfigMaps).unwrap_or_else(absent)
             })
         });

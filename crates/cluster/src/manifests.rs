@@ -369,11 +369,11 @@ fn name_what_is_missing(inputs: &[Input], facts: &mut FactsBuilder, broken: Opti
             let places: Vec<String> = inputs.iter().map(ToString::to_string).collect();
             let instead = facts.unused.as_ref().map(|kind| format!(" but for example {kind}"));
             let detail =
-                format!("{}: has no Service{}, wanted Services", places.join(", "), instead.unwrap_or_default());
+                format!("{}: holds no Service{}, wanted Services", places.join(", "), instead.unwrap_or_default());
             // A person who names a file expects Services in it.
             Gap::new(source, Why::Malformed, detail)
         } else {
-            Gap::new(source, Why::NotAsked, format!("the input has no {kind}"))
+            Gap::new(source, Why::NotAsked, format!("the input holds no {kind}"))
         });
     }
 }

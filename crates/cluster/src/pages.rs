@@ -87,7 +87,7 @@ impl Server {
                 // If a page is refused after others arrived, the resource is not absent or forbidden: the list is
                 // incomplete.
                 Err(Error::Status { code: 401 | 403..=406, message, .. }) if page > 1 => {
-                    return Err(wrong(&format!("page {page} of it is refused: {message}")));
+                    return Err(wrong(&format!("page {page} of the list is refused: {message}")));
                 }
                 read => read?,
             };

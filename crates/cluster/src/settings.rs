@@ -244,7 +244,7 @@ impl Settings {
     fn range_of(&mut self, source: RangeSource, place: String, range: Option<&str>) {
         let (place, range) = match range {
             Some(text) => (place, text.parse()),
-            None => (format!("{place}, which leaves the range at its default"), Ok(PortRange::DEFAULT_NODE_PORTS)),
+            None => (format!("{place}, which leaves it at the default"), Ok(PortRange::DEFAULT_NODE_PORTS)),
         };
         self.ranges.push(ReportedRange { source, place, range });
     }

@@ -79,7 +79,7 @@ pub fn read_manifests(paths: &[PathBuf], namespace: Option<&str>) -> ManifestFil
         let named = Input::from(path.clone()).to_string();
         let Found { files, failures, origin } = folder::files(path);
         if files.is_empty() && failures.is_empty() {
-            reader.fail(format!("{named}: has no file *.yaml, *.yml or *.json"));
+            reader.fail(format!("{named}: holds no file *.yaml, *.yml or *.json"));
         }
         failures.into_iter().for_each(|failure| reader.fail(failure));
         files.iter().for_each(|file| reader.read(file, origin));
@@ -193,7 +193,7 @@ impl Reader<'_> {
             // As in kubectl: a file in which all lines are comments is there on purpose.
             self.skip("empty file");
         } else if found == 0 {
-            self.fail(format!("{file}: has no object, wanted {WANTED}"));
+            self.fail(format!("{file}: holds nothing, wanted {WANTED}"));
         }
     }
 

@@ -5,7 +5,7 @@
 //! watcher (Services) ───────┐
 //! watcher (EndpointSlices) ─┤                        selections: which Pods, which EndpointSlices
 //! watcher (Pods) ───────────┼─ Update ─> Index ─┬──────────────────────────────> watchers
-//! poll (Nodes, settings) ───┤                   └─> ClusterView: facts, when they are asked for
+//! poll (Nodes, settings) ───┤                   └─> ClusterView: facts, on request
 //! EndpointsOf ──────────────┘
 //! ```
 //!
@@ -55,7 +55,7 @@ use super::connect::Access;
 pub struct Watch(JoinHandle<()>);
 
 impl Watch {
-    /// Watches the API server. `node` is this node's name where it is configured or comes from the downward API;
+    /// Watches the API server. `node` is this node's name, if it is configured or comes from the downward API;
     /// otherwise `hostname` finds it among the Nodes.
     ///
     /// Endpoints are read for the Services whose names are in `endpoints_of`. The facts name the Services whose

@@ -66,7 +66,7 @@ pub struct ResourceStatus {
 }
 
 impl ResourceStatus {
-    /// How old the knowledge is; `None` until there is any.
+    /// The age of the known state; `None` before the first complete read.
     pub fn age(&self, now: Instant) -> Option<Duration> {
         self.confirmed.map(|confirmed| now.saturating_duration_since(confirmed))
     }
