@@ -112,7 +112,7 @@ impl Agent {
             match self.ask(path).filter(|body| fits(body)) {
                 Some(body) => return body,
                 None if begun.elapsed() < SOON => thread::sleep(Duration::from_millis(100)),
-                None => panic!("{path} never fits: {:.3000}", self.ask(path).unwrap_or_default()),
+                None => panic!("{path} never matches: {:.3000}", self.ask(path).unwrap_or_default()),
             }
         }
     }

@@ -103,8 +103,8 @@ fn post_render(fake: &Fake, rendered: &str, arguments: &[&str]) -> (i32, String)
         .stderr(Stdio::null())
         .spawn()
         .expect("a shell");
-    child.stdin.take().expect("a pipe").write_all(rendered.as_bytes()).expect("it reads");
-    let output = child.wait_with_output().expect("it ends");
+    child.stdin.take().expect("a pipe").write_all(rendered.as_bytes()).expect("the program reads");
+    let output = child.wait_with_output().expect("the program ends");
     assert_eq!(fs::read_dir(&temporary).expect("a folder").count(), 0, "no file is left");
     (output.status.code().expect("an exit code"), String::from_utf8(output.stdout).expect("UTF-8"))
 }

@@ -401,7 +401,7 @@ fn a_snapshot_and_a_map_are_of_the_named_node() {
     let (code, stdout, _) = plugin.run(&fake, &["snapshot", "n2"]);
     assert_eq!(code, 0);
     let document: Value = serde_json::from_str(&stdout).expect("JSON");
-    assert_eq!(document, serde_json::from_str::<Value>(&snapshot("n2", 30001)).expect("JSON"), "the snapshot is unchanged");
+    assert_eq!(document, serde_json::from_str::<Value>(&snapshot("n2", 30001)).expect("JSON"), "unchanged");
     let (code, _, stderr) = plugin.run(&fake, &["snapshot", "odd"]);
     assert_eq!(code, 2);
     assert!(stderr.contains("what pod portreeve-odd answers is no snapshot"), "{stderr}");

@@ -92,5 +92,5 @@ fn a_fact_of_no_agent_is_no_parameter_and_is_reported() {
     let unknown = json!({
         "nodePortFirst": "", "nodePortLast": "", "dynamicBandFirst": "", "dynamicBandLast": "", "fixedNodePorts": "",
     });
-    assert_eq!(documents(&values)[0]["policies"]["parameters"], unknown, "otherwise the chart's parameters would be used");
+    assert_eq!(documents(&values)[0]["policies"]["parameters"], unknown, "else the chart's would be used");
 }

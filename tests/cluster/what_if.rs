@@ -126,7 +126,8 @@ fn losses_of_many_ports_with_one_cause_are_reported_once_with_their_remedy() {
 fn an_unknown_mode_is_reported_once_for_all_ports_with_the_flag_that_sets_it() {
     let fake = one(|snapshot| {
         with_many_ports(snapshot);
-        let why = json!({"source": "proxy-mode", "why": "unreachable", "detail": "no process listens on 127.0.0.1:10249"});
+        let why =
+            json!({"source": "proxy-mode", "why": "unreachable", "detail": "no process listens on 127.0.0.1:10249"});
         snapshot["kernel"]["proxy"]["mode"] = json!({"gap": why});
         snapshot["kernel"]["proxy"]["config"] = json!({"gap": why});
     });

@@ -1,4 +1,4 @@
-//! Service addresses that are a node's: externalIPs, and what an ipvs proxy left on its link.
+//! Service addresses that belong to a node: externalIPs, and leftover addresses on an ipvs proxy's link.
 
 use crate::stage::{PEER, Stage, ip, ip_batch};
 
@@ -9,13 +9,13 @@ fn external(address: &str) -> Stage {
     ))
 }
 
-/// A link of the name that an ipvs proxy gives its own.
+/// A link with the name of an ipvs proxy's link.
 fn ipvs_link() {
     ip("link add kube-ipvs0 type bridge");
 }
 
 #[test]
-fn a_cluster_ip_service_with_a_peers_address_takes_the_peer_away_in_ipvs_mode_only() {
+fn a_cluster_ip_service_with_a_peers_address_cuts_the_peer_off_in_ipvs_mode_only() {
     let stage = external(PEER);
     for (mode, severity) in [("ipvs", "critical"), ("iptables", "info"), ("nftables", "info")] {
         let look = stage.check(&["--proxy-mode", mode]);
@@ -27,7 +27,7 @@ fn a_cluster_ip_service_with_a_peers_address_takes_the_peer_away_in_ipvs_mode_on
 }
 
 #[test]
-fn an_external_ip_that_is_no_nodes_is_nobodys_loss() {
+fn an_external_ip_that_is_no_nodes_address_is_no_conflict() {
     let stage = external("198.51.100.7");
     for mode in ["ipvs", "iptables", "nftables"] {
         let look = stage.check(&["--proxy-mode", mode]);
@@ -36,7 +36,7 @@ fn an_external_ip_that_is_no_nodes_is_nobodys_loss() {
 }
 
 #[test]
-fn an_address_held_here_is_said_once_with_the_service_that_brought_it() {
+fn an_address_on_this_node_is_reported_once_with_its_service() {
     ipvs_link_with(PEER, |stage| {
         let look = stage.check(&["--proxy-mode", "ipvs"]);
         assert!(look.finding("external-ip-conflict/node-address", "gate").evidence().contains("kube-ipvs0"));
@@ -63,7 +63,7 @@ fn a_peers_address_on_kube_ipvs0_without_a_service_is_foreign() {
 }
 
 #[test]
-fn an_address_that_no_service_explains_was_left_behind() {
+fn an_address_without_a_service_was_left_behind() {
     let stage = Stage::new();
     ipvs_link();
     ip("address add 10.96.7.7/32 dev kube-ipvs0");

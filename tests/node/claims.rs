@@ -1,5 +1,5 @@
-//! Other claims to a NodePort's number: hostPorts, external IPs, health checks served by somebody else, connections in
-//! their way, and listeners that were there first.
+//! Other claims on the number of a NodePort: hostPorts, external IPs, health checks that another program serves,
+//! connections that block them, and older listeners.
 
 use std::net::TcpListener;
 
@@ -14,7 +14,7 @@ pub(crate) fn edge(host_port: u16) -> Stage {
 }
 
 #[test]
-fn a_host_port_equal_to_a_node_port_is_told_per_mode_and_endpoints() {
+fn a_host_port_equal_to_a_node_port_is_reported_by_mode_and_endpoints() {
     for (mode, endpoints, severity) in [
         ("iptables", Some("n1"), "critical"),
         ("iptables", None, "warning"),
@@ -38,7 +38,7 @@ fn a_host_port_of_another_number_or_protocol_is_no_conflict() {
 }
 
 #[test]
-fn a_host_port_takes_what_a_process_listens_for() {
+fn a_host_port_takes_the_connections_of_a_listener() {
     let stage = edge(8099);
     let _elsewhere = TcpListener::bind("0.0.0.0:8098").expect("the port is free");
     let look = || stage.check(&["--proxy-mode", "iptables"]);
@@ -47,7 +47,7 @@ fn a_host_port_takes_what_a_process_listens_for() {
     assert_eq!(look().findings("host-port-conflict/takes-listener").len(), 1);
 }
 
-/// A load balancer's Service whose health check is at 30999.
+/// A load balancer's Service with its health check at 30999.
 pub(crate) fn balanced() -> Stage {
     Stage::new()
         .document(
@@ -59,7 +59,7 @@ pub(crate) fn balanced() -> Stage {
 }
 
 #[test]
-fn a_health_check_that_somebody_else_serves_drops_the_node_from_its_load_balancer() {
+fn a_health_check_that_another_program_serves_removes_the_node_from_its_load_balancer() {
     let stage = balanced();
     let server = TcpListener::bind("0.0.0.0:30999").expect("the port is free");
     std::thread::spawn(move || crate::proxy::serve(&server, |_| Some("<html>hello</html>".to_owned())));
@@ -79,8 +79,8 @@ fn a_health_check_that_names_its_service_is_served() {
 }
 
 #[test]
-fn a_connection_from_the_port_of_a_health_check_keeps_the_proxy_off_it() {
-    // With a Pod: without one nobody knows which pods lack their ports.
+fn a_connection_from_the_port_of_a_health_check_blocks_the_proxy() {
+    // With a Pod: without one it is not known which pods lack their ports.
     let stage = balanced().node_port_range("30000-32767");
     let connection = connecting("192.0.2.1:30999", "192.0.2.9:443");
     let look = stage.check(&["--proxy-mode", "iptables"]);
@@ -114,7 +114,7 @@ fn an_external_ip_of_this_node_takes_anothers_node_port_there() {
 }
 
 #[test]
-fn a_listener_inside_the_range_is_told_until_a_service_has_its_port() {
+fn a_listener_inside_the_range_is_reported_until_a_service_has_its_port() {
     let stage = || Stage::new().node_port_range("30000-32767");
     let outside = stage();
     let _listener = TcpListener::bind("0.0.0.0:29999").expect("the port is free");

@@ -1,4 +1,4 @@
-//! Nodes on which nothing is wrong: nothing above info may be said.
+//! Healthy nodes: no finding may be above info.
 
 use std::net::{TcpListener, UdpSocket};
 

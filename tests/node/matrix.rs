@@ -1,13 +1,15 @@
-//! Who loses a listener, per proxy mode, bind address and endpoints: the behaviour matrix through the shipped binary.
+//! The connections that a listener loses, by proxy mode, bind address and endpoints: the behaviour matrix with the
+//! shipped binary.
 
 use std::net::TcpListener;
 
 use crate::stage::{Look, Stage};
 
-/// Service shapes, in the order of the columns below.
+/// The kinds of Services, in the order of the columns below.
 const SHAPES: [&str; 3] = ["ready", "empty", "elsewhere"];
 
-/// Bind address; then the verdict for usable endpoints, none, and only on another node with etp Local.
+/// Bind address; then the verdict for usable endpoints, for no endpoints, and for endpoints only on another node with
+/// externalTrafficPolicy Local.
 type Row = (&'static str, [&'static str; 3]);
 
 const EVERYWHERE: &str = "critical remote node loopback pods";
@@ -60,7 +62,7 @@ fn service(row: usize, column: usize) -> String {
 }
 
 #[test]
-fn every_cell_of_the_matrix_is_told_with_severity_and_affects() {
+fn every_case_of_the_matrix_has_its_severity_and_affects() {
     let mut stage = Stage::new();
     let mut listeners = Vec::new();
     for row in 0..6 {
@@ -104,7 +106,7 @@ fn evidence_names_the_lost_addresses_of_each_family_and_the_remedy_is_a_command(
 }
 
 #[test]
-fn exit_codes_tell_findings_gaps_and_usage_apart() {
+fn exit_codes_differ_for_findings_gaps_and_usage_errors() {
     let stage = Stage::new().service("web", "TCP", 30080, "").endpoints("web", "TCP", Some("n1"));
     assert_eq!(stage.check(&["--proxy-mode", "iptables"]).code, 0);
     let _listener = TcpListener::bind("0.0.0.0:30080").expect("the port is free");

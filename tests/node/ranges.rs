@@ -1,4 +1,4 @@
-//! The ephemeral range against the NodePort range, bands, and client sockets that sit on NodePorts.
+//! The ephemeral range compared with the NodePort range, bands, and client sockets on NodePorts.
 
 use std::{net::TcpListener, thread::sleep, time::Duration};
 
@@ -34,7 +34,7 @@ fn the_overlap_is_critical_in_ipvs_mode_while_an_allocated_port_is_uncovered() {
 }
 
 #[test]
-fn the_remedy_keeps_what_somebody_else_reserved() {
+fn the_remedy_keeps_ports_that_were_reserved_before() {
     let stage = Stage::new().node_port_range("30000-32767");
     sysctl("net.ipv4.ip_local_port_range", "1024 65535");
     sysctl("net.ipv4.ip_local_reserved_ports", "2703,9808-9810");
@@ -58,7 +58,7 @@ fn a_wide_range_over_the_port_of_a_server_is_a_warning_until_it_is_reserved() {
     assert!(stage.check(&["--proxy-mode", "iptables"]).findings("ephemeral-range-overlap").is_empty());
 }
 
-/// Looks until the kernel has retransmitted the SYN; about a second, and never more than twenty.
+/// Scans until the kernel has retransmitted the SYN: about a second, and never more than twenty.
 fn look_at_client(stage: &Stage, mode: &str) -> Look {
     for _ in 0..40 {
         let look = stage.check(&["--proxy-mode", mode]);
@@ -68,7 +68,7 @@ fn look_at_client(stage: &Stage, mode: &str) -> Look {
         }
         sleep(Duration::from_millis(500));
     }
-    panic!("no retransmitting SYN was seen in {mode} mode: {:#}", stage.check(&["--proxy-mode", mode]).json);
+    panic!("no retransmitted SYN was found in {mode} mode: {:#}", stage.check(&["--proxy-mode", mode]).json);
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn a_client_socket_on_a_node_port_is_swallowed_in_ipvs_mode_only() {
     }
 }
 
-/// A manifest with NodePorts `ports` on a range that a kube-apiserver Pod tells.
+/// A manifest with NodePorts `ports`, and a kube-apiserver Pod with the range.
 pub(crate) fn crowd(range: &str, ports: impl IntoIterator<Item = u16>) -> Stage {
     ports
         .into_iter()
@@ -101,7 +101,7 @@ fn crowded(stage: &Stage) -> Option<(String, String)> {
 }
 
 #[test]
-fn bands_are_counted_as_the_api_server_cuts_them() {
+fn bands_are_counted_as_the_api_server_splits_them() {
     for (range, dynamic_first, last) in [
         ("30000-30015", 30000, 30015),
         ("30000-30127", 30016, 30127),

@@ -1,5 +1,5 @@
-//! Healthy worlds on a real kernel: each test shows that nothing is wrong, that the rule is silent, and that it is not
-//! blind.
+//! Healthy example nodes on a real kernel. Each test shows that nothing is wrong, that the rule is silent, and that the
+//! rule can find the problem.
 
 use crate::named::is_of;
 use std::{
@@ -15,7 +15,7 @@ const BLOCKS: &str = "connection-on-port/blocks";
 const CLAIMS: &str = "external-ip-conflict/takes-listener";
 const EXHAUSTION: &str = "ephemeral-ports-near-exhaustion";
 
-/// Fails where a rule found something, or could not judge.
+/// Fails if a rule found something, or could not judge.
 #[track_caller]
 fn expect_silent(look: &Look, rule: &str) {
     assert!(look.findings(rule).is_empty(), "{:#}", look.json);
@@ -27,14 +27,14 @@ fn look(stage: &Stage) -> Look {
     stage.check(&["--proxy-mode", "iptables"])
 }
 
-/// A client's connection and what the server accepted.
+/// A client's connection and the server's accepted connection.
 fn connected(server: &TcpListener) -> (TcpStream, TcpStream) {
     let client = TcpStream::connect(server.local_addr().expect("its address")).expect("a connection");
     (client, server.accept().expect("a connection").0)
 }
 
 #[test]
-fn an_ingress_that_drains_keeps_its_successor_off_no_port() {
+fn a_draining_ingress_does_not_block_its_successor() {
     let stage = Stage::new().document(
         "apiVersion: v1\nkind: Pod\nmetadata: {name: ingress, namespace: default, uid: uid-ingress}\nspec:\n  nodeName: n1\n  \
          hostNetwork: true\n  containers:\n  - name: ingress\n    ports: [{containerPort: 8443, hostPort: 8443, protocol: TCP}]\n\
@@ -43,8 +43,8 @@ fn an_ingress_that_drains_keeps_its_successor_off_no_port() {
     let server = TcpListener::bind("192.0.2.1:8443").expect("the port is free");
     let (_client, _kept) = connected(&server);
     let (mut closed, accepted) = connected(&server);
-    // Whoever closes first keeps the connection in TIME_WAIT: here the server.
-    accepted.shutdown(Shutdown::Write).expect("it is open");
+    // The end that closes first keeps the connection in TIME_WAIT: here the server.
+    accepted.shutdown(Shutdown::Write).expect("the connection is open");
     assert_eq!(closed.read(&mut [0]).expect("its end"), 0);
     drop((closed, accepted, server));
     let silent = look(&stage);
