@@ -15,11 +15,11 @@ use crate::{
 
 /// The interval of scans: shorter than usual, for many scans; results are in scans if the interval matters.
 const INTERVAL: Duration = Duration::from_secs(2);
-/// How often an answer is looked for.
+/// The interval of the requests for an answer.
 const OFTEN: Duration = Duration::from_millis(5);
 /// The first NodePort that is used.
 const FIRST: u16 = 30_100;
-/// How long the first verdict may take without an API server, how long a change of the cluster, in milliseconds.
+/// The longest time for the first verdict without an API server, and for a change of the cluster, in milliseconds.
 const FIRST_VERDICT: f64 = 2000.0;
 const CHANGE: f64 = 1000.0;
 
@@ -54,7 +54,7 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
         Row::alone("a Service that changed to the look that judged it", "ms", of(0), Promise::AtMost(CHANGE)),
         Row::alone("the same to the finding, which has to last", "ms", of(1), Promise::None),
         Row::alone("the same to the Event", "ms", of(2), Promise::None),
-        // Two that last, one that may have begun just before, and the part of one until the next begins.
+        // Two scans in which the finding lasts, one scan that may have begun before, and a part of an interval.
         Row::alone("a new listener to the finding, which has to last", "looks", looks, Promise::AtMost(3.0)),
         Row::alone("a sysctl that changed to the finding", "looks", settings, Promise::AtMost(2.0)),
     ]
@@ -85,7 +85,7 @@ fn listener(cluster: &ControlPlane, port: u16) -> f64 {
     looks_to(|| is_found(port))
 }
 
-/// The ephemeral range comes to cover the NodePorts: looks to the finding.
+/// The ephemeral range is widened over the NodePorts: scans to the finding.
 fn setting() -> f64 {
     let series = "portreeve_findings{rule=\"ephemeral-range-overlap\",variant=\"node-ports\"";
     let is_told = || metrics().lines().any(|line| line.starts_with(series) && !line.ends_with(" 0.0"));
@@ -104,7 +104,7 @@ fn looks_to(is_found: impl Fn() -> bool) -> f64 {
     scans() - before
 }
 
-/// Whether there is a finding of `listener-on-node-port/loses` about it.
+/// Whether there is a finding of `listener-on-node-port/loses` about the Service.
 fn is_found(port: u16) -> bool {
     let (rule, port) = ("rule=\"listener-on-node-port\",variant=\"loses\"", format!("port=\"{port}\""));
     let metrics = metrics();
@@ -130,7 +130,7 @@ fn start(binary: &Path, server: &str, directory: &Directory) -> Process {
     Process::start(binary.to_str().expect("a path"), &arguments, directory.path())
 }
 
-/// Repeats the query without an end: a benchmark has no right time.
+/// Repeats the request until it succeeds. There is no time limit, because a benchmark has no right time.
 fn patiently<T>(mut probe: impl FnMut() -> Option<T>) -> T {
     loop {
         match probe() {

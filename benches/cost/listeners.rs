@@ -57,7 +57,8 @@ pub fn measure(world: &World, agent: &Looking, sockets: usize, count: usize) -> 
         ],
     );
     let took = |name: &str| of(&measured, name);
-    // On some machines a socket costs `ss` half of what it costs on others, and a check the same: what holds on each is promised.
+    // On some machines a socket costs `ss` half as much as on others, and a check the same. The promise is a ratio that
+    // holds on all of them.
     let promised = |at_100k: f64, at_500k: f64| match sockets {
         100_000 => Promise::Times(at_100k),
         500_000 => Promise::Times(at_500k),
@@ -86,7 +87,7 @@ pub fn measure(world: &World, agent: &Looking, sockets: usize, count: usize) -> 
     ]
 }
 
-/// What a program with the procfs crate does: reads both tables, and says who listens on a NodePort.
+/// A program with the procfs crate: it reads both tables, and lists the listeners on NodePorts.
 pub fn by_procfs() -> ExitCode {
     let tables = [procfs::net::tcp(), procfs::net::tcp6()];
     let sockets = tables.into_iter().flat_map(|table| table.expect("a table"));

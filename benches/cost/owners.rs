@@ -1,4 +1,4 @@
-//! Which process has a NodePort, among many descriptors.
+//! The process with a NodePort, among many descriptors.
 
 use std::collections::BTreeSet;
 
@@ -42,7 +42,7 @@ pub fn measure(world: &World, agent: &Looking, descriptors: usize, count: usize)
     let size = short(descriptors);
     let what = format!("holders of NodePorts, {size} descriptors, process");
     let against = |theirs: &'static str, least: f64| {
-        // Fewer descriptors are fewer that others look through in vain.
+        // With fewer descriptors, the other programs search fewer in vain.
         let promise = if descriptors < 200_000 { Promise::None } else { Promise::Times(least) };
         let row = Row::against(format!("{what}, vs {theirs}"), took("process"), (theirs, took(theirs)), promise);
         row.provided(&alike)

@@ -1,4 +1,4 @@
-//! The node that sockets are looked for on, and who looks.
+//! The node whose sockets are searched, and the programs that search them.
 
 use std::{
     collections::BTreeSet,
@@ -20,14 +20,14 @@ use crate::{
 
 /// The NodePorts of Services.
 pub const TAKEN: [u16; 8] = [30001, 30002, 30003, 30004, 31005, 31006, 31007, 32008];
-/// Services beside those whose NodePort was taken.
+/// Services beside the Services whose NodePort is taken.
 const SERVICES: u16 = 100;
-/// Sockets that are as good as always there: listeners elsewhere, and UDP.
+/// Sockets that almost every node has: listeners on other ports, and UDP.
 const LISTENERS: u16 = 100;
 const DATAGRAMS: usize = 100;
-/// Every so many looks the agent also walks what it passes over otherwise.
+/// The number of scans after which the agent also reads the facts that it reads seldom.
 const RARELY: f64 = 20.0;
-/// How long an agent that looks every 20 ms is left alone between two questions.
+/// The time between two requests to an agent that scans every 20 ms.
 const PAUSE: Duration = Duration::from_millis(8);
 /// The address of the agent.
 pub const PLACE: &str = "127.0.0.1:29517";
@@ -55,7 +55,7 @@ impl World {
         Self { binary: binary.to_owned(), services, directory, holder }
     }
 
-    /// Orders something of the process that has the NodePorts.
+    /// Sends an order to the process with the NodePorts.
     pub fn order(&mut self, order: &str) {
         self.holder.order(order);
     }
@@ -74,7 +74,7 @@ impl World {
         snapshot["kernel"].clone()
     }
 
-    /// An agent that looks again and again whenever it is let.
+    /// An agent that scans repeatedly while it is allowed.
     pub fn agent(&self) -> Looking {
         let arguments = [
             "agent".to_owned(),
@@ -103,7 +103,7 @@ impl Looking {
         self.process.pid()
     }
 
-    /// Lets it look again and again meanwhile.
+    /// Lets the agent scan repeatedly meanwhile.
     pub fn freely<T>(&self, happens: impl FnOnce() -> T) -> T {
         self.process.signal(Signal::SIGCONT);
         let happened = happens();
@@ -111,7 +111,7 @@ impl Looking {
         happened
     }
 
-    /// What a whole undisturbed look took, and how it did.
+    /// The time of a complete undisturbed scan, with its parts.
     pub fn look(&self) -> Took {
         self.look_after(|| ())
     }
@@ -173,7 +173,7 @@ pub fn number(metrics: &str, series: &str) -> f64 {
     line.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no {series} in {metrics}"))
 }
 
-/// How many NodePorts are taken, in an exposition.
+/// The number of taken NodePorts in an exposition.
 pub fn node_ports(metrics: &str) -> f64 {
     let states = metrics.lines().filter(|line| line.starts_with("portreeve_node_ports{"));
     let taken = states.filter(|line| !line.contains("state=\"free\""));
@@ -187,7 +187,7 @@ pub fn run(command: &mut Command) -> Output {
     output
 }
 
-/// Local ends of a list of sockets of a snapshot, those that a filter takes.
+/// The local ends of the sockets of a snapshot that a filter accepts.
 pub fn ends(sockets: &Value, of: impl Fn(&Value) -> bool) -> BTreeSet<SocketAddr> {
     let sockets = sockets.as_array().unwrap_or_else(|| panic!("sockets, not {sockets}"));
     let end = |socket: &Value| {
@@ -197,18 +197,18 @@ pub fn ends(sockets: &Value, of: impl Fn(&Value) -> bool) -> BTreeSet<SocketAddr
     sockets.iter().filter(|socket| of(socket)).map(end).collect()
 }
 
-/// What must be the same, or the row says nothing.
+/// The results that must be equal; otherwise the row is invalid.
 pub fn same<T: PartialEq + std::fmt::Debug>(ours: &T, theirs: &T, whose: &str) -> Result<(), String> {
     if ours == theirs { Ok(()) } else { Err(format!("{whose} sees {theirs:?}, Portreeve {ours:?}")) }
 }
 
-/// A Service for each NodePort that was taken, and others.
+/// A Service for each taken NodePort, and others.
 fn services() -> String {
     let others = (0..SERVICES).map(|number| 32_100 + number);
     services_of(TAKEN.into_iter().chain(others).map(Some))
 }
 
-/// A file with a Service each, with these NodePorts or none.
+/// A file with a Service each, with these NodePorts or without.
 pub fn services_of(node_ports: impl Iterator<Item = Option<u16>>) -> String {
     let service = |(number, port): (usize, Option<u16>)| {
         json!({
