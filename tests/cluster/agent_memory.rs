@@ -1,5 +1,5 @@
 //! The memory of an agent. Beside a large cluster it stays below the limit of its pod, for every request. A cluster
-//! that is too large for the agent is a gap.
+//! that is too large for the agent is unread.
 
 use std::{
     fs,

@@ -44,7 +44,7 @@ fn of(network: u8, addresses: &BTreeSet<IpAddr>) -> usize {
     addresses.iter().filter(|it| matches!(it, IpAddr::V4(it) if it.octets()[..2] == [10, network])).count()
 }
 
-/// Every address of the namespace; none if they are a gap.
+/// Every address of the namespace; none if they are unread.
 fn addresses(known: &mut Known) -> Option<BTreeSet<IpAddr>> {
     let (seen, _) = Host::at("/").read_again(&NodeQuery::default(), known);
     Some(seen.interfaces.seen()?.addresses.iter().map(|address| address.ip).collect())

@@ -37,7 +37,7 @@ fn incident() -> (TcpListener, TcpStream) {
     (listener, client)
 }
 
-/// Source and reason of every gap anywhere in the facts.
+/// Source and reason of every `Gap` anywhere in the facts.
 fn gaps(value: &Value) -> BTreeSet<(String, String)> {
     let word = |value: &Value| value.as_str().expect("a word").to_owned();
     match value {

@@ -113,7 +113,7 @@ impl Error {
         }
     }
 
-    /// The failure as the gap of a fact. Its text may quote the server or a file, so it is cleaned here.
+    /// The failure as the `Gap` of a fact. Its text may quote the server or a file, so it is cleaned here.
     pub fn gap(&self, source: Source) -> Gap {
         Gap::new(source, self.why(), text::clean(&self.to_string(), DETAIL))
     }

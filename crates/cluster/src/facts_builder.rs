@@ -190,7 +190,7 @@ impl FactsBuilder {
         self.gaps.entry(gap.source).or_insert(gap);
     }
 
-    /// Sets the reason why a whole fact is missing, from another gap.
+    /// Sets the reason why a whole fact is missing, from another `Gap`.
     pub fn mark_missing_with(&mut self, source: Source, gap: Gap) {
         self.gaps.entry(source).or_insert(gap);
     }

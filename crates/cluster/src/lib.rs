@@ -2,7 +2,7 @@
 //! files or an API server, which is read once or watched.
 //!
 //! All sources add their objects to a `FactsBuilder`, which makes [`ClusterFacts`]. An object that the API server would
-//! refuse is rejected by name, and the others are kept. Input that could not be read is a gap.
+//! refuse is rejected by name, and the others are kept. Input that could not be read is marked as unread.
 //!
 //! Each kind of object is one derived struct (`objects`) with the fields that `facts` need. Objects are read one at a time,
 //! so that memory stays small (`docs/performance.md`).
@@ -70,7 +70,7 @@ use portreeve_facts::{ClusterFacts, Gap, Source, Why};
 
 /// Reads everything from `source`; files only if they can be read again. `node` is this node's name, if it is
 /// configured or comes from the downward API; otherwise `hostname` finds it among the Nodes. The function never fails
-/// as a whole: each fact has its own gap.
+/// as a whole: each fact has its own reason if it is unread.
 pub async fn read(source: &ClusterSource, node: Option<&str>, hostname: &str) -> ClusterFacts {
     match source {
         ClusterSource::None => nothing(node),

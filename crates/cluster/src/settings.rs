@@ -63,7 +63,7 @@ impl Settings {
         self.kube_proxy = self.kube_proxy.take().or(other.kube_proxy);
     }
 
-    /// The range from the best place, in the order of [`RangeSource`]. If no place has a range, the default. A gap if
+    /// The range from the best place, in the order of [`RangeSource`]. If no place has a range, the default. A `Gap` if
     /// equally good places disagree, or if all places with a range are malformed.
     pub fn node_port_range(&self) -> Reading<NodePortRange> {
         let gap = |why, detail| Reading::Gap(Gap::new(Source::NodePortRange, why, detail));

@@ -34,7 +34,7 @@ impl Answer {
     /// The answer, if it is a success.
     ///
     /// # Errors
-    /// A gap with the status.
+    /// A `Gap` with the status.
     pub fn success(self, source: Source) -> Result<Self, Gap> {
         let why = match self.status {
             status if status.is_success() => return Ok(self),
@@ -45,7 +45,7 @@ impl Answer {
         Err(Gap::new(source, why, format!("{} answered {}", self.place, self.status)))
     }
 
-    /// The gap of a body of the wrong form. It shows the beginning of the body.
+    /// The `Gap` of a body of the wrong form. It shows the beginning of the body.
     pub fn malformed(&self, source: Source, wanted: &str) -> Gap {
         let beginning = text::clean(&self.body, 48);
         Gap::new(source, Why::Malformed, format!("{} answered {beginning:?}, wanted {wanted}", self.place))
@@ -55,7 +55,7 @@ impl Answer {
 /// Runs requests on the calling thread, and so in its network namespace. Must not be called on an async runtime.
 ///
 /// # Errors
-/// A gap of `/proxyMode` if no file descriptors are left for a runtime.
+/// A `Gap` of `/proxyMode` if no file descriptors are left for a runtime.
 pub fn run<T>(requests: impl Future<Output = T>) -> Result<T, Gap> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| {
         Gap::new(Source::ProxyMode, Why::Unreachable, format!("start of the reader's own event loop: {error}"))

@@ -12,7 +12,7 @@ const CONNECTIONS: usize = 4096;
 /// Reads every virtual server.
 ///
 /// # Errors
-/// A gap. [`portreeve_facts::Why::NotSupported`] if the file is absent: the kernel has not loaded IPVS.
+/// A `Gap`. [`portreeve_facts::Why::NotSupported`] if the file is absent: the kernel has not loaded IPVS.
 pub(crate) fn servers(root: &Root) -> Result<Vec<VirtualServer>, Gap> {
     let path = root.net("ip_vs");
     parse_servers(&path, open(Source::IpVs, &path)?)

@@ -1,4 +1,4 @@
-//! Reads the node: its sockets, settings, addresses and proxy, each fact with its own gap.
+//! Reads the node: its sockets, settings, addresses and proxy, each fact with its own reason if it is unread.
 //!
 //! Never: judges, fails as a whole, or writes to the host.
 
@@ -77,7 +77,7 @@ pub struct Host {
 impl Host {
     /// The host whose `/` is at `root`. The host is live if `root` is `/` or a mount of the running host's `/`, which
     /// its boot id shows. For a live host the kernel and the proxy are read. For a recorded tree only its files are
-    /// read, and all other facts are gaps.
+    /// read, and all other facts are unread.
     pub fn at(root: impl Into<PathBuf>) -> Self {
         Self { root: Root::at(root.into()), proxy_places: PROXY_PLACES.to_vec() }
     }
@@ -340,7 +340,7 @@ fn unless_skipped<T>(
     if wanted.skipped.contains(&source) { Err(not_needed(source)) } else { watch.on(source, reader) }
 }
 
-/// The gap of a fact that no rule needs.
+/// The `Gap` of a fact that no rule needs.
 fn not_needed(source: Source) -> Gap {
     Gap::new(source, Why::NotAsked, "no rule of this scan needs it")
 }

@@ -31,7 +31,7 @@ const LEGACY: [&str; 2] = ["ip_tables_names", "ip6_tables_names"];
 ///
 /// # Errors
 /// `NotPermitted` without the capability. A kernel without nf_tables, or without the legacy iptables, has none of their
-/// tables, which is no gap.
+/// tables, which is no error.
 pub(crate) fn read(root: &Root) -> Result<Netfilter, Gap> {
     require_net_admin(Source::Netfilter, "nft tables and chains")?;
     let mut connection = connection(Family::Netfilter, false);

@@ -52,7 +52,7 @@ const FEWEST: u32 = 64;
 ///
 /// # Errors
 /// A [`Gap`] of [`Source::PodNamespaces`]: `NotPermitted` if the processes of the node, or their namespaces, are not
-/// all visible. A pod that could not be read has its own gap.
+/// all visible. A pod that could not be read has its own `Gap`.
 pub fn pod_namespaces(
     proc: &Path,
     worth_walking: u32,

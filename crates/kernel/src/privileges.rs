@@ -8,7 +8,7 @@ const USED: [(u32, &str); 5] =
     [(2, "CAP_DAC_READ_SEARCH"), (12, "CAP_NET_ADMIN"), (19, "CAP_SYS_PTRACE"), (21, "CAP_SYS_ADMIN"), (39, "CAP_BPF")];
 
 /// The names of those capabilities of [`USED`] that the calling thread has. The list is empty if they cannot be read:
-/// the gap of each reader then names the missing right.
+/// the `Gap` of each reader then names the missing right.
 pub(super) fn read() -> Vec<String> {
     status().map(|status| effective(&status)).unwrap_or_default()
 }

@@ -122,7 +122,7 @@ impl Ask<'_> {
             && self.peers.is_none_or(|ports| ports.contains(record.remote_port))
     }
 
-    /// A gap of this request's source.
+    /// A `Gap` of this request's source.
     pub fn gap(&self, why: Why, detail: String) -> Gap {
         Gap::new(self.source, why, detail)
     }

@@ -13,7 +13,7 @@ const LONGEST: usize = 64 * 1024;
 /// Reads `/etc/resolv.conf`. If that names only systemd-resolved's stub, reads the list of the real nameservers.
 ///
 /// # Errors
-/// A gap that names the file.
+/// A `Gap` that names the file.
 pub(crate) fn read(root: &Root) -> Result<Vec<IpAddr>, Gap> {
     let of = |below| read_text(Source::ResolvConf, &root.file(below), LONGEST).map(|content| nameservers(&content));
     let named = of("etc/resolv.conf")?;

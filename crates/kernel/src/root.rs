@@ -108,12 +108,12 @@ pub(super) fn open_file(path: &Path) -> io::Result<File> {
     if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::new(io::ErrorKind::InvalidInput, "not a file")) }
 }
 
-/// The gap of a fact that only a running kernel has.
+/// The `Gap` of a fact that only a running kernel has.
 pub(super) fn recorded(source: Source) -> Gap {
     Gap::new(source, Why::NotSupported, "only a running kernel has this fact, and this is a recorded tree")
 }
 
-/// The gap of a file that could not be opened or read.
+/// The `Gap` of a file that could not be opened or read.
 pub(super) fn unread(source: Source, path: &Path, error: &io::Error) -> Gap {
     let why = match error.kind() {
         io::ErrorKind::PermissionDenied => Why::NotPermitted,
@@ -131,7 +131,7 @@ pub(super) fn unread(source: Source, path: &Path, error: &io::Error) -> Gap {
 /// that fills a page is read again, with the full limit.
 ///
 /// # Errors
-/// A gap with the path if the file cannot be read, is longer, or is not UTF-8.
+/// A `Gap` with the path if the file cannot be read, is longer, or is not UTF-8.
 pub(super) fn read_text(source: Source, path: &Path, limit: usize) -> Result<String, Gap> {
     let answer = |buffer: &mut [u8]| {
         let read = open_file(path).and_then(|mut file| file.read(buffer));
@@ -170,7 +170,7 @@ pub(super) fn read_unsized_text(path: &Path, limit: u64) -> io::Result<String> {
 /// Opens a file for [`each_line`].
 ///
 /// # Errors
-/// A gap with the path.
+/// A `Gap` with the path.
 pub(super) fn open(source: Source, path: &Path) -> Result<BufReader<File>, Gap> {
     open_file(path).map(BufReader::new).map_err(|error| unread(source, path, &error))
 }
@@ -178,7 +178,7 @@ pub(super) fn open(source: Source, path: &Path) -> Result<BufReader<File>, Gap> 
 /// Passes each line to `take`. `take` returns `None` for a line of a wrong form.
 ///
 /// # Errors
-/// A gap with `name`, the line's number and the `wanted` form.
+/// A `Gap` with `name`, the line's number and the `wanted` form.
 pub(super) fn each_line(
     source: Source,
     name: &Path,

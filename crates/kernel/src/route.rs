@@ -51,7 +51,7 @@ pub struct DefaultRoutes {
 /// Reads every link and address, and the main table's default routes.
 ///
 /// # Errors
-/// The gap of the links or of the addresses: an address cannot be judged without its link. A gap of the routes affects
+/// The `Gap` of the links or of the addresses: an address cannot be judged without its link. A `Gap` of the routes affects
 /// only the gateways.
 pub fn read() -> Result<Interfaces, Gap> {
     read_over(&mut connection(Family::Route, true))

@@ -104,7 +104,7 @@ fn requests(ask: &Ask<'_>, families: &[Family]) -> Vec<(u16, Vec<u8>)> {
     }
 }
 
-/// At most [`RANGES`] ranges that contain all these ports. The widest gaps between ports stay outside. A socket that
+/// At most [`RANGES`] ranges that contain all these ports. The widest spaces between ports stay outside. A socket that
 /// the kernel filters out is neither sent nor parsed, and both take longer than a few comparisons.
 fn hull(ports: &PortSet) -> Vec<PortRange> {
     let ranges = ports.ranges();

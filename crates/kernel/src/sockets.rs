@@ -53,7 +53,7 @@ impl Sockets {
     ///
     /// # Errors
     /// A [`Gap`] of [`Source::Listeners`] if one protocol cannot be read, or if there are too many sockets to keep. If
-    /// only UDP has too many, the other protocols are known. A kernel that has not loaded SCTP has no gap.
+    /// only UDP has too many, the other protocols are known. A kernel without SCTP is no error.
     pub fn listeners(&self) -> Result<Listeners, Gap> {
         self.at_most(MOST_LISTENERS)
     }

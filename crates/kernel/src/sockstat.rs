@@ -15,7 +15,7 @@ const LONGEST: usize = 1024;
 /// Reads both families of the host and adds them up.
 ///
 /// # Errors
-/// A gap that names the file. Without `sockstat6` the kernel has no IPv6, which is no gap.
+/// A `Gap` that names the file. Without `sockstat6` the kernel has no IPv6, which is no error.
 pub(crate) fn read(root: &Root) -> Result<SockStat, Gap> {
     of(&root.net(""))
 }

@@ -8,7 +8,7 @@ use portreeve_facts::{Gap, PortRange, PortSet, Reading, Source, Sysctls, Why, te
 /// More than the longest port list that the kernel can print: 32,768 ports that do not touch, 6 bytes each.
 const LONGEST: usize = 256 * 1024;
 
-/// Reads every setting, each with its own gap.
+/// Reads every setting. Each has its own reason if it is unread.
 pub(super) fn read(root: &Root) -> Sysctls {
     Sysctls {
         ip_local_port_range: value::<PortRange>(root, "net/ipv4/ip_local_port_range", "two ports"),

@@ -236,7 +236,7 @@ impl ResourceCache {
         true
     }
 
-    /// The gap of a resource before its first complete read.
+    /// The `Gap` of a resource before its first complete read.
     fn absence(&self, resource: Resource) -> Gap {
         let yet = || Gap::new(resource.source(), Why::NotYet, format!("{} were not read yet", resource.name()));
         self.status.failure.clone().unwrap_or_else(yet)

@@ -40,7 +40,7 @@ impl Resource {
         }
     }
 
-    /// The source that a gap of the resource names.
+    /// The source that a `Gap` of the resource names.
     pub fn source(self) -> Source {
         match self {
             Self::Services => Source::Services,

@@ -48,7 +48,7 @@ impl ClusterView {
         self.changes.changed().await.map_err(|_| WatchesEnded)
     }
 
-    /// The facts. Each resource before its first complete read is a gap. If the state changed, the facts are made now,
+    /// The facts. Each resource is unread before its first complete read. If the state changed, the facts are made now,
     /// in a time that grows with the cluster.
     pub fn facts(&mut self) -> Arc<ClusterFacts> {
         self.changes.mark_unchanged();

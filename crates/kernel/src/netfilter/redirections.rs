@@ -57,7 +57,7 @@ pub(crate) fn chain(message: &Message<'_>) -> Result<Option<Chain>, Malformed> {
 /// The ports that the chains of tables `raw` exclude from conntrack, each once. These chains are removed from the list.
 ///
 /// # Errors
-/// A gap if a dump of rules failed, or if there are too many chains to read.
+/// A `Gap` if a dump of rules failed, or if there are too many chains to read.
 pub(crate) fn untracked<S: Transport, O: FnMut() -> io::Result<S>>(
     connection: &mut Connection<S, O>,
     chains: &mut Vec<Chain>,
@@ -74,7 +74,7 @@ pub(crate) fn untracked<S: Transport, O: FnMut() -> io::Result<S>>(
 /// The redirections of these chains, in the order in which the kernel evaluates them.
 ///
 /// # Errors
-/// A gap if a dump of rules failed, or if there is too much to read. The last redirections are of the newest pods:
+/// A `Gap` if a dump of rules failed, or if there is too much to read. The last redirections are of the newest pods:
 /// without them the losers of connections are not known.
 pub(crate) fn read<S: Transport, O: FnMut() -> io::Result<S>>(
     connection: &mut Connection<S, O>,

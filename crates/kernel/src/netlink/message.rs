@@ -11,7 +11,7 @@ pub(crate) const HEADER: usize = 16;
 
 /// The object of a dump.
 pub struct Request<'a> {
-    /// The source of the fact, and so of every gap.
+    /// The source of the fact, and so of every `Gap`.
     pub source: Source,
     /// The dumped objects, for messages: `TCP sockets`.
     pub what: &'static str,
@@ -45,7 +45,7 @@ impl Request<'_> {
         bytes
     }
 
-    /// The gap of an answer of a wrong form.
+    /// The `Gap` of an answer of a wrong form.
     pub fn malformed(&self, wanted: &str) -> Gap {
         Gap::new(self.source, Why::Malformed, format!("dump of {}: wanted {wanted}", self.what))
     }

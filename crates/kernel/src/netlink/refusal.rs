@@ -42,7 +42,7 @@ impl Refusal {
         })
     }
 
-    /// The gap of a refused request. `explained`: the kernel was told to give its reasons.
+    /// The `Gap` of a refused request. `explained`: the kernel was told to give its reasons.
     pub(crate) fn gap(&self, request: &Request<'_>, family: Family, explained: bool) -> Gap {
         let why = match self.errno {
             Errno::EPERM | Errno::EACCES => Why::NotPermitted,
@@ -82,7 +82,7 @@ fn words(bytes: &[u8]) -> Option<String> {
     place.map(|place| format!("at byte {place} of the request"))
 }
 
-/// The gap of a system call that failed.
+/// The `Gap` of a system call that failed.
 pub(crate) fn failed(request: &Request<'_>, operation: &str, error: &io::Error) -> Gap {
     let why = match error.raw_os_error().map(Errno::from_raw) {
         // Every kernel with a network has netlink and these calls. If they are refused, a filter of system calls

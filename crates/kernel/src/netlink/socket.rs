@@ -168,7 +168,7 @@ mod kernel {
 
     use super::{Family, Transport};
 
-    /// There is no netlink here: every fact of such a host is a gap, and only recorded nodes can be read.
+    /// There is no netlink here: every fact of such a host is unread, and only recorded nodes can be read.
     #[derive(Debug)]
     pub struct NetlinkSocket(Infallible);
 

@@ -32,7 +32,7 @@ pub struct Answers {
 }
 
 impl Answers {
-    /// The same gap for each fact, each under its own source.
+    /// The same `Gap` for each fact, each under its own source.
     pub fn none(gap: &Gap) -> Self {
         let of = |source| Gap { source, ..gap.clone() };
         Self {
@@ -49,7 +49,7 @@ impl Answers {
 /// root, as kube-proxy does. The kernel translates their uid into the user namespace of the reader.
 ///
 /// # Errors
-/// A gap of [`Source::ProxyMode`] if no process listens, if a listener is not root's, or if listeners were not read.
+/// A `Gap` of [`Source::ProxyMode`] if no process listens, if a listener is not root's, or if listeners were not read.
 pub fn believed(places: &[SocketAddr], listeners: &Reading<Vec<Socket>>) -> Result<Vec<SocketAddr>, Gap> {
     let listeners = listeners.get().map_err(|gap| Gap { source: Source::ProxyMode, ..gap })?;
     let (mut asked, mut doubted) = of_root(places, listeners);
