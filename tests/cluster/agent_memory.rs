@@ -167,11 +167,11 @@ fn fifty_thousand_services_stay_below_the_limit_of_the_pod_for_every_request() {
 }
 
 /// Fault (API server): the cluster has more objects of a kind than the agent has memory for
-/// Does: a gap (`too-much`) for that kind, or the last known view, whose age grows; the agent lists that kind again after some minutes
+/// Does: that kind is unread (`too-much`), or stays in its last known state, whose age grows; the agent lists that kind again after some minutes
 /// Right again: with a list that fits
 /// Lost: verdicts about that kind of object
 #[tokio::test]
-async fn a_list_without_memory_for_it_is_a_gap_and_the_rest_is_known() {
+async fn a_list_without_memory_for_it_is_unread_and_the_rest_is_known() {
     let beginning = r#"{"kind":"ServiceList","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":["#;
     let fake = Fake::new(move |path, _| match path {
         path if is_list(path) => Reply::Endless(beginning, format!("{A},")),

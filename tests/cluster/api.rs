@@ -318,7 +318,7 @@ fn a_kubeconfig_that_cannot_be_used_is_an_error_with_its_name() {
 }
 
 #[test]
-fn a_config_map_that_the_api_server_would_refuse_is_a_gap_that_names_the_field() {
+fn a_config_map_that_the_api_server_would_refuse_is_unread_with_the_field() {
     const MAP: &str = r#"{"kind":"ConfigMap","metadata":{"name":"cilium-config","namespace":"kube-system"},
         "data":{"kube-proxy-replacement":"true","node-port-range":["20000"],"other":{}}}"#;
     let fake = Fake::new(|path, _| match path {

@@ -56,7 +56,7 @@ fn token(path: &str) -> usize {
 }
 
 /// Fault (API server): an answer never ends
-/// Does: stops at a limit; the facts are a gap (`too-much`)
+/// Does: stops at a limit; the facts are unread (`too-much`)
 /// Right again: with the next answer
 /// Lost: nothing
 #[test]
@@ -144,7 +144,7 @@ fn a_service_without_its_spec_is_unread_and_named() {
 }
 
 /// Fault (API server): an answer comes in pieces, or stops in the middle
-/// Does: waits while pieces arrive; an answer that stops is a gap (`timed-out`)
+/// Does: waits while pieces arrive; an answer that stops is unread (`timed-out`)
 /// Right again: with the next answer
 /// Lost: nothing
 #[test]

@@ -81,7 +81,7 @@ async fn a_server_without_tables_answers_with_a_list() {
 }
 
 #[tokio::test]
-async fn nodes_are_a_gap_without_the_others_and_known_nodes_stay() {
+async fn nodes_are_unread_without_the_others_and_known_nodes_stay() {
     let known = Arc::new(AtomicBool::new(false));
     let shared = Arc::clone(&known);
     let fake = Fake::new(move |path, _| {
@@ -102,7 +102,7 @@ async fn nodes_are_a_gap_without_the_others_and_known_nodes_stay() {
 }
 
 /// Fault (operator): the Node object is deleted while its agent runs, and made anew with another uid
-/// Does: keeps the rest of its view; a missing Node is no gap
+/// Does: keeps the rest of its view; a missing Node is no error
 /// Right again: with the next poll of the Nodes
 /// Lost: facts of that Node meanwhile
 #[tokio::test]
@@ -135,7 +135,7 @@ async fn a_new_node_object_has_its_new_uid_after_the_next_poll_and_affects_nothi
 }
 
 #[tokio::test]
-async fn nodes_are_a_gap_without_the_right_to_list_them() {
+async fn nodes_are_unread_without_the_right_to_list_them() {
     let fake = Fake::new(|path, _| match path {
         path if path.starts_with("/api/v1/nodes") => Reply::Status(403, "forbidden"),
         path => small(path),

@@ -383,7 +383,7 @@ async fn a_client_reads_its_credentials_again_after_a_dropped_request() {
 }
 
 /// Fault (API server): it is not there when the agent starts
-/// Does: starts anyway, with a gap for each kind of object, and assumes nothing
+/// Does: starts anyway, with each kind of object unread, and assumes nothing
 /// Right again: when it answers
 /// Lost: nothing
 #[tokio::test]

@@ -53,7 +53,7 @@ fn addresses(known: &mut Known) -> Option<BTreeSet<IpAddr>> {
 /// Fault (kernel): addresses come and go while they are listed (an interrupted netlink dump)
 /// Does: lists them again; never uses a torn list
 /// Right again: with the next list that is complete
-/// Lost: nothing: a list that is torn every time is a gap
+/// Lost: nothing: a list that is torn every time is unread
 #[test]
 fn every_address_that_stays_is_listed_while_others_come_and_go() {
     let _namespace = Namespace::enter();
@@ -98,7 +98,7 @@ fn everything_is_listed_anew_after_lost_notifications() {
 }
 
 /// Fault (kernel): pods end, with their network namespaces, while they are read
-/// Does: reads the others; a pod that ended is left out, or has a gap of its own
+/// Does: reads the others; a pod that ended is left out, or is unread with its own reason
 /// Right again: with the next scan
 /// Lost: nothing
 #[test]

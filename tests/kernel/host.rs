@@ -175,7 +175,7 @@ fn a_recorded_tree_is_read_from_its_files_and_not_from_the_kernel() {
 }
 
 #[test]
-fn an_empty_directory_gives_gaps_and_no_failure() {
+fn an_empty_directory_is_unread_and_no_failure() {
     let tree = tempfile::tempdir().expect("a directory");
     let seen = Host::at(tree.path()).read(&wanted());
     assert_eq!((seen.hostname.as_str(), seen.capabilities.len()), ("unknown", 0));

@@ -199,7 +199,7 @@ fn hide_cgroup2() {
 /// Lost: nothing
 ///
 /// Fault (kernel): control groups are of version 1 alone
-/// Does: names the pod from the process that holds the socket; if no process may be read, the pod is a gap
+/// Does: names the pod from the process that holds the socket; if no process may be read, the pod is unread
 /// Right again: always
 /// Lost: nothing
 #[test]
@@ -243,7 +243,7 @@ fn under_control_groups_of_version_1_pods_are_named_by_their_processes() {
 }
 
 /// Fault (kernel): a control group is removed while its sockets are read
-/// Does: the owner is a gap (stale); the socket is kept
+/// Does: the owner is unread (stale); the socket is kept
 /// Right again: with the next scan
 /// Lost: the owner’s name
 #[test]

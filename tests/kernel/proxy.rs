@@ -132,7 +132,7 @@ fn every_fact_is_unreachable_without_a_listener() {
 }
 
 /// Fault (proxy): a web server has its port
-/// Does: the mode is a gap (`malformed`); no process counts as the proxy
+/// Does: the mode is unread (`malformed`); no process counts as the proxy
 /// Right again: with the next scan after the proxy answers
 /// Lost: facts that depend on the mode
 #[test]
@@ -152,7 +152,7 @@ fn a_server_that_hangs_times_out() {
 }
 
 /// Fault (proxy): a program that does not speak HTTP has its port
-/// Does: the mode is a gap (`malformed`)
+/// Does: the mode is unread (`malformed`)
 /// Right again: with the next scan after the proxy answers
 /// Lost: facts that depend on the mode
 #[test]
@@ -163,7 +163,7 @@ fn bytes_that_are_not_http_are_malformed() {
 }
 
 /// Fault (proxy): its answer never ends
-/// Does: cuts the answer; the mode is a gap (`too-much`)
+/// Does: cuts the answer; the mode is unread (`too-much`)
 /// Right again: with the next scan after the proxy answers
 /// Lost: facts that depend on the mode
 #[test]
@@ -174,7 +174,7 @@ fn an_endless_answer_is_cut_and_too_much() {
 }
 
 /// Fault (proxy): it refuses (403, 404, 500)
-/// Does: each answer is a gap of its own, with its reason
+/// Does: each answer is unread, with its own reason
 /// Right again: with the next scan after the proxy answers
 /// Lost: refused facts
 #[test]

@@ -104,7 +104,7 @@ fn node() -> Stage {
 }
 
 /// Fault (kernel): a seccomp filter refuses netlink sockets
-/// Does: reads sockets from /proc; addresses are a gap, and `check` exits with 2
+/// Does: reads sockets from /proc; addresses are unread, and `check` exits with 2
 /// Right again: with the next `check` that is allowed
 /// Lost: addresses, and facts that depend on them
 #[test]
@@ -126,7 +126,7 @@ fn sockets_come_from_proc_if_netlink_is_refused_and_a_check_without_addresses_fa
 }
 
 /// Fault (kernel): a seccomp filter refuses socket, bind, sendto or recvfrom
-/// Does: addresses are a gap, and `check` exits with 2
+/// Does: addresses are unread, and `check` exits with 2
 /// Right again: with the next `check` that is allowed
 /// Lost: addresses, and facts that depend on them
 #[test]

@@ -106,7 +106,7 @@ fn evidence_names_the_lost_addresses_of_each_family_and_the_remedy_is_a_command(
 }
 
 #[test]
-fn exit_codes_differ_for_findings_gaps_and_usage_errors() {
+fn exit_codes_differ_for_findings_unread_input_and_usage_errors() {
     let stage = Stage::new().service("web", "TCP", 30080, "").endpoints("web", "TCP", Some("n1"));
     assert_eq!(stage.check(&["--proxy-mode", "iptables"]).code, 0);
     let _listener = TcpListener::bind("0.0.0.0:30080").expect("the port is free");

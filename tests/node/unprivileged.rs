@@ -36,7 +36,7 @@ pub(crate) fn nobody(stage: &Stage, command: &str) -> (Command, TempDir) {
 }
 
 /// Fault (kernel): every capability is taken away
-/// Does: finds listeners, addresses and settings; names and pods are gaps
+/// Does: finds listeners, addresses and settings; names and pods are unread
 /// Right again: with the next start that has the capabilities
 /// Lost: names of processes
 #[test]

@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn directories_are_found_by_inode_and_a_missing_one_is_a_gap() {
+    fn directories_are_found_by_inode_and_a_missing_one_is_unread() {
         let root = tempfile::tempdir().expect("a directory");
         let mount = root.path().join("sys/fs/cgroup");
         let deep = mount.join("kubepods/burstable").join(format!("pod{UID}"));

@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn cgroup_and_process_are_gaps_if_nothing_can_be_read() {
+    fn cgroup_and_process_are_unread_if_nothing_can_be_read() {
         let owners = Owners::live(Path::new("/nonexistent"), vec![(8472, "flannel.1".to_owned())], false);
         for claim in [claim(Protocol::Tcp, State::Listen, 8472, 5), claim(Protocol::Tcp, State::LastAck, 8472, 0)] {
             let [Owner::Held(holder)] = &owners.of(&[claim])[..] else { panic!("not held") };

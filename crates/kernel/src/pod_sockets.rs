@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_without_sockets_is_not_walked_and_one_with_too_many_is_a_gap() {
+    fn a_pod_without_sockets_is_not_walked_and_a_pod_with_too_many_is_unread() {
         let none = namespace(&[]);
         std::fs::remove_file(none.path().join("tcp")).expect("removed");
         assert_eq!(seen(&none, "46580"), Ok(vec![]));

@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sockets_of_at_most_eight_pods_are_listed_and_an_unreadable_pod_has_a_gap() {
+    fn the_sockets_of_at_most_eight_pods_are_listed_and_an_unreadable_pod_is_unread() {
         let proc = node("net:[2]", &of_pod());
         let uid = |index: u8| format!("0e6a3a0c-5a0b-4b1e-8d6e-3f2b1c0d9e{index:02}");
         for index in 10..19 {
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn the_result_is_a_gap_without_the_nodes_processes() {
+    fn pods_are_unread_without_the_nodes_processes() {
         let proc = node("net:[2]", &of_pod());
         let own = proc.path().join("thread-self/ns/pid");
         fs::remove_file(&own).expect("removed");

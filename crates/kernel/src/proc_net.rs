@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_table_is_a_gap_for_ipv4_and_empty_for_ipv6() {
+    fn a_missing_table_is_unread_for_ipv4_and_empty_for_ipv6() {
         let net = tempfile::tempdir().expect("a directory");
         let ask = Ask {
             source: Source::Listeners,

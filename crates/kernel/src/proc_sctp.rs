@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_line_is_a_gap_and_never_no_socket() {
+    fn a_broken_line_is_unread_and_never_no_socket() {
         for broken in [EPS.replace("30132", "310132"), EPS.replace("0.0.0.0", ""), EPS.replace("10  55", "x 55")] {
             let gap = read(Source::Listeners, Path::new("eps"), broken.as_bytes(), |_| {}, endpoint);
             let gap = gap.expect_err("malformed");
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_table_is_a_gap_and_never_no_socket() {
+    fn an_empty_table_is_unread_and_never_no_socket() {
         let gap = read(Source::Listeners, Path::new("eps"), &b""[..], |_| {}, endpoint).expect_err("no heading");
         assert_eq!((gap.why, gap.detail.as_str()), (Why::Malformed, "eps: empty"));
     }

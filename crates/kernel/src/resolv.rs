@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_file_is_a_gap_and_a_file_without_nameservers_is_empty() {
+    fn a_missing_file_is_unread_and_a_file_without_nameservers_is_empty() {
         assert_eq!(recorded(&[]).unwrap_err().why, Why::NotSupported);
         assert_eq!(recorded(&[("etc/resolv.conf", "options rotate\n")]), Ok(Vec::new()));
     }

@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn the_filter_passes_the_ports_and_otherwise_only_ports_in_the_narrowest_gaps() {
+    fn the_filter_passes_the_ports_and_otherwise_only_ports_in_the_narrowest_spaces() {
         let program = |ports: &str| {
             bytecode(&hull(&ports.parse().expect("ports")), (INET_DIAG_BC_S_GE, INET_DIAG_BC_S_LE))[4..].to_vec()
         };

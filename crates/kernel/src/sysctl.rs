@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_value_is_malformed_and_the_gap_names_the_wanted_form() {
+    fn a_wrong_value_is_malformed_with_the_wanted_form() {
         let (_tree, root) = recorded(&[("net/ipv4/ip_local_port_range", "\u{1b}[31m<html>")]);
         let sysctls = read(&root);
         let gap = sysctls.ip_local_port_range.gap().unwrap();

@@ -46,7 +46,7 @@ fn unmount(agent: &Agent, place: &str) {
 }
 
 /// Fault (kernel): /proc hides the processes of others (hidepid=2), and the agent runs as nobody
-/// Does: finds listeners; their owners are gaps
+/// Does: finds listeners; their owners are unread
 /// Right again: with a start as root
 /// Lost: names of processes
 #[test]
@@ -75,7 +75,7 @@ fn listeners_are_found_even_if_control_groups_are_hidden() {
 }
 
 /// Fault (kernel): a value below /proc/sys is empty
-/// Does: the value is a gap, and rules that need it are unknown; listeners are found
+/// Does: the value is unread, and rules that need it are unknown; listeners are found
 /// Right again: with the next scan after the value can be read
 /// Lost: facts that depend on the value
 #[test]

@@ -29,7 +29,7 @@ fn state(agent: &mut Agent) -> Value {
 }
 
 /// Fault (node): it runs out of file descriptors
-/// Does: cannot read or answer; each source is a gap, and known findings are held
+/// Does: cannot read or answer; each source is unread, and known findings are held
 /// Right again: within two scans of the first free descriptor
 /// Lost: scrapes, and probes
 #[test]

@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dump_torn_every_time_is_a_gap() {
+    fn a_dump_torn_every_time_is_unread() {
         let torn = |sequence| vec![Ok(message(NLMSG_DONE, NLM_F_DUMP_INTR, sequence, &[0; 4]))];
         assert_eq!(why(play([torn(1), torn(2), torn(3)])), Why::Torn);
     }

@@ -162,7 +162,7 @@ fn a_failure_removes_no_known_object() {
 }
 
 #[test]
-fn a_failure_is_the_reason_of_a_gap() {
+fn a_failure_is_the_reason_of_an_unread_resource() {
     let mut index = Index::new(None, "n1".to_owned(), Arc::default());
     assert!(index.apply(Resource::Services, Update::Failed(expired()), Instant::now()));
     let facts = index.facts();
