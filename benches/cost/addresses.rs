@@ -59,7 +59,7 @@ fn of_number(world: &World, more: std::ops::Range<usize>, promised: bool, count:
         };
         all.filter_map(ip).collect()
     };
-    let alike = if ours == by_libc() { Ok(()) } else { Err("getifaddrs tells other addresses".to_owned()) };
+    let alike = if ours == by_libc() { Ok(()) } else { Err("getifaddrs lists other addresses".to_owned()) };
     let also = Cell::new(false);
     let change = &|| {
         also.set(!also.get());

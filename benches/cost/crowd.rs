@@ -63,7 +63,7 @@ impl Holder {
     pub fn end(&mut self) {
         let mut line = String::new();
         self.answers.read_line(&mut line).expect("an answer");
-        assert_eq!(line, "done\n", "a holder failed; it said why");
+        assert_eq!(line, "done\n", "a holder failed; its error is above");
     }
 
     /// Sends an order, and waits until it is done.

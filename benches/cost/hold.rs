@@ -50,7 +50,7 @@ pub fn hold(cgroup: &str, place: &str, apart: bool) -> ExitCode {
         let order = order.expect("an order");
         let words: Vec<&str> = order.split(' ').collect();
         held.obey(&words);
-        stdout().write_all(b"done\n").and_then(|()| stdout().flush()).expect("somebody waits");
+        stdout().write_all(b"done\n").and_then(|()| stdout().flush()).expect("the parent reads");
     }
     ExitCode::SUCCESS
 }

@@ -96,7 +96,7 @@ fn settled(binary: &Path, cluster: &ControlPlane, services: usize, directory: &D
     let mut agent = start(binary, cluster, Duration::from_secs(1), directory);
     ready(&mut agent, services);
     let looked = scans();
-    until("further looks", || (scans() >= looked + SETTLED).then_some(()));
+    until("further scans", || (scans() >= looked + SETTLED).then_some(()));
     Memory::of(agent.pid()).resident
 }
 

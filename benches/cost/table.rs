@@ -48,7 +48,7 @@ pub fn finish(rows: &[Row], broken: &[&str], extent: Extent) -> ExitCode {
         let of_baseline = || baseline.as_ref()?.complaint(row, &machine);
         row.complaint().or_else(of_baseline).map(|complaint| format!("{}: {complaint}", row.what))
     };
-    let broken = broken.iter().map(|family| format!("{family} broke off; it said why"));
+    let broken = broken.iter().map(|family| format!("{family} failed; its error is above"));
     let complaints: Vec<String> = rows.iter().filter_map(complaint).chain(broken).collect();
 
     println!("\n{machine}\nLoad: {}\n\n{}", load.trim(), markdown(rows));

@@ -86,7 +86,7 @@ impl World {
             format!("--listen={PLACE}"),
         ];
         let mut process = Process::start(self.binary.to_str().expect("a path"), &arguments, self.directory.path());
-        process.wait_for("first look", || http_get(PLACE, "/readyz"));
+        process.wait_for("first scan", || http_get(PLACE, "/readyz"));
         let looking = Looking { process };
         looking.process.signal(Signal::SIGSTOP);
         looking

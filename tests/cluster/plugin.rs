@@ -96,12 +96,12 @@ pub(crate) fn cluster(
     })
 }
 
-/// Each node with the reason why it is unknown, or `told`.
+/// Each node with the reason why it is unknown, or `known`.
 fn statuses(document: &Value) -> BTreeMap<String, String> {
     let unknown = document["unknown"].as_array().expect("a list");
     let why = |of: &Value| unknown.iter().find(|it| it["node"] == *of).and_then(|it| it["why"].as_str());
     let status = |node: &Value| match node.get("findings") {
-        Some(_) => "told".to_owned(),
+        Some(_) => "known".to_owned(),
         None => why(&node["node"]).expect("a reason").to_owned(),
     };
     let nodes = document["nodes"].as_array().expect("nodes").iter();
@@ -152,8 +152,8 @@ fn an_agent_that_cannot_be_queried_is_unknown_with_its_node_and_the_reason() {
     let (code, stdout, stderr) = plugin.run(&fake, &["check", "-o", "json", "--request-timeout", "3s"]);
     let document: Value = serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{error}: {stdout}{stderr}"));
     let expected = [
-        ("ancient", "told"),
-        ("fine", "told"),
+        ("ancient", "known"),
+        ("fine", "known"),
         ("forbidden", "not-permitted"),
         ("garbage", "malformed"),
         ("gone", "not-supported"),

@@ -87,7 +87,7 @@ impl Settings {
         if let [only] = found.as_slice() {
             return Reading::Seen(only.clone());
         }
-        let ranges: Vec<_> = found.iter().map(|known| format!("{} says {}", known.place, known.range)).collect();
+        let ranges: Vec<_> = found.iter().map(|known| format!("{} has {}", known.place, known.range)).collect();
         gap(Why::Ambiguous, ranges.join(", "))
     }
 

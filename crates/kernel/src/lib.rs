@@ -2,7 +2,7 @@
 //!
 //! Never: judges, fails as a whole, or writes to the host.
 
-#![allow(clippy::disallowed_methods, reason = "reads the node's files, and asks its kernel and its proxy")]
+#![allow(clippy::disallowed_methods, reason = "reads the node's files, its kernel and its proxy")]
 
 pub mod cgroup;
 mod connections;
