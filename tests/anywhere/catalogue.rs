@@ -388,7 +388,10 @@ const SEEN: &[Row] = &[
     ),
     (
         "tunnel-port-conflict/devices",
-        ("node/tunnels.rs", "a_tunnel_that_another_tunnel_keeps_down_is_reported_and_owner_names_the_tunnel_that_is_up"),
+        (
+            "node/tunnels.rs",
+            "a_tunnel_that_another_tunnel_keeps_down_is_reported_and_owner_names_the_tunnel_that_is_up",
+        ),
         ("node/tunnels.rs", "two_tunnels_with_the_same_options_share_a_port_if_one_or_both_are_up"),
     ),
     (

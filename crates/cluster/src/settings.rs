@@ -67,8 +67,8 @@ impl Settings {
     /// equally good places disagree, or if all places with a range are malformed.
     pub fn node_port_range(&self) -> Reading<NodePortRange> {
         let gap = |why, detail| Reading::Gap(Gap::new(Source::NodePortRange, why, detail));
-        let readable = |candidate: &&ReportedRange| candidate.range.is_ok();
-        let Some(best) = self.ranges.iter().filter(readable).map(|candidate| candidate.source).min() else {
+        let readable = |reported: &&ReportedRange| reported.range.is_ok();
+        let Some(best) = self.ranges.iter().filter(readable).map(|reported| reported.source).min() else {
             return match self.ranges.first() {
                 Some(ReportedRange { place, range: Err(error), .. }) => {
                     gap(Why::Malformed, format!("{place}: {error}"))
@@ -77,11 +77,11 @@ impl Settings {
             };
         };
         let mut found: Vec<NodePortRange> = Vec::new();
-        for candidate in self.ranges.iter().filter(|candidate| candidate.source == best) {
-            if let Ok(range) = candidate.range
+        for reported in self.ranges.iter().filter(|reported| reported.source == best) {
+            if let Ok(range) = reported.range
                 && found.iter().all(|known| known.range != range)
             {
-                found.push(NodePortRange { range, source: best, place: candidate.place.clone() });
+                found.push(NodePortRange { range, source: best, place: reported.place.clone() });
             }
         }
         if let [only] = found.as_slice() {

@@ -153,12 +153,12 @@ impl Tally {
         if self.floor == 0 || self.highest() < u64::from(counting.worth_walking) {
             return None;
         }
-        let mut candidates: Vec<_> = self.counts.iter().map(|(destination, count)| (*destination, *count)).collect();
-        candidates.sort_unstable_by_key(|(destination, count)| (std::cmp::Reverse(count.credit), *destination));
-        candidates.truncate(REPORTED * 4);
+        let mut busiest: Vec<_> = self.counts.iter().map(|(destination, count)| (*destination, *count)).collect();
+        busiest.sort_unstable_by_key(|(destination, count)| (std::cmp::Reverse(count.credit), *destination));
+        busiest.truncate(REPORTED * 4);
         let uncounted = |count: Count| Count { used: 0, time_wait: 0, ..count };
         Some(Self {
-            counts: candidates.into_iter().map(|(destination, count)| (destination, uncounted(count))).collect(),
+            counts: busiest.into_iter().map(|(destination, count)| (destination, uncounted(count))).collect(),
             closed: true,
             ..Self::default()
         })
