@@ -69,8 +69,8 @@ fn of_number(world: &World, more: std::ops::Range<usize>, promised: bool, count:
     let measured = rounds(
         count,
         vec![
-            Contender::telling("agent", || agent.look().by("addresses")),
-            Contender::telling("agent after a change", || agent.look_after(change).by("addresses")),
+            Contender::telling("agent", || agent.scan().by("addresses")),
+            Contender::telling("agent after a change", || agent.scan_after(change).by("addresses")),
             Contender::timed("getifaddrs", || drop(getifaddrs().expect("addresses"))),
         ],
     );

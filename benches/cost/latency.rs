@@ -45,7 +45,7 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
     let agent = start(binary, "https://127.0.0.1:6443", &directory);
     patiently(|| http_get(PLACE, "/readyz"));
     let changes: Vec<[f64; 3]> = (0..times).map(|time| change(&cluster, FIRST + time)).collect();
-    let looks: Vec<f64> = (0..times).map(|time| listener(&cluster, FIRST + 100 + time)).collect();
+    let scans: Vec<f64> = (0..times).map(|time| listener(&cluster, FIRST + 100 + time)).collect();
     let settings: Vec<f64> = (0..times).map(|_| setting()).collect();
     drop(agent);
     let of = |index: usize| changes.iter().map(move |times| times[index]);
@@ -55,7 +55,7 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
         Row::alone("the same to the finding, which has to last", "ms", of(1), Promise::None),
         Row::alone("the same to the Event", "ms", of(2), Promise::None),
         // Two scans in which the finding lasts, one scan that may have begun before, and a part of an interval.
-        Row::alone("a new listener to the finding, which has to last", "looks", looks, Promise::AtMost(3.0)),
+        Row::alone("a new listener to the finding, which has to last", "looks", scans, Promise::AtMost(3.0)),
         Row::alone("a sysctl that changed to the finding", "looks", settings, Promise::AtMost(2.0)),
     ]
 }
@@ -82,7 +82,7 @@ fn listener(cluster: &ControlPlane, port: u16) -> f64 {
     cluster.api().create(&objects::service(&format!("s{port}"), &[objects::port(80, Some(port))]));
     patiently(|| (node_ports(&metrics()) > before).then_some(()));
     let _listener = TcpListener::bind(("0.0.0.0", port)).expect("a free port");
-    looks_to(|| is_found(port))
+    scans_to(|| is_found(port))
 }
 
 /// The ephemeral range is widened over the NodePorts: scans to the finding.
@@ -91,13 +91,13 @@ fn setting() -> f64 {
     let is_told = || metrics().lines().any(|line| line.starts_with(series) && !line.ends_with(" 0.0"));
     let range = |range| sysctl("net.ipv4.ip_local_port_range", range);
     range("1024 65535");
-    let looks = looks_to(is_told);
+    let scans = scans_to(is_told);
     range("32768 60999");
     patiently(|| (!is_told()).then_some(()));
-    looks
+    scans
 }
 
-fn looks_to(is_found: impl Fn() -> bool) -> f64 {
+fn scans_to(is_found: impl Fn() -> bool) -> f64 {
     let scans = || number(&metrics(), "portreeve_scans_total");
     let before = scans();
     patiently(|| is_found().then_some(()));

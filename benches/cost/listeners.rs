@@ -13,14 +13,14 @@ use crate::{
     rounds::{Contender, of, rounds},
     row::{Promise, Row},
     sizes::short,
-    world::{Looking, World, ends, run, same},
+    world::{Scanning, World, ends, run, same},
 };
 
 /// The commands that list listeners only.
 const CHECK: [&str; 5] = ["check", "--rule", "listener-on-node-port/loses", "--output", "json"];
 
 /// The rows of one size.
-pub fn measure(world: &World, agent: &Looking, sockets: usize, count: usize) -> Vec<Row> {
+pub fn measure(world: &World, agent: &Scanning, sockets: usize, count: usize) -> Vec<Row> {
     let exporter = Exporter::start();
     let listeners = world.snapshot()["listeners"]["seen"].take();
     let ours = ends(&listeners, |socket| socket["protocol"] == "tcp" && is_node_port(socket));
@@ -38,15 +38,15 @@ pub fn measure(world: &World, agent: &Looking, sockets: usize, count: usize) -> 
 
     let mut portreeve = world.portreeve(&CHECK);
     let mut whole = world.portreeve(&["check", "--output", "json"]);
-    let mut looks = Vec::new();
+    let mut scans = Vec::new();
     let measured = rounds(
         count,
         vec![
             Contender::timed("process", || run(&mut portreeve)),
             Contender::timed("ss", || run(&mut ss_listeners())),
             Contender::telling("agent", || {
-                let took = agent.look();
-                looks.push(took.whole());
+                let took = agent.scan();
+                scans.push(took.whole());
                 took.by("listeners")
             }),
             Contender::timed("netstat", || run(&mut netstat_listeners())),
@@ -81,7 +81,7 @@ pub fn measure(world: &World, agent: &Looking, sockets: usize, count: usize) -> 
         Row::alone(
             format!("a look with every rule and connections, {size} sockets, agent"),
             "ms",
-            looks.iter().copied(),
+            scans.iter().copied(),
             Promise::None,
         ),
     ]

@@ -95,8 +95,8 @@ fn resident(services: &usize, sockets: usize, memory: f64, promise: Promise) -> 
 fn settled(binary: &Path, cluster: &ControlPlane, services: usize, directory: &Directory) -> f64 {
     let mut agent = start(binary, cluster, Duration::from_secs(1), directory);
     ready(&mut agent, services);
-    let looked = scans();
-    until("further scans", || (scans() >= looked + SETTLED).then_some(()));
+    let scanned = scans();
+    until("further scans", || (scans() >= scanned + SETTLED).then_some(()));
     Memory::of(agent.pid()).resident
 }
 
@@ -104,15 +104,15 @@ fn settled(binary: &Path, cluster: &ControlPlane, services: usize, directory: &D
 fn processor(binary: &Path, cluster: &ControlPlane, services: usize, directory: &Directory, small: bool) -> Row {
     let mut agent = start(binary, cluster, INTERVAL, directory);
     ready(&mut agent, services);
-    let looks = if small { 1 } else { LOOKS };
-    let rates = (0..looks).map(|_| {
+    let scans = if small { 1 } else { LOOKS };
+    let rates = (0..scans).map(|_| {
         let (begun, spent) = (Instant::now(), processor_time(agent.pid()));
         thread::sleep(INTERVAL);
         // A scrape as often as a scan.
         http_get(PLACE, "/metrics").expect("metrics");
         1000.0 * (processor_time(agent.pid()) - spent).as_secs_f64() / begun.elapsed().as_secs_f64()
     });
-    let mean = rates.sum::<f64>() / f64::from(looks);
+    let mean = rates.sum::<f64>() / f64::from(scans);
     let what = format!("processor time, {} Services, {} sockets", short(services), short(SOCKETS[0]));
     Row::alone(what, "thousandths of a core", [mean], Promise::AtMost(MOST_PROCESSOR))
 }

@@ -7,11 +7,11 @@ use crate::{
     rounds::{Contender, of, rounds},
     row::{Promise, Row},
     sizes::short,
-    world::{Looking, World, run, same},
+    world::{Scanning, World, run, same},
 };
 
 /// The rows of one number of descriptors.
-pub fn measure(world: &World, agent: &Looking, descriptors: usize, count: usize) -> Vec<Row> {
+pub fn measure(world: &World, agent: &Scanning, descriptors: usize, count: usize) -> Vec<Row> {
     let snapshot = world.snapshot();
     let listeners = snapshot["listeners"]["seen"].as_array().expect("listeners");
     let ours: BTreeSet<_> = listeners
@@ -35,7 +35,7 @@ pub fn measure(world: &World, agent: &Looking, descriptors: usize, count: usize)
             Contender::timed("process", || run(&mut portreeve)),
             Contender::timed("ss -p", || run(&mut ss_holders())),
             Contender::timed("lsof", || run(&mut lsof_holders())),
-            Contender::telling("agent", || agent.look().by("processes")),
+            Contender::telling("agent", || agent.scan().by("processes")),
         ],
     );
     let took = |name: &str| of(&measured, name);

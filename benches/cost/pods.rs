@@ -50,7 +50,7 @@ fn of_number(world: &World, holders: &[Holder], each: usize, count: usize, promi
     let agent = world.agent();
     let measured = rounds(
         count,
-        vec![Contender::telling("agent", || agent.look().by("pod-namespaces")), Contender::timed("ss in each", dump)],
+        vec![Contender::telling("agent", || agent.scan().by("pod-namespaces")), Contender::timed("ss in each", dump)],
     );
     let ours = of(&measured, "agent");
     let what = format!("use of ephemeral ports, {pods} pods with {} sockets, agent", short(pods * each * 2));

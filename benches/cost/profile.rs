@@ -5,7 +5,7 @@ use std::{fs, thread, time::Duration};
 use crate::{
     row::{Promise, Row},
     sizes::short,
-    world::Looking,
+    world::Scanning,
 };
 
 /// The time for which the agent scans again and again: the kernel reports processor time in hundredths of a second.
@@ -14,7 +14,7 @@ const WHILE: Duration = Duration::from_secs(6);
 const MOST: f64 = 10.0;
 
 /// The row of one number of sockets.
-pub fn measure(agent: &Looking, sockets: usize) -> Row {
+pub fn measure(agent: &Scanning, sockets: usize) -> Row {
     let before = ticks(agent.pid());
     agent.freely(|| thread::sleep(WHILE));
     let after = ticks(agent.pid());

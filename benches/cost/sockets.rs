@@ -23,7 +23,7 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
     let mut world = World::new(binary);
     let mut crowd = Crowd::default();
     let (mut rows, mut done) = (Vec::new(), 0);
-    let mut looks: [Vec<Point>; 4] = Default::default();
+    let mut scans: [Vec<Point>; 4] = Default::default();
     for sockets in sizes(small) {
         crowd.grow(*sockets);
         let agent = world.agent();
@@ -32,14 +32,14 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
             let row = told.iter().find(|row| row.what.ends_with(what)).expect("a row of that");
             Point { size: *sockets as f64, took: row.ours.median }
         };
-        looks[0].push(point(&told, "agent, vs ss"));
-        looks[1].push(point(&told, "sockets, agent"));
+        scans[0].push(point(&told, "agent, vs ss"));
+        scans[1].push(point(&told, "sockets, agent"));
         rows.extend(told);
         // Each of these runs reads every descriptor, for seconds.
         if *sockets <= MOST_DESCRIPTORS {
             let told = owners::measure(&world, &agent, *sockets, count.min(3));
-            looks[2].push(point(&told, "process, vs ss -p"));
-            looks[3].push(point(&told, "descriptors, agent"));
+            scans[2].push(point(&told, "process, vs ss -p"));
+            scans[3].push(point(&told, "descriptors, agent"));
             rows.extend(told);
         }
         rows.push(profile::measure(&agent, *sockets));
@@ -48,12 +48,12 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
         eprintln!("{}", table::markdown(&rows[done..]));
         done = rows.len();
     }
-    let [listeners, look, process, holders] = looks;
+    let [listeners, scan, process, holders] = scans;
     let linear = Promise::AtMost(growth::LINEAR);
     rows.push(growth::row("reading listeners, with connections", &listeners, Promise::AtMost(growth::NONE)));
     // The smallest number of sockets fits into the processor's caches, so that each takes half the time. That is not
     // growth.
-    rows.push(growth::row("a look that reads connections", &look[1..], linear));
+    rows.push(growth::row("a look that reads connections", &scan[1..], linear));
     rows.push(growth::row("naming holders as a process, with descriptors", &process, linear));
     rows.push(growth::row("naming holders in an agent, with descriptors", &holders, linear));
     drop(crowd);
@@ -71,7 +71,7 @@ fn with_listeners(world: &mut World, small: bool) -> Row {
             (first..5_000 + listeners).for_each(|port| world.order(&format!("listen 127.0.0.9:{port}")));
             first = 5_000 + listeners;
             let agent = world.agent();
-            let took = Spread::of((0..5).map(|_| agent.look().by("listeners")));
+            let took = Spread::of((0..5).map(|_| agent.scan().by("listeners")));
             Point { size: f64::from(listeners), took: took.median }
         })
         .collect();

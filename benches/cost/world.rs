@@ -75,7 +75,7 @@ impl World {
     }
 
     /// An agent that scans repeatedly while it is allowed.
-    pub fn agent(&self) -> Looking {
+    pub fn agent(&self) -> Scanning {
         let arguments = [
             "agent".to_owned(),
             format!("--services={}", self.services.display()),
@@ -87,18 +87,18 @@ impl World {
         ];
         let mut process = Process::start(self.binary.to_str().expect("a path"), &arguments, self.directory.path());
         process.wait_for("first scan", || http_get(PLACE, "/readyz"));
-        let looking = Looking { process };
-        looking.process.signal(Signal::SIGSTOP);
-        looking
+        let scanning = Scanning { process };
+        scanning.process.signal(Signal::SIGSTOP);
+        scanning
     }
 }
 
 /// An agent that scans only on request.
-pub struct Looking {
+pub struct Scanning {
     process: Process,
 }
 
-impl Looking {
+impl Scanning {
     pub fn pid(&self) -> u32 {
         self.process.pid()
     }
@@ -112,12 +112,12 @@ impl Looking {
     }
 
     /// The time of a complete undisturbed scan, with its parts.
-    pub fn look(&self) -> Took {
-        self.look_after(|| ())
+    pub fn scan(&self) -> Took {
+        self.scan_after(|| ())
     }
 
     /// The same, with a change to the node after every scan.
-    pub fn look_after(&self, change: impl Fn()) -> Took {
+    pub fn scan_after(&self, change: impl Fn()) -> Took {
         self.process.signal(Signal::SIGCONT);
         let metrics = || http_get(PLACE, "/metrics").expect("metrics");
         let scans = |metrics: &str| number(metrics, "portreeve_scans_total");
@@ -142,7 +142,7 @@ impl Looking {
     }
 }
 
-impl Drop for Looking {
+impl Drop for Scanning {
     fn drop(&mut self) {
         self.process.signal(Signal::SIGCONT);
     }

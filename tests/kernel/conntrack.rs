@@ -126,11 +126,11 @@ fn a_pool_of_source_ports_is_read_after_the_kernel_dropped_connections_without_a
         failed
     };
     let wanted = NodeQuery { masquerade_pools: true, ..NodeQuery::default() };
-    let look = || Host::at("/").read(&wanted).masquerade_pools;
+    let scan = || Host::at("/").read(&wanted).masquerade_pools;
     assert_eq!(connect(64, &mut open), 0);
-    assert_eq!(look().get().expect_err("no sign shows that ports are scarce").why, Why::NotAsked);
+    assert_eq!(scan().get().expect_err("no sign shows that ports are scarce").why, Why::NotAsked);
     assert!(connect(60, &mut open) > 0, "a hundred ports are not enough for 124 connections");
-    let pools = look().get().expect("ports are scarce").clone();
+    let pools = scan().get().expect("ports are scarce").clone();
     let [pool] = &pools[..] else { panic!("one destination: {pools:?}") };
     assert_eq!((pool.protocol, pool.server), (Protocol::Tcp, ("127.0.0.1".parse().expect("an address"), 9000)));
     assert!((80..=100).contains(&pool.used) && pool.moved == pool.used, "{pool:?}");

@@ -127,10 +127,10 @@ fn pods_that_end_while_they_are_read_affect_no_other() {
                 }
             }
         });
-        let looks: Vec<_> = (0..100).map(|_| read()).collect();
+        let scans: Vec<_> = (0..100).map(|_| read()).collect();
         is_over.store(true, Ordering::Relaxed);
-        for look in looks {
-            let found = look.expect("no gap of all pods");
+        for scan in scans {
+            let found = scan.expect("no gap of all pods");
             let one = found.iter().find(|it| it.pod_uid == stays).expect("the pod that stays");
             assert!(matches!(one.ephemeral, Reading::Seen(_)), "{one:?}");
         }

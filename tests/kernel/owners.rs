@@ -77,10 +77,10 @@ fn a_cgroup_that_a_user_owns_names_no_pod() {
     let procs = group.procs();
     let directory = procs.parent().expect("a directory");
     let id = fs::metadata(directory).expect("there").ino();
-    let look = || Cgroups::find(Path::new("/")).of(&HashSet::from([id]))[&id].clone().expect("found");
-    assert_eq!(look().pod.expect("a pod").pod_uid, POD);
+    let scan = || Cgroups::find(Path::new("/")).of(&HashSet::from([id]))[&id].clone().expect("found");
+    assert_eq!(scan().pod.expect("a pod").pod_uid, POD);
     chown(directory, Some(65534), None).expect("tests of the kernel run as root");
-    assert_eq!((look().path, look().pod), (group.name(), None), "its owner chooses its name");
+    assert_eq!((scan().path, scan().pod), (group.name(), None), "its owner chooses its name");
 }
 
 #[test]

@@ -84,7 +84,7 @@ fn a_pod_with_its_own_range_is_counted_in_that_range() {
     let _pod = pod(&cgroup, script);
     let _outside = Namespace::enter();
     let mut known = Known::default();
-    let mut look = |ephemeral: Option<&str>| {
+    let mut scan = |ephemeral: Option<&str>| {
         let ephemeral = ephemeral.map(|ports| ports.parse().expect("ports"));
         let pods = [(uid.to_owned(), PodQuery { ephemeral, ..PodQuery::default() })].into();
         let found = pod_namespaces(Path::new("/proc"), 3_200, &pods, &mut known).expect("root sees them");
@@ -92,9 +92,9 @@ fn a_pod_with_its_own_range_is_counted_in_that_range() {
         let used = own.ephemeral.seen()?.busiest.iter().map(|one| (one.port, one.used)).collect::<Vec<_>>();
         Some((used, own.listening))
     };
-    assert_eq!(eventually(|| look(Some("40000-40099"))), Some((vec![(443, 30)], "443".parse().ok())));
-    assert_eq!(look(None), Some((vec![], None)), "far below half of the default range");
-    assert_eq!(look(Some("40000-40199")), Some((vec![], None)), "less than half of this range");
+    assert_eq!(eventually(|| scan(Some("40000-40099"))), Some((vec![(443, 30)], "443".parse().ok())));
+    assert_eq!(scan(None), Some((vec![], None)), "far below half of the default range");
+    assert_eq!(scan(Some("40000-40199")), Some((vec![], None)), "less than half of this range");
 }
 
 #[test]
@@ -108,13 +108,13 @@ fn a_connection_that_has_the_port_of_a_pods_server_is_found_with_its_process() {
     let pod = pod(&cgroup, script);
     let _outside = Namespace::enter();
     let mut known = Known::default();
-    let mut look = |needed: &str| {
+    let mut scan = |needed: &str| {
         let needed = needed.parse().expect("ports");
         let pods = [(uid.to_owned(), PodQuery { needed, ..PodQuery::default() })].into();
         let found = pod_namespaces(Path::new("/proc"), 14_116, &pods, &mut known).expect("root sees them");
         Some(found.into_iter().find(|namespace| namespace.pod_uid == uid)?.needed)
     };
-    let found = eventually(|| look("46580"));
+    let found = eventually(|| scan("46580"));
     let Some(Reading::Seen(sockets)) = found else { panic!("not read: {found:?}") };
     let told: Vec<_> = sockets.iter().map(|socket| (socket.local_port, socket.remote_port)).collect();
     assert_eq!(told, [(46580, 8080), (46590, 8080)], "the connection, and another connection to the same peer");
@@ -123,12 +123,12 @@ fn a_connection_that_has_the_port_of_a_pods_server_is_found_with_its_process() {
     let container = holder.cgroup.seen().and_then(|cgroup| cgroup.pod.as_ref()?.container.clone());
     assert_eq!(container.as_deref(), Some(CONTAINER));
     assert_eq!(
-        look("8080").and_then(|it| it.seen().map(Vec::len)),
+        scan("8080").and_then(|it| it.seen().map(Vec::len)),
         Some(3),
         "a listener, and its accepted connections"
     );
-    assert_eq!(look("46581"), Some(Reading::Seen(vec![])));
-    assert_eq!(look("").and_then(|it| it.gap().map(|gap| gap.why)), Some(Why::NotAsked));
+    assert_eq!(scan("46581"), Some(Reading::Seen(vec![])));
+    assert_eq!(scan("").and_then(|it| it.gap().map(|gap| gap.why)), Some(Why::NotAsked));
 }
 
 /// For every line of its input, ends the last process and starts a new one as pid 501 of a pid namespace.

@@ -189,26 +189,26 @@ fn a_second_walk_shows_peers_that_are_servers_and_sockets_that_are_only_bound() 
     let _contested = connection("127.0.0.1:30081", to);
     let _accepted = server.accept().expect("a connection");
     let _bound = bound("127.0.0.1:30082", |_| Ok(()));
-    let look = |contested: &str, lists_bound| {
+    let scan = |contested: &str, lists_bound| {
         let contested: PortSet = contested.parse().expect("ports");
         let clients = live().clients(&contested, &listeners()).expect("clients");
-        let told = live().look_closer(clients, &contested, &listeners(), lists_bound).expect("clients");
+        let told = live().walk_again(clients, &contested, &listeners(), lists_bound).expect("clients");
         (told.servers, told.sockets.iter().map(|it| (it.local_port, it.state)).collect::<Vec<_>>())
     };
     let connected = (30081, State::Established);
     assert_eq!(
-        look("30081-30082", true),
+        scan("30081-30082", true),
         (vec![], vec![connected, (30082, State::Close)]),
         "no other connection has this peer"
     );
-    assert_eq!(look("30081-30082", false), (vec![], vec![connected]), "an older kernel");
-    assert_eq!(look("30083", true), (vec![], vec![]), "another port");
+    assert_eq!(scan("30081-30082", false), (vec![], vec![connected]), "an older kernel");
+    assert_eq!(scan("30083", true), (vec![], vec![]), "another port");
     let _other = connection("127.0.0.1:30085", to);
     let _accepted = server.accept().expect("a connection");
-    assert_eq!(look("30081", true), (vec![to], vec![connected]));
-    assert_eq!(look("30081,30085", true).0, vec![], "both are contested");
+    assert_eq!(scan("30081", true), (vec![to], vec![connected]));
+    assert_eq!(scan("30081,30085", true).0, vec![], "both are contested");
     let _listener = TcpListener::bind("127.0.0.2:30085").expect("bound");
-    assert_eq!(look("30081", true).0, vec![to], "the listener has another address");
+    assert_eq!(scan("30081", true).0, vec![to], "the listener has another address");
 }
 
 #[test]
@@ -222,7 +222,7 @@ fn a_peer_with_accepted_connections_only_is_no_server() {
     drop(one);
     let contested: PortSet = "30081".parse().expect("ports");
     let clients = live().clients(&contested, &listeners()).expect("clients");
-    let told = live().look_closer(clients, &contested, &listeners(), true).expect("clients");
+    let told = live().walk_again(clients, &contested, &listeners(), true).expect("clients");
     let left: Vec<_> = told.sockets.iter().map(|it| (it.local_port, it.remote_port)).collect();
     assert_eq!((told.servers, left), (vec![], vec![(30081, 40000)]), "30085 listens");
     drop(accepted);

@@ -18,8 +18,8 @@ fn ipvs_link() {
 fn a_cluster_ip_service_with_a_peers_address_cuts_the_peer_off_in_ipvs_mode_only() {
     let stage = external(PEER);
     for (mode, severity) in [("ipvs", "critical"), ("iptables", "info"), ("nftables", "info")] {
-        let look = stage.check(&["--proxy-mode", mode]);
-        let finding = look.finding("external-ip-conflict/node-address", "gate");
+        let scan = stage.check(&["--proxy-mode", mode]);
+        let finding = scan.finding("external-ip-conflict/node-address", "gate");
         assert_eq!(finding.0["severity"], severity, "{mode}");
         assert!(finding.evidence().contains("n2"), "the owner is named: {}", finding.evidence());
         assert!(finding.evidence().contains("ClusterIP"), "{}", finding.evidence());
@@ -30,17 +30,17 @@ fn a_cluster_ip_service_with_a_peers_address_cuts_the_peer_off_in_ipvs_mode_only
 fn an_external_ip_that_is_no_nodes_address_is_no_conflict() {
     let stage = external("198.51.100.7");
     for mode in ["ipvs", "iptables", "nftables"] {
-        let look = stage.check(&["--proxy-mode", mode]);
-        assert!(look.findings("external-ip-conflict/node-address").is_empty(), "{mode}: {:#}", look.json);
+        let scan = stage.check(&["--proxy-mode", mode]);
+        assert!(scan.findings("external-ip-conflict/node-address").is_empty(), "{mode}: {:#}", scan.json);
     }
 }
 
 #[test]
 fn an_address_on_this_node_is_reported_once_with_its_service() {
     ipvs_link_with(PEER, |stage| {
-        let look = stage.check(&["--proxy-mode", "ipvs"]);
-        assert!(look.finding("external-ip-conflict/node-address", "gate").evidence().contains("kube-ipvs0"));
-        assert!(look.findings("address-held-twice/ipvs").is_empty(), "{:#}", look.json);
+        let scan = stage.check(&["--proxy-mode", "ipvs"]);
+        assert!(scan.finding("external-ip-conflict/node-address", "gate").evidence().contains("kube-ipvs0"));
+        assert!(scan.findings("address-held-twice/ipvs").is_empty(), "{:#}", scan.json);
     });
 }
 
@@ -56,8 +56,8 @@ fn a_peers_address_on_kube_ipvs0_without_a_service_is_foreign() {
     let stage = Stage::new();
     ipvs_link();
     ip(&format!("address add {PEER}/32 dev kube-ipvs0"));
-    let look = stage.check(&["--proxy-mode", "ipvs"]);
-    let finding = look.finding("address-held-twice/ipvs", "n1");
+    let scan = stage.check(&["--proxy-mode", "ipvs"]);
+    let finding = scan.finding("address-held-twice/ipvs", "n1");
     assert_eq!(finding.0["severity"], "critical");
     assert!(finding.remedy().contains(&format!("ip addr del {PEER}/32 dev kube-ipvs0")), "{}", finding.remedy());
 }
@@ -67,9 +67,9 @@ fn an_address_without_a_service_was_left_behind() {
     let stage = Stage::new();
     ipvs_link();
     ip("address add 10.96.7.7/32 dev kube-ipvs0");
-    let look = stage.check(&["--proxy-mode", "ipvs"]);
-    assert_eq!(look.finding("stale-redirection/proxy", "n1").0["severity"], "warning");
-    assert!(look.finding("stale-redirection/proxy", "n1").evidence().contains("10.96.7.7"));
+    let scan = stage.check(&["--proxy-mode", "ipvs"]);
+    assert_eq!(scan.finding("stale-redirection/proxy", "n1").0["severity"], "warning");
+    assert!(scan.finding("stale-redirection/proxy", "n1").evidence().contains("10.96.7.7"));
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn ten_thousand_cluster_ips_on_kube_ipvs0_are_no_strain_and_no_finding() {
         ));
     }
     ip_batch(&lines);
-    let look = stage.document(&manifest).check(&["--proxy-mode", "ipvs"]);
-    assert!(look.alarms().is_empty(), "{:#?}", look.alarms());
-    assert!(!look.unknown().iter().any(|it| it.starts_with("addresses")), "{:?}", look.unknown());
+    let scan = stage.document(&manifest).check(&["--proxy-mode", "ipvs"]);
+    assert!(scan.alarms().is_empty(), "{:#?}", scan.alarms());
+    assert!(!scan.unknown().iter().any(|it| it.starts_with("addresses")), "{:?}", scan.unknown());
 }

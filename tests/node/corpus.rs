@@ -14,7 +14,7 @@ use std::{
 
 use crate::{
     proxy::{StandIn, serve},
-    stage::{Look, Stage, ip, sysctl},
+    stage::{Scan, Stage, ip, sysctl},
 };
 
 /// A process with a given name that listens; dropping this value ends it.
@@ -113,9 +113,9 @@ fn control_plane() -> Vec<Daemon> {
 
 /// The rules with findings above info.
 fn alarms(stage: &Stage, arguments: &[&str]) -> Vec<String> {
-    let look: Look = stage.check(arguments);
+    let scan: Scan = stage.check(arguments);
     let word = |value: &serde_json::Value| value.as_str().expect("a word").to_owned();
-    look.alarms().into_iter().map(|it| format!("{} of {}", name(it), word(&it["subject"]["name"]))).collect()
+    scan.alarms().into_iter().map(|it| format!("{} of {}", name(it), word(&it["subject"]["name"]))).collect()
 }
 
 const NONE: [&str; 0] = [];
@@ -203,8 +203,8 @@ fn a_cilium_that_leaves_masquerading_to_iptables() {
             "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: cilium-config, namespace: kube-system}}\n\
              data: {{kube-proxy-replacement: \"true\", enable-bpf-masquerade: \"{bpf}\"}}",
         ));
-        let look: Look = stage.check(&[]);
-        let findings = look.findings("masquerade-source-ports");
+        let scan: Scan = stage.check(&[]);
+        let findings = scan.findings("masquerade-source-ports");
         findings.iter().map(|finding| finding["severity"].as_str().expect("a severity").to_owned()).collect::<Vec<_>>()
     };
     assert_eq!(told("false"), ["warning"]);

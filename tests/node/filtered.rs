@@ -14,7 +14,7 @@ use nix::{
 use crate::{
     agent::PLACE,
     proxy::{Squatter, StandIn},
-    stage::{Look, Stage},
+    stage::{Scan, Stage},
 };
 
 /// Installs a filter that its first argument describes, and becomes the command in the other arguments. The numbers are
@@ -76,13 +76,13 @@ fn filter(call: c_long, argument: Argument, action: u32) -> String {
 }
 
 /// A check under a filter.
-fn check(stage: &Stage, filter: &str, arguments: &[&str]) -> Look {
+fn check(stage: &Stage, filter: &str, arguments: &[&str]) -> Scan {
     check_by(&[], stage, filter, arguments)
 }
 
 /// The same through another program.
-fn check_by(program: &[&str], stage: &Stage, filter: &str, arguments: &[&str]) -> Look {
-    Look::of(under(filter, program, &stage.command("check")).args(["-o", "json"]).args(arguments))
+fn check_by(program: &[&str], stage: &Stage, filter: &str, arguments: &[&str]) -> Scan {
+    Scan::of(under(filter, program, &stage.command("check")).args(["-o", "json"]).args(arguments))
 }
 
 /// A command under a filter, through another program.
@@ -114,12 +114,12 @@ fn sockets_come_from_proc_if_netlink_is_refused_and_a_check_without_addresses_fa
     for squatted in [false, true] {
         let _squatter = squatted.then(|| Squatter::on("0.0.0.0:30080"));
         for errno in [Errno::EPERM, Errno::EACCES, Errno::EAFNOSUPPORT] {
-            let look = check(&stage, &refusing(SYS_socket, Some(AF_NETLINK), errno), &[]);
-            assert_eq!(look.code, 2, "{errno}: {:#}", look.json);
-            let unknown = look.unknown();
+            let scan = check(&stage, &refusing(SYS_socket, Some(AF_NETLINK), errno), &[]);
+            assert_eq!(scan.code, 2, "{errno}: {:#}", scan.json);
+            let unknown = scan.unknown();
             assert!(unknown.contains(&"addresses: not-permitted".to_owned()), "{errno}: {unknown:?}");
             assert!(!unknown.iter().any(|it| it.starts_with("listeners")), "{errno}: {unknown:?}");
-            assert_eq!(look.json["nodes"][0]["proxy"]["mode"], "iptables", "its owner is known without netlink");
+            assert_eq!(scan.json["nodes"][0]["proxy"]["mode"], "iptables", "its owner is known without netlink");
         }
         assert_eq!(stage.check(&[]).code, i32::from(squatted), "without the filter");
     }
@@ -135,9 +135,9 @@ fn no_check_is_clear_if_calls_of_netlink_are_refused() {
     let _squatter = Squatter::on("0.0.0.0:30080");
     for call in [SYS_socket, SYS_bind, SYS_sendto, SYS_recvfrom] {
         for errno in [Errno::EPERM, Errno::ENOSYS] {
-            let look = check(&stage, &refusing(call, None, errno), &["--proxy-mode", "iptables"]);
-            assert_eq!(look.code, 2, "{call} {errno}: {:#}", look.json);
-            assert!(look.unknown().contains(&"addresses: not-permitted".to_owned()), "{:?}", look.unknown());
+            let scan = check(&stage, &refusing(call, None, errno), &["--proxy-mode", "iptables"]);
+            assert_eq!(scan.code, 2, "{call} {errno}: {:#}", scan.json);
+            assert!(scan.unknown().contains(&"addresses: not-permitted".to_owned()), "{:?}", scan.unknown());
         }
     }
     assert_eq!(stage.check(&["--proxy-mode", "iptables"]).code, 1, "without the filter");
@@ -149,8 +149,8 @@ fn netfilter_is_not_requested_without_the_capability() {
     let stage = node();
     let deadly = filter(SYS_socket, Argument::Is(2, NETLINK_NETFILTER), KILL);
     let unprivileged = ["setpriv", "--inh-caps=-all", "--bounding-set=-net_admin"];
-    let look = check_by(&unprivileged, &stage, &deadly, &["--proxy-mode", "iptables"]);
-    assert!(look.unknown().contains(&"netfilter: not-permitted".to_owned()), "{:?}", look.unknown());
+    let scan = check_by(&unprivileged, &stage, &deadly, &["--proxy-mode", "iptables"]);
+    assert!(scan.unknown().contains(&"netfilter: not-permitted".to_owned()), "{:?}", scan.unknown());
 }
 
 #[test]
@@ -178,8 +178,8 @@ fn a_filter_that_refuses_nothing_changes_nothing() {
     let stage = node();
     StandIn::default().start();
     let harmless = refusing(SYS_socket, Some(9), Errno::EPERM);
-    let look = check(&stage, &harmless, &[]);
-    assert_eq!((look.code, look.unknown()), (0, Vec::new()), "{:#}", look.json);
+    let scan = check(&stage, &harmless, &[]);
+    assert_eq!((scan.code, scan.unknown()), (0, Vec::new()), "{:#}", scan.json);
     let _squatter = Squatter::on("0.0.0.0:30080");
     check(&stage, &harmless, &[]).finding("listener-on-node-port/loses", "web");
 }

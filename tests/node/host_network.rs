@@ -38,8 +38,8 @@ fn a_process_with_the_port_of_a_crashing_host_network_pod_is_reported() {
     ] {
         let stage = exporter(CRASHES);
         let listener = TcpListener::bind(place).expect("the port is free");
-        let look = stage.check(&[]);
-        let finding = look.finding(rule, "exporter-x");
+        let scan = stage.check(&[]);
+        let finding = scan.finding(rule, "exporter-x");
         assert_eq!(finding.verdict(), "warning", "{place}");
         assert!(finding.0["summary"].as_str().is_some_and(|it| it.ends_with(ends)), "{:#}", finding.0);
         assert!(finding.evidence().contains(&format!("listener = tcp LISTEN {place}")), "{}", finding.evidence());
@@ -61,8 +61,8 @@ fn a_process_on_a_port_that_only_a_probe_of_a_crashing_pod_names_is_reported() {
     };
     let stage = probed(CRASHES);
     let listener = TcpListener::bind("0.0.0.0:9100").expect("the port is free");
-    let look = stage.check(&[]);
-    let finding = look.finding(rule, "operator-x");
+    let scan = stage.check(&[]);
+    let finding = scan.finding(rule, "operator-x");
     assert_eq!(finding.verdict(), "warning");
     assert!(finding.evidence().contains("process = "), "{}", finding.evidence());
     drop(stage);
@@ -107,8 +107,8 @@ fn a_connection_or_a_bound_socket_with_the_port_of_a_crashing_pod_is_reported() 
     let to = server.local_addr().expect("an address");
     connect(client.as_raw_fd(), &SockaddrStorage::from(to)).expect("the server listens");
     cannot_listen();
-    let look = stage.check(&[]);
-    let finding = look.finding(rule, "exporter-x");
+    let scan = stage.check(&[]);
+    let finding = scan.finding(rule, "exporter-x");
     assert_eq!(finding.verdict(), "warning");
     assert!(
         finding.evidence().contains("socket = tcp ESTAB 127.0.0.1:9100 -> 127.0.0.1:7777"),
@@ -119,8 +119,8 @@ fn a_connection_or_a_bound_socket_with_the_port_of_a_crashing_pod_is_reported() 
 
     let idle = bound("192.0.2.1:9100");
     cannot_listen();
-    let look = stage.check(&[]);
-    let evidence = look.finding(rule, "exporter-x").evidence();
+    let scan = stage.check(&[]);
+    let evidence = scan.finding(rule, "exporter-x").evidence();
     assert!(evidence.contains("socket = tcp BOUND 192.0.2.1:9100"), "{evidence}");
     drop(idle);
     expect_silent(&stage.check(&[]), rule, "no socket has the port");
@@ -135,8 +135,8 @@ fn the_owner_of_an_address_that_a_container_reported_in_use_is_named() {
     };
     let stage = said("127.0.0.1:50052");
     let listener = TcpListener::bind("127.0.0.1:50052").expect("the port is free");
-    let look = stage.check(&[]);
-    let finding = look.finding(rule, "exporter-x");
+    let scan = stage.check(&[]);
+    let finding = scan.finding(rule, "exporter-x");
     assert_eq!((finding.verdict().as_str(), &finding.0["port"]), ("warning", &50052.into()));
     assert!(
         finding.evidence().contains("message of a container = 127.0.0.1:50052/tcp is in use"),
@@ -191,22 +191,22 @@ fn waits_for(node: &str) -> String {
 fn a_pod_that_waits_for_the_host_port_of_another_pod_is_reported_with_its_service() {
     let stage = Stage::new().service("web", "TCP", 30080, "");
     let stage = stage.document(&service_lb("gate", 80, RUNS)).document(&service_lb("web", 80, &waits_for("n1")));
-    let look = stage.check(&[]);
-    let finding = look.finding("pod-waits-for-port/pod", "web");
+    let scan = stage.check(&[]);
+    let finding = scan.finding("pod-waits-for-port/pod", "web");
     assert_eq!((finding.verdict().as_str(), &finding.0["subject"]["kind"]), ("warning", &"Service".into()));
     assert_eq!(finding.0["scope"], "node", "on other nodes another pod may have it");
     let evidence = finding.evidence();
     assert!(evidence.contains("pending = pod kube-system/svclb-web-x"), "{evidence}");
     assert!(evidence.contains("which serves = Service default/gate"), "{evidence}");
-    let alarms: Vec<_> = look.alarms().into_iter().map(name).collect();
+    let alarms: Vec<_> = scan.alarms().into_iter().map(name).collect();
     assert_eq!(alarms, ["pod-waits-for-port/pod"], "a pod without a node has no hostPort here");
 }
 
 #[test]
 fn a_pod_that_waits_for_a_port_of_any_node_is_reported_once_for_the_cluster() {
     let stage = Stage::new().service("web", "TCP", 30080, "");
-    let look = stage.document(&service_lb("gate", 80, RUNS)).document(&service_lb("web", 80, WAITS)).check(&[]);
-    let finding = look.finding("pod-waits-for-port/pod", "web").0;
+    let scan = stage.document(&service_lb("gate", 80, RUNS)).document(&service_lb("web", 80, WAITS)).check(&[]);
+    let finding = scan.finding("pod-waits-for-port/pod", "web").0;
     assert_eq!((&finding["severity"], &finding["scope"]), (&"warning".into(), &"cluster".into()));
     assert!(finding["summary"].as_str().is_some_and(|it| it.ends_with("is taken on every node that it could use.")));
 }
@@ -215,7 +215,7 @@ fn a_pod_that_waits_for_a_port_of_any_node_is_reported_once_for_the_cluster() {
 fn a_pod_that_waits_for_another_port_or_node_is_not_blocked_here() {
     for (port, node) in [(81, "n1"), (80, "n2")] {
         let stage = Stage::new().service("web", "TCP", 30080, "").document(&service_lb("gate", 80, RUNS));
-        let look = stage.document(&service_lb("web", port, &waits_for(node))).check(&[]);
-        expect_silent(&look, "pod-waits-for-port/pod", &format!("port {port}, node {node}"));
+        let scan = stage.document(&service_lb("web", port, &waits_for(node))).check(&[]);
+        expect_silent(&scan, "pod-waits-for-port/pod", &format!("port {port}, node {node}"));
     }
 }

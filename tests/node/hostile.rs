@@ -49,9 +49,9 @@ fn an_impossible_port_rejects_that_service_by_name_and_keeps_the_rest() {
         .document("apiVersion: v1\nkind: Service\nmetadata: {name: broken, namespace: default}\nspec: {type: NodePort, clusterIP: 10.96.0.9, ports: [{port: 70000, nodePort: 30081}]}")
         .service("web", "TCP", 30080, "");
     let _listener = TcpListener::bind("0.0.0.0:30080").expect("the port is free");
-    let look = stage.check(&["--proxy-mode", "iptables"]);
-    look.finding("listener-on-node-port/loses", "web");
-    let unknown = look.json["unknown"].to_string();
+    let scan = stage.check(&["--proxy-mode", "iptables"]);
+    scan.finding("listener-on-node-port/loses", "web");
+    let unknown = scan.json["unknown"].to_string();
     assert!(unknown.contains("broken") && unknown.contains("70000") && unknown.contains("65535"), "{unknown}");
 }
 

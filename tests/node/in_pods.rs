@@ -89,8 +89,8 @@ fn server(statuses: &str, uid: &str) -> Stage {
 #[test]
 fn a_connection_of_a_crashing_pod_with_the_port_of_its_server_is_reported() {
     let (stage, _sidecar) = (server(CRASHES, UIDS[0]), Sidecar::connected_from(46580, UIDS[0]));
-    let look = stage.check(&["--proxy-mode", "iptables"]);
-    let finding = look.finding("connection-on-port/blocks-in-pod", "api-0");
+    let scan = stage.check(&["--proxy-mode", "iptables"]);
+    let finding = scan.finding("connection-on-port/blocks-in-pod", "api-0");
     assert_eq!(finding.verdict(), "warning");
     let summary = finding.0["summary"].as_str().expect("a sentence");
     assert!(summary.contains("process perl has an outgoing connection from port 46580/tcp"), "{summary}");

@@ -3,7 +3,7 @@
 
 use std::net::TcpListener;
 
-use crate::stage::{Look, Stage};
+use crate::stage::{Scan, Stage};
 
 /// The kinds of Services, in the order of the columns below.
 const SHAPES: [&str; 3] = ["ready", "empty", "elsewhere"];
@@ -76,12 +76,12 @@ fn every_case_of_the_matrix_has_its_severity_and_affects() {
         }
     }
     for (mode, rows) in MATRIX {
-        let look = stage.check(&["--proxy-mode", mode]);
-        assert_eq!(look.code, 1, "{mode}");
-        assert_eq!(look.json["nodes"][0]["proxy"]["mode"], *mode);
+        let scan = stage.check(&["--proxy-mode", mode]);
+        assert_eq!(scan.code, 1, "{mode}");
+        assert_eq!(scan.json["nodes"][0]["proxy"]["mode"], *mode);
         for (row, (bind, verdicts)) in rows.iter().enumerate() {
             for (column, expected) in verdicts.iter().enumerate() {
-                let found = look.find("listener-on-node-port/loses", &service(row, column));
+                let found = scan.find("listener-on-node-port/loses", &service(row, column));
                 let told = found.map(|finding| finding.verdict()).unwrap_or_default();
                 assert_eq!(told, *expected, "{mode}, bound to {bind}, endpoints {}", SHAPES[column]);
             }
@@ -93,8 +93,8 @@ fn every_case_of_the_matrix_has_its_severity_and_affects() {
 fn evidence_names_the_lost_addresses_of_each_family_and_the_remedy_is_a_command() {
     let stage = Stage::new().service("web", "TCP", 30080, "").endpoints("web", "TCP", Some("n1"));
     let _listener = TcpListener::bind("[::]:30080").expect("the port is free");
-    let look = stage.check(&["--proxy-mode", "nftables"]);
-    let finding = look.finding("listener-on-node-port/loses", "web");
+    let scan = stage.check(&["--proxy-mode", "nftables"]);
+    let finding = scan.finding("listener-on-node-port/loses", "web");
     let evidence = finding.evidence();
     for part in
         ["from elsewhere = to 192.0.2.1, 2001:db8::1 are answered by a pod", "proxy mode = nftables", "[::]:30080"]
@@ -124,6 +124,6 @@ fn exit_codes_differ_for_findings_unread_input_and_usage_errors() {
 fn a_loopback_only_listener_stays_below_a_critical_threshold() {
     let stage = Stage::new().service("web", "TCP", 30081, "").endpoints("web", "TCP", None);
     let _listener = TcpListener::bind("127.0.0.1:30081").expect("the port is free");
-    let look: Look = stage.check(&["--proxy-mode", "iptables", "--min-severity", "critical"]);
-    assert_eq!(look.code, 0);
+    let scan: Scan = stage.check(&["--proxy-mode", "iptables", "--min-severity", "critical"]);
+    assert_eq!(scan.code, 0);
 }

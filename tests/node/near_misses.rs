@@ -13,17 +13,17 @@ use crate::{
     claims::{balanced, edge, gate},
     proxy::{Squatter, StandIn},
     ranges::crowd,
-    stage::{Look, PEER, Stage, connecting, sysctl},
+    stage::{PEER, Scan, Stage, connecting, sysctl},
 };
 
 const MODES: [&str; 3] = ["iptables", "nftables", "ipvs"];
 
 /// Fails if a rule found something, or could not judge.
 #[track_caller]
-pub(crate) fn expect_silent(look: &Look, rule: &str, what: &str) {
-    assert!(look.findings(rule).is_empty(), "{what}: {:#}", look.json);
-    let unknown = look.json["unknown"].as_array().expect("a list");
-    assert!(!unknown.iter().any(|it| is_of(it, rule)), "{what}: {:#}", look.json);
+pub(crate) fn expect_silent(scan: &Scan, rule: &str, what: &str) {
+    assert!(scan.findings(rule).is_empty(), "{what}: {:#}", scan.json);
+    let unknown = scan.json["unknown"].as_array().expect("a list");
+    assert!(!unknown.iter().any(|it| is_of(it, rule)), "{what}: {:#}", scan.json);
 }
 
 /// The same in every mode of kube-proxy.

@@ -128,10 +128,10 @@ fn a_process_that_is_not_roots_does_not_count_as_the_proxy() {
         .node_port_range("30000-32767");
     {
         let _imposter = imposter("127.0.0.1:30080");
-        let look = stage.check(&[]);
-        assert_eq!(look.code, 2, "the answer on loopback depends on the mode: {:#}", look.json);
-        assert!(look.json["nodes"][0]["proxy"]["mode"].is_null(), "{:#}", look.json["nodes"][0]["proxy"]);
-        let unknown = look.json["unknown"].to_string();
+        let scan = stage.check(&[]);
+        assert_eq!(scan.code, 2, "the answer on loopback depends on the mode: {:#}", scan.json);
+        assert!(scan.json["nodes"][0]["proxy"]["mode"].is_null(), "{:#}", scan.json["nodes"][0]["proxy"]);
+        let unknown = scan.json["unknown"].to_string();
         assert!(unknown.contains("uid 65534 listens on 127.0.0.1:10249, process perl"), "{unknown}");
         stage.check(&["--proxy-mode", "iptables"]).finding("listener-on-node-port/loses", "web");
     }
@@ -150,8 +150,8 @@ fn without_a_mode_only_a_node_without_listeners_on_node_ports_is_clear() {
     assert_eq!(stage.check(&[]).code, 0);
     // In iptables mode the pod answers on loopback; in the other modes the listener answers.
     let _squatter = Squatter::on("127.0.0.1:30080");
-    let look = stage.check(&[]);
-    assert_eq!(look.code, 2, "{:#}", look.json);
+    let scan = stage.check(&[]);
+    assert_eq!(scan.code, 2, "{:#}", scan.json);
 }
 
 #[test]
@@ -159,10 +159,10 @@ fn mode_and_settings_come_from_the_proxy_itself() {
     let stage = Stage::new().service("web", "TCP", 30080, "").endpoints("web", "TCP", Some("n1"));
     StandIn { mode: "nftables", node_port_addresses: r#"["primary"]"#, ..StandIn::default() }.start();
     let _squatter = Squatter::on("192.0.2.1:30080");
-    let look = stage.check(&[]);
-    assert_eq!(look.json["nodes"][0]["proxy"]["mode"], "nftables");
-    assert_eq!(look.json["nodes"][0]["proxy"]["source"], "127.0.0.1:10249/proxyMode");
-    assert_eq!(look.finding("listener-on-node-port/loses", "web").verdict(), "critical remote node pods");
+    let scan = stage.check(&[]);
+    assert_eq!(scan.json["nodes"][0]["proxy"]["mode"], "nftables");
+    assert_eq!(scan.json["nodes"][0]["proxy"]["source"], "127.0.0.1:10249/proxyMode");
+    assert_eq!(scan.finding("listener-on-node-port/loses", "web").verdict(), "critical remote node pods");
 }
 
 #[test]
@@ -192,8 +192,8 @@ fn the_demand_of_a_proxy_that_holds_ports_is_compared_with_its_limit() {
     for (ports, severity) in [(150, None), (210, Some("warning")), (250, Some("critical")), (300, Some("critical"))] {
         let stage = wide(ports);
         StandIn { version: "v1.23.6", max_fds: 256, ..StandIn::default() }.start();
-        let look = stage.check(&[]);
-        let finding = look.find("proxy-near-fd-limit/near", "n1");
+        let scan = stage.check(&[]);
+        let finding = scan.find("proxy-near-fd-limit/near", "n1");
         let told = finding.as_ref().map(|finding| finding.0["severity"].as_str().expect("a severity"));
         assert_eq!(told, severity, "{ports} NodePorts under a limit of 256");
         if let Some(finding) = finding {
@@ -214,8 +214,8 @@ fn a_program_that_has_the_health_port_of_a_kube_proxy_is_named() {
     let stage = Stage::new();
     StandIn::default().start();
     let _other = Squatter::on("0.0.0.0:10256");
-    let look = stage.check(&[]);
-    let finding = look.finding("health-check-unserved/proxy", "n1");
+    let scan = stage.check(&[]);
+    let finding = scan.finding("health-check-unserved/proxy", "n1");
     assert_eq!(finding.0["severity"], "warning");
     assert!(finding.evidence().contains("process perl"), "{}", finding.evidence());
 }

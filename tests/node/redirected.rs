@@ -26,8 +26,8 @@ fn redirect(rules: &[(&str, u16, &str)]) {
 fn a_redirection_to_a_deleted_pod_takes_the_connections_of_the_next_pod() {
     let stage = edge(8080);
     redirect(&[("CNI-DN-before", 8080, "10.244.0.3:80"), ("CNI-DN-now", 8080, "10.244.0.7:80")]);
-    let look = stage.check(&[]);
-    let finding = look.finding(RULE, "n1");
+    let scan = stage.check(&[]);
+    let finding = scan.finding(RULE, "n1");
     assert_eq!(finding.verdict(), "critical remote node loopback pods");
     assert!(finding.0["summary"].as_str().is_some_and(|it| it.contains("pod default/edge gets no connections")));
     // The command in the finding ends it.

@@ -167,9 +167,9 @@ fn a_listeners_owner_is_found_beside_many_connections() {
             (TcpStream::connect("127.0.0.1:30080").expect("a connection"), listener.accept().expect("a connection"))
         })
         .collect();
-    let look = stage.check(&["--proxy-mode", "ipvs"]);
+    let scan = stage.check(&["--proxy-mode", "ipvs"]);
     assert!(
-        look.finding("listener-on-node-port/loses", "web").evidence().contains(&format!("pid {}", std::process::id()))
+        scan.finding("listener-on-node-port/loses", "web").evidence().contains(&format!("pid {}", std::process::id()))
     );
-    assert!(look.findings("connection-on-port/answers-taken").is_empty(), "accepted connections are no clients");
+    assert!(scan.findings("connection-on-port/answers-taken").is_empty(), "accepted connections are no clients");
 }

@@ -135,10 +135,10 @@ impl Stage {
 
     /// One scan.
     #[track_caller]
-    pub(crate) fn check(&self, arguments: &[&str]) -> Look {
+    pub(crate) fn check(&self, arguments: &[&str]) -> Scan {
         let mut command = self.command("check");
         self.manifest_with(arguments);
-        Look::of(command.args(["-o", "json"]).args(arguments))
+        Scan::of(command.args(["-o", "json"]).args(arguments))
     }
 }
 
@@ -150,14 +150,14 @@ pub(crate) fn portreeve() -> Command {
 }
 
 /// The result of one `check -o json`.
-pub(crate) struct Look {
+pub(crate) struct Scan {
     /// The exit code.
     pub(crate) code: i32,
     /// The document.
     pub(crate) json: Value,
 }
 
-impl Look {
+impl Scan {
     /// Runs a command that prints JSON.
     #[track_caller]
     pub(crate) fn of(command: &mut Command) -> Self {

@@ -38,8 +38,8 @@ fn a_tunnel_that_another_tunnel_keeps_down_is_reported_and_owner_names_the_tunne
     ip("link set swarm0 up");
     ip("link add vxlan.calico type vxlan external dstport 4789");
     is_kept_down("vxlan.calico");
-    let look = stage.check(&[]);
-    let finding = look.finding("tunnel-port-conflict/devices", "n1");
+    let scan = stage.check(&[]);
+    let finding = scan.finding("tunnel-port-conflict/devices", "n1");
     assert_eq!((finding.verdict().as_str(), &finding.0["port"]), ("info", &Value::from(4789)));
     let evidence = finding.evidence();
     assert!(evidence.contains("down = vxlan.calico: vxlan, external"), "{evidence}");
@@ -47,8 +47,8 @@ fn a_tunnel_that_another_tunnel_keeps_down_is_reported_and_owner_names_the_tunne
     assert!(owner(&stage).contains("swarm0"), "{}", owner(&stage));
 
     let stage = stage.document(NOT_READY);
-    let look = stage.check(&[]);
-    let finding = look.finding("tunnel-port-conflict/devices", "n1");
+    let scan = stage.check(&[]);
+    let finding = scan.finding("tunnel-port-conflict/devices", "n1");
     assert_eq!(finding.verdict(), "warning");
     assert!(finding.evidence().contains("calico-system/calico-node-x2"), "{}", finding.evidence());
 
@@ -78,8 +78,8 @@ fn a_process_that_keeps_a_tunnel_down_is_named() {
     expect_silent(&stage.check(&[]), rule, "no process has the port");
     let socket = UdpSocket::bind("127.0.0.1:4789").expect("the port is free");
     is_kept_down("flannel.1");
-    let look = stage.check(&[]);
-    let finding = look.finding(rule, "n1");
+    let scan = stage.check(&[]);
+    let finding = scan.finding(rule, "n1");
     assert_eq!(finding.verdict(), "warning");
     let sentence = finding.0["summary"].as_str().expect("a sentence");
     assert!(sentence.ends_with("listens on 127.0.0.1:4789/udp."), "{sentence}");
@@ -102,8 +102,8 @@ fn a_port_of_a_link_in_another_namespace_is_reported_without_the_name_of_the_lin
     other.ip("link set vx-1 up");
     ip("link add vxlan.calico type vxlan external dstport 4789");
     is_kept_down("vxlan.calico");
-    let look = stage.check(&[]);
-    let finding = look.finding("tunnel-port-conflict/listener", "n1");
+    let scan = stage.check(&[]);
+    let finding = scan.finding("tunnel-port-conflict/listener", "n1");
     assert!(finding.evidence().contains("listener = udp UNCONN 0.0.0.0:4789"), "{}", finding.evidence());
 }
 
@@ -153,8 +153,8 @@ fn a_tunnels_port_that_rules_exclude_from_conntrack_is_information() {
     iptables("-N OVERLAY_PRE_raw");
     iptables("-A PREROUTING -j OVERLAY_PRE_raw");
     iptables("-A OVERLAY_PRE_raw -p udp -m udp --dport 8472 -m comment --comment tunnel -j CT --notrack");
-    let look = stage.check(&["--proxy-mode", "iptables"]);
-    let finding = look.finding("masquerade-source-ports/tunnel", "n1");
+    let scan = stage.check(&["--proxy-mode", "iptables"]);
+    let finding = scan.finding("masquerade-source-ports/tunnel", "n1");
     assert_eq!((finding.verdict().as_str(), &finding.0["port"]), ("info pods", &Value::from(8472)));
     assert!(finding.evidence().contains("tunnel = overlay0 has 8472/udp"), "{}", finding.evidence());
 }

@@ -7,13 +7,13 @@ use tempfile::TempDir;
 use crate::{
     agent::{Agent, wait_for},
     proxy::{Squatter, StandIn},
-    stage::{Look, Stage},
+    stage::{Scan, Stage},
 };
 
 /// One scan as an unprivileged user.
-fn look(stage: &Stage) -> Look {
+fn scan(stage: &Stage) -> Scan {
     let (mut nobody, _place) = nobody(stage, "check");
-    Look::of(nobody.args(["-o", "json"]))
+    Scan::of(nobody.args(["-o", "json"]))
 }
 
 /// A command of the program as an unprivileged user, with a copy of the binary and a manifest that every user may read.
@@ -49,18 +49,18 @@ fn everything_but_names_pod_namespaces_and_netfilter_still_works() {
         .node_port_range("30000-32767");
     StandIn { version: "v1.23.6", max_fds: 16, ..StandIn::default() }.start();
     let _squatter = Squatter::on("0.0.0.0:30080");
-    let look = look(&stage);
-    assert_eq!(look.code, 1);
-    assert_eq!(look.json["nodes"][0]["proxy"]["mode"], "iptables");
-    let fds = look.finding("proxy-near-fd-limit/near", "n1");
+    let scan = scan(&stage);
+    assert_eq!(scan.code, 1);
+    assert_eq!(scan.json["nodes"][0]["proxy"]["mode"], "iptables");
+    let fds = scan.finding("proxy-near-fd-limit/near", "n1");
     assert!(fds.evidence().contains("16"), "the limit needs no privilege: {}", fds.evidence());
-    for unknown in look.unknown() {
+    for unknown in scan.unknown() {
         assert!(
             !unknown.starts_with("listeners") && !unknown.starts_with("addresses") && !unknown.starts_with("sysctls"),
             "{unknown}"
         );
     }
-    assert!(look.unknown().iter().any(|it| it.ends_with("not-permitted")), "{:?}", look.unknown());
+    assert!(scan.unknown().iter().any(|it| it.ends_with("not-permitted")), "{:?}", scan.unknown());
     let as_root = stage.check(&[]);
     assert!(!as_root.unknown().iter().any(|it| it.ends_with("not-permitted")), "{:?}", as_root.unknown());
 }
@@ -72,9 +72,9 @@ fn a_missing_permission_does_not_change_the_exit_code() {
         .endpoints("web", "TCP", Some("n1"))
         .node_port_range("30000-32767");
     StandIn::default().start();
-    let look = look(&stage);
-    assert_eq!(look.code, 0, "{:#}", look.json);
-    assert!(!look.unknown().is_empty());
+    let scan = scan(&stage);
+    assert_eq!(scan.code, 0, "{:#}", scan.json);
+    assert!(!scan.unknown().is_empty());
 }
 
 #[test]
@@ -85,11 +85,11 @@ fn on_a_healthy_node_only_facts_that_may_change_a_verdict_are_unknown() {
             .endpoints("web", "TCP", Some("n1"))
             .node_port_range("30000-32767");
         StandIn { mode, ..StandIn::default() }.start();
-        let healthy = look(&stage);
+        let healthy = scan(&stage);
         assert!(healthy.findings("listener-on-node-port/loses").is_empty());
         assert_eq!(healthy.unknown(), ["netfilter: not-permitted", "pod-namespaces: not-permitted"], "{mode}");
         let _squatter = Squatter::on("192.0.2.1:30080");
-        assert!(look(&stage).unknown().contains(&"processes: not-permitted".to_owned()), "{mode}: the owner matters");
+        assert!(scan(&stage).unknown().contains(&"processes: not-permitted".to_owned()), "{mode}: the owner matters");
     }
 }
 

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use crate::stage::{Look, PEER, Stage, connecting, ip, sysctl};
+use crate::stage::{PEER, Scan, Stage, connecting, ip, sysctl};
 
 const BLOCKS: &str = "connection-on-port/blocks";
 const CLAIMS: &str = "external-ip-conflict/takes-listener";
@@ -17,13 +17,13 @@ const EXHAUSTION: &str = "ephemeral-ports-near-exhaustion";
 
 /// Fails if a rule found something, or could not judge.
 #[track_caller]
-fn expect_silent(look: &Look, rule: &str) {
-    assert!(look.findings(rule).is_empty(), "{:#}", look.json);
-    let unknown = look.json["unknown"].as_array().expect("a list");
-    assert!(!unknown.iter().any(|it| is_of(it, rule)), "{:#}", look.json);
+fn expect_silent(scan: &Scan, rule: &str) {
+    assert!(scan.findings(rule).is_empty(), "{:#}", scan.json);
+    let unknown = scan.json["unknown"].as_array().expect("a list");
+    assert!(!unknown.iter().any(|it| is_of(it, rule)), "{:#}", scan.json);
 }
 
-fn look(stage: &Stage) -> Look {
+fn scan(stage: &Stage) -> Scan {
     stage.check(&["--proxy-mode", "iptables"])
 }
 
@@ -47,15 +47,15 @@ fn a_draining_ingress_does_not_block_its_successor() {
     accepted.shutdown(Shutdown::Write).expect("the connection is open");
     assert_eq!(closed.read(&mut [0]).expect("its end"), 0);
     drop((closed, accepted, server));
-    let silent = look(&stage);
+    let silent = scan(&stage);
     expect_silent(&silent, BLOCKS);
     drop(TcpListener::bind("192.0.2.1:8443").expect("nothing keeps a server off the port"));
     // The kernel may have chosen the port: then it cannot be told who opened the connections.
     sysctl("net.ipv4.ip_local_port_range", "1024 65535");
-    let unknown = look(&stage);
+    let unknown = scan(&stage);
     assert!(unknown.findings(BLOCKS).is_empty() && unknown.unknown().contains(&"clients: ambiguous".to_owned()));
     let _in_the_way = connecting("192.0.2.2:8443", &format!("{PEER}:443"));
-    assert_eq!(look(&stage).finding(BLOCKS, "ingress").0["severity"], "warning");
+    assert_eq!(scan(&stage).finding(BLOCKS, "ingress").0["severity"], "warning");
 }
 
 #[test]
@@ -68,10 +68,10 @@ fn a_virtual_address_of_a_load_balancer_takes_nothing_from_who_listens_everywher
     let stage = stage.endpoints("gate", "TCP", Some("n1"));
     ip("address add 192.0.2.200/32 dev eth0");
     let everywhere = TcpListener::bind("0.0.0.0:2222").expect("the port is free");
-    expect_silent(&look(&stage), CLAIMS);
+    expect_silent(&scan(&stage), CLAIMS);
     drop(everywhere);
     let _there = TcpListener::bind("192.0.2.200:2222").expect("the port is free");
-    assert_eq!(look(&stage).finding(CLAIMS, "gate").0["severity"], "critical");
+    assert_eq!(scan(&stage).finding(CLAIMS, "gate").0["severity"], "critical");
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn ports_in_time_wait_are_used_again_where_the_kernel_may() {
         client.shutdown(Shutdown::Both).expect("it is open");
         drop((client, accepted));
     }
-    expect_silent(&look(&stage), EXHAUSTION);
+    expect_silent(&scan(&stage), EXHAUSTION);
     // All 200 wait, and yet one more connection finds a port, once they have waited for a second.
     let again = (0..200).find_map(|_| match TcpStream::connect("192.0.2.1:8080") {
         Ok(stream) => Some(stream),
@@ -97,5 +97,5 @@ fn ports_in_time_wait_are_used_again_where_the_kernel_may() {
     });
     assert!(again.is_some(), "no port in TIME_WAIT was used again");
     sysctl("net.ipv4.tcp_tw_reuse", "2");
-    assert_eq!(look(&stage).finding(EXHAUSTION, "n1").0["severity"], "critical");
+    assert_eq!(scan(&stage).finding(EXHAUSTION, "n1").0["severity"], "critical");
 }

@@ -47,7 +47,7 @@ use crate::{
 };
 use portreeve_cluster::Reviewer;
 use portreeve_facts::{Gap, OwnPort, Reading, Snapshot, Source, Why};
-use portreeve_report::{LookAge, PageDetail, Report, write_html_page, write_json_with_age};
+use portreeve_report::{PageDetail, Report, ScanAge, write_html_page, write_json_with_age};
 use portreeve_rules::ledger::Board;
 
 /// What a reader of findings must be allowed to `get`.
@@ -217,9 +217,9 @@ impl ServerState {
     }
 
     /// The age of the last look; nothing before the first.
-    fn age(&self) -> Option<LookAge> {
+    fn age(&self) -> Option<ScanAge> {
         let published = self.published.borrow();
-        published.judged_at.map(|at| LookAge::new(at.elapsed(), published.longest))
+        published.judged_at.map(|at| ScanAge::new(at.elapsed(), published.longest))
     }
 
     /// Lets a request pass that may read `path`.

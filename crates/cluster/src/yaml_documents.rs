@@ -37,7 +37,7 @@ impl<R: BufRead> Documents<R> {
         (self.begun, self.ended) = (false, false);
         let more = self.served < self.chunk.len();
         if more {
-            self.look_at_line();
+            self.begin_line();
         }
         Ok(more || self.fill()?)
     }
@@ -74,12 +74,12 @@ impl<R: BufRead> Documents<R> {
                 self.ended = true;
                 return Ok(false);
             }
-            self.look_at_line();
+            self.begin_line();
         }
         Ok(!self.ended)
     }
 
-    fn look_at_line(&mut self) {
+    fn begin_line(&mut self) {
         let first = self.chunk.iter().find(|byte| !byte.is_ascii_whitespace());
         self.begun |= first.is_some_and(|byte| !matches!(byte, b'#' | b'%'));
     }

@@ -125,7 +125,7 @@ impl Sockets {
     ///
     /// # Errors
     /// As [`Self::clients`].
-    pub fn look_closer(
+    pub fn walk_again(
         &self,
         mut clients: Clients,
         contested: &PortSet,

@@ -13,7 +13,7 @@ use std::{
 use nix::libc::{IPPROTO_SCTP, IPPROTO_TCP, IPPROTO_UDP};
 
 use super::{
-    freshness::LookCounter,
+    freshness::ScanCounter,
     netlink::{Family, Malformed, Message, Request, attributes, bytes_at, connection},
     privileges::require_net_admin,
     root::{Root, read_text},
@@ -26,7 +26,7 @@ use portreeve_facts::{
 /// The last numbers of flows. Even an empty table takes time: its 262,144 buckets take some 10 to 30 ms.
 #[derive(Debug, Default)]
 pub struct FlowCounts {
-    looks: LookCounter,
+    scans: ScanCounter,
     flows: Option<BTreeMap<Protocol, u64>>,
     pools: Option<Vec<MasqueradePool>>,
 }
@@ -99,7 +99,7 @@ pub(crate) fn read(
     if let Some(gap) = uncounted.clone().filter(|_| !taken && !pressed) {
         return Err(gap);
     }
-    let is_due = counted.looks.advance();
+    let is_due = counted.scans.advance();
     let counts = uncounted.is_none() && (is_due || counted.flows.is_none());
     let pools = pressed && (is_due || counted.pools.is_none());
     let found = match (counts || pools, taken) {

@@ -5,9 +5,9 @@ pub(super) const PERIOD: u8 = 20;
 
 /// Counts the scans since the last full read.
 #[derive(Debug, Default)]
-pub(super) struct LookCounter(u8);
+pub(super) struct ScanCounter(u8);
 
-impl LookCounter {
+impl ScanCounter {
     /// Counts one more scan, and returns whether it is a full read.
     pub(super) fn advance(&mut self) -> bool {
         self.0 = (self.0 + 1) % PERIOD;

@@ -4,7 +4,7 @@ use std::{collections::HashMap, mem, sync::Arc};
 
 use super::{
     conntrack::FlowCounts,
-    freshness::{LookCounter, PERIOD},
+    freshness::{PERIOD, ScanCounter},
     netlink::InterfaceChanges,
     route,
     sockets::Sockets,
@@ -30,7 +30,7 @@ pub struct Known {
 /// it in the kernel. To learn that nothing changed takes microseconds.
 #[derive(Debug, Default)]
 pub(super) struct WatchedInterfaces {
-    looks: LookCounter,
+    scans: ScanCounter,
     changes: Option<InterfaceChanges>,
     last: Option<Arc<Interfaces>>,
 }
@@ -42,7 +42,7 @@ impl WatchedInterfaces {
     /// As [`route::read`].
     pub(super) fn read(&mut self) -> Result<Arc<Interfaces>, Gap> {
         let changed = self.changes.as_mut().is_none_or(InterfaceChanges::receive_all);
-        if let (false, false, Some(last)) = (changed, self.looks.advance(), &self.last) {
+        if let (false, false, Some(last)) = (changed, self.scans.advance(), &self.last) {
             return Ok(Arc::clone(last));
         }
         // A single scan needs no notifications. A change during a read is notified, and the next scan reads it.
@@ -67,7 +67,7 @@ pub(super) struct KnownProcess {
     /// The inode of its directory below `/proc`. A later process with the same pid has another inode (fs/proc/base.c
     /// `proc_pid_make_inode`).
     inode: u64,
-    looks: u8,
+    scans: u8,
     /// The inode of its network namespace.
     pub(super) network: Option<u64>,
     /// Its control group, if that names a pod.
@@ -83,10 +83,10 @@ impl KnownProcesses {
     /// The known facts of this process.
     pub(super) fn process(&mut self, pid: u32, inode: u64) -> KnownProcess {
         let known = self.0.remove(&pid).filter(|process| process.inode == inode);
-        let looks = known.as_ref().map_or(0, |process| (process.looks + 1) % PERIOD);
-        let trusted = known.filter(|_| looks >= CONFIRMING).map(|process| (process.network, process.cgroup));
+        let scans = known.as_ref().map_or(0, |process| (process.scans + 1) % PERIOD);
+        let trusted = known.filter(|_| scans >= CONFIRMING).map(|process| (process.network, process.cgroup));
         let (network, cgroup) = trusted.unwrap_or_default();
-        KnownProcess { inode, looks, network, cgroup }
+        KnownProcess { inode, scans, network, cgroup }
     }
 
     /// Gives back the facts of a process after this scan.
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     /// Whether a process is read, for each of `looks` scans.
-    fn read_at(known: &mut KnownProcesses, inode: u64, looks: usize) -> Vec<bool> {
+    fn read_at(known: &mut KnownProcesses, inode: u64, scans: usize) -> Vec<bool> {
         let one = |_| {
             let mut process = known.process(7, inode);
             let read = process.network.is_none();
@@ -108,13 +108,13 @@ mod tests {
             known.keep(7, process);
             read
         };
-        (0..looks).map(one).collect()
+        (0..scans).map(one).collect()
     }
 
     #[test]
     fn a_process_is_read_in_its_first_two_scans_and_then_seldom() {
         let mut known = KnownProcesses::default();
-        let twice: Vec<bool> = (0..PERIOD).map(|look| look < CONFIRMING).collect();
+        let twice: Vec<bool> = (0..PERIOD).map(|scan| scan < CONFIRMING).collect();
         assert_eq!(read_at(&mut known, 1, PERIOD.into()), twice);
         assert_eq!(read_at(&mut known, 1, PERIOD.into()), twice);
         assert_eq!(read_at(&mut known, 2, 3), [true, true, false], "another process of the same pid");

@@ -220,8 +220,7 @@ impl Host {
         {
             let lists_bound = self.is_live() && lists_bound(&self.name("osrelease"));
             let found = std::mem::take(found);
-            clients =
-                watch.on(Source::Clients, || reader.look_closer(found, &wanted.contested, listeners, lists_bound));
+            clients = watch.on(Source::Clients, || reader.walk_again(found, &wanted.contested, listeners, lists_bound));
         }
 
         let mut unnamed: Vec<(Claim, &mut Owner)> = Vec::new();

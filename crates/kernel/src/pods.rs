@@ -134,7 +134,7 @@ fn find(proc: &Path, pods: &BTreeMap<String, PodQuery>, known: &mut Known) -> Re
     let mut before = known.processes.take();
     for (pid, inode) in pids(proc).map_err(|error| unread(proc, &error))? {
         let mut process = before.process(pid, inode);
-        match found.look(&proc.join(pid.to_string()), &mut process, &mut passed, &mut text) {
+        match found.scan(&proc.join(pid.to_string()), &mut process, &mut passed, &mut text) {
             Ok(new) => {
                 // The first process of a namespace shows whose it is.
                 let asked = new.and_then(|pod_uid| pods.get(pod_uid)).filter(|asked| !asked.needed.is_empty());
@@ -155,7 +155,7 @@ fn find(proc: &Path, pods: &BTreeMap<String, PodQuery>, known: &mut Known) -> Re
 impl Found {
     /// Reads the facts of a process that are not yet known, and takes its namespace unless that is in `passed`. Returns
     /// the uid of the pod whose namespace it took.
-    fn look(
+    fn scan(
         &mut self,
         directory: &Path,
         process: &mut KnownProcess,
@@ -292,7 +292,7 @@ mod tests {
         proc
     }
 
-    fn look(proc: &tempfile::TempDir, worth_walking: u32) -> Result<Vec<PodNamespace>, Gap> {
+    fn scan(proc: &tempfile::TempDir, worth_walking: u32) -> Result<Vec<PodNamespace>, Gap> {
         pod_namespaces(proc.path(), worth_walking, &BTreeMap::new(), &mut Known::default())
     }
 
@@ -303,7 +303,7 @@ mod tests {
     #[test]
     fn a_busy_pod_is_walked_and_accepted_connections_do_not_count() {
         let proc = node("net:[2]", &of_pod());
-        let namespaces = look(&proc, 4).expect("seen");
+        let namespaces = scan(&proc, 4).expect("seen");
         assert_eq!(namespaces.len(), 1);
         let used = namespaces[0].ephemeral.seen().expect("read");
         let reported: Vec<_> = used.busiest.iter().map(|one| (one.port, one.used, one.time_wait)).collect();
@@ -315,9 +315,9 @@ mod tests {
     fn a_quiet_pod_is_not_walked() {
         let proc = node("net:[2]", &of_pod());
         fs::remove_file(proc.path().join("7/net/tcp")).expect("removed");
-        let namespaces = look(&proc, 5).expect("seen");
+        let namespaces = scan(&proc, 5).expect("seen");
         assert_eq!(namespaces[0].ephemeral, Reading::Seen(EphemeralUse { at_most: 4, busiest: vec![] }));
-        let walked = look(&proc, 4).expect("seen");
+        let walked = scan(&proc, 4).expect("seen");
         assert_eq!(walked[0].ephemeral.gap().expect("no table").source, Source::PodNamespaces);
     }
 
@@ -350,18 +350,18 @@ mod tests {
             symlink("../7/net", process.join("net")).expect("linked");
         }
         let query = |needed: &str| PodQuery { needed: needed.parse().expect("ports"), ..PodQuery::default() };
-        let look = |pods: Vec<String>| {
+        let scan = |pods: Vec<String>| {
             let pods = pods.into_iter().map(|uid| (uid, query("40000"))).collect();
             pod_namespaces(proc.path(), 14_116, &pods, &mut Known::default()).expect("seen")
         };
         let count =
             |seen: &[PodNamespace], why| seen.iter().filter(|it| it.needed.gap().map(|gap| gap.why) == why).count();
-        let all = look((10..19).map(uid).collect());
+        let all = scan((10..19).map(uid).collect());
         assert_eq!((count(&all, None), count(&all, Some(Why::TooMuch)), count(&all, Some(Why::NotAsked))), (8, 1, 1));
         let ports = all.iter().filter_map(|it| it.needed.seen()).flatten().map(|socket| socket.local_port);
         assert!(ports.clone().count() > 0 && ports.clone().filter(|port| *port == 40000).count() == 8);
         fs::remove_file(proc.path().join("7/net/udp")).expect("removed");
-        let unread = look(vec![uid(10)]);
+        let unread = scan(vec![uid(10)]);
         assert_eq!((unread.len(), count(&unread, Some(Why::NotSupported))), (10, 1));
     }
 
@@ -381,13 +381,13 @@ mod tests {
 
     #[test]
     fn our_own_namespace_and_namespaces_without_a_pod_are_left_out() {
-        assert_eq!(look(&node("net:[1]", &of_pod()), 0), Ok(vec![]));
-        assert_eq!(look(&node("net:[2]", "0::/user.slice\n"), 0), Ok(vec![]));
+        assert_eq!(scan(&node("net:[1]", &of_pod()), 0), Ok(vec![]));
+        assert_eq!(scan(&node("net:[2]", "0::/user.slice\n"), 0), Ok(vec![]));
         let elsewhere = node("net:[1]", &of_pod());
         let own = elsewhere.path().join("thread-self/ns/net");
         fs::remove_file(&own).expect("removed");
         symlink("net:[3]", own).expect("linked");
-        assert_eq!(look(&elsewhere, 0), Ok(vec![]), "the node's, where a pod has hostNetwork");
+        assert_eq!(scan(&elsewhere, 0), Ok(vec![]), "the node's, where a pod has hostNetwork");
     }
 
     #[test]
@@ -397,6 +397,6 @@ mod tests {
         fs::remove_file(&own).expect("removed");
         symlink("pid:[4026532000]", own).expect("linked");
         fs::write(proc.path().join("1/cgroup"), "0::/\n").expect("written");
-        assert_eq!(look(&proc, 0).expect_err("blind").why, Why::NotPermitted);
+        assert_eq!(scan(&proc, 0).expect_err("blind").why, Why::NotPermitted);
     }
 }

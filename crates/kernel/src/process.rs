@@ -149,7 +149,7 @@ impl<'a> Processes<'a> {
         // A process may listen on one port at tens of thousands of addresses.
         let mut held = HashSet::new();
         let mut of_process = DESCRIPTORS_OF_ONE.min(self.left.get());
-        let mut look = |fd: &Path| -> io::Result<bool> {
+        let mut scan = |fd: &Path| -> io::Result<bool> {
             let Some(fewer) = of_process.checked_sub(1) else {
                 self.cut.set(self.cut.get() + 1);
                 return Ok(true);
@@ -164,7 +164,7 @@ impl<'a> Processes<'a> {
         // Listeners have low numbers. Thousands of connections may follow, and the kernel takes long to list them.
         let mut next = 0_u32;
         loop {
-            match look(next.to_string().as_ref()) {
+            match scan(next.to_string().as_ref()) {
                 Ok(true) => return Ok(held),
                 Ok(false) => next += 1,
                 // A free number.
@@ -177,7 +177,7 @@ impl<'a> Processes<'a> {
             if fd.to_str().and_then(|fd| fd.parse().ok()).is_some_and(|fd: u32| fd < next) {
                 continue;
             }
-            match look(fd.as_ref()) {
+            match scan(fd.as_ref()) {
                 Ok(true) => break,
                 Ok(false) => {}
                 // A descriptor that was closed meanwhile holds no socket.

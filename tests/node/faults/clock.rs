@@ -7,7 +7,7 @@
 
 use std::{fs, process::Command};
 
-use super::{Incident, MODE, SQUATTED, after_looks, finds_it, is_alive, web};
+use super::{Incident, MODE, SQUATTED, after_scans, finds_it, is_alive, web};
 use crate::{
     agent::{Agent, wait_for},
     stage::Stage,
@@ -57,7 +57,7 @@ fn survives(clock: &str, is_there: fn(f64, f64) -> bool) {
     assert!(metrics.contains(SQUATTED), "a known finding stays: {metrics}");
     assert!(finds_it(), "later scans find it too");
     drop(squatter);
-    let metrics = after_looks(4);
+    let metrics = after_scans(4);
     assert!(!metrics.contains(SQUATTED), "the finding ends: {metrics}");
     let next = Incident::with(agent, stage);
     assert!(is_alive());
@@ -65,7 +65,7 @@ fn survives(clock: &str, is_there: fn(f64, f64) -> bool) {
     set(&next.stage, "+0");
     wait_for("/metrics", |text| !is_there(before, told(text)));
     drop(next.squatter);
-    assert!(!after_looks(4).contains(SQUATTED));
+    assert!(!after_scans(4).contains(SQUATTED));
 }
 
 /// Fault (clock): it is set an hour ahead, and back

@@ -6,7 +6,7 @@ use std::{
     thread,
 };
 
-use super::{Incident, MODE, SQUATTED, after_looks, finds_it, web};
+use super::{Incident, MODE, SQUATTED, after_scans, finds_it, web};
 use crate::{
     agent::{Agent, wait_for},
     proxy::Squatter,
@@ -55,11 +55,11 @@ fn listeners_are_found_even_if_proc_hides_processes() {
     let (nobody, _place) = nobody(&stage, "agent");
     let sockets = std::os::unix::fs::PermissionsExt::from_mode(0o777);
     std::fs::set_permissions(stage.path(""), sockets).expect("access for its socket");
-    let look = {
+    let scan = {
         let _squatter = Squatter::on("0.0.0.0:30080");
         stage.check(&MODE).finding("listener-on-node-port/loses", "web").evidence()
     };
-    assert!(look.contains("perl"), "root sees it: {look}");
+    assert!(scan.contains("perl"), "root sees it: {scan}");
     finds_and_clears(after("mount -t proc -o hidepid=2 proc /proc", &nobody), stage, "\"source\": \"processes\"");
 }
 
@@ -86,11 +86,11 @@ fn listeners_are_found_even_if_a_setting_cannot_be_read() {
         let blind = after("mount --bind /dev/null /proc/sys/net/ipv4/ip_local_port_range", &agent);
         Incident::with(Agent::of(blind, &stage, &MODE), stage)
     };
-    let metrics = after_looks(1);
+    let metrics = after_scans(1);
     let gap = "portreeve_unknown{rule=\"ephemeral-range-overlap\",source=\"sysctls\"";
     assert!(metrics.contains(gap) && !metrics.contains("portreeve_ephemeral_port_first "), "{metrics}");
     unmount(&incident.agent, "/proc/sys/net/ipv4/ip_local_port_range");
-    let metrics = after_looks(1);
+    let metrics = after_scans(1);
     assert!(!metrics.contains(gap) && metrics.contains("portreeve_ephemeral_port_first "), "{metrics}");
     drop(incident.squatter);
     wait_for("/metrics", |text| !text.contains(SQUATTED));
@@ -105,11 +105,11 @@ fn a_changed_setting_is_reported_within_four_scans() {
     let stage = web().node_port_range("30000-32767");
     let _agent = Agent::start(&stage, &MODE);
     wait_for("/metrics", |text| text.contains("portreeve_ephemeral_port_first 32768"));
-    assert!(!after_looks(1).contains(OVERLAP));
+    assert!(!after_scans(1).contains(OVERLAP));
     sysctl("net.ipv4.ip_local_port_range", "20000 60999");
-    assert!(after_looks(4).contains(OVERLAP));
+    assert!(after_scans(4).contains(OVERLAP));
     sysctl("net.ipv4.ip_local_port_range", "32768 60999");
-    assert!(!after_looks(4).contains(OVERLAP));
+    assert!(!after_scans(4).contains(OVERLAP));
 }
 
 /// Fault (kernel): processes with sockets in the range start and end while they are read
@@ -130,11 +130,11 @@ fn processes_that_end_while_they_are_read_hide_no_other_process() {
                 assert!(ended.expect("perl runs").success());
             }
         });
-        let finds = (0..20).all(|_| after_looks(1).contains(SQUATTED));
+        let finds = (0..20).all(|_| after_scans(1).contains(SQUATTED));
         is_over.store(true, Ordering::Relaxed);
         assert!(finds, "every scan finds the process that stays");
     });
-    let metrics = after_looks(1);
+    let metrics = after_scans(1);
     assert!(
         !metrics.lines().any(|line| line.starts_with("portreeve_panics_total{") && !line.ends_with(" 0.0")),
         "{metrics}"

@@ -2,7 +2,7 @@
 
 use nix::sys::signal::Signal;
 
-use super::{Incident, SQUATTED, after_looks, finds_it, is_alive};
+use super::{Incident, SQUATTED, after_scans, finds_it, is_alive};
 use crate::agent::wait_for;
 
 /// Fault (disk): the reader of its log is gone
@@ -33,7 +33,7 @@ fn a_full_log_delays_no_scan_and_no_end() {
             agent.signal(Signal::SIGUSR1);
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
-        after_looks(0);
+        after_scans(0);
     }
     drop(squatter);
     wait_for("/metrics", |text| !text.contains(SQUATTED));

@@ -7,7 +7,7 @@ use std::{
 
 use nix::sys::signal::Signal;
 
-use super::{Incident, MODE, SQUATTED, after_looks, control_group::ControlGroup, finds_it, is_alive, web};
+use super::{Incident, MODE, SQUATTED, after_scans, control_group::ControlGroup, finds_it, is_alive, web};
 use crate::agent::{Agent, wait_for};
 
 /// A program that takes memory until there is no more.
@@ -53,6 +53,6 @@ fn an_agent_killed_for_its_memory_leaves_nothing_behind_and_the_next_finds_the_s
     assert_eq!(ended.signal(), Some(Signal::SIGKILL as i32), "{ended:?}");
     group.limit_memory(192);
     let _next = Agent::of(group.within(&stage.command("agent")), &stage, &MODE);
-    let metrics = after_looks(2);
+    let metrics = after_scans(2);
     assert!(metrics.contains(SQUATTED), "{metrics}");
 }

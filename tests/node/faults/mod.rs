@@ -52,29 +52,29 @@ fn until_it_finds_it() {
 
 /// The number of scans in the metrics of an agent.
 #[track_caller]
-fn looks_in(metrics: &str) -> u64 {
+fn scans_in(metrics: &str) -> u64 {
     let count = metrics.lines().find_map(|line| line.strip_prefix("portreeve_scans_total ")?.strip_suffix(".0"));
     count.and_then(|count| count.parse().ok()).expect("a number of scans")
 }
 
 /// The number of its scans.
 #[track_caller]
-fn looks() -> u64 {
-    looks_in(&wait_for("/metrics", |_| true))
+fn scans() -> u64 {
+    scans_in(&wait_for("/metrics", |_| true))
 }
 
 /// The metrics after the agent has started and ended this number of further scans.
 #[track_caller]
-fn after_looks(more: u64) -> String {
+fn after_scans(more: u64) -> String {
     // A scan that may be running now does not count.
-    let enough = looks() + 1 + more;
-    wait_for("/metrics", |text| looks_in(text) >= enough)
+    let enough = scans() + 1 + more;
+    wait_for("/metrics", |text| scans_in(text) >= enough)
 }
 
 /// Whether the agent reports the squatter, after two more scans.
 #[track_caller]
 fn finds_it() -> bool {
-    after_looks(2).contains(SQUATTED)
+    after_scans(2).contains(SQUATTED)
 }
 
 /// Whether the agent answers that it is alive, at its port and to kubelet's probe.

@@ -5,7 +5,7 @@ use std::{thread::sleep, time::Duration};
 use nix::sys::signal::Signal;
 
 use super::{
-    Incident, MODE, SQUATTED, after_looks, control_group::ControlGroup, finds_it, is_alive, looks, looks_in,
+    Incident, MODE, SQUATTED, after_scans, control_group::ControlGroup, finds_it, is_alive, scans, scans_in,
     threads::Stopped, web,
 };
 use crate::agent::{Agent, ask, probe, socket, until, wait_for};
@@ -17,7 +17,7 @@ use crate::agent::{Agent, ask, probe, socket, until, wait_for};
 #[test]
 fn it_is_right_within_two_scans_after_a_pause_and_repeats_no_missed_scan() {
     let Incident { agent, squatter, stage: _stage } = Incident::start(&["--interval", "1s"]);
-    let before = looks();
+    let before = scans();
     agent.signal(Signal::SIGSTOP);
     drop(squatter);
     // Eight scans are due meanwhile.
@@ -25,7 +25,7 @@ fn it_is_right_within_two_scans_after_a_pause_and_repeats_no_missed_scan() {
     agent.signal(Signal::SIGCONT);
     let metrics = wait_for("/metrics", |text| !text.contains(SQUATTED));
     assert!(
-        looks_in(&metrics) <= before + 4,
+        scans_in(&metrics) <= before + 4,
         "one scan may have been running, and one may have been due: {before}, {metrics}"
     );
     assert!(is_alive());
@@ -44,7 +44,7 @@ fn with_a_twentieth_of_a_core_it_finds_and_clears() {
     let incident = Incident::with(agent, stage);
     assert!(finds_it());
     drop(incident.squatter);
-    let metrics = after_looks(2);
+    let metrics = after_scans(2);
     assert!(!metrics.contains(SQUATTED), "the finding ends: {metrics}");
     drop(incident.agent);
 }
@@ -59,16 +59,16 @@ fn a_reader_that_hangs_counts_as_dead_and_is_right_when_it_continues() {
     // A thread that is stopped inside the allocator stops all threads. A hanging reader does not do that.
     let scanner = until(|| Some(Stopped::at_work("scanner", agent.pid())).filter(|_| ask("/livez", "").is_some()));
     let scanner = scanner.expect("the thread is stopped, and the others run");
-    let before = looks();
+    let before = scans();
     drop(squatter);
     let dead = || ask("/livez", "").filter(|(status, _)| *status == 503).map(drop);
     // The agent counts as alive for a minute, about as long as one wait takes. On a busy machine requests take longer.
     until(dead).or_else(|| until(dead)).or_else(|| until(dead)).expect("the agent counts as dead");
     assert_eq!(probe(&socket()), Some(2));
     let metrics = wait_for("/metrics", |_| true);
-    assert!(metrics.contains(SQUATTED) && looks_in(&metrics) <= before + 1, "a known finding stays: {metrics}");
+    assert!(metrics.contains(SQUATTED) && scans_in(&metrics) <= before + 1, "a known finding stays: {metrics}");
     drop(scanner);
-    let metrics = after_looks(2);
+    let metrics = after_scans(2);
     assert!(!metrics.contains(SQUATTED), "the finding ends: {metrics}");
     assert!(is_alive());
 }

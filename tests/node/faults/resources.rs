@@ -5,7 +5,7 @@ use std::{process::Command, time::Duration};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use super::{Incident, MODE, SQUATTED, after_looks, control_group::ControlGroup, finds_it, is_alive, looks, web};
+use super::{Incident, MODE, SQUATTED, after_scans, control_group::ControlGroup, finds_it, is_alive, scans, web};
 use crate::agent::{Agent, wait_for};
 
 /// The usual number of descriptors of an agent.
@@ -35,7 +35,7 @@ fn state(agent: &mut Agent) -> Value {
 #[test]
 fn known_findings_are_held_without_a_descriptor() {
     let Incident { mut agent, squatter, stage: _stage } = Incident::start(&[]);
-    let before = looks();
+    let before = scans();
     // Less than the number of open descriptors: no further descriptor can be opened.
     limit_descriptors(&agent, 4);
     let during = loop {
@@ -50,7 +50,7 @@ fn known_findings_are_held_without_a_descriptor() {
     drop(squatter);
     limit_descriptors(&agent, USUAL);
     // A scan that was running may have read nothing.
-    let metrics = after_looks(2);
+    let metrics = after_scans(2);
     assert!(!metrics.contains(SQUATTED) && is_alive(), "the finding ends: {metrics}");
 }
 
