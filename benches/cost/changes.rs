@@ -27,7 +27,7 @@ const WRITERS: u32 = 4;
 const LASTS: Duration = Duration::from_secs(60);
 /// Bytes of annotations, so that a Service is as large as a Service of a Helm chart.
 const ANNOTATIONS: usize = 2_000;
-/// The most processor time of the agent, in per cent of a core.
+/// The greatest processor time of the agent, in per cent of a core.
 const MOST: f64 = 2.5;
 
 /// The rows.

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-/// The most connections of one holder to itself: two descriptors each.
+/// The greatest number of connections of one holder to itself: two descriptors each.
 const PAIRS: usize = 9_000;
 
 /// One process that holds sockets. Dropping this value ends it.

@@ -30,7 +30,7 @@ use crate::{
 const AGENTS: usize = 200;
 const AT_ONCE: usize = 500;
 const WHILE: Duration = Duration::from_secs(60);
-/// One node in this number is in its own network namespace: an incident that is repaired on the others stays there.
+/// One of this number of nodes has its own network namespace. An incident that is repaired on the others stays there.
 const LEFT: usize = 40;
 /// Services with a NodePort, before one more is added.
 const SERVICES: u16 = 200;
@@ -47,9 +47,9 @@ const PATIENCE: Duration = Duration::from_secs(300);
 const OBSERVER: &str = "observer";
 /// The first port of the agents; each has one port.
 const PLACES: usize = 20_000;
-/// The most requests a second that an agent may write while nothing happens.
+/// The greatest number of requests a second that an agent may write while nothing happens.
 const MOST_WRITES: f64 = 0.02;
-/// The most watches of an agent meanwhile: Services, and the Pods of its node.
+/// The greatest number of watches of an agent meanwhile: Services, and the Pods of its node.
 const MOST_WATCHES: f64 = 2.0;
 
 /// An API server that records every request with its client, and agents that each run for another node.

@@ -33,10 +33,11 @@ const LOOKS: u32 = 20;
 /// The number of scans after which memory is stable.
 const SETTLED: f64 = 4.0;
 
-/// The most resident memory with 5,000 Services and 2,000 sockets, and the most that a million sockets may add, in MiB.
+/// The greatest resident memory with 5,000 Services and 2,000 sockets, and the greatest amount that a million sockets
+/// may add, in MiB.
 const MOST_MEMORY: f64 = 15.0;
 const MOST_GROWTH: f64 = 4.0;
-/// The most processor time with the same, in thousandths of a core.
+/// The greatest processor time with the same, in thousandths of a core.
 const MOST_PROCESSOR: f64 = 3.0;
 
 /// The rows.

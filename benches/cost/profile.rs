@@ -10,7 +10,7 @@ use crate::{
 
 /// The time for which the agent scans again and again: the kernel reports processor time in hundredths of a second.
 const WHILE: Duration = Duration::from_secs(6);
-/// The most that is our own, per cent.
+/// The greatest part that is our own, per cent.
 const MOST: f64 = 10.0;
 
 /// The row of one number of sockets.

@@ -14,7 +14,7 @@ use crate::{
     world::{World, run, services_of},
 };
 
-/// The most descriptors among which other programs search for holders.
+/// The greatest number of descriptors among which other programs search for holders.
 const MOST_DESCRIPTORS: usize = 200_000;
 
 /// The rows of all sizes, and the growth of cost.

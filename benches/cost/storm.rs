@@ -19,7 +19,7 @@ use crate::{
     world::{PLACE, node_ports},
 };
 
-/// The most processor time of an agent with default settings, in per cent of a core: half for scans, half for
+/// The greatest processor time of an agent with default settings, in per cent of a core: half for scans, half for
 /// connections and changes. And its interval.
 const COST: f64 = 0.4;
 const INTERVAL: Duration = Duration::from_secs(15);

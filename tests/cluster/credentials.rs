@@ -86,7 +86,7 @@ fn a_file_of_credentials_that_cannot_be_read_is_named() {
 /// Right again: with the first request after the file can be read
 /// Lost: requests meanwhile
 #[test]
-fn a_read_of_a_kubeconfig_that_hangs_ends() {
+fn a_kubeconfig_that_hangs_times_out() {
     let directory = TempDir::new().expect("a directory");
     let pipe = directory.path().join("pipe");
     mkfifo(&pipe, Mode::S_IRWXU).expect("a pipe");

@@ -59,7 +59,7 @@ fn end(child: Child) -> (i32, String, String) {
     (output.status.code().expect("an exit code"), text(output.stdout), text(output.stderr))
 }
 
-/// The most resident memory of a program until its end, in MiB. Its output is read meanwhile.
+/// The greatest resident memory of a program until its end, in MiB. Its output is read meanwhile.
 fn peak(child: &mut Child) -> f64 {
     let path = format!("/proc/{}/status", child.id());
     let mut peak = 0.0_f64;
@@ -75,8 +75,8 @@ fn peak(child: &mut Child) -> f64 {
 /// The bytes of an answer beyond the bytes that are kept of it.
 const PADDING: usize = 40_000;
 
-/// The table of this number of nodes, a tenth of which have the same finding; with it the most memory in MiB, and the
-/// time.
+/// The table of this number of nodes, a tenth of which have the same finding; with it the greatest memory in MiB, and
+/// the time.
 fn table_of(nodes: usize) -> (String, f64, Duration) {
     let padding = "x".repeat(PADDING);
     let all = names('n', nodes);

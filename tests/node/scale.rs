@@ -16,7 +16,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use crate::stage::{Stage, portreeve, sysctl};
 
 const SERVICES: u32 = 100_000;
-/// The most memory of a check, in KiB.
+/// The greatest memory of a check, in KiB.
 const MEMORY: u64 = 150 * 1024;
 
 fn services(path: &Path, item: impl Fn(u32) -> String, head: &str, tail: &str, between: &str) {

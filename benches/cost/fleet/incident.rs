@@ -12,8 +12,8 @@ use crate::{
 
 /// Two scans of every agent, from any point between scans.
 const LOOKS: Duration = Duration::from_secs(75);
-/// The most requests about Events in a second while an incident begins, and the most Events of it, of all agents
-/// together.
+/// The greatest number of requests about Events in a second while an incident begins, and the most Events of it, of all
+/// agents together.
 const BUSIEST: f64 = 250.0;
 /// Each of the five slots may change meanwhile.
 const EVENTS: f64 = 10.0;
@@ -98,7 +98,7 @@ impl Fleet<'_> {
         self.rows.push(Row::alone("an Event after the first of all agents", "s", after, Promise::None));
     }
 
-    /// The most requests about Events in a second, after the first `before` requests.
+    /// The greatest number of requests about Events in a second, after the first `before` requests.
     fn busiest(&self, asked: usize) -> f64 {
         let since = self.audit.of(OBSERVER).split_off(asked);
         let mut each_second: BTreeMap<u64, u32> = BTreeMap::new();

@@ -27,14 +27,14 @@ use super::{
 };
 use portreeve_facts::text;
 
-/// The most objects in a list. An agent has no memory for more.
+/// The greatest number of objects in a list. An agent has no memory for more.
 pub(crate) const OBJECTS: usize = 200_000;
 /// The longest body, in bytes: of a list, or of a watch.
 pub(crate) const LONGEST: usize = 1 << 30;
 
-/// The most frames of a body that wait for the parser.
+/// The greatest number of frames of a body that wait for the parser.
 const FRAMES: usize = 8;
-/// The most bytes that are read of a text, such as a refusal or `/flagz`.
+/// The greatest number of bytes that are read of a text, such as a refusal or `/flagz`.
 const TEXT: usize = 256 << 10;
 /// The longest message of a server that is passed on, in bytes.
 const MESSAGE: usize = 256;

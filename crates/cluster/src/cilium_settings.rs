@@ -6,7 +6,7 @@ use ipnet::IpNet;
 use super::objects::short;
 use portreeve_facts::{CiliumConfig, Family, ProxyConfig, WithoutBackend};
 
-/// The most entries of `nodeport-addresses` and `devices` that are kept.
+/// The greatest number of entries of `nodeport-addresses` and `devices` that are kept.
 const MOST_ADDRESSES: usize = 256;
 
 /// Whether Cilium replaces kube-proxy. None if the settings do not show it: up to 1.18, single parts of the replacement

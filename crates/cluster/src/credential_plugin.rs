@@ -18,7 +18,7 @@ use portreeve_facts::text;
 
 /// Credentials are replaced this long before they end, so that none ends during a request.
 const BEFORE_END: SignedDuration = SignedDuration::from_secs(60);
-/// The most that a plug-in may print, in bytes: a token, or a certificate and its key.
+/// The longest output of a plug-in, in bytes: a token, or a certificate and its key.
 const LONGEST: u64 = 1 << 20;
 
 /// Replaces the plug-in of a user, if there is one, with its output. Returns the time of its next run, if the output

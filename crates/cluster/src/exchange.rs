@@ -7,7 +7,7 @@ use tokio::time::timeout;
 use super::error::{Error, NO_ANSWER, causes};
 use portreeve_facts::text;
 
-/// The most bytes of a refusal that are shown.
+/// The greatest number of bytes of a refusal that are shown.
 const MESSAGE: usize = 256;
 
 /// The answer to a request. Errors name it as `request`.

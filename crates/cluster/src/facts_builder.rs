@@ -15,7 +15,7 @@ use portreeve_facts::{
     WorkloadKind, text,
 };
 
-/// The most rejected items that are named: a thousand broken Services must not hide the other items.
+/// The greatest number of rejected items that are named: a thousand broken Services must not hide the other items.
 const MAX_REJECTED: usize = 64;
 /// The most CiliumNodeConfigs of one node that are named.
 const MOST_CONFIGS: usize = 4;

@@ -31,13 +31,13 @@ use portreeve_facts::{Gap, Source, Why, text};
 const BUFFER: usize = 64 << 10;
 /// Bytes that are read at once and kept.
 pub const SHORT: usize = 1 << 20;
-/// The most errors of an input; then the rest is not read.
+/// The greatest number of errors of an input; then the rest is not read.
 const MOST_ERRORS: usize = 1_000;
 /// The longest object of an input, in bytes. An API server accepts 3 MiB.
 const OBJECT: usize = 4 << 20;
 /// The longest input, in bytes.
 const WHOLE: usize = 1 << 30;
-/// The most objects in an input.
+/// The greatest number of objects in an input.
 const OBJECTS: u64 = 500_000;
 /// The message of the object reader, where a parser would give its own.
 const EXPECTED: &str = "expected a Kubernetes object";

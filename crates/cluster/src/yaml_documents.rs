@@ -5,7 +5,7 @@
 
 use std::io::{self, BufRead, Read};
 
-/// The most bytes of a line that are kept at one time.
+/// The greatest number of bytes of a line that are kept at one time.
 const CHUNK: u64 = 8 << 10;
 
 /// The documents of a stream. Reading gives the current document.

@@ -2,10 +2,10 @@
 
 use serde_saphyr::{NonFiniteFloatPolicy, Options, options::DuplicateKeyPolicy};
 
-/// The most aliases in one document. The output of kubectl has none.
+/// The greatest number of aliases in one document. The output of kubectl has none.
 const ALIASES: usize = 1_000;
-/// The most bytes that the anchors of one document may have together. Multiplied by [`ALIASES`], it limits the size of
-/// all aliases.
+/// The greatest number of bytes that the anchors of one document may have together. Multiplied by [`ALIASES`], it
+/// limits the size of all aliases.
 const ANCHORED: usize = 64 << 10;
 
 /// For documents of any length, which are streamed.

@@ -12,7 +12,7 @@ use procfs_core::process::MountInfo;
 use super::root::{read_unsized, read_unsized_text};
 use portreeve_facts::{Cgroup, Gap, PodContainer, Source, Why, text};
 
-/// The most directories that one scan visits.
+/// The greatest number of directories that one scan visits.
 const DIRECTORIES: usize = 200_000;
 /// The inode of the hierarchy's real root (fs/kernfs/dir.c, Linux 5.5). The root that a cgroup namespace shows has
 /// another inode.
@@ -20,7 +20,7 @@ const ROOT: u64 = 1;
 /// The longest path that is kept, in bytes.
 const PATH: usize = 1024;
 
-/// The most bytes that are read of this process' mounts, and of the processes of one cgroup.
+/// The greatest number of bytes that are read of this process' mounts, and of the processes of one cgroup.
 const MOUNTS: u64 = 4 * 1024 * 1024;
 const PROCESSES: u64 = 1024 * 1024;
 

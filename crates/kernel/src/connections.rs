@@ -10,9 +10,9 @@ use super::{
 };
 use portreeve_facts::{Clients, Gap, PortSet, Protocol, Socket, Source, State, Why};
 
-/// The most client sockets that are listed.
+/// The greatest number of client sockets that are listed.
 const CLIENTS: usize = 4096;
-/// The most sockets that are kept of those that are bound and neither listen nor connect.
+/// The greatest number of kept sockets that are bound and neither listen nor connect.
 const BOUND: usize = 64;
 
 /// The purpose of a walk.

@@ -31,13 +31,14 @@ pub struct FlowCounts {
     pools: Option<Vec<MasqueradePool>>,
 }
 
-/// The most unanswered flows that are kept.
+/// The greatest number of unanswered flows that are kept.
 const UNANSWERED: usize = 64;
-/// A pool with fewer flows is not kept. The next two numbers are the most pools, and the most senders of each pool.
+/// A pool with fewer flows is not kept. The next two numbers are the greatest number of pools, and the greatest number
+/// of senders of each pool.
 const POOL: u32 = 64;
 const POOLS: usize = 16;
 const SENDERS: usize = 8;
-/// The most destinations that are counted at one time.
+/// The greatest number of destinations that are counted at one time.
 const DESTINATIONS: usize = 8192;
 /// In a table with this number of flows, half of the source ports for one destination may be in use. The kernel chooses
 /// from 1024-65535 (net/netfilter/nf_nat_core.c `nf_nat_l4proto_unique_tuple`).
@@ -196,7 +197,7 @@ struct Found {
 #[derive(Default)]
 pub struct Pools {
     of: HashMap<(Protocol, IpAddr, (IpAddr, u16)), Pool>,
-    /// The most flows that a dropped pool can have.
+    /// The greatest number of flows that a dropped pool can have.
     left_out: u32,
 }
 

@@ -10,17 +10,17 @@ use std::{
 use crate::{owner::Claim, record::Record};
 use portreeve_facts::{DestinationUse, EphemeralUse, Owner, PortSet, Protocol, State};
 
-/// The most destinations that are reported.
+/// The greatest number of destinations that are reported.
 const REPORTED: usize = 16;
-/// The most destinations that are counted at one time.
+/// The greatest number of destinations that are counted at one time.
 const COUNTED: usize = 8192;
 
-/// The settings of a count.
+/// The settings for counting ephemeral ports.
 #[derive(Clone, Copy, Debug)]
 pub struct Counting<'a> {
     /// The local ports that count: the ephemeral range without the reserved ports.
     pub ports: &'a PortSet,
-    /// The most ports that one destination can use, from sockstat and sockstat6, if these could be read.
+    /// The greatest number of ports that one destination can use, from sockstat and sockstat6, if these could be read.
     pub at_most: Option<u32>,
     /// The table is walked only if `at_most` reaches this number.
     pub worth_walking: u32,
@@ -164,7 +164,7 @@ impl Tally {
         })
     }
 
-    /// The most ports that any destination can use; forgotten destinations are included.
+    /// The greatest number of ports that any destination can use; forgotten destinations are included.
     fn highest(&self) -> u64 {
         self.counts.values().map(|count| count.credit).max().unwrap_or(0).max(self.floor)
     }

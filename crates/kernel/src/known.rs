@@ -99,7 +99,7 @@ impl KnownProcesses {
 mod tests {
     use super::*;
 
-    /// Whether a process is read, for each of `looks` scans.
+    /// Whether a process is read, for each of `scans` scans.
     fn read_at(known: &mut KnownProcesses, inode: u64, scans: usize) -> Vec<bool> {
         let one = |_| {
             let mut process = known.process(7, inode);

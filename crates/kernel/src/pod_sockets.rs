@@ -14,7 +14,7 @@ use crate::{
 };
 use portreeve_facts::{Gap, Holder, Owner, PortSet, Process, Protocol, Socket, Source, State, Why};
 
-/// The most sockets of one pod that are listed.
+/// The greatest number of sockets of one pod that are listed.
 const LISTED: usize = 256;
 
 /// The tables of a pod, each with the states of its listeners and of its sockets with a peer.

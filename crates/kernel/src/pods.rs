@@ -387,7 +387,7 @@ mod tests {
         let own = elsewhere.path().join("thread-self/ns/net");
         fs::remove_file(&own).expect("removed");
         symlink("net:[3]", own).expect("linked");
-        assert_eq!(scan(&elsewhere, 0), Ok(vec![]), "the node's, where a pod has hostNetwork");
+        assert_eq!(scan(&elsewhere, 0), Ok(vec![]), "the node's namespace, if a pod has hostNetwork");
     }
 
     #[test]

@@ -26,7 +26,7 @@ use portreeve_facts::{Cgroup, FdUse, Gap, Process, Source, Why, text};
 const COMMAND: usize = 64;
 /// The longest command line that is kept, in bytes.
 const COMMAND_LINE: usize = 512;
-/// The most bytes that are read of a file with one line, and of a file with many lines.
+/// The greatest number of bytes that are read of a file with one line, and of a file with many lines.
 const ONE_LINE: u64 = 4096;
 const ONE_FILE: u64 = 64 * 1024;
 /// The clock that counts from boot. The kubectl plugin compiles for macOS, whose clock has another name.
@@ -34,8 +34,8 @@ const ONE_FILE: u64 = 64 * 1024;
 const SINCE_BOOT: ClockId = ClockId::CLOCK_BOOTTIME;
 #[cfg(not(target_os = "linux"))]
 const SINCE_BOOT: ClockId = ClockId::CLOCK_MONOTONIC;
-/// The most descriptors that one scan reads to find owners, and the most of one process. readlink(2) takes about a
-/// microsecond, and a process may have a million useless descriptors.
+/// The greatest number of descriptors that one scan reads to find owners, and the greatest number for one process.
+/// readlink(2) takes about a microsecond, and a process may have a million useless descriptors.
 const DESCRIPTORS: usize = 1_000_000;
 const DESCRIPTORS_OF_ONE: usize = 250_000;
 /// The longest wait for command lines, for all processes together.

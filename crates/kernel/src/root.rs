@@ -26,7 +26,7 @@ const LONGEST_LINE: u64 = 4096;
 /// No table that is read here comes near this size: a million sockets take 150 MB.
 const LONGEST_FILE: u64 = if cfg!(test) { 16 } else { 512 } * 1024 * 1024;
 
-/// The most links that the kernel follows (fs/namei.c `MAXSYMLINKS`).
+/// The greatest number of links that the kernel follows (fs/namei.c `MAXSYMLINKS`).
 const MOST_LINKS: usize = 40;
 
 /// Enough for most files that are read in one piece.
@@ -244,7 +244,7 @@ mod tests {
             symlink(target, root.join(link)).unwrap();
             assert_eq!(file(link), root.join(wanted), "{link}");
         }
-        assert_eq!(file("proc/absolute/../x"), root.join("run/x"), "a directory on the way is a link too");
+        assert_eq!(file("proc/absolute/../x"), root.join("run/x"), "a directory in the path may be a link");
         symlink("loop", root.join("etc/loop")).unwrap();
         assert!(open_file(&file("etc/loop")).is_err());
     }

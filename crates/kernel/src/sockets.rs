@@ -31,9 +31,9 @@ pub struct Listeners {
     pub no_udp: Option<Gap>,
 }
 
-/// The most listeners that are kept, of all protocols together, so that a program cannot fill the agent's memory with
-/// them. The agent's pod has 128 MiB. A listener takes some 300 bytes, and twice that during the next scan. The largest
-/// nodes have a few thousand listeners.
+/// The greatest number of listeners that are kept, of all protocols together, so that a program cannot fill the agent's
+/// memory with them. The agent's pod has 128 MiB. A listener takes some 300 bytes, and twice that during the next scan.
+/// The largest nodes have a few thousand listeners.
 const MOST_LISTENERS: usize = 65_536;
 
 impl Sockets {

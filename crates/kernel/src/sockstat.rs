@@ -30,8 +30,9 @@ pub fn of(net: &Path) -> Result<SockStat, Gap> {
     sums.finish(net)
 }
 
-/// The most sockets of one protocol, TIME_WAIT included, that the network namespace whose `/proc/<pid>/net` is at `net`
-/// can have. If it has fewer than `few` sockets of any kind, that number is returned: one file is enough then.
+/// The greatest number of sockets of one protocol, TIME_WAIT included, that the network namespace whose
+/// `/proc/<pid>/net` is at `net` can have. If it has fewer than `few` sockets of any kind, that number is returned: one
+/// file is enough then.
 ///
 /// # Errors
 /// As `read`.

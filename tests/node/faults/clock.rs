@@ -44,7 +44,7 @@ fn told(metrics: &str) -> f64 {
     line.and_then(|time| time.parse().ok()).expect("a time")
 }
 
-/// Sets the agent's clock to `clock`: the agent keeps its finding, scans on, and reports a change. `is_there` compares
+/// Sets the agent's clock to `clock`: the agent keeps its finding, continues to scan, and reports a change. `is_there` compares
 /// the times before and after, and shows that the clock was really set.
 #[track_caller]
 fn survives(clock: &str, is_there: fn(f64, f64) -> bool) {

@@ -6,11 +6,11 @@ use super::{Incident, finds_it};
 use crate::agent::{Agent, probe, socket, until};
 
 /// Fault (disk): the file of its socket is removed
-/// Does: scans on, and answers at its port; the probe fails
+/// Does: continues to scan, and answers at its port; the probe fails
 /// Right again: with its next start
 /// Lost: nothing: kubelet restarts it
 #[test]
-fn it_scans_on_without_the_file_of_its_socket_and_the_probe_fails() {
+fn it_continues_to_scan_without_the_file_of_its_socket_and_the_probe_fails() {
     let Incident { agent, squatter: _squatter, stage } = Incident::start(&[]);
     let first = socket();
     assert_eq!(probe(&first), Some(0));

@@ -14,7 +14,7 @@ use crate::agent::{Agent, wait_for};
 const GREEDY: &str = "my @all; push @all, 'x' x (1 << 20) while 1";
 
 /// Fault (node): a neighbour in its control group takes all memory, and is killed by the kernel
-/// Does: runs on
+/// Does: continues
 /// Right again: always
 /// Lost: nothing
 #[test]

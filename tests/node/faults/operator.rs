@@ -38,7 +38,7 @@ fn a_thousand_signals_change_nothing() {
 }
 
 /// Fault (operator): two agents on one node at one address
-/// Does: the second names the owner of its port (`host-network-port-taken/agent`), and both scan on
+/// Does: the second names the owner of its port (`host-network-port-taken/agent`), and both continue to scan
 /// Right again: when the first ended, the second answers
 /// Lost: scrapes of the second
 #[test]
@@ -48,7 +48,7 @@ fn a_second_agent_names_the_owner_of_its_port_and_uses_the_port_later() {
     let mut second = Agent::of(stage.command("agent"), &stage, &arguments);
     second.says("cannot answer here");
     second.says("host-network-port-taken/agent");
-    assert!(finds_it(), "the first runs on");
+    assert!(finds_it(), "the first continues");
     drop(first);
     wait_for("/metrics", |text| {
         text.contains(SQUATTED) && !text.contains("finding_info{rule=\"host-network-port-taken\"")

@@ -32,7 +32,7 @@ fn it_is_right_within_two_scans_after_a_pause_and_repeats_no_missed_scan() {
 }
 
 /// Fault (node): other processes leave it a twentieth of a core
-/// Does: scans on, as often as it can
+/// Does: continues to scan, as often as it can
 /// Right again: within two scans
 /// Lost: nothing
 #[test]
@@ -50,7 +50,7 @@ fn with_a_twentieth_of_a_core_it_finds_and_clears() {
 }
 
 /// Fault (node): the thread that reads the node hangs, as in a read that never returns
-/// Does: answers on; after a minute it counts as dead (`/livez`, the probe), so that kubelet restarts it
+/// Does: continues to answer; after a minute it counts as dead (`/livez`, the probe), so that kubelet restarts it
 /// Right again: within two scans, if the thread continues by itself
 /// Lost: scans meanwhile
 #[test]

@@ -55,7 +55,7 @@ fn known_findings_are_held_without_a_descriptor() {
 }
 
 /// Fault (node): no further thread or process may be started
-/// Does: runs on with its threads
+/// Does: continues with its threads
 /// Right again: always
 /// Lost: nothing
 #[test]

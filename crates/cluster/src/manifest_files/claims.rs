@@ -11,7 +11,7 @@ use portreeve_facts::{
     ACCEPT, Accepts, Claim, Claimed, FileName, Place, Protocol, Refusal, Refused, WorkloadKind, text,
 };
 
-/// The longest name of a rule that is kept, in bytes, and the most names of one object.
+/// The longest name of a rule that is kept, in bytes, and the greatest number of names of one object.
 const RULE: usize = 64;
 const MOST_RULES: usize = 64;
 

@@ -10,7 +10,7 @@ use portreeve_facts::FileName;
 
 /// The endings of manifest file names.
 const ENDINGS: [&str; 3] = ["yaml", "yml", "json"];
-/// The most files of one folder and the folders below it.
+/// The greatest number of files of one folder and the folders below it.
 const MOST: usize = 100_000;
 /// The deepest folder that is read, counted from the folder that a person named.
 const DEEPEST: usize = 64;

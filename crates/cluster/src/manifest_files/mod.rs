@@ -42,9 +42,9 @@ use portreeve_facts::{
 const LONGEST: u64 = 32 << 20;
 /// The greatest depth of Lists in Lists.
 const DEEPEST: usize = 8;
-/// The most broken documents of one file that are named.
+/// The greatest number of broken documents of one file that are named.
 const MOST_ERRORS: usize = 16;
-/// The most kinds whose skipped objects are counted by name.
+/// The greatest number of kinds whose skipped objects are counted by name.
 const MOST_KINDS: usize = 1_000;
 /// The wanted content of a file.
 const WANTED: &str =

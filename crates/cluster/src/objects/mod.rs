@@ -189,7 +189,7 @@ fn what_was_wanted(wanted: &str) -> &str {
 pub struct Notes(Vec<String>);
 
 impl Notes {
-    /// The most notes of one object that are named.
+    /// The greatest number of notes of one object that are named.
     const MOST: usize = 16;
 
     /// Adds a note that the field at `path` has the value `is`, and `wanted` was expected.

@@ -32,12 +32,12 @@ const NO_FREE_PORTS: &str = "didn't have free ports for the requested pod ports"
 const REFUSED: &str = "NodePorts";
 /// The label with the host name of a Node. It is the Node's name, unless a cloud provider chose another name.
 const HOSTNAME: &str = "kubernetes.io/hostname";
-/// The most ports of one pod that are kept, if only probes name them, or if the pod has its own network.
+/// The greatest number of ports of one pod that are kept, if only probes name them, or if the pod has its own network.
 const MOST_PROBED: usize = 16;
-/// The most addresses of one pod that are kept because its containers reported them as in use.
+/// The greatest number of addresses of one pod that are kept because its containers reported them as in use.
 const MOST_SAID: usize = 4;
-/// The most bytes of a container's last message that are read. The kubelet keeps no more of one container (kubernetes
-/// pkg/kubelet/container/runtime.go `MaxContainerTerminationMessageLength`).
+/// The greatest number of bytes of a container's last message that are read. The kubelet keeps no more of one container
+/// (kubernetes pkg/kubelet/container/runtime.go `MaxContainerTerminationMessageLength`).
 const LONGEST_MESSAGE: usize = 4096;
 
 /// A Pod of the API server or of a manifest.

@@ -15,7 +15,7 @@ use serde::{
 
 use portreeve_facts::{Family, Protocol, names, text};
 
-/// The most bytes of a wrong value that are shown.
+/// The greatest number of bytes of a wrong value that are shown.
 const SHOWN: usize = 64;
 /// The wanted form of a port.
 pub(crate) const PORT: &str = "1 to 65535";

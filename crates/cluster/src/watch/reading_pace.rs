@@ -15,11 +15,11 @@ const LONGEST: Duration = Duration::from_secs(5);
 const SHORTEST: Duration = Duration::from_millis(100);
 /// The wanted number of frames in one batch.
 const WANTED: u32 = 64;
-/// The most frames and bytes in one batch. Only a server that sends constantly, and more than any cluster changes,
-/// fills a batch.
+/// The greatest number of frames and bytes in one batch. Only a server that sends constantly, and more than any cluster
+/// changes, fills a batch.
 const MOST_FRAMES: u32 = 1024;
 const MOST_BYTES: usize = 1 << 20;
-/// The most batches that are read at once before a pause. In each [`LONGEST`] one more may be read.
+/// The greatest number of batches that are read at once before a pause. In each [`LONGEST`] one more may be read.
 const SAVED: f64 = 32.0;
 
 /// The pace of the watches of one resource, one after another.

@@ -28,7 +28,7 @@ use crate::{
     objects::{EndpointSlice, Pod, Service},
 };
 
-/// The most updates that wait to be applied.
+/// The greatest number of updates that wait to be applied.
 const QUEUE: usize = 256;
 
 /// The names of the Services whose endpoints are needed. If all are needed, it has all names.

@@ -34,8 +34,8 @@ use portreeve_facts::text;
 const REFUSAL_WINDOW: Duration = Duration::from_secs(1);
 /// The first lines of a watch, up to this number, are read at once: a server refuses a watch in the first line.
 const FIRST: u32 = 4;
-/// The most bytes of one watch: a hundred times the bytes of ten minutes in a large cluster. Beyond it the present
-/// state is read anew, within the limits of a list: the known state must not grow endlessly.
+/// The greatest number of bytes of one watch: a hundred times the bytes of ten minutes in a large cluster. Beyond it
+/// the present state is read anew, within the limits of a list: the known state must not grow endlessly.
 const LONGEST: usize = 64 << 20;
 /// If a watch is behind, the state is read anew only after this number of bytes, and this number for each object of the
 /// state. Both together take at most twice the bytes of the watch alone.

@@ -17,9 +17,9 @@ use super::{
 use crate::netlink::{Connection, Malformed, Message, Request, Transport, bytes_at};
 use portreeve_facts::{Gap, Protocol, Redirection, Source, Why};
 
-/// The most chains that are read, each with its own request. A node has fewer pods.
+/// The greatest number of chains that are read, each with its own request. A node has fewer pods.
 const MOST_CHAINS: usize = 512;
-/// The most redirections that are kept.
+/// The greatest number of redirections that are kept.
 const MOST_REDIRECTIONS: usize = 8192;
 
 /// The chain of iptables that jumps to one chain for each pod.

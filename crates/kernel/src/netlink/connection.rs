@@ -17,9 +17,10 @@ use super::{
 };
 use portreeve_facts::{Gap, Why};
 
-/// The most attempts at a dump that is torn.
+/// The greatest number of attempts at a dump that is torn.
 const ATTEMPTS: u32 = 3;
-/// The most bytes that the kernel sends in one message buffer (net/netlink/af_netlink.c `netlink_recvmsg`).
+/// The greatest number of bytes that the kernel sends in one message buffer (net/netlink/af_netlink.c
+/// `netlink_recvmsg`).
 const BUFFER: usize = 32 * 1024;
 /// The largest single message that is accepted.
 const LARGEST_MESSAGE: usize = 1024 * 1024;

@@ -125,7 +125,7 @@ mod kernel {
         }
     }
 
-    /// The most notifications that are received at once; more than a receive buffer holds.
+    /// The greatest number of notifications that are received at once; more than a receive buffer holds.
     const MOST: usize = 4096;
 
     /// The groups of links, addresses and routes. Joining them needs no privilege.

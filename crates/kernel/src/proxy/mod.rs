@@ -19,7 +19,7 @@ use portreeve_facts::{
 /// `/proxyMode` and `/configz` are short; `/metrics` of a busy kube-proxy is about 200 KiB.
 const SHORT: usize = 64 * 1024;
 const METRICS: usize = 1024 * 1024;
-/// The most other addresses of this node that are tried.
+/// The greatest number of other addresses of this node that are tried.
 const MOST_PLACES: usize = 4;
 
 /// The answers of kube-proxy, with their place.
