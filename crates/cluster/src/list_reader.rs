@@ -12,7 +12,7 @@ use serde_json::{
     value::{RawValue, to_raw_value},
 };
 
-/// The text of a cell without a value.
+/// The text of an empty column.
 const NOTHING: &str = "<none>";
 
 /// Reads a List of one kind, or a Table of Nodes. The rows of the Table are read as Nodes.

@@ -39,7 +39,7 @@ const OBJECT: usize = 4 << 20;
 const WHOLE: usize = 1 << 30;
 /// The greatest number of objects in an input.
 const OBJECTS: u64 = 500_000;
-/// The message of the object reader, where a parser would give its own.
+/// The message of the object reader: a parser would have its own message here.
 const EXPECTED: &str = "expected a Kubernetes object";
 /// The longest message of a parser that is passed on, in bytes.
 const MESSAGE: usize = 200;

@@ -13,7 +13,7 @@
 //! watcher recovers, its knowledge becomes old, and [`ResourceStatus`] shows the age.
 //!
 //! Services and the Pods of this node are always watched: Pods name the owner of every socket, and hostPorts.
-//! EndpointSlices change with every pod of the cluster, and rules need those of few Services. Only these slices are
+//! EndpointSlices change with every pod of the cluster, and rules need the slices of few Services. Only these are
 //! read, and watched while they are needed.
 //!
 //! The addresses of all Nodes are needed too, but Nodes are not watched. A kubelet changes its Node every five minutes,

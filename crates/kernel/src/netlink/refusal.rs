@@ -42,7 +42,7 @@ impl Refusal {
         })
     }
 
-    /// The `Gap` of a refused request. `explained`: the kernel was told to give its reasons.
+    /// The `Gap` of a refused request. `explained`: the socket has the option for reasons.
     pub(crate) fn gap(&self, request: &Request<'_>, family: Family, explained: bool) -> Gap {
         let why = match self.errno {
             Errno::EPERM | Errno::EACCES => Why::NotPermitted,
