@@ -50,7 +50,7 @@ fn a_draining_ingress_does_not_block_its_successor() {
     let silent = scan(&stage);
     expect_silent(&silent, BLOCKS);
     drop(TcpListener::bind("192.0.2.1:8443").expect("nothing keeps a server off the port"));
-    // The kernel may have chosen the port: then it cannot be told who opened the connections.
+    // The kernel may have chosen the port: then the end that opened the connections is not known.
     sysctl("net.ipv4.ip_local_port_range", "1024 65535");
     let unknown = scan(&stage);
     assert!(unknown.findings(BLOCKS).is_empty() && unknown.unknown().contains(&"clients: ambiguous".to_owned()));
@@ -59,7 +59,7 @@ fn a_draining_ingress_does_not_block_its_successor() {
 }
 
 #[test]
-fn a_virtual_address_of_a_load_balancer_takes_nothing_from_who_listens_everywhere() {
+fn a_load_balancers_virtual_address_takes_no_connections_from_a_listener_on_every_address() {
     let stage = Stage::new().document(
         "apiVersion: v1\nkind: Service\nmetadata: {name: gate, namespace: default, uid: uid-gate}\nspec:\n  type: LoadBalancer\n  \
          clusterIP: 10.96.0.20\n  ipFamilies: [IPv4]\n  ports: [{port: 2222, protocol: TCP, nodePort: 30022}]\n\
