@@ -124,7 +124,7 @@ fn the_squatting_pod_is_named_without_a_capability_and_its_process_with_the_attr
     let words: Vec<&str> = line.split_whitespace().collect();
     assert_eq!((&words[..2], words[3]), (&["Warning", "ListenerOnNodePort"][..], "portreeve"));
     let with_minimal = told(&node).expect("an answer");
-    assert!(with_minimal.to_string().contains("only processes of this pid namespace are to be seen"));
+    assert!(with_minimal.to_string().contains("only processes of this pid namespace are visible"));
     let hidden = ["netfilter", "pod-namespaces", "processes", "proxy-process"];
     assert_eq!(not_permitted(&with_minimal), BTreeSet::from(hidden));
 

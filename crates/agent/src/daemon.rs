@@ -231,7 +231,7 @@ impl Agent {
                 None => RULES.into(),
                 Some(before) => {
                     connections().for_each(|source| kernel.take(source, &before.kernel));
-                    RULES.iter().copied().filter(|rule| !connections().any(|source| rule.looks_at(source))).collect()
+                    RULES.iter().copied().filter(|rule| !connections().any(|source| rule.reads(source))).collect()
                 }
             };
             let cost_of = |source| took.get(&source).map(|spent| spent.processor);

@@ -46,7 +46,7 @@ use crate::{
 };
 use portreeve_cluster::Reviewer;
 use portreeve_facts::{Gap, OwnPort, Reading, Snapshot, Source, Why};
-use portreeve_report::{LookAge, PageDetail, Report, write_html_page, write_html_rule_page, write_json_with_age};
+use portreeve_report::{PageDetail, Report, ScanAge, write_html_page, write_html_rule_page, write_json_with_age};
 use portreeve_rules::{ids::IDS, ledger::Board};
 
 /// The path that a reader of findings needs the right to `get`.
@@ -221,9 +221,9 @@ impl ServerState {
     }
 
     /// The age of the last scan. None before the first.
-    fn age(&self) -> Option<LookAge> {
+    fn age(&self) -> Option<ScanAge> {
         let published = self.published.borrow();
-        published.judged_at.map(|at| LookAge::new(at.elapsed(), published.longest))
+        published.judged_at.map(|at| ScanAge::new(at.elapsed(), published.longest))
     }
 
     /// Returns the findings if the request has the right to read `path`.

@@ -38,7 +38,7 @@ pub(super) fn no_own_node(cluster: &ClusterFacts, hostname: &str) -> Option<Gap>
     let detail = match &cluster.node_name {
         Some(name) if nodes.iter().any(|node| node.name == *name) => return None,
         Some(name) => no_node_of(name, nodes),
-        None => format!("no Node is called {hostname}; {}; name this node with --node", named(nodes)),
+        None => format!("no Node is called {hostname}; {}; set the name of this node with --node", named(nodes)),
     };
     Some(Gap::new(Source::Nodes, Why::Ambiguous, detail))
 }

@@ -17,7 +17,7 @@ const OBJECTS: u64 = 500_000;
 pub(crate) struct InputMeter {
     /// The longest object, in bytes.
     longest: usize,
-    /// Bytes since the last whole object.
+    /// Bytes since the last complete object.
     since: Cell<usize>,
     bytes: Cell<usize>,
     objects: Cell<u64>,
@@ -36,7 +36,7 @@ impl InputMeter {
         }
     }
 
-    /// Counts a whole object; false if there are too many objects.
+    /// Counts a complete object; false if there are too many objects.
     pub(crate) fn count_object(&self) -> bool {
         self.since.set(0);
         self.objects.set(self.objects.get() + 1);
@@ -53,7 +53,7 @@ impl InputMeter {
         self.bytes.set(self.bytes.get() + read);
         if self.since.get() > self.longest {
             let longest = self.longest >> 20;
-            Some(format!("{longest} MiB without a whole object, wanted objects of at most {longest} MiB"))
+            Some(format!("{longest} MiB without a complete object, wanted objects of at most {longest} MiB"))
         } else if self.bytes.get() > WHOLE {
             Some(format!("longer than {} MiB, the rest was not read", WHOLE >> 20))
         } else if self.objects.get() > OBJECTS {

@@ -1,30 +1,30 @@
-//! Cuts a YAML stream into its documents, so that each is parsed on its own.
+//! Splits a YAML stream into its documents, so that each is parsed on its own.
 //!
-//! A line that begins with `---` or `...` ends a document wherever it stands, even inside a block scalar (YAML 1.2.2,
-//! 9.1.2), so lines are all it takes.
+//! A line that begins with `---` or `...` ends a document anywhere, even inside a block scalar (YAML 1.2.2, 9.1.2). So
+//! lines are enough to find the documents.
 
 use std::{
     io::{self, BufRead, Read},
     mem,
 };
 
-/// How much of a line is held at a time.
+/// The greatest number of bytes of a line that are kept at one time.
 const CHUNK: u64 = 8 << 10;
 /// The byte order mark of UTF-8, which some editors write.
 const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
-/// The documents of a stream; reads as the current one.
+/// The documents of a stream. Reading gives the current document.
 pub(super) struct Documents<R> {
     reader: R,
     chunk: Vec<u8>,
     served: usize,
     /// The next chunk begins a line.
     fresh: bool,
-    /// Lines begun so far.
+    /// The number of lines that have begun.
     lines: u64,
     /// The current document has begun: another `---` ends it.
     begun: bool,
-    /// The chunk at hand belongs to the next document.
+    /// The present chunk belongs to the next document.
     ended: bool,
     /// The line before was `---`.
     marked: bool,
@@ -36,7 +36,7 @@ impl<R: BufRead> Documents<R> {
         Self { reader, chunk: Vec::new(), served: 0, fresh: true, lines: 0, begun: false, ended: true, marked: false }
     }
 
-    /// Skips what is left of the current document and goes to the next one; false when there is none.
+    /// Skips the rest of the current document and goes to the next one; false if there is none.
     pub(super) fn advance(&mut self) -> io::Result<bool> {
         while self.fill()? {
             self.served = self.chunk.len();
@@ -44,17 +44,17 @@ impl<R: BufRead> Documents<R> {
         (self.begun, self.ended) = (false, false);
         let more = self.served < self.chunk.len();
         if more {
-            self.look_at_line();
+            self.begin_line();
         }
         Ok(more || self.fill()?)
     }
 
-    /// The line that is being read, from 1.
+    /// The current line, counted from 1.
     pub(super) fn line(&self) -> u64 {
         self.lines
     }
 
-    /// Makes sure that bytes of the current document are at hand; false at its end.
+    /// Makes sure that bytes of the current document are available; false at its end.
     fn fill(&mut self) -> io::Result<bool> {
         if self.ended {
             return Ok(false);
@@ -78,7 +78,7 @@ impl<R: BufRead> Documents<R> {
             }
             self.marked = is_marker(&self.chunk, b"---");
             if is_marker(&self.chunk, b"...") {
-                // What follows is a document of its own; the mark itself is none.
+                // The text after the marker is a document; the marker itself is not.
                 self.chunk.clear();
                 self.chunk.push(b'\n');
                 self.ended = self.begun;
@@ -86,12 +86,12 @@ impl<R: BufRead> Documents<R> {
                 self.ended = true;
                 return Ok(false);
             }
-            self.look_at_line();
+            self.begin_line();
         }
         Ok(!self.ended)
     }
 
-    fn look_at_line(&mut self) {
+    fn begin_line(&mut self) {
         let first = self.chunk.iter().find(|byte| !byte.is_ascii_whitespace());
         self.begun |= first.is_some_and(|byte| !matches!(byte, b'#' | b'%'));
     }

@@ -10,7 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::{
-    CheckResult, LookAge, Report,
+    CheckResult, Report, ScanAge,
     map::{COLOURS, blocks, legend},
     remedies::lines,
     rule_pages::{Part, documentation, parts},
@@ -47,7 +47,7 @@ pub enum PageDetail {
 pub fn write_html_page(
     report: Option<&Report<'_>>,
     detail: PageDetail,
-    age: Option<LookAge>,
+    age: Option<ScanAge>,
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let title = report.map_or_else(|| "Node".to_owned(), |it| format!("Node {}", tidy(it.snapshot.node_name())));
@@ -190,7 +190,7 @@ fn state(report: &Report<'_>) -> String {
 }
 
 /// The age of the scan, and the settings of the node that explain the findings.
-fn scan(snapshot: &Snapshot, detail: PageDetail, age: Option<LookAge>) -> Markup {
+fn scan(snapshot: &Snapshot, detail: PageDetail, age: Option<ScanAge>) -> Markup {
     const UNKNOWN: Unread = Unread::Said("unknown");
     let everything = detail == PageDetail::Everything;
     let mode = snapshot.proxy_mode().ok().map(|mode| format!("{} ({})", mode.value, mode.place));
@@ -412,8 +412,8 @@ mod tests {
     }
 
     /// The age of a scan by an agent that scans every two minutes at least.
-    fn age(seconds: u64) -> LookAge {
-        LookAge::new(Duration::from_secs(seconds), Duration::from_secs(120))
+    fn age(seconds: u64) -> ScanAge {
+        ScanAge::new(Duration::from_secs(seconds), Duration::from_secs(120))
     }
 
     #[test]

@@ -170,7 +170,7 @@ fn a_node_that_has_gone_is_followed_by_another_in_the_next_hour() {
 }
 
 #[test]
-fn a_restarted_agent_writes_nothing_and_ends_the_event_of_the_agent_before_it() {
+fn a_restarted_agent_writes_no_event_and_ends_the_event_of_the_one_before() {
     let finding = fresh(Severity::Critical);
     let (mut server, mut before) = (Server::default(), Plan::default());
     raise(&mut before, second(0), &finding);
