@@ -231,8 +231,12 @@ fn failed(map: &'static str) -> impl Fn(MapError) -> MapFailed {
 fn lacking(lacks: &'static str, errno: Option<i32>, error: &dyn fmt::Display) -> NotAttached {
     match errno {
         Some(errno) if errno == Errno::EPERM as i32 => NotAttached::NotPermitted,
-        // The verifier's log has one line for each instruction.
-        _ => NotAttached::Unsupported { lacks, error: error.to_string().lines().next().unwrap_or_default().to_owned() },
+        _ => {
+            // The verifier's log has one line for each instruction.
+            let first = error.to_string().lines().next().unwrap_or_default().to_owned();
+            let errno = errno.map(|errno| format!(": {}", Errno::from_raw(errno))).unwrap_or_default();
+            NotAttached::Unsupported { lacks, error: first + &errno }
+        }
     }
 }
 
@@ -257,9 +261,10 @@ fn attach_variant(programs: &mut Ebpf, group: &File, names: &[&'static str; 2]) 
             let program = programs.program_mut(name).ok_or_else(|| lacking("no program of this name", None, &name))?;
             let program: &mut CgroupSockAddr =
                 program.try_into().map_err(|error: ProgramError| lacking("no program of this kind", None, &error))?;
+            // A link stands beside all others in any mode, and the kernel takes no flag for it.
             let done = match is_loaded {
                 false => program.load(),
-                true => program.attach(group, CgroupAttachMode::AllowMultiple).map(drop),
+                true => program.attach(group, CgroupAttachMode::Single).map(drop),
             };
             done.map_err(|error| {
                 let errno = match &error {

@@ -49,7 +49,7 @@ INLINE int is_exempt(__u32 claim)
 	if (is_in(bpf_get_current_pid_tgid() >> 32, PROCESS, claim))
 		return 1;
 #pragma unroll
-	for (int level = 0; level < 12; level++) {
+	for (int level = 0; level < 8; level++) {
 		__u64 id = bpf_get_current_ancestor_cgroup_id(level);
 		if (!id)
 			return 0;
@@ -59,22 +59,27 @@ INLINE int is_exempt(__u32 claim)
 	return 0;
 }
 
-// The claim that this address meets: a wildcard meets any claim of its family, an address its own and those of the wildcard.
-INLINE __u32 *met(struct claim_key *key, int is_ipv6)
+INLINE __u32 claim_of(struct claim_key *key)
 {
-	__u32 *claim;
+	__u32 *claim = bpf_map_lookup_elem(&CLAIMS, key);
+	return claim ? *claim : 0;
+}
+
+// The claim that this address meets, or 0: a wildcard meets any claim of its family, an address its own and those of the wildcard.
+INLINE __u32 met(struct claim_key *key, int is_ipv6)
+{
 	key->is_some = !(key->address[0] | key->address[1] | key->address[3]) && (is_ipv6 ? !key->address[2] : 1);
-	claim = bpf_map_lookup_elem(&CLAIMS, key);
+	__u32 claim = claim_of(key);
 	if (claim || key->is_some)
 		return claim;
 	struct claim_key wildcard = {key->generation, key->port, key->protocol, 0, {0, 0, is_ipv6 ? 0 : key->address[2], 0}};
-	return bpf_map_lookup_elem(&CLAIMS, &wildcard);
+	return claim_of(&wildcard);
 }
 
 // A bind of :: takes the port of IPv4, too, unless IPV6_V6ONLY is set, which no hook can read.
-INLINE __u32 *claimed(struct claim_key *key, int is_ipv6, int *answer)
+INLINE __u32 claimed(struct claim_key *key, int is_ipv6, int *answer)
 {
-	__u32 *claim = met(key, is_ipv6);
+	__u32 claim = met(key, is_ipv6);
 	*answer = ALLOWED;
 	if (claim || !is_ipv6 || !key->is_some)
 		return claim;
@@ -103,14 +108,14 @@ INLINE int hook(struct bpf_sock_addr *bind, __u32 a, __u32 b, __u32 c, __u32 d, 
 	if (here != *namespace)
 		return 1;
 	int was_mapped = is_ipv6 && !a && !b && c == MAPPED, answer;
-	__u32 *claim = claimed(&key, is_ipv6 && !was_mapped, &answer);
+	__u32 claim = claimed(&key, is_ipv6 && !was_mapped, &answer);
 	__u32 now = *(volatile __u64 *)generation;
 	if (!claim && key.generation != now) {
 		// The claims were replaced meanwhile, and the old ones may be gone.
 		key.generation = now;
 		claim = claimed(&key, is_ipv6 && !was_mapped, &answer);
 	}
-	if (!claim || is_exempt(*claim))
+	if (!claim || is_exempt(claim))
 		return 1;
 	if (*refuses && answer == ALLOWED)
 		answer = bpf_ktime_get_boot_ns() < *until ? REFUSED : TOO_OLD;
@@ -119,7 +124,7 @@ INLINE int hook(struct bpf_sock_addr *bind, __u32 a, __u32 b, __u32 c, __u32 d, 
 		record->cgroup = bpf_get_current_cgroup_id();
 		record->pid = bpf_get_current_pid_tgid() >> 32;
 		record->uid = bpf_get_current_uid_gid();
-		record->claim = *claim;
+		record->claim = claim;
 		record->port = key.port;
 		record->protocol = key.protocol;
 		record->answer = answer;
