@@ -85,7 +85,8 @@ pub struct Exempt {
 /// A process or a control group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Who {
-    /// The id of a control group of version 2, with the groups below it. It is the inode number of the group's folder.
+    /// The id of a control group of version 2, with the groups below it. It is the inode number of the folder. The hook compares the
+    /// first eight levels of the tree: a container is at the fourth or fifth.
     Cgroup(u64),
     /// A process id of the initial pid namespace.
     Process(u32),
