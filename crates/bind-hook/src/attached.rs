@@ -57,7 +57,7 @@ pub struct Hook {
     refusal: Option<Refusal>,
     state: Array<MapData, u64>,
     claims: Map<MapData, ClaimKey, u32>,
-    exempt: Map<MapData, ExemptKey, u8>,
+    exempt: Map<MapData, ExemptKey, u32>,
     binds: RingBuf<MapData>,
     /// The claims in force, without their generation.
     known: BTreeMap<[u8; 20], u32>,
