@@ -143,6 +143,12 @@ impl Hook {
     pub fn claims(&mut self, claims: &[Claim]) -> Result<(), MapFailed> {
         let mut wanted = BTreeMap::new();
         for claim in claims {
+            if claim.id == ClaimId(0) {
+                return Err(MapFailed {
+                    map: "claims",
+                    error: format!("{} has the id 0, which stands for no claim", claim.at),
+                });
+            }
             let wildcard = match claim.at.ip() {
                 IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
                 IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),

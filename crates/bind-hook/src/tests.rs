@@ -1,5 +1,7 @@
 //! Sockets of a control group and a network namespace of the test's own, in this kernel.
 
+#![allow(clippy::disallowed_methods, reason = "makes groups, starts programs, binds sockets and waits")]
+
 use std::{
     env, fs,
     io::{self, BufRead as _, BufReader, ErrorKind},
@@ -337,7 +339,7 @@ fn binds_that_find_no_room_for_a_record_are_counted() {
 #[test]
 fn claims_are_replaced_as_a_whole() {
     let group = Group::new();
-    let [a, b, c] = [0, 1, 2].map(|n| claim(Protocol::Udp, "0.0.0.0", PORT + n, n.into()));
+    let [a, b, c] = [0, 1, 2].map(|n| claim(Protocol::Udp, "0.0.0.0", PORT + n, 1 + u32::from(n)));
     let mut hook = group.refuse(&[a, b]);
     let ended = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -371,6 +373,7 @@ fn too_many_claims_are_an_error_and_those_before_stay() {
     let error = hook.claims(&many).expect_err("more than the map has room for");
     assert!(error.to_string().starts_with("the bind hook's map of claims: "), "{error}");
     bind_claimed().expect_err("claimed as before");
+    hook.claims(&[claim(Protocol::Tcp, "0.0.0.0", PORT, 0)]).expect_err("0 stands for no claim");
     hook.claims(&[]).expect("there is room again");
     bind_claimed().expect("claimed no more");
 }
