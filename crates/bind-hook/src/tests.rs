@@ -97,6 +97,9 @@ fn claim(protocol: Protocol, address: &str, port: u16, id: u32) -> Claim {
     Claim { protocol, at: SocketAddr::new(address.parse().expect("an address"), port), id: ClaimId(id) }
 }
 
+/// A claimed address, and what happens to a bind of others.
+type Row = (&'static str, &'static [(&'static str, Option<Answer>)]);
+
 /// Every IPv4 address of the port.
 fn claimed() -> Claim {
     claim(Protocol::Tcp, "0.0.0.0", PORT, 7)
@@ -209,7 +212,7 @@ fn a_port_that_the_kernel_chooses_passes() {
 fn a_bind_meets_a_claim_if_both_would_have_the_same_address() {
     use Answer::{FamilyUnknown, Refused};
     let group = Group::new();
-    let table: [(&str, &[(&str, Option<Answer>)]); 4] = [
+    let table: [Row; 4] = [
         (
             "0.0.0.0",
             &[
