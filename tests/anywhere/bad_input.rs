@@ -200,7 +200,7 @@ fn a_cluster_in_which_no_node_is_this_one_is_not_clear() {
         (said, world)
     };
     let (said, world) = rejected(&["n1", "n2"], &[]);
-    assert_eq!(said, ["no Node is called here; there are n1, n2; say which one this is with --node"]);
+    assert_eq!(said, ["no Node is called here; there are n1, n2; set the name of this node with --node"]);
     let judged = |world: &Snapshot| {
         fs::write(&objects, serde_json::to_string(world).expect("a snapshot is JSON")).expect("a file");
         let (code, stdout, _) = ended(binary().args(["check", "--snapshot"]).arg(&objects));

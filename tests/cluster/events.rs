@@ -353,9 +353,7 @@ async fn one_node_of_a_slot_reports_in_an_hour_and_another_in_the_next() {
     counted(&silent, Counters { written: 1, deduplicated: 1, ..Counters::default() }).await;
     let events = server.events();
     let notes: Vec<&str> = events.values().map(|event| event["note"].as_str().expect("a note")).collect();
-    for words in
-        ["On node n0: it is full.", "On node n0 this was so, and is over: it is full.", "On node n4: it is full."]
-    {
+    for words in ["On node n0: it is full.", "Resolved on node n0: it is full.", "On node n4: it is full."] {
         assert_eq!(notes.iter().filter(|note| note.starts_with(words)).count(), 1, "{words}: {notes:#?}");
     }
     let asked = server.kept.lock().expect("the requests").asked.clone();

@@ -68,6 +68,9 @@ fn an_endless_list_is_cut() {
         page("Service", &items, &format!("t{}", token(path) + 1))
     };
     is_gap(services(next), Why::TooMuch, "it holds more than 200000 objects");
+    const OBJECT: &str = r#"{"kind":"ServiceList","metadata":{},"items":[{"metadata":{"name":""#;
+    let wanted = "10 MiB without a complete object, wanted objects of at most 10 MiB";
+    is_gap(services(|_| Reply::Endless(OBJECT, "x".to_owned())), Why::TooMuch, wanted);
 }
 
 /// One user's object must not keep other objects from being read. Annotations may have 256 KiB, and the API server

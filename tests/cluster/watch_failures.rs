@@ -232,6 +232,26 @@ async fn a_malformed_line_leads_to_a_new_list() {
     assert_eq!(names(&view), ["a", "b"]);
 }
 
+/// Fault (API server): a watch sends an event without an end
+/// Does: refuses the event at 10 MiB, counts `too-much`, keeps the whole view, whose age grows
+/// Right again: with the list that it reads two minutes later
+/// Lost: nothing
+#[tokio::test]
+async fn an_event_without_end_is_refused_and_takes_nothing_away() {
+    const BEGINNING: &str = r#"{"type":"ADDED","object":{"metadata":{"name":"x","annotations":{"a":""#;
+    let fake = Fake::new(|path, before| match path {
+        path if from(path, 1) && before == 0 => Reply::Watch(vec![event("ADDED", B, 2)], After::Ends),
+        path if from(path, 2) => Reply::Endless(BEGINNING, "x".to_owned()),
+        path => calm(path),
+    });
+    let (_watch, views) = start(&fake);
+    let view = until(&views, "it is refused", |view| errors(view, Resource::Services, "too-much") == 1).await;
+    assert_eq!(names(&view), ["a", "b"]);
+    let failure = view.statuses[&Resource::Services].failure.as_ref().expect("a failure");
+    assert_eq!(failure.why, Why::TooMuch);
+    assert!(failure.detail.ends_with("/api/v1/services: one event is longer than 10 MiB"), "{}", failure.detail);
+}
+
 /// Fault (API server): it is busy and names a time (429 with Retry-After)
 /// Does: sends no request until then
 /// Right again: with the first answer after that

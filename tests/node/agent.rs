@@ -302,7 +302,8 @@ fn a_steady_node_is_silent_and_every_line_of_the_log_is_json() {
     agent.log.read_to_string(&mut rest).expect("a log");
     line.push_str(&rest);
     let told: Vec<Value> = line.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
-    let told: Vec<_> = told.iter().filter_map(|line| line["message"].as_str()).filter(|it| *it != "open").collect();
+    let told: Vec<_> =
+        told.iter().filter_map(|line| line["message"].as_str()).filter(|it| *it != "open finding").collect();
     assert_eq!(told, ["state", "stopped"]);
 }
 
@@ -325,7 +326,7 @@ fn a_file_is_read_anew_and_an_invalid_one_changes_nothing() {
     let next = stage.path("next.yaml");
     fs::write(&next, "limits: {band_warning_percent: 60}\n").expect("a file");
     fs::rename(&next, &path).expect("a swap");
-    agent.says("the configuration was read anew");
+    agent.says("the configuration changed");
     wait_for("/readyz", |_| true);
 }
 
@@ -363,7 +364,7 @@ fn a_taken_port_is_a_finding_and_the_agent_uses_the_port_when_it_is_free() {
     let stage = web();
     let squatter = TcpListener::bind(PLACE).expect("the port is free");
     let mut agent = Agent::start(&stage, &[]);
-    agent.says("cannot answer here");
+    agent.says("cannot listen here");
     assert!(agent.says("raised").contains("host-network-port-taken/agent"));
     drop(squatter);
     wait_for("/findings", |document| !document.contains("host-network-port-taken/agent"));

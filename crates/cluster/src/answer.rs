@@ -12,7 +12,6 @@ use kube::client::Body;
 use serde::de::DeserializeSeed;
 use serde_json::value::RawValue;
 use tokio::{
-    io::{AsyncBufRead, AsyncBufReadExt as _, AsyncReadExt as _, Lines},
     sync::mpsc,
     task,
     time::{Instant, timeout},
@@ -22,15 +21,18 @@ use tokio_util::io::StreamReader;
 use super::{
     error::{Error, causes},
     facts_builder::FactsBuilder,
+    input_meter::{InputMeter, MeteredInput},
     list_reader::{ListReader, ListSummary},
     objects::Object,
+    watch::event_lines::EventLines,
 };
-use portreeve_facts::text;
+use portreeve_facts::{Why, text};
 
 /// The greatest number of objects in a list. An agent has no memory for more.
 pub(crate) const OBJECTS: usize = 200_000;
-/// The longest body, in bytes: of a list, or of a watch.
-pub(crate) const LONGEST: usize = 1 << 30;
+/// The longest object, in bytes. etcd takes requests of at most 1.5 MiB (server/embed/config.go, `DefaultMaxRequestBytes`), and
+/// JSON has at most six bytes for one byte of text.
+pub(crate) const LONGEST_OBJECT: usize = 10 << 20;
 
 /// The greatest number of frames of a body that wait for the parser.
 const FRAMES: usize = 8;
@@ -143,12 +145,7 @@ impl Answer {
         let (frames, receiver) = mpsc::channel(FRAMES);
         let parser = task::spawn_blocking(move || parse::<K, S>(&place, Frames { receiver, rest: Bytes::new() }, into));
         let sent = async {
-            let mut length = 0;
             while let Some(frame) = self.frame().await? {
-                length += frame.len();
-                if length > LONGEST {
-                    return Err(self.too_long(LONGEST));
-                }
                 if frames.send(frame).await.is_err() {
                     // The parser has stopped; its result has the reason.
                     break;
@@ -168,11 +165,10 @@ impl Answer {
         }
     }
 
-    /// The lines of the body, until one side ends it.
-    pub(crate) fn lines(self) -> Lines<Box<dyn AsyncBufRead + Send + Unpin>> {
+    /// The lines of the body, which go on until one side ends it.
+    pub(crate) fn lines(self) -> EventLines {
         let body = self.response.into_body().map_err(io::Error::other).into_data_stream();
-        let body: Box<dyn AsyncBufRead + Send + Unpin> = Box::new(StreamReader::new(body).take(LONGEST as u64));
-        body.lines()
+        EventLines::new(StreamReader::new(body))
     }
 
     /// The error of an answer that does not match the request.
@@ -215,10 +211,10 @@ pub fn short_wait(response: &Response<Body>, within: Duration) -> Option<Duratio
     retry_after(response).filter(|wait| busy && *wait < within / 4)
 }
 
-/// The time for which the server wants no requests: `Retry-After`, in seconds.
-fn retry_after(response: &Response<Body>) -> Option<Duration> {
+/// How long the server wants no request: `Retry-After`, in seconds.
+pub fn retry_after(response: &Response<Body>) -> Option<Duration> {
     let value = response.headers().get(header::RETRY_AFTER)?.to_str().ok()?;
-    value.trim().parse().ok().map(Duration::from_secs)
+    value.trim().parse::<u32>().ok().map(|seconds| Duration::from_secs(seconds.into()))
 }
 
 /// Reads one JSON document to its end. It must be a List or a Table of the kind. `count` objects of it were read
@@ -228,8 +224,11 @@ pub fn parse<K: Object, S: ObjectSink>(
     body: impl Read,
     (mut objects, mut count): (S, usize),
 ) -> Result<(S, usize, ListSummary), Stopped> {
+    let meter = InputMeter::new(LONGEST_OBJECT);
+    let body = MeteredInput { reader: body, meter: &meter };
     let mut parser = serde_json::Deserializer::from_reader(BufReader::new(body));
     let mut sink = |object: &RawValue| {
+        meter.count_object();
         count += 1;
         if count > OBJECTS {
             return Err(too_many());
@@ -241,7 +240,12 @@ pub fn parse<K: Object, S: ObjectSink>(
     let wrong = |what: String| Err(Stopped::Malformed(what));
     let summary = match read.and_then(|summary| parser.end().map(|()| summary)) {
         Err(_) if count > OBJECTS => return Err(Stopped::TooMuch(too_many())),
-        Err(error) => return wrong(error.to_string()),
+        Err(error) => {
+            return match meter.fault() {
+                Some((Why::TooMuch, what)) => Err(Stopped::TooMuch(what)),
+                _ => wrong(error.to_string()),
+            };
+        }
         Ok(summary) => summary,
     };
     let is_wanted = |of: &str| of == "Table" || of.strip_suffix("List") == Some(K::KIND);

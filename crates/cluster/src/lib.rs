@@ -26,6 +26,7 @@ mod exchange;
 pub mod facts_builder;
 mod flags;
 pub mod input;
+mod input_meter;
 mod jitter;
 mod list_reader;
 mod manifest_files;
@@ -55,6 +56,7 @@ use tokio::{runtime, task};
 use self::facts_builder::FactsBuilder;
 pub use self::{
     agents::{Agent, AgentPlace, AgentRequest, Agents},
+    answer::retry_after,
     cluster_source::{ClusterSource, Environment, SourceOptions},
     connect::{Access, ApiServer, Credentials, Impersonation},
     declared::Declared,
@@ -81,7 +83,8 @@ pub async fn read(source: &ClusterSource, node: Option<&str>, hostname: &str) ->
             // A panic in the reader is a bug. It must not look like an empty cluster.
             reader.await.unwrap_or_else(|panicked| std::panic::resume_unwind(panicked.into_panic()))
         }
-        ClusterSource::Api(access) => of_api(access, node, hostname).await,
+        // On the heap: this future has 80 KiB, and each future that contains it would have as much.
+        ClusterSource::Api(access) => Box::pin(of_api(access, node, hostname)).await,
     }
 }
 

@@ -4,8 +4,7 @@
 //! first megabyte is read at once: if JSON ends in it, the parser gets the whole text and is several times as fast.
 
 use std::{
-    cell::{Cell, RefCell},
-    io::{self, BufReader, Cursor, ErrorKind, Read},
+    io::{BufReader, Cursor, ErrorKind, Read},
     ops::RangeInclusive,
 };
 
@@ -20,6 +19,7 @@ use super::{
     error::Error,
     facts_builder::FactsBuilder,
     input::{Accepted, Input},
+    input_meter::{InputMeter, MeteredInput},
     object_reader::{DocumentSummary, ObjectReader, Sink},
     tree::Node,
     yaml_documents::Documents,
@@ -35,11 +35,7 @@ pub const SHORT: usize = 1 << 20;
 const MOST_ERRORS: usize = 1_000;
 /// The longest object of an input, in bytes. An API server accepts 3 MiB.
 const OBJECT: usize = 4 << 20;
-/// The longest input, in bytes.
-const WHOLE: usize = 1 << 30;
-/// The greatest number of objects in an input.
-const OBJECTS: u64 = 500_000;
-/// The message of the object reader: a parser would have its own message here.
+/// What the reader of objects says in place of a parser.
 const EXPECTED: &str = "expected a Kubernetes object";
 /// The longest message of a parser that is passed on, in bytes.
 const MESSAGE: usize = 200;
@@ -71,7 +67,7 @@ pub fn conclude(inputs: &[Input], errors: &[Error], facts: &mut FactsBuilder) {
 /// Reads one input to its end, or to its first fatal error. `length` is its length in bytes, 0 if it is not known.
 /// `short` is the number of bytes that are read at once.
 pub fn read_from(place: &str, input: impl Read, length: u64, short: usize, facts: &mut FactsBuilder) -> Vec<Error> {
-    let meter = InputMeter::default();
+    let meter = InputMeter::new(OBJECT);
     let mut beginning = Vec::with_capacity(usize::try_from(length).unwrap_or(short).min(short));
     let mut reader = MeteredInput { reader: input, meter: &meter };
     let read = reader.by_ref().take(short as u64).read_to_end(&mut beginning);
@@ -122,65 +118,6 @@ pub fn read_from(place: &str, input: impl Read, length: u64, short: usize, facts
         }
     }
     read.errors
-}
-
-/// The progress of one input. Documents are streamed, so the size of objects is limited, and not the size of files.
-#[derive(Debug, Default)]
-struct InputMeter {
-    /// Bytes since the last complete object.
-    since: Cell<usize>,
-    bytes: Cell<usize>,
-    objects: Cell<u64>,
-    fault: RefCell<Option<(Why, String)>>,
-}
-
-impl InputMeter {
-    /// Counts a complete object; false if there are too many.
-    fn count_object(&self) -> bool {
-        self.since.set(0);
-        self.objects.set(self.objects.get() + 1);
-        self.objects.get() <= OBJECTS
-    }
-
-    /// The limit that was exceeded, or the error that stopped the input.
-    fn fault(&self) -> Option<(Why, String)> {
-        self.fault.borrow().clone()
-    }
-
-    fn check(&self, read: usize) -> Option<String> {
-        self.since.set(self.since.get() + read);
-        self.bytes.set(self.bytes.get() + read);
-        if self.since.get() > OBJECT {
-            Some(format!("{} MiB without a complete object, wanted objects of at most that", OBJECT >> 20))
-        } else if self.bytes.get() > WHOLE {
-            Some(format!("longer than {} MiB, the rest was not read", WHOLE >> 20))
-        } else if self.objects.get() > OBJECTS {
-            Some(format!("more than {OBJECTS} objects, the rest was not read"))
-        } else {
-            None
-        }
-    }
-}
-
-/// A reader with the limits of a meter.
-struct MeteredInput<'a, R> {
-    reader: R,
-    meter: &'a InputMeter,
-}
-
-impl<R: Read> Read for MeteredInput<'_, R> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let read = self.reader.read(buffer).inspect_err(|error| {
-            *self.meter.fault.borrow_mut() = Some((Why::Malformed, error.to_string()));
-        })?;
-        match self.meter.check(read) {
-            None => Ok(read),
-            Some(fault) => {
-                *self.meter.fault.borrow_mut() = Some((Why::TooMuch, fault.clone()));
-                Err(io::Error::new(io::ErrorKind::FileTooLarge, fault))
-            }
-        }
-    }
 }
 
 /// Line and column of the first byte that is not UTF-8.

@@ -6,10 +6,7 @@ use http::{Request, header};
 use kube::client::{Body, Client};
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
-use tokio::{
-    io::{AsyncBufRead, Lines},
-    time,
-};
+use tokio::time;
 
 use super::{
     answer::{Answer, Limits, ObjectSink, short_wait, wrong},
@@ -18,6 +15,7 @@ use super::{
     jitter::{jitter, spread},
     list_reader::ListSummary,
     objects::{Object, decode},
+    watch::event_lines::EventLines,
 };
 
 /// The longest answer that is kept in one piece, in bytes. etcd stores no object larger than 1.5 MB.
@@ -126,7 +124,7 @@ impl Server {
     }
 
     /// The lines of a watch, which arrive without a time limit.
-    pub(super) async fn watch(&self, path: &str) -> Result<Lines<Box<dyn AsyncBufRead + Send + Unpin>>, Error> {
+    pub(super) async fn watch(&self, path: &str) -> Result<EventLines, Error> {
         self.answer(WHOLE, path, None).await.map(Answer::lines)
     }
 

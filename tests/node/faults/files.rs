@@ -140,7 +140,7 @@ fn a_repaired_config_map_is_read_without_a_signal() {
     agent.says("cannot be used");
     assert!(finds_it());
     volume.set("agent.yaml", "limits: {band_warning_percent: 60}\n");
-    agent.says("the configuration was read anew");
+    agent.says("the configuration changed");
     assert!(finds_it());
 }
 

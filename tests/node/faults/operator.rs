@@ -46,7 +46,7 @@ fn a_second_agent_names_the_owner_of_its_port_and_uses_the_port_later() {
     let Incident { agent: first, squatter: _squatter, stage } = Incident::start(&[]);
     let arguments = [&MODE[..], &["--log-level", "info"]].concat();
     let mut second = Agent::of(stage.command("agent"), &stage, &arguments);
-    second.says("cannot answer here");
+    second.says("cannot listen here");
     second.says("host-network-port-taken/agent");
     assert!(finds_it(), "the first continues");
     drop(first);

@@ -22,6 +22,7 @@
 //! the cluster has no Node for a moment.
 
 pub mod cached_object;
+pub(crate) mod event_lines;
 pub mod index;
 mod patience;
 mod poll;

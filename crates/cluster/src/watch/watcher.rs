@@ -4,13 +4,13 @@
 use std::{convert::Infallible, mem, time::Duration};
 
 use tokio::{
-    io::{AsyncBufRead, Lines},
     select,
     sync::watch,
     time::{Instant, sleep, sleep_until, timeout},
 };
 
 use super::{
+    event_lines::EventLines,
     position::WatchPosition,
     reading_pace::{ReadingPace, TOGETHER},
     resource_feed::ResourceFeed,
@@ -19,7 +19,7 @@ use super::{
     watch_event::WatchEvent,
 };
 use crate::{
-    answer::{OBJECTS, too_many, wrong},
+    answer::{LONGEST_OBJECT, OBJECTS, too_many, wrong},
     collection::Collection,
     error::Error,
     jitter::jitter,
@@ -133,8 +133,8 @@ struct OpenWatch<'a> {
     server: &'a Server,
     /// The request, for messages.
     request: String,
-    lines: Lines<Box<dyn AsyncBufRead + Send + Unpin>>,
-    /// The number of lines with changes that were read, up to [`FIRST`].
+    lines: EventLines,
+    /// Lines of changes that were read, up to [`FIRST`].
     read: u32,
     /// The time since which batches have ended with more lines available.
     behind: Option<Instant>,
@@ -218,11 +218,15 @@ impl OpenWatch<'_> {
     /// The next line; `None` at the end. A caller that stops waiting loses nothing.
     async fn line(&mut self) -> Result<Option<String>, Error> {
         loop {
-            match self.lines.next_line().await {
+            match self.lines.next().await {
                 Ok(Some(line)) if line.trim_ascii().is_empty() => {}
                 Ok(line) => return Ok(line),
                 Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
                     return Err(self.wrong("it is not text"));
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::FileTooLarge => {
+                    let what = format!("one event is longer than {} MiB", LONGEST_OBJECT >> 20);
+                    return Err(Error::TooMuch { request: self.request.clone(), what });
                 }
                 Err(error) => {
                     return Err(Error::Unreachable {
