@@ -66,7 +66,7 @@ capabilities:
   drop: [ALL]
 {{- if eq $profile "attribution" }}
   add: [SYS_PTRACE, DAC_READ_SEARCH]
-{{- else if eq $profile "guard" }}
+{{- else if eq $profile "netfilter" }}
   add: [SYS_PTRACE, DAC_READ_SEARCH, NET_ADMIN]
 {{- end }}
 {{- end -}}

@@ -29,7 +29,7 @@ const SINGLE_FINDINGS: usize = 100;
 /// How many series there may be.
 const SERIES: usize = 300;
 
-/// The capabilities whose absence takes something away (profiles attribution and guard).
+/// The capabilities whose absence takes something away (profiles attribution and netfilter).
 const CAPABILITIES: [&str; 5] = ["CAP_DAC_READ_SEARCH", "CAP_NET_ADMIN", "CAP_SYS_PTRACE", "CAP_SYS_ADMIN", "CAP_BPF"];
 
 /// What was not read has no sample, and another family says so.
