@@ -147,6 +147,16 @@ pub(super) static METRICS: &[Metric] = &[
     ),
     counter("portreeve_watch_errors", &["resource", "code"], "Failures to read the cluster"),
     gauge("portreeve_capability", &["capability"], "Whether this agent has a capability: 1 or 0"),
+    gauge(
+        "portreeve_config_last_reload_successful",
+        &[],
+        "Whether the configuration could be used when it was last read: 1 or 0; with 0 the one before stays in force",
+    ),
+    gauge(
+        "portreeve_config_last_reload_success_timestamp_seconds",
+        &[],
+        "When the configuration in force was read: at the start, after a change, or on SIGHUP",
+    ),
     gauge("portreeve_build_info", &["version"], "1, with the version"),
     counter("process_cpu_seconds", &[], "User and system time of this process"),
     gauge("process_resident_memory_bytes", &[], "Resident memory of this process"),

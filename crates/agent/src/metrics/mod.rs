@@ -66,6 +66,17 @@ pub struct Work {
     pub took: BTreeMap<Source, Duration>,
     /// Panics that were contained, by the rule's name or `reader`.
     pub panics: Vec<(&'static str, u64)>,
+    /// Whether the configuration is the one that was written.
+    pub configuration: Configuration,
+}
+
+/// What became of the configuration.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Configuration {
+    /// Whether it could be used when it was last read.
+    pub is_valid: bool,
+    /// When the one in force was read; nothing before the first.
+    pub adopted: Option<Timestamp>,
 }
 
 /// How old the view of one kind of object is.
