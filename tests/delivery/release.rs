@@ -352,6 +352,7 @@ mod made {
             let has = |wanted: &[u8]| binary.windows(wanted.len()).any(|it| it == wanted);
             // cargo-auditable's list.
             assert!(has(b".dep-v0"), "{arch} has no list of dependencies");
+            assert!(!has(b".symtab"), "{arch} has symbols, which nothing on a node reads");
             for path in [maker.0.path().to_str().expect("UTF-8"), "/.rustup/", "/.cargo/"] {
                 assert!(!has(path.as_bytes()), "{arch} names {path}");
             }
