@@ -139,7 +139,7 @@ fn life_is_asked_of_the_binary_and_readiness_at_the_port() {
 #[test]
 fn the_node_tells_its_name_and_its_address() {
     let env = container(&[r#"env=[{"name":"MORE","value":"1"}]"#])["env"].take();
-    let from = |path: &str| json!({"fieldRef": {"fieldPath": path}});
+    let from = |path: &str| json!({"fieldRef": {"apiVersion": "v1", "fieldPath": path}});
     let wanted = json!([
         {"name": "NODE_NAME", "valueFrom": from("spec.nodeName")},
         {"name": "HOST_IP", "valueFrom": from("status.hostIP")},
