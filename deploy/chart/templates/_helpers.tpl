@@ -88,7 +88,11 @@ capabilities:
 {{- .root.Files.Get .file | required (printf "%s is missing in the chart or empty: get the whole chart again" .file) -}}
 {{- end -}}
 
-{{/* A file of alerts or a dashboard, with links to where this documentation is read. */}}
+{{/* A file of alerts or a dashboard. With the address of the site, its pages are links: `docs/rules/README.md` is `rules/index.html`. */}}
 {{- define "portreeve.seen" -}}
-{{- include "portreeve.file" . | replace "docs/" (printf "%sdocs/" .root.Values.documentation) | trim -}}
+{{- $text := include "portreeve.file" . -}}
+{{- with .root.Values.documentation -}}
+{{- $text = regexReplaceAll `docs/([^"\s]*?(?:\{\{[^}]*\}\}[^"\s]*?)?)\.md` $text (printf "%s${1}.html" .) | replace "README.html" "index.html" -}}
+{{- end -}}
+{{- $text | trim -}}
 {{- end -}}
