@@ -17,11 +17,11 @@ pub(crate) fn schema() -> Value {
     let Ok(Value::Object(limits)) = serde_json::to_value(Limits::default()) else { panic!("limits have names") };
     let limits: Map<String, Value> =
         limits.into_iter().map(|(name, _)| (name, json!({"type": "integer", "minimum": 1}))).collect();
-    keys.insert("limits".to_owned(), of_keys(limits));
-    of_keys(keys)
+    keys.insert("limits".to_owned(), of_keys(&limits));
+    of_keys(&keys)
 }
 
-fn of_keys(keys: Map<String, Value>) -> Value {
+fn of_keys(keys: &Map<String, Value>) -> Value {
     json!({"type": "object", "additionalProperties": false, "properties": keys})
 }
 

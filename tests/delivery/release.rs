@@ -132,7 +132,7 @@ fn a_release_needs_its_version_keys_and_real_names() {
     assert!(refused(VERSION, &[("COSIGN_KEY", "")]).contains("COSIGN_KEY and MINISIGN_KEY must name the keys"));
     assert!(refused(VERSION, &[]).contains("COSIGN_KEY and MINISIGN_KEY must name the keys"));
     maker.write("minisign.key", "a key");
-    assert!(refused("99.0.0", &[]).contains(&format!("Cargo.toml has version {VERSION}, and not 99.0.0")));
+    assert!(refused("99.0.0", &[]).contains(&format!("Cargo.toml has version {VERSION}, not 99.0.0")));
     let examples = [
         "REPOSITORY=https://forge.example/portreeve\nREGISTRY=registry.test/portreeve\n",
         "REPOSITORY=https://forge.test/portreeve\nREGISTRY=portreeve\n",
