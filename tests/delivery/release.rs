@@ -11,10 +11,11 @@ use std::{
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::programs;
+use crate::{names::name, programs};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
-const NAMES: &str = "REPOSITORY=https://forge.test/portreeve/portreeve\nREGISTRY=registry.test/portreeve\n";
+const NAMES: &str =
+    "REPOSITORY=https://forge.test/portreeve/portreeve\nREGISTRY=registry.test/portreeve\nSITE=https://site.test/\n";
 /// Two signatures of one file differ. Every other file of a release is the same.
 const SIGNED: [&str; 2] = ["SHA256SUMS.sigstore.json", "SHA256SUMS.provenance.json"];
 
@@ -131,10 +132,11 @@ fn a_release_needs_its_version_keys_and_real_names() {
     assert!(refused(VERSION, &[("COSIGN_KEY", "")]).contains("COSIGN_KEY and MINISIGN_KEY must name the keys"));
     assert!(refused(VERSION, &[]).contains("COSIGN_KEY and MINISIGN_KEY must name the keys"));
     maker.write("minisign.key", "a key");
-    assert!(refused("99.0.0", &[]).contains(&format!("Cargo.toml has version {VERSION}, and not 99.0.0")));
+    assert!(refused("99.0.0", &[]).contains(&format!("Cargo.toml has version {VERSION}, not 99.0.0")));
     let examples = [
         "REPOSITORY=https://forge.example/portreeve\nREGISTRY=registry.test/portreeve\n",
         "REPOSITORY=https://forge.test/portreeve\nREGISTRY=portreeve\n",
+        "REPOSITORY=https://forge.test/portreeve\nREGISTRY=registry.test/portreeve\nSITE=https://site.example/\n",
         "",
     ];
     for names in examples {
@@ -149,9 +151,8 @@ fn a_release_needs_its_version_keys_and_real_names() {
 
 #[test]
 fn the_package_has_the_name_of_the_repository_and_no_tests_or_pictures() {
-    let names = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/names")).expect("names");
-    let repository = names.lines().find_map(|line| line.strip_prefix("REPOSITORY=")).expect("a repository");
-    assert_eq!([env!("CARGO_PKG_REPOSITORY"), env!("CARGO_PKG_HOMEPAGE")], [repository; 2]);
+    let repository = name("REPOSITORY");
+    assert_eq!([env!("CARGO_PKG_REPOSITORY"), env!("CARGO_PKG_HOMEPAGE")], [repository.as_str(); 2]);
     let listed = command(
         env!("CARGO"),
         &["package", "--list", "--allow-dirty", "--offline"],
