@@ -12,6 +12,7 @@ mod answers;
 mod arm64;
 mod bands;
 mod behind_cilium;
+mod bind_hook;
 mod chart;
 mod churn;
 mod claimed_twice;

@@ -60,6 +60,17 @@ pub fn with_ipvs<F: FnOnce()>(body: F) {
     assert!(stdout.lines().any(|line| line == passed), "in a guest, exit code {code}:\n{stdout}{stderr}");
 }
 
+/// Runs all tests of a program in a guest, one after another.
+///
+/// # Panics
+/// When one fails there; with what it printed.
+#[track_caller]
+pub fn pass_in_a_guest(program: &str) {
+    let Finished { code, stdout, stderr } = run(&[program, "--test-threads=1"]);
+    assert_eq!(code, 0, "in a guest:\n{stdout}{stderr}");
+    assert!(stdout.contains("test result: ok. "), "in a guest no test ran:\n{stdout}{stderr}");
+}
+
 /// Runs a command as root in a guest, in this process's working directory, with loopback up, `ip_vs` loaded and all
 /// that the machine's file system holds. What it writes to the package stays, everything else is forgotten where it
 /// succeeds. API servers are the machine's.

@@ -1,0 +1,339 @@
+//! The program in the kernel, its maps and its records. hook.c has the same layouts.
+
+#![allow(
+    clippy::disallowed_methods,
+    reason = "opens a control group, and binds a socket to show its network namespace"
+)]
+
+use std::{
+    collections::{BTreeMap, HashSet, hash_map::RandomState},
+    fmt,
+    fs::File,
+    hash::BuildHasher as _,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
+    os::fd::{AsFd, BorrowedFd},
+    path::Path,
+    time::Duration,
+};
+
+use aya::{
+    Ebpf, EbpfError,
+    maps::{Array, HashMap as Map, MapData, MapError, RingBuf},
+    programs::{CgroupAttachMode, CgroupSockAddr, ProgramError},
+    sys::SyscallError,
+};
+use nix::{
+    errno::Errno,
+    sys::statfs::{CGROUP2_SUPER_MAGIC, fstatfs},
+    time::{ClockId, clock_gettime},
+};
+
+use crate::{Answer, Bind, Claim, ClaimId, Exempt, MapFailed, Mode, NotAttached, Protocol, Refusal, Who, mapped};
+
+/// The compiled program.
+const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/hook.o"));
+
+// The places of values in `STATE`.
+const NAMESPACE: u32 = 0;
+const NONCE: u32 = 1;
+const FRESH_UNTIL: u32 = 2;
+const REFUSES: u32 = 3;
+const GENERATION: u32 = 4;
+const LOST: u32 = 5;
+
+/// Two programs, and the error with which they refuse.
+pub(crate) type Variant = (Refusal, [&'static str; 2]);
+/// The best comes first.
+const VARIANTS: [Variant; 2] =
+    [(Refusal::AddressInUse, ["bind4_in_use", "bind6_in_use"]), (Refusal::NotPermitted, ["bind4", "bind6"])];
+
+/// Generation, port, protocol, whether it is what a wildcard meets, address.
+type ClaimKey = [u8; 24];
+/// Id, kind, claim.
+type ExemptKey = [u8; 16];
+
+/// A hook in force. It ends when it is dropped, and with its process however that ends: nothing of it is pinned.
+pub struct Hook {
+    refusal: Option<Refusal>,
+    state: Array<MapData, u64>,
+    claims: Map<MapData, ClaimKey, u32>,
+    exempt: Map<MapData, ExemptKey, u32>,
+    binds: RingBuf<MapData>,
+    /// The claims in force, without their generation.
+    known: BTreeMap<[u8; 20], u32>,
+    generation: u32,
+    /// The links end with it.
+    _programs: Ebpf,
+}
+
+impl fmt::Debug for Hook {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Hook")
+            .field("refusal", &self.refusal)
+            .field("claims", &self.known.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Hook {
+    /// Attaches the hook to a control group of version 2, for the network namespace of this thread. This process has to be below
+    /// the group. Nothing is claimed yet.
+    pub fn attach(cgroup: &Path, mode: Mode) -> Result<Self, NotAttached> {
+        Self::attach_with(cgroup, mode, &VARIANTS)
+    }
+
+    /// Attaches the first of these variants that the kernel takes.
+    pub(crate) fn attach_with(cgroup: &Path, mode: Mode, variants: &[Variant]) -> Result<Self, NotAttached> {
+        let unreadable = |error| NotAttached::Unreadable { path: cgroup.to_owned(), error };
+        let group = File::open(cgroup).map_err(unreadable)?;
+        let system = fstatfs(&group).map_err(|error| unreadable(error.into()))?;
+        if system.filesystem_type() != CGROUP2_SUPER_MAGIC {
+            return Err(NotAttached::NoCgroup(cgroup.to_owned()));
+        }
+        let mut programs = Ebpf::load(OBJECT).map_err(|error| match &error {
+            EbpfError::MapError(map) => lacking("no ring buffer", errno_of_map(map), &error),
+            _ => lacking("no BPF", None, &error),
+        })?;
+        let mut refusal = Err(NotAttached::NotPermitted);
+        for (with, names) in variants {
+            refusal = attach_variant(&mut programs, &group, names).map(|()| *with);
+            if refusal.is_ok() {
+                break;
+            }
+        }
+        let refusal = refusal?;
+        let mut hook = Self {
+            refusal: (mode == Mode::Refuse).then_some(refusal),
+            state: map_of(&mut programs, "STATE")?,
+            claims: map_of(&mut programs, "CLAIMS")?,
+            exempt: map_of(&mut programs, "EXEMPT")?,
+            binds: map_of(&mut programs, "BINDS")?,
+            known: BTreeMap::new(),
+            generation: 0,
+            _programs: programs,
+        };
+        let failed = |error: MapFailed| NotAttached::Unsupported { lacks: "no map", error: error.to_string() };
+        hook.show_namespace().map_err(failed)?;
+        if hook.state(NAMESPACE).map_err(failed)? == 0 {
+            return Err(NotAttached::Elsewhere(cgroup.to_owned()));
+        }
+        hook.set(REFUSES, u64::from(mode == Mode::Refuse)).map_err(failed)?;
+        Ok(hook)
+    }
+
+    /// Shows the program the network namespace of this thread, by a `bind` that no other process can foretell. The address is
+    /// reserved, so that the `bind` fails after the program has seen it.
+    fn show_namespace(&mut self) -> Result<(), MapFailed> {
+        let random = RandomState::new().hash_one(());
+        let [a, b, c, d, e, f, ..] = random.to_be_bytes();
+        let address = Ipv4Addr::new(a | 0xf0, b, c, d);
+        let port = u16::from_be_bytes([e, f]).max(1);
+        self.set(NONCE, u64::from(u32::from(address)) << 16 | u64::from(port))?;
+        drop(UdpSocket::bind((address, port)));
+        self.set(NONCE, 0)
+    }
+
+    /// The error of a refused `bind`, if the mode is [`Mode::Refuse`].
+    pub fn refusal(&self) -> Option<Refusal> {
+        self.refusal
+    }
+
+    /// Replaces all claims. Each `bind` meets those before or these, and never a part of them.
+    pub fn claims(&mut self, claims: &[Claim]) -> Result<(), MapFailed> {
+        let mut wanted = BTreeMap::new();
+        for claim in claims {
+            if claim.id == ClaimId(0) {
+                return Err(MapFailed {
+                    map: "claims",
+                    error: format!("{} has the id 0, which stands for no claim", claim.at),
+                });
+            }
+            let wildcard = match claim.at.ip() {
+                IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+                IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+            };
+            wanted.insert(claim_key(claim, false, claim.at.ip()), claim.id.0);
+            // What a socket of every address meets.
+            wanted.entry(claim_key(claim, true, wildcard)).or_insert(claim.id.0);
+        }
+        if wanted == self.known {
+            return Ok(());
+        }
+        let next = self.generation.wrapping_add(1);
+        let with = |generation: u32, key: &[u8; 20]| {
+            let mut whole = [0; 24];
+            whole[..4].copy_from_slice(&generation.to_ne_bytes());
+            whole[4..].copy_from_slice(key);
+            whole
+        };
+        for (key, id) in &wanted {
+            if let Err(error) = self.claims.insert(with(next, key), id, 0) {
+                // The claims before stay in force, as a whole.
+                for key in wanted.keys() {
+                    self.claims.remove(&with(next, key)).ok();
+                }
+                return Err(failed("claims")(error));
+            }
+        }
+        self.set(GENERATION, u64::from(next))?;
+        let before = std::mem::replace(&mut self.known, wanted);
+        let generation = std::mem::replace(&mut self.generation, next);
+        before.keys().try_for_each(|key| self.claims.remove(&with(generation, key))).map_err(failed("claims"))
+    }
+
+    /// Replaces all exemptions. New ones count before old ones go.
+    pub fn exempt(&mut self, exempt: &[Exempt]) -> Result<(), MapFailed> {
+        let wanted: HashSet<ExemptKey> = exempt.iter().map(exempt_key).collect();
+        let before: Vec<ExemptKey> = self.exempt.keys().collect::<Result<_, _>>().map_err(failed("exemptions"))?;
+        wanted.iter().try_for_each(|key| self.exempt.insert(key, 1, 0)).map_err(failed("exemptions"))?;
+        let gone = before.iter().filter(|key| !wanted.contains(*key));
+        gone.into_iter().try_for_each(|key| self.exempt.remove(key)).map_err(failed("exemptions"))
+    }
+
+    /// States that the claims are true now. After this time without another call nothing is refused any more, also if this process
+    /// hangs. Until the first call nothing is refused.
+    pub fn fresh_for(&mut self, time: Duration) -> Result<(), MapFailed> {
+        let clock = |error: Errno| MapFailed { map: "state", error: error.to_string() };
+        let now = Duration::from(clock_gettime(ClockId::CLOCK_BOOTTIME).map_err(clock)?);
+        self.set(FRESH_UNTIL, u64::try_from((now + time).as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    /// The next `bind` of a claimed port, if there is one. To wait for one, poll the descriptor.
+    #[expect(clippy::should_implement_trait, reason = "there may be a next one later")]
+    pub fn next(&mut self) -> Option<Bind> {
+        loop {
+            let record = self.binds.next()?;
+            if let Some(bind) = bind(&record) {
+                return Some(bind);
+            }
+        }
+    }
+
+    /// How often a `bind` was not reported, as too many were not taken yet.
+    pub fn lost(&self) -> Result<u64, MapFailed> {
+        self.state(LOST)
+    }
+
+    fn state(&self, of: u32) -> Result<u64, MapFailed> {
+        self.state.get(&of, 0).map_err(failed("state"))
+    }
+
+    fn set(&mut self, of: u32, value: u64) -> Result<(), MapFailed> {
+        self.state.set(of, value, 0).map_err(failed("state"))
+    }
+}
+
+impl AsFd for Hook {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.binds.as_fd()
+    }
+}
+
+fn failed(map: &'static str) -> impl Fn(MapError) -> MapFailed {
+    move |error| MapFailed { map, error: error.to_string() }
+}
+
+fn lacking(lacks: &'static str, errno: Option<i32>, error: &dyn fmt::Display) -> NotAttached {
+    match errno {
+        Some(errno) if errno == Errno::EPERM as i32 => NotAttached::NotPermitted,
+        _ => {
+            // The verifier's log has one line for each instruction.
+            let first = error.to_string().lines().next().unwrap_or_default().to_owned();
+            let errno = errno.map(|errno| format!(": {}", Errno::from_raw(errno))).unwrap_or_default();
+            NotAttached::Unsupported { lacks, error: first + &errno }
+        }
+    }
+}
+
+fn errno_of_map(error: &MapError) -> Option<i32> {
+    match error {
+        MapError::CreateError { io_error, .. } | MapError::SyscallError(SyscallError { io_error, .. }) => {
+            io_error.raw_os_error()
+        }
+        _ => None,
+    }
+}
+
+fn map_of<M: TryFrom<aya::maps::Map, Error = MapError>>(programs: &mut Ebpf, name: &str) -> Result<M, NotAttached> {
+    let map = programs.take_map(name).ok_or_else(|| lacking("no map of this name", None, &name))?;
+    M::try_from(map).map_err(|error| lacking("no map of this kind", errno_of_map(&error), &error))
+}
+
+/// Loads both programs of a variant before it attaches one.
+fn attach_variant(programs: &mut Ebpf, group: &File, names: &[&'static str; 2]) -> Result<(), NotAttached> {
+    for is_loaded in [false, true] {
+        for name in names {
+            let program = programs.program_mut(name).ok_or_else(|| lacking("no program of this name", None, &name))?;
+            let program: &mut CgroupSockAddr =
+                program.try_into().map_err(|error: ProgramError| lacking("no program of this kind", None, &error))?;
+            // A link stands beside all others in any mode, and the kernel takes no flag for it.
+            let done = match is_loaded {
+                false => program.load(),
+                true => program.attach(group, CgroupAttachMode::Single).map(drop),
+            };
+            done.map_err(|error| {
+                let errno = match &error {
+                    ProgramError::LoadError { io_error, .. }
+                    | ProgramError::SyscallError(SyscallError { io_error, .. }) => io_error.raw_os_error(),
+                    _ => None,
+                };
+                lacking(if is_loaded { "no link to a control group" } else { "the program was refused" }, errno, &error)
+            })?;
+        }
+    }
+    Ok(())
+}
+
+fn number(protocol: Protocol) -> u8 {
+    match protocol {
+        Protocol::Tcp => 6,
+        Protocol::Udp => 17,
+    }
+}
+
+fn claim_key(claim: &Claim, is_some: bool, address: IpAddr) -> [u8; 20] {
+    let mut key = [0; 20];
+    key[..2].copy_from_slice(&claim.at.port().to_ne_bytes());
+    key[2] = number(claim.protocol);
+    key[3] = u8::from(is_some);
+    key[4..].copy_from_slice(&mapped(address));
+    key
+}
+
+fn exempt_key(exempt: &Exempt) -> ExemptKey {
+    let (id, kind): (u64, u32) = match exempt.who {
+        Who::Cgroup(id) => (id, 0),
+        Who::Process(id) => (id.into(), 1),
+    };
+    let mut key = [0; 16];
+    key[..8].copy_from_slice(&id.to_ne_bytes());
+    key[8..12].copy_from_slice(&kind.to_ne_bytes());
+    key[12..].copy_from_slice(&exempt.claim.map_or(0, |claim| claim.0).to_ne_bytes());
+    key
+}
+
+/// A record. `None` is a protocol that nothing claims.
+fn bind(record: &[u8]) -> Option<Bind> {
+    let u32_at = |at: usize| Some(u32::from_ne_bytes(record.get(at..at + 4)?.try_into().ok()?));
+    let port = u16::from_ne_bytes(record.get(20..22)?.try_into().ok()?);
+    let address: [u8; 16] = record.get(24..40)?.try_into().ok()?;
+    let name = record.get(40..56)?.split(|byte| *byte == 0).next()?;
+    Some(Bind {
+        cgroup: u64::from_ne_bytes(record.get(..8)?.try_into().ok()?),
+        pid: u32_at(8)?,
+        uid: u32_at(12)?,
+        claim: ClaimId(u32_at(16)?),
+        protocol: [Protocol::Tcp, Protocol::Udp]
+            .into_iter()
+            .find(|protocol| Some(&number(*protocol)) == record.get(22))?,
+        at: SocketAddr::new(Ipv6Addr::from(address).to_canonical(), port),
+        name: String::from_utf8_lossy(name).into_owned(),
+        answer: match record.get(23)? {
+            0 => Answer::Allowed,
+            1 => Answer::Refused,
+            2 => Answer::TooOld,
+            _ => Answer::FamilyUnknown,
+        },
+    })
+}

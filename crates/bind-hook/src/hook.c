@@ -1,0 +1,153 @@
+// Compares each bind(2) below a control group with the claimed ports. The layouts of maps and records are also in attached.rs.
+#include <linux/bpf.h>
+
+#define SEC(name) __attribute__((section(name), used))
+#define INLINE static inline __attribute__((always_inline))
+#define HELPER(type, name, ...) static type (*const bpf_##name)(__VA_ARGS__) = (void *)BPF_FUNC_##name
+#define EADDRINUSE 98
+// ::ffff:0.0.0.0/96
+#define MAPPED __builtin_bswap32(0xffff)
+
+HELPER(void *, map_lookup_elem, void *map, const void *key);
+HELPER(__u64, get_current_pid_tgid, void);
+HELPER(__u64, get_current_uid_gid, void);
+HELPER(long, get_current_comm, void *to, __u32 size);
+HELPER(__u64, get_current_cgroup_id, void);
+HELPER(__u64, get_current_ancestor_cgroup_id, int level);
+HELPER(__u64, get_netns_cookie, void *context);
+HELPER(__u64, ktime_get_boot_ns, void);
+HELPER(void *, ringbuf_reserve, void *map, __u64 size, __u64 flags);
+HELPER(void, ringbuf_submit, void *record, __u64 flags);
+HELPER(int, set_retval, int value);
+
+struct map { __u32 type, key_size, value_size, max_entries, map_flags; };
+// One u64 each: a reader never sees half of a value.
+enum { NAMESPACE, NONCE, FRESH_UNTIL, REFUSES, GENERATION, LOST, STATES };
+struct claim_key { __u32 generation; __u16 port; __u8 protocol, is_some; __u32 address[4]; };
+struct exempt_key { __u64 id; __u32 kind, claim; };
+enum { CGROUP, PROCESS };
+enum { ALLOWED, REFUSED, TOO_OLD, FAMILY_UNKNOWN };
+struct record { __u64 cgroup; __u32 pid, uid, claim; __u16 port; __u8 protocol, answer; __u32 address[4]; char name[16]; };
+
+SEC("maps") struct map STATE = {BPF_MAP_TYPE_ARRAY, 4, 8, STATES, 0};
+// Two generations of every claim, while one replaces the other.
+SEC("maps") struct map CLAIMS = {BPF_MAP_TYPE_HASH, sizeof(struct claim_key), 4, 1 << 17, BPF_F_NO_PREALLOC};
+SEC("maps") struct map EXEMPT = {BPF_MAP_TYPE_HASH, sizeof(struct exempt_key), 4, 1 << 14, BPF_F_NO_PREALLOC};
+SEC("maps") struct map BINDS = {BPF_MAP_TYPE_RINGBUF, 0, 0, 1 << 16, 0};
+
+INLINE __u64 *state(__u32 of) { return bpf_map_lookup_elem(&STATE, &of); }
+
+INLINE int is_in(__u64 id, __u32 kind, __u32 claim)
+{
+	struct exempt_key of_claim = {id, kind, claim}, of_all = {id, kind, 0};
+	return bpf_map_lookup_elem(&EXEMPT, &of_claim) || bpf_map_lookup_elem(&EXEMPT, &of_all);
+}
+
+// A group is exempt with the groups below it: a container is one below its pod.
+INLINE int is_exempt(__u32 claim)
+{
+	if (is_in(bpf_get_current_pid_tgid() >> 32, PROCESS, claim))
+		return 1;
+#pragma unroll
+	for (int level = 0; level < 8; level++) {
+		__u64 id = bpf_get_current_ancestor_cgroup_id(level);
+		if (!id)
+			return 0;
+		if (is_in(id, CGROUP, claim))
+			return 1;
+	}
+	return 0;
+}
+
+INLINE __u32 claim_of(struct claim_key *key)
+{
+	__u32 *claim = bpf_map_lookup_elem(&CLAIMS, key);
+	return claim ? *claim : 0;
+}
+
+// The claim that this address meets, or 0: a wildcard meets any claim of its family, an address its own and those of the wildcard.
+INLINE __u32 met(struct claim_key *key, int is_ipv6)
+{
+	key->is_some = !(key->address[0] | key->address[1] | key->address[3]) && (is_ipv6 ? !key->address[2] : 1);
+	__u32 claim = claim_of(key);
+	if (claim || key->is_some)
+		return claim;
+	struct claim_key wildcard = {key->generation, key->port, key->protocol, 0, {0, 0, is_ipv6 ? 0 : key->address[2], 0}};
+	return claim_of(&wildcard);
+}
+
+// A bind of :: takes the port of IPv4, too, unless IPV6_V6ONLY is set, which no hook can read.
+INLINE __u32 claimed(struct claim_key *key, int is_ipv6, int *answer)
+{
+	__u32 claim = met(key, is_ipv6);
+	*answer = ALLOWED;
+	if (claim || !is_ipv6 || !key->is_some)
+		return claim;
+	key->address[2] = MAPPED;
+	claim = met(key, 0);
+	key->address[2] = 0;
+	*answer = FAMILY_UNKNOWN;
+	return claim;
+}
+
+INLINE int hook(struct bpf_sock_addr *bind, __u32 a, __u32 b, __u32 c, __u32 d, int is_ipv6, int sets_error)
+{
+	__u64 *namespace = state(NAMESPACE), *nonce = state(NONCE), *until = state(FRESH_UNTIL);
+	__u64 *refuses = state(REFUSES), *generation = state(GENERATION), *lost = state(LOST);
+	if (!namespace || !nonce || !until || !refuses || !generation || !lost)
+		return 1;
+	// In eight bits MPTCP (262) is TCP (6), which its sockets listen for.
+	struct claim_key key = {*generation, __builtin_bswap16(bind->user_port), bind->protocol, 0, {a, b, c, d}};
+	// The kernel chooses a port that is free.
+	if (!key.port)
+		return 1;
+	__u64 here = bpf_get_netns_cookie(bind);
+	// Whoever attached this binds an address that nobody else knows: that network namespace is the one.
+	if (!*namespace && *nonce && *nonce == ((__u64)__builtin_bswap32(d) << 16 | key.port))
+		*namespace = here;
+	if (here != *namespace)
+		return 1;
+	int was_mapped = is_ipv6 && !a && !b && c == MAPPED, answer;
+	__u32 claim = claimed(&key, is_ipv6 && !was_mapped, &answer);
+	__u32 now = *(volatile __u64 *)generation;
+	if (!claim && key.generation != now) {
+		// The claims were replaced meanwhile, and the old ones may be gone.
+		key.generation = now;
+		claim = claimed(&key, is_ipv6 && !was_mapped, &answer);
+	}
+	if (!claim || is_exempt(claim))
+		return 1;
+	if (*refuses && answer == ALLOWED)
+		answer = bpf_ktime_get_boot_ns() < *until ? REFUSED : TOO_OLD;
+	struct record *record = bpf_ringbuf_reserve(&BINDS, sizeof(*record), 0);
+	if (record) {
+		record->cgroup = bpf_get_current_cgroup_id();
+		record->pid = bpf_get_current_pid_tgid() >> 32;
+		record->uid = bpf_get_current_uid_gid();
+		record->claim = claim;
+		record->port = key.port;
+		record->protocol = key.protocol;
+		record->answer = answer;
+		__builtin_memcpy(record->address, key.address, sizeof(record->address));
+		bpf_get_current_comm(record->name, sizeof(record->name));
+		bpf_ringbuf_submit(record, 0);
+	} else {
+		__sync_fetch_and_add(lost, 1);
+	}
+	if (answer != REFUSED)
+		return 1;
+	// Without it the kernel answers EPERM.
+	if (sets_error)
+		bpf_set_retval(-EADDRINUSE);
+	return 0;
+}
+
+#define IPV4(sets_error) hook(bind, 0, 0, MAPPED, bind->user_ip4, 0, sets_error)
+#define IPV6(sets_error) hook(bind, bind->user_ip6[0], bind->user_ip6[1], bind->user_ip6[2], bind->user_ip6[3], 1, sets_error)
+SEC("cgroup/bind4") int bind4(struct bpf_sock_addr *bind) { return IPV4(0); }
+SEC("cgroup/bind6") int bind6(struct bpf_sock_addr *bind) { return IPV6(0); }
+// These need Linux 5.18.
+SEC("cgroup/bind4") int bind4_in_use(struct bpf_sock_addr *bind) { return IPV4(1); }
+SEC("cgroup/bind6") int bind6_in_use(struct bpf_sock_addr *bind) { return IPV6(1); }
+
+SEC("license") char terms[] = "Apache-2.0";

@@ -1,0 +1,67 @@
+//! A build without the program: the same hook, which is never attached.
+
+use std::{convert::Infallible, path::Path, time::Duration};
+
+use crate::{Bind, Claim, Exempt, MapFailed, Mode, NotAttached, Refusal};
+
+/// A hook, of which this build has none.
+#[derive(Debug)]
+pub struct Hook(Infallible);
+
+impl Hook {
+    /// Never attaches one.
+    pub fn attach(_cgroup: &Path, _mode: Mode) -> Result<Self, NotAttached> {
+        Err(NotAttached::NotBuilt)
+    }
+
+    /// See the feature `program`.
+    pub fn refusal(&self) -> Option<Refusal> {
+        match self.0 {}
+    }
+
+    /// See the feature `program`.
+    pub fn claims(&mut self, _claims: &[Claim]) -> Result<(), MapFailed> {
+        match self.0 {}
+    }
+
+    /// See the feature `program`.
+    pub fn exempt(&mut self, _exempt: &[Exempt]) -> Result<(), MapFailed> {
+        match self.0 {}
+    }
+
+    /// See the feature `program`.
+    pub fn fresh_for(&mut self, _time: Duration) -> Result<(), MapFailed> {
+        match self.0 {}
+    }
+
+    /// See the feature `program`.
+    #[expect(clippy::should_implement_trait, reason = "there may be a next one later")]
+    pub fn next(&mut self) -> Option<Bind> {
+        match self.0 {}
+    }
+
+    /// See the feature `program`.
+    pub fn lost(&self) -> Result<u64, MapFailed> {
+        match self.0 {}
+    }
+}
+
+impl std::os::fd::AsFd for Hook {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        match self.0 {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_build_without_the_program_names_what_it_lacks() {
+        let error = Hook::attach(Path::new("/sys/fs/cgroup"), Mode::Report).expect_err("no program");
+        assert_eq!(
+            error.to_string(),
+            "this build has no bind hook: build portreeve-bind-hook with the feature program"
+        );
+    }
+}

@@ -1,0 +1,12 @@
+//! The bind hook in an older kernel than this machine's. `make nightly SHARD=hook` compiles its tests, and names them.
+
+use crate::parts::guest::pass_in_a_guest;
+
+/// The program that has the tests of the crate `bind-hook`.
+const TESTS: &str = "BIND_HOOK_TESTS";
+
+#[test]
+fn the_bind_hook_reports_and_refuses_under_debians_kernel() {
+    let tests = std::env::var(TESTS).unwrap_or_else(|_| panic!("no {TESTS}: run `make nightly SHARD=hook`"));
+    pass_in_a_guest(&tests);
+}
