@@ -41,11 +41,11 @@ fn sources(folders: &[&str]) -> Vec<(PathBuf, String)> {
     paths.map(|path| (path.clone(), fs::read_to_string(path).expect("a source"))).collect()
 }
 
-/// The source files of the program, without files of tests: path and text.
+/// The source files of the program, without tests and build scripts: path and text.
 fn program() -> Vec<(PathBuf, String)> {
     let below = |path: PathBuf| path.strip_prefix(root()).expect("below the repository").to_owned();
     let all = sources(&["src", "crates"]).into_iter().map(|(path, text)| (below(path), text));
-    all.filter(|(path, _)| !path.ends_with("tests.rs")).collect()
+    all.filter(|(path, _)| !path.ends_with("tests.rs") && !path.ends_with("build.rs")).collect()
 }
 
 fn document() -> String {
