@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// The longest wait of a test.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(120);
 pub(crate) const PATIENT: Duration = Duration::from_secs(20);
 pub(crate) const A: &str = r#"{"metadata":{"name":"a","namespace":"d"},"spec":{"ports":[{"port":80}]}}"#;
 pub(crate) const B: &str = r#"{"metadata":{"name":"b","namespace":"d"},"spec":{"ports":[{"port":80}]}}"#;
