@@ -106,7 +106,7 @@ impl Contested<'_> {
         let values = self.up.iter().map(|link| ("up", in_words(link))).chain(reason);
         let evidence = self.evidence(snapshot, &sentence, values).variant("devices");
         evidence.remedy(another_port("one of the networks")).remedy(Step::advice(format!(
-            "if a network that is gone left one of the tunnels, delete that link ({})",
+            "if one of the links ({}) is a leftover of a deleted network, delete that link",
             listed(down.iter().chain(&up))
         )))
     }
@@ -127,7 +127,10 @@ impl Contested<'_> {
         with_sockets(evidence, "listener", snapshot, &sockets)
             .remedy(move_off(snapshot, first))
             .remedy(another_port(&plural(&down, "", "")))
-            .remedy(Step::advice(format!("if a network that is gone left it, delete the link ({})", listed(&down))))
+            .remedy(Step::advice(format!(
+                "if the link ({}) is a leftover of a deleted network, delete the link",
+                listed(&down)
+            )))
     }
 
     /// The common part of both variants; `values` follow the tunnels that are down.
