@@ -350,7 +350,7 @@ mod tests {
         for world in [of(1, |_| ()), of(2, one_host), of(1, |it| it.replicas = None)] {
             let evidence = expect_problem(&RULE, &world, &subject());
             assert_eq!((evidence.severity, evidence.variant), (Severity::Warning, "replicas"));
-            assert!(evidence.summary.ends_with("the new one waits for ever."), "{evidence:?}");
+            assert!(evidence.summary.ends_with("the new pod waits for ever."), "{evidence:?}");
             assert!(evidence.remedies[0].steps[0].text.contains("type: Recreate"), "{evidence:?}");
         }
         let mut unread = of(2, |_| ());
