@@ -42,7 +42,7 @@ Exit codes:
   2   no findings, but an input was not read or not judged and could hide one: sockets,
       addresses, settings, the Services of a cluster, a port whose verdict depends on an
       unknown. A missing right counts for Services only. An input that was not requested
-      counts if the verdict about a port depends on it
+      is a reason only if the verdict about a port depends on it
   64  the command line was not understood";
 
 /// What to type first, for the help text.
@@ -57,7 +57,7 @@ Examples:
 Each verb is about this node. `kubectl portreeve VERB` and `portreeve --agents VERB` are about all
 nodes that have an agent. With --snapshot FILE a verb is about the node of that file.";
 
-/// Finds, explains and foretells port conflicts on Kubernetes nodes
+/// Finds, explains and predicts port conflicts on Kubernetes nodes
 ///
 /// Reads what this node really does: its sockets, kernel settings and addresses, and the settings of kube-proxy. Compares
 /// this with the Services of the cluster. Reports which NodePorts are in trouble, why, for whom, and what to type next.
@@ -84,7 +84,7 @@ enum Action {
     Map(map::Args),
     /// Print free NodePorts, or with --host free ports of the node
     Suggest(suggest::Args<Sources>),
-    /// Print what keeps NodePorts from outgoing connections, in the form of a platform
+    /// Print the port reservation that keeps outgoing connections off NodePorts, in the format of a platform
     Reserve(reserve::Args<Sources>),
     /// Show what another proxy mode, range or reservation would change
     WhatIf(what_if::Args<Sources>),
@@ -230,7 +230,7 @@ fn parse<C: CommandFactory + FromArgMatches>(typed: &'static str, words: Vec<OsS
     parse(words).map_err(|error| match parse(cleaned) {
         Err(cleaned) if unclean && cleaned.use_stderr() => print_usage(&cleaned),
         _ if unclean => {
-            drop(writeln!(stderr(), "error: an argument has characters that print nothing, wanted it without them"));
+            drop(writeln!(stderr(), "error: an argument has invisible characters: remove them"));
             ExitCode::from(USAGE)
         }
         _ => print_usage(&error),

@@ -34,7 +34,7 @@ fn generated_documents() -> Vec<(String, String)> {
 /// Every command and flag, in Markdown: what both names or all verbs have stands there once.
 fn command_reference() -> String {
     let mut text = String::from(
-        "# Commands\n\n`portreeve VERB` is about this node, and with `--snapshot FILE` about the node of that file. `kubectl portreeve VERB` \
+        "# Commands\n\n`portreeve VERB` is about the node on which you run it, or with `--snapshot FILE` about the node that the file describes. `kubectl portreeve VERB` \
          and `portreeve --agents VERB` are about all nodes that have an agent.\n",
     );
     let built = |command: Command| {
@@ -107,8 +107,8 @@ fn rules_index() -> String {
     };
     let rows: String = IDS.iter().map(row).collect();
     format!(
-        "# Rules\n\nA finding has an id and a variant: `node-port-claimed-twice/lost`. [`lint`](../lint.md) has the same ids, for what \
-         manifests would make.\n\n| rule | worst | finds | variants |\n|---|---|---|---|\n{rows}"
+        "# Rules\n\nA finding has an id and a variant: `node-port-claimed-twice/lost`. [`lint`](../lint.md) has the same ids, for the \
+         conflicts that manifests would cause.\n\n| rule | worst | finds | variants |\n|---|---|---|---|\n{rows}"
     )
 }
 

@@ -69,7 +69,7 @@ pub(super) struct Args {
     /// How long the API server may be silent, before an answer and within it
     #[arg(long, value_name = "DURATION", help_heading = "Cluster", default_value = "10s", value_parser = duration)]
     request_timeout: Duration,
-    /// The API server's --service-node-port-range, unless what is compared with says it [default: 30000-32767]
+    /// The API server's --service-node-port-range, if --against does not give it [default: 30000-32767]
     #[arg(long, value_name = "FIRST-LAST", help_heading = "Cluster")]
     node_port_range: Option<PortRange>,
     /// The network from which the API server allocates cluster IPs, like 10.96.0.0/12; may be given several times
@@ -224,11 +224,11 @@ impl Args {
 /// Refuses what cannot be meant: flags of a cluster beside a file, and standard input, which has to be read twice.
 fn compares_with(what: &Path, flags_of_a_cluster: bool) -> Result<(), UsageError> {
     if what.as_os_str() == "-" {
-        return Err(UsageError("--against reads no standard input, wanted a file or the word cluster".to_owned()));
+        return Err(UsageError("--against cannot read standard input: give a file, or the word `cluster`".to_owned()));
     }
     if flags_of_a_cluster && what.as_os_str() != CLUSTER {
-        let flags = "--kubeconfig, --context and --apiserver are for --against cluster";
-        return Err(UsageError(format!("{flags}, wanted them without --against {}", what.display())));
+        let flags = "--kubeconfig, --context and --apiserver work only with --against cluster";
+        return Err(UsageError(format!("{flags}: leave them out with --against {}", what.display())));
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! `policies`: admission policies against port conflicts, filled with what the agents know. It applies nothing.
+//! `policies`: admission policies against port conflicts, with the facts that the agents report. It applies nothing.
 
 use std::{collections::BTreeMap, process::ExitCode, str::FromStr};
 
@@ -102,7 +102,7 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
         );
     }
     if is_blank {
-        console.print_note("the policies know what was chosen, and nothing of the cluster: no agent reported it");
+        console.print_note("no agent reported the cluster: the policies have only the values from the command line");
     }
     let silent = results.into_iter().filter_map(|NodeResult { node, result }| Some((node, result.err()?)));
     let unread: Vec<_> = silent.chain(known.unread.clone()).collect();
@@ -115,7 +115,7 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
     }
     let disagreement = known.disagreement();
     if let Some(ranges) = &disagreement {
-        console.print_note(&format!("nodes report different NodePort ranges, and the policies know none: {ranges}"));
+        console.print_note(&format!("nodes report different NodePort ranges, so the policies have no range: {ranges}"));
     }
     if known.is_assumed {
         console.print_note(ASSUMED_RANGE);
@@ -123,7 +123,7 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
     let too_many = known.too_many_addresses();
     if let Some(count) = too_many {
         console.print_note(&format!(
-            "{count} addresses of nodes are too many for a policy, which knows none: name their networks with --keep-free"
+            "the nodes have {count} addresses, too many for a policy, so the policies have none of them: name their networks with --keep-free"
         ));
     }
     if let Some(partial) = &partial {

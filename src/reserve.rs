@@ -71,11 +71,11 @@ fn platforms() -> Vec<PossibleValue> {
 fn platform(typed: &str) -> Result<Platform, String> {
     // People name a platform by its provider too.
     let near = match typed.to_ascii_lowercase().as_str() {
-        "eks" | "aws" => "on EKS, wanted al2023 or bottlerocket",
-        "gke" | "gcp" | "google" => "GKE has no form of its own, wanted sysctl",
-        "azure" => "on Azure, wanted aks",
-        "ocp" | "okd" => "on OpenShift, wanted openshift",
-        "linux" | "kubeadm" | "k3s" | "rke2" => "on nodes with /etc/sysctl.d, wanted sysctl",
+        "eks" | "aws" => "for EKS, use --for al2023 or --for bottlerocket",
+        "gke" | "gcp" | "google" => "GKE has no format of its own: use --for sysctl",
+        "azure" => "for Azure, use --for aks",
+        "ocp" | "okd" => "for OpenShift, use --for openshift",
+        "linux" | "kubeadm" | "k3s" | "rke2" => "for nodes with /etc/sysctl.d, use --for sysctl",
         _ => "",
     };
     Platform::from_str(typed, false).map_err(|_| match near {
@@ -101,7 +101,7 @@ impl From<Platform> for ReservationForm {
 
 pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<ExitCode> {
     if args.platform.is_some() && args.output == Form::Json {
-        return Err(UsageError("--for chooses a form of its own, wanted it without --output json".to_owned()).into());
+        return Err(UsageError("--for prints its own format: remove --output json".to_owned()).into());
     }
     let NodeResults { results, partial, oldest, scope } =
         args.scope.judge(&Wanted::default(), console, NodeReservation::of)?;

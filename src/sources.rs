@@ -133,7 +133,7 @@ impl Sources {
             [] => {}
             [file] => return snapshot_files::read(file),
             _ => {
-                return Err(UsageError("several snapshots, wanted one --snapshot FILE for this verb".to_owned()).into());
+                return Err(UsageError("this verb takes only one --snapshot FILE".to_owned()).into());
             }
         }
         let Self {
@@ -198,7 +198,7 @@ impl Scope for Sources {
                 let snapshot = snapshot_files::read(file)?;
                 if !take(&snapshot) {
                     let node = snapshot.node_name();
-                    bail!("{} is a second snapshot of node {node}, wanted one of each node", file.display());
+                    bail!("{} is a second snapshot of node {node}: give one snapshot for each node", file.display());
                 }
             }
         }

@@ -96,7 +96,7 @@ fn compare(snapshot: &Snapshot, settings: &[Setting], what_if: &mut WhatIf) -> R
     if switches {
         end_held_ports(snapshot, &mut supposed);
     }
-    // The leftovers of a mode switch cannot be foretold.
+    // The leftovers of a mode switch cannot be predicted.
     let rules: Vec<&'static Rule> =
         RULES.iter().copied().filter(|rule| !switches || !rule.rows().have(LEFT_BEHIND.0, LEFT_BEHIND.1)).collect();
     let everywhere = everywhere(&supposed, settings);

@@ -79,7 +79,7 @@ pub fn measure(world: &World, agent: &Scanning, sockets: usize, count: usize) ->
         against(&format!("every rule, {size} sockets, process"), "every rule", "ss", Promise::None),
         against(&format!("every rule, {size} sockets, process"), "every rule", "ss -Htan", promised(2.5, 2.5)),
         Row::alone(
-            format!("a look with every rule and connections, {size} sockets, agent"),
+            format!("a scan with every rule and connections, {size} sockets, agent"),
             "ms",
             scans.iter().copied(),
             Promise::None,

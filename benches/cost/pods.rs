@@ -26,7 +26,7 @@ pub fn measure(world: &World, pods: &[usize], sockets: usize, count: usize) -> V
         points.push(Point { size: *pods as f64, took: told[1].ours.median });
         rows.extend(told);
     }
-    rows.push(growth::row("a look at pods, with pods", &points, Promise::AtMost(growth::LINEAR)));
+    rows.push(growth::row("a scan of pods, with pods", &points, Promise::AtMost(growth::LINEAR)));
     rows
 }
 

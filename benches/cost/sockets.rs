@@ -53,7 +53,7 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
     rows.push(growth::row("reading listeners, with connections", &listeners, Promise::AtMost(growth::NONE)));
     // The smallest number of sockets fits into the processor's caches, so that each takes half the time. That is not
     // growth.
-    rows.push(growth::row("a look that reads connections", &scan[1..], linear));
+    rows.push(growth::row("a scan that reads connections", &scan[1..], linear));
     rows.push(growth::row("naming holders as a process, with descriptors", &process, linear));
     rows.push(growth::row("naming holders in an agent, with descriptors", &holders, linear));
     drop(crowd);

@@ -21,7 +21,7 @@ use portreeve_rules::ids::Named;
 pub(crate) struct Args {
     #[command(flatten)]
     scope: AgentScope,
-    /// Report and count only findings about objects in this namespace, and none about nodes
+    /// Report and count only findings about objects in this namespace; findings about nodes are left out
     #[arg(short, long, value_name = "NAMESPACE", help_heading = "Output", conflicts_with = "all_namespaces")]
     namespace: Option<String>,
     /// Report findings about nodes and about objects in all namespaces: the default

@@ -69,11 +69,14 @@ impl NoAgentFlags {
             console.print_note(&format!("{NODE} in the command stands for a node's name: --node writes it there"));
         }
         if self.image.is_none() {
-            console.print_note(&format!("the node has to get the image {}: --image names yours", released()));
+            console.print_note(&format!(
+                "the node must be able to pull the image {}; --image names another image",
+                released()
+            ));
         }
         let namespace = agent_flags.agent_namespace();
         console.print_note(&format!(
-            "namespace {namespace} has to be there, and to admit pods on the host's network: --agent-namespace names another"
+            "namespace {namespace} must exist and must admit pods on the host's network; --agent-namespace names another namespace"
         ));
     }
 }

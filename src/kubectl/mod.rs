@@ -35,8 +35,8 @@ Exit codes:
   1   findings of at least --min-severity (warning, unless chosen); of reserve --check:
       a node does not keep its NodePorts from outgoing connections
   2   no findings, but an agent could not be queried, or could not read or judge an input
-      that could hide one. The same after Ctrl-C and after --time-limit, unless there are
-      findings (1)
+      that could hide one. The code is also 2 after Ctrl-C or when the time limit ends,
+      unless there are findings (then 1)
   64  the command line was not understood";
 
 /// What to type first, for the help text.
@@ -48,7 +48,7 @@ Examples:
 
 Each verb is about all nodes that have an agent. `portreeve VERB` on a node is about that node.";
 
-/// Finds, explains and foretells port conflicts on the nodes of a cluster
+/// Finds, explains and predicts port conflicts on the nodes of a cluster
 ///
 /// Queries the agents of the nodes through the API server, with your own rights. It needs `list` of pods, `get` of
 /// pods/proxy, and `create` of serviceaccounts/token for the ServiceAccount portreeve-reader, in the agents' namespace.
@@ -77,11 +77,11 @@ pub(super) enum Action {
     Map(map::Args),
     /// Print NodePorts that are free on all nodes, or with --host free ports of the nodes
     Suggest(suggest::Args<AgentScope>),
-    /// Print what keeps NodePorts from outgoing connections on all nodes, in the form of a platform
+    /// Print the port reservation that keeps outgoing connections off NodePorts on all nodes, in the format of a platform
     Reserve(reserve::Args<AgentScope>),
     /// Show what another proxy mode, range or reservation would change on all nodes
     WhatIf(what_if::Args<AgentScope>),
-    /// Print admission policies against port conflicts, with what the agents know
+    /// Print admission policies against port conflicts, with the facts that the agents report
     Policies(policies::Args<AgentScope>),
     /// Print everything that the last scan of a node read as one JSON document
     Snapshot(snapshot::Args),
@@ -92,11 +92,11 @@ pub(super) enum Action {
     /// Make five incidents in throw-away network namespaces, find each one, and clean up
     #[cfg(target_os = "linux")]
     Demo(demo::DemoArgs),
-    /// The process of a DaemonSet: `portreeve agent`, on a node
+    /// Not a verb of this plugin: the DaemonSet runs `portreeve agent` on each node
     Agent(Elsewhere),
     /// Print the version of this program, and the versions of the agents by count
     Version(version::Args),
-    /// A completion script for a shell: `portreeve completion`
+    /// Not a verb of this plugin: `portreeve completion` prints completion scripts
     Completion(Elsewhere),
     /// Print a manual page
     Man(man::Args),

@@ -192,7 +192,7 @@ impl<'a> MissingEndpoints<'a> {
     }
 }
 
-/// Takes these slices for all that there are of these Services.
+/// Records that `slices` are all EndpointSlices of these Services.
 fn add(facts: &mut ClusterFacts, names: &BTreeSet<String>, slices: &[Arc<EndpointSlice>]) {
     let (Reading::Seen(all), Some(known)) = (&mut facts.endpoint_slices, &mut facts.endpoints_of) else { return };
     all.retain(|slice| !names.contains(&slice.service));

@@ -207,7 +207,7 @@ fn a_cluster_in_which_no_node_is_this_one_is_not_clear() {
         (code, stdout.split_whitespace().collect::<Vec<_>>().join(" "))
     };
     let (_, stdout) = judged(&world);
-    assert!(stdout.contains(&format!("Nodes depends on what is not known: {}", said[0])), "{stdout}");
+    assert!(stdout.contains(&format!("Nodes depends on unknown input: {}", said[0])), "{stdout}");
     let named = rejected(&["n1"], &["--node", "typo"]).0;
     assert_eq!(named, ["no Node of the cluster is called typo; there is n1; its Pods and addresses are not known"]);
     for (nodes, arguments) in [(&["n1", "here"][..], &[][..]), (&["n1"], &["--node", "n1"]), (&[], &[])] {

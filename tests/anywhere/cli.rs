@@ -338,7 +338,7 @@ fn a_verb_is_about_the_node_of_a_snapshot_under_both_names() {
 #[test]
 fn the_word_that_was_meant_is_named() {
     for (words, wanted) in [
-        (&["reserve", "--for", "eks"][..], "al2023 or bottlerocket"),
+        (&["reserve", "--for", "eks"][..], "use --for al2023 or --for bottlerocket"),
         (&["reserve", "--for", "tallos"], "did you mean \"talos\"?"),
         (&["check", "--rule", "listener-on-node-prot"], "did you mean \"listener-on-node-port\"?"),
         (&["check", "--proxy-mode", "nftable"], "did you mean \"nftables\"?"),

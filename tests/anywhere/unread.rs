@@ -125,7 +125,7 @@ const INPUTS: [Input; 41] = [
     ("sockets of pods", Source::PodNamespaces, |it, gap| pods(it, |pod| gone(&mut pod.needed, gap.clone()))),
 ];
 
-/// How a requested input fails: no answer, or no right.
+/// The reasons for which a requested input can fail.
 const HOW: [Why; 5] = [Why::Unreachable, Why::NotPermitted, Why::TimedOut, Why::Malformed, Why::Torn];
 
 /// Findings that appear only without an input, and why that is right: rule, input, reason.

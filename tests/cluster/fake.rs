@@ -70,7 +70,7 @@ impl Fake {
         Self::at("127.0.0.1:0", answer)
     }
 
-    /// The same at a given address.
+    /// Like `new`, but the server listens on `address`.
     pub(crate) fn at(address: &str, answer: impl Fn(&str, usize) -> Reply + Send + Sync + 'static) -> Self {
         Self::guarded(address, Arc::new(Mutex::new("t".to_owned())), answer)
     }

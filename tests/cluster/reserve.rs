@@ -123,7 +123,7 @@ fn a_scan_that_is_too_old_covers_nothing_and_its_time_is_reported() {
     let (code, table, notes) = Plugin::new().run(&fake, &["reserve", "--check"]);
     assert_eq!(code, 2, "{table}{notes}");
     assert!(table.starts_with("covered  node fresh\n") && !table.contains("old"), "{table}");
-    assert!(notes.contains("not known of old: its last look, at 2026-03-01T10:00:00Z, is too old\n"), "{notes}");
+    assert!(notes.contains("not known of old: its last scan, at 2026-03-01T10:00:00Z, is too old\n"), "{notes}");
     let (_, stdout, _) = Plugin::new().run(&fake, &["reserve", "--check", "-o", "json"]);
     let document: Value = serde_json::from_str(&stdout).expect("JSON");
     assert_eq!(document["nodes"][1]["unknown"][0]["why"], "stale");

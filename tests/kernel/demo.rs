@@ -14,8 +14,8 @@ use crate::process::{ControlGroup, eventually};
 /// A user without any privilege.
 const NOBODY: u32 = 65534;
 
-/// A copy of the program that every user may run, and a directory for its temporary files. By the copy its processes
-/// differ from all others.
+/// A copy of the program that every user may run, and a directory for its temporary files. Only its
+/// processes have the path of the copy.
 struct Copy {
     program: PathBuf,
     temporary: PathBuf,

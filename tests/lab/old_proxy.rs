@@ -53,11 +53,11 @@ fn ports_that_the_proxy_holds_are_no_squatters_but_one_that_it_lacks_has_one() {
     assert_eq!(alarms(&agent.findings()).len(), 1);
     assert!(map(&observer).contains("listens, owned by Service default/late"), "{}", map(&observer));
 
-    // A frozen proxy still holds them.
+    // A frozen proxy still has its listening sockets.
     proxy.freeze();
     let document = agent.findings_after(3);
     assert_eq!((&document["nodes"][0]["proxy"]["mode"], alarms(&document).len()), (&Value::Null, 1), "{document:#}");
-    // A proxy of this age takes ::1 too; the age of a frozen proxy is unknown.
+    // An old kube-proxy takes ::1 too; the version of a frozen kube-proxy is unknown.
     let ends = ["time out or go to the Service's pods", "connections go to the Service's pods"];
     let told = events(&cluster);
     let notes: Vec<&str> = told.iter().filter_map(|event| event["note"].as_str()).collect();

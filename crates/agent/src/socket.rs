@@ -30,7 +30,7 @@ const QUEUE_PATIENCE: Duration = Duration::from_millis(200);
 /// For its owner only.
 const MODE: Mode = Mode::S_IRUSR.union(Mode::S_IWUSR);
 
-/// The file of a socket that listens. The file is removed with this value, unless another file has its name by then.
+/// The file of a listening socket. Dropping this value removes the file, unless another file has taken its name.
 #[derive(Debug)]
 pub(super) struct SocketFile {
     path: PathBuf,

@@ -83,8 +83,8 @@ pub struct Pod {
 }
 
 impl Pod {
-    /// Whether it runs, or may run, on this Node. One that an API server has, and that no Node has, is still to be scheduled,
-    /// perhaps nowhere; one that a person wrote names no Node.
+    /// Whether it runs, or may run, on this Node. A Pod of the API server without a Node name still waits for the scheduler:
+    /// false. A Pod from a manifest has no Node name: true.
     pub fn may_be_on(&self, node: &str) -> bool {
         self.node.as_deref().map_or(self.uid.is_none(), |its| its == node)
     }

@@ -191,7 +191,7 @@ pub enum Source {
 }
 
 impl Source {
-    /// Whether reading it takes as long as there are connections, of the node or of its pods.
+    /// Whether the time to read this source grows with the number of connections, of the node or of its pods.
     pub fn walks_connections(self) -> bool {
         matches!(self, Self::Clients | Self::EphemeralUse | Self::PodNamespaces | Self::Conntrack | Self::IpVsConn)
     }

@@ -82,7 +82,7 @@ impl Owners {
                     None => Err(Gap::new(
                         Source::Processes,
                         Why::Stale,
-                        "its process closed it; the kernel finishes the connection",
+                        "the process has closed this socket; the kernel still finishes the connection",
                     )),
                 };
                 let unknown = || Gap::new(Source::Cgroups, Why::NotSupported, "no cgroup is reported for this socket");

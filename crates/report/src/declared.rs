@@ -96,7 +96,7 @@ pub fn write_declared(report: &DeclaredReport<'_>, style: &Style, out: &mut dyn 
     let heading = format!("port {}, by declaration: no node was scanned", report.port);
     writeln!(out, "{}", style.paint(Ink::Heading, &heading))?;
     if report.claims.is_empty() {
-        writeln!(out, "  no object that could be read claims it")?;
+        writeln!(out, "  none of the objects that were read claims this port")?;
     }
     for it in report.claims.iter().take(MOST) {
         let place = match (&it.node, kind(it.field)) {

@@ -185,7 +185,7 @@ fn state(report: &Report<'_>) -> String {
         (false, _) => format!("{}; not everything was judged", reported.join(", ")),
         (true, CheckResult::NotChecked) => "not checked".to_owned(),
         (true, _) if report.gaps().is_empty() => "no port conflicts".to_owned(),
-        (true, _) => "no port conflicts in what was read".to_owned(),
+        (true, _) => "no port conflicts found, but some input was not read".to_owned(),
     }
 }
 
@@ -225,7 +225,9 @@ fn findings(report: &Report<'_>, detail: PageDetail) -> Markup {
                 p { b.critical { "Not checked" } ": " (tidy(&report.not_judged().unwrap_or_default())) "." }
             } @else if all == 0 {
                 p.well {
-                    "No port conflicts in what was read."
+                    "No port conflicts found"
+                    @if !report.gaps().is_empty() { ", but some input was not read" }
+                    "."
                     @if let Some(rules) = report.rules_not_judged() { " " (tidy(&rules)) "." }
                 }
             } @else if all > EXPLAINED {

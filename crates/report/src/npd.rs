@@ -22,10 +22,12 @@ pub fn npd_line(report: &Report<'_>) -> String {
             Some(first) => format!("not checked: {}", first.gap.detail),
             None => "not checked".to_owned(),
         },
-        CheckResult::Clear if report.not_judged().is_some() => "no port conflicts in what could be judged".to_owned(),
+        CheckResult::Clear if report.not_judged().is_some() => {
+            "no port conflicts found, but not everything was judged".to_owned()
+        }
         CheckResult::Clear if !report.board.unknown.is_empty() => {
-            let rules = report.rules_not_judged().map(|rules| format!("; {rules}")).unwrap_or_default();
-            format!("no port conflicts in what was read{rules}")
+            let rules = report.rules_not_judged().map(|rules| format!("; {rules}"));
+            format!("no port conflicts found{}", rules.as_deref().unwrap_or(", but some input was not read"))
         }
         CheckResult::Clear => "no port conflicts".to_owned(),
     };

@@ -342,7 +342,7 @@ pub fn write_owner(
         if claimants.is_empty() {
             let is_connected = beside.iter().any(|it| it.kind == BesideKind::Connection);
             let line = match () {
-                () if !unread.is_empty() => "nothing that was read claims it",
+                () if !unread.is_empty() => "no claim on this port was found, but some input was not read",
                 () if pod.is_some() => "no process listens there",
                 () if is_connected => "no server has it: new connections are refused",
                 () => "no Service, pod or process has it: connections are refused",
@@ -368,7 +368,9 @@ pub fn write_owner(
         write_beside(beside, style, out)?;
     }
     if let Some(why) = redirections_not_read(owned) {
-        let line = format!("redirections of hostPorts were not read, so none is assumed to be left behind: {why}");
+        let line = format!(
+            "redirections of hostPorts were not read, so Portreeve assumes that no redirection is left behind: {why}"
+        );
         writeln!(out)?;
         for line in wrap(&line, style.width.saturating_sub(2)) {
             writeln!(out, "  {}", style.paint(Ink::Faint, &line))?;

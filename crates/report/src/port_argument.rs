@@ -125,7 +125,7 @@ mod tests {
         world.kernel.netfilter = Reading::Seen(Netfilter::default());
         let note = |world: &Snapshot| {
             let owner = PORT.owner(world, false, None).expect("it is known");
-            let lines = printed(&owner).lines().filter(|it| it.contains("none is assumed to be left behind")).count();
+            let lines = printed(&owner).lines().filter(|it| it.contains("assumes that no redirection is")).count();
             (lines, owner.result())
         };
         assert_eq!(note(&world), (0, CheckResult::Clear));

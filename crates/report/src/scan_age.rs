@@ -33,9 +33,9 @@ impl ScanAge {
         self.age >= self.old_after
     }
 
-    /// Why a look at `at`, by the clock of its node, cannot be believed `now`; of an agent that says how old it is, or not.
+    /// Why a scan at `at`, by the clock of its node, cannot be believed `now`; of an agent that says how old it is, or not.
     pub fn gap(at: Timestamp, told: Option<Self>, now: Timestamp) -> Option<Gap> {
-        let stale = |why: &str| Some(Gap::new(Source::Agent, Why::Stale, format!("its last look, at {at:.0}, {why}")));
+        let stale = |why: &str| Some(Gap::new(Source::Agent, Why::Stale, format!("its last scan, at {at:.0}, {why}")));
         if told.is_some_and(Self::is_old) {
             return stale("is too old: the agent cannot read its node any more");
         }
@@ -44,7 +44,7 @@ impl ScanAge {
         match expected {
             // It is as old as it says; the clock of one of the two machines is wrong.
             Some(expected) if (age.saturating_sub(expected)).abs() > APART => {
-                stale("is of another time than here: one of the two clocks is wrong")
+                stale("does not fit the clock here: one of the two clocks is wrong")
             }
             None if age < -APART => stale("is in the future: one of the two clocks is wrong"),
             None if age > UNTOLD => stale("is too old"),

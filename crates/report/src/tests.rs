@@ -215,7 +215,7 @@ fn findings_below_the_chosen_severity_are_not_told_but_their_number_is() {
     let rich = rich();
     let chosen = Report { min_severity: Some(Severity::Critical), ..report(&rich) };
     let table = written(|out| write_table(&chosen, &style(), out));
-    assert!(table.starts_with("n1: 1 critical, 1 warning, 1 info (2 milder not shown)"), "{table}");
+    assert!(table.starts_with("n1: 1 critical, 1 warning, 1 info (2 findings of lower severity not shown)"), "{table}");
     assert!(!table.contains("ephemeral-range-overlap/node-ports"), "{table}");
     let json: Value = serde_json::from_str(&written(|out| write_json(&chosen, out))).expect("JSON");
     assert_eq!(json["findings"].as_array().map(Vec::len), Some(1));
@@ -263,7 +263,7 @@ fn the_page_of_a_node_that_could_not_be_checked_never_reports_that_nothing_is_wr
     assert!(page.contains("no answer</b><br>https://192.0.2.7:6443: connection refused"), "{words}");
     assert!(!page.contains("class=\"well\""), "{words}");
     let (calm, words) = page_of(&healthy());
-    assert!(calm.contains("<p class=\"well\">No port conflicts in what was read.</p>"), "{words}");
+    assert!(calm.contains("<p class=\"well\">No port conflicts found, but some input was not read.</p>"), "{words}");
     let early = written(|out| write_html_page(None, PageDetail::Everything, None, out));
     assert!(early.contains("<p>not scanned yet.</p>") && !early.contains("class=\"well\""), "{early}");
 }

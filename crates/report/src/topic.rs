@@ -62,7 +62,7 @@ pub(super) fn reason_words(why: Why) -> &'static str {
         Why::Stale => "too old",
         Why::Malformed => "not understood",
         Why::TooMuch => "too much to read",
-        Why::Ambiguous => "depends on what is not known",
+        Why::Ambiguous => "depends on unknown input",
     }
 }
 

@@ -42,8 +42,8 @@ use portreeve_rules::{
 };
 
 /// The things that no scan of a node shows.
-pub(crate) const NOT_FORETOLD: &str = "Not foretold: what becomes of connections that exist now and of their conntrack entries, and what a switch \
-     of settings leaves behind or cleans up.";
+pub(crate) const NOT_FORETOLD: &str = "Not predicted: the fate of existing connections and of their conntrack entries, and the leftovers that a switch \
+     of settings makes or removes.";
 
 /// Who or what has a port, or a setting.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
@@ -94,7 +94,7 @@ pub(crate) struct ClaimChange {
     pub(crate) findings: Vec<FindingChange>,
     /// The connections to the port that get another answer.
     pub(crate) answers: Vec<AnswerOn>,
-    /// The nodes on which the findings change like this; without findings, those with another answer.
+    /// The nodes on which the findings change in this way. If no finding changes, the nodes on which a client gets another answer.
     pub(crate) nodes: Vec<Arc<str>>,
 }
 
@@ -268,7 +268,7 @@ impl WhatIf {
             }
         }
         if left_out > 0 {
-            let detail = format!("{left_out} of its claims were left out: {MOST} that change are there already");
+            let detail = format!("{left_out} of its claims were left out: at most {MOST} claims that change are kept");
             let gap = Gap::new(Source::Agent, Why::TooMuch, detail);
             self.reasons.take(&node, &Arc::default(), &Unknown::of(&gap), true);
         }

@@ -80,8 +80,8 @@ impl Network<'_> {
             _ if blocking.is_empty() => return None,
             true => Verdict::Problem(self.evidence(port, &blocking)),
             false => {
-                let detail = "a connection of the pod is on the port: if the pod opened it, its server cannot have the port; if a server \
-                              that has ended accepted it, the port is free";
+                let detail = "a connection of the pod is on the port: if the pod opened it, its server cannot have the port; if an old \
+                              server accepted the connection and has ended, the port is free";
                 let unread = blocking.iter().find_map(|it| self.leads_to_server(it).err());
                 Verdict::Unknown(unread.unwrap_or_else(|| Gap::new(Source::PodNamespaces, Why::Ambiguous, detail)))
             }

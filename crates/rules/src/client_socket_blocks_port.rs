@@ -162,8 +162,8 @@ impl<'r, 'a> Absent<'r, 'a> {
         let (protocol, port) = self.place;
         let owner = sockets.first().map_or_else(String::new, |it| owner_name(self.round.now, &it.owner));
         let detail = format!(
-            "{owner} has a connection on port {port}/{protocol}: if it was opened here, {} cannot have the port; if a server that has \
-             ended accepted it, the port is free",
+            "{owner} has a connection on port {port}/{protocol}: if it was opened here, {} cannot have the port; if an old server \
+             accepted the connection and has ended, the port is free",
             self.whose
         );
         Gap::new(Source::Clients, Why::Ambiguous, detail)

@@ -310,12 +310,12 @@ impl<'a> Node<'_, 'a> {
             (Severity::Critical, ..) => "it hangs, since ipvs treats the answer as a new client and sends it to a pod",
             (Severity::Warning, true, Protocol::Udp, _) => "if it waits for answers, ipvs sends them to a pod",
             (Severity::Warning, true, ..) => "ipvs will treat the answer as a new client and send it to a pod",
-            (Severity::Warning, ..) => "the proxy may treat its answers as new clients",
+            (Severity::Warning, ..) => "the proxy may treat answers to this socket as new clients",
             (Severity::Info, ..) if self.addressed.assumptions.mode.is_err() => {
-                "in iptables and nftables mode it works while conntrack remembers it, in other modes it may hang"
+                "in iptables and nftables mode it works while conntrack has an entry for it; in other modes it may hang"
             }
-            (Severity::Info, true, ..) => "it works until it has to reconnect",
-            (Severity::Info, ..) => "it works as long as the kernel's conntrack remembers it",
+            (Severity::Info, true, ..) => "the connection works until the program has to reconnect",
+            (Severity::Info, ..) => "the connection works as long as the kernel's conntrack has an entry for it",
         };
         let whose = match hit.claim {
             Some(Claim { service, port, part: Part::NodePorts }) => {

@@ -92,7 +92,7 @@ impl Start {
 
 /// No connection hangs as long as the present agent of Cilium runs.
 fn no_start(snapshot: &Snapshot, needed: &NeededPorts, why: &str) -> Evidence {
-    let sentence = format!("The agent of Cilium cannot start on this node once it has ended: {why}.");
+    let sentence = format!("The agent of Cilium cannot restart on this node: {why}.");
     let mut evidence = Evidence::new(Severity::Warning, sentence).variant("no-start");
     evidence.values = ranges_in_words(snapshot);
     let remedy = Step::advice(
@@ -103,8 +103,8 @@ fn no_start(snapshot: &Snapshot, needed: &NeededPorts, why: &str) -> Evidence {
 
 /// NodePorts are safe, and ports of servers are not.
 fn servers(round: &Round<'_>, needed: &NeededPorts) -> Evidence {
-    let sentence = "The ephemeral port range covers ports that servers of this node need, not all of them reserved: while an \
-                    outgoing connection has one, its server cannot start.";
+    let sentence = "The ephemeral port range covers ports that servers of this node need, and some of these ports \
+                    are not reserved: while an outgoing connection has such a port, its server cannot start.";
     let mut evidence = Evidence::new(Severity::Warning, sentence).variant("servers");
     evidence.values = ranges_in_words(round.now);
     let evidence = needed.add_to(evidence).remedy(reserve(round, &needed.ports()));
@@ -145,7 +145,7 @@ impl Overlap<'_, '_> {
             None => "an outgoing connection may take a NodePort".to_owned(),
         };
         let sentence = format!(
-            "The ephemeral port range covers {} of the NodePort range, not all of it reserved: {consequence}.",
+            "The ephemeral port range covers {} of the NodePort range, and some of these ports are not reserved: {consequence}.",
             self.overlap
         );
         let mut evidence = Evidence::new(severity, sentence);

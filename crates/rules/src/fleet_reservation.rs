@@ -88,8 +88,8 @@ impl NodeReservation {
         self.exposed.intersection(own.as_ref().unwrap_or(&list.ports))
     }
 
-    /// NodePorts that outgoing connections may get and that are not in a list: no Service has them yet, and all NodePorts would
-    /// leave too few ports.
+    /// NodePorts that outgoing connections may get and that are not in `list`. No Service has them yet, and a list with all
+    /// NodePorts would leave too few ports.
     pub fn left_exposed(&self, list: &ReservedList) -> PortSet {
         self.exposed.intersection(&self.range.range.into()).minus(&self.lacks(list))
     }
@@ -201,7 +201,7 @@ impl FleetReservation {
         match self.nodes.iter().find(|node| !node.bears(&list.ports)) {
             None => Ok(()),
             Some(node) => Err(format!(
-                "a list with all reserved ports of all nodes would leave {} ports to outgoing connections of {}, wanted {FEWEST_LEFT}: make the NodePort range narrower, or leave nodes out with --node{}",
+                "a list with all reserved ports of all nodes would leave {} ports for outgoing connections of {}, but {FEWEST_LEFT} are needed: make the NodePort range narrower, or leave nodes out with --node{}",
                 node.choosable().minus(&list.ports).len(),
                 name(node),
                 most(),
@@ -302,7 +302,7 @@ mod tests {
         greedy.cluster.node_name = Some("evil\u{1b}[2J".to_owned());
         let refused = fleet(&[honest.clone(), greedy]).list().expect_err("nothing would be left");
         assert!(
-            refused.contains("leave 0 ports to outgoing connections of n1")
+            refused.contains("leave 0 ports for outgoing connections of n1")
                 && refused.contains("evil[2J reserves most: 1-65535"),
             "{refused}"
         );

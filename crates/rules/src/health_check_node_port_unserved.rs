@@ -145,14 +145,15 @@ impl<'a> Node<'_, 'a> {
         let severity = if mode.is_ok() { Severity::Critical } else { Severity::Warning };
         let what = match wrong {
             Wrong::Nobody => {
-                "is not served here, no process listens: its load balancer sends nothing to this node".to_owned()
+                "is not served on this node, because no process listens: its load balancer sends nothing to this node"
+                    .to_owned()
             }
             Wrong::Other(socket, _) => format!(
-                "is not served here, {} answers instead: its load balancer sends nothing to this node",
+                "is not served on this node, because {} answers instead: its load balancer sends nothing to this node",
                 owner_name(self.snapshot, &socket.owner)
             ),
             Wrong::OfFamily(socket, family) => format!(
-                "is not served here over {family}, {} keeps the proxy off the port: a load balancer that asks over {family} sends nothing to this node",
+                "is not served on this node over {family}, because {} keeps the proxy off the port: a load balancer that checks over {family} sends nothing to this node",
                 owner_name(self.snapshot, &socket.owner)
             ),
         };
@@ -256,7 +257,7 @@ mod tests {
         assert!(evidence.affects.contains(&Vantage::Remote));
         assert!(evidence.about.is_empty(), "nothing is wrong with the field");
         let text = format!("{evidence:?}");
-        assert!(text.contains("30999/tcp is not served here, no process listens"), "{text}");
+        assert!(text.contains("30999/tcp is not served on this node, because no process listens"), "{text}");
         assert!(text.contains("FailedToStartServiceHealthcheck") && text.contains("externalTrafficPolicy"), "{text}");
     }
 
@@ -318,7 +319,7 @@ mod tests {
         expect_healthy(&RULE, &both(own.clone()), &subject());
         let evidence = expect_problem(&RULE, &both(own.clone().listens("127.0.0.1:30999")), &subject());
         assert!(
-            evidence.summary.contains("not served here over IPv4, process nginx keeps the proxy off"),
+            evidence.summary.contains("not served on this node over IPv4, because process nginx keeps the proxy off"),
             "{evidence:?}"
         );
         let beside = own.listens("127.0.0.1:30999").listens_as("192.0.2.1:30999", proxy_holder());

@@ -81,8 +81,8 @@ fn against_itself(snapshot: &Snapshot, workload: &Workload, found: impl Fn(Evide
         1 if workload.keeps_old_pods && (is_on_one || matches!(nodes, Ok(Some(1)) | Err(_))) => (
             Severity::Warning,
             format!(
-                "A roll-out of {workload} keeps the old pod, which has port {number}/{protocol} of the only node for it, until the new one \
-                 is ready: the new one waits for ever."
+                "A roll-out of {workload} keeps the old pod until the new pod is ready, but the old pod has port {number}/{protocol} of \
+                 the only possible node: the new pod waits for ever."
             ),
             format!(
                 "have {workload} end the old pod first: strategy `type: Recreate`, or maxSurge 0 and maxUnavailable 1"
@@ -350,7 +350,7 @@ mod tests {
         for world in [of(1, |_| ()), of(2, one_host), of(1, |it| it.replicas = None)] {
             let evidence = expect_problem(&RULE, &world, &subject());
             assert_eq!((evidence.severity, evidence.variant), (Severity::Warning, "replicas"));
-            assert!(evidence.summary.ends_with("the new one waits for ever."), "{evidence:?}");
+            assert!(evidence.summary.ends_with("the new pod waits for ever."), "{evidence:?}");
             assert!(evidence.remedies[0].steps[0].text.contains("type: Recreate"), "{evidence:?}");
         }
         let mut unread = of(2, |_| ());

@@ -93,7 +93,7 @@ fn without_pods(snapshot: &Snapshot, owned: &[Ownership]) -> Vec<Advice> {
     let advice = |(service, port, _): (&Service, &ServicePort, u16)| Advice {
         case: format!("if Service {} has to answer: no pod is ready behind it", service_port(service, &port.name)),
         remedies: vec![Remedy::from(endpoints_of(service)).then(Step::advice(
-            "have a pod ready that the Service's selector names, with the port that its targetPort names",
+            "start a pod that matches the Service's selector, has the port of targetPort, and becomes ready",
         ))],
     };
     empty.take(MOST_LISTED).map(advice).collect()
@@ -198,8 +198,10 @@ fn how_to_have(snapshot: &Snapshot, number: u16, free: Option<u16>) -> Option<Ad
         remedies: vec![
             Step::advice(format!("give the refused Service another number{such_as}")).into(),
             moved,
-            Step::advice(format!("if Service {name} itself is refused, change it instead of creating it: it is there"))
-                .into(),
+            Step::advice(format!(
+                "if Service {name} itself is refused, it exists already: change it instead of creating it"
+            ))
+            .into(),
         ],
     })
 }

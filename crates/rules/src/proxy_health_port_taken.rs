@@ -87,7 +87,7 @@ fn evidence(snapshot: &Snapshot, address: SocketAddr, sockets: &[&Socket]) -> Ev
         .remedy(Step::advice(
             "if it is Calico in eBPF mode, give FelixConfiguration default another bpfKubeProxyHealthzPort, or stop kube-proxy",
         ))
-        .remedy(Step::advice("give kube-proxy another healthzBindAddress, and its port to every load balancer"))
+        .remedy(Step::advice("give kube-proxy another healthzBindAddress, and set the new port in the health check of every load balancer"))
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use portreeve_facts::text::is_invisible;
 use super::{Case, DURATIONS, RANGES};
 
 fn case(arguments: &[&str], says: &str) -> Case {
-    // The message for an argument with characters that print nothing.
+    // The message for an argument with invisible characters.
     let strange = arguments.iter().any(|word| word.chars().any(is_invisible));
     let says = if strange { "" } else { says };
     Case::new(arguments.join(" "), arguments, "", 64, says)

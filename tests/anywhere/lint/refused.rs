@@ -22,7 +22,7 @@ fn a_node_port_needs_a_type_that_has_one() {
     }
     assert_eq!(
         sentence(&of("  sessionAffinity: None"), "port-field-refused", &[]),
-        "nodePort 30080/tcp of Service default/web stands in a Service of type ClusterIP: the API server refuses that."
+        "nodePort 30080/tcp of Service default/web is set in a Service of type ClusterIP: the API server refuses that."
     );
     // No Service has its number.
     let both = of("  type: ClusterIP") + &service("api", "nodePort: 30080");

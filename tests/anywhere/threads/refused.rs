@@ -78,7 +78,7 @@ fn karmada_1942() -> Served {
     World::of(&[served("default/serve", "NodePort", "80:30685/TCP", "")])
         .owner("30685 --refused")
         .names("node-port", "Service default/serve")
-        .advises("if Service default/serve itself is refused, change it instead of creating it")
+        .advises("if Service default/serve itself is refused, it exists already: change it instead of creating it")
 }
 
 /// A LoadBalancer whose health check kube-proxy serves on this node.
@@ -129,7 +129,7 @@ fn velero_2308() -> Served {
     World::of(&[served("nginx/nginx", "NodePort", "80:32555/TCP", "")])
         .owner("32555 --refused")
         .names("node-port", "Service nginx/nginx")
-        .advises("if Service nginx/nginx itself is refused, change it instead of creating it")
+        .advises("if Service nginx/nginx itself is refused, it exists already: change it instead of creating it")
 }
 
 /// Thread: ansible/awx-operator#814

@@ -42,5 +42,5 @@ fn cilium_8990() -> Served {
     left.vxlan("cilium_vxlan", 8472, true, false)
         .reports(rule, "warning", "Node n1", "flannel.1")
         .shows("down", "cilium_vxlan: vxlan, external")
-        .advises("if a network that is gone left one of the tunnels, delete that link (cilium_vxlan, flannel.1)")
+        .advises("if one of the links (cilium_vxlan, flannel.1) is a leftover of a deleted network, delete that link")
 }

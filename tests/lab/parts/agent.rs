@@ -109,7 +109,7 @@ impl Agent {
         Self::run(Directory::new(), &words, "n1", PLACE, &[&["--kubeconfig", &kubeconfig], arguments].concat())
     }
 
-    /// Runs the program that these words run.
+    /// Runs the command line `words`.
     #[track_caller]
     fn run(directory: Directory, words: &[&str], node: &str, place: &'static str, arguments: &[&str]) -> Self {
         let socket = directory.path().join("socket");

@@ -25,7 +25,7 @@ const MOST_HIDDEN: usize = 1_000_000;
 
 /// Why findings of an agent are not there.
 fn not_kept(count: usize) -> Gap {
-    let detail = format!("{count} of its findings were left out: {MOST} incidents are there already");
+    let detail = format!("{count} of its findings were left out: at most {MOST} incidents are kept");
     Gap::new(Source::Agent, Why::TooMuch, detail)
 }
 

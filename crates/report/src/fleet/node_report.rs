@@ -88,7 +88,7 @@ impl NodeReport {
             findings.known.into_iter().map(Problem::tidied).partition(|it| is_of_this_node(it, node));
         let mut unknown: Vec<Unknown> = unknown.known.into_iter().map(Unknown::tidied).collect();
         let remarks = [
-            (too_many, "of its entries were left out: people do not read so many"),
+            (too_many, "of its entries were left out: its answer has too many"),
             (odd, "of its entries were not understood: it is of another version"),
             (foreign.len(), "of its findings are about other nodes, and were not taken from it"),
         ];

@@ -96,9 +96,12 @@ impl Page<'_> {
         self.line(0, Ink::Heading, "Not read there")?;
         self.reasons_of(&reported, fleet.agents, |reason| format!("{}: {}", reason_words(reason.why), reason.detail))?;
         let others: usize = others.iter().map(|reason| reason.count).sum();
-        if others > 0 {
-            self.line(2, Ink::Faint, &format!("{others} lesser things, with -o wide"))?;
-        }
+        let line = match others {
+            0 => return Ok(()),
+            1 => "1 less important input was not read; -o wide lists it".to_owned(),
+            others => format!("{others} less important inputs were not read; -o wide lists them"),
+        };
+        self.line(2, Ink::Faint, &line)?;
         Ok(())
     }
 
@@ -161,7 +164,7 @@ fn headline(fleet: &Fleet, reported: &[ListedFinding<'_>]) -> (String, Ink) {
             (format!("Nothing is known: {agents}."), Ink::Bad(Severity::Critical))
         }
         None if !fleet.is_whole() => (
-            format!("not checked: no port conflicts in what was judged{hidden}; {asked}"),
+            format!("not checked: no port conflicts found{hidden}, but not everything was judged; {asked}"),
             Ink::Bad(Severity::Critical),
         ),
         None => (format!("no port conflicts{hidden}; {asked}"), Ink::Good),

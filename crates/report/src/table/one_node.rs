@@ -72,7 +72,11 @@ fn headline(report: &Report<'_>) -> (String, Ink) {
     if let Some((worst, _)) = counts.first() {
         let reported: Vec<String> = counts.iter().map(|(severity, count)| format!("{count} {severity}")).collect();
         let hidden = counts.iter().map(|(_, count)| count).sum::<usize>() - report.findings().count();
-        let hidden = if hidden > 0 { format!(" ({hidden} milder not shown)") } else { String::new() };
+        let hidden = match hidden {
+            0 => String::new(),
+            1 => " (1 finding of lower severity not shown)".to_owned(),
+            hidden => format!(" ({hidden} findings of lower severity not shown)"),
+        };
         let open = report.undecided().map(|open| format!("; {open}")).unwrap_or_default();
         return (format!("{node}: {}{hidden}{open}", reported.join(", ")), Ink::Bad(*worst));
     }
@@ -81,12 +85,12 @@ fn headline(report: &Report<'_>) -> (String, Ink) {
         (CheckResult::NotChecked, Some(open)) => (format!("{node}: not checked: {open}"), Ink::Bad(Severity::Critical)),
         (_, Some(open)) => {
             let rules = rules.unwrap_or_default();
-            (format!("{node}: no port conflicts in what could be judged; {open}{rules}"), Ink::Heading)
+            (format!("{node}: no port conflicts found, but not everything was judged; {open}{rules}"), Ink::Heading)
         }
         _ if report.board.unknown.is_empty() => (format!("{node}: no port conflicts."), Ink::Good),
         _ => {
             let rules = rules.unwrap_or(".".to_owned());
-            (format!("{node}: no port conflicts in what was read{rules}"), Ink::Heading)
+            (format!("{node}: no port conflicts found, but some input was not read{rules}"), Ink::Heading)
         }
     }
 }

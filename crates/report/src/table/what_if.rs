@@ -67,8 +67,8 @@ impl Page<'_> {
         let of = |how: How| others.iter().copied().filter(|it| it.how == how).collect();
         let sections: [(&str, Vec<&ClaimChange>); 4] = [
             ("Would lose an answer: inform these clients first", lost),
-            ("Would begin: mend it before", of(How::Begins)),
-            ("Would stay, in another way", of(How::Stays)),
+            ("Would begin: fix these before the change", of(How::Begins)),
+            ("Would stay, but different", of(How::Stays)),
             ("Would end", of(How::Ends)),
         ];
         let mut explained = 0;

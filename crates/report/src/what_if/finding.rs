@@ -45,7 +45,7 @@ impl How {
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct FindingChange {
-    /// What becomes of it. It stays as another variant of the same id, too, and if it could not be judged as it would be.
+    /// How it changes. It stays also if its variant changes, or if its state after the change could not be judged.
     pub(crate) how: How,
     /// The difference, in words.
     pub(crate) difference: String,

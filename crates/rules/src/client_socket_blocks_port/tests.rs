@@ -340,7 +340,7 @@ fn what_stays_open_is_said_with_both_answers() {
     let (world, subject) = left("192.0.2.1:8443", CLIENT, |_| ());
     let gap = expect_unknown(&RULE, &world.ephemeral("1024 65535", ""), &subject);
     let both = "process nginx has a connection on port 8443/tcp: if it was opened here, hostNetwork pod default/ingress cannot have \
-                the port; if a server that has ended accepted it, the port is free";
+                the port; if an old server accepted the connection and has ended, the port is free";
     assert_eq!(gap.detail, both);
 }
 

@@ -64,7 +64,7 @@ fn what_the_agent_of_cilium_does_at_its_next_start_is_told() {
     assert_eq!(above.variant, "no-start");
     assert_eq!(
         above.summary,
-        "The agent of Cilium cannot start on this node once it has ended: its NodePort range 30000-32767 is above \
+        "The agent of Cilium cannot restart on this node: its NodePort range 30000-32767 is above \
          the ephemeral port range 20000-29999."
     );
     assert_eq!(above.severity, Severity::Warning);

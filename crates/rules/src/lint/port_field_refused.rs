@@ -21,7 +21,7 @@ pub(super) fn check(linted: &Linted) -> Vec<PlacedFinding> {
             let (variant, what, remedy) = match why {
                 Refusal::NodePortOf(kind) => (
                     "node-port",
-                    format!("nodePort {number}/{protocol} of {manifest} stands in a Service of type {kind}"),
+                    format!("nodePort {number}/{protocol} of {manifest} is set in a Service of type {kind}"),
                     format!("leave the nodePort out of {manifest}, or write `type: NodePort`"),
                 ),
                 Refusal::HealthCheck => (
@@ -33,12 +33,12 @@ pub(super) fn check(linted: &Linted) -> Vec<PlacedFinding> {
                 ),
                 Refusal::Twice => (
                     "twice",
-                    format!("port {number}/{protocol} of the node is there twice in one pod of {manifest}"),
+                    format!("port {number}/{protocol} of the node is declared twice in one pod of {manifest}"),
                     format!("give one of the two ports in {manifest} another number, or leave it out"),
                 ),
                 Refusal::PortTwice => (
                     "twice",
-                    format!("port {number}/{protocol} is there twice in {manifest}"),
+                    format!("port {number}/{protocol} is declared twice in {manifest}"),
                     format!("give one of the two ports in {manifest} another port or protocol, or leave it out"),
                 ),
                 Refusal::NameTwice => (

@@ -190,7 +190,7 @@ fn a_table_says_what_where_and_who_was_silent() {
       n3                    no answer: its pod is not Ready (pod portreeve-n3)
 
     Not read there
-      2 lesser things, with -o wide
+      2 less important inputs were not read; -o wide lists them
 
     This is about the 3 agents listed in namespace portreeve. Nodes without an agent are not known.
     ");
@@ -275,7 +275,8 @@ fn a_look_that_is_old_or_of_another_time_is_unknown_and_what_it_found_is_still_t
         assert_eq!((something.result(), something.is_whole()), (CheckResult::Findings, false), "{old}");
         let table = text(|out| write_fleet_table(&nothing, &style(), out));
         assert!(
-            table.starts_with("not checked: no port conflicts in what was judged") && table.contains("too old"),
+            table.starts_with("not checked: no port conflicts found, but not everything was judged")
+                && table.contains("too old"),
             "{table}"
         );
     }
@@ -293,7 +294,7 @@ fn what_is_there_is_told_as_partial_and_never_as_well() {
     let nothing = stopped(vec![reporting("n1", &[])], &["n2", "n3", "n4", "n5"], Stopped::Interrupted);
     assert_eq!((nothing.result(), nothing.is_whole()), (CheckResult::NotChecked, false));
     let table = text(|out| write_fleet_table(&nothing, &style(), out));
-    let head = "partial: 1 of 5 agents was queried; you stopped it\nnot checked: no port conflicts in what was judged; 1 agent queried, 4 could not be queried, oldest scan ";
+    let head = "partial: 1 of 5 agents was queried; you stopped it\nnot checked: no port conflicts found, but not everything was judged; 1 agent queried, 4 could not be queried, oldest scan ";
     assert!(table.starts_with(head), "{table}");
     assert!(table.contains("  4 of 5 agents: n2, n3, n4 and 1 more\n"), "{table}");
     let something = stopped(vec![reporting("n1", &[listener("critical")])], &["n2"], Stopped::TimeLimit);
