@@ -256,7 +256,7 @@ fn address_in_words<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option
 }
 
 /// An address and a port; a manifest cannot put brackets around an IPv6 address that it does not know in advance.
-fn address(text: &str) -> Result<SocketAddr, String> {
+pub fn address(text: &str) -> Result<SocketAddr, String> {
     let bare = || {
         let (ip, port) = text.rsplit_once(':')?;
         Some(SocketAddr::new(ip.parse().ok()?, port.parse().ok()?))

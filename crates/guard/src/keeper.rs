@@ -86,15 +86,6 @@ impl<L: List, S: Store> Keeper<L, S> {
         Self { list, store, boot_id, record: None, held: PortSet::default(), put_back: None, removed: None }
     }
 
-    /// The next change, which nothing makes.
-    ///
-    /// # Errors
-    /// If the list or the record cannot be read.
-    pub fn preview(&mut self, wanted: &Wanted, bound: Bound) -> Result<Plan, GuardError> {
-        let State { list, ours } = self.see()?.state;
-        Ok(Plan::of(wanted, bound, &list, &ours, wanted.unread.is_empty()))
-    }
-
     /// Adds what is missing, and removes what is no longer wanted when a removal is due.
     ///
     /// # Errors

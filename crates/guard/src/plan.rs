@@ -39,6 +39,11 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// The change that a run would make now, all removals included.
+    pub fn preview(wanted: &Wanted, bound: Bound, list: &PortSet, ours: &PortSet) -> Self {
+        Self::of(wanted, bound, list, ours, wanted.unread.is_empty())
+    }
+
     /// `list` is the kernel's list, and `ours` our part of it. Without `may_remove`, nothing is removed.
     pub(super) fn of(wanted: &Wanted, bound: Bound, list: &PortSet, ours: &PortSet, may_remove: bool) -> Self {
         let range = PortSet::from(bound.range);
@@ -144,7 +149,8 @@ pub(super) mod tests {
             let in_range = |set: &PortSet| set.intersection(&bound.range.into()).len();
             let others = list.minus(&ours);
             prop_assert_eq!(others.minus(&after), PortSet::default());
-            prop_assert!(in_range(&after) <= bound.most().max(in_range(if may_remove { &others } else { &list })));
+            let fixed = if may_remove { &others } else { &list };
+            prop_assert!(in_range(&after) <= bound.most().max(in_range(fixed)));
             prop_assert!(may_remove || plan.remove.is_empty());
             let named: PortSet = plan.reserved.keys().chain(plan.left_out.keys()).copied().collect();
             prop_assert_eq!(named, wanted.numbers().intersection(&bound.range.into()));
