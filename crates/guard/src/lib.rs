@@ -7,8 +7,8 @@
 //!
 //! Two properties of the kernel (kernel/sysctl.c, `proc_do_large_bitmap`; measured on Linux 6.18):
 //!
-//! - A write at offset 0 replaces the list. A write at another offset adds to the list (`bitmap_or`). So the guard adds
-//!   entries without reading first, and no entry of another program can get lost. `O_APPEND` does not do this: procfs
+//! - A write at offset 0 replaces the list. A write at another offset adds to the list (`bitmap_or`). So an addition cannot
+//!   lose an entry of another program. `O_APPEND` does not do this: procfs
 //!   ignores it, and the write replaces the list.
 //! - The kernel has no lock and no compare-and-swap for the list. So a removal is a read, a comparison and a replacing write.
 //!
@@ -17,6 +17,7 @@
 //! | event | result |
 //! |---|---|
 //! | Another program adds an entry while the guard adds. | Both entries stay: the guard's write only adds. |
+//! | Another program adds the same port between the guard's read and its write, some microseconds later. | Nothing shows this: the port counts as ours. |
 //! | Another program adds an entry between any two runs. | The list differs from the record: all present entries now belong to other programs. |
 //! | Another program writes a list that has a port of ours. | The same: the port stays when the guard no longer needs it. |
 //! | Another program copies the list and adds to it. | The same: a copy and a wish look alike. |

@@ -30,11 +30,12 @@ pub trait List {
     /// If it cannot be written.
     fn require_writable(&mut self) -> Result<(), GuardError>;
 
-    /// Adds entries. No entry gets lost, whoever writes at the same time.
+    /// Adds entries if the list is `expected`, and returns whether it was. No entry gets lost, whoever writes at the same
+    /// time.
     ///
     /// # Errors
-    /// If the list cannot be written.
-    fn add(&mut self, ports: &PortSet) -> Result<(), GuardError>;
+    /// If the list cannot be read or written.
+    fn add(&mut self, expected: &PortSet, ports: &PortSet) -> Result<bool, GuardError>;
 
     /// Replaces the list if it is `expected`, and returns whether it was.
     ///
@@ -62,6 +63,15 @@ impl KernelList {
 
     fn not_written(&self, error: io::Error) -> GuardError {
         GuardError::Write { path: self.0.clone(), error }
+    }
+
+    /// Reads, compares, and writes at once.
+    fn write_over(&mut self, expected: &PortSet, ports: &PortSet, offset: u64) -> Result<bool, GuardError> {
+        let file = self.open()?;
+        if self.read()? != *expected {
+            return Ok(false);
+        }
+        self.write(&file, ports, offset).map(|()| true)
     }
 
     /// Writes at an offset. The parts after the first one are added to the list.
@@ -125,16 +135,12 @@ impl List for KernelList {
         self.open().map(drop)
     }
 
-    fn add(&mut self, ports: &PortSet) -> Result<(), GuardError> {
-        self.write(&self.open()?, ports, ADDS)
+    fn add(&mut self, expected: &PortSet, ports: &PortSet) -> Result<bool, GuardError> {
+        self.write_over(expected, ports, ADDS)
     }
 
     fn replace(&mut self, expected: &PortSet, new: &PortSet) -> Result<bool, GuardError> {
-        let file = self.open()?;
-        if self.read()? != *expected {
-            return Ok(false);
-        }
-        self.write(&file, new, REPLACES).map(|()| true)
+        self.write_over(expected, new, REPLACES)
     }
 }
 
