@@ -1,6 +1,11 @@
 //! `guard`: keeps the ports that this node needs reserved. The only verb that changes a node.
 
-use std::{net::SocketAddr, path::PathBuf, process::ExitCode, time::Instant};
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Instant,
+};
 
 use anyhow::{Context as _, bail};
 
@@ -11,7 +16,10 @@ use portreeve_agent::{
     named, run_guard,
 };
 use portreeve_facts::PortSet;
-use portreeve_guard::{Bound, Kept};
+use portreeve_guard::{Bound, Kept, read_record};
+
+/// The guard's record.
+const RECORD: &str = "/run/portreeve/guard.json";
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -30,7 +38,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "PORTS", default_value_t = Bound::LEAVE)]
     leave: u32,
     /// The guard's record of its own ports. A node has one guard: it holds a lock beside this file
-    #[arg(long, value_name = "FILE", default_value = "/run/portreeve/guard.json")]
+    #[arg(long, value_name = "FILE", default_value = RECORD)]
     state: PathBuf,
     /// The directory of the kernel's network settings. In a container, /proc/sys is read-only: mount the node's here
     #[arg(long, value_name = "DIR", default_value = "/proc/sys/net")]
@@ -153,4 +161,46 @@ fn give_back(config: &GuardConfig, console: &Console) -> anyhow::Result<ExitCode
 
 fn or_none(ports: &str) -> String {
     if ports.is_empty() { "none".to_owned() } else { ports.to_owned() }
+}
+
+/// A sentence about the guard of this node; nothing if there is no record of one.
+pub(super) fn sentence(path: &Path) -> Option<String> {
+    let path_in_words = path.display();
+    Some(match read_record(path) {
+        Ok(None) => return None,
+        Ok(Some(Ok(record))) => {
+            let count = record.ours.len();
+            format!(
+                "a guard keeps ports of this node reserved while Services come and go: {count} ports are in its record, {path_in_words}"
+            )
+        }
+        Ok(Some(Err(why))) => format!("the record of this node's guard is malformed: {path_in_words}: {why}"),
+        Err(error) => error.to_string(),
+    })
+}
+
+/// The same, where the guard of the chart has its record.
+pub(super) fn about_this_node() -> Option<String> {
+    sentence(Path::new(RECORD))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_that_is_absent_is_no_guard_and_one_that_cannot_be_read_is_not_absent() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("guard.json");
+        assert_eq!(sentence(&path), None);
+        let ours = r#"[{"first":30080,"last":30081}]"#;
+        let record = format!(r#"{{"bootId":"b","ours":{ours},"list":{ours}}}"#);
+        std::fs::write(&path, record).expect("a file");
+        assert!(sentence(&path).is_some_and(|it| it.contains(": 2 ports are in its record")), "{:?}", sentence(&path));
+        std::fs::write(&path, "{").expect("a file");
+        assert!(sentence(&path).is_some_and(|it| it.contains("is malformed")));
+        std::fs::remove_file(&path).expect("removed");
+        std::fs::create_dir(&path).expect("a directory");
+        assert!(sentence(&path).is_some_and(|it| it.starts_with("cannot read the guard's record")));
+    }
 }

@@ -198,6 +198,10 @@ impl Sources {
 }
 
 impl Scope for Sources {
+    fn is_this_node(&self) -> bool {
+        self.is_live()
+    }
+
     fn judge<T>(
         self,
         wanted: &Wanted,

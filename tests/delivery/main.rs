@@ -6,6 +6,7 @@
 mod chart;
 mod forge;
 mod generated;
+mod guard;
 mod helm;
 mod image;
 mod lint;

@@ -1,0 +1,84 @@
+//! The guard's part of the chart.
+
+use serde_json::{Value, json};
+
+use crate::helm::{objects, render, try_render};
+
+const ON: &str = r#"guard={"enabled":true}"#;
+
+/// The objects that the guard adds to the chart.
+fn added(settings: &[&str]) -> Vec<Value> {
+    let without = objects(&render(&settings[1..]));
+    objects(&render(settings)).into_iter().filter(|object| !without.contains(object)).collect()
+}
+
+fn of<'a>(objects: &'a [Value], kind: &str) -> &'a Value {
+    objects.iter().find(|object| object["kind"] == kind).unwrap_or_else(|| panic!("no {kind}"))
+}
+
+#[test]
+fn without_it_the_chart_is_as_before() {
+    let manifest = render(&[]);
+    assert!(!manifest.contains("portreeve-guard") && !manifest.contains("/proc/sys/net"), "it is off by default");
+}
+
+#[test]
+fn the_guard_has_an_account_of_its_own_that_reads_three_kinds_of_objects_and_no_capability() {
+    let added = added(&[ON]);
+    let kinds: Vec<&str> = added.iter().filter_map(|object| object["kind"].as_str()).collect();
+    assert_eq!(kinds, ["ServiceAccount", "ClusterRole", "ClusterRoleBinding", "DaemonSet"]);
+    let rules = json!([
+        {"apiGroups": [""], "resources": ["services", "pods"], "verbs": ["list", "watch"]},
+        {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]},
+    ]);
+    assert_eq!(of(&added, "ClusterRole")["rules"], rules);
+    let account = json!([{"kind": "ServiceAccount", "name": "portreeve-guard", "namespace": "portreeve"}]);
+    assert_eq!(of(&added, "ClusterRoleBinding")["subjects"], account);
+    let pod = &of(&added, "DaemonSet")["spec"]["template"]["spec"];
+    assert_eq!(pod["serviceAccountName"], "portreeve-guard");
+    assert_eq!((&pod["hostNetwork"], &pod["hostPID"]), (&json!(true), &Value::Null));
+    let context = json!({
+        "allowPrivilegeEscalation": false,
+        "readOnlyRootFilesystem": true,
+        "runAsUser": 0,
+        "runAsGroup": 0,
+        "seccompProfile": {"type": "RuntimeDefault"},
+        "capabilities": {"drop": ["ALL"]},
+    });
+    assert_eq!(pod["containers"][0]["securityContext"], context);
+}
+
+#[test]
+fn it_writes_the_settings_of_the_network_and_its_record_and_nothing_else_of_the_node() {
+    let added = added(&[ON]);
+    let pod = &of(&added, "DaemonSet")["spec"]["template"]["spec"];
+    let volumes = json!([
+        {"name": "sysctls", "hostPath": {"path": "/proc/sys/net", "type": "Directory"}},
+        {"name": "state", "hostPath": {"path": "/run/portreeve", "type": "DirectoryOrCreate"}},
+    ]);
+    assert_eq!(pod["volumes"], volumes);
+    let arguments = pod["containers"][0]["args"].as_array().expect("arguments");
+    for argument in ["guard", "--sysctls=/host/proc/sys/net", "--state=/run/portreeve/guard.json", "--leave=4096"] {
+        assert!(arguments.contains(&argument.into()), "{argument}");
+    }
+}
+
+#[test]
+fn its_pods_are_not_taken_for_agents() {
+    let added = added(&[ON, r#"podMonitor={"enabled":true}"#]);
+    let labels = json!({"app.kubernetes.io/name": "portreeve-guard", "app.kubernetes.io/instance": "portreeve"});
+    for (kind, place) in [("DaemonSet", "/spec/selector/matchLabels"), ("PodMonitor", "/spec/selector/matchLabels")] {
+        assert_eq!(of(&added, kind).pointer(place), Some(&labels), "{kind}");
+    }
+    let pods = &of(&added, "DaemonSet")["spec"]["template"]["metadata"]["labels"];
+    assert_eq!(pods["app.kubernetes.io/name"], "portreeve-guard");
+}
+
+#[test]
+fn its_values_are_checked() {
+    for wrong in
+        [r#"guard={"enabled":1}"#, r#"guard={"leave":-1}"#, r#"guard={"port":0}"#, r#"guard={"bind":"refuse"}"#]
+    {
+        try_render(&[wrong]).expect_err(wrong);
+    }
+}
