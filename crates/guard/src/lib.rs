@@ -12,7 +12,7 @@
 //!   ignores it, and the write replaces the list.
 //! - The kernel has no lock and no compare-and-swap for the list. So a removal is a read, a comparison and a replacing write.
 //!
-//! What can happen in between, and what the guard does:
+//! Other programs, a kill and a boot can come in between:
 //!
 //! | event | result |
 //! |---|---|
@@ -21,7 +21,7 @@
 //! | Another program adds an entry between any two runs. | The list differs from the record: all present entries now belong to other programs. |
 //! | Another program writes a list that has a port of ours. | The same: the port stays when the guard no longer needs it. |
 //! | Another program copies the list and adds to it. | The same: a copy and a wish look alike. |
-//! | Another program writes the very same list again. | Nothing shows this: ours stay ours. |
+//! | Another program writes a list that the record expects: the same list again, or the list after an unfinished write. | Nothing shows this: ours stay ours. |
 //! | Another program writes a list without ours. | The guard adds ours again: at once the first time, then at most once a minute. It reports this. |
 //! | Another program writes between the two calls of a removal. | Its new entries get lost: some microseconds, in which the list was read and not yet written. Removals are therefore at most one a minute. |
 //! | The guard ends between the record and the write. | The record has the state before and after. The list shows which one is true; another list is a list of other programs. |

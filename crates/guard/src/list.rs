@@ -30,8 +30,8 @@ pub trait List {
     /// If it cannot be written.
     fn require_writable(&mut self) -> Result<(), GuardError>;
 
-    /// Adds entries if the list is `expected`, and returns whether it was. No entry gets lost, whoever writes at the same
-    /// time.
+    /// Adds entries if the list is `expected`, and returns whether it was. No entry gets lost, also if another program
+    /// writes at the same time.
     ///
     /// # Errors
     /// If the list cannot be read or written.

@@ -18,7 +18,7 @@ impl Bound {
     /// The fewest ports that stay by default.
     pub const LEAVE: u32 = 4096;
 
-    /// The most ports of the range that may be reserved, whoever reserved them.
+    /// The most ports of the range that may be reserved, by all programs together.
     pub fn most(self) -> u32 {
         let size = self.range.size();
         size.saturating_sub(self.leave.max(size.div_ceil(2)))
@@ -32,7 +32,7 @@ pub struct Plan {
     pub add: PortSet,
     /// Ours, and no longer wanted or too many.
     pub remove: PortSet,
-    /// Wanted ports for which there is no room.
+    /// Wanted ports that do not fit.
     pub left_out: BTreeMap<u16, Reason>,
     /// The wanted ports that are in the list after the change, with their reasons.
     pub reserved: BTreeMap<u16, Reason>,

@@ -51,7 +51,7 @@ impl Record {
     }
 }
 
-/// Where the record is kept.
+/// Keeps the record.
 pub trait Store {
     /// The record; nothing if there is none. If it cannot be parsed: why.
     ///

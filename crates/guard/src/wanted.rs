@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt};
 use portreeve_dataplane::{Need, Round};
 use portreeve_facts::{Gap, PortRange, PortSet, Source};
 
-/// Kinds of reasons. If not all ports fit, those of the first kinds are reserved.
+/// Kinds of reasons. If not all ports fit, ports of the first kinds are reserved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
     /// A NodePort of a Service.

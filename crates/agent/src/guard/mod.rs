@@ -56,11 +56,11 @@ const NAMED: usize = 10;
 /// What the guard reads, and what it writes.
 #[derive(Clone, Debug)]
 pub struct GuardConfig {
-    /// Where facts about the cluster come from.
+    /// The source of facts about the cluster.
     pub cluster: ClusterSource,
     /// This node's name in the cluster.
     pub node: Option<String>,
-    /// Where the node's root is.
+    /// The directory of the node's root.
     pub host_root: PathBuf,
     /// What a person configured about the node.
     pub overrides: Overrides,
@@ -70,7 +70,7 @@ pub struct GuardConfig {
     pub record: PathBuf,
     /// The fewest ports that stay for outgoing connections.
     pub leave: u32,
-    /// Where to answer over HTTP.
+    /// The address for answers over HTTP.
     pub listen: Option<SocketAddr>,
 }
 
@@ -169,7 +169,7 @@ fn query(client_ports: PortSet) -> NodeQuery {
         Source::HealthChecks,
     ];
     let clients = client_ports.is_empty().then_some(Source::Clients);
-    // The ports are reserved now, so that the kernel no longer chooses them: the walk has to be asked for.
+    // The ports are reserved now, so that the kernel no longer chooses them: only this flag makes the walk happen.
     let bound_on_purpose = clients.is_none();
     NodeQuery {
         client_ports,
@@ -235,7 +235,7 @@ struct Guard {
     read_at: Option<Instant>,
     /// When connections on reserved ports were searched for.
     searched: Option<Instant>,
-    /// What was logged last of each kind: what lasts is logged once.
+    /// The last text of each kind of log line: a state that lasts is logged once.
     logged: BTreeMap<&'static str, String>,
 }
 
@@ -329,7 +329,7 @@ impl Guard {
 
     async fn log(&mut self, kept: &Kept) {
         if let Some(why) = &kept.bad_record {
-            warn!(why, "the guard's record is malformed; all reserved ports count as those of other programs");
+            warn!(why, "the guard's record is malformed; all reserved ports count as ports of other programs");
         }
         if !kept.added.is_empty() {
             info!(ports = named(&among(&kept.added, &kept.reserved)), "reserved");

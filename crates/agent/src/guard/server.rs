@@ -57,7 +57,7 @@ async fn metrics_text(State(shared): State<Shared>, headers: HeaderMap) -> Respo
     let form = Exposition::accepted(headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or(""));
     let ages = shared.cluster.ages(Instant::now());
     let of = |name: &str| ages.iter().find(|it| it.resource == name).and_then(|it| it.age);
-    // Of a part that was never read there is no age.
+    // A part that was never read has no age.
     let view_age = of("services").zip(of("pods")).map(|(services, pods)| services.max(pods));
     let state = shared.state.borrow().clone();
     match metrics(Exported { state, view_age }, form) {
