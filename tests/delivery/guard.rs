@@ -16,6 +16,10 @@ fn of<'a>(objects: &'a [Value], kind: &str) -> &'a Value {
     objects.iter().find(|object| object["kind"] == kind).unwrap_or_else(|| panic!("no {kind}"))
 }
 
+fn added_with_events_off() -> Value {
+    of(&added(&[ON, r#"rbac={"events":false}"#]), "ClusterRole").clone()
+}
+
 #[test]
 fn without_it_the_chart_is_as_before() {
     let manifest = render(&[]);
@@ -23,15 +27,18 @@ fn without_it_the_chart_is_as_before() {
 }
 
 #[test]
-fn the_guard_has_an_account_of_its_own_that_reads_three_kinds_of_objects_and_no_capability() {
+fn the_guard_has_an_account_of_its_own_that_reads_three_kinds_of_objects_and_has_no_capability() {
     let added = added(&[ON]);
     let kinds: Vec<&str> = added.iter().filter_map(|object| object["kind"].as_str()).collect();
     assert_eq!(kinds, ["ServiceAccount", "ClusterRole", "ClusterRoleBinding", "DaemonSet"]);
     let rules = json!([
         {"apiGroups": [""], "resources": ["services", "pods"], "verbs": ["list", "watch"]},
         {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]},
+        {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create"]},
     ]);
     assert_eq!(of(&added, "ClusterRole")["rules"], rules);
+    let silent = added_with_events_off();
+    assert_eq!(silent["rules"].as_array().map(Vec::len), Some(2), "Events can be switched off");
     let account = json!([{"kind": "ServiceAccount", "name": "portreeve-guard", "namespace": "portreeve"}]);
     assert_eq!(of(&added, "ClusterRoleBinding")["subjects"], account);
     let pod = &of(&added, "DaemonSet")["spec"]["template"]["spec"];

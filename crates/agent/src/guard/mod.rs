@@ -2,6 +2,7 @@
 //!
 //! A change of the cluster is reserved with what was last read of the node. So it costs little and takes little time.
 
+mod events;
 mod metrics;
 mod server;
 
@@ -24,6 +25,7 @@ use tokio::{
 };
 use tracing::{error, info, warn};
 
+use self::events::Reporter;
 use super::{
     clock::now, cluster_state::ClusterState, cluster_updates, own_node::no_own_node, scanner::Scanner, tasks::Tasks,
     threads,
@@ -231,6 +233,8 @@ struct Guard {
     hostname: String,
     tasks: Tasks,
     state: watch::Sender<GuardState>,
+    /// Writes Events, if there is an API server.
+    reporter: Option<Reporter>,
     kernel: Option<KernelFacts>,
     read_at: Option<Instant>,
     /// When connections on reserved ports were searched for.
@@ -252,8 +256,25 @@ impl Guard {
         if let Some(address) = config.listen {
             server::start(address, receiver, cluster.clone(), &mut tasks)?;
         }
+        let reporter = match &config.cluster {
+            ClusterSource::Api(access) => Some(Reporter::new(cluster::client(access.clone()), access.request_timeout)),
+            ClusterSource::Files(_) | ClusterSource::None => None,
+        };
         let (kernel, read_at, searched, logged) = (None, None, None, BTreeMap::new());
-        Ok(Self { config, keeper, scanner, cluster, hostname, tasks, state, kernel, read_at, searched, logged })
+        Ok(Self {
+            config,
+            keeper,
+            scanner,
+            cluster,
+            hostname,
+            tasks,
+            state,
+            reporter,
+            kernel,
+            read_at,
+            searched,
+            logged,
+        })
     }
 
     async fn run_until_stopped(mut self) -> anyhow::Result<()> {
@@ -306,6 +327,16 @@ impl Guard {
             Ok(kept) => {
                 self.log_once("error", String::new(), |_| ());
                 self.publish(&kept);
+                if let (Some(reporter), Some(node), false) =
+                    (&mut self.reporter, snapshot.own_node(), kept.lost.is_empty())
+                {
+                    let note = format!(
+                        "Another program removed reserved ports from net.ipv4.ip_local_reserved_ports: {}. The guard adds \
+                         them at most once a minute.",
+                        kept.lost
+                    );
+                    reporter.overwritten(node, &note);
+                }
                 self.log(&kept).await;
             }
             Err(error) => self.log_once("error", format!("{error:#}"), |error| error!("{error}")),
