@@ -18,6 +18,8 @@ use portreeve_agent::{
 use portreeve_facts::PortSet;
 use portreeve_guard::{Bound, Kept, read_record};
 
+/// The most connections that a note names.
+const NAMED: usize = 10;
 /// The guard's record.
 const RECORD: &str = "/run/portreeve/guard.json";
 
@@ -90,10 +92,9 @@ fn reserve_once(config: &GuardConfig, console: &Console) -> anyhow::Result<ExitC
         console.print_note(&format!("added: {}", named(&added)));
         let connections = connections_on(&config.host_root, &kept.added);
         if !connections.is_empty() {
-            console.print_note(&format!(
-                "outgoing connections keep these ports until they end: {}",
-                connections.join(", ")
-            ));
+            let (count, first) =
+                (connections.len(), connections.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", "));
+            console.print_note(&format!("outgoing connections keep {count} of these ports until they end: {first}"));
         }
     }
     if !kept.missing.is_empty() {

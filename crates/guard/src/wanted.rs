@@ -106,6 +106,17 @@ impl Wanted {
         Self { ports, unread }
     }
 
+    /// If input was not read, with the ports of the last run as well: it is unknown whether they are still needed.
+    #[must_use]
+    pub fn after(mut self, last: &Self) -> Self {
+        if !self.unread.is_empty() {
+            for (number, reason) in &last.ports {
+                self.ports.entry(*number).or_insert_with(|| reason.clone());
+            }
+        }
+        self
+    }
+
     /// The numbers alone.
     pub fn numbers(&self) -> PortSet {
         self.ports.keys().copied().collect()
@@ -203,6 +214,15 @@ mod tests {
     fn the_most_important_reason_counts_whatever_the_order() {
         let both = world(|pod| pod.ports.push(ContainerPort { port: 30080, ..PORT }));
         assert_eq!(wanted(&both).ports[&30080].class, Class::NodePort);
+    }
+
+    #[test]
+    fn ports_of_the_last_run_are_needed_until_all_input_is_read_again() {
+        let (last, mut lost) = (wanted(&world(|_| ())), world(|pod| pod.finished = true));
+        assert!(!wanted(&lost).after(&last).ports.contains_key(&7000), "the pod is finished");
+        lost.cluster.services = gap(Source::Services, Why::Unreachable);
+        let after = wanted(&lost).after(&last);
+        assert_eq!((after.ports[&30080].class, after.ports[&7000].class), (Class::NodePort, Class::HostNetworkPod));
     }
 
     #[test]

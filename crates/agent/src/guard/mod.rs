@@ -33,8 +33,8 @@ use super::{
 use portreeve_cluster::{self as cluster, ClusterSource};
 use portreeve_dataplane::Round;
 use portreeve_facts::{
-    ClusterFacts, KernelFacts, NodeQuery, Overrides, OwnPort, PortSet, SNAPSHOT_SCHEMA, Snapshot, Source, Unread,
-    VERSION, text,
+    ClusterFacts, KernelFacts, NodeQuery, Overrides, OwnPort, PortSet, SNAPSHOT_SCHEMA, Snapshot, Socket, Source,
+    State, Unread, VERSION, text,
 };
 use portreeve_guard::{
     Bound, Class, Files, GuardError, Keeper, Kept, KernelList, List as _, Plan, Reason, Wanted, read_record,
@@ -188,8 +188,10 @@ pub fn connections_on(host_root: &Path, ports: &PortSet) -> Vec<String> {
 
 fn connections_in(kernel: &KernelFacts, ports: &PortSet) -> Vec<String> {
     let Some(clients) = kernel.clients.known(Unread::Said("the log line names none then")) else { return Vec::new() };
-    let on = clients.sockets.iter().filter(|socket| ports.contains(socket.local_port));
-    let words = |socket: &portreeve_facts::Socket| {
+    // A closed connection holds its port for a minute at most.
+    let is_open = |socket: &&Socket| socket.state != State::TimeWait;
+    let on = clients.sockets.iter().filter(is_open).filter(|socket| ports.contains(socket.local_port));
+    let words = |socket: &Socket| {
         format!("{}/{} to {}", socket.local_port, socket.protocol, SocketAddr::new(socket.remote, socket.remote_port))
     };
     on.map(words).collect()
@@ -237,6 +239,8 @@ struct Guard {
     reporter: Option<Reporter>,
     kernel: Option<KernelFacts>,
     read_at: Option<Instant>,
+    /// The wanted ports of the last run.
+    wanted: Wanted,
     /// When connections on reserved ports were searched for.
     searched: Option<Instant>,
     /// The last text of each kind of log line: a state that lasts is logged once.
@@ -253,8 +257,11 @@ impl Guard {
         let (source, node) = (config.cluster.clone(), config.node.clone());
         let (cluster, _) = cluster_updates::start(source, node, hostname.clone(), &mut tasks).await;
         let (state, receiver) = watch::channel(GuardState::default());
-        if let Some(address) = config.listen {
-            server::start(address, receiver, cluster.clone(), &mut tasks)?;
+        // Without an answer kubelet starts the guard again; until then the reservation matters more.
+        if let Some(address) = config.listen
+            && let Err(error) = server::start(address, receiver, cluster.clone(), &mut tasks)
+        {
+            warn!(error = format!("{error:#}"), "no answers over HTTP");
         }
         let reporter = match &config.cluster {
             ClusterSource::Api(access) => Some(Reporter::new(cluster::client(access.clone()), access.request_timeout)),
@@ -317,6 +324,8 @@ impl Guard {
         cluster.rejected.extend(no_own_node(&cluster, &self.hostname));
         let snapshot = self.config.snapshot(cluster, kernel);
         let kept = self.config.wanted(&snapshot).and_then(|(wanted, bound)| {
+            let wanted = wanted.after(&self.wanted);
+            self.wanted.clone_from(&wanted);
             let unread = wanted.unread.first().map(|gap| gap.detail.clone()).unwrap_or_default();
             self.log_once("unread", unread, |unread| {
                 info!(unread, "the guard only adds ports until this can be read");

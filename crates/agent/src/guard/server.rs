@@ -34,7 +34,7 @@ struct Shared {
 /// Listens at `address`.
 ///
 /// # Errors
-/// If the port is taken. The guard has one port and one purpose: kubelet starts it again.
+/// If the port is taken, or there is no thread.
 pub(super) fn start(
     address: SocketAddr,
     state: Receiver<GuardState>,
