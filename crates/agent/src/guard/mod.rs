@@ -207,7 +207,7 @@ pub fn named(ports: &BTreeMap<u16, Reason>) -> String {
     text::clean(&words.join(", "), 2048)
 }
 
-/// Of ports with their reasons, those of a set.
+/// The ports of a set, with their reasons.
 pub fn among(ports: &PortSet, all: &BTreeMap<u16, Reason>) -> BTreeMap<u16, Reason> {
     all.iter()
         .filter(|(number, _)| ports.contains(**number))
