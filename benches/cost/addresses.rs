@@ -1,4 +1,4 @@
-//! The addresses of a node on which kube-proxy in ipvs mode has put every Service's address.
+//! The addresses of a node after kube-proxy in ipvs mode added the address of every Service.
 
 use std::{cell::Cell, collections::BTreeSet, fmt::Write as _, net::IpAddr, process::Command};
 
@@ -12,15 +12,15 @@ use crate::{
     world::{World, run},
 };
 
-/// The row of each number of addresses.
+/// The row for each number of addresses.
 pub fn measure(world: &World, numbers: &[usize], count: usize) -> Vec<Row> {
-    // Not every kernel has dummy links; what bears the addresses makes no difference to who reads them.
+    // Some kernels have no dummy links. The kind of link makes no difference for a reader.
     run(Command::new("ip").args(["link", "add", "kube-ipvs0", "type", "veth", "peer", "name", "spare"]));
     let most = numbers.last().expect("a number of addresses");
     let (mut rows, mut points) = (Vec::new(), Vec::new());
     for pair in numbers.windows(2) {
         let told = of_number(world, pair[0]..pair[1], pair[1] == *most, count);
-        // Unchanged facts are not read again, however many there are.
+        // Unchanged facts are not read again, for any number of them.
         points.push(Point { size: pair[1] as f64, took: told[3].ours.median });
         rows.extend(told);
     }
@@ -59,7 +59,7 @@ fn of_number(world: &World, more: std::ops::Range<usize>, promised: bool, count:
         };
         all.filter_map(ip).collect()
     };
-    let alike = if ours == by_libc() { Ok(()) } else { Err("getifaddrs tells other addresses".to_owned()) };
+    let alike = if ours == by_libc() { Ok(()) } else { Err("getifaddrs lists other addresses".to_owned()) };
     let also = Cell::new(false);
     let change = &|| {
         also.set(!also.get());
@@ -69,8 +69,8 @@ fn of_number(world: &World, more: std::ops::Range<usize>, promised: bool, count:
     let measured = rounds(
         count,
         vec![
-            Contender::telling("agent", || agent.look().by("addresses")),
-            Contender::telling("agent after a change", || agent.look_after(change).by("addresses")),
+            Contender::telling("agent", || agent.scan().by("addresses")),
+            Contender::telling("agent after a change", || agent.scan_after(change).by("addresses")),
             Contender::timed("getifaddrs", || drop(getifaddrs().expect("addresses"))),
         ],
     );

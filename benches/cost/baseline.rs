@@ -1,4 +1,4 @@
-//! The ratios of before, and the machine that they are of.
+//! The ratios of a former run, and its machine.
 
 use std::{
     collections::BTreeMap,
@@ -10,17 +10,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::row::{Row, digits};
 
-/// The file of the ratios; `UPDATE=1` writes it anew.
+/// The file of the ratios. `UPDATE=1` writes it anew.
 const FILE: &str = "benches/baseline.json";
-/// What is left of a ratio at least: a fifth may go, and what the machine does meanwhile is in the spread.
+/// The part of a ratio that must remain: it may lose a fifth. Other work of the machine is in the spread.
 const KEPT: f64 = 0.8;
 
-/// The ratios of a run that is known to be good.
+/// The ratios of a good run.
 #[derive(Serialize, Deserialize)]
 pub struct Baseline {
-    /// The machine it ran on, as it is printed.
+    /// The machine of the run, as printed.
     machine: String,
-    /// Ratios by what was measured.
+    /// Ratios by the name of the measurement.
     ratios: BTreeMap<String, f64>,
     #[serde(skip)]
     path: PathBuf,
@@ -30,7 +30,7 @@ impl Baseline {
     /// Reads the baseline of this source tree.
     ///
     /// # Panics
-    /// When there is one that cannot be read.
+    /// If the file exists and cannot be read.
     pub fn of(root: &Path) -> Self {
         let path = root.join(FILE);
         match fs::read_to_string(&path) {
@@ -42,7 +42,7 @@ impl Baseline {
         }
     }
 
-    /// Why nothing is compared with it here: another machine has other ratios.
+    /// The reason why no row is compared here: another machine has other ratios.
     pub fn unfit(&self, machine: &str) -> Option<String> {
         let other = self.machine != machine;
         other.then(|| {
@@ -50,17 +50,18 @@ impl Baseline {
         })
     }
 
-    /// How much worse a row is than before, if it is.
+    /// How much worse a row is than in the baseline, if it is.
     pub fn complaint(&self, row: &Row, machine: &str) -> Option<String> {
         let (before, ratio) = (self.ratios.get(&row.what)?, row.ratio?);
         let worse = self.machine == machine && ratio.high < KEPT * before;
         worse.then(|| format!("{} times was {} times before", digits(ratio.median), digits(*before)))
     }
 
-    /// Takes the ratios of these rows over, and writes the file. Those of another machine go: give all rows then.
+    /// Takes the ratios of these rows, and writes the file. The ratios of another machine are removed: in that case
+    /// give all rows.
     ///
     /// # Panics
-    /// When it cannot be written.
+    /// If the file cannot be written.
     pub fn update(&mut self, rows: &[Row], machine: &str) {
         if self.machine != machine {
             self.ratios.clear();
@@ -73,7 +74,7 @@ impl Baseline {
     }
 }
 
-/// As exact as it can be again.
+/// The ratio as it is read again from the file.
 fn rounded(ratio: f64) -> f64 {
     digits(ratio).parse().expect("a number")
 }

@@ -1,4 +1,4 @@
-//! Connections whose local port is a NodePort, where the kernel may choose such a port.
+//! Connections whose local port is a NodePort, on a node whose kernel may choose such a port.
 
 use crate::{
     parts::sysctl,
@@ -9,13 +9,13 @@ use crate::{
     world::{World, ends, run, same},
 };
 
-/// NodePorts from which there are connections, and those on which one has just ended.
+/// NodePorts with connections, and NodePorts whose connection has just ended.
 const FROM: [u16; 2] = [32_100, 32_140];
 const ENDED: [u16; 2] = [32_150, 32_170];
 
 /// The rows of one size.
 pub fn measure(world: &mut World, sockets: usize, count: usize) -> Vec<Row> {
-    // The kernel may choose NodePorts, so that nothing may be skipped; no client connects meanwhile.
+    // The kernel may choose NodePorts, so no connection may be skipped. No client connects meanwhile.
     sysctl("net.ipv4.ip_local_port_range", "1024 65535");
     (FROM[0]..FROM[1]).for_each(|port| world.order(&format!("client 127.0.0.1:{port}")));
     (ENDED[0]..ENDED[1]).for_each(|port| world.order(&format!("wait 127.0.0.1:{port}")));
@@ -29,7 +29,7 @@ pub fn measure(world: &mut World, sockets: usize, count: usize) -> Vec<Row> {
     );
     sysctl("net.ipv4.ip_local_port_range", "32768 60999");
     world.order("hang up");
-    // Both walk the same table. The least of four machines was 0.99, and 1.9 the most.
+    // Both walk the same table. Over four machines the ratio was between 0.99 and 1.9.
     let promise = if sockets < 100_000 { Promise::None } else { Promise::Times(0.9) };
     let what = format!("connections on NodePorts, {} sockets, process, vs ss", short(sockets));
     vec![Row::against(what, of(&measured, "process"), ("ss", of(&measured, "ss")), promise).provided(&alike)]

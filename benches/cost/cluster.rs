@@ -1,17 +1,17 @@
-//! Services as clusters have them: written by a tool that leaves its annotation, with labels and managedFields.
+//! Services as in real clusters: made by a tool that leaves its annotation, with labels and managedFields.
 
 use serde_json::{Value, json};
 
 use crate::parts::{Api, objects};
 
-/// Creates one, and returns it and its EndpointSlice as the API server keeps them.
+/// Creates a Service, and returns it and its EndpointSlice as the API server keeps them.
 pub fn create(api: &Api, number: usize, node_port: bool) -> (Value, Value) {
     let kept = api.create(&service(number, node_port));
     let endpoints = api.create(&endpoints(&kept, number));
     (kept, endpoints)
 }
 
-/// One as its tool writes it.
+/// A Service as its tool writes it.
 pub fn service(number: usize, node_port: bool) -> Value {
     let name = format!("checkout-service-{number:05}");
     let mut service = objects::service(&name, &[objects::port(80, None), objects::port(9090, None)]);
@@ -26,7 +26,7 @@ pub fn service(number: usize, node_port: bool) -> Value {
     service["spec"]["selector"] = labels;
     service["spec"]["ipFamilyPolicy"] = json!("SingleStack");
     if node_port {
-        // One port: two NodePorts each are more than the range has.
+        // One port: with two NodePorts each, the range would be too small.
         service["spec"]["ports"].as_array_mut().expect("ports").truncate(1);
     } else {
         service["spec"]["type"] = json!("ClusterIP");

@@ -1,4 +1,4 @@
-//! Processes that hold sockets, as many as it takes: each may hold so many descriptors.
+//! Enough processes to hold the wanted sockets: each process has a limit of descriptors.
 
 use std::{
     env, fs,
@@ -10,10 +10,10 @@ use std::{
     time::Duration,
 };
 
-/// Connections of one holder to itself, at most: two descriptors each.
+/// The greatest number of connections of one holder to itself: two descriptors each.
 const PAIRS: usize = 9_000;
 
-/// One process that holds sockets; it ends with this value.
+/// One process that holds sockets. Dropping this value ends it.
 pub struct Holder {
     child: Child,
     orders: ChildStdin,
@@ -22,12 +22,12 @@ pub struct Holder {
 }
 
 impl Holder {
-    /// One in the network namespace of the calling thread, in a control group of its own, as pods are.
+    /// Starts a holder in the network namespace of the calling thread, in its own control group, like a pod.
     pub fn start(place: &str) -> Self {
         Self::of(&format!("portreeve-bench-{}-{}", id(), next()), place, false)
     }
 
-    /// One in a network namespace of its own, and in the control group of a pod.
+    /// Starts a holder in its own network namespace, and in the control group of a pod.
     pub fn pod() -> Self {
         let number = next();
         let cgroup = format!("portreeve-bench-{}/kubepods/pod0e6a3a0c-5a0b-4b1e-8d6e-{:012x}", id(), number);
@@ -54,19 +54,19 @@ impl Holder {
         self.child.id()
     }
 
-    /// Gives an order without waiting for it.
+    /// Sends an order, and does not wait for it.
     pub fn begin(&mut self, order: &str) {
         writeln!(self.orders, "{order}").expect("the holder lives");
     }
 
-    /// Waits until the oldest order was carried out.
+    /// Waits until the oldest order is done.
     pub fn end(&mut self) {
         let mut line = String::new();
         self.answers.read_line(&mut line).expect("an answer");
-        assert_eq!(line, "done\n", "a holder failed; it said why");
+        assert_eq!(line, "done\n", "a holder failed; its error is above");
     }
 
-    /// Gives an order, and waits until it was carried out.
+    /// Sends an order, and waits until it is done.
     pub fn order(&mut self, order: &str) {
         self.begin(order);
         self.end();
@@ -77,7 +77,7 @@ impl Drop for Holder {
     fn drop(&mut self) {
         self.child.kill().expect("a child that can be killed");
         self.child.wait().expect("a child that can be waited for");
-        // A process that was killed leaves its cgroup a moment later, and above it there may be others.
+        // A killed process leaves its cgroup a moment later. The parent cgroups may have other processes.
         let mut tries = 0;
         while fs::remove_dir(&self.cgroup).is_err() && tries < 1000 {
             tries += 1;
@@ -88,12 +88,12 @@ impl Drop for Holder {
     }
 }
 
-/// Established connections, spread over as many holders as it takes. The first sizes stay when it grows.
+/// Established connections, spread over as many holders as needed. The number can grow; existing connections stay.
 #[derive(Default)]
 pub struct Crowd(Vec<Holder>);
 
 impl Crowd {
-    /// Has that many sockets in the network namespace of the calling thread, a fourth of them IPv6.
+    /// Makes this number of sockets in the network namespace of the calling thread, a fourth of them IPv6.
     pub fn grow(&mut self, sockets: usize) {
         let pairs = sockets / 2;
         while self.0.len() * PAIRS < pairs {

@@ -1,5 +1,5 @@
-//! Services by the ten thousand. For each that it creates, kube-apiserver walks all cluster addresses twice, to count
-//! them. So it creates some, and etcd is given copies of what it keeps of these.
+//! Tens of thousands of Services. For each new Service, kube-apiserver walks all cluster addresses twice to count them.
+//! So it creates a few, and copies of their stored form are written to etcd.
 
 use std::{collections::BTreeSet, net::Ipv4Addr, ops::Range, thread};
 
@@ -11,20 +11,20 @@ use crate::{
     parts::{Api, ControlPlane},
 };
 
-/// How many clients write at once.
+/// The number of clients that write at the same time.
 const WRITERS: usize = 4;
-/// Services that are copies of one.
+/// The number of copies of one Service.
 const BATCH: usize = 4_096;
-/// How many addresses are written before the Service of the first of them. The API server repairs a Service whose address it
-/// has not seen yet, and an address of a minute ago without a Service.
+/// The number of addresses that are written before the Service of the first of them. The API server repairs a Service
+/// whose address it does not know yet, and an address without a Service after a minute.
 const LEAD: usize = 1_000;
-/// The first address of the range of the lab that the API server gives to whoever asks for none.
+/// The first address of the lab's range from which the API server allocates addresses.
 const FIRST: Ipv4Addr = Ipv4Addr::new(10, 96, 1, 0);
-/// The path of the addresses that Services have.
+/// The path of the addresses of Services.
 const ADDRESSES: &str = "/apis/networking.k8s.io/v1/ipaddresses";
 
-/// Adds Services with an EndpointSlice each; every other one has a NodePort, `node_ports` of all at most. These the API
-/// server creates itself: it has a record of NodePorts.
+/// Adds Services with an EndpointSlice each. Every other Service has a NodePort, up to `node_ports` in all. The API
+/// server itself creates these, because it records NodePorts.
 pub fn services(cluster: &ControlPlane, numbers: Range<usize>, node_ports: usize) {
     let (with, without): (Vec<usize>, Vec<usize>) =
         numbers.partition(|number| number % 2 == 0 && number / 2 < node_ports);
@@ -40,7 +40,7 @@ pub fn services(cluster: &ControlPlane, numbers: Range<usize>, node_ports: usize
     }
 }
 
-/// Adds Services, the first of which the API server creates.
+/// Adds Services. The API server creates the first of them.
 fn copies(cluster: &ControlPlane, numbers: &[usize]) {
     let model = Kept::of_new(cluster, numbers[0]);
     let others = numbers[1..].iter().zip(free(cluster));
@@ -50,12 +50,12 @@ fn copies(cluster: &ControlPlane, numbers: &[usize]) {
         let behind = at.checked_sub(lead).and_then(|at| copies.get(at));
         let puts = [copies.get(at).map(Kept::address), behind.map(Kept::endpoints), behind.map(Kept::service)];
         let puts: Vec<Value> = puts.into_iter().flatten().collect();
-        // One of a kind: who watches takes it that no two objects of a kind have the same version.
+        // One object at a time: a watch expects that no two objects of a kind have the same version.
         etcd.post("/v3/kv/txn", &json!({"success": puts})).unwrap_or_else(|refusal| panic!("{refusal}"));
     }
 }
 
-/// Addresses that no Service has.
+/// Addresses without a Service.
 fn free(cluster: &ControlPlane) -> impl Iterator<Item = Ipv4Addr> {
     let list = get(cluster, ADDRESSES);
     let names = list["items"].as_array().expect("a list").iter().filter_map(|item| item["metadata"]["name"].as_str());
@@ -68,7 +68,7 @@ fn get(cluster: &ControlPlane, path: &str) -> Value {
     serde_json::from_str(&text).expect("JSON")
 }
 
-/// What the API server keeps of one Service.
+/// The stored objects of one Service.
 struct Kept {
     service: Value,
     endpoints: Value,
@@ -76,7 +76,7 @@ struct Kept {
 }
 
 impl Kept {
-    /// Of one that it creates.
+    /// The stored objects of a Service that the API server creates.
     fn of_new(cluster: &ControlPlane, number: usize) -> Self {
         let (service, endpoints) = create(cluster.api(), number, false);
         let address = service["spec"]["clusterIP"].as_str().expect("an address");
@@ -84,7 +84,7 @@ impl Kept {
         Self { service, endpoints, address }
     }
 
-    /// Of another one.
+    /// The stored objects of a copy.
     fn copy(&self, number: usize, address: Ipv4Addr) -> Self {
         let mut wanted = service(number, false);
         wanted["spec"]["clusterIP"] = json!(address);
@@ -110,14 +110,15 @@ impl Kept {
     }
 }
 
-/// How an object is put where the API server keeps its like: it writes protobuf there, but reads JSON too.
+/// Writes an object where the API server stores objects of its kind. The API server writes protobuf there, but also
+/// reads JSON.
 fn put(place: &str, object: &Value) -> Value {
     let bytes = |text: String| ByteString(text.into_bytes());
     let name = object["metadata"]["name"].as_str().expect("a name");
     json!({"requestPut": {"key": bytes(format!("/registry/{place}/{name}")), "value": bytes(object.to_string())}})
 }
 
-/// An object with a uid of its own, as another one is kept but for what is wanted of it. etcd knows its version.
+/// A copy of a stored object with its own uid and the given changes. etcd has its version.
 fn instead(kept: &Value, wanted: &Value, number: usize) -> Value {
     let mut object = over(kept, wanted);
     let uid = kept["metadata"]["uid"].as_str().expect("a uid");
@@ -126,7 +127,7 @@ fn instead(kept: &Value, wanted: &Value, number: usize) -> Value {
     object
 }
 
-/// One value laid over another: what it does not name stays.
+/// Merges one value into another: fields that it does not name stay.
 fn over(below: &Value, above: &Value) -> Value {
     match (below, above) {
         (Value::Object(below), Value::Object(above)) => {

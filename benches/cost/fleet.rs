@@ -1,5 +1,5 @@
-//! What hundreds of agents ask of one API server: requests, watches, bytes and Events, from start to incident, while Services
-//! change all the time, and when the server was away.
+//! The load of hundreds of agents on one API server: requests, watches, bytes and Events. It is measured from start to
+//! incident, while Services change all the time, and after an outage of the server.
 
 mod incident;
 
@@ -25,33 +25,34 @@ use crate::{
     world::{node_ports, run},
 };
 
-/// Agents: those of whose life each part is looked at for so long, and those that start at one moment.
+/// The numbers of agents: agents whose phases are measured, with the time for each phase, and agents that start at one
+/// moment.
 const AGENTS: usize = 200;
 const AT_ONCE: usize = 500;
 const WHILE: Duration = Duration::from_secs(60);
-/// One of so many nodes is in a network namespace of its own: what is repaired on the others is left there.
+/// One of this number of nodes has its own network namespace. An incident that is repaired on the others stays there.
 const LEFT: usize = 40;
-/// Services with a NodePort, before one more comes.
+/// Services with a NodePort, before one more is added.
 const SERVICES: u16 = 200;
 const FIRST: u16 = 30_000;
-/// Changes of Services in a second, and how long.
+/// Changes of Services in a second, and their duration.
 const CHANGES: u32 = 50;
 const CHURN: Duration = Duration::from_secs(60);
-/// Minutes without a server. Agents wait longer and longer before they try again, and after the second as long as they ever do:
-/// an hour is sixty of the last.
+/// Minutes without a server. Agents wait longer and longer before they try again, up to a maximum that they reach after
+/// the second minute: an hour is sixty times the last minute.
 const AWAY: usize = 5;
-/// How long a busy machine may take until hundreds of agents see something.
+/// The longest time until hundreds of agents see a change, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// Who agents are to the server.
+/// The user of the agents.
 const OBSERVER: &str = "observer";
-/// The first port of the agents, one each.
+/// The first port of the agents; each has one port.
 const PLACES: usize = 20_000;
-/// The most that an agent may write when nothing happens, in requests a second.
+/// The greatest number of requests a second that an agent may write while nothing happens.
 const MOST_WRITES: f64 = 0.02;
-/// The most that it may watch then: Services, and the Pods of its node.
+/// The greatest number of watches of an agent meanwhile: Services, and the Pods of its node.
 const MOST_WATCHES: f64 = 2.0;
 
-/// An API server that notes who asks for what, and agents that each are of another node.
+/// An API server that records every request with its client, and agents that each run for another node.
 struct Fleet<'a> {
     binary: &'a Path,
     cluster: ControlPlane,
@@ -59,7 +60,7 @@ struct Fleet<'a> {
     directory: Directory,
     agents: Vec<Process>,
     size: usize,
-    /// Where the last nodes are, and their way to the server.
+    /// The namespace of the last nodes, and their connection to the server.
     apart: Namespace,
     _way: Relay,
     /// Services with a NodePort.
@@ -67,7 +68,7 @@ struct Fleet<'a> {
     rows: Vec<Row>,
 }
 
-/// What a roll-out asks that reaches every node at one moment.
+/// The requests of a roll-out that reaches every node at one moment.
 pub fn start(binary: &Path, small: bool) -> Vec<Row> {
     let mut fleet = Fleet::of(binary, if small { 10 } else { AT_ONCE });
     let what = format!("at start of {} at once", fleet.size);
@@ -115,7 +116,7 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
 }
 
 impl<'a> Fleet<'a> {
-    /// Nodes and Services, and no agent yet.
+    /// Nodes and Services, without agents.
     fn of(binary: &'a Path, size: usize) -> Self {
         let audit = Audit::new();
         let flags = audit.flags();
@@ -158,7 +159,7 @@ impl<'a> Fleet<'a> {
         self.services += 1;
     }
 
-    /// Waits until an agent has looked with every Service in view.
+    /// Waits until an agent has scanned with every Service in view.
     fn ready(&self, number: usize) {
         until_within(PATIENCE, "view of every Service", || {
             let metrics = self.metrics(number)?;
@@ -171,12 +172,12 @@ impl<'a> Fleet<'a> {
         if self.is_apart(number) { self.apart.run(get) } else { get() }
     }
 
-    /// Whether a node is one of the last.
+    /// Whether a node is one of the last nodes.
     fn is_apart(&self, number: usize) -> bool {
         number >= self.size - self.size.div_ceil(LEFT)
     }
 
-    /// Changes Services, one after the other, and says how many a second it came to and what that took.
+    /// Changes Services in turn. Adds the number of changes a second, and the processor time for them.
     fn churn(&mut self, lasts: Duration) {
         let spent = self.spent();
         let begun = Instant::now();
@@ -195,7 +196,7 @@ impl<'a> Fleet<'a> {
         self.tell("processor time of an agent then", "thousandths of a core", [taken]);
     }
 
-    /// An API server that is away and comes back: how often agents knock, and what they ask then.
+    /// An API server that is away and comes back: the connections that agents try, and their requests afterwards.
     fn outage(&mut self, minutes: usize) {
         self.cluster.kill();
         let each_minute: Vec<f64> = (0..minutes)
@@ -220,7 +221,7 @@ impl<'a> Fleet<'a> {
         });
     }
 
-    /// Processor time of all of them so far.
+    /// Processor time of all agents so far.
     fn spent(&self) -> Duration {
         self.agents.iter().map(|agent| processor_time(agent.pid())).sum()
     }
@@ -234,7 +235,7 @@ impl<'a> Fleet<'a> {
         self.rows.push(Row::alone(what, unit, values, Promise::None));
     }
 
-    /// One with the rights of the chart, in the same network namespace as nearly all others.
+    /// An agent with the rights of the chart, in the same network namespace as most others.
     fn agent(&self, number: usize) -> Process {
         let arguments = [
             "agent".to_owned(),
@@ -248,7 +249,7 @@ impl<'a> Fleet<'a> {
         if self.is_apart(number) { self.apart.run(start) } else { start() }
     }
 
-    /// Notes what all of them ask for meanwhile, each on average, and returns the writes of one.
+    /// Adds the requests of all agents during `act`, as an average of one agent, and returns the writes of one agent.
     fn during(&mut self, what: &str, happens: impl FnOnce(&mut Self)) -> f64 {
         let (before, bytes) = (self.audit.of(OBSERVER).len(), self.bytes());
         happens(self);
@@ -273,7 +274,7 @@ impl<'a> Fleet<'a> {
         writes
     }
 
-    /// Says what was asked for, each as often as one agent did.
+    /// Prints the requests, with their number for one agent.
     fn tell_of(&self, what: &str, asked: &[Asked]) {
         let mut counts: BTreeMap<String, usize> = BTreeMap::new();
         for Asked { verb, uri, code, .. } in asked {
@@ -286,7 +287,7 @@ impl<'a> Fleet<'a> {
         }
     }
 
-    /// Watches that are open; the server has some of its own.
+    /// Open watches. The server has some of its own.
     fn watches(&self) -> f64 {
         let metrics = self.cluster.api().text("/metrics").expect("metrics of the server");
         let open = metrics.lines().filter(|line| {
@@ -298,7 +299,7 @@ impl<'a> Fleet<'a> {
         open.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
     }
 
-    /// What each connection that is open to the server has carried, both ways, encrypted as it is; by its local end.
+    /// The encrypted bytes of each open connection to the server, in both directions, by its local end.
     fn bytes(&self) -> BTreeMap<String, f64> {
         let output = run(Command::new("ss").args(["-HtinO", "dport = :6443"]));
         let carried = |line: &str| {
@@ -318,7 +319,7 @@ fn place(number: usize) -> String {
     format!("127.0.0.1:{}", PLACES + number)
 }
 
-/// Connections that this namespace tried in vain.
+/// Failed connections of this namespace.
 fn refused() -> f64 {
     let text = fs::read_to_string("/proc/thread-self/net/snmp").expect("counters of the kernel");
     let mut lines = text.lines().filter_map(|line| line.strip_prefix("Tcp: "));

@@ -1,14 +1,14 @@
-//! How cost grows: the exponent of a power that goes through what was measured.
+//! The growth of cost: the exponent of a power function through the measured points.
 
 use crate::row::{Promise, Row};
 
-/// Linear costs, as far as a few points can show.
+/// Linear growth, within the precision of a few points.
 pub const LINEAR: f64 = 1.15;
 
-/// Constant costs, as far as a few points can show.
+/// Constant cost, within the precision of a few points.
 pub const NONE: f64 = 0.15;
 
-/// What something took at a size.
+/// The cost at a size.
 #[derive(Clone, Copy, Debug)]
 pub struct Point {
     pub size: f64,
@@ -20,7 +20,7 @@ pub fn row(what: &str, points: &[Point], promise: Promise) -> Row {
     Row::alone(format!("growth of {what}"), "exponent", [exponent(points)], promise)
 }
 
-/// The slope of the line through the logarithms that has the smallest sum of squares beside it.
+/// The slope of the regression line through the logarithms.
 pub fn exponent(points: &[Point]) -> f64 {
     let count = points.len() as f64;
     let logarithms = || points.iter().map(|point| (point.size.ln(), point.took.ln()));

@@ -1,4 +1,4 @@
-//! A holder makes sockets by the commands on standard input, and holds them until it is killed.
+//! A holder makes sockets on orders from standard input, and holds them until it is killed.
 
 use std::{
     fs,
@@ -17,9 +17,9 @@ use nix::sys::{
 
 use crate::parts::enter_alone;
 
-/// Everything that a holder holds.
+/// All sockets of a holder.
 struct Held {
-    /// The address at which it accepts connections.
+    /// The address on which it accepts connections.
     place: TcpListener,
     pairs: Vec<[TcpStream; 2]>,
     listeners: Vec<TcpListener>,
@@ -28,8 +28,8 @@ struct Held {
     files: Vec<fs::File>,
 }
 
-/// Moves to a control group, and to a network namespace of its own if requested. Then it runs one command a line, and
-/// answers each with a line.
+/// Moves to a control group, and to its own network namespace if requested. Then it executes one order for each line,
+/// and answers each with a line.
 pub fn hold(cgroup: &str, place: &str, apart: bool) -> ExitCode {
     fs::write(format!("{cgroup}/cgroup.procs"), id().to_string()).expect("a process can be moved");
     if apart {
@@ -50,7 +50,7 @@ pub fn hold(cgroup: &str, place: &str, apart: bool) -> ExitCode {
         let order = order.expect("an order");
         let words: Vec<&str> = order.split(' ').collect();
         held.obey(&words);
-        stdout().write_all(b"done\n").and_then(|()| stdout().flush()).expect("somebody waits");
+        stdout().write_all(b"done\n").and_then(|()| stdout().flush()).expect("the parent reads");
     }
     ExitCode::SUCCESS
 }
@@ -80,7 +80,7 @@ impl Held {
         }
     }
 
-    /// Has so many established connections to itself.
+    /// Makes this number of established connections to itself.
     fn pairs(&mut self, count: usize) {
         let place = self.place.local_addr().expect("an address");
         while self.pairs.len() < count {
@@ -90,7 +90,7 @@ impl Held {
         self.pairs.truncate(count);
     }
 
-    /// An outgoing connection whose local end was chosen.
+    /// An outgoing connection with a given local end.
     fn client(&self, from: SocketAddr) -> (OwnedFd, TcpStream) {
         let near = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).expect("a socket");
         setsockopt(&near, ReuseAddr, &true).expect("an option");
@@ -100,7 +100,7 @@ impl Held {
         (near, self.place.accept().expect("a connection").0)
     }
 
-    /// A connection in TIME_WAIT whose local end was chosen: that end hangs up first.
+    /// A connection in TIME_WAIT with a given local end: that end closes first.
     fn wait(&self, from: SocketAddr) {
         let (near, far) = self.client(from);
         let near = TcpStream::from(near);

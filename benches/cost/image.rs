@@ -1,4 +1,4 @@
-//! How large the program is, and the image made of it, as it is kept and as a registry sends it.
+//! The size of the program, and of its image, stored and compressed for a registry.
 
 use std::{env, fs, path::Path, process::Command};
 

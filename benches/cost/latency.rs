@@ -15,11 +15,11 @@ use crate::{
 
 /// The interval of scans: shorter than usual, for many scans; results are in scans if the interval matters.
 const INTERVAL: Duration = Duration::from_secs(2);
-/// How often an answer is looked for.
+/// The interval of the requests for an answer.
 const OFTEN: Duration = Duration::from_millis(5);
 /// The first NodePort that is used.
 const FIRST: u16 = 30_100;
-/// How long the first verdict may take without an API server, how long a change of the cluster, in milliseconds.
+/// The longest time for the first verdict without an API server, and for a change of the cluster, in milliseconds.
 const FIRST_VERDICT: f64 = 2000.0;
 const CHANGE: f64 = 1000.0;
 
@@ -45,7 +45,7 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
     let agent = start(binary, "https://127.0.0.1:6443", &directory);
     patiently(|| http_get(PLACE, "/readyz"));
     let changes: Vec<[f64; 3]> = (0..times).map(|time| change(&cluster, FIRST + time)).collect();
-    let looks: Vec<f64> = (0..times).map(|time| listener(&cluster, FIRST + 100 + time)).collect();
+    let scans: Vec<f64> = (0..times).map(|time| listener(&cluster, FIRST + 100 + time)).collect();
     let settings: Vec<f64> = (0..times).map(|_| setting()).collect();
     drop(agent);
     let of = |index: usize| changes.iter().map(move |times| times[index]);
@@ -54,8 +54,8 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
         Row::alone("a Service that changed to the look that judged it", "ms", of(0), Promise::AtMost(CHANGE)),
         Row::alone("the same to the finding, which has to last", "ms", of(1), Promise::None),
         Row::alone("the same to the Event", "ms", of(2), Promise::None),
-        // Two that last, one that may have begun just before, and the part of one until the next begins.
-        Row::alone("a new listener to the finding, which has to last", "looks", looks, Promise::AtMost(3.0)),
+        // Two scans in which the finding lasts, one scan that may have begun before, and a part of an interval.
+        Row::alone("a new listener to the finding, which has to last", "looks", scans, Promise::AtMost(3.0)),
         Row::alone("a sysctl that changed to the finding", "looks", settings, Promise::AtMost(2.0)),
     ]
 }
@@ -82,29 +82,29 @@ fn listener(cluster: &ControlPlane, port: u16) -> f64 {
     cluster.api().create(&objects::service(&format!("s{port}"), &[objects::port(80, Some(port))]));
     patiently(|| (node_ports(&metrics()) > before).then_some(()));
     let _listener = TcpListener::bind(("0.0.0.0", port)).expect("a free port");
-    looks_to(|| is_found(port))
+    scans_to(|| is_found(port))
 }
 
-/// The ephemeral range comes to cover the NodePorts: looks to the finding.
+/// The ephemeral range is widened over the NodePorts: scans to the finding.
 fn setting() -> f64 {
     let series = "portreeve_findings{rule=\"ephemeral-range-overlap\",variant=\"node-ports\"";
     let is_told = || metrics().lines().any(|line| line.starts_with(series) && !line.ends_with(" 0.0"));
     let range = |range| sysctl("net.ipv4.ip_local_port_range", range);
     range("1024 65535");
-    let looks = looks_to(is_told);
+    let scans = scans_to(is_told);
     range("32768 60999");
     patiently(|| (!is_told()).then_some(()));
-    looks
+    scans
 }
 
-fn looks_to(is_found: impl Fn() -> bool) -> f64 {
+fn scans_to(is_found: impl Fn() -> bool) -> f64 {
     let scans = || number(&metrics(), "portreeve_scans_total");
     let before = scans();
     patiently(|| is_found().then_some(()));
     scans() - before
 }
 
-/// Whether there is a finding of `listener-on-node-port/loses` about it.
+/// Whether there is a finding of `listener-on-node-port/loses` about the Service.
 fn is_found(port: u16) -> bool {
     let (rule, port) = ("rule=\"listener-on-node-port\",variant=\"loses\"", format!("port=\"{port}\""));
     let metrics = metrics();
@@ -130,7 +130,7 @@ fn start(binary: &Path, server: &str, directory: &Directory) -> Process {
     Process::start(binary.to_str().expect("a path"), &arguments, directory.path())
 }
 
-/// Repeats the query without an end: a benchmark has no right time.
+/// Repeats the request until it succeeds. There is no time limit, because a benchmark has no right time.
 fn patiently<T>(mut probe: impl FnMut() -> Option<T>) -> T {
     loop {
         match probe() {

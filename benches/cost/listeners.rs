@@ -13,14 +13,14 @@ use crate::{
     rounds::{Contender, of, rounds},
     row::{Promise, Row},
     sizes::short,
-    world::{Looking, World, ends, run, same},
+    world::{Scanning, World, ends, run, same},
 };
 
 /// The commands that list listeners only.
 const CHECK: [&str; 5] = ["check", "--rule", "listener-on-node-port/loses", "--output", "json"];
 
 /// The rows of one size.
-pub fn measure(world: &World, agent: &Looking, sockets: usize, count: usize) -> Vec<Row> {
+pub fn measure(world: &World, agent: &Scanning, sockets: usize, count: usize) -> Vec<Row> {
     let exporter = Exporter::start();
     let listeners = world.snapshot()["listeners"]["seen"].take();
     let ours = ends(&listeners, |socket| socket["protocol"] == "tcp" && is_node_port(socket));
@@ -38,15 +38,15 @@ pub fn measure(world: &World, agent: &Looking, sockets: usize, count: usize) -> 
 
     let mut portreeve = world.portreeve(&CHECK);
     let mut whole = world.portreeve(&["check", "--output", "json"]);
-    let mut looks = Vec::new();
+    let mut scans = Vec::new();
     let measured = rounds(
         count,
         vec![
             Contender::timed("process", || run(&mut portreeve)),
             Contender::timed("ss", || run(&mut ss_listeners())),
             Contender::telling("agent", || {
-                let took = agent.look();
-                looks.push(took.whole());
+                let took = agent.scan();
+                scans.push(took.whole());
                 took.by("listeners")
             }),
             Contender::timed("netstat", || run(&mut netstat_listeners())),
@@ -57,7 +57,8 @@ pub fn measure(world: &World, agent: &Looking, sockets: usize, count: usize) -> 
         ],
     );
     let took = |name: &str| of(&measured, name);
-    // On some machines a socket costs `ss` half of what it costs on others, and a check the same: what holds on each is promised.
+    // On some machines a socket costs `ss` half as much as on others, and a check the same. The promise is a ratio that
+    // holds on all of them.
     let promised = |at_100k: f64, at_500k: f64| match sockets {
         100_000 => Promise::Times(at_100k),
         500_000 => Promise::Times(at_500k),
@@ -80,13 +81,13 @@ pub fn measure(world: &World, agent: &Looking, sockets: usize, count: usize) -> 
         Row::alone(
             format!("a look with every rule and connections, {size} sockets, agent"),
             "ms",
-            looks.iter().copied(),
+            scans.iter().copied(),
             Promise::None,
         ),
     ]
 }
 
-/// What a program with the procfs crate does: reads both tables, and says who listens on a NodePort.
+/// A program with the procfs crate: it reads both tables, and lists the listeners on NodePorts.
 pub fn by_procfs() -> ExitCode {
     let tables = [procfs::net::tcp(), procfs::net::tcp6()];
     let sockets = tables.into_iter().flat_map(|table| table.expect("a table"));

@@ -1,12 +1,12 @@
-//! What the program costs, and what others cost beside it: every contender sees the same sockets, takes its turn with
-//! the others in one run, and must have told the same. Fails where a promise is missed, and where a ratio has lost a
-//! fifth of what `benches/baseline.json` has of the same machine.
+//! The cost of the program, and of other programs beside it. All contenders see the same sockets, run in turns, and
+//! must give the same result. The benchmark fails if a promise is broken, or if a ratio is a fifth worse than in
+//! `benches/baseline.json` on the same machine.
 //!
-//! `make bench` runs it on the binary of the image. `cargo bench --profile dev --bench cost -- FILE [FAMILY ...]`
-//! measures another build, or some families only; `--small` takes fewer of everything, and proves nothing.
+//! `make bench` measures the binary of the image. `cargo bench --profile dev --bench cost -- FILE [FAMILY ...]`
+//! measures another build, or only some families. `--small` uses smaller sizes, and proves nothing.
 
-#![allow(clippy::disallowed_methods, reason = "makes the world that the program looks at, and measures time")]
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a benchmark tells what it measured")]
+#![allow(clippy::disallowed_methods, reason = "makes the node that the program scans, and measures time")]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a benchmark prints its results")]
 #![allow(unreachable_pub, reason = "a program has no outside")]
 
 mod addresses;
@@ -48,7 +48,7 @@ use std::{
 
 use self::{parts::enter_alone, row::Row, table::Extent, world::World};
 
-/// Rows that belong together, made in a network namespace of their own.
+/// Rows that belong together, measured in a network namespace of their own.
 struct Family {
     name: &'static str,
     measure: fn(&Path, bool) -> Vec<Row>,

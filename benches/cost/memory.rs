@@ -1,4 +1,5 @@
-//! What a running agent takes beside a real API server: resident memory by Services and by sockets, processor time.
+//! The cost of a running agent beside a real API server: resident memory by Services and by sockets, and processor
+//! time.
 
 use std::{
     fs,
@@ -23,18 +24,20 @@ use crate::{
 const SERVICES: [usize; 3] = [0, 1_000, 5_000];
 const MANY_SERVICES: usize = 50_000;
 const NODE_PORTS: usize = 2_500;
-/// Sockets of a node, and of busy ones.
+/// Sockets of a node, and of a busy node.
 const SOCKETS: [usize; 4] = [2_000, 200_000, 500_000, 1_000_000];
-/// The default interval of looks, and how many of them processor time is measured over: one of twenty reads everything.
+/// The default interval of scans, and the number of scans over which processor time is measured: one of twenty reads
+/// everything.
 const INTERVAL: Duration = Duration::from_secs(15);
 const LOOKS: u32 = 20;
-/// Looks after which memory is what it stays.
+/// The number of scans after which memory is stable.
 const SETTLED: f64 = 4.0;
 
-/// Resident memory with 5,000 Services and 2,000 sockets, and what a million sockets may add to it, in MiB.
+/// The greatest resident memory with 5,000 Services and 2,000 sockets, and the greatest amount that a million sockets
+/// may add, in MiB.
 const MOST_MEMORY: f64 = 15.0;
 const MOST_GROWTH: f64 = 4.0;
-/// Processor time with the same, in thousandths of a core.
+/// The greatest processor time with the same, in thousandths of a core.
 const MOST_PROCESSOR: f64 = 3.0;
 
 /// The rows.
@@ -66,7 +69,7 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
     rows
 }
 
-/// The rows of a cluster as large as they come, and how memory grows with Services.
+/// The rows of the largest clusters, and the growth of memory with Services.
 pub fn many(binary: &Path, small: bool) -> Vec<Row> {
     let cluster = ControlPlane::start();
     cluster.api().create(&objects::node("n1", &PRIMARY));
@@ -89,33 +92,34 @@ fn resident(services: &usize, sockets: usize, memory: f64, promise: Promise) -> 
     Row::alone(what, "MiB", [memory], promise)
 }
 
-/// Resident memory of a new agent that knows everything and has looked a few times.
+/// Resident memory of a new agent that knows everything and has scanned a few times.
 fn settled(binary: &Path, cluster: &ControlPlane, services: usize, directory: &Directory) -> f64 {
     let mut agent = start(binary, cluster, Duration::from_secs(1), directory);
     ready(&mut agent, services);
-    let looked = scans();
-    until("further looks", || (scans() >= looked + SETTLED).then_some(()));
+    let scanned = scans();
+    until("further scans", || (scans() >= scanned + SETTLED).then_some(()));
     Memory::of(agent.pid()).resident
 }
 
-/// Thousandths of a core that an agent at its usual pace takes.
+/// The processor time of an agent at its usual interval, in thousandths of a core.
 fn processor(binary: &Path, cluster: &ControlPlane, services: usize, directory: &Directory, small: bool) -> Row {
     let mut agent = start(binary, cluster, INTERVAL, directory);
     ready(&mut agent, services);
-    let looks = if small { 1 } else { LOOKS };
-    let rates = (0..looks).map(|_| {
+    let scans = if small { 1 } else { LOOKS };
+    let rates = (0..scans).map(|_| {
         let (begun, spent) = (Instant::now(), processor_time(agent.pid()));
         thread::sleep(INTERVAL);
         // A scrape as often as a scan.
         http_get(PLACE, "/metrics").expect("metrics");
         1000.0 * (processor_time(agent.pid()) - spent).as_secs_f64() / begun.elapsed().as_secs_f64()
     });
-    let mean = rates.sum::<f64>() / f64::from(looks);
+    let mean = rates.sum::<f64>() / f64::from(scans);
     let what = format!("processor time, {} Services, {} sockets", short(services), short(SOCKETS[0]));
     Row::alone(what, "thousandths of a core", [mean], Promise::AtMost(MOST_PROCESSOR))
 }
 
-/// Resident memory of kube-proxy, which watches the same with the informers of client-go, once it has programmed it all.
+/// Resident memory of kube-proxy after it has programmed all Services. It watches the same objects with the informers
+/// of client-go.
 fn of_proxy(cluster: &ControlPlane, services: usize, directory: &Directory) -> Row {
     let arguments = [
         format!("--kubeconfig={}", cluster.kubeconfig("admin").display()),
@@ -148,7 +152,7 @@ fn start(binary: &Path, cluster: &ControlPlane, interval: Duration, directory: &
     Process::start(binary.to_str().expect("a path"), &arguments, directory.path())
 }
 
-/// Waits until an agent knows of every NodePort that was taken.
+/// Waits until an agent knows every taken NodePort.
 fn ready(agent: &mut Process, services: usize) {
     let expected = NODE_PORTS.min(services.div_ceil(2)) as f64;
     agent.wait_for("view of every Service", || {

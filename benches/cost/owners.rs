@@ -1,4 +1,4 @@
-//! Which process has a NodePort, among many descriptors.
+//! The process with a NodePort, among many descriptors.
 
 use std::collections::BTreeSet;
 
@@ -7,11 +7,11 @@ use crate::{
     rounds::{Contender, of, rounds},
     row::{Promise, Row},
     sizes::short,
-    world::{Looking, World, run, same},
+    world::{Scanning, World, run, same},
 };
 
 /// The rows of one number of descriptors.
-pub fn measure(world: &World, agent: &Looking, descriptors: usize, count: usize) -> Vec<Row> {
+pub fn measure(world: &World, agent: &Scanning, descriptors: usize, count: usize) -> Vec<Row> {
     let snapshot = world.snapshot();
     let listeners = snapshot["listeners"]["seen"].as_array().expect("listeners");
     let ours: BTreeSet<_> = listeners
@@ -35,14 +35,14 @@ pub fn measure(world: &World, agent: &Looking, descriptors: usize, count: usize)
             Contender::timed("process", || run(&mut portreeve)),
             Contender::timed("ss -p", || run(&mut ss_holders())),
             Contender::timed("lsof", || run(&mut lsof_holders())),
-            Contender::telling("agent", || agent.look().by("processes")),
+            Contender::telling("agent", || agent.scan().by("processes")),
         ],
     );
     let took = |name: &str| of(&measured, name);
     let size = short(descriptors);
     let what = format!("holders of NodePorts, {size} descriptors, process");
     let against = |theirs: &'static str, least: f64| {
-        // Fewer descriptors are fewer that others look through in vain.
+        // With fewer descriptors, the other programs search fewer in vain.
         let promise = if descriptors < 200_000 { Promise::None } else { Promise::Times(least) };
         let row = Row::against(format!("{what}, vs {theirs}"), took("process"), (theirs, took(theirs)), promise);
         row.provided(&alike)

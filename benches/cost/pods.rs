@@ -1,4 +1,4 @@
-//! How many ephemeral ports pods use, each in a network namespace of its own.
+//! The number of ephemeral ports that pods use, each pod in its own network namespace.
 
 use crate::{
     crowd::Holder,
@@ -10,7 +10,7 @@ use crate::{
     world::{World, run, same},
 };
 
-/// The rows: all of the pods at several numbers of them, each pod with as many sockets.
+/// The rows for several numbers of pods, each pod with the same number of sockets.
 pub fn measure(world: &World, pods: &[usize], sockets: usize, count: usize) -> Vec<Row> {
     let most = *pods.last().expect("a number of pods");
     let each = sockets / most / 2;
@@ -39,7 +39,8 @@ fn of_number(world: &World, holders: &[Holder], each: usize, count: usize, promi
         let lines = |holder: &Holder| run(&mut ss_in(holder.pid())).stdout.iter().filter(|it| **it == b'\n').count();
         holders.iter().map(|holder| u64::try_from(lines(holder)).expect("a number")).collect()
     };
-    // Of a pod that is far from its limit a bound is told: sockets of any kind, and those that are just being freed.
+    // For a pod that is far from its limit an upper bound is reported: sockets of any kind, and sockets that are just
+    // being freed.
     let theirs = dump();
     let bounds = |(ours, theirs): (&u64, &u64)| (*theirs..=theirs + theirs / 20).contains(ours);
     let alike = match ours.len() == theirs.len() && ours.iter().zip(&theirs).all(bounds) {
@@ -49,7 +50,7 @@ fn of_number(world: &World, holders: &[Holder], each: usize, count: usize, promi
     let agent = world.agent();
     let measured = rounds(
         count,
-        vec![Contender::telling("agent", || agent.look().by("pod-namespaces")), Contender::timed("ss in each", dump)],
+        vec![Contender::telling("agent", || agent.scan().by("pod-namespaces")), Contender::timed("ss in each", dump)],
     );
     let ours = of(&measured, "agent");
     let what = format!("use of ephemeral ports, {pods} pods with {} sockets, agent", short(pods * each * 2));

@@ -5,16 +5,16 @@ use std::{fs, thread, time::Duration};
 use crate::{
     row::{Promise, Row},
     sizes::short,
-    world::Looking,
+    world::Scanning,
 };
 
 /// The time for which the agent scans again and again: the kernel reports processor time in hundredths of a second.
 const WHILE: Duration = Duration::from_secs(6);
-/// The most that is our own, per cent.
+/// The greatest part that is our own, per cent.
 const MOST: f64 = 10.0;
 
 /// The row of one number of sockets.
-pub fn measure(agent: &Looking, sockets: usize) -> Row {
+pub fn measure(agent: &Scanning, sockets: usize) -> Row {
     let before = ticks(agent.pid());
     agent.freely(|| thread::sleep(WHILE));
     let after = ticks(agent.pid());

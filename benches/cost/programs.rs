@@ -1,4 +1,4 @@
-//! What people look for sockets with, and what it says.
+//! The programs that people use to find sockets, and their output.
 
 use std::{
     collections::BTreeSet,
@@ -10,12 +10,12 @@ use serde_json::Value;
 
 const RANGE: &str = "sport >= :30000 and sport <= :32767";
 
-/// Listeners on NodePorts by `ss` of iproute2, with a filter that the kernel applies.
+/// Listeners on NodePorts from `ss` of iproute2, with a filter that the kernel applies.
 pub fn ss_listeners() -> Command {
     command("ss", &["-Htln", RANGE])
 }
 
-/// Everything on NodePorts, in every state.
+/// All sockets on NodePorts, in every state.
 pub fn ss_all() -> Command {
     command("ss", &["-Htan", RANGE])
 }
@@ -25,17 +25,17 @@ pub fn ss_every() -> Command {
     command("ss", &["-Htan"])
 }
 
-/// Who listens on NodePorts, with the processes.
+/// The listeners on NodePorts, with their processes.
 pub fn ss_holders() -> Command {
     command("ss", &["-Htlnp", RANGE])
 }
 
-/// All listeners by `netstat` of net-tools: it has no filter.
+/// All listeners from `netstat` of net-tools: it has no filter.
 pub fn netstat_listeners() -> Command {
     command("netstat", &["-tln"])
 }
 
-/// Listeners on NodePorts by `lsof`.
+/// Listeners on NodePorts from `lsof`.
 pub fn lsof_holders() -> Command {
     command("lsof", &["-nP", "-iTCP:30000-32767", "-sTCP:LISTEN", "-Fp"])
 }
@@ -72,7 +72,7 @@ pub fn holders_by_ss(output: &Output) -> BTreeSet<(SocketAddr, u64)> {
     text.lines().filter_map(holder).collect()
 }
 
-/// The processes in the output of `lsof -Fp`, a line each.
+/// The processes in the output of `lsof -Fp`, one for each line.
 pub fn pids_by_lsof(output: &Output) -> BTreeSet<u64> {
     let text = String::from_utf8_lossy(&output.stdout);
     text.lines().filter_map(|line| line.strip_prefix('p')?.parse().ok()).collect()

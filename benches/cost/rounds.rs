@@ -1,4 +1,4 @@
-//! Contenders take turns, so that whatever else the machine does meets all of them.
+//! Contenders take turns, so that other work of the machine affects all of them.
 
 use std::time::Instant;
 
@@ -9,13 +9,13 @@ pub struct Contender<'a> {
 }
 
 impl<'a> Contender<'a> {
-    /// One that says itself what it took, in milliseconds.
+    /// A contender that reports its own time, in milliseconds.
     pub fn telling(name: &'static str, measure: impl FnMut() -> f64 + 'a) -> Self {
         Self { name, measure: Box::new(measure) }
     }
 
-    /// One that is timed from outside. It runs twice, and the second counts: what the one before it left in the caches
-    /// of the processor is not its own.
+    /// A contender that is timed from outside. It runs twice, and the second run counts: the first run removes the
+    /// effect of the contender before it on the processor's caches.
     pub fn timed<T>(name: &'static str, mut run: impl FnMut() -> T + 'a) -> Self {
         Self::telling(name, move || {
             run();
@@ -26,7 +26,8 @@ impl<'a> Contender<'a> {
     }
 }
 
-/// Lets each measure once a round. The first round, in which everything is read for the first time, does not count.
+/// Measures each contender once a round. The first round does not count, because everything is read for the first time
+/// in it.
 pub fn rounds(count: usize, mut contenders: Vec<Contender<'_>>) -> Vec<(&'static str, Vec<f64>)> {
     let mut measured: Vec<_> = contenders.iter().map(|it| (it.name, Vec::with_capacity(count))).collect();
     for round in 0..=count {
@@ -40,7 +41,7 @@ pub fn rounds(count: usize, mut contenders: Vec<Contender<'_>>) -> Vec<(&'static
     measured
 }
 
-/// What a contender measured.
+/// The results of a contender.
 pub fn of<'a>(measured: &'a [(&'static str, Vec<f64>)], name: &str) -> &'a [f64] {
     &measured.iter().find(|(it, _)| *it == name).expect("a contender").1
 }

@@ -14,7 +14,7 @@ pub struct Spread {
 
 impl Spread {
     /// # Panics
-    /// When nothing was measured.
+    /// If there are no measurements.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Self {
         let mut values: Vec<f64> = values.into_iter().collect();
         values.sort_by(f64::total_cmp);
@@ -30,7 +30,7 @@ impl fmt::Display for Spread {
     }
 }
 
-/// Three digits that matter.
+/// Three significant digits.
 pub fn digits(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_owned(),
@@ -45,7 +45,7 @@ pub fn digits(value: f64) -> String {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Promise {
-    /// The other one takes at least so many times as long.
+    /// The other program takes at least this multiple of our time.
     Times(f64),
     /// No more than this.
     AtMost(f64),
@@ -56,30 +56,30 @@ pub enum Promise {
 /// One line of the table.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// The measurement in words that never change: the baseline identifies the row by them.
+    /// The name of the measurement. It never changes, because the baseline identifies the row by it.
     pub what: String,
-    /// What of ours.
+    /// Our result.
     pub ours: Spread,
-    /// Of what.
+    /// The unit of the result.
     pub unit: String,
-    /// The other one, and what it took.
+    /// The other program, and its time.
     pub theirs: Option<(String, Spread)>,
-    /// How many times as much it took, round by round.
+    /// The ratio of the times, for each round.
     pub ratio: Option<Spread>,
     /// The promise.
     pub promise: Promise,
-    /// Why the row says nothing, if it does not: contenders that saw different sockets.
+    /// The reason why the row is invalid, if it is: the contenders saw different sockets.
     pub failed: Option<String>,
 }
 
 impl Row {
-    /// Something of ours alone, which no other can be compared to.
+    /// A result of ours without a comparison.
     pub fn alone(what: impl Into<String>, unit: &str, values: impl IntoIterator<Item = f64>, promise: Promise) -> Self {
         let (what, unit) = (what.into(), unit.to_owned());
         Self { what, ours: Spread::of(values), unit, theirs: None, ratio: None, promise, failed: None }
     }
 
-    /// Milliseconds of ours and of another, measured in the same rounds.
+    /// Milliseconds of ours and of another program, measured in the same rounds.
     pub fn against(what: impl Into<String>, ours: &[f64], (who, theirs): (&str, &[f64]), promise: Promise) -> Self {
         let ratio = Spread::of(ours.iter().zip(theirs).map(|(ours, theirs)| theirs / ours));
         let theirs = Spread::of(theirs.iter().copied());
@@ -87,12 +87,12 @@ impl Row {
         Self { theirs: Some((who.to_owned(), theirs)), ratio: Some(ratio), ..row }
     }
 
-    /// The same row, which says nothing where the contenders did not see the same.
+    /// The same row; invalid if the contenders did not see the same sockets.
     pub fn provided(self, same: &Result<(), String>) -> Self {
         Self { failed: same.clone().err(), ..self }
     }
 
-    /// The failure, for a person.
+    /// The failure, as a message.
     pub fn complaint(&self) -> Option<String> {
         if let Some(failed) = &self.failed {
             return Some(failed.clone());

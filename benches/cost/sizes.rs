@@ -1,4 +1,4 @@
-//! The numbers of sockets, and their words.
+//! The numbers of sockets, and their short forms.
 
 /// Sockets of the host, smallest first; memory and growth are reported for all of them.
 pub fn sizes(small: bool) -> &'static [usize] {

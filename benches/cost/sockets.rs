@@ -1,4 +1,4 @@
-//! The results for a host with more and more sockets of its own.
+//! The results for a host with more and more sockets.
 
 use std::{path::Path, process::Command};
 
@@ -14,16 +14,16 @@ use crate::{
     world::{World, run, services_of},
 };
 
-/// The most descriptors among which others look for holders.
+/// The greatest number of descriptors among which other programs search for holders.
 const MOST_DESCRIPTORS: usize = 200_000;
 
-/// The rows of all sizes, and how cost grows with them.
+/// The rows of all sizes, and the growth of cost.
 pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
     let count = if small { 3 } else { 7 };
     let mut world = World::new(binary);
     let mut crowd = Crowd::default();
     let (mut rows, mut done) = (Vec::new(), 0);
-    let mut looks: [Vec<Point>; 4] = Default::default();
+    let mut scans: [Vec<Point>; 4] = Default::default();
     for sockets in sizes(small) {
         crowd.grow(*sockets);
         let agent = world.agent();
@@ -32,14 +32,14 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
             let row = told.iter().find(|row| row.what.ends_with(what)).expect("a row of that");
             Point { size: *sockets as f64, took: row.ours.median }
         };
-        looks[0].push(point(&told, "agent, vs ss"));
-        looks[1].push(point(&told, "sockets, agent"));
+        scans[0].push(point(&told, "agent, vs ss"));
+        scans[1].push(point(&told, "sockets, agent"));
         rows.extend(told);
-        // Each of these looks through every descriptor there is, for seconds.
+        // Each of these runs reads every descriptor, for seconds.
         if *sockets <= MOST_DESCRIPTORS {
             let told = owners::measure(&world, &agent, *sockets, count.min(3));
-            looks[2].push(point(&told, "process, vs ss -p"));
-            looks[3].push(point(&told, "descriptors, agent"));
+            scans[2].push(point(&told, "process, vs ss -p"));
+            scans[3].push(point(&told, "descriptors, agent"));
             rows.extend(told);
         }
         rows.push(profile::measure(&agent, *sockets));
@@ -48,11 +48,12 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
         eprintln!("{}", table::markdown(&rows[done..]));
         done = rows.len();
     }
-    let [listeners, look, process, holders] = looks;
+    let [listeners, scan, process, holders] = scans;
     let linear = Promise::AtMost(growth::LINEAR);
     rows.push(growth::row("reading listeners, with connections", &listeners, Promise::AtMost(growth::NONE)));
-    // The smallest number fits the caches of the processor, so that a socket takes half as long: that is no growth.
-    rows.push(growth::row("a look that reads connections", &look[1..], linear));
+    // The smallest number of sockets fits into the processor's caches, so that each takes half the time. That is not
+    // growth.
+    rows.push(growth::row("a look that reads connections", &scan[1..], linear));
     rows.push(growth::row("naming holders as a process, with descriptors", &process, linear));
     rows.push(growth::row("naming holders in an agent, with descriptors", &holders, linear));
     drop(crowd);
@@ -70,14 +71,14 @@ fn with_listeners(world: &mut World, small: bool) -> Row {
             (first..5_000 + listeners).for_each(|port| world.order(&format!("listen 127.0.0.9:{port}")));
             first = 5_000 + listeners;
             let agent = world.agent();
-            let took = Spread::of((0..5).map(|_| agent.look().by("listeners")));
+            let took = Spread::of((0..5).map(|_| agent.scan().by("listeners")));
             Point { size: f64::from(listeners), took: took.median }
         })
         .collect();
     growth::row("reading listeners, with listeners", &points, Promise::AtMost(growth::LINEAR))
 }
 
-/// How a check grows with the Services of its file.
+/// The growth of a check with the Services of its file.
 fn with_services(world: &World, small: bool) -> Row {
     let points: Vec<Point> = if small { [100, 300, 1_000] } else { [3_000, 10_000, 30_000] }
         .into_iter()

@@ -1,5 +1,5 @@
-//! Storms: what an agent with its usual share of a core costs while somebody changes something all the time, and how long a new
-//! listener then takes to be a finding.
+//! Storms: the cost of an agent with its usual share of a core during constant changes, and the time until a new
+//! listener is then a finding.
 
 use std::{
     net::TcpListener,
@@ -19,24 +19,25 @@ use crate::{
     world::{PLACE, node_ports},
 };
 
-/// What an agent that nobody configured may cost, per cent of a core: looks a half, reading connections and changes the other.
-/// And its interval.
+/// The greatest processor time of an agent with default settings, in per cent of a core: half for scans, half for
+/// connections and changes. And its interval.
 const COST: f64 = 0.4;
 const INTERVAL: Duration = Duration::from_secs(15);
-/// NodePorts on which somebody listens, and the first of them.
+/// The number of NodePorts with a listener, and the first of them.
 const CONFLICTS: u16 = 2_000;
 const FIRST: u16 = 30_000;
-/// The same where a new listener is waited for. With 2,000 of them a look alone costs more than an interval pays for.
+/// The number while the time of a new listener is measured. With 2,000 NodePorts one scan alone costs more than the
+/// share of an interval.
 const FEW: u16 = 100;
-/// One Service is edited so often.
+/// The interval of the edits of one Service.
 const EDITS: Duration = Duration::from_millis(300);
-/// What is read and made first is done in this time; only what follows is measured, in parts of the other.
+/// The time for the first reads. Only the time after it is measured, in parts of this length.
 const BEFORE: Duration = Duration::from_secs(90);
 const PART: Duration = Duration::from_secs(15);
 const PARTS: u32 = 10;
 /// Connections of a busy node.
 const SOCKETS: usize = 500_000;
-/// Two ticks, and what a noisy machine adds.
+/// Two ticks, and the additional time of a noisy machine.
 const LATENCY: f64 = 31.0;
 
 /// The rows.
@@ -94,7 +95,7 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
     rows
 }
 
-/// Edits one Service again and again.
+/// Edits one Service repeatedly.
 fn storm(cluster: &ControlPlane, lasts: Duration) {
     let began = Instant::now();
     let path = format!("/api/v1/namespaces/default/services/s{FIRST}");
@@ -110,8 +111,8 @@ fn storm(cluster: &ControlPlane, lasts: Duration) {
     }
 }
 
-/// Seconds until a process that begins to listen on a Service's NodePort is a finding. It begins at any moment between two
-/// ticks. Findings are counted, because the metrics of single findings are bounded.
+/// Seconds until a process that begins to listen on a Service's NodePort is a finding. It begins at any moment between
+/// two ticks. The test counts findings, because the number of metrics of single findings is limited.
 fn listener(cluster: &ControlPlane, port: u16) -> f64 {
     let known = node_ports(&metrics());
     cluster.api().create(&objects::service(&format!("s{port}"), &[objects::port(80, Some(port))]));
@@ -124,13 +125,13 @@ fn listener(cluster: &ControlPlane, port: u16) -> f64 {
     began.elapsed().as_secs_f64()
 }
 
-/// How many findings there are about listeners on NodePorts.
+/// The number of findings about listeners on NodePorts.
 fn findings(metrics: &str) -> f64 {
     let of_rule = |line: &&str| line.starts_with("portreeve_findings{rule=\"listener-on-node-port\",variant=\"loses\"");
     metrics.lines().filter(of_rule).filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
 }
 
-/// Asks again and again, without an end and seldom: what is asked costs the agent too.
+/// Repeats a request without a time limit, and seldom: each request costs the agent time too.
 fn patiently(probe: impl Fn() -> bool) {
     while !probe() {
         thread::sleep(Duration::from_millis(500));
@@ -141,14 +142,14 @@ fn metrics() -> String {
     http_get(PLACE, "/metrics").expect("metrics")
 }
 
-/// A process that listens on so many NodePorts.
+/// A process that listens on this number of NodePorts.
 fn hold(control: &str, conflicts: u16) -> Holder {
     let mut holder = Holder::start(control);
     (FIRST..FIRST + conflicts).for_each(|port| holder.order(&format!("listen 0.0.0.0:{port}")));
     holder
 }
 
-/// The agent as it is shipped, with its usual interval and share, once it knows so many Services.
+/// The agent as shipped, with its usual interval and share, after it knows this number of Services.
 pub fn start(binary: &Path, cluster: &ControlPlane, directory: &Directory, services: u16) -> Process {
     let arguments = [
         "agent".to_owned(),

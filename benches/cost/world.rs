@@ -1,4 +1,4 @@
-//! The node that sockets are looked for on, and who looks.
+//! The node whose sockets are searched, and the programs that search them.
 
 use std::{
     collections::BTreeSet,
@@ -20,14 +20,14 @@ use crate::{
 
 /// The NodePorts of Services.
 pub const TAKEN: [u16; 8] = [30001, 30002, 30003, 30004, 31005, 31006, 31007, 32008];
-/// Services beside those whose NodePort was taken.
+/// Services beside the Services whose NodePort is taken.
 const SERVICES: u16 = 100;
-/// Sockets that are as good as always there: listeners elsewhere, and UDP.
+/// Sockets that almost every node has: listeners on other ports, and UDP.
 const LISTENERS: u16 = 100;
 const DATAGRAMS: usize = 100;
-/// Every so many looks the agent also walks what it passes over otherwise.
+/// The number of scans after which the agent also reads the facts that it reads seldom.
 const RARELY: f64 = 20.0;
-/// How long an agent that looks every 20 ms is left alone between two questions.
+/// The time between two requests to an agent that scans every 20 ms.
 const PAUSE: Duration = Duration::from_millis(8);
 /// The address of the agent.
 pub const PLACE: &str = "127.0.0.1:29517";
@@ -55,7 +55,7 @@ impl World {
         Self { binary: binary.to_owned(), services, directory, holder }
     }
 
-    /// Orders something of the process that has the NodePorts.
+    /// Sends an order to the process with the NodePorts.
     pub fn order(&mut self, order: &str) {
         self.holder.order(order);
     }
@@ -74,8 +74,8 @@ impl World {
         snapshot["kernel"].clone()
     }
 
-    /// An agent that looks again and again whenever it is let.
-    pub fn agent(&self) -> Looking {
+    /// An agent that scans repeatedly while it is allowed.
+    pub fn agent(&self) -> Scanning {
         let arguments = [
             "agent".to_owned(),
             format!("--services={}", self.services.display()),
@@ -86,24 +86,24 @@ impl World {
             format!("--listen={PLACE}"),
         ];
         let mut process = Process::start(self.binary.to_str().expect("a path"), &arguments, self.directory.path());
-        process.wait_for("first look", || http_get(PLACE, "/readyz"));
-        let looking = Looking { process };
-        looking.process.signal(Signal::SIGSTOP);
-        looking
+        process.wait_for("first scan", || http_get(PLACE, "/readyz"));
+        let scanning = Scanning { process };
+        scanning.process.signal(Signal::SIGSTOP);
+        scanning
     }
 }
 
 /// An agent that scans only on request.
-pub struct Looking {
+pub struct Scanning {
     process: Process,
 }
 
-impl Looking {
+impl Scanning {
     pub fn pid(&self) -> u32 {
         self.process.pid()
     }
 
-    /// Lets it look again and again meanwhile.
+    /// Lets the agent scan repeatedly meanwhile.
     pub fn freely<T>(&self, happens: impl FnOnce() -> T) -> T {
         self.process.signal(Signal::SIGCONT);
         let happened = happens();
@@ -111,13 +111,13 @@ impl Looking {
         happened
     }
 
-    /// What a whole undisturbed look took, and how it did.
-    pub fn look(&self) -> Took {
-        self.look_after(|| ())
+    /// The time of a complete undisturbed scan, with its parts.
+    pub fn scan(&self) -> Took {
+        self.scan_after(|| ())
     }
 
     /// The same, with a change to the node after every scan.
-    pub fn look_after(&self, change: impl Fn()) -> Took {
+    pub fn scan_after(&self, change: impl Fn()) -> Took {
         self.process.signal(Signal::SIGCONT);
         let metrics = || http_get(PLACE, "/metrics").expect("metrics");
         let scans = |metrics: &str| number(metrics, "portreeve_scans_total");
@@ -142,7 +142,7 @@ impl Looking {
     }
 }
 
-impl Drop for Looking {
+impl Drop for Scanning {
     fn drop(&mut self) {
         self.process.signal(Signal::SIGCONT);
     }
@@ -173,7 +173,7 @@ pub fn number(metrics: &str, series: &str) -> f64 {
     line.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no {series} in {metrics}"))
 }
 
-/// How many NodePorts are taken, in an exposition.
+/// The number of taken NodePorts in an exposition.
 pub fn node_ports(metrics: &str) -> f64 {
     let states = metrics.lines().filter(|line| line.starts_with("portreeve_node_ports{"));
     let taken = states.filter(|line| !line.contains("state=\"free\""));
@@ -187,7 +187,7 @@ pub fn run(command: &mut Command) -> Output {
     output
 }
 
-/// Local ends of a list of sockets of a snapshot, those that a filter takes.
+/// The local ends of the sockets of a snapshot that a filter accepts.
 pub fn ends(sockets: &Value, of: impl Fn(&Value) -> bool) -> BTreeSet<SocketAddr> {
     let sockets = sockets.as_array().unwrap_or_else(|| panic!("sockets, not {sockets}"));
     let end = |socket: &Value| {
@@ -197,18 +197,18 @@ pub fn ends(sockets: &Value, of: impl Fn(&Value) -> bool) -> BTreeSet<SocketAddr
     sockets.iter().filter(|socket| of(socket)).map(end).collect()
 }
 
-/// What must be the same, or the row says nothing.
+/// The results that must be equal; otherwise the row is invalid.
 pub fn same<T: PartialEq + std::fmt::Debug>(ours: &T, theirs: &T, whose: &str) -> Result<(), String> {
     if ours == theirs { Ok(()) } else { Err(format!("{whose} sees {theirs:?}, Portreeve {ours:?}")) }
 }
 
-/// A Service for each NodePort that was taken, and others.
+/// A Service for each taken NodePort, and others.
 fn services() -> String {
     let others = (0..SERVICES).map(|number| 32_100 + number);
     services_of(TAKEN.into_iter().chain(others).map(Some))
 }
 
-/// A file with a Service each, with these NodePorts or none.
+/// A file with a Service each, with these NodePorts or without.
 pub fn services_of(node_ports: impl Iterator<Item = Option<u16>>) -> String {
     let service = |(number, port): (usize, Option<u16>)| {
         json!({

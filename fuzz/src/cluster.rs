@@ -1,4 +1,4 @@
-//! What the readers of the cluster promise: of files, and of answers of API servers.
+//! The promises of the readers of the cluster: for files, and for answers of API servers.
 
 use kube::{client::ConfigExt as _, config::Kubeconfig};
 
@@ -20,7 +20,7 @@ fn shown(text: &str, longest: usize) {
     assert!(text.len() <= longest && !text.chars().any(text::is_invisible), "{text:?}");
 }
 
-/// What holds of the facts of any cluster.
+/// The promises for the facts of any cluster.
 fn sound(facts: &ClusterFacts) {
     assert!(facts.rejected.len() <= 65, "{}", facts.rejected.len());
     facts.rejected.iter().for_each(|gap| shown(&gap.detail, 512));
@@ -44,7 +44,7 @@ fn finished(facts: FactsBuilder) -> ClusterFacts {
     facts
 }
 
-/// What one file of manifests makes known: the facts, the errors, and whether settings or an unused kind were found.
+/// The results of one file of manifests: the facts, the errors, and whether settings or an unused kind were found.
 fn read_manifests(bytes: &[u8], at_once: usize) -> (ClusterFacts, Vec<Gap>, bool) {
     let mut facts = FactsBuilder::default();
     let errors = manifests::read_from("here", bytes, bytes.len() as u64, at_once, &mut facts);
@@ -57,18 +57,18 @@ fn read_manifests(bytes: &[u8], at_once: usize) -> (ClusterFacts, Vec<Gap>, bool
 
 /// A file of manifests, YAML or JSON.
 ///
-/// Nothing passes in silence. An unread part has a reason. Streamed input gives the same facts as one piece. A cut file is
-/// not whole.
+/// No part is skipped silently: an unread part has a reason. Streamed input gives the same facts as one piece. A cut
+/// file is not complete.
 pub fn manifest(bytes: &[u8]) {
     let (facts, errors, found) = read_manifests(bytes, manifests::SHORT);
     let (services, slices) = (facts.services.seen().map(Vec::len), facts.endpoint_slices.seen().map(Vec::len));
     let objects = [services, slices, facts.pods.seen().map(Vec::len), facts.nodes.seen().map(Vec::len)];
     let known = objects.into_iter().flatten().any(|count| count > 0);
     let wrong = !errors.is_empty() || !facts.rejected.is_empty();
-    // An EndpointSlice of no Service and a ConfigMap without settings are whole, and nothing.
+    // An EndpointSlice without a Service and a ConfigMap without settings are complete, and give no facts.
     let text = String::from_utf8_lossy(bytes);
     let whole = || ["Slice", "ConfigMap", "Configuration", "Network"].iter().any(|kind| text.contains(kind));
-    assert!(wrong || found || known || services.is_some() || whole(), "{text:?} was read without a word");
+    assert!(wrong || found || known || services.is_some() || whole(), "{text:?} was read without a fact or an error");
     // Beside an error, neither absence nor the full set of endpoints is known.
     assert!(errors.is_empty() || (slices.is_none() && services != Some(0)), "{text:?} is broken, and healthy");
     let begins = |bytes: &[u8]| bytes.trim_ascii_start().first().is_some_and(|byte| b"{[".contains(byte));
@@ -79,11 +79,11 @@ pub fn manifest(bytes: &[u8]) {
     assert_eq!(streamed_errors.len(), errors.len(), "{text:?}");
     if errors.is_empty() {
         assert_eq!(streamed, facts, "{text:?}");
-        // The sum of the bytes is any place.
+        // The sum of the bytes chooses a place.
         let place = bytes.iter().map(|byte| usize::from(*byte)).sum::<usize>() % bytes.len();
         let (start, rest) = bytes.split_at(place);
         let cut = !rest.trim_ascii().is_empty() && !begins(rest);
-        assert!(!cut || !read_manifests(start, manifests::SHORT).1.is_empty(), "{text:?}, cut at {place}, is whole");
+        assert!(!cut || !read_manifests(start, manifests::SHORT).1.is_empty(), "{text:?}, cut at {place}, is complete");
     }
 }
 
@@ -101,7 +101,7 @@ fn list_of<K: Object>(bytes: &[u8]) {
     }
 }
 
-/// The lines of a watch: its state, and what changes.
+/// The lines of a watch: its state, and the changes.
 pub fn watch_lines(bytes: &[u8]) {
     crate::watch::watch_lines(bytes, sound);
 }
@@ -117,7 +117,7 @@ pub fn flagz(bytes: &[u8]) {
     }
 }
 
-/// The settings inside ConfigMaps: of kube-proxy and of kubeadm.
+/// The settings in ConfigMaps, of kube-proxy and of kubeadm.
 pub fn component_config(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let mut errors = Notes::default();
@@ -141,11 +141,11 @@ fn parse(yaml: &str) -> Result<Kubeconfig, String> {
     Kubeconfig::from_yaml(yaml).map_err(connect::of_kubeconfig)
 }
 
-/// A kubeconfig, merged with another; nothing that it names is read or started.
+/// A kubeconfig, merged with another. No file that it names is read, and no program that it names is started.
 pub fn kubeconfig(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     parse(&text).and_then(usable).err().into_iter().for_each(said);
-    // A token, and perhaps an error after it. In the text itself the word may be a name, which errors print.
+    // A token, and maybe an error after it. In the text itself the word may be a name, which errors print.
     if text.len().is_multiple_of(4) && !text.contains(SECRET) {
         let behind = format!("users:\n- name: u\n  user:\n    token: {SECRET}\n    {text}");
         if let Err(what) = parse(&behind).and_then(usable) {
@@ -160,11 +160,11 @@ pub fn kubeconfig(bytes: &[u8]) {
     }
 }
 
-/// The first of two that set a value wins. No address has a password, and no token breaks a header. Why it is of no use is
-/// handed back.
+/// The first of two files that set a value wins. No address has a password, and no token breaks a header. Returns the
+/// reason if the kubeconfig cannot be used.
 fn usable(mut config: Kubeconfig) -> Result<(), String> {
     let counts = |config: &Kubeconfig| [config.clusters.len(), config.auth_infos.len(), config.contexts.len()];
-    let twice = config.clone().merge(config.clone()).expect("a kubeconfig fits to itself");
+    let twice = config.clone().merge(config.clone()).expect("a kubeconfig can be merged with itself");
     assert_eq!(counts(&twice), counts(&config));
     assert_eq!(twice.current_context, config.current_context);
     for cluster in config.clusters.iter_mut().filter_map(|it| it.cluster.as_mut()) {

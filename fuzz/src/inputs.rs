@@ -11,7 +11,7 @@ use portreeve_facts::{Mode, PortRange, PortSet, Snapshot, text};
 use portreeve_report::{self as report, AgentAnswer, Fleet, PortArgument, Report, Setting, Style, Wanted};
 use portreeve_rules::{Limits, findings::Severity};
 
-/// What one form of output writes; it must be clean, and not endless.
+/// The output in one form. It must be clean and not endless.
 fn written(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> String {
     let mut out = Vec::new();
     write(&mut out).expect("memory takes it");
@@ -31,7 +31,7 @@ pub fn snapshot(bytes: &[u8]) {
     let printed = serde_json::to_vec(&snapshot).expect("a snapshot is JSON");
     assert_eq!(Snapshot::from_json(&printed).expect("what was printed is a snapshot"), snapshot);
     let board = judge(&snapshot, &Limits::default());
-    // As `judge` says of a rule that panicked.
+    // `judge` adds this for a rule that panicked.
     let failed = board.unknown.iter().find(|it| it.gap.detail.contains("failed on these facts"));
     assert!(failed.is_none(), "{failed:?}");
     let report = Report { min_severity: Some(Severity::Info), ..Report::of(&snapshot, &board) };
@@ -46,7 +46,7 @@ pub fn snapshot(bytes: &[u8]) {
     assert!(line.lines().count() <= 1 && line.len() <= report::NPD_LINE + 1, "{line:?}");
 }
 
-/// What an agent answers to `kubectl portreeve check`, beside an honest one that has nothing to say.
+/// The answer of an agent to `kubectl portreeve check`, beside an honest agent without findings.
 pub fn agents_answer(bytes: &[u8]) {
     let agent = |node: &str, answer: &[u8]| AgentAnswer {
         node: node.to_owned(),
@@ -59,7 +59,7 @@ pub fn agents_answer(bytes: &[u8]) {
         &Wanted { document: true, ..Wanted::default() },
         jiff::Timestamp::UNIX_EPOCH,
     );
-    assert!(!fleet.is_whole(), "n2 has answered nothing");
+    assert!(!fleet.is_whole(), "n2 did not answer");
     written(|out| report::write_fleet_table(&fleet, &style(), out));
     written(|out| report::write_fleet_wide(&fleet, &style(), out));
     written(|out| report::write_fleet_rows(&fleet, &style(), out));
@@ -107,14 +107,14 @@ pub fn arguments(bytes: &[u8]) {
     drop(typed.parse::<Setting>());
 }
 
-/// Foreign text: clean, bounded, and clean once for all; and as one word of a shell.
+/// Foreign text is cleaned and cut, and cleaning it again changes nothing. It is also one word for a shell.
 pub fn strange_text(bytes: &[u8]) {
     let typed = String::from_utf8_lossy(bytes);
     let limit = bytes.first().map_or(0, |byte| usize::from(*byte));
     let once = text::clean(&typed, limit);
     assert!(once.len() <= limit && !once.chars().any(text::is_invisible), "{once:?}");
     assert_eq!(text::clean(&once, limit), once);
-    // The kept text is a part of the original, in its order.
+    // The kept text is a part of the original, in the same order.
     let mut left = typed.chars();
     assert!(once.chars().all(|kept| left.any(|it| it == kept)), "{once:?} of {typed:?}");
     let word = text::shell_word(&once);

@@ -1,4 +1,4 @@
-//! What the parsers of the node promise: of what kernels and proxies write.
+//! The promises of the node's parsers, for any bytes of kernels and proxies.
 
 use std::{collections::VecDeque, io, path::Path};
 
@@ -13,7 +13,7 @@ use portreeve_kernel::{
     proc_net, proc_sctp, process, proxy, resolv, route, sock_diag, sockstat,
 };
 
-/// The longest text kept of one line or one answer, in bytes.
+/// The longest text that is kept of one line or one answer, in bytes.
 const LONGEST: usize = 64 << 10;
 
 /// Whether a text of a fact can be shown.
@@ -21,7 +21,7 @@ fn shown(text: &str) {
     assert!(text.len() <= LONGEST && !text.chars().any(text::is_invisible), "{text:?}");
 }
 
-/// Pieces of at most 255 bytes, each behind its length.
+/// Pieces of at most 255 bytes, each after its length.
 fn pieces(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         let (length, rest) = bytes.split_first()?;
@@ -59,7 +59,7 @@ impl Transport for Script<'_> {
     }
 }
 
-/// Dumps of netlink, as whole datagrams: torn, cut, endless, out of sequence.
+/// Dumps of netlink, as complete datagrams: torn, cut, endless, out of sequence.
 pub fn netlink_dump(bytes: &[u8]) {
     let request = Request { source: Source::Listeners, what: "sockets", kind: 20, body: &[], absent: None };
     let mut connection = Connection::over(|| Ok(Script(pieces(bytes).collect(), 0)));
@@ -172,7 +172,7 @@ pub fn resolv_conf(bytes: &[u8]) {
     assert!(resolv::nameservers(&String::from_utf8_lossy(bytes)).len() <= bytes.len());
 }
 
-/// What answers at kube-proxy's port, and at a health check: `/proxyMode`, `/configz`, `/metrics`.
+/// The answers at kube-proxy's port, and at a health check: `/proxyMode`, `/configz`, `/metrics`.
 pub fn proxy_answer(bytes: &[u8]) {
     let body = String::from_utf8_lossy(bytes).into_owned();
     let answer = Answer { place: "127.0.0.1:10249/metrics".to_owned(), status: StatusCode::OK, body };

@@ -1,4 +1,4 @@
-//! What the lines of a watch promise, and what is known by them.
+//! The promises for the lines of a watch, and for the facts from them.
 
 use std::sync::Arc;
 
@@ -17,8 +17,8 @@ const PLACE: &str = "here";
 
 /// The known facts after the lines of a watch, which begin with its state; `sound` judges the facts.
 ///
-/// An unfinished state makes nothing known. A finished state gives the same facts as an empty state and its objects one by
-/// one.
+/// An unfinished state gives no facts. A finished state gives the same facts as an empty state followed by its objects
+/// one by one.
 pub(crate) fn watch_lines(bytes: &[u8], sound: impl Fn(&ClusterFacts)) {
     let text = String::from_utf8_lossy(bytes);
     let lines: Vec<&str> = text.lines().filter(|line| !line.trim_ascii().is_empty()).collect();

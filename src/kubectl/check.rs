@@ -56,6 +56,8 @@ enum Form {
     Yaml,
     /// The objects that findings are about, like service/web
     Name,
+    /// One ClusterReport of OpenReports, for `kubectl apply --server-side`
+    Openreports,
 }
 
 pub(crate) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
@@ -153,6 +155,7 @@ impl Args {
                 Form::Json => fleet.write_json(out),
                 Form::Yaml => fleet.write_yaml(out),
                 Form::Name => fleet.write_names(out),
+                Form::Openreports => fleet.write_open_reports(out),
             }
         })
     }

@@ -19,7 +19,7 @@ use crate::{
 };
 use portreeve_cluster::{Agent, AgentRequest, Agents};
 use portreeve_facts::{ClusterFacts, EndpointSlice, Gap, Reading, Snapshot, Source, Unread, Why, text};
-use portreeve_report::{LookAge, Stopped, listed as listed_agents};
+use portreeve_report::{ScanAge, Stopped, listed as listed_agents};
 
 /// The longest description of what is wrong with an answer, in bytes.
 const DETAIL: usize = 256;
@@ -133,7 +133,7 @@ fn read(node: &str, answer: &[u8], now: Timestamp) -> Result<Snapshot, Gap> {
     let snapshot =
         Snapshot::from_json(answer).or_else(|error| wrong(&format!("its answer is no snapshot: {error}")))?;
     match snapshot.node_name() {
-        name if name == node => LookAge::gap(snapshot.at, None, now).map_or(Ok(snapshot), Err),
+        name if name == node => ScanAge::gap(snapshot.at, None, now).map_or(Ok(snapshot), Err),
         other => wrong(&format!("it runs on {node} and reports about the node {:?}", text::clean(other, text::NAME))),
     }
 }

@@ -13,7 +13,7 @@ fn node(number: usize) -> String {
     format!("n{number:03}")
 }
 
-/// A series of a metric on each node, for a quarter of an hour; `{node}` in its labels is the node.
+/// A series of a metric on each node, for a quarter of an hour. `{node}` in its labels becomes the node.
 fn on_each(size: usize, metric: &str, labels: &str, values: &str) -> Vec<Value> {
     let series = |number| {
         let labels = labels.replace("{node}", &node(number));
@@ -41,7 +41,7 @@ fn run(series: &[Value], cases: &[Value]) {
     let test = json!({"interval": "1m", "input_series": series, "alert_rule_test": cases});
     let file = json!({"rule_files": [alerts], "evaluation_interval": "1m", "tests": [test]});
     fs::write(folder.path().join("tests.yaml"), file.to_string()).expect("a file");
-    promtool(folder.path(), &["test", "rules", "tests.yaml"]).unwrap_or_else(|said| panic!("{said}"));
+    promtool(folder.path(), &["test", "rules", "tests.yaml"]).unwrap_or_else(|error| panic!("{error}"));
 }
 
 fn firing(alert: &str, labels: &Value, annotations: &Value) -> Value {
@@ -74,8 +74,8 @@ fn a_listener_on_the_node_port_of_a_service_is_one_alert_on_any_number_of_nodes(
             "subject_namespace": "shop", "subject_name": "web", "port": "30080", "protocol": "tcp",
         });
         let description = format!(
-            "Service shop/web, port 30080/tcp, on {size} of 1000 nodes {}: clients elsewhere are or surely will be served \
-             wrongly, or not at all. Its Event says who is in the way and what to type: kubectl get events -A \
+            "Service shop/web, port 30080/tcp, on {size} of 1000 nodes {}: clients on other machines get a wrong \
+             answer or none, now or surely soon. Its Event names the cause and the remedy: kubectl get events -A \
              --field-selector reportingComponent=portreeve. All nodes: kubectl portreeve check -o wide. The rule and its \
              fix: docs/rules/listener-on-node-port.md",
             names(size),
@@ -108,25 +108,24 @@ fn nodes_with_one_wrong_setting_and_pods_of_one_daemon_set_are_one_alert_each() 
             "severity": "critical", "rule": "host-port-conflict", "variant": "node-port", "subject_kind": "Pod",
             "subject_namespace": "shop", "port": "30080", "protocol": "tcp",
         });
-        let said = |subject: &str, effect: &str, rule: &str| {
+        let description = |subject: &str, effect: &str, rule: &str| {
             format!(
-                "{subject}{size} of 1000 nodes {}: {effect}, and what to type: kubectl get events -A --field-selector \
+                "{subject}{size} of 1000 nodes {}: {effect} and the remedy: kubectl get events -A --field-selector \
                  reportingComponent=portreeve. All nodes: kubectl portreeve check -o wide. The rule and its fix: \
                  docs/rules/{rule}.md",
                 names(size)
             )
         };
-        let lost = "something is lost for some clients, or will be at the next change. Its Event says what";
+        let lost = "some clients lose something, or will lose something at the next change. Its Event names the cause";
         let node_words = json!({
-            "summary": format!("ephemeral-range-overlap/node-ports is a trap on {}", nodes(size)),
-            "description": said("", lost, "ephemeral-range-overlap"),
+            "summary": format!("ephemeral-range-overlap/node-ports is a warning on {}", nodes(size)),
+            "description": description("", lost, "ephemeral-range-overlap"),
         });
         let wrong =
-            "clients elsewhere are or surely will be served wrongly, or not at all. Its Event says who is in the way";
+            "clients on other machines get a wrong answer or none, now or surely soon. Its Event names the cause";
         let pod_words = json!({
             "summary": format!("host-port-conflict/node-port is critical for pods in shop on {}", nodes(size)),
-            "description": said("Pods in shop, port 30080/tcp, on ", wrong, "host-port-conflict")
-                .replace(", and what", " and what"),
+            "description": description("Pods in shop, port 30080/tcp, on ", wrong, "host-port-conflict"),
         });
         let cases = [
             firing("PortreeveWarningFinding", &of_nodes, &node_words),
@@ -137,7 +136,7 @@ fn nodes_with_one_wrong_setting_and_pods_of_one_daemon_set_are_one_alert_each() 
 }
 
 #[test]
-fn what_every_agent_of_a_cluster_sees_is_no_matter_of_nodes() {
+fn a_finding_about_the_cluster_does_not_count_nodes() {
     let of_cluster = "rule=\"node-port-range-crowded\", variant=\"full\", severity=\"critical\", scope=\"cluster\", \
                       subject_kind=\"Cluster\", subject_name=\"cluster\"";
     for size in SIZES {
@@ -147,8 +146,8 @@ fn what_every_agent_of_a_cluster_sees_is_no_matter_of_nodes() {
         });
         let annotations = json!({
             "summary": "node-port-range-crowded/full is critical for the cluster",
-            "description": "The cluster: clients elsewhere are or surely will be served wrongly, or not at all. Its Event says \
-                            who is in the way and what to type: kubectl get events -A --field-selector \
+            "description": "The cluster: clients on other machines get a wrong answer or none, now or surely soon. \
+                            Its Event names the cause and the remedy: kubectl get events -A --field-selector \
                             reportingComponent=portreeve. The rule and its fix: docs/rules/node-port-range-crowded.md",
         });
         let series = on_each(size, "portreeve_finding_info", of_cluster, "1x40");
@@ -169,16 +168,17 @@ fn agents_that_do_not_answer_or_cannot_read_are_one_alert() {
         let absent = json!({
             "summary": format!("The agents of {} do not answer", nodes(size)),
             "description": format!(
-                "For 10 minutes Prometheus got no metrics from the agents of {those}: what goes wrong there is not known here. \
-                 An agent may still write Events: it lives on when its port is taken by somebody else (host-network-port-taken/agent).",
+                "For 10 minutes Prometheus got no metrics from the agents of {those}: new problems there are not in \
+                 the metrics. An agent may still write Events: if another program has its port, the agent goes on \
+                 without metrics (host-network-port-taken/agent).",
             ),
         });
         let blind = json!({
-            "summary": format!("The agents of {} cannot see services: unreachable", nodes(size)),
+            "summary": format!("The agents of {} cannot read services: unreachable", nodes(size)),
             "description": format!(
-                "For 15 minutes, verdicts on {those} could not be given, because services is unreachable. What was wrong before \
-                 is still reported, what goes wrong now is not. An agent's log has the details, and so has its address at \
-                 /findings.",
+                "For 15 minutes, some rules could not judge {those}: the agents cannot read services (unreachable). \
+                 Open findings stay open. New problems may not be found. The log of an agent and its document \
+                 /findings have the details.",
             ),
         });
         let unreachable = json!({"severity": "warning", "source": "services", "why": "unreachable"});
@@ -192,7 +192,7 @@ fn agents_that_do_not_answer_or_cannot_read_are_one_alert() {
 }
 
 #[test]
-fn a_finding_that_hundreds_of_nodes_had_once_each_wakes_nobody() {
+fn a_short_finding_on_each_of_hundreds_of_nodes_raises_no_alert() {
     let of_service = "rule=\"listener-on-node-port\", variant=\"loses\", severity=\"critical\", scope=\"node\", subject_kind=\"Service\", \
                       subject_namespace=\"shop\", subject_name=\"web\", port=\"30080\", protocol=\"tcp\"";
     for size in SIZES {

@@ -158,7 +158,7 @@ fn a_pipe_in_place_of_a_configuration_file_is_one_line_and_no_waiting() {
     let path = pipe(directory.path());
     let (code, _, stderr) = within_seconds(binary().args(["agent", "--config"]).arg(&path), 30);
     assert_eq!(code, 2, "{stderr}");
-    assert!(stderr.lines().count() == 1 && stderr.contains("pipe: is no regular file"), "{stderr}");
+    assert!(stderr.lines().count() == 1 && stderr.contains("pipe: is not a regular file"), "{stderr}");
     let (code, _, stderr) = within_seconds(binary().args(["agent", "--probe", "--socket"]).arg(&path), 30);
     assert_eq!(code, 2, "{stderr}");
     assert!(stderr.contains("there is something that is no socket"), "{stderr}");
@@ -169,7 +169,7 @@ fn a_file_without_an_end_ends_with_a_line() {
     for (arguments, wanted) in [
         (["check", "--services", "/dev/zero"], "/dev/zero"),
         (["check", "--snapshot", "/dev/zero"], "/dev/zero"),
-        (["agent", "--config", "/dev/zero"], "no regular file"),
+        (["agent", "--config", "/dev/zero"], "not a regular file"),
     ] {
         let (code, _, stderr) = within_seconds(binary().args(arguments), 60);
         assert_eq!(code, 2, "{stderr}");
@@ -200,7 +200,7 @@ fn a_cluster_in_which_no_node_is_this_one_is_not_clear() {
         (said, world)
     };
     let (said, world) = rejected(&["n1", "n2"], &[]);
-    assert_eq!(said, ["no Node is called here; there are n1, n2; say which one this is with --node"]);
+    assert_eq!(said, ["no Node is called here; there are n1, n2; set the name of this node with --node"]);
     let judged = |world: &Snapshot| {
         fs::write(&objects, serde_json::to_string(world).expect("a snapshot is JSON")).expect("a file");
         let (code, stdout, _) = ended(binary().args(["check", "--snapshot"]).arg(&objects));

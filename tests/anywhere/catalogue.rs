@@ -12,8 +12,8 @@ type Row = (&'static str, (&'static str, &'static str), (&'static str, &'static 
 const SEEN: &[Row] = &[
     (
         "listener-on-node-port/loses",
-        ("node/matrix.rs", "every_cell_of_the_matrix_is_told_with_severity_and_affects"),
-        ("node/proxy.rs", "a_list_of_addresses_moves_the_verdict_to_the_listed_one"),
+        ("node/matrix.rs", "every_case_of_the_matrix_has_its_severity_and_affects"),
+        ("node/proxy.rs", "a_list_of_addresses_moves_the_verdict_to_the_listed_address"),
     ),
     (
         "listener-on-node-port/trap",
@@ -36,7 +36,7 @@ const SEEN: &[Row] = &[
     ),
     (
         "listener-on-node-port/latent",
-        ("node/claims.rs", "a_listener_inside_the_range_is_told_until_a_service_has_its_port"),
+        ("node/claims.rs", "a_listener_inside_the_range_is_reported_until_a_service_has_its_port"),
         ("node/near_misses.rs", "listeners_around_the_node_port_range_are_outside_of_it"),
     ),
     (
@@ -46,18 +46,18 @@ const SEEN: &[Row] = &[
     ),
     (
         "connection-on-port/blocks",
-        ("node/claims.rs", "a_connection_from_the_port_of_a_health_check_keeps_the_proxy_off_it"),
-        ("node/near_misses.rs", "connections_to_a_health_check_that_is_served_keep_nobody_off_it"),
+        ("node/claims.rs", "a_connection_from_the_port_of_a_health_check_blocks_the_proxy"),
+        ("node/near_misses.rs", "connections_to_a_served_health_check_do_not_block_it"),
     ),
     (
         "connection-on-port/blocks-in-pod",
-        ("node/in_pods.rs", "a_connection_of_a_crashing_pod_that_has_the_port_of_its_server_is_told"),
-        ("node/in_pods.rs", "a_connection_of_a_pod_that_is_well_or_from_another_port_blocks_no_server_of_it"),
+        ("node/in_pods.rs", "a_connection_of_a_crashing_pod_with_the_port_of_its_server_is_reported"),
+        ("node/in_pods.rs", "a_connection_of_a_healthy_pod_or_from_another_port_blocks_no_server"),
     ),
     (
         "host-network-port-taken/listener",
-        ("node/host_network.rs", "a_process_with_the_port_of_a_crashing_host_network_pod_is_told"),
-        ("node/host_network.rs", "a_ready_pod_another_port_and_another_protocol_block_nobody"),
+        ("node/host_network.rs", "a_process_with_the_port_of_a_crashing_host_network_pod_is_reported"),
+        ("node/host_network.rs", "a_ready_pod_another_port_and_another_protocol_block_no_pod"),
     ),
     (
         "host-network-port-taken/refused",
@@ -69,8 +69,8 @@ const SEEN: &[Row] = &[
     ),
     (
         "host-network-port-taken/agent",
-        ("node/agent.rs", "a_taken_port_is_a_finding_and_taken_as_soon_as_it_is_free"),
-        ("node/near_misses.rs", "a_listener_on_the_agents_port_at_another_address_leaves_the_agent_its_own"),
+        ("node/agent.rs", "a_taken_port_is_a_finding_and_the_agent_uses_the_port_when_it_is_free"),
+        ("node/near_misses.rs", "a_listener_on_the_agents_port_at_another_address_does_not_block_the_agent"),
     ),
     (
         "host-network-port-taken/daemon",
@@ -82,8 +82,8 @@ const SEEN: &[Row] = &[
     ),
     (
         "external-ip-conflict/node-address",
-        ("node/addresses.rs", "a_cluster_ip_service_with_a_peers_address_takes_the_peer_away_in_ipvs_mode_only"),
-        ("node/addresses.rs", "an_external_ip_that_is_no_nodes_is_nobodys_loss"),
+        ("node/addresses.rs", "a_cluster_ip_service_with_a_peers_address_cuts_the_peer_off_in_ipvs_mode_only"),
+        ("node/addresses.rs", "an_external_ip_that_is_no_nodes_address_is_no_conflict"),
     ),
     (
         "external-ip-conflict/takes-listener",
@@ -100,7 +100,7 @@ const SEEN: &[Row] = &[
     ),
     (
         "external-ip-conflict/claimed-twice",
-        ("node/twice.rs", "an_external_ip_and_a_load_balancer_with_one_address_and_port_are_told_to_both"),
+        ("node/twice.rs", "an_external_ip_and_a_load_balancer_with_one_address_and_port_are_both_reported"),
         ("node/twice.rs", "one_address_with_two_ports_or_protocols_is_shared_on_purpose"),
     ),
     (
@@ -111,17 +111,17 @@ const SEEN: &[Row] = &[
     (
         "address-held-twice/ipvs",
         ("node/addresses.rs", "a_peers_address_on_kube_ipvs0_without_a_service_is_foreign"),
-        ("node/addresses.rs", "an_address_held_here_is_said_once_with_the_service_that_brought_it"),
+        ("node/addresses.rs", "an_address_on_this_node_is_reported_once_with_its_service"),
     ),
     (
         "address-held-twice/link",
         ("node/twice.rs", "a_peers_address_on_a_link_of_this_node_cuts_the_peer_off"),
-        ("node/twice.rs", "a_virtual_address_of_no_node_and_a_node_under_its_older_name_are_no_peers"),
+        ("node/twice.rs", "a_virtual_address_and_the_older_name_of_this_node_are_no_peers"),
     ),
     (
         "address-held-twice/announced-elsewhere",
-        ("node/twice.rs", "an_address_that_kube_vip_announces_on_another_node_is_told_until_it_is_deleted"),
-        ("node/twice.rs", "an_address_that_kube_vip_announces_here_or_routes_to_each_node_is_where_it_belongs"),
+        ("node/twice.rs", "an_address_that_kube_vip_announces_on_another_node_is_reported_until_it_is_deleted"),
+        ("node/twice.rs", "an_address_that_kube_vip_announces_here_or_routes_to_each_node_is_healthy"),
     ),
     (
         "node-port-claimed-twice/lost",
@@ -129,12 +129,12 @@ const SEEN: &[Row] = &[
             "crates/rules/src/node_port_claimed_twice/tests.rs",
             "two_services_of_a_cluster_with_one_number_lose_connections",
         ),
-        ("node/twice.rs", "neighbours_of_a_node_port_claim_another_one"),
+        ("node/twice.rs", "neighbours_of_a_node_port_are_other_ports"),
     ),
     (
         "node-port-claimed-twice/refused",
-        ("node/twice.rs", "one_node_port_of_two_services_and_a_daemon_set_is_told_of_each_service"),
-        ("node/twice.rs", "neighbours_of_a_node_port_claim_another_one"),
+        ("node/twice.rs", "one_node_port_of_two_services_and_a_daemon_set_is_reported_for_each_service"),
+        ("node/twice.rs", "neighbours_of_a_node_port_are_other_ports"),
     ),
     (
         "node-port-claimed-twice/anew",
@@ -162,12 +162,12 @@ const SEEN: &[Row] = &[
     ),
     (
         "host-port-conflict/node-port",
-        ("node/claims.rs", "a_host_port_equal_to_a_node_port_is_told_per_mode_and_endpoints"),
+        ("node/claims.rs", "a_host_port_equal_to_a_node_port_is_reported_by_mode_and_endpoints"),
         ("node/claims.rs", "a_host_port_of_another_number_or_protocol_is_no_conflict"),
     ),
     (
         "host-port-conflict/takes-listener",
-        ("node/claims.rs", "a_host_port_takes_what_a_process_listens_for"),
+        ("node/claims.rs", "a_host_port_takes_the_connections_of_a_listener"),
         ("node/near_misses.rs", "a_host_port_beside_a_listener_or_of_another_protocol_takes_nothing"),
     ),
     (
@@ -185,22 +185,22 @@ const SEEN: &[Row] = &[
     ),
     (
         "host-port-conflict/ignored",
-        ("node/twice.rs", "a_host_port_in_the_node_port_range_is_ignored_by_cilium_and_latent_elsewhere"),
+        ("node/twice.rs", "a_host_port_in_the_node_port_range_is_ignored_with_cilium_and_latent_otherwise"),
         ("node/twice.rs", "a_host_port_before_the_node_port_range_is_served"),
     ),
     (
         "host-port-conflict/latent",
-        ("node/twice.rs", "a_host_port_in_the_node_port_range_is_ignored_by_cilium_and_latent_elsewhere"),
+        ("node/twice.rs", "a_host_port_in_the_node_port_range_is_ignored_with_cilium_and_latent_otherwise"),
         ("crates/rules/src/host_port_in_node_port_range.rs", "host_network_finished_and_foreign_pods_are_silent"),
     ),
     (
         "pod-waits-for-port/pod",
-        ("node/host_network.rs", "a_pod_that_waits_for_the_host_port_of_another_is_told_of_its_service"),
-        ("node/host_network.rs", "a_pod_that_waits_for_another_port_or_node_is_not_kept_from_it_here"),
+        ("node/host_network.rs", "a_pod_that_waits_for_the_host_port_of_another_pod_is_reported_with_its_service"),
+        ("node/host_network.rs", "a_pod_that_waits_for_another_port_or_node_is_not_blocked_here"),
     ),
     (
         "pod-waits-for-port/workloads",
-        ("node/twice.rs", "one_host_port_of_two_daemon_sets_is_told_once"),
+        ("node/twice.rs", "one_host_port_of_two_daemon_sets_is_reported_once"),
         ("node/twice.rs", "a_daemon_set_of_other_nodes_or_with_another_host_port_claims_nothing_twice"),
     ),
     (
@@ -210,12 +210,12 @@ const SEEN: &[Row] = &[
     ),
     (
         "stale-redirection/host-port",
-        ("node/redirected.rs", "a_redirection_to_a_pod_that_is_gone_takes_the_connections_of_the_next"),
-        ("node/redirected.rs", "the_redirection_of_a_pod_that_lives_is_healthy"),
+        ("node/redirected.rs", "a_redirection_to_a_deleted_pod_takes_the_connections_of_the_next_pod"),
+        ("node/redirected.rs", "the_redirection_of_a_running_pod_is_healthy"),
     ),
     (
         "stale-redirection/proxy",
-        ("node/addresses.rs", "an_address_that_no_service_explains_was_left_behind"),
+        ("node/addresses.rs", "an_address_without_a_service_was_left_behind"),
         ("node/addresses.rs", "ten_thousand_cluster_ips_on_kube_ipvs0_are_no_strain_and_no_finding"),
     ),
     (
@@ -228,7 +228,7 @@ const SEEN: &[Row] = &[
     ),
     (
         "health-check-unserved/other",
-        ("node/claims.rs", "a_health_check_that_somebody_else_serves_drops_the_node_from_its_load_balancer"),
+        ("node/claims.rs", "a_health_check_that_another_program_serves_removes_the_node_from_its_load_balancer"),
         ("node/claims.rs", "a_health_check_that_names_its_service_is_served"),
     ),
     (
@@ -242,12 +242,12 @@ const SEEN: &[Row] = &[
     (
         "health-check-unserved/proxy",
         ("node/proxy.rs", "a_program_that_has_the_health_port_of_a_kube_proxy_is_named"),
-        ("node/near_misses.rs", "a_kube_proxy_that_has_its_health_port_and_one_that_answers_nobody_lose_nothing"),
+        ("node/near_misses.rs", "a_kube_proxy_with_its_health_port_and_a_kube_proxy_that_never_answers_lose_nothing"),
     ),
     (
         "ephemeral-range-overlap/node-ports",
         ("node/ranges.rs", "the_overlap_is_critical_in_ipvs_mode_while_an_allocated_port_is_uncovered"),
-        ("node/near_misses.rs", "an_ephemeral_range_that_begins_behind_the_node_ports_or_spares_them_overlaps_nothing"),
+        ("node/near_misses.rs", "an_ephemeral_range_after_the_node_ports_or_without_them_overlaps_nothing"),
     ),
     (
         "ephemeral-range-overlap/servers",
@@ -279,7 +279,7 @@ const SEEN: &[Row] = &[
     (
         "ephemeral-ports-near-exhaustion/node",
         ("node/corpus.rs", "thousands_of_connections_in_time_wait"),
-        ("node/near_misses.rs", "as_many_connections_as_exhaust_a_narrow_range_leave_the_usual_one_free"),
+        ("node/near_misses.rs", "connections_that_exhaust_a_narrow_range_do_not_exhaust_the_usual_range"),
     ),
     (
         "ephemeral-ports-near-exhaustion/pod",
@@ -318,8 +318,8 @@ const SEEN: &[Row] = &[
     ),
     (
         "masquerade-source-ports/tunnel",
-        ("node/tunnels.rs", "a_tunnels_port_that_rules_keep_from_conntrack_is_information"),
-        ("node/tunnels.rs", "a_port_that_no_tunnel_has_and_one_that_is_tracked_lose_no_answers"),
+        ("node/tunnels.rs", "a_tunnels_port_that_rules_exclude_from_conntrack_is_information"),
+        ("node/tunnels.rs", "a_port_without_a_tunnel_and_a_tracked_port_lose_no_answers"),
     ),
     (
         "masquerade-source-ports/pool",
@@ -334,7 +334,7 @@ const SEEN: &[Row] = &[
     ),
     (
         "node-port-range-crowded/crowded",
-        ("node/ranges.rs", "bands_are_counted_as_the_api_server_cuts_them"),
+        ("node/ranges.rs", "bands_are_counted_as_the_api_server_splits_them"),
         ("node/near_misses.rs", "a_band_that_is_in_use_up_to_its_threshold_is_not_crowded"),
     ),
     (
@@ -378,8 +378,8 @@ const SEEN: &[Row] = &[
     ),
     (
         "node-port-range-mismatch/daemons",
-        ("node/corpus.rs", "a_range_without_daemons_and_one_that_covers_them"),
-        ("node/near_misses.rs", "a_range_that_begins_behind_the_last_daemon_covers_none"),
+        ("node/corpus.rs", "a_range_without_daemons_and_a_range_that_covers_them"),
+        ("node/near_misses.rs", "a_range_after_the_last_daemon_covers_no_daemon"),
     ),
     (
         "proxy-near-fd-limit/near",
@@ -388,13 +388,16 @@ const SEEN: &[Row] = &[
     ),
     (
         "tunnel-port-conflict/devices",
-        ("node/tunnels.rs", "a_tunnel_that_another_one_keeps_down_is_told_and_owner_names_the_one_that_is_up"),
-        ("node/tunnels.rs", "two_tunnels_of_one_port_with_the_same_options_share_it_whether_both_are_up_or_one"),
+        (
+            "node/tunnels.rs",
+            "a_tunnel_that_another_tunnel_keeps_down_is_reported_and_owner_names_the_tunnel_that_is_up",
+        ),
+        ("node/tunnels.rs", "two_tunnels_with_the_same_options_share_a_port_if_one_or_both_are_up"),
     ),
     (
         "tunnel-port-conflict/listener",
         ("node/tunnels.rs", "a_process_that_keeps_a_tunnel_down_is_named"),
-        ("node/tunnels.rs", "two_tunnels_of_one_port_with_the_same_options_share_it_whether_both_are_up_or_one"),
+        ("node/tunnels.rs", "two_tunnels_with_the_same_options_share_a_port_if_one_or_both_are_up"),
     ),
     (
         "port-field-refused/node-port",

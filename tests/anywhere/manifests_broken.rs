@@ -356,7 +356,7 @@ fn what_is_too_large_is_refused_with_its_bound_and_what_came_before_counts() {
         let facts = facts_of(&[text]);
         assert_eq!(names(&facts), ["good"]);
         assert_eq!(only(&facts).why, Why::TooMuch);
-        assert!(only(&facts).detail.contains("4 MiB without a whole object"), "{}", only(&facts).detail);
+        assert!(only(&facts).detail.contains("4 MiB without a complete object"), "{}", only(&facts).detail);
     }
     let facts = facts_of(&[format!(
         r#"[{{"kind":"Service","metadata":{{"name":"bad"}},"spec":{{"ports":[5{}]}}}}]"#,

@@ -72,7 +72,7 @@ fn two_api_servers_that_disagree_leave_the_range_unknown() {
     let facts = facts_of(&[pods.concat()]);
     let gap = facts.node_port_range.gap().expect("a gap");
     assert_eq!(gap.why, Why::Ambiguous);
-    assert!(gap.detail.contains("cp1") && gap.detail.contains("cp2 says 20000-30000"), "{}", gap.detail);
+    assert!(gap.detail.contains("cp1") && gap.detail.contains("cp2 has 20000-30000"), "{}", gap.detail);
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! The memory of an agent: beside a large cluster it stays below the limit of its pod, whatever is asked, and a cluster that
-//! is too large for it is a gap.
+//! The memory of an agent. Beside a large cluster it stays below the limit of its pod, for every request. A cluster
+//! that is too large for the agent is unread.
 
 use std::{
     fs,
@@ -24,7 +24,7 @@ use crate::{
 const SERVICES: u32 = 50_000;
 /// The limit of the agent's pod, in KiB: `resources.limits.memory` of the chart.
 const LIMIT: u64 = 128 << 10;
-/// How long something may take that takes a look.
+/// The longest time for a step that needs a scan.
 const SOON: Duration = Duration::from_secs(120);
 /// A list before its first item.
 const BEGINNING: &str = r#""apiVersion":"v1","metadata":{"resourceVersion":"9"},"items":["#;
@@ -53,7 +53,7 @@ fn slice(n: u32) -> String {
     )
 }
 
-/// The first of them has a hostPort that is a NodePort, so that endpoints are read.
+/// The first pod has a hostPort that is a NodePort, so endpoints are read.
 fn pod(n: u32) -> String {
     format!(
         r#"{{"metadata":{{"name":"pod-{n}","namespace":"team-{n}","uid":"pod-{n}"}},"spec":{{"nodeName":"n1",
@@ -63,7 +63,7 @@ fn pod(n: u32) -> String {
     )
 }
 
-/// A server with ever so many Services, whatever part of them is wanted.
+/// A server with very many Services, for every request.
 fn large() -> Fake {
     let services = list_of("Service", (0..SERVICES).map(service));
     let slices = list_of("EndpointSlice", (0..SERVICES).map(slice));
@@ -77,7 +77,7 @@ fn large() -> Fake {
     })
 }
 
-/// The shipped binary as an agent; it ends with this value.
+/// The shipped binary as an agent; dropping this value ends it.
 pub(crate) struct Agent {
     child: Child,
     directory: TempDir,
@@ -104,7 +104,7 @@ impl Agent {
         head.contains(" 200 ").then(|| body.to_owned())
     }
 
-    /// The answer, as soon as it fits.
+    /// The first answer that matches.
     #[track_caller]
     pub(crate) fn wait_for(&self, path: &str, fits: impl Fn(&str) -> bool) -> String {
         let begun = Instant::now();
@@ -112,7 +112,7 @@ impl Agent {
             match self.ask(path).filter(|body| fits(body)) {
                 Some(body) => return body,
                 None if begun.elapsed() < SOON => thread::sleep(Duration::from_millis(100)),
-                None => panic!("{path} never fits: {:.3000}", self.ask(path).unwrap_or_default()),
+                None => panic!("{path} never matches: {:.3000}", self.ask(path).unwrap_or_default()),
             }
         }
     }
@@ -120,27 +120,27 @@ impl Agent {
     /// The peak of resident memory since the last call, in KiB.
     fn peak(&self) -> u64 {
         let place = format!("/proc/{}", self.child.id());
-        let status = fs::read_to_string(format!("{place}/status")).expect("it runs");
+        let status = fs::read_to_string(format!("{place}/status")).expect("the agent runs");
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a peak");
-        // Sets the peak to what is resident now (proc(5)).
-        fs::write(format!("{place}/clear_refs"), "5").expect("it is ours");
+        // Sets the peak to the memory that is resident now (proc(5)).
+        fs::write(format!("{place}/clear_refs"), "5").expect("the agent is a child");
         line.trim().trim_end_matches(" kB").parse().expect("a number")
     }
 }
 
 impl Drop for Agent {
     fn drop(&mut self) {
-        self.child.kill().expect("it is ours to end");
-        self.child.wait().expect("it ended");
+        self.child.kill().expect("the agent is a child");
+        self.child.wait().expect("the agent ended");
     }
 }
 
 #[test]
-fn fifty_thousand_services_stay_below_the_limit_of_the_pod_whatever_is_asked() {
+fn fifty_thousand_services_stay_below_the_limit_of_the_pod_for_every_request() {
     let fake = large();
     let agent = Agent::of(&fake);
     let seen = agent.wait_for("/snapshot", |text| text.contains("\"service-49999\"") && text.contains("\"pod-99\""));
-    assert!(seen.contains("\"pods_at\":"), "and when its Pods were confirmed");
+    assert!(seen.contains("\"pods_at\":"), "the scan has the time at which Pods were confirmed");
     drop(seen);
     let is_of_slices = |path: &String| path.starts_with("/apis/discovery.k8s.io/v1/endpointslices?") && is_watch(path);
     let begun = Instant::now();
@@ -161,31 +161,31 @@ fn fifty_thousand_services_stay_below_the_limit_of_the_pod_whatever_is_asked() {
         }
     });
     let asked = agent.peak();
-    println!("{arriving} KiB while it arrives, {resting} at rest, {asked} while it is asked");
+    println!("{arriving} KiB while the list arrives, {resting} at rest, {asked} during requests");
     assert!(arriving.max(resting).max(asked) < LIMIT, "{arriving}, {resting}, {asked} KiB");
-    assert!(2 * asked <= 3 * resting, "{resting} KiB at rest, {asked} while it is asked");
+    assert!(2 * asked <= 3 * resting, "{resting} KiB at rest, {asked} during requests");
 }
 
-/// Fault (API server): the cluster holds more objects of a kind than the agent has memory for
-/// Does: has no view of that kind, or keeps the one it had, which grows old: a gap (`too-much`); lists it again after some minutes
+/// Fault (API server): the cluster has more objects of a kind than the agent has memory for
+/// Does: that kind is unread (`too-much`), or stays in its last known state, whose age grows; the agent lists that kind again after some minutes
 /// Right again: with a list that fits
 /// Lost: verdicts about that kind of object
 #[tokio::test]
-async fn more_than_there_is_memory_for_is_a_gap_and_the_rest_is_known() {
+async fn a_list_without_memory_for_it_is_unread_and_the_rest_is_known() {
     let beginning = r#"{"kind":"ServiceList","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":["#;
     let fake = Fake::new(move |path, _| match path {
         path if is_list(path) => Reply::Endless(beginning, format!("{A},")),
         path => calm(path),
     });
     let (_watch, views) = start(&fake);
-    let view = until(&views, "it ends", |view| errors(view, Resource::Services, "too-much") == 1).await;
+    let view = until(&views, "the list ends", |view| errors(view, Resource::Services, "too-much") == 1).await;
     let gap = view.facts.services.gap().expect("a gap");
     assert_eq!(gap.why, Why::TooMuch);
     assert!(gap.detail.contains("it holds more than 200000 objects"), "{gap:?}");
     assert_eq!(names(&view), [""; 0]);
     until(&views, "the rest is known", |view| view.facts.nodes.seen().is_some()).await;
     let lists = fake.requests().iter().filter(|path| is_list(path)).count();
-    assert_eq!(lists, 1, "it does not come back at once");
+    assert_eq!(lists, 1, "the agent does not retry at once");
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! An agent that answers its health check well before the API server has answered: its findings name each kind of object that it has not
-//! read yet.
+//! An agent that is ready before the API server has answered: its findings name each kind of object that is not read
+//! yet.
 
 use serde_json::Value;
 
@@ -21,14 +21,14 @@ fn ready_without(unread: &'static str) -> Value {
 }
 
 #[test]
-fn an_agent_that_is_ready_names_what_it_has_not_read_yet() {
+fn a_ready_agent_names_the_objects_that_it_has_not_read_yet() {
     for (unread, source) in [("/api/v1/services?", "services"), ("/api/v1/pods?", "pods"), ("/api/v1/nodes", "nodes")] {
         let findings = ready_without(unread);
         let unknown = findings["unknown"].as_array().expect("a list");
-        // A list that took too long is no longer waited for.
+        // A list that took too long has timed out.
         let is_named = |it: &Value| it["source"] == source && (it["why"] == "not-yet" || it["why"] == "timed-out");
         assert!(unknown.iter().any(is_named), "{source}: {findings:#}");
-        // Without Services nothing is judged.
+        // Without Services no rule judges.
         assert!(source != "services" || findings["result"] == "not-checked", "{findings:#}");
     }
 }

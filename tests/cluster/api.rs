@@ -1,4 +1,4 @@
-//! Lists, pages, refusals and silence.
+//! Lists, pages, refusals, and servers that do not answer.
 
 use std::{collections::BTreeSet, net::TcpListener, time::Duration};
 
@@ -21,7 +21,7 @@ pub(crate) fn page(kind: &str, items: &[&str], next: &str) -> Reply {
     Reply::Json(said::page(kind, &items, next).to_string())
 }
 
-/// A cluster of one node, one Service and no platform of its own.
+/// A cluster with one node, one Service and no objects of a platform.
 pub(crate) fn small(path: &str) -> Reply {
     match path.split('?').next().expect("a path") {
         "/api/v1/nodes" => list("Node", &[r#"{"metadata":{"name":"n1","uid":"u"}}"#]),
@@ -44,19 +44,19 @@ fn services_gap(answer: impl Fn(usize) -> Reply + Send + Sync + 'static) -> (Why
     let facts = fake.facts();
     let gap = facts.services.gap().expect("a gap").clone();
     assert_eq!(gap.source, Source::Services);
-    assert!(facts.nodes.seen().is_some(), "one failure is not all of them");
+    assert!(facts.nodes.seen().is_some(), "other resources are read after one failure");
     (gap.why, gap.detail)
 }
 
 #[test]
-fn a_plain_cluster_is_read_and_what_it_lacks_is_quiet() {
+fn a_plain_cluster_is_read_and_absent_objects_are_no_errors() {
     let fake = Fake::new(|path, _| small(path));
     let facts = fake.facts();
     assert_eq!(facts.rejected, []);
     assert_eq!(names(&facts), ["a"]);
     assert_eq!(facts.node_name.as_deref(), Some("n1"));
     assert!(facts.configured && facts.origin.starts_with("http://127.0.0.1:"));
-    assert_eq!(facts.endpoint_slices.get().expect("slices").len(), 0, "an API server that has none says so");
+    assert_eq!(facts.endpoint_slices.get().expect("slices").len(), 0, "the API server answered that it has none");
     assert_eq!(
         facts.proxy_config.gap().map(|gap| (gap.source, gap.why)),
         Some((Source::ConfigMaps, Why::NotSupported))
@@ -76,10 +76,10 @@ fn every_request_is_in_the_access_table_and_every_row_is_used() {
     let fake = Fake::new(|path, _| if path == cilium::MAP { cilium::config_map() } else { small(path) });
     fake.facts();
     let used: BTreeSet<_> = fake.requests().iter().map(|path| row_of(path)).collect();
-    assert_eq!(used.len(), rows_of_reading(), "rows that nothing asks for");
+    assert_eq!(used.len(), rows_of_reading(), "rows without a request");
 }
 
-/// The rows of the access table that allow to read. The others are for reviews of tokens, which the lab has.
+/// The rows of the access table for reading. The other rows are for reviews of tokens; the lab tests them.
 pub(crate) fn rows_of_reading() -> usize {
     ACCESS.iter().filter(|grant| grant.verbs != ["create"]).count()
 }
@@ -136,7 +136,7 @@ fn a_list_that_expires_between_pages_is_read_again_once() {
             _ => page("Service", &[item], "t"),
         }
     });
-    assert_eq!(names(&fake.facts()), ["a"], "the first attempt left nothing behind");
+    assert_eq!(names(&fake.facts()), ["a"], "no object of the first attempt is kept");
 
     let fake = Fake::new(|path, _| match path {
         path if !path.starts_with("/api/v1/services") => small(path),
@@ -147,14 +147,14 @@ fn a_list_that_expires_between_pages_is_read_again_once() {
 }
 
 #[test]
-fn a_list_that_never_ends_is_noticed() {
+fn a_list_that_never_ends_is_an_error() {
     let (why, detail) = services_gap(|_| page("Service", &[], "again"));
     assert_eq!(why, Why::Malformed);
-    assert!(detail.contains("a page that was there already"), "{detail}");
+    assert!(detail.contains("a page that was already read"), "{detail}");
 }
 
 #[test]
-fn an_old_server_that_refuses_the_field_selector_gets_none() {
+fn an_old_server_that_refuses_the_field_selector_gets_a_request_without() {
     let fake = Fake::new(|path, _| {
         if path.contains("fieldSelector=spec.type") {
             Reply::Status(400, "field label not supported")
@@ -196,7 +196,7 @@ fn refusals_and_wrong_answers_are_named() {
 }
 
 #[test]
-fn what_is_optional_may_be_forbidden_but_its_breakage_is_named() {
+fn an_optional_object_may_be_forbidden_but_its_failure_is_named() {
     let fake = Fake::new(|path, _| match path {
         "/flagz" | "/api/v1/namespaces/kube-system/configmaps/kube-proxy" => Reply::Status(403, "forbidden"),
         "/api/v1/namespaces/kube-system/configmaps/cilium-config" => Reply::Status(500, "etcd is gone"),
@@ -206,11 +206,11 @@ fn what_is_optional_may_be_forbidden_but_its_breakage_is_named() {
     assert_eq!(facts.rejected.len(), 1);
     assert!(facts.rejected[0].detail.contains("cilium-config: 500: etcd is gone"), "{:?}", facts.rejected);
     let gap = facts.proxy_config.gap().expect("a gap");
-    assert!(gap.detail.contains("cilium-config: 500"), "it would be in the place of kube-proxy's: {}", gap.detail);
+    assert!(gap.detail.contains("cilium-config: 500"), "Cilium may replace kube-proxy: {}", gap.detail);
 }
 
 #[test]
-fn what_cilium_and_calico_take_for_the_range_is_unread_where_it_is_forbidden() {
+fn the_ranges_of_cilium_and_calico_are_unread_if_forbidden() {
     const CILIUM: &str = "/api/v1/namespaces/kube-system/configmaps/cilium-config";
     const CALICO: &str = "/apis/crd.projectcalico.org/v1/felixconfigurations/default";
     let map = r#"{"kind":"ConfigMap","metadata":{"name":"kube-proxy","namespace":"kube-system"},"data":{"config.conf":"mode: nftables"}}"#;
@@ -226,13 +226,13 @@ fn what_cilium_and_calico_take_for_the_range_is_unread_where_it_is_forbidden() {
     };
     let unread = Some((Source::ConfigMaps, Why::NotPermitted));
     let (claims, config) = facts(None);
-    assert_eq!(claims, [], "what is absent claims nothing");
+    assert_eq!(claims, [], "an absent object claims no range");
     assert_eq!(config.get().expect("kube-proxy's").mode.as_deref(), Some("nftables"));
     let (claims, config) = facts(Some(CALICO));
     assert_eq!((claims, config.gap()), (vec![(Claimant::Calico, unread)], None));
     let (claims, config) = facts(Some(CILIUM));
     assert_eq!(claims, [(Claimant::Cilium, unread)]);
-    assert!(config.gap().is_some(), "kube-proxy's may be left from before Cilium replaced it");
+    assert!(config.gap().is_some(), "kube-proxy's settings may be older than Cilium");
 }
 
 #[test]
@@ -277,9 +277,9 @@ fn the_pods_of_an_unknown_node_are_not_requested() {
 }
 
 #[test]
-fn a_server_that_hangs_runs_out_of_time_and_one_question_is_enough() {
+fn a_server_that_hangs_times_out_after_one_request() {
     let fake = Fake::new(|_, _| Reply::Silence);
-    // Long enough for the question to arrive.
+    // Long enough for the request to arrive.
     let facts = fake.facts_within(Duration::from_secs(2));
     for gap in [facts.services.gap(), facts.nodes.gap(), facts.pods.gap(), facts.endpoint_slices.gap()] {
         assert_eq!(gap.expect("a gap").why, Why::TimedOut);
@@ -289,7 +289,7 @@ fn a_server_that_hangs_runs_out_of_time_and_one_question_is_enough() {
 }
 
 #[test]
-fn nobody_at_the_address_is_unreachable() {
+fn an_address_without_a_server_is_unreachable() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = format!("http://{}", listener.local_addr().expect("an address"));
     drop(listener);
@@ -301,7 +301,7 @@ fn nobody_at_the_address_is_unreachable() {
 }
 
 #[test]
-fn a_server_that_speaks_no_tls_where_it_should_is_unreachable() {
+fn a_server_without_tls_is_unreachable() {
     let plain = Fake::new(|_, _| Reply::Silence);
     let address = plain.address().replace("http:", "https:");
     let facts = facts_at(&address, &TempDir::new().expect("a directory"), Duration::from_secs(20));
@@ -318,7 +318,7 @@ fn a_kubeconfig_that_cannot_be_used_is_an_error_with_its_name() {
 }
 
 #[test]
-fn a_config_map_that_the_api_server_would_not_take_is_a_gap_that_names_the_field() {
+fn a_config_map_that_the_api_server_would_refuse_is_unread_with_the_field() {
     const MAP: &str = r#"{"kind":"ConfigMap","metadata":{"name":"cilium-config","namespace":"kube-system"},
         "data":{"kube-proxy-replacement":"true","node-port-range":["20000"],"other":{}}}"#;
     let fake = Fake::new(|path, _| match path {

@@ -1,4 +1,4 @@
-//! What CiliumNodeConfigs put over Cilium's ConfigMap on one node.
+//! The settings of CiliumNodeConfigs, which override Cilium's ConfigMap on one node.
 
 use portreeve_facts::{Claimant, ProxyConfig, Source, Why};
 use serde_json::{Value, json};
@@ -8,13 +8,13 @@ use crate::{
     fake::{Fake, Reply},
 };
 
-/// Where its ConfigMap is.
+/// The path of the ConfigMap.
 pub(crate) const MAP: &str = "/api/v1/namespaces/kube-system/configmaps/cilium-config";
 const CONFIGS: &str = "/apis/cilium.io/v2/namespaces/kube-system/ciliumnodeconfigs";
 const OLD_CONFIGS: &str = "/apis/cilium.io/v2alpha1/namespaces/kube-system/ciliumnodeconfigs";
 const NODE: &str = r#"{"metadata":{"name":"n1","uid":"u","labels":{"pool":"edge"}}}"#;
 
-/// Its ConfigMap.
+/// The ConfigMap.
 pub(crate) fn config_map() -> Reply {
     let data = json!({"kube-proxy-replacement": "true", "devices": "eth0", "nodeport-addresses": "10.0.0.0/8"});
     let metadata = json!({"name": "cilium-config", "namespace": "kube-system"});
@@ -29,7 +29,7 @@ fn edge() -> Value {
     json!({"matchLabels": {"pool": "edge"}})
 }
 
-/// A server with Cilium's ConfigMap, this node, and at `place` what `answer` gives.
+/// A server with Cilium's ConfigMap, this node, and the answer of `answer` at `place`.
 fn cilium(place: &'static str, answer: impl Fn() -> Reply + Send + Sync + 'static) -> Fake {
     Fake::new(move |path, _| match path.split('?').next().expect("a path") {
         MAP => config_map(),
@@ -51,7 +51,7 @@ fn settings(fake: &Fake) -> ProxyConfig {
 }
 
 #[test]
-fn those_that_select_this_node_are_put_over_the_config_map_in_the_order_of_their_names() {
+fn configs_that_select_this_node_override_the_config_map_in_the_order_of_their_names() {
     let fake = cilium(
         CONFIGS,
         of_configs(&[
@@ -64,13 +64,13 @@ fn those_that_select_this_node_are_put_over_the_config_map_in_the_order_of_their
     );
     let settings = settings(&fake);
     assert_eq!(settings.place, "ConfigMap kube-system/cilium-config with CiliumNodeConfig a, b");
-    assert_eq!(settings.node_port_addresses, ["10.0.0.0/8"], "what none of them names stays");
+    assert_eq!(settings.node_port_addresses, ["10.0.0.0/8"], "a setting that none of them names stays");
     let cilium = settings.cilium.expect("Cilium's");
     assert_eq!((cilium.devices, cilium.families_off.len()), (vec!["eth2".to_owned()], 1));
 }
 
 #[test]
-fn one_can_put_cilium_in_kube_proxys_place_or_out_of_it_on_one_node() {
+fn a_config_can_make_cilium_replace_kube_proxy_on_one_node_or_not() {
     let fake = cilium(CONFIGS, of_configs(&[config("a", &json!({}), &json!({"kube-proxy-replacement": "false"}))]));
     let facts = fake.facts();
     let gap = facts.proxy_config.gap().expect("no settings of a proxy");
@@ -78,7 +78,7 @@ fn one_can_put_cilium_in_kube_proxys_place_or_out_of_it_on_one_node() {
 }
 
 #[test]
-fn an_older_cilium_has_them_elsewhere_and_one_without_them_is_as_its_config_map_says() {
+fn an_older_cilium_has_configs_at_another_path_and_without_configs_the_config_map_counts() {
     let fake = cilium(OLD_CONFIGS, of_configs(&[config("a", &edge(), &json!({"devices": "eth1"}))]));
     assert_eq!(settings(&fake).cilium.expect("Cilium's").devices, ["eth1"]);
     for fake in [cilium("", config_map), cilium(CONFIGS, of_configs(&[]))] {
@@ -86,19 +86,19 @@ fn an_older_cilium_has_them_elsewhere_and_one_without_them_is_as_its_config_map_
         assert_eq!(settings.place, "ConfigMap kube-system/cilium-config");
         assert_eq!(settings.cilium.expect("Cilium's").devices, ["eth0"]);
         let asked_again = |path: &String| path.starts_with("/api/v1/nodes?resourceVersion=0");
-        assert!(!fake.requests().iter().any(asked_again), "the labels of a node matter to nobody");
+        assert!(!fake.requests().iter().any(asked_again), "no config needs the labels of a node");
     }
 }
 
 #[test]
-fn where_cilium_is_not_nobody_asks_for_them() {
+fn configs_are_not_requested_without_cilium() {
     let fake = Fake::new(|path, _| small(path));
     fake.facts();
     assert!(!fake.requests().iter().any(|path| path.contains("ciliumnodeconfigs")));
 }
 
 #[test]
-fn what_cannot_be_told_of_them_leaves_the_settings_unknown() {
+fn configs_that_cannot_be_read_leave_the_settings_unknown() {
     let page = || {
         let metadata = json!({"continue": "more"});
         Reply::Json(json!({"kind": "CiliumNodeConfigList", "metadata": metadata, "items": []}).to_string())
@@ -123,7 +123,7 @@ fn what_cannot_be_told_of_them_leaves_the_settings_unknown() {
 }
 
 #[test]
-fn without_the_name_of_this_node_it_is_unknown_which_apply() {
+fn settings_are_unknown_without_the_name_of_this_node() {
     let fake = Fake::new(|path, _| match path.split('?').next().expect("a path") {
         MAP => config_map(),
         "/api/v1/nodes" => list("Node", &[r#"{"metadata":{"name":"other"}}"#]),

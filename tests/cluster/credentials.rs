@@ -1,4 +1,4 @@
-//! Credentials as people and programs leave them: tokens with newlines, files that are none, passwords in addresses.
+//! Credentials as people and programs write them: tokens with newlines, missing files, passwords in addresses.
 
 use std::{
     fs,
@@ -33,7 +33,7 @@ fn facts_of(path: &Path, request_timeout: Duration) -> ClusterFacts {
     cluster::read_now(&ClusterSource::Api(access), None, "n1").expect("a runtime")
 }
 
-/// What this user reads from a server that wants the token `t`.
+/// The facts that this user reads from a server with the token `t`.
 fn facts(user: &str, request_timeout: Duration) -> ClusterFacts {
     let (fake, directory) = (Fake::new(|path, _| small(path)), TempDir::new().expect("a directory"));
     facts_of(&kubeconfig(&directory, &format!("{{server: \"{}\"}}", fake.address()), user), request_timeout)
@@ -64,7 +64,7 @@ fn a_token_that_cannot_be_sent_is_one_message_without_the_token() {
     fs::write(&path, "sec\nret").expect("a token");
     let of_file = facts(&format!("{{tokenFile: {:?}}}", path), TIMEOUT);
     for facts in [of_file, facts(r#"{token: "sec\u0007ret"}"#, TIMEOUT)] {
-        is_refused(&facts, "the token holds characters that no token has");
+        is_refused(&facts, "the token has characters that no token may have");
         assert!(!format!("{facts:?}").contains("ret\""), "{facts:?}");
     }
 }
@@ -81,21 +81,21 @@ fn a_file_of_credentials_that_cannot_be_read_is_named() {
     is_refused(&facts_of(&kubeconfig(&own, server, "{token: t}"), TIMEOUT), "failed to load certificate authority");
 }
 
-/// Fault (API server): a file of the kubeconfig is on a server that hangs, or a pipe that nobody writes to
-/// Does: gives it up after the request timeout, and says so
+/// Fault (API server): a file of the kubeconfig is on a file server that hangs, or is a pipe without a writer
+/// Does: ends the read after the request timeout, and reports it
 /// Right again: with the first request after the file can be read
-/// Lost: what was requested meanwhile
+/// Lost: requests meanwhile
 #[test]
-fn a_kubeconfig_that_hangs_is_given_up() {
+fn a_kubeconfig_that_hangs_times_out() {
     let directory = TempDir::new().expect("a directory");
     let pipe = directory.path().join("pipe");
     mkfifo(&pipe, Mode::S_IRWXU).expect("a pipe");
     is_refused(&facts_of(&pipe, Duration::from_secs(1)), "no answer within 1 s");
 }
 
-/// What goes through an HTTP proxy is asked of it with CONNECT, in front of TLS.
+/// A request through an HTTP proxy begins with CONNECT, before TLS.
 #[test]
-fn the_way_to_a_server_leads_through_the_proxy_of_the_kubeconfig() {
+fn requests_go_through_the_proxy_of_the_kubeconfig() {
     let proxy = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = proxy.local_addr().expect("an address");
     let asked = thread::spawn(move || {
@@ -110,7 +110,7 @@ fn the_way_to_a_server_leads_through_the_proxy_of_the_kubeconfig() {
     let facts = facts_of(&kubeconfig(&own, &server, "{token: t}"), TIMEOUT);
     let detail = &facts.services.gap().expect("a gap").detail;
     assert!(detail.contains("192.0.2.10") && !detail.contains("hunter2"), "{detail}");
-    let head = asked.join().expect("it was asked");
+    let head = asked.join().expect("the proxy was used");
     assert_eq!(head[0], "CONNECT 192.0.2.10:6443 HTTP/1.1");
     assert!(head.iter().any(|line| line.to_lowercase().starts_with("proxy-authorization: basic ")), "{head:?}");
 }
@@ -129,7 +129,7 @@ fn a_password_in_the_address_of_a_server_is_shown_nowhere() {
     assert!(facts.services.gap().is_some() && !format!("{facts:?}").contains("hunter2"), "{facts:?}");
 }
 
-/// What a plug-in of a shell's words leads to.
+/// The error of a plug-in with this shell script.
 fn plugin(words: &str, request_timeout: Duration) -> String {
     let exec = "apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never, command: sh";
     let facts = facts(&format!("{{exec: {{{exec}, args: [\"-c\", {words:?}]}}}}"), request_timeout);
@@ -137,19 +137,19 @@ fn plugin(words: &str, request_timeout: Duration) -> String {
 }
 
 #[test]
-fn a_plug_in_that_hangs_is_ended() {
+fn a_plug_in_that_hangs_is_killed() {
     let directory = TempDir::new().expect("a directory");
     let path = directory.path().join("pid");
     let said = plugin(&format!("echo $$ > {}; exec sleep 600", path.display()), Duration::from_secs(2));
     assert!(said.contains("the credential plug-in sh gave no answer within 2 s"), "{said}");
-    thread::sleep(Duration::from_millis(500)); // for another one, which would write another number
+    thread::sleep(Duration::from_millis(500)); // a second plug-in would write another number
     is_ended(&path);
 }
 
-/// Waits for the end of the process whose number is in this file.
+/// Waits for the end of the process whose pid is in this file.
 fn is_ended(path: &Path) {
     let process: i32 = fs::read_to_string(path).expect("it ran").trim().parse().expect("a number");
-    // Whoever started it may still have to take note.
+    // The parent process may not have waited for it yet.
     let gone = || fs::read_to_string(format!("/proc/{process}/stat")).map_or(true, |stat| stat.contains(") Z "));
     (0..2000)
         .find(|_| {
@@ -158,10 +158,10 @@ fn is_ended(path: &Path) {
                 false
             }
         })
-        .expect("it has ended");
+        .expect("the process has ended");
 }
 
-/// A kubeconfig's user whose plug-in, in a shell's words, gives a token that has ended, so that it is run again.
+/// A kubeconfig's user with a plug-in, as a shell script. Its token has already ended, so the plug-in runs again.
 fn short_lived(more: &str) -> String {
     let ended = r#"{"status":{"token":"t","expirationTimestamp":"2020-01-01T00:00:00Z"}}"#;
     let exec = "apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never, command: sh";
@@ -179,11 +179,11 @@ fn a_plug_in_is_run_again_when_its_token_ends() {
 }
 
 /// Fault (API server): the credential plug-in of a kubeconfig hangs when its token has ended
-/// Does: ends it after the request timeout, and says so
+/// Does: kills it after the request timeout, and reports it
 /// Right again: with the first run that gives a token
-/// Lost: what was requested meanwhile
+/// Lost: requests meanwhile
 #[test]
-fn a_plug_in_that_hangs_when_its_token_has_ended_is_ended() {
+fn a_plug_in_that_hangs_when_its_token_has_ended_is_killed() {
     let directory = TempDir::new().expect("a directory");
     let [ran, pid] = ["ran", "pid"].map(|name| directory.path().join(name));
     let (ran, shown) = (ran.display(), pid.display());
@@ -195,7 +195,7 @@ fn a_plug_in_that_hangs_when_its_token_has_ended_is_ended() {
 }
 
 #[test]
-fn a_plug_in_that_writes_for_ever_when_its_token_has_ended_is_ended() {
+fn a_plug_in_that_writes_forever_when_its_token_has_ended_is_killed() {
     let directory = TempDir::new().expect("a directory");
     let ran = directory.path().join("ran");
     let ran = ran.display();
@@ -206,20 +206,20 @@ fn a_plug_in_that_writes_for_ever_when_its_token_has_ended_is_ended() {
 }
 
 #[test]
-fn a_token_of_a_plug_in_that_cannot_be_sent_is_one_message_that_names_the_plug_in() {
+fn a_token_that_cannot_be_sent_is_one_message_that_names_its_plug_in() {
     for ends in ["", r#","expirationTimestamp":"2100-01-01T00:00:00Z""#] {
         let said = plugin(&format!(r#"printf '%s' '{{"status":{{"token":"sec\u0007ret"{ends}}}}}'"#), TIMEOUT);
         assert!(said.contains("the credential plug-in sh gave a token that cannot be used"), "{said}");
         assert!(!said.contains("ret\""), "{said}");
     }
     let said = plugin("echo no", TIMEOUT);
-    assert!(said.contains("the credential plug-in sh printed something else than an ExecCredential"), "{said}");
+    assert!(said.contains("the credential plug-in sh printed no ExecCredential"), "{said}");
     let legacy = facts("{auth-provider: {name: gcp, config: {cmd-path: sh}}}", TIMEOUT);
-    is_refused(&legacy, "the auth-provider gcp is not known here; use exec instead");
+    is_refused(&legacy, "the auth-provider gcp is not supported; use exec instead");
 }
 
 #[test]
-fn a_plug_in_that_writes_for_ever_is_ended() {
+fn a_plug_in_that_writes_forever_is_killed() {
     let said = plugin("cat /dev/zero", TIMEOUT);
     assert!(said.contains("the credential plug-in sh printed more than 1048576 bytes"), "{said}");
 }

@@ -1,4 +1,4 @@
-//! `kubectl portreeve owner --no-agent`: what the API server alone tells of a port.
+//! `kubectl portreeve owner --no-agent`: the facts about a port that the API server alone has.
 
 use std::{fs, path::Path, process::Command};
 
@@ -42,7 +42,7 @@ fn cluster(may_list_pods: bool) -> Fake {
 }
 
 #[test]
-fn who_claims_a_port_is_told_without_an_agent_and_how_to_look() {
+fn claims_on_a_port_are_listed_without_an_agent_with_the_command_for_a_scan() {
     let (fake, plugin) = (cluster(true), Plugin::new());
     let (code, text, _) = plugin.run(&fake, &["owner", "30080", "--no-agent"]);
     assert_eq!(code, 0, "{text}");
@@ -51,7 +51,7 @@ fn who_claims_a_port_is_told_without_an_agent_and_how_to_look() {
                   tcp   Pod office/edge, hostPort on node n1\n  \
                   udp   Pod office/metal, hostNetwork on node n2\n\n";
     assert!(text.starts_with(wanted), "{text}");
-    assert!(!fake.requests().iter().any(|path| path.contains("portreeve")), "no agent is looked for");
+    assert!(!fake.requests().iter().any(|path| path.contains("portreeve")), "no agent is requested");
     let command = text.lines().last().expect("a command").trim();
     assert!(command.contains("--rm ") && command.ends_with("-- owner 30080 --services - --node n1"), "{command}");
     let (_, text, _) = plugin.run(&fake, &["owner", "30081", "--no-agent"]);
@@ -62,7 +62,7 @@ fn who_claims_a_port_is_told_without_an_agent_and_how_to_look() {
     assert_eq!(plugin.run(&fake, &["owner", "30080", "--image", "r/x:1"]).0, 64);
 }
 
-/// The words of the last command of a line, as a shell takes them.
+/// The words of the last command of a line, as a shell splits them.
 fn words(line: &str) -> Vec<String> {
     let script = format!("kubectl() {{ printf '%s\\0' \"$@\"; }}; {line}");
     let output = Command::new("sh").args(["-c", &script]).output().expect("a shell");
@@ -72,7 +72,7 @@ fn words(line: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_command_that_looks_once_is_one_for_a_shell_whatever_a_node_is_called() {
+fn the_command_for_one_scan_is_safe_in_a_shell_for_any_node_name() {
     let plugin = Plugin::new();
     for node in ["n1", "it's $(reboot) \"n1\""] {
         let asked = ["owner", "30080", "--no-agent", "--node", node, "-o", "json"];
@@ -88,7 +88,7 @@ fn the_command_that_looks_once_is_one_for_a_shell_whatever_a_node_is_called() {
 }
 
 #[test]
-fn what_may_not_be_listed_is_not_known_and_the_document_fits_its_schema() {
+fn objects_that_may_not_be_listed_are_unknown_and_the_document_fits_its_schema() {
     let (fake, plugin) = (cluster(false), Plugin::new());
     let (code, stdout, _) = plugin.run(&fake, &["owner", "30080", "--no-agent", "-o", "json"]);
     let document: Value = serde_json::from_str(&stdout).expect("JSON");

@@ -1,4 +1,4 @@
-//! The writer of Events against an API server that keeps them, and one that refuses.
+//! The writer of Events against an API server that keeps them, and against one that refuses them.
 
 use std::{
     collections::BTreeMap,
@@ -19,12 +19,12 @@ use portreeve_rules::{
 };
 use serde_json::Value;
 
-/// What the server says instead of doing what it was asked.
+/// An answer of the server other than the wanted one.
 #[derive(Clone, Copy)]
 enum Whim {
     /// A status code and its reason.
     Status(u16, &'static str),
-    /// 429 with a `Retry-After` of so many seconds.
+    /// 429 with a `Retry-After` of this number of seconds.
     Busy(u32),
     Silence,
 }
@@ -36,7 +36,7 @@ struct Kept {
     asked: Vec<(String, String, String)>,
 }
 
-/// An API server that knows Events only. Each of its first requests meets a whim.
+/// An API server that knows only Events. Each of its first requests gets a whim as its answer.
 #[derive(Clone)]
 struct Server {
     address: String,
@@ -61,7 +61,7 @@ impl Server {
 
     fn client(&self) -> Client {
         let mut config = Config::new(self.address.parse().expect("an address"));
-        // As `cluster` connects: retries are the writer's own.
+        // As in `cluster`: only the writer retries.
         config.default_retry = false;
         Client::try_from(config).expect("a client")
     }
@@ -108,7 +108,7 @@ impl Server {
             "HTTP/1.1 {code} X\r\nContent-Type: application/json\r\nRetry-After: {wait}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
             body.len()
         );
-        // The client may have hung up; what it makes of that is what the test looks at.
+        // The client may have closed the connection; the test checks its reaction.
         drop(stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body.as_bytes())));
     }
 
@@ -187,7 +187,7 @@ fn raised() -> [Change; 1] {
     [Change::Raised(finding())]
 }
 
-/// Waits until the counters are as expected, for as long as a slow machine may take.
+/// Waits until the counters are as expected, for as long as a slow machine may need.
 async fn counted(recorder: &Recorder, expected: Counters) {
     for _ in 0..3000 {
         if recorder.counters() == expected {
@@ -203,7 +203,7 @@ fn written(written: u64) -> Counters {
 }
 
 #[tokio::test]
-async fn a_finding_is_told_in_each_hour_again_if_it_comes_back_and_resolved_by_create_and_patch_alone() {
+async fn a_finding_is_an_event_in_each_hour_and_is_resolved_by_create_and_patch_alone() {
     let (server, clock) = (Server::new(&[]), Clock::new());
     let recorder = start(&server, &clock);
     recorder.offer(clock.now(), &raised(), &place());
@@ -233,7 +233,7 @@ async fn a_finding_is_told_in_each_hour_again_if_it_comes_back_and_resolved_by_c
 }
 
 #[tokio::test]
-async fn a_restarted_agent_writes_nothing_and_ends_what_the_one_before_it_told() {
+async fn a_restarted_agent_writes_no_event_and_ends_the_event_of_the_one_before() {
     let (server, clock) = (Server::new(&[]), Clock::new());
     let first = start(&server, &clock);
     first.offer(clock.now(), &raised(), &place());
@@ -248,15 +248,15 @@ async fn a_restarted_agent_writes_nothing_and_ends_what_the_one_before_it_told()
     counted(&second, Counters { written: 1, deduplicated: 1, ..Counters::default() }).await;
     let asked = server.kept.lock().expect("the requests").asked.clone();
     let methods: Vec<&str> = asked.iter().map(|(method, ..)| method.as_str()).collect();
-    assert_eq!(methods, ["post", "post", "patch", "post"], "an empty patch says who reports it");
+    assert_eq!(methods, ["post", "post", "patch", "post"], "an empty patch sets the reporter");
 }
 
 /// Fault (API server): an Event is deleted, or expires early, while its finding is open
-/// Does: tells again with the next hour of the incident
+/// Does: writes an Event again in the next hour of the incident
 /// Right again: within an hour
 /// Lost: the Event, until then
 #[tokio::test]
-async fn an_event_that_is_gone_is_told_again_in_the_next_hour() {
+async fn a_deleted_event_is_written_again_in_the_next_hour() {
     let (server, clock) = (Server::new(&[]), Clock::new());
     let recorder = start(&server, &clock);
     recorder.offer(clock.now(), &raised(), &place());
@@ -271,12 +271,12 @@ async fn an_event_that_is_gone_is_told_again_in_the_next_hour() {
     assert_eq!(server.events().values().next().expect("an Event")["eventTime"], "2026-11-21T13:00:00.000000Z");
 }
 
-/// Fault (API server): it takes no Events for a while
+/// Fault (API server): it accepts no Events for a while
 /// Does: keeps them, and tries again
-/// Right again: once it takes them
+/// Right again: when it accepts them
 /// Lost: nothing
 #[tokio::test]
-async fn a_server_that_is_down_busy_or_mute_gets_the_event_when_it_is_back() {
+async fn a_server_that_is_down_busy_or_silent_gets_the_event_when_it_is_back() {
     let refusals = [
         Whim::Status(401, "Unauthorized"),
         Whim::Status(403, "Forbidden"),
@@ -297,7 +297,7 @@ async fn a_server_that_is_down_busy_or_mute_gets_the_event_when_it_is_back() {
 }
 
 #[tokio::test]
-async fn a_server_that_names_a_time_is_sent_no_event_before() {
+async fn a_server_that_names_a_time_gets_no_event_before() {
     let (server, clock) = (Server::new(&[Whim::Busy(60)]), Clock::new());
     let recorder = start(&server, &clock);
     recorder.offer(clock.now(), &raised(), &place());
@@ -313,7 +313,7 @@ async fn a_server_that_names_a_time_is_sent_no_event_before() {
 }
 
 #[tokio::test]
-async fn an_event_that_is_refused_for_good_is_not_tried_again() {
+async fn an_event_that_is_refused_permanently_is_not_tried_again() {
     let (server, clock) = (Server::new(&[Whim::Status(422, "Invalid")]), Clock::new());
     let recorder = start(&server, &clock);
     recorder.offer(clock.now(), &raised(), &place());
@@ -326,17 +326,17 @@ async fn an_event_that_is_refused_for_good_is_not_tried_again() {
     assert_eq!(server.events().len(), 1);
 }
 
-/// Fault (operator): the node that tells of an incident is repaired while others are affected
-/// Does: says that it is over there; of the others in its slot one tells of itself
+/// Fault (operator): the node that reported an incident is repaired while others are affected
+/// Does: ends the Event of that node; one of the other nodes in its slot reports itself
 /// Right again: with the next hour of the incident
 /// Lost: nothing
 #[tokio::test]
-async fn of_the_nodes_of_a_slot_one_tells_in_an_hour_and_another_in_the_next() {
+async fn one_node_of_a_slot_reports_in_an_hour_and_another_in_the_next() {
     let (server, clock) = (Server::new(&[]), Clock::new());
     let mut finding = finding();
     finding.key.subject =
         Subject { kind: SubjectKind::Service, namespace: Some("shop".to_owned()), ..finding.key.subject };
-    // Both are of one slot, by the hash of their names.
+    // Both are in one slot, by the hash of their names.
     let [first, second] = ["n0", "n4"].map(|node| Place { node: node.to_owned(), ..place() });
     let [teller, silent] = [start(&server, &clock), start(&server, &clock)];
     teller.offer(clock.now(), &[Change::Raised(finding.clone())], &first);
@@ -353,9 +353,7 @@ async fn of_the_nodes_of_a_slot_one_tells_in_an_hour_and_another_in_the_next() {
     counted(&silent, Counters { written: 1, deduplicated: 1, ..Counters::default() }).await;
     let events = server.events();
     let notes: Vec<&str> = events.values().map(|event| event["note"].as_str().expect("a note")).collect();
-    for words in
-        ["On node n0: it is full.", "On node n0 this was so, and is over: it is full.", "On node n4: it is full."]
-    {
+    for words in ["On node n0: it is full.", "Resolved on node n0: it is full.", "On node n4: it is full."] {
         assert_eq!(notes.iter().filter(|note| note.starts_with(words)).count(), 1, "{words}: {notes:#?}");
     }
     let asked = server.kept.lock().expect("the requests").asked.clone();
@@ -363,7 +361,7 @@ async fn of_the_nodes_of_a_slot_one_tells_in_an_hour_and_another_in_the_next() {
 }
 
 #[tokio::test]
-async fn who_is_about_to_end_can_wait_for_what_is_under_way() {
+async fn a_program_that_ends_can_wait_for_its_pending_events() {
     let (server, clock) = (Server::new(&[]), Clock::new());
     let recorder = start(&server, &clock);
     recorder.offer(clock.now(), &raised(), &place());

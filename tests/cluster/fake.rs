@@ -1,4 +1,4 @@
-//! An API server of a few lines: answers by path, remembers the requests.
+//! A small API server: it answers by path and records the requests.
 
 use std::{
     fs,
@@ -16,31 +16,31 @@ use tempfile::TempDir;
 
 use crate::said;
 
-/// What the fake answers to one request.
+/// The answer of the fake to one request.
 pub(crate) enum Reply {
     Json(String),
     Html(&'static str),
     Text(&'static str),
     Status(u16, &'static str),
-    /// A refusal in a real server's words.
+    /// A refusal with the text of a real server.
     Refused(u16),
-    /// 429 with a `Retry-After` of so many seconds.
+    /// 429 with a `Retry-After` of this number of seconds.
     Busy(u32),
     /// A body that ends before its announced length.
     Torn(&'static str),
     /// These pieces, with a pause after each.
     Slow(Vec<String>, Duration),
-    /// A beginning, and then the same again and again until the client hangs up.
+    /// A beginning, and then the same text repeatedly until the client closes the connection.
     Endless(&'static str, String),
-    /// Nothing, and the connection stays open.
+    /// No answer, and the connection stays open.
     Silence,
-    /// Nothing, and the connection is closed.
+    /// No answer, and the connection is closed.
     Hangup,
-    /// Lines of a watch, which then ends, or `Goes` on without a line.
+    /// Lines of a watch. After them the watch ends, or `Goes` on without a line.
     Watch(Vec<String>, After),
 }
 
-/// What becomes of a watch after its last line.
+/// The state of a watch after its last line.
 pub(crate) enum After {
     Ends,
     Goes,
@@ -49,12 +49,12 @@ pub(crate) enum After {
 /// The requests in order: path and query.
 pub(crate) type RequestLog = Arc<Mutex<Vec<String>>>;
 
-/// What a server does beyond answering.
+/// The features of a server.
 #[derive(Clone, Copy, Default)]
 struct Manner {
-    /// It can begin a watch with the present state.
+    /// The server can begin a watch with the present state.
     streams: bool,
-    /// It keeps a connection after an answer that is whole.
+    /// The server keeps a connection after a complete answer.
     keeps: bool,
 }
 
@@ -65,29 +65,29 @@ pub(crate) struct Fake {
 }
 
 impl Fake {
-    /// A server whose `answer` gets path and query, and how often exactly that was requested before.
+    /// A server whose `answer` gets the path with its query, and the number of equal requests before.
     pub(crate) fn new(answer: impl Fn(&str, usize) -> Reply + Send + Sync + 'static) -> Self {
         Self::at("127.0.0.1:0", answer)
     }
 
-    /// The same at an address of one's own.
+    /// The same at a given address.
     pub(crate) fn at(address: &str, answer: impl Fn(&str, usize) -> Reply + Send + Sync + 'static) -> Self {
         Self::guarded(address, Arc::new(Mutex::new("t".to_owned())), answer)
     }
 
-    /// The same for a server that can begin a watch with the present state; others refuse that by themselves.
+    /// The same for a server that can begin a watch with the present state. Other servers refuse that themselves.
     pub(crate) fn streaming(answer: impl Fn(&str, usize) -> Reply + Send + Sync + 'static) -> Self {
         let manner = Manner { streams: true, ..Manner::default() };
         Self::of("127.0.0.1:0", Arc::new(Mutex::new("t".to_owned())), manner, answer)
     }
 
-    /// The same for a server that answers one request after another on a connection, as real ones do.
+    /// The same for a server that answers several requests on one connection, as real servers do.
     pub(crate) fn patient(answer: impl Fn(&str, usize) -> Reply + Send + Sync + 'static) -> Self {
         let manner = Manner { keeps: true, ..Manner::default() };
         Self::of("127.0.0.1:0", Arc::new(Mutex::new("t".to_owned())), manner, answer)
     }
 
-    /// The same for those only who know the token, which is `t` until it is rotated.
+    /// The same for clients with the token, which is `t` until it is rotated.
     pub(crate) fn guarded(
         address: &str,
         token: Arc<Mutex<String>>,
@@ -128,7 +128,7 @@ impl Fake {
         facts_at(&self.address, &self.directory, request_timeout)
     }
 
-    /// How to reach this server; a second call writes another token into the same file.
+    /// The settings to reach this server. A second call writes another token into the same file.
     pub(crate) fn access(&self, token: &str, request_timeout: Duration) -> Access {
         access(&self.address, &self.directory, token, request_timeout)
     }
@@ -148,14 +148,14 @@ impl Fake {
     }
 }
 
-/// Reads the facts from whatever is at `address`.
+/// Reads the facts from the server at `address`.
 pub(crate) fn facts_at(address: &str, directory: &TempDir, request_timeout: Duration) -> ClusterFacts {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let source = ClusterSource::Api(access(address, directory, "t", request_timeout));
     runtime.block_on(cluster::read(&source, None, "n1"))
 }
 
-/// How to reach whatever is at `address`.
+/// The settings to reach the server at `address`.
 pub(crate) fn access(address: &str, directory: &TempDir, token: &str, request_timeout: Duration) -> Access {
     let kubeconfig = directory.path().join("kubeconfig");
     let text = format!(
@@ -169,7 +169,7 @@ pub(crate) fn access(address: &str, directory: &TempDir, token: &str, request_ti
 /// The head of an answer that ends with its connection.
 const OPEN_END: &str = "HTTP/1.1 200 X\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n";
 
-/// Answers one request, and returns whether another one may follow.
+/// Answers one request, and returns whether another request may follow.
 fn serve(
     mut stream: &TcpStream,
     lines: &mut BufReader<TcpStream>,
@@ -183,7 +183,7 @@ fn serve(
     let head: Vec<_> = lines.by_ref().lines().map_while(Result::ok).take_while(|line| !line.is_empty()).collect();
     let known = head.iter().any(|line| line.eq_ignore_ascii_case(&expected));
     let length = head.iter().find_map(|line| line.to_lowercase().strip_prefix("content-length: ")?.parse().ok());
-    // What is left unread when the connection is closed would take the answer with it.
+    // Unread bytes at the close of the connection would discard the answer.
     let mut body = vec![0; length.unwrap_or(0)];
     if lines.read_exact(&mut body).is_err() {
         return false;
@@ -209,7 +209,7 @@ fn serve(
         Reply::Busy(wait) => (429, json, format!("Retry-After: {wait}\r\n"), "{}".to_owned(), 0),
         Reply::Hangup => return false,
         Reply::Watch(events, after) => {
-            // The client may have hung up, as below.
+            // The client may have closed the connection, as below.
             drop(stream.write_all(format!("{OPEN_END}{}", events.concat()).as_bytes()));
             if matches!(after, After::Goes) {
                 thread::sleep(Duration::from_secs(30));
@@ -246,7 +246,7 @@ fn serve(
     let connection = if keeps { "" } else { "Connection: close\r\n" };
     let head =
         format!("HTTP/1.1 {status} X\r\nContent-Type: {kind}\r\n{extra}Content-Length: {length}\r\n{connection}\r\n");
-    // The client may have hung up; what it makes of that is what the test looks at.
+    // The client may have closed the connection; the test checks its reaction.
     let sent = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body.as_bytes()));
     sent.is_ok() && keeps
 }

@@ -1,4 +1,4 @@
-//! `kubectl portreeve` and very many agents, or very slow ones.
+//! `kubectl portreeve` with very many agents, or very slow agents.
 
 use std::{
     fs,
@@ -24,7 +24,7 @@ use crate::{
     plugin::{self, Plugin, ended, listener, pod, snapshot, told},
 };
 
-/// A cluster of these nodes that issues tokens, and whose agents answer `/findings` as `agent` says.
+/// A cluster of these nodes that issues tokens. `agent` gives the agents' answers to `/findings`.
 fn cluster(nodes: Vec<String>, agent: impl Fn(&str) -> Reply + Send + Sync + 'static) -> Fake {
     Fake::patient(move |path, _| {
         if path.starts_with("/api/v1/namespaces/portreeve/pods?") {
@@ -52,18 +52,18 @@ fn started(mut command: Command) -> Child {
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary runs")
 }
 
-/// Exit code, standard output and standard error of what was started.
+/// Exit code, standard output and standard error of the child.
 fn end(child: Child) -> (i32, String, String) {
-    let output = child.wait_with_output().expect("it ends");
+    let output = child.wait_with_output().expect("the program ends");
     let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
     (output.status.code().expect("an exit code"), text(output.stdout), text(output.stderr))
 }
 
-/// The most memory that a program had resident, in MiB, while it ran to its end; its output goes on being read.
+/// The greatest resident memory of a program until its end, in MiB. Its output is read meanwhile.
 fn peak(child: &mut Child) -> f64 {
     let path = format!("/proc/{}/status", child.id());
     let mut peak = 0.0_f64;
-    while child.try_wait().expect("a child can be asked").is_none() {
+    while child.try_wait().expect("the state of a child").is_none() {
         let status = fs::read_to_string(&path).unwrap_or_default();
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB"));
         peak = line.and_then(|kib| kib.parse::<f64>().ok()).map_or(peak, |kib| peak.max(kib / 1024.0));
@@ -72,10 +72,11 @@ fn peak(child: &mut Child) -> f64 {
     peak
 }
 
-/// What an answer has beyond what is kept of it, in bytes.
+/// The bytes of an answer beyond the bytes that are kept of it.
 const PADDING: usize = 40_000;
 
-/// The table of so many nodes, a tenth of which have the same mistake, the most memory that it took, in MiB, and how long.
+/// The table of this number of nodes, a tenth of which have the same finding; with it the greatest memory in MiB, and
+/// the time.
 fn table_of(nodes: usize) -> (String, f64, Duration) {
     let padding = "x".repeat(PADDING);
     let all = names('n', nodes);
@@ -102,7 +103,7 @@ fn table_of(nodes: usize) -> (String, f64, Duration) {
 }
 
 #[test]
-fn five_thousand_agents_are_one_row_an_incident_in_memory_that_does_not_grow_with_their_answers() {
+fn five_thousand_agents_are_one_row_for_an_incident_and_memory_does_not_grow_with_their_answers() {
     let (_, few, _) = table_of(500);
     let (table, many, took) = table_of(5_000);
     eprintln!("{few:.1} MiB for 500 agents, {many:.1} MiB for 5000, which took {:.1} s", took.as_secs_f64());
@@ -110,11 +111,11 @@ fn five_thousand_agents_are_one_row_an_incident_in_memory_that_does_not_grow_wit
     assert!(table.contains("  500 of 5000 nodes: n0000, n0001, n0002 and 497 more\n"), "{table}");
     assert!(table.lines().count() < 25, "{table}");
     let answers = (4_500 * PADDING) as f64 / f64::from(1 << 20);
-    assert!(many - few < answers / 5.0, "{few:.1} MiB and then {many:.1} MiB; {answers:.1} MiB more came");
+    assert!(many - few < answers / 5.0, "{few:.1} MiB and then {many:.1} MiB; {answers:.1} MiB more arrived");
 }
 
 #[test]
-fn many_agents_are_asked_at_a_time_and_no_more_than_files_may_be_open() {
+fn many_agents_are_queried_at_a_time_within_the_limit_of_open_files() {
     let most_at_once = |limit: Option<u32>| {
         let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let seen = Arc::clone(&most);
@@ -143,7 +144,7 @@ fn many_agents_are_asked_at_a_time_and_no_more_than_files_may_be_open() {
 }
 
 #[test]
-fn a_long_answer_waits_until_all_others_are_there() {
+fn a_long_answer_waits_for_all_others() {
     let long = "x".repeat(2 << 20);
     let fake = cluster(names('n', 5), move |node| {
         let Reply::Json(document) = told(node, &listener()) else { panic!("a document") };
@@ -158,8 +159,8 @@ fn a_long_answer_waits_until_all_others_are_there() {
     assert!(asked.len() == 6 && asked[5].contains("n0002"), "{asked:?}");
 }
 
-/// Two hundred agents that answer at once with these findings, and then six that never do: by the time these are asked, many
-/// of the others have answered.
+/// Two hundred agents that answer at once with these findings, and then six agents that never answer. When the six are
+/// queried, many others have answered.
 fn some_are_silent(findings: &Value) -> Fake {
     let findings = findings.clone();
     cluster([names('a', 200), names('z', 6)].concat(), move |node| match node.starts_with('z') {
@@ -169,7 +170,7 @@ fn some_are_silent(findings: &Value) -> Fake {
 }
 
 #[test]
-fn a_port_is_told_once_for_all_nodes_on_which_the_same_is_true() {
+fn a_port_is_reported_once_for_all_nodes_with_the_same_facts() {
     const NODES: &[&str] = &["a1", "b", "c", "d", "e", "odd", "old"];
     let fake = plugin::cluster(NODES, |node, _, _| match node {
         "odd" | "old" => Reply::Json("{}".to_owned()),
@@ -187,7 +188,7 @@ fn a_port_is_told_once_for_all_nodes_on_which_the_same_is_true() {
 }
 
 #[test]
-fn what_to_do_about_a_port_names_no_number_that_one_node_alone_shows_to_be_free() {
+fn a_remedy_names_no_number_that_is_free_on_one_node_only() {
     let fake = plugin::cluster(&["m1", "m2", "m3"], |node, _, _| {
         Reply::Json(snapshot(node, if node == "m3" { 30001 } else { 30000 }))
     });
@@ -200,13 +201,13 @@ fn what_to_do_about_a_port_names_no_number_that_one_node_alone_shows_to_be_free(
 fn until_silent(fake: &Fake) {
     let end = Instant::now() + Duration::from_secs(60);
     while fake.requests().iter().filter(|path| path.contains("portreeve-z")).count() < 6 {
-        assert!(Instant::now() < end, "the last are asked");
+        assert!(Instant::now() < end, "the last agents are queried");
         thread::sleep(Duration::from_millis(20));
     }
 }
 
 #[test]
-fn who_stops_it_gets_what_is_there_and_an_exit_code_that_is_no_success() {
+fn ctrl_c_prints_the_partial_result_with_an_exit_code_that_is_no_success() {
     for (findings, expected, exit_zero) in [(listener(), 1, false), (json!([]), 2, false), (listener(), 2, true)] {
         for form in ["table", "json"] {
             let (fake, plugin) = (some_are_silent(&findings), Plugin::new());
@@ -214,7 +215,7 @@ fn who_stops_it_gets_what_is_there_and_an_exit_code_that_is_no_success() {
             words.extend(exit_zero.then_some("--exit-zero"));
             let child = started(plugin.command("kubectl-portreeve", &fake, &words));
             until_silent(&fake);
-            kill(Pid::from_raw(i32::try_from(child.id()).expect("a pid")), Signal::SIGINT).expect("it runs");
+            kill(Pid::from_raw(i32::try_from(child.id()).expect("a pid")), Signal::SIGINT).expect("the program runs");
             let (code, stdout, stderr) = end(child);
             assert_eq!(code, expected, "{stdout}{stderr}");
             let told = if form == "json" { &stderr } else { &stdout };
@@ -235,18 +236,18 @@ fn who_stops_it_gets_what_is_there_and_an_exit_code_that_is_no_success() {
 }
 
 #[test]
-fn a_watch_that_is_stopped_ends_with_what_it_knew() {
+fn a_stopped_watch_ends_with_its_last_result() {
     let (fake, plugin) = (cluster(names('n', 2), |node| told(node, &listener())), Plugin::new());
     let mut child = started(plugin.command("kubectl-portreeve", &fake, &["check", "-w", "--interval", "1h"]));
     let mut first = [0; 10];
     child.stdout.as_mut().expect("a pipe").read_exact(&mut first).expect("a table");
-    kill(Pid::from_raw(i32::try_from(child.id()).expect("a pid")), Signal::SIGINT).expect("it runs");
+    kill(Pid::from_raw(i32::try_from(child.id()).expect("a pid")), Signal::SIGINT).expect("the program runs");
     let (code, _, stderr) = end(child);
     assert_eq!((&first, code, stderr.as_str()), (b"1 critical", 1, ""));
 }
 
 #[test]
-fn when_the_time_for_all_of_them_is_over_what_is_there_is_told_as_partial() {
+fn a_partial_result_is_printed_at_the_end_of_the_time_for_all_agents() {
     let fake = some_are_silent(&json!([]));
     let words = ["check", "--request-timeout", "30s", "--time-limit", "5s"];
     let (code, table, stderr) = Plugin::new().run(&fake, &words);
@@ -259,7 +260,7 @@ fn when_the_time_for_all_of_them_is_over_what_is_there_is_told_as_partial() {
 }
 
 #[test]
-fn who_waits_at_a_terminal_sees_how_far_it_is_on_one_line_and_a_file_has_nothing_of_it() {
+fn a_terminal_shows_the_progress_on_one_line_and_a_file_does_not() {
     let fake = some_are_silent(&json!([]));
     let plugin = Plugin::new();
     let words = ["check", "--request-timeout", "4s"];

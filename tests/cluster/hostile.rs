@@ -1,5 +1,4 @@
-//! Servers that answer for ever, or something else than was asked for: every answer has an end, and what is incomplete
-//! is unknown.
+//! Servers with endless or wrong answers. Every read has an end, and incomplete facts are unknown.
 
 use std::{
     sync::{
@@ -17,8 +16,8 @@ use crate::{
     watch::{A, is_list},
 };
 
-/// Why Services are not known where `answer` gets the query of each LIST of them, and how often they were requested. The
-/// next reading, of a server that is itself again, is whole.
+/// The reason why Services are not known, if `answer` gets the query of each LIST of them and the number of LISTs
+/// before. The next read of the server, now without the fault, is complete.
 fn services(answer: impl Fn(&str) -> Reply + Send + Sync + 'static) -> (Option<Gap>, usize) {
     services_within(Duration::from_secs(20), answer)
 }
@@ -32,10 +31,10 @@ fn services_within(
     let is_hostile = move |path: &str| is_list(path) && !shared.load(Ordering::Relaxed);
     let fake = Fake::new(move |path, _| if is_hostile(path) { answer(path) } else { small(path) });
     let facts = fake.facts_within(request_timeout);
-    assert!(facts.nodes.seen().is_some(), "one failure is not all of them");
+    assert!(facts.nodes.seen().is_some(), "other resources are read after one failure");
     let requests = fake.requests().iter().filter(|path| is_list(path)).count();
     is_over.store(true, Ordering::Relaxed);
-    assert!(fake.facts_within(request_timeout).services.seen().is_some(), "right again");
+    assert!(fake.facts_within(request_timeout).services.seen().is_some(), "complete again");
     (facts.services.gap().cloned(), requests)
 }
 
@@ -57,11 +56,11 @@ fn token(path: &str) -> usize {
 }
 
 /// Fault (API server): an answer never ends
-/// Does: gives it up at a bound; it is a gap (`too-much`)
+/// Does: stops at a limit; the facts are unread (`too-much`)
 /// Right again: with the next answer
 /// Lost: nothing
 #[test]
-fn a_list_without_end_has_one() {
+fn an_endless_list_is_cut() {
     const ITEMS: &str = r#"{"kind":"ServiceList","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":["#;
     is_gap(services(|_| Reply::Endless(ITEMS, format!("{A},"))), Why::TooMuch, "it holds more than 200000 objects");
     let next = |path: &str| {
@@ -69,10 +68,13 @@ fn a_list_without_end_has_one() {
         page("Service", &items, &format!("t{}", token(path) + 1))
     };
     is_gap(services(next), Why::TooMuch, "it holds more than 200000 objects");
+    const OBJECT: &str = r#"{"kind":"ServiceList","metadata":{},"items":[{"metadata":{"name":""#;
+    let wanted = "10 MiB without a complete object, wanted objects of at most 10 MiB";
+    is_gap(services(|_| Reply::Endless(OBJECT, "x".to_owned())), Why::TooMuch, wanted);
 }
 
-/// What one person may write keeps nobody else's objects from being read: annotations hold 256 KiB, and the API server writes
-/// `<` as six bytes.
+/// One user's object must not keep other objects from being read. Annotations may have 256 KiB, and the API server
+/// writes `<` as six bytes.
 #[test]
 fn an_object_full_of_commas_and_one_of_escapes_are_read_like_any_other() {
     let annotated = |name: &str, text: &str| {
@@ -88,7 +90,7 @@ fn an_object_full_of_commas_and_one_of_escapes_are_read_like_any_other() {
 }
 
 #[test]
-fn an_answer_of_another_kind_is_none() {
+fn an_answer_of_another_kind_is_malformed() {
     is_malformed(services(|_| list("Pod", &[])), "it is a PodList, wanted a ServiceList");
     is_malformed(services(|_| list("Pod", &[A])), "it is a PodList, wanted a ServiceList");
     let late = r#"{"metadata":{"resourceVersion":"1"},"items":[],"kind":"PodList"}"#;
@@ -98,11 +100,11 @@ fn an_answer_of_another_kind_is_none() {
 }
 
 #[test]
-fn a_list_whose_next_page_is_refused_or_nonsense_is_unknown() {
+fn a_list_whose_next_page_is_refused_or_malformed_is_unknown() {
     for code in [401, 403, 404] {
         let refused =
             move |path: &str| if token(path) > 0 { Reply::Status(code, "no") } else { page("Service", &[A], "t1") };
-        is_malformed(services(refused), "page 2 of it is refused");
+        is_malformed(services(refused), "page 2 of the list is refused");
     }
     for nonsense in [r#"{"continue":7}"#, r#"{"continue":["t1"]}"#, "7"] {
         let body = format!(r#"{{"kind":"ServiceList","metadata":{nonsense},"items":[{A}]}}"#);
@@ -120,7 +122,7 @@ fn a_list_whose_next_page_is_refused_or_nonsense_is_unknown() {
 }
 
 #[test]
-fn nodes_that_go_on_with_another_page_are_read_to_the_end() {
+fn all_pages_of_nodes_are_read() {
     let node = |name: &str| format!(r#"{{"metadata":{{"name":"{name}"}}}}"#);
     let fake = Fake::new(move |path, _| match path {
         path if !path.starts_with("/api/v1/nodes?") => small(path),
@@ -139,17 +141,17 @@ fn a_service_without_its_spec_is_unread_and_named() {
     });
     let facts = fake.facts();
     assert_eq!(facts.services.get().expect("Services").len(), 1);
-    let [gap] = facts.rejected.as_slice() else { panic!("one complaint, not {:?}", facts.rejected) };
+    let [gap] = facts.rejected.as_slice() else { panic!("one rejected item, not {:?}", facts.rejected) };
     assert_eq!((gap.source, gap.why), (Source::Services, Why::Malformed));
     assert!(gap.detail.ends_with("Service d/b: spec is absent, wanted a mapping"), "{}", gap.detail);
 }
 
 /// Fault (API server): an answer comes in pieces, or stops in the middle
-/// Does: waits as long as pieces come; one that stops is a gap (`timed-out`)
+/// Does: waits while pieces arrive; an answer that stops is unread (`timed-out`)
 /// Right again: with the next answer
 /// Lost: nothing
 #[test]
-fn a_server_that_goes_on_sending_is_not_cut_off_and_one_that_stops_is() {
+fn a_server_that_keeps_sending_is_read_and_one_that_stops_times_out() {
     let timeout = Duration::from_secs(2);
     let pieces = || {
         let beginning = r#"{"kind":"ServiceList","metadata":{"resourceVersion":"1"},"items":["#.to_owned();
@@ -157,7 +159,7 @@ fn a_server_that_goes_on_sending_is_not_cut_off_and_one_that_stops_is() {
         std::iter::once(beginning).chain(more).collect::<Vec<_>>()
     };
     let (gap, _) = services_within(timeout, move |_| Reply::Slow(pieces(), timeout / 4));
-    assert_eq!(gap, None, "three times as long as it may be silent");
+    assert_eq!(gap, None, "three times the allowed silence");
     let (gap, _) = services_within(timeout, move |_| {
         Reply::Slow(vec![pieces()[0].clone(), String::new(), String::new(), A.to_owned()], 2 * timeout / 3)
     });

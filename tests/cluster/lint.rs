@@ -1,4 +1,4 @@
-//! `lint --against cluster`: manifests next to what an API server has.
+//! `lint --against cluster`: manifests compared with the objects of an API server.
 
 use std::{
     fs,
@@ -34,7 +34,7 @@ fn lint(fake: &Fake, name: &str) -> (i32, String, String) {
 }
 
 #[test]
-fn who_has_the_number_is_named_and_an_update_is_no_conflict() {
+fn the_holder_of_the_number_is_named_and_an_update_is_no_conflict() {
     let fake = Fake::new(|path, _| match path.starts_with("/api/v1/services") {
         true => list("Service", &[WEB]),
         false => small(path),
@@ -53,7 +53,7 @@ fn who_has_the_number_is_named_and_an_update_is_no_conflict() {
 }
 
 #[test]
-fn a_cluster_that_may_not_be_read_is_no_silence() {
+fn a_cluster_that_may_not_be_read_is_reported() {
     let fake = Fake::new(|path, _| match path.starts_with("/api/v1/services") {
         true => Reply::Status(403, "services is forbidden"),
         false => small(path),
@@ -63,7 +63,7 @@ fn a_cluster_that_may_not_be_read_is_no_silence() {
     assert!(stdout.starts_with("manifests: not all could be judged"), "{stdout}");
     assert!(stderr.starts_with("error: ") && stderr.contains("403"), "{stderr}");
     assert!(stderr.ends_with(": nothing was compared with Services\n"), "{stderr}");
-    // What is asked first is silent, so nothing else is asked.
+    // The first request gets no answer, so no other request is made.
     let fake = Fake::new(|path, _| match path.starts_with("/api/v1/nodes") {
         true => Reply::Hangup,
         false => small(path),
@@ -83,7 +83,7 @@ fn example(language: &str, words: &str) -> String {
     parts.find(|part| part.contains(words)).unwrap_or_else(|| panic!("no example has {words:?}")).to_owned()
 }
 
-/// The post-renderer of the documents, called as Helm does: exit code and what it prints.
+/// The post-renderer of the documents, started as Helm starts it: its exit code and its output.
 fn post_render(fake: &Fake, rendered: &str, arguments: &[&str]) -> (i32, String) {
     let directory = TempDir::new().expect("a directory");
     symlink(env!("CARGO_BIN_EXE_portreeve"), directory.path().join("portreeve")).expect("a link");
@@ -103,9 +103,9 @@ fn post_render(fake: &Fake, rendered: &str, arguments: &[&str]) -> (i32, String)
         .stderr(Stdio::null())
         .spawn()
         .expect("a shell");
-    child.stdin.take().expect("a pipe").write_all(rendered.as_bytes()).expect("it reads");
-    let output = child.wait_with_output().expect("it ends");
-    assert_eq!(fs::read_dir(&temporary).expect("a folder").count(), 0, "nothing is left behind");
+    child.stdin.take().expect("a pipe").write_all(rendered.as_bytes()).expect("the program reads");
+    let output = child.wait_with_output().expect("the program ends");
+    assert_eq!(fs::read_dir(&temporary).expect("a folder").count(), 0, "no file is left");
     (output.status.code().expect("an exit code"), String::from_utf8(output.stdout).expect("UTF-8"))
 }
 
@@ -120,7 +120,7 @@ fn the_post_renderer_lets_an_upgrade_pass_and_ends_a_conflict() {
     assert_eq!(post_render(&fake, &upgrade, &["--namespace=shop"]), (0, upgrade.clone()));
     let other = without_namespace("api");
     assert_eq!(post_render(&fake, &other, &["--namespace=shop"]), (1, String::new()));
-    assert_eq!(post_render(&fake, &upgrade, &[]).0, 1, "as the documents say of a missing namespace");
+    assert_eq!(post_render(&fake, &upgrade, &[]).0, 1, "as documented for a missing namespace");
     let free = other.replace("30080", "30081");
     assert_eq!(post_render(&fake, &free, &["--namespace=shop"]), (0, free.clone()));
 }

@@ -1,7 +1,7 @@
-//! The cluster as it is read from an API server, a fake on loopback.
+//! The cluster read from an API server, which is a fake on loopback.
 
 #![allow(unreachable_pub, reason = "a test program has no outside")]
-#![allow(clippy::disallowed_methods, reason = "makes the server and the files that readers are given")]
+#![allow(clippy::disallowed_methods, reason = "makes the server and the files for the readers")]
 
 mod agent_memory;
 mod agent_ready;

@@ -1,4 +1,4 @@
-//! Nodes, where it is known which is this one: it is read whole now and then, and the others as rows of a Table.
+//! Nodes, if this node's name is known: its own Node is read completely, and the others as rows of a Table.
 
 use std::{
     sync::{
@@ -36,7 +36,7 @@ fn answer(path: &str, own: &str, table: Reply) -> Reply {
         path if path.contains("labelSelector=%21node-role") && path.ends_with("&includeObject=None") => table,
         path if path.contains("labelSelector=node-role") => list("Node", &[SERVER]),
         path if path.contains("metadata.name%21%3Dn1") => list("Node", &[SERVER, OTHER]),
-        _ => Reply::Status(400, "every Node was requests for"),
+        _ => Reply::Status(400, "every Node was requested"),
     }
 }
 
@@ -51,7 +51,7 @@ fn addresses(view: &View) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn this_one_is_read_whole_and_the_others_are_rows_of_a_table() {
+async fn the_own_node_is_read_completely_and_the_others_are_rows_of_a_table() {
     let fake = Fake::new(|path, _| answer(path, OWN, Reply::Json(TABLE.to_owned())));
     let (_watch, views) = start(&fake);
     let view = until(&views, "everything is read", whole).await;
@@ -65,8 +65,8 @@ async fn this_one_is_read_whole_and_the_others_are_rows_of_a_table() {
 }
 
 #[tokio::test]
-async fn where_nodes_have_addresses_of_both_families_they_are_read_whole() {
-    let fake = Fake::new(|path, _| answer(path, OWN_OF_BOTH_FAMILIES, Reply::Status(500, "a Table was requests for")));
+async fn nodes_with_addresses_of_both_families_are_read_completely() {
+    let fake = Fake::new(|path, _| answer(path, OWN_OF_BOTH_FAMILIES, Reply::Status(500, "a Table was requested")));
     let (_watch, views) = start(&fake);
     let view = until(&views, "everything is read", whole).await;
     assert_eq!(addresses(&view), ["cp 10.0.0.2", "n1 10.0.0.1", "n1 2001:db8::1", "n3 10.0.0.3"]);
@@ -81,7 +81,7 @@ async fn a_server_without_tables_answers_with_a_list() {
 }
 
 #[tokio::test]
-async fn without_the_others_nodes_are_a_gap_and_once_known_they_stay() {
+async fn nodes_are_unread_without_the_others_and_known_nodes_stay() {
     let known = Arc::new(AtomicBool::new(false));
     let shared = Arc::clone(&known);
     let fake = Fake::new(move |path, _| {
@@ -101,12 +101,12 @@ async fn without_the_others_nodes_are_a_gap_and_once_known_they_stay() {
     assert_eq!(addresses(&view).len(), 5);
 }
 
-/// Fault (operator): the Node object is deleted under an agent that runs, and made anew with another uid
-/// Does: keeps the rest of its view; there is no such Node, which is no gap
-/// Right again: with the next reading of the Nodes
-/// Lost: what hangs on the Node meanwhile
+/// Fault (operator): the Node object is deleted while its agent runs, and made anew with another uid
+/// Does: keeps the rest of its view; a missing Node is no error
+/// Right again: with the next poll of the Nodes
+/// Lost: facts of that Node meanwhile
 #[tokio::test]
-async fn a_node_that_is_made_anew_has_its_new_uid_with_the_next_reading_and_costs_nothing_else() {
+async fn a_new_node_object_has_its_new_uid_after_the_next_poll_and_affects_nothing_else() {
     let phase = Arc::new(AtomicUsize::new(0));
     let shared = Arc::clone(&phase);
     let named = |uid: &str| OWN.replace("\"name\"", &format!("\"uid\":\"{uid}\",\"name\""));
@@ -126,16 +126,16 @@ async fn a_node_that_is_made_anew_has_its_new_uid_with_the_next_reading_and_cost
     let first = until(&views, "everything is read", whole).await;
     assert_eq!(own(&first).as_deref(), Some("old"));
     phase.store(1, Ordering::Relaxed);
-    let gone = until(&views, "that it is gone", |view| own(view).is_none()).await;
+    let gone = until(&views, "the Node is gone", |view| own(view).is_none()).await;
     let others: Vec<String> = addresses(&first).into_iter().filter(|it| !it.starts_with("n1 ")).collect();
-    assert_eq!(addresses(&gone), others, "the other ones stay");
+    assert_eq!(addresses(&gone), others, "the other Nodes stay");
     assert_eq!(gone.facts.services, first.facts.services);
     phase.store(2, Ordering::Relaxed);
-    until(&views, "the new one", |view| own(view).as_deref() == Some("new")).await;
+    until(&views, "the new Node", |view| own(view).as_deref() == Some("new")).await;
 }
 
 #[tokio::test]
-async fn whoever_may_not_list_nodes_has_a_gap() {
+async fn nodes_are_unread_without_the_right_to_list_them() {
     let fake = Fake::new(|path, _| match path {
         path if path.starts_with("/api/v1/nodes") => Reply::Status(403, "forbidden"),
         path => small(path),
@@ -146,7 +146,7 @@ async fn whoever_may_not_list_nodes_has_a_gap() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_this_node_is_named_and_costs_no_other() {
+async fn an_error_in_the_own_node_is_named_and_affects_no_other() {
     for (wrong, kept, said) in [
         (
             r#"{"metadata":{"name":"n1"},"status":{"capacity":"none","addresses":[

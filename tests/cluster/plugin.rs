@@ -1,4 +1,4 @@
-//! `kubectl portreeve`, the shipped binary, and agents that misbehave behind the pod proxy.
+//! `kubectl portreeve`, the shipped binary, with agents that misbehave behind the pod proxy.
 
 use std::{
     collections::BTreeMap,
@@ -18,7 +18,7 @@ use crate::{
     fake::{Fake, Reply},
 };
 
-/// The binary under one of its names, in a home where nothing is configured.
+/// The binary under one of its names, in a home directory without configuration.
 pub(crate) struct Plugin(TempDir);
 
 impl Plugin {
@@ -77,8 +77,8 @@ pub(crate) fn listener() -> Value {
     }])
 }
 
-/// A cluster whose agents answer as `agent` says, which gets the node, the path after the proxy, and how often that was
-/// asked before.
+/// A cluster with the agents' answers from `agent`, which gets the node, the path after the proxy, and the number of
+/// equal requests before.
 pub(crate) fn cluster(
     nodes: &'static [&'static str],
     agent: impl Fn(&str, &str, usize) -> Reply + Send + Sync + 'static,
@@ -96,12 +96,12 @@ pub(crate) fn cluster(
     })
 }
 
-/// Each node with why it is unknown, or `told`.
+/// Each node with the reason why it is unknown, or `known`.
 fn statuses(document: &Value) -> BTreeMap<String, String> {
     let unknown = document["unknown"].as_array().expect("a list");
     let why = |of: &Value| unknown.iter().find(|it| it["node"] == *of).and_then(|it| it["why"].as_str());
     let status = |node: &Value| match node.get("findings") {
-        Some(_) => "told".to_owned(),
+        Some(_) => "known".to_owned(),
         None => why(&node["node"]).expect("a reason").to_owned(),
     };
     let nodes = document["nodes"].as_array().expect("nodes").iter();
@@ -146,14 +146,14 @@ fn misbehave(node: &str, _: &str, _: usize) -> Reply {
 }
 
 #[test]
-fn an_agent_that_cannot_be_asked_is_unknown_with_its_node_and_why() {
+fn an_agent_that_cannot_be_queried_is_unknown_with_its_node_and_the_reason() {
     let fake = cluster(WORLD, misbehave);
     let plugin = Plugin::new();
     let (code, stdout, stderr) = plugin.run(&fake, &["check", "-o", "json", "--request-timeout", "3s"]);
     let document: Value = serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{error}: {stdout}{stderr}"));
     let expected = [
-        ("ancient", "told"),
-        ("fine", "told"),
+        ("ancient", "known"),
+        ("fine", "known"),
         ("forbidden", "not-permitted"),
         ("garbage", "malformed"),
         ("gone", "not-supported"),
@@ -168,17 +168,17 @@ fn an_agent_that_cannot_be_asked_is_unknown_with_its_node_and_why() {
     ];
     let expected = expected.map(|(node, why)| (node.to_owned(), why.to_owned()));
     assert_eq!(statuses(&document), BTreeMap::from(expected), "{document:#}");
-    assert_eq!((code, stderr.as_str()), (2, ""), "no findings, but not everybody was asked");
-    assert_eq!(document["unknown"][0]["why"], "stale", "what was seen in 1970 is not known now");
-    assert!(!fake.requests().iter().any(|path| path.contains("unready")), "nobody is there to be asked");
-    assert!(!stdout.contains("listener-on-node-port/loses"), "nobody speaks for another node");
+    assert_eq!((code, stderr.as_str()), (2, ""), "no findings, but not all agents answered");
+    assert_eq!(document["unknown"][0]["why"], "stale", "a scan of 1970 is too old");
+    assert!(!fake.requests().iter().any(|path| path.contains("unready")), "a pod that is not ready gets no request");
+    assert!(!stdout.contains("listener-on-node-port/loses"), "no agent reports another node's findings");
     let schema = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/schema/findings.schema.json"));
     let schema: Value = serde_json::from_str(&schema.expect("a schema")).expect("JSON");
     jsonschema::validate(&schema, &document).unwrap_or_else(|error| panic!("{error}"));
 }
 
 #[test]
-fn findings_are_told_from_everywhere_and_decide_the_exit_code() {
+fn findings_of_all_nodes_are_listed_and_decide_the_exit_code() {
     let fake = cluster(&["n1", "n2", "unready"], |node, _, _| told(node, &listener()));
     let plugin = Plugin::new();
     let (code, table, _) = plugin.run(&fake, &["check"]);
@@ -213,7 +213,7 @@ fn agents_are_selected_by_their_labels_in_their_own_namespace() {
     let fake = cluster(&[], misbehave);
     let plugin = Plugin::new();
     let (code, stdout, _) = plugin.run(&fake, &["check", "-l", "app.kubernetes.io/instance=blue"]);
-    assert_eq!(code, 2, "no agent, no knowledge");
+    assert_eq!(code, 2, "nothing is known without an agent");
     assert!(stdout.contains("no agent is listed"), "{stdout}");
     let label = "labelSelector=app.kubernetes.io%2Fname%3Dportreeve%2Capp.kubernetes.io%2Finstance%3Dblue";
     assert!(fake.requests()[0].contains(label), "{:?}", fake.requests());
@@ -223,7 +223,7 @@ fn agents_are_selected_by_their_labels_in_their_own_namespace() {
 }
 
 #[test]
-fn an_agent_on_its_way_out_is_not_missed_where_another_has_taken_its_place() {
+fn an_ending_agent_is_not_reported_if_another_replaces_it() {
     let fake = Fake::new(|path, _| match path.split('?').next().expect("a path") {
         "/api/v1/namespaces/portreeve/pods" => {
             let old = pod("n1", false).replace("portreeve-n1", "portreeve-aaaa");
@@ -236,7 +236,7 @@ fn an_agent_on_its_way_out_is_not_missed_where_another_has_taken_its_place() {
 }
 
 #[test]
-fn an_agent_that_wants_no_token_is_read_by_who_can_get_none() {
+fn an_agent_that_needs_no_token_is_read_without_one() {
     let fake = cluster(&["n1", "n2"], |node, _, _| told(node, &json!([])));
     let (code, stdout, stderr) = Plugin::new().run(&fake, &["check", "--reader", "somebody"]);
     assert!(code == 0 && stdout.starts_with("no port conflicts; 2 agents queried"), "{stdout}{stderr}");
@@ -254,7 +254,7 @@ fn an_agent_that_wants_no_token_is_read_by_who_can_get_none() {
 }
 
 #[test]
-fn a_watch_that_nobody_reads_any_more_ends_though_nothing_changes() {
+fn a_watch_without_a_reader_ends_even_if_nothing_changes() {
     let fake = cluster(&["n1"], |node, _, _| told(node, &json!([])));
     let plugin = Plugin::new();
     let mut watch = plugin.command("kubectl-portreeve", &fake, &["check", "-w", "--interval", "50ms", "-o", "json"]);
@@ -262,12 +262,12 @@ fn a_watch_that_nobody_reads_any_more_ends_though_nothing_changes() {
     let out = BufReader::new(watch.stdout.take().expect("a pipe"));
     let first: Option<Result<Value, _>> = Deserializer::from_reader(out).into_iter().next();
     assert!(first.is_some_and(|it| it.is_ok()));
-    // The reader is gone with what it read.
-    assert!(watch.wait().expect("it ends").success());
+    // The reader ended after its first bytes.
+    assert!(watch.wait().expect("the watch ends").success());
 }
 
 #[test]
-fn a_watch_tells_anew_what_has_changed_and_nothing_else() {
+fn a_watch_prints_again_only_if_something_changed() {
     let fake = cluster(&["n1"], |node, _, before| match before {
         0..3 => told(node, &json!([])),
         3 => Reply::Hangup,
@@ -279,16 +279,16 @@ fn a_watch_tells_anew_what_has_changed_and_nothing_else() {
     let out = BufReader::new(watch.stdout.take().expect("a pipe"));
     let documents: Vec<Value> =
         Deserializer::from_reader(out).into_iter().take(3).map(|document| document.expect("JSON")).collect();
-    watch.kill().expect("it still watches");
-    watch.wait().expect("it ends");
+    watch.kill().expect("the watch runs");
+    watch.wait().expect("the watch ends");
     let findings = documents.iter().map(|document| document["nodes"][0]["findings"].as_array().map(Vec::len));
     assert_eq!(findings.collect::<Vec<_>>(), [Some(0), None, Some(1)]);
 }
 
-/// When all agents looked.
+/// The time of all agents' scans.
 static LOOKED: LazyLock<String> = LazyLock::new(|| jiff::Timestamp::now().to_string());
 
-/// The healthy world as the agent of a node saw it just now, with one more listener.
+/// The healthy example node in a present scan of a node's agent, with one more listener.
 pub(crate) fn snapshot(node: &str, port: u16) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/anywhere/worlds/healthy.json");
     let mut world: Value = serde_json::from_slice(&fs::read(path).expect("the recorded world")).expect("JSON");
@@ -302,7 +302,7 @@ pub(crate) fn snapshot(node: &str, port: u16) -> String {
     world.to_string()
 }
 
-/// A cluster of two nodes whose agents tell what they saw, and one more that does not.
+/// A cluster of two nodes whose agents answer with their scans, and one node whose agent does not.
 pub(crate) fn seen() -> Fake {
     cluster(&["n1", "n2", "odd"], |node, path, _| match (node, path) {
         ("odd", _) => Reply::Json(r#"{"schema":"portreeve.snapshot/v1"}"#.to_owned()),
@@ -312,7 +312,7 @@ pub(crate) fn seen() -> Fake {
 }
 
 #[test]
-fn a_port_is_owned_on_each_node_by_whoever_its_agent_saw() {
+fn the_owner_of_a_port_on_each_node_comes_from_its_agent() {
     let (fake, plugin) = (seen(), Plugin::new());
     let (code, text, _) = plugin.run(&fake, &["owner", "30001/tcp"]);
     assert_eq!(code, 2, "{text}");
@@ -331,7 +331,8 @@ fn a_port_is_owned_on_each_node_by_whoever_its_agent_saw() {
     jsonschema::validate(&schema, &document).unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// Pod `shop/cart` on n1, of which a container fails that declares 8000, as n1's agent saw its network: a connection has the port.
+/// Pod `shop/cart` on n1, with a failing container that declares 8000. In the scan of n1's agent a connection in the
+/// pod's network has the port.
 fn with_pod(node: &str) -> String {
     let mut world: Value = serde_json::from_str(&snapshot(node, 30000)).expect("JSON");
     if node != "n1" {
@@ -362,7 +363,7 @@ fn with_pod(node: &str) -> String {
 }
 
 #[test]
-fn a_port_in_a_pod_is_told_of_the_node_that_has_it_as_far_as_its_agent_looked() {
+fn a_port_in_a_pod_is_reported_for_its_node_as_far_as_its_agent_scanned() {
     let (fake, plugin) = (
         cluster(&["n1", "n2"], |node, path, _| match path {
             "/snapshot" => Reply::Json(with_pod(node)),
@@ -384,23 +385,23 @@ fn a_port_in_a_pod_is_told_of_the_node_that_has_it_as_far_as_its_agent_looked() 
 }
 
 #[test]
-fn a_port_is_suggested_that_is_free_on_every_node() {
+fn a_suggested_port_is_free_on_every_node() {
     let (fake, plugin) = (seen(), Plugin::new());
     let (code, stdout, stderr) = plugin.run(&fake, &["suggest", "--count", "2"]);
     assert_eq!((code, stdout.as_str()), (2, "30002\n30003\n"), "{stderr}");
     assert!(stderr.contains("about the 3 agents listed in namespace portreeve"), "{stderr}");
     assert!(stderr.contains("not known of odd: its answer is no snapshot"), "{stderr}");
     let (code, stdout, _) = plugin.run(&fake, &["suggest", "--host"]);
-    assert_eq!((code, stdout.as_str()), (2, "10000\n"), "of the nodes themselves");
+    assert_eq!((code, stdout.as_str()), (2, "10000\n"), "a port for the nodes themselves");
 }
 
 #[test]
-fn a_snapshot_and_a_map_are_of_the_node_that_is_named() {
+fn a_snapshot_and_a_map_are_of_the_named_node() {
     let (fake, plugin) = (seen(), Plugin::new());
     let (code, stdout, _) = plugin.run(&fake, &["snapshot", "n2"]);
     assert_eq!(code, 0);
     let document: Value = serde_json::from_str(&stdout).expect("JSON");
-    assert_eq!(document, serde_json::from_str::<Value>(&snapshot("n2", 30001)).expect("JSON"), "as it came");
+    assert_eq!(document, serde_json::from_str::<Value>(&snapshot("n2", 30001)).expect("JSON"), "unchanged");
     let (code, _, stderr) = plugin.run(&fake, &["snapshot", "odd"]);
     assert_eq!(code, 2);
     assert!(stderr.contains("what pod portreeve-odd answers is no snapshot"), "{stderr}");
@@ -413,7 +414,7 @@ fn a_snapshot_and_a_map_are_of_the_node_that_is_named() {
 }
 
 #[test]
-fn kubectl_is_told_what_can_be_typed_next() {
+fn kubectl_gets_the_completions() {
     let (fake, plugin) = (seen(), Plugin::new());
     let complete = |words: &[&str]| {
         let (code, stdout, stderr) = ended(plugin.command("kubectl_complete-portreeve", &fake, words));
@@ -426,12 +427,12 @@ fn kubectl_is_told_what_can_be_typed_next() {
     assert_eq!(complete(&["snapshot", ""]), "n1\nn2\nodd\n:4\n");
     assert_eq!(complete(&["owner", "30080", "--node", "n"]), "n1\nn2\n:4\n");
     assert!(complete(&["explain", "host-network"]).starts_with("host-network-port-taken\t"));
-    assert_eq!(complete(&["check", "--kubeconfig", ""]), ":0\n", "files are the shell's affair");
+    assert_eq!(complete(&["check", "--kubeconfig", ""]), ":0\n", "the shell completes files");
     assert_eq!(complete(&["no", "such"]), ":4\n");
 }
 
 #[test]
-fn without_a_cluster_nothing_is_asked() {
+fn no_request_is_made_without_a_cluster() {
     let plugin = Plugin::new();
     let fake = cluster(&[], misbehave);
     let mut command = plugin.command("kubectl-portreeve", &fake, &["check"]);

@@ -1,4 +1,4 @@
-//! `kubectl portreeve policies`: what the agents know stands in the parameters, and what is chosen beside it.
+//! `kubectl portreeve policies`: the parameters have the facts of the agents, and the chosen options.
 
 use serde_json::{Map, Value, json};
 
@@ -34,7 +34,7 @@ fn parameters(text: &str) -> Value {
 }
 
 #[test]
-fn policies_come_with_the_range_the_band_the_addresses_and_what_is_chosen() {
+fn policies_have_the_range_the_band_the_addresses_and_the_chosen_options() {
     let (fake, plugin) = (told(), Plugin::new());
     let chosen = ["--action", "deny", "--keep-free", "10.96.3.4/16", "--fixed", "30000-30085", "--fixed", "shop="];
     let (code, text, notes) = plugin.run(&fake, &[&["policies"], &chosen[..]].concat());
@@ -69,7 +69,7 @@ fn policies_come_with_the_range_the_band_the_addresses_and_what_is_chosen() {
 }
 
 #[test]
-fn what_no_agent_tells_is_no_parameter_and_is_said() {
+fn a_fact_of_no_agent_is_no_parameter_and_is_reported() {
     let fake = cluster(&["n1", "unready"], |node, _, _| Reply::Json(snapshot(node, 29999)));
     let plugin = Plugin::new();
     let (code, _, notes) = plugin.run(&fake, &["policies"]);
@@ -78,7 +78,7 @@ fn what_no_agent_tells_is_no_parameter_and_is_said() {
     let (code, text, notes) = plugin.run(&nobody, &["policies"]);
     assert!(
         code == 2 && text.is_empty() && notes.contains("no policy printed"),
-        "it would replace what is known: {notes}"
+        "an incomplete policy would replace known facts: {notes}"
     );
     assert!(notes.contains("without agents, apply deploy/policies/policies.yaml as it is"), "{notes}");
     let (code, text, notes) =
@@ -92,5 +92,5 @@ fn what_no_agent_tells_is_no_parameter_and_is_said() {
     let unknown = json!({
         "nodePortFirst": "", "nodePortLast": "", "dynamicBandFirst": "", "dynamicBandLast": "", "fixedNodePorts": "",
     });
-    assert_eq!(documents(&values)[0]["policies"]["parameters"], unknown, "else those of the chart would be taken");
+    assert_eq!(documents(&values)[0]["policies"]["parameters"], unknown, "else the chart's would be used");
 }

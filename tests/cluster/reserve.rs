@@ -1,4 +1,4 @@
-//! `kubectl portreeve reserve`: one list for nodes that differ, and what the kernel makes of it.
+//! `kubectl portreeve reserve`: one list for nodes that differ, and its effect in the kernel.
 
 use std::{
     fs,
@@ -20,7 +20,7 @@ use crate::{
     plugin::{Plugin, cluster, snapshot},
 };
 
-/// What an agent saw where outgoing connections choose from a range, and this is reserved.
+/// A scan of an agent with this ephemeral range and these reserved ports.
 fn seen(node: &str, ephemeral: &str, reserved: &str) -> Reply {
     let mut world: Value = serde_json::from_str(&snapshot(node, 29999)).expect("JSON");
     let range: PortRange = ephemeral.parse().expect("a range");
@@ -31,7 +31,7 @@ fn seen(node: &str, ephemeral: &str, reserved: &str) -> Reply {
     Reply::Json(world.to_string())
 }
 
-/// One node is open, two are alike and reserve something else, one has all that it needs.
+/// One node is open, two are equal and reserve other ports, and one has all that it needs.
 fn differing() -> Fake {
     cluster(&["open", "some-1", "some-2", "sound"], |node, _, _| match node {
         "open" => seen(node, "1024 65535", "2703"),
@@ -40,7 +40,7 @@ fn differing() -> Fake {
     })
 }
 
-/// The ports of the only line of a file that is no comment.
+/// The ports of the only line of a file that is not a comment.
 fn list(file: &str) -> PortSet {
     let lines: Vec<&str> = file.lines().filter(|line| !line.starts_with('#')).collect();
     let [line] = lines[..] else { panic!("{file}") };
@@ -48,7 +48,7 @@ fn list(file: &str) -> PortSet {
 }
 
 #[test]
-fn nodes_that_differ_get_one_list_and_are_told_apart() {
+fn different_nodes_get_one_list_and_are_listed_separately() {
     let (fake, plugin) = (differing(), Plugin::new());
     let (code, file, notes) = plugin.run(&fake, &["reserve"]);
     assert_eq!(code, 0, "{notes}");
@@ -87,7 +87,7 @@ fn the_document_has_each_node_and_fits_its_schema() {
 }
 
 #[test]
-fn a_list_that_may_lack_what_a_node_reserves_says_so_in_itself() {
+fn a_list_that_may_miss_reserved_ports_of_a_node_has_a_comment_about_it() {
     let fake = cluster(&["n1", "torn", "unready"], |node, _, _| match node {
         "n1" => seen(node, "32768 60999", "2703"),
         _ => Reply::Torn(r#"{"schema":"#),
@@ -100,7 +100,7 @@ fn a_list_that_may_lack_what_a_node_reserves_says_so_in_itself() {
     let (code, table, _) = plugin.run(&fake, &["reserve", "--check"]);
     assert!(
         code == 2 && table.starts_with("covered  node n1\n"),
-        "nothing is open, but not everybody was asked: {table}"
+        "nothing is open, but not all agents answered: {table}"
     );
     let (_, stdout, _) = plugin.run(&fake, &["reserve", "-o", "json"]);
     let document: Value = serde_json::from_str(&stdout).expect("JSON");
@@ -111,7 +111,7 @@ fn a_list_that_may_lack_what_a_node_reserves_says_so_in_itself() {
 }
 
 #[test]
-fn a_look_that_is_too_old_covers_nothing_and_its_time_is_told() {
+fn a_scan_that_is_too_old_covers_nothing_and_its_time_is_reported() {
     let fake = cluster(&["fresh", "old"], |node, _, _| {
         let Reply::Json(answer) = seen(node, "32768 60999", "2703") else { panic!("an answer is JSON") };
         let mut world: Value = serde_json::from_str(&answer).expect("JSON");
@@ -129,7 +129,7 @@ fn a_look_that_is_too_old_covers_nothing_and_its_time_is_told() {
     assert_eq!(document["nodes"][1]["unknown"][0]["why"], "stale");
 }
 
-/// Whether the kernel finds a port for an outgoing connection, where it may choose from this range.
+/// Whether the kernel finds a port for an outgoing connection, if it may choose from this range.
 fn connects(to: SocketAddr, range: &str) -> bool {
     fs::write("/proc/sys/net/ipv4/ip_local_port_range", range).expect("a setting of this namespace");
     match TcpStream::connect(to) {
@@ -140,7 +140,7 @@ fn connects(to: SocketAddr, range: &str) -> bool {
 }
 
 #[test]
-fn the_kernel_that_gets_the_file_gives_no_node_port_away_and_forgets_nothing() {
+fn with_the_file_the_kernel_chooses_no_node_port_and_keeps_earlier_reservations() {
     let (fake, plugin) = (differing(), Plugin::new());
     let (_, file, _) = plugin.run(&fake, &["reserve"]);
     let reserved = thread::spawn(move || {
@@ -160,10 +160,10 @@ fn the_kernel_that_gets_the_file_gives_no_node_port_away_and_forgets_nothing() {
         let sysctls = Host::at("/").read(&NodeQuery::default()).sysctls;
         let now = sysctls.ip_local_reserved_ports.seen().expect("a setting");
         for range in ["30000 30003", "31000 31007", "32764 32767", "20000 20009", "2703 2703"] {
-            assert!(!connects(place, range), "{range} is kept: {now}");
+            assert!(!connects(place, range), "{range} is reserved: {now}");
         }
-        assert!(connects(place, "32760 32775"), "and no port above");
+        assert!(connects(place, "32760 32775"), "ports above are not reserved");
         assert!(before.minus(now).is_empty(), "{now}");
     });
-    reserved.join().expect("the kernel does as it is told");
+    reserved.join().expect("the kernel accepts the list");
 }

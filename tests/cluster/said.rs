@@ -1,4 +1,4 @@
-//! What API servers say, word for word. The fake says it, and `tests/lab` compares it with what a real one says.
+//! The texts of API servers, word for word. The fake sends them, and `tests/lab` compares them with a real server.
 
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ pub fn page(kind: &str, items: &[Value], next: &str) -> Value {
     json!({"kind": format!("{kind}List"), "apiVersion": "v1", "metadata": metadata, "items": items})
 }
 
-/// A refusal: 410 for what expired, 422 for what a server does not know, 504 for a version that it has not reached.
+/// A refusal: 410 for an expired version, 422 for an unknown field, 504 for a version that the server has not reached.
 pub fn refusal(code: u16) -> Value {
     let (reason, message) = match code {
         410 => ("Expired", "The provided continue parameter is too old to display a consistent list result."),
@@ -30,7 +30,7 @@ pub fn event(word: &str, object: &Value) -> Value {
     json!({"type": word, "object": object})
 }
 
-/// What ends the state with which a watch begins.
+/// The event that ends the state with which a watch begins.
 pub fn end_of_state(kind: &str, version: &str) -> Value {
     let annotations = json!({"k8s.io/initial-events-end": "true"});
     let metadata = json!({"resourceVersion": version, "annotations": annotations});

@@ -1,4 +1,4 @@
-//! Pods that wait for free ports: polled, and nothing else is kept of the answer.
+//! Pods that wait for free ports: they are polled, and nothing else of the answer is kept.
 
 use portreeve_facts::{Source, Why};
 
@@ -16,13 +16,13 @@ const STARTS: &str = r#"{"metadata":{"name":"new","namespace":"d"},"spec":{},"st
 const RUNS: &str =
     r#"{"metadata":{"name":"far","namespace":"d"},"spec":{"nodeName":"n1"},"status":{"phase":"Running"}}"#;
 
-/// Whether it is the LIST of Pods without a Node.
+/// Whether the request is the LIST of Pods without a Node.
 fn asks_for_waiting(path: &str) -> bool {
     path.starts_with("/api/v1/pods?") && path.contains("fieldSelector=spec.nodeName%3D%2Cstatus.phase%3DPending")
 }
 
 #[test]
-fn one_look_reads_those_that_wait_and_drops_the_rest() {
+fn one_scan_reads_waiting_pods_and_drops_the_rest() {
     let fake = Fake::new(|path, _| match path {
         path if asks_for_waiting(path) => list("Pod", &[STARTS, WAITS, RUNS]),
         path => small(path),
@@ -30,11 +30,11 @@ fn one_look_reads_those_that_wait_and_drops_the_rest() {
     let facts = fake.facts();
     let names: Vec<_> = facts.waiting_pods.get().expect("pods").iter().map(|pod| pod.name.clone()).collect();
     assert_eq!(names, ["late"]);
-    assert_eq!(facts.pods.get().map(Vec::len), Ok(0), "a server that knows no such selector sends others too");
+    assert_eq!(facts.pods.get().map(Vec::len), Ok(0), "a server that does not know the selector sends other Pods too");
 }
 
 #[test]
-fn a_refusal_leaves_nothing_else_unknown() {
+fn a_refusal_leaves_only_waiting_pods_unknown() {
     let fake = Fake::new(|path, _| match path {
         path if asks_for_waiting(path) => Reply::Status(403, "pods is forbidden"),
         path => small(path),
@@ -46,7 +46,7 @@ fn a_refusal_leaves_nothing_else_unknown() {
 }
 
 #[tokio::test]
-async fn an_agent_polls_them_and_sees_them_come_and_go() {
+async fn an_agent_polls_waiting_pods_and_sees_them_come_and_go() {
     let fake = Fake::new(|path, before| match path {
         path if asks_for_waiting(path) && before == 0 => list("Pod", &[WAITS, STARTS, RUNS]),
         path if asks_for_waiting(path) && before == 1 => Reply::Status(500, "not now"),
@@ -64,6 +64,6 @@ async fn an_agent_polls_them_and_sees_them_come_and_go() {
         count(view) == Some(0) && whole(view)
     })
     .await;
-    assert!(kept, "what is known stays while the server fails");
+    assert!(kept, "known Pods stay while the server fails");
     assert!(fake.requests().iter().filter(|path| asks_for_waiting(path)).all(|path| !is_watch(path)));
 }

@@ -1,4 +1,4 @@
-//! A view that is kept up to date, through whatever the server does.
+//! A view that is kept up to date through all faults of a server.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,7 +22,7 @@ use crate::{
     fake::{After, Fake, Reply},
 };
 
-/// No test waits for longer.
+/// The longest wait of a test.
 const LIMIT: Duration = Duration::from_secs(60);
 pub(crate) const PATIENT: Duration = Duration::from_secs(20);
 pub(crate) const A: &str = r#"{"metadata":{"name":"a","namespace":"d"},"spec":{"ports":[{"port":80}]}}"#;
@@ -39,7 +39,7 @@ pub(crate) fn timing() -> WatchTiming {
     }
 }
 
-/// What a view shows at one time.
+/// The state of a view at one time.
 #[derive(Clone, Debug)]
 pub(crate) struct View {
     pub(crate) facts: Arc<ClusterFacts>,
@@ -48,7 +48,7 @@ pub(crate) struct View {
 
 impl View {
     pub(crate) fn of(view: &ClusterView) -> Self {
-        // A clone has changes of its own to see.
+        // A clone has its own notifications of changes.
         Self { facts: view.clone().facts(), statuses: view.statuses() }
     }
 }
@@ -66,7 +66,7 @@ pub(crate) fn start_within(fake: &Fake, request_timeout: Duration, timing: Watch
     Watch::start_with(fake.access("t", request_timeout), None, "n1".to_owned(), about(&["b", "kubernetes"]).1, timing)
 }
 
-/// The first view of which `holds` is true. Statuses change without a notification, so it polls.
+/// The first view for which `holds` is true. Statuses change without a notification, so this polls.
 pub(crate) async fn until(views: &ClusterView, what: &str, mut holds: impl FnMut(&View) -> bool) -> View {
     let look = async {
         loop {
@@ -96,7 +96,7 @@ pub(crate) fn is_watch(path: &str) -> bool {
     path.contains("watch=1")
 }
 
-/// Whether it is a LIST of Services.
+/// Whether the request is a LIST of Services.
 pub(crate) fn is_list(path: &str) -> bool {
     path.starts_with("/api/v1/services?") && !is_watch(path)
 }
@@ -106,19 +106,19 @@ pub(crate) fn event(word: &str, object: &str, version: u32) -> String {
     format!("{{\"type\":\"{word}\",\"object\":{object}}}\n")
 }
 
-/// Whether a watch of Services begins at a version.
+/// Whether the request is a watch of Services from a version.
 pub(crate) fn from(path: &str, version: u32) -> bool {
     let begins = format!("resourceVersion={version}");
     path.starts_with("/api/v1/services?") && is_watch(path) && path.split('&').any(|part| part == begins)
 }
 
-/// The small cluster, in which nothing happens.
+/// The small cluster, without changes.
 pub(crate) fn calm(path: &str) -> Reply {
     if is_watch(path) { Reply::Watch(vec![], After::Goes) } else { small(path) }
 }
 
 #[tokio::test]
-async fn a_watch_begins_with_what_a_list_says_whole_from_the_cache_or_in_pages() {
+async fn a_watch_begins_with_a_list_from_the_cache_or_in_pages() {
     let fake = Fake::new(|path, _| match path {
         path if is_watch(path) => calm(path),
         path if path.starts_with("/api/v1/services") && path.contains("continue=t2") => list("Service", &[B]),
@@ -147,7 +147,7 @@ async fn a_watch_begins_with_what_a_list_says_whole_from_the_cache_or_in_pages()
 }
 
 #[tokio::test]
-async fn changes_come_in_and_the_next_watch_begins_where_one_ended() {
+async fn changes_arrive_and_the_next_watch_begins_at_the_end_of_the_last() {
     let fake = Fake::new(|path, _| {
         if from(path, 1) {
             let lines =
@@ -159,7 +159,7 @@ async fn changes_come_in_and_the_next_watch_begins_where_one_ended() {
     });
     let (_watch, mut views) = start(&fake);
     until(&views, "only b is left", |view| names(view) == ["b"]).await;
-    until(&views, "the watch goes on", |_| fake.requests().iter().any(|path| from(path, 9))).await;
+    until(&views, "the watch continues", |_| fake.requests().iter().any(|path| from(path, 9))).await;
     assert_eq!(fake.requests().iter().filter(|path| is_list(path)).count(), 1, "one LIST");
     let seconds =
         fake.requests().iter().filter_map(|path| Some(path.split_once("timeoutSeconds=")?.1.to_owned())).next();
@@ -168,8 +168,8 @@ async fn changes_come_in_and_the_next_watch_begins_where_one_ended() {
 }
 
 #[tokio::test]
-async fn changes_without_an_end_are_read_in_batches_and_none_is_lost() {
-    // Far enough from each other that each would be a reason to wake up.
+async fn endless_changes_are_read_in_batches_and_none_is_lost() {
+    // The changes are far enough apart for each to wake the process.
     let pause = Duration::from_millis(20);
     let edits: u32 = 200;
     let fake = Fake::new(move |path, _| {
@@ -186,7 +186,7 @@ async fn changes_without_an_end_are_read_in_batches_and_none_is_lost() {
     };
     let mut reads = 0;
     while port(&views).map(u32::from) != Some(1000 + edits) {
-        timeout(LIMIT, views.changed()).await.expect("the last edit comes").expect("the watch runs");
+        timeout(LIMIT, views.changed()).await.expect("the last edit arrives").expect("the watch runs");
         reads += 1;
     }
     assert!(reads < edits / 2, "{reads} times for {edits} changes");
@@ -204,7 +204,7 @@ async fn endpoints_needed_from_the_start_are_not_known_before_they_were_read() {
 }
 
 #[tokio::test]
-async fn endpoints_are_read_and_watched_as_long_as_they_are_needed() {
+async fn endpoints_are_read_and_watched_while_they_are_needed() {
     let fake = Fake::new(|path, _| calm(path));
     let (asks, endpoints_of) = about(&[]);
     let (_watch, views) = Watch::start_with(fake.access("t", PATIENT), None, "n1".to_owned(), endpoints_of, timing());
@@ -223,8 +223,8 @@ async fn endpoints_are_read_and_watched_as_long_as_they_are_needed() {
         assert!(last().contains(&selector), "{} of {selector}", last());
     }
     asks.send_replace(wanted(&[]));
-    until(&views, "the end of it", |view| view.facts.endpoints_of == Some(wanted(&[]))).await;
-    // A request may be on its way.
+    until(&views, "the endpoints are not known any more", |view| view.facts.endpoints_of == Some(wanted(&[]))).await;
+    // A request may still be running.
     sleep(timing().watch_duration).await;
     let requests = slices(&fake.requests()).len();
     sleep(3 * timing().watch_duration).await;
@@ -232,7 +232,7 @@ async fn endpoints_are_read_and_watched_as_long_as_they_are_needed() {
 }
 
 #[tokio::test]
-async fn settings_are_read_again_and_kept_where_they_cannot_be() {
+async fn settings_are_read_again_and_kept_if_a_read_fails() {
     let phase = Arc::new(AtomicUsize::new(0));
     let shared = Arc::clone(&phase);
     let fake = Fake::new(move |path, _| match (path, shared.load(Ordering::SeqCst)) {
@@ -246,14 +246,14 @@ async fn settings_are_read_again_and_kept_where_they_cannot_be() {
     let view = until(&views, "the range is read", |view| first(view) == 20000).await;
     assert_eq!(view.facts.node_port_range.seen().map(|range| range.source), Some(RangeSource::Flagz));
     phase.store(1, Ordering::SeqCst);
-    let view = until(&views, "it fails", |view| errors(view, Resource::Settings, "500") > 1).await;
+    let view = until(&views, "the read fails", |view| errors(view, Resource::Settings, "500") > 1).await;
     assert_eq!(first(&view), 20000);
     phase.store(2, Ordering::SeqCst);
     until(&views, "the new range is read", |view| first(view) == 21000).await;
 }
 
 #[tokio::test]
-async fn settings_that_are_gone_are_believed_to_be_so_after_a_while_only() {
+async fn absent_settings_count_as_gone_only_after_a_while() {
     let phase = Arc::new(AtomicUsize::new(0));
     let shared = Arc::clone(&phase);
     let fake = Fake::new(move |path, _| match (path, shared.load(Ordering::SeqCst)) {
@@ -273,6 +273,6 @@ async fn settings_that_are_gone_are_believed_to_be_so_after_a_while_only() {
         source(view) == Some(RangeSource::Assumed)
     })
     .await;
-    assert!(reported_absent >= 2, "one answer is not believed: {reported_absent}");
-    until(&views, "that is all there is", whole).await;
+    assert!(reported_absent >= 2, "one answer is not enough: {reported_absent}");
+    until(&views, "everything is read", whole).await;
 }

@@ -1,4 +1,4 @@
-//! A server that fails, expires, restarts or refuses: what is known is kept, and everything is caught up.
+//! A server that fails, expires, restarts or refuses: the known state is kept, and all changes are read later.
 
 use std::{
     fs,
@@ -23,7 +23,8 @@ use crate::{
     },
 };
 
-/// While a server misbehaves, what is known is kept and grows old; when it behaves again, everything is caught up.
+/// While a server misbehaves, the known state is kept and its age grows. When the server is well again, all changes are
+/// read.
 async fn is_kept_through(code: &str, request_timeout: Duration, trouble: fn() -> Reply) {
     let phase = Arc::new(AtomicUsize::new(0));
     let shared = Arc::clone(&phase);
@@ -37,7 +38,7 @@ async fn is_kept_through(code: &str, request_timeout: Duration, trouble: fn() ->
     let (_watch, views) = start_within(&fake, request_timeout, timing());
     let before = until(&views, "everything is read", whole).await;
     phase.store(1, Ordering::SeqCst);
-    let during = until(&views, "trouble everywhere", |view| {
+    let during = until(&views, "failures of all resources", |view| {
         Resource::ALL.iter().filter(|resource| errors(view, **resource, code) >= 2).count() >= 4
             && view.statuses[&Resource::Services].failure.is_some()
     })
@@ -50,29 +51,29 @@ async fn is_kept_through(code: &str, request_timeout: Duration, trouble: fn() ->
     })
     .await;
     let [then, later] = [&during, &later].map(|view| view.statuses[&Resource::Services].confirmed);
-    assert!(then.is_some() && then == later && then < Some(now), "its age grows");
+    assert!(then.is_some() && then == later && then < Some(now), "the age of the view grows");
     phase.store(2, Ordering::SeqCst);
-    let after = until(&views, "it recovers by itself", |view| names(view) == ["a", "b"] && whole(view)).await;
+    let after = until(&views, "the view recovers", |view| names(view) == ["a", "b"] && whole(view)).await;
     assert!(after.statuses[&Resource::Services].confirmed > then);
 }
 
 #[tokio::test]
-async fn a_server_that_does_not_know_us_any_more() {
+async fn a_server_that_refuses_the_token() {
     is_kept_through("401", PATIENT, || Reply::Status(401, "Unauthorized")).await;
 }
 
 /// Fault (API server): it answers 403 to everything
 /// Does: keeps the whole view, whose age grows
-/// Right again: once it is allowed again
+/// Right again: when it allows requests again
 /// Lost: nothing
 #[tokio::test]
 async fn a_server_that_forbids() {
     is_kept_through("403", PATIENT, || Reply::Status(403, "forbidden")).await;
 }
 
-/// Fault (API server): it answers 404 to everything, as while its storage is not ready
+/// Fault (API server): it answers 404 to everything, for example while its storage is not ready
 /// Does: keeps the whole view, whose age grows
-/// Right again: once it answers
+/// Right again: when it answers
 /// Lost: nothing
 #[tokio::test]
 async fn a_server_that_has_lost_its_resources() {
@@ -81,7 +82,7 @@ async fn a_server_that_has_lost_its_resources() {
 
 /// Fault (API server): it answers 429 to everything
 /// Does: keeps the whole view, whose age grows
-/// Right again: once it answers
+/// Right again: when it answers
 /// Lost: nothing
 #[tokio::test]
 async fn a_server_that_is_busy() {
@@ -90,7 +91,7 @@ async fn a_server_that_is_busy() {
 
 /// Fault (API server): it answers 500 or 503 to everything
 /// Does: keeps the whole view, whose age grows
-/// Right again: once it answers
+/// Right again: when it answers
 /// Lost: nothing
 #[tokio::test]
 async fn a_storm_of_internal_errors() {
@@ -100,16 +101,16 @@ async fn a_storm_of_internal_errors() {
 
 /// Fault (API server): a proxy in front answers with a web page
 /// Does: counts `malformed`, keeps the whole view
-/// Right again: once the server answers
+/// Right again: when the server answers
 /// Lost: nothing
 #[tokio::test]
 async fn a_proxy_that_answers_with_a_page() {
     is_kept_through("malformed", PATIENT, || Reply::Html("<html>Log in</html>")).await;
 }
 
-/// Fault (API server): it hangs up on every connection
+/// Fault (API server): it closes every connection
 /// Does: counts `unreachable`, keeps the whole view
-/// Right again: once it answers
+/// Right again: when it answers
 /// Lost: nothing
 #[tokio::test]
 async fn a_server_that_hangs_up() {
@@ -117,16 +118,16 @@ async fn a_server_that_hangs_up() {
 }
 
 #[tokio::test]
-async fn a_black_hole() {
+async fn a_server_that_never_answers() {
     is_kept_through("timed-out", Duration::from_millis(400), || Reply::Silence).await;
 }
 
-/// Fault (API server): a watch falls silent while its connection stands
-/// Does: gives it up after an idle time, and asks again
+/// Fault (API server): a watch sends nothing more, and its connection stays open
+/// Does: ends it after an idle time, and requests it again
 /// Right again: with the next watch
 /// Lost: nothing
 #[tokio::test]
-async fn a_watch_that_falls_silent_is_asked_for_again() {
+async fn a_silent_watch_is_requested_again() {
     let fake = Fake::new(|path, before| if before == 0 || !is_watch(path) { calm(path) } else { Reply::Silence });
     let short = WatchTiming { idle_timeout: Duration::from_millis(50), ..timing() };
     let (_watch, views) = start_within(&fake, Duration::from_secs(3), short);
@@ -134,12 +135,12 @@ async fn a_watch_that_falls_silent_is_asked_for_again() {
     assert_eq!(names(&view), ["a"]);
 }
 
-/// Fault (API server): somebody changes a long Service all the time, faster than an agent may read
-/// Does: reads the present state anew, not oftener than the watch pays for; the age of the view is that of what was read
+/// Fault (API server): a long Service changes all the time, faster than an agent may read
+/// Does: reads the present state anew, but not more often than the bytes of the watch allow; the age of the view is the age of the last state
 /// Right again: with each state that is read
-/// Lost: what was changed again before it was read
+/// Lost: changes that were replaced before they were read
 #[tokio::test]
-async fn a_watch_that_brings_more_than_is_read_is_old_and_ends_with_the_state_read_anew() {
+async fn a_watch_with_more_changes_than_are_read_is_old_until_the_state_is_read_anew() {
     let fake = Fake::new(|path, before| match path {
         path if from(path, 1) && before == 0 => Reply::Endless("", format!("{}\n", event("MODIFIED", A, 2))),
         path if is_list(path) && path.contains("NotOlderThan") => list("Service", &[A, B]),
@@ -153,11 +154,11 @@ async fn a_watch_that_brings_more_than_is_read_is_old_and_ends_with_the_state_re
         names(view) == ["a", "b"]
     })
     .await;
-    assert!(oldest >= timing().behind, "what was left unread makes it old: {oldest:?}");
+    assert!(oldest >= timing().behind, "unread lines make the view old: {oldest:?}");
 }
 
 #[tokio::test]
-async fn a_refusal_after_a_storm_is_read_before_anything_is_confirmed() {
+async fn a_refusal_after_many_changes_is_read_before_the_state_is_confirmed() {
     let refused_at = Arc::new(Mutex::new(None));
     let shared = Arc::clone(&refused_at);
     let fake = Fake::new(move |path, before| match path {
@@ -172,13 +173,13 @@ async fn a_refusal_after_a_storm_is_read_before_anything_is_confirmed() {
         path => calm(path),
     });
     let (_watch, views) = start(&fake);
-    let view = until(&views, "it is refused", |view| errors(view, Resource::Services, "410") == 1).await;
+    let view = until(&views, "the watch is refused", |view| errors(view, Resource::Services, "410") == 1).await;
     let confirmed = view.statuses[&Resource::Services].confirmed;
-    assert!(confirmed < *refused_at.lock().expect("a lock"), "nobody confirmed anything after that");
+    assert!(confirmed < *refused_at.lock().expect("a lock"), "no state was confirmed after the refusal");
 }
 
 #[tokio::test]
-async fn a_version_that_expired_leads_to_a_list_as_of_now() {
+async fn an_expired_version_leads_to_a_list_of_the_present_state() {
     let ways: [fn() -> Reply; 2] =
         [|| Reply::Watch(vec![format!("{}\n", said::gone())], After::Ends), || Reply::Refused(410)];
     for expired in ways {
@@ -188,17 +189,17 @@ async fn a_version_that_expired_leads_to_a_list_as_of_now() {
             path => calm(path),
         });
         let (_watch, views) = start(&fake);
-        let view = until(&views, "it is read again", |view| names(view) == ["a", "b"]).await;
+        let view = until(&views, "Services are read again", |view| names(view) == ["a", "b"]).await;
         assert_eq!(errors(&view, Resource::Services, "410"), 1);
     }
 }
 
 /// Fault (API server): a list expires between two of its pages
-/// Does: drops its first pages, reads it as of now
+/// Does: drops its first pages, and reads the present state
 /// Right again: with the second list
 /// Lost: nothing
 #[tokio::test]
-async fn a_list_that_expires_between_pages_is_read_again_as_of_now() {
+async fn a_list_that_expires_between_pages_is_read_again_in_its_present_state() {
     let fake = Fake::new(|path, _| match path {
         path if !is_list(path) => calm(path),
         path if path.contains("continue=") => Reply::Refused(410),
@@ -206,7 +207,7 @@ async fn a_list_that_expires_between_pages_is_read_again_as_of_now() {
         _ => list("Service", &[B]),
     });
     let (_watch, views) = start(&fake);
-    until(&views, "only what the second attempt said", |view| names(view) == ["b"]).await;
+    until(&views, "only the objects of the second attempt", |view| names(view) == ["b"]).await;
 }
 
 /// Fault (API server): a watch sends a line that is no JSON
@@ -214,12 +215,12 @@ async fn a_list_that_expires_between_pages_is_read_again_as_of_now() {
 /// Right again: with that list
 /// Lost: nothing
 #[tokio::test]
-async fn a_line_that_is_none_leads_to_a_new_list() {
+async fn a_malformed_line_leads_to_a_new_list() {
     let fake = Fake::new(|path, before| match path {
         path if from(path, 1) && before == 0 => {
             Reply::Watch(vec![event("ADDED", B, 2), "{\"type\":\"ADDED\",\"obj\n".to_owned()], After::Goes)
         }
-        // Whichever server answers it must have seen what is known already.
+        // Any server that answers must have reached the known version.
         path if is_list(path) && path.contains("resourceVersion=2&resourceVersionMatch=NotOlderThan") => {
             list("Service", &[A, B])
         }
@@ -227,20 +228,40 @@ async fn a_line_that_is_none_leads_to_a_new_list() {
     });
     let (_watch, views) = start(&fake);
     let read_again = |view: &View| errors(view, Resource::Services, "malformed") == 1 && whole(view);
-    let view = until(&views, "it is read again", read_again).await;
+    let view = until(&views, "Services are read again", read_again).await;
     assert_eq!(names(&view), ["a", "b"]);
 }
 
+/// Fault (API server): a watch sends an event without an end
+/// Does: refuses the event at 10 MiB, counts `too-much`, keeps the whole view, whose age grows
+/// Right again: with the list that it reads two minutes later
+/// Lost: nothing
+#[tokio::test]
+async fn an_event_without_end_is_refused_and_takes_nothing_away() {
+    const BEGINNING: &str = r#"{"type":"ADDED","object":{"metadata":{"name":"x","annotations":{"a":""#;
+    let fake = Fake::new(|path, before| match path {
+        path if from(path, 1) && before == 0 => Reply::Watch(vec![event("ADDED", B, 2)], After::Ends),
+        path if from(path, 2) => Reply::Endless(BEGINNING, "x".to_owned()),
+        path => calm(path),
+    });
+    let (_watch, views) = start(&fake);
+    let view = until(&views, "it is refused", |view| errors(view, Resource::Services, "too-much") == 1).await;
+    assert_eq!(names(&view), ["a", "b"]);
+    let failure = view.statuses[&Resource::Services].failure.as_ref().expect("a failure");
+    assert_eq!(failure.why, Why::TooMuch);
+    assert!(failure.detail.ends_with("/api/v1/services: one event is longer than 10 MiB"), "{}", failure.detail);
+}
+
 /// Fault (API server): it is busy and names a time (429 with Retry-After)
-/// Does: leaves it alone until then
+/// Does: sends no request until then
 /// Right again: with the first answer after that
 /// Lost: nothing
 #[tokio::test]
-async fn a_server_that_names_a_time_is_left_alone_until_then() {
+async fn a_server_that_names_a_time_gets_no_request_until_then() {
     let fake = Fake::new(|path, _| if from(path, 1) { Reply::Busy(3600) } else { calm(path) });
     let (_watch, views) = start(&fake);
-    until(&views, "it is busy", |view| errors(view, Resource::Services, "429") == 1).await;
-    // Ten times as long as the watcher would wait otherwise.
+    until(&views, "the server is busy", |view| errors(view, Resource::Services, "429") == 1).await;
+    // Ten times the wait of the watcher otherwise.
     sleep(Duration::from_millis(400)).await;
     assert_eq!(fake.requests().iter().filter(|path| from(path, 1)).count(), 1);
 }
@@ -250,7 +271,7 @@ async fn another_selection_does_not_shorten_the_wait_that_a_server_named() {
     let fake = Fake::new(|path, _| if path.contains("/endpointslices") { Reply::Busy(3600) } else { calm(path) });
     let (asks, endpoints_of) = about(&["b"]);
     let (_watch, views) = Watch::start_with(fake.access("t", PATIENT), None, "n1".to_owned(), endpoints_of, timing());
-    until(&views, "it is busy", |view| errors(view, Resource::EndpointSlices, "429") == 1).await;
+    until(&views, "the server is busy", |view| errors(view, Resource::EndpointSlices, "429") == 1).await;
     for name in ["c", "d", "e"] {
         asks.send_replace(about(&[name]).1.borrow().clone());
         sleep(Duration::from_millis(100)).await;
@@ -259,12 +280,12 @@ async fn another_selection_does_not_shorten_the_wait_that_a_server_named() {
     assert_eq!(fake.requests().iter().filter(lists).count(), 1);
 }
 
-/// Fault (API server): it says that it has lost its latest versions (504)
-/// Does: reads the list as of now
+/// Fault (API server): it answers that it has lost its latest versions (504)
+/// Does: reads the present state
 /// Right again: with that list
 /// Lost: nothing
 #[tokio::test]
-async fn a_server_that_lost_its_latest_versions_is_read_as_of_now() {
+async fn a_server_that_lost_its_latest_versions_is_read_in_its_present_state() {
     let fake = Fake::new(|path, before| match path {
         path if from(path, 1) && before == 0 => {
             Reply::Watch(vec![event("ADDED", B, 2), "{\"type\":\"ADDED\",\"obj\n".to_owned()], After::Ends)
@@ -275,11 +296,11 @@ async fn a_server_that_lost_its_latest_versions_is_read_as_of_now() {
     });
     let (_watch, views) = start(&fake);
     until(&views, "the version is gone", |view| errors(view, Resource::Services, "504") == 1).await;
-    until(&views, "what it still has", |view| names(view) == ["a"] && whole(view)).await;
+    until(&views, "the remaining Services", |view| names(view) == ["a"] && whole(view)).await;
 }
 
 #[tokio::test]
-async fn a_server_that_gives_a_little_before_it_fails_is_asked_less_and_less() {
+async fn a_server_that_answers_a_little_before_it_fails_gets_fewer_and_fewer_requests() {
     const GONE: &str = "{\"type\":\"ERROR\",\"object\":{\"kind\":\"Status\",\"message\":\"no\",\"code\":500}}\n";
     let fake = Fake::new(|path, _| match path {
         path if path.starts_with("/api/v1/services?") && is_watch(path) => {
@@ -290,19 +311,19 @@ async fn a_server_that_gives_a_little_before_it_fails_is_asked_less_and_less() {
     let slow = WatchTiming { max_backoff: Duration::from_secs(600), ..timing() };
     let (_watch, views) = start_within(&fake, PATIENT, slow);
     until(&views, "failures", |view| errors(view, Resource::Services, "500") >= 5).await;
-    // By now it waits for at least 160 ms each time, and then for twice as long.
+    // Each wait is now at least 160 ms, and then twice as long.
     let before = errors(&View::of(&views), Resource::Services, "500");
     sleep(Duration::from_millis(600)).await;
     let after = errors(&View::of(&views), Resource::Services, "500");
     assert!(after - before <= 3, "{before} and then {after}");
 }
 
-/// Fault (API server): it, or a proxy before it, ends every watch in order at once, with nothing in it
-/// Does: asks for the watch again after waits that grow
-/// Right again: with the first watch that lasts or brings something
+/// Fault (API server): it, or a proxy before it, ends every watch at once, normally and without a line
+/// Does: requests the watch again after waits that grow
+/// Right again: with the first watch that lasts or has a change
 /// Lost: nothing
 #[tokio::test]
-async fn a_server_that_ends_every_watch_at_once_is_asked_less_and_less() {
+async fn a_server_that_ends_every_watch_at_once_gets_fewer_and_fewer_requests() {
     let fake = Fake::new(|path, _| match path {
         path if is_watch(path) && path.starts_with("/api/v1/services?") => Reply::Watch(vec![], After::Ends),
         path => calm(path),
@@ -311,7 +332,7 @@ async fn a_server_that_ends_every_watch_at_once_is_asked_less_and_less() {
     let (_watch, views) = start_within(&fake, PATIENT, slow);
     let watches = || fake.requests().iter().filter(|path| is_watch(path) && path.contains("/services?")).count();
     until(&views, "watches", |_| watches() >= 6).await;
-    // By now it waits for at least 160 ms each time, and then for twice as long.
+    // Each wait is now at least 160 ms, and then twice as long.
     let before = watches();
     sleep(Duration::from_millis(600)).await;
     let after = watches();
@@ -319,17 +340,17 @@ async fn a_server_that_ends_every_watch_at_once_is_asked_less_and_less() {
 }
 
 #[tokio::test]
-async fn a_rotated_token_is_taken_up() {
+async fn a_rotated_token_is_used() {
     let token = Arc::new(Mutex::new("t".to_owned()));
     let ends = |path: &str, _| if is_watch(path) { Reply::Watch(vec![], After::Ends) } else { small(path) };
     let fake = Fake::guarded("127.0.0.1:0", Arc::clone(&token), ends);
     let (_watch, views) = start(&fake);
     until(&views, "everything is read", whole).await;
     "new".clone_into(&mut token.lock().expect("the token"));
-    let view = until(&views, "the old one is refused", |view| errors(view, Resource::Services, "401") > 0).await;
+    let view = until(&views, "the old token is refused", |view| errors(view, Resource::Services, "401") > 0).await;
     assert_eq!(names(&view), ["a"]);
     fake.access("new", PATIENT);
-    until(&views, "the new one is taken up", whole).await;
+    until(&views, "the new token is used", whole).await;
 }
 
 #[tokio::test]
@@ -343,13 +364,13 @@ async fn a_client_reads_its_credentials_again_when_they_are_refused() {
     };
     assert!(ask().await);
     "new".clone_into(&mut token.lock().expect("the token"));
-    assert!(!ask().await, "the old one is refused");
+    assert!(!ask().await, "the old token is refused");
     fake.access("new", PATIENT);
-    assert!(ask().await, "the new one is taken up");
+    assert!(ask().await, "the new token is used");
 }
 
 #[tokio::test]
-async fn a_client_reads_its_credentials_again_after_a_request_that_was_given_up() {
+async fn a_client_reads_its_credentials_again_after_a_dropped_request() {
     let swallows = Fake::new(|path, _| if path == "/fine" { small("/api/v1/nodes") } else { Reply::Silence });
     let new = Fake::new(|path, _| small(path));
     let directory = tempfile::TempDir::new().expect("a directory");
@@ -368,40 +389,40 @@ async fn a_client_reads_its_credentials_again_after_a_request_that_was_given_up(
         }
     };
     tokio::select! {
-        _ = client.request_text(question("/api/v1/nodes")) => panic!("it is swallowed"),
+        _ = client.request_text(question("/api/v1/nodes")) => panic!("the request gets no answer"),
         () = given_up() => {}
     }
     access(&new);
-    assert!(client.request_text(question("/api/v1/nodes")).await.is_ok(), "the new server is asked");
+    assert!(client.request_text(question("/api/v1/nodes")).await.is_ok(), "the new server is used");
 
-    // One that used the client before says nothing of the client after.
-    fs::remove_file(directory.path().join("kubeconfig")).expect("it was there");
+    // A failed request with the former client does not affect the new client.
+    fs::remove_file(directory.path().join("kubeconfig")).expect("the file exists");
     other.abort();
     assert!(other.await.is_err_and(|ended| ended.is_cancelled()));
     assert!(client.request_text(question("/api/v1/nodes")).await.is_ok(), "credentials are not read again");
 }
 
 /// Fault (API server): it is not there when the agent starts
-/// Does: starts all the same, with a gap for each kind of object, and assumes nothing
-/// Right again: once it answers
+/// Does: starts anyway, with each kind of object unread, and assumes nothing
+/// Right again: when it answers
 /// Lost: nothing
 #[tokio::test]
-async fn a_server_that_comes_up_later_is_found() {
+async fn a_server_that_starts_later_is_found() {
     let before = Fake::new(|_, _| Reply::Hangup);
     let directory = tempfile::TempDir::new().expect("a directory");
     let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|it| it.local_addr()).expect("a port").to_string();
     drop(before);
     let access = crate::fake::access(&format!("http://{free}"), &directory, "t", PATIENT);
     let (_watch, views) = Watch::start_with(access, None, "n1".to_owned(), about(&["b"]).1, timing());
-    let view = until(&views, "nobody is there", |view| errors(view, Resource::Services, "unreachable") > 0).await;
+    let view = until(&views, "no server is there", |view| errors(view, Resource::Services, "unreachable") > 0).await;
     assert_eq!(view.facts.services.gap().map(|gap| gap.why), Some(Why::Unreachable));
     assert_eq!(view.facts.node_port_range.gap().map(|gap| gap.source), Some(Source::NodePortRange), "not assumed");
     let _late = Fake::at(&free, |path, _| calm(path));
-    until(&views, "it is found", whole).await;
+    until(&views, "the server is found", whole).await;
 }
 
 #[tokio::test]
-async fn an_old_server_that_refuses_the_field_selector_is_watched_without() {
+async fn an_old_server_that_refuses_the_field_selector_is_watched_without_it() {
     let fake = Fake::new(|path, _| {
         if path.contains("fieldSelector=spec.type") { Reply::Status(400, "not supported") } else { calm(path) }
     });
@@ -409,5 +430,5 @@ async fn an_old_server_that_refuses_the_field_selector_is_watched_without() {
     let view = until(&views, "everything is read", whole).await;
     assert_eq!(names(&view), ["a"]);
     let plain = |path: &String| from(path, 1) && !path.contains("Selector");
-    until(&views, "the watch needs none either", |_| fake.requests().iter().any(plain)).await;
+    until(&views, "the watch has no selector either", |_| fake.requests().iter().any(plain)).await;
 }

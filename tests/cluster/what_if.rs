@@ -1,4 +1,4 @@
-//! `kubectl portreeve what-if`: agents' snapshots, judged as they might be.
+//! `kubectl portreeve what-if`: agents' snapshots, judged with other settings.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use crate::{
 };
 
 #[test]
-fn what_would_be_lost_in_another_mode_is_told_once_for_all_nodes() {
+fn losses_in_another_mode_are_reported_once_for_all_nodes() {
     let (fake, plugin) = (seen(), Plugin::new());
     let (code, text, notes) = plugin.run(&fake, &["what-if", "--set", "proxy_mode=nftables"]);
     assert_eq!(code, 1, "{text}{notes}");
@@ -24,7 +24,7 @@ fn what_would_be_lost_in_another_mode_is_told_once_for_all_nodes() {
     let (code, text, _) = plugin.run(&fake, &["what-if", "--set", "proxy_mode=iptables", "--node", "n1"]);
     assert!(code == 0 && text.contains("\nnothing would change\n"), "{text}");
     assert!(text.ends_with("leaves behind or cleans up.\n"), "{text}");
-    // None of the nodes that were asked for could be judged.
+    // None of the requested nodes could be judged.
     let (code, text, _) = plugin.run(&fake, &["what-if", "--set", "proxy_mode=iptables", "--node", "odd"]);
     assert!(code == 2 && text.contains("nothing is known: no node could be judged\n"), "{text}");
     assert!(text.contains("    1 of 1 nodes: odd\n"), "{text}");
@@ -35,7 +35,7 @@ fn what_would_be_lost_in_another_mode_is_told_once_for_all_nodes() {
     assert!(code == 64 && error.contains("nftable"), "{error}");
 }
 
-/// One node, whose snapshot is changed.
+/// One node with a changed snapshot.
 fn one(change: fn(&mut Value)) -> Fake {
     cluster(&["n1"], move |node, path, _| match path {
         "/snapshot" => {
@@ -48,8 +48,9 @@ fn one(change: fn(&mut Value)) -> Fake {
 }
 
 #[test]
-fn what_would_be_less_bad_is_neither_new_nor_over() {
-    // In ipvs mode connections that are given NodePorts hang; in nftables mode a listener may be refused its port.
+fn a_finding_that_would_be_less_severe_is_neither_new_nor_over() {
+    // In ipvs mode, connections with a NodePort as their port hang. In nftables mode a listener may be refused its
+    // port.
     let fake = one(|snapshot| {
         snapshot["kernel"]["sysctls"]["ip_local_port_range"]["seen"] = json!({"first": 1024, "last": 65535});
         snapshot["kernel"]["proxy"]["mode"]["seen"]["value"] = json!("ipvs");
@@ -69,7 +70,7 @@ fn findings(document: &Value) -> impl Iterator<Item = &Value> {
 }
 
 #[test]
-fn what_is_not_known_is_no_loss_and_makes_nothing_clear() {
+fn an_unknown_fact_is_no_loss_and_clears_nothing() {
     let fake = one(|snapshot| {
         let why = json!({"source": "endpoint-slices", "why": "not-permitted", "detail": "may not be listed"});
         snapshot["cluster"]["endpoint_slices"] = json!({"gap": why});
@@ -80,7 +81,7 @@ fn what_is_not_known_is_no_loss_and_makes_nothing_clear() {
     assert!(!text.contains("unknown"), "{text}");
 }
 
-/// A node of many NodePorts in iptables mode, which has the address 192.0.2.2 beside its Node's.
+/// A node with many NodePorts in iptables mode. It has the address 192.0.2.2, which its Node does not have.
 fn with_many_ports(snapshot: &mut Value) {
     snapshot["kernel"]["proxy"]["mode"]["seen"]["value"] = json!("iptables");
     let copy = |list: &mut Value, of: (&str, &str), change: &mut dyn FnMut(&mut Value)| {
@@ -101,7 +102,7 @@ fn with_many_ports(snapshot: &mut Value) {
 }
 
 #[test]
-fn what_many_ports_lose_for_one_cause_is_told_once_with_what_keeps_it() {
+fn losses_of_many_ports_with_one_cause_are_reported_once_with_their_remedy() {
     let run = |more: &[&str]| {
         let words = [&["what-if", "--set", "proxy_mode=nftables"], more].concat();
         Plugin::new().run(&one(with_many_ports), &words)
@@ -122,22 +123,23 @@ fn what_many_ports_lose_for_one_cause_is_told_once_with_what_keeps_it() {
 }
 
 #[test]
-fn a_mode_that_is_not_known_is_said_once_for_all_ports_with_who_can_name_it() {
+fn an_unknown_mode_is_reported_once_for_all_ports_with_the_flag_that_sets_it() {
     let fake = one(|snapshot| {
         with_many_ports(snapshot);
-        let why = json!({"source": "proxy-mode", "why": "unreachable", "detail": "nobody listens on 127.0.0.1:10249"});
+        let why =
+            json!({"source": "proxy-mode", "why": "unreachable", "detail": "no process listens on 127.0.0.1:10249"});
         snapshot["kernel"]["proxy"]["mode"] = json!({"gap": why});
         snapshot["kernel"]["proxy"]["config"] = json!({"gap": why});
     });
     let (_, text, _) = Plugin::new().run(&fake, &["what-if", "--set", "proxy_mode=nftables"]);
     let wanted =
-        "  the proxy mode is not known: nobody listens on 127.0.0.1:10249; name it with --proxy-mode at the agent";
+        "  the proxy mode is not known: no process listens on 127.0.0.1:10249; name it with --proxy-mode at the agent";
     assert_eq!(text.matches(wanted).count(), 1, "{text}");
     assert!(text.contains("\n    61 ports: 30080/tcp, 31000/tcp, 31001/tcp and 58 more\n"), "{text}");
 }
 
 #[test]
-fn files_are_judged_as_agents_are_and_one_of_each_node() {
+fn files_are_judged_like_agents_with_one_file_for_each_node() {
     let folder = tempfile::TempDir::new().expect("a directory");
     let write = |name: &str, node: &str| {
         let path = folder.path().join(name);
@@ -149,7 +151,7 @@ fn files_are_judged_as_agents_are_and_one_of_each_node() {
     };
     let [one, other, again] =
         [("1.json", "n1"), ("2.json", "n2"), ("3.json", "n1")].map(|(name, node)| write(name, node));
-    let fake = Fake::new(|path, _| panic!("nobody is to be asked: {path}"));
+    let fake = Fake::new(|path, _| panic!("no request is expected: {path}"));
     let run =
         |words: &[&str]| Plugin::new().run(&fake, &[&["what-if", "--set", "proxy_mode=nftables"], words].concat());
     let (code, text, error) = run(&["--snapshot", &one, "--snapshot", &other]);
@@ -162,17 +164,17 @@ fn files_are_judged_as_agents_are_and_one_of_each_node() {
     assert_eq!(run(&["--snapshot", &one, "--kubeconfig", "k"]).0, 64);
 }
 
-/// A recorded node as it would be.
+/// A recorded node with other settings.
 fn of_recorded(name: &str, setting: &str) -> Value {
     let recorded = format!("{}/tests/anywhere/snapshots/v1/{name}.json", env!("CARGO_MANIFEST_DIR"));
-    let nobody = Fake::new(|_, _| Reply::Status(404, "nobody is asked"));
+    let nobody = Fake::new(|_, _| Reply::Status(404, "no agent is queried"));
     let words = ["what-if", "--set", setting, "-o", "json", "--snapshot", &recorded];
     let (_, text, _) = Plugin::new().run(&nobody, &words);
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
 
 #[test]
-fn what_a_switch_leaves_behind_is_not_foretold_and_what_begins_has_no_beginning() {
+fn leftovers_of_a_switch_are_not_predicted_and_a_future_finding_has_no_start() {
     for (name, setting) in [("lab-iptables", "proxy_mode=nftables"), ("lab-ipvs", "proxy_mode=iptables")] {
         let document = of_recorded(name, setting);
         let is_left = |it: &Value| ["now", "then"].iter().any(|world| is_of(&it[world], "stale-redirection/proxy"));
@@ -185,7 +187,7 @@ fn what_a_switch_leaves_behind_is_not_foretold_and_what_begins_has_no_beginning(
 }
 
 #[test]
-fn a_claim_of_a_node_is_one_row_and_each_row_has_a_difference() {
+fn each_claim_of_a_node_is_one_row_with_a_difference() {
     let mut rows = 0;
     for name in ["lab-iptables", "lab-ipvs", "lab-nftables", "iptables", "ipvs", "nftables", "cilium", "mode-not-read"]
     {

@@ -126,8 +126,8 @@ fn a_release_needs_its_version_keys_and_real_names() {
         assert_eq!(lines.lines().count(), 1, "{lines}");
         lines
     };
-    assert!(refused("", &[]).contains("VERSION must name the release"));
-    assert!(refused("1", &[]).contains("VERSION must name the release"));
+    assert!(refused("", &[]).contains("VERSION must be the number of the release"));
+    assert!(refused("1", &[]).contains("VERSION must be the number of the release"));
     assert!(refused(VERSION, &[("COSIGN_KEY", "")]).contains("COSIGN_KEY and MINISIGN_KEY must name the keys"));
     assert!(refused(VERSION, &[]).contains("COSIGN_KEY and MINISIGN_KEY must name the keys"));
     maker.write("minisign.key", "a key");
@@ -143,7 +143,7 @@ fn a_release_needs_its_version_keys_and_real_names() {
     }
     // The names of this tree are examples, or are real.
     fs::write(clone.join("new"), "").expect("a file");
-    assert!(refused(VERSION, &[]).contains("commit what has changed first"));
+    assert!(refused(VERSION, &[]).contains("commit the changed files first"));
     assert!(!clone.join("dist").exists());
 }
 

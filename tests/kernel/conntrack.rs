@@ -1,4 +1,4 @@
-//! Flows that were entered into conntrack, as the reader and as `conntrack` sees them.
+//! Flows that tests added to conntrack, as the reader and `conntrack` show them.
 
 use std::{
     collections::BTreeMap,
@@ -13,7 +13,7 @@ use portreeve_kernel::{Host, Known};
 
 use crate::namespace::Namespace;
 
-/// Enters flows, one a line of `conntrack`'s options.
+/// Adds flows: one line of `conntrack` options for each.
 #[track_caller]
 fn enter(flows: &[String]) {
     let mut conntrack = Command::new("conntrack")
@@ -23,18 +23,18 @@ fn enter(flows: &[String]) {
         .spawn()
         .expect("`conntrack` of the Debian package is installed: `make test` does that");
     let lines: String = flows.iter().map(|flow| format!("-I -t 600 {flow}\n")).collect();
-    conntrack.stdin.take().expect("a pipe").write_all(lines.as_bytes()).expect("it reads");
-    assert!(conntrack.wait().expect("it ends").success(), "{lines}");
+    conntrack.stdin.take().expect("a pipe").write_all(lines.as_bytes()).expect("conntrack reads its input");
+    assert!(conntrack.wait().expect("conntrack ends").success(), "{lines}");
 }
 
-/// A flow of a pod that leaves as an address of this node and a port, without an answer yet.
+/// A flow of a pod that leaves with an address and a port of this node, without an answer yet.
 fn hanging(protocol: &str, from: &str, to: &str, as_address: &str, port: u16) -> String {
     let state = if protocol == "tcp" { "--state SYN_SENT" } else { "" };
     let address = if as_address.contains(':') { format!("[{as_address}]") } else { as_address.to_owned() };
     format!("-p {protocol} -s {from} -d {to} --sport {port} --dport 443 {state} --src-nat {address}:{port}")
 }
 
-/// The same, answered.
+/// The same flow with an answer.
 fn answered(port: u16) -> String {
     hanging("tcp", "10.244.0.6", "198.51.100.7", "192.0.2.1", port)
         .replace("SYN_SENT", "ESTABLISHED -u SEEN_REPLY,ASSURED")
@@ -44,7 +44,7 @@ fn ports(text: &str) -> PortSet {
     text.parse().expect("ports")
 }
 
-/// What one look sees of masqueraded flows: those counted in a range, and those listed on some ports.
+/// The masqueraded flows of one scan: the numbers in a range, and the list on some ports.
 fn read(counted: &str, listed: &str) -> Masquerade {
     let wanted = NodeQuery { masquerade_ports: ports(counted), client_ports: ports(listed), ..NodeQuery::default() };
     Host::at("/").read(&wanted).masquerade.get().expect("root may list flows").clone()
@@ -61,7 +61,7 @@ fn flows_in_the_range_are_counted_and_those_without_an_answer_are_listed() {
         hanging("tcp", "fd00:244::5", "2001:db8:1::7", "2001:db8::1", 30080),
         hanging("tcp", "10.244.0.5", "198.51.100.7", "192.0.2.1", 30082),
         hanging("tcp", "10.244.0.5", "198.51.100.7", "192.0.2.1", 32768),
-        // A node beside this one may have its flows here, too, where it is a router.
+        // If a node beside this one uses it as a router, its flows may be here too.
         hanging("tcp", "10.244.0.7", "198.51.100.7", "192.0.2.9", 30080),
         // Not masqueraded.
         "-p tcp -s 192.0.2.1 -d 198.51.100.7 --sport 30080 --dport 80 --state SYN_SENT".to_owned(),
@@ -92,7 +92,7 @@ fn flows_in_the_range_are_counted_and_those_without_an_answer_are_listed() {
 }
 
 #[test]
-fn a_thousand_unanswered_flows_are_64_and_a_number() {
+fn a_thousand_unanswered_flows_are_64_listed_flows_and_a_number() {
     let namespace = Namespace::enter();
     namespace.add_address("192.0.2.1/24");
     let flows: Vec<String> =
@@ -103,19 +103,19 @@ fn a_thousand_unanswered_flows_are_64_and_a_number() {
     assert_eq!(seen.flows, Reading::Seen(BTreeMap::from([(Protocol::Tcp, 1000)])));
 }
 
-/// Masquerade with a hundred ports, and more connections than that: the kernel drops the others, counts them in `insert_failed`, and the
-/// pool is read.
+/// Masquerade with a hundred ports, and more connections than ports. The kernel drops the rest and counts them in
+/// `insert_failed`, and then the pool is read.
 #[test]
-fn a_pool_of_source_ports_is_read_once_the_kernel_has_dropped_connections_for_lack_of_one() {
+fn a_pool_of_source_ports_is_read_after_the_kernel_dropped_connections_without_a_port() {
     let namespace = Namespace::enter();
-    // Masquerade needs an address that is not loopback's own.
+    // Masquerade needs an address that is not in 127.0.0.0/8.
     namespace.add_address("192.0.2.1/24");
     let made = Command::new("iptables-nft")
         .args(["-w", "-t", "nat", "-A", "POSTROUTING", "-o", "lo", "-p", "tcp", "--dport", "9000", "-j", "MASQUERADE"])
         .args(["--to-ports", "40000-40099"])
         .status();
     assert!(made.expect("the program iptables-nft, of the package iptables").success());
-    let server = TcpListener::bind("127.0.0.1:9000").expect("a namespace of one's own");
+    let server = TcpListener::bind("127.0.0.1:9000").expect("a namespace of the test's own");
     let mut open = Vec::new();
     let connect = |wanted: usize, open: &mut Vec<TcpStream>| {
         let to = server.local_addr().expect("an address");
@@ -126,11 +126,11 @@ fn a_pool_of_source_ports_is_read_once_the_kernel_has_dropped_connections_for_la
         failed
     };
     let wanted = NodeQuery { masquerade_pools: true, ..NodeQuery::default() };
-    let look = || Host::at("/").read(&wanted).masquerade_pools;
+    let scan = || Host::at("/").read(&wanted).masquerade_pools;
     assert_eq!(connect(64, &mut open), 0);
-    assert_eq!(look().get().expect_err("nothing shows that ports lack").why, Why::NotAsked);
+    assert_eq!(scan().get().expect_err("no sign shows that ports are scarce").why, Why::NotAsked);
     assert!(connect(60, &mut open) > 0, "a hundred ports are not enough for 124 connections");
-    let pools = look().get().expect("ports lack").clone();
+    let pools = scan().get().expect("ports are scarce").clone();
     let [pool] = &pools[..] else { panic!("one destination: {pools:?}") };
     assert_eq!((pool.protocol, pool.server), (Protocol::Tcp, ("127.0.0.1".parse().expect("an address"), 9000)));
     assert!((80..=100).contains(&pool.used) && pool.moved == pool.used, "{pool:?}");
@@ -140,15 +140,15 @@ fn a_pool_of_source_ports_is_read_once_the_kernel_has_dropped_connections_for_la
 }
 
 #[test]
-fn nobody_is_asked_where_ipvs_serves_nothing_and_no_number_is_wanted() {
+fn flows_are_not_read_if_ipvs_serves_nothing_and_no_number_is_wanted() {
     let _namespace = Namespace::enter();
     let wanted = NodeQuery { client_ports: ports("30000-32767"), ..NodeQuery::default() };
-    let gap = Host::at("/").read(&wanted).masquerade.get().expect_err("nothing to know").clone();
+    let gap = Host::at("/").read(&wanted).masquerade.get().expect_err("not requested").clone();
     assert_eq!((gap.source, gap.why), (Source::Conntrack, Why::NotAsked));
 }
 
 #[test]
-fn flows_are_counted_now_and_then() {
+fn flows_are_counted_in_some_scans_only() {
     let namespace = Namespace::enter();
     namespace.add_address("192.0.2.1/24");
     let wanted = NodeQuery { masquerade_ports: ports("30000-32767"), ..NodeQuery::default() };
@@ -161,7 +161,7 @@ fn flows_are_counted_now_and_then() {
     enter(&[answered(30080)]);
     assert_eq!(count(), 1);
     enter(&[answered(30081)]);
-    assert_eq!(count(), 1, "as it was counted before");
+    assert_eq!(count(), 1, "the last count is kept");
     let counts: Vec<u64> = (0..20).map(|_| count()).collect();
     assert!(counts.is_sorted() && counts.ends_with(&[2]), "{counts:?}");
 }

@@ -1,4 +1,4 @@
-//! `portreeve demo`: every incident is found, none is without each thing that makes it, and nothing stays behind.
+//! `portreeve demo`: it finds every incident, it finds none if a step is left out, and it leaves nothing behind.
 
 use std::{
     fs,
@@ -11,11 +11,11 @@ use tempfile::TempDir;
 
 use crate::process::{ControlGroup, eventually};
 
-/// A user with no privilege at all.
+/// A user without any privilege.
 const NOBODY: u32 = 65534;
 
-/// A copy of the program that every user may run, so that its processes can be told from any other's, and a directory
-/// for its temporary files.
+/// A copy of the program that every user may run, and a directory for its temporary files. By the copy its processes
+/// differ from all others.
 struct Copy {
     program: PathBuf,
     temporary: PathBuf,
@@ -31,7 +31,7 @@ impl Copy {
         fs::create_dir(&temporary).expect("a directory");
         open(&temporary, 0o777);
         let program = place.path().join("portreeve");
-        // A file that this process had open for writing could be busy in a child that another test just started.
+        // If this process opened the file for writing, a child that another test starts could keep it busy.
         let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_portreeve")).arg(&program).status();
         assert!(copied.expect("cp is installed").success());
         Self { program, temporary, _place: place }
@@ -49,7 +49,7 @@ impl Copy {
         (output, text)
     }
 
-    /// The processes that run this copy.
+    /// The processes of this copy.
     fn processes(&self) -> Vec<String> {
         let processes = fs::read_dir("/proc").expect("/proc").map(|entry| entry.expect("an entry").path());
         processes
@@ -97,7 +97,7 @@ fn every_incident_is_found_and_nothing_stays_behind() {
 }
 
 #[test]
-fn without_any_one_step_its_incident_is_not_found() {
+fn an_incident_without_one_of_its_steps_is_not_found() {
     let copy = Copy::new();
     let (output, report) = copy.run(&[]);
     assert!(output.status.success(), "{report}");
@@ -125,7 +125,7 @@ fn the_other_incidents_are_found_when_one_is_incomplete() {
 }
 
 #[test]
-fn nobody_needs_to_be_root_where_user_namespaces_are_allowed() {
+fn root_is_not_needed_if_user_namespaces_are_allowed() {
     let copy = Copy::new();
     let output = copy.demo(&[]).uid(NOBODY).gid(NOBODY).output().expect("the program runs");
     let report = String::from_utf8_lossy(&output.stdout);
@@ -134,7 +134,7 @@ fn nobody_needs_to_be_root_where_user_namespaces_are_allowed() {
 }
 
 #[test]
-fn started_in_a_cgroup_other_than_the_root_it_finds_the_same() {
+fn it_finds_the_same_if_started_in_a_cgroup_below_the_root() {
     let copy = Copy::new();
     let cgroup = ControlGroup::make("demo", "session.scope");
     let enter = format!("echo $$ > {} && exec \"$0\" demo squatting-listener", cgroup.procs().display());
@@ -143,10 +143,10 @@ fn started_in_a_cgroup_other_than_the_root_it_finds_the_same() {
 }
 
 #[test]
-fn killed_in_the_middle_it_takes_everything_with_it() {
+fn all_its_processes_end_if_it_is_killed() {
     let copy = Copy::new();
     let mut demo = copy.demo(&[]).stdout(Stdio::null()).spawn().expect("the program runs");
-    // Director, five stages, and a part on at least one of them.
+    // The director, five stages, and a part on at least one of them.
     eventually(|| (copy.processes().len() > 6).then_some(())).expect("stages that are set");
     demo.kill().expect("killed");
     demo.wait().expect("reaped");

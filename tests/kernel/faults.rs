@@ -1,4 +1,4 @@
-//! Faults of the kernel's own answers: each comment is an entry of `docs/faults.md`.
+//! Faults in the kernel's own answers. Each comment is an entry of `docs/faults.md`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,7 +20,7 @@ use crate::{
     process::{ControlGroup, eventually},
 };
 
-/// Addresses that stay, and those that come and go.
+/// Addresses that stay, and addresses that come and go.
 const STAY: u8 = 200;
 const GO: u8 = 200;
 
@@ -44,18 +44,18 @@ fn of(network: u8, addresses: &BTreeSet<IpAddr>) -> usize {
     addresses.iter().filter(|it| matches!(it, IpAddr::V4(it) if it.octets()[..2] == [10, network])).count()
 }
 
-/// Every address of the namespace; nothing where they are a gap.
+/// Every address of the namespace; none if they are unread.
 fn addresses(known: &mut Known) -> Option<BTreeSet<IpAddr>> {
     let (seen, _) = Host::at("/").read_again(&NodeQuery::default(), known);
     Some(seen.interfaces.seen()?.addresses.iter().map(|address| address.ip).collect())
 }
 
 /// Fault (kernel): addresses come and go while they are listed (an interrupted netlink dump)
-/// Does: lists them again; never takes a torn list for a whole one
-/// Right again: with the next list that is whole
-/// Lost: nothing: a list that is torn every time is a gap
+/// Does: lists them again; never uses a torn list
+/// Right again: with the next list that is complete
+/// Lost: nothing: a list that is torn every time is unread
 #[test]
-fn no_address_that_stays_is_missed_while_others_come_and_go() {
+fn every_address_that_stays_is_listed_while_others_come_and_go() {
     let _namespace = Namespace::enter();
     assert!(ip(&batch("add", 1, STAY)).wait().expect("ip ends").success());
     let is_over = AtomicBool::new(false);
@@ -77,32 +77,32 @@ fn no_address_that_stays_is_missed_while_others_come_and_go() {
         is_over.store(true, Ordering::Relaxed);
         assert_eq!(missing, [] as [BTreeSet<IpAddr>; 0]);
     });
-    assert!(whole > 0, "some lists are whole");
+    assert!(whole > 0, "some lists are complete");
 }
 
-/// Fault (kernel): so many addresses change between two looks that the reports of it are dropped (an overrun socket)
-/// Does: lists all of them anew
-/// Right again: with the next look
+/// Fault (kernel): too many addresses change between two scans, and the kernel drops notifications (an overrun socket)
+/// Does: lists all addresses anew
+/// Right again: with the next scan
 /// Lost: nothing
 #[test]
-fn after_more_changes_than_are_reported_everything_is_listed_anew() {
+fn everything_is_listed_anew_after_lost_notifications() {
     let _namespace = Namespace::enter();
     let mut known = Known::default();
     assert_eq!(addresses(&mut known).map(|seen| of(3, &seen)), Some(0));
-    // Up to the last one that comes they undo each other, and each is reported.
+    // Before the last address, the changes undo each other, and each is reported.
     let lines: String = (0..40).flat_map(|_| ["add", "del"]).map(|word| batch(word, 3, 250)).collect();
     assert!(ip(&(lines + &batch("add", 3, 1))).wait().expect("ip ends").success());
     assert_eq!(addresses(&mut known).map(|seen| of(3, &seen)), Some(1));
     assert!(ip(&batch("del", 3, 1)).wait().expect("ip ends").success());
-    assert_eq!(addresses(&mut known).map(|seen| of(3, &seen)), Some(0), "what follows is reported again");
+    assert_eq!(addresses(&mut known).map(|seen| of(3, &seen)), Some(0), "later changes are reported again");
 }
 
 /// Fault (kernel): pods end, with their network namespaces, while they are read
-/// Does: reads the others; one that is gone is none, or has a gap of its own
-/// Right again: with the next look
+/// Does: reads the others; a pod that ended is left out, or is unread with its own reason
+/// Right again: with the next scan
 /// Lost: nothing
 #[test]
-fn pods_that_end_while_they_are_read_cost_no_other() {
+fn pods_that_end_while_they_are_read_affect_no_other() {
     const CONTAINER: &str = "5f7bb1c1d5b0cd8ba6bd0d2d3c1b1cd6a1c0a3b1e5e2b97bb0e2ad9c4d5e6f70";
     let [stays, goes] = ["1a9a4f57-7f0e-4c4b-8f5a-0f4ad2b7f4c1", "2b9a4f57-7f0e-4c4b-8f5a-0f4ad2b7f4c2"];
     let group = |name: &str, uid: &str| ControlGroup::make(name, &format!("kubepods/besteffort/pod{uid}/{CONTAINER}"));
@@ -123,20 +123,20 @@ fn pods_that_end_while_they_are_read_cost_no_other() {
             while !is_over.load(Ordering::Relaxed) {
                 let mut going: Vec<_> = (0..8).map(|_| pod(&goer, "0.02")).collect();
                 for one in &mut going {
-                    one.wait().expect("it ends");
+                    one.wait().expect("the process ends");
                 }
             }
         });
-        let looks: Vec<_> = (0..100).map(|_| read()).collect();
+        let scans: Vec<_> = (0..100).map(|_| read()).collect();
         is_over.store(true, Ordering::Relaxed);
-        for look in looks {
-            let found = look.expect("no gap of all pods");
-            let one = found.iter().find(|it| it.pod_uid == stays).expect("the one that stays");
+        for scan in scans {
+            let found = scan.expect("no gap of all pods");
+            let one = found.iter().find(|it| it.pod_uid == stays).expect("the pod that stays");
             assert!(matches!(one.ephemeral, Reading::Seen(_)), "{one:?}");
         }
     });
-    staying.kill().expect("it is ours");
-    staying.wait().expect("it ended");
+    staying.kill().expect("the process is a child");
+    staying.wait().expect("the process ended");
     for procs in [stayer, goer] {
         eventually(|| fs::read_to_string(&procs).ok()?.is_empty().then_some(())).expect("an empty control group");
     }

@@ -1,4 +1,4 @@
-//! One whole look, as root and as nobody, and one at a recorded tree.
+//! A complete scan, as root and as an unprivileged user, and a scan of a recorded tree.
 
 use std::{
     collections::BTreeSet,
@@ -23,13 +23,13 @@ fn wanted() -> NodeQuery {
         owner_ports: PortRange::DEFAULT_NODE_PORTS.into(),
         client_ports: PortRange::DEFAULT_NODE_PORTS.into(),
         command_lines: true,
-        // Other tests may have many connections just now.
+        // Other tests may have many connections now.
         bound_on_purpose: true,
         ..NodeQuery::default()
     }
 }
 
-/// A process on a NodePort, a connection that it accepted, and a proxy.
+/// A process on a NodePort, a connection that the process accepted, and a proxy.
 fn incident() -> (TcpListener, TcpStream) {
     serve("127.0.0.1:10249", kube_proxy("ipvs"));
     let listener = TcpListener::bind("0.0.0.0:30080").expect("a free port in a new namespace");
@@ -37,7 +37,7 @@ fn incident() -> (TcpListener, TcpStream) {
     (listener, client)
 }
 
-/// Source and reason of every gap anywhere in the facts.
+/// Source and reason of every `Gap` anywhere in the facts.
 fn gaps(value: &Value) -> BTreeSet<(String, String)> {
     let word = |value: &Value| value.as_str().expect("a word").to_owned();
     match value {
@@ -56,7 +56,7 @@ fn json(facts: &KernelFacts) -> Value {
 }
 
 #[test]
-fn one_look_at_a_live_host_tells_listener_client_holder_and_proxy() {
+fn one_scan_of_a_live_host_has_listener_client_holder_and_proxy() {
     let _namespace = Namespace::enter();
     let _incident = incident();
     let (seen, took) = Host::at("/").read_again(&wanted(), &mut Known::default());
@@ -75,14 +75,14 @@ fn one_look_at_a_live_host_tells_listener_client_holder_and_proxy() {
     assert!(seen.interfaces.get().expect("links").of("lo").next().is_some());
     assert!(seen.capabilities.contains(&"CAP_NET_ADMIN".to_owned()));
     assert!(!seen.release.is_empty() && seen.release != "unknown");
-    let again: KernelFacts = serde_json::from_value(json(&seen)).expect("facts come back from JSON");
+    let again: KernelFacts = serde_json::from_value(json(&seen)).expect("the facts are read from JSON again");
     assert_eq!(again, seen);
     for source in [Source::Listeners, Source::Clients, Source::Processes, Source::ProxyMode, Source::Addresses] {
         assert!(took.get(&source).is_some_and(|took| !took.wall.is_zero()), "{source:?}: {took:?}");
     }
 }
 
-/// What the shipped program sees, run by a command that ends in its path.
+/// The facts of the shipped program. A command that ends in the program's path runs it.
 fn snapshot(command: &mut Command) -> Value {
     let output = command.arg("snapshot").output().expect("the program runs");
     let snapshot: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
@@ -90,8 +90,8 @@ fn snapshot(command: &mut Command) -> Value {
 }
 
 #[test]
-fn nobody_misses_processes_pod_namespaces_and_netfilter_only() {
-    // A node without pods has no namespace that nobody may not see.
+fn an_unprivileged_user_lacks_only_processes_pod_namespaces_and_netfilter() {
+    // A node without pods has no namespace that an unprivileged user may not read.
     let cgroup = ControlGroup::make("nobody", "kubepods/besteffort/pod0e6a3a0c-5a0b-4b1e-8d6e-3f2b1c0d9e90");
     let _pod = {
         let _elsewhere = Namespace::enter();
@@ -102,11 +102,11 @@ fn nobody_misses_processes_pod_namespaces_and_netfilter_only() {
     let program = Path::new(env!("CARGO_BIN_EXE_portreeve"));
     let as_root = snapshot(&mut Command::new(program));
 
-    // The build's directory may be closed to others.
+    // Other users may have no access to the build directory.
     let place = tempfile::tempdir().expect("a directory");
-    std::fs::set_permissions(place.path(), PermissionsExt::from_mode(0o755)).expect("opened to others");
+    std::fs::set_permissions(place.path(), PermissionsExt::from_mode(0o755)).expect("access for other users");
     let copy = place.path().join("portreeve");
-    // Copied by another program: were it open for writing here, a child that a parallel test starts just then would
+    // Another program makes the copy. If this process opened it for writing, a child that a parallel test starts could
     // keep it busy.
     assert!(Command::new("cp").arg(program).arg(&copy).status().expect("the program cp").success());
     let mut setpriv = Command::new("setpriv"); // of the package util-linux
@@ -134,7 +134,7 @@ fn record(tree: &Path, name: &str, content: &str) {
 }
 
 #[test]
-fn a_recorded_tree_is_read_from_its_files_and_no_kernel_is_asked() {
+fn a_recorded_tree_is_read_from_its_files_and_not_from_the_kernel() {
     let _namespace = Namespace::enter();
     let _incident = incident();
     let tree = tempfile::tempdir().expect("a directory");
@@ -175,7 +175,7 @@ fn a_recorded_tree_is_read_from_its_files_and_no_kernel_is_asked() {
 }
 
 #[test]
-fn an_empty_directory_is_all_gaps_and_no_failure() {
+fn an_empty_directory_is_unread_and_no_failure() {
     let tree = tempfile::tempdir().expect("a directory");
     let seen = Host::at(tree.path()).read(&wanted());
     assert_eq!((seen.hostname.as_str(), seen.capabilities.len()), ("unknown", 0));
@@ -197,11 +197,11 @@ fn a_mount_of_the_host_is_live() {
 }
 
 #[test]
-fn the_node_booted_when_proc_says() {
+fn the_boot_time_is_the_time_in_proc() {
     let booted = Host::at("/").read(&NodeQuery::default()).booted.expect("a live node booted").as_second();
     let stat = std::fs::read_to_string("/proc/stat").expect("readable");
     let told: i64 =
         stat.lines().find_map(|line| line.strip_prefix("btime ")).expect("a time").parse().expect("seconds");
-    // Each is cut to a second.
+    // Each time is cut to a second.
     assert!((booted - told).abs() <= 1, "{booted} is not {told}");
 }

@@ -1,6 +1,6 @@
 //! Mirrors `crates/kernel/src`: every reader against a real kernel, in private network namespaces. Needs root.
 
-#![allow(clippy::disallowed_methods, reason = "makes the worlds that readers look at")]
+#![allow(clippy::disallowed_methods, reason = "makes the nodes for the readers")]
 #![allow(unreachable_pub, reason = "a test program has no outside")]
 
 mod conntrack;

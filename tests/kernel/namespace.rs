@@ -1,12 +1,12 @@
-//! A network namespace of one's own for the calling thread: nothing a test does is seen outside, and nothing outside
-//! is seen by it.
+//! A network namespace for the calling thread. The actions of a test are not visible outside, and the outside is not
+//! visible to the test.
 
 use std::{fs, fs::File, marker::PhantomData, process::Command};
 
 use nix::sched::{CloneFlags, setns, unshare};
 
-/// The calling thread is in a new, empty network namespace, with loopback up, until this is dropped. Threads and
-/// processes that it starts meanwhile are in it too.
+/// The calling thread is in a new, empty network namespace, with loopback up, until this value is dropped. Threads and
+/// processes that it starts meanwhile are in the namespace too.
 pub struct Namespace {
     before: File,
     /// A namespace belongs to its thread.
@@ -14,10 +14,10 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// Makes one and enters it.
+    /// Makes a namespace and enters it.
     ///
     /// # Panics
-    /// Without CAP_SYS_ADMIN: these tests have no smaller version that means anything.
+    /// Without CAP_SYS_ADMIN: no smaller version of these tests would prove anything.
     pub fn enter() -> Self {
         let before = File::open("/proc/thread-self/ns/net").expect("this thread's network namespace");
         unshare(CloneFlags::CLONE_NEWNET).expect("the tests of the kernel make network namespaces: run them as root");
@@ -40,17 +40,17 @@ impl Namespace {
         assert!(status.success(), "{command}: {status}");
     }
 
-    /// Adds an address, with its prefix, to loopback, where no duplicates are looked for.
+    /// Adds an address, with its prefix, to loopback, where the kernel does not search for duplicates.
     pub fn add_address(&self, address: &str) {
         self.ip(&format!("address add {address} dev lo"));
     }
 
-    /// Sets a sysctl below `/proc/sys/net`, e.g. `ipv4/ip_local_port_range`.
+    /// Sets a sysctl below `/proc/sys/net`, for example `ipv4/ip_local_port_range`.
     pub fn set(&self, sysctl: &str, value: &str) {
         fs::write(format!("/proc/sys/net/{sysctl}"), value).expect("a sysctl of this namespace");
     }
 
-    /// Adds the link `void` with 10.66.0.1/24, behind which 10.66.0.2 swallows whatever it is sent.
+    /// Adds the link `void` with 10.66.0.1/24. Behind it, 10.66.0.2 swallows all packets.
     pub fn add_void(&self) {
         self.ip("link add void type veth peer name pit");
         self.ip("link set void up");
@@ -62,6 +62,6 @@ impl Namespace {
 
 impl Drop for Namespace {
     fn drop(&mut self) {
-        setns(&self.before, CloneFlags::CLONE_NEWNET).expect("the way back to the namespace this thread came from");
+        setns(&self.before, CloneFlags::CLONE_NEWNET).expect("the return to the former namespace of this thread");
     }
 }

@@ -32,7 +32,7 @@ fn a_namespace_without_rules_has_none() {
 }
 
 #[test]
-fn the_traces_of_both_kinds_of_proxy_are_seen() {
+fn traces_of_both_kinds_of_proxy_are_read() {
     let _namespace = Namespace::enter();
     let rules = "add table ip kube-proxy\nadd table ip6 kube-proxy\nadd chain ip kube-proxy nodeports\n\
                  add table ip nat\nadd chain ip nat KUBE-NODEPORTS\nadd chain ip nat KUBE-SVC-NPX46M4PTMTKRN6Y\n\
@@ -47,14 +47,14 @@ fn the_traces_of_both_kinds_of_proxy_are_seen() {
 }
 
 #[test]
-fn chains_of_iptables_nft_are_seen_too() {
+fn chains_of_iptables_nft_are_read_too() {
     let _namespace = Namespace::enter();
     let made = Command::new("iptables-nft").args(["-w", "-t", "nat", "-N", "KUBE-SERVICES"]).status();
     assert!(made.expect("the program iptables-nft, of the package iptables").success());
     assert_eq!(netfilter().chains, ["ip nat KUBE-SERVICES"]);
 }
 
-/// As the CNI plugin `portmap` does with iptables: an older one asks the oldest pod first.
+/// The rules of the CNI plugin `portmap` with iptables. An older version puts the oldest pod first.
 const IPTABLES: &str = "
 -N CNI-HOSTPORT-SETMARK
 -N CNI-HOSTPORT-DNAT
@@ -72,7 +72,7 @@ const IPTABLES: &str = "
 -A CNI-DN-nobody -p tcp --dport 81 -j DNAT --to-destination 10.1.0.7:8080
 ";
 
-/// As the same plugin does with nftables.
+/// The rules of the same plugin with nftables.
 const NFTABLES: &str = "
 add table ip6 cni_hostport
 add chain ip6 cni_hostport hostports
@@ -84,7 +84,7 @@ add rule ip6 cni_hostport masquerading ip6 saddr 2001:db8::8 ip6 daddr 2001:db8:
 ";
 
 #[test]
-fn redirections_of_host_ports_are_read_in_the_order_in_which_they_are_asked() {
+fn redirections_of_host_ports_are_read_in_the_order_of_evaluation() {
     let _namespace = Namespace::enter();
     for rule in IPTABLES.lines().filter(|line| !line.is_empty()) {
         let made = Command::new("iptables-nft").args(["-w", "-t", "nat"]).args(rule.split(' ')).status();
@@ -112,7 +112,7 @@ fn redirections_of_host_ports_are_read_in_the_order_in_which_they_are_asked() {
             "443/tcp to [2001:db8::8]:8443 by ip6 cni_hostport hostports",
         ]
     );
-    // The handle is what deletes just this rule.
+    // The handle deletes exactly this rule.
     let first = &found.iter().find(|it| it.port == 80).expect("one");
     nft(&format!("delete rule {} handle {}", first.chain, first.handle));
     let left = netfilter().redirections.get().expect("root may list rules").clone();
@@ -121,7 +121,7 @@ fn redirections_of_host_ports_are_read_in_the_order_in_which_they_are_asked() {
 }
 
 #[test]
-fn ports_that_rules_of_both_families_keep_from_conntrack_are_seen() {
+fn ports_that_rules_of_both_families_exclude_from_conntrack_are_read() {
     let _namespace = Namespace::enter();
     let rules = "-N RAW_PRE\n-A PREROUTING -j RAW_PRE\n-A RAW_PRE -p udp --dport 8472 -m comment --comment tunnel -j CT --notrack\n\
                  -A RAW_PRE -p tcp --dport 53 -j NOTRACK\n-A RAW_PRE -p udp --dport 4789 -s 192.0.2.9 -j CT --notrack\n\

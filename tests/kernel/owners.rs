@@ -1,4 +1,4 @@
-//! Who holds a socket: cgroups, pods, processes and the kernel itself.
+//! The holders of a socket: cgroups, pods, processes and the kernel itself.
 
 use std::{
     collections::HashSet,
@@ -55,8 +55,8 @@ fn holder(owner: Owner) -> Holder {
     holder
 }
 
-/// The root of a node on which only init and this process run, and every process may be looked into: on a machine for
-/// tests some may not, and then nothing is held by nobody.
+/// The root of a node on which only init and this process run, and every process may be read. On a test machine some
+/// processes may not be read, and then it is never certain that a socket has no holder.
 fn node_of_this_process() -> tempfile::TempDir {
     let root = tempfile::tempdir().expect("a directory");
     let proc = root.path().join("proc");
@@ -72,15 +72,15 @@ fn node_of_this_process() -> tempfile::TempDir {
 }
 
 #[test]
-fn a_cgroup_that_was_given_away_names_no_pod() {
+fn a_cgroup_that_a_user_owns_names_no_pod() {
     let group = ControlGroup::make("given", &format!("kubepods/besteffort/pod{POD}/{CONTAINER}"));
     let procs = group.procs();
     let directory = procs.parent().expect("a directory");
     let id = fs::metadata(directory).expect("there").ino();
-    let look = || Cgroups::find(Path::new("/")).of(&HashSet::from([id]))[&id].clone().expect("found");
-    assert_eq!(look().pod.expect("a pod").pod_uid, POD);
+    let scan = || Cgroups::find(Path::new("/")).of(&HashSet::from([id]))[&id].clone().expect("found");
+    assert_eq!(scan().pod.expect("a pod").pod_uid, POD);
     chown(directory, Some(65534), None).expect("tests of the kernel run as root");
-    assert_eq!((look().path, look().pod), (group.name(), None), "whoever has it names it as he likes");
+    assert_eq!((scan().path, scan().pod), (group.name(), None), "its owner chooses its name");
 }
 
 #[test]
@@ -118,17 +118,18 @@ fn a_listener_in_a_pods_cgroup_names_pod_container_and_process() {
     }
 }
 
-/// Control groups of version 1 in a hierarchy with a name and no controllers, which any kernel has, until it is dropped.
+/// Control groups of version 1 in a hierarchy with a name and no controllers, as any kernel has. Dropping this value
+/// ends the hierarchy.
 struct NamedHierarchy {
     place: tempfile::TempDir,
     options: String,
 }
 
 impl NamedHierarchy {
-    /// The control group of a container of a pod below its root.
+    /// The control group of a container of a pod, below the root of the hierarchy.
     const GROUPS: [&str; 3] = ["kubepods", "burstable", "pod0e6a3a0c-5a0b-4b1e-8d6e-3f2b1c0d9e8f"];
 
-    /// The calling thread gets mounts of its own, and the hierarchy among them.
+    /// Gives the calling thread its own mounts, and mounts the hierarchy there.
     fn mount(name: &str) -> Self {
         unshare(CloneFlags::CLONE_NEWNS).expect("root may");
         mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>).expect("private");
@@ -148,7 +149,7 @@ impl NamedHierarchy {
         Self::GROUPS.iter().fold(self.place.path().to_owned(), |path, name| path.join(name)).join(CONTAINER)
     }
 
-    /// Whether the kernel has forgotten it.
+    /// Whether the kernel has removed the hierarchy.
     fn is_gone(&self) -> bool {
         let name = self.options.trim_start_matches("none,");
         let own = fs::read_to_string("/proc/thread-self/cgroup").expect("control groups");
@@ -157,14 +158,14 @@ impl NamedHierarchy {
 }
 
 impl Drop for NamedHierarchy {
-    /// The kernel forgets a hierarchy when its last mount goes, if it has forgotten every group of it by then; that takes
-    /// a moment. One that it keeps would stay as long as the machine.
+    /// The kernel removes a hierarchy after its last mount, if all its groups are gone by then; that takes a moment. A
+    /// hierarchy that the kernel keeps would stay until the next boot.
     fn drop(&mut self) {
         let group = self.group();
         for directory in group.ancestors().take_while(|it| *it != self.place.path()) {
             process::eventually(|| fs::remove_dir(directory).ok()).expect("a control group without processes");
         }
-        umount2(self.place.path(), MntFlags::empty()).expect("nobody is in it");
+        umount2(self.place.path(), MntFlags::empty()).expect("no process uses it");
         let ends_by_itself = || {
             (0..100).any(|_| {
                 thread::sleep(Duration::from_millis(20));
@@ -175,7 +176,7 @@ impl Drop for NamedHierarchy {
             let is_over = ends_by_itself();
             if !is_over {
                 self.mount_again();
-                umount2(self.place.path(), MntFlags::empty()).expect("nobody is in it");
+                umount2(self.place.path(), MntFlags::empty()).expect("no process uses it");
             }
             is_over
         });
@@ -183,30 +184,30 @@ impl Drop for NamedHierarchy {
     }
 }
 
-/// Takes every cgroup2 out of the calling thread's mounts, which are its own.
+/// Removes every cgroup2 mount of the calling thread, which has its own mounts.
 fn hide_cgroup2() {
     let mounts = fs::read_to_string("/proc/thread-self/mountinfo").expect("mounts");
     let of_cgroup2 = mounts.lines().filter(|line| line.contains(" - cgroup2 "));
     for place in of_cgroup2.filter_map(|line| line.split(' ').nth(4)) {
-        umount2(place, MntFlags::MNT_DETACH).expect("it is mounted");
+        umount2(place, MntFlags::MNT_DETACH).expect("cgroup2 is mounted");
     }
 }
 
 /// Fault (kernel): control groups are of version 1 and 2 (hybrid), and the pods are in version 1 alone
-/// Does: names the pod by the process that holds the socket; where no process may be looked into, it names none
-/// Right again: all the time
+/// Does: names the pod from the process that holds the socket; if no process may be read, it names no pod
+/// Right again: always
 /// Lost: nothing
 ///
 /// Fault (kernel): control groups are of version 1 alone
-/// Does: names the pod by the process that holds the socket; where no process may be looked into, it is a gap
-/// Right again: all the time
+/// Does: names the pod from the process that holds the socket; if no process may be read, the pod is unread
+/// Right again: always
 /// Lost: nothing
 #[test]
 fn under_control_groups_of_version_1_pods_are_named_by_their_processes() {
     let _namespace = Namespace::enter();
     let hierarchy = NamedHierarchy::mount("pods");
     let runtime = ControlGroup::make("of-the-runtime", "here");
-    // In the runtime's group of cgroup2, and in the pod's of version 1.
+    // In the runtime's group of cgroup2, and in the pod's group of version 1.
     let procs = hierarchy.group().join("cgroup.procs");
     let joining = format!(
         "open my $f, '>', '{}' or die $!; print $f $$ or die $!; close $f or die $!; {LISTEN}",
@@ -225,25 +226,25 @@ fn under_control_groups_of_version_1_pods_are_named_by_their_processes() {
         let id = listener.cgroup.expect("a cgroup");
         Cgroups::find(Path::new("/")).of(&[id].into())[&id].clone()
     };
-    assert_eq!(by_itself().expect("the runtime's").pod, None, "the socket alone tells no pod");
+    assert_eq!(by_itself().expect("the runtime's").pod, None, "the socket alone shows no pod");
     names_the_pod("hybrid");
-    // In a thread with mounts of its own: the groups of this one are to be removed in the end.
+    // In a thread with its own mounts: the groups of this thread must be removable at the end.
     let alone = thread::scope(|scope| {
         let alone = scope.spawn(|| {
             unshare(CloneFlags::CLONE_NEWNS).expect("root may");
             hide_cgroup2();
-            assert_eq!(by_itself().expect_err("no cgroup2").why, Why::NotSupported, "the socket alone tells nothing");
+            assert_eq!(by_itself().expect_err("no cgroup2").why, Why::NotSupported, "the socket alone shows no cgroup");
             names_the_pod("version 1 alone");
         });
         alone.join()
     });
-    alone.expect("it names the pod");
+    alone.expect("the pod is named");
     drop(child);
 }
 
 /// Fault (kernel): a control group is removed while its sockets are read
-/// Does: the owner is a gap (stale); the socket is kept
-/// Right again: with the next look
+/// Does: the owner is unread (stale); the socket is kept
+/// Right again: with the next scan
 /// Lost: the owner’s name
 #[test]
 fn a_cgroup_is_found_by_its_id_and_one_that_was_removed_is_stale() {
@@ -256,7 +257,7 @@ fn a_cgroup_is_found_by_its_id_and_one_that_was_removed_is_stale() {
     assert_eq!(cgroups.of(&[id].into())[&id].as_ref().map(|cgroup| cgroup.path.clone()), Ok(cgroup.name()));
     drop((child, cgroup));
     assert_eq!(cgroups.of(&[id].into())[&id].as_ref().expect_err("removed").why, Why::Stale);
-    assert_eq!(listeners(), [], "its sockets went with it");
+    assert_eq!(listeners(), [], "its sockets ended too");
 }
 
 #[test]
@@ -269,10 +270,10 @@ fn the_oldest_of_several_holders_is_named() {
 }
 
 #[test]
-fn a_socket_of_the_kernel_is_known_by_its_link_and_by_being_held_by_nobody() {
+fn a_socket_of_the_kernel_is_recognized_by_its_link_and_by_the_lack_of_a_holder() {
     let namespace = Namespace::enter();
     namespace.ip("link add overlay type vxlan id 7 dstport 8472 local 127.0.0.1");
-    // The socket has the cgroup of whoever turns the link on, as a tunnel of a daemon has the daemon's.
+    // The socket has the cgroup of the process that sets the link up: a daemon's tunnel has the daemon's cgroup.
     namespace.in_root_cgroup("ip link set overlay up");
     let sockets = listeners();
     let claims: Vec<_> = sockets.iter().map(Claim::from).collect();
@@ -287,7 +288,7 @@ fn a_socket_of_the_kernel_is_known_by_its_link_and_by_being_held_by_nobody() {
 }
 
 #[test]
-fn a_socket_on_its_way_between_processes_is_its_makers_and_not_the_kernels() {
+fn a_socket_that_is_passed_between_processes_belongs_to_its_maker_and_not_to_the_kernel() {
     let _namespace = Namespace::enter();
     let (ours, _theirs) = std::os::unix::net::UnixStream::pair().expect("a pair");
     setfsuid(Uid::from_raw(65534));
@@ -302,9 +303,9 @@ fn a_socket_on_its_way_between_processes_is_its_makers_and_not_the_kernels() {
     assert!(process.gap().expect("no process").detail.contains("no process shows a descriptor"), "{process:?}");
 }
 
-/// Fault (kernel): a socket closes between the dump and the look for its owner
-/// Does: says that it is gone, and does not take it for the kernel’s
-/// Right again: with the next look
+/// Fault (kernel): a socket closes between the dump and the search for its owner
+/// Does: reports that the socket was closed, and not that the kernel owns it
+/// Right again: with the next scan
 /// Lost: nothing
 #[test]
 fn a_socket_that_closed_meanwhile_is_not_the_kernels() {
@@ -315,11 +316,11 @@ fn a_socket_that_closed_meanwhile_is_not_the_kernels() {
     let node = node_of_this_process();
     let process = holder(Owners::live(node.path(), Vec::new(), false).of(&claims).remove(0)).process;
     assert_eq!(process.gap().expect("no process").why, Why::Stale);
-    assert_eq!(listeners(), [], "the next look does not ask");
+    assert_eq!(listeners(), [], "the next scan has no such socket");
 }
 
 #[test]
-fn fd_use_is_what_proc_shows() {
+fn fd_use_equals_the_values_in_proc() {
     let _namespace = Namespace::enter();
     let child = process::Process::start(None, LISTEN);
     let open = fs::read_dir(format!("/proc/{}/fd", child.pid())).expect("its descriptors").count();

@@ -1,4 +1,4 @@
-//! Pods' network namespaces, seen from outside.
+//! Pods' network namespaces, read from outside.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -22,7 +22,7 @@ const CONTAINER: &str = "5f7bb1c1d5b0cd8ba6bd0d2d3c1b1cd6a1c0a3b1e5e2b97bb0e2ad9
 
 #[test]
 fn a_pods_own_namespace_is_counted_from_outside() {
-    // Not the uid of the pods that other tests make at the same time.
+    // Not the uid of a pod in a parallel test.
     let uid = "7d1f9c52-93ab-4a5e-9f0e-6b2a8c4d1e3f";
     let cgroup = ControlGroup::make("pod", &format!("kubepods/besteffort/pod{uid}/{CONTAINER}"));
     let script = r#"
@@ -43,23 +43,24 @@ fn a_pods_own_namespace_is_counted_from_outside() {
         let namespaces = pod_namespaces(Path::new("/proc"), worth_walking, &pods, &mut known).expect("root sees them");
         namespaces.into_iter().find(|namespace| namespace.pod_uid == uid).map(|namespace| namespace.ephemeral)
     };
-    let Some(Reading::Seen(used)) = eventually(|| ours(100)) else { panic!("not seen") };
+    let Some(Reading::Seen(used)) = eventually(|| ours(100)) else { panic!("not read") };
     let told: Vec<_> = used.busiest.iter().map(|one| (one.port, one.used)).collect();
     assert_eq!((used.at_most, told), (101, vec![(443, 50)]));
     let Owner::Held(holder) = &used.busiest[0].owner else { panic!("not held: {used:?}") };
     assert_eq!(holder.cgroup.seen().and_then(|cgroup| cgroup.pod.clone()).expect("a pod").pod_uid, uid);
     for _ in 0..4 {
-        let Some(Reading::Seen(quiet)) = ours(102) else { panic!("not seen") };
+        let Some(Reading::Seen(quiet)) = ours(102) else { panic!("not read") };
         assert_eq!((quiet.at_most, quiet.busiest), (101, vec![]));
     }
-    // Far from what is worth walking, sockets of any kind count: it has no others, once the kernel has let go those of perl.
+    // Far below the limit for a walk, sockets of any kind count. There are no others after the kernel freed the sockets
+    // of perl.
     let far = eventually(|| match ours(900) {
         Some(Reading::Seen(far)) => Some((far.at_most, far.busiest)).filter(|far| *far == (101, vec![])),
-        _ => panic!("not seen"),
+        _ => panic!("not read"),
     });
     assert_eq!(far, Some((101, vec![])));
     drop(pod);
-    assert_eq!(eventually(|| ours(102).is_none().then_some(())), Some(()), "it ended");
+    assert_eq!(eventually(|| ours(102).is_none().then_some(())), Some(()), "the pod ended");
 }
 
 /// A process of a pod in a network namespace of its own, running this script.
@@ -72,7 +73,7 @@ fn pod(cgroup: &ControlGroup, script: &str) -> process::Process {
 }
 
 #[test]
-fn a_pod_with_a_range_of_its_own_is_counted_by_it() {
+fn a_pod_with_its_own_range_is_counted_in_that_range() {
     let uid = "8d1f9c52-93ab-4a5e-9f0e-6b2a8c4d1e40";
     let cgroup = ControlGroup::make("range", &format!("kubepods/besteffort/pod{uid}/{CONTAINER}"));
     let script = r#"
@@ -83,7 +84,7 @@ fn a_pod_with_a_range_of_its_own_is_counted_by_it() {
     let _pod = pod(&cgroup, script);
     let _outside = Namespace::enter();
     let mut known = Known::default();
-    let mut look = |ephemeral: Option<&str>| {
+    let mut scan = |ephemeral: Option<&str>| {
         let ephemeral = ephemeral.map(|ports| ports.parse().expect("ports"));
         let pods = [(uid.to_owned(), PodQuery { ephemeral, ..PodQuery::default() })].into();
         let found = pod_namespaces(Path::new("/proc"), 3_200, &pods, &mut known).expect("root sees them");
@@ -91,9 +92,9 @@ fn a_pod_with_a_range_of_its_own_is_counted_by_it() {
         let used = own.ephemeral.seen()?.busiest.iter().map(|one| (one.port, one.used)).collect::<Vec<_>>();
         Some((used, own.listening))
     };
-    assert_eq!(eventually(|| look(Some("40000-40099"))), Some((vec![(443, 30)], "443".parse().ok())));
-    assert_eq!(look(None), Some((vec![], None)), "it is far from half of the default range");
-    assert_eq!(look(Some("40000-40199")), Some((vec![], None)), "it has less than half of this one");
+    assert_eq!(eventually(|| scan(Some("40000-40099"))), Some((vec![(443, 30)], "443".parse().ok())));
+    assert_eq!(scan(None), Some((vec![], None)), "far below half of the default range");
+    assert_eq!(scan(Some("40000-40199")), Some((vec![], None)), "less than half of this range");
 }
 
 #[test]
@@ -107,26 +108,30 @@ fn a_connection_that_has_the_port_of_a_pods_server_is_found_with_its_process() {
     let pod = pod(&cgroup, script);
     let _outside = Namespace::enter();
     let mut known = Known::default();
-    let mut look = |needed: &str| {
+    let mut scan = |needed: &str| {
         let needed = needed.parse().expect("ports");
         let pods = [(uid.to_owned(), PodQuery { needed, ..PodQuery::default() })].into();
         let found = pod_namespaces(Path::new("/proc"), 14_116, &pods, &mut known).expect("root sees them");
         Some(found.into_iter().find(|namespace| namespace.pod_uid == uid)?.needed)
     };
-    let found = eventually(|| look("46580"));
-    let Some(Reading::Seen(sockets)) = found else { panic!("not seen: {found:?}") };
+    let found = eventually(|| scan("46580"));
+    let Some(Reading::Seen(sockets)) = found else { panic!("not read: {found:?}") };
     let told: Vec<_> = sockets.iter().map(|socket| (socket.local_port, socket.remote_port)).collect();
-    assert_eq!(told, [(46580, 8080), (46590, 8080)], "the connection, and another one that leads there");
+    assert_eq!(told, [(46580, 8080), (46590, 8080)], "the connection, and another connection to the same peer");
     let Owner::Held(holder) = &sockets[0].owner else { panic!("not held: {sockets:?}") };
     assert_eq!(holder.process.seen().map(|process| process.pid), Some(pod.pid()));
     let container = holder.cgroup.seen().and_then(|cgroup| cgroup.pod.as_ref()?.container.clone());
     assert_eq!(container.as_deref(), Some(CONTAINER));
-    assert_eq!(look("8080").and_then(|it| it.seen().map(Vec::len)), Some(3), "a listener, and what it accepted");
-    assert_eq!(look("46581"), Some(Reading::Seen(vec![])));
-    assert_eq!(look("").and_then(|it| it.gap().map(|gap| gap.why)), Some(Why::NotAsked));
+    assert_eq!(
+        scan("8080").and_then(|it| it.seen().map(Vec::len)),
+        Some(3),
+        "a listener, and its accepted connections"
+    );
+    assert_eq!(scan("46581"), Some(Reading::Seen(vec![])));
+    assert_eq!(scan("").and_then(|it| it.gap().map(|gap| gap.why)), Some(Why::NotAsked));
 }
 
-/// Starts a process as pid 501 of a pid namespace for every line that it reads, the one before ended.
+/// For every line of its input, ends the last process and starts a new one as pid 501 of a pid namespace.
 const SAME_PID_AGAIN: &str = r#"
     while read -r _; do
         if [ -n "$last" ]; then kill "$last"; wait "$last"; fi
@@ -138,12 +143,12 @@ const SAME_PID_AGAIN: &str = r#"
     kill "$last""#;
 
 /// Fault (kernel): a pid is used again by another process
-/// Does: forgets what was known of the one before
+/// Does: forgets the facts of the process before it
 /// Right again: at once
 /// Lost: nothing
 #[test]
 fn a_later_process_of_the_same_pid_has_a_directory_with_another_inode() {
-    // By this a process is known to be the one that told something.
+    // The inode shows whether known facts belong to this process.
     let mut namespace = Command::new("unshare")
         .args(["--pid", "--fork", "--mount-proc", "bash", "-c", SAME_PID_AGAIN])
         .stdin(Stdio::piped())
@@ -154,7 +159,7 @@ fn a_later_process_of_the_same_pid_has_a_directory_with_another_inode() {
     let mut answers = BufReader::new(namespace.stdout.take().expect("a pipe")).lines();
     let proc = Path::new("/proc").join(namespace.id().to_string()).join("root").join("proc");
     let mut inode = || {
-        writeln!(orders).expect("it reads");
+        writeln!(orders).expect("the shell reads");
         assert_eq!(answers.next().expect("an answer").expect("a line"), "501");
         let mut entries = fs::read_dir(&proc).expect("a directory").map(|entry| entry.expect("an entry"));
         entries.find(|entry| entry.file_name() == "501").expect("the process").ino()
@@ -162,5 +167,5 @@ fn a_later_process_of_the_same_pid_has_a_directory_with_another_inode() {
     let inodes: HashSet<u64> = (0..5).map(|_| inode()).collect();
     assert_eq!(inodes.len(), 5);
     drop(orders);
-    assert!(namespace.wait().expect("it ended").success());
+    assert!(namespace.wait().expect("the namespace ended").success());
 }

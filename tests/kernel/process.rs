@@ -1,4 +1,4 @@
-//! Processes and control groups that a test makes, and takes away again.
+//! Processes and control groups that a test makes and removes.
 
 use std::{
     fs,
@@ -8,12 +8,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A perl that runs a script in the network namespace of the calling thread, killed when dropped. Its children end
-/// with it if they wait for `<STDIN>`.
+/// A perl process that runs a script in the network namespace of the calling thread. It is killed when this value is
+/// dropped. Its children end with it if they wait for `<STDIN>`.
 pub struct Process(Child);
 
 impl Process {
-    /// Starts a script, in a cgroup where one is given, and waits until it prints a line.
+    /// Starts a script, in a cgroup if one is given, and waits until it prints a line.
     pub fn start(cgroup: Option<&ControlGroup>, script: &str) -> Self {
         let enter = cgroup.map_or(String::new(), |cgroup| format!("echo $$ > {} && ", cgroup.procs().display()));
         let mut child = Command::new("sh")
@@ -43,14 +43,14 @@ impl Drop for Process {
     }
 }
 
-/// A control group below the cgroup2 mount, with its ancestors, removed when dropped.
+/// A control group below the cgroup2 mount, with its ancestors. They are removed when this value is dropped.
 pub struct ControlGroup {
     mount: PathBuf,
     path: PathBuf,
 }
 
 impl ControlGroup {
-    /// Makes `/portreeve-<pid>-<name>/<below>`; `name` tells the tests of one run apart.
+    /// Makes `/portreeve-<pid>-<name>/<below>`. `name` separates the tests of one run.
     pub fn make(name: &str, below: &str) -> Self {
         let places = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].map(PathBuf::from);
         let mount = places.into_iter().find(|place| place.join("cgroup.controllers").exists());
@@ -60,7 +60,7 @@ impl ControlGroup {
         Self { mount, path }
     }
 
-    /// The file that takes in processes.
+    /// The file to which processes are added.
     pub fn procs(&self) -> PathBuf {
         self.path.join("cgroup.procs")
     }
@@ -75,7 +75,7 @@ impl Drop for ControlGroup {
     fn drop(&mut self) {
         let ours: Vec<&Path> = self.path.ancestors().take_while(|directory| *directory != self.mount).collect();
         for directory in ours {
-            // A process that was killed leaves its cgroup a moment later.
+            // A killed process leaves its cgroup a moment later.
             eventually(|| fs::remove_dir(directory).ok()).expect("a cgroup without processes can be removed");
         }
     }

@@ -1,4 +1,4 @@
-//! kube-proxy's answers on loopback, given by a stand-in that can be as rude as a real port squatter.
+//! The answers of kube-proxy on loopback, from a stand-in that can behave like any program on that port.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -15,8 +15,8 @@ use portreeve_kernel::Host;
 
 use crate::namespace::Namespace;
 
-/// Answers every request on `place` with what `answer` makes of its path: the bytes of a whole response, or nothing
-/// for a connection that stays open and silent. The threads end with the test process.
+/// Answers every request on `place`. `answer` makes the bytes of a complete response from the path, or nothing for a
+/// connection that stays open and silent. The threads end with the test process.
 pub fn serve(place: &str, answer: impl Fn(&str) -> Option<String> + Send + Clone + 'static) {
     let place: SocketAddr = place.parse().expect("an address");
     let listener = TcpListener::bind(place).unwrap_or_else(|error| panic!("listen on {place}: {error}"));
@@ -32,10 +32,10 @@ pub fn serve(place: &str, answer: impl Fn(&str) -> Option<String> + Send + Clone
 fn respond(mut stream: TcpStream, answer: impl Fn(&str) -> Option<String>) {
     let mut lines = BufReader::new(stream.try_clone().expect("a second handle")).lines().map_while(Result::ok);
     let request = lines.next().unwrap_or_default();
-    // Read to its end, or closing would reset the connection under the answer.
+    // The request is read to its end: unread bytes would reset the connection and discard the answer.
     lines.by_ref().find(String::is_empty);
     match answer(request.split(' ').nth(1).unwrap_or_default()) {
-        // The client may leave before a long answer ends; that is its right, and what some tests are about.
+        // The client may close the connection before a long answer ends; some tests need that.
         Some(response) => drop(stream.write_all(response.as_bytes())),
         None => drop(lines.next()),
     }
@@ -46,7 +46,7 @@ pub fn response(status: &str, body: &str) -> String {
     format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len())
 }
 
-/// A kube-proxy in this mode that captures the primary addresses only.
+/// A kube-proxy in this mode that serves only the primary addresses.
 pub fn kube_proxy(mode: &'static str) -> impl Fn(&str) -> Option<String> + Send + Clone {
     let configz = format!(
         r#"{{"kubeproxy.config.k8s.io":{{"Mode":"{mode}","NodePortAddresses":["primary"],"BindAddress":"0.0.0.0"}}}}"#
@@ -66,7 +66,8 @@ fn proxy() -> ProxyFacts {
     Host::at("/").read(&NodeQuery::default()).proxy
 }
 
-/// What is seen while `rude` answers at the proxy's place; once the proxy answers there again, the next look sees it.
+/// The facts while `rude` answers in the proxy's place. After the proxy answers there again, the next scan has its
+/// facts.
 #[track_caller]
 fn seen_until_it_is_back(rude: impl Fn(&str) -> Option<String> + Send + Clone + 'static) -> ProxyFacts {
     let is_back = Arc::new(AtomicBool::new(false));
@@ -86,7 +87,7 @@ fn whys(proxy: &ProxyFacts) -> [Why; 3] {
 }
 
 #[test]
-fn a_proxy_tells_mode_settings_limits_and_who_it_is() {
+fn a_proxy_has_mode_settings_limits_and_its_process() {
     let _namespace = Namespace::enter();
     serve("127.0.0.1:10249", kube_proxy("nftables"));
     let seen = proxy();
@@ -113,7 +114,7 @@ fn a_proxy_on_ipv6_loopback_is_found_too() {
 }
 
 #[test]
-fn another_place_can_be_named() {
+fn another_place_can_be_set() {
     let _namespace = Namespace::enter();
     serve("127.0.0.1:31234", kube_proxy("iptables"));
     let host = Host::at("/").with_proxy_places(vec!["127.0.0.1:31234".parse().unwrap()]);
@@ -121,7 +122,7 @@ fn another_place_can_be_named() {
 }
 
 #[test]
-fn where_nobody_listens_every_fact_is_unreachable() {
+fn every_fact_is_unreachable_without_a_listener() {
     let _namespace = Namespace::enter();
     let seen = proxy();
     assert_eq!(whys(&seen), [Why::Unreachable; 3]);
@@ -131,16 +132,16 @@ fn where_nobody_listens_every_fact_is_unreachable() {
 }
 
 /// Fault (proxy): a web server has its port
-/// Does: the mode is a gap (`malformed`); nobody is taken for the proxy
-/// Right again: with the look after the proxy answers
-/// Lost: what hangs on the mode
+/// Does: the mode is unread (`malformed`); no process counts as the proxy
+/// Right again: with the next scan after the proxy answers
+/// Lost: facts that depend on the mode
 #[test]
 fn a_web_page_on_the_proxy_s_port_is_malformed() {
     let _namespace = Namespace::enter();
     let page = "<!DOCTYPE html><title>Welcome to nginx!</title>";
     let seen = seen_until_it_is_back(|_| Some(response("200 OK", page)));
     assert_eq!(whys(&seen), [Why::Malformed; 3]);
-    assert_eq!(seen.process.gap().expect("whoever took the port is not the proxy").why, Why::Malformed);
+    assert_eq!(seen.process.gap().expect("the process on the port is not the proxy").why, Why::Malformed);
 }
 
 #[test]
@@ -150,21 +151,21 @@ fn a_server_that_hangs_times_out() {
     assert_eq!(whys(&proxy()), [Why::TimedOut; 3]);
 }
 
-/// Fault (proxy): something that speaks no HTTP has its port
-/// Does: the mode is a gap (`malformed`)
-/// Right again: with the look after the proxy answers
-/// Lost: what hangs on the mode
+/// Fault (proxy): a program that does not speak HTTP has its port
+/// Does: the mode is unread (`malformed`)
+/// Right again: with the next scan after the proxy answers
+/// Lost: facts that depend on the mode
 #[test]
-fn bytes_that_are_no_http_are_malformed() {
+fn bytes_that_are_not_http_are_malformed() {
     let _namespace = Namespace::enter();
     let seen = seen_until_it_is_back(|_| Some("SSH-2.0-OpenSSH_9.2\r\n".to_owned()));
     assert_eq!(whys(&seen), [Why::Malformed; 3]);
 }
 
 /// Fault (proxy): its answer never ends
-/// Does: cuts the answer; the mode is a gap (`too-much`)
-/// Right again: with the look after the proxy answers
-/// Lost: what hangs on the mode
+/// Does: cuts the answer; the mode is unread (`too-much`)
+/// Right again: with the next scan after the proxy answers
+/// Lost: facts that depend on the mode
 #[test]
 fn an_endless_answer_is_cut_and_too_much() {
     let _namespace = Namespace::enter();
@@ -173,11 +174,11 @@ fn an_endless_answer_is_cut_and_too_much() {
 }
 
 /// Fault (proxy): it refuses (403, 404, 500)
-/// Does: each answer is a gap of its own, with its reason
-/// Right again: with the look after the proxy answers
-/// Lost: what was refused
+/// Does: each answer is unread, with its own reason
+/// Right again: with the next scan after the proxy answers
+/// Lost: refused facts
 #[test]
-fn statuses_keep_their_reason() {
+fn each_status_has_its_reason() {
     let _namespace = Namespace::enter();
     let seen = seen_until_it_is_back(|path| {
         Some(match path {
@@ -190,7 +191,7 @@ fn statuses_keep_their_reason() {
 }
 
 #[test]
-fn our_own_questions_leave_no_client_socket_behind() {
+fn our_own_requests_leave_no_client_socket_behind() {
     let _namespace = Namespace::enter();
     serve("127.0.0.1:10249", kube_proxy("ipvs"));
     let host = Host::at("/");
@@ -230,7 +231,7 @@ fn a_health_check_on_the_node_s_address_alone_is_found() {
 }
 
 #[test]
-fn the_owner_of_the_proxy_s_port_is_always_looked_up() {
+fn the_owner_of_the_proxy_s_port_is_always_read() {
     let _namespace = Namespace::enter();
     serve("127.0.0.1:10249", kube_proxy("ipvs"));
     let listeners = Host::at("/").read(&NodeQuery::default()).listeners.get().expect("listeners").clone();

@@ -1,4 +1,4 @@
-//! Links, addresses and gateways of a namespace, against what `ip` made and says.
+//! Links, addresses and gateways of a namespace, compared with the commands and the output of `ip`.
 
 use std::{
     collections::BTreeSet,
@@ -35,9 +35,9 @@ fn ip(batch: &str) {
 }
 
 #[test]
-fn ten_thousand_addresses_of_kube_ipvs0_are_those_that_ip_lists() {
+fn ten_thousand_addresses_of_kube_ipvs0_are_the_addresses_that_ip_lists() {
     let _namespace = Namespace::enter();
-    // This kernel has no dummy links; a bridge without ports holds addresses as well.
+    // This kernel may have no dummy links. A bridge without ports can have addresses too.
     let mut batch = "link add kube-ipvs0 type bridge\n".to_owned();
     for number in 0..10_000 {
         batch +=
@@ -57,7 +57,7 @@ fn ten_thousand_addresses_of_kube_ipvs0_are_those_that_ip_lists() {
 }
 
 #[test]
-fn links_tell_kind_master_state_and_the_port_of_a_tunnel() {
+fn links_have_kind_master_state_and_the_port_of_a_tunnel() {
     let _namespace = Namespace::enter();
     ip("link add br0 type bridge\n\
         link add v0 type veth peer name v1\n\
@@ -73,13 +73,13 @@ fn links_tell_kind_master_state_and_the_port_of_a_tunnel() {
     assert_eq!((link("br0").udp_port, link("lo").kind.as_deref()), (None, None));
 }
 
-/// Runs `ip` in this thread's namespace; whether it did what was asked.
+/// Runs `ip` in this thread's namespace, and returns whether it succeeded.
 fn succeeds(arguments: &str) -> bool {
     Command::new("ip").args(arguments.split(' ')).output().expect("the program ip").status.success()
 }
 
-/// Options of `ip link add ... type vxlan dstport 4789`. Kernels of cloud machines have VXLAN, and often none of Geneve, WireGuard,
-/// bareudp and VRF. So those are read in `crates/kernel/src/route/tests.rs` only, from bytes.
+/// Options of `ip link add ... type vxlan dstport 4789`. Kernels of cloud machines have VXLAN, and often no Geneve,
+/// WireGuard, bareudp and VRF. So the tests of these read bytes only, in `crates/kernel/src/route/tests.rs`.
 const VXLANS: [&str; 12] = [
     "id 11",
     "id 12 nolearning noudpcsum l2miss proxy",
@@ -96,7 +96,7 @@ const VXLANS: [&str; 12] = [
 ];
 
 #[test]
-fn the_kernel_sets_a_second_tunnel_of_a_port_up_unless_the_two_exclude_each_other() {
+fn the_kernel_sets_a_second_tunnel_of_a_port_up_unless_their_options_conflict() {
     let (mut shared, mut kept_down) = (0, 0);
     for (number, one) in VXLANS.iter().enumerate() {
         for two in &VXLANS[number + 1..] {
@@ -105,7 +105,7 @@ fn the_kernel_sets_a_second_tunnel_of_a_port_up_unless_the_two_exclude_each_othe
             ip(&format!("link add two type vxlan dstport 4789 {two}\n"));
             let is_up = succeeds("link set two up");
             let seen = interfaces();
-            let link = |name: &str| seen.links.iter().find(|link| link.name == name).expect("it is there");
+            let link = |name: &str| seen.links.iter().find(|link| link.name == name).expect("the link exists");
             assert_eq!((link("one").up, link("two").up), (true, is_up), "{one}, {two}");
             assert_eq!(link("two").excludes(link("one")), Some(!is_up), "{one}, {two}: {:#?}", seen.links);
             let down: Vec<_> = seen.tunnels_down().map(|(port, link)| (port, link.name.as_str())).collect();
@@ -113,19 +113,19 @@ fn the_kernel_sets_a_second_tunnel_of_a_port_up_unless_the_two_exclude_each_othe
             *(if is_up { &mut shared } else { &mut kept_down }) += 1;
         }
     }
-    assert!(shared > 10 && kept_down > 10, "{shared} share, {kept_down} do not");
+    assert!(shared > 10 && kept_down > 10, "{shared} share the port, {kept_down} do not");
 }
 
 #[test]
-fn of_a_tunnel_everything_is_read_that_ip_shows() {
+fn everything_that_ip_shows_of_a_tunnel_is_read() {
     let _namespace = Namespace::enter();
     for (number, options) in VXLANS.iter().enumerate() {
         ip(&format!("link add v{number} type vxlan dstport {} {options}\n", 4000 + number));
     }
     let seen = interfaces();
     let in_words = |number: usize| {
-        let link = seen.links.iter().find(|link| link.name == format!("v{number}")).expect("it is there");
-        let Tunnel { id, external, options, families } = link.tunnel.clone().expect("it is read");
+        let link = seen.links.iter().find(|link| link.name == format!("v{number}")).expect("the link exists");
+        let Tunnel { id, external, options, families } = link.tunnel.clone().expect("the tunnel is read");
         let families: Vec<String> = families.iter().map(ToString::to_string).collect();
         (link.udp_port.expect("a port"), id, external, options.join(" "), families.join(" "))
     };
@@ -149,7 +149,7 @@ fn a_tunnel_that_was_made_in_another_namespace_has_no_port_in_this_one() {
         ip(&format!("link add moved type vxlan id 1 dstport 4789\nlink set moved netns {here}\n"));
         std::fs::File::open("/proc/thread-self/ns/net").expect("this thread's network namespace")
     };
-    let _elsewhere = std::thread::spawn(elsewhere).join().expect("it moves a link here");
+    let _elsewhere = std::thread::spawn(elsewhere).join().expect("the link is moved here");
     ip("link add own type vxlan external dstport 4789\nlink set own up\n");
     let seen = interfaces();
     let port = |name: &str| seen.links.iter().find(|link| link.name == name).map(|link| link.udp_port);
@@ -158,7 +158,7 @@ fn a_tunnel_that_was_made_in_another_namespace_has_no_port_in_this_one() {
 }
 
 #[test]
-fn gateways_are_those_of_default_routes_in_the_main_table_only() {
+fn gateways_come_only_from_default_routes_in_the_main_table() {
     let _namespace = Namespace::enter();
     ip("link add v0 type veth peer name v1\n\
         link set v0 up\n\
@@ -173,7 +173,7 @@ fn gateways_are_those_of_default_routes_in_the_main_table_only() {
     assert_eq!(interfaces().gateways, want);
 }
 
-/// How many notifications the netlink sockets of this thread's namespace lost.
+/// The number of notifications that the netlink sockets of this thread's namespace lost.
 fn lost() -> u64 {
     let table = std::fs::read_to_string("/proc/thread-self/net/netlink").expect("a table");
     let drops = |line: &str| line.split_ascii_whitespace().nth(8).and_then(|word| word.parse::<u64>().ok());
@@ -181,7 +181,7 @@ fn lost() -> u64 {
 }
 
 #[test]
-fn more_changes_than_the_kernel_keeps_for_us_are_a_change() {
+fn lost_notifications_count_as_a_change() {
     let _namespace = Namespace::enter();
     ip("link add br0 type bridge\n");
     let mut known = Known::default();
@@ -199,7 +199,7 @@ fn more_changes_than_the_kernel_keeps_for_us_are_a_change() {
 }
 
 #[test]
-fn what_changed_between_two_looks_is_seen_and_nothing_is_read_where_nothing_did() {
+fn a_change_between_two_scans_is_read_and_without_a_change_nothing_is_read() {
     let _namespace = Namespace::enter();
     let mut known = Known::default();
     let mut before = again(&mut known);
@@ -226,12 +226,12 @@ fn what_changed_between_two_looks_is_seen_and_nothing_is_read_where_nothing_did(
         assert_ne!(seen, before, "{change}");
         let is_whole = eventually(|| (again(&mut known) == interfaces()).then_some(()));
         assert!(is_whole.is_some(), "{change}: {:?} is not {:?}", again(&mut known), interfaces());
-        // An address or route of IPv6 may follow a moment later.
+        // An address or route of IPv6 may appear a moment later.
         let settled = eventually(|| {
             before = again(&mut known);
             Arc::ptr_eq(&before, &again(&mut known)).then_some(())
         });
         assert_eq!(settled, Some(()), "{change}: read again, although nothing changed");
     }
-    assert!((0..20).any(|_| !Arc::ptr_eq(&before, &again(&mut known))), "it is read anew in the end");
+    assert!((0..20).any(|_| !Arc::ptr_eq(&before, &again(&mut known))), "addresses are read anew in the end");
 }

@@ -1,4 +1,4 @@
-//! Sockets of every kind and state, as sock_diag, `/proc/net` and `ss` tell them.
+//! Sockets of every kind and state, compared between sock_diag, `/proc/net` and `ss`.
 
 use std::{
     collections::BTreeSet,
@@ -36,7 +36,7 @@ fn on_port(sockets: &[Socket], port: u16) -> &Socket {
     socket
 }
 
-/// A TCP socket, with what must be said before it is bound.
+/// A TCP socket, with the options that must be set before `bind`.
 fn bound(address: &str, prepare: impl FnOnce(&OwnedFd) -> nix::Result<()>) -> OwnedFd {
     let address: SocketAddr = address.parse().expect("an address");
     let family = if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
@@ -67,7 +67,7 @@ fn connection(from: &str, to: SocketAddr) -> TcpStream {
 }
 
 #[test]
-fn listeners_tell_address_family_v6only_device_uid_and_inode() {
+fn listeners_have_address_family_v6only_device_uid_and_inode() {
     let namespace = Namespace::enter();
     namespace.add_void();
     let wildcard = TcpListener::bind("0.0.0.0:30080").expect("bound");
@@ -96,7 +96,7 @@ fn listeners_tell_address_family_v6only_device_uid_and_inode() {
     assert_eq!((udp.protocol, udp.state, udp.local.to_string()), (Protocol::Udp, State::Close, "::1".to_owned()));
 }
 
-/// Whether a socket is given a port, and whether it asks to share the port with `SO_REUSEADDR`.
+/// Whether a socket gets a port, with or without `SO_REUSEADDR` to share it.
 fn is_given(kind: SockType, address: &str, shares: bool) -> Option<OwnedFd> {
     let address: SocketAddr = address.parse().expect("an address");
     let made = socket(AddressFamily::Inet, kind, SockFlag::SOCK_CLOEXEC, None).expect("a socket");
@@ -110,10 +110,10 @@ fn is_given(kind: SockType, address: &str, shares: bool) -> Option<OwnedFd> {
     }
 }
 
-/// A server that wants every address beside one that listens on a single address: as systemd-resolved does, which is bound to loopback
-/// and asks to share. `host-network-port-taken` is judged by it.
+/// A server that wants every address, beside a listener on one address. systemd-resolved is such a listener: it is
+/// bound to loopback, and wants to share. The rule `host-network-port-taken` relies on this.
 #[test]
-fn a_listener_on_one_address_keeps_a_server_from_every_address_and_from_no_other() {
+fn a_listener_on_one_address_blocks_a_server_on_every_address_and_on_no_other_single_address() {
     let _namespace = Namespace::enter();
     let to_loopback = |it: &OwnedFd| setsockopt(it, sockopt::BindToDevice, &"lo".into());
     let to_share = |it: &OwnedFd| setsockopt(it, sockopt::ReuseAddr, &true);
@@ -131,7 +131,7 @@ fn a_listener_on_one_address_keeps_a_server_from_every_address_and_from_no_other
 }
 
 #[test]
-fn workers_that_share_a_port_are_each_seen() {
+fn each_worker_that_shares_a_port_is_listed() {
     let _namespace = Namespace::enter();
     let worker = || {
         let socket = bound("0.0.0.0:30080", |socket| setsockopt(socket, sockopt::ReusePort, &true));
@@ -143,7 +143,7 @@ fn workers_that_share_a_port_are_each_seen() {
 }
 
 #[test]
-fn clients_are_those_on_the_ports_asked_for_in_every_state() {
+fn clients_on_requested_ports_are_listed_in_every_state() {
     let namespace = Namespace::enter();
     namespace.add_void();
     let server = TcpListener::bind("127.0.0.1:80").expect("bound");
@@ -168,7 +168,7 @@ fn clients_are_those_on_the_ports_asked_for_in_every_state() {
     });
     let clients = clients.expect("a retransmission and a TIME_WAIT");
     let told: BTreeSet<_> = clients.sockets.iter().map(|socket| (socket.local_port, socket.state)).collect();
-    // The peer of 30081 hung up too.
+    // The peer of 30081 closed its connection too.
     let expected =
         [(30080, State::SynSent), (30081, State::CloseWait), (30082, State::TimeWait), (30090, State::Established)];
     assert_eq!(told, BTreeSet::from(expected));
@@ -182,33 +182,37 @@ fn clients_are_those_on_the_ports_asked_for_in_every_state() {
 }
 
 #[test]
-fn a_closer_look_tells_which_peers_are_servers_and_who_is_bound_and_does_not_listen() {
+fn a_second_walk_shows_peers_that_are_servers_and_sockets_that_are_only_bound() {
     let _namespace = Namespace::enter();
     let server = TcpListener::bind("127.0.0.1:8080").expect("bound");
     let to = server.local_addr().expect("an address");
     let _contested = connection("127.0.0.1:30081", to);
     let _accepted = server.accept().expect("a connection");
     let _bound = bound("127.0.0.1:30082", |_| Ok(()));
-    let look = |contested: &str, lists_bound| {
+    let scan = |contested: &str, lists_bound| {
         let contested: PortSet = contested.parse().expect("ports");
         let clients = live().clients(&contested, &listeners()).expect("clients");
-        let told = live().look_closer(clients, &contested, &listeners(), lists_bound).expect("clients");
+        let told = live().walk_again(clients, &contested, &listeners(), lists_bound).expect("clients");
         (told.servers, told.sockets.iter().map(|it| (it.local_port, it.state)).collect::<Vec<_>>())
     };
     let connected = (30081, State::Established);
-    assert_eq!(look("30081-30082", true), (vec![], vec![connected, (30082, State::Close)]), "nothing else leads there");
-    assert_eq!(look("30081-30082", false), (vec![], vec![connected]), "an older kernel");
-    assert_eq!(look("30083", true), (vec![], vec![]), "another port");
+    assert_eq!(
+        scan("30081-30082", true),
+        (vec![], vec![connected, (30082, State::Close)]),
+        "no other connection has this peer"
+    );
+    assert_eq!(scan("30081-30082", false), (vec![], vec![connected]), "an older kernel");
+    assert_eq!(scan("30083", true), (vec![], vec![]), "another port");
     let _other = connection("127.0.0.1:30085", to);
     let _accepted = server.accept().expect("a connection");
-    assert_eq!(look("30081", true), (vec![to], vec![connected]));
-    assert_eq!(look("30081,30085", true).0, vec![], "both are contested");
+    assert_eq!(scan("30081", true), (vec![to], vec![connected]));
+    assert_eq!(scan("30081,30085", true).0, vec![], "both are contested");
     let _listener = TcpListener::bind("127.0.0.2:30085").expect("bound");
-    assert_eq!(look("30081", true).0, vec![to], "it listens at another address");
+    assert_eq!(scan("30081", true).0, vec![to], "the listener has another address");
 }
 
 #[test]
-fn a_peer_to_which_only_accepted_connections_lead_is_no_server() {
+fn a_peer_with_accepted_connections_only_is_no_server() {
     let _namespace = Namespace::enter();
     let [one, other] = ["127.0.0.1:30081", "127.0.0.1:30085"].map(|at| TcpListener::bind(at).expect("bound"));
     let accepted = [&one, &other].map(|server| {
@@ -218,7 +222,7 @@ fn a_peer_to_which_only_accepted_connections_lead_is_no_server() {
     drop(one);
     let contested: PortSet = "30081".parse().expect("ports");
     let clients = live().clients(&contested, &listeners()).expect("clients");
-    let told = live().look_closer(clients, &contested, &listeners(), true).expect("clients");
+    let told = live().walk_again(clients, &contested, &listeners(), true).expect("clients");
     let left: Vec<_> = told.sockets.iter().map(|it| (it.local_port, it.remote_port)).collect();
     assert_eq!((told.servers, left), (vec![], vec![(30081, 40000)]), "30085 listens");
     drop(accepted);
@@ -239,11 +243,11 @@ fn clients_are_capped_and_the_rest_is_counted() {
     assert_eq!((clients.sockets.len(), clients.beyond), (4096, 105));
     assert_eq!(clients.sockets[0].state, State::SynSent);
     let from_server = clients.sockets.iter().filter(|socket| socket.local_port == 80).count();
-    assert_eq!(from_server, 1995, "what was accepted is left out first");
+    assert_eq!(from_server, 1995, "accepted connections are dropped first");
 }
 
 #[test]
-fn text_and_sock_diag_agree_on_the_same_sockets() {
+fn text_and_sock_diag_show_the_same_sockets() {
     let namespace = Namespace::enter();
     namespace.add_void();
     let server = TcpListener::bind("[::]:30080").expect("bound");
@@ -256,7 +260,7 @@ fn text_and_sock_diag_agree_on_the_same_sockets() {
     let _accepted = [server.accept().expect("a connection"), server.accept().expect("a connection")];
 
     let text = Sockets::recorded(Path::new("/proc/thread-self/net"));
-    // What text cannot tell.
+    // Fields that the text tables do not have.
     let told_by_both = |sockets: Vec<Socket>| -> Vec<_> {
         sockets.into_iter().map(|socket| Socket { v6only: None, cgroup: None, device: 0, ..socket }).collect()
     };
@@ -272,7 +276,7 @@ fn text_and_sock_diag_agree_on_the_same_sockets() {
 }
 
 #[test]
-fn ss_sees_the_same() {
+fn ss_lists_the_same() {
     let namespace = Namespace::enter();
     namespace.add_void();
     let server = TcpListener::bind("0.0.0.0:30080").expect("bound");
@@ -307,7 +311,7 @@ fn ss_sees_the_same() {
 }
 
 #[test]
-fn one_walk_has_the_clients_and_the_counts_of_two() {
+fn one_walk_gives_the_clients_and_the_counts_of_two_walks() {
     let namespace = Namespace::enter();
     namespace.add_void();
     namespace.set("ipv4/ip_local_port_range", "40000 40099");
@@ -331,7 +335,7 @@ fn one_walk_has_the_clients_and_the_counts_of_two() {
         let ports: BTreeSet<u16> = both.clients.expect("clients").sockets.iter().map(|it| it.local_port).collect();
         assert_eq!(ports, BTreeSet::from([30080, 30081, 30082, 40007]));
         let used: u32 = both.counted.expect("counts").ephemeral.busiest.iter().map(|one| one.used).sum();
-        assert_eq!(used, 3, "of both families, and the one that is listed too");
+        assert_eq!(used, 3, "both families, and the connection that is also listed");
         let neither = sockets.connections(ConnectionsWanted::default(), &listeners);
         assert_eq!(neither.clients.expect_err("not wanted").why, Why::NotAsked);
         assert_eq!(neither.counted.expect_err("not wanted").why, Why::NotAsked);
@@ -339,11 +343,11 @@ fn one_walk_has_the_clients_and_the_counts_of_two() {
 }
 
 #[test]
-fn ephemeral_use_is_what_fills_up_the_range() {
+fn ephemeral_use_counts_the_ports_that_fill_the_range() {
     let namespace = Namespace::enter();
     namespace.set("ipv4/ip_local_port_range", "40000 40009");
     let server = TcpListener::bind("127.0.0.1:80").expect("bound");
-    // Inside the range, so that what it accepts looks like a client.
+    // The port is inside the range, so that accepted connections look like clients.
     let inside = TcpListener::bind("127.0.0.1:40005").expect("bound");
     let to = server.local_addr().expect("an address");
     let mut clients = Vec::new();

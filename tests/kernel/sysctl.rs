@@ -1,4 +1,4 @@
-//! Settings as the kernel prints them, in a namespace whose settings nobody else sees.
+//! Settings as the kernel prints them, in a namespace that no other test uses.
 
 use portreeve_facts::{NodeQuery, PortRange, PortSet, Reading, Sysctls};
 use portreeve_kernel::Host;
@@ -25,7 +25,7 @@ fn a_new_namespace_has_the_kernel_s_defaults() {
 }
 
 #[test]
-fn what_was_written_is_what_is_read() {
+fn a_written_setting_is_read() {
     let _namespace = Namespace::enter();
     set("ip_local_port_range", "1024 65535");
     set("conf/all/route_localnet", "1");
@@ -42,7 +42,7 @@ fn what_was_written_is_what_is_read() {
 fn a_long_reserved_list_is_read_to_its_end() {
     let _namespace = Namespace::enter();
     let want: PortSet = (1024..=60_000).step_by(2).map(|port: u16| PortRange { first: port, last: port }).collect();
-    // The kernel takes at most a page in one write, and each write replaces the list.
+    // The kernel accepts at most a page in one write, and each write replaces the list.
     let written: PortSet = want.iter().take(600).collect();
     set("ip_local_reserved_ports", &written.to_string());
     assert_eq!(sysctls().ip_local_reserved_ports, Reading::Seen(written));

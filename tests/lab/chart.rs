@@ -110,8 +110,8 @@ fn the_squatting_pod_is_named_without_a_capability_and_its_process_with_the_attr
     assert_eq!(event["regarding"]["uid"], service["metadata"]["uid"]);
     let note = format!(
         "On node n1: Pod office/printer listens on 0.0.0.0:{port}/tcp, the NodePort of shop/web: new connections go to the \
-         Service's pods instead. `kubectl portreeve check -n shop --rule listener-on-node-port/loses -o wide` names every affected \
-         node, of which at most five tell in an hour. Remedy: move pod office/printer off port {port}/tcp"
+         Service's pods instead. All affected nodes: `kubectl portreeve check -n shop --rule listener-on-node-port/loses -o wide` \
+         (at most five nodes write an Event in an hour). Remedy: move pod office/printer off port {port}/tcp"
     );
     assert_eq!(event["note"], json!(note));
 
@@ -124,7 +124,7 @@ fn the_squatting_pod_is_named_without_a_capability_and_its_process_with_the_attr
     let words: Vec<&str> = line.split_whitespace().collect();
     assert_eq!((&words[..2], words[3]), (&["Warning", "ListenerOnNodePort"][..], "portreeve"));
     let with_minimal = told(&node).expect("an answer");
-    assert!(with_minimal.to_string().contains("only processes of this pid namespace are to be seen"));
+    assert!(with_minimal.to_string().contains("only processes of this pid namespace are visible"));
     let hidden = ["netfilter", "pod-namespaces", "processes", "proxy-process"];
     assert_eq!(not_permitted(&with_minimal), BTreeSet::from(hidden));
 

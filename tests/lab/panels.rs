@@ -1,15 +1,17 @@
-//! What the panels of the dashboards ask.
+//! The queries of the panels of the dashboards.
 
 use std::{fs, path::Path};
 
 use serde_json::Value;
 
-/// Panels that are empty while nothing fails, and say so.
+/// Panels that are empty while nothing fails, and show a text instead.
 pub const EMPTY_WHEN_WELL: [&str; 4] =
-    ["Panics", "Failures to read the cluster", "Sources that could not be read", "Verdicts that could not be given"];
-/// Panels that are empty for hours, and say so.
+    ["Panics", "Failed requests per minute", "Nodes on which a source could not be read", "Rules that could not judge"];
+/// Panels that are empty for hours, and show a text instead.
 pub const EMPTY_WHEN_NEW: [&str; 2] = ["Free automatic NodePorts in three days", "Ephemeral ports in four hours"];
-/// What stands for the dashboards' variables. One may begin like another that comes after it.
+/// The panel that is empty in a small cluster.
+pub const EMPTY_WHEN_SMALL: &str = "All nodes, if more than 30";
+/// Values of the dashboards' variables. If the name of one begins with the name of another, the longer comes first.
 const CHOSEN: [(&str, &str); 9] = [
     ("$__interval", "15s"),
     ("$cluster", ".*"),
@@ -29,14 +31,13 @@ pub struct Question {
     pub title: String,
     /// The panel's own name of the query.
     pub target: String,
-    /// As Grafana would send it.
+    /// The query as Grafana sends it.
     pub query: String,
-    /// Whether it is a query about now, and not about a span of time.
+    /// Whether the query is about now, and not about a time range.
     pub is_instant: bool,
 }
 
-/// Every query of every panel, about node `n1` where it is about one; rates are over so much time, and so
-/// much is shown.
+/// Every query of every panel, with this interval of rates and this shown time range. Queries about one node are about `n1`.
 pub fn questions(rate_interval: &str, range: &str) -> Vec<Question> {
     let of = |(dashboard, node)| {
         let panels = panels(dashboard);

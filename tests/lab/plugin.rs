@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::{
     chart::{INSTALL, prepare, roll_out, served},
-    parts::{Plugin, SecondNode, WholeNode, until},
+    parts::{Plugin, SecondNode, WholeNode, find, until},
 };
 
 /// Grants `observer` what `kubectl portreeve` needs, and nothing else.
@@ -97,6 +97,8 @@ fn other_commands(node: &WholeNode, observer: &Plugin, port: u64) {
     assert_eq!(code, 1);
     assert!(replayed.contains("office/scanner"), "{replayed}");
 
+    open_report(node, observer);
+
     let (code, free, remark) = observer.types("kubectl portreeve suggest");
     assert_eq!(code, 0, "{remark}");
     let free: u64 = free.trim().parse().expect("a port");
@@ -108,6 +110,27 @@ fn other_commands(node: &WholeNode, observer: &Plugin, port: u64) {
     }));
     let (_, next, _) = observer.types("kubectl __complete portreeve snapshot n");
     assert_eq!(next, "n1\nn2\n:4\n");
+}
+
+/// An API server with the definitions of OpenReports takes the findings.
+fn open_report(node: &WholeNode, observer: &Plugin) {
+    let admin = Plugin::of(&node.cluster.kubeconfig("admin"));
+    let definition = find("openreports.io_clusterreports.yaml");
+    let (code, out, error) = admin.types(&format!("kubectl apply -f {}", definition.display()));
+    assert_eq!(code, 0, "{out}{error}");
+    let established = "kubectl wait --for=condition=Established --timeout=60s crd/clusterreports.openreports.io";
+    assert_eq!(admin.types(established).0, 0);
+    let (code, report, _) = observer.types("kubectl portreeve check -o openreports");
+    assert_eq!(code, 1);
+    let file = admin.write("report.json", &report);
+    let (code, out, error) = admin.types(&format!("kubectl apply --server-side --validate=strict -f {file}"));
+    assert_eq!(code, 0, "{out}{error}{report}");
+    let (_, stored, _) = admin.types("kubectl get clusterreports portreeve -o json");
+    let stored: Value = serde_json::from_str(&stored).expect("a ClusterReport");
+    assert!(stored["summary"]["fail"].as_u64() >= Some(1), "{stored:#}");
+    let of_service = |it: &&Value| it["policy"] == "listener-on-node-port" && it["resources"][0]["name"] == "web";
+    let result = stored["results"].as_array().and_then(|all| all.iter().find(of_service)).expect("the finding");
+    assert_eq!((&result["result"], &result["properties"]["nodes"]), (&json!("fail"), &json!("n1, n2")));
 }
 
 /// Whose rights count: those of a login program, or those of somebody else.

@@ -1,4 +1,4 @@
-//! Service addresses that are a node's: externalIPs, and what an ipvs proxy left on its link.
+//! Service addresses that belong to a node: externalIPs, and leftover addresses on an ipvs proxy's link.
 
 use crate::stage::{PEER, Stage, ip, ip_batch};
 
@@ -9,17 +9,17 @@ fn external(address: &str) -> Stage {
     ))
 }
 
-/// A link of the name that an ipvs proxy gives its own.
+/// A link with the name of an ipvs proxy's link.
 fn ipvs_link() {
     ip("link add kube-ipvs0 type bridge");
 }
 
 #[test]
-fn a_cluster_ip_service_with_a_peers_address_takes_the_peer_away_in_ipvs_mode_only() {
+fn a_cluster_ip_service_with_a_peers_address_cuts_the_peer_off_in_ipvs_mode_only() {
     let stage = external(PEER);
     for (mode, severity) in [("ipvs", "critical"), ("iptables", "info"), ("nftables", "info")] {
-        let look = stage.check(&["--proxy-mode", mode]);
-        let finding = look.finding("external-ip-conflict/node-address", "gate");
+        let scan = stage.check(&["--proxy-mode", mode]);
+        let finding = scan.finding("external-ip-conflict/node-address", "gate");
         assert_eq!(finding.0["severity"], severity, "{mode}");
         assert!(finding.evidence().contains("n2"), "the owner is named: {}", finding.evidence());
         assert!(finding.evidence().contains("ClusterIP"), "{}", finding.evidence());
@@ -27,20 +27,20 @@ fn a_cluster_ip_service_with_a_peers_address_takes_the_peer_away_in_ipvs_mode_on
 }
 
 #[test]
-fn an_external_ip_that_is_no_nodes_is_nobodys_loss() {
+fn an_external_ip_that_is_no_nodes_address_is_no_conflict() {
     let stage = external("198.51.100.7");
     for mode in ["ipvs", "iptables", "nftables"] {
-        let look = stage.check(&["--proxy-mode", mode]);
-        assert!(look.findings("external-ip-conflict/node-address").is_empty(), "{mode}: {:#}", look.json);
+        let scan = stage.check(&["--proxy-mode", mode]);
+        assert!(scan.findings("external-ip-conflict/node-address").is_empty(), "{mode}: {:#}", scan.json);
     }
 }
 
 #[test]
-fn an_address_held_here_is_said_once_with_the_service_that_brought_it() {
+fn an_address_on_this_node_is_reported_once_with_its_service() {
     ipvs_link_with(PEER, |stage| {
-        let look = stage.check(&["--proxy-mode", "ipvs"]);
-        assert!(look.finding("external-ip-conflict/node-address", "gate").evidence().contains("kube-ipvs0"));
-        assert!(look.findings("address-held-twice/ipvs").is_empty(), "{:#}", look.json);
+        let scan = stage.check(&["--proxy-mode", "ipvs"]);
+        assert!(scan.finding("external-ip-conflict/node-address", "gate").evidence().contains("kube-ipvs0"));
+        assert!(scan.findings("address-held-twice/ipvs").is_empty(), "{:#}", scan.json);
     });
 }
 
@@ -56,20 +56,20 @@ fn a_peers_address_on_kube_ipvs0_without_a_service_is_foreign() {
     let stage = Stage::new();
     ipvs_link();
     ip(&format!("address add {PEER}/32 dev kube-ipvs0"));
-    let look = stage.check(&["--proxy-mode", "ipvs"]);
-    let finding = look.finding("address-held-twice/ipvs", "n1");
+    let scan = stage.check(&["--proxy-mode", "ipvs"]);
+    let finding = scan.finding("address-held-twice/ipvs", "n1");
     assert_eq!(finding.0["severity"], "critical");
     assert!(finding.remedy().contains(&format!("ip addr del {PEER}/32 dev kube-ipvs0")), "{}", finding.remedy());
 }
 
 #[test]
-fn an_address_that_no_service_explains_was_left_behind() {
+fn an_address_without_a_service_was_left_behind() {
     let stage = Stage::new();
     ipvs_link();
     ip("address add 10.96.7.7/32 dev kube-ipvs0");
-    let look = stage.check(&["--proxy-mode", "ipvs"]);
-    assert_eq!(look.finding("stale-redirection/proxy", "n1").0["severity"], "warning");
-    assert!(look.finding("stale-redirection/proxy", "n1").evidence().contains("10.96.7.7"));
+    let scan = stage.check(&["--proxy-mode", "ipvs"]);
+    assert_eq!(scan.finding("stale-redirection/proxy", "n1").0["severity"], "warning");
+    assert!(scan.finding("stale-redirection/proxy", "n1").evidence().contains("10.96.7.7"));
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn ten_thousand_cluster_ips_on_kube_ipvs0_are_no_strain_and_no_finding() {
         ));
     }
     ip_batch(&lines);
-    let look = stage.document(&manifest).check(&["--proxy-mode", "ipvs"]);
-    assert!(look.alarms().is_empty(), "{:#?}", look.alarms());
-    assert!(!look.unknown().iter().any(|it| it.starts_with("addresses")), "{:?}", look.unknown());
+    let scan = stage.document(&manifest).check(&["--proxy-mode", "ipvs"]);
+    assert!(scan.alarms().is_empty(), "{:#?}", scan.alarms());
+    assert!(!scan.unknown().iter().any(|it| it.starts_with("addresses")), "{:?}", scan.unknown());
 }

@@ -1,4 +1,4 @@
-//! `portreeve agent`: what it finds, what it answers, how it is told to change and to stop.
+//! `portreeve agent`: its findings, its answers, and its reactions to changes and signals.
 
 use crate::named::is_of;
 use std::{
@@ -26,20 +26,20 @@ use crate::{
     stage::{Stage, portreeve},
 };
 
-/// How long something may take that takes two looks; far more than it needs on a busy machine.
+/// The longest time for a step that needs two scans; far more than it needs on a busy machine.
 const SOON: Duration = Duration::from_secs(60);
-/// Where it answers.
+/// The address of the agent.
 pub(crate) const PLACE: &str = "127.0.0.1:29517";
 
-/// What is not for everybody: it is read at the agent's socket.
+/// Documents that not every user may read: they are read at the agent's socket.
 const PRIVATE: [&str; 2] = ["/findings", "/snapshot"];
 
 thread_local! {
-    /// The socket of this thread's agent.
+    /// The path of the agent's socket on this thread's node.
     static SOCKET: RefCell<PathBuf> = const { RefCell::new(PathBuf::new()) };
 }
 
-/// An agent on this thread's node; it ends with this value.
+/// An agent on this thread's node; dropping this value ends it.
 pub(crate) struct Agent {
     pub(crate) child: Child,
     log: BufReader<ChildStderr>,
@@ -54,7 +54,7 @@ impl Agent {
 
     pub(crate) fn of(mut command: Command, stage: &Stage, arguments: &[&str]) -> Self {
         command.env("PORTREEVE_INTERVAL", "300ms").args(["--cpu-percent", "100", "--log-format", "json"]);
-        // One of its own for each agent of a test; the last one is asked.
+        // Each agent of a test has its own socket. Requests go to the last one.
         static STARTED: AtomicUsize = AtomicUsize::new(0);
         let socket = stage.path(&format!("agent-{}.socket", STARTED.fetch_add(1, Ordering::Relaxed)));
         command.arg("--socket").arg(&socket).args(arguments);
@@ -69,28 +69,28 @@ impl Agent {
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
-        kill(self.pid(), signal).expect("it is ours");
+        kill(self.pid(), signal).expect("the agent is a child");
     }
 
-    /// How it ends, by itself.
+    /// The exit status of an agent that ends by itself.
     #[track_caller]
     pub(crate) fn ended(&mut self) -> ExitStatus {
         let child = RefCell::new(&mut self.child);
-        until(|| child.borrow_mut().try_wait().expect("a child")).expect("it ends")
+        until(|| child.borrow_mut().try_wait().expect("a child")).expect("the agent ends")
     }
 
-    /// Lets no more than a page of its log wait to be read.
+    /// Limits the unread log to a page.
     pub(crate) fn narrow_log(&self) {
         fcntl(self.log.get_ref(), FcntlArg::F_SETPIPE_SZ(4096)).expect("a pipe");
     }
 
-    /// Leaves its log to nobody.
+    /// Leaves the log without a reader.
     pub(crate) fn hang_up(&mut self) {
-        let nothing = fs::File::open("/dev/null").expect("it is everywhere");
+        let nothing = fs::File::open("/dev/null").expect("every system has it");
         self.log = BufReader::new(ChildStderr::from(OwnedFd::from(nothing)));
     }
 
-    /// Reads log lines up to one that holds these words.
+    /// Reads log lines up to a line with these words.
     #[track_caller]
     pub(crate) fn says(&mut self, words: &str) -> String {
         let mut seen = String::new();
@@ -107,13 +107,13 @@ impl Agent {
 
 impl Drop for Agent {
     fn drop(&mut self) {
-        // It may have been stopped already.
+        // The agent may have ended already.
         drop(self.child.kill());
         drop(self.child.wait());
     }
 }
 
-/// The head and the body of an answer of the agent, at its socket where it is not for everybody.
+/// The head and the body of an answer of the agent; at its socket if not every user may read the document.
 pub(crate) fn exchange(method: &str, path: &str, headers: &str) -> Option<(String, String)> {
     match PRIVATE.contains(&path) {
         true => exchange_at_socket(method, path, headers),
@@ -121,17 +121,17 @@ pub(crate) fn exchange(method: &str, path: &str, headers: &str) -> Option<(Strin
     }
 }
 
-/// The same at its socket, whatever it is.
+/// The same at its socket, for any document.
 pub(crate) fn exchange_at_socket(method: &str, path: &str, headers: &str) -> Option<(String, String)> {
     talk(connect_to_socket()?, method, path, headers)
 }
 
-/// The socket of this thread's agent.
+/// The path of the socket of this thread's agent.
 pub(crate) fn socket() -> PathBuf {
     SOCKET.with_borrow(Clone::clone)
 }
 
-/// What kubelet's probe says of an agent that answers at a socket: its exit code.
+/// The answer of kubelet's probe for an agent at a socket: its exit code.
 pub(crate) fn probe(socket: &Path) -> Option<i32> {
     let mut probe = portreeve();
     probe.args(["agent", "--probe", "--socket"]).arg(socket).stderr(Stdio::null());
@@ -143,13 +143,13 @@ pub(crate) fn connect_to_socket() -> Option<UnixStream> {
     UnixStream::connect(socket()).ok()
 }
 
-/// The same of somebody else, or of the agent over the network.
+/// The same at another socket, or over the network.
 pub(crate) fn exchange_with(place: &str, method: &str, path: &str, headers: &str) -> Option<(String, String)> {
     talk(TcpStream::connect(place).ok()?, method, path, headers)
 }
 
 fn talk(mut stream: impl Read + Write, method: &str, path: &str, headers: &str) -> Option<(String, String)> {
-    // In 1.0 the end of the connection is that of the answer.
+    // In HTTP 1.0 the connection ends with the answer.
     write!(stream, "{method} {path} HTTP/1.0\r\nHost: n1\r\n{headers}\r\n").ok()?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).ok()?;
@@ -163,14 +163,14 @@ pub(crate) fn ask(path: &str, headers: &str) -> Option<(u16, String)> {
     Some((head.split(' ').nth(1)?.parse().ok()?, body))
 }
 
-/// Waits until an answer with status 200 fits.
+/// Waits for an answer with status 200 that matches.
 #[track_caller]
 pub(crate) fn wait_for(path: &str, fits: impl Fn(&str) -> bool) -> String {
     let fitting = || ask(path, "").filter(|(status, body)| *status == 200 && fits(body)).map(|(_, body)| body);
-    until(fitting).unwrap_or_else(|| panic!("{path} never fitted: {:?}", ask(path, "")))
+    until(fitting).unwrap_or_else(|| panic!("{path} never matched: {:?}", ask(path, "")))
 }
 
-/// What `probe` answers in the end, if it does.
+/// The last answer of `probe`, if there is one.
 pub(crate) fn until<T>(probe: impl Fn() -> Option<T>) -> Option<T> {
     let begun = Instant::now();
     loop {
@@ -189,7 +189,7 @@ pub(crate) const SQUATTED: &str =
     "portreeve_findings{rule=\"listener-on-node-port\",variant=\"loses\",severity=\"critical\"} 1";
 
 #[test]
-fn a_squatter_is_found_and_its_end_is_seen() {
+fn a_squatter_is_found_and_its_finding_ends() {
     let stage = web();
     let mut agent = Agent::start(&stage, &["--proxy-mode", "iptables"]);
     wait_for("/readyz", |_| true);
@@ -207,7 +207,7 @@ fn a_squatter_is_found_and_its_end_is_seen() {
     assert!(whole.contains("perl") && whole.contains("<svg"), "{whole}");
     for path in ["/", "/metrics", "/findings", "/snapshot"] {
         let (_, told) = exchange_with(PLACE, "GET", path, "").expect("an answer");
-        assert!(!told.contains("perl") && !told.contains("10.244.0.5"), "anybody may read this: {told}");
+        assert!(!told.contains("perl") && !told.contains("10.244.0.5"), "every user may read this: {told}");
     }
     let snapshot = wait_for("/snapshot", |_| true);
     assert!(!snapshot.contains("IO::Socket::INET"), "a command line");
@@ -218,7 +218,7 @@ fn a_squatter_is_found_and_its_end_is_seen() {
 }
 
 #[test]
-fn the_form_of_metrics_is_negotiated_and_life_is_told() {
+fn the_format_of_metrics_is_negotiated_and_the_health_paths_answer() {
     let stage = web();
     let _agent = Agent::start(&stage, &[]);
     wait_for("/readyz", |_| true);
@@ -232,7 +232,7 @@ fn the_form_of_metrics_is_negotiated_and_life_is_told() {
 }
 
 #[test]
-fn a_change_of_the_cluster_is_looked_at_before_the_interval_is_over() {
+fn a_change_of_the_cluster_starts_a_scan_before_the_interval_is_over() {
     let stage = Stage::new();
     let _squatter = Squatter::on("0.0.0.0:30080");
     let _agent = Agent::start(&stage, &["--proxy-mode", "iptables", "--interval", "1h"]);
@@ -243,7 +243,7 @@ fn a_change_of_the_cluster_is_looked_at_before_the_interval_is_over() {
 }
 
 #[test]
-fn it_leaves_when_told_to_and_tells_its_state_when_asked() {
+fn it_ends_at_a_signal_and_logs_its_state_at_another() {
     let stage = web();
     for signal in [Signal::SIGTERM, Signal::SIGINT] {
         let mut agent = Agent::start(&stage, &[]);
@@ -252,18 +252,18 @@ fn it_leaves_when_told_to_and_tells_its_state_when_asked() {
         assert!(agent.says("\"state\"").contains("\"scans\""));
         agent.signal(signal);
         agent.says("stopped");
-        assert!(agent.child.wait().expect("it ends").success());
+        assert!(agent.child.wait().expect("the agent ends").success());
     }
 }
 
 /// Fault (operator): SIGTERM while the API server and the proxy never answer
-/// Does: leaves, with exit code 0
+/// Does: ends with exit code 0
 /// Right again: at once
 /// Lost: nothing
 #[test]
-fn it_leaves_while_everybody_it_asks_is_silent() {
+fn it_ends_while_no_server_answers() {
     let stage = web();
-    // Connections to these are made, and nothing ever comes of it: the API server, the proxy.
+    // The API server and the proxy accept connections, and never answer.
     let silent = |place| TcpListener::bind(place).expect("the port is free");
     let (server, _proxy) = (silent("127.0.0.1:0"), silent("127.0.0.1:10249"));
     let address = server.local_addr().expect("an address");
@@ -292,7 +292,7 @@ fn a_steady_node_is_silent_and_every_line_of_the_log_is_json() {
         line.and_then(|count| count.parse::<f64>().ok()).expect("a count")
     };
     wait_for("/metrics", |text| scans(text) >= 5.0);
-    // What came up while it settled ends here.
+    // Messages of the start end here.
     agent.signal(Signal::SIGUSR1);
     let mut line = agent.says("\"state\"");
     let before = scans(&wait_for("/metrics", |_| true));
@@ -302,13 +302,14 @@ fn a_steady_node_is_silent_and_every_line_of_the_log_is_json() {
     agent.log.read_to_string(&mut rest).expect("a log");
     line.push_str(&rest);
     let told: Vec<Value> = line.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
-    let told: Vec<_> = told.iter().filter_map(|line| line["message"].as_str()).filter(|it| *it != "open").collect();
+    let told: Vec<_> =
+        told.iter().filter_map(|line| line["message"].as_str()).filter(|it| *it != "open finding").collect();
     assert_eq!(told, ["state", "stopped"]);
 }
 
 /// Fault (operator): SIGHUP with a broken configuration
-/// Does: logs file, line and key; the configuration before it stays
-/// Right again: once the file is mended, without a signal
+/// Does: logs file, line and key; the last valid configuration stays
+/// Right again: when the file is repaired, without a signal
 /// Lost: nothing
 #[test]
 fn a_file_is_read_anew_and_an_invalid_one_changes_nothing() {
@@ -321,20 +322,20 @@ fn a_file_is_read_anew_and_an_invalid_one_changes_nothing() {
     agent.signal(Signal::SIGHUP);
     let line = agent.says("cannot be used");
     assert!(line.contains("agent.yaml:1: unknown key") && line.contains("band_warning_percent"), "{line}");
-    // As kubelet does: another file under the same name. Nobody sends a signal.
+    // As kubelet does: another file under the same name, without a signal.
     let next = stage.path("next.yaml");
     fs::write(&next, "limits: {band_warning_percent: 60}\n").expect("a file");
     fs::rename(&next, &path).expect("a swap");
-    agent.says("the configuration was read anew");
+    agent.says("the configuration changed");
     wait_for("/readyz", |_| true);
 }
 
 /// Fault (operator): it is started with a broken configuration
 /// Does: exits with 2, and names file, line and key
-/// Right again: when it is mended
+/// Right again: when the configuration is repaired
 /// Lost: nothing
 #[test]
-fn what_is_invalid_from_the_start_is_said_and_nothing_is_started() {
+fn an_invalid_configuration_at_the_start_is_reported_and_nothing_is_started() {
     let stage = web();
     let path = stage.path("agent.yaml");
     fs::write(&path, "node: n1\nintervall: 3s\n").expect("a file");
@@ -355,15 +356,15 @@ fn settings_come_from_the_environment_too() {
 }
 
 /// Fault (node): its own port is taken, and freed later
-/// Does: reports `host-network-port-taken/agent`, and goes on without HTTP
-/// Right again: once the port is free
+/// Does: reports `host-network-port-taken/agent`, and runs without HTTP
+/// Right again: when the port is free
 /// Lost: scrapes meanwhile
 #[test]
-fn a_taken_port_is_a_finding_and_taken_as_soon_as_it_is_free() {
+fn a_taken_port_is_a_finding_and_the_agent_uses_the_port_when_it_is_free() {
     let stage = web();
     let squatter = TcpListener::bind(PLACE).expect("the port is free");
     let mut agent = Agent::start(&stage, &[]);
-    agent.says("cannot answer here");
+    agent.says("cannot listen here");
     assert!(agent.says("raised").contains("host-network-port-taken/agent"));
     drop(squatter);
     wait_for("/findings", |document| !document.contains("host-network-port-taken/agent"));

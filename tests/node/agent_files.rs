@@ -1,4 +1,4 @@
-//! What an agent makes of the files that it reads the cluster from, when they are not what they should be.
+//! An agent whose cluster files are malformed, missing, or pipes.
 
 use std::fs;
 
@@ -15,9 +15,9 @@ use crate::{
 
 const FOUND: &str = "portreeve_findings{rule=\"listener-on-node-port\",variant=\"loses\",severity=\"critical\"} 1";
 
-/// Fault (disk): the file with the Services holds none any more
-/// Does: `portreeve_source_up` is 0; what was found is held
-/// Right again: once it holds Services
+/// Fault (disk): the file with the Services has no Services any more
+/// Does: `portreeve_source_up` is 0; known findings are held
+/// Right again: when the file has Services
 /// Lost: nothing
 #[test]
 fn a_file_without_services_does_not_mean_that_they_are_gone() {
@@ -42,19 +42,19 @@ fn a_file_without_services_does_not_mean_that_they_are_gone() {
     }
 }
 
-/// Fault (disk): a pipe that nobody writes to is in place of a file
-/// Does: says that it cannot be read; leaves when it is told to
+/// Fault (disk): a pipe without a writer replaces a file
+/// Does: reports that the file cannot be read; ends when it gets a signal
 /// Right again: when it is a file
-/// Lost: what the file would say
+/// Lost: the content of the file
 #[test]
-fn a_pipe_in_place_of_its_files_does_not_keep_it_from_ending() {
+fn a_pipe_in_place_of_its_files_does_not_block_its_end() {
     let stage = Stage::new();
     let path = stage.path("pipe");
     mkfifo(&path, Mode::S_IRWXU).expect("a pipe");
     let mut command = portreeve();
     command.arg("agent").arg("--services").arg(&path);
     let mut agent = Agent::of(command, &stage, &[]);
-    let findings = wait_for("/findings", |text| text.contains("no regular file"));
+    let findings = wait_for("/findings", |text| text.contains("not a regular file"));
     assert!(findings.contains("pipe: cannot be read"), "{findings}");
     agent.signal(Signal::SIGTERM);
     agent.says("stopped");

@@ -1,4 +1,4 @@
-//! What `portreeve agent` answers over HTTP, and to whom: whatever clients do, a scrape is answered.
+//! The HTTP answers of `portreeve agent`, and their readers. A scrape is answered, whatever other clients do.
 
 use std::{
     io::{ErrorKind, Read as _, Write as _},
@@ -24,11 +24,11 @@ fn value(name: &str) -> f64 {
     line.unwrap_or_else(|| panic!("no {name} in {text}")).parse().expect("a number")
 }
 
-/// A client that has begun a request.
+/// A client with an unfinished request.
 #[track_caller]
 fn begun(head: &str) -> TcpStream {
     let mut stream = TcpStream::connect(PLACE).expect("the agent accepts");
-    // An agent that hung up already has done what it should.
+    // If the agent closed the connection already, it did what it should.
     stream.write_all(head.as_bytes()).ok();
     stream
 }
@@ -44,11 +44,11 @@ fn is_over(stream: &mut TcpStream) -> bool {
 }
 
 /// Fault (node): a thousand clients never end their request, or never read the answer
-/// Does: ends the oldest connections; a scrape is answered, with few descriptors
-/// Right again: all the time
+/// Does: closes the oldest connections; a scrape is answered, with few descriptors
+/// Right again: always
 /// Lost: slow clients
 #[test]
-fn a_thousand_clients_that_never_end_their_request_neither_keep_a_scrape_out_nor_stay() {
+fn a_thousand_unfinished_requests_do_not_block_a_scrape_and_are_closed() {
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).expect("a limit");
     setrlimit(Resource::RLIMIT_NOFILE, hard, hard).expect("the hard limit");
     let stage = web();
@@ -57,27 +57,27 @@ fn a_thousand_clients_that_never_end_their_request_neither_keep_a_scrape_out_nor
     let mut clients: Vec<_> = (0..1000).map(|_| begun("GET /metrics HTTP/1.1\r\nHost: n1\r\nX-Slow: ")).collect();
     assert!(value("process_open_fds") < FEW);
     let over = clients.iter_mut().map(is_over).filter(|over| *over).count();
-    assert!(over >= 900, "{over} of {} connections are over", clients.len());
-    assert!(over < clients.len(), "the last ones have their chance");
-    // Those who do not read what they asked for are no better off.
+    assert!(over >= 900, "{over} of {} connections are closed", clients.len());
+    assert!(over < clients.len(), "the last connections are still open");
+    // The same holds for clients that do not read their answer.
     let silent: Vec<_> = (0..1000).map(|_| begun("GET /metrics HTTP/1.1\r\nHost: n1\r\n\r\n")).collect();
     assert!(value("process_open_fds") < FEW);
     drop((clients, silent));
 }
 
 /// Fault (node): a request never ends
-/// Does: answers 431 or hangs up
+/// Does: answers 431, or closes the connection
 /// Right again: at once
 /// Lost: that request
 #[test]
-fn a_request_without_end_is_cut_off() {
+fn an_endless_request_is_cut_off() {
     let stage = web();
     let _agent = Agent::start(&stage, &[]);
     wait_for("/readyz", |_| true);
     let mut client = begun(&format!("GET / HTTP/1.1\r\nHost: n1\r\nX-Long: {}", "x".repeat(1 << 20)));
     client.set_read_timeout(Some(Duration::from_secs(20))).expect("a socket");
     let mut answer = Vec::new();
-    // What was not read of the request makes the end a reset.
+    // Unread bytes of the request make the close a reset.
     let ended = client.read_to_end(&mut answer);
     assert!(ended.as_ref().map_or_else(|error| error.kind() == ErrorKind::ConnectionReset, |_| true), "{ended:?}");
     assert!(answer.is_empty() || answer.starts_with(b"HTTP/1.1 431 "), "{}", String::from_utf8_lossy(&answer));
@@ -85,7 +85,7 @@ fn a_request_without_end_is_cut_off() {
 }
 
 #[test]
-fn methods_and_paths_are_answered_as_http_has_it() {
+fn methods_and_paths_are_answered_by_the_rules_of_http() {
     let stage = web();
     let _agent = Agent::start(&stage, &[]);
     wait_for("/readyz", |_| true);
@@ -122,7 +122,7 @@ fn without_an_api_server_findings_and_snapshots_are_read_at_the_socket_only() {
     }
 }
 
-/// Ever so many Services, with what fills a snapshot.
+/// Very many Services, with the fields that make a snapshot long.
 fn crowded(services: u32) -> Stage {
     (0..services).fold(web(), |stage, number| {
         stage.document(&format!(
@@ -135,7 +135,7 @@ fn crowded(services: u32) -> Stage {
 }
 
 #[test]
-fn slow_and_many_readers_of_a_long_document_take_little_memory_and_keep_no_scrape_out() {
+fn many_slow_readers_of_a_long_document_need_little_memory_and_block_no_scrape() {
     let stage = crowded(3000);
     let _agent = Agent::start(&stage, &[]);
     let long = wait_for("/snapshot", |text| text.contains("service-2999")).len();
@@ -148,13 +148,13 @@ fn slow_and_many_readers_of_a_long_document_take_little_memory_and_keep_no_scrap
             stream
         })
         .collect();
-    // A few are served; the others know at once.
+    // A few are served; the others get an answer at once.
     let refused = readers.iter().filter(|reader| {
         let (mut head, mut reader) = ([0; 12], *reader);
         reader.read_exact(&mut head).is_ok() && head.ends_with(b"503")
     });
     assert!(refused.count() >= 20);
-    // Longer than a text is kept.
+    // Longer than any text that is kept.
     let during = (0..10).map(|_| {
         std::thread::sleep(Duration::from_millis(150));
         value("process_resident_memory_bytes")
@@ -166,14 +166,14 @@ fn slow_and_many_readers_of_a_long_document_take_little_memory_and_keep_no_scrap
     assert!(head.contains(" 200 "), "{head}");
 }
 
-/// The places at which the processes of this thread's node listen or take datagrams.
+/// The addresses at which processes of this thread's node listen or receive datagrams.
 fn places() -> Vec<String> {
     let files = ["tcp", "tcp6", "udp", "udp6", "raw", "raw6"].map(|name| format!("/proc/thread-self/net/{name}"));
     let lines = files.iter().flat_map(|path| {
         let text = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{path}: {error}"));
         text.lines().skip(1).map(str::to_owned).collect::<Vec<_>>()
     });
-    // Listening, or without a peer; what is connected or winds up has another state.
+    // Listening sockets and sockets without a peer. Connected and closing sockets have other states.
     let waiting =
         lines.filter(|line| line.split_whitespace().nth(3).is_some_and(|state| ["0A", "07"].contains(&state)));
     waiting.filter_map(|line| line.split_whitespace().nth(1).map(str::to_owned)).collect()
@@ -182,11 +182,11 @@ fn places() -> Vec<String> {
 #[test]
 fn an_agent_has_one_port_at_one_address_and_no_other() {
     let stage = web();
-    assert_eq!(places(), [""; 0], "nobody listens on a new node");
+    assert_eq!(places(), [""; 0], "no process listens on a new node");
     let _agent = Agent::start(&stage, &[]);
     wait_for("/readyz", |_| true);
     wait_for("/metrics", |text| !text.contains("portreeve_scans_total 0.0") && text.contains("portreeve_scans_total "));
     // 127.0.0.1:29517.
     assert_eq!(places(), ["0100007F:734D"]);
-    assert!(connect_to_socket().is_some(), "beside its socket");
+    assert!(connect_to_socket().is_some(), "and its socket");
 }

@@ -1,4 +1,4 @@
-//! Whether Prometheus takes what `portreeve agent` exposes: its linter, and a server that scrapes it.
+//! Prometheus and the metrics of `portreeve agent`: its linter, and a server that scrapes the agent.
 
 use std::{
     fs::{self, File},
@@ -14,11 +14,11 @@ use crate::{
     stage::Stage,
 };
 
-/// Where this node's Prometheus answers.
+/// The address of this node's Prometheus.
 const PROMETHEUS: &str = "127.0.0.1:9090";
 const OPEN_METRICS: &str = "Accept: application/openmetrics-text;version=1.0.0\r\n";
 
-/// Debian's Prometheus on this thread's node, which scrapes the agent; it ends with this value.
+/// Debian's Prometheus on this thread's node. It scrapes the agent, and ends when this value is dropped.
 struct Prometheus {
     child: Child,
     log: std::path::PathBuf,
@@ -42,7 +42,7 @@ impl Prometheus {
         Self { child, log }
     }
 
-    /// The one answer to a query of the API, once it fits.
+    /// The single answer to a query of the API, when it matches.
     #[track_caller]
     fn says<T>(&self, query: &str, fits: impl Fn(&Value) -> Option<T>) -> T {
         let answer = || {
@@ -52,7 +52,7 @@ impl Prometheus {
         until(answer).unwrap_or_else(|| panic!("{query}: {}", fs::read_to_string(&self.log).unwrap_or_default()))
     }
 
-    /// The value of an expression that is one series.
+    /// The value of an expression with one series.
     #[track_caller]
     fn is(&self, expression: &str, fits: impl Fn(f64) -> bool) {
         let one = |data: &Value| data["result"][0]["value"][1].as_str()?.parse().ok().filter(|value| fits(*value));
@@ -67,13 +67,13 @@ impl Drop for Prometheus {
     }
 }
 
-/// How many samples an exposition has.
+/// The number of samples in an exposition.
 fn samples(text: &str) -> f64 {
     text.lines().filter(|line| !line.starts_with('#')).count() as f64
 }
 
 #[test]
-fn promtool_has_nothing_to_say_against_the_metrics() {
+fn promtool_accepts_the_metrics() {
     let stage = web();
     let _agent = Agent::start(&stage, &["--proxy-mode", "iptables"]);
     let _squatter = Squatter::on("0.0.0.0:30080");
@@ -85,8 +85,8 @@ fn promtool_has_nothing_to_say_against_the_metrics() {
         .stderr(Stdio::piped())
         .spawn()
         .expect("`promtool` of the Debian package prometheus is installed: `make test` does that");
-    promtool.stdin.take().expect("a pipe").write_all(text.as_bytes()).expect("it reads");
-    let output = promtool.wait_with_output().expect("it ends");
+    promtool.stdin.take().expect("a pipe").write_all(text.as_bytes()).expect("promtool reads");
+    let output = promtool.wait_with_output().expect("promtool ends");
     let words = [output.stdout, output.stderr].concat();
     assert!(output.status.success() && words.is_empty(), "{}\n{text}", String::from_utf8_lossy(&words));
 }
@@ -99,7 +99,7 @@ fn prometheus_scrapes_every_sample_in_openmetrics_and_knows_types_and_units() {
     wait_for("/metrics", |text| text.contains("portreeve_finding_info{"));
     let prometheus = Prometheus::start(&stage);
     prometheus.is("up", |up| up == 1.0);
-    // Which series there are may change between two scrapes while the agent settles, but not for ever.
+    // The set of series may change between two scrapes while the agent starts, but not forever.
     let all = || samples(&ask("/metrics", OPEN_METRICS).expect("an answer").1);
     prometheus.is("scrape_samples_scraped", |scraped| scraped == all());
     prometheus.is("scrape_samples_post_metric_relabeling", |kept| kept == all());
@@ -123,7 +123,7 @@ fn prometheus_scrapes_every_sample_in_openmetrics_and_knows_types_and_units() {
 }
 
 #[test]
-fn every_reader_tells_whether_it_can_read_and_what_that_takes() {
+fn every_reader_exposes_whether_it_can_read_and_its_time() {
     let stage = web();
     let _agent = Agent::start(&stage, &[]);
     let text = wait_for("/metrics", |text| text.contains("portreeve_source_duration_seconds{"));
@@ -133,12 +133,12 @@ fn every_reader_tells_whether_it_can_read_and_what_that_takes() {
         let took = text.lines().find_map(|line| line.strip_prefix(&took)).unwrap_or_else(|| panic!("{source}: {text}"));
         assert!(took.parse::<f64>().is_ok_and(|took| took > 0.0), "{source}: {took}");
     }
-    assert!(text.contains("portreeve_source_up{source=\"proxy-mode\"} 0"), "nobody answers there: {text}");
+    assert!(text.contains("portreeve_source_up{source=\"proxy-mode\"} 0"), "no proxy answers: {text}");
     assert!(samples(&text) <= 200.0, "{} series", samples(&text));
 }
 
 #[test]
-fn flows_that_masquerading_gave_a_port_of_the_range_are_counted() {
+fn masqueraded_flows_with_a_port_of_the_range_are_counted() {
     let stage = web();
     for port in [30080, 30081, 32767, 32768, 1024] {
         let flow = format!(

@@ -1,5 +1,5 @@
-//! Other claims to a NodePort's number: hostPorts, external IPs, health checks served by somebody else, connections in
-//! their way, and listeners that were there first.
+//! Other claims on the number of a NodePort: hostPorts, external IPs, health checks that another program serves,
+//! connections that block them, and older listeners.
 
 use std::net::TcpListener;
 
@@ -14,7 +14,7 @@ pub(crate) fn edge(host_port: u16) -> Stage {
 }
 
 #[test]
-fn a_host_port_equal_to_a_node_port_is_told_per_mode_and_endpoints() {
+fn a_host_port_equal_to_a_node_port_is_reported_by_mode_and_endpoints() {
     for (mode, endpoints, severity) in [
         ("iptables", Some("n1"), "critical"),
         ("iptables", None, "warning"),
@@ -22,8 +22,8 @@ fn a_host_port_equal_to_a_node_port_is_told_per_mode_and_endpoints() {
         ("nftables", Some("n1"), "warning"),
     ] {
         let stage = edge(30080).service("web", "TCP", 30080, "").endpoints("web", "TCP", endpoints);
-        let look = stage.check(&["--proxy-mode", mode]);
-        let finding = look.finding("host-port-conflict/node-port", "edge");
+        let scan = stage.check(&["--proxy-mode", mode]);
+        let finding = scan.finding("host-port-conflict/node-port", "edge");
         assert_eq!(finding.0["severity"], severity, "{mode}, endpoints on {endpoints:?}");
         assert!(finding.evidence().contains("default/web"), "{}", finding.evidence());
     }
@@ -38,16 +38,16 @@ fn a_host_port_of_another_number_or_protocol_is_no_conflict() {
 }
 
 #[test]
-fn a_host_port_takes_what_a_process_listens_for() {
+fn a_host_port_takes_the_connections_of_a_listener() {
     let stage = edge(8099);
     let _elsewhere = TcpListener::bind("0.0.0.0:8098").expect("the port is free");
-    let look = || stage.check(&["--proxy-mode", "iptables"]);
-    assert!(look().findings("host-port-conflict/takes-listener").is_empty());
+    let scan = || stage.check(&["--proxy-mode", "iptables"]);
+    assert!(scan().findings("host-port-conflict/takes-listener").is_empty());
     let _there = TcpListener::bind("0.0.0.0:8099").expect("the port is free");
-    assert_eq!(look().findings("host-port-conflict/takes-listener").len(), 1);
+    assert_eq!(scan().findings("host-port-conflict/takes-listener").len(), 1);
 }
 
-/// A load balancer's Service whose health check is at 30999.
+/// A load balancer's Service with its health check at 30999.
 pub(crate) fn balanced() -> Stage {
     Stage::new()
         .document(
@@ -59,12 +59,12 @@ pub(crate) fn balanced() -> Stage {
 }
 
 #[test]
-fn a_health_check_that_somebody_else_serves_drops_the_node_from_its_load_balancer() {
+fn a_health_check_that_another_program_serves_removes_the_node_from_its_load_balancer() {
     let stage = balanced();
     let server = TcpListener::bind("0.0.0.0:30999").expect("the port is free");
     std::thread::spawn(move || crate::proxy::serve(&server, |_| Some("<html>hello</html>".to_owned())));
-    let look = stage.check(&["--proxy-mode", "iptables"]);
-    assert_eq!(look.finding("health-check-unserved/other", "lb").0["severity"], "critical");
+    let scan = stage.check(&["--proxy-mode", "iptables"]);
+    assert_eq!(scan.finding("health-check-unserved/other", "lb").0["severity"], "critical");
 }
 
 #[test]
@@ -73,18 +73,18 @@ fn a_health_check_that_names_its_service_is_served() {
     let server = TcpListener::bind("[::]:30999").expect("the port is free");
     let body = r#"{"service":{"namespace":"default","name":"lb"},"localEndpoints":1,"serviceProxyHealthy":true}"#;
     std::thread::spawn(move || crate::proxy::serve(&server, |_| Some(body.to_owned())));
-    let look = stage.check(&["--proxy-mode", "iptables"]);
-    assert!(look.findings("health-check-unserved").is_empty(), "{:#}", look.json);
-    assert!(look.findings("listener-on-node-port").is_empty(), "{:#}", look.json);
+    let scan = stage.check(&["--proxy-mode", "iptables"]);
+    assert!(scan.findings("health-check-unserved").is_empty(), "{:#}", scan.json);
+    assert!(scan.findings("listener-on-node-port").is_empty(), "{:#}", scan.json);
 }
 
 #[test]
-fn a_connection_from_the_port_of_a_health_check_keeps_the_proxy_off_it() {
-    // With a Pod: without one nobody knows which pods lack their ports.
+fn a_connection_from_the_port_of_a_health_check_blocks_the_proxy() {
+    // With a Pod: without one it is not known which pods lack their ports.
     let stage = balanced().node_port_range("30000-32767");
     let connection = connecting("192.0.2.1:30999", "192.0.2.9:443");
-    let look = stage.check(&["--proxy-mode", "iptables"]);
-    assert_eq!(look.finding("connection-on-port/blocks", "lb").0["severity"], "warning");
+    let scan = stage.check(&["--proxy-mode", "iptables"]);
+    assert_eq!(scan.finding("connection-on-port/blocks", "lb").0["severity"], "warning");
     drop(connection);
     let _elsewhere = connecting("192.0.2.1:30998", "192.0.2.9:443");
     assert!(stage.check(&["--proxy-mode", "iptables"]).findings("connection-on-port/blocks").is_empty());
@@ -104,25 +104,25 @@ fn an_external_ip_of_this_node_takes_anothers_node_port_there() {
     let web = || Stage::new().service("web", "TCP", 30080, "").endpoints("web", "TCP", Some("n1"));
     let taking =
         |stage: Stage, address: &str, port: u16| gate(stage, address, port).check(&["--proxy-mode", "nftables"]);
-    let look = taking(web(), "192.0.2.1", 30080);
-    assert_eq!(look.finding("external-ip-conflict/takes-node-port", "web").0["severity"], "critical");
+    let scan = taking(web(), "192.0.2.1", 30080);
+    assert_eq!(scan.finding("external-ip-conflict/takes-node-port", "web").0["severity"], "critical");
     // Another port, and an address on which this mode serves no NodePorts.
     for (address, port) in [("192.0.2.1", 30081), ("192.0.2.2", 30080)] {
-        let look = taking(web(), address, port);
-        assert!(look.findings("external-ip-conflict/takes-node-port").is_empty(), "{address} port {port}");
+        let scan = taking(web(), address, port);
+        assert!(scan.findings("external-ip-conflict/takes-node-port").is_empty(), "{address} port {port}");
     }
 }
 
 #[test]
-fn a_listener_inside_the_range_is_told_until_a_service_has_its_port() {
+fn a_listener_inside_the_range_is_reported_until_a_service_has_its_port() {
     let stage = || Stage::new().node_port_range("30000-32767");
     let outside = stage();
     let _listener = TcpListener::bind("0.0.0.0:29999").expect("the port is free");
     assert!(outside.check(&["--proxy-mode", "iptables"]).findings("listener-on-node-port/latent").is_empty());
     let inside = stage();
     let _listener = TcpListener::bind("0.0.0.0:31000").expect("the port is free");
-    let look = inside.check(&["--proxy-mode", "iptables"]);
-    assert_eq!(look.finding("listener-on-node-port/latent", "n1").0["severity"], "info");
+    let scan = inside.check(&["--proxy-mode", "iptables"]);
+    assert_eq!(scan.finding("listener-on-node-port/latent", "n1").0["severity"], "info");
     let taken = inside.service("web", "TCP", 31000, "");
     assert!(taken.check(&["--proxy-mode", "iptables"]).findings("listener-on-node-port/latent").is_empty());
 }

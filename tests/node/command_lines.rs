@@ -1,4 +1,4 @@
-//! Command lines, which can hold passwords: who prints them.
+//! Command lines, which may have passwords, and the commands that print them.
 
 use std::process::Command;
 
@@ -10,7 +10,7 @@ use crate::{
     stage::Stage,
 };
 
-/// What nobody else should read.
+/// A secret that other users must not read.
 const PASSWORD: &str = "--password=open-sesame";
 
 fn printed(stage: &Stage, command: &str, arguments: &[&str]) -> String {
@@ -19,12 +19,15 @@ fn printed(stage: &Stage, command: &str, arguments: &[&str]) -> String {
 }
 
 #[test]
-fn a_check_tells_command_lines_and_a_snapshot_never() {
+fn a_check_prints_command_lines_and_a_snapshot_never_does() {
     let stage = web();
     let _careless = Squatter::with("0.0.0.0:30080", &[PASSWORD]);
-    assert!(printed(&stage, "check", &["-o", "json"]).contains(PASSWORD), "a person on the node asks for it");
+    assert!(printed(&stage, "check", &["-o", "json"]).contains(PASSWORD), "a person on the node runs this");
     let snapshot = printed(&stage, "snapshot", &[]);
-    assert!(snapshot.contains("30080") && snapshot.contains("\"perl\""), "the program itself is told: {snapshot}");
+    assert!(
+        snapshot.contains("30080") && snapshot.contains("\"perl\""),
+        "the name of the program is in it: {snapshot}"
+    );
     assert!(!snapshot.contains(PASSWORD));
     let _agent = Agent::start(&stage, &["--proxy-mode", "iptables"]);
     wait_for("/metrics", |text| text.contains(SQUATTED));
@@ -34,7 +37,7 @@ fn a_check_tells_command_lines_and_a_snapshot_never() {
     }
 }
 
-/// Without what no snapshot has, and without times.
+/// Without facts that no snapshot has, and without times.
 fn without_command_lines(document: &str) -> Value {
     let mut document: Value = serde_json::from_str(document).expect("JSON");
     document["nodes"][0]["lookedAt"] = Value::Null;
@@ -47,7 +50,7 @@ fn without_command_lines(document: &str) -> Value {
 }
 
 #[test]
-fn a_snapshot_is_replayed_to_what_a_check_told_but_for_command_lines() {
+fn a_snapshot_gives_the_same_report_as_a_check_without_command_lines() {
     let stage = web();
     let _squatter = Squatter::with("0.0.0.0:30080", &[]);
     let check = printed(&stage, "check", &["-o", "json"]);

@@ -1,8 +1,8 @@
-//! Healthy nodes as people run them: real sockets of processes with the right names, and nothing above info is said.
-//! Each has its near miss, one thing changed that is wrong, so that none is silent because nobody looked.
+//! Healthy nodes as in practice, with real sockets of processes with the right names: no finding is above info. Each
+//! has a near miss, with one wrong change: so silence does not mean that the rules read nothing.
 //!
-//! Real are the sockets, their processes and the addresses. The proxy is a stand-in, and ipvs a link of its name: the
-//! real ones are asked in `tests/lab/healthy.rs`.
+//! The sockets, their processes and the addresses are real. The proxy is a stand-in, and ipvs is a link with its name.
+//! `tests/lab/healthy.rs` tests real proxies.
 
 use crate::named::name;
 use std::{
@@ -14,13 +14,13 @@ use std::{
 
 use crate::{
     proxy::{StandIn, serve},
-    stage::{Look, Stage, ip, sysctl},
+    stage::{Scan, Stage, ip, sysctl},
 };
 
-/// A process of a name that listens; it ends with this value.
+/// A process with a given name that listens; dropping this value ends it.
 struct Daemon(Child);
 
-/// Its program: a name, then places like `tcp/[::]:443` and `udp/127.0.0.1:53`.
+/// Its program: a name, then addresses like `tcp/[::]:443` and `udp/127.0.0.1:53`.
 const PROGRAM: &str = r#"
     use Socket;
     my $name = shift;
@@ -32,13 +32,13 @@ const PROGRAM: &str = r#"
     $0 = $name; $| = 1; print "ready\n"; <STDIN>;"#;
 
 impl Daemon {
-    /// Starts it in this thread's namespace.
+    /// Starts the process in this thread's namespace.
     #[track_caller]
     fn start(name: &str, places: &[&str]) -> Self {
         Self::run(Command::new("perl"), name, places)
     }
 
-    /// Starts it in a network namespace of its own, as a pod has one.
+    /// Starts the process in its own network namespace, like a process of a pod.
     #[track_caller]
     fn in_pod(name: &str, places: &[&str]) -> Self {
         let mut command = Command::new("unshare"); // of the package util-linux
@@ -51,19 +51,20 @@ impl Daemon {
         command.args(["-MIO::Socket::IP", "-e", PROGRAM, name]).args(places);
         let mut child =
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("perl, which every Debian has");
-        child.stdout.as_mut().expect("a pipe").read_exact(&mut [0; 6]).expect("it listens");
+        child.stdout.as_mut().expect("a pipe").read_exact(&mut [0; 6]).expect("the process listens");
         Self(child)
     }
 }
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        self.0.kill().expect("it is ours to end");
-        self.0.wait().expect("it ended");
+        self.0.kill().expect("the process is a child");
+        self.0.wait().expect("the process ended");
     }
 }
 
-/// Five Services with endpoints here, 30080 to 30084, and a load balancer's with its health check at 30999.
+/// Five Services with endpoints on this node, 30080 to 30084, and a load balancer's Service with its health check at
+/// 30999.
 fn cluster() -> Stage {
     let stage = (0..5).fold(Stage::new(), |stage, n| {
         let name = format!("s{n}");
@@ -75,14 +76,14 @@ fn cluster() -> Stage {
     stage.document(balanced).endpoints("lb", "TCP", Some("n1")).node_port_range("30000-32767")
 }
 
-/// Serves the load balancer's health check, as this process, like whoever is the proxy.
+/// Serves the load balancer's health check from this process, like a proxy.
 fn health_check() {
     let server = TcpListener::bind("[::]:30999").expect("the port is free");
     let body = r#"{"service":{"namespace":"default","name":"lb"},"localEndpoints":1,"serviceProxyHealthy":true}"#;
     thread::spawn(move || serve(&server, |_| Some(body.to_owned())));
 }
 
-/// What every node has besides its proxy.
+/// The listeners of every node, without its proxy.
 fn every_node() -> Vec<Daemon> {
     vec![
         Daemon::start("systemd", &["tcp/[::]:22"]),
@@ -97,7 +98,7 @@ fn every_node() -> Vec<Daemon> {
     ]
 }
 
-/// What a node of the control plane has besides.
+/// The further listeners of a control plane node.
 fn control_plane() -> Vec<Daemon> {
     vec![
         Daemon::start("kube-apiserver", &["tcp/[::]:6443"]),
@@ -110,11 +111,11 @@ fn control_plane() -> Vec<Daemon> {
     ]
 }
 
-/// The rules that say more than info.
+/// The rules with findings above info.
 fn alarms(stage: &Stage, arguments: &[&str]) -> Vec<String> {
-    let look: Look = stage.check(arguments);
+    let scan: Scan = stage.check(arguments);
     let word = |value: &serde_json::Value| value.as_str().expect("a word").to_owned();
-    look.alarms().into_iter().map(|it| format!("{} of {}", name(it), word(&it["subject"]["name"]))).collect()
+    scan.alarms().into_iter().map(|it| format!("{} of {}", name(it), word(&it["subject"]["name"]))).collect()
 }
 
 const NONE: [&str; 0] = [];
@@ -139,14 +140,14 @@ fn a_kubeadm_node_in_each_mode() {
 }
 
 #[test]
-fn a_k3s_server_that_is_the_proxy_and_everything_else_too() {
+fn a_k3s_server_that_is_also_the_proxy_and_all_other_daemons() {
     let stage = cluster();
     StandIn { version: "v1.36.3+k3s1", ..StandIn::default() }.start();
     health_check();
     let ports = ["[::]:6443", "127.0.0.1:6444", "[::]:10250", "127.0.0.1:10256", "127.0.0.1:10257", "127.0.0.1:10258"];
     let _server = ports.map(|place| TcpListener::bind(place).expect("the port is free"));
     assert_eq!(alarms(&stage, &[]), NONE);
-    // A daemon's port is lost to a Service even where the daemon is in the proxy's own process.
+    // A Service takes a daemon's port even if the daemon is in the proxy's own process.
     let stage = stage.service("api", "TCP", 6443, "").endpoints("api", "TCP", Some("n1"));
     assert!(
         alarms(&stage, &[]).contains(&"listener-on-node-port/loses of api".to_owned()),
@@ -165,12 +166,12 @@ fn an_openshift_node_whose_ovnkube_holds_every_node_port() {
     assert_eq!(alarms(&stage, &[]), NONE);
     let stage = stage.service("late", "TCP", 30085, "").endpoints("late", "TCP", Some("n1"));
     let _other = Daemon::start("nginx", &["tcp/0.0.0.0:30085"]);
-    // What keeps it off one NodePort makes no conflicts of the others.
+    // If ovnkube lacks one NodePort, its other NodePorts are no conflicts.
     assert_eq!(alarms(&stage, &[]), ["listener-on-node-port/loses of late"]);
-    // Neither does one that was allocated a moment ago, and that it is about to open.
+    // A NodePort that was allocated a moment ago, and that ovnkube will soon open, is no conflict either.
     let stage = stage.service("new", "TCP", 30086, "").endpoints("new", "TCP", Some("n1"));
     assert_eq!(alarms(&stage, &[]), ["listener-on-node-port/loses of late"]);
-    // Whoever leaves two of eight free is no holder of NodePorts, and listens like anybody else.
+    // A process that leaves two of eight NodePorts free is not a holder of all NodePorts: it is a normal listener.
     let stage = stage.service("free", "TCP", 30087, "").endpoints("free", "TCP", Some("n1"));
     let conflicts = alarms(&stage, &[]);
     assert_eq!(conflicts.iter().filter(|it| it.starts_with("listener-on-node-port/loses")).count(), 7, "{conflicts:?}");
@@ -202,8 +203,8 @@ fn a_cilium_that_leaves_masquerading_to_iptables() {
             "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: cilium-config, namespace: kube-system}}\n\
              data: {{kube-proxy-replacement: \"true\", enable-bpf-masquerade: \"{bpf}\"}}",
         ));
-        let look: Look = stage.check(&[]);
-        let findings = look.findings("masquerade-source-ports");
+        let scan: Scan = stage.check(&[]);
+        let findings = scan.findings("masquerade-source-ports");
         findings.iter().map(|finding| finding["severity"].as_str().expect("a severity").to_owned()).collect::<Vec<_>>()
     };
     assert_eq!(told("false"), ["warning"]);
@@ -264,7 +265,7 @@ fn a_mesh_and_exporters_on_every_address() {
 }
 
 #[test]
-fn what_listens_inside_pods_is_none_of_the_nodes_business() {
+fn listeners_inside_pods_do_not_matter_to_the_node() {
     let stage = cluster();
     let _daemons = every_node();
     let mesh =
@@ -287,7 +288,7 @@ fn resolvers_on_loopback_and_link_local_addresses() {
     ip("address add 169.254.20.10/32 dev nodelocaldns");
     ip("link set nodelocaldns up");
     let _cache = Daemon::start("node-cache", &["udp/169.254.20.10:53", "tcp/169.254.20.10:53", "tcp/127.0.0.1:30053"]);
-    // One on loopback at the very number, where these modes take nothing.
+    // A resolver on loopback at exactly the number; these modes take nothing there.
     let loopback = Daemon::start("dnsmasq", &["udp/127.0.0.1:30053"]);
     for mode in ["nftables", "ipvs"] {
         assert_eq!(alarms(&stage, &["--proxy-mode", mode]), NONE, "{mode}");
@@ -306,7 +307,7 @@ fn thousands_of_connections_in_time_wait() {
     let server = TcpListener::bind("192.0.2.1:8080").expect("the port is free");
     let connect = |times: u16| {
         for _ in 0..times {
-            // Who closes first keeps TIME_WAIT: the client, with its ephemeral port.
+            // The end that closes first stays in TIME_WAIT: here the client, with its ephemeral port.
             drop(TcpStream::connect("192.0.2.1:8080").expect("a connection"));
             drop(server.accept().expect("a connection"));
         }
@@ -320,7 +321,7 @@ fn thousands_of_connections_in_time_wait() {
 }
 
 #[test]
-fn a_range_without_daemons_and_one_that_covers_them() {
+fn a_range_without_daemons_and_a_range_that_covers_them() {
     let stage = Stage::new().node_port_range("30000-32767");
     let _daemons = every_node();
     assert_eq!(alarms(&stage, &["--proxy-mode", "iptables"]), NONE);

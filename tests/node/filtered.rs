@@ -1,4 +1,4 @@
-//! Under filters of system calls, as a container runtime, systemd and a sandbox set them.
+//! Filters of system calls, as a container runtime, systemd and a sandbox set them.
 
 use std::{os::unix::process::ExitStatusExt as _, process::Command};
 
@@ -14,11 +14,11 @@ use nix::{
 use crate::{
     agent::PLACE,
     proxy::{Squatter, StandIn},
-    stage::{Look, Stage},
+    stage::{Scan, Stage},
 };
 
-/// Installs a filter of its first argument, and becomes the command that follows. The numbers are `PR_SET_NO_NEW_PRIVS`,
-/// `PR_SET_SECCOMP` and `SECCOMP_MODE_FILTER` (prctl(2)).
+/// Installs a filter that its first argument describes, and becomes the command in the other arguments. The numbers are
+/// `PR_SET_NO_NEW_PRIVS`, `PR_SET_SECCOMP` and `SECCOMP_MODE_FILTER` (prctl(2)).
 const LAUNCHER: &str = r#"
     my ($prctl, $filter) = (shift, pack("H*", shift));
     my $program = pack("S x6 P", length($filter) / 8, $filter);
@@ -27,27 +27,27 @@ const LAUNCHER: &str = r#"
     exec @ARGV or die $!;
 "#;
 
-/// What a filter does about a call that ends the program (`SECCOMP_RET_KILL_PROCESS`).
+/// The action for a call that must end the program (`SECCOMP_RET_KILL_PROCESS`).
 const KILL: u32 = 0x8000_0000;
-/// What a file is opened with that is written or made.
+/// The flags of `open` for a file that is written or made.
 const TO_WRITE: c_int = O_WRONLY | O_RDWR | O_CREAT | O_TRUNC;
 
-/// Which calls a filter is about.
+/// The calls that a filter matches.
 #[derive(Clone, Copy)]
 enum Argument {
     Any,
-    /// Where an argument, by its number, has a value.
+    /// Calls with a value in the argument of this number.
     Is(u32, c_int),
-    /// Where it has one of these bits.
+    /// Calls with one of these bits in the argument of this number.
     Has(u32, c_int),
 }
 
-/// A filter that refuses a call with an error, everywhere or only where its first argument has a value.
+/// A filter that refuses a call with an error: always, or only if its first argument has a value.
 fn refusing(call: c_long, argument: Option<c_int>, errno: Errno) -> String {
     filter(call, argument.map_or(Argument::Any, |value| Argument::Is(0, value)), 0x0005_0000 | errno as u32)
 }
 
-/// A filter (seccomp(2), classic BPF over `struct seccomp_data`) that does something about a call.
+/// A filter (seccomp(2), classic BPF over `struct seccomp_data`) with an action for a call.
 fn filter(call: c_long, argument: Argument, action: u32) -> String {
     let call = u32::try_from(call).expect("a number");
     const LOAD: u16 = 0x20;
@@ -76,16 +76,16 @@ fn filter(call: c_long, argument: Argument, action: u32) -> String {
 }
 
 /// A check under a filter.
-fn check(stage: &Stage, filter: &str, arguments: &[&str]) -> Look {
+fn check(stage: &Stage, filter: &str, arguments: &[&str]) -> Scan {
     check_by(&[], stage, filter, arguments)
 }
 
-/// The same, run by another program.
-fn check_by(program: &[&str], stage: &Stage, filter: &str, arguments: &[&str]) -> Look {
-    Look::of(under(filter, program, &stage.command("check")).args(["-o", "json"]).args(arguments))
+/// The same through another program.
+fn check_by(program: &[&str], stage: &Stage, filter: &str, arguments: &[&str]) -> Scan {
+    Scan::of(under(filter, program, &stage.command("check")).args(["-o", "json"]).args(arguments))
 }
 
-/// A command under a filter, run by another program.
+/// A command under a filter, through another program.
 fn under(filter: &str, program: &[&str], unfiltered: &Command) -> Command {
     let mut launcher = Command::new("perl");
     launcher.args(["-e", LAUNCHER, &SYS_prctl.to_string(), filter]).args(program).arg(unfiltered.get_program());
@@ -104,53 +104,53 @@ fn node() -> Stage {
 }
 
 /// Fault (kernel): a seccomp filter refuses netlink sockets
-/// Does: reads sockets from /proc; addresses are a gap, and `check` exits with 2
+/// Does: reads sockets from /proc; addresses are unread, and `check` exits with 2
 /// Right again: with the next `check` that is allowed
-/// Lost: addresses, and what hangs on them
+/// Lost: addresses, and facts that depend on them
 #[test]
-fn where_netlink_is_refused_sockets_come_from_proc_and_a_check_without_addresses_is_none() {
+fn sockets_come_from_proc_if_netlink_is_refused_and_a_check_without_addresses_fails() {
     let stage = node();
     StandIn::default().start();
     for squatted in [false, true] {
         let _squatter = squatted.then(|| Squatter::on("0.0.0.0:30080"));
         for errno in [Errno::EPERM, Errno::EACCES, Errno::EAFNOSUPPORT] {
-            let look = check(&stage, &refusing(SYS_socket, Some(AF_NETLINK), errno), &[]);
-            assert_eq!(look.code, 2, "{errno}: {:#}", look.json);
-            let unknown = look.unknown();
+            let scan = check(&stage, &refusing(SYS_socket, Some(AF_NETLINK), errno), &[]);
+            assert_eq!(scan.code, 2, "{errno}: {:#}", scan.json);
+            let unknown = scan.unknown();
             assert!(unknown.contains(&"addresses: not-permitted".to_owned()), "{errno}: {unknown:?}");
             assert!(!unknown.iter().any(|it| it.starts_with("listeners")), "{errno}: {unknown:?}");
-            assert_eq!(look.json["nodes"][0]["proxy"]["mode"], "iptables", "its owner is known without netlink");
+            assert_eq!(scan.json["nodes"][0]["proxy"]["mode"], "iptables", "its owner is known without netlink");
         }
         assert_eq!(stage.check(&[]).code, i32::from(squatted), "without the filter");
     }
 }
 
 /// Fault (kernel): a seccomp filter refuses socket, bind, sendto or recvfrom
-/// Does: addresses are a gap, and `check` exits with 2
+/// Does: addresses are unread, and `check` exits with 2
 /// Right again: with the next `check` that is allowed
-/// Lost: addresses, and what hangs on them
+/// Lost: addresses, and facts that depend on them
 #[test]
-fn calls_of_netlink_that_are_refused_leave_no_check_clear() {
+fn no_check_is_clear_if_calls_of_netlink_are_refused() {
     let stage = node();
     let _squatter = Squatter::on("0.0.0.0:30080");
     for call in [SYS_socket, SYS_bind, SYS_sendto, SYS_recvfrom] {
         for errno in [Errno::EPERM, Errno::ENOSYS] {
-            let look = check(&stage, &refusing(call, None, errno), &["--proxy-mode", "iptables"]);
-            assert_eq!(look.code, 2, "{call} {errno}: {:#}", look.json);
-            assert!(look.unknown().contains(&"addresses: not-permitted".to_owned()), "{:?}", look.unknown());
+            let scan = check(&stage, &refusing(call, None, errno), &["--proxy-mode", "iptables"]);
+            assert_eq!(scan.code, 2, "{call} {errno}: {:#}", scan.json);
+            assert!(scan.unknown().contains(&"addresses: not-permitted".to_owned()), "{:?}", scan.unknown());
         }
     }
     assert_eq!(stage.check(&["--proxy-mode", "iptables"]).code, 1, "without the filter");
 }
 
-/// A request alone would have the kernel load nf_tables and the module that lists flows.
+/// The request alone would make the kernel load nf_tables and the module that lists flows.
 #[test]
-fn without_the_capability_netfilter_is_not_even_asked() {
+fn netfilter_is_not_requested_without_the_capability() {
     let stage = node();
     let deadly = filter(SYS_socket, Argument::Is(2, NETLINK_NETFILTER), KILL);
     let unprivileged = ["setpriv", "--inh-caps=-all", "--bounding-set=-net_admin"];
-    let look = check_by(&unprivileged, &stage, &deadly, &["--proxy-mode", "iptables"]);
-    assert!(look.unknown().contains(&"netfilter: not-permitted".to_owned()), "{:?}", look.unknown());
+    let scan = check_by(&unprivileged, &stage, &deadly, &["--proxy-mode", "iptables"]);
+    assert!(scan.unknown().contains(&"netfilter: not-permitted".to_owned()), "{:?}", scan.unknown());
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn a_check_opens_no_port_and_no_file_for_writing() {
     for deadly in [&no_port, &no_file] {
         check(&stage, deadly, &[]).finding("listener-on-node-port/loses", "web");
     }
-    // Who does one of them ends at once.
+    // A program that makes one of these calls ends at once.
     let (mut listens, mut writes) = (stage.command("agent"), Command::new("touch"));
     listens.args(["--listen", PLACE]);
     writes.arg(stage.path("file"));
@@ -178,8 +178,8 @@ fn a_filter_that_refuses_nothing_changes_nothing() {
     let stage = node();
     StandIn::default().start();
     let harmless = refusing(SYS_socket, Some(9), Errno::EPERM);
-    let look = check(&stage, &harmless, &[]);
-    assert_eq!((look.code, look.unknown()), (0, Vec::new()), "{:#}", look.json);
+    let scan = check(&stage, &harmless, &[]);
+    assert_eq!((scan.code, scan.unknown()), (0, Vec::new()), "{:#}", scan.json);
     let _squatter = Squatter::on("0.0.0.0:30080");
     check(&stage, &harmless, &[]).finding("listener-on-node-port/loses", "web");
 }

@@ -1,4 +1,4 @@
-//! Nodes on which nothing is wrong: nothing above info may be said.
+//! Healthy nodes: no finding may be above info.
 
 use std::net::{TcpListener, UdpSocket};
 
@@ -8,9 +8,9 @@ use crate::{
 };
 
 fn quiet(stage: &Stage, arguments: &[&str]) {
-    let look = stage.check(arguments);
-    assert!(look.alarms().is_empty(), "{:#?}", look.alarms());
-    assert_eq!(look.code, 0);
+    let scan = stage.check(arguments);
+    assert!(scan.alarms().is_empty(), "{:#?}", scan.alarms());
+    assert_eq!(scan.code, 0);
 }
 
 fn services(stage: Stage) -> Stage {

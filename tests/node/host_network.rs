@@ -1,4 +1,4 @@
-//! Pods on the host's network whose port somebody else has, and pods that wait for a hostPort.
+//! Pods on the host's network whose port is taken, and pods that wait for a hostPort.
 
 use crate::named::name;
 use std::{
@@ -10,14 +10,14 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, bind,
 
 use crate::{near_misses::expect_silent, stage::Stage};
 
-/// What a kubelet says of a pod whose container ends again and again.
+/// The kubelet's status of a pod whose container ends again and again.
 const CRASHES: &str = "conditions: [{type: Ready, status: \"False\"}], containerStatuses: [{name: c, ready: false, \
     state: {waiting: {reason: CrashLoopBackOff}}, lastState: {terminated: {exitCode: 1}}}]";
-/// What it says of one that is well.
+/// The kubelet's status of a healthy pod.
 const READY: &str =
     "conditions: [{type: Ready, status: \"True\"}], containerStatuses: [{name: c, ready: true, state: {running: {}}}]";
 
-/// A pod of a DaemonSet that needs 9100 of the node.
+/// A pod of a DaemonSet that needs port 9100 of the node.
 fn exporter(status: &str) -> Stage {
     Stage::new().document(&format!(
         "apiVersion: v1\nkind: Pod\nmetadata: {{name: exporter-x, namespace: monitoring, uid: uid-exporter, \
@@ -28,7 +28,7 @@ fn exporter(status: &str) -> Stage {
 }
 
 #[test]
-fn a_process_with_the_port_of_a_crashing_host_network_pod_is_told() {
+fn a_process_with_the_port_of_a_crashing_host_network_pod_is_reported() {
     let rule = "host-network-port-taken/listener";
     for (place, ends) in [
         ("0.0.0.0:9100", "cannot listen on 9100/tcp."),
@@ -38,19 +38,19 @@ fn a_process_with_the_port_of_a_crashing_host_network_pod_is_told() {
     ] {
         let stage = exporter(CRASHES);
         let listener = TcpListener::bind(place).expect("the port is free");
-        let look = stage.check(&[]);
-        let finding = look.finding(rule, "exporter-x");
+        let scan = stage.check(&[]);
+        let finding = scan.finding(rule, "exporter-x");
         assert_eq!(finding.verdict(), "warning", "{place}");
         assert!(finding.0["summary"].as_str().is_some_and(|it| it.ends_with(ends)), "{:#}", finding.0);
         assert!(finding.evidence().contains(&format!("listener = tcp LISTEN {place}")), "{}", finding.evidence());
         assert!(finding.remedy().contains("in DaemonSet monitoring/exporter"), "{}", finding.remedy());
         drop(listener);
-        expect_silent(&stage.check(&[]), rule, "nobody listens any more");
+        expect_silent(&stage.check(&[]), rule, "no process listens any more");
     }
 }
 
 #[test]
-fn a_process_on_a_port_that_only_a_probe_of_a_crashing_pod_names_is_told() {
+fn a_process_on_a_port_that_only_a_probe_of_a_crashing_pod_names_is_reported() {
     let rule = "host-network-port-taken/listener";
     let probed = |status: &str| {
         Stage::new().document(&format!(
@@ -61,18 +61,18 @@ fn a_process_on_a_port_that_only_a_probe_of_a_crashing_pod_names_is_told() {
     };
     let stage = probed(CRASHES);
     let listener = TcpListener::bind("0.0.0.0:9100").expect("the port is free");
-    let look = stage.check(&[]);
-    let finding = look.finding(rule, "operator-x");
+    let scan = stage.check(&[]);
+    let finding = scan.finding(rule, "operator-x");
     assert_eq!(finding.verdict(), "warning");
     assert!(finding.evidence().contains("process = "), "{}", finding.evidence());
     drop(stage);
     expect_silent(&probed(READY).check(&[]), rule, "the pod is ready");
     drop(listener);
-    expect_silent(&probed(CRASHES).check(&[]), rule, "nobody listens any more");
+    expect_silent(&probed(CRASHES).check(&[]), rule, "no process listens any more");
 }
 
 #[test]
-fn a_ready_pod_another_port_and_another_protocol_block_nobody() {
+fn a_ready_pod_another_port_and_another_protocol_block_no_pod() {
     let ready = exporter(READY);
     let listener = TcpListener::bind("0.0.0.0:9100").expect("the port is free");
     expect_silent(&ready.check(&[]), "host-network-port-taken/listener", "the pod is ready");
@@ -83,7 +83,7 @@ fn a_ready_pod_another_port_and_another_protocol_block_nobody() {
     expect_silent(&crashes.check(&[]), "host-network-port-taken/listener", "port 9101, and 9100 of UDP");
 }
 
-/// A TCP socket that has this address, and does nothing.
+/// A TCP socket that has this address and does nothing.
 fn bound(address: &str) -> OwnedFd {
     let address: SocketAddr = address.parse().expect("an address and port");
     let made = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).expect("a socket");
@@ -91,24 +91,24 @@ fn bound(address: &str) -> OwnedFd {
     made
 }
 
-/// The kernel refuses the port to a server, as it does to one that is written in Rust or Go.
+/// The kernel refuses the port to a server, as to a server in Rust or Go.
 #[track_caller]
 fn cannot_listen() {
-    let refused = TcpListener::bind("0.0.0.0:9100").expect_err("somebody has the port");
+    let refused = TcpListener::bind("0.0.0.0:9100").expect_err("the port is taken");
     assert_eq!(refused.kind(), std::io::ErrorKind::AddrInUse);
 }
 
 #[test]
-fn a_connection_to_a_server_of_the_node_or_a_bound_socket_with_the_port_of_a_crashing_pod_is_told() {
+fn a_connection_or_a_bound_socket_with_the_port_of_a_crashing_pod_is_reported() {
     let rule = "connection-on-port/blocks";
     let stage = exporter(CRASHES);
     let server = TcpListener::bind("127.0.0.1:7777").expect("the port is free");
     let client = bound("127.0.0.1:9100");
     let to = server.local_addr().expect("an address");
-    connect(client.as_raw_fd(), &SockaddrStorage::from(to)).expect("it listens");
+    connect(client.as_raw_fd(), &SockaddrStorage::from(to)).expect("the server listens");
     cannot_listen();
-    let look = stage.check(&[]);
-    let finding = look.finding(rule, "exporter-x");
+    let scan = stage.check(&[]);
+    let finding = scan.finding(rule, "exporter-x");
     assert_eq!(finding.verdict(), "warning");
     assert!(
         finding.evidence().contains("socket = tcp ESTAB 127.0.0.1:9100 -> 127.0.0.1:7777"),
@@ -119,15 +119,15 @@ fn a_connection_to_a_server_of_the_node_or_a_bound_socket_with_the_port_of_a_cra
 
     let idle = bound("192.0.2.1:9100");
     cannot_listen();
-    let look = stage.check(&[]);
-    let evidence = look.finding(rule, "exporter-x").evidence();
+    let scan = stage.check(&[]);
+    let evidence = scan.finding(rule, "exporter-x").evidence();
     assert!(evidence.contains("socket = tcp BOUND 192.0.2.1:9100"), "{evidence}");
     drop(idle);
-    expect_silent(&stage.check(&[]), rule, "nobody has the port");
+    expect_silent(&stage.check(&[]), rule, "no socket has the port");
 }
 
 #[test]
-fn who_has_the_address_that_a_container_said_is_in_use_is_told() {
+fn the_owner_of_an_address_that_a_container_reported_in_use_is_named() {
     let rule = "host-network-port-taken/listener";
     let said = |at: &str| {
         let message = format!("exitCode: 1, message: \"listen tcp {at}: bind: address already in use\"");
@@ -135,8 +135,8 @@ fn who_has_the_address_that_a_container_said_is_in_use_is_told() {
     };
     let stage = said("127.0.0.1:50052");
     let listener = TcpListener::bind("127.0.0.1:50052").expect("the port is free");
-    let look = stage.check(&[]);
-    let finding = look.finding(rule, "exporter-x");
+    let scan = stage.check(&[]);
+    let finding = scan.finding(rule, "exporter-x");
     assert_eq!((finding.verdict().as_str(), &finding.0["port"]), ("warning", &50052.into()));
     assert!(
         finding.evidence().contains("message of a container = 127.0.0.1:50052/tcp is in use"),
@@ -151,18 +151,18 @@ fn who_has_the_address_that_a_container_said_is_in_use_is_told() {
 }
 
 #[test]
-fn what_a_server_that_has_ended_accepted_is_no_hindrance_to_the_next_one() {
+fn accepted_connections_of_an_ended_server_do_not_block_the_next_server() {
     let rule = "connection-on-port/blocks";
     let stage = exporter(CRASHES);
     let server = TcpListener::bind("0.0.0.0:9100").expect("the port is free");
-    let client = TcpStream::connect("192.0.2.1:9100").expect("it listens");
+    let client = TcpStream::connect("192.0.2.1:9100").expect("the server listens");
     let accepted = server.accept().expect("a connection");
     drop(server);
-    expect_silent(&stage.check(&[]), rule, "it was accepted");
+    expect_silent(&stage.check(&[]), rule, "the connection was accepted");
     drop((client, accepted));
 }
 
-/// A pod that ServiceLB made for a Service, with its place.
+/// A pod that ServiceLB made for a Service, on a node or waiting.
 fn service_lb(service: &str, port: u16, place: &str) -> String {
     format!(
         "apiVersion: v1\nkind: Pod\nmetadata: {{name: svclb-{service}-x, namespace: kube-system, uid: uid-{service}-x, labels: \
@@ -174,7 +174,7 @@ fn service_lb(service: &str, port: u16, place: &str) -> String {
 
 const RUNS: &str = "  nodeName: n1\nstatus: {phase: Running, conditions: [{type: Ready, status: \"True\"}]}";
 
-/// What the scheduler says of a pod for whose ports no node is free.
+/// The scheduler's message about a pod whose ports are free on no node.
 const WAITS: &str = "status: {phase: Pending, conditions: [{type: PodScheduled, status: \"False\", reason: Unschedulable, \
     message: \"0/2 nodes are available: 1 node(s) didn't have free ports for the requested pod ports, 1 node(s) didn't match \
     Pod's node affinity.\"}]}";
@@ -188,34 +188,34 @@ fn waits_for(node: &str) -> String {
 }
 
 #[test]
-fn a_pod_that_waits_for_the_host_port_of_another_is_told_of_its_service() {
+fn a_pod_that_waits_for_the_host_port_of_another_pod_is_reported_with_its_service() {
     let stage = Stage::new().service("web", "TCP", 30080, "");
     let stage = stage.document(&service_lb("gate", 80, RUNS)).document(&service_lb("web", 80, &waits_for("n1")));
-    let look = stage.check(&[]);
-    let finding = look.finding("pod-waits-for-port/pod", "web");
+    let scan = stage.check(&[]);
+    let finding = scan.finding("pod-waits-for-port/pod", "web");
     assert_eq!((finding.verdict().as_str(), &finding.0["subject"]["kind"]), ("warning", &"Service".into()));
-    assert_eq!(finding.0["scope"], "node", "on other nodes somebody else may have it");
+    assert_eq!(finding.0["scope"], "node", "on other nodes another pod may have it");
     let evidence = finding.evidence();
     assert!(evidence.contains("pending = pod kube-system/svclb-web-x"), "{evidence}");
     assert!(evidence.contains("which serves = Service default/gate"), "{evidence}");
-    let alarms: Vec<_> = look.alarms().into_iter().map(name).collect();
+    let alarms: Vec<_> = scan.alarms().into_iter().map(name).collect();
     assert_eq!(alarms, ["pod-waits-for-port/pod"], "a pod without a node has no hostPort here");
 }
 
 #[test]
-fn a_pod_that_waits_for_a_port_of_any_node_is_told_once_for_the_cluster() {
+fn a_pod_that_waits_for_a_port_of_any_node_is_reported_once_for_the_cluster() {
     let stage = Stage::new().service("web", "TCP", 30080, "");
-    let look = stage.document(&service_lb("gate", 80, RUNS)).document(&service_lb("web", 80, WAITS)).check(&[]);
-    let finding = look.finding("pod-waits-for-port/pod", "web").0;
+    let scan = stage.document(&service_lb("gate", 80, RUNS)).document(&service_lb("web", 80, WAITS)).check(&[]);
+    let finding = scan.finding("pod-waits-for-port/pod", "web").0;
     assert_eq!((&finding["severity"], &finding["scope"]), (&"warning".into(), &"cluster".into()));
     assert!(finding["summary"].as_str().is_some_and(|it| it.ends_with("is taken on every node that it could use.")));
 }
 
 #[test]
-fn a_pod_that_waits_for_another_port_or_node_is_not_kept_from_it_here() {
+fn a_pod_that_waits_for_another_port_or_node_is_not_blocked_here() {
     for (port, node) in [(81, "n1"), (80, "n2")] {
         let stage = Stage::new().service("web", "TCP", 30080, "").document(&service_lb("gate", 80, RUNS));
-        let look = stage.document(&service_lb("web", port, &waits_for(node))).check(&[]);
-        expect_silent(&look, "pod-waits-for-port/pod", &format!("port {port}, node {node}"));
+        let scan = stage.document(&service_lb("web", port, &waits_for(node))).check(&[]);
+        expect_silent(&scan, "pod-waits-for-port/pod", &format!("port {port}, node {node}"));
     }
 }

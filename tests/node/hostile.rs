@@ -1,4 +1,4 @@
-//! What a tenant, a file or a process name may do: nothing but be reported in one clean line.
+//! A tenant, a file or a process name can do no more than appear in one clean line.
 
 use std::{net::TcpListener, process::Output};
 
@@ -44,19 +44,19 @@ fn hostile_names_annotations_and_process_names_cannot_break_a_line() {
 }
 
 #[test]
-fn a_port_that_cannot_be_rejects_that_service_by_name_and_keeps_the_rest() {
+fn an_impossible_port_rejects_that_service_by_name_and_keeps_the_rest() {
     let stage = Stage::new()
         .document("apiVersion: v1\nkind: Service\nmetadata: {name: broken, namespace: default}\nspec: {type: NodePort, clusterIP: 10.96.0.9, ports: [{port: 70000, nodePort: 30081}]}")
         .service("web", "TCP", 30080, "");
     let _listener = TcpListener::bind("0.0.0.0:30080").expect("the port is free");
-    let look = stage.check(&["--proxy-mode", "iptables"]);
-    look.finding("listener-on-node-port/loses", "web");
-    let unknown = look.json["unknown"].to_string();
+    let scan = stage.check(&["--proxy-mode", "iptables"]);
+    scan.finding("listener-on-node-port/loses", "web");
+    let unknown = scan.json["unknown"].to_string();
     assert!(unknown.contains("broken") && unknown.contains("70000") && unknown.contains("65535"), "{unknown}");
 }
 
 #[test]
-fn a_file_that_is_none_is_one_clear_error() {
+fn a_path_that_is_not_a_file_is_one_clear_error() {
     let malformed = file(b"apiVersion: v1\nkind: Service\nmetadata: {name: [}\n");
     let truncated = file(br#"{"apiVersion":"v1","kind":"List","items":[{"kind":"Service","metadata":{"name":"a","#);
     let binary = file(&[0xff, 0xfe, 0, 1, 2, 3]);
@@ -74,7 +74,7 @@ fn a_file_that_is_none_is_one_clear_error() {
 }
 
 #[test]
-fn an_unknown_flag_value_is_a_usage_error_that_names_what_was_wanted() {
+fn an_unknown_flag_value_is_a_usage_error_that_names_the_wanted_values() {
     for (arguments, wanted) in [
         (vec!["check", "--proxy-mode", "bridge"], "nftables"),
         (vec!["check", "--node-port-range", "32767-30000"], "FIRST-LAST"),
@@ -88,7 +88,7 @@ fn an_unknown_flag_value_is_a_usage_error_that_names_what_was_wanted() {
     }
 }
 
-/// Runs a command of the program with at most so many open files.
+/// Runs a command of the program with at most this number of open files.
 fn with_files(limit: usize, arguments: &str) -> (i32, String) {
     let program = portreeve();
     let mut shell = std::process::Command::new("sh");
@@ -113,7 +113,7 @@ fn too_few_open_files_are_one_clear_line_and_no_panic() {
     }
 }
 
-/// A recorded tree with the tables of sockets and settings, and whatever else is written into it.
+/// A recorded tree with the tables of sockets and settings, and the further files of a test.
 fn recorded_tree() -> tempfile::TempDir {
     let tree = tempfile::TempDir::new().expect("a directory");
     let heading = "  sl  local_address rem_address   st\n";
@@ -131,7 +131,7 @@ fn recorded_tree() -> tempfile::TempDir {
 }
 
 #[test]
-fn a_recorded_tree_can_neither_hold_a_look_up_nor_show_a_file_from_outside() {
+fn a_recorded_tree_can_neither_block_a_scan_nor_show_a_file_from_outside() {
     let secret = file(b"1024 secret-of-the-host\n");
     for (name, wanted) in [
         ("etc/resolv.conf", "resolv-conf"),
@@ -154,7 +154,7 @@ fn a_recorded_tree_can_neither_hold_a_look_up_nor_show_a_file_from_outside() {
             let root = tree.path().to_str().expect("UTF-8");
             let (code, stdout, stderr) = run(&["check", "-o", "json", "--proxy-mode", "iptables", "--host-root", root]);
             assert_eq!(code, 2, "{name}: {stdout}{stderr}");
-            // A link leads to a place in the tree, where nothing is.
+            // A link leads to a path in the tree that does not exist.
             assert!(outside || stdout.contains(&format!("\"source\": \"{wanted}\"")), "{name}: {stdout}");
             assert!(!stdout.contains("secret") && !stderr.contains("secret"), "{name}: {stdout}{stderr}");
         }

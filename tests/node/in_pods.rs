@@ -1,4 +1,4 @@
-//! Pods with a network of their own: each is a process in a control group as a kubelet makes it.
+//! Pods with their own network: each is a process in a control group like a kubelet's.
 
 use std::{
     fs,
@@ -11,7 +11,7 @@ use std::{
 
 use crate::{near_misses::expect_silent, stage::Stage, unprivileged::nobody};
 
-/// A uid for each test: tests that run at the same time see each other's processes.
+/// A uid for each test: parallel tests see each other's processes.
 const UIDS: [&str; 3] = [
     "5c1f9c52-93ab-4a5e-9f0e-6b2a8c4d1e42",
     "5c1f9c52-93ab-4a5e-9f0e-6b2a8c4d1e43",
@@ -19,20 +19,20 @@ const UIDS: [&str; 3] = [
 ];
 const CONTAINER: &str = "5f7bb1c1d5b0cd8ba6bd0d2d3c1b1cd6a1c0a3b1e5e2b97bb0e2ad9c4d5e6f70";
 
-/// What a kubelet says of a pod of which a container ends again and again.
+/// The kubelet's status of a pod with a container that ends again and again.
 const CRASHES: &str =
     "[{name: c, ready: false, state: {waiting: {reason: CrashLoopBackOff}}, lastState: {terminated: {exitCode: 1}}}]";
-/// What it says of one that is well.
+/// The kubelet's status of a healthy pod.
 const READY: &str = "[{name: c, ready: true, state: {running: {}}}]";
 
-/// A process of the pod in a network of its own, ended when dropped.
+/// A process of the pod in its own network. It ends when this value is dropped.
 struct Sidecar {
     process: Child,
     groups: Vec<PathBuf>,
 }
 
 impl Sidecar {
-    /// With two connections to one server, from this port and from 50000.
+    /// The process with two connections to one server, from this port and from 50000.
     fn connected_from(port: u16, uid: &str) -> Self {
         let places = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].map(PathBuf::from);
         let mount = places.into_iter().find(|place| place.join("cgroup.controllers").exists());
@@ -65,7 +65,7 @@ impl Drop for Sidecar {
         self.process.kill().expect("a child that can be killed");
         self.process.wait().expect("a child that can be waited for");
         for group in &self.groups {
-            // A process that was killed leaves its group a moment later.
+            // A killed process leaves its group a moment later.
             let removed = (0..500).any(|_| {
                 fs::remove_dir(group).is_ok() || {
                     thread::sleep(Duration::from_millis(20));
@@ -87,10 +87,10 @@ fn server(statuses: &str, uid: &str) -> Stage {
 }
 
 #[test]
-fn a_connection_of_a_crashing_pod_that_has_the_port_of_its_server_is_told() {
+fn a_connection_of_a_crashing_pod_with_the_port_of_its_server_is_reported() {
     let (stage, _sidecar) = (server(CRASHES, UIDS[0]), Sidecar::connected_from(46580, UIDS[0]));
-    let look = stage.check(&["--proxy-mode", "iptables"]);
-    let finding = look.finding("connection-on-port/blocks-in-pod", "api-0");
+    let scan = stage.check(&["--proxy-mode", "iptables"]);
+    let finding = scan.finding("connection-on-port/blocks-in-pod", "api-0");
     assert_eq!(finding.verdict(), "warning");
     let summary = finding.0["summary"].as_str().expect("a sentence");
     assert!(summary.contains("process perl has an outgoing connection from port 46580/tcp"), "{summary}");
@@ -99,7 +99,7 @@ fn a_connection_of_a_crashing_pod_that_has_the_port_of_its_server_is_told() {
 }
 
 #[test]
-fn a_connection_of_a_pod_that_is_well_or_from_another_port_blocks_no_server_of_it() {
+fn a_connection_of_a_healthy_pod_or_from_another_port_blocks_no_server() {
     let rule = "connection-on-port/blocks-in-pod";
     let (well, sidecar) = (server(READY, UIDS[1]), Sidecar::connected_from(46580, UIDS[1]));
     expect_silent(&well.check(&["--proxy-mode", "iptables"]), rule, "the pod is ready");
@@ -109,7 +109,7 @@ fn a_connection_of_a_pod_that_is_well_or_from_another_port_blocks_no_server_of_i
 }
 
 #[test]
-fn who_asks_for_a_port_in_a_pod_gets_its_listener_or_the_connection_that_has_it_and_nobody_without_the_right() {
+fn the_owner_of_a_port_in_a_pod_is_its_listener_or_its_connection_and_unknown_without_the_right() {
     let (well, _sidecar) = (server(READY, UIDS[2]), Sidecar::connected_from(46580, UIDS[2]));
     let ask = |mut command: Command, port: &str| {
         command.args([port, "--pod", "sky/api-0", "--proxy-mode", "iptables"]);

@@ -1,8 +1,8 @@
-//! `portreeve check`, the shipped binary, on nodes that these tests prepare for real in network namespaces.
+//! `portreeve check`, the shipped binary, on real nodes that these tests make in network namespaces.
 //!
-//! They need root, or a user namespace in which they are root, and `ip` (iproute2); they fail where that is missing.
+//! The tests need root, or a user namespace in which they are root, and `ip` (iproute2). They fail without these.
 
-#![allow(clippy::disallowed_methods, reason = "makes the nodes that the program looks at")]
+#![allow(clippy::disallowed_methods, reason = "makes the nodes that the program scans")]
 
 mod addresses;
 mod agent;

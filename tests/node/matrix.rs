@@ -1,13 +1,15 @@
-//! Who loses a listener, per proxy mode, bind address and endpoints: the behaviour matrix through the shipped binary.
+//! The connections that a listener loses, by proxy mode, bind address and endpoints: the behaviour matrix with the
+//! shipped binary.
 
 use std::net::TcpListener;
 
-use crate::stage::{Look, Stage};
+use crate::stage::{Scan, Stage};
 
-/// Service shapes, in the order of the columns below.
+/// The kinds of Services, in the order of the columns below.
 const SHAPES: [&str; 3] = ["ready", "empty", "elsewhere"];
 
-/// Bind address; then the verdict for usable endpoints, none, and only on another node with etp Local.
+/// Bind address; then the verdict for usable endpoints, for no endpoints, and for endpoints only on another node with
+/// externalTrafficPolicy Local.
 type Row = (&'static str, [&'static str; 3]);
 
 const EVERYWHERE: &str = "critical remote node loopback pods";
@@ -60,7 +62,7 @@ fn service(row: usize, column: usize) -> String {
 }
 
 #[test]
-fn every_cell_of_the_matrix_is_told_with_severity_and_affects() {
+fn every_case_of_the_matrix_has_its_severity_and_affects() {
     let mut stage = Stage::new();
     let mut listeners = Vec::new();
     for row in 0..6 {
@@ -74,12 +76,12 @@ fn every_cell_of_the_matrix_is_told_with_severity_and_affects() {
         }
     }
     for (mode, rows) in MATRIX {
-        let look = stage.check(&["--proxy-mode", mode]);
-        assert_eq!(look.code, 1, "{mode}");
-        assert_eq!(look.json["nodes"][0]["proxy"]["mode"], *mode);
+        let scan = stage.check(&["--proxy-mode", mode]);
+        assert_eq!(scan.code, 1, "{mode}");
+        assert_eq!(scan.json["nodes"][0]["proxy"]["mode"], *mode);
         for (row, (bind, verdicts)) in rows.iter().enumerate() {
             for (column, expected) in verdicts.iter().enumerate() {
-                let found = look.find("listener-on-node-port/loses", &service(row, column));
+                let found = scan.find("listener-on-node-port/loses", &service(row, column));
                 let told = found.map(|finding| finding.verdict()).unwrap_or_default();
                 assert_eq!(told, *expected, "{mode}, bound to {bind}, endpoints {}", SHAPES[column]);
             }
@@ -91,8 +93,8 @@ fn every_cell_of_the_matrix_is_told_with_severity_and_affects() {
 fn evidence_names_the_lost_addresses_of_each_family_and_the_remedy_is_a_command() {
     let stage = Stage::new().service("web", "TCP", 30080, "").endpoints("web", "TCP", Some("n1"));
     let _listener = TcpListener::bind("[::]:30080").expect("the port is free");
-    let look = stage.check(&["--proxy-mode", "nftables"]);
-    let finding = look.finding("listener-on-node-port/loses", "web");
+    let scan = stage.check(&["--proxy-mode", "nftables"]);
+    let finding = scan.finding("listener-on-node-port/loses", "web");
     let evidence = finding.evidence();
     for part in
         ["from elsewhere = to 192.0.2.1, 2001:db8::1 are answered by a pod", "proxy mode = nftables", "[::]:30080"]
@@ -104,7 +106,7 @@ fn evidence_names_the_lost_addresses_of_each_family_and_the_remedy_is_a_command(
 }
 
 #[test]
-fn exit_codes_tell_findings_gaps_and_usage_apart() {
+fn exit_codes_differ_for_findings_unread_input_and_usage_errors() {
     let stage = Stage::new().service("web", "TCP", 30080, "").endpoints("web", "TCP", Some("n1"));
     assert_eq!(stage.check(&["--proxy-mode", "iptables"]).code, 0);
     let _listener = TcpListener::bind("0.0.0.0:30080").expect("the port is free");
@@ -122,6 +124,6 @@ fn exit_codes_tell_findings_gaps_and_usage_apart() {
 fn a_loopback_only_listener_stays_below_a_critical_threshold() {
     let stage = Stage::new().service("web", "TCP", 30081, "").endpoints("web", "TCP", None);
     let _listener = TcpListener::bind("127.0.0.1:30081").expect("the port is free");
-    let look: Look = stage.check(&["--proxy-mode", "iptables", "--min-severity", "critical"]);
-    assert_eq!(look.code, 0);
+    let scan: Scan = stage.check(&["--proxy-mode", "iptables", "--min-severity", "critical"]);
+    assert_eq!(scan.code, 0);
 }

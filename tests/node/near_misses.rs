@@ -1,5 +1,6 @@
-//! Near misses: what is close to a rule's problem, and none. Of each rule the firing scenario is in another test, of which
-//! this one changes a number, a protocol or an address. A rule that could not judge would not be silent, and fails here.
+//! Near misses: states that are close to a rule's problem, and are no problem. Another test has the problem of each
+//! rule; here one number, protocol or address is different. A rule that could not judge would not be silent, and fails
+//! here.
 
 use crate::named::is_of;
 use std::{
@@ -12,17 +13,17 @@ use crate::{
     claims::{balanced, edge, gate},
     proxy::{Squatter, StandIn},
     ranges::crowd,
-    stage::{Look, PEER, Stage, connecting, sysctl},
+    stage::{PEER, Scan, Stage, connecting, sysctl},
 };
 
 const MODES: [&str; 3] = ["iptables", "nftables", "ipvs"];
 
-/// Fails where a rule found something, or could not judge.
+/// Fails if a rule found something, or could not judge.
 #[track_caller]
-pub(crate) fn expect_silent(look: &Look, rule: &str, what: &str) {
-    assert!(look.findings(rule).is_empty(), "{what}: {:#}", look.json);
-    let unknown = look.json["unknown"].as_array().expect("a list");
-    assert!(!unknown.iter().any(|it| is_of(it, rule)), "{what}: {:#}", look.json);
+pub(crate) fn expect_silent(scan: &Scan, rule: &str, what: &str) {
+    assert!(scan.findings(rule).is_empty(), "{what}: {:#}", scan.json);
+    let unknown = scan.json["unknown"].as_array().expect("a list");
+    assert!(!unknown.iter().any(|it| is_of(it, rule)), "{what}: {:#}", scan.json);
 }
 
 /// The same in every mode of kube-proxy.
@@ -42,12 +43,12 @@ fn a_client_socket_beside_a_node_port_or_of_another_protocol_is_no_conflict() {
 }
 
 #[test]
-fn connections_to_a_health_check_that_is_served_keep_nobody_off_it() {
+fn connections_to_a_served_health_check_do_not_block_it() {
     let stage = balanced().node_port_range("30000-32767");
     let server = TcpListener::bind("0.0.0.0:30999").expect("the port is free");
     let body = r#"{"service":{"namespace":"default","name":"lb"},"localEndpoints":1,"serviceProxyHealthy":true}"#;
     std::thread::spawn(move || crate::proxy::serve(&server, |_| Some(body.to_owned())));
-    // A load balancer that asked leaves connections of the health check's port in TIME_WAIT.
+    // A load balancer's request leaves connections in TIME_WAIT on the health check's port.
     for _ in 0..3 {
         let mut load_balancer = TcpStream::connect("192.0.2.1:30999").expect("a connection");
         load_balancer.write_all(b"GET / HTTP/1.1\r\nhost: n1\r\n\r\n").expect("a question");
@@ -67,7 +68,7 @@ fn an_external_ip_with_another_port_or_of_another_node_shadows_nothing() {
 }
 
 #[test]
-fn an_ephemeral_range_that_begins_behind_the_node_ports_or_spares_them_overlaps_nothing() {
+fn an_ephemeral_range_after_the_node_ports_or_without_them_overlaps_nothing() {
     let stage = web().node_port_range("30000-32767");
     for (range, reserved) in [("32768 60999", ""), ("1024 29999", ""), ("1024 65535", "30000-32767")] {
         sysctl("net.ipv4.ip_local_port_range", range);
@@ -78,7 +79,7 @@ fn an_ephemeral_range_that_begins_behind_the_node_ports_or_spares_them_overlaps_
 }
 
 #[test]
-fn as_many_connections_as_exhaust_a_narrow_range_leave_the_usual_one_free() {
+fn connections_that_exhaust_a_narrow_range_do_not_exhaust_the_usual_range() {
     let stage = web();
     sysctl("net.ipv4.tcp_tw_reuse", "0");
     sysctl("net.ipv4.ip_local_port_range", "32768 60999");
@@ -100,7 +101,7 @@ fn a_host_port_beside_a_listener_or_of_another_protocol_takes_nothing() {
 
 #[test]
 fn a_band_that_is_in_use_up_to_its_threshold_is_not_crowded() {
-    // 112 ports of the dynamic band, of which 80 % are 89.
+    // The dynamic band has 112 ports; 80 % of them are 89.
     let stage = crowd("30000-30127", 30016..30016 + 88);
     expect_silent_in_every_mode(&stage, "node-port-range-crowded", "88 of 112");
 }
@@ -119,7 +120,7 @@ fn a_written_port_of_the_static_band_and_a_chosen_one_of_the_dynamic_band_are_in
     let stage = Stage::new().node_port_range("30000-32767");
     let stage = stage.document(&service("low", 30005, written)).document(&service("chosen", 30100, ""));
     expect_silent_in_every_mode(&stage, "node-port-range-mismatch/band", "30005 written, 30100 chosen");
-    // What the objects above differ in is read at all.
+    // The difference between the objects above is read.
     let high = stage.document(&service("high", 30101, written)).check(&["--proxy-mode", "iptables"]);
     assert_eq!(high.findings("node-port-range-mismatch/band").len(), 1, "{:#}", high.json);
 }
@@ -133,7 +134,7 @@ fn listeners_around_the_node_port_range_are_outside_of_it() {
 }
 
 #[test]
-fn a_range_that_begins_behind_the_last_daemon_covers_none() {
+fn a_range_after_the_last_daemon_covers_no_daemon() {
     let stage = Stage::new().node_port_range("10300-32767");
     let daemons = ["0.0.0.0:22", "127.0.0.1:10248", "[::]:10250"];
     let _daemons = daemons.map(|place| TcpListener::bind(place).expect("the port is free"));
@@ -141,7 +142,7 @@ fn a_range_that_begins_behind_the_last_daemon_covers_none() {
 }
 
 #[test]
-fn a_listener_on_the_agents_port_at_another_address_leaves_the_agent_its_own() {
+fn a_listener_on_the_agents_port_at_another_address_does_not_block_the_agent() {
     let stage = web();
     let _beside = TcpListener::bind("127.0.0.2:29517").expect("the port is free");
     let _agent = Agent::start(&stage, &[]);
@@ -155,7 +156,7 @@ fn a_listener_on_the_agents_port_at_another_address_leaves_the_agent_its_own() {
 }
 
 #[test]
-fn a_kube_proxy_that_has_its_health_port_and_one_that_answers_nobody_lose_nothing() {
+fn a_kube_proxy_with_its_health_port_and_a_kube_proxy_that_never_answers_lose_nothing() {
     let rule = "health-check-unserved/proxy";
     let stage = Stage::new();
     let other = Squatter::on("0.0.0.0:10256");

@@ -1,4 +1,4 @@
-//! A stand-in for kube-proxy on the node's loopback: what it answers decides the mode, the settings and the limit.
+//! A stand-in for kube-proxy on the node's loopback: its answers decide the mode, the settings and the limit.
 
 use std::{
     io::{Read as _, Write as _},
@@ -8,7 +8,7 @@ use std::{
 
 use crate::stage::Stage;
 
-/// Answers every request with what `page` gives for its path, until the test process ends.
+/// Answers every request with the result of `page` for its path, until the test process ends.
 pub(crate) fn serve(listener: &TcpListener, page: impl Fn(&str) -> Option<String>) {
     for stream in listener.incoming() {
         let Ok(mut stream) = stream else { return };
@@ -26,7 +26,7 @@ fn answer(stream: &mut TcpStream, page: &impl Fn(&str) -> Option<String>) {
         None => ("404 Not Found", String::new()),
     };
     let length = body.len();
-    // A client that has gone away is its own affair.
+    // An error of a client that closed the connection does not matter.
     stream
         .write_all(
             format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}").as_bytes(),
@@ -34,7 +34,7 @@ fn answer(stream: &mut TcpStream, page: &impl Fn(&str) -> Option<String>) {
         .ok();
 }
 
-/// What a stand-in says of itself.
+/// The settings of a stand-in.
 pub(crate) struct StandIn {
     pub(crate) mode: &'static str,
     pub(crate) node_port_addresses: &'static str,
@@ -49,7 +49,7 @@ impl Default for StandIn {
 }
 
 impl StandIn {
-    /// Starts answering on this thread's namespace, as this test process.
+    /// Starts to answer in this thread's namespace, from this test process.
     pub(crate) fn start(self) {
         let listener = TcpListener::bind("127.0.0.1:10249").expect("the port is free");
         std::thread::spawn(move || {
@@ -69,17 +69,17 @@ impl StandIn {
     }
 }
 
-/// A process that is not this one and listens on `address`; it ends with this value.
+/// Another process that listens on `address`; dropping this value ends it.
 pub(crate) struct Squatter(Child);
 
 impl Squatter {
-    /// Starts it in this thread's namespace.
+    /// Starts the process in this thread's namespace.
     #[track_caller]
     pub(crate) fn on(address: &str) -> Self {
         Self::with(address, &[])
     }
 
-    /// The same with further arguments, which it ignores.
+    /// The same with further arguments, which the process ignores.
     #[track_caller]
     pub(crate) fn with(address: &str, arguments: &[&str]) -> Self {
         let script = "my $s = IO::Socket::INET->new(Listen => 5, LocalAddr => $ARGV[0]) or die $!; $| = 1; print qq(ready\\n); <STDIN>";
@@ -99,12 +99,13 @@ impl Squatter {
 
 impl Drop for Squatter {
     fn drop(&mut self) {
-        self.0.kill().expect("it is ours to end");
-        self.0.wait().expect("it ended");
+        self.0.kill().expect("the process is a child");
+        self.0.wait().expect("the process ended");
     }
 }
 
-/// A process of nobody that answers every request with `iptables`, and squats on an address; it ends with this value.
+/// A process of the user nobody that answers every request with `iptables`, and squats on an address. Dropping this
+/// value ends it.
 fn imposter(squatting: &str) -> Squatter {
     let script = r#"
         my ($port, $squat) = map { IO::Socket::INET->new(Listen => 5, LocalAddr => $_) or die $! } @ARGV;
@@ -120,17 +121,17 @@ fn imposter(squatting: &str) -> Squatter {
 }
 
 #[test]
-fn who_is_not_root_is_not_believed_to_be_the_proxy() {
+fn a_process_that_is_not_roots_does_not_count_as_the_proxy() {
     let stage = Stage::new()
         .service("web", "TCP", 30080, "")
         .endpoints("web", "TCP", Some("n1"))
         .node_port_range("30000-32767");
     {
         let _imposter = imposter("127.0.0.1:30080");
-        let look = stage.check(&[]);
-        assert_eq!(look.code, 2, "whose answer on loopback counts depends on the mode: {:#}", look.json);
-        assert!(look.json["nodes"][0]["proxy"]["mode"].is_null(), "{:#}", look.json["nodes"][0]["proxy"]);
-        let unknown = look.json["unknown"].to_string();
+        let scan = stage.check(&[]);
+        assert_eq!(scan.code, 2, "the answer on loopback depends on the mode: {:#}", scan.json);
+        assert!(scan.json["nodes"][0]["proxy"]["mode"].is_null(), "{:#}", scan.json["nodes"][0]["proxy"]);
+        let unknown = scan.json["unknown"].to_string();
         assert!(unknown.contains("uid 65534 listens on 127.0.0.1:10249, process perl"), "{unknown}");
         stage.check(&["--proxy-mode", "iptables"]).finding("listener-on-node-port/loses", "web");
     }
@@ -139,7 +140,7 @@ fn who_is_not_root_is_not_believed_to_be_the_proxy() {
 }
 
 #[test]
-fn without_a_mode_only_a_node_whose_node_ports_nobody_listens_on_is_clear() {
+fn without_a_mode_only_a_node_without_listeners_on_node_ports_is_clear() {
     let stage = Stage::new()
         .service("web", "TCP", 30080, "")
         .service("api", "TCP", 30081, "")
@@ -147,10 +148,10 @@ fn without_a_mode_only_a_node_whose_node_ports_nobody_listens_on_is_clear() {
         .endpoints("web", "TCP", Some("n1"))
         .node_port_range("30000-32767");
     assert_eq!(stage.check(&[]).code, 0);
-    // In iptables mode the pod answers on loopback, in the others the listener does.
+    // In iptables mode the pod answers on loopback; in the other modes the listener answers.
     let _squatter = Squatter::on("127.0.0.1:30080");
-    let look = stage.check(&[]);
-    assert_eq!(look.code, 2, "{:#}", look.json);
+    let scan = stage.check(&[]);
+    assert_eq!(scan.code, 2, "{:#}", scan.json);
 }
 
 #[test]
@@ -158,14 +159,14 @@ fn mode_and_settings_come_from_the_proxy_itself() {
     let stage = Stage::new().service("web", "TCP", 30080, "").endpoints("web", "TCP", Some("n1"));
     StandIn { mode: "nftables", node_port_addresses: r#"["primary"]"#, ..StandIn::default() }.start();
     let _squatter = Squatter::on("192.0.2.1:30080");
-    let look = stage.check(&[]);
-    assert_eq!(look.json["nodes"][0]["proxy"]["mode"], "nftables");
-    assert_eq!(look.json["nodes"][0]["proxy"]["source"], "127.0.0.1:10249/proxyMode");
-    assert_eq!(look.finding("listener-on-node-port/loses", "web").verdict(), "critical remote node pods");
+    let scan = stage.check(&[]);
+    assert_eq!(scan.json["nodes"][0]["proxy"]["mode"], "nftables");
+    assert_eq!(scan.json["nodes"][0]["proxy"]["source"], "127.0.0.1:10249/proxyMode");
+    assert_eq!(scan.finding("listener-on-node-port/loses", "web").verdict(), "critical remote node pods");
 }
 
 #[test]
-fn a_list_of_addresses_moves_the_verdict_to_the_listed_one() {
+fn a_list_of_addresses_moves_the_verdict_to_the_listed_address() {
     let stage = Stage::new().service("web", "TCP", 30080, "").endpoints("web", "TCP", Some("n1"));
     StandIn { node_port_addresses: r#"["192.0.2.2/32"]"#, ..StandIn::default() }.start();
     let squatter = Squatter::on("192.0.2.1:30080");
@@ -191,8 +192,8 @@ fn the_demand_of_a_proxy_that_holds_ports_is_compared_with_its_limit() {
     for (ports, severity) in [(150, None), (210, Some("warning")), (250, Some("critical")), (300, Some("critical"))] {
         let stage = wide(ports);
         StandIn { version: "v1.23.6", max_fds: 256, ..StandIn::default() }.start();
-        let look = stage.check(&[]);
-        let finding = look.find("proxy-near-fd-limit/near", "n1");
+        let scan = stage.check(&[]);
+        let finding = scan.find("proxy-near-fd-limit/near", "n1");
         let told = finding.as_ref().map(|finding| finding.0["severity"].as_str().expect("a severity"));
         assert_eq!(told, severity, "{ports} NodePorts under a limit of 256");
         if let Some(finding) = finding {
@@ -213,8 +214,8 @@ fn a_program_that_has_the_health_port_of_a_kube_proxy_is_named() {
     let stage = Stage::new();
     StandIn::default().start();
     let _other = Squatter::on("0.0.0.0:10256");
-    let look = stage.check(&[]);
-    let finding = look.finding("health-check-unserved/proxy", "n1");
+    let scan = stage.check(&[]);
+    let finding = scan.finding("health-check-unserved/proxy", "n1");
     assert_eq!(finding.0["severity"], "warning");
     assert!(finding.evidence().contains("process perl"), "{}", finding.evidence());
 }

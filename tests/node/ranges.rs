@@ -1,9 +1,9 @@
-//! The ephemeral range against the NodePort range, bands, and client sockets that sit on NodePorts.
+//! The ephemeral range compared with the NodePort range, bands, and client sockets on NodePorts.
 
 use std::{net::TcpListener, thread::sleep, time::Duration};
 
 use crate::named::name;
-use crate::stage::{Look, PEER, Stage, connecting, sysctl};
+use crate::stage::{PEER, Scan, Stage, connecting, sysctl};
 
 const OVERLAP: &str = "ephemeral-range-overlap/node-ports";
 
@@ -14,8 +14,8 @@ fn overlap(mode: &str, range: &str, reserved: &str) -> Option<String> {
         .node_port_range("30000-32767");
     sysctl("net.ipv4.ip_local_port_range", range);
     sysctl("net.ipv4.ip_local_reserved_ports", reserved);
-    let look = stage.check(&["--proxy-mode", mode]);
-    look.find(OVERLAP, "n1").map(|finding| finding.0["severity"].as_str().expect("a severity").to_owned())
+    let scan = stage.check(&["--proxy-mode", mode]);
+    scan.find(OVERLAP, "n1").map(|finding| finding.0["severity"].as_str().expect("a severity").to_owned())
 }
 
 #[test]
@@ -34,12 +34,12 @@ fn the_overlap_is_critical_in_ipvs_mode_while_an_allocated_port_is_uncovered() {
 }
 
 #[test]
-fn the_remedy_keeps_what_somebody_else_reserved() {
+fn the_remedy_keeps_ports_that_were_reserved_before() {
     let stage = Stage::new().node_port_range("30000-32767");
     sysctl("net.ipv4.ip_local_port_range", "1024 65535");
     sysctl("net.ipv4.ip_local_reserved_ports", "2703,9808-9810");
-    let look = stage.check(&["--proxy-mode", "iptables"]);
-    let remedy = look.finding(OVERLAP, "n1").remedy();
+    let scan = stage.check(&["--proxy-mode", "iptables"]);
+    let remedy = scan.finding(OVERLAP, "n1").remedy();
     assert!(remedy.contains("2703,9808-9810,30000-32767"), "{remedy}");
 }
 
@@ -49,8 +49,8 @@ fn a_wide_range_over_the_port_of_a_server_is_a_warning_until_it_is_reserved() {
     sysctl("net.ipv4.ip_local_port_range", "1024 65535");
     sysctl("net.ipv4.ip_local_reserved_ports", "30000-32767");
     let _kubelet = TcpListener::bind("0.0.0.0:10250").expect("the port is free");
-    let look = stage.check(&["--proxy-mode", "iptables"]);
-    let finding = look.finding("ephemeral-range-overlap/servers", "n1");
+    let scan = stage.check(&["--proxy-mode", "iptables"]);
+    let finding = scan.finding("ephemeral-range-overlap/servers", "n1");
     assert_eq!(finding.0["severity"], "warning");
     assert!(finding.evidence().contains("10250 (1 port)"), "{}", finding.evidence());
     assert!(finding.remedy().contains("10250,30000-32767"), "{}", finding.remedy());
@@ -58,36 +58,36 @@ fn a_wide_range_over_the_port_of_a_server_is_a_warning_until_it_is_reserved() {
     assert!(stage.check(&["--proxy-mode", "iptables"]).findings("ephemeral-range-overlap").is_empty());
 }
 
-/// Looks until the kernel has retransmitted the SYN; about a second, and never more than twenty.
-fn look_at_client(stage: &Stage, mode: &str) -> Look {
+/// Scans until the kernel has retransmitted the SYN: about a second, and never more than twenty.
+fn scan_client(stage: &Stage, mode: &str) -> Scan {
     for _ in 0..40 {
-        let look = stage.check(&["--proxy-mode", mode]);
-        let told = look.find("connection-on-port/answers-taken", "web").map(|finding| finding.evidence());
+        let scan = stage.check(&["--proxy-mode", mode]);
+        let told = scan.find("connection-on-port/answers-taken", "web").map(|finding| finding.evidence());
         if told.is_some_and(|evidence| evidence.contains("retransmitting")) {
-            return look;
+            return scan;
         }
         sleep(Duration::from_millis(500));
     }
-    panic!("no retransmitting SYN was seen in {mode} mode: {:#}", stage.check(&["--proxy-mode", mode]).json);
+    panic!("no retransmitted SYN was found in {mode} mode: {:#}", stage.check(&["--proxy-mode", mode]).json);
 }
 
 #[test]
 fn a_client_socket_on_a_node_port_is_swallowed_in_ipvs_mode_only() {
     let stage = Stage::new().service("web", "TCP", 30080, "").endpoints("web", "TCP", Some("n1"));
     let _client = connecting("192.0.2.1:30080", &format!("{PEER}:8080"));
-    let look = look_at_client(&stage, "ipvs");
-    let finding = look.finding("connection-on-port/answers-taken", "web");
+    let scan = scan_client(&stage, "ipvs");
+    let finding = scan.finding("connection-on-port/answers-taken", "web");
     assert_eq!(finding.0["severity"], "critical");
     assert!(finding.evidence().contains("SYN-SENT 192.0.2.1:30080 -> 192.0.2.9:8080"), "{}", finding.evidence());
     for mode in ["iptables", "nftables"] {
-        let look = stage.check(&["--proxy-mode", mode]);
+        let scan = stage.check(&["--proxy-mode", mode]);
         let severity =
-            look.find("connection-on-port/answers-taken", "web").map(|finding| finding.0["severity"].clone());
+            scan.find("connection-on-port/answers-taken", "web").map(|finding| finding.0["severity"].clone());
         assert!(severity.is_none_or(|severity| severity == "info"), "{mode}");
     }
 }
 
-/// A manifest with NodePorts `ports` on a range that a kube-apiserver Pod tells.
+/// A manifest with NodePorts `ports`, and a kube-apiserver Pod with the range.
 pub(crate) fn crowd(range: &str, ports: impl IntoIterator<Item = u16>) -> Stage {
     ports
         .into_iter()
@@ -95,13 +95,13 @@ pub(crate) fn crowd(range: &str, ports: impl IntoIterator<Item = u16>) -> Stage 
 }
 
 fn crowded(stage: &Stage) -> Option<(String, String)> {
-    let look = stage.check(&["--proxy-mode", "nftables"]);
-    let finding = look.findings("node-port-range-crowded").into_iter().next().map(crate::stage::Finding)?;
+    let scan = stage.check(&["--proxy-mode", "nftables"]);
+    let finding = scan.findings("node-port-range-crowded").into_iter().next().map(crate::stage::Finding)?;
     Some((format!("{} {}", finding.0["severity"], name(finding.0)), finding.evidence()))
 }
 
 #[test]
-fn bands_are_counted_as_the_api_server_cuts_them() {
+fn bands_are_counted_as_the_api_server_splits_them() {
     for (range, dynamic_first, last) in [
         ("30000-30015", 30000, 30015),
         ("30000-30127", 30016, 30127),
@@ -134,12 +134,12 @@ fn spilling_into_the_static_band_is_a_warning() {
 #[test]
 fn an_assumed_range_is_not_judged_for_crowding_and_a_port_outside_disproves_it() {
     let stage = Stage::new().service("odd", "TCP", 20080, "");
-    let look = stage.check(&["--proxy-mode", "nftables"]);
+    let scan = stage.check(&["--proxy-mode", "nftables"]);
     assert!(
-        look.findings("node-port-range-crowded").is_empty()
-            && look.findings("node-port-range-mismatch/outside").is_empty()
+        scan.findings("node-port-range-crowded").is_empty()
+            && scan.findings("node-port-range-mismatch/outside").is_empty()
     );
-    assert!(look.json["unknown"].as_array().expect("unknown").iter().any(|it| it["source"] == "node-port-range"));
+    assert!(scan.json["unknown"].as_array().expect("unknown").iter().any(|it| it["source"] == "node-port-range"));
     let told = stage.node_port_range("30000-32767").check(&["--proxy-mode", "nftables"]);
     assert_eq!(told.finding("node-port-range-mismatch/outside", "odd").0["severity"], "warning");
 }

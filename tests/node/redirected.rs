@@ -1,4 +1,4 @@
-//! A hostPort whose redirection led to a pod that is gone, by the rules that the CNI plugin `portmap` makes.
+//! A hostPort whose redirection leads to a pod that is gone, by the rules that the CNI plugin `portmap` makes.
 
 use std::process::Command;
 
@@ -6,7 +6,7 @@ use crate::{claims::edge, near_misses::expect_silent};
 
 const RULE: &str = "stale-redirection/host-port";
 
-/// Chain, port and destination of each redirection, in the order in which they are asked.
+/// Chain, port and destination of each redirection, in the order of evaluation.
 fn redirect(rules: &[(&str, u16, &str)]) {
     let iptables = |arguments: &str| {
         let status = Command::new("iptables-nft").args(["-w", "-t", "nat"]).args(arguments.split(' ')).status();
@@ -23,21 +23,21 @@ fn redirect(rules: &[(&str, u16, &str)]) {
 }
 
 #[test]
-fn a_redirection_to_a_pod_that_is_gone_takes_the_connections_of_the_next() {
+fn a_redirection_to_a_deleted_pod_takes_the_connections_of_the_next_pod() {
     let stage = edge(8080);
     redirect(&[("CNI-DN-before", 8080, "10.244.0.3:80"), ("CNI-DN-now", 8080, "10.244.0.7:80")]);
-    let look = stage.check(&[]);
-    let finding = look.finding(RULE, "n1");
+    let scan = stage.check(&[]);
+    let finding = scan.finding(RULE, "n1");
     assert_eq!(finding.verdict(), "critical remote node loopback pods");
     assert!(finding.0["summary"].as_str().is_some_and(|it| it.contains("pod default/edge gets no connections")));
-    // What the finding tells to type ends it.
+    // The command in the finding ends it.
     let command = finding.remedy().lines().next().expect("a command").to_owned();
     assert!(Command::new("sh").args(["-c", &command]).status().expect("a shell").success(), "{command}");
     expect_silent(&stage.check(&[]), RULE, "the rule is deleted");
 }
 
 #[test]
-fn the_redirection_of_a_pod_that_lives_is_healthy() {
+fn the_redirection_of_a_running_pod_is_healthy() {
     let stage = edge(8080);
     expect_silent(&stage.check(&[]), RULE, "nothing is redirected");
     redirect(&[("CNI-DN-now", 8080, "10.244.0.7:80")]);

@@ -16,7 +16,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use crate::stage::{Stage, portreeve, sysctl};
 
 const SERVICES: u32 = 100_000;
-/// What a check may use, in KiB.
+/// The greatest memory of a check, in KiB.
 const MEMORY: u64 = 150 * 1024;
 
 fn services(path: &Path, item: impl Fn(u32) -> String, head: &str, tail: &str, between: &str) {
@@ -48,7 +48,7 @@ fn json(n: u32) -> String {
     )
 }
 
-/// Looks with these arguments; returns the document, the peak resident memory in KiB and how long it took.
+/// Scans with these arguments. Returns the document, the peak resident memory in KiB and the time.
 fn measured(arguments: &[&OsStr]) -> (serde_json::Value, u64, Duration) {
     let mut command = portreeve();
     command.args(["check", "--node", "n1", "--proxy-mode", "iptables", "-o", "json"]).args(arguments);
@@ -56,7 +56,7 @@ fn measured(arguments: &[&OsStr]) -> (serde_json::Value, u64, Duration) {
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let child = child.expect("portreeve runs");
     let status = format!("/proc/{}/status", child.id());
-    // The kernel keeps the peak itself, so that the last reading before the end has it.
+    // The kernel keeps the peak itself, so the last read before the end has it.
     let watcher = std::thread::spawn(move || {
         let mut peak = 0;
         while let Some(now) = fs::read_to_string(&status).ok().as_deref().and_then(resident_peak) {
@@ -65,7 +65,7 @@ fn measured(arguments: &[&OsStr]) -> (serde_json::Value, u64, Duration) {
         }
         peak
     });
-    let output = child.wait_with_output().expect("it ends");
+    let output = child.wait_with_output().expect("the program ends");
     let took = start.elapsed();
     let peak = watcher.join().expect("no panic");
     let stderr = String::from_utf8_lossy(&output.stderr);
@@ -74,7 +74,7 @@ fn measured(arguments: &[&OsStr]) -> (serde_json::Value, u64, Duration) {
     (document, peak, took)
 }
 
-/// The peak of resident memory in a `/proc/PID/status`, in KiB; a process that has ended has none.
+/// The peak of resident memory in a `/proc/PID/status`, in KiB; none for a process that has ended.
 fn resident_peak(status: &str) -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     line.trim().strip_suffix(" kB")?.parse().ok()
@@ -89,7 +89,7 @@ fn a_hundred_thousand_services_and_two_hundred_thousand_sockets_fit_into_150_mb(
     let in_json = directory.path().join("services.json");
     services(&in_json, json, r#"{"apiVersion":"v1","kind":"List","items":["#, "]}", ",\n");
     let in_yaml = directory.path().join("services.yaml");
-    // A JSON object is YAML too; a block sequence of them has the shape of `kubectl get -o yaml`.
+    // A JSON object is also YAML. A block sequence of such objects looks like the output of `kubectl get -o yaml`.
     services(&in_yaml, |n| format!("- {}", json(n)), "apiVersion: v1\nkind: List\nitems:\n", "\n", "\n");
     let (_, _, without_file) = measured(&[]);
     for file in [in_json, in_yaml] {
@@ -104,7 +104,8 @@ fn a_hundred_thousand_services_and_two_hundred_thousand_sockets_fit_into_150_mb(
     drop(stage);
 }
 
-/// Established pairs on loopback, 2 sockets each, held by worker processes since each may hold so many descriptors.
+/// Established pairs on loopback, 2 sockets each. Several worker processes hold them, because each may have a limited
+/// number of descriptors.
 struct Crowd(Vec<std::process::Child>);
 
 impl Crowd {
@@ -151,8 +152,8 @@ impl Crowd {
 impl Drop for Crowd {
     fn drop(&mut self) {
         for worker in &mut self.0 {
-            worker.kill().expect("it is ours to end");
-            worker.wait().expect("it ended");
+            worker.kill().expect("the worker is a child");
+            worker.wait().expect("the worker ended");
         }
     }
 }
@@ -166,9 +167,9 @@ fn a_listeners_owner_is_found_beside_many_connections() {
             (TcpStream::connect("127.0.0.1:30080").expect("a connection"), listener.accept().expect("a connection"))
         })
         .collect();
-    let look = stage.check(&["--proxy-mode", "ipvs"]);
+    let scan = stage.check(&["--proxy-mode", "ipvs"]);
     assert!(
-        look.finding("listener-on-node-port/loses", "web").evidence().contains(&format!("pid {}", std::process::id()))
+        scan.finding("listener-on-node-port/loses", "web").evidence().contains(&format!("pid {}", std::process::id()))
     );
-    assert!(look.findings("connection-on-port/answers-taken").is_empty(), "accepted connections are no clients");
+    assert!(scan.findings("connection-on-port/answers-taken").is_empty(), "accepted connections are no clients");
 }

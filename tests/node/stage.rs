@@ -1,4 +1,4 @@
-//! A node in a network namespace of its own, a manifest of the cluster, and one look at both.
+//! A node in its own network namespace, a manifest of the cluster, and one scan of both.
 
 use crate::named::is_of;
 use std::{
@@ -15,12 +15,12 @@ use tempfile::TempDir;
 
 /// The primary and the second address of each family.
 pub(crate) const ADDRESSES: [&str; 4] = ["192.0.2.1/24", "192.0.2.2/24", "2001:db8::1/64", "2001:db8::2/64"];
-/// The InternalIP of the peer Node `n2`; nobody answers there.
+/// The InternalIP of the peer Node `n2`; no process answers there.
 pub(crate) const PEER: &str = "192.0.2.9";
 
-/// The calling thread's own network namespace, dressed as node `n1`, and a manifest.
+/// The calling thread's own network namespace, set up as node `n1`, and a manifest.
 ///
-/// Sockets that the test opens on the same thread are the node's. The namespace ends with the thread.
+/// Sockets that the test opens on the same thread belong to the node. The namespace ends with the thread.
 pub(crate) struct Stage {
     directory: TempDir,
     manifest: String,
@@ -38,7 +38,7 @@ impl Stage {
         for address in ADDRESSES {
             ip(&format!("address add {address} dev eth0{}", if address.contains(':') { " nodad" } else { "" }));
         }
-        // A cluster in which nobody has made a Service.
+        // A cluster without Services.
         let manifest = "apiVersion: v1\nkind: ServiceList\nitems: []\n".to_owned();
         let stage = Self { directory: TempDir::new().expect("a directory"), manifest };
         stage.node("n1", &["192.0.2.1", "2001:db8::1"]).node("n2", &[PEER])
@@ -62,7 +62,7 @@ impl Stage {
         self.document(&yaml)
     }
 
-    /// Adds a dual-stack Service `default/<name>` with one port 80; `spec` is further lines of its spec.
+    /// Adds a dual-stack Service `default/<name>` with one port 80. `spec` has further lines of its spec.
     pub(crate) fn service(self, name: &str, protocol: &str, node_port: u16, spec: &str) -> Self {
         self.document(&format!(
             "apiVersion: v1\nkind: Service\nmetadata: {{name: {name}, namespace: default, uid: uid-{name}}}\nspec:\n  \
@@ -71,8 +71,8 @@ impl Stage {
         ))
     }
 
-    /// Adds EndpointSlices of both families for a Service; `endpoints` is a YAML flow sequence without addresses:
-    /// each entry's `address` is filled in.
+    /// Adds EndpointSlices of both families for a Service. `endpoints` is a YAML flow sequence without addresses: each
+    /// entry gets an `address`.
     pub(crate) fn endpoints(self, service: &str, protocol: &str, node: Option<&str>) -> Self {
         [("IPv4", "10.244.0.5"), ("IPv6", "fd00:244::5")].into_iter().fold(self, |stage, (family, address)| {
             let endpoints = match node {
@@ -90,7 +90,7 @@ impl Stage {
         })
     }
 
-    /// Adds a kube-apiserver Pod that tells the NodePort range.
+    /// Adds a kube-apiserver Pod with the NodePort range.
     pub(crate) fn node_port_range(self, range: &str) -> Self {
         self.document(&format!(
             "apiVersion: v1\nkind: Pod\nmetadata: {{name: kube-apiserver-n1, namespace: kube-system, uid: uid-apiserver, \
@@ -106,7 +106,8 @@ impl Stage {
         path
     }
 
-    /// The same, with the settings of a proxy in the mode that arguments name: else they were assumed.
+    /// The same, with the settings of a proxy in the mode of the arguments: without them, the settings would be
+    /// assumed.
     pub(crate) fn manifest_with(&self, arguments: &[&str]) -> PathBuf {
         let path = self.manifest();
         if let Some([_, mode]) = arguments.windows(2).find(|pair| pair[0] == "--proxy-mode") {
@@ -120,43 +121,43 @@ impl Stage {
         path
     }
 
-    /// A file of this stage, which ends with it.
+    /// A file of this stage. It is removed with the stage.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
-    /// The command `portreeve <command>` with this manifest and node, as this thread's child.
+    /// The command `portreeve <command>` with this manifest and node, as a child of this thread.
     pub(crate) fn command(&self, command: &str) -> Command {
         let mut portreeve = portreeve();
         portreeve.arg(command).arg("--services").arg(self.manifest()).args(["--node", "n1"]);
         portreeve
     }
 
-    /// One look.
+    /// One scan.
     #[track_caller]
-    pub(crate) fn check(&self, arguments: &[&str]) -> Look {
+    pub(crate) fn check(&self, arguments: &[&str]) -> Scan {
         let mut command = self.command("check");
         self.manifest_with(arguments);
-        Look::of(command.args(["-o", "json"]).args(arguments))
+        Scan::of(command.args(["-o", "json"]).args(arguments))
     }
 }
 
-/// The shipped binary, without any environment that could bring a cluster.
+/// The shipped binary, without environment variables that could set a cluster.
 pub(crate) fn portreeve() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_portreeve"));
     command.env_remove("KUBECONFIG").env_remove("KUBERNETES_SERVICE_HOST").env("HOME", "/nonexistent");
     command
 }
 
-/// What one `check -o json` said.
-pub(crate) struct Look {
+/// The result of one `check -o json`.
+pub(crate) struct Scan {
     /// The exit code.
     pub(crate) code: i32,
     /// The document.
     pub(crate) json: Value,
 }
 
-impl Look {
+impl Scan {
     /// Runs a command that prints JSON.
     #[track_caller]
     pub(crate) fn of(command: &mut Command) -> Self {
@@ -173,13 +174,13 @@ impl Look {
         findings.iter().filter(|finding| is_of(finding, rule)).collect()
     }
 
-    /// The one finding of a rule about a subject's name.
+    /// The finding of a rule about the subject with this name.
     #[track_caller]
     pub(crate) fn finding(&self, rule: &str, subject: &str) -> Finding<'_> {
         self.find(rule, subject).unwrap_or_else(|| panic!("no {rule} of {subject} in {:#}", self.json))
     }
 
-    /// The same, where there may be none.
+    /// The same, if there is one.
     pub(crate) fn find(&self, rule: &str, subject: &str) -> Option<Finding<'_>> {
         self.findings(rule).into_iter().find(|finding| finding["subject"]["name"] == subject).map(Finding)
     }
@@ -190,7 +191,7 @@ impl Look {
         findings.iter().filter(|finding| finding["severity"] != "info").collect()
     }
 
-    /// `source: why` of everything unknown, sorted and once.
+    /// `source: why` of every unknown fact, sorted, each once.
     pub(crate) fn unknown(&self) -> Vec<String> {
         let word = |value: &Value| value.as_str().expect("a word").to_owned();
         let unknown = self.json["unknown"].as_array().expect("unknown");
@@ -213,7 +214,7 @@ impl Finding<'_> {
         words.collect::<Vec<_>>().join(" ")
     }
 
-    /// Every evidence value, a line each as `name = value`.
+    /// Every value of the evidence, one line each: `name = value`.
     pub(crate) fn evidence(&self) -> String {
         let evidence = self.0["evidence"].as_array().expect("evidence");
         evidence.iter().fold(String::new(), |mut text, it| {
@@ -267,6 +268,6 @@ pub(crate) fn connecting(local: &str, remote: &str) -> std::os::fd::OwnedFd {
     setsockopt(&fd, sockopt::ReuseAddr, &true).expect("SO_REUSEADDR");
     bind(fd.as_raw_fd(), &address(local)).expect("the local port is free");
     let connected = connect(fd.as_raw_fd(), &address(remote));
-    assert_eq!(connected, Err(nix::errno::Errno::EINPROGRESS), "nobody answers at {remote}");
+    assert_eq!(connected, Err(nix::errno::Errno::EINPROGRESS), "no server answers at {remote}");
     fd
 }

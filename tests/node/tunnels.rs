@@ -1,4 +1,4 @@
-//! Tunnels that want one UDP port, on a real kernel.
+//! Tunnels that want the same UDP port, on a real kernel.
 
 use std::{net::UdpSocket, process::Command};
 
@@ -9,13 +9,13 @@ use crate::{
     stage::{Stage, ip, portreeve},
 };
 
-/// Of a pod that waits for its tunnel: its container runs, and its probe fails.
+/// A pod that waits for its tunnel: its container runs, and its probe fails.
 const NOT_READY: &str = "apiVersion: v1\nkind: Pod\nmetadata: {name: calico-node-x2, namespace: calico-system, uid: uid-calico, \
      ownerReferences: [{kind: DaemonSet, name: calico-node, controller: true}]}\nspec:\n  nodeName: n1\n  hostNetwork: true\n  \
      containers: [{name: c}]\nstatus: {phase: Running, conditions: [{type: Ready, status: \"False\"}], \
      containerStatuses: [{name: c, ready: false, state: {running: {}}}]}";
 
-/// `ip link set NAME up` fails, since others have its port.
+/// `ip link set NAME up` fails, because another tunnel or process has its port.
 #[track_caller]
 fn is_kept_down(name: &str) {
     let output = Command::new("ip").args(["link", "set", name, "up"]).output().expect("`ip` of iproute2 is installed");
@@ -23,7 +23,7 @@ fn is_kept_down(name: &str) {
     assert!(!output.status.success() && error.contains("Address already in use"), "{name}: {error}");
 }
 
-/// What `owner 4789/udp` says.
+/// The output of `owner 4789/udp`.
 fn owner(stage: &Stage) -> String {
     let mut command = portreeve();
     let output =
@@ -32,14 +32,14 @@ fn owner(stage: &Stage) -> String {
 }
 
 #[test]
-fn a_tunnel_that_another_one_keeps_down_is_told_and_owner_names_the_one_that_is_up() {
+fn a_tunnel_that_another_tunnel_keeps_down_is_reported_and_owner_names_the_tunnel_that_is_up() {
     let stage = Stage::new();
     ip("link add swarm0 type vxlan id 4096 dstport 4789 dev eth0");
     ip("link set swarm0 up");
     ip("link add vxlan.calico type vxlan external dstport 4789");
     is_kept_down("vxlan.calico");
-    let look = stage.check(&[]);
-    let finding = look.finding("tunnel-port-conflict/devices", "n1");
+    let scan = stage.check(&[]);
+    let finding = scan.finding("tunnel-port-conflict/devices", "n1");
     assert_eq!((finding.verdict().as_str(), &finding.0["port"]), ("info", &Value::from(4789)));
     let evidence = finding.evidence();
     assert!(evidence.contains("down = vxlan.calico: vxlan, external"), "{evidence}");
@@ -47,17 +47,17 @@ fn a_tunnel_that_another_one_keeps_down_is_told_and_owner_names_the_one_that_is_
     assert!(owner(&stage).contains("swarm0"), "{}", owner(&stage));
 
     let stage = stage.document(NOT_READY);
-    let look = stage.check(&[]);
-    let finding = look.finding("tunnel-port-conflict/devices", "n1");
+    let scan = stage.check(&[]);
+    let finding = scan.finding("tunnel-port-conflict/devices", "n1");
     assert_eq!(finding.verdict(), "warning");
     assert!(finding.evidence().contains("calico-system/calico-node-x2"), "{}", finding.evidence());
 
     ip("link set swarm0 down");
-    expect_silent(&stage.check(&[]), "tunnel-port-conflict/devices", "nobody has the port");
+    expect_silent(&stage.check(&[]), "tunnel-port-conflict/devices", "no tunnel has the port");
 }
 
 #[test]
-fn two_tunnels_of_one_port_with_the_same_options_share_it_whether_both_are_up_or_one() {
+fn two_tunnels_with_the_same_options_share_a_port_if_one_or_both_are_up() {
     let stage = Stage::new().document(NOT_READY);
     ip("link add flannel.1 type vxlan id 1 dstport 8472 dev eth0");
     ip("link add flannel.2 type vxlan id 2 dstport 8472 dev eth0 nolearning");
@@ -75,11 +75,11 @@ fn a_process_that_keeps_a_tunnel_down_is_named() {
     let stage = Stage::new().document(NOT_READY);
     ip("link add flannel.1 type vxlan id 1 dstport 4789 dev eth0");
     let rule = "tunnel-port-conflict/listener";
-    expect_silent(&stage.check(&[]), rule, "nobody has the port");
+    expect_silent(&stage.check(&[]), rule, "no process has the port");
     let socket = UdpSocket::bind("127.0.0.1:4789").expect("the port is free");
     is_kept_down("flannel.1");
-    let look = stage.check(&[]);
-    let finding = look.finding(rule, "n1");
+    let scan = stage.check(&[]);
+    let finding = scan.finding(rule, "n1");
     assert_eq!(finding.verdict(), "warning");
     let sentence = finding.0["summary"].as_str().expect("a sentence");
     assert!(sentence.ends_with("listens on 127.0.0.1:4789/udp."), "{sentence}");
@@ -89,12 +89,12 @@ fn a_process_that_keeps_a_tunnel_down_is_named() {
     );
     assert!(!owner(&stage).contains("the kernel"), "{}", owner(&stage));
     drop(socket);
-    expect_silent(&stage.check(&[]), rule, "nobody has the port any more");
+    expect_silent(&stage.check(&[]), rule, "no process has the port any more");
 }
 
-/// As Docker Swarm does: the link is moved to a namespace of the network, and its port stays.
+/// As Docker Swarm does: the link is moved into a namespace of the overlay network, and its port stays.
 #[test]
-fn a_port_that_the_kernel_has_for_a_link_of_another_namespace_is_told_without_its_name() {
+fn a_port_of_a_link_in_another_namespace_is_reported_without_the_name_of_the_link() {
     let stage = Stage::new();
     ip("link add vx-1 type vxlan id 4096 dstport 4789 dev eth0");
     let other = Elsewhere::new();
@@ -102,12 +102,12 @@ fn a_port_that_the_kernel_has_for_a_link_of_another_namespace_is_told_without_it
     other.ip("link set vx-1 up");
     ip("link add vxlan.calico type vxlan external dstport 4789");
     is_kept_down("vxlan.calico");
-    let look = stage.check(&[]);
-    let finding = look.finding("tunnel-port-conflict/listener", "n1");
+    let scan = stage.check(&[]);
+    let finding = scan.finding("tunnel-port-conflict/listener", "n1");
     assert!(finding.evidence().contains("listener = udp UNCONN 0.0.0.0:4789"), "{}", finding.evidence());
 }
 
-/// A network namespace that is not the node's, as long as this is there.
+/// Another network namespace than the node's, until this value is dropped.
 struct Elsewhere(std::process::Child);
 
 impl Elsewhere {
@@ -117,7 +117,7 @@ impl Elsewhere {
         command.args(["--net", "sh", "-c", "echo; exec cat"]).stdin(std::process::Stdio::piped());
         let mut child =
             command.stdout(std::process::Stdio::piped()).spawn().expect("`unshare` of util-linux is installed");
-        child.stdout.as_mut().expect("a pipe").read_exact(&mut [0]).expect("it is there");
+        child.stdout.as_mut().expect("a pipe").read_exact(&mut [0]).expect("the namespace exists");
         Self(child)
     }
 
@@ -134,8 +134,8 @@ impl Elsewhere {
 
 impl Drop for Elsewhere {
     fn drop(&mut self) {
-        self.0.kill().expect("it runs");
-        self.0.wait().expect("it ends");
+        self.0.kill().expect("the process runs");
+        self.0.wait().expect("the process ends");
     }
 }
 
@@ -146,25 +146,25 @@ fn iptables(arguments: &str) {
 }
 
 #[test]
-fn a_tunnels_port_that_rules_keep_from_conntrack_is_information() {
+fn a_tunnels_port_that_rules_exclude_from_conntrack_is_information() {
     let stage = Stage::new();
     ip("link add overlay0 type vxlan external dstport 8472");
     ip("link set overlay0 up");
     iptables("-N OVERLAY_PRE_raw");
     iptables("-A PREROUTING -j OVERLAY_PRE_raw");
     iptables("-A OVERLAY_PRE_raw -p udp -m udp --dport 8472 -m comment --comment tunnel -j CT --notrack");
-    let look = stage.check(&["--proxy-mode", "iptables"]);
-    let finding = look.finding("masquerade-source-ports/tunnel", "n1");
+    let scan = stage.check(&["--proxy-mode", "iptables"]);
+    let finding = scan.finding("masquerade-source-ports/tunnel", "n1");
     assert_eq!((finding.verdict().as_str(), &finding.0["port"]), ("info pods", &Value::from(8472)));
     assert!(finding.evidence().contains("tunnel = overlay0 has 8472/udp"), "{}", finding.evidence());
 }
 
 #[test]
-fn a_port_that_no_tunnel_has_and_one_that_is_tracked_lose_no_answers() {
+fn a_port_without_a_tunnel_and_a_tracked_port_lose_no_answers() {
     let stage = Stage::new();
     ip("link add overlay0 type vxlan external dstport 8472");
     ip("link set overlay0 up");
-    // Another port; answers, which have this source port; some clients alone.
+    // Three other rules: another port; answers, which have this source port; and some clients only.
     iptables("-A PREROUTING -p udp --dport 8473 -j CT --notrack");
     iptables("-A PREROUTING -p udp --sport 8472 -j CT --notrack");
     iptables("-A PREROUTING -p udp --dport 8472 -s 192.0.2.9 -j CT --notrack");

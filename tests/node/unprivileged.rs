@@ -1,4 +1,4 @@
-//! As uid 65534 without a single capability, as the minimal profile runs.
+//! The program as uid 65534 without a capability, as in the minimal profile.
 
 use std::{os::unix::fs::PermissionsExt as _, process::Command};
 
@@ -7,26 +7,26 @@ use tempfile::TempDir;
 use crate::{
     agent::{Agent, wait_for},
     proxy::{Squatter, StandIn},
-    stage::{Look, Stage},
+    stage::{Scan, Stage},
 };
 
-/// One look as nobody.
-fn look(stage: &Stage) -> Look {
+/// One scan as an unprivileged user.
+fn scan(stage: &Stage) -> Scan {
     let (mut nobody, _place) = nobody(stage, "check");
-    Look::of(nobody.args(["-o", "json"]))
+    Scan::of(nobody.args(["-o", "json"]))
 }
 
-/// A command of the program as nobody, with a copy of the binary and a manifest that everybody may read; the copy ends
-/// with its directory.
+/// A command of the program as an unprivileged user, with a copy of the binary and a manifest that every user may read.
+/// The copy ends with its directory.
 pub(crate) fn nobody(stage: &Stage, command: &str) -> (Command, TempDir) {
     let root = stage.command(command);
     let place = TempDir::new().expect("a directory");
     let manifest = stage.manifest();
     for path in [place.path(), &manifest, manifest.parent().expect("a directory")] {
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).expect("opened to others");
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).expect("access for other users");
     }
     let binary = place.path().join("portreeve");
-    // Copied by another program: were it open for writing here, a child that a parallel test starts just then would
+    // Another program makes the copy. If this process opened it for writing, a child that a parallel test starts could
     // keep it busy.
     assert!(Command::new("cp").arg(root.get_program()).arg(&binary).status().expect("the program cp").success());
     let mut nobody = Command::new("setpriv"); // of the package util-linux
@@ -36,12 +36,12 @@ pub(crate) fn nobody(stage: &Stage, command: &str) -> (Command, TempDir) {
 }
 
 /// Fault (kernel): every capability is taken away
-/// Does: finds listeners, addresses and settings; names and pods are gaps
-/// Right again: with the next start that has them
+/// Does: finds listeners, addresses and settings; names and pods are unread
+/// Right again: with the next start that has the capabilities
 /// Lost: names of processes
 #[test]
 fn everything_but_names_pod_namespaces_and_netfilter_still_works() {
-    // An old proxy would hold the other NodePort too: so the one socket here cannot be its own.
+    // An old proxy would hold the other NodePort too: so the single socket here cannot belong to the proxy.
     let stage = Stage::new()
         .service("web", "TCP", 30080, "")
         .endpoints("web", "TCP", Some("n1"))
@@ -49,66 +49,66 @@ fn everything_but_names_pod_namespaces_and_netfilter_still_works() {
         .node_port_range("30000-32767");
     StandIn { version: "v1.23.6", max_fds: 16, ..StandIn::default() }.start();
     let _squatter = Squatter::on("0.0.0.0:30080");
-    let look = look(&stage);
-    assert_eq!(look.code, 1);
-    assert_eq!(look.json["nodes"][0]["proxy"]["mode"], "iptables");
-    let fds = look.finding("proxy-near-fd-limit/near", "n1");
+    let scan = scan(&stage);
+    assert_eq!(scan.code, 1);
+    assert_eq!(scan.json["nodes"][0]["proxy"]["mode"], "iptables");
+    let fds = scan.finding("proxy-near-fd-limit/near", "n1");
     assert!(fds.evidence().contains("16"), "the limit needs no privilege: {}", fds.evidence());
-    for unknown in look.unknown() {
+    for unknown in scan.unknown() {
         assert!(
             !unknown.starts_with("listeners") && !unknown.starts_with("addresses") && !unknown.starts_with("sysctls"),
             "{unknown}"
         );
     }
-    assert!(look.unknown().iter().any(|it| it.ends_with("not-permitted")), "{:?}", look.unknown());
+    assert!(scan.unknown().iter().any(|it| it.ends_with("not-permitted")), "{:?}", scan.unknown());
     let as_root = stage.check(&[]);
     assert!(!as_root.unknown().iter().any(|it| it.ends_with("not-permitted")), "{:?}", as_root.unknown());
 }
 
 #[test]
-fn what_is_not_permitted_does_not_change_the_exit_code() {
+fn a_missing_permission_does_not_change_the_exit_code() {
     let stage = Stage::new()
         .service("web", "TCP", 30080, "")
         .endpoints("web", "TCP", Some("n1"))
         .node_port_range("30000-32767");
     StandIn::default().start();
-    let look = look(&stage);
-    assert_eq!(look.code, 0, "{:#}", look.json);
-    assert!(!look.unknown().is_empty());
+    let scan = scan(&stage);
+    assert_eq!(scan.code, 0, "{:#}", scan.json);
+    assert!(!scan.unknown().is_empty());
 }
 
 #[test]
-fn on_a_healthy_node_only_what_may_change_a_verdict_is_unknown() {
+fn on_a_healthy_node_only_facts_that_may_change_a_verdict_are_unknown() {
     for mode in ["iptables", "nftables", "ipvs"] {
         let stage = Stage::new()
             .service("web", "TCP", 30080, "")
             .endpoints("web", "TCP", Some("n1"))
             .node_port_range("30000-32767");
         StandIn { mode, ..StandIn::default() }.start();
-        let healthy = look(&stage);
+        let healthy = scan(&stage);
         assert!(healthy.findings("listener-on-node-port/loses").is_empty());
         assert_eq!(healthy.unknown(), ["netfilter: not-permitted", "pod-namespaces: not-permitted"], "{mode}");
         let _squatter = Squatter::on("192.0.2.1:30080");
-        assert!(look(&stage).unknown().contains(&"processes: not-permitted".to_owned()), "{mode}: whose it is matters");
+        assert!(scan(&stage).unknown().contains(&"processes: not-permitted".to_owned()), "{mode}: the owner matters");
     }
 }
 
 /// Fault (kernel): connection tracking may not be listed (no CAP_NET_ADMIN)
-/// Does: `portreeve_source_up` is 0, and no number of flows is told
-/// Right again: with the next start that has it
+/// Does: `portreeve_source_up` is 0, and there is no number of flows
+/// Right again: with the next start that has the capability
 /// Lost: that number
 #[test]
-fn an_agent_that_may_not_list_flows_says_so_and_counts_none() {
+fn an_agent_that_may_not_list_flows_reports_it_and_counts_none() {
     let stage = Stage::new().service("web", "TCP", 30080, "").node_port_range("30000-32767");
     StandIn::default().start();
     let (nobody, _place) = nobody(&stage, "agent");
     let own = stage.path("");
-    std::fs::set_permissions(own, std::fs::Permissions::from_mode(0o777)).expect("opened to its socket");
+    std::fs::set_permissions(own, std::fs::Permissions::from_mode(0o777)).expect("access for its socket");
     let agent = Agent::of(nobody, &stage, &[]);
     let text = wait_for("/metrics", |text| text.contains("portreeve_source_up{source=\"conntrack\"} 0"));
     assert!(!text.contains("\nportreeve_masqueraded_flows_in_node_port_range "), "{text}");
     let findings = wait_for("/findings", |text| text.contains("\"unknown\""));
-    assert!(!findings.contains("conntrack"), "no verdict hangs on it in iptables mode: {findings}");
+    assert!(!findings.contains("conntrack"), "no verdict depends on flows in iptables mode: {findings}");
     drop(agent);
     let _as_root = Agent::start(&stage, &[]);
     let text = wait_for("/metrics", |text| text.contains("portreeve_source_up{source=\"conntrack\"} 1"));

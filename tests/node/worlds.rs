@@ -1,5 +1,5 @@
-//! Healthy worlds on a real kernel: each test shows that nothing is wrong, that the rule is silent, and that it is not
-//! blind.
+//! Healthy example nodes on a real kernel. Each test shows that nothing is wrong, that the rule is silent, and that the
+//! rule can find the problem.
 
 use crate::named::is_of;
 use std::{
@@ -9,32 +9,32 @@ use std::{
     time::Duration,
 };
 
-use crate::stage::{Look, PEER, Stage, connecting, ip, sysctl};
+use crate::stage::{PEER, Scan, Stage, connecting, ip, sysctl};
 
 const BLOCKS: &str = "connection-on-port/blocks";
 const CLAIMS: &str = "external-ip-conflict/takes-listener";
 const EXHAUSTION: &str = "ephemeral-ports-near-exhaustion";
 
-/// Fails where a rule found something, or could not judge.
+/// Fails if a rule found something, or could not judge.
 #[track_caller]
-fn expect_silent(look: &Look, rule: &str) {
-    assert!(look.findings(rule).is_empty(), "{:#}", look.json);
-    let unknown = look.json["unknown"].as_array().expect("a list");
-    assert!(!unknown.iter().any(|it| is_of(it, rule)), "{:#}", look.json);
+fn expect_silent(scan: &Scan, rule: &str) {
+    assert!(scan.findings(rule).is_empty(), "{:#}", scan.json);
+    let unknown = scan.json["unknown"].as_array().expect("a list");
+    assert!(!unknown.iter().any(|it| is_of(it, rule)), "{:#}", scan.json);
 }
 
-fn look(stage: &Stage) -> Look {
+fn scan(stage: &Stage) -> Scan {
     stage.check(&["--proxy-mode", "iptables"])
 }
 
-/// A client's connection and what the server accepted.
+/// A client's connection and the server's accepted connection.
 fn connected(server: &TcpListener) -> (TcpStream, TcpStream) {
     let client = TcpStream::connect(server.local_addr().expect("its address")).expect("a connection");
     (client, server.accept().expect("a connection").0)
 }
 
 #[test]
-fn an_ingress_that_drains_keeps_its_successor_off_no_port() {
+fn a_draining_ingress_does_not_block_its_successor() {
     let stage = Stage::new().document(
         "apiVersion: v1\nkind: Pod\nmetadata: {name: ingress, namespace: default, uid: uid-ingress}\nspec:\n  nodeName: n1\n  \
          hostNetwork: true\n  containers:\n  - name: ingress\n    ports: [{containerPort: 8443, hostPort: 8443, protocol: TCP}]\n\
@@ -43,23 +43,23 @@ fn an_ingress_that_drains_keeps_its_successor_off_no_port() {
     let server = TcpListener::bind("192.0.2.1:8443").expect("the port is free");
     let (_client, _kept) = connected(&server);
     let (mut closed, accepted) = connected(&server);
-    // Whoever closes first keeps the connection in TIME_WAIT: here the server.
-    accepted.shutdown(Shutdown::Write).expect("it is open");
+    // The end that closes first keeps the connection in TIME_WAIT: here the server.
+    accepted.shutdown(Shutdown::Write).expect("the connection is open");
     assert_eq!(closed.read(&mut [0]).expect("its end"), 0);
     drop((closed, accepted, server));
-    let silent = look(&stage);
+    let silent = scan(&stage);
     expect_silent(&silent, BLOCKS);
     drop(TcpListener::bind("192.0.2.1:8443").expect("nothing keeps a server off the port"));
-    // The kernel may have chosen the port: then it cannot be told who opened the connections.
+    // The kernel may have chosen the port: then the end that opened the connections is not known.
     sysctl("net.ipv4.ip_local_port_range", "1024 65535");
-    let unknown = look(&stage);
+    let unknown = scan(&stage);
     assert!(unknown.findings(BLOCKS).is_empty() && unknown.unknown().contains(&"clients: ambiguous".to_owned()));
     let _in_the_way = connecting("192.0.2.2:8443", &format!("{PEER}:443"));
-    assert_eq!(look(&stage).finding(BLOCKS, "ingress").0["severity"], "warning");
+    assert_eq!(scan(&stage).finding(BLOCKS, "ingress").0["severity"], "warning");
 }
 
 #[test]
-fn a_virtual_address_of_a_load_balancer_takes_nothing_from_who_listens_everywhere() {
+fn a_load_balancers_virtual_address_takes_no_connections_from_a_listener_on_every_address() {
     let stage = Stage::new().document(
         "apiVersion: v1\nkind: Service\nmetadata: {name: gate, namespace: default, uid: uid-gate}\nspec:\n  type: LoadBalancer\n  \
          clusterIP: 10.96.0.20\n  ipFamilies: [IPv4]\n  ports: [{port: 2222, protocol: TCP, nodePort: 30022}]\n\
@@ -68,10 +68,10 @@ fn a_virtual_address_of_a_load_balancer_takes_nothing_from_who_listens_everywher
     let stage = stage.endpoints("gate", "TCP", Some("n1"));
     ip("address add 192.0.2.200/32 dev eth0");
     let everywhere = TcpListener::bind("0.0.0.0:2222").expect("the port is free");
-    expect_silent(&look(&stage), CLAIMS);
+    expect_silent(&scan(&stage), CLAIMS);
     drop(everywhere);
     let _there = TcpListener::bind("192.0.2.200:2222").expect("the port is free");
-    assert_eq!(look(&stage).finding(CLAIMS, "gate").0["severity"], "critical");
+    assert_eq!(scan(&stage).finding(CLAIMS, "gate").0["severity"], "critical");
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn ports_in_time_wait_are_used_again_where_the_kernel_may() {
         client.shutdown(Shutdown::Both).expect("it is open");
         drop((client, accepted));
     }
-    expect_silent(&look(&stage), EXHAUSTION);
+    expect_silent(&scan(&stage), EXHAUSTION);
     // All 200 wait, and yet one more connection finds a port, once they have waited for a second.
     let again = (0..200).find_map(|_| match TcpStream::connect("192.0.2.1:8080") {
         Ok(stream) => Some(stream),
@@ -97,5 +97,5 @@ fn ports_in_time_wait_are_used_again_where_the_kernel_may() {
     });
     assert!(again.is_some(), "no port in TIME_WAIT was used again");
     sysctl("net.ipv4.tcp_tw_reuse", "2");
-    assert_eq!(look(&stage).finding(EXHAUSTION, "n1").0["severity"], "critical");
+    assert_eq!(scan(&stage).finding(EXHAUSTION, "n1").0["severity"], "critical");
 }

@@ -1,4 +1,4 @@
-//! Somebody takes a NodePort on every node at once, and it is repaired: first on nearly all, then on the few that are left.
+//! A process takes a NodePort on every node at once. Then it is repaired: first on most nodes, then on the last few.
 
 use std::{collections::BTreeMap, net::TcpListener, thread, time::Duration};
 
@@ -10,11 +10,12 @@ use crate::{
     row::{Promise, Row},
 };
 
-/// Two looks of every agent, wherever it was between two.
+/// Two scans of every agent, from any point between scans.
 const LOOKS: Duration = Duration::from_secs(75);
-/// The most requests about Events in a second while an incident begins, and the most Events of it, of all agents together.
+/// The greatest number of requests about Events in a second while an incident begins, and the most Events of it, of all
+/// agents together.
 const BUSIEST: f64 = 250.0;
-/// Each of the five slots may turn meanwhile.
+/// Each of the five slots may change meanwhile.
 const EVENTS: f64 = 10.0;
 
 impl Fleet<'_> {
@@ -44,7 +45,7 @@ impl Fleet<'_> {
                 let [open, over] = fleet.told(before);
                 (over.len() >= open.len()).then_some(())
             });
-            // Nobody has more to say.
+            // No agent has more to report.
             thread::sleep(LOOKS);
         });
         let [open, over] = self.told(before);
@@ -57,12 +58,12 @@ impl Fleet<'_> {
         self.tell("nodes that told of an incident until it was over", "nodes", [open.len() as f64]);
     }
 
-    /// How many requests there were so far.
+    /// The number of requests so far.
     fn asked(&self) -> usize {
         self.audit.of(OBSERVER).len()
     }
 
-    /// The nodes that told since, each in an Event: that it is affected, and that it is no more.
+    /// The nodes that have reported since then: the Events that begin the incident, and the Events that end it.
     fn told(&self, before: usize) -> [Vec<String>; 2] {
         let all = events(&self.cluster);
         ["Warning", "Normal"].map(|kind| {
@@ -75,7 +76,8 @@ impl Fleet<'_> {
         (0..self.size).any(|number| self.is_apart(number) && name(number) == node)
     }
 
-    /// What an incident was for the server: how many Events, how far apart, and what was asked about them in its busiest second.
+    /// The load of an incident on the server: the number of Events, the time between them, and the requests about
+    /// Events in the busiest second.
     fn tell_of_events(&mut self, before: usize, asked: usize) {
         let all = events(&self.cluster);
         let seconds = |event: &Value| -> f64 {
@@ -96,7 +98,7 @@ impl Fleet<'_> {
         self.rows.push(Row::alone("an Event after the first of all agents", "s", after, Promise::None));
     }
 
-    /// The most requests about Events in a second, since so many had been made.
+    /// The greatest number of requests about Events in a second, after the first `before` requests.
     fn busiest(&self, asked: usize) -> f64 {
         let since = self.audit.of(OBSERVER).split_off(asked);
         let mut each_second: BTreeMap<u64, u32> = BTreeMap::new();

@@ -1,8 +1,8 @@
-//! Who may read the private documents over the network: whoever holds a token that the API server knows, and whose user
-//! it lets read them.
+//! Decides who reads the private documents over the network. The API server has to know the token, and its user needs the
+//! right to `get` the path.
 //!
-//! A flood of tokens is no flood of requests to the API server: what cannot be a token is refused unseen, an answer is
-//! kept for a while, and there are a few reviews a second, for all clients together.
+//! A flood of tokens is no flood of requests to the API server. Text without the shape of a token is refused without a request.
+//! An answer is kept for a while. All clients together get a few reviews a second.
 
 use std::{
     collections::{BTreeMap, hash_map::RandomState},
@@ -18,13 +18,13 @@ use tracing::warn;
 use super::{bucket::Bucket, refusal::Refusal};
 use portreeve_cluster::{Review, Reviewer, TOKEN_HEADER};
 
-/// The longest token that is reviewed, in bytes: those of ServiceAccounts have about 1,200.
+/// The longest token that is reviewed, in bytes: tokens of ServiceAccounts have about 1,200.
 const LONGEST_TOKEN: usize = 4 << 10;
 /// Reviews that may be under way.
 const AT_ONCE: usize = 4;
 /// Reviews that may be begun at once.
 const BURST: u32 = 12;
-/// From one review to the next, once so many were begun.
+/// From one review to the next, after the burst.
 const EVERY: Duration = Duration::from_millis(250);
 
 /// What a client wants to read.
@@ -32,7 +32,7 @@ const EVERY: Duration = Duration::from_millis(250);
 pub(super) struct Wish<'a> {
     /// The node whose agent this is.
     pub(super) node: &'a str,
-    /// What its user must be allowed to `get`.
+    /// The path that its user needs the right to `get`.
     pub(super) path: &'a str,
 }
 
@@ -42,12 +42,12 @@ pub(super) struct Authorization {
     known: Mutex<ReviewCache>,
     reviews: Mutex<Bucket>,
     under_way: Semaphore,
-    /// Whether the last review failed, so that a server that is down is logged once.
+    /// Whether the last review failed. A server that is down is logged once.
     failing: Mutex<bool>,
 }
 
 impl Authorization {
-    /// Without a reviewer, nobody is let in.
+    /// Without a reviewer, every request is refused.
     pub(super) fn new(reviewer: Option<Reviewer>) -> Self {
         Self {
             reviewer,
@@ -58,7 +58,7 @@ impl Authorization {
         }
     }
 
-    /// Whether a request with these headers may have what it wants.
+    /// Whether a request with these headers may read the document.
     pub(super) async fn check(&self, headers: &HeaderMap, wish: &Wish<'_>) -> Result<(), Refusal> {
         let reviewer = self.reviewer.as_ref().ok_or(Refusal::NoApiServer)?;
         let token = token(headers).ok_or(Refusal::NoToken)?;
@@ -91,7 +91,7 @@ impl Authorization {
             }
             Err(error) => {
                 if !failed_before {
-                    warn!(%error, "the API server does not say who may read findings and snapshots");
+                    warn!(%error, "the API server does not review tokens: no client can read findings and snapshots over the network");
                 }
                 Err(Refusal::NotReviewed)
             }
@@ -99,14 +99,14 @@ impl Authorization {
     }
 }
 
-/// The token of a request. That of our own header comes first: a proxy on the way may use the other one for itself.
+/// The token of a request. Our own header comes first, because a proxy on the way may use `Authorization` for itself.
 fn token(headers: &HeaderMap) -> Option<&str> {
     let own = headers.get(TOKEN_HEADER).map(|value| value.to_str().unwrap_or_default());
     let usual = || headers.get(header::AUTHORIZATION)?.to_str().ok()?.strip_prefix("Bearer ");
     own.or_else(usual).map(str::trim)
 }
 
-/// Whether it can be a token of a ServiceAccount: three parts of base64url, the last of which is a signature.
+/// Whether the text has the shape of a ServiceAccount's token: three parts of base64url. The last part is a signature.
 fn is_shaped_like_a_token(token: &str) -> bool {
     let is_part = |part: &str| {
         part.len() >= 16 && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
@@ -118,17 +118,17 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How long an answer counts. A right that is taken away ends after this time.
+/// How long a permission is kept. A right that was withdrawn ends after this time.
 const ALLOWED: Duration = Duration::from_secs(60);
-/// How long a refusal counts: a right that was just granted is seen soon.
+/// How long a refusal is kept. A right that was just granted works after this time.
 const REFUSED: Duration = Duration::from_secs(5);
 /// How many answers are kept.
 const ENTRIES: usize = 128;
 
-/// A token and a path under two keys that nobody else knows, so that nobody can make two tokens that are alike.
+/// The hashes of a token and a path under two secret keys. So no client can make two tokens with one hash.
 type Key = (u64, u64);
 
-/// What the API server said of tokens lately, and until when it counts. Tokens themselves are not kept.
+/// The latest answers of the API server about tokens, and until when each is valid. The tokens themselves are not kept.
 #[derive(Debug, Default)]
 struct ReviewCache {
     hashers: (RandomState, RandomState),
@@ -163,7 +163,7 @@ mod tests {
     const SHAPED: &str = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJub2JvZHkifQ.c2lnbmF0dXJlLXNpZ25hdHVyZQ";
 
     #[test]
-    fn what_cannot_be_a_token_is_refused_unseen() {
+    fn a_text_without_the_shape_of_a_token_is_refused_without_a_request() {
         assert!(is_shaped_like_a_token(SHAPED));
         let long = format!("{SHAPED}{}", "a".repeat(LONGEST_TOKEN));
         for wrong in ["", "a", "a.b.c", &SHAPED.replace('.', ":"), &format!("{SHAPED}.{SHAPED}"), &long, "é.é.é"] {
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_an_api_server_nobody_is_let_in() {
+    async fn without_an_api_server_every_request_is_refused() {
         let mut headers = HeaderMap::new();
         headers.insert(TOKEN_HEADER, SHAPED.parse().expect("a value"));
         let wish = Wish { node: "n1", path: "/portreeve/findings" };
@@ -194,19 +194,19 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_counts_for_its_token_and_path_and_not_for_long() {
+    fn an_answer_is_valid_for_its_token_and_path_and_for_a_short_time() {
         let (mut cache, now) = (ReviewCache::default(), Instant::now());
         cache.put("a", "/x", Review::Allowed, now);
         cache.put("b", "/x", Review::Unauthenticated, now);
         assert_eq!(cache.get("a", "/x", now), Some(Review::Allowed));
         assert_eq!(cache.get("a", "/y", now), None);
         assert_eq!(cache.get("b", "/x", now), Some(Review::Unauthenticated));
-        assert_eq!(cache.get("b", "/x", now + REFUSED), None, "what is refused may soon be granted");
-        assert_eq!(cache.get("a", "/x", now + ALLOWED), None, "what is granted may be taken away");
+        assert_eq!(cache.get("b", "/x", now + REFUSED), None, "a refused right may soon be granted");
+        assert_eq!(cache.get("a", "/x", now + ALLOWED), None, "a granted right may be withdrawn");
     }
 
     #[test]
-    fn a_flood_of_tokens_is_bounded_and_pushes_out_no_answer_that_counts_longer() {
+    fn a_flood_of_tokens_is_bounded_and_pushes_out_no_answer_that_is_valid_longer() {
         let (mut cache, now) = (ReviewCache::default(), Instant::now());
         cache.put("good", "/x", Review::Allowed, now);
         for number in 0..10_000 {

@@ -1,20 +1,20 @@
-//! How often something may be done: so often at once, and then at a rate.
+//! A limit of repetitions: a burst at once, and then a rate.
 
 use std::time::{Duration, Instant};
 
-/// Turns that may be taken now. They come back with time.
+/// The turns that are left. They come back with time.
 #[derive(Clone, Debug)]
 pub(super) struct Bucket {
-    /// From one turn to the next, once none is left.
+    /// From one turn to the next, after the burst.
     every: Duration,
-    /// How many may be taken at once.
+    /// The turns of a burst.
     most: u32,
-    /// When all of them are there again; in the past where they are.
+    /// When all turns are back. If all are there, this is in the past.
     full: Instant,
 }
 
 impl Bucket {
-    /// A bucket with `most` turns, to which one comes `every` so often.
+    /// A bucket of `most` turns. One turn comes back in each time of `every`.
     pub(super) fn new(most: u32, every: Duration, now: Instant) -> Self {
         Self { every, most, full: now }
     }
@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn so_many_are_there_at_once_and_then_they_come_back_at_a_rate_and_no_more_are_saved_up() {
+    fn a_burst_is_there_at_once_and_then_turns_come_back_at_a_rate_and_no_more_than_a_burst_is_saved_up() {
         let (start, every) = (Instant::now(), Duration::from_secs(10));
         let mut bucket = Bucket::new(3, every, start);
         let mut taken = |now| (0..10).filter(|_| bucket.take(now)).count();

@@ -1,4 +1,4 @@
-//! What the agent logs about findings: their changes, within bounds, and all of them on SIGUSR1.
+//! The agent's log lines about findings: a bounded number of changes, and all findings on SIGUSR1.
 
 use std::time::{Duration, Instant};
 
@@ -16,11 +16,11 @@ use portreeve_rules::{
     ledger::Change,
 };
 
-/// Changes that are logged at once; a process that opens and closes its port must not fill a disk.
+/// Changes that are logged at once. A process that opens and closes its port again and again must not fill a disk.
 const LINES: u32 = 100;
-/// After so many, one is logged in this time.
+/// The time between two logged changes after that.
 const LINE: Duration = Duration::from_secs(10);
-/// How often a line says how many were left out.
+/// The pause between two lines that report the number of changes that were not logged.
 const LEFT_OUT: Duration = Duration::from_secs(60);
 
 /// Logs changes, as long as there are not too many.
@@ -30,12 +30,12 @@ pub(super) struct ChangeLog {
     left_out: usize,
     last_left_out: Option<Instant>,
     node: NodeDoubt,
-    /// Why the core of the node was not read, while that lasts.
+    /// Why sockets, addresses or settings of the node are not read, while that lasts.
     unread: Option<String>,
 }
 
 impl ChangeLog {
-    /// A log in which nothing was written yet.
+    /// An empty log.
     pub(super) fn new(now: Instant) -> Self {
         Self {
             lines: Bucket::new(LINES, LINE, now),
@@ -56,15 +56,15 @@ impl ChangeLog {
             }
         }
         if let Some(left_out) = self.take_left_out(now) {
-            warn!(left_out, "more changes than are logged; the findings have them all");
+            warn!(left_out, "too many changes to log each; /findings has all of them");
         }
     }
 
-    /// Logs once that the name of this node is in doubt.
+    /// Logs once that the name of this node may be wrong.
     pub(super) fn log_node(&mut self, snapshot: &Snapshot, now: Instant) {
         let doubt = doubt(snapshot);
         if self.node.is_due(doubt.is_some(), now) {
-            warn!(why = doubt, "this may be another node; look at --node");
+            warn!(why = doubt, "the name of this node may be wrong; check --node");
         }
     }
 
@@ -75,13 +75,13 @@ impl ChangeLog {
             return;
         }
         match &unread {
-            Some(detail) => warn!(detail, "cannot read the node; findings stay as they were"),
+            Some(detail) => warn!(detail, "cannot read the node; findings stay as they are"),
             None => info!("the node can be read again"),
         }
         self.unread = unread;
     }
 
-    /// How many were left out since the last time, if it is time to say so.
+    /// The number of changes that were not logged since the last such line, if a line is due.
     fn take_left_out(&mut self, now: Instant) -> Option<usize> {
         let is_due = self.last_left_out.is_none_or(|last| now.saturating_duration_since(last) >= LEFT_OUT);
         if self.left_out == 0 || !is_due {
@@ -111,7 +111,7 @@ fn log_change(change: &Change) {
     }
 }
 
-/// Logs how many findings there are, how the agent works, and each open finding.
+/// Logs the number of findings, the state of the agent, and each open finding.
 pub(super) fn log_state(published: &Published, interval: Duration, cost: Duration, own_port: &Reading<OwnPort>) {
     let findings = |severity| {
         let board = published.last.as_ref().map(|(_, board)| &board.findings);
@@ -130,7 +130,7 @@ pub(super) fn log_state(published: &Published, interval: Duration, cost: Duratio
         "state"
     );
     for finding in published.last.iter().flat_map(|(_, board)| &board.findings) {
-        info!(rule = %finding.key.name(), subject = %finding.key.subject, since = %finding.since, "open");
+        info!(rule = %finding.key.name(), subject = %finding.key.subject, since = %finding.since, "open finding");
     }
 }
 

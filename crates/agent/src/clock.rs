@@ -1,10 +1,10 @@
-//! The clock on the wall. It may be set to anything: a time that cannot be written is the nearest that can.
+//! The system's clock, which may be set to any time. A time beyond the limits of a timestamp becomes the nearest timestamp.
 
 use std::time::SystemTime;
 
 use jiff::Timestamp;
 
-/// The time.
+/// The time now.
 pub fn now() -> Timestamp {
     timestamp(SystemTime::now())
 }

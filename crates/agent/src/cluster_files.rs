@@ -1,4 +1,4 @@
-//! Files about the cluster, read again whenever they change.
+//! Files about the cluster. The agent reads them again when they change.
 
 use std::{
     collections::BTreeSet,
@@ -15,10 +15,10 @@ use crate::metrics::word;
 use portreeve_cluster::{self as cluster, ClusterSource, Input, Resource};
 use portreeve_facts::{ClusterFacts, Gap, Reading, Source, Why};
 
-/// How often files are looked at for a change.
+/// The pause between two checks for a change.
 const FILES: Duration = Duration::from_secs(1);
 
-/// Reads files as long as somebody wants to know.
+/// Reads files as long as a receiver is left.
 pub(super) async fn follow_files(
     inputs: Vec<Input>,
     node: Option<String>,
@@ -27,7 +27,7 @@ pub(super) async fn follow_files(
 ) {
     let mut known = None;
     let mut was_broken = false;
-    // The kinds of objects that the last reading held whole.
+    // The kinds of objects that the last reading had whole.
     let mut whole = BTreeSet::new();
     let source = ClusterSource::Files(inputs.clone());
     while !sender.is_closed() {
@@ -36,21 +36,21 @@ pub(super) async fn follow_files(
             let mut facts = cluster::read(&source, node.as_deref(), &hostname).await;
             let broke = broken(&facts).cloned();
             if let Some(gap) = &broke {
-                warn!(detail = gap.detail, "the files of the cluster are not whole; what was found stays");
-                // A part is better than nothing only as long as nothing is known.
+                warn!(detail = gap.detail, "the files of the cluster cannot be read whole; findings stay as they are");
+                // A part is used only if no facts are known yet.
                 if known.is_some() {
                     mark_unread(&mut facts, gap.why, &gap.detail);
                     facts.node_name = facts.node_name.or_else(|| sender.borrow().facts.node_name.clone());
                 }
             } else if was_broken {
-                info!("the files of the cluster are whole again");
+                info!("the files of the cluster can be read whole again");
             }
             was_broken = broke.is_some();
             whole = kinds(&facts).into_iter().filter(|(_, gap)| gap.is_none()).map(|(kind, _)| kind).collect();
             sender.send_if_modified(|last| take(last, facts));
             known = stamps;
         }
-        // What a file that has not changed says counts as read again, but not what it failed to say.
+        // The objects of an unchanged file count as read again. Objects that could not be read do not.
         sender.send_if_modified(|last| {
             last.whole.extend(whole.iter().map(|kind| (*kind, Instant::now())));
             false
@@ -59,7 +59,7 @@ pub(super) async fn follow_files(
     }
 }
 
-/// Takes in what was read. True if facts differ.
+/// Stores the new facts. True if they differ from the last ones.
 fn take(last: &mut LastReading, facts: ClusterFacts) -> bool {
     for (kind, gap) in kinds(&facts) {
         if let Some(gap) = gap {
@@ -73,18 +73,18 @@ fn take(last: &mut LastReading, facts: ClusterFacts) -> bool {
     differs
 }
 
-/// Why files were not read to their end, or one not at all. What a whole file does not hold, nobody asked for.
+/// Why a file was not read, or not to its end. A kind of object that is missing in a whole file is no error.
 fn broken(facts: &ClusterFacts) -> Option<&Gap> {
     facts.endpoint_slices.gap().filter(|gap| gap.why != Why::NotAsked)
 }
 
-/// Facts of which nothing has been read yet.
+/// Marks all facts as not read yet.
 pub(super) fn mark_not_yet(facts: &mut ClusterFacts) {
     facts.configured = true;
     mark_unread(facts, Why::NotYet, "the cluster has not answered yet");
 }
 
-/// Nothing is known for this reason: findings about what is missing in a part stay open.
+/// Marks all facts as unknown for this reason, so that findings about them stay open.
 fn mark_unread(facts: &mut ClusterFacts, why: Why, detail: &str) {
     fn gap<T>(reading: &mut Reading<T>, source: Source, (why, detail): (Why, &str)) {
         *reading = Reading::Gap(Gap::new(source, why, detail));
@@ -102,11 +102,11 @@ fn mark_unread(facts: &mut ClusterFacts, why: Why, detail: &str) {
 /// Inode, time of change in seconds and nanoseconds, length.
 type Stamp = (u64, i64, i64, u64);
 
-/// What distinguishes one state of the files from another.
+/// One stamp for each file. The stamps differ when a file has changed.
 fn stamps(inputs: &[Input]) -> Vec<Option<Stamp>> {
     let stamp = |input: &Input| match input {
         Input::Stdin => None,
-        // What is not there now may be later; reading it says what is wrong.
+        // A missing file may come later. Reading it reports the error.
         Input::File(path) => std::fs::metadata(path).map(|it| (it.ino(), it.mtime(), it.mtime_nsec(), it.len())).ok(),
     };
     inputs.iter().map(stamp).collect()
@@ -131,7 +131,7 @@ mod tests {
 
     const WEB: &str = r#"{"kind":"List","items":[{"kind":"Service","metadata":{"name":"web"},"spec":{}}]}"#;
 
-    /// Reads a file with this content that is followed.
+    /// A file that the agent follows.
     struct Followed {
         _directory: tempfile::TempDir,
         path: std::path::PathBuf,
@@ -194,7 +194,7 @@ mod tests {
         let errors = || file.last.borrow().errors[&(Resource::Services, "malformed".to_owned())];
         let before = errors();
         time::sleep(2 * FILES).await;
-        assert_eq!(errors(), before, "what has not changed is not read again");
+        assert_eq!(errors(), before, "an unchanged file is not read again");
     }
 
     #[tokio::test]
@@ -217,7 +217,7 @@ mod tests {
         last.changed().await.expect("the follower lives");
         time::sleep(2 * FILES).await;
         let LastReading { whole, errors, .. } = last.borrow().clone();
-        assert!(whole[&Resource::Services] < good + FILES, "garbage is no reading, however often it is looked at");
+        assert!(whole[&Resource::Services] < good + FILES, "a broken file never counts as read");
         assert_eq!(errors[&(Resource::Services, "malformed".to_owned())], 1);
         write(WEB, 3);
         last.wait_for(|last| last.facts.services.seen().is_some()).await.expect("the follower lives");

@@ -1,4 +1,4 @@
-//! What the agent knows of the cluster, from watches or from files.
+//! The agent's facts about the cluster, from watches or from files.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,16 +13,16 @@ use crate::metrics::ViewAge;
 use portreeve_cluster::{ClusterView, Resource};
 use portreeve_facts::{ClusterFacts, Why};
 
-/// The cluster as it is known now. Clones see the same, and each is notified of changes by itself.
+/// The latest facts about the cluster. Clones share the facts, and each clone gets its own notice of a change.
 #[derive(Clone, Debug)]
 pub(super) enum ClusterState {
-    /// An API server is watched: facts are made when they are asked for.
+    /// From an API server that is watched. Facts are made on request.
     Watched(ClusterView),
-    /// Files are read when they change, or nothing is ever read.
+    /// From files that are read when they change, or from no source.
     Read(Receiver<LastReading>),
 }
 
-/// What files said when they were last read.
+/// The last reading of the files.
 #[derive(Clone, Debug)]
 pub(super) struct LastReading {
     pub(super) facts: Arc<ClusterFacts>,
@@ -33,8 +33,8 @@ pub(super) struct LastReading {
 }
 
 impl ClusterState {
-    /// Waits until something has changed since the last call of this or of [`Self::facts`]; for ever where nothing can
-    /// change. Many changes are one.
+    /// Waits for a change since the last call of this or of [`Self::facts`]. Many changes count as one. If no change can come, it
+    /// waits forever.
     pub(super) async fn changed(&mut self) {
         let alive = match self {
             Self::Watched(view) => view.changed().await.is_ok(),
@@ -45,7 +45,7 @@ impl ClusterState {
         }
     }
 
-    /// The facts, made on the caller's time unless nothing has changed since they were made.
+    /// The facts. If something has changed, the caller waits until they are made.
     pub(super) fn facts(&mut self) -> Arc<ClusterFacts> {
         match self {
             Self::Watched(view) => view.facts(),
@@ -53,12 +53,12 @@ impl ClusterState {
         }
     }
 
-    /// Everything until now counts as taken in.
+    /// Marks all changes until now as seen.
     pub(super) fn mark_unchanged(&mut self) {
         drop(self.facts());
     }
 
-    /// The facts, once they hold the endpoints of Services of these names, or say why they cannot.
+    /// Waits until the facts have the endpoints of the Services of these names, or the reason why not.
     pub(super) async fn endpoints_of(&mut self, names: &BTreeSet<String>) -> Arc<ClusterFacts> {
         while !self.holds_endpoints_of(names) {
             self.changed().await;
@@ -73,7 +73,7 @@ impl ClusterState {
         }
     }
 
-    /// Waits until everything has been read or refused once.
+    /// Waits until each kind of object has been read or refused once.
     pub(super) async fn answered(&mut self) {
         while self.is_awaited() {
             self.changed().await;
@@ -87,7 +87,7 @@ impl ClusterState {
         }
     }
 
-    /// How long ago an API server last confirmed the Pods of this node.
+    /// The time since an API server last confirmed the Pods of this node.
     pub(super) fn age_of_pods(&self, now: Instant) -> Option<Duration> {
         match self {
             Self::Watched(view) => view.statuses().get(&Resource::Pods)?.age(now.into()),
@@ -114,7 +114,7 @@ impl ClusterState {
 }
 
 impl LastReading {
-    /// Facts of which nothing is to be reported.
+    /// These facts, without ages and failures.
     pub(super) fn of(facts: ClusterFacts) -> Self {
         Self { facts: Arc::new(facts), whole: BTreeMap::new(), errors: BTreeMap::new() }
     }

@@ -1,4 +1,4 @@
-//! Starts what keeps the state of the cluster up to date beside the loop, and requests endpoints from it.
+//! Starts the tasks that keep the state of the cluster up to date, and requests endpoints from them.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -18,8 +18,8 @@ use portreeve_facts::ClusterFacts;
 /// How long to wait for endpoints that were requested.
 const ENDPOINTS_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Requests endpoints, for the loop alone: a second one who asked would replace what the first one wants. An API server is
-/// asked only for those that are requested; files hold all of them anyway.
+/// Requests endpoints for the loop. There is one for each agent, because a new request replaces the last one. The API server gets
+/// only requests for these endpoints. Files have all endpoints anyway.
 #[derive(Debug)]
 pub(super) struct EndpointsRequest {
     wanted: Sender<Arc<BTreeSet<String>>>,
@@ -27,8 +27,8 @@ pub(super) struct EndpointsRequest {
 }
 
 impl EndpointsRequest {
-    /// Puts the endpoints of Services of these names into `facts`, if they become known in time. From then on these are
-    /// watched, and no others. Returns whether the facts are now the latest ones.
+    /// Puts the endpoints of the Services of these names into `facts`, if they become known in time. From then on only these
+    /// are watched. Returns whether the facts are now the latest.
     pub(super) async fn fill_in(&self, names: BTreeSet<String>, facts: &mut ClusterFacts) -> bool {
         let mut state = self.state.clone();
         let updated = async {
@@ -48,7 +48,7 @@ impl EndpointsRequest {
     }
 }
 
-/// Starts reading, with `tasks` for what runs beside the loop. The state is there at once; nothing has been read in it yet.
+/// Starts reading in `tasks`. Returns at once, with a state in which nothing has been read yet.
 pub(super) async fn start(
     source: ClusterSource,
     node: Option<String>,
@@ -59,7 +59,7 @@ pub(super) async fn start(
     let state = match source {
         ClusterSource::Api(access) => {
             let (mut watch, view) = Watch::start(access, node, hostname, endpoints_of);
-            tasks.spawn_saying_why("watching the cluster", async move { watch.ended().await });
+            tasks.spawn_with_reason("watching the cluster", async move { watch.ended().await });
             ClusterState::Watched(view)
         }
         ClusterSource::Files(inputs) => {

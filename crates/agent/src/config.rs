@@ -6,34 +6,33 @@ use portreeve_cluster::ClusterSource;
 use portreeve_facts::{NodePortRange, Overrides};
 use portreeve_rules::Limits;
 
-/// Everything that flags, the environment and the configuration file set together.
+/// All settings, after flags, environment and configuration file are merged.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Where facts about the cluster come from.
+    /// The source of facts about the cluster.
     pub cluster: ClusterSource,
     /// This node's name in the cluster.
     pub node: Option<String>,
-    /// Where the node's root is.
+    /// The path of the node's root.
     pub host_root: PathBuf,
-    /// What the configuration says about the node.
+    /// Configured facts about the node.
     pub overrides: Overrides,
-    /// The NodePort range, where it is configured.
+    /// The NodePort range, if it is configured.
     pub node_port_range: Option<NodePortRange>,
-    /// Where to answer over HTTP.
+    /// The address of the HTTP server.
     pub listen: SocketAddr,
-    /// A socket in the file tree at which everything is answered, to its owner and to a probe.
+    /// A socket in the file tree. Its owner can read every document there, and the probe connects to it.
     pub socket: Option<PathBuf>,
-    /// From one look to the next.
+    /// From one scan to the next.
     pub interval: Duration,
-    /// The share of one core that looks may take, and reading connections as much again, per cent.
+    /// The share of one core for scans, per cent. Reading connections has the same share again.
     pub cpu_percent: f64,
     /// Every threshold of every rule.
     pub limits: Limits,
 }
 
 impl Config {
-    /// Replaces this configuration. Returns whether a part of the new one takes effect only at the next start: sources
-    /// and paths.
+    /// Replaces this configuration. Returns true if sources or paths changed, which take effect at the next start.
     pub(super) fn adopt(&mut self, new: Self) -> bool {
         let fixed = |it: &Self| {
             let Self { cluster, node, host_root, listen, socket, .. } = it.clone();

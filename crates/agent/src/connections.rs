@@ -1,5 +1,5 @@
-//! Serves HTTP connections within a bounded number of file descriptors and bounded memory, whatever clients do.
-//! `axum::serve` bounds neither their number nor how long they take.
+//! Serves HTTP connections with a bounded number of file descriptors and bounded memory, even if clients misbehave.
+//! `axum::serve` limits neither the number of connections nor their time.
 
 use std::{collections::VecDeque, convert::Infallible, io, net::SocketAddr, time::Duration};
 
@@ -12,29 +12,29 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-/// How many connections there may be at a time. One more ends the oldest.
+/// The greatest number of connections at a time. One more ends the oldest.
 const MAX_CONNECTIONS: usize = 32;
-/// From one connection to the next. So a flood costs little, and the oldest connection has had a third of a second when it
-/// is ended; an answer takes milliseconds.
+/// The pause between two connections, so that a flood costs little. The oldest connection has a third of a second before it can
+/// be ended. An answer takes milliseconds.
 const PACE: Duration = Duration::from_millis(10);
-/// How long a connection may take, for its one request and the answer.
+/// The longest time of a connection: one request and the answer.
 const LONGEST: Duration = Duration::from_secs(120);
 /// The longest head of a request, in bytes.
 const MAX_HEAD: usize = 16 * 1024;
-/// What the kernel may hold for a connection that does not read, or is not read, in bytes each. It takes twice as much.
+/// The kernel's send and receive buffers of a connection, in bytes each. The kernel doubles the number.
 const SOCKET_BUFFER: u32 = 64 << 10;
 /// How many connections may wait to be accepted.
 const BACKLOG: u32 = 128;
 
-/// A socket that listens at `address`, whose connections hold little in the kernel, for any runtime.
+/// Listens at `address`, with small buffers in the kernel for each connection. Works with any runtime.
 ///
 /// # Errors
 /// When it cannot listen there.
 pub(super) fn listen(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-    // As the standard library has it.
+    // As the standard library does.
     socket.set_reuseaddr(true)?;
-    // Connections have the sizes of their listener.
+    // Connections inherit the sizes from their listener.
     socket.set_send_buffer_size(SOCKET_BUFFER)?;
     socket.set_recv_buffer_size(SOCKET_BUFFER)?;
     socket.bind(address)?;
@@ -59,7 +59,7 @@ async fn serve_within(mut listener: impl Listener, router: Router, longest: Dura
         {
             oldest.abort();
         }
-        // A client that sends nonsense, hangs up or takes too long is no error of the agent.
+        // A bad request, a closed connection and a slow client are no errors of the agent.
         let connection = timeout(longest, server.serve_connection(TokioIo::new(stream), service.clone()));
         open.push_back(tokio::spawn(connection).abort_handle());
         sleep(PACE).await;
@@ -78,10 +78,10 @@ mod tests {
     use super::*;
 
     const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
-    /// More than both sockets of a connection hold.
+    /// More than the buffers of a connection hold.
     const LONG: usize = 4 << 20;
 
-    /// A server whose connections may take so long; it ends with the task.
+    /// A server with this longest time of a connection. It ends with the task.
     fn server(longest: Duration) -> (SocketAddr, JoinHandle<Infallible>) {
         let listener = listen("127.0.0.1:0".parse().expect("an address")).expect("a socket");
         let address = listener.local_addr().expect("an address");
@@ -96,7 +96,7 @@ mod tests {
         stream
     }
 
-    /// How much a client gets that begins to read after a pause.
+    /// The number of bytes that a client gets if it begins to read after a pause.
     async fn length(mut stream: TcpStream, pause: Duration) -> usize {
         sleep(pause).await;
         let (mut bytes, mut read) = (vec![0; 64 << 10], 0);
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_sends_nothing_or_reads_slowly_is_cut_off() {
+    async fn a_client_that_sends_nothing_or_reads_slowly_is_cut_off() {
         let (address, _server) = server(Duration::from_millis(300));
         let late = Duration::from_secs(1);
         assert_eq!(length(client(address, "GET / HT").await, Duration::ZERO).await, 0, "half a request");
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_too_many_ends_the_oldest_and_is_answered() {
+    async fn one_connection_too_many_ends_the_oldest_and_is_answered() {
         let (address, _server) = server(Duration::from_secs(60));
         let mut silent = VecDeque::new();
         for _ in 0..=MAX_CONNECTIONS {

@@ -1,4 +1,4 @@
-//! The loop of the agent: look, judge, remember, publish, wait.
+//! The loop of the agent: scan, judge, remember, publish, wait.
 
 use std::{
     collections::BTreeSet,
@@ -44,26 +44,26 @@ use portreeve_rules::{
 
 /// How often the configuration file is read.
 const RELOAD_INTERVAL: Duration = Duration::from_secs(5);
-/// How long the first look waits for the cluster.
+/// How long the first scan waits for the cluster.
 const FIRST_STATE_TIMEOUT: Duration = Duration::from_secs(1);
-/// Every so many times that connections are read, all client sockets are, even where that takes long: also those that can
-/// only have bound their port on purpose.
+/// One in so many readings of connections reads all client sockets, even if that takes long. The others pass over the sockets whose
+/// port a program must have bound on purpose.
 const EVERY_CLIENT: u64 = 20;
-/// How long work that is under way may delay the end of the process.
+/// How long unfinished work may delay the end of the process.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(500);
-/// How long Events that are not written yet may delay the end of the process.
+/// How long unwritten Events may delay the end of the process.
 const EVENTS_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Runs the agent until SIGTERM or SIGINT. SIGHUP loads the configuration again, as the loop does by itself every few
-/// seconds; SIGUSR1 logs the state.
+/// Runs the agent until SIGTERM or SIGINT. SIGHUP loads the configuration again, which the loop also does every few
+/// seconds. SIGUSR1 logs the state.
 ///
 /// # Errors
-/// When it cannot start: no configuration, no runtime, no thread, no signals.
+/// When it cannot start: without configuration, runtime, thread or signals.
 pub fn run(load: Box<Load>) -> anyhow::Result<()> {
     let config = load().map_err(anyhow::Error::msg)?;
     let runtime = threads::runtime().context("starting the runtime")?;
     let ended = runtime.block_on(async { Agent::start(config, load).await?.run_until_stopped().await });
-    // A request that hangs must not keep the process.
+    // A request that hangs must not keep the process alive.
     runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
     ended
 }
@@ -82,17 +82,17 @@ struct Agent {
     ledger: Ledger,
     log: ChangeLog,
     before: Option<Arc<Snapshot>>,
-    /// [`Snapshot::pods_at`] of the look that is taken.
+    /// [`Snapshot::pods_at`] of the current scan.
     pods_at: Option<Timestamp>,
     cadence: Cadence,
     started: Instant,
-    /// What the last look cost, in processor time.
+    /// The processor time of the last scan.
     last_cost: Duration,
-    /// How often connections were read.
+    /// The number of scans that read connections.
     readings: u64,
-    /// What of the cluster was never read yet.
+    /// The parts of the cluster that were never read.
     never_read: BTreeSet<Source>,
-    /// Whose panic was logged: rules, and `reader`.
+    /// The parts whose panic was logged: names of rules, and `reader`.
     panicked: BTreeSet<&'static str>,
 }
 
@@ -172,11 +172,11 @@ impl Agent {
         tokio::select! {
             () = stopped => {}
             () = self.run_forever(&mut hangup, &mut state) => {}
-            // Blind or silent, it would go on to say that all is well.
+            // Without this task the agent would go on to report that nothing is wrong.
             ended = tasks.ended() => bail!("{ended}"),
         }
         if let Some(recorder) = &self.recorder {
-            // The last Events are still written, if the API server answers in time.
+            // The agent still writes the last Events, if the API server answers in time.
             drop(timeout(EVENTS_TIMEOUT, recorder.idle()).await);
         }
         info!("stopped");
@@ -184,14 +184,14 @@ impl Agent {
     }
 
     async fn run_forever(&mut self, hangup: &mut Signal, state: &mut Signal) {
-        // If the cluster answers at once, the first look has its facts; one that is down delays little.
+        // If the cluster answers at once, the first scan has its facts. A cluster that is down delays little.
         drop(timeout(FIRST_STATE_TIMEOUT, self.cluster.answered()).await);
         self.cluster.mark_unchanged();
         let mut reload = interval(RELOAD_INTERVAL);
         loop {
             let wait = match self.cadence.next(Instant::now()) {
                 Ok(cause) => {
-                    self.look(cause).await;
+                    self.scan(cause).await;
                     Duration::ZERO
                 }
                 Err(wait) => wait,
@@ -206,17 +206,17 @@ impl Agent {
         }
     }
 
-    /// Takes one look. It reads connections where the cadence allows that, and where the cluster has facts that it never had
-    /// before: these are compared with everything, once. Where it does not, what connections showed before stays, and rules
-    /// that look at them wait.
-    async fn look(&mut self, cause: Cause) {
+    /// Scans once. The scan reads connections if the cadence allows that, or if a part of the cluster was read for the first
+    /// time: its facts are compared with all connections once. Otherwise the last connections stay, and rules about connections
+    /// wait.
+    async fn scan(&mut self, cause: Cause) {
         let began = Instant::now();
         let (at, facts, mut query) = self.inputs(began);
         let lacks = facts.lacks();
         let known = self.never_read.len();
         self.never_read.retain(|source| lacks.contains(source));
         let reads = self.never_read.len() < known || self.cadence.reads_connections(began);
-        // Without a look before, there is nothing that could stay.
+        // Before the first scan there are no connections that could stay.
         let before = self.before.clone().filter(|_| !reads);
         if before.is_some() {
             query.skipped = connections().collect();
@@ -224,14 +224,14 @@ impl Agent {
             query.bound_on_purpose = self.is_every_client_due();
             self.readings += 1;
         }
-        let (seen, read) = self.scan(query).await;
+        let (seen, read) = self.read_node(query).await;
         let (mut cost, mut of_connections) = (read, None);
         if let Some((mut kernel, took)) = seen {
             let rules: Vec<_> = match &before {
                 None => RULES.into(),
                 Some(before) => {
                     connections().for_each(|source| kernel.take(source, &before.kernel));
-                    RULES.iter().copied().filter(|rule| !connections().any(|source| rule.looks_at(source))).collect()
+                    RULES.iter().copied().filter(|rule| !connections().any(|source| rule.reads(source))).collect()
                 }
             };
             let cost_of = |source| took.get(&source).map(|spent| spent.processor);
@@ -240,8 +240,8 @@ impl Agent {
             cost += self.conclude(&rules, (at, connections_at), facts, kernel).await;
         }
         self.last_cost = cost;
-        debug!(?cause, ?cost, ?of_connections, took = ?began.elapsed(), "looked");
-        self.cadence.looked(began, cost.saturating_sub(of_connections.unwrap_or_default()), of_connections);
+        debug!(?cause, ?cost, ?of_connections, took = ?began.elapsed(), "scanned");
+        self.cadence.scanned(began, cost.saturating_sub(of_connections.unwrap_or_default()), of_connections);
     }
 
     fn reload(&mut self, requested: bool) {
@@ -251,10 +251,10 @@ impl Agent {
         self.published.send_modify(|published| published.longest = longest);
     }
 
-    /// The facts of the cluster now, and what they make us ask the node.
+    /// The facts of the cluster now, and the query to the node that follows from them.
     fn inputs(&mut self, began: Instant) -> (RoundTime, ClusterFacts, NodeQuery) {
         let at = RoundTime { at: now(), since_start: began.saturating_duration_since(self.started) };
-        // Before the facts, which may only be newer.
+        // Before the facts: so the Pods are at least as new as this time.
         let age = self.cluster.age_of_pods(Instant::now()).and_then(|age| SignedDuration::try_from(age).ok());
         self.pods_at = age.and_then(|age| at.at.checked_sub(age).ok());
         let mut facts = (*self.cluster.facts()).clone();
@@ -262,7 +262,7 @@ impl Agent {
             facts.node_port_range = Reading::Seen(range.clone());
         }
         let mut query = rules::node_query(&facts, false);
-        // The port that was tried: another one in the configuration holds from the next start.
+        // The port that this agent tried. A new port in the configuration counts from the next start.
         if let Some(own) = self.own_port.borrow().known(Unread::Chooses).filter(|own| own.taken) {
             query.owner_ports = query.owner_ports.union(&[own.address.port()].into_iter().collect());
         }
@@ -270,8 +270,8 @@ impl Agent {
         (at, facts, query)
     }
 
-    /// Reads the node, unless a reader panics, and measures what that cost: all of it, and what each reader took.
-    async fn scan(&mut self, query: NodeQuery) -> (Option<(KernelFacts, Took)>, Duration) {
+    /// Reads the node, and measures the cost of all readers together and the time of each. No facts if a reader panics.
+    async fn read_node(&mut self, query: NodeQuery) -> (Option<(KernelFacts, Took)>, Duration) {
         let began = Instant::now();
         let Scanned { seen, cost } = self.scanner.scan(query).await;
         let seen = seen.inspect(|(_, took)| {
@@ -283,8 +283,8 @@ impl Agent {
         (seen.inspect_err(|panic| self.count_panic("reader", panic)).ok(), cost)
     }
 
-    /// Judges what was seen by these rules, with the endpoints that they need for it. With the time goes that at which
-    /// connections were read, where that was before. Returns the processor time that took.
+    /// Runs these rules on the facts, and gets the endpoints that the rules need. `connections_at` is the time of the connections, if
+    /// they are of an earlier scan. Returns the processor time.
     async fn conclude(
         &mut self,
         rules: &[&'static Rule],
@@ -299,7 +299,7 @@ impl Agent {
             Snapshot { schema, version, at: time.at, connections_at, pods_at, overrides, kernel, cluster, own_port };
         let needed = rules::endpoints_needed(&snapshot);
         if self.endpoints.fill_in(needed, &mut snapshot.cluster).await {
-            // That they are known now is no reason to look again.
+            // The endpoints are in this scan already, so they need no scan of their own.
             self.cluster.mark_unchanged();
         }
         let spent = thread_cpu_time();
@@ -307,7 +307,8 @@ impl Agent {
         thread_cpu_time().saturating_sub(spent)
     }
 
-    /// Whether all client sockets are read whatever that costs: now and then, and as long as there are any.
+    /// Whether this scan reads all client sockets, however much that costs: one in [`EVERY_CLIENT`] readings, and as long as there are
+    /// any.
     fn is_every_client_due(&self) -> bool {
         let before = self.before.as_ref().map(|before| &before.kernel.clients);
         let none_before = before.and_then(|it| it.known(Unread::Chooses)).is_some_and(|clients| clients.outgoing == 0);
@@ -319,9 +320,9 @@ impl Agent {
         self.record(time, &now, rules::ask(rules, &limits.round(&now, before.as_deref()), &limits));
     }
 
-    /// Remembers, logs and publishes the opinions of the rules about a snapshot.
+    /// Remembers, logs and publishes the rules' opinions about a snapshot.
     fn record(&mut self, time: RoundTime, snapshot: &Arc<Snapshot>, opinions: impl Iterator<Item = Opinion>) {
-        // Changes of the cluster lead to rounds that follow each other faster than a roll-out settles.
+        // Changes of the cluster can lead to rounds so close together that a roll-out is not finished in between.
         let settle = self.config.interval / 2;
         let RoundResult { changes, panicked } =
             advance(opinions, snapshot, time, Reporting::WithPatience(settle), &mut self.ledger);
@@ -342,11 +343,11 @@ impl Agent {
         });
     }
 
-    /// Counts a panic, and logs once whose it was.
+    /// Counts a panic, and logs the first panic of each part.
     fn count_panic(&mut self, part: &'static str, words: &str) {
         self.published.send_modify(|published| published.work.panicked(part));
         if self.panicked.insert(part) {
-            warn!(part, words, "panicked; please report it with a snapshot");
+            warn!(part, words, "panicked; please report this bug with a snapshot");
         }
     }
 
@@ -355,12 +356,12 @@ impl Agent {
     }
 }
 
-/// What takes as long as there are connections.
+/// The sources whose reading time grows with the number of connections.
 fn connections() -> impl Iterator<Item = Source> {
     SELDOM.into_iter().filter(|source| source.walks_connections())
 }
 
-/// Listens for one.
+/// Listens for a signal.
 ///
 /// # Errors
 /// When the operating system does not allow it.
@@ -368,20 +369,20 @@ fn listen(kind: SignalKind) -> anyhow::Result<Signal> {
     signal(kind).context("listening for signals")
 }
 
-/// Waits for a signal; for ever where it cannot come any more.
+/// Waits for a signal. If none can come any more, it waits forever.
 async fn received(signal: &mut Signal) {
     if signal.recv().await.is_none() {
         std::future::pending::<()>().await;
     }
 }
 
-/// Where the configuration comes from; called again and again. The error is one line for a person.
+/// Loads the configuration; the loop calls it again and again. The error is one line for a person.
 type Load = dyn Fn() -> Result<Config, String>;
 
-/// Loads the configuration, and remembers what was wrong with it.
+/// Loads the configuration, and remembers the last error.
 struct Reloader {
     load: Box<Load>,
-    /// What was wrong with the configuration when it was last loaded.
+    /// The error of the last attempt.
     last_error: Option<String>,
 }
 
@@ -390,8 +391,8 @@ impl Reloader {
         Self { load, last_error: None }
     }
 
-    /// Loads the configuration again. An invalid one changes nothing, and is logged once, or whenever a person
-    /// requested it with a signal.
+    /// Loads the configuration again. An invalid configuration changes nothing. Its error is logged once, and again after each signal
+    /// from a person.
     fn reload(&mut self, config: &mut Config, requested: bool) {
         match (self.load)() {
             Ok(new) => {
@@ -401,13 +402,13 @@ impl Reloader {
                         info!("the configuration is unchanged");
                     }
                 } else if config.adopt(new) {
-                    warn!("the configuration changed; what it says of sources and places holds from the next start");
+                    warn!("the configuration changed; new sources, addresses and paths take effect at the next start");
                 } else {
-                    info!(interval = ?config.interval, "the configuration was read anew");
+                    info!(interval = ?config.interval, "the configuration changed");
                 }
             }
             Err(error) if requested || self.last_error.as_ref() != Some(&error) => {
-                warn!(%error, "the configuration cannot be used, the one before stays");
+                warn!(%error, "the configuration cannot be used; the last one stays");
                 self.last_error = Some(error);
             }
             Err(_) => {}

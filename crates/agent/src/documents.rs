@@ -1,5 +1,5 @@
-//! Long documents, written beside the event loop and sent as they are written: a reader holds a few chunks of one, however
-//! long it is and however slowly it is read.
+//! Writes long documents beside the event loop and sends them chunk by chunk. A document holds a few chunks of memory, even if
+//! it is long or its reader is slow.
 
 use std::{
     io::{self, Write},
@@ -24,11 +24,11 @@ use tokio::{
 
 use super::refusal::Refusal;
 
-/// How many documents are written at a time. Each holds the snapshot that it began with.
+/// The number of documents that are written at a time. Each keeps its snapshot until its end.
 const AT_ONCE: usize = 2;
 /// The length of a chunk, in bytes.
 const CHUNK: usize = 64 << 10;
-/// How many chunks may wait for the reader.
+/// The number of chunks that may wait for the reader.
 const WAITING: usize = 2;
 
 /// Writes documents, a few at a time.
@@ -39,7 +39,7 @@ impl Documents {
         Self(Arc::new(Semaphore::new(AT_ONCE)))
     }
 
-    /// The document that `write` writes, of this content type. Refused at once where too many are being written.
+    /// Sends the document that `write` writes, with this content type. Refuses at once if too many documents are being written.
     pub(super) fn send<F>(&self, kind: &'static str, write: F) -> Result<Response, Refusal>
     where
         F: FnOnce(&mut dyn Write) -> io::Result<()> + Send + 'static,
@@ -59,11 +59,11 @@ impl Documents {
     }
 }
 
-/// A writer whose chunks wait for their reader.
+/// A writer that waits until the reader takes its chunks.
 struct Chunks {
     sender: Sender<io::Result<Bytes>>,
     chunk: Vec<u8>,
-    /// Why the document is not whole; there until it is.
+    /// Why the document is not whole. None at its end.
     unfinished: Option<io::Error>,
     _permit: OwnedSemaphorePermit,
 }
@@ -71,8 +71,8 @@ struct Chunks {
 impl Drop for Chunks {
     fn drop(&mut self) {
         if let Some(error) = self.unfinished.take() {
-            // The connection ends without its last chunk, so that nobody takes a part for the whole. A reader who has gone
-            // away does not hear it.
+            // The connection ends without the last chunk. So no reader takes a part for the whole document. If the reader has
+            // gone, this does nothing.
             drop(self.sender.blocking_send(Err(error)));
         }
     }
@@ -124,8 +124,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_document_comes_whole_whatever_its_length() {
-        let documents = Documents::new();
         for wanted in [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 10 * CHUNK + 7] {
+            // A writer that has written everything may end after the reader.
+            let documents = Documents::new();
             let write = move |out: &mut dyn Write| out.write_all(&vec![b'x'; wanted]);
             let response = documents.send("text/plain", write).expect("a document");
             assert_eq!(length(response).await, wanted);
@@ -133,7 +134,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_does_not_read_holds_a_few_chunks_and_keeps_out_no_more_than_a_few() {
+    async fn a_silent_reader_holds_a_few_chunks_and_delays_a_few_documents_at_most() {
         let documents = Documents::new();
         let (sent, mut written) = channel::<usize>(10_000);
         let silent: Vec<Response> = (0..AT_ONCE)
@@ -152,9 +153,12 @@ mod tests {
         assert_eq!(refused, Refusal::Busy);
         let chunks = async { while written.recv().await.is_some() {} };
         drop(sent);
-        assert!(tokio::time::timeout(Duration::from_millis(300), chunks).await.is_err(), "they wait for a reader");
+        assert!(
+            tokio::time::timeout(Duration::from_millis(300), chunks).await.is_err(),
+            "the writers wait for a reader"
+        );
         assert!(written.len() <= AT_ONCE * (WAITING + 1), "{}", written.len());
-        // Those who hang up make room.
+        // A closed connection frees its place.
         drop(silent);
         while documents.0.available_permits() < AT_ONCE {
             tokio::task::yield_now().await;

@@ -1,4 +1,4 @@
-//! One snapshot: reads the cluster, derives from it what to ask the node, and reads the node.
+//! Gathers one snapshot: reads the cluster, makes the query to the node, and reads the node.
 
 use std::{collections::BTreeSet, fmt, io};
 
@@ -13,30 +13,30 @@ use portreeve_facts::{
 use portreeve_kernel::Host;
 use portreeve_rules as rules;
 
-/// Where a snapshot is gathered from.
+/// The sources of a snapshot.
 #[derive(Clone, Debug)]
 pub struct SnapshotSources {
-    /// Where facts about the cluster come from.
+    /// The source of facts about the cluster.
     pub cluster: ClusterSource,
-    /// This node's name in the cluster, where a person or the downward API set it.
+    /// This node's name in the cluster, if a person or the downward API set it.
     pub node: Option<String>,
     /// The node.
     pub host: Host,
-    /// What a person configured about the node.
+    /// Facts about the node that a person configured.
     pub overrides: Overrides,
-    /// The NodePort range, where a person configured it.
+    /// The NodePort range, if a person configured it.
     pub node_port_range: Option<NodePortRange>,
-    /// Ports whose owners are looked up besides those that rules need.
+    /// Ports whose owners are read, besides the ports that rules need.
     pub owner_ports: PortSet,
-    /// The pod `namespace/name` in whose own network these are looked for, too.
+    /// A pod `namespace/name`. The owners of these ports are also read in the pod's own network.
     pub pod: Option<String>,
-    /// What is not read, since no rule that is asked uses it.
+    /// Sources that are not read, because none of the chosen rules uses them.
     pub skipped: BTreeSet<Source>,
-    /// Whether command lines of processes may be kept; they can hold secrets.
+    /// Whether the snapshot may contain command lines of processes, which can hold secrets.
     pub command_lines: bool,
 }
 
-/// What is being read or done.
+/// The current step, for a person.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Services, EndpointSlices, Pods, Nodes.
@@ -58,7 +58,7 @@ impl fmt::Display for Step {
 }
 
 impl SnapshotSources {
-    /// Gathers everything once, on the calling thread alone; each step is announced. `at` is the time of the snapshot.
+    /// Gathers everything once, on the calling thread, and announces each step. `at` is the time of the snapshot.
     ///
     /// # Errors
     /// As [`cluster::read_now`].
@@ -66,10 +66,10 @@ impl SnapshotSources {
         let Self { cluster: source, node, host, overrides, node_port_range, owner_ports, pod, skipped, command_lines } =
             self;
         announce(Step::Cluster);
-        // Without a configured name, the Node with this hostname is used.
+        // Without a configured name, this node is the Node with this hostname.
         let hostname = if node.is_none() { host.hostname() } else { String::new() };
         let mut cluster = cluster::read_now(source, node.as_deref(), &hostname)?;
-        // As what could not be used: nothing of the cluster is compared with this node's own Node and Pods.
+        // Listed as unusable input: without its Node, this node's own addresses and Pods are unknown.
         cluster.rejected.extend(no_own_node(&cluster, &hostname));
         if let Some(range) = node_port_range {
             cluster.node_port_range = Reading::Seen(range.clone());
@@ -82,7 +82,7 @@ impl SnapshotSources {
         if let Some(pod) = pod {
             rules::ask_of_pod(&mut query, &cluster, pod, owner_ports);
         }
-        // One snapshot shows what an agent finds over several.
+        // One snapshot has to show everything that an agent finds in several scans.
         query.bound_on_purpose = true;
         query.skipped.clone_from(skipped);
         let kernel = host.read(&query);
@@ -90,12 +90,12 @@ impl SnapshotSources {
         let own_port = OwnPort::not_asked();
         let (schema, version) = (SNAPSHOT_SCHEMA.to_owned(), Some(VERSION.to_owned()));
         let overrides = overrides.clone();
-        // They were read later than that.
+        // The Pods are newer than this time.
         let are_read = matches!(source, ClusterSource::Api(_)) && cluster.pods.gap().is_none();
         let pods_at = are_read.then_some(at);
         let mut snapshot =
             Snapshot { schema, version, at, connections_at: None, pods_at, overrides, kernel, cluster, own_port };
-        // A wrong name makes the Pods and addresses of another node those of this one.
+        // With a wrong name, the Pods and addresses of another node would count as this node's own.
         if let Some(doubt) = doubt(&snapshot).filter(|_| node.is_some()) {
             let gap = Gap::new(Source::Nodes, Why::Ambiguous, doubt);
             if !snapshot.cluster.rejected.contains(&gap) {

@@ -1,11 +1,10 @@
-//! The HTTP server: binds its port as soon as it can, and answers from what the loop published. Over the network it tells
-//! what metrics tell; more is for who may read it.
+//! The HTTP server. It binds its port as soon as it can, and answers from the published state of the loop. Over the network,
+//! everything beyond the metrics needs a token.
 
 use std::{
     fs,
     io::{self, ErrorKind, Write},
     net::SocketAddr,
-    path::Path,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -13,7 +12,7 @@ use std::{
 use anyhow::Context;
 use axum::{
     Extension, Router,
-    extract::State,
+    extract::{Path, State},
     http::{HeaderMap, StatusCode, header},
     response::{IntoResponse, Response},
     routing::get,
@@ -43,18 +42,18 @@ use super::{
 };
 use crate::{
     events::Recorder,
-    metrics::{Exposition, ProcessUse, Telling, Work, metrics},
+    metrics::{Exposition, ProcessUse, Scrape, Work, metrics},
 };
 use portreeve_cluster::Reviewer;
 use portreeve_facts::{Gap, OwnPort, Reading, Snapshot, Source, Why};
-use portreeve_report::{LookAge, PageDetail, Report, write_html_page, write_json_with_age};
-use portreeve_rules::ledger::Board;
+use portreeve_report::{PageDetail, Report, ScanAge, write_html_page, write_html_rule_page, write_json_with_age};
+use portreeve_rules::{ids::IDS, ledger::Board};
 
-/// What a reader of findings must be allowed to `get`.
+/// The path that a reader of findings needs the right to `get`.
 const FINDINGS: &str = "/portreeve/findings";
-/// What a reader of snapshots must be allowed to `get`.
+/// The path that a reader of snapshots needs the right to `get`.
 const SNAPSHOT: &str = "/portreeve/snapshot";
-/// From the first attempt to take the port to the second.
+/// The pause between the first and the second attempt to bind the port.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// The longest pause between two attempts.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
@@ -62,34 +61,34 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// A snapshot and its judged findings.
 pub(super) type Judged = (Arc<Snapshot>, Arc<Board>);
 
-/// What the loop publishes for every HTTP answer.
+/// The state that the loop publishes for HTTP answers.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Published {
-    /// The last snapshot and its findings; nothing before the first.
+    /// The last snapshot and its findings. None before the first.
     pub(super) last: Option<Judged>,
     /// The agent's own work.
     pub(super) work: Work,
     /// When the last snapshot was judged.
     pub(super) judged_at: Option<Instant>,
-    /// The longest time from one look to the next, whatever looks cost.
+    /// The longest time from one scan to the next, however much scans cost.
     pub(super) longest: Duration,
 }
 
-/// The state of the server, from which every answer is made.
+/// The state of the server. Every answer is made from it.
 #[derive(Clone)]
 pub(super) struct ServerState {
     pub(super) published: Receiver<Published>,
     pub(super) cluster: ClusterState,
     pub(super) busy: Busy,
-    /// Where the loop runs.
+    /// The runtime of the loop.
     pub(super) event_loop: Handle,
-    /// Where there is an API server to write Events to.
+    /// The writer of Events, if the agent has an API server.
     pub(super) recorder: Option<Arc<Recorder>>,
     pub(super) started: Timestamp,
     pub(super) shared: Arc<Shared>,
 }
 
-/// What all connections have in common.
+/// The state that all connections share.
 pub(super) struct Shared {
     authorization: Authorization,
     documents: Documents,
@@ -100,7 +99,7 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// Without a reviewer, nobody reads documents over the network.
+    /// Without a reviewer, no client can read documents over the network.
     pub(super) fn new(reviewer: Option<Reviewer>) -> Self {
         Self {
             authorization: Authorization::new(reviewer),
@@ -113,20 +112,24 @@ impl Shared {
     }
 }
 
-/// The way on which a request came.
+/// The origin of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
-    /// From anybody.
+    /// From any client.
     Network,
-    /// From the owner of a file on this node.
+    /// From the owner of the socket's file on this node.
     Socket,
 }
 
-/// Answers at a socket in the file tree, which ends with the value that is returned.
+/// Answers at a socket in the file tree. The file is removed with the returned value.
 ///
 /// # Errors
 /// When it cannot listen there.
-pub(super) fn start_at_socket(state: ServerState, path: &Path, tasks: &mut Tasks) -> anyhow::Result<SocketFile> {
+pub(super) fn start_at_socket(
+    state: ServerState,
+    path: &std::path::Path,
+    tasks: &mut Tasks,
+) -> anyhow::Result<SocketFile> {
     let (listener, file) = socket::listen(path).with_context(|| format!("listening on {}", path.display()))?;
     let listener = listener.into_std()?;
     threads::start("answering at the socket", tasks, move || async move {
@@ -138,10 +141,10 @@ pub(super) fn start_at_socket(state: ServerState, path: &Path, tasks: &mut Tasks
     Ok(file)
 }
 
-/// Binds the port, or retries beside the loop until it can. The receiver holds the state of the port.
+/// Binds the port, or retries beside the loop until it can. The receiver has the state of the port.
 ///
 /// # Errors
-/// When there is no thread for it.
+/// When the system has no thread left.
 pub(super) fn start(
     state: ServerState,
     address: SocketAddr,
@@ -153,7 +156,7 @@ pub(super) fn start(
     Ok(receiver)
 }
 
-/// Logs that the port was free at once. Its own thread would do so at any moment, before the start as well.
+/// Logs that the port was free at once. The caller logs this after the start. The server's own thread could log it earlier.
 pub(super) fn log_first(state: &Reading<OwnPort>) {
     if let Reading::Seen(OwnPort { address, taken: false }) = state {
         info!(%address, "answering");
@@ -174,7 +177,7 @@ async fn bind_and_serve(
         match attempt.and_then(TcpListener::from_std) {
             Ok(listener) => break listener,
             Err(error) if logged != Some(error.kind()) => {
-                warn!(%address, %error, "cannot answer here, trying again; detection goes on");
+                warn!(%address, %error, "cannot listen here; the agent tries again, and goes on scanning");
                 logged = Some(error.kind());
             }
             Err(_) => {}
@@ -202,6 +205,7 @@ fn port_state(address: SocketAddr, attempt: &io::Result<std::net::TcpListener>) 
 fn router(state: ServerState, way: Way) -> Router {
     Router::new()
         .route("/", get(html_page))
+        .route("/rules/{name}", get(rule_page))
         .route("/metrics", get(metrics_text))
         .route("/livez", get(livez))
         .route("/readyz", get(readyz))
@@ -216,15 +220,15 @@ impl ServerState {
         self.published.borrow().last.clone()
     }
 
-    /// The age of the last look; nothing before the first.
-    fn age(&self) -> Option<LookAge> {
+    /// The age of the last scan. None before the first.
+    fn age(&self) -> Option<ScanAge> {
         let published = self.published.borrow();
-        published.judged_at.map(|at| LookAge::new(at.elapsed(), published.longest))
+        published.judged_at.map(|at| ScanAge::new(at.elapsed(), published.longest))
     }
 
-    /// Lets a request pass that may read `path`.
+    /// Returns the findings if the request has the right to read `path`.
     async fn admit(&self, way: Way, headers: &HeaderMap, path: &str) -> Result<Judged, Refusal> {
-        let last = self.last().ok_or(Refusal::NoLookYet)?;
+        let last = self.last().ok_or(Refusal::NoScanYet)?;
         if way == Way::Network {
             let wish = Wish { node: last.0.node_name(), path };
             self.shared.authorization.check(headers, &wish).await?;
@@ -238,20 +242,35 @@ async fn html_page(State(state): State<ServerState>, Extension(way): Extension<W
         Way::Network => (PageDetail::AsMetrics, &state.shared.public_page),
         Way::Socket => (PageDetail::Everything, &state.shared.private_page),
     };
-    let Published { last, judged_at, .. } = state.published.borrow().clone();
+    let (age, Published { last, judged_at, .. }) = (state.age(), state.published.borrow().clone());
     let write = move || {
         let mut html = Vec::new();
         let report = last.as_ref().map(|(snapshot, board)| Report::of(snapshot, board));
-        write_html_page(report.as_ref(), detail, &mut html).map(|()| html)
+        write_html_page(report.as_ref(), detail, age, &mut html).map(|()| html)
     };
     match kept.text(judged_at, write).await {
-        Ok(html) => {
-            let policy = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'";
-            let kind = (header::CONTENT_TYPE, "text/html; charset=utf-8");
-            ([(header::CONTENT_SECURITY_POLICY, policy), kind], html).into_response()
-        }
+        Ok(html) => as_html(html),
         Err(error) => failed(&error),
     }
+}
+
+/// The page of a rule. It has no fact about the node, so any client may read it.
+async fn rule_page(Path(name): Path<String>) -> Response {
+    let Some(id) = IDS.iter().find(|id| id.name.0 == name) else {
+        return (StatusCode::NOT_FOUND, "no rule has this name\n").into_response();
+    };
+    let mut html = Vec::new();
+    match write_html_rule_page(id, &mut html) {
+        Ok(()) => as_html(html),
+        Err(error) => failed(&error),
+    }
+}
+
+/// A page that runs no script and loads nothing.
+fn as_html(html: impl IntoResponse) -> Response {
+    let policy = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'";
+    let kind = (header::CONTENT_TYPE, "text/html; charset=utf-8");
+    ([(header::CONTENT_SECURITY_POLICY, policy), kind], html).into_response()
 }
 
 async fn metrics_text(State(state): State<ServerState>, headers: HeaderMap) -> Response {
@@ -267,8 +286,8 @@ async fn metrics_text(State(state): State<ServerState>, headers: HeaderMap) -> R
         let Published { last, work, .. } = state.published.borrow().clone();
         let views = state.cluster.ages(Instant::now());
         let events = state.recorder.as_ref().map(|recorder| recorder.counters());
-        let telling = Telling { look: last, work, views, events, process: process_usage(state.started) };
-        metrics(telling, form).map(String::into_bytes).map_err(io::Error::other)
+        let scrape = Scrape { scan: last, work, views, events, process: process_usage(state.started) };
+        metrics(scrape, form).map(String::into_bytes).map_err(io::Error::other)
     };
     match kept.text(judged_at, write).await {
         Ok(text) => ([(header::CONTENT_TYPE, form.content_type())], text).into_response(),
@@ -285,10 +304,10 @@ async fn livez(State(state): State<ServerState>) -> Response {
 
 async fn readyz(State(state): State<ServerState>) -> Response {
     let words = match state.age() {
-        None => "nothing has been looked at yet\n".to_owned(),
-        Some(look) if look.is_old() => {
-            let (age, old_after) = (look.age.as_secs(), look.old_after.as_secs());
-            format!("the last look is {age} s old; it may be {old_after} s old\n")
+        None => "the agent has not scanned this node yet\n".to_owned(),
+        Some(scan) if scan.is_old() => {
+            let (age, old_after) = (scan.age.as_secs(), scan.old_after.as_secs());
+            format!("the last scan is {age} s old, which is too old: the limit is {old_after} s\n")
         }
         Some(_) => return "ok\n".into_response(),
     };
@@ -301,12 +320,12 @@ async fn findings(
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
     let (snapshot, board) = state.admit(way, &headers, FINDINGS).await?;
-    let age = state.age().ok_or(Refusal::NoLookYet)?;
+    let age = state.age().ok_or(Refusal::NoScanYet)?;
     let write = move |out: &mut dyn Write| write_json_with_age(&Report::of(&snapshot, &board), age, out);
     state.shared.documents.send("application/json", write)
 }
 
-/// The endpoints in it are those that rules need here: no request makes the agent read more.
+/// It has only the endpoints that rules need on this node. No request makes the agent read more.
 async fn snapshot(
     State(state): State<ServerState>,
     Extension(way): Extension<Way>,
@@ -323,7 +342,7 @@ fn failed(error: &dyn std::fmt::Display) -> Response {
     (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response()
 }
 
-/// Reads the usage of this process, which began at `started`.
+/// Reads the resources of this process, which began at `started`.
 fn process_usage(started: Timestamp) -> ProcessUse {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let bytes = |field: &str| {
@@ -358,7 +377,7 @@ mod tests {
     use super::{super::cluster_updates, *};
     use portreeve_cluster::ClusterSource;
 
-    /// The status and the words of `/readyz`, of an agent that looks every 15 seconds at the least and did so this long ago.
+    /// The status and the text of `/readyz`, of an agent that scans at least every 15 seconds and did so this long ago.
     async fn ready(ago: Option<Duration>) -> (StatusCode, String) {
         let mut tasks = Tasks::default();
         let (cluster, _requests) = cluster_updates::start(ClusterSource::None, None, "n1".to_owned(), &mut tasks).await;
@@ -377,11 +396,25 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_agent_is_ready_as_long_as_its_last_look_is_not_old_and_says_why_it_is_not() {
-        assert_eq!(ready(None).await, (StatusCode::SERVICE_UNAVAILABLE, "nothing has been looked at yet\n".to_owned()));
+    async fn each_rule_has_a_page_without_scripts_and_other_names_have_none() {
+        for id in IDS {
+            let answer = rule_page(Path(id.name.0.to_owned())).await;
+            assert_eq!(answer.status(), StatusCode::OK);
+            let policy = answer.headers()[header::CONTENT_SECURITY_POLICY].to_str().expect("text");
+            assert!(policy.starts_with("default-src 'none'") && !policy.contains("script"), "{policy}");
+        }
+        assert_eq!(rule_page(Path("other".to_owned())).await.status(), StatusCode::NOT_FOUND);
+    }
+
+    #[tokio::test]
+    async fn an_agent_is_ready_as_long_as_its_last_scan_is_not_old_and_reports_the_reason_if_not() {
+        assert_eq!(
+            ready(None).await,
+            (StatusCode::SERVICE_UNAVAILABLE, "the agent has not scanned this node yet\n".to_owned())
+        );
         assert_eq!(ready(Some(Duration::from_secs(20))).await, (StatusCode::OK, "ok\n".to_owned()));
         let (status, words) = ready(Some(Duration::from_secs(60))).await;
         assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
-        assert!(words.starts_with("the last look is 6") && words.ends_with("it may be 30 s old\n"), "{words}");
+        assert!(words.starts_with("the last scan is 6") && words.ends_with("the limit is 30 s\n"), "{words}");
     }
 }

@@ -1,4 +1,4 @@
-//! From a snapshot to findings: asks the rules, and puts their answers into the ledger.
+//! From a snapshot to findings: runs the rules, and puts their opinions into the ledger.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -11,12 +11,12 @@ use portreeve_rules::{
     ledger::{Board, Change, Ledger, RoundTime, Turn},
 };
 
-/// Judges one snapshot by itself, without patience: everything wrong in it is reported.
+/// Judges one snapshot alone, without patience: reports every problem in it.
 pub fn judge(snapshot: &Snapshot, limits: &Limits) -> Board {
     judge_by(RULES, snapshot, limits)
 }
 
-/// The same, by some rules only.
+/// Judges one snapshot with some of the rules.
 pub fn judge_by(rules: &[&'static Rule], snapshot: &Snapshot, limits: &Limits) -> Board {
     let mut ledger = Ledger::default();
     let round = limits.round(snapshot, None);
@@ -25,21 +25,23 @@ pub fn judge_by(rules: &[&'static Rule], snapshot: &Snapshot, limits: &Limits) -
     ledger.into_board()
 }
 
-/// Judges two snapshots of one node, without patience: the board of each, and the findings of the other one that could not be judged in it.
-pub fn judge_both(rules: &[&'static Rule], worlds: [&Snapshot; 2], limits: &Limits) -> [(Board, BTreeSet<Key>); 2] {
-    let opinions = worlds.map(|world| rules::ask(rules, &limits.round(world, None), limits).collect::<Vec<_>>());
+/// Judges two snapshots of one node, without patience. Returns the board of each, and the findings of the other snapshot that it could
+/// not judge.
+pub fn judge_both(rules: &[&'static Rule], snapshots: [&Snapshot; 2], limits: &Limits) -> [(Board, BTreeSet<Key>); 2] {
+    let opinions =
+        snapshots.map(|snapshot| rules::ask(rules, &limits.round(snapshot, None), limits).collect::<Vec<_>>());
     let after = |order: &[usize]| {
         let mut ledger = Ledger::default();
-        for world in order.iter().copied() {
-            let (opinions, snapshot) = (opinions[world].clone(), worlds[world]);
+        for snapshot in order.iter().copied() {
+            let (opinions, snapshot) = (opinions[snapshot].clone(), snapshots[snapshot]);
             advance(opinions, snapshot, RoundTime::first(snapshot.at), Reporting::AtOnce, &mut ledger);
         }
         ledger.into_board()
     };
-    [0, 1].map(|world| {
-        let board = after(&[world]);
-        // The ledger holds what a round could not judge.
-        let held = after(&[1 - world, world]).findings.into_iter().map(|finding| finding.key);
+    [0, 1].map(|snapshot| {
+        let board = after(&[snapshot]);
+        // The ledger keeps a finding that a round could not judge.
+        let held = after(&[1 - snapshot, snapshot]).findings.into_iter().map(|finding| finding.key);
         let held = held.filter(|key| board.findings.iter().all(|finding| finding.key != *key)).collect();
         (board, held)
     })
@@ -48,20 +50,20 @@ pub fn judge_both(rules: &[&'static Rule], worlds: [&Snapshot; 2], limits: &Limi
 /// When a finding is reported.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Reporting {
-    /// At once: there is one snapshot only.
+    /// At once, for a single snapshot.
     AtOnce,
-    /// With the patience of each rule. What needs two snapshots must have lasted this long.
+    /// With the patience of each rule. A finding that needs two snapshots must have lasted this long.
     WithPatience(Duration),
 }
 
-/// What a round changed, and which rules panicked in it.
+/// The changes of a round, and the rules that panicked in it.
 #[derive(Debug)]
 pub(super) struct RoundResult {
     pub(super) changes: Vec<Change>,
     pub(super) panicked: Vec<RuleId>,
 }
 
-/// Puts the opinions of rules about a snapshot of that time into the ledger.
+/// Puts the rules' opinions about a snapshot of this time into the ledger.
 pub(super) fn advance(
     opinions: impl IntoIterator<Item = Opinion>,
     snapshot: &Snapshot,
@@ -83,7 +85,7 @@ fn of_service((namespace, name): &(String, String)) -> Subject {
     Subject { kind: SubjectKind::Service, namespace: Some(namespace.clone()), name: name.clone(), uid: None }
 }
 
-/// A rule that panicked is unknown.
+/// The opinion of a rule that panicked is unknown.
 fn ledger_turn(Opinion { rule, judgements }: Opinion, reporting: Reporting) -> Turn {
     debug!(rule = %rule.rows(), panicked = judgements.is_none(), "judged");
     let judgements = judgements.unwrap_or_else(|| {
@@ -123,41 +125,42 @@ mod tests {
     };
 
     #[test]
-    fn a_rule_that_failed_is_a_failure_also_where_it_was_the_only_one() {
-        let world = Snapshot::healthy();
-        let board = judge_by(&[&BROKEN], &world, &Limits::default());
-        let report = portreeve_report::Report { rules: &[&BROKEN], ..portreeve_report::Report::of(&world, &board) };
+    fn a_rule_that_failed_is_a_failure_even_if_it_was_the_only_one() {
+        let snapshot = Snapshot::healthy();
+        let board = judge_by(&[&BROKEN], &snapshot, &Limits::default());
+        let report = portreeve_report::Report { rules: &[&BROKEN], ..portreeve_report::Report::of(&snapshot, &board) };
         assert_eq!(report.result(), portreeve_report::CheckResult::NotChecked);
         assert!(report.failures()[0].gap.detail.contains("rule broken/always failed"), "{board:?}");
     }
 
     #[test]
     fn findings_about_a_service_that_is_no_longer_read_whole_are_held() {
-        let mut world = Snapshot::healthy().service("web", |it| it.node_port(30080)).listens("0.0.0.0:30080");
+        let mut snapshot = Snapshot::healthy().service("web", |it| it.node_port(30080)).listens("0.0.0.0:30080");
         let (limits, mut ledger) = (Limits::default(), Ledger::default());
-        let mut round = |world: &Snapshot| {
-            let looked = limits.round(world, None);
-            let opinions = rules::ask(RULES, &looked, &limits);
-            advance(opinions, world, RoundTime::first(world.at), Reporting::AtOnce, &mut ledger);
+        let mut round = |snapshot: &Snapshot| {
+            let round = limits.round(snapshot, None);
+            let opinions = rules::ask(RULES, &round, &limits);
+            advance(opinions, snapshot, RoundTime::first(snapshot.at), Reporting::AtOnce, &mut ledger);
             let board = ledger.board();
             board.findings.iter().filter(|finding| finding.key.subject.name == "web").count()
         };
-        assert!(round(&world) > 0);
-        let service = world.cluster.services.get().expect("Services")[0].clone();
-        world.cluster.services = Reading::Seen(Vec::new());
-        world.cluster.unread_services = vec![(service.namespace.clone(), service.name.clone())];
-        assert!(round(&world) > 0, "unread is not healthy");
-        world.cluster.unread_services.clear();
-        assert_eq!(round(&world), 0, "it is gone");
+        assert!(round(&snapshot) > 0);
+        let service = snapshot.cluster.services.get().expect("Services")[0].clone();
+        snapshot.cluster.services = Reading::Seen(Vec::new());
+        snapshot.cluster.unread_services = vec![(service.namespace.clone(), service.name.clone())];
+        assert!(round(&snapshot) > 0, "unread is not healthy");
+        snapshot.cluster.unread_services.clear();
+        assert_eq!(round(&snapshot), 0, "it is gone");
     }
 
     #[test]
-    fn of_two_snapshots_each_names_what_it_could_not_judge_of_the_other() {
+    fn each_of_two_snapshots_names_the_findings_of_the_other_that_it_could_not_judge() {
         let seen = Snapshot::healthy().service("web", |it| it.node_port(30080)).listens("0.0.0.0:30080");
         let mut unread = seen.clone();
         unread.cluster.services = portreeve_facts::healthy::gap(Source::Services, Why::TimedOut);
         let of_web = |key: &Key| key.subject.name == "web";
-        let held = |worlds| judge_both(RULES, worlds, &Limits::default()).map(|(_, held)| held.iter().any(of_web));
+        let held =
+            |snapshots| judge_both(RULES, snapshots, &Limits::default()).map(|(_, held)| held.iter().any(of_web));
         assert_eq!(held([&seen, &unread]), [false, true]);
         assert_eq!(held([&unread, &seen]), [true, false]);
         let healthy = Snapshot::healthy().service("web", |it| it.node_port(30080));
@@ -168,9 +171,9 @@ mod tests {
 
     #[test]
     fn one_snapshot_is_reported_without_patience() {
-        let world = Snapshot::healthy().service("web", |it| it.node_port(30080)).listens("0.0.0.0:30080");
-        let board = judge(&world, &Limits::default());
+        let snapshot = Snapshot::healthy().service("web", |it| it.node_port(30080)).listens("0.0.0.0:30080");
+        let board = judge(&snapshot, &Limits::default());
         assert!(board.findings.iter().any(|finding| finding.key.port == Some(30080)), "{board:#?}");
-        assert!(board.findings.iter().all(|finding| finding.since == world.at));
+        assert!(board.findings.iter().all(|finding| finding.since == snapshot.at));
     }
 }

@@ -1,4 +1,4 @@
-//! A text that anybody may read. It is made once a second and after each look, so that a flood of requests costs little.
+//! A text that needs no token. It is made at most once a second and after each scan, so that a flood of requests costs little.
 
 use std::{
     io,
@@ -9,39 +9,39 @@ use std::{
 use axum::body::Bytes;
 use tokio::{sync::Mutex, task::spawn_blocking};
 
-/// How old a text may be.
+/// The greatest age of a text.
 const OLDEST: Duration = Duration::from_secs(1);
 
-/// The last text. One is made at a time.
+/// The last text. Only one is made at a time.
 #[derive(Default)]
 pub(super) struct Kept(Arc<Mutex<Option<Last>>>);
 
 struct Last {
     made: Instant,
-    /// When the look was judged that it tells.
-    look: Option<Instant>,
+    /// When the scan was judged that the text reports.
+    scan: Option<Instant>,
     text: Bytes,
 }
 
 impl Kept {
-    /// The text of a look that was judged then, as `make` makes it on a thread that may block, or as it was made of the same
-    /// look within the last second.
+    /// The text about the scan that was judged at this time. Either `make` makes it, on a thread that may block, or the text of
+    /// the last second is still good.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// When the text cannot be made.
     pub(super) async fn text(
         &self,
-        look: Option<Instant>,
+        scan: Option<Instant>,
         make: impl FnOnce() -> io::Result<Vec<u8>> + Send + 'static,
     ) -> io::Result<Bytes> {
         let mut last = Arc::clone(&self.0).lock_owned().await;
-        if let Some(last) = last.as_ref().filter(|last| last.look == look && last.made.elapsed() < OLDEST) {
+        if let Some(last) = last.as_ref().filter(|last| last.scan == scan && last.made.elapsed() < OLDEST) {
             return Ok(last.text.clone());
         }
         let made = spawn_blocking(move || {
             let text = Bytes::from(make()?);
-            // Whoever asked may have gone: it is kept all the same.
-            *last = Some(Last { made: Instant::now(), look, text: text.clone() });
+            // Kept even if the client has gone.
+            *last = Some(Last { made: Instant::now(), scan, text: text.clone() });
             Ok(text)
         });
         made.await.map_err(io::Error::other)?
@@ -58,7 +58,7 @@ mod tests {
 
     use super::*;
 
-    /// How often a text was made; each has its number.
+    /// Counts how often a text was made. Each text is its number.
     #[derive(Default)]
     struct Counted {
         kept: Kept,
@@ -70,10 +70,10 @@ mod tests {
             self.text_of(None).await
         }
 
-        async fn text_of(&self, look: Option<Instant>) -> String {
+        async fn text_of(&self, scan: Option<Instant>) -> String {
             let made = Arc::clone(&self.made);
             let make = move || Ok(made.fetch_add(1, Ordering::Relaxed).to_string().into_bytes());
-            let text = self.kept.text(look, make).await.expect("a text");
+            let text = self.kept.text(scan, make).await.expect("a text");
             String::from_utf8(text.to_vec()).expect("UTF-8")
         }
     }
@@ -87,13 +87,13 @@ mod tests {
         let aged = Instant::now().checked_sub(OLDEST).expect("this machine runs longer than that");
         counted.kept.0.lock().await.as_mut().expect("a text").made = aged;
         assert_eq!(counted.text().await, "1");
-        let look = Some(Instant::now());
-        assert_eq!([counted.text_of(look).await, counted.text_of(look).await], ["2", "2"], "a look came in between");
+        let scan = Some(Instant::now());
+        assert_eq!([counted.text_of(scan).await, counted.text_of(scan).await], ["2", "2"], "a scan came in between");
     }
 
     /// hyper drops the answer of a client that hangs up.
     #[tokio::test]
-    async fn a_text_that_nobody_waits_for_any_more_is_kept_and_no_second_one_is_made_beside_it() {
+    async fn a_text_whose_client_has_gone_is_kept_and_no_second_one_is_made() {
         let counted = Counted::default();
         {
             let gone = pin!(counted.text());
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_cannot_be_made_is_an_error_and_is_not_kept() {
+    async fn a_text_that_cannot_be_made_is_an_error_and_is_not_kept() {
         let kept = Kept::default();
         kept.text(None, || Err(io::Error::other("no"))).await.expect_err("it cannot be made");
         kept.text(None, || panic!("a bug of a writer")).await.expect_err("it cannot be made");

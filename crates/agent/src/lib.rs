@@ -1,9 +1,9 @@
-//! Gathers the facts of the cluster and of the node, has them judged, and keeps the board. Once for `check`; for the
-//! agent in a loop, answering over HTTP from the board.
+//! Gathers the facts of the cluster and of the node, runs the rules, and keeps the board of findings. `check` does this once.
+//! The agent does this in a loop, and answers HTTP requests from the board.
 //!
-//! Never: reads a fact by itself, or judges. It parses its own settings, and the Events that it finds.
+//! Never: reads a fact by itself, or judges. It parses its own settings, and Events from the API server.
 
-#![allow(clippy::disallowed_methods, reason = "keeps the time, listens, and asks at its socket")]
+#![allow(clippy::disallowed_methods, reason = "keeps the time, listens, and connects to its socket")]
 
 mod authorization;
 mod bucket;

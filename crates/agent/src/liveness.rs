@@ -1,13 +1,12 @@
-//! Liveness: the event loop runs, and the scanner is not stuck. Whether the API server answers does not matter.
+//! Liveness: the event loop runs, and the scanner is not stuck. An API server that does not answer changes nothing.
 //!
-//! Another process may have the agent's port. So the probe asks at the agent's socket in the file tree.
+//! Another process may have the agent's port. So the probe uses the agent's socket in the file tree.
 
 use std::{
     io::{self, Read as _, Write as _},
-    os::unix::net::UnixStream,
     path::{Path, PathBuf},
     sync::PoisonError,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use tokio::{runtime::Handle, time::timeout};
@@ -16,50 +15,45 @@ use super::{scanner::Busy, socket};
 
 /// How long one reading of the node may take.
 const STUCK: Duration = Duration::from_secs(60);
-/// How long the event loop may take until it does something else. Its longest piece of work is one judging.
+/// How long the event loop may need for its current work. The longest is one run of all rules.
 const LOOP_STUCK: Duration = Duration::from_secs(10);
-/// How long the probe waits for its answer; whoever started it may have less patience.
+/// How long the probe waits, for a place in the queue and for the answer together. Longer than [`LOOP_STUCK`], so that an
+/// agent with a stuck loop can still report the loop.
 const PATIENCE: Duration = Duration::from_secs(15);
 /// The longest answer that is read, in bytes.
-const LONGEST: u64 = 4096;
+const LONGEST: usize = 4096;
 
 /// Why a probe fails.
 #[derive(Debug, thiserror::Error)]
 pub enum NotAlive {
-    /// Nobody answers at the socket.
-    #[error("asking at the socket {path}: {error}")]
+    /// No agent answers at the socket.
+    #[error("no agent answers at the socket {path}: {error}")]
     Silent {
         /// The socket's file.
         path: PathBuf,
         /// The error of the system.
         error: io::Error,
     },
-    /// The agent says that it is not alive.
-    #[error("the agent at {path} says: {answer}")]
+    /// The agent reports that it is not alive.
+    #[error("the agent at the socket {path} is not alive: {answer}")]
     Stuck {
         /// The socket's file.
         path: PathBuf,
-        /// What it says.
+        /// The last line of the answer.
         answer: String,
     },
 }
 
-/// Succeeds when the agent that answers at the socket `path` says that it is alive.
+/// Succeeds when an agent listens at the socket `path` and reports that it is alive.
 ///
 /// # Errors
-/// When it does not say so, or nobody answers, or the socket is of another user.
+/// When the answer is another, when no answer comes in time, or when the socket belongs to another user.
 pub fn probe(path: &Path) -> Result<(), NotAlive> {
-    let asked = || -> io::Result<String> {
-        // Anybody may answer at a socket of somebody else.
-        socket::own(path)?;
-        let mut stream = UnixStream::connect(path)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.write_all(b"GET /livez HTTP/1.0\r\n\r\n")?;
-        let mut answer = String::new();
-        stream.take(LONGEST).read_to_string(&mut answer)?;
-        Ok(answer)
-    };
-    let answer = asked().map_err(|error| NotAlive::Silent { path: path.to_owned(), error })?;
+    probe_within(path, PATIENCE)
+}
+
+fn probe_within(path: &Path, patience: Duration) -> Result<(), NotAlive> {
+    let answer = ask(path, patience).map_err(|error| NotAlive::Silent { path: path.to_owned(), error })?;
     match answer.split(' ').nth(1) {
         Some("200") => Ok(()),
         _ => Err(NotAlive::Stuck {
@@ -69,11 +63,39 @@ pub fn probe(path: &Path) -> Result<(), NotAlive> {
     }
 }
 
-/// Whether the event loop does what it is asked to, and the scanner waits for work or has been reading for an acceptable
-/// time.
+fn ask(path: &Path, patience: Duration) -> io::Result<String> {
+    let until = Instant::now() + patience;
+    // The socket of another user may give any answer.
+    socket::own(path)?;
+    let mut stream = socket::connect(path, patience)?;
+    stream.write_all(b"GET /livez HTTP/1.0\r\n\r\n")?;
+    let mut answer = Vec::new();
+    let late = || io::Error::new(io::ErrorKind::TimedOut, format!("no whole answer in {} s", patience.as_secs_f32()));
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(late());
+        }
+        stream.set_read_timeout(Some(left))?;
+        let mut part = [0; 512];
+        match stream.read(&mut part) {
+            Ok(0) => break,
+            Ok(length) => answer.extend_from_slice(&part[..length]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(late()),
+            Err(error) => return Err(error),
+        }
+        if answer.len() >= LONGEST {
+            break;
+        }
+    }
+    Ok(String::from_utf8_lossy(&answer).into_owned())
+}
+
+/// Checks that the event loop runs, and that the scanner has not been reading for too long.
 ///
 /// # Errors
-/// Which of the two is stuck, in a line.
+/// One line that names the stuck part.
 pub(super) async fn check(event_loop: &Handle, busy: &Busy) -> Result<(), &'static str> {
     let since = *busy.lock().unwrap_or_else(PoisonError::into_inner);
     if since.is_some_and(|since| since.elapsed() >= STUCK) {
@@ -82,7 +104,7 @@ pub(super) async fn check(event_loop: &Handle, busy: &Busy) -> Result<(), &'stat
     if runs(event_loop, LOOP_STUCK).await { Ok(()) } else { Err("the event loop is stuck\n") }
 }
 
-/// Whether the loop does something within this time.
+/// Whether the loop runs a new task within this time.
 async fn runs(event_loop: &Handle, patience: Duration) -> bool {
     timeout(patience, event_loop.spawn(async {})).await.is_ok_and(|done| done.is_ok())
 }
@@ -95,7 +117,7 @@ mod tests {
 
     use super::*;
 
-    /// What a probe says to this answer.
+    /// The result of a probe that gets this answer.
     fn probed(answer: &'static str) -> Result<(), NotAlive> {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("socket");
@@ -112,17 +134,17 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_is_alive_that_says_so_and_every_other_answer_is_told() {
+    fn only_the_status_200_is_alive_and_every_other_answer_is_in_the_error() {
         probed("HTTP/1.0 200 OK\r\n\r\nok\n").expect("it is alive");
         for wrong in ["HTTP/1.0 503 Service Unavailable\r\n\r\nthe event loop is stuck\n", "HTTP/1.0 404 Not Found", ""]
         {
-            let said = probed(wrong).expect_err("it does not say that it is alive").to_string();
-            assert!(said.ends_with(wrong.trim_end().lines().last().unwrap_or("nothing")), "{said}");
+            let error = probed(wrong).expect_err("the status is not 200").to_string();
+            assert!(error.ends_with(wrong.trim_end().lines().last().unwrap_or("nothing")), "{error}");
         }
     }
 
     #[test]
-    fn without_a_socket_or_at_a_file_nobody_is_alive() {
+    fn a_missing_socket_a_socket_without_listener_and_another_file_are_not_alive() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("socket");
         assert!(matches!(probe(&path), Err(NotAlive::Silent { .. })));
@@ -130,8 +152,8 @@ mod tests {
         assert!(matches!(probe(&path), Err(NotAlive::Silent { .. })), "its agent was killed");
         std::fs::remove_file(&path).expect("it is there");
         nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
-        let said = probe(&path).expect_err("a pipe").to_string();
-        assert!(said.contains("no socket"), "{said}");
+        let error = probe(&path).expect_err("a pipe").to_string();
+        assert!(error.contains("no socket"), "{error}");
     }
 
     #[test]
@@ -142,16 +164,30 @@ mod tests {
         socket::own(&path).expect("it is ours");
         if nix::unistd::geteuid().is_root() {
             std::os::unix::fs::chown(&path, Some(65534), None).expect("root may");
-            let said = probe(&path).expect_err("it is another user's").to_string();
-            assert!(said.contains("another user"), "{said}");
+            let error = probe(&path).expect_err("it is another user's").to_string();
+            assert!(error.contains("another user"), "{error}");
         }
+    }
+
+    #[test]
+    fn a_stopped_agent_is_not_alive_whether_its_queue_is_full_or_not() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (path, patience) = (directory.path().join("socket"), Duration::from_millis(200));
+        let (_listener, mut queued) = socket::stopped(&path);
+        let error = probe_within(&path, patience).expect_err("no process accepts").to_string();
+        assert!(error.ends_with("the queue of connections was full for 0.2 s"), "{error}");
+        queued.clear();
+        let path = directory.path().join("free");
+        let _listener = UnixListener::bind(&path).expect("a socket");
+        let error = probe_within(&path, patience).expect_err("no process answers").to_string();
+        assert!(error.ends_with("no whole answer in 0.2 s"), "{error}");
     }
 
     #[tokio::test]
     async fn a_stuck_scanner_and_a_stuck_loop_are_not_alive() {
         let (busy, event_loop) = (Busy::default(), Handle::current());
         check(&event_loop, &busy).await.expect("it is alive");
-        // Nobody runs it.
+        // No thread runs it.
         let stuck = Builder::new_current_thread().build().expect("a runtime");
         assert!(!runs(stuck.handle(), Duration::from_millis(100)).await);
         stuck.shutdown_background();

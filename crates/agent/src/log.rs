@@ -1,4 +1,4 @@
-//! The agent's log: its form, its level, and panics as lines of it.
+//! The agent's log: its form, its level, and a line for each panic.
 
 use std::{
     collections::BTreeSet,
@@ -39,23 +39,23 @@ pub enum LogFormat {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum LogLevel {
-    /// What keeps the agent from its work
+    /// Errors that stop the agent's work
     Error,
-    /// And what is wrong
+    /// Also problems
     Warn,
-    /// And what changed
+    /// Also changes
     Info,
-    /// And what is being done
+    /// Also the agent's steps
     Debug,
 }
 
-/// Starts logging. What is logged is written beside the work, and flushed through what is returned.
+/// Starts logging. A thread writes the lines. The returned queue flushes them.
 ///
 /// # Errors
-/// When there can be no thread.
+/// When the system has no thread left.
 pub fn start(format: LogFormat, level: LogLevel, colour: bool) -> io::Result<LogQueue> {
     let queue = LogQueue::start()?;
-    // A failed request of the client library is logged by us too, and once.
+    // The agent itself logs a failed request, and once.
     let quiet = |others| Targets::new().with_default(others).with_target("kube_client", LevelFilter::OFF);
     let filter = match level {
         LogLevel::Error => quiet(LevelFilter::ERROR),
@@ -73,7 +73,7 @@ pub fn start(format: LogFormat, level: LogLevel, colour: bool) -> io::Result<Log
     Ok(queue)
 }
 
-/// Logs a panic as a line like any other; one that repeats with every scan is logged once.
+/// Logs a panic as one line. A panic that repeats with every scan is logged once.
 fn log_panics() {
     let logged = Mutex::new(BTreeSet::new());
     panic::set_hook(Box::new(move |panic| {
@@ -84,15 +84,15 @@ fn log_panics() {
     }));
 }
 
-/// How many lines wait at most.
+/// The greatest number of lines that wait.
 const WAITING: usize = 1024;
 /// The longest line, in bytes.
 const LONGEST: usize = 64 << 10;
-/// How long the end of the program waits for lines that are still to be written.
+/// How long the end of the program waits for unwritten lines.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Where lines are put on their way to standard error; never waits. Where nobody reads them, lines are dropped and counted:
-/// a log is no reason to stop working.
+/// The queue of lines for standard error. It never makes the agent wait. If no process reads standard error, lines are dropped and
+/// counted.
 #[derive(Clone, Debug)]
 pub struct LogQueue {
     lines: SyncSender<Item>,
@@ -110,7 +110,7 @@ impl LogQueue {
     /// Writes to standard error.
     ///
     /// # Errors
-    /// When there can be no thread.
+    /// When the system has no thread left.
     pub fn start() -> io::Result<Self> {
         Self::to(stderr())
     }
@@ -133,7 +133,7 @@ impl LogQueue {
     pub fn flush(&self) {
         let (written, done) = sync_channel(1);
         if self.lines.try_send(Item::Written(written)).is_ok() {
-            // What nobody reads in that time is lost, with the process.
+            // Lines that no process reads in this time are lost.
             done.recv_timeout(PATIENCE).unwrap_or_default();
         }
     }
@@ -142,9 +142,9 @@ impl LogQueue {
 fn write_lines(items: &Receiver<Item>, dropped: &AtomicU64, mut out: impl Write) {
     for item in items {
         let lost = dropped.swap(0, Ordering::Relaxed);
-        // Where standard error is closed, there is nowhere left to complain.
+        // If standard error is closed, no place is left for an error.
         if lost > 0 {
-            drop(writeln!(out, "{lost} lines of the log were dropped, since nobody read them"));
+            drop(writeln!(out, "{lost} lines of the log were dropped, because no process read them"));
         }
         match item {
             Item::Line(line) => drop(out.write_all(&line)),
@@ -153,7 +153,7 @@ fn write_lines(items: &Receiver<Item>, dropped: &AtomicU64, mut out: impl Write)
     }
 }
 
-/// One line that is being made.
+/// One unfinished line.
 #[derive(Debug)]
 pub struct Line<'a> {
     queue: &'a LogQueue,
@@ -175,7 +175,7 @@ impl Write for Line<'_> {
 impl Drop for Line<'_> {
     fn drop(&mut self) {
         if let Some(last) = self.text.last_mut() {
-            // Of a line that was cut, too.
+            // A line that was cut ends with a newline, too.
             *last = b'\n';
             self.queue.put(std::mem::take(&mut self.text));
         }
@@ -201,11 +201,11 @@ mod tests {
     }
 
     #[test]
-    fn a_pipe_that_nobody_reads_costs_lines_and_no_time() {
+    fn a_pipe_that_no_process_reads_costs_lines_and_no_time() {
         let (mut reader, writer): (_, PipeWriter) = pipe().expect("a pipe");
         let queue = LogQueue::to(writer).expect("a thread");
         let line = format!("{}\n", "x".repeat(999));
-        // More than the pipe and the queue hold together. A logger that waits would never come to its end.
+        // More than the pipe and the queue hold together. A logger that waits would never end.
         for _ in 0..5000 {
             log(&queue, &line);
         }
@@ -213,14 +213,14 @@ mod tests {
             let mut text = String::new();
             reader.read_to_string(&mut text).map(|_| text)
         });
-        // The queue is emptied by now or later; the count comes with the next line.
+        // The queue becomes empty now or later. The count comes with the next line.
         queue.flush();
         log(&queue, "the last\n");
         queue.flush();
         drop(queue);
         let text = read.join().expect("it ends").expect("text");
         let whole = text.lines().filter(|it| it.len() == 999).count() as u64;
-        // They are counted as often as there is room for a line that says so.
+        // Each line with a count covers the lines dropped since the last one.
         let counts =
             text.lines().filter_map(|it| it.split_once(" lines of the log were dropped")?.0.parse::<u64>().ok());
         let dropped: u64 = counts.sum();

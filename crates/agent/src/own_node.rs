@@ -1,5 +1,5 @@
-//! Whether the name that this node goes by in the cluster can be its own: a wrong `--node` makes the Pods and addresses of
-//! another node those of this one.
+//! Checks the name of this node in the cluster. With a wrong `--node`, the Pods and addresses of another node count as this
+//! node's own.
 
 use std::{
     sync::Arc,
@@ -9,11 +9,11 @@ use std::{
 use portreeve_facts::{ClusterFacts, Gap, Node, NodeAddressKind, Snapshot, Source, Unread, Why};
 use portreeve_report::first_names;
 
-/// How long a name has to be in doubt before it is said: a kubelet registers its Node after it has started, and Nodes are
+/// How long a name has to be in doubt before the agent logs it. A kubelet registers its Node after its start, and Nodes are
 /// read every ten minutes.
 const LASTING: Duration = Duration::from_secs(900);
 
-/// Why the name of this node is in doubt, in a sentence; nothing where it is not, or cannot be told.
+/// Why the name of this node is in doubt, in a sentence. None if the name fits, or if the facts cannot show it.
 pub(super) fn doubt(snapshot: &Snapshot) -> Option<String> {
     let name = snapshot.cluster.node_name.as_ref()?;
     let nodes = snapshot.cluster.nodes.known(Unread::Said("their own gap")).filter(|nodes| !nodes.is_empty())?;
@@ -31,14 +31,14 @@ pub(super) fn doubt(snapshot: &Snapshot) -> Option<String> {
     (!any).then(|| format!("Node {name} has the address {first}, and this host does not; is it another node?"))
 }
 
-/// Why nothing is known of this node in the cluster, where the cluster's Nodes are known and none of them is this one. Without its
-/// Node its addresses in the cluster are not known, nor which Pods are its own. `hostname` was looked for where nobody named it.
+/// Why this node is unknown in the cluster: the Nodes of the cluster were read, and none of them is this one. Without its Node, its
+/// addresses in the cluster and its Pods are unknown. `hostname` was used if no name was configured.
 pub(super) fn no_own_node(cluster: &ClusterFacts, hostname: &str) -> Option<Gap> {
     let nodes = cluster.nodes.known(Unread::Said("their own gap")).filter(|nodes| !nodes.is_empty())?;
     let detail = match &cluster.node_name {
         Some(name) if nodes.iter().any(|node| node.name == *name) => return None,
         Some(name) => no_node_of(name, nodes),
-        None => format!("no Node is called {hostname}; {}; say which one this is with --node", named(nodes)),
+        None => format!("no Node is called {hostname}; {}; set the name of this node with --node", named(nodes)),
     };
     Some(Gap::new(Source::Nodes, Why::Ambiguous, detail))
 }
@@ -47,7 +47,7 @@ fn no_node_of(name: &str, nodes: &[Arc<Node>]) -> String {
     format!("no Node of the cluster is called {name}; {}; its Pods and addresses are not known", named(nodes))
 }
 
-/// Nodes that are there: `there are n1, n2 and 3 more`.
+/// The names of Nodes: `there are n1, n2 and 3 more`.
 fn named(nodes: &[Arc<Node>]) -> String {
     const NAMED: usize = 5;
     let mut names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
@@ -56,23 +56,23 @@ fn named(nodes: &[Arc<Node>]) -> String {
     format!("there {are} {}", first_names(&names, NAMED))
 }
 
-/// Says once that the name of this node is in doubt.
+/// Decides when the log reports that the name of this node is in doubt.
 #[derive(Debug, Default)]
 pub(super) struct NodeDoubt {
     since: Option<Instant>,
-    said: bool,
+    reported: bool,
 }
 
 impl NodeDoubt {
-    /// Takes in what a look shows. True when it is time to say so.
+    /// Takes the result of a scan. True when the log should report the doubt.
     pub(super) fn is_due(&mut self, doubt: bool, now: Instant) -> bool {
         if !doubt {
             *self = Self::default();
             return false;
         }
         let since = *self.since.get_or_insert(now);
-        let due = !self.said && now.saturating_duration_since(since) >= LASTING;
-        self.said |= due;
+        let due = !self.reported && now.saturating_duration_since(since) >= LASTING;
+        self.reported |= due;
         due
     }
 }
@@ -83,7 +83,7 @@ mod tests {
     use portreeve_facts::Reading;
 
     #[test]
-    fn a_healthy_world_and_one_that_is_not_known_are_not_in_doubt() {
+    fn a_healthy_node_and_unknown_nodes_are_not_in_doubt() {
         let healthy = Snapshot::healthy();
         assert_eq!(doubt(&healthy), None);
         let mut unnamed = healthy.clone();
@@ -99,14 +99,14 @@ mod tests {
         let mut world = Snapshot::healthy();
         let name = world.node_name().to_owned();
         world.cluster.node_name = Some("other".to_owned());
-        assert!(doubt(&world).is_some_and(|said| said.contains("no Node of the cluster is called other")));
+        assert!(doubt(&world).is_some_and(|doubt| doubt.contains("no Node of the cluster is called other")));
         let mut world = Snapshot::healthy();
         let Reading::Seen(nodes) = &mut world.cluster.nodes else { panic!("Nodes") };
         let own = nodes.iter_mut().find(|node| node.name == name).expect("this node");
         for address in &mut Arc::make_mut(own).addresses {
             address.ip = [203, 0, 113, 99].into();
         }
-        assert!(doubt(&world).is_some_and(|said| said.contains("203.0.113.99")), "{:?}", doubt(&world));
+        assert!(doubt(&world).is_some_and(|doubt| doubt.contains("203.0.113.99")), "{:?}", doubt(&world));
     }
 
     #[test]
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_said_once_and_only_when_it_lasts() {
+    fn a_doubt_is_reported_once_and_only_when_it_lasts() {
         let (mut doubt, begun) = (NodeDoubt::default(), Instant::now());
         let mut due = |doubted, minute: u64| doubt.is_due(doubted, begun + Duration::from_secs(60 * minute));
         assert_eq!([due(true, 0), due(true, 14), due(true, 15), due(true, 16)], [false, false, true, false]);

@@ -1,4 +1,4 @@
-//! Why a request gets no document, as a status and one line that says what to do.
+//! Refusals: an HTTP status, and one line with the reason and what to do.
 
 use axum::{
     http::{StatusCode, header},
@@ -9,22 +9,22 @@ use serde_json::json;
 /// Why a request is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// There is nobody to ask who may read it.
+    /// The agent has no API server that could review a token.
     NoApiServer,
-    /// No token came with the request.
+    /// The request has no token.
     NoToken,
-    /// The token is none, or has expired, or was not made for agents.
+    /// The token is malformed, has expired, or is not for agents.
     BadToken,
-    /// The user of the token may not read this.
+    /// The user of the token has no right to read the path.
     Forbidden { user: String, path: String },
-    /// More reviews are wanted than the API server is asked for.
+    /// Too many tokens wait for a review.
     TooManyReviews,
     /// The API server does not answer.
     NotReviewed,
-    /// Others are reading.
+    /// Other clients are reading.
     Busy,
-    /// Nothing is there to be read.
-    NoLookYet,
+    /// The agent has not scanned yet.
+    NoScanYet,
 }
 
 impl Refusal {
@@ -33,7 +33,7 @@ impl Refusal {
             Self::NoToken | Self::BadToken => StatusCode::UNAUTHORIZED,
             Self::NoApiServer | Self::Forbidden { .. } => StatusCode::FORBIDDEN,
             Self::TooManyReviews => StatusCode::TOO_MANY_REQUESTS,
-            Self::NotReviewed | Self::Busy | Self::NoLookYet => StatusCode::SERVICE_UNAVAILABLE,
+            Self::NotReviewed | Self::Busy | Self::NoScanYet => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
 
@@ -45,37 +45,35 @@ impl Refusal {
         }
     }
 
-    /// For the person who asked. Whoever asks may be anybody, so it tells nothing of this node.
+    /// The line for the client. The client has shown no right to read, so the line has no fact about this node.
     fn message(&self) -> String {
         match self {
             Self::NoApiServer => {
-                "this agent has no API server that could say who may read this; on the node, start it \
-                                  with --socket and read it there"
+                "this agent has no API server to check a token; start it with --socket, and read on the node \
+                                  itself"
                     .to_owned()
             }
             Self::NoToken => {
-                "a token is needed: use kubectl portreeve of this agent's version or later, which asks the \
-                              API server for one"
+                "a token is needed: use kubectl portreeve of this agent's version or later, which gets one \
+                              from the API server"
                     .to_owned()
             }
             Self::BadToken => "the token is not valid here: it has to be of this cluster, not expired, and for the \
                                audience portreeve/NODE of this node"
                 .to_owned(),
             Self::Forbidden { user, path } => {
-                format!("user {user:?} may not get {path}; the chart's ClusterRole for readers grants it")
+                format!("user {user:?} has no right to get {path}; the chart's ClusterRole for readers grants it")
             }
             Self::TooManyReviews => "too many tokens at a time; try again".to_owned(),
-            Self::NotReviewed => {
-                "the API server does not tell this agent who may read this; the agent's log says why".to_owned()
-            }
-            Self::Busy => "others are reading just now; try again".to_owned(),
-            Self::NoLookYet => "nothing has been looked at yet".to_owned(),
+            Self::NotReviewed => "the API server does not review the token; the agent's log has the reason".to_owned(),
+            Self::Busy => "too many other readers now; try again".to_owned(),
+            Self::NoScanYet => "the agent has not scanned this node yet; try again".to_owned(),
         }
     }
 }
 
 impl IntoResponse for Refusal {
-    /// In the form in which an API server refuses, whose message clients show.
+    /// In the form of an API server's refusal, so that clients show the message.
     fn into_response(self) -> Response {
         let status = self.status();
         let body = json!({
@@ -109,7 +107,7 @@ mod tests {
             Refusal::TooManyReviews,
             Refusal::NotReviewed,
             Refusal::Busy,
-            Refusal::NoLookYet,
+            Refusal::NoScanYet,
         ] {
             let message = refusal.message();
             assert!(message.len() <= 160 && !message.contains('\n'), "{message}");

@@ -16,17 +16,17 @@ use tokio::sync::oneshot;
 use portreeve_facts::{KernelFacts, NodeQuery, text};
 use portreeve_kernel::{Took, thread_cpu_time};
 
-/// Sends orders to the thread, and knows since when it has been busy.
+/// Sends orders to the thread, and records since when the thread has been busy.
 #[derive(Debug)]
 pub(super) struct Scanner {
     orders: Sender<Order>,
     busy: Busy,
 }
 
-/// Since when an order waits for its answer; nothing while there is none.
+/// Since when an order has waited for its answer. None if no order waits.
 pub(super) type Busy = Arc<Mutex<Option<Instant>>>;
 
-/// Reads the node: its facts, and what each reader took.
+/// Reads the node: its facts, and the time of each reader.
 pub(super) trait ReadNode: FnMut(&NodeQuery) -> (KernelFacts, Took) + Send + 'static {}
 
 impl<F: FnMut(&NodeQuery) -> (KernelFacts, Took) + Send + 'static> ReadNode for F {}
@@ -34,9 +34,9 @@ impl<F: FnMut(&NodeQuery) -> (KernelFacts, Took) + Send + 'static> ReadNode for 
 /// The result of one reading.
 #[derive(Debug)]
 pub(super) struct Scanned {
-    /// The facts and what each reader took, or the message of the reader's panic.
+    /// The facts and the time of each reader, or the message of a reader's panic.
     pub(super) seen: Result<(KernelFacts, Took), String>,
-    /// The processor time it took.
+    /// The processor time of the reading.
     pub(super) cost: Duration,
 }
 
@@ -46,7 +46,7 @@ struct Order {
 }
 
 impl Scanner {
-    /// Starts the thread, which does nothing but `read`.
+    /// Starts the thread. It only calls `read`.
     pub(super) fn start(mut read: impl ReadNode) -> anyhow::Result<Self> {
         let (orders, ordered) = channel();
         let busy = Busy::default();
@@ -62,12 +62,12 @@ impl Scanner {
     /// Reads the node once.
     pub(super) async fn scan(&self, wanted: NodeQuery) -> Scanned {
         let (reply, replied) = oneshot::channel();
-        // From the order on: a thread that does not even begin is stuck too.
+        // Set before the order: a thread that never begins is stuck, too.
         *self.busy.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
-        // The thread ends with its channel only, and contains every panic of a reader.
+        // The thread ends only with its channel. It catches each panic of a reader.
         self.orders.send(Order { wanted, reply }).expect("the scanner waits for orders");
         let scanned = replied.await.expect("the scanner answers every order");
-        // Not before its answer is here: a thread that stops in between would look idle for ever.
+        // Cleared after the answer: a thread that stops before that would seem idle forever.
         *self.busy.lock().unwrap_or_else(PoisonError::into_inner) = None;
         scanned
     }
@@ -78,7 +78,7 @@ fn work(read: &mut impl ReadNode, orders: &Receiver<Order>) {
         let spent = thread_cpu_time();
         let seen = catch_unwind(AssertUnwindSafe(|| read(&wanted))).map_err(|panic| panic_message(panic.as_ref()));
         let scanned = Scanned { seen, cost: thread_cpu_time().saturating_sub(spent) };
-        // An agent that is stopping does not wait for the answer.
+        // A stopping agent does not wait for the answer.
         drop(reply.send(scanned));
     }
 }

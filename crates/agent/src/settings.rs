@@ -1,4 +1,4 @@
-//! The agent's settings, from flags, the environment and a file, and which of them wins.
+//! The agent's settings from flags, the environment and a file, and the order in which these win.
 
 use std::{
     fmt::Display,
@@ -21,15 +21,15 @@ use portreeve_cluster::{Accepted, ApiServer, ClusterSource, Environment, Input, 
 use portreeve_facts::{Learned, Mode, NodePortRange, Overrides, PortRange, text};
 use portreeve_rules::Limits;
 
-/// Where the agent answers: outside the NodePort range, the ephemeral range and every well-known daemon's ports.
+/// The agent's port: outside the NodePort range, the ephemeral range and the ports of well-known daemons.
 const PORT: u16 = 29517;
 const INTERVAL: Duration = Duration::from_secs(15);
-/// The share of one core that looks may take, and reading connections as much again, per cent.
+/// The share of one core for scans, per cent. Reading connections has the same share again.
 const CPU_PERCENT: f64 = 0.2;
-/// The longest file that is read, in bytes: that of a ConfigMap.
+/// The longest file that is read, in bytes: as long as a ConfigMap can be.
 const LONGEST: u64 = 1024 * 1024;
 
-// What is set; nothing where it is not.
+// A setting that is not given is None.
 #[allow(missing_docs, reason = "it would be the text of a command's help")]
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, clap::Args)]
 #[serde(default, rename_all = "kebab-case", deny_unknown_fields)]
@@ -45,8 +45,8 @@ pub struct Settings {
     context: Option<String>,
     /// Reach the API server here instead, like https://192.0.2.10:6443, with the same credentials
     ///
-    /// For a node on which the Service of the API server is what is broken. The server has to prove that it is the one
-    /// that is meant: by its certificate, for the name in the kubeconfig, or in a pod for kubernetes.default.svc.
+    /// Use it on a node on which the Service of the API server is broken. The server's certificate has to be valid for the
+    /// name in the kubeconfig, or in a pod for kubernetes.default.svc.
     #[arg(
         long = "apiserver",
         value_name = "URL",
@@ -56,7 +56,7 @@ pub struct Settings {
     )]
     #[serde(rename = "apiserver", deserialize_with = "in_words")]
     api_server: Option<ApiServer>,
-    /// How long the API server may be silent [default: 10s]
+    /// How long to wait for an answer from the API server [default: 10s]
     #[arg(
         long, value_name = "DURATION", help_heading = "Sources", value_parser = duration,
         env = "PORTREEVE_REQUEST_TIMEOUT", hide_env_values = true
@@ -66,11 +66,11 @@ pub struct Settings {
     /// This node's name in the cluster [default: $NODE_NAME, else the Node with this hostname]
     #[arg(long, value_name = "NAME", help_heading = "Sources", env = "PORTREEVE_NODE", hide_env_values = true)]
     node: Option<String>,
-    /// The proxy mode, instead of asking kube-proxy: iptables, ipvs, nftables or cilium
+    /// The proxy mode, instead of the mode that kube-proxy reports: iptables, ipvs, nftables or cilium
     #[arg(long, value_name = "MODE", help_heading = "Sources", env = "PORTREEVE_PROXY_MODE", hide_env_values = true)]
     #[serde(deserialize_with = "in_words")]
     proxy_mode: Option<Mode>,
-    /// The API server's --service-node-port-range, instead of looking for it
+    /// The API server's --service-node-port-range, instead of reading it from the cluster
     #[arg(
         long,
         value_name = "FIRST-LAST",
@@ -80,10 +80,10 @@ pub struct Settings {
     )]
     #[serde(deserialize_with = "in_words")]
     node_port_range: Option<PortRange>,
-    /// Where the node's root is mounted [default: /]
+    /// The directory in which the node's root is mounted [default: /]
     #[arg(long, value_name = "DIR", help_heading = "Sources", env = "PORTREEVE_HOST_ROOT", hide_env_values = true)]
     host_root: Option<PathBuf>,
-    /// Where to answer over HTTP [default: $HOST_IP, else 127.0.0.1, port 29517]
+    /// The address of the HTTP server [default: $HOST_IP, else 127.0.0.1, port 29517]
     #[arg(
         long,
         value_name = "ADDRESS:PORT",
@@ -93,10 +93,11 @@ pub struct Settings {
     )]
     #[serde(deserialize_with = "address_in_words")]
     listen: Option<SocketAddr>,
-    /// Answer at a socket in the file tree too, with everything and without a token
+    /// Also answer at a socket in the file tree: every document, without a token
     ///
-    /// It is made for the agent's user only, and removed at the end: use a directory into which nobody else writes. Over
-    /// the network, findings and snapshots are for those whom the API server lets read them. --probe asks here.
+    /// Only the agent's user can open it. The agent removes it at its end, so use a directory in which no other user
+    /// can write. Over the network, findings and snapshots need a token with the right to read them. --probe connects to this
+    /// socket.
     #[arg(long, value_name = "FILE", env = "PORTREEVE_SOCKET", hide_env_values = true)]
     socket: Option<PathBuf>,
     /// The shortest time from one scan of the node to the next; --cpu-percent wins if it allows fewer scans [default: 15s]
@@ -123,14 +124,14 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Fills in what the downward API says, where nothing is set.
+    /// Fills in values of the downward API that are not set otherwise.
     pub fn within(self, host_ip: Option<IpAddr>, node_name: Option<String>) -> Self {
         let host = host_ip.unwrap_or(Ipv4Addr::LOCALHOST.into());
         let given = Self { listen: Some(SocketAddr::new(host, PORT)), node: node_name, ..Self::default() };
         self.over(given)
     }
 
-    /// These settings, and where they are not set, those of `under`.
+    /// These settings. A setting that is missing comes from `under`.
     pub fn over(self, under: Self) -> Self {
         Self {
             services: if self.services.is_empty() { under.services } else { self.services },
@@ -167,7 +168,7 @@ impl Settings {
         self.socket.as_deref()
     }
 
-    /// The configuration of the agent, with defaults for what is not set.
+    /// The configuration of the agent, with defaults for missing settings.
     pub fn into_config(self, environment: &Environment) -> Config {
         let choice = SourceOptions {
             services: self.services.into_iter().map(Input::from).collect(),
@@ -193,7 +194,7 @@ impl Settings {
     }
 }
 
-/// Reads a file of settings. The error is one line: the file, the line in it, what is wrong there.
+/// Reads a file of settings. The error is one line: the file, the line number and the problem.
 pub fn read(path: &Path) -> Result<Settings, String> {
     let input = Input::File(path.to_owned());
     let place = input.to_string();
@@ -203,7 +204,7 @@ pub fn read(path: &Path) -> Result<Settings, String> {
     parse(&yaml).map_err(|(line, what)| text::clean(&format!("{place}:{line}: {what}"), 1024))
 }
 
-/// The settings of a document, or a line number and what is wrong there. An empty one sets nothing.
+/// The settings of a document, or a line number and the problem. An empty document sets nothing.
 pub fn parse(yaml: &str) -> Result<Settings, (u64, String)> {
     if yaml.lines().all(|line| line.trim().is_empty() || line.trim().starts_with('#')) {
         return Ok(Settings::default());
@@ -230,7 +231,7 @@ pub fn parse(yaml: &str) -> Result<Settings, (u64, String)> {
     }
 }
 
-/// The shortest duration of a flag, and the longest: no clock ends within it.
+/// The shortest and the longest duration of a flag. No clock overflows within an hour.
 const DURATIONS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(3600);
 
 /// `10s`, `1m30s`, `500ms`.
@@ -255,7 +256,7 @@ fn address_in_words<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option
     address(&String::deserialize(deserializer)?).map(Some).map_err(de::Error::custom)
 }
 
-/// An address and a port; a manifest cannot put brackets around an IPv6 address that it does not know in advance.
+/// An address and a port. An IPv6 address needs no brackets, because a manifest cannot know whether its variable holds one.
 pub fn address(text: &str) -> Result<SocketAddr, String> {
     let bare = || {
         let (ip, port) = text.rsplit_once(':')?;
@@ -268,10 +269,10 @@ fn share_of_a_core<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<
     share(&f64::deserialize(deserializer)?.to_string()).map(Some).map_err(de::Error::custom)
 }
 
-/// The least share of a core, in per cent: one look in several hours.
+/// The least share of a core, in per cent: one scan in several hours.
 const LEAST_SHARE: f64 = 0.001;
 
-/// At most a core.
+/// A share of at most one core.
 fn share(text: &str) -> Result<f64, String> {
     let share = text.parse::<f64>().ok().filter(|share| (LEAST_SHARE..=100.0).contains(share));
     share.ok_or_else(|| format!("{text:?} is not a share of {LEAST_SHARE} to 100 per cent"))
@@ -282,7 +283,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_says_what_flags_can_and_the_limits_too() {
+    fn a_file_has_the_settings_of_flags_and_the_limits_too() {
         let settings = parse(
             "interval: 30s\nproxy-mode: ipvs\nnode-port-range: 20000-21000\ncpu-percent: 1\nlisten: '[::1]:9'\n\
              limits: {band_warning_percent: 70}\n",
@@ -296,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_key_is_named_with_its_line_and_what_may_have_been_meant() {
+    fn an_unknown_key_is_named_with_its_line_and_a_similar_key() {
         let wrong = |yaml: &str| parse(yaml).expect_err("an error");
         let meant = |key: &str, meant: &str| format!("unknown key {key:?}, did you mean {meant:?}?");
         assert_eq!(wrong("node: n1\nintervall: 3s\n"), (2, meant("intervall", "interval")));
@@ -320,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_said_by_an_empty_file() {
+    fn an_empty_file_sets_nothing() {
         assert_eq!(parse("# later\n\n"), Ok(Settings::default()));
     }
 

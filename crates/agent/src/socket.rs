@@ -1,29 +1,36 @@
-//! The socket in the file tree of the node, through which its owner reads everything without a token.
+//! The agent's socket in the file tree of the node. Its owner reads everything there without a token.
 
 use std::{
     fs, io,
     os::{
-        fd::AsFd as _,
+        fd::{AsFd as _, AsRawFd as _},
         unix::{
             fs::{FileTypeExt as _, MetadataExt as _},
             net::UnixStream,
         },
     },
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use nix::{
-    sys::stat::{Mode, fchmod},
+    sys::{
+        socket::{self, AddressFamily, SockFlag, SockType, UnixAddr, sockopt::SendTimeout},
+        stat::{Mode, fchmod},
+        time::TimeVal,
+    },
     unistd::geteuid,
 };
 use tokio::net::{UnixListener, UnixSocket};
 
 /// How many connections may wait to be accepted.
 const BACKLOG: u32 = 16;
+/// How long a new agent waits for the queue of a socket that is there. An agent listens there, whether it answers or not.
+const QUEUE_PATIENCE: Duration = Duration::from_millis(200);
 /// For its owner only.
 const MODE: Mode = Mode::S_IRUSR.union(Mode::S_IWUSR);
 
-/// The file of a socket that listens. It is removed with this value, unless another has taken its place.
+/// The file of a socket that listens. The file is removed with this value, unless another file has its name by then.
 #[derive(Debug)]
 pub(super) struct SocketFile {
     path: PathBuf,
@@ -34,17 +41,17 @@ pub(super) struct SocketFile {
 impl Drop for SocketFile {
     fn drop(&mut self) {
         if identity(&self.path).is_ok_and(|identity| identity == self.identity) {
-            // What cannot be removed is in the way of nobody: the next agent takes its place.
+            // A file that cannot be removed does no harm: the next agent replaces it.
             drop(fs::remove_file(&self.path));
         }
     }
 }
 
-/// Listens at `path`, for its owner only. A socket that an agent of the same user left there is replaced; whatever else is
-/// there stays, and nothing is followed.
+/// Listens at `path`, for its owner only. Replaces the socket of an ended agent of the same user. Every other file stays, and
+/// no link is followed.
 ///
 /// # Errors
-/// When something else is there, or somebody answers there, or the directory cannot be written to.
+/// When another file or a listening socket is there, or the directory cannot be written to.
 pub(super) fn listen(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
     let listener = match bind(path) {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
@@ -58,7 +65,7 @@ pub(super) fn listen(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
 
 fn bind(path: &Path) -> io::Result<UnixListener> {
     let socket = UnixSocket::new_stream()?;
-    // Linux gives the file the mode of the socket, so that there is no moment in which others may open it.
+    // Linux gives the file the mode of the socket. So other users cannot open it at any moment.
     fchmod(socket.as_fd(), MODE)?;
     socket.bind(path)?;
     socket.listen(BACKLOG)
@@ -67,7 +74,7 @@ fn bind(path: &Path) -> io::Result<UnixListener> {
 /// Whether a socket of this user is at `path`.
 ///
 /// # Errors
-/// What is there instead.
+/// When the file is no socket, or belongs to another user. The error names which.
 pub(super) fn own(path: &Path) -> io::Result<()> {
     let found = fs::symlink_metadata(path)?;
     if !found.file_type().is_socket() {
@@ -83,10 +90,33 @@ fn in_the_way(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::AlreadyExists, format!("there is {what}"))
 }
 
+/// Connects to the socket `path`. A plain `connect` waits forever if the listener's queue is full, as the queue of a stopped
+/// agent can be.
+///
+/// # Errors
+/// As `connect`; [`io::ErrorKind::TimedOut`] if the queue stays full for this time.
+pub(super) fn connect(path: &Path, patience: Duration) -> io::Result<UnixStream> {
+    let socket = socket::socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
+    // The kernel applies this time to the wait for the queue, too. A time of nothing would be no limit.
+    let microseconds = i64::try_from(patience.as_micros()).unwrap_or(i64::MAX).max(1);
+    socket::setsockopt(&socket, SendTimeout, &TimeVal::new(microseconds / 1_000_000, microseconds % 1_000_000))?;
+    match socket::connect(socket.as_raw_fd(), &UnixAddr::new(path)?) {
+        Ok(()) => Ok(socket.into()),
+        Err(nix::Error::EAGAIN) => {
+            let words = format!("the queue of connections was full for {} s", patience.as_secs_f32());
+            Err(io::Error::new(io::ErrorKind::TimedOut, words))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
 fn remove_left_over(path: &Path) -> io::Result<()> {
     own(path)?;
-    match UnixStream::connect(path) {
-        Ok(_) => Err(in_the_way("a socket on which somebody answers")),
+    match connect(path, QUEUE_PATIENCE) {
+        Ok(_) => Err(in_the_way("a socket on which a process listens")),
+        Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+            Err(in_the_way(&format!("a socket on which a process listens and does not answer: {error}")))
+        }
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path),
         Err(error) => Err(error),
     }
@@ -94,6 +124,16 @@ fn remove_left_over(path: &Path) -> io::Result<()> {
 
 fn identity(path: &Path) -> io::Result<(u64, u64)> {
     fs::symlink_metadata(path).map(|it| (it.dev(), it.ino()))
+}
+
+/// The socket of a stopped agent: no process accepts, and the queue is full.
+#[cfg(test)]
+pub(super) fn stopped(path: &Path) -> (std::os::fd::OwnedFd, Vec<UnixStream>) {
+    let listener = socket::socket(AddressFamily::Unix, SockType::Stream, SockFlag::empty(), None).expect("a socket");
+    socket::bind(listener.as_raw_fd(), &UnixAddr::new(path).expect("a path")).expect("a file");
+    socket::listen(&listener, socket::Backlog::new(1).expect("a length")).expect("it listens");
+    let queued = std::iter::from_fn(|| connect(path, Duration::from_millis(1)).ok()).collect();
+    (listener, queued)
 }
 
 #[cfg(test)]
@@ -119,8 +159,8 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("socket");
         let (listener, file) = listen(&path).expect("a socket");
-        let taken = listen(&path).expect_err("somebody answers there");
-        assert!(taken.to_string().contains("somebody answers"), "{taken}");
+        let taken = listen(&path).expect_err("a process listens there");
+        assert!(taken.to_string().ends_with("a process listens"), "{taken}");
         drop(listener);
         // Killed: nothing removes its file.
         std::mem::forget(file);
@@ -132,6 +172,16 @@ mod tests {
         symlink(&target, &link).expect("a link");
         assert!(listen(&link).is_err());
         assert!(fs::symlink_metadata(&target).is_err(), "no link is followed");
+    }
+
+    #[tokio::test]
+    async fn a_second_agent_leaves_the_socket_of_a_stopped_one_and_does_not_wait_for_ever() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("socket");
+        let _stopped = stopped(&path);
+        let taken = listen(&path).expect_err("a process listens there").to_string();
+        assert!(taken.contains("does not answer: the queue of connections was full"), "{taken}");
+        own(&path).expect("its socket stays");
     }
 
     #[tokio::test]

@@ -1,5 +1,5 @@
-//! The tasks without which the agent would be blind or silent. None of them ends by itself: one that does, by a panic or
-//! otherwise, ends the agent, so that kubelet starts it anew.
+//! The tasks that the agent needs to read and to report. They run as long as the agent. If one ends, by a panic or otherwise, the
+//! agent ends, and kubelet starts it anew.
 
 use std::collections::HashMap;
 
@@ -13,34 +13,38 @@ pub(super) struct Tasks {
 }
 
 impl Tasks {
-    /// Starts a task that is to run for ever. Needs a tokio runtime.
+    /// Starts a task that should run forever. Needs a tokio runtime.
     pub(super) fn spawn(&mut self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
-        let saying_why = async {
+        let with_reason = async {
             task.await;
             "it returned".to_owned()
         };
-        self.spawn_saying_why(name, saying_why);
+        self.spawn_with_reason(name, with_reason);
     }
 
-    /// The same for a task that says why it ended.
-    pub(super) fn spawn_saying_why(&mut self, name: &'static str, task: impl Future<Output = String> + Send + 'static) {
+    /// Starts a task that returns the reason of its end.
+    pub(super) fn spawn_with_reason(
+        &mut self,
+        name: &'static str,
+        task: impl Future<Output = String> + Send + 'static,
+    ) {
         let started = self.running.spawn(task);
         self.names.insert(started.id(), name);
     }
 
-    /// The same for a task that was started elsewhere.
+    /// Adds a task that was started elsewhere.
     pub(super) fn watch_over(&mut self, name: &'static str, task: JoinHandle<()>) {
-        self.spawn_saying_why(name, async {
+        self.spawn_with_reason(name, async {
             task.await.map_or_else(|panicked| panicked.to_string(), |()| "it returned".to_owned())
         });
     }
 
-    /// Waits until one of them ends; says which, and how.
+    /// Waits until a task ends. Returns its name and the reason.
     pub(super) async fn ended(&mut self) -> String {
         let (id, how) = match self.running.join_next_with_id().await {
             Some(Ok((id, how))) => (id, how),
             Some(Err(panicked)) => (panicked.id(), panicked.to_string()),
-            // Where there are none, none ends.
+            // Without tasks, none ends.
             None => std::future::pending().await,
         };
         format!("{} ended: {how}", self.names.get(&id).copied().unwrap_or("a task"))
@@ -60,9 +64,9 @@ mod tests {
         tasks.spawn("the clock", ready(()));
         assert_eq!(tasks.ended().await, "the clock ended: it returned");
         tasks.spawn("the cook", async { panic!("the soup is cold") });
-        let said = tasks.ended().await;
-        assert!(said.starts_with("the cook ended: ") && said.contains("the soup is cold"), "{said}");
-        tasks.spawn_saying_why("the guard", async { "nobody is left".to_owned() });
-        assert_eq!(tasks.ended().await, "the guard ended: nobody is left");
+        let ended = tasks.ended().await;
+        assert!(ended.starts_with("the cook ended: ") && ended.contains("the soup is cold"), "{ended}");
+        tasks.spawn_with_reason("the guard", async { "no one is left".to_owned() });
+        assert_eq!(tasks.ended().await, "the guard ended: no one is left");
     }
 }

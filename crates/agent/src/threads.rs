@@ -1,4 +1,4 @@
-//! Runtimes of one thread each, and the threads that answer requests: no scrape waits for a look, and no look for a scrape.
+//! Runtimes of one thread each, and the threads that answer requests. So no scrape waits for a scan, and no scan for a scrape.
 
 use std::{io, thread, time::Duration};
 
@@ -10,29 +10,29 @@ use tokio::{
 
 use super::tasks::Tasks;
 
-/// Longer than any shortage. By default a thread ends after ten seconds without work, and the next piece of work panics
-/// where its place was taken meanwhile.
+/// How long an idle thread stays: longer than any shortage of threads. By default a thread ends after ten idle seconds. If the system
+/// then has no thread left, the next piece of work panics.
 const KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
-/// At most so many threads for work that blocks: one for each resource that is read, and some for answers. The rest waits.
+/// The greatest number of threads for blocking work: one for each resource that is read, and some for answers. More work waits.
 const MOST: usize = 16;
 
-/// A runtime of one thread, and of one more for work that blocks, which is there from the beginning and stays.
+/// A runtime of one thread, and of one thread for blocking work that starts at once and stays.
 ///
 /// # Errors
-/// When there is no thread for it.
+/// When the system has no thread left.
 pub(super) fn runtime() -> io::Result<Runtime> {
     let runtime =
         Builder::new_current_thread().enable_all().thread_keep_alive(KEPT).max_blocking_threads(MOST).build()?;
-    // The runtime panics where it can start none.
+    // The runtime panics if it cannot start a thread, so this tries one first.
     drop(thread::Builder::new().spawn(|| ())?.join());
     drop(runtime.spawn_blocking(|| ()));
     Ok(runtime)
 }
 
-/// Runs `serve` on a thread and a runtime of its own. Its end is noticed.
+/// Runs `serve` on a thread and a runtime of its own. Its end is the end of a task in `tasks`.
 ///
 /// # Errors
-/// When there is no thread or no runtime for it.
+/// When the system has no thread or no runtime left.
 pub(super) fn start<F: Future<Output = ()>>(
     name: &'static str,
     tasks: &mut Tasks,
@@ -41,12 +41,12 @@ pub(super) fn start<F: Future<Output = ()>>(
     let runtime = runtime().context("starting a runtime")?;
     let (alive, ended) = oneshot::channel::<()>();
     let answering = move || {
-        // Dropped when this ends, by a panic too.
+        // Dropped when the thread ends, also by a panic.
         let _alive = alive;
         runtime.block_on(serve());
     };
     thread::Builder::new().name(name.to_owned()).spawn(answering).context("starting a thread")?;
-    tasks.spawn_saying_why(name, async move {
+    tasks.spawn_with_reason(name, async move {
         drop(ended.await);
         "its thread has ended".to_owned()
     });
@@ -68,12 +68,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_thread_has_the_name_of_what_it_does() {
-        let (tell, told) = oneshot::channel();
+    async fn a_thread_has_the_name_of_its_work() {
+        let (sender, name) = oneshot::channel();
         start("answering", &mut Tasks::default(), move || async move {
-            drop(tell.send(thread::current().name().map(str::to_owned)));
+            drop(sender.send(thread::current().name().map(str::to_owned)));
         })
         .expect("a thread");
-        assert_eq!(told.await, Ok(Some("answering".to_owned())));
+        assert_eq!(name.await, Ok(Some("answering".to_owned())));
     }
 }

@@ -1,8 +1,8 @@
 //! The agents of a cluster, each read through the API server's pod proxy with the rights of the caller.
 //!
-//! It needs `list` of pods, `get` of `pods/proxy`, and `create` of `serviceaccounts/token` for the reader's ServiceAccount
-//! in the agents' namespace, and nothing else. What an agent answers is handed on as it came, and not trusted: its node
-//! may have been taken over.
+//! Needed rights, in the agents' namespace: `list` of pods, `get` of `pods/proxy`, and `create` of
+//! `serviceaccounts/token` for the reader's ServiceAccount. No other right is needed. The answer of an agent is passed
+//! on unchanged and not trusted: an attacker may control its node.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -28,39 +28,40 @@ use super::{
 };
 use portreeve_facts::{EndpointSlice, Gap, Pod, Source, Why, text};
 
-/// The label by which the chart marks agents.
+/// The label that the chart gives to agents.
 const LABEL: &str = "app.kubernetes.io/name=portreeve";
-/// The label by which an EndpointSlice names its Service.
+/// The label of an EndpointSlice with the name of its Service.
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
-/// Of how many Services endpoints are read at most: the names are in the request.
+/// The most Services whose endpoints are read: their names are in the request.
 const NAMES: usize = 50;
-/// How long a login may take: a credential plug-in may be waiting for a person.
+/// The longest time for a login: a credential plug-in may wait for a person.
 const LOGIN: Duration = Duration::from_secs(300);
 
-/// A request to agents. What it can take of memory is `at_once` times `usual`, and later the same of longer ones.
+/// A request to agents. It needs at most `at_once` times `usual` bytes of memory. Requests for longer answers come
+/// later, within the same memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AgentRequest {
-    /// The path, like `/findings`.
+    /// The path, for example `/findings`.
     pub path: &'static str,
-    /// How many requests run at a time.
+    /// The number of requests that run at one time.
     pub at_once: usize,
-    /// The longest answer that is taken then, in bytes. Agents whose answers are longer are asked again when all others have
-    /// been, a few at a time.
+    /// The longest answer of these requests, in bytes. Agents with longer answers get a second request after all
+    /// others, a few at a time.
     pub usual: usize,
-    /// The longest answer that is taken at all, in bytes.
+    /// The longest answer of a second request, in bytes.
     pub longest: usize,
 }
 
 impl AgentRequest {
-    /// What is wrong on a node.
+    /// The findings of a node.
     pub const FINDINGS: Self = Self { path: "/findings", at_once: 64, usual: 1 << 20, longest: 8 << 20 };
-    /// Everything that a look saw, with all Services of the cluster.
+    /// All facts of a scan, with all Services of the cluster.
     pub const SNAPSHOT: Self = Self { path: "/snapshot", at_once: 2, usual: 128 << 20, longest: 128 << 20 };
 
-    /// The requests as they are at first, and those for longer answers.
+    /// The first requests, and the requests for longer answers.
     fn rounds(self) -> [Round; 2] {
         let Self { path, at_once, usual, longest } = self;
-        // A connection is an open file, and some are open for other things.
+        // A connection is an open file, and other files are open too.
         let files =
             getrlimit(Resource::RLIMIT_NOFILE).map_or(usize::MAX, |(now, _)| now.try_into().unwrap_or(usize::MAX));
         let at_once = at_once.min(files / 2).max(1);
@@ -69,7 +70,7 @@ impl AgentRequest {
     }
 }
 
-/// Requests that run side by side.
+/// Requests that run at the same time.
 #[derive(Clone, Copy)]
 struct Round {
     path: &'static str,
@@ -77,22 +78,22 @@ struct Round {
     at_once: usize,
 }
 
-/// Why an agent gave no answer.
+/// The reason why an agent gave no answer.
 struct Silent {
     gap: Gap,
-    /// It gave a longer one than was taken.
+    /// The answer was longer than allowed.
     too_long: bool,
 }
 
 /// One agent, as the API server lists its pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Agent {
-    /// The pod's name.
+    /// The name of the pod.
     pub pod: String,
-    /// The node it runs on, as the scheduler wrote it: what the agent reports of itself decides nothing. Empty where it was
-    /// given none.
+    /// The node of the agent, as the scheduler wrote it: the agent's own report decides nothing. Empty if the pod has
+    /// no node.
     pub node: String,
-    /// The port it answers on, or why no request is made.
+    /// The port of the agent, or the reason why no request is made.
     port: Result<u16, Gap>,
 }
 
@@ -105,7 +106,7 @@ pub struct Agents {
     namespace: String,
 }
 
-/// Where agents run, and whose tokens they accept.
+/// The namespace of the agents, and the ServiceAccount whose tokens they accept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentPlace {
     /// Their namespace.
@@ -115,10 +116,10 @@ pub struct AgentPlace {
 }
 
 impl Agents {
-    /// Connects, acting as another user where `impersonation` names one.
+    /// Connects, as another user if `impersonation` names one.
     ///
     /// # Errors
-    /// When the credentials cannot be used.
+    /// If the credentials cannot be used.
     pub async fn connect(access: &Access, impersonation: &Impersonation, place: AgentPlace) -> Result<Self, Gap> {
         let login = Access { request_timeout: access.request_timeout.max(LOGIN), ..access.clone() };
         let (client, address) = connect_as(&login, impersonation).await.map_err(|error| error.gap(Source::Pods))?;
@@ -128,10 +129,10 @@ impl Agents {
         Ok(Self { client, server, token, namespace })
     }
 
-    /// Every agent that is listed, by node; `selector` selects further by labels of the pods.
+    /// Every listed agent, by node. `selector` is a further label selector for the pods.
     ///
     /// # Errors
-    /// When the API server does not list them.
+    /// If the API server does not list them.
     pub async fn list(&self, selector: Option<&str>) -> Result<Vec<Agent>, Gap> {
         let selector = selector.map_or_else(|| LABEL.to_owned(), |more| format!("{LABEL},{more}"));
         let listed =
@@ -140,13 +141,13 @@ impl Agents {
         let mut agents: Vec<Agent> = pods.iter().map(|pod| agent(pod)).collect();
         let order = |agent: &Agent| (agent.node.clone(), agent.port.is_err(), agent.pod.clone());
         agents.sort_by_cached_key(order);
-        // One that is on its way out is not missed where another has taken its place.
+        // A pod that is ending is not reported if another pod on the node replaces it.
         agents.dedup_by(|next, kept| next.node == kept.node && next.port.is_err() && kept.port.is_ok());
         Ok(agents)
     }
 
-    /// Sends a request to agents, many at a time. `take` gets each answer as soon as it is there: the index of the agent, and
-    /// the answer or why there is none. Who drops this ends the requests that still run.
+    /// Sends a request to agents, many at a time. `take` gets each answer as soon as it arrives: the index of the
+    /// agent, and the answer or the reason why there is none. If the caller drops the future, running requests end.
     pub async fn fetch(
         &self,
         agents: &[Agent],
@@ -182,21 +183,21 @@ impl Agents {
             }
             match running.join_next().await {
                 Some(Ok((number, answer))) => take(number, answer).await,
-                // A panic is a bug; it must not be mistaken for an agent that is well.
+                // A panic is a bug. It must not look like a healthy agent.
                 Some(Err(failed)) => std::panic::resume_unwind(failed.into_panic()),
                 None => return,
             }
         }
     }
 
-    /// The EndpointSlices of all Services of these names, which the caller may list or not.
+    /// The EndpointSlices of all Services with these names. The caller may lack the right to list them.
     ///
     /// # Errors
-    /// When the API server does not list them, or these are no names or too many.
+    /// If the API server does not list them, or a name is wrong, or there are too many names.
     pub async fn endpoint_slices(&self, names: &BTreeSet<String>) -> Result<Vec<Arc<EndpointSlice>>, Gap> {
         let is_name = |name: &String| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
         if names.len() > NAMES || !names.iter().all(is_name) {
-            let detail = format!("the API server was not asked for the endpoints of {} Services", names.len());
+            let detail = format!("the endpoints of {} Services were not requested from the API server", names.len());
             return Err(Gap::new(Source::EndpointSlices, Why::NotAsked, detail));
         }
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -209,7 +210,7 @@ impl Agents {
         listed.map(|facts| facts.endpoint_slices).map_err(|error| error.gap(Source::EndpointSlices))
     }
 
-    /// What claims ports of nodes, in the whole cluster, as far as the caller may list it. No agent is asked.
+    /// The claims on ports of nodes in the whole cluster, as far as the caller may list them. No agent is queried.
     pub async fn declared(&self) -> Declared {
         declared::read(&self.server).await
     }
@@ -217,12 +218,12 @@ impl Agents {
     async fn fetch_one(&self, agent: &Agent, Round { path, longest, .. }: Round) -> Result<Vec<u8>, Silent> {
         let port = agent.port.clone().map_err(|gap| Silent { gap, too_long: false })?;
         let path = self.pods().object(&format!("{}:{port}/proxy{path}", encoded(&agent.pod)));
-        // Whoever gets none is asked all the same: the agent says why it refuses.
+        // Without a token the agent is queried anyway: its answer has the reason for the refusal.
         let token = self.token.of(&agent.node).await;
         self.get(&path, token.as_ref().ok(), longest).await.map_err(|error| Silent {
             too_long: matches!(error, Error::TooLong { .. }),
             gap: match (&token, &error) {
-                // The agent's answer says what is missing; this is why it was not sent.
+                // The agent's answer names the missing token; this is the reason why no token was sent.
                 (Err(gap), Error::Status { code: 401, .. }) => {
                     let detail = format!("no token for agents: {}; without one: {error}", gap.detail);
                     Gap::new(Source::Agent, Why::NotPermitted, text::clean(&detail, 2 * text::NAME))
@@ -232,7 +233,8 @@ impl Agents {
         })
     }
 
-    /// The body of an answer, of at most `longest` bytes. A server that is busy and names a short time is asked once more after it.
+    /// The body of an answer of at most `longest` bytes. A busy server that names a short time gets one more request
+    /// after that time.
     async fn get(&self, path: &str, token: Option<&HeaderValue>, longest: usize) -> Result<Vec<u8>, Error> {
         let (name, within) = (format!("GET {}{path}", self.server.address()), self.server.timeout());
         let unreachable = |what| Error::Unreachable { request: name.clone(), what };
@@ -268,10 +270,10 @@ impl Agents {
 fn agent(pod: &Pod) -> Agent {
     let silent = |why, what: &str| Err(Gap::new(Source::Agent, why, format!("its pod {} {what}", pod.name)));
     let port = match pod.ports.first() {
-        _ if pod.node.is_none() => silent(Why::NotYet, "was given no node yet"),
+        _ if pod.node.is_none() => silent(Why::NotYet, "has no node yet"),
         _ if pod.finished => silent(Why::Unreachable, "has ended"),
         _ if !pod.ready => silent(Why::Unreachable, "is not Ready"),
-        None => silent(Why::Malformed, "names no port to ask"),
+        None => silent(Why::Malformed, "names no port"),
         Some(port) => Ok(port.port),
     };
     Agent { pod: pod.name.clone(), node: pod.node.clone().unwrap_or_default(), port }

@@ -1,4 +1,4 @@
-//! The answer to one request: its body as bytes, text or objects, and the errors that are about it.
+//! The answer to one request: its body as bytes, text or objects, and its errors.
 
 use std::{
     io::{self, BufReader, Read},
@@ -12,7 +12,6 @@ use kube::client::Body;
 use serde::de::DeserializeSeed;
 use serde_json::value::RawValue;
 use tokio::{
-    io::{AsyncBufRead, AsyncBufReadExt as _, AsyncReadExt as _, Lines},
     sync::mpsc,
     task,
     time::{Instant, timeout},
@@ -22,26 +21,29 @@ use tokio_util::io::StreamReader;
 use super::{
     error::{Error, causes},
     facts_builder::FactsBuilder,
+    input_meter::{InputMeter, MeteredInput},
     list_reader::{ListReader, ListSummary},
     objects::Object,
+    watch::event_lines::EventLines,
 };
-use portreeve_facts::text;
+use portreeve_facts::{Why, text};
 
-/// The most objects in a list: more than an agent has memory for.
+/// The greatest number of objects in a list. An agent has no memory for more.
 pub(crate) const OBJECTS: usize = 200_000;
-/// The longest body, in bytes: of a list, or of a watch.
-pub(crate) const LONGEST: usize = 1 << 30;
+/// The longest object, in bytes. etcd takes requests of at most 1.5 MiB (server/embed/config.go, `DefaultMaxRequestBytes`), and
+/// JSON has at most six bytes for one byte of text.
+pub(crate) const LONGEST_OBJECT: usize = 10 << 20;
 
-/// Frames of a body that may wait for the parser.
+/// The greatest number of frames of a body that wait for the parser.
 const FRAMES: usize = 8;
-/// At most this much of a text is read, in bytes: of a refusal or of `/flagz`.
+/// The greatest number of bytes that are read of a text, such as a refusal or `/flagz`.
 const TEXT: usize = 256 << 10;
 /// The longest message of a server that is passed on, in bytes.
 const MESSAGE: usize = 256;
 
-/// Takes objects as they are parsed, so that no list is held as objects of Kubernetes.
+/// Receives objects as they are parsed, so that no list of Kubernetes objects is kept.
 pub trait ObjectSink: Default + Send + 'static {
-    /// Adds one object; `place` is where it was read.
+    /// Adds one object; `place` is the place of its source.
     fn add<K: Object>(&mut self, place: &str, object: &RawValue);
 }
 
@@ -51,36 +53,36 @@ impl ObjectSink for FactsBuilder {
     }
 }
 
-/// Why a list is not read on.
+/// The reason why the rest of a list is not read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stopped {
-    /// It is not what it should be.
+    /// The list is malformed.
     Malformed(String),
-    /// It is more than there is memory for.
+    /// The list is larger than the memory for it.
     TooMuch(String),
 }
 
-/// How long a body is waited for, however long it is.
+/// The longest wait for a body of any length.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// The longest time without a byte.
     pub silence: Duration,
-    /// When it has to be there.
+    /// The time by which the body must be complete.
     pub until: Instant,
 }
 
-/// An answer whose body was not read yet.
+/// An answer whose body was not yet read.
 pub struct Answer {
-    /// The request, for people.
+    /// The request, for messages.
     request: String,
     content: String,
     response: Response<Body>,
-    /// `None` where whoever reads the body keeps the time.
+    /// `None` if the reader of the body has its own time limit.
     limits: Option<Limits>,
 }
 
 impl Answer {
-    /// The answer to `request`, which is named in errors.
+    /// The answer to `request`. Errors name the request.
     pub fn new(request: String, response: Response<Body>, limits: Option<Limits>) -> Self {
         let value = response.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
         let content = value.map_or_else(|| "without a content type".to_owned(), |value| text::clean(value, 64));
@@ -102,7 +104,7 @@ impl Answer {
         };
         match frame {
             None => Ok(None),
-            // A trailer holds no data.
+            // A trailer has no data.
             Some(Ok(frame)) => Ok(Some(frame.into_data().unwrap_or_default())),
             Some(Err(error)) => Err(Error::Unreachable { request: self.request.clone(), what: causes(&error) }),
         }
@@ -133,8 +135,8 @@ impl Answer {
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// The items of the body, a List, added to `into` on a blocking thread while it arrives. `place` is where they are read, and
-    /// so many objects were read before.
+    /// Adds the items of the body, a List, to `into` while they arrive. A blocking thread parses them. `place` is the
+    /// place of the source. `into` also has the number of objects that were read before.
     pub(crate) async fn objects<K: Object, S: ObjectSink>(
         &mut self,
         place: String,
@@ -143,12 +145,7 @@ impl Answer {
         let (frames, receiver) = mpsc::channel(FRAMES);
         let parser = task::spawn_blocking(move || parse::<K, S>(&place, Frames { receiver, rest: Bytes::new() }, into));
         let sent = async {
-            let mut length = 0;
             while let Some(frame) = self.frame().await? {
-                length += frame.len();
-                if length > LONGEST {
-                    return Err(self.too_long(LONGEST));
-                }
                 if frames.send(frame).await.is_err() {
                     // The parser has stopped; its result has the reason.
                     break;
@@ -169,13 +166,12 @@ impl Answer {
     }
 
     /// The lines of the body, which go on until one side ends it.
-    pub(crate) fn lines(self) -> Lines<Box<dyn AsyncBufRead + Send + Unpin>> {
+    pub(crate) fn lines(self) -> EventLines {
         let body = self.response.into_body().map_err(io::Error::other).into_data_stream();
-        let body: Box<dyn AsyncBufRead + Send + Unpin> = Box::new(StreamReader::new(body).take(LONGEST as u64));
-        body.lines()
+        EventLines::new(StreamReader::new(body))
     }
 
-    /// An answer that is not what the request was for.
+    /// The error of an answer that does not match the request.
     pub fn wrong(&self, what: &str) -> Error {
         wrong(self.request.clone(), self.content.clone(), what)
     }
@@ -189,7 +185,7 @@ impl Answer {
         let status = self.response.status();
         let reason = status.canonical_reason().unwrap_or("an error");
         let retry_after = retry_after(&self.response);
-        // A refusal is one without its message too.
+        // A refusal without a message is a refusal too.
         let body = self.text().await.unwrap_or_default();
         let message = message_of(&body);
         let message = text::clean(message.as_deref().unwrap_or(reason), MESSAGE);
@@ -197,38 +193,42 @@ impl Answer {
     }
 }
 
-/// The `message` of a refusal. Proxies before an API server answer in shapes of their own, so nothing else has to fit.
+/// The `message` of a refusal. Proxies before an API server have other formats, so nothing else is expected.
 fn message_of(body: &str) -> Option<String> {
     let refusal: serde_json::Value = serde_json::from_str(body).ok()?;
     Some(refusal.get("message")?.as_str()?.to_owned())
 }
 
-/// An answer that is not what the request was for.
+/// The error of an answer that does not match the request.
 pub fn wrong(request: String, content: String, what: &str) -> Error {
     Error::Answer { request, content, what: text::clean(what, MESSAGE) }
 }
 
-/// How long to wait before a busy server is asked once more, where it names a time that is short beside what a request may
-/// take.
+/// The wait before a second request to a busy server, if the server names a time that is short compared with the time
+/// limit of a request.
 pub fn short_wait(response: &Response<Body>, within: Duration) -> Option<Duration> {
     let busy = matches!(response.status(), StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
     retry_after(response).filter(|wait| busy && *wait < within / 4)
 }
 
-/// How long the server wants to be left alone: `Retry-After`, in seconds.
-fn retry_after(response: &Response<Body>) -> Option<Duration> {
+/// How long the server wants no request: `Retry-After`, in seconds.
+pub fn retry_after(response: &Response<Body>) -> Option<Duration> {
     let value = response.headers().get(header::RETRY_AFTER)?.to_str().ok()?;
-    value.trim().parse().ok().map(Duration::from_secs)
+    value.trim().parse::<u32>().ok().map(|seconds| Duration::from_secs(seconds.into()))
 }
 
-/// Reads one JSON document to its end, which must be a List or a Table of a kind, of which so many objects were read before.
+/// Reads one JSON document to its end. It must be a List or a Table of the kind. `count` objects of it were read
+/// before.
 pub fn parse<K: Object, S: ObjectSink>(
     place: &str,
     body: impl Read,
     (mut objects, mut count): (S, usize),
 ) -> Result<(S, usize, ListSummary), Stopped> {
+    let meter = InputMeter::new(LONGEST_OBJECT);
+    let body = MeteredInput { reader: body, meter: &meter };
     let mut parser = serde_json::Deserializer::from_reader(BufReader::new(body));
     let mut sink = |object: &RawValue| {
+        meter.count_object();
         count += 1;
         if count > OBJECTS {
             return Err(too_many());
@@ -240,14 +240,19 @@ pub fn parse<K: Object, S: ObjectSink>(
     let wrong = |what: String| Err(Stopped::Malformed(what));
     let summary = match read.and_then(|summary| parser.end().map(|()| summary)) {
         Err(_) if count > OBJECTS => return Err(Stopped::TooMuch(too_many())),
-        Err(error) => return wrong(error.to_string()),
+        Err(error) => {
+            return match meter.fault() {
+                Some((Why::TooMuch, what)) => Err(Stopped::TooMuch(what)),
+                _ => wrong(error.to_string()),
+            };
+        }
         Ok(summary) => summary,
     };
     let is_wanted = |of: &str| of == "Table" || of.strip_suffix("List") == Some(K::KIND);
     let is_last = summary.metadata.next_page.as_ref().is_none_or(String::is_empty);
     match (&summary.kind, summary.metadata.remaining_item_count) {
         (_, Some(remaining)) if is_last && remaining != 0 => {
-            wrong(format!("it ends although {remaining} more items remain, wanted a way to them"))
+            wrong(format!("it ends with {remaining} more items on the server, wanted a link to the next page"))
         }
         (Some(other), _) if !is_wanted(other) => wrong(format!("it is a {other}, wanted a {}List", K::KIND)),
         (None, _) => wrong(format!("it has no kind, wanted a {}List", K::KIND)),
@@ -255,12 +260,12 @@ pub fn parse<K: Object, S: ObjectSink>(
     }
 }
 
-/// What is said of a list of too many objects.
+/// The message about a list with too many objects.
 pub(crate) fn too_many() -> String {
     format!("it holds more than {OBJECTS} objects")
 }
 
-/// The frames of a body as a blocking reader, for a parser that pulls.
+/// The frames of a body as a blocking reader, for a parser that requests bytes.
 struct Frames {
     receiver: mpsc::Receiver<Bytes>,
     rest: Bytes,
@@ -285,7 +290,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_busy_server_that_names_a_short_time_is_asked_once_more_and_no_other() {
+    fn only_a_busy_server_that_names_a_short_time_gets_one_more_request() {
         let wait = |status: u16, after: &str| {
             let response = Response::builder().status(status).header(header::RETRY_AFTER, after);
             short_wait(&response.body(Body::empty()).expect("a response"), Duration::from_secs(10))
@@ -295,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn the_message_of_a_refusal_is_read_whatever_else_it_holds() {
+    fn the_message_of_a_refusal_is_read_in_every_format() {
         let message = |body| message_of(body);
         let status = r#"{"kind":"Status","code":403,"message":"services is forbidden"}"#;
         assert_eq!(message(status).as_deref(), Some("services is forbidden"));

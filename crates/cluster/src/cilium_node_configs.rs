@@ -1,8 +1,9 @@
-//! Cilium's settings of this node: what CiliumNodeConfigs put over its ConfigMap (cilium
+//! Cilium's settings of this node that CiliumNodeConfigs set in place of the ConfigMap's (cilium
 //! `pkg/option/resolver/resolver.go`).
 //!
-//! Not read: annotations and labels `config.cilium.io/KEY` of the Node, which the chart's `daemon.configSources` has to name,
-//! and lists of keys that may not be put over others (`daemon.allowedConfigOverrides`, `daemon.blockedConfigOverrides`).
+//! Two inputs are not read: annotations and labels `config.cilium.io/KEY` of the Node, which the chart's
+//! `daemon.configSources` must name; and lists of keys that may not be overridden (`daemon.allowedConfigOverrides`,
+//! `daemon.blockedConfigOverrides`).
 
 use std::collections::BTreeMap;
 
@@ -19,17 +20,17 @@ use super::{
 };
 use portreeve_facts::Why;
 
-/// Where they are, in the namespace of the ConfigMap. `v2` is served by Cilium 1.16 and newer, and only `v2alpha1` by 1.13 to
-/// 1.15.
+/// The paths of these objects, in the namespace of the ConfigMap. Cilium 1.16 and newer serve `v2`; 1.13 to 1.15 serve
+/// only `v2alpha1`.
 const PATHS: [&str; 2] = [
     "/apis/cilium.io/v2/namespaces/kube-system/ciliumnodeconfigs",
     "/apis/cilium.io/v2alpha1/namespaces/kube-system/ciliumnodeconfigs",
 ];
 
-/// What applies to `node`. Nothing where the cluster has no such objects.
+/// The settings that apply to `node`; none if the cluster has no such objects.
 ///
 /// # Errors
-/// When it cannot be told: `Ok(Err(why))` where this node's name is what is missing.
+/// If the settings cannot be known. `Ok(Err(why))` if the reason is that this node's name is not known.
 pub(super) async fn read(server: &Server, node: Option<&str>) -> Result<Result<NodeSettings, String>, Error> {
     let Some(configs) = list(server).await? else { return Ok(Ok(NodeSettings::default())) };
     let mut configs: Vec<_> = configs.into_iter().filter_map(Selected::of).collect();
@@ -47,16 +48,16 @@ pub(super) async fn read(server: &Server, node: Option<&str>) -> Result<Result<N
     Ok(Ok(NodeSettings { names, values: configs.into_iter().flat_map(|config| config.values).collect() }))
 }
 
-/// All of them; `None` where the cluster does not know the kind.
+/// All objects; `None` if the cluster does not know the kind.
 async fn list(server: &Server) -> Result<Option<Vec<CiliumNodeConfig>>, Error> {
     for path in PATHS {
         match server.only::<CiliumNodeConfigs>(path).await {
-            // Another list would be one without settings.
+            // A list of another kind would read as a list without settings.
             Ok(list) if list.kind.strip_suffix("List") != Some(CILIUM_NODE_CONFIG) => {
                 return Err(server.not_a_list(path, &format!("it is a {}", short(&list.kind))));
             }
             Ok(list) if list.metadata.next_page.as_ref().is_some_and(|token| !token.is_empty()) => {
-                return Err(server.not_a_list(path, "it goes on with another page"));
+                return Err(server.not_a_list(path, "it has another page"));
             }
             Ok(list) => return Ok(Some(list.items)),
             Err(error) if error.why() == Why::NotSupported => {}
@@ -71,7 +72,7 @@ async fn labels(server: &Server, node: &str) -> Result<BTreeMap<String, String>,
     let path = format!("{}?resourceVersion=0&fieldSelector={named}", Collection::of::<Node>().path);
     let nodes: LabelledNodes = server.only(&path).await?;
     let labels = nodes.items.into_iter().next().and_then(|node| node.metadata.labels);
-    // Without its Node an agent of Cilium does not start there.
+    // Without its Node, an agent of Cilium does not start there.
     Ok(labels.unwrap_or_default())
 }
 
@@ -83,7 +84,7 @@ struct CiliumNodeConfigs {
     items: Vec<CiliumNodeConfig>,
 }
 
-/// Nodes with all their labels: a selector may name any.
+/// Nodes with all their labels, because a selector may name any label.
 #[derive(Deserialize)]
 struct LabelledNodes {
     items: Vec<LabelledNode>,
@@ -99,7 +100,7 @@ struct LabelledMetadata {
     labels: Option<BTreeMap<String, String>>,
 }
 
-/// One that puts something over the ConfigMap of some nodes.
+/// An object that overrides the ConfigMap on some nodes.
 struct Selected {
     name: String,
     values: BTreeMap<String, String>,
@@ -107,7 +108,7 @@ struct Selected {
 }
 
 impl Selected {
-    /// One without a selector applies to no node, and one without settings changes none.
+    /// An object without a selector applies to no node. An object without settings changes none.
     fn of(CiliumNodeConfig { metadata, spec }: CiliumNodeConfig) -> Option<Self> {
         let name = metadata.and_then(|metadata| metadata.name).map(|Name(name)| name).unwrap_or_default();
         let spec = spec?;
@@ -116,14 +117,14 @@ impl Selected {
     }
 }
 
-/// Whether a selector takes what has these labels; an empty one takes everything.
+/// Whether a selector matches these labels. An empty selector matches all.
 fn selects(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> bool {
     let equal = |(key, value): (&String, &String)| labels.get(key) == Some(value);
     selector.match_labels.iter().flatten().all(equal)
         && selector.match_expressions.iter().flatten().all(|it| is_met(it, labels))
 }
 
-/// `NotIn` takes what has no such label, too (apimachinery `pkg/labels/selector.go`).
+/// `NotIn` also matches an object without the label (apimachinery `pkg/labels/selector.go`).
 fn is_met(requirement: &LabelSelectorRequirement, labels: &BTreeMap<String, String>) -> bool {
     let LabelSelectorRequirement { key, operator, values } = requirement;
     let value = labels.get(key);
@@ -133,7 +134,7 @@ fn is_met(requirement: &LabelSelectorRequirement, labels: &BTreeMap<String, Stri
         "NotIn" => !among,
         "Exists" => value.is_some(),
         "DoesNotExist" => value.is_none(),
-        // The API server takes no other, and with one an agent of Cilium does not start.
+        // The API server accepts no other operator. With another one an agent of Cilium does not start.
         _ => false,
     }
 }
@@ -145,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_selector_takes_a_node_as_kubernetes_takes_it() {
+    fn a_selector_matches_nodes_as_in_kubernetes() {
         let labels: BTreeMap<_, _> =
             [("pool", "edge"), ("zone", "a")].map(|(k, v)| (k.to_owned(), v.to_owned())).into();
         let selects = |selector| selects(&serde_json::from_value(selector).expect("a selector"), &labels);

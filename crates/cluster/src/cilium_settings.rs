@@ -1,18 +1,18 @@
-//! What Cilium does on a node, by its settings in the form of its ConfigMap: an absent key, and a word that it does not know, are
-//! the default.
+//! Cilium's behaviour on a node, from the settings of its ConfigMap. An absent key or an unknown word means the
+//! default.
 
 use ipnet::IpNet;
 
 use super::objects::short;
 use portreeve_facts::{CiliumConfig, Family, ProxyConfig, WithoutBackend};
 
-/// How many of `nodeport-addresses` and `devices` are kept.
+/// The greatest number of entries of `nodeport-addresses` and `devices` that are kept.
 const MOST_ADDRESSES: usize = 256;
 
-/// Whether Cilium is in kube-proxy's place. Nothing where that is not told: up to 1.18, single parts of it could be turned on
-/// without the rest (`pkg/option/config.go`, `daemon/cmd/kube_proxy_replacement.go`).
+/// Whether Cilium replaces kube-proxy. None if the settings do not show it: up to 1.18, single parts of the replacement
+/// could be enabled without the rest (`pkg/option/config.go`, `daemon/cmd/kube_proxy_replacement.go`).
 pub(super) fn replaces_kube_proxy<'a>(value: impl Fn(&str) -> Option<&'a str>) -> Option<bool> {
-    // A ConfigMap that was written from a file ends the value with a newline. Cilium passes over it, too.
+    // A ConfigMap from a file ends the value with a newline. Cilium ignores the newline too.
     let word = value("kube-proxy-replacement")?.trim();
     let parts = ["enable-node-port", "enable-host-port", "enable-external-ips"];
     match (truth(Some(word)), word) {
@@ -24,7 +24,8 @@ pub(super) fn replaces_kube_proxy<'a>(value: impl Fn(&str) -> Option<&'a str>) -
     }
 }
 
-/// Its settings in kube-proxy's place, and an entry of `nodeport-addresses` with which it does not start.
+/// Its settings as the replacement of kube-proxy. With a wrong entry of `nodeport-addresses` Cilium does not start: the
+/// error is that entry.
 pub(super) fn proxy_config<'a>(
     place: String,
     value: impl Fn(&str) -> Option<&'a str> + Copy,
@@ -42,7 +43,7 @@ pub(super) fn proxy_config<'a>(
     (config, malformed)
 }
 
-/// Whether Cilium leaves masquerading to iptables, by its ConfigMap. Nothing where that leaves it at the default, which is
+/// Whether Cilium leaves masquerading to iptables, by its ConfigMap. None if the ConfigMap has no value: the default is
 /// iptables (cilium `daemon/cmd/daemon_main.go`, 1.15 to 1.20).
 fn iptables_masquerade<'a>(value: impl Fn(&str) -> Option<&'a str>) -> Option<bool> {
     match truth(value("enable-bpf-masquerade")) {
@@ -51,14 +52,14 @@ fn iptables_masquerade<'a>(value: impl Fn(&str) -> Option<&'a str>) -> Option<bo
     }
 }
 
-/// Whether connections of pods are masqueraded, in either family and by whatever.
+/// Whether connections of pods are masqueraded, in either family and by any means.
 fn masquerades<'a>(value: impl Fn(&str) -> Option<&'a str>) -> bool {
     let is_off = |key: &str| truth(value(key)) == Some(false);
     let families = [("enable-ipv4", "enable-ipv4-masquerade"), ("enable-ipv6", "enable-ipv6-masquerade")];
     !is_off("masquerade") && families.iter().any(|(family, key)| !is_off(family) && !is_off(key))
 }
 
-/// A word of truth, as Go reads it (strconv `ParseBool`).
+/// A boolean word, as Go reads it (strconv `ParseBool`).
 fn truth(text: Option<&str>) -> Option<bool> {
     match text?.trim() {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
@@ -67,13 +68,13 @@ fn truth(text: Option<&str>) -> Option<bool> {
     }
 }
 
-/// A list of Cilium, which takes blanks and commas.
+/// A list in Cilium's format: entries separated by blanks or commas.
 fn list(text: Option<&str>) -> Vec<String> {
     let words = text.unwrap_or_default().split(|it: char| it == ',' || it.is_whitespace());
     words.filter(|word| !word.is_empty()).take(MOST_ADDRESSES).map(short).collect()
 }
 
-/// What Cilium alone has.
+/// The settings that only Cilium has.
 fn cilium<'a>(value: impl Fn(&str) -> Option<&'a str> + Copy) -> CiliumConfig {
     let is = |key: &str, word: &str| value(key).is_some_and(|text| text.trim() == word);
     let is_true = |key: &str| truth(value(key)) == Some(true);
@@ -108,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_word_of_truth_tells_whether_cilium_is_in_kube_proxys_place() {
+    fn a_boolean_word_decides_whether_cilium_replaces_kube_proxy() {
         let told = |settings: &[(&str, &'static str)]| {
             replaces_kube_proxy(|key| settings.iter().find(|(its, _)| *its == key).map(|(_, value)| *value))
         };
@@ -124,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_is_no_network_is_told() {
+    fn an_address_that_is_no_network_is_reported() {
         let malformed =
             |list: &'static str| proxy_config(String::new(), |key| (key == "nodeport-addresses").then_some(list)).1;
         assert_eq!(malformed("192.0.2.1/32, ::/0"), None);

@@ -1,4 +1,4 @@
-//! Where the cluster comes from: the first that applies.
+//! The source of the cluster's facts: the first source that applies.
 
 use std::{env, ffi::OsString, path::PathBuf, time::Duration};
 
@@ -7,21 +7,21 @@ use super::{
     input::Input,
 };
 
-/// Where the cluster is read from.
+/// The source of the cluster's facts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClusterSource {
     /// `--services`: output of `kubectl get`, or manifests.
     Files(Vec<Input>),
     /// An API server.
     Api(Access),
-    /// None was given; rules that need only the node still run.
+    /// No source was given. Rules that need only the node still run.
     None,
 }
 
 /// The options that choose the source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SourceOptions {
-    /// `--services`, each time it was given.
+    /// `--services`, each value that was given.
     pub services: Vec<Input>,
     /// `--kubeconfig`.
     pub kubeconfig: Option<PathBuf>,
@@ -45,15 +45,15 @@ pub struct Environment {
 }
 
 impl ClusterSource {
-    /// The first that applies: `--services`, `--kubeconfig` or `--context`, the pod's service account, `$KUBECONFIG`,
-    /// `~/.kube/config`, none.
+    /// The first source that applies: `--services`, `--kubeconfig` or `--context`, the pod's service account,
+    /// `$KUBECONFIG`, `~/.kube/config`, none.
     pub fn discover(chosen: SourceOptions, environment: &Environment) -> Self {
         let SourceOptions { services, kubeconfig, context, api_server, request_timeout } = chosen;
         if !services.is_empty() {
             return Self::Files(services);
         }
         let request_timeout = request_timeout.unwrap_or(Access::REQUEST_TIMEOUT);
-        // What was named must be somewhere; that the file is missing is then worth an error.
+        // The caller named this file: if it is missing, that is an error.
         let named = context.is_some() || api_server.is_some();
         let api = |credentials| Self::Api(Access { credentials, api_server: api_server.clone(), request_timeout });
         let from_files = |paths, context| api(Credentials::Kubeconfig { paths, context });
@@ -67,7 +67,7 @@ impl ClusterSource {
         let mut listed: Vec<_> = listed.into_iter().filter(|path| !path.as_os_str().is_empty()).collect();
         let own = environment.home.as_ref().map(|home| home.join(".kube/config"));
         if listed.is_empty() {
-            // A home that is closed to us configures nothing.
+            // A home directory that this process may not read configures nothing.
             listed.extend(own.filter(|path| named || path.try_exists().unwrap_or(false)));
         }
         if listed.is_empty() && !named { Self::None } else { from_files(listed, context) }

@@ -1,16 +1,16 @@
-//! Where the API server keeps the objects of a kind.
+//! The paths of the objects of a kind in the API.
 
 use super::objects::Object;
 
-/// The field selector of Services that a proxy serves: ExternalName and headless ones have no NodePorts.
+/// The field selector of Services that a proxy serves. ExternalName and headless Services have no NodePorts.
 pub(super) const SERVED: &str = "spec.type!=ExternalName,spec.clusterIP!=None";
 
 /// The objects of one kind, in all namespaces or in one.
 #[derive(Clone, Debug)]
 pub(super) struct Collection {
-    /// The path of a request, without a query, e.g. `/api/v1/nodes`.
+    /// The path of a request without its query, for example `/api/v1/nodes`.
     pub(super) path: String,
-    /// The kind of an object, e.g. `Node`.
+    /// The kind of an object, for example `Node`.
     pub(super) kind: &'static str,
 }
 

@@ -1,5 +1,5 @@
-//! Component configuration inside ConfigMaps: kube-proxy's and kubeadm's, which `k8s_openapi` does not have. Only the
-//! keys that are used are read.
+//! Component configuration in ConfigMaps, of kube-proxy and of kubeadm. `k8s_openapi` does not have these types. Only
+//! the used keys are read.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ pub fn proxy_configuration(place: String, yaml: &str, notes: &mut Notes) -> Opti
         bind_address: written.bind_address.as_deref().and_then(lenient_ip),
         detect_local_mode: text(written.detect_local_mode),
         cluster_cidr: text(written.cluster_cidr),
-        // kube-proxy takes an empty one in its file for the default.
+        // kube-proxy reads an empty value in its file as the default.
         healthz_bind_address: text(written.healthz_bind_address).filter(|address| !address.is_empty()),
         nftables_localhost: written.feature_gates.and_then(|gates| gates.nftables_localhost),
         iptables_masquerade: None,
@@ -33,12 +33,12 @@ pub fn proxy_configuration(place: String, yaml: &str, notes: &mut Notes) -> Opti
     })
 }
 
-/// `apiServer.extraArgs` of a kubeadm ClusterConfiguration: a mapping until v1beta3, then a list.
+/// `apiServer.extraArgs` of a kubeadm ClusterConfiguration: a mapping up to v1beta3, a list since v1beta4.
 pub fn range_argument(yaml: &str, notes: &mut Notes) -> Option<String> {
     let written: ClusterDocument = embedded(yaml, "data[ClusterConfiguration]", notes)?;
     let NumberOrText(range) = match written.api_server?.extra_args? {
         ExtraArguments::Mapping(mut arguments) => arguments.remove(RANGE_FLAG),
-        // As kubeadm takes them, the last one wins.
+        // As in kubeadm, the last value wins.
         ExtraArguments::List(list) => list.into_iter().rfind(|it| it.name == RANGE_FLAG).map(|it| it.value),
     }?;
     Some(range)
@@ -96,7 +96,7 @@ struct Argument {
     value: NumberOrText,
 }
 
-/// A YAML document inside a ConfigMap.
+/// A YAML document in a ConfigMap.
 fn embedded<T: DeserializeOwned>(yaml: &str, path: &str, notes: &mut Notes) -> Option<T> {
     let document: Result<Node, _> = serde_saphyr::from_str_with_options(yaml, yaml_options::embedded());
     match document {

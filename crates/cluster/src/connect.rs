@@ -1,5 +1,6 @@
-//! From a kubeconfig or a service account to a client: the client library's own, which renews tokens and certificate authorities
-//! of service accounts by itself. What it does not bound or does not take as kubectl does is done here.
+//! Makes a client from a kubeconfig or a service account. The client library renews the tokens and certificate
+//! authorities of service accounts itself. This file adds limits that the library does not have, and the behaviour of
+//! kubectl where the library differs.
 
 use std::{env, fmt, fs, net::IpAddr, path::PathBuf, str::FromStr, time::Duration};
 
@@ -21,27 +22,28 @@ use super::{
 };
 use portreeve_facts::text;
 
-/// The name of the API server inside a cluster, which every certificate of it holds.
+/// The name of the API server inside a cluster. Each of its certificates has this name.
 const IN_CLUSTER: &str = "kubernetes.default.svc";
-/// Where the namespace of a pod's service account is.
+/// The file with the namespace of a pod's service account.
 const OWN_NAMESPACE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
-/// How old a token from the file of a kubeconfig may be.
+/// The greatest age of a token from the file of a kubeconfig.
 const FRESH: SignedDuration = SignedDuration::from_secs(60);
 
-/// How to reach an API server.
+/// The settings of a connection to an API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Access {
-    /// Who to be, and where to go.
+    /// The credentials and the server.
     pub credentials: Credentials,
-    /// Where to go instead. The server is known by the same certificate authority and the same name as without it:
-    /// the name of the kubeconfig's server, or in a pod that of the Service `kubernetes`.
+    /// Another address of the server. The server is still verified with the same certificate authority and name: the
+    /// name of the kubeconfig's server, or in a pod the name of the Service `kubernetes`.
     pub api_server: Option<ApiServer>,
-    /// How long each phase of a request may take: connecting and the head of the answer, and each wait for more of it.
+    /// The time limit of each phase of a request: to connect and get the head of the answer, and each wait for more of
+    /// the answer.
     pub request_timeout: Duration,
 }
 
 impl Access {
-    /// The namespace of the pod whose service account it is.
+    /// The namespace of the pod with this service account.
     pub fn own_namespace(&self) -> Option<String> {
         match self.credentials {
             Credentials::InCluster => {
@@ -59,29 +61,28 @@ impl Access {
 /// The user to act as: `kubectl --as` and `--as-group`. The credentials need the right to impersonate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Impersonation {
-    /// The user; the one of the credentials without it.
+    /// The user; if not given, the user of the credentials.
     pub user: Option<String>,
-    /// The groups of that user; not used without a user.
+    /// The groups of that user. They are ignored if no user is given.
     pub groups: Vec<String>,
 }
 
-/// Who to be, and where to go.
+/// The credentials and the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Credentials {
-    /// A context of the merged files, the current one unless it is named.
+    /// A context of the merged files: the named context, or else the current one.
     Kubeconfig {
-        /// The files; the first that sets a value wins, as in `$KUBECONFIG`.
+        /// The files. As in `$KUBECONFIG`, the first file that sets a value wins.
         paths: Vec<PathBuf>,
         /// `--context`.
         context: Option<String>,
     },
-    /// The service account of the pod this runs in.
+    /// The service account of the pod in which this process runs.
     InCluster,
 }
 
-/// `--apiserver`: an URL like `https://192.0.2.10:6443`.
-///
-/// Never plain HTTP: a slip of the pen must not send a token in the clear.
+/// `--apiserver`: an URL like `https://192.0.2.10:6443`. Plain HTTP is refused, so that a typing error cannot send a
+/// token unencrypted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiServer(Uri);
 
@@ -103,18 +104,18 @@ impl fmt::Display for ApiServer {
     }
 }
 
-/// A client, and the address it talks to. Credentials that end are renewed.
+/// A client, and the address of its server. Credentials that end are renewed.
 pub async fn connect(access: &Access) -> Result<(Client, String), Error> {
     connect_as(access, &Impersonation::default()).await
 }
 
-/// The same, acting as another user.
+/// The same, as another user.
 pub async fn connect_as(access: &Access, impersonation: &Impersonation) -> Result<(Client, String), Error> {
     let (client, address) = log_in(access, impersonation).await?;
     Ok((Reconnecting::from(access, impersonation, client), address))
 }
 
-/// A client with the credentials of this moment, and the address it talks to.
+/// A client with the present credentials, and the address of its server.
 pub(super) async fn log_in(access: &Access, impersonation: &Impersonation) -> Result<(Client, String), Error> {
     let place = match &access.credentials {
         Credentials::Kubeconfig { paths, .. } => {
@@ -128,7 +129,7 @@ pub(super) async fn log_in(access: &Access, impersonation: &Impersonation) -> Re
 
 async fn client(access: &Access, impersonation: Impersonation) -> Result<(Client, String), String> {
     let (credentials, within) = (access.credentials.clone(), access.request_timeout);
-    // A file may be a pipe, or on a server that hangs.
+    // A file may be a pipe, or on a file server that hangs.
     let read = timeout(within, task::spawn_blocking(move || read(&credentials))).await;
     let read = read.map_err(|_| format!("{NO_ANSWER} within {} s", within.as_secs_f32()))?;
     let (mut config, of_file) = read.map_err(|panicked| panicked.to_string())??;
@@ -146,20 +147,21 @@ async fn client(access: &Access, impersonation: Impersonation) -> Result<(Client
         config.tls_server_name = config.tls_server_name.or(meant);
         config.cluster_url = other.clone();
     }
-    // In a pod, the way to the API server has no proxy.
+    // In a pod, the connection to the API server uses no proxy.
     if matches!(access.credentials, Credentials::Kubeconfig { .. }) {
         config.proxy_url = proxy_of(&config, |name| env::var(name).ok())?;
     }
     let address = config.cluster_url.to_string().trim_end_matches('/').to_owned();
-    // The limit of a request ends first, and says so: a server that accepts and does not answer has timed out, and is not unreachable.
+    // The limit of a request must end first. A server that accepts and does not answer is then reported as timed out,
+    // not as unreachable.
     config.connect_timeout = Some(within.saturating_mul(2));
-    // Whoever judges an answer decides whether to ask again.
+    // The reader of the answer decides about a second request.
     config.default_retry = false;
     let client = ClientBuilder::try_from(config).map_err(|error| causes(&error))?;
     Ok((client.with_valid_until(of_plugin.or(of_file)).build(), address))
 }
 
-/// What the files of the credentials say, and how long that counts.
+/// The content of the credential files, and the time for which it is valid.
 fn read(credentials: &Credentials) -> Result<(Config, Option<Timestamp>), String> {
     match credentials {
         Credentials::InCluster => Config::incluster().map(|config| (config, None)).map_err(|error| causes(&error)),
@@ -176,20 +178,22 @@ fn read(credentials: &Credentials) -> Result<(Config, Option<Timestamp>), String
     }
 }
 
-/// What merged files say of a context, the current one unless it is named. Its proxy is the one that they name.
+/// The settings of a context in the merged files; the current context if none is named. Its proxy is the proxy in the
+/// files.
 ///
 /// # Errors
-/// When there is no such context, what it names cannot be read, or the server is no URL.
+/// If there is no such context, a file in it cannot be read, or the server is no URL.
 pub fn configured(mut merged: Kubeconfig, context: Option<String>) -> Result<Config, String> {
     merged.current_context = context.or(merged.current_context);
     let named = named_proxy(&merged);
     let mut config = Config::try_from(merged).map_err(|error| causes(&error))?;
     config.cluster_url = without_user(config.cluster_url);
-    // kubectl would take it for plain HTTP.
+    // kubectl would read it as plain HTTP.
     if config.cluster_url.scheme().is_none() {
         return Err(format!("the server is {}, wanted https://HOST or https://HOST:PORT", config.cluster_url));
     }
-    // The library has that of the environment too, and asks NO_PROXY of the proxy instead of the server.
+    // The library also takes the proxy of the environment, and compares NO_PROXY with the proxy and not with the
+    // server.
     config.proxy_url =
         named.map(|proxy| proxy.parse()).transpose().map_err(|_| "its proxy-url is no URL".to_owned())?;
     Ok(config)
@@ -203,19 +207,20 @@ fn named_proxy(merged: &Kubeconfig) -> Option<String> {
     cluster.proxy_url.clone().filter(|proxy| !proxy.is_empty())
 }
 
-/// The proxy on the way to a server: the one that is named, else the one that kubectl would take from the environment.
+/// The proxy between this process and a server: the named proxy, or else the proxy that kubectl would take from the
+/// environment.
 fn proxy_of(config: &Config, environment: impl Fn(&str) -> Option<String>) -> Result<Option<Uri>, String> {
     let proxy = config.proxy_url.clone().or_else(|| proxy_of_environment(&config.cluster_url, environment));
     match &proxy {
         Some(proxy) if !matches!(proxy.scheme_str(), Some("http" | "https" | "socks5")) => {
             let host = proxy.host().unwrap_or_default();
-            Err(format!("the way through the proxy {host} is not known here, wanted http://, https:// or socks5://"))
+            Err(format!("the scheme of the proxy {host} is not supported, wanted http://, https:// or socks5://"))
         }
         _ => Ok(proxy),
     }
 }
 
-/// None for a server on this machine, as with kubectl.
+/// No proxy for a server on this machine, as in kubectl.
 fn proxy_of_environment(server: &Uri, environment: impl Fn(&str) -> Option<String>) -> Option<Uri> {
     let variable = |names: [&str; 2]| names.into_iter().find_map(|name| environment(name).filter(|it| !it.is_empty()));
     let proxy = variable(["HTTPS_PROXY", "https_proxy"])?;
@@ -229,14 +234,15 @@ fn proxy_of_environment(server: &Uri, environment: impl Fn(&str) -> Option<Strin
     proxy.parse().ok()
 }
 
-/// Why a kubeconfig cannot be used. What the parser says quotes lines, and a line may be a token or a key: the place has to do.
+/// The reason why a kubeconfig cannot be used. The parser's message quotes lines, and a line may have a token or a key.
+/// So only the position is shown.
 pub fn of_kubeconfig(error: KubeconfigError) -> String {
     let KubeconfigError::Parse(error) = error else { return causes(&error) };
     let place = error.location().map(|at| format!(", line {}, column {}", at.line(), at.column()));
     format!("it is no kubeconfig{}", place.unwrap_or_default())
 }
 
-/// An URL without a user and a password: these are no way to log in, and nobody is to read them.
+/// An URL without its user and password. They are not used for a login, and must not be shown.
 fn without_user(url: Uri) -> Uri {
     let place = url.authority().and_then(|it| it.as_str().rsplit_once('@')).map(|(_, place)| place.to_owned());
     let Some(place) = place else { return url };
@@ -245,16 +251,16 @@ fn without_user(url: Uri) -> Uri {
     Uri::from_parts(parts).unwrap_or(url)
 }
 
-/// Takes what a user of a kubeconfig has of tokens, in the order of kubectl and without the white space that editors add, and returns
-/// how long it counts. A plug-in stays only where it is to be asked.
+/// Takes the tokens of a kubeconfig's user, in the order of kubectl and without the white space that editors add.
+/// Returns the time for which the result is valid. A plug-in stays only if it must be run.
 ///
 /// # Errors
-/// When there is a token that cannot be sent; the client library would panic.
+/// If a token cannot be sent; the client library would panic.
 pub fn take_token(user: &mut AuthInfo) -> Result<Option<Timestamp>, String> {
     if let Some(provider) = user.auth_provider.take() {
         let token = provider.config.get("id-token").filter(|_| provider.name == "oidc");
         let name = text::clean(&provider.name, text::NAME);
-        let token = token.ok_or_else(|| format!("the auth-provider {name} is not known here; use exec instead"))?;
+        let token = token.ok_or_else(|| format!("the auth-provider {name} is not supported; use exec instead"))?;
         user.token = Some(token.clone().into());
         (user.username, user.password, user.token_file) = (None, None, None);
     }
@@ -269,7 +275,7 @@ pub fn take_token(user: &mut AuthInfo) -> Result<Option<Timestamp>, String> {
             (Err(_), Some(token)) if !token.expose_secret().is_empty() => trimmed(token.expose_secret())?,
             (of_file, _) => of_file?,
         });
-        // The file is read again, even where there was none.
+        // The file is read again, even if it did not exist.
         ends = Some(Timestamp::now() + FRESH);
     } else if let Some(token) = &user.token {
         user.token = Some(trimmed(token.expose_secret())?);
@@ -280,14 +286,16 @@ pub fn take_token(user: &mut AuthInfo) -> Result<Option<Timestamp>, String> {
     Ok(ends)
 }
 
-/// A token without the white space around it, as kubectl has it. The error does not show it.
+/// A token without surrounding white space, as in kubectl. The error does not show the token.
 pub(super) fn trimmed(token: &str) -> Result<SecretString, String> {
     let token = token.trim();
     if token.is_empty() {
         return Err("the token is empty".to_owned());
     }
     if !token.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Err("the token holds characters that no token has: white space, control or non-ASCII ones".to_owned());
+        return Err(
+            "the token has characters that no token may have: white space, control or non-ASCII characters".to_owned()
+        );
     }
     Ok(token.into())
 }
@@ -311,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_password_in_the_address_of_a_server_goes_nowhere() {
+    fn a_password_in_the_address_of_a_server_is_not_sent() {
         let url = Uri::from_static("https://me:secret@192.0.2.10:6443/clusters/c1");
         assert_eq!(without_user(url), "https://192.0.2.10:6443/clusters/c1");
         let url = Uri::from_static("https://[2001:db8::1]:6443");
@@ -319,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_without_a_scheme_is_named_and_no_panic() {
+    fn a_server_without_a_scheme_is_an_error_and_no_panic() {
         for server in ["127.0.0.1:6443", "me:secret@localhost", "5"] {
             let said = at(server, "").expect_err("no scheme");
             assert!(said.starts_with("the server is ") && said.contains("https://"), "{said}");
@@ -327,9 +335,9 @@ mod tests {
         }
     }
 
-    /// The parser's own words show the lines around an error, and the words of the wrong type.
+    /// The parser's own message shows the lines around an error, and values of a wrong type.
     #[test]
-    fn what_is_said_of_a_broken_kubeconfig_shows_nothing_of_it() {
+    fn the_error_of_a_broken_kubeconfig_shows_no_part_of_it() {
         for broken in [
             "users:\n- name: u\n  user:\n    token: s3cr3t\n    client-key-data: [\n",
             "users:\n- name: u\n  user: s3cr3t\n",
@@ -341,7 +349,7 @@ mod tests {
         }
     }
 
-    /// What a kubeconfig says of a server, with more of its cluster.
+    /// A kubeconfig with a server, and more settings of its cluster.
     fn at(server: &str, more: &str) -> Result<Config, String> {
         let text = format!(
             "{{current-context: c, clusters: [{{name: c, cluster: {{server: {server:?}{more}}}}}], \
@@ -361,13 +369,13 @@ mod tests {
     }
 
     #[test]
-    fn the_way_leads_through_the_proxy_of_the_kubeconfig_or_the_one_that_kubectl_would_use() {
+    fn the_proxy_of_the_kubeconfig_is_used_or_else_the_proxy_of_kubectl() {
         assert_eq!(proxy("https://192.0.2.10:6443", ""), Ok(Some("proxy.corp.example".to_owned())));
         for direct in ["https://10.1.2.3:6443", "https://api.corp.example", "https://127.0.0.1:6443", "https://[::1]:1"]
         {
             assert_eq!(proxy(direct, ""), Ok(None), "{direct}");
         }
-        // NO_PROXY says nothing of one that a person has named.
+        // NO_PROXY does not apply to a proxy that a person named.
         let named = ", proxy-url: \"socks5://near.corp.example:1080\"";
         assert_eq!(proxy("https://10.1.2.3:6443", named), Ok(Some("near.corp.example".to_owned())));
         let server = Uri::from_static("https://192.0.2.10");
@@ -377,19 +385,19 @@ mod tests {
     }
 
     #[test]
-    fn a_proxy_that_is_not_known_is_named_without_its_password() {
+    fn an_unsupported_proxy_is_named_without_its_password() {
         let said =
             proxy("https://192.0.2.10", ", proxy-url: \"ftp://me:hunter2@proxy.example\"").expect_err("an unknown one");
         assert!(said.contains("the proxy proxy.example") && !said.contains("hunter2"), "{said}");
     }
 
     #[test]
-    fn white_space_around_a_token_does_not_count_and_within_it_is_named_without_showing_it() {
+    fn white_space_around_a_token_is_removed_and_inside_a_token_is_an_error_that_hides_it() {
         for token in ["secret", "secret\n", "secret\r\n", "\u{a0}secret\n\n", " secret\t"] {
             assert_eq!(trimmed(token).expect("a token").expose_secret(), "secret", "{token:?}");
         }
         for token in ["", "\n", "sec\nret", "sec\0ret", "sec ret", "secr\u{e9}t"] {
-            let said = trimmed(token).expect_err("it is none");
+            let said = trimmed(token).expect_err("it is no token");
             assert!(said.starts_with("the token ") && !said.contains("sec"), "{said}");
         }
     }
@@ -407,7 +415,7 @@ mod tests {
             let ends = take_token(&mut user)?;
             Ok::<_, String>((user.token.map(|it| it.expose_secret().to_owned()), ends.is_some()))
         };
-        assert_eq!(taken(", token: t"), Ok((Some("t".to_owned()), true)), "there may be a file later");
+        assert_eq!(taken(", token: t"), Ok((Some("t".to_owned()), true)), "the file may appear later");
         assert!(taken(", token: \"\"").is_err_and(|said| said.contains("cannot be read")));
         fs::write(&path, "\n").expect("a file");
         assert_eq!(taken(", token: t"), Ok((Some("t".to_owned()), true)));
@@ -418,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plug_in_is_asked_where_nothing_else_says_who_somebody_is() {
+    fn a_plug_in_runs_only_if_there_are_no_other_credentials() {
         let user = |more: &str| {
             let text = format!("users: [{{name: u, user: {{exec: {{command: x}}{more}}}}}]");
             let mut user =

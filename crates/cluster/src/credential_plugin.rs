@@ -1,8 +1,8 @@
-//! Credential plug-ins: the program that a kubeconfig names (`exec`), which prints a token or a certificate. They are the only programs
-//! that this one starts.
+//! Credential plug-ins: the program that a kubeconfig names (`exec`). It prints a token or a certificate. Portreeve
+//! starts no other program.
 //!
-//! A plug-in is run here and not by the client library. The library runs it several times for one client, and sets no bound to its
-//! time and to what it prints.
+//! A plug-in is run here and not by the client library. The library runs it several times for one client, and limits
+//! neither its time nor its output.
 
 use std::{process::Stdio, time::Duration};
 
@@ -16,16 +16,17 @@ use tokio::{io::AsyncReadExt as _, process::Command, time::timeout};
 use super::{connect::trimmed, error::NO_ANSWER};
 use portreeve_facts::text;
 
-/// Credentials are replaced so long before they end, so that none end on their way.
+/// Credentials are replaced this long before they end, so that none ends during a request.
 const BEFORE_END: SignedDuration = SignedDuration::from_secs(60);
-/// The most that a plug-in may print, in bytes: a token, or a certificate and its key.
+/// The longest output of a plug-in, in bytes: a token, or a certificate and its key.
 const LONGEST: u64 = 1 << 20;
 
-/// Replaces the plug-in of a user, where there is one, by what it gives. Returns the time at which to ask it again, where it says
-/// when its credentials end. A plug-in that takes longer than `within`, or that nobody waits for any more, is ended.
+/// Replaces the plug-in of a user, if there is one, with its output. Returns the time of its next run, if the output
+/// has an end time. A plug-in that takes longer than `within` is killed. It is also killed if the caller no longer
+/// waits.
 ///
 /// # Errors
-/// When it gives nothing of use. The error names the plug-in, and shows no token.
+/// If the plug-in gives nothing usable. The error names the plug-in, and shows no token.
 pub(super) async fn run(user: &mut AuthInfo, within: Duration) -> Result<Option<Timestamp>, String> {
     let Some(exec) = user.exec.take() else { return Ok(None) };
     let late = |_| Err(format!("gave {NO_ANSWER} within {} s", within.as_secs_f32()));
@@ -60,21 +61,21 @@ fn command(exec: &ExecConfig) -> Result<Command, String> {
     let interactive = exec.interactive_mode != Some(ExecInteractiveMode::Never);
     let mut spec = json!({"interactive": interactive});
     if exec.provide_cluster_info {
-        let cluster = exec.cluster.as_ref().ok_or("wants the cluster, which has no description")?;
+        let cluster = exec.cluster.as_ref().ok_or("needs the cluster, which has no description")?;
         spec["cluster"] = serde_json::to_value(cluster).map_err(|error| error.to_string())?;
     }
     let info = json!({"apiVersion": exec.api_version, "kind": "ExecCredential", "spec": spec});
     command.env("KUBERNETES_EXEC_INFO", info.to_string()).stdout(Stdio::piped()).kill_on_drop(true);
-    // One that may ask a person does so at the terminal. What it says to a person goes to stderr, as with kubectl.
+    // A plug-in that asks a person does so at the terminal. Its messages for a person go to stderr, as in kubectl.
     command.stdin(if interactive { Stdio::inherit() } else { Stdio::null() });
     Ok(command)
 }
 
-/// Takes what a plug-in printed: an `ExecCredential` (client-go `pkg/apis/clientauthentication/v1`), in JSON or YAML.
+/// Reads the output of a plug-in: an `ExecCredential` (client-go `pkg/apis/clientauthentication/v1`), in JSON or YAML.
 fn take(user: &mut AuthInfo, printed: &[u8]) -> Result<Option<Timestamp>, String> {
-    // The parser's own words would show what was printed.
+    // The parser's own message would show the output.
     let credential: ExecCredential =
-        serde_saphyr::from_slice(printed).map_err(|_| "printed something else than an ExecCredential".to_owned())?;
+        serde_saphyr::from_slice(printed).map_err(|_| "printed no ExecCredential".to_owned())?;
     let status = credential.status.unwrap_or_default();
     match (status.client_certificate_data, status.client_key_data, status.token) {
         (Some(certificate), Some(key), _) => {
@@ -92,7 +93,7 @@ fn take(user: &mut AuthInfo, printed: &[u8]) -> Result<Option<Timestamp>, String
     Ok(ends.map(|ends| ends.saturating_sub(BEFORE_END).unwrap_or(ends)))
 }
 
-/// The form that certificates and keys have in a kubeconfig.
+/// The encoding of certificates and keys in a kubeconfig.
 fn base64(pem: String) -> String {
     let encoded = serde_json::to_value(ByteString(pem.into_bytes())).expect("bytes are a JSON string");
     encoded.as_str().expect("bytes are a JSON string").to_owned()
@@ -119,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_plug_in_prints_is_a_token_or_a_certificate_or_named_without_showing_it() {
+    fn the_output_of_a_plug_in_is_a_token_a_certificate_or_an_error_that_hides_it() {
         let given = |status: &str| {
             let mut user = AuthInfo::default();
             let printed = format!("{{\"kind\":\"ExecCredential\",\"status\":{status}}}");
@@ -138,7 +139,7 @@ mod tests {
             (r#"{"token":"secret","expirationTimestamp":"soon"}"#, "no time"),
             (r#"{"clientKeyData":"secret"}"#, "neither a token nor"),
             ("null", "neither a token nor"),
-            (r#"["secret"]"#, "something else"),
+            (r#"["secret"]"#, "no ExecCredential"),
         ] {
             let said = given(status).expect_err(status);
             assert!(said.contains(wanted) && !said.contains("sec"), "{status}: {said}");

@@ -4,62 +4,62 @@ use std::{io, time::Duration};
 
 use portreeve_facts::{Gap, Source, Why, text};
 
-/// What a request that times out has usually got.
+/// The `what` of most requests that time out.
 pub const NO_ANSWER: &str = "no answer";
-/// What files are for.
+/// The wanted content of files.
 const WANTED: &str = "what kubectl get -o yaml or -o json prints";
 /// The longest detail of a failure, in bytes.
 const DETAIL: usize = 512;
-/// How long to wait after more than there is memory for.
+/// The wait after an answer that was too large.
 const TOO_MUCH: Duration = Duration::from_secs(120);
 
-/// A source that could not be read, or not to its end. The text of each says what its fields are.
-#[allow(missing_docs, reason = "the fields stand in the texts")]
+/// A source that could not be read, or not completely. The text of each variant explains its fields.
+#[allow(missing_docs, reason = "the texts explain the fields")]
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A file that cannot be opened or read.
     #[error("{place}: cannot be read: {source}; wanted a file with {WANTED}")]
     Unreadable { place: String, source: io::Error },
-    /// A file without any object.
+    /// A file without objects.
     #[error("{place}: holds nothing, wanted {WANTED}")]
     Empty { place: String },
-    /// A file that a Windows shell redirected.
+    /// A file from the redirection of a Windows shell.
     #[error("{place}: is UTF-16, wanted UTF-8")]
     Utf16 { place: String },
-    /// A document that is not what it should be, from here on.
+    /// A document that is malformed from this position on.
     #[error("{place}:{line}:{column}: {what}; wanted {WANTED}")]
     Malformed { place: String, line: u64, column: u64, what: String },
     /// A document that stops early.
     #[error("{place}: ends before the kind of its List: it was cut, and its last item was left out; wanted {WANTED}")]
     Cut { place: String },
-    /// A List that says itself that it goes on.
-    #[error("{place}: holds a page of a longer List, and not the others; wanted {WANTED}")]
+    /// A List whose metadata name a next page.
+    #[error("{place}: has one page of a longer List, and not the others; wanted {WANTED}")]
     Page { place: String },
-    /// A List that has no items, or no kind.
-    #[error("{place}: holds a List without items or without a kind, as if it was cut; wanted {WANTED}")]
+    /// A List without items, or without a kind.
+    #[error("{place}: has a List without items or without a kind, like a file that was cut; wanted {WANTED}")]
     Hollow { place: String },
-    /// A file that is not read on: beyond what is read of one, or where reading it failed.
+    /// A file of which the rest is not read: it exceeds a limit, or a read failed.
     #[error("{place}: line {line}: {what}")]
     Beyond { place: String, line: u64, why: Why, what: String },
-    /// A kubeconfig, or a service account's files, that cannot be used.
+    /// A kubeconfig, or the files of a service account, that cannot be used.
     #[error("{place}: {what}")]
     Credentials { place: String, what: String },
     /// An answer other than 200.
     #[error("{request}: {code}: {message}")]
     Status { request: String, code: u16, message: String, retry_after: Option<Duration> },
-    /// An answer that is not the wanted object.
-    #[error("{request}: the answer ({content}) is not what was asked for: {what}")]
+    /// An answer without the wanted object.
+    #[error("{request}: the answer ({content}) does not match the request: {what}")]
     Answer { request: String, content: String, what: String },
-    /// An answer of more bytes than are taken of one.
-    #[error("{request}: the answer ({content}) is not what was asked for: it is longer than {most} bytes")]
+    /// An answer with more bytes than the limit.
+    #[error("{request}: the answer ({content}) does not match the request: it is longer than {most} bytes")]
     TooLong { request: String, content: String, most: usize },
-    /// More than there is memory for.
+    /// An answer that is larger than the memory for it.
     #[error("{request}: {what}")]
     TooMuch { request: String, what: String },
-    /// No answer in time, or not all of it: `what` was not there within `limit`.
+    /// No answer in time, or only a part: `what` did not arrive within `limit`.
     #[error("{request}: {what} within {} s", .limit.as_secs_f32())]
     TimedOut { request: String, what: &'static str, limit: Duration },
-    /// No connection, or one that broke.
+    /// No connection, or a broken connection.
     #[error("{request}: {what}")]
     Unreachable { request: String, what: String },
 }
@@ -90,7 +90,7 @@ impl Error {
         }
     }
 
-    /// The failure in a word of a closed list, for counters: the status, or what happened instead of one.
+    /// The failure as one word of a closed list, for counters: the status, or the event that replaced it.
     pub fn code(&self) -> String {
         match self {
             Self::Status { code: code @ (400 | 401 | 403 | 404 | 408 | 410 | 429 | 500..=504), .. } => code.to_string(),
@@ -103,8 +103,8 @@ impl Error {
         }
     }
 
-    /// How long the server wants to be left alone. What is too much now is too much in a minute, and to find that out again
-    /// costs the server a list.
+    /// The time for which the server wants no requests. An answer that is too large now is too large in a minute, and a
+    /// second try costs the server a list.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Status { retry_after, .. } => *retry_after,
@@ -113,7 +113,7 @@ impl Error {
         }
     }
 
-    /// The failure as the gap of a fact; its text may quote the server or a file, so it is cleaned here.
+    /// The failure as the `Gap` of a fact. Its text may quote the server or a file, so it is cleaned here.
     pub fn gap(&self, source: Source) -> Gap {
         Gap::new(source, self.why(), text::clean(&self.to_string(), DETAIL))
     }
@@ -130,6 +130,6 @@ pub fn causes(error: &(dyn std::error::Error + 'static)) -> String {
         }
         cause = error.source();
     }
-    // The client library's name for what failed does not help a person.
+    // The client library's name for the failed operation does not help a person.
     text.strip_prefix("ServiceError: ").map(str::to_owned).unwrap_or(text)
 }

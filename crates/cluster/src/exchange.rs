@@ -1,4 +1,4 @@
-//! One request of the client library, within one time-out.
+//! One request of the client library, within one time limit.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use tokio::time::timeout;
 use super::error::{Error, NO_ANSWER, causes};
 use portreeve_facts::text;
 
-/// What is shown of a refusal, in bytes.
+/// The greatest number of bytes of a refusal that are shown.
 const MESSAGE: usize = 256;
 
-/// The answer to a request, which is named `request` in errors.
+/// The answer to a request. Errors name it as `request`.
 pub(super) async fn in_time<T>(
     request: &str,
     within: Duration,

@@ -1,4 +1,4 @@
-//! Builds the facts of a cluster from its objects, which files and API servers add one by one.
+//! Builds the facts of a cluster from its objects. Files and API servers add the objects one by one.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -15,26 +15,26 @@ use portreeve_facts::{
     WorkloadKind, text,
 };
 
-/// At most this many rejected items are named; a thousand broken Services must not bury the rest.
+/// The greatest number of rejected items that are named: a thousand broken Services must not hide the other items.
 const MAX_REJECTED: usize = 64;
-/// So many CiliumNodeConfigs are named that apply to one node.
+/// The most CiliumNodeConfigs of one node that are named.
 const MOST_CONFIGS: usize = 4;
 /// The longest description of a rejected item, in bytes.
 const DETAIL: usize = 512;
 
-/// Facts that are being built.
+/// Facts under construction.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FactsBuilder {
     pub(crate) services: Vec<Arc<Service>>,
     pub(crate) endpoint_slices: Vec<Arc<EndpointSlice>>,
     pub(crate) pods: Vec<Arc<Pod>>,
-    /// Pods without a Node for want of free ports.
+    /// Pods without a Node because no Node has free ports.
     pub waiting_pods: Vec<Arc<WaitingPod>>,
     pub(crate) nodes: Vec<Arc<Node>>,
     pub(crate) workloads: Vec<Arc<Workload>>,
-    /// What the objects say of settings.
+    /// The settings in the objects.
     pub settings: Settings,
-    /// A Service was found, or a whole List that has none: the absence of others is known.
+    /// A Service was found, or a complete List without Services. So the absence of other Services is known.
     pub services_known: bool,
     /// The first kind that no rule uses.
     pub unused: Option<String>,
@@ -42,19 +42,19 @@ pub struct FactsBuilder {
     pub(crate) hostnames: Vec<(String, String)>,
     gaps: BTreeMap<Source, Gap>,
     rejected: Vec<Gap>,
-    /// Services of which something was rejected, by namespace and name.
+    /// Services with a rejected part, by namespace and name.
     unread_services: Vec<(String, String)>,
-    /// How many rejected items are not named.
+    /// The number of rejected items that are not named.
     rejected_beyond: usize,
 }
 
 impl FactsBuilder {
-    /// Objects that could not be used, as far as they are named.
+    /// The named objects that could not be used.
     pub fn rejected(&self) -> &[Gap] {
         &self.rejected
     }
 
-    /// Adds one object; `place` is where it was read. One that the API server would not take is rejected.
+    /// Adds one object; `place` is the place of its source. An object that the API server would refuse is rejected.
     pub(crate) fn add<'de, K: Object>(&mut self, place: &str, document: impl Deserializer<'de> + Copy) -> Identity {
         let mut notes = Notes::default();
         let (identity, refused) = match decode::<K>(document) {
@@ -74,7 +74,7 @@ impl FactsBuilder {
         identity
     }
 
-    /// Adds an object with the template of pods, or a Pod in the place of one.
+    /// Adds an object with a pod template, or a single Pod.
     pub(crate) fn add_workload<'de>(
         &mut self,
         place: &str,
@@ -94,7 +94,7 @@ impl FactsBuilder {
         self.unread_services.push(service_called(title));
     }
 
-    /// Adds one object of a file, which may have its kind of its List. Kinds that no rule uses are skipped.
+    /// Adds one object of a file. Its kind may be the kind of its List. Kinds that no rule uses are skipped.
     pub(crate) fn add_document(&mut self, place: &str, inherited: Option<&str>, document: &Document) {
         let kind = match document.field("kind").map(|kind| &kind.value) {
             None | Some(Value::Null) => inherited.unwrap_or_default(),
@@ -121,11 +121,11 @@ impl FactsBuilder {
                 self.unused.get_or_insert_with(|| kind.to_owned());
                 return self.add_workload(place, workload, document);
             }
-            // What is wrong with any other is no gap.
+            // An error in any other ConfigMap matters to no rule.
             ("", "ConfigMap") if Settings::reads(&title()) => {
                 return drop(self.add::<objects::ConfigMap>(place, document));
             }
-            // A file says of no node which labels it has.
+            // A file does not show the labels of a node.
             ("" | "cilium.io", CILIUM_NODE_CONFIG) => {
                 let detail = format!("{place}: {kind} {} may change Cilium's settings on this node", title());
                 let gap = Gap::new(Source::ConfigMaps, Why::NotSupported, detail);
@@ -148,7 +148,7 @@ impl FactsBuilder {
         self.reject_object(Source::Services, place, &object, Some(refused), Notes::default());
     }
 
-    /// Adds Cilium's settings on this node: its ConfigMap, and what CiliumNodeConfigs have put over it.
+    /// Adds Cilium's settings on this node: its ConfigMap, and the settings of CiliumNodeConfigs.
     pub(crate) fn add_cilium(&mut self, place: &str, map: objects::ConfigMap, over: NodeSettings) {
         let title = map.metadata.as_ref().map(Metadata::title).unwrap_or_default();
         let NodeSettings { names, values } = over;
@@ -165,7 +165,7 @@ impl FactsBuilder {
         self.reject_object(Source::ConfigMaps, place, &object, None, notes);
     }
 
-    /// Whether it holds no more than the facts of objects: no settings, nothing rejected.
+    /// Whether the builder has only facts of objects: no settings and no rejected items.
     pub fn holds_objects_only(&self) -> bool {
         self.settings == Settings::default()
             && self.hostnames.is_empty()
@@ -175,7 +175,7 @@ impl FactsBuilder {
             && self.rejected_beyond == 0
     }
 
-    /// Names an item that could not be used.
+    /// Adds the name of an item that could not be used.
     pub fn reject(&mut self, mut gap: Gap) {
         if self.rejected.len() < MAX_REJECTED {
             gap.detail = text::clean(&gap.detail, DETAIL);
@@ -185,24 +185,24 @@ impl FactsBuilder {
         }
     }
 
-    /// Notes why a whole fact is missing; the first reason stays.
+    /// Sets the reason why a whole fact is missing. The first reason stays.
     pub fn mark_missing(&mut self, gap: Gap) {
         self.gaps.entry(gap.source).or_insert(gap);
     }
 
-    /// Notes why a whole fact is missing, in the words of another.
+    /// Sets the reason why a whole fact is missing, from another `Gap`.
     pub fn mark_missing_with(&mut self, source: Source, gap: Gap) {
         self.gaps.entry(source).or_insert(gap);
     }
 
-    /// Notes that several facts are missing for one reason.
+    /// Sets one reason for several missing facts.
     pub fn mark_all_missing(&mut self, sources: &[Source], error: &Error) {
         for source in sources {
             self.mark_missing(error.gap(*source));
         }
     }
 
-    /// Adds what another builder holds.
+    /// Adds the content of another builder.
     pub fn merge(&mut self, other: Self) {
         self.services.extend(other.services);
         self.endpoint_slices.extend(other.endpoint_slices);
@@ -220,7 +220,7 @@ impl FactsBuilder {
         self.rejected_beyond += other.rejected_beyond;
     }
 
-    /// This node's name: the configured one, or else that of the Node whose name or Hostname address is `hostname`.
+    /// This node's name: the configured name, or the name of the Node whose name or Hostname address is `hostname`.
     pub fn node_name(&self, configured: Option<&str>, hostname: &str) -> Option<String> {
         if let Some(name) = configured {
             return Some(name.to_owned());
@@ -230,7 +230,7 @@ impl FactsBuilder {
         own.map(|node| node.name.clone()).or_else(|| by_hostname().map(|(_, name)| name.clone()))
     }
 
-    /// The facts, Pods reduced to those of `node` where that is known.
+    /// The facts. If `node` is known, only its Pods are kept.
     pub fn finish(mut self, origin: String, configured: bool, node: Option<String>) -> ClusterFacts {
         if let Some(node) = &node {
             self.pods.retain(|pod| pod.may_be_on(node));
@@ -279,13 +279,13 @@ impl FactsBuilder {
     }
 }
 
-/// Namespace and name of a Service of this title.
+/// Namespace and name of the Service with this title.
 fn service_called(title: &str) -> (String, String) {
     let (namespace, name) = title.split_once('/').unwrap_or(("default", title));
     (namespace.to_owned(), name.to_owned())
 }
 
-/// The kind that is read, where only the case of its letters is wrong.
+/// The known kind that differs only in upper and lower case.
 fn meant(kind: &str) -> Option<&'static str> {
     let read = ["Service", "EndpointSlice", "Pod", "Node", "ConfigMap"];
     read.into_iter().find(|read| read.eq_ignore_ascii_case(kind) && *read != kind)

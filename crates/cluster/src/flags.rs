@@ -1,9 +1,9 @@
-//! Command-line flags as other programs write them: `--name=value`, `--name value`, and one passed on in another.
+//! Command-line flags in the forms of other programs: `--name=value`, `--name value`, and a flag inside another flag.
 
 /// kube-apiserver's flag for the NodePort range.
 pub(super) const RANGE_FLAG: &str = "service-node-port-range";
 
-/// Flags in the order they were given.
+/// Flags in their order.
 #[derive(Debug, Default)]
 pub(super) struct Flags {
     words: Vec<String>,
@@ -20,27 +20,28 @@ impl Flags {
         Self { words: arguments.flat_map(str::split_whitespace).map(str::to_owned).collect() }
     }
 
-    /// The flags that were handed to another program: `--kube-proxy-arg=proxy-mode=ipvs`.
+    /// The flags for another program: `--kube-proxy-arg=proxy-mode=ipvs`.
     pub(super) fn passed_on(&self, name: &str) -> Self {
         Self { words: self.values(name).map(|flag| format!("--{}", flag.trim_start_matches('-'))).collect() }
     }
 
-    /// Whether there is none.
+    /// Whether there are no flags.
     pub(super) fn is_empty(&self) -> bool {
         self.words.is_empty()
     }
 
-    /// Whether a program of this name is started.
+    /// Whether a program with this name is started.
     pub(super) fn runs(&self, program: &str) -> bool {
         self.words.iter().any(|word| word.rsplit('/').next() == Some(program))
     }
 
-    /// The value of a flag; the last one wins, as in Go's flag sets.
+    /// The value of a flag. The last one wins, as in Go's flag sets.
     pub(super) fn last(&self, name: &str) -> Option<&str> {
         self.values(name).next_back()
     }
 
-    /// The value of a boolean flag, spelled as Go's `strconv.ParseBool` takes it; a program refuses to start on others.
+    /// The value of a boolean flag, spelled as for Go's `strconv.ParseBool`. A program does not start with other
+    /// spellings.
     pub(super) fn switch(&self, name: &str) -> Option<bool> {
         match self.last(name)? {
             "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),

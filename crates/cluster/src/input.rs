@@ -1,4 +1,4 @@
-//! What a person named to be read: opened so that nobody can keep us waiting, and read within bounds.
+//! An input that a person named: opened without a wait for another program, and read within limits.
 
 use std::{
     fmt,
@@ -16,13 +16,13 @@ use nix::{
 
 use portreeve_facts::text;
 
-/// How long a pipe may stay silent. What writes into it may have to log in first.
+/// The longest silence of a pipe. Its writer may have to log in first.
 const SILENCE: Duration = Duration::from_secs(60);
 
-/// Where something is read from.
+/// The place of an input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
-    /// A file; its content decides what it holds, not its name.
+    /// A file. Its content decides its format, not its name.
     File(PathBuf),
     /// Standard input, `-`.
     Stdin,
@@ -39,7 +39,7 @@ impl fmt::Display for Input {
         match self {
             Self::File(path) => {
                 let name = text::clean(&path.to_string_lossy(), text::NAME);
-                // A line of a log that begins with `::` is a command to GitHub.
+                // GitHub executes a line of a log that begins with `::` as a command.
                 f.write_str(if name.starts_with("::") { "./" } else { "" })?;
                 f.write_str(&name)
             }
@@ -48,20 +48,20 @@ impl fmt::Display for Input {
     }
 }
 
-/// What may be read.
+/// The kinds of inputs that are accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Accepted {
-    /// Files, pipes and standard input: by a command that reads it once.
+    /// Files, pipes and standard input, for a command that reads once.
     Anything,
-    /// Files that can be read again, which never keep their reader waiting: by an agent.
+    /// Files that can be read again and never block their reader, for an agent.
     RegularFiles,
 }
 
 impl Input {
-    /// Opens it; never waits for somebody to open the other end of a pipe.
+    /// Opens the input. It never waits for a program to open the other end of a pipe.
     ///
     /// # Errors
-    /// When it cannot be opened, is a directory, or is not accepted.
+    /// If it cannot be opened, is a directory, or is not accepted.
     pub fn open(&self, accepted: Accepted) -> io::Result<OpenInput> {
         let file = match self {
             Self::Stdin => File::from(io::stdin().as_fd().try_clone_to_owned()?),
@@ -77,17 +77,17 @@ impl Input {
         if accepted == Accepted::RegularFiles && !metadata.is_file() {
             return Err(io::Error::new(
                 ErrorKind::InvalidInput,
-                "is no regular file, and has to be read more than once",
+                "is not a regular file, and must be readable more than once",
             ));
         }
         let length = if metadata.is_file() { metadata.len() } else { 0 };
         Ok(OpenInput { file, length, silence: SILENCE })
     }
 
-    /// Reads all of it.
+    /// Reads all of the input.
     ///
     /// # Errors
-    /// As [`Self::open`], and when it is longer than `most` bytes, silent for too long, or breaks.
+    /// As [`Self::open`], and if the input is longer than `most` bytes, silent for too long, or fails.
     pub fn read(&self, accepted: Accepted, most: u64) -> io::Result<Vec<u8>> {
         let opened = self.open(accepted)?;
         let mut bytes = Vec::with_capacity(usize::try_from(opened.length.min(most)).unwrap_or(0));
@@ -99,11 +99,11 @@ impl Input {
     }
 }
 
-/// An input that is there.
+/// An open input.
 #[derive(Debug)]
 pub struct OpenInput {
     file: File,
-    /// Its length in bytes; 0 where it is not known.
+    /// Its length in bytes; 0 if it is not known.
     pub length: u64,
     silence: Duration,
 }
@@ -115,7 +115,7 @@ impl Read for OpenInput {
             let mut files = [PollFd::new(self.file.as_fd(), PollFlags::POLLIN)];
             match poll(&mut files, timeout) {
                 Ok(0) => {
-                    let silent = format!("nobody has written into it for {} s", self.silence.as_secs_f32());
+                    let silent = format!("no program has written to it for {} s", self.silence.as_secs_f32());
                     return Err(io::Error::new(ErrorKind::TimedOut, silent));
                 }
                 Ok(_) => {}
@@ -144,18 +144,18 @@ mod tests {
     }
 
     #[test]
-    fn a_pipe_into_which_nobody_writes_ends_with_an_error() {
+    fn a_pipe_without_a_writer_ends_with_an_error() {
         let (_directory, input) = pipe();
-        let mut opened = input.open(Accepted::Anything).expect("it is there");
+        let mut opened = input.open(Accepted::Anything).expect("the pipe exists");
         opened.silence = Duration::from_millis(20);
-        let error = opened.read(&mut [0; 8]).expect_err("nobody writes");
+        let error = opened.read(&mut [0; 8]).expect_err("no program writes");
         assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
         let error = input.open(Accepted::RegularFiles).expect_err("no file");
-        assert!(error.to_string().contains("no regular file"), "{error}");
+        assert!(error.to_string().contains("not a regular file"), "{error}");
     }
 
     #[test]
-    fn what_is_written_into_a_pipe_is_read_to_its_end() {
+    fn a_pipe_is_read_to_its_end() {
         let (directory, input) = pipe();
         let path = directory.path().join("pipe");
         let writer = std::thread::spawn(move || std::fs::write(path, "x".repeat(200_000)));
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_without_an_end_is_read_to_its_bound() {
+    fn an_endless_file_is_read_up_to_its_limit() {
         let error = Input::from(PathBuf::from("/dev/zero")).read(Accepted::Anything, 4096).expect_err("endless");
         assert_eq!(error.to_string(), "is longer than 4096 bytes");
     }

@@ -1,18 +1,18 @@
-//! Chance, so that many agents do not do the same at the same time.
+//! Random numbers, so that many agents do not act at the same time.
 
 use std::{
     hash::{BuildHasher, Hasher, RandomState},
     time::Duration,
 };
 
-/// A number from 0 to 1 that differs from agent to agent and from call to call: std seeds each of its hashers anew.
+/// A number from 0 to 1 that differs between agents and between calls: std seeds each of its hashers anew.
 pub fn jitter() -> f64 {
     let bits = RandomState::new().build_hasher().finish() >> 11;
     bits as f64 / (1_u64 << 53) as f64
 }
 
-/// When to come back to a server that wants to be left alone for `wanted`: not before, and by chance up to as much again
-/// later, since it names the same time to all.
+/// The wait before the next request to a server that wants no requests for `wanted`. It is not shorter, and by chance
+/// up to twice as long, because the server names the same time to all clients.
 pub(super) fn spread(wanted: Duration, jitter: f64) -> Duration {
     wanted.saturating_add(wanted.mul_f64(jitter.clamp(0.0, 1.0)))
 }
@@ -29,7 +29,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_were_named_the_same_time_come_back_at_different_ones_and_never_before() {
+    fn clients_with_the_same_retry_time_come_back_at_different_times_and_never_earlier() {
         let waits = [0.0, 0.5, 1.0].map(|jitter| spread(Duration::from_secs(1), jitter).as_millis());
         assert_eq!(waits, [1000, 1500, 2000]);
     }

@@ -1,8 +1,8 @@
-//! The cluster: reads Services, EndpointSlices, Pods, Nodes and settings from files or from an API server, once or by
-//! watching it, and converts them to `facts`.
+//! The cluster: reads Services, EndpointSlices, Pods, Nodes and settings, and converts them to `facts`. The sources are
+//! files or an API server, which is read once or watched.
 //!
-//! All sources add their objects to a `FactsBuilder`, which makes [`ClusterFacts`]. An object that the API server would not
-//! take is rejected by name, and the others are kept; what could not be read is a gap.
+//! All sources add their objects to a `FactsBuilder`, which makes [`ClusterFacts`]. An object that the API server would
+//! refuse is rejected by name, and the others are kept. Input that could not be read is marked as unread.
 //!
 //! Each kind of object is one derived struct (`objects`) with the fields that `facts` need. Objects are read one at a time,
 //! so that memory stays small (`docs/performance.md`).
@@ -26,6 +26,7 @@ mod exchange;
 pub mod facts_builder;
 mod flags;
 pub mod input;
+mod input_meter;
 mod jitter;
 mod list_reader;
 mod manifest_files;
@@ -55,6 +56,7 @@ use tokio::{runtime, task};
 use self::facts_builder::FactsBuilder;
 pub use self::{
     agents::{Agent, AgentPlace, AgentRequest, Agents},
+    answer::retry_after,
     cluster_source::{ClusterSource, Environment, SourceOptions},
     connect::{Access, ApiServer, Credentials, Impersonation},
     declared::Declared,
@@ -68,8 +70,9 @@ pub use self::{
 };
 use portreeve_facts::{ClusterFacts, Gap, Source, Why};
 
-/// Reads everything from `source`, of files only those that can be read again. `node` is this node's name where it is configured or comes from the downward API;
-/// otherwise `hostname` finds it among the Nodes. Never fails as a whole: each fact carries its own gap.
+/// Reads everything from `source`; files only if they can be read again. `node` is this node's name, if it is
+/// configured or comes from the downward API; otherwise `hostname` finds it among the Nodes. The function never fails
+/// as a whole: each fact has its own reason if it is unread.
 pub async fn read(source: &ClusterSource, node: Option<&str>, hostname: &str) -> ClusterFacts {
     match source {
         ClusterSource::None => nothing(node),
@@ -77,17 +80,18 @@ pub async fn read(source: &ClusterSource, node: Option<&str>, hostname: &str) ->
             let (inputs, node, hostname) = (inputs.clone(), node.map(str::to_owned), hostname.to_owned());
             let reader =
                 task::spawn_blocking(move || of_files(&inputs, Accepted::RegularFiles, node.as_deref(), &hostname));
-            // A panic in the reader is a bug; it must not be mistaken for an empty cluster.
+            // A panic in the reader is a bug. It must not look like an empty cluster.
             reader.await.unwrap_or_else(|panicked| std::panic::resume_unwind(panicked.into_panic()))
         }
-        ClusterSource::Api(access) => of_api(access, node, hostname).await,
+        // On the heap: this future has 80 KiB, and each future that contains it would have as much.
+        ClusterSource::Api(access) => Box::pin(of_api(access, node, hostname)).await,
     }
 }
 
-/// The same, blocking, and once: pipes are read too. Must not be called on an async runtime.
+/// The same, blocking and once: pipes are read too. Do not call it on an async runtime.
 ///
 /// # Errors
-/// When the operating system has no means left to wait for an API server.
+/// If the operating system has no resources left to wait for an API server.
 pub fn read_now(source: &ClusterSource, node: Option<&str>, hostname: &str) -> io::Result<ClusterFacts> {
     Ok(match source {
         ClusterSource::None => nothing(node),
@@ -95,7 +99,7 @@ pub fn read_now(source: &ClusterSource, node: Option<&str>, hostname: &str) -> i
         ClusterSource::Api(access) => {
             let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
             let facts = runtime.block_on(of_api(access, node, hostname));
-            // A file that hangs is not waited for.
+            // The end of the program does not wait for a file that hangs.
             runtime.shutdown_background();
             facts
         }
@@ -114,7 +118,7 @@ async fn of_api(access: &Access, node: Option<&str>, hostname: &str) -> ClusterF
     facts.finish(origin, true, node)
 }
 
-/// No cluster was given: everything is unknown, and the range is assumed.
+/// No cluster was given: all its facts are unknown, and the range is assumed.
 fn nothing(node: Option<&str>) -> ClusterFacts {
     let mut facts = FactsBuilder::default();
     for source in

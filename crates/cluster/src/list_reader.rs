@@ -1,4 +1,5 @@
-//! Reads the answer to a LIST: each item is read by itself and passed on, so that no list is held and no item costs another.
+//! Reads the answer to a LIST. Each item is read by itself and passed on: no list is kept, and a wrong item does not
+//! affect the others.
 
 use std::fmt;
 
@@ -11,24 +12,24 @@ use serde_json::{
     value::{RawValue, to_raw_value},
 };
 
-/// What stands in a cell without a value.
+/// The text of an empty column.
 const NOTHING: &str = "<none>";
 
-/// Reads a List of one kind, or a Table of Nodes, whose rows are read as Nodes.
+/// Reads a List of one kind, or a Table of Nodes. The rows of the Table are read as Nodes.
 ///
-/// A Node is 10 KB or more, most of it images, and its row a few hundred bytes. Of several addresses of one kind a row has the
-/// first (Kubernetes, pkg/printers/internalversion/printers.go `printNode`).
+/// A Node is 10 KB or more, most of it images; its row has a few hundred bytes. If a Node has several addresses of one
+/// kind, its row has the first (Kubernetes, pkg/printers/internalversion/printers.go `printNode`).
 pub(super) struct ListReader<'a> {
-    /// Takes each item, whatever it is, or says why nothing more is read.
+    /// Receives each item of any form, or the reason why no more items are read.
     pub(super) sink: &'a mut dyn FnMut(&RawValue) -> Result<(), String>,
 }
 
-/// What an answer was, once it was read to its end.
+/// The form of an answer that was read to its end.
 #[derive(Debug, Default)]
 pub struct ListSummary {
-    /// It had `items`, or rows.
+    /// It had `items` or rows.
     pub(super) list: bool,
-    /// Its own kind.
+    /// The kind of the list.
     pub(super) kind: Option<String>,
     pub(super) metadata: ListMeta,
 }
@@ -37,10 +38,10 @@ pub struct ListSummary {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct ListMeta {
-    /// Where the next page begins.
+    /// The token of the next page.
     #[serde(rename = "continue")]
     pub(super) next_page: Option<String>,
-    /// How many items are on the pages that follow.
+    /// The number of items on the following pages.
     pub(super) remaining_item_count: Option<i64>,
     pub(super) resource_version: Option<String>,
 }
@@ -85,7 +86,7 @@ impl<'de> Visitor<'de> for ListReader<'_> {
     }
 }
 
-/// The items of a List; null where there is none.
+/// The items of a List; null if there are none.
 struct Items<F> {
     each: F,
 }
@@ -117,7 +118,7 @@ impl<'de, F: FnMut(&RawValue) -> Result<(), String>> Visitor<'de> for Items<F> {
     }
 }
 
-/// One of `columnDefinitions`.
+/// An entry of `columnDefinitions`.
 #[derive(Deserialize)]
 struct Column {
     name: String,
@@ -160,13 +161,13 @@ mod tests {
         Ok((facts, summary))
     }
 
-    /// What kube-apiserver 1.36 answers, with fewer columns.
+    /// An answer of kube-apiserver 1.36, with fewer columns.
     fn table(columns: &[&str], rows: &[&[&str]]) -> String {
         let columns: Vec<_> =
             columns.iter().map(|name| json!({"name": name, "type": "string", "priority": 1})).collect();
         let rows: Vec<_> = rows.iter().map(|cells| json!({"cells": cells, "object": null})).collect();
         let metadata = json!({"resourceVersion": "71"});
-        // In this order, whatever a map does.
+        // A map would not keep this order.
         format!(
             r#"{{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{metadata},"columnDefinitions":{},"rows":{}}}"#,
             serde_json::Value::from(columns),
@@ -206,13 +207,13 @@ mod tests {
     }
 
     #[test]
-    fn a_table_without_the_addresses_is_no_answer() {
+    fn a_table_without_the_addresses_is_refused() {
         let error = read(&table(&["Name", "Version"], &[&["n1", "v1.36.3"]])).expect_err("columns are missing");
         assert!(error.to_string().contains("no column Internal-IP"), "{error}");
     }
 
     #[test]
-    fn a_table_of_nothing_may_say_so_with_null() {
+    fn an_empty_table_may_have_null_rows() {
         for (columns, rows) in [("[]", "null"), ("null", "null"), (r#"[{"name":"Name"}]"#, "null")] {
             let text = format!(r#"{{"kind":"Table","metadata":{{}},"columnDefinitions":{columns},"rows":{rows}}}"#);
             let (facts, summary) = read(&text).expect("a Table");
@@ -221,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_object_among_items_costs_no_other() {
+    fn an_item_that_is_no_object_does_not_affect_the_others() {
         let items = r#"[5, {"metadata":{"name":"n1"}}, {"metadata":{"name":"A"}}, null, {"metadata":{"name":"n2"}}]"#;
         let (facts, _) = read(&format!(r#"{{"kind":"NodeList","items":{items}}}"#)).expect("a List");
         assert_eq!(facts.nodes.iter().map(|node| node.name.as_str()).collect::<Vec<_>>(), ["n1", "n2"]);

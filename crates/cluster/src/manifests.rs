@@ -1,12 +1,10 @@
 //! Files: any output of `kubectl get -o yaml` or `-o json`, several documents, Lists, and manifests written by hand.
 //!
-//! Documents are streamed: memory is that of one object and a megabyte beyond the facts, however long the file is. That
-//! megabyte is read at once: JSON that ends in it is parsed as the text it is, with which the parser is several times as
-//! fast.
+//! Documents are streamed. Beside the facts, memory holds one object and one megabyte, for a file of any length. The
+//! first megabyte is read at once: if JSON ends in it, the parser gets the whole text and is several times as fast.
 
 use std::{
-    cell::{Cell, RefCell},
-    io::{self, BufReader, Cursor, ErrorKind, Read},
+    io::{BufReader, Cursor, ErrorKind, Read},
     ops::RangeInclusive,
 };
 
@@ -21,6 +19,7 @@ use super::{
     error::Error,
     facts_builder::FactsBuilder,
     input::{Accepted, Input},
+    input_meter::{InputMeter, MeteredInput},
     object_reader::{DocumentSummary, ObjectReader, Sink},
     tree::Node,
     yaml_documents::Documents,
@@ -30,22 +29,18 @@ use portreeve_facts::{Gap, Source, Why, text};
 
 /// Bytes read from a file at a time.
 const BUFFER: usize = 64 << 10;
-/// Bytes that are read at once and held.
+/// Bytes that are read at once and kept.
 pub const SHORT: usize = 1 << 20;
-/// More errors than this are not read on for.
+/// The greatest number of errors of an input; then the rest is not read.
 const MOST_ERRORS: usize = 1_000;
-/// The longest object of an input, in bytes. An API server takes 3 MiB.
+/// The longest object of an input, in bytes. An API server accepts 3 MiB.
 const OBJECT: usize = 4 << 20;
-/// The longest input, in bytes.
-const WHOLE: usize = 1 << 30;
-/// The most objects in an input.
-const OBJECTS: u64 = 500_000;
 /// What the reader of objects says in place of a parser.
 const EXPECTED: &str = "expected a Kubernetes object";
 /// The longest message of a parser that is passed on, in bytes.
 const MESSAGE: usize = 200;
 
-/// Reads every input; one that fails is named, and loses nothing of the others.
+/// Reads every input. An input that fails is named, and does not affect the others.
 pub fn read(inputs: &[Input], accepted: Accepted) -> FactsBuilder {
     let mut facts = FactsBuilder::default();
     let mut errors = Vec::new();
@@ -63,23 +58,23 @@ pub fn read(inputs: &[Input], accepted: Accepted) -> FactsBuilder {
     facts
 }
 
-/// Notes what went wrong, and what is missing therefore or anyway.
+/// Adds the errors, and the facts that are missing because of them or anyway.
 pub fn conclude(inputs: &[Input], errors: &[Error], facts: &mut FactsBuilder) {
     errors.iter().for_each(|error| facts.reject(error.gap(Source::Services)));
     name_what_is_missing(inputs, facts, errors.first());
 }
 
-/// Reads one input to its end, or to where it breaks. `length` is its length in bytes, 0 where it is not known; `short` is
-/// how many of them are read at once.
+/// Reads one input to its end, or to its first fatal error. `length` is its length in bytes, 0 if it is not known.
+/// `short` is the number of bytes that are read at once.
 pub fn read_from(place: &str, input: impl Read, length: u64, short: usize, facts: &mut FactsBuilder) -> Vec<Error> {
-    let meter = InputMeter::default();
+    let meter = InputMeter::new(OBJECT);
     let mut beginning = Vec::with_capacity(usize::try_from(length).unwrap_or(short).min(short));
     let mut reader = MeteredInput { reader: input, meter: &meter };
     let read = reader.by_ref().take(short as u64).read_to_end(&mut beginning);
     let whole = match read {
         Ok(read) => read < short,
         Err(source) if beginning.is_empty() => return vec![Error::Unreadable { place: place.to_owned(), source }],
-        // What comes before an error counts, and the error comes again.
+        // Bytes before an error count. The next read has the same error again.
         Err(_) => false,
     };
     let bytes = match beginning.as_slice() {
@@ -107,7 +102,7 @@ pub fn read_from(place: &str, input: impl Read, length: u64, short: usize, facts
         },
         _ => read_yaml(place, Cursor::new(bytes).chain(reader), first_strange_byte(bytes), &meter, &mut sink),
     };
-    // An empty List is an answer; a file in which not even a List was found is none.
+    // An empty List is a valid answer. A file without a List and without objects is an error.
     if found == 0 && read.errors.is_empty() {
         let place = place.to_owned();
         match (read.lists, read.empty.is_empty()) {
@@ -125,66 +120,6 @@ pub fn read_from(place: &str, input: impl Read, length: u64, short: usize, facts
     read.errors
 }
 
-/// What was read so far of one input. Documents are streamed, so it is objects that are bounded, and not files of an honest
-/// length.
-#[derive(Debug, Default)]
-struct InputMeter {
-    /// Bytes since the last whole object.
-    since: Cell<usize>,
-    bytes: Cell<usize>,
-    objects: Cell<u64>,
-    fault: RefCell<Option<(Why, String)>>,
-}
-
-impl InputMeter {
-    /// Counts a whole object; false for one that is too many.
-    fn count_object(&self) -> bool {
-        self.since.set(0);
-        self.objects.set(self.objects.get() + 1);
-        self.objects.get() <= OBJECTS
-    }
-
-    /// The bound that was exceeded, or what kept an input from being read further.
-    fn fault(&self) -> Option<(Why, String)> {
-        self.fault.borrow().clone()
-    }
-
-    fn check(&self, read: usize) -> Option<String> {
-        self.since.set(self.since.get() + read);
-        self.bytes.set(self.bytes.get() + read);
-        if self.since.get() > OBJECT {
-            Some(format!("{} MiB without a whole object, wanted objects of at most that", OBJECT >> 20))
-        } else if self.bytes.get() > WHOLE {
-            Some(format!("longer than {} MiB, the rest was not read", WHOLE >> 20))
-        } else if self.objects.get() > OBJECTS {
-            Some(format!("more than {OBJECTS} objects, the rest was not read"))
-        } else {
-            None
-        }
-    }
-}
-
-/// A reader that is bounded by a meter.
-struct MeteredInput<'a, R> {
-    reader: R,
-    meter: &'a InputMeter,
-}
-
-impl<R: Read> Read for MeteredInput<'_, R> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let read = self.reader.read(buffer).inspect_err(|error| {
-            *self.meter.fault.borrow_mut() = Some((Why::Malformed, error.to_string()));
-        })?;
-        match self.meter.check(read) {
-            None => Ok(read),
-            Some(fault) => {
-                *self.meter.fault.borrow_mut() = Some((Why::TooMuch, fault.clone()));
-                Err(io::Error::new(io::ErrorKind::FileTooLarge, fault))
-            }
-        }
-    }
-}
-
 /// Line and column of the first byte that is not UTF-8.
 pub fn first_strange_byte(bytes: &[u8]) -> Option<(u64, u64)> {
     let error = str::from_utf8(bytes).err()?;
@@ -195,11 +130,11 @@ pub fn first_strange_byte(bytes: &[u8]) -> Option<(u64, u64)> {
     Some((line, column))
 }
 
-/// What became of the documents of one input.
+/// The results of the documents of one input.
 #[derive(Default)]
 struct Documented {
     lists: usize,
-    /// The kinds of Lists that are whole and have no items.
+    /// The kinds of Lists that are complete and empty.
     empty: Vec<String>,
     errors: Vec<Error>,
 }
@@ -219,7 +154,7 @@ impl Documented {
     }
 }
 
-/// One JSON document after the other, and at least one.
+/// One or more JSON documents in succession.
 fn read_json<'a>(place: &str, reader: impl de::Read<'a>, meter: &InputMeter, sink: &mut Sink<'_>) -> Documented {
     let mut documented = Documented::default();
     let mut parser = serde_json::Deserializer::new(reader);
@@ -231,7 +166,7 @@ fn read_json<'a>(place: &str, reader: impl de::Read<'a>, meter: &InputMeter, sin
                 return documented;
             }
         }
-        // That there is more is an error with a line and a column, which have to be counted.
+        // More data after a document is an error with a line and a column, which must be counted.
         if parser.end().is_ok() {
             return documented;
         }
@@ -245,13 +180,13 @@ fn json_error(place: &str, meter: &InputMeter, error: &serde_json::Error) -> Err
         return Error::Beyond { place, line, why, what };
     }
     let message = error.to_string();
-    // serde_json ends every message with the place, which is named already.
+    // serde_json ends every message with the position, which is named already.
     let what = message.rsplit_once(" at line ").map_or(message.as_str(), |(what, _)| what);
     let what = if error.classify() == Category::Data { what.to_owned() } else { format!("not JSON: {what}") };
     Error::Malformed { place, line, column, what: text::clean(&what, MESSAGE) }
 }
 
-/// One YAML document after the other; one that breaks loses only its own rest.
+/// One YAML document after another. A broken document loses only its own rest.
 fn read_yaml(
     place: &str,
     reader: impl Read,
@@ -292,7 +227,7 @@ fn read_yaml(
                 documented.errors.push(yaml_error(place, first_line..=documents.line(), strange, &error));
             }
         }
-        // Where documents are broken without end, the first ones tell enough.
+        // Endless broken documents: the first ones are enough.
         if documented.errors.len() > MOST_ERRORS {
             return documented;
         }
@@ -309,14 +244,15 @@ fn yaml_error(
     Error::Malformed { place: place.to_owned(), line, column, what }
 }
 
-/// Where a document is broken, and how.
+/// The place and the error of a broken document.
 pub struct Fault {
     pub(crate) line: u64,
     pub(crate) column: u64,
     pub(crate) what: String,
 }
 
-/// The same of a parser's error in the document of these lines; `strange` is where the input is not UTF-8.
+/// The same for a parser's error in the document on these lines. `strange` is the place at which the input is not
+/// UTF-8.
 pub fn yaml_fault(lines: RangeInclusive<u64>, strange: Option<(u64, u64)>, error: &serde_saphyr::Error) -> Fault {
     let at = error.location().map(|at| (lines.start() + at.line().saturating_sub(1), at.column()));
     let (at, what) = match error.without_snippet() {
@@ -333,10 +269,12 @@ pub fn yaml_fault(lines: RangeInclusive<u64>, strange: Option<(u64, u64)>, error
     Fault { line, column, what: text::clean(&what, MESSAGE) }
 }
 
-/// What a file does not hold is unknown. A whole List without Services is different: it shows that there are none.
+/// A fact that no object in the files has is unknown. There is one exception: a complete List without Services shows
+/// that there are none.
 fn name_what_is_missing(inputs: &[Input], facts: &mut FactsBuilder, broken: Option<&Error>) {
     if let Some(error) = broken {
-        // One file is one gap, whatever it may have held: the very endpoints that keep a Service alive, too.
+        // One unread file makes all facts incomplete, because it may have contained any of them: also the endpoints of
+        // a Service.
         let gap = || error.gap(Source::Services);
         facts.mark_missing_with(Source::EndpointSlices, gap());
         let empty = [
@@ -350,7 +288,7 @@ fn name_what_is_missing(inputs: &[Input], facts: &mut FactsBuilder, broken: Opti
         }
         return;
     }
-    // Pods of a cluster are its whole list: which of them wait is seen, and that none does.
+    // A list of the cluster's Pods is complete: it shows the waiting Pods, also if there are none.
     let no_pod = facts.pods.is_empty() && facts.waiting_pods.is_empty();
     let empty = [
         (Source::Services, !facts.services_known, "Service"),
@@ -360,7 +298,7 @@ fn name_what_is_missing(inputs: &[Input], facts: &mut FactsBuilder, broken: Opti
         (Source::Nodes, facts.nodes.is_empty(), "Node"),
     ];
     for (source, _, kind) in empty.into_iter().filter(|(_, empty, _)| *empty) {
-        // An object that the API server would not take may be one in the cluster.
+        // The cluster may have an object that the API server would now refuse.
         let refused = facts.rejected().iter().find(|gap| gap.source == source).cloned();
         facts.mark_missing(if let Some(refused) = refused.filter(|_| source != Source::Services) {
             refused
@@ -369,7 +307,7 @@ fn name_what_is_missing(inputs: &[Input], facts: &mut FactsBuilder, broken: Opti
             let instead = facts.unused.as_ref().map(|kind| format!(" but for example {kind}"));
             let detail =
                 format!("{}: holds no Service{}, wanted Services", places.join(", "), instead.unwrap_or_default());
-            // Whoever names a file means one with Services.
+            // A person who names a file expects Services in it.
             Gap::new(source, Why::Malformed, detail)
         } else {
             Gap::new(source, Why::NotAsked, format!("the input holds no {kind}"))

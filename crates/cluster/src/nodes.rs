@@ -1,4 +1,4 @@
-//! Reads Nodes: the own one whole, all others in the form that costs least.
+//! Reads Nodes: this node's own Node completely, all others in the smallest form.
 
 use std::collections::BTreeSet;
 
@@ -12,16 +12,16 @@ use super::{
 };
 use portreeve_facts::{Family, NodeAddressKind};
 
-/// The label of Nodes that run the control plane, servers of k3s among them.
+/// The label of Nodes that run the control plane, also of servers of k3s.
 const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
 
-/// Every Node, whole where `own` is not configured.
+/// Every Node; complete if `own` is not configured.
 ///
-/// Otherwise the own Node is read whole, and the others are not: every agent reads them every ten minutes, a
-/// Node is 10 KB and more, and a cluster has thousands of them. As rows of a Table, a few hundred bytes each, 5,000 are
-/// 2 MB (`docs/performance.md`). Two kinds of other Nodes are read whole, one at a time: those of the
-/// control plane, which may carry arguments of k3s or RKE2, and all where Nodes have addresses of both families, of
-/// which a row has only the first.
+/// If `own` is configured, the own Node is read completely, and the others are not. Every agent reads them every ten
+/// minutes, a Node is 10 KB or more, and a cluster has thousands. As rows of a Table, with a few hundred bytes each,
+/// 5,000 Nodes are 2 MB (`docs/performance.md`). Two kinds of other Nodes are read completely, one at a time: Nodes of
+/// the control plane, which may have arguments of k3s or RKE2; and all Nodes if they have addresses of both families,
+/// because a row has only the first.
 pub(super) async fn read(server: &Server, own: Option<&str>) -> Result<FactsBuilder, Error> {
     let collection = Collection::of::<Node>();
     let Some(own) = own else { return server.list::<Node>(&collection, "").await };

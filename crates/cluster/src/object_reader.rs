@@ -1,4 +1,4 @@
-//! Reads a document of a file: an object, a List, or a bare list. Each object is passed on as soon as it is complete.
+//! Reads a document of a file: an object, a List, or a bare list. Each object is passed on when it is complete.
 
 use std::fmt;
 
@@ -9,28 +9,28 @@ use serde::{
 
 use super::tree::{Key, Node, Value};
 
-/// Takes each object with the kind that it has of its List, or why there is none.
+/// Receives each object with the kind of its List, or the reason why there is no object.
 pub(super) type Sink<'a> = dyn FnMut(Option<&str>, Result<Node, String>) + 'a;
 
-/// Reads one document: an object, a List of them (or of Lists), or a bare list. Every object that is no List goes to
-/// `sink` as soon as it is complete, so that a document of any length needs the memory of one object.
+/// Reads one document: an object, a List of them (or of Lists), or a bare list. Every object that is not a List goes to
+/// `sink` when it is complete, so a document of any length needs memory for one object.
 pub(super) struct ObjectReader<'a> {
-    /// Whether the format marks the end of a document, as JSON does: then a List that ends is whole.
+    /// Whether the format marks the end of a document, as JSON does. A List that ends is then complete.
     pub(super) closed: bool,
-    /// Where objects go.
+    /// The receiver of the objects.
     pub(super) sink: &'a mut Sink<'a>,
 }
 
-/// What a document was, once it was read to its end.
+/// The form of a document that was read to its end.
 #[derive(Debug, Default)]
 pub(super) struct DocumentSummary {
     /// It had `items`.
     pub(super) list: bool,
-    /// It, or a List in it, is or may be a part of a longer one: `metadata` names a next page, or items that remain.
+    /// It, or a List in it, may be a part of a longer List: `metadata` names a next page, or items that remain.
     pub(super) part: bool,
-    /// It, or a List in it, had items but no `kind`, which kubectl writes after them: the rest is missing.
+    /// It, or a List in it, had items and no `kind`. kubectl writes the kind after the items, so the rest is missing.
     pub(super) cut: bool,
-    /// The kind of a List that is whole and has no items: an answer, and not the end of a file.
+    /// The kind of a List that is complete and empty: a valid answer, and not the end of a cut file.
     pub(super) empty: Option<String>,
 }
 
@@ -90,7 +90,7 @@ impl<'de> Visitor<'de> for ObjectReader<'_> {
         let kind = object.field("kind").and_then(Node::text);
         let cut = !closed && kind.is_none();
         let empty = kind.filter(|_| read.count == 0 && !read.null).map(str::to_owned);
-        // Where the List was cut, its last item may have been too: half a port number is worse than none.
+        // The last item of a cut List may be cut too: half of a port number is worse than no number.
         if !cut {
             read.take_last(closed, sink);
         }
@@ -98,13 +98,13 @@ impl<'de> Visitor<'de> for ObjectReader<'_> {
     }
 }
 
-/// `ServiceList` holds Services, which then carry no kind of their own.
+/// A `ServiceList` has Services, which then have no kind of their own.
 fn kind_of_items(list: &Node, inherited: Option<&str>) -> Option<String> {
     let own = list.field("kind").and_then(Node::text).and_then(|kind| kind.strip_suffix("List"));
     own.filter(|kind| !kind.is_empty()).or(inherited).map(str::to_owned)
 }
 
-/// Whether the `metadata` of a List say that it goes on, or do not let anybody tell.
+/// Whether the `metadata` of a List show that more pages follow, or are not readable.
 fn goes_on(list: &Node) -> bool {
     let Some(metadata) = list.field("metadata") else { return false };
     let is_mapping = matches!(metadata.value, Value::Null | Value::Mapping(_));
@@ -118,29 +118,29 @@ fn goes_on(list: &Node) -> bool {
     !(is_mapping && is_last && is_all)
 }
 
-/// The `items` of a List. The last one is held back: only the List knows whether it is whole.
+/// The `items` of a List. The last item is kept back: only the List shows whether it is complete.
 struct Items<'a> {
     kind: Option<&'a str>,
     closed: bool,
     sink: &'a mut Sink<'a>,
 }
 
-/// What became of the items.
+/// The results of the items.
 #[derive(Default)]
 struct ItemsRead {
     last: Option<Node>,
     kind: Option<String>,
     count: usize,
-    /// They are null, which is how a cut List looks as long as nothing follows.
+    /// The items are null. A List that was cut looks like this if nothing follows.
     null: bool,
-    /// A List among them is, or may be, a part of a longer one.
+    /// A List among them is, or may be, a part of a longer List.
     part: bool,
     /// A List among them was cut.
     cut: bool,
 }
 
 impl ItemsRead {
-    /// Hands on the item that was held back.
+    /// Passes on the item that was kept back.
     fn take_last(&mut self, closed: bool, sink: &mut Sink<'_>) {
         let Some(item) = self.last.take() else { return };
         let kind = self.kind.take();
@@ -148,7 +148,7 @@ impl ItemsRead {
         self.kind = kind;
     }
 
-    /// Hands on a whole item, or the items of it where it is a List.
+    /// Passes on a complete item, or its items if it is a List.
     fn take(&mut self, item: Node, index: usize, kind: Option<&str>, closed: bool, sink: &mut Sink<'_>) {
         let is_list = item.field("items").is_some_and(|items| matches!(items.value, Value::List(_)));
         match item.value {
@@ -166,7 +166,7 @@ impl ItemsRead {
                 }
             }
             Value::Mapping(_) => sink(kind, Ok(item)),
-            // Something else than an object costs nothing but itself.
+            // An item that is not an object does not affect the others.
             other => sink(kind, Err(format!("items[{index}] is {}, wanted a Kubernetes object", other.in_words()))),
         }
     }
@@ -195,7 +195,7 @@ impl<'de> Visitor<'de> for Items<'_> {
         let Self { kind, closed, sink } = self;
         let mut read = ItemsRead { kind: kind.map(str::to_owned), ..ItemsRead::default() };
         loop {
-            // What came before is whole: either another item follows, or the document broke inside one.
+            // Earlier items are complete: either another item follows, or the document broke inside this item.
             let next = list.next_element::<Node>();
             if !matches!(next, Ok(None)) {
                 read.take_last(closed, sink);
@@ -212,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_in_a_list_that_goes_on_or_was_cut_is_said_of_the_outer_one() {
+    fn an_incomplete_list_makes_its_outer_list_incomplete() {
         let read = |text: &str, closed: bool| {
             let mut found = 0;
             let mut sink = |_: Option<&str>, node: Result<Node, String>| found += usize::from(node.is_ok());

@@ -1,4 +1,4 @@
-//! Lists that come in pages.
+//! Lists that arrive in pages.
 
 use std::time::Duration;
 
@@ -16,15 +16,15 @@ use super::{
 
 /// The `limit` of a page.
 const PAGE: usize = 500;
-/// How long a list may take, with all its pages, as long as they keep coming.
+/// The longest time for a list with all its pages, while pages keep arriving.
 pub(super) const WHOLE: Duration = Duration::from_secs(600);
 
-/// How old a list may be.
+/// The allowed age of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Recency {
-    /// As of now. The server reads it from etcd, in pages.
+    /// The present state. The server reads it from etcd, in pages.
     Now,
-    /// Any state that the server has in its cache, which it answers whole, whatever the limit.
+    /// Any state in the server's cache. The server answers it in one piece, whatever the limit is.
     Any,
     /// The same, but not older than a version.
     NotOlderThan(String),
@@ -44,14 +44,15 @@ impl Recency {
 }
 
 impl Server {
-    /// Every object of a collection, as of now. `selector` is empty, or goes with its `&` into the query.
+    /// Every object of a collection in its present state. `selector` is empty, or a part of the query that begins with
+    /// `&`.
     pub(super) async fn list<K: Object>(&self, collection: &Collection, selector: &str) -> Result<FactsBuilder, Error> {
         let pages = self.pages::<K, _>(collection, selector, Recency::Now, FactsBuilder::default).await;
         pages.map(|(facts, _)| facts)
     }
 
-    /// Every object of a collection, into what `empty` makes, and the resource version of the list. A list that expired
-    /// between two pages is read once more from its start, as of now.
+    /// Adds every object of a collection to the value that `empty` makes. Returns it with the resource version of the
+    /// list. A list that expired between two pages is read once more from its start, in its present state.
     pub(super) async fn pages<K: Object, S: ObjectSink>(
         &self,
         collection: &Collection,
@@ -83,9 +84,10 @@ impl Server {
                     (page, restarted) = (1, true);
                     continue;
                 }
-                // What is refused when a part is there already is not absent or forbidden: the list is incomplete.
+                // If a page is refused after others arrived, the resource is not absent or forbidden: the list is
+                // incomplete.
                 Err(Error::Status { code: 401 | 403..=406, message, .. }) if page > 1 => {
-                    return Err(wrong(&format!("page {page} of it is refused: {message}")));
+                    return Err(wrong(&format!("page {page} of the list is refused: {message}")));
                 }
                 read => read?,
             };
@@ -101,7 +103,7 @@ impl Server {
             };
             let next = format!("{}?limit={PAGE}{selector}&continue={}", collection.path, encoded(&token));
             if next == path {
-                return Err(wrong("it goes on with a page that was there already"));
+                return Err(wrong("its next page is a page that was already read"));
             }
             path = next;
             into = (sink, count);

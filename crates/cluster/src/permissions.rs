@@ -1,4 +1,4 @@
-//! Every permission that the requests of this crate need. The chart's RBAC is compared with this table.
+//! Every permission that the requests of this crate need. A test compares the chart's RBAC with this table.
 
 use k8s_openapi::{
     Resource as _,
@@ -10,20 +10,20 @@ use k8s_openapi::{
     },
 };
 
-/// What is read, and what RBAC must grant for it.
+/// An object that is read, and the RBAC rights for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// The API group, empty for core; for a path that is no resource, empty too.
+    /// The API group; empty for the core group, and for a path that is not a resource.
     pub group: &'static str,
     /// The resource in plural, or a path like `/flagz`.
     pub resource: &'static str,
-    /// The only names that are read; empty means any.
+    /// The names that are read; empty means any name.
     pub names: &'static [&'static str],
     /// The verbs of RBAC.
     pub verbs: &'static [&'static str],
-    /// What it is used for, for the person who grants it.
+    /// Its use, for the person who grants it.
     pub why: &'static str,
-    /// Whether a refusal goes unreported.
+    /// Whether a refusal is not reported.
     pub optional: bool,
 }
 
@@ -34,7 +34,7 @@ pub const ACCESS: &[Grant] = &[
         resource: Service::URL_PATH_SEGMENT,
         names: &[],
         verbs: &["list", "watch"],
-        why: "NodePorts and who owns them",
+        why: "NodePorts and their owners",
         optional: false,
     },
     Grant {
@@ -50,8 +50,8 @@ pub const ACCESS: &[Grant] = &[
         resource: Pod::URL_PATH_SEGMENT,
         names: &[],
         verbs: &["list", "watch"],
-        why: "this node's pods and those without a node, by field selector, and the arguments of kube-apiserver's; RBAC \
-              cannot say `own node`",
+        why: "this node's pods and pods without a node, by field selector, and the arguments of kube-apiserver's; RBAC \
+              cannot express `own node`",
         optional: false,
     },
     Grant {
@@ -75,7 +75,7 @@ pub const ACCESS: &[Grant] = &[
         resource: "ciliumnodeconfigs",
         names: &[],
         verbs: &["list"],
-        why: "what is put over Cilium's settings on this node, in kube-system",
+        why: "settings that override Cilium's on this node, in kube-system",
         optional: true,
     },
     Grant {
@@ -83,7 +83,7 @@ pub const ACCESS: &[Grant] = &[
         resource: "felixconfigurations",
         names: &["default"],
         verbs: &["get"],
-        why: "what Calico thinks the NodePort range is",
+        why: "the NodePort range in Calico's settings",
         optional: true,
     },
     Grant {
@@ -104,14 +104,14 @@ pub const ACCESS: &[Grant] = &[
     },
 ];
 
-/// What an agent asks about who wants to read it.
+/// The requests by which an agent checks its readers.
 pub const REVIEWS: &[Grant] = &[
     Grant {
         group: TokenReview::GROUP,
         resource: TokenReview::URL_PATH_SEGMENT,
         names: &[],
         verbs: &["create"],
-        why: "whose token it is that a request for `/findings` or `/snapshot` holds",
+        why: "the user of the token in a request for `/findings` or `/snapshot`",
         optional: true,
     },
     Grant {

@@ -1,4 +1,4 @@
-//! A live API server, read once: one LIST per resource, and the settings.
+//! A live API server, read once: one LIST for each resource, and the settings.
 
 use super::{
     collection::{Collection, SERVED},
@@ -13,12 +13,12 @@ use super::{
 };
 use portreeve_facts::{Gap, Source, Why};
 
-/// What a failed connection leaves unknown.
+/// The facts that a failed connection leaves unknown.
 const EVERYTHING: [Source; 6] =
     [Source::Services, Source::EndpointSlices, Source::Pods, Source::WaitingPods, Source::Nodes, Source::ConfigMaps];
 
 /// Reads everything that rules use. Returns the address of the server, the name of this node and the facts so far.
-/// `configured` is this node's name where it is configured.
+/// `configured` is this node's name, if it is configured.
 pub(super) async fn read(
     access: &Access,
     configured: Option<&str>,
@@ -33,7 +33,7 @@ pub(super) async fn read(
         }
     };
     let server = Server::new(client, address, access.request_timeout);
-    // Nodes come first: they show this node's name, by which its Pods are selected, and whether the server answers.
+    // Nodes come first. They show this node's name, by which its Pods are selected, and whether the server answers.
     match nodes::read(&server, configured).await {
         Ok(nodes) => facts.merge(nodes),
         Err(error @ (Error::TimedOut { .. } | Error::Unreachable { .. })) => {
@@ -79,7 +79,7 @@ async fn services(server: &Server) -> Result<FactsBuilder, Error> {
 async fn own_pods(server: &Server, node: Option<&str>, hostname: &str) -> FactsBuilder {
     let mut facts = FactsBuilder::default();
     let Some(node) = node else {
-        let detail = format!("no Node is called {hostname}; say which one this is with --node");
+        let detail = format!("no Node is called {hostname}; set the name of this node with --node");
         facts.mark_missing(Gap::new(Source::Pods, Why::NotAsked, detail));
         return facts;
     };

@@ -1,5 +1,6 @@
-//! Tokens with which agents let a person read: asked of the API server with the person's own rights. Each is good for one
-//! agent only, so that whoever answers in one's place can read no other.
+//! Tokens with which agents allow a person to read. They are requested from the API server with the person's own
+//! rights. Each token is valid for one agent only, so another program in the place of one agent can read no other
+//! agent.
 
 use std::{
     collections::BTreeMap,
@@ -26,13 +27,13 @@ use super::{
 };
 use portreeve_facts::{Gap, Source, Why};
 
-/// How long a token is valid, in seconds: the shortest that an API server grants.
+/// The lifetime of a token, in seconds: the shortest that an API server grants.
 const VALID: i64 = 600;
-/// How long one is used. Then there is time left for the last request.
+/// The time for which a token is used. Some of its lifetime must be left for the last request.
 const USED: Duration = Duration::from_secs(300);
-/// How long a refusal counts: it is the same one for every agent.
+/// The time for which a refusal counts: the refusal is the same for every agent.
 const REFUSED: Duration = Duration::from_secs(5);
-/// How long a busy API server wants to be left alone (kube-apiserver `util/flowcontrol` and `max_in_flight` say a second).
+/// The wait for a busy API server (kube-apiserver `util/flowcontrol` and `max_in_flight` name a second).
 const BUSY: Duration = Duration::from_secs(1);
 
 /// Tokens of the ServiceAccount whose tokens agents accept.
@@ -46,7 +47,7 @@ pub(super) struct ReaderToken {
 
 #[derive(Default)]
 struct Known {
-    /// By node.
+    /// Tokens by node.
     tokens: BTreeMap<String, (Instant, HeaderValue)>,
     refused: Option<(Instant, Gap)>,
 }
@@ -56,10 +57,10 @@ impl ReaderToken {
         Self { accounts: Api::namespaced(client, namespace), account, within, known: Arc::default() }
     }
 
-    /// A token for a request that begins now to the agent of this node: the last one, or a new one.
+    /// A token for a request to the agent of this node that begins now: the last token, or a new one.
     ///
     /// # Errors
-    /// When the API server issues none: the person may not ask for it, or there is no such ServiceAccount.
+    /// If the API server issues no token: the person may not request one, or there is no such ServiceAccount.
     pub(super) async fn of(&self, node: &str) -> Result<HeaderValue, Gap> {
         {
             let known = self.known();

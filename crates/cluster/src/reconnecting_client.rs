@@ -1,4 +1,4 @@
-//! A client that outlives its credentials.
+//! A client that stays valid after its credentials end.
 
 use std::{
     pin::Pin,
@@ -17,24 +17,24 @@ use tower::{BoxError, Service};
 
 use super::connect::{Access, Impersonation, log_in};
 
-/// A client for what is written to the cluster. Credentials are read when it is first used, and again when they end and after every
-/// request that failed, was given up or was answered with 401: a rotated token or certificate authority is used by the next.
-/// Needs a tokio runtime.
+/// A client for writes to the cluster. Credentials are read at the first use, and again in two cases: when they end,
+/// and after a request that failed, was dropped or got the status 401. So the next request uses a rotated token or
+/// certificate authority. Needs a tokio runtime.
 pub fn client(access: Access) -> Client {
     Reconnecting { who: Arc::new((access, Impersonation::default())), kept: Arc::default(), doubts: true }.client()
 }
 
-/// Hands requests to a client of the library, which it replaces.
+/// Passes requests to a client of the library, and replaces that client.
 #[derive(Clone)]
 pub(super) struct Reconnecting {
     who: Arc<(Access, Impersonation)>,
-    /// The client of the last request. One request at a time logs in.
+    /// The client of the last request. Only one request at a time logs in.
     kept: Arc<Mutex<Option<KeptClient>>>,
-    /// A failure may mean that the credentials are of no use any more.
+    /// The credentials may no longer be valid after a failure.
     doubts: bool,
 }
 
-/// A client, which several requests may use at once.
+/// A client that several requests may use at the same time.
 #[derive(Clone)]
 struct KeptClient {
     client: Client,
@@ -53,8 +53,8 @@ impl KeptClient {
     }
 }
 
-/// A request without a good answer yet. A caller that gives up drops the request, and no later line of the request runs:
-/// what ends here without an answer has failed.
+/// A request without a good answer yet. If a caller drops the request, none of its later lines run: a request that is
+/// dropped here without an answer has failed.
 struct Unanswered(Option<Arc<AtomicBool>>);
 
 impl Drop for Unanswered {
@@ -68,14 +68,15 @@ impl Drop for Unanswered {
 type Answer = Pin<Box<dyn Future<Output = Result<Response<Body>, BoxError>> + Send>>;
 
 impl Reconnecting {
-    /// Begins with a client, and replaces it only when its credentials end: what it asks may be refused for other reasons.
+    /// Begins with a client, and replaces it only when its credentials end: its requests may be refused for other
+    /// reasons.
     pub(super) fn from(access: &Access, impersonation: &Impersonation, client: Client) -> Client {
         let who = Arc::new((access.clone(), impersonation.clone()));
         Self { who, kept: Arc::new(Mutex::new(Some(KeptClient::new(client)))), doubts: false }.client()
     }
 
     fn client(self) -> Client {
-        // Paths name the namespace.
+        // The paths contain the namespace.
         Client::new(self, "default")
     }
 

@@ -6,10 +6,7 @@ use http::{Request, header};
 use kube::client::{Body, Client};
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
-use tokio::{
-    io::{AsyncBufRead, Lines},
-    time,
-};
+use tokio::time;
 
 use super::{
     answer::{Answer, Limits, ObjectSink, short_wait, wrong},
@@ -18,21 +15,22 @@ use super::{
     jitter::{jitter, spread},
     list_reader::ListSummary,
     objects::{Object, decode},
+    watch::event_lines::EventLines,
 };
 
-/// The longest answer that is held whole, in bytes. etcd stores no object of more than 1.5 MB.
+/// The longest answer that is kept in one piece, in bytes. etcd stores no object larger than 1.5 MB.
 const HELD: usize = 8 << 20;
-/// `Accept` of whole objects.
+/// `Accept` for whole objects.
 const WHOLE: &str = "application/json, */*;q=0.8";
-/// `Accept` of a Table, from servers that know Tables.
+/// `Accept` for a Table, from servers that know Tables.
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io, application/json;q=0.9";
 
-/// The format in which objects are requested.
+/// The format of the requested objects.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Format {
     /// Whole objects.
     Whole,
-    /// A Table, with the columns of `kubectl get --output wide`; whole objects from a server that knows no Tables.
+    /// A Table with the columns of `kubectl get --output wide`; whole objects from a server that does not know Tables.
     Table,
 }
 
@@ -55,27 +53,27 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// A server, and the time that each phase of a request may take. One that is busy gets a second request.
+    /// A server, and the time limit of each phase of a request. A busy server gets a second request.
     pub(super) fn new(client: Client, address: String, timeout: Duration) -> Self {
         Self { client, address, timeout, retries: true }
     }
 
-    /// The same for those who come back later by themselves: they are told that it is busy.
+    /// The same for callers that come back later themselves: they get the error of a busy server.
     pub(super) fn without_retry(self) -> Self {
         Self { retries: false, ..self }
     }
 
-    /// The time that each phase of a request may take.
+    /// The time limit of each phase of a request.
     pub(super) fn timeout(&self) -> Duration {
         self.timeout
     }
 
-    /// Its address, for people.
+    /// Its address, for messages.
     pub(super) fn address(&self) -> &str {
         &self.address
     }
 
-    /// The objects of one answer, added to `into`.
+    /// Adds the objects of one answer to `into`.
     pub(super) async fn objects_into<K: Object, S: ObjectSink>(
         &self,
         format: Format,
@@ -87,7 +85,7 @@ impl Server {
         answer.objects::<K, S>(self.address.clone(), into).await
     }
 
-    /// An answer that is no list of what is at this path.
+    /// The error of an answer that is not a list of the objects at this path.
     pub(super) fn not_a_list(&self, path: &str, what: &str) -> Error {
         wrong(self.request(path), "json".to_owned(), what)
     }
@@ -103,7 +101,7 @@ impl Server {
         .await
     }
 
-    /// A small answer, read as `T` alone: one of another shape is an error.
+    /// A small answer, read as `T`. An answer of another form is an error.
     pub(super) async fn only<T: DeserializeOwned>(&self, path: &str) -> Result<T, Error> {
         self.in_time(path, async {
             let (answer, object) = self.object(path).await?;
@@ -112,7 +110,7 @@ impl Server {
         .await
     }
 
-    /// A small answer as it is.
+    /// A small answer, unchanged.
     async fn object(&self, path: &str) -> Result<(Answer, Box<RawValue>), Error> {
         let mut answer = self.answer(WHOLE, path, None).await?;
         let body = answer.bytes(HELD).await?;
@@ -126,7 +124,7 @@ impl Server {
     }
 
     /// The lines of a watch, which arrive without a time limit.
-    pub(super) async fn watch(&self, path: &str) -> Result<Lines<Box<dyn AsyncBufRead + Send + Unpin>>, Error> {
+    pub(super) async fn watch(&self, path: &str) -> Result<EventLines, Error> {
         self.answer(WHOLE, path, None).await.map(Answer::lines)
     }
 
@@ -135,7 +133,7 @@ impl Server {
         time::timeout(self.timeout, work).await.unwrap_or_else(late)
     }
 
-    /// A successful answer, whose head arrives in time. A busy server that names a time gets one retry after it.
+    /// A successful answer whose head arrives in time. A busy server that names a time gets one more request after it.
     async fn answer(&self, accept: &'static str, path: &str, limits: Option<Limits>) -> Result<Answer, Error> {
         let unreachable = |error: &(dyn std::error::Error + 'static)| Error::Unreachable {
             request: self.request(path),
@@ -161,7 +159,7 @@ impl Server {
         }
     }
 
-    /// The request for people: without its query, which is long.
+    /// The request for messages: without its long query.
     pub(super) fn request(&self, path: &str) -> String {
         format!("GET {}{}", self.address, path.split_once('?').map_or(path, |(path, _)| path))
     }

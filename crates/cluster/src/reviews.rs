@@ -1,4 +1,5 @@
-//! Asks the API server whose a token is, and whether that user may read a path: TokenReview and SubjectAccessReview.
+//! Requests TokenReviews and SubjectAccessReviews from the API server: the user of a token, and whether that user may
+//! read a path.
 
 use std::{fmt::Debug, time::Duration};
 
@@ -12,35 +13,35 @@ use serde::{Serialize, de::DeserializeOwned};
 use super::{connect::Access, exchange::in_time, reconnecting_client::client};
 use portreeve_facts::text;
 
-/// The audience of tokens for the agent of a node. An API server, every other service, and the agents of other nodes refuse
-/// such a token.
+/// The audience of tokens for the agent of a node. An API server, all other services, and the agents of other nodes
+/// refuse such a token.
 pub(super) fn audience(node: &str) -> String {
     format!("portreeve/{node}")
 }
 
-/// The header in which a token is sent. The API server's proxy keeps `Authorization` to itself.
+/// The header with the token. The API server's proxy does not pass on `Authorization`.
 pub const TOKEN_HEADER: &str = "portreeve-token";
 
-/// What the API server says of a token and a path.
+/// The API server's answer about a token and a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Review {
-    /// Its user may read it.
+    /// The user of the token may read the path.
     Allowed,
-    /// It is nobody's, or not meant for this agent.
+    /// The token is invalid, or not meant for this agent.
     Unauthenticated,
-    /// Its user may not read it.
+    /// The user of the token may not read the path.
     Forbidden {
         /// The user's name.
         user: String,
     },
 }
 
-/// The API server did not say.
+/// The API server gave no answer.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct NotReviewed(String);
 
-/// Asks for reviews with the agent's own rights.
+/// Requests reviews with the agent's own rights.
 #[derive(Clone)]
 pub struct Reviewer {
     client: Client,
@@ -48,23 +49,23 @@ pub struct Reviewer {
 }
 
 impl Reviewer {
-    /// Credentials are read with the first review, and again after every failure.
+    /// Credentials are read before the first review, and again after every failure.
     pub fn new(access: Access) -> Self {
         // A client waits for the answer.
         let within = access.request_timeout.min(Duration::from_secs(10));
         Self { client: client(access), within }
     }
 
-    /// Whether this token is for the agent of `node`, and its user may `get` the path, which is no resource.
+    /// Whether this token is for the agent of `node`, and its user may `get` the path, which is not a resource.
     ///
     /// # Errors
-    /// When the API server does not answer, or refuses to say.
+    /// If the API server does not answer, or refuses the review.
     pub async fn review(&self, token: &str, node: &str, path: &str) -> Result<Review, NotReviewed> {
         let wanted = audience(node);
         let spec = TokenReviewSpec { audiences: Some(vec![wanted.clone()]), token: Some(token.to_owned()) };
         let review = TokenReview { spec, ..TokenReview::default() };
         let status = self.create(&review).await?.status.unwrap_or_default();
-        // A server that knows no audiences leaves them out: then the token was meant for the server itself.
+        // A server that does not know audiences omits them: the token was then meant for the server itself.
         let is_for_it = status.audiences.is_some_and(|all| all.contains(&wanted));
         let (Some(true), true, Some(user)) = (status.authenticated, is_for_it, status.user) else {
             return Ok(Review::Unauthenticated);

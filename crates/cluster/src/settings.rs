@@ -15,17 +15,17 @@ use portreeve_facts::{
     Reading, Source, Why,
 };
 
-/// Where Cilium's settings are.
+/// The object with Cilium's settings.
 const CILIUM: &str = "ConfigMap kube-system/cilium-config";
-/// The kind of what is put over them on some nodes.
+/// The kind that overrides these settings on some nodes.
 pub const CILIUM_NODE_CONFIG: &str = "CiliumNodeConfig";
-/// Where Calico's are.
+/// The object with Calico's settings.
 const FELIX: &str = "FelixConfiguration default";
 
-/// What CiliumNodeConfigs put over the ConfigMap on one node.
+/// The settings of CiliumNodeConfigs for one node.
 #[derive(Debug, Default, PartialEq)]
 pub struct NodeSettings {
-    /// The names of those that apply, in the order in which they do.
+    /// The names of the objects that apply, in the order in which they apply.
     pub names: Vec<String>,
     /// Their settings.
     pub values: BTreeMap<String, String>,
@@ -38,10 +38,10 @@ pub struct Settings {
     ranges: Vec<ReportedRange>,
     pub(crate) claims: Vec<RangeClaim>,
     cilium: Option<ProxyConfig>,
-    /// Whether Cilium is in kube-proxy's place, where its settings tell.
+    /// Whether Cilium replaces kube-proxy, if its settings show it.
     pub cilium_replaces: Option<bool>,
     kube_proxy: Option<ProxyConfig>,
-    /// Node name, and the kube-proxy arguments that k3s or RKE2 was given there.
+    /// Node name, and the kube-proxy arguments of k3s or RKE2 there.
     by_node: Vec<(String, ProxyConfig)>,
 }
 
@@ -63,12 +63,12 @@ impl Settings {
         self.kube_proxy = self.kube_proxy.take().or(other.kube_proxy);
     }
 
-    /// The range from the best place that has it, in the order of [`RangeSource`]; the default where none has. A gap
-    /// where equally good places disagree, or where the only ones that have it are malformed.
+    /// The range from the best place, in the order of [`RangeSource`]. If no place has a range, the default. A `Gap` if
+    /// equally good places disagree, or if all places with a range are malformed.
     pub fn node_port_range(&self) -> Reading<NodePortRange> {
         let gap = |why, detail| Reading::Gap(Gap::new(Source::NodePortRange, why, detail));
-        let readable = |candidate: &&ReportedRange| candidate.range.is_ok();
-        let Some(best) = self.ranges.iter().filter(readable).map(|candidate| candidate.source).min() else {
+        let readable = |reported: &&ReportedRange| reported.range.is_ok();
+        let Some(best) = self.ranges.iter().filter(readable).map(|reported| reported.source).min() else {
             return match self.ranges.first() {
                 Some(ReportedRange { place, range: Err(error), .. }) => {
                     gap(Why::Malformed, format!("{place}: {error}"))
@@ -77,25 +77,25 @@ impl Settings {
             };
         };
         let mut found: Vec<NodePortRange> = Vec::new();
-        for candidate in self.ranges.iter().filter(|candidate| candidate.source == best) {
-            if let Ok(range) = candidate.range
+        for reported in self.ranges.iter().filter(|reported| reported.source == best) {
+            if let Ok(range) = reported.range
                 && found.iter().all(|known| known.range != range)
             {
-                found.push(NodePortRange { range, source: best, place: candidate.place.clone() });
+                found.push(NodePortRange { range, source: best, place: reported.place.clone() });
             }
         }
         if let [only] = found.as_slice() {
             return Reading::Seen(only.clone());
         }
-        let ranges: Vec<_> = found.iter().map(|known| format!("{} says {}", known.place, known.range)).collect();
+        let ranges: Vec<_> = found.iter().map(|known| format!("{} has {}", known.place, known.range)).collect();
         gap(Why::Ambiguous, ranges.join(", "))
     }
 
-    /// The proxy's settings on `node`: Cilium where it replaces kube-proxy, else the node's own arguments, else the
+    /// The proxy's settings on `node`: Cilium's if it replaces kube-proxy, else the node's own arguments, else the
     /// cluster's ConfigMap.
     ///
     /// # Errors
-    /// When what Cilium does could not be read: the others may be left from before it replaced kube-proxy.
+    /// If Cilium's settings could not be read: the other settings may be left over from a time before Cilium.
     pub fn proxy_config(&self, node: Option<&str>) -> Result<Option<ProxyConfig>, Gap> {
         let of_cilium = self.claims.iter().filter(|claim| claim.by == Claimant::Cilium);
         if let Some(gap) = of_cilium.filter_map(|claim| claim.ranges.gap()).next() {
@@ -123,7 +123,7 @@ impl Settings {
         }
     }
 
-    /// The arguments of k3s or RKE2 in the annotations of a Node of this name.
+    /// The arguments of k3s or RKE2 in the annotations of the Node with this name.
     pub(crate) fn node_arguments(&mut self, name: &str, annotations: Option<&Annotations>, notes: &mut Notes) {
         let Some(annotations) = annotations else { return };
         for (key, text) in [("k3s.io/node-args", &annotations.k3s_args), ("rke2.io/node-args", &annotations.rke2_args)]
@@ -161,7 +161,7 @@ impl Settings {
         }
     }
 
-    /// Whether a ConfigMap, `namespace/name`, holds settings that are read. What is wrong with any other is no gap.
+    /// Whether settings are read from a ConfigMap, `namespace/name`. An error in another ConfigMap is ignored.
     pub fn reads(config_map: &str) -> bool {
         matches!(config_map, "kube-system/kube-proxy" | "kube-system/kubeadm-config" | "kube-system/cilium-config")
     }
@@ -215,10 +215,9 @@ impl Settings {
         self.range_of(RangeSource::OpenshiftNetwork, "network.config.openshift.io/cluster".to_owned(), range);
     }
 
-    /// The answer of kube-apiserver's `/flagz`: JSON, or a text that separates a name from its value by one of
-    /// `:`, `: `, `=` and a space, chosen at random so that no program parses it (k8s.io/component-base/zpages/flagz).
-    ///
-    /// False when it holds no range.
+    /// The answer of kube-apiserver's `/flagz`: JSON, or a text. The text separates a name from its value by one of
+    /// `:`, `: `, `=` and a space. The server chooses it at random, so that programs do not parse it
+    /// (k8s.io/component-base/zpages/flagz). Returns false if the answer has no range.
     pub fn flagz(&mut self, place: String, answer: &str) -> bool {
         #[derive(Deserialize)]
         struct Flagz {
@@ -241,7 +240,7 @@ impl Settings {
         value.is_some()
     }
 
-    /// A place that would have the range. Where it has none, the API server uses its default.
+    /// A place for the range. If it has no range, the API server uses its default.
     fn range_of(&mut self, source: RangeSource, place: String, range: Option<&str>) {
         let (place, range) = match range {
             Some(text) => (place, text.parse()),
@@ -269,7 +268,7 @@ impl Settings {
         self.claims.push(RangeClaim { by, ranges: Reading::Seen(ranges), place });
     }
 
-    /// The place where a component keeps its own idea of the range could not be read.
+    /// A place with a component's own range could not be read.
     pub fn mark_claim_missing(&mut self, by: Claimant, gap: Gap) {
         let place = match by {
             Claimant::Cilium => CILIUM,
@@ -279,7 +278,7 @@ impl Settings {
     }
 }
 
-/// Whether a list of gates, `A=true,B=false`, has the one for NodePorts of loopback in nftables mode.
+/// Whether a list of gates, `A=true,B=false`, has the gate for NodePorts on loopback in nftables mode.
 fn nftables_localhost(gates: &str) -> Option<bool> {
     let gates = gates.split(',').filter_map(|gate| gate.trim().split_once('='));
     gates.rev().find(|(gate, _)| *gate == NFTABLES_LOCALHOST_GATE).map(|(_, value)| value == "true")

@@ -1,4 +1,4 @@
-//! Reads the settings of the cluster from the places of an API server that may hold them.
+//! Reads the settings of the cluster from all places of an API server that may have them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use super::{
 };
 use portreeve_facts::{Claimant, Gap, Source, Why};
 
-/// How many places there are: ConfigMaps, kube-apiserver's Pods and `/flagz`, Calico's and OpenShift's objects.
+/// The number of places: ConfigMaps, kube-apiserver's Pods and `/flagz`, Calico's and OpenShift's objects.
 pub(super) const COUNT: usize = CONFIG_MAPS.len() + 4;
 
 /// The namespace of kube-apiserver's Pods and of the ConfigMaps.
@@ -27,7 +27,7 @@ const OPENSHIFT_NETWORK: &str = "/apis/config.openshift.io/v1/networks/cluster";
 /// A short name of a place.
 pub(super) type SettingsPlace = &'static str;
 
-/// The settings, and what became of each place.
+/// The settings, and the result of each place.
 #[derive(Default)]
 pub(super) struct SettingsRead {
     pub(super) facts: FactsBuilder,
@@ -35,7 +35,7 @@ pub(super) struct SettingsRead {
     pub(super) found: BTreeSet<SettingsPlace>,
     /// The places that are absent or forbidden.
     pub(super) absent: BTreeMap<SettingsPlace, Error>,
-    /// The places that could not be read for another reason.
+    /// The places that could not be read for other reasons.
     pub(super) failed: Vec<(Source, Error)>,
 }
 
@@ -50,7 +50,7 @@ impl SettingsRead {
                 if source == Source::ConfigMaps {
                     self.facts.mark_all_missing(&[source], &error);
                 }
-                // An absent place claims no range. What a forbidden one claims is unknown.
+                // An absent place has no range. The range of a forbidden place is unknown.
                 if let Some(by) = claimant(place).filter(|_| error.why() != Why::NotSupported) {
                     self.facts.settings.mark_claim_missing(by, error.gap(source));
                 }
@@ -64,7 +64,7 @@ impl SettingsRead {
     }
 }
 
-/// The component that has an idea of its own of the NodePort range at a place.
+/// The component with its own setting of the NodePort range at a place.
 fn claimant(place: SettingsPlace) -> Option<Claimant> {
     match place {
         CILIUM => Some(Claimant::Cilium),
@@ -73,9 +73,8 @@ fn claimant(place: SettingsPlace) -> Option<Claimant> {
     }
 }
 
-/// Reads every place. Each may be absent or forbidden.
-///
-/// `node` is this node's name: CiliumNodeConfigs apply to some nodes only.
+/// Reads every place. Each may be absent or forbidden. `node` is this node's name: CiliumNodeConfigs apply to some
+/// nodes only.
 pub(super) async fn read(server: &Server, node: Option<&str>) -> SettingsRead {
     let pods = Collection::in_namespace::<Pod>(NAMESPACE);
     let api_servers = format!("&labelSelector={}", encoded("component=kube-apiserver"));
@@ -114,7 +113,7 @@ async fn config_map(server: &Server, name: &str) -> Result<FactsBuilder, Error> 
     server.facts_of::<ConfigMap>(&Collection::in_namespace::<ConfigMap>(NAMESPACE).object(name)).await
 }
 
-/// What the CiliumNodeConfigs of this node put over the ConfigMap is asked where there is one: that is where Cilium is.
+/// The CiliumNodeConfigs are read if there is a ConfigMap of Cilium, because then the cluster has Cilium.
 async fn cilium(server: &Server, node: Option<&str>) -> Result<FactsBuilder, Error> {
     let map: ConfigMap = server.only(&Collection::in_namespace::<ConfigMap>(NAMESPACE).object(CILIUM)).await?;
     let mut facts = FactsBuilder::default();

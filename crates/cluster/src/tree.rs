@@ -1,5 +1,5 @@
-//! A part of a document as a tree in which every value knows where it is written. In a file an object may come before its kind,
-//! and one that is refused must not end its document: so each is taken in whole before it is read. Of JSON places are not known.
+//! A part of a document as a tree. Every value in it has its place. In a file an object may come before its kind, and a
+//! refused object must not end its document: so each object is kept until it is complete. Places in JSON are not known.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ use serde_saphyr::Spanned;
 
 use crate::objects::{quoted, whole};
 
-/// The longest value whose end is told, in characters.
+/// The longest value whose end is known, in characters.
 const LONGEST: u64 = 256;
 
 /// A value of a document.
@@ -23,18 +23,18 @@ const LONGEST: u64 = 256;
 pub(crate) struct Node {
     /// Line and column within the document, from 1.
     pub(crate) at: (u64, u64),
-    /// How many characters it has, where it is a value that stands on one line; else 1.
+    /// The number of characters if the value is on one line; else 1.
     pub(crate) width: u64,
     pub(crate) value: Value,
 }
 
-/// What a value is. A mapping keeps keys that are there twice.
+/// The types of a value. A mapping keeps keys that are there twice.
 #[derive(Clone, Debug)]
 pub(crate) enum Value {
     Null,
     Flag(bool),
     Number(i64),
-    /// A number that no field of Kubernetes holds.
+    /// A number that no field of Kubernetes can have.
     Fraction(f64),
     Text(String),
     List(Vec<Node>),
@@ -42,7 +42,7 @@ pub(crate) enum Value {
 }
 
 impl Value {
-    /// What it is, for people.
+    /// The type and the value, for messages.
     pub(crate) fn in_words(&self) -> String {
         match self {
             Self::Null => "null".to_owned(),
@@ -57,7 +57,7 @@ impl Value {
 }
 
 impl Node {
-    /// A mapping that is written nowhere.
+    /// A mapping without a place.
     pub(crate) fn mapping(fields: Vec<(String, Self)>) -> Self {
         Self { at: (0, 0), width: 1, value: Value::Mapping(fields) }
     }
@@ -88,7 +88,8 @@ impl Node {
         fields.iter().rfind(|(name, _)| name == key).map(|(_, node)| node)
     }
 
-    /// The value at the end of a way as errors name it, `spec.ports[0].nodePort`, as far as the way is there.
+    /// The value at the end of a path as in errors, `spec.ports[0].nodePort`. If it is absent, the last value on the
+    /// path that is present.
     pub(crate) fn at_field(&self, way: &str) -> &Self {
         let mut node = self;
         for part in way.split(['.', '[']) {
@@ -105,7 +106,7 @@ impl Node {
         node
     }
 
-    /// The text, where it is one.
+    /// The text, if the value is a text.
     pub(crate) fn text(&self) -> Option<&str> {
         if let Value::Text(text) = &self.value { Some(text) } else { None }
     }
@@ -114,7 +115,7 @@ impl Node {
 impl<'de> Deserialize<'de> for Node {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let Spanned { value, referenced, .. } = Spanned::<Value>::deserialize(deserializer)?;
-        // Numbers and addresses stand on one line.
+        // Numbers and addresses are on one line.
         let is_short = matches!(value, Value::Flag(_) | Value::Number(_) | Value::Fraction(_))
             || matches!(&value, Value::Text(text) if !text.contains(['\n', ' ']));
         let width = if is_short { referenced.span().len().clamp(1, LONGEST) } else { 1 };
@@ -158,7 +159,7 @@ impl<'de> Visitor<'de> for ValueVisitor {
     }
 
     fn visit_u64<E>(self, number: u64) -> Result<Value, E> {
-        // What no port can be stays what it is for whoever names it.
+        // A value that cannot be a port is kept for the message about it.
         Ok(i64::try_from(number).map_or(Value::Fraction(number as f64), Value::Number))
     }
 
@@ -199,7 +200,7 @@ impl<'de> Visitor<'de> for ValueVisitor {
     }
 }
 
-/// A key as text: YAML has others, which no field of Kubernetes is.
+/// A key as text. YAML has other keys, but no field of Kubernetes has them.
 pub(crate) struct Key(pub(crate) String);
 
 impl<'de> Deserialize<'de> for Key {
@@ -224,7 +225,7 @@ impl<'de> IntoDeserializer<'de, Error> for &'de Node {
     }
 }
 
-/// The tree read again, by what reads objects of other sources.
+/// Reads the tree again, with the readers for objects of other sources.
 impl<'de> Deserializer<'de> for &'de Node {
     type Error = Error;
 
@@ -250,7 +251,7 @@ impl<'de> Deserializer<'de> for &'de Node {
         visitor.visit_newtype_struct(self)
     }
 
-    /// A list is no struct, though serde would take the one for the other.
+    /// A list is not a struct, though serde would accept a list for a struct.
     fn deserialize_struct<V: Visitor<'de>>(
         self,
         _: &'static str,

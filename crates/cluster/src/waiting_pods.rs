@@ -1,8 +1,8 @@
-//! Reads Pods that have no Node, of all namespaces, and keeps those that wait for free ports.
+//! Reads Pods that have no Node, in all namespaces, and keeps those that wait for free ports.
 //!
-//! Nobody but the scheduler knows them: they are on no Node, so no agent sees them among its own. RBAC for Pods is granted
-//! already. The server finds Pods by Node with an index of its cache, and there are few without one, so the answer is
-//! small where nothing is wrong. What is not kept is dropped as soon as it is parsed.
+//! Only the scheduler knows these Pods: they are on no Node, so no agent has them among its own. The right to read Pods
+//! is already granted. The server finds Pods by Node with an index of its cache, and few Pods have no Node. So the
+//! answer is small on a healthy cluster. Other Pods are dropped as soon as they are parsed.
 
 use serde_json::value::RawValue;
 
@@ -16,17 +16,17 @@ use super::{
     requests::{Server, encoded},
 };
 
-/// The field selector of Pods that nobody has given a Node yet.
+/// The field selector of Pods that have no Node yet.
 const WITHOUT_NODE: &str = "spec.nodeName=,status.phase=Pending";
 
-/// Every Pod that waits for free ports, and nothing else.
+/// Every Pod that waits for free ports.
 pub(super) async fn read(server: &Server) -> Result<FactsBuilder, Error> {
     let selector = format!("&fieldSelector={}", encoded(WITHOUT_NODE));
     let list = server.pages::<Pod, _>(&Collection::of::<Pod>(), &selector, Recency::Any, WaitingOnly::default).await;
     list.map(|(WaitingOnly(facts), _)| facts)
 }
 
-/// Keeps waiting Pods only: a server that does not know the selector may send others.
+/// Keeps only waiting Pods: a server that does not know the selector may send others.
 #[derive(Debug, Default)]
 struct WaitingOnly(FactsBuilder);
 

@@ -1,35 +1,42 @@
-//! Cuts a YAML stream into its documents, so that each is parsed on its own.
+//! Splits a YAML stream into its documents, so that each is parsed on its own.
 //!
-//! A line that begins with `---` or `...` ends a document wherever it stands, even inside a block scalar (YAML 1.2.2,
-//! 9.1.2), so lines are all it takes.
+//! A line that begins with `---` or `...` ends a document anywhere, even inside a block scalar (YAML 1.2.2, 9.1.2). So
+//! lines are enough to find the documents.
 
-use std::io::{self, BufRead, Read};
+use std::{
+    io::{self, BufRead, Read},
+    mem,
+};
 
-/// How much of a line is held at a time.
+/// The greatest number of bytes of a line that are kept at one time.
 const CHUNK: u64 = 8 << 10;
+/// The byte order mark of UTF-8, which some editors write.
+const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
-/// The documents of a stream; reads as the current one.
+/// The documents of a stream. Reading gives the current document.
 pub(super) struct Documents<R> {
     reader: R,
     chunk: Vec<u8>,
     served: usize,
     /// The next chunk begins a line.
     fresh: bool,
-    /// Lines begun so far.
+    /// The number of lines that have begun.
     lines: u64,
     /// The current document has begun: another `---` ends it.
     begun: bool,
-    /// The chunk at hand belongs to the next document.
+    /// The present chunk belongs to the next document.
     ended: bool,
+    /// The line before was `---`.
+    marked: bool,
 }
 
 impl<R: BufRead> Documents<R> {
     /// The documents of `reader`.
     pub(super) fn new(reader: R) -> Self {
-        Self { reader, chunk: Vec::new(), served: 0, fresh: true, lines: 0, begun: false, ended: true }
+        Self { reader, chunk: Vec::new(), served: 0, fresh: true, lines: 0, begun: false, ended: true, marked: false }
     }
 
-    /// Skips what is left of the current document and goes to the next one; false when there is none.
+    /// Skips the rest of the current document and goes to the next one; false if there is none.
     pub(super) fn advance(&mut self) -> io::Result<bool> {
         while self.fill()? {
             self.served = self.chunk.len();
@@ -37,17 +44,17 @@ impl<R: BufRead> Documents<R> {
         (self.begun, self.ended) = (false, false);
         let more = self.served < self.chunk.len();
         if more {
-            self.look_at_line();
+            self.begin_line();
         }
         Ok(more || self.fill()?)
     }
 
-    /// The line that is being read, from 1.
+    /// The current line, counted from 1.
     pub(super) fn line(&self) -> u64 {
         self.lines
     }
 
-    /// Makes sure that bytes of the current document are at hand; false at its end.
+    /// Makes sure that bytes of the current document are available; false at its end.
     fn fill(&mut self) -> io::Result<bool> {
         if self.ended {
             return Ok(false);
@@ -65,8 +72,13 @@ impl<R: BufRead> Documents<R> {
         self.fresh = self.chunk.ends_with(b"\n");
         if begins {
             self.lines += 1;
+            // Files with a byte order mark may have been joined with `---`. kubectl accepts the mark there, and nowhere else.
+            if mem::take(&mut self.marked) && self.chunk.starts_with(BYTE_ORDER_MARK) {
+                self.chunk.drain(..BYTE_ORDER_MARK.len());
+            }
+            self.marked = is_marker(&self.chunk, b"---");
             if is_marker(&self.chunk, b"...") {
-                // What follows is a document of its own; the mark itself is none.
+                // The text after the marker is a document; the marker itself is not.
                 self.chunk.clear();
                 self.chunk.push(b'\n');
                 self.ended = self.begun;
@@ -74,12 +86,12 @@ impl<R: BufRead> Documents<R> {
                 self.ended = true;
                 return Ok(false);
             }
-            self.look_at_line();
+            self.begin_line();
         }
         Ok(!self.ended)
     }
 
-    fn look_at_line(&mut self) {
+    fn begin_line(&mut self) {
         let first = self.chunk.iter().find(|byte| !byte.is_ascii_whitespace());
         self.begun |= first.is_some_and(|byte| !matches!(byte, b'#' | b'%'));
     }
@@ -101,4 +113,31 @@ impl<R: BufRead> Read for Documents<R> {
 /// Whether a line is a document marker: `---` alone, or followed by a blank.
 fn is_marker(line: &[u8], marker: &[u8]) -> bool {
     line.strip_prefix(marker).is_some_and(|rest| rest.first().is_none_or(u8::is_ascii_whitespace))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn documents(text: &str) -> Vec<(u64, String)> {
+        let mut documents = Documents::new(text.as_bytes());
+        let mut all = Vec::new();
+        while documents.advance().expect("bytes in memory") {
+            let (line, mut document) = (documents.line(), String::new());
+            documents.read_to_string(&mut document).expect("UTF-8");
+            all.push((line, document));
+        }
+        all
+    }
+
+    /// kubectl 1.32 reads a byte order mark behind `---`, and refuses a mark on any other line but the first.
+    #[test]
+    fn a_byte_order_mark_is_skipped_at_the_beginning_of_a_document_only() {
+        let joined = documents("a: 1\n---\n\u{feff}b: 2\n--- # c\n\u{feff}---\nc: 3\n");
+        let joined: Vec<_> = joined.iter().map(|(line, text)| (*line, text.as_str())).collect();
+        assert_eq!(joined, [(1, "a: 1\n"), (2, "---\nb: 2\n"), (4, "--- # c\n"), (5, "---\nc: 3\n")]);
+        for refused in ["a: 1\n\u{feff}---\nb: 2\n", "---\na: 1\n\u{feff}b: 2\n"] {
+            assert!(documents(refused).iter().any(|(_, text)| text.contains('\u{feff}')), "{refused:?}");
+        }
+    }
 }

@@ -1,10 +1,11 @@
-//! How YAML is read: streamed, with bounds on what a few lines can become.
+//! The settings of the YAML parser: streamed, with limits on the size that a few lines can grow to.
 
 use serde_saphyr::{NonFiniteFloatPolicy, Options, options::DuplicateKeyPolicy};
 
-/// The most aliases in one document; what kubectl writes has none.
+/// The greatest number of aliases in one document. The output of kubectl has none.
 const ALIASES: usize = 1_000;
-/// The most bytes that anchors of one document may hold together. Times [`ALIASES`], it bounds what aliases become.
+/// The greatest number of bytes that the anchors of one document may have together. Multiplied by [`ALIASES`], it
+/// limits the size of all aliases.
 const ANCHORED: usize = 64 << 10;
 
 /// For documents of any length, which are streamed.
@@ -12,12 +13,12 @@ pub(super) fn streamed() -> Options {
     options(usize::MAX)
 }
 
-/// For a document that is held as a tree: a List of ten thousand objects has less.
+/// For a document that is kept as a tree: a List of ten thousand objects is smaller.
 pub(super) fn tree() -> Options {
     options(2_000_000)
 }
 
-/// For a document that is held as text.
+/// For a document that is kept as text.
 pub(super) fn embedded() -> Options {
     options(100_000)
 }
@@ -41,7 +42,7 @@ fn options(most: usize) -> Options {
         with_snippet: false,
         emit_comments: false,
         non_finite_float_policy: NonFiniteFloatPolicy::PassThrough,
-        // A key that is twice costs its object, and not the document.
+        // A key that is there twice affects its object, and not the document.
         duplicate_keys: DuplicateKeyPolicy::PassThrough,
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{candidate::Candidate, round::Addressed};
+use super::{assumption::Assumption, round::Addressed};
 use portreeve_facts::{Affected, Gap, Why};
 
 /// An input that may have several values. Their order is the one in which a reader can do something about them: of the inputs that
@@ -101,18 +101,18 @@ type Seen = (usize, Vec<(Question, usize)>, usize);
 /// Folds the loss over every case of every assumption: the only place that draws conclusions from cases. `settings` is the
 /// reason for several assumptions.
 pub(super) fn over<T: Loss>(
-    candidates: &[Candidate],
+    assumptions: &[Assumption],
     settings: impl Fn() -> Gap,
-    mut judge: impl FnMut(&Candidate, &mut Case) -> Result<Option<T>, Gap>,
+    mut judge: impl FnMut(&Assumption, &mut Case) -> Result<Option<T>, Gap>,
 ) -> Judged<T> {
     // The loss in all cases so far: nothing before the first, `Some(None)` if they have nothing in common.
     let (mut met, mut ever): (Option<Option<T>>, Option<T>) = (None, None);
     let (mut unknown, mut is_silent, mut losses): (Option<Gap>, bool, Vec<T>) = (None, false, Vec::new());
     let (mut seen, mut gaps): (Vec<Seen>, Vec<(Question, Gap)>) = (Vec::new(), Vec::new());
-    'all: for (index, candidate) in candidates.iter().enumerate() {
+    'all: for (index, assumption) in assumptions.iter().enumerate() {
         let (mut case, mut cases) = (Case::default(), 1);
         loop {
-            let found = judge(candidate, &mut case);
+            let found = judge(assumption, &mut case);
             for choice in &case.choices {
                 if !gaps.iter().any(|(question, _)| *question == choice.question) {
                     gaps.push((choice.question, choice.gap.clone()));
@@ -168,7 +168,7 @@ pub(super) fn over<T: Loss>(
         let decider = deciders().find(|gap| !is_expected(gap));
         let decider = decider.or_else(|| deciders().next().filter(|_| !settings_decide(&seen)));
         // Of one data plane with one value for each setting, an input has to be the reason.
-        let decider = decider.or_else(|| gaps.first().map(|(_, gap)| gap).filter(|_| candidates.len() == 1));
+        let decider = decider.or_else(|| gaps.first().map(|(_, gap)| gap).filter(|_| assumptions.len() == 1));
         decider.cloned().unwrap_or_else(&settings)
     };
     match (met, is_silent, unknown) {
@@ -200,8 +200,8 @@ fn decides(question: Question, seen: &[Seen]) -> bool {
         };
         !one.iter().any(differs)
     };
-    seen.iter().enumerate().any(|(index, (candidate, one, loss))| {
-        let same = seen[index + 1..].iter().take_while(|(other, ..)| other == candidate);
+    seen.iter().enumerate().any(|(index, (assumption, one, loss))| {
+        let same = seen[index + 1..].iter().take_while(|(other, ..)| other == assumption);
         let mut others = same.filter(|(.., other)| other != loss);
         others.any(|(_, other, _)| chosen(one) != chosen(other) && agree(one, other))
     })
@@ -242,17 +242,17 @@ impl Addressed<'_> {
     pub fn over<T: Loss>(
         &self,
         everywhere: bool,
-        mut judge: impl FnMut(&Candidate, &mut Case) -> Result<Option<T>, Gap>,
+        mut judge: impl FnMut(&Assumption, &mut Case) -> Result<Option<T>, Gap>,
     ) -> (Judged<T>, Stratum) {
-        let candidates = &self.candidates;
-        let mut fold = |list| over(list, || candidates.ambiguity(), &mut judge);
-        if let Some(unassumed) = candidates.unassumed_at(false) {
+        let assumptions = &self.assumptions;
+        let mut fold = |list| over(list, || assumptions.ambiguity(), &mut judge);
+        if let Some(unassumed) = assumptions.unassumed_at(false) {
             return match fold(unassumed) {
                 judged @ (Judged::Certain(..) | Judged::Never) => (judged, Stratum::Any),
-                Judged::Depends { .. } => (fold(candidates.at(false)), Stratum::Defaults),
+                Judged::Depends { .. } => (fold(assumptions.at(false)), Stratum::Defaults),
             };
         }
-        let (all, served) = (candidates.at(false), candidates.at(true));
+        let (all, served) = (assumptions.at(false), assumptions.at(true));
         match fold(all) {
             // If all settings were read, no assumption is left out.
             Judged::Depends { .. } if everywhere && served.len() < all.len() => (fold(served), Stratum::Served),
@@ -380,7 +380,7 @@ mod tests {
         let stratum = |world: &Snapshot, everywhere: bool| {
             let round = Round::of(world, None, 60);
             let addressed = round.addressed().expect("addresses");
-            let first = addressed.candidates.unassumed_at(false).unwrap_or(addressed.candidates.at(false)).len();
+            let first = addressed.assumptions.unassumed_at(false).unwrap_or(addressed.assumptions.at(false)).len();
             let mut cases = 0;
             let (found, stratum) = addressed.over(everywhere, |_, case| {
                 cases += 1;

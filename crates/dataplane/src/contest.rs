@@ -9,8 +9,8 @@ use std::{
 };
 
 use super::{
+    assumption::Assumption,
     backing::Backing,
-    candidate::Candidate,
     cases::{Case, Doubt, Loss},
     cilium::cilium_range,
     claim::{Claim, ClaimKind},
@@ -182,12 +182,12 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
     /// When the result is unknown although every input has a value: it is undefined, or was not measured.
     pub(super) fn who(
         &self,
-        candidate: &Candidate,
+        assumption: &Assumption,
         case: &mut Case,
         (from, to): (Vantage, LocalAddress),
     ) -> Result<Answer, Undecided> {
         let listener = self.listener(case, from, to.ip);
-        self.who_beside(listener, candidate, case, (from, to))
+        self.who_beside(listener, assumption, case, (from, to))
     }
 
     /// The addresses at which this contest's listener loses its connections in this case; nothing if it loses none.
@@ -198,7 +198,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
     /// When no loss is known and some address is unknown; or when there is a loss, and the excuse is unknown.
     pub fn lost(
         &self,
-        (candidate, case): (&Candidate, &mut Case),
+        (assumption, case): (&Assumption, &mut Case),
         excuse: &Result<bool, Gap>,
         counts: impl Fn(LocalAddress, Outcome) -> bool,
     ) -> Result<Option<Lost>, Gap> {
@@ -211,7 +211,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
             if listener.is_none() {
                 continue;
             }
-            match self.who_beside(listener, candidate, case, (from, to)) {
+            match self.who_beside(listener, assumption, case, (from, to)) {
                 Ok(it) if it.loser().is_none() || !counts(to, it.outcome) => {}
                 Ok(it) => drop(lost.insert((from, to), BTreeSet::from([it.outcome]))),
                 Err(undecided) => unknown = unknown.or(Some(undecided.gap)),
@@ -229,32 +229,32 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
     fn who_beside(
         &self,
         listener: Option<usize>,
-        candidate: &Candidate,
+        assumption: &Assumption,
         case: &mut Case,
         (from, to): (Vantage, LocalAddress),
     ) -> Result<Answer, Undecided> {
-        let external = self.external(candidate, case, from, to)?;
-        let node_port = self.node_port(candidate, case, (from, to), listener);
-        let host_port = self.redirected(candidate, from, to)?;
+        let external = self.external(assumption, case, from, to)?;
+        let node_port = self.node_port(assumption, case, (from, to), listener);
+        let host_port = self.redirected(assumption, from, to)?;
         let service = match (external, node_port) {
-            (Some(external), Some(node_port)) => match candidate.external_ip_or_node_port(external.1, node_port.1) {
+            (Some(external), Some(node_port)) => match assumption.external_ip_or_node_port(external.1, node_port.1) {
                 Some(ClaimKind::ExternalIp) => Some(external),
                 Some(_) => Some(node_port),
                 None => {
                     let [one, other] = [external, node_port]
-                        .map(|it| self.decided(candidate, (from, to), Some(it), host_port, listener));
+                        .map(|it| self.decided(assumption, (from, to), Some(it), host_port, listener));
                     return Err(either(&one, &other, TWO_SERVICES));
                 }
             },
             (external, node_port) => external.or(node_port),
         };
-        self.decided(candidate, (from, to), service, host_port, listener)
+        self.decided(assumption, (from, to), service, host_port, listener)
     }
 
     /// The external address that is taken here, and what becomes of a connection to it.
     fn external(
         &self,
-        candidate: &Candidate,
+        assumption: &Assumption,
         case: &mut Case,
         from: Vantage,
         to: LocalAddress,
@@ -264,17 +264,17 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         }
         for (index, contender) in self.contenders.iter().enumerate() {
             let Claim::External(address, port) = &contender.claim else { continue };
-            if address.ip != to.ip || !address.is_served(Some(candidate.mode())) {
+            if address.ip != to.ip || !address.is_served(Some(assumption.mode())) {
                 continue;
             }
-            if !self.serves(candidate, case, index, (address.service, address.part())) {
+            if !self.serves(assumption, case, index, (address.service, address.part())) {
                 continue;
             }
-            if !candidate.captures_external(address, from)? {
+            if !assumption.captures_external(address, from)? {
                 return Ok(None);
             }
             let backing = self.backing(case, index, (address.service, port), Family::of(to.ip));
-            return Ok(Some((index, candidate.outcome_of_external_ip((to, self.protocol), from, backing))));
+            return Ok(Some((index, assumption.outcome_of_external_ip((to, self.protocol), from, backing))));
         }
         Ok(None)
     }
@@ -282,7 +282,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
     /// The NodePort of this address's family, and what becomes of a connection to it.
     fn node_port(
         &self,
-        candidate: &Candidate,
+        assumption: &Assumption,
         case: &mut Case,
         (from, to): (Vantage, LocalAddress),
         listener: Option<usize>,
@@ -291,29 +291,29 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         let (index, service, port) = self.contenders.iter().enumerate().find_map(|(index, contender)| {
             let Claim::NodePort(service, port) = contender.claim else { return None };
             let has = service.families.contains(&family);
-            (has && self.serves(candidate, case, index, (service, Part::NodePorts))).then_some((index, service, port))
+            (has && self.serves(assumption, case, index, (service, Part::NodePorts))).then_some((index, service, port))
         })?;
-        if self.strays(candidate, (from, to), service, listener) {
+        if self.strays(assumption, (from, to), service, listener) {
             return Some((index, Outcome::Nowhere));
         }
         let backing = self.backing(case, index, (service, port), family);
-        Some((index, candidate.outcome((to, self.protocol), from, backing)))
+        Some((index, assumption.outcome((to, self.protocol), from, backing)))
     }
 
     /// The hostPort that is served here, or is left out for its number alone.
-    fn host_port(&self, candidate: &Candidate, from: Vantage, to: LocalAddress) -> Result<Option<Redirected>, Gap> {
+    fn host_port(&self, assumption: &Assumption, from: Vantage, to: LocalAddress) -> Result<Option<Redirected>, Gap> {
         for (index, contender) in self.contenders.iter().enumerate() {
             let Claim::HostPort(pod, host) = &contender.claim else { continue };
-            let served = candidate.serves_host_port((pod, host), to, from);
+            let served = assumption.serves_host_port((pod, host), to, from);
             let is_for = || covers(host, to.ip) && may_have(pod, Family::of(to.ip));
             match (served, cilium_range(self.round.now).map(|range| range.contains(self.number))) {
-                (served, Ok(true)) if candidate.mode() == Mode::Cilium => {
+                (served, Ok(true)) if assumption.mode() == Mode::Cilium => {
                     if served != Ok(false) || is_for() {
                         return Ok(Some(Redirected::LeftOut));
                     }
                 }
                 (Ok(false), _) => {}
-                (_, Err(gap)) if candidate.mode() == Mode::Cilium => return Err(gap),
+                (_, Err(gap)) if assumption.mode() == Mode::Cilium => return Err(gap),
                 (Ok(true), _) => return Ok(Some(Redirected::To(index, of_host_port(to.ip, Outcome::Pod)))),
                 (Err(gap), _) => return Err(gap),
             }
@@ -322,18 +322,18 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
     }
 
     /// The same if a stale redirection may come first. Connections that Cilium serves meet no rule of netfilter.
-    fn redirected(&self, candidate: &Candidate, from: Vantage, to: LocalAddress) -> Result<Option<Redirected>, Gap> {
+    fn redirected(&self, assumption: &Assumption, from: Vantage, to: LocalAddress) -> Result<Option<Redirected>, Gap> {
         let takes = |it: &Redirection| Family::of(it.to) == Family::of(to.ip) && it.ip.is_none_or(|ip| ip == to.ip);
         let left = self.contenders.iter().enumerate().find_map(|(index, contender)| match contender.claim {
             Claim::Redirection(left) if takes(left) => Some((index, left)),
             _ => None,
         });
-        let pods = self.host_port(candidate, from, to)?;
+        let pods = self.host_port(assumption, from, to)?;
         let Some((index, left)) = left else { return Ok(pods) };
         let redirections = self.round.redirections()?;
         let is_first = match pods {
             None | Some(Redirected::LeftOut) => true,
-            Some(_) if candidate.mode() == Mode::Cilium => false,
+            Some(_) if assumption.mode() == Mode::Cilium => false,
             Some(Redirected::To(its, _)) => match self.contenders[its].claim {
                 Claim::HostPort(pod, _) => redirections.is_before(left, pod)?,
                 _ => false,
@@ -362,9 +362,15 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
     }
 
     /// Whether this node serves a part of a Service in this case.
-    fn serves(&self, candidate: &Candidate, case: &mut Case, index: usize, (service, part): (&Service, Part)) -> bool {
+    fn serves(
+        &self,
+        assumption: &Assumption,
+        case: &mut Case,
+        index: usize,
+        (service, part): (&Service, Part),
+    ) -> bool {
         let known = &self.contenders[index].serves;
-        candidate.mode() != Mode::Cilium
+        assumption.mode() != Mode::Cilium
             || case.serves(known.get_or_init(|| serves(self.round.now, service, part)), service)
     }
 
@@ -385,7 +391,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
     /// Such a connection still reaches a socket of that device, and a UDP socket.
     fn strays(
         &self,
-        candidate: &Candidate,
+        assumption: &Assumption,
         (from, to): (Vantage, LocalAddress),
         service: &Service,
         listener: Option<usize>,
@@ -396,12 +402,12 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
                 |index| matches!(self.contenders[index].claim, Claim::Listener(socket, _) if on_every_device(socket)),
             )
         };
-        candidate.masquerades_own_link_local() && is_own_link_local(to, from) && is_lost() && !service.external_local
+        assumption.masquerades_own_link_local() && is_own_link_local(to, from) && is_lost() && !service.external_local
     }
 
     fn decided(
         &self,
-        candidate: &Candidate,
+        assumption: &Assumption,
         (from, to): (Vantage, LocalAddress),
         service: Option<(usize, Outcome)>,
         host_port: Option<Redirected>,
@@ -410,18 +416,18 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         let answer = |outcome, by| Ok(Answer { outcome, by, listener });
         if let Some(Redirected::To(host_port, outcome)) = host_port {
             let redirected = || answer(outcome, Some(host_port));
-            match service.map(|(_, outcome)| candidate.node_port_or_host_port(outcome)) {
+            match service.map(|(_, outcome)| assumption.node_port_or_host_port(outcome)) {
                 Some(Some(ClaimKind::NodePort)) => {}
                 // Either leads nowhere.
                 Some(None) if !is_link_local(to.ip) => {
-                    let served = self.decided(candidate, (from, to), service, None, listener);
+                    let served = self.decided(assumption, (from, to), service, None, listener);
                     return Err(either(&redirected(), &served, UNDEFINED));
                 }
                 _ => return redirected(),
             }
         }
         match service {
-            None | Some((_, Outcome::Listener)) if self.may_be_dropped(candidate, from, to.ip) => {
+            None | Some((_, Outcome::Listener)) if self.may_be_dropped(assumption, from, to.ip) => {
                 Err(unclear(OTHER_PORTS).into())
             }
             None | Some((_, Outcome::Listener)) if listener.is_some() => answer(Outcome::Listener, listener),
@@ -443,8 +449,8 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         }
     }
 
-    fn may_be_dropped(&self, candidate: &Candidate, from: Vantage, to: IpAddr) -> bool {
-        from == Vantage::Remote && self.balanced.contains(&to) && candidate.may_drop_other_ports(to)
+    fn may_be_dropped(&self, assumption: &Assumption, from: Vantage, to: IpAddr) -> bool {
+        from == Vantage::Remote && self.balanced.contains(&to) && assumption.may_drop_other_ports(to)
     }
 
     /// Whether a NodePort's endpoint is the very listener that it stands before.
@@ -514,8 +520,8 @@ impl Case {
     }
 
     /// Whether this node serves a part of a Service in this case.
-    pub fn is_served(&mut self, round: &Round<'_>, candidate: &Candidate, (service, part): (&Service, Part)) -> bool {
-        candidate.mode() != Mode::Cilium || self.serves(&serves(round.now, service, part), service)
+    pub fn is_served(&mut self, round: &Round<'_>, assumption: &Assumption, (service, part): (&Service, Part)) -> bool {
+        assumption.mode() != Mode::Cilium || self.serves(&serves(round.now, service, part), service)
     }
 }
 

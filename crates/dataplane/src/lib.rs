@@ -28,8 +28,8 @@ mod outcome;
 mod vantage;
 
 // What inputs that were not read leave possible, and what holds in all of it.
-mod candidate;
-mod candidates;
+mod assumption;
+mod assumptions;
 mod cases;
 
 // The indexes, built once a scan, and the questions to them.
@@ -58,10 +58,10 @@ pub use need::{Addresses, Need, Needs, health_address};
 pub use outcome::Outcome;
 pub use owner::{Answered, Beside, BesideKind, Claimant, Ownership, owner, owner_in_pod, pod_of_name};
 
+pub use assumption::Assumption;
+pub use assumptions::{Assumptions, mode_in_words};
 pub use backing::Backing;
 pub use by_port::{ByPort, Port, by_port};
-pub use candidate::Candidate;
-pub use candidates::{Candidates, mode_in_words};
 pub use cases::{Case, Judged, Loss, Stratum};
 pub use cilium::{cilium_range, refuses_bind, refuses_bind_of};
 pub use contest::{Contest, Lost, takes, v6only_untold};

@@ -34,7 +34,7 @@ pub(super) struct DataPlane {
     /// Whether an external IP or a load balancer's address, of this node and of this field, is taken from a vantage point; an
     /// error says why that is not known.
     pub(super) captures_external: fn(&Settings, IpAddr, Vantage, Field) -> Result<bool, &'static str>,
-    /// Who answers a connection. [`super::Candidate`] handles link-local addresses, and [`Outcome::over`] protocols.
+    /// Who answers a connection. [`super::Assumption`] handles link-local addresses, and [`Outcome::over`] protocols.
     pub(super) outcome: fn(&Settings, Connection) -> Outcome,
     /// The claim that counts if an external IP and a NodePort have the same address and port, by the outcome of each.
     /// `None` if either is possible.

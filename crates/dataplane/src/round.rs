@@ -3,8 +3,8 @@
 use std::{cell::OnceCell, collections::BTreeMap};
 
 use super::{
+    assumptions::Assumptions,
     by_port::{ByPort, by_port},
-    candidates::Candidates,
     endpoints::Endpoints,
     external_address::ExternalAddress,
     local_address::{LocalAddress, local_addresses},
@@ -43,7 +43,7 @@ pub struct Addressed<'a> {
     /// Its links and addresses.
     pub interfaces: &'a Interfaces,
     /// What may be true of its data plane.
-    pub candidates: Candidates,
+    pub assumptions: Assumptions,
     /// Its addresses, sorted.
     pub locals: Vec<LocalAddress>,
 }
@@ -124,7 +124,7 @@ impl<'a> Round<'a> {
         let interfaces = self.now.kernel.interfaces.get()?;
         Ok(self.addressed.get_or_init(|| Addressed {
             interfaces,
-            candidates: Candidates::of(self.now, interfaces, self.lag_seconds),
+            assumptions: Assumptions::of(self.now, interfaces, self.lag_seconds),
             locals: local_addresses(interfaces),
         }))
     }

@@ -30,14 +30,14 @@ fn the_matrix_holds_in_both_families() {
             config.node_port_addresses = addresses.iter().map(|it| (*it).to_owned()).collect();
             config.localhost_node_ports = Some(*localhost);
         });
-        let candidates = Candidates::of(&world, world.kernel.interfaces.seen().expect("interfaces"), 60);
-        let [candidate] = &candidates.iter().collect::<Vec<_>>()[..] else {
-            panic!("one candidate, not {candidates:?}")
+        let assumptions = Assumptions::of(&world, world.kernel.interfaces.seen().expect("interfaces"), 60);
+        let [assumption] = &assumptions.iter().collect::<Vec<_>>()[..] else {
+            panic!("one assumption, not {assumptions:?}")
         };
         for (row, backing) in rows.iter().zip(Backing::ALL) {
             for family in [0, 1] {
                 let ask = |address: &str, vantage| {
-                    let outcome = candidate.outcome(
+                    let outcome = assumption.outcome(
                         (LocalAddress { ip: ip(address), vrf: false }, Protocol::Tcp),
                         vantage,
                         backing,
@@ -63,10 +63,10 @@ fn what_leaves_loopback_for_a_pod_needs_route_localnet_and_ipv4() {
     let mut world = Snapshot::healthy();
     let outcomes = |world: &Snapshot| {
         let interfaces = world.kernel.interfaces.seen().expect("interfaces");
-        let candidates = Candidates::of(world, interfaces, 60);
-        let candidate = candidates.iter().next().expect("a candidate");
+        let assumptions = Assumptions::of(world, interfaces, 60);
+        let assumption = assumptions.iter().next().expect("an assumption");
         ["127.0.0.1", "::1", PRIMARY[0]].map(|address| {
-            candidate.outcome(
+            assumption.outcome(
                 (LocalAddress { ip: ip(address), vrf: false }, Protocol::Tcp),
                 Vantage::Loopback,
                 Backing::Ready,
@@ -90,9 +90,9 @@ fn rules_that_refuse_and_rules_that_drop_are_written_in_no_order_by_iptables_mod
     let first = |mode, external_ip| {
         let world = Snapshot::healthy().with_mode(mode);
         let interfaces = world.kernel.interfaces.seen().expect("interfaces");
-        let candidates = Candidates::of(&world, interfaces, 60);
-        let candidate = candidates.iter().next().expect("a candidate");
-        candidate.external_ip_or_node_port(external_ip, Outcome::Refused)
+        let assumptions = Assumptions::of(&world, interfaces, 60);
+        let assumption = assumptions.iter().next().expect("an assumption");
+        assumption.external_ip_or_node_port(external_ip, Outcome::Refused)
     };
     assert_eq!(first(Mode::Iptables, Outcome::Refused), Some(ClaimKind::NodePort));
     assert_eq!(first(Mode::Iptables, Outcome::TimedOut), None);
@@ -103,21 +103,21 @@ fn rules_that_refuse_and_rules_that_drop_are_written_in_no_order_by_iptables_mod
 fn what_is_translated_at_a_link_local_address_leads_nowhere() {
     let world = Snapshot::healthy();
     let interfaces = world.kernel.interfaces.seen().expect("interfaces");
-    let candidates = Candidates::of(&world, interfaces, 60);
-    let candidate = candidates.iter().next().expect("a candidate");
+    let assumptions = Assumptions::of(&world, interfaces, 60);
+    let assumption = assumptions.iter().next().expect("an assumption");
     let address = LocalAddress { ip: ip("fe80::1"), vrf: false };
-    assert_eq!(candidate.outcome((address, Protocol::Tcp), Vantage::Remote, Backing::Ready), Outcome::Nowhere);
-    assert_eq!(candidate.outcome((address, Protocol::Tcp), Vantage::Remote, Backing::Empty), Outcome::Refused);
-    assert_eq!(candidate.outcome((address, Protocol::Tcp), Vantage::Node, Backing::Empty), Outcome::Nowhere);
+    assert_eq!(assumption.outcome((address, Protocol::Tcp), Vantage::Remote, Backing::Ready), Outcome::Nowhere);
+    assert_eq!(assumption.outcome((address, Protocol::Tcp), Vantage::Remote, Backing::Empty), Outcome::Refused);
+    assert_eq!(assumption.outcome((address, Protocol::Tcp), Vantage::Node, Backing::Empty), Outcome::Nowhere);
 }
 
 #[test]
 fn without_a_local_detector_pods_time_out_like_outsiders() {
     let world = Snapshot::healthy().with_config(|config| config.cluster_cidr = None);
-    let candidates = Candidates::of(&world, world.kernel.interfaces.seen().expect("interfaces"), 60);
+    let assumptions = Assumptions::of(&world, world.kernel.interfaces.seen().expect("interfaces"), 60);
     let address = LocalAddress { ip: ip(PRIMARY[0]), vrf: false };
     assert_eq!(
-        candidates.iter().next().expect("a candidate").outcome(
+        assumptions.iter().next().expect("an assumption").outcome(
             (address, Protocol::Tcp),
             Vantage::Pods,
             Backing::Elsewhere
@@ -125,7 +125,7 @@ fn without_a_local_detector_pods_time_out_like_outsiders() {
         Outcome::TimedOut
     );
     assert_eq!(
-        candidates.iter().next().expect("a candidate").outcome(
+        assumptions.iter().next().expect("an assumption").outcome(
             (address, Protocol::Tcp),
             Vantage::Node,
             Backing::Elsewhere
@@ -210,10 +210,10 @@ fn behind_its_gate_nftables_mode_decides_about_node_ports_of_loopback() {
             config.nftables_localhost = gate;
             config.node_port_addresses = addresses.iter().map(ToString::to_string).collect();
         });
-        let candidates = Candidates::of(&world, world.kernel.interfaces.seen().expect("interfaces"), 60);
-        let candidate = candidates.iter().next().expect("a candidate");
+        let assumptions = Assumptions::of(&world, world.kernel.interfaces.seen().expect("interfaces"), 60);
+        let assumption = assumptions.iter().next().expect("an assumption");
         let to = LocalAddress { ip: ip(to), vrf: false };
-        let of = |protocol| candidate.outcome((to, protocol), Vantage::Loopback, Backing::Ready);
+        let of = |protocol| assumption.outcome((to, protocol), Vantage::Loopback, Backing::Ready);
         [of(Protocol::Tcp), of(Protocol::Udp)]
     };
     let (listener, refused) = (Outcome::Listener, Outcome::Refused);

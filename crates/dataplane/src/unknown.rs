@@ -45,7 +45,7 @@ mod tests {
 
     use super::{
         super::{
-            backing::Backing, candidate::Candidate, candidates::Candidates, local_address::LocalAddress,
+            assumption::Assumption, assumptions::Assumptions, backing::Backing, local_address::LocalAddress,
             outcome::Outcome,
         },
         *,
@@ -55,8 +55,8 @@ mod tests {
         healthy::{PRIMARY, gap as torn, ip},
     };
 
-    fn of(world: &Snapshot) -> Candidates {
-        Candidates::of(world, world.kernel.interfaces.seen().expect("links"), 60)
+    fn of(world: &Snapshot) -> Assumptions {
+        Assumptions::of(world, world.kernel.interfaces.seen().expect("links"), 60)
     }
 
     #[test]
@@ -94,11 +94,15 @@ mod tests {
     #[test]
     fn where_nobody_tells_a_plane_that_was_not_measured_is_named_where_answers_differ() {
         let verdict = |world: &Snapshot, address: &str, backing| {
-            let candidates = of(world);
+            let assumptions = of(world);
             let to = LocalAddress { ip: ip(address), vrf: false };
-            let lost = |it: &Candidate| it.outcome((to, Protocol::Tcp), Vantage::Remote, backing) != Outcome::Listener;
-            let lost: Vec<bool> = candidates.at(true).iter().map(lost).collect();
-            if lost.contains(&true) == lost.contains(&false) { Err(candidates.ambiguity().detail) } else { Ok(lost[0]) }
+            let lost = |it: &Assumption| it.outcome((to, Protocol::Tcp), Vantage::Remote, backing) != Outcome::Listener;
+            let lost: Vec<bool> = assumptions.at(true).iter().map(lost).collect();
+            if lost.contains(&true) == lost.contains(&false) {
+                Err(assumptions.ambiguity().detail)
+            } else {
+                Ok(lost[0])
+            }
         };
         let plain = Snapshot::healthy().without_proxy();
         assert_eq!(verdict(&plain, PRIMARY[0], Backing::Elsewhere), Ok(true));
@@ -125,8 +129,8 @@ mod tests {
         let world = Snapshot::healthy().without_proxy().address("kube-bridge", "10.244.0.1");
         let outcomes = |from| {
             let to = LocalAddress { ip: ip(PRIMARY[0]), vrf: false };
-            let candidates = of(&world);
-            let served = candidates.at(true).iter();
+            let assumptions = of(&world);
+            let served = assumptions.at(true).iter();
             let outcomes: Vec<_> =
                 served.map(|it| it.outcome((to, Protocol::Tcp), from, Backing::ReadyOutside)).collect();
             (outcomes.iter().all(|it| *it == Outcome::Pod), outcomes.contains(&Outcome::Listener))

@@ -1,4 +1,4 @@
-//! Control groups: which directory a socket's cgroup id is, and which pod and container a path names.
+//! Control groups: the directory of a socket's cgroup id, and the pod and the container that a path names.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -12,14 +12,15 @@ use procfs_core::process::MountInfo;
 use super::root::{read_unsized, read_unsized_text};
 use portreeve_facts::{Cgroup, Gap, PodContainer, Source, Why, text};
 
-/// The most directories that one look goes through.
+/// The greatest number of directories that one scan visits.
 const DIRECTORIES: usize = 200_000;
-/// The inode of the hierarchy's true root (fs/kernfs/dir.c, Linux 5.5); a cgroup namespace shows another.
+/// The inode of the hierarchy's real root (fs/kernfs/dir.c, Linux 5.5). The root that a cgroup namespace shows has
+/// another inode.
 const ROOT: u64 = 1;
 /// The longest path that is kept, in bytes.
 const PATH: usize = 1024;
 
-/// What is read of the mounts of this process, and of the processes of one cgroup, at most, in bytes.
+/// The greatest number of bytes that are read of this process' mounts, and of the processes of one cgroup.
 const MOUNTS: u64 = 4 * 1024 * 1024;
 const PROCESSES: u64 = 1024 * 1024;
 
@@ -31,8 +32,9 @@ pub struct Cgroups {
 }
 
 impl Cgroups {
-    /// Finds the mount that shows most: `/sys/fs/cgroup` (unified) or `/sys/fs/cgroup/unified` (hybrid) below `root`, the
-    /// host's root directory as it is mounted here, else any cgroup2 mount of this process.
+    /// Finds the mount that shows most cgroups. `root` is the host's root directory as it is mounted here. The first
+    /// choices are `/sys/fs/cgroup` (unified) and `/sys/fs/cgroup/unified` (hybrid) below `root`. The last choice is
+    /// any cgroup2 mount of this process.
     pub fn find(root: &Path) -> Self {
         let usual = ["sys/fs/cgroup", "sys/fs/cgroup/unified"].map(|place| root.join(place));
         let usual: Vec<_> = usual.into_iter().filter(|place| is_cgroup2(place)).collect();
@@ -53,7 +55,8 @@ impl Cgroups {
         Self { whole: whole.is_some(), mount }
     }
 
-    /// The directories of cgroup ids, each with its path or why it is not known. One walk, however many ids.
+    /// The directories of cgroup ids: for each id its path, or the reason why the path is not known. One walk serves
+    /// all ids.
     pub fn of(&self, ids: &HashSet<u64>) -> HashMap<u64, Result<Cgroup, Gap>> {
         let mount = match &self.mount {
             Ok(mount) => mount,
@@ -74,20 +77,20 @@ impl Cgroups {
                 format!("more than {DIRECTORIES} cgroups below {}", mount.display()),
             ),
             Ok(true) if !self.whole => {
-                let detail = format!("{} shows this container's own cgroups only", mount.display());
+                let detail = format!("{} shows only the cgroups of this container", mount.display());
                 Gap::new(Source::Cgroups, Why::NotPermitted, detail)
             }
-            Ok(true) => Gap::new(Source::Cgroups, Why::Stale, "the cgroup it was made in was removed"),
+            Ok(true) => Gap::new(Source::Cgroups, Why::Stale, "the cgroup in which the socket was made was removed"),
         };
         found.extend(missing.into_iter().map(|id| (id, Err(unknown.clone()))));
         found
     }
 
-    /// The processes in a cgroup, in this process' pid namespace; none where that is not known.
+    /// The processes in a cgroup, by their pids in this process' pid namespace. The list is empty if it cannot be read.
     pub fn processes(&self, cgroup: &Cgroup) -> Vec<u32> {
         let Ok(mount) = &self.mount else { return Vec::new() };
         let list = mount.join(cgroup.path.trim_start_matches('/')).join("cgroup.procs");
-        // A hint where to look first: whoever is not found there is looked for everywhere.
+        // This list is a hint where to search first. If the owner is not in it, the search goes through all processes.
         let list = read_unsized_text(&list, PROCESSES).unwrap_or_default();
         list.lines().filter_map(|pid| pid.parse().ok()).filter(|pid| *pid != 0).collect()
     }
@@ -98,8 +101,8 @@ pub fn cgroup(path: &str) -> Cgroup {
     Cgroup { path: text::clean(path, PATH), pod: pod_of(path) }
 }
 
-/// The cgroup, with the pod that its path names only where the directory is root's: a kubelet makes them as root, and whom root
-/// gives a cgroup may make any name in it.
+/// The cgroup, with the pod in its path if the directory belongs to root. A kubelet makes these directories as root. A
+/// user who owns a cgroup can make any name in it.
 fn with_pod_of_root(mount: &Path, cgroup: Cgroup) -> Cgroup {
     let of_root = || {
         let directory = fs::metadata(mount.join(cgroup.path.trim_start_matches('/')));
@@ -109,9 +112,9 @@ fn with_pod_of_root(mount: &Path, cgroup: Cgroup) -> Cgroup {
     Cgroup { pod, ..cgroup }
 }
 
-/// The cgroup of a process in the cgroup2 hierarchy, from the text of `/proc/<pid>/cgroup`; where no pod is named
-/// there, from one of the version 1 hierarchies, which a kubelet names in the same way. Where there is no cgroup2, the
-/// hierarchy of systemd names services.
+/// The cgroup of a process, from the text of `/proc/<pid>/cgroup`. The cgroup2 hierarchy comes first. If it names no
+/// pod, a hierarchy of version 1 that names a pod is used: a kubelet writes both in the same way. If there is no
+/// cgroup2, systemd's hierarchy names services.
 pub fn cgroup_of_process(text: &str) -> Option<Cgroup> {
     let path = |line: &'_ str| line.splitn(3, ':').nth(2).map(cgroup);
     let named = |hierarchy: &str| text.lines().find(|line| hierarchy_of(line) == Some(hierarchy)).and_then(path);
@@ -122,16 +125,15 @@ pub fn cgroup_of_process(text: &str) -> Option<Cgroup> {
     text.lines().filter_map(path).find(|cgroup| cgroup.pod.is_some()).or(unified).or_else(|| named("name=systemd"))
 }
 
-/// What a line of `/proc/<pid>/cgroup` is about: nothing for cgroup2, as in `0::/`, otherwise controllers or a name, as in
-/// `1:name=systemd:/`.
+/// The hierarchy of a line of `/proc/<pid>/cgroup`: empty for cgroup2, as in `0::/`, otherwise the controllers or a
+/// name, as in `1:name=systemd:/`.
 fn hierarchy_of(line: &str) -> Option<&str> {
     line.split(':').nth(1)
 }
 
-/// The pod and container in a path as kubelets write them (pkg/kubelet/cm/cgroup_manager_linux.go), with the cgroupfs
-/// and the systemd driver, at any depth: `/kubepods/burstable/pod<uid>/<id>`,
-/// `/kubepods.slice/kubepods-pod<uid with underscores>.slice/cri-containerd-<id>.scope`. What systemd gives away to users they
-/// name as they like.
+/// The pod and container in a path as kubelets write it (pkg/kubelet/cm/cgroup_manager_linux.go), with the drivers
+/// cgroupfs and systemd, at any depth: `/kubepods/burstable/pod<uid>/<id>`, `/kubepods.slice/kubepods-pod<uid with
+/// underscores>.slice/cri-containerd-<id>.scope`. A user who gets a subtree from systemd can choose any names in it.
 pub fn pod_of(path: &str) -> Option<PodContainer> {
     if path.split('/').any(|component| component == "user.slice" || component.starts_with("user@")) {
         return None;
@@ -164,8 +166,8 @@ fn container_of(component: &str) -> Option<String> {
     is_id.then(|| id.to_owned())
 }
 
-/// The mount points of cgroup2 in the text of a mountinfo. Lines are parsed one by one: an odd mount elsewhere, which
-/// `MountInfos` would fail on, does not matter here.
+/// The mount points of cgroup2 in the text of a mountinfo. Lines are parsed one by one: a malformed line about another
+/// mount does not matter here, and `MountInfos` would fail on it.
 pub fn cgroup2_mounts(mountinfo: &str) -> impl Iterator<Item = PathBuf> {
     let mounts = mountinfo.lines().filter_map(|line| MountInfo::from_line(line).ok());
     mounts.filter(|mount| mount.fs_type == "cgroup2").map(|mount| mount.mount_point)
@@ -175,12 +177,12 @@ fn is_cgroup2(place: &Path) -> bool {
     place.join("cgroup.controllers").exists()
 }
 
-/// Whether a mount shows every cgroup there is.
+/// Whether a mount shows all cgroups of the node.
 fn is_whole(place: &Path) -> bool {
     fs::metadata(place).is_ok_and(|directory| directory.ino() == ROOT)
 }
 
-/// Goes through the directories below `mount` until none is missing; false when there are too many.
+/// Visits the directories below `mount` until no id is missing. Returns false if there are too many directories.
 fn search(mount: &Path, missing: &mut HashSet<u64>, mut found: impl FnMut(u64, &str)) -> io::Result<bool> {
     let own = fs::metadata(mount)?.ino();
     if missing.remove(&own) {
@@ -193,14 +195,14 @@ fn search(mount: &Path, missing: &mut HashSet<u64>, mut found: impl FnMut(u64, &
             break;
         }
         let place = mount.join(&directory);
-        // A kernfs directory has two links and one for each directory in it: leaves need no reading.
+        // A kernfs directory has two links, and one for each subdirectory. A directory with two links needs no reading.
         if fs::symlink_metadata(&place).is_ok_and(|directory| directory.nlink() == 2) {
             continue;
         }
         let entries = match fs::read_dir(place) {
             Ok(entries) => entries,
             Err(error) if directory.as_os_str().is_empty() => return Err(error),
-            // Cgroups come and go; what vanished under the walk holds no socket that could be named.
+            // Cgroups come and go. A directory that vanished during the walk holds no socket that could be named.
             Err(_) => continue,
         };
         for entry in entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
@@ -259,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_pod_is_not_taken_for_one() {
+    fn a_path_without_a_pod_names_no_pod() {
         for path in [
             "/",
             "/system.slice/kubelet.service",
@@ -283,12 +285,12 @@ mod tests {
         assert_eq!(cgroup_of_process(plain).expect("a cgroup").path, "/system.slice/a:b.service");
         let first = "4:memory:/other\n1:name=systemd:/system.slice/a.service\n";
         assert_eq!(cgroup_of_process(first).expect("a cgroup").path, "/system.slice/a.service");
-        assert_eq!(cgroup_of_process("4:memory:/other\n"), None, "of controllers there are many");
+        assert_eq!(cgroup_of_process("4:memory:/other\n"), None, "a line of a controller does not count");
         assert_eq!(cgroup_of_process(""), None);
     }
 
     #[test]
-    fn directories_are_found_by_inode_and_the_others_are_a_gap() {
+    fn directories_are_found_by_inode_and_a_missing_one_is_unread() {
         let root = tempfile::tempdir().expect("a directory");
         let mount = root.path().join("sys/fs/cgroup");
         let deep = mount.join("kubepods/burstable").join(format!("pod{UID}"));

@@ -1,6 +1,5 @@
-//! One walk of the connections for everybody who wants one.
-//!
-//! To walk the table takes as long as it has connections, whatever is looked for in it. So a look does it once.
+//! One walk of the connections for all readers of them. A walk takes a time that depends on the number of connections,
+//! not on what is searched. So a scan walks once.
 
 use std::{collections::HashSet, net::SocketAddr};
 
@@ -11,30 +10,31 @@ use super::{
 };
 use portreeve_facts::{Clients, Gap, PortSet, Protocol, Socket, Source, State, Why};
 
-/// The most client sockets that are listed.
+/// The greatest number of client sockets that are listed.
 const CLIENTS: usize = 4096;
-/// The most sockets that are bound and neither listen nor connect.
+/// The greatest number of kept sockets that are bound and neither listen nor connect.
 const BOUND: usize = 64;
 
-/// What a walk is for.
+/// The purpose of a walk.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ConnectionsWanted<'a> {
     /// The local ports whose client sockets are listed.
     pub clients: Option<&'a PortSet>,
-    /// What is counted by destination.
+    /// The settings of the count by destination.
     pub counting: Option<&'a Counting<'a>>,
 }
 
-/// What a walk found.
+/// The result of a walk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Connections {
-    /// At most 4,096 sockets, those in SYN-SENT and UDP first, those that a listener accepted last.
+    /// At most 4,096 sockets. Sockets in SYN-SENT and UDP sockets come first. Connections that a listener accepted come
+    /// last.
     pub clients: Result<Clients, Gap>,
     /// The use of ephemeral ports.
     pub counted: Result<Counted, Gap>,
 }
 
-/// What was found so far.
+/// The results so far.
 #[derive(Clone, Default)]
 struct Found {
     kept: KeptClients,
@@ -42,12 +42,12 @@ struct Found {
 }
 
 impl Sockets {
-    /// Lists the sockets with a peer whose local port is wanted, and counts the local ports in use by (protocol, source,
-    /// destination, destination port). What one of `listeners` accepted is listed last, and uses no ephemeral port. The
-    /// table is not walked for what no port can have, and not for a count that cannot matter.
+    /// Lists the sockets with a peer and a wanted local port. Counts the local ports in use by (protocol, source,
+    /// destination, destination port). A connection that one of `listeners` accepted is listed last, and uses no
+    /// ephemeral port. If no port can match, or no count can matter, the table is not walked.
     ///
     /// # Errors
-    /// Each has a [`Gap`] of its own source where TCP or UDP cannot be read, or where it was not wanted.
+    /// Each result has a [`Gap`] of its own source if TCP or UDP cannot be read, or if the result was not requested.
     pub fn connections(&self, wanted: ConnectionsWanted<'_>, listeners: &[Socket]) -> Connections {
         let idle = wanted.counting.and_then(Counting::without_a_walk);
         let counting = wanted.counting.filter(|_| idle.is_none());
@@ -57,7 +57,7 @@ impl Sockets {
             (None, None) => Ok(Found::default()),
             _ => self.walk_once(clients, counting, &accepting),
         };
-        let not_wanted = |source| Gap::new(source, Why::NotAsked, "nobody wants it");
+        let not_wanted = |source| Gap::new(source, Why::NotAsked, "not requested");
         let counted = match (idle, counting, &walked) {
             (Some(idle), ..) => Ok(idle),
             (None, None, _) => Err(not_wanted(Source::EphemeralUse)),
@@ -119,13 +119,13 @@ impl Sockets {
         Ok(found)
     }
 
-    /// Tells more of the clients on `contested` ports on which nobody listens: which of their peers are servers, and who is bound there and
-    /// neither listens nor connects, where `lists_bound` says that the kernel tells it. A second walk is made only where there is
-    /// such a connection.
+    /// Adds facts about the clients on `contested` ports on which no process listens. The first fact: which of their
+    /// peers are servers. The second, if `lists_bound` says that the kernel reports it: the sockets that are bound
+    /// there and neither listen nor connect. A second walk is made only if there is such a client.
     ///
     /// # Errors
     /// As [`Self::clients`].
-    pub fn look_closer(
+    pub fn walk_again(
         &self,
         mut clients: Clients,
         contested: &PortSet,
@@ -173,7 +173,7 @@ impl Sockets {
         Ok(clients)
     }
 
-    /// Clients of SCTP, which has no ephemeral ports that a rule counts.
+    /// Clients of SCTP. SCTP has no ephemeral ports that a rule counts.
     fn with_sctp(
         &self,
         ports: Option<&PortSet>,
@@ -195,8 +195,8 @@ impl Sockets {
         }
     }
 
-    /// The exact counts. A second walk is made only where destinations were forgotten on the way, and one that was not may
-    /// matter.
+    /// The exact counts. A second walk is made only if the first walk forgot destinations, and a destination that it
+    /// kept may matter.
     fn counted(&self, counting: &Counting<'_>, accepting: &Accepting<'_>, tally: &Tally) -> Result<Counted, Gap> {
         let Some(mut recount) = tally.recount(counting) else { return Ok(tally.clone().finish(counting)) };
         for (protocol, states) in TABLES {
@@ -211,7 +211,7 @@ impl Sockets {
     }
 }
 
-/// The tables of connections that use ephemeral ports, with the states that have a peer.
+/// The tables of connections that use ephemeral ports, with the states of sockets that have a peer.
 const TABLES: [(Protocol, States); 2] = [(Protocol::Tcp, States::WITH_PEER), (Protocol::Udp, States::ESTABLISHED)];
 
 /// Client sockets, never more than [`CLIENTS`].
@@ -223,8 +223,8 @@ struct KeptClients {
 }
 
 impl KeptClients {
-    /// Keeps a socket, at the expense of one of a worse rank where it must be: those in SYN-SENT and UDP are the best, those
-    /// that a listener accepted the worst.
+    /// Keeps a socket. If there is no space, a socket of a worse rank is dropped. Sockets in SYN-SENT and UDP sockets
+    /// have the best rank, accepted connections the worst.
     fn keep(&mut self, record: &Record, accepting: &Accepting<'_>) {
         let rank = match record {
             Record { state: State::SynSent, .. } | Record { protocol: Protocol::Udp, .. } => 0,
@@ -243,7 +243,7 @@ impl KeptClients {
         }
     }
 
-    /// What was kept, by rank.
+    /// The kept sockets, by rank.
     fn finish(self) -> Clients {
         let Self { by_rank, beyond, outgoing } = self;
         let sockets = by_rank.into_iter().flat_map(in_order).collect();
@@ -257,7 +257,7 @@ mod tests {
     use crate::record::tests::record;
 
     #[test]
-    fn the_ones_in_syn_sent_are_kept_however_late_they_come() {
+    fn sockets_in_syn_sent_are_kept_even_if_they_come_last() {
         let listeners: [Socket; 1] = [record(Protocol::Tcp, State::Listen, "0.0.0.0:30080", "0.0.0.0:0").into()];
         let accepting = Accepting::new(&listeners);
         let accepted = record(Protocol::Tcp, State::Established, "10.0.0.1:30080", "10.0.0.9:999");

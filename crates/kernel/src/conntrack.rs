@@ -1,9 +1,8 @@
 //! Flows that this node masquerades, over ctnetlink (include/uapi/linux/netfilter/nfnetlink_conntrack.h). Needs
 //! CAP_NET_ADMIN.
 //!
-//! Measured on Linux 6.18 with 50,000 flows: 53 ms for all, 33 ms for the half that is masqueraded, 9 ms where only flows
-//! without an answer are requested, of which there were 1,000. Before Linux 5.15 the kernel does not choose by status and
-//! sends all.
+//! Measured on Linux 6.18 with 50,000 flows: 53 ms for all flows, 33 ms for the masqueraded half. A request for the
+//! 1,000 flows without an answer took 9 ms. Before Linux 5.15 the kernel does not select by status and sends all flows.
 
 use std::{
     cmp::Reverse,
@@ -14,7 +13,7 @@ use std::{
 use nix::libc::{IPPROTO_SCTP, IPPROTO_TCP, IPPROTO_UDP};
 
 use super::{
-    freshness::LookCounter,
+    freshness::ScanCounter,
     netlink::{Family, Malformed, Message, Request, attributes, bytes_at, connection},
     privileges::require_net_admin,
     root::{Root, read_text},
@@ -24,31 +23,33 @@ use portreeve_facts::{
     Source, Why, text,
 };
 
-/// The last numbers of flows. Even an empty table takes long: its 262,144 buckets take some 10 to 30 ms.
+/// The last numbers of flows. Even an empty table takes time: its 262,144 buckets take some 10 to 30 ms.
 #[derive(Debug, Default)]
 pub struct FlowCounts {
-    looks: LookCounter,
+    scans: ScanCounter,
     flows: Option<BTreeMap<Protocol, u64>>,
     pools: Option<Vec<MasqueradePool>>,
 }
 
-/// How many unanswered flows are kept.
+/// The greatest number of unanswered flows that are kept.
 const UNANSWERED: usize = 64;
-/// A pool of fewer flows is not kept, nor are more pools than so many, with so many senders each.
+/// A pool with fewer flows is not kept. The next two numbers are the greatest number of pools, and the greatest number
+/// of senders of each pool.
 const POOL: u32 = 64;
 const POOLS: usize = 16;
 const SENDERS: usize = 8;
-/// The most destinations that are counted at one time.
+/// The greatest number of destinations that are counted at one time.
 const DESTINATIONS: usize = 8192;
-/// With so many flows those to one destination may have half of the source ports that the kernel chooses from (net/netfilter/nf_nat_core.c,
-/// `nf_nat_l4proto_unique_tuple`: 1024-65535).
+/// In a table with this number of flows, half of the source ports for one destination may be in use. The kernel chooses
+/// from 1024-65535 (net/netfilter/nf_nat_core.c `nf_nat_l4proto_unique_tuple`).
 const PRESSED: u64 = 32_256;
-/// In a table with more flows than this none are counted: looks, which take a fixed share of time, would get rare for the
-/// sake of a metric.
+/// In a table with more flows than this, flows are not counted. Scans take a fixed share of time: a slow count would
+/// make them rare.
 const COUNTED: u64 = 25_000;
 
-// include/uapi/linux/netfilter/nfnetlink.h and nfnetlink_conntrack.h. libc has few of these numbers, and for Linux only.
-/// `NFNL_SUBSYS_CTNETLINK << 8`, with the number of each message in the low byte.
+// include/uapi/linux/netfilter/nfnetlink.h and nfnetlink_conntrack.h. libc has few of these numbers, and only for
+// Linux.
+/// `NFNL_SUBSYS_CTNETLINK << 8`. The low byte is the number of the message.
 const CT_NEW: u16 = 0x0100;
 const CT_GET: u16 = 0x0101;
 const CTA_TUPLE_ORIG: u16 = 1;
@@ -68,19 +69,20 @@ const CTA_PROTO_DST_PORT: u16 = 3;
 const CTA_PROTOINFO_TCP: u16 = 1;
 const CTA_PROTOINFO_TCP_STATE: u16 = 1;
 
-/// `IPS_SEEN_REPLY` and `IPS_SRC_NAT`: the latter says that the source was changed, not that it might be.
+/// `IPS_SEEN_REPLY` and `IPS_SRC_NAT`. The second flag means that the source was changed, not that it may be changed.
 const SEEN_REPLY: u32 = 1 << 1;
 const SRC_NAT: u32 = 1 << 4;
 /// `TCP_CONNTRACK_SYN_SENT`.
 const SYN_SENT: u8 = 1;
 
-/// Reads the flows whose source was translated to one of the node's `own` addresses: those without an answer on
-/// `wanted.client_ports`, where IPVS may have `taken` answers, and how many there are on `wanted.masquerade_ports`
-/// where that is not empty. They are `counted` now and then only, and so are pools of source ports where these are `pressed`.
+/// Reads the flows whose source was translated to one of the node's `own` addresses. It lists flows without an answer
+/// on `wanted.client_ports`, if IPVS may have `taken` answers. It counts flows on `wanted.masquerade_ports`, if that is
+/// not empty. `counted` limits how often flows are counted. Pools of source ports are counted if ports are scarce
+/// (`pressed`), as seldom as flows.
 ///
 /// # Errors
-/// `NotPermitted` without the capability, `NotSupported` in a kernel that tracks nothing: no request is sent, since the
-/// request alone would load its module. `NotAsked` where there is neither a number nor a list.
+/// `NotPermitted` without the capability. `NotSupported` if the kernel tracks no flows: then no request is sent,
+/// because the request alone would load the module. `NotAsked` if there is neither a number nor a list.
 pub(crate) fn read(
     root: &Root,
     wanted: &NodeQuery,
@@ -89,7 +91,7 @@ pub(crate) fn read(
     counted: &mut FlowCounts,
 ) -> Result<(Masquerade, Reading<Vec<MasqueradePool>>), Gap> {
     if !pressed {
-        // When ports lack again, they are counted anew.
+        // If ports are scarce again, flows are counted again.
         counted.pools = None;
     }
     let tracked = flows(root)?;
@@ -98,7 +100,7 @@ pub(crate) fn read(
     if let Some(gap) = uncounted.clone().filter(|_| !taken && !pressed) {
         return Err(gap);
     }
-    let is_due = counted.looks.advance();
+    let is_due = counted.scans.advance();
     let counts = uncounted.is_none() && (is_due || counted.flows.is_none());
     let pools = pressed && (is_due || counted.pools.is_none());
     let found = match (counts || pools, taken) {
@@ -124,8 +126,8 @@ pub(crate) fn read(
     Ok((Masquerade { flows, unanswered, beyond }, pools))
 }
 
-/// Whether masqueraded connections may lack source ports: the kernel dropped packets because a new flow had the ports of another
-/// (`insert_failed`), or it tracks many flows. Any process may read both.
+/// Whether masqueraded connections may lack source ports. There are two signs: the kernel dropped packets because a new flow
+/// had the ports of another flow (`insert_failed`), or the kernel tracks many flows. Any process may read both.
 pub(crate) fn may_lack_ports(root: &Root) -> bool {
     let failed = || {
         let table = read_text(Source::Conntrack, &root.net("stat/nf_conntrack"), 64 << 10).ok()?;
@@ -137,9 +139,9 @@ pub(crate) fn may_lack_ports(root: &Root) -> bool {
     flows(root).is_ok_and(|flows| flows >= PRESSED || flows >= POOL.into() && failed() == Some(true))
 }
 
-/// Lists the flows with this status, of the bits in the mask.
+/// Lists the flows whose status has these bits, within the mask.
 fn find(wanted: &NodeQuery, own: &Interfaces, status: u32, mask: u32, pools: bool) -> Result<Found, Gap> {
-    // struct nfgenmsg of every family and version 0.
+    // struct nfgenmsg for all families, version 0.
     let body = [&[0; 4], &be32(CTA_STATUS, status)[..], &be32(CTA_STATUS_MASK, mask)].concat();
     let request = Request { source: Source::Conntrack, what: "flows", kind: CT_GET, body: &body, absent: None };
     let own: HashSet<IpAddr> = own.addresses.iter().map(|address| address.ip).collect();
@@ -154,7 +156,7 @@ fn find(wanted: &NodeQuery, own: &Interfaces, status: u32, mask: u32, pools: boo
     })
 }
 
-/// How many flows the kernel keeps track of, in the network namespace of the calling thread.
+/// The number of flows that the kernel tracks in the network namespace of the calling thread.
 fn flows(root: &Root) -> Result<u64, Gap> {
     let path = root.file("proc/sys/net/netfilter/nf_conntrack_count");
     let content = read_text(Source::Conntrack, &path, 64)?;
@@ -164,24 +166,24 @@ fn flows(root: &Root) -> Result<u64, Gap> {
     })
 }
 
-/// Why masqueraded flows are not counted, if they are not.
+/// The reason why masqueraded flows are not counted, if they are not.
 fn uncounted(flows: u64, wanted: &PortSet) -> Option<Gap> {
     let why = if wanted.is_empty() {
-        "only an agent counts them".to_owned()
+        "only the agent counts flows".to_owned()
     } else if flows > COUNTED {
-        format!("{flows} flows are too many to count the masqueraded ones in every look")
+        format!("{flows} flows are too many: counting the masqueraded flows in each scan would take too long")
     } else {
         return None;
     };
     Some(Gap::new(Source::Conntrack, Why::NotAsked, why))
 }
 
-/// An attribute with a number in network byte order.
+/// An attribute that is a number in network byte order.
 fn be32(kind: u16, number: u32) -> Vec<u8> {
     [&8u16.to_ne_bytes()[..], &kind.to_ne_bytes(), &number.to_be_bytes()].concat()
 }
 
-/// What was found so far.
+/// The results so far.
 #[derive(Default)]
 struct Found {
     flows: BTreeMap<Protocol, u64>,
@@ -190,15 +192,16 @@ struct Found {
     pools: Pools,
 }
 
-/// The source ports in use, by what they have to be unique for: protocol, address of the node, destination.
+/// The source ports in use, for each combination in which they must be unique: protocol, address of the node,
+/// destination.
 #[derive(Default)]
 pub struct Pools {
     of: HashMap<(Protocol, IpAddr, (IpAddr, u16)), Pool>,
-    /// What was left out has at most so many flows.
+    /// The greatest number of flows that a dropped pool can have.
     left_out: u32,
 }
 
-/// What is known of one.
+/// The facts about one pool.
 struct Pool {
     used: u32,
     moved: u32,
@@ -207,7 +210,7 @@ struct Pool {
 }
 
 impl Pools {
-    /// Takes one flow. Of too many destinations those with fewest flows are left out.
+    /// Adds one flow. If there are too many destinations, the destinations with fewest flows are dropped.
     pub fn take(&mut self, flow: &MasqueradedFlow) {
         let key = (flow.protocol, flow.translated.0, flow.server);
         while self.of.len() >= DESTINATIONS && !self.of.contains_key(&key) {
@@ -228,7 +231,7 @@ impl Pools {
         }
     }
 
-    /// The pools of which most is used.
+    /// The fullest pools.
     pub fn busiest(self) -> Vec<MasqueradePool> {
         let pools = self.of.into_iter().filter(|(_, pool)| pool.used >= POOL);
         let mut pools: Vec<_> = pools
@@ -243,14 +246,14 @@ impl Pools {
     }
 }
 
-/// Whether a flow has its answer.
+/// Whether a flow has an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// It was seen.
+    /// An answer was seen.
     Seen,
-    /// It was not.
+    /// No answer was seen.
     Awaited,
-    /// It was picked up in the middle: its first answer is not awaited.
+    /// Tracking began in the middle of the connection, so no first answer is expected.
     Unknown,
 }
 
@@ -271,7 +274,7 @@ impl Found {
     }
 }
 
-/// The flow of a message, if its source was translated and its protocol is one that a Service can have.
+/// The flow in a message, if its source was translated and a Service can have its protocol.
 pub fn masqueraded(message: &Message<'_>) -> Result<Option<(MasqueradedFlow, Answer)>, Malformed> {
     if message.kind != CT_NEW {
         return Ok(None);
@@ -308,7 +311,7 @@ struct Tuple {
 }
 
 impl Tuple {
-    /// Nothing where it is of a protocol that no Service can have.
+    /// None if no Service can have the protocol.
     fn parse(tuple: &[u8]) -> Result<Option<Self>, Malformed> {
         let (mut from, mut to, mut protocol, mut ports) = (None, None, None, [None; 2]);
         for attribute in attributes(tuple) {
@@ -354,7 +357,7 @@ fn protocol([number]: [u8; 1]) -> Option<Protocol> {
     }
 }
 
-/// `CTA_PROTOINFO_TCP_STATE`, of a TCP flow.
+/// `CTA_PROTOINFO_TCP_STATE` of a TCP flow.
 fn tcp_state(info: &[u8]) -> Result<Option<u8>, Malformed> {
     for attribute in attributes(info) {
         let (CTA_PROTOINFO_TCP, inner) = attribute? else { continue };
@@ -380,12 +383,12 @@ mod tests {
         let mut counted = FlowCounts { pools: Some(Vec::new()), ..FlowCounts::default() };
         for (pressed, kept) in [(true, true), (false, false)] {
             let read = read(&root, &NodeQuery::default(), &Interfaces::default(), (false, pressed), &mut counted);
-            assert!(read.is_err(), "nothing is there");
+            assert!(read.is_err(), "there is no table");
             assert_eq!(counted.pools.is_some(), kept);
         }
     }
 
-    /// A message about a flow of 10.244.0.5:1024 to 198.51.100.1:443 that is answered to 192.0.2.1 at a port.
+    /// A message about a flow from 10.244.0.5:1024 to 198.51.100.1:443. Its answers go to 192.0.2.1 at the given port.
     fn body(protocol: u8, status: u32, state: Option<u8>, port: u16) -> Vec<u8> {
         let tuple = |kind: u16, from: [u8; 4], to: [u8; 4], ports: [u16; 2]| {
             let addresses = [attribute(1, &from), attribute(2, &to)].concat();
@@ -402,7 +405,7 @@ mod tests {
         body
     }
 
-    /// A flow of a pod's address that has this port instead of its own.
+    /// A flow of a pod's address with this port as its translated port.
     fn flow(pod: u8, to: u16, port: u16) -> MasqueradedFlow {
         MasqueradedFlow {
             protocol: Protocol::Tcp,
@@ -413,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn pools_are_those_of_many_flows_busiest_first_with_their_senders() {
+    fn only_pools_with_many_flows_are_kept_busiest_first_with_their_senders() {
         let mut pools = Pools::default();
         (0..64).for_each(|n| pools.take(&flow(5, 443, 40000 + n)));
         (0..63).for_each(|n| pools.take(&flow(5, 80, 40000 + n)));
@@ -429,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn of_too_many_destinations_the_busy_ones_are_kept() {
+    fn busy_destinations_are_kept_if_there_are_too_many() {
         let mut pools = Pools::default();
         for port in 0..20_000 {
             pools.take(&flow(5, port, 40000));
@@ -447,8 +450,9 @@ mod tests {
         masqueraded(&Message { kind: CT_NEW, body }).expect("sound")
     }
 
-    // Linux 6.18, little endian: the answer to a dump about `conntrack -I -p tcp -s 10.244.55.101 -d 198.51.100.51
-    // --sport 14874 --dport 443 -t 600 --state SYN_SENT --src-nat 192.0.2.1:14874`, behind its nlmsghdr.
+    // Linux 6.18, little endian: the answer to a dump of the flow that `conntrack -I -p tcp -s 10.244.55.101 -d
+    // 198.51.100.51 --sport 14874 --dport 443 -t 600 --state SYN_SENT --src-nat 192.0.2.1:14874` made, without its
+    // nlmsghdr.
     const UNANSWERED_FLOW: &str = "02000003340001801400018008000100\
         0af4376508000200c63364331c0002800500010006000000060002003a1a00000600030001bb00003400028014000180\
         08000100c633643308000200c00002011c00028005000100060000000600020001bb0000060003003a1a000008000300\
@@ -457,7 +461,7 @@ mod tests {
         08000200000000000800030000000000";
 
     #[test]
-    fn what_the_kernel_sent_is_read() {
+    fn a_message_of_a_real_kernel_is_read() {
         let body: Vec<u8> = (0..UNANSWERED_FLOW.len())
             .step_by(2)
             .map(|at| u8::from_str_radix(&UNANSWERED_FLOW[at..at + 2], 16).unwrap())
@@ -474,30 +478,30 @@ mod tests {
         };
         assert_eq!(parsed(&body), Some((flow, Answer::Awaited)));
         for length in 0..body.len() {
-            // The two tuples and the status make it a flow; what follows is not needed, or tells its state.
+            // The two tuples and the status make a flow. The rest is not needed, or is the state.
             let cut = masqueraded(&Message { kind: CT_NEW, body: &body[..length] });
             assert!(length >= 116 || matches!(cut, Ok(None) | Err(_)), "{length} bytes: {cut:?}");
         }
     }
 
     #[test]
-    fn only_a_flow_that_never_had_an_answer_awaits_one() {
+    fn a_flow_awaits_an_answer_only_if_it_never_had_one() {
         let answer = |protocol, status, state| parsed(&body(protocol, status, state, 30080)).map(|(_, answer)| answer);
         assert_eq!(answer(6, SRC_NAT, Some(SYN_SENT)), Some(Answer::Awaited));
-        assert_eq!(answer(6, SRC_NAT, Some(3)), Some(Answer::Unknown), "it was established before it was tracked");
+        assert_eq!(answer(6, SRC_NAT, Some(3)), Some(Answer::Unknown), "the connection is older than its tracking");
         assert_eq!(answer(6, SRC_NAT | SEEN_REPLY, Some(3)), Some(Answer::Seen));
         assert_eq!(answer(17, SRC_NAT, None), Some(Answer::Awaited));
         assert_eq!(answer(132, SRC_NAT | SEEN_REPLY, None), Some(Answer::Seen));
     }
 
     #[test]
-    fn a_flow_that_keeps_its_source_and_one_without_ports_are_none() {
+    fn a_flow_without_translation_or_without_ports_does_not_count() {
         assert_eq!(parsed(&body(6, SEEN_REPLY, Some(3), 30080)), None);
         assert_eq!(parsed(&body(1, SRC_NAT, None, 30080)), None);
     }
 
     #[test]
-    fn flows_are_counted_on_some_ports_and_listed_on_others_up_to_a_bound() {
+    fn flows_are_counted_on_some_ports_and_listed_on_others_up_to_a_limit() {
         let wanted = NodeQuery {
             masquerade_ports: "30000-32767".parse().unwrap(),
             client_ports: "30080".parse().unwrap(),
@@ -517,7 +521,7 @@ mod tests {
     }
 
     #[test]
-    fn flows_that_nobody_wants_counted_or_that_are_too_many_are_not() {
+    fn flows_are_not_counted_if_not_requested_or_too_many() {
         let range: PortSet = "30000-32767".parse().unwrap();
         assert_eq!(uncounted(COUNTED, &range), None);
         assert!(uncounted(COUNTED + 1, &range).is_some_and(|gap| gap.detail.starts_with("25001 flows")));
@@ -531,7 +535,7 @@ mod tests {
                 attribute(CTA_TUPLE_REPLY, &bytes), attribute(CTA_PROTOINFO, &bytes)].concat();
             for body in [bytes, [vec![0; 4], nested].concat()] {
                 let read = masqueraded(&Message { kind: CT_NEW, body: &body });
-                prop_assert!(!matches!(read, Ok(Some(_))), "no status says that it was translated");
+                prop_assert!(!matches!(read, Ok(Some(_))), "no status shows a translation");
             }
         }
     }

@@ -1,4 +1,5 @@
-//! How many ephemeral ports each destination uses, in memory that does not grow with the number of sockets.
+//! The number of ephemeral ports that each destination uses. The memory for it does not grow with the number of
+//! sockets.
 
 use std::{
     collections::HashMap,
@@ -9,43 +10,44 @@ use std::{
 use crate::{owner::Claim, record::Record};
 use portreeve_facts::{DestinationUse, EphemeralUse, Owner, PortSet, Protocol, State};
 
-/// The most destinations that are reported.
+/// The greatest number of destinations that are reported.
 const REPORTED: usize = 16;
-/// The most destinations that are counted at a time.
+/// The greatest number of destinations that are counted at one time.
 const COUNTED: usize = 8192;
 
-/// What to count.
+/// The settings for counting ephemeral ports.
 #[derive(Clone, Copy, Debug)]
 pub struct Counting<'a> {
-    /// The local ports that count: the ephemeral range minus the reserved ones.
+    /// The local ports that count: the ephemeral range without the reserved ports.
     pub ports: &'a PortSet,
-    /// No destination can use more, by sockstat and sockstat6, where they could be read.
+    /// The greatest number of ports that one destination can use, from sockstat and sockstat6, if these could be read.
     pub at_most: Option<u32>,
-    /// A walk is made only when `at_most` reaches this.
+    /// The table is walked only if `at_most` reaches this number.
     pub worth_walking: u32,
-    /// `net.ipv4.tcp_tw_reuse`, where it could be read: 1 lets a new connection take any port in TIME_WAIT, 2 only
-    /// towards loopback. Such sockets do not count.
+    /// `net.ipv4.tcp_tw_reuse`, if it could be read. With 1, a new connection can take any port in TIME_WAIT; with 2,
+    /// only on loopback. Sockets with such ports do not count.
     pub tcp_tw_reuse: Option<u8>,
 }
 
-/// The use of the ephemeral range, and for the busiest destinations a socket whose owner is an example.
+/// The use of the ephemeral range. For each of the busiest destinations, one socket is an example whose owner will be
+/// named.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counted {
-    /// The counts; owners are not looked for yet.
+    /// The counts; their owners are not yet known.
     pub ephemeral: EphemeralUse,
-    /// Of those of the busiest destinations that use as many ports as make a walk worthwhile, in their order.
+    /// Examples for the busiest destinations that use at least `worth_walking` ports, in the order of the destinations.
     pub examples: Vec<Claim>,
 }
 
 impl Counting<'_> {
-    /// The answer where it is known before: no destination can use so many ports that it matters.
+    /// The answer without a walk, if no destination can use enough ports to matter.
     pub(super) fn without_a_walk(&self) -> Option<Counted> {
         let at_most = if self.ports.is_empty() { Some(0) } else { self.at_most };
         let at_most = at_most.filter(|at_most| *at_most < self.worth_walking || *at_most == 0)?;
         Some(Counted { ephemeral: EphemeralUse { at_most, busiest: Vec::new() }, examples: Vec::new() })
     }
 
-    /// Whether a socket keeps its port from others.
+    /// Whether other connections cannot use the port of this socket.
     pub(super) fn counts(&self, record: &Record) -> bool {
         let reusable = match self.tcp_tw_reuse {
             Some(1) => true,
@@ -56,7 +58,7 @@ impl Counting<'_> {
     }
 }
 
-/// What competes for the same ephemeral ports. IPv4 over an IPv6 socket is IPv4.
+/// Sockets with an equal key compete for the same ephemeral ports. IPv4 over an IPv6 socket counts as IPv4.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Destination {
     protocol: Protocol,
@@ -73,7 +75,8 @@ impl Destination {
 }
 
 impl Hash for Destination {
-    /// In few words, since a million sockets are looked up; a derived one also hashes lengths and names of variants.
+    /// Hashes few words, because a million sockets are looked up. A derived hash adds lengths and the names of
+    /// variants.
     fn hash<H: Hasher>(&self, state: &mut H) {
         for ip in [self.source, self.destination] {
             state.write_u128(match ip {
@@ -89,7 +92,8 @@ impl Hash for Destination {
 struct Count {
     used: u32,
     time_wait: u32,
-    /// `used`, plus what the floor was when counting began; at the floor it is forgotten.
+    /// `used`, plus the floor at the time when counting began. A destination whose credit falls to the floor is
+    /// forgotten.
     credit: u64,
     example: Claim,
 }
@@ -106,8 +110,9 @@ impl Count {
     }
 }
 
-/// Counts of the frequent destinations (Misra and Gries, 1982): when there is no room for another one, every count
-/// loses one, and those that have none left make room. A destination with more than one socket in [`COUNTED`] stays.
+/// Counts of the frequent destinations (Misra and Gries, 1982). If there is no space for another destination, every
+/// count loses one, and destinations without a count are dropped. A destination with more than one socket in
+/// [`COUNTED`] stays.
 #[derive(Clone, Default)]
 pub(super) struct Tally {
     counts: HashMap<Destination, Count>,
@@ -121,7 +126,8 @@ impl Tally {
     pub(super) fn count(&mut self, record: &Record) {
         self.walked += 1;
         let destination = Destination::of(record);
-        // The common case first, with one search: of a million sockets most go where others go.
+        // The common case comes first, with one search: most of a million sockets have the destination of earlier
+        // sockets.
         if let Some(count) = self.counts.get_mut(&destination) {
             count.add(record);
             return;
@@ -140,30 +146,31 @@ impl Tally {
         }
     }
 
-    /// Where destinations were forgotten and the counts of others are not exact: the best candidates, uncounted and with no
-    /// room for others. Nothing where none of them can use as many ports as matter.
+    /// A tally for a second walk, if destinations were forgotten and the other counts are not exact. It has the
+    /// destinations that may be the busiest, with counts of zero, and no space for others. None if none of them can use
+    /// enough ports to matter.
     pub(super) fn recount(&self, counting: &Counting<'_>) -> Option<Self> {
         if self.floor == 0 || self.highest() < u64::from(counting.worth_walking) {
             return None;
         }
-        let mut candidates: Vec<_> = self.counts.iter().map(|(destination, count)| (*destination, *count)).collect();
-        candidates.sort_unstable_by_key(|(destination, count)| (std::cmp::Reverse(count.credit), *destination));
-        candidates.truncate(REPORTED * 4);
+        let mut busiest: Vec<_> = self.counts.iter().map(|(destination, count)| (*destination, *count)).collect();
+        busiest.sort_unstable_by_key(|(destination, count)| (std::cmp::Reverse(count.credit), *destination));
+        busiest.truncate(REPORTED * 4);
         let uncounted = |count: Count| Count { used: 0, time_wait: 0, ..count };
         Some(Self {
-            counts: candidates.into_iter().map(|(destination, count)| (destination, uncounted(count))).collect(),
+            counts: busiest.into_iter().map(|(destination, count)| (destination, uncounted(count))).collect(),
             closed: true,
             ..Self::default()
         })
     }
 
-    /// The most that any destination can have, forgotten ones included.
+    /// The greatest number of ports that any destination can use; forgotten destinations are included.
     fn highest(&self) -> u64 {
         self.counts.values().map(|count| count.credit).max().unwrap_or(0).max(self.floor)
     }
 
-    /// A process with many connections takes long to look through for one socket of many. Only a destination that uses
-    /// enough to be reported has an example. Counts that are not exact are a bound.
+    /// To find one socket of a process with many connections takes long. So only a destination that uses enough ports
+    /// to be reported has an example. Counts that are not exact are upper bounds.
     pub(super) fn finish(self, counting: &Counting<'_>) -> Counted {
         let bound = |bound: u64| u32::try_from(bound).unwrap_or(u32::MAX).min(counting.at_most.unwrap_or(u32::MAX));
         if self.floor > 0 {
@@ -232,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn time_wait_does_not_count_where_it_can_be_reused() {
+    fn time_wait_does_not_count_if_it_can_be_reused() {
         let ports = all_ports();
         let outside = towards(443, 40000, State::TimeWait);
         let inside = record(Protocol::Tcp, State::TimeWait, "127.0.0.1:40000", "127.0.0.1:443");
@@ -247,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_destination_survives_a_crowd_of_idle_ones_and_is_counted_exactly() {
+    fn a_busy_destination_among_many_idle_ones_is_counted_exactly() {
         let net = tempfile::tempdir().expect("a directory");
         let mut table = "local_address\n".to_owned();
         for index in 0..40_000u32 {
@@ -268,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn among_many_idle_destinations_none_of_which_matters_one_walk_gives_a_bound() {
+    fn one_walk_gives_an_upper_bound_if_no_destination_matters() {
         let mut tally = Tally::default();
         for index in 0..3 * u16::try_from(COUNTED).expect("few") {
             tally.count(&record(
@@ -284,7 +291,10 @@ mod tests {
         let Counted { ephemeral, examples } = tally.clone().finish(&counting);
         assert!((1..100).contains(&ephemeral.at_most), "{}", ephemeral.at_most);
         assert_eq!((ephemeral.busiest, examples), (vec![], vec![]));
-        assert!(tally.recount(&Counting { worth_walking: 2, ..counting }).is_some(), "a bound is no count");
+        assert!(
+            tally.recount(&Counting { worth_walking: 2, ..counting }).is_some(),
+            "an upper bound is not an exact count"
+        );
     }
 
     #[test]

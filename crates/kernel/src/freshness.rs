@@ -1,14 +1,14 @@
 //! How often kept facts are read again, even if nothing seems to have changed.
 
-/// Everything is read again once in so many looks.
+/// The number of scans from one full read to the next.
 pub(super) const PERIOD: u8 = 20;
 
-/// Counts looks from one full read to the next.
+/// Counts the scans since the last full read.
 #[derive(Debug, Default)]
-pub(super) struct LookCounter(u8);
+pub(super) struct ScanCounter(u8);
 
-impl LookCounter {
-    /// Counts one more look, and returns whether everything is to be read again in it.
+impl ScanCounter {
+    /// Counts one more scan, and returns whether it is a full read.
     pub(super) fn advance(&mut self) -> bool {
         self.0 = (self.0 + 1) % PERIOD;
         self.0 == 0

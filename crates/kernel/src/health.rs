@@ -1,4 +1,4 @@
-//! Who answers on a healthCheckNodePort.
+//! The answers on healthCheckNodePorts.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -8,10 +8,10 @@ use tokio::task::JoinSet;
 use super::http::{self, Answer};
 use portreeve_facts::{Family, Gap, HealthCheckAnswer, Interfaces, Source, Why, text};
 
-/// A status of a few fields.
+/// The answer is a status of a few fields.
 const LONGEST: usize = 64 * 1024;
 
-/// Asks at most 64 ports, all at once, each at the given addresses until somebody listens.
+/// Connects to at most 64 ports at the same time. For each port it tries the given addresses until a process listens.
 pub async fn read(ports: &[u16], addresses: &[IpAddr]) -> Vec<HealthCheckAnswer> {
     let mut asked = JoinSet::new();
     for port in ports.iter().copied().take(HealthCheckAnswer::MOST) {
@@ -23,8 +23,8 @@ pub async fn read(ports: &[u16], addresses: &[IpAddr]) -> Vec<HealthCheckAnswer>
     answers
 }
 
-/// Where a proxy of this host may listen: both loopbacks, then the first address of each family that another host
-/// could use. A proxy with nodePortAddresses leaves loopback out.
+/// The addresses on which a proxy of this host may listen: both loopback addresses, then the first address of each
+/// family that another host could use. A proxy with nodePortAddresses may not listen on loopback.
 pub fn addresses(interfaces: Option<&Interfaces>) -> Vec<IpAddr> {
     let own = |family| {
         let mut addresses = interfaces.into_iter().flat_map(|interfaces| &interfaces.addresses);
@@ -48,7 +48,7 @@ async fn ask(port: u16, addresses: &[IpAddr]) -> Result<Option<String>, Gap> {
     for address in addresses {
         match http::get(Source::HealthChecks, SocketAddr::new(*address, port), "/", LONGEST).await {
             Ok(answer) => return Ok(service(&answer)),
-            // Somebody is there, and speaks something else: nobody's health check.
+            // A process listens and does not speak HTTP: it is no health check.
             Err(gap) if matches!(gap.why, Why::Malformed | Why::TooMuch) => return Ok(None),
             Err(gap) if gap.why == Why::Unreachable => refused.push(gap.detail),
             Err(gap) => return Err(gap),
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn only_addresses_of_this_host_that_a_proxy_may_use_are_asked() {
+    fn only_addresses_that_a_proxy_of_this_host_may_use_are_queried() {
         let address = |ip: &str, link: &str| Address { ip: ip.parse().unwrap(), prefix: 24, link: link.into() };
         let interfaces = Interfaces {
             addresses: vec![

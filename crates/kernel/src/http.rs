@@ -1,4 +1,4 @@
-//! GET, to addresses of this host only.
+//! HTTP GET to addresses of this host only.
 
 use std::{error::Error, future::Future, io, net::SocketAddr, time::Duration};
 
@@ -14,19 +14,19 @@ use tokio::{net::TcpStream, time::timeout};
 
 use portreeve_facts::{Gap, Source, Why, text};
 
-/// A proxy on loopback answers in a millisecond; one that takes this long is hanging.
+/// A proxy on loopback answers in a millisecond. A proxy that takes longer than this hangs.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// More headers than any component of Kubernetes sends.
 const LONGEST_HEAD: usize = 16 * 1024;
 
-/// What was answered, whatever its status.
+/// An answer, with any status.
 pub struct Answer {
-    /// `address/path`, for people.
+    /// `address/path`, for messages.
     pub place: String,
     /// The HTTP status.
     pub status: StatusCode,
-    /// The body as text; what is not UTF-8 in it is replaced.
+    /// The body as text. Bytes that are not UTF-8 are replaced.
     pub body: String,
 }
 
@@ -34,7 +34,7 @@ impl Answer {
     /// The answer, if it is a success.
     ///
     /// # Errors
-    /// A gap with the status.
+    /// A `Gap` with the status.
     pub fn success(self, source: Source) -> Result<Self, Gap> {
         let why = match self.status {
             status if status.is_success() => return Ok(self),
@@ -45,7 +45,7 @@ impl Answer {
         Err(Gap::new(source, why, format!("{} answered {}", self.place, self.status)))
     }
 
-    /// The gap of a body that is not what was wanted, with its beginning.
+    /// The `Gap` of a body of the wrong form. It shows the beginning of the body.
     pub fn malformed(&self, source: Source, wanted: &str) -> Gap {
         let beginning = text::clean(&self.body, 48);
         Gap::new(source, Why::Malformed, format!("{} answered {beginning:?}, wanted {wanted}", self.place))
@@ -55,7 +55,7 @@ impl Answer {
 /// Runs requests on the calling thread, and so in its network namespace. Must not be called on an async runtime.
 ///
 /// # Errors
-/// A gap of `/proxyMode` when there are no file descriptors left for a runtime.
+/// A `Gap` of `/proxyMode` if no file descriptors are left for a runtime.
 pub fn run<T>(requests: impl Future<Output = T>) -> Result<T, Gap> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| {
         Gap::new(Source::ProxyMode, Why::Unreachable, format!("start of the reader's own event loop: {error}"))
@@ -63,10 +63,11 @@ pub fn run<T>(requests: impl Future<Output = T>) -> Result<T, Gap> {
     Ok(runtime.block_on(requests))
 }
 
-/// Asks `place` for `path`, and takes at most `limit` bytes of body.
+/// Requests `path` from `place`, and reads at most `limit` bytes of the body.
 ///
 /// # Errors
-/// `Unreachable` when nobody listens, `TimedOut` after a second, `Malformed` when the answer is not HTTP, `TooMuch` when it is too long.
+/// `Unreachable` if no process listens, `TimedOut` after a second, `Malformed` if the answer is not HTTP, `TooMuch` if
+/// it is too long.
 pub async fn get(source: Source, place: SocketAddr, path: &str, limit: usize) -> Result<Answer, Gap> {
     let asked = format!("{place}{path}");
     match timeout(PATIENCE, exchange(place, path, limit)).await {
@@ -80,8 +81,8 @@ type Failure = (Why, String);
 
 async fn exchange(place: SocketAddr, path: &str, limit: usize) -> Result<(StatusCode, String), Failure> {
     let stream = TcpStream::connect(place).await.map_err(|error| not_connected(&error))?;
-    // Closed by a reset and never shut down, which leaves no TIME_WAIT on our side: a look must not itself put client
-    // sockets on NodePorts.
+    // The connection is closed with a reset, which leaves no TIME_WAIT on our side: a scan must not put client sockets
+    // on NodePorts itself.
     stream.set_zero_linger().map_err(|error| not_connected(&error))?;
     let (mut sender, connection) = http1::Builder::new()
         .max_buf_size(LONGEST_HEAD)
@@ -107,7 +108,7 @@ async fn exchange(place: SocketAddr, path: &str, limit: usize) -> Result<(Status
     tokio::select! {
         biased;
         answer = &mut answer => answer,
-        // The connection ends before the answer was taken out of it, or with the error that the answer will name.
+        // The connection ends before the answer was read, or with the error that the answer reports too.
         _ = &mut connection => answer.await,
     }
 }

@@ -12,14 +12,14 @@ const CONNECTIONS: usize = 4096;
 /// Reads every virtual server.
 ///
 /// # Errors
-/// A gap; [`portreeve_facts::Why::NotSupported`] where the file is absent, because the kernel has no IPVS loaded.
+/// A `Gap`. [`portreeve_facts::Why::NotSupported`] if the file is absent: the kernel has not loaded IPVS.
 pub(crate) fn servers(root: &Root) -> Result<Vec<VirtualServer>, Gap> {
     let path = root.net("ip_vs");
     parse_servers(&path, open(Source::IpVs, &path)?)
 }
 
-/// Reads connections whose virtual server has one of `ports`, at most 4,096, and however many there are those that took
-/// the answer to one of `unanswered`: their client is its server.
+/// Reads at most 4,096 connections whose virtual server has one of `ports`. It also reads all connections that took the
+/// answer to one of `unanswered`: their client is the server of that flow.
 ///
 /// # Errors
 /// As [`servers`].
@@ -35,10 +35,10 @@ pub(crate) fn connections(
 /// `/proc/net/ip_vs` (net/netfilter/ipvs/ip_vs_ctl.c): the virtual servers.
 ///
 /// # Errors
-/// A line that is of another form, by its number.
+/// A line of another form, with its number.
 pub fn parse_servers(name: &Path, reader: impl BufRead) -> Result<Vec<VirtualServer>, Gap> {
     let mut servers: Vec<VirtualServer> = Vec::new();
-    // A firewall mark or a protocol without ports owns the real servers that follow it.
+    // A firewall mark, or a protocol without ports, owns the real servers in the lines below it.
     let mut counted = false;
     each_line(Source::IpVs, name, "PROTOCOL ADDRESS:PORT SCHEDULER", reader, |line| {
         let mut words = line.split_ascii_whitespace();
@@ -71,7 +71,7 @@ pub fn parse_servers(name: &Path, reader: impl BufRead) -> Result<Vec<VirtualSer
 /// `/proc/net/ip_vs_conn` (net/netfilter/ipvs/ip_vs_conn.c): the connections at these ports.
 ///
 /// # Errors
-/// A line that is of another form, by its number.
+/// A line of another form, with its number.
 pub fn parse_connections(
     name: &Path,
     reader: impl BufRead,
@@ -95,7 +95,8 @@ pub fn parse_connections(
     Ok(connections)
 }
 
-/// A protocol with ports; IPVS also balances firewall marks (`FWM`), `AH`, `ESP`, and keeps templates of `IP`.
+/// A protocol with ports. IPVS also balances firewall marks (`FWM`), `AH` and `ESP`, and keeps templates with the
+/// protocol `IP`.
 fn protocol(word: &str) -> Option<Protocol> {
     [("TCP", Protocol::Tcp), ("UDP", Protocol::Udp), ("SCTP", Protocol::Sctp)]
         .into_iter()
@@ -116,7 +117,7 @@ fn port(word: &str) -> Option<u16> {
     hexadecimal(word, 4).and_then(|number| u16::try_from(number).ok())
 }
 
-/// Exactly so many digits, since a sign or a shorter word would mean that the line is torn.
+/// Exactly this number of digits. A sign or a shorter word means that the line is torn.
 fn hexadecimal(word: &str, digits: usize) -> Option<u32> {
     (word.len() == digits && !word.starts_with('+')).then(|| u32::from_str_radix(word, 16).ok())?
 }
@@ -127,8 +128,8 @@ mod tests {
     use portreeve_facts::{PortRange, Why};
     use proptest::prelude::*;
 
-    // Linux 6.1 with kube-proxy 1.36.3 in ipvs mode: `cat /proc/net/ip_vs`; the last two servers in the format of
-    // ip_vs_ctl.c, a firewall mark among them.
+    // Linux 6.1 with kube-proxy 1.36.3 in ipvs mode: `cat /proc/net/ip_vs`. The last two servers, one of them a
+    // firewall mark, are written by hand in the format of ip_vs_ctl.c.
     const SERVERS: &str = "\
 IP Virtual Server version 1.2.1 (size=4096)
 Prot LocalAddress:Port Scheduler Flags
@@ -143,8 +144,8 @@ TCP  [2001:0db8:0000:0000:0000:0000:0000:0001]:7580 rr
   -> [2001:0db8:0000:0000:0000:0000:0000:0002]:1F90      Masq    1      0          0
 ";
 
-    // Linux 6.1: `cat /proc/net/ip_vs_conn` while the node's own connection from 10.244.0.1:30080 hangs; the last line
-    // in the format of ip_vs_conn.c.
+    // Linux 6.1: `cat /proc/net/ip_vs_conn` while the node's own connection from 10.244.0.1:30080 hangs. The last line
+    // is written by hand in the format of ip_vs_conn.c.
     const CONNECTIONS_SEEN: &str = "\
 Pro FromIP   FPrt ToIP     TPrt DestIP   DPrt State       Expires PEName PEData
 TCP 0AF40002 1F90 0AF40001 7580 0AF40002 1F90 SYN_RECV         55
@@ -171,7 +172,7 @@ TCP 2001:0db8:0000:0000:0000:0000:0000:0009 C350 2001:0db8:0000:0000:0000:0000:0
     }
 
     #[test]
-    fn connections_to_wanted_ports_are_read_and_others_left() {
+    fn only_connections_to_wanted_ports_are_read() {
         let wanted = PortRange::DEFAULT_NODE_PORTS.into();
         let seen = parse_connections(Path::new("ip_vs_conn"), CONNECTIONS_SEEN.as_bytes(), &wanted, &[]).unwrap();
         assert_eq!(seen.len(), 2);
@@ -189,7 +190,7 @@ TCP 2001:0db8:0000:0000:0000:0000:0000:0009 C350 2001:0db8:0000:0000:0000:0000:0
     }
 
     #[test]
-    fn a_hundred_thousand_connections_are_cut_at_4096_but_for_those_that_took_an_answer() {
+    fn at_most_4096_connections_are_kept_and_all_that_took_an_answer() {
         let mut lines = "TCP 0AF40002 1F90 0AF40001 7580 0AF40002 1F90 SYN_RECV         55\n".repeat(100_000);
         lines.push_str("TCP C6336401 01BB 0AF40001 7580 0AF40002 1F90 SYN_RECV         55\n");
         let wanted = PortRange::DEFAULT_NODE_PORTS.into();

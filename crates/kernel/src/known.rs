@@ -1,20 +1,21 @@
-//! What is kept from look to look: that which takes long to read, and seldom changes.
+//! Facts that are kept from scan to scan: they take long to read, and seldom change.
 
 use std::{collections::HashMap, mem, sync::Arc};
 
 use super::{
     conntrack::FlowCounts,
-    freshness::{LookCounter, PERIOD},
+    freshness::{PERIOD, ScanCounter},
     netlink::InterfaceChanges,
     route,
     sockets::Sockets,
 };
 use portreeve_facts::{Cgroup, Gap, Interfaces};
 
-/// So many looks in a row ask a process again: it may move to another namespace or group, as containers do at their start.
+/// The number of first scans in which a process is read: it may move to another namespace or group, as containers do at
+/// their start.
 const CONFIRMING: u8 = 2;
 
-/// What earlier looks at a host learned. A single look keeps nothing.
+/// Facts from earlier scans of a host. A single scan keeps none.
 #[derive(Debug, Default)]
 pub struct Known {
     pub(super) sockets: Option<Sockets>,
@@ -23,28 +24,28 @@ pub struct Known {
     pub(super) flows: FlowCounts,
 }
 
-/// Links, addresses and gateways of the last look, for as long as the kernel reports no change.
+/// Links, addresses and gateways of the last scan, until the kernel reports a change.
 ///
-/// In ipvs mode a node has an address for every Service. To read ten thousand takes some 5 ms, nearly all of it in
-/// the kernel; that nothing changed is known in microseconds.
+/// In ipvs mode a node has an address for every Service. To read ten thousand addresses takes some 5 ms, nearly all of
+/// it in the kernel. To learn that nothing changed takes microseconds.
 #[derive(Debug, Default)]
 pub(super) struct WatchedInterfaces {
-    looks: LookCounter,
+    scans: ScanCounter,
     changes: Option<InterfaceChanges>,
     last: Option<Arc<Interfaces>>,
 }
 
 impl WatchedInterfaces {
-    /// As [`route::read`], in the network namespace of the calling thread, which must be the same at every look.
+    /// As [`route::read`], in the network namespace of the calling thread, which must be the same in every scan.
     ///
     /// # Errors
     /// As [`route::read`].
     pub(super) fn read(&mut self) -> Result<Arc<Interfaces>, Gap> {
         let changed = self.changes.as_mut().is_none_or(InterfaceChanges::receive_all);
-        if let (false, false, Some(last)) = (changed, self.looks.advance(), &self.last) {
+        if let (false, false, Some(last)) = (changed, self.scans.advance(), &self.last) {
             return Ok(Arc::clone(last));
         }
-        // A single look has no use for notifications. A change while we read is notified, and read at the next look.
+        // A single scan needs no notifications. A change during a read is notified, and the next scan reads it.
         if self.changes.is_none() && self.last.is_some() {
             self.changes = InterfaceChanges::subscribe().ok();
         }
@@ -55,40 +56,40 @@ impl WatchedInterfaces {
     }
 }
 
-/// The network namespace and control group of each process of the last look, by pid. To read them all again takes longer
-/// than everything else about pods.
+/// The network namespace and control group of each process of the last scan, by pid. To read all of them again takes
+/// longer than all other facts about pods.
 #[derive(Debug, Default)]
 pub(super) struct KnownProcesses(HashMap<u32, KnownProcess>);
 
-/// What is known of a process.
+/// The known facts of a process.
 #[derive(Debug)]
 pub(super) struct KnownProcess {
-    /// That of its directory below `/proc`: a later process of this pid has another (fs/proc/base.c
+    /// The inode of its directory below `/proc`. A later process with the same pid has another inode (fs/proc/base.c
     /// `proc_pid_make_inode`).
     inode: u64,
-    looks: u8,
+    scans: u8,
     /// The inode of its network namespace.
     pub(super) network: Option<u64>,
-    /// Its control group, where it has one that names a pod.
+    /// Its control group, if that names a pod.
     pub(super) cgroup: Option<Option<Arc<Cgroup>>>,
 }
 
 impl KnownProcesses {
-    /// Takes what is known of processes. A process that is not given back with [`Self::keep`] is forgotten.
+    /// Takes the known facts of all processes. A process that is not given back with [`Self::keep`] is forgotten.
     pub(super) fn take(&mut self) -> Self {
         mem::take(self)
     }
 
-    /// What is known of this process.
+    /// The known facts of this process.
     pub(super) fn process(&mut self, pid: u32, inode: u64) -> KnownProcess {
         let known = self.0.remove(&pid).filter(|process| process.inode == inode);
-        let looks = known.as_ref().map_or(0, |process| (process.looks + 1) % PERIOD);
-        let trusted = known.filter(|_| looks >= CONFIRMING).map(|process| (process.network, process.cgroup));
+        let scans = known.as_ref().map_or(0, |process| (process.scans + 1) % PERIOD);
+        let trusted = known.filter(|_| scans >= CONFIRMING).map(|process| (process.network, process.cgroup));
         let (network, cgroup) = trusted.unwrap_or_default();
-        KnownProcess { inode, looks, network, cgroup }
+        KnownProcess { inode, scans, network, cgroup }
     }
 
-    /// Gives back what is known of a process now.
+    /// Gives back the facts of a process after this scan.
     pub(super) fn keep(&mut self, pid: u32, process: KnownProcess) {
         self.0.insert(pid, process);
     }
@@ -98,8 +99,8 @@ impl KnownProcesses {
 mod tests {
     use super::*;
 
-    /// Whether a process is read at each of so many looks.
-    fn read_at(known: &mut KnownProcesses, inode: u64, looks: usize) -> Vec<bool> {
+    /// Whether a process is read, for each of `scans` scans.
+    fn read_at(known: &mut KnownProcesses, inode: u64, scans: usize) -> Vec<bool> {
         let one = |_| {
             let mut process = known.process(7, inode);
             let read = process.network.is_none();
@@ -107,13 +108,13 @@ mod tests {
             known.keep(7, process);
             read
         };
-        (0..looks).map(one).collect()
+        (0..scans).map(one).collect()
     }
 
     #[test]
-    fn a_process_is_read_at_its_first_two_looks_and_then_seldom() {
+    fn a_process_is_read_in_its_first_two_scans_and_then_seldom() {
         let mut known = KnownProcesses::default();
-        let twice: Vec<bool> = (0..PERIOD).map(|look| look < CONFIRMING).collect();
+        let twice: Vec<bool> = (0..PERIOD).map(|scan| scan < CONFIRMING).collect();
         assert_eq!(read_at(&mut known, 1, PERIOD.into()), twice);
         assert_eq!(read_at(&mut known, 1, PERIOD.into()), twice);
         assert_eq!(read_at(&mut known, 2, 3), [true, true, false], "another process of the same pid");

@@ -1,8 +1,8 @@
-//! Reads the node: its sockets, settings, addresses and proxy, each fact with its own gap.
+//! Reads the node: its sockets, settings, addresses and proxy, each fact with its own reason if it is unread.
 //!
 //! Never: judges, fails as a whole, or writes to the host.
 
-#![allow(clippy::disallowed_methods, reason = "reads the node's files, and asks its kernel and its proxy")]
+#![allow(clippy::disallowed_methods, reason = "reads the node's files, its kernel and its proxy")]
 
 pub mod cgroup;
 mod connections;
@@ -57,13 +57,14 @@ use portreeve_facts::{
     VirtualServer, Why, text,
 };
 
-/// Where kube-proxy answers unless `metricsBindAddress` says otherwise; which of the two follows `bindAddress`.
+/// The addresses on which kube-proxy answers, unless `metricsBindAddress` sets another. `bindAddress` decides which of
+/// the two is used.
 const PROXY_PLACES: [SocketAddr; 2] = [
     SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), PROXY_METRICS),
     SocketAddr::new(IpAddr::V6(Ipv6Addr::LOCALHOST), PROXY_METRICS),
 ];
 
-/// So many connections of the host are walked at every look: one or two milliseconds.
+/// Up to this number of connections of the host are walked in every scan: one or two milliseconds.
 const FEW_CONNECTIONS: u32 = 16_384;
 
 /// A host to read: the live one, or a recorded tree of files.
@@ -74,39 +75,39 @@ pub struct Host {
 }
 
 impl Host {
-    /// The host whose `/` is at `root`. It is live when that is `/` or a mount of the running host's, known by its
-    /// boot id: then the kernel and the proxy are read. Of a recorded tree only the files are read, and what they
-    /// do not hold is a gap.
+    /// The host whose `/` is at `root`. The host is live if `root` is `/` or a mount of the running host's `/`, which
+    /// its boot id shows. For a live host the kernel and the proxy are read. For a recorded tree only its files are
+    /// read, and all other facts are unread.
     pub fn at(root: impl Into<PathBuf>) -> Self {
         Self { root: Root::at(root.into()), proxy_places: PROXY_PLACES.to_vec() }
     }
 
-    /// The same host, with kube-proxy looked for at these places, in this order, instead of port 10249 of both
-    /// loopback addresses. They must be addresses of this host.
+    /// The same host, with these addresses of kube-proxy, in this order, instead of port 10249 of both loopback
+    /// addresses. They must be addresses of this host.
     #[must_use]
     pub fn with_proxy_places(self, proxy_places: Vec<SocketAddr>) -> Self {
         Self { proxy_places, ..self }
     }
 
-    /// Whether the running kernel can be asked about it.
+    /// Whether the running kernel can be queried about the host.
     pub fn is_live(&self) -> bool {
         self.root.is_live()
     }
 
-    /// Its name, `/proc/sys/kernel/hostname`; `unknown` where that cannot be read.
+    /// The name of the host, `/proc/sys/kernel/hostname`; `unknown` if that cannot be read.
     pub fn hostname(&self) -> String {
         self.name("hostname")
     }
 
-    /// Reads every fact once, in the network namespace of the calling thread. It blocks, for some seconds where a
-    /// proxy hangs, and must not be called on an async runtime: give it a thread.
+    /// Reads every fact once, in the network namespace of the calling thread. It blocks, for some seconds if a proxy
+    /// hangs. Do not call it on an async runtime: give it a thread.
     ///
     /// Sockets come before the proxy, so that our own connections are not among them.
     pub fn read(&self, wanted: &NodeQuery) -> KernelFacts {
         self.read_again(wanted, &mut Known::default()).0
     }
 
-    /// The same with what earlier looks left in `known`, and what each reader took.
+    /// The same, with the facts that earlier scans left in `known`. It also returns the time that each reader took.
     pub fn read_again(&self, wanted: &NodeQuery, known: &mut Known) -> (KernelFacts, Took) {
         let watch = Stopwatch::default();
         let proc = self.root.path().join("proc");
@@ -125,7 +126,7 @@ impl Host {
         });
         let (masquerade, masquerade_pools): (Reading<Masquerade>, _) = match masquerade {
             Ok((masquerade, pools)) => (Reading::Seen(masquerade), pools),
-            // Whoever may not list flows lacks nothing while nothing shows that ports may lack.
+            // A process that may not list flows misses nothing while no sign shows that ports are scarce.
             Err(gap) if may_lack_ports && gap.why != Why::NotAsked => (Reading::Gap(gap.clone()), Reading::Gap(gap)),
             Err(gap) => (Reading::Gap(gap), Masquerade::pools_not_asked()),
         };
@@ -168,12 +169,13 @@ impl Host {
         (facts, watch.stop())
     }
 
-    /// What only a running kernel can answer.
+    /// Reads a fact that only a running kernel has.
     fn if_live<T>(&self, source: Source, reader: impl FnOnce() -> Result<T, Gap>) -> Result<T, Gap> {
         if self.is_live() { reader() } else { Err(root::recorded(source)) }
     }
 
-    /// Masqueraded flows, if IPVS may take their answers, if their number is wanted, or if their source ports may run out.
+    /// Masqueraded flows. They are read if IPVS may take their answers, if their number is wanted, or if their source
+    /// ports may run out.
     fn masquerade(
         &self,
         wanted: &NodeQuery,
@@ -218,12 +220,11 @@ impl Host {
         {
             let lists_bound = self.is_live() && lists_bound(&self.name("osrelease"));
             let found = std::mem::take(found);
-            clients =
-                watch.on(Source::Clients, || reader.look_closer(found, &wanted.contested, listeners, lists_bound));
+            clients = watch.on(Source::Clients, || reader.walk_again(found, &wanted.contested, listeners, lists_bound));
         }
 
         let mut unnamed: Vec<(Claim, &mut Owner)> = Vec::new();
-        // No fact is read where kube-proxy answers for its own health, but its owner is named.
+        // No fact is read from the port of kube-proxy's own health check, but its owner is named.
         let always = self.proxy_places.iter().map(SocketAddr::port).chain([PROXY_HEALTH]);
         let interfaces = interfaces.known(Unread::Adds).map(Arc::as_ref);
         let down = interfaces.into_iter().flat_map(Interfaces::tunnels_down).map(|(port, _)| port);
@@ -243,7 +244,7 @@ impl Host {
         HostSockets { listeners: listeners.into(), no_udp, read_from, clients: clients.into(), ephemeral }
     }
 
-    /// Looks for the owners of all sockets in one pass.
+    /// Finds the owners of all sockets in one pass.
     fn name_owners(&self, unnamed: Vec<(Claim, &mut Owner)>, interfaces: Option<&Interfaces>, command_lines: bool) {
         let (claims, owners): (Vec<_>, Vec<_>) = unnamed.into_iter().unzip();
         let found = if self.is_live() {
@@ -292,7 +293,7 @@ impl Host {
         }
     }
 
-    /// A one-line file below `/proc/sys/kernel`; `unknown` where it cannot be read.
+    /// A one-line file below `/proc/sys/kernel`; `unknown` if it cannot be read.
     fn name(&self, file: &str) -> String {
         let path = self.root.file(&format!("proc/sys/kernel/{file}"));
         root::read_text(Source::Sysctls, &path, 1024)
@@ -309,8 +310,8 @@ struct HostSockets {
     ephemeral: Reading<EphemeralUse>,
 }
 
-/// Whether a walk over every connection, to find client sockets, would cost much and find nothing but ports that
-/// were bound on purpose.
+/// Whether a walk of all connections to find client sockets costs much and is useless. It would find only ports that a
+/// program bound on purpose.
 fn can_pass_over(wanted: &NodeQuery, sysctls: &Sysctls, sockstat: &Reading<SockStat>) -> bool {
     let (Reading::Seen(stat), Reading::Seen(range), Reading::Seen(reserved)) =
         (sockstat, &sysctls.ip_local_port_range, &sysctls.ip_local_reserved_ports)
@@ -322,13 +323,13 @@ fn can_pass_over(wanted: &NodeQuery, sysctls: &Sysctls, sockstat: &Reading<SockS
     many && !wanted.bound_on_purpose && chosen.minus(&wanted.client_ports).len() == chosen.len()
 }
 
-/// Whether a kernel of this release tells who is bound and neither listens nor connects: since Linux 6.8.
+/// Whether a kernel of this release reports sockets that are bound and neither listen nor connect: since Linux 6.8.
 fn lists_bound(release: &str) -> bool {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse::<u32>().ok());
     numbers.next().flatten().zip(numbers.next().flatten()).is_some_and(|version| version >= (6, 8))
 }
 
-/// What a reader returns, if a rule will use it.
+/// The result of a reader, if a rule will use it.
 fn unless_skipped<T>(
     wanted: &NodeQuery,
     watch: &Stopwatch,
@@ -338,13 +339,13 @@ fn unless_skipped<T>(
     if wanted.skipped.contains(&source) { Err(not_needed(source)) } else { watch.on(source, reader) }
 }
 
-/// The gap of what no rule needs.
+/// The `Gap` of a fact that no rule needs.
 fn not_needed(source: Source) -> Gap {
-    Gap::new(source, Why::NotAsked, "no rule that was asked needs it")
+    Gap::new(source, Why::NotAsked, "no rule of this scan needs it")
 }
 
-/// Clients and the use of ephemeral ports, from one walk. The use is counted where at least half of the range can be in
-/// use: no rule warns below that.
+/// Clients and the use of ephemeral ports, from one walk. The use is counted only if half of the range or more may be
+/// in use: below that no rule warns.
 fn connections(
     reader: &Sockets,
     wanted: &NodeQuery,
@@ -365,7 +366,7 @@ fn connections(
     let clients = (is_wanted(Source::Clients) && !passed_over).then_some(&wanted.client_ports);
     let readers = [clients.map(|_| Source::Clients), counting.map(|_| Source::EphemeralUse)];
     let readers: Vec<Source> = readers.into_iter().flatten().collect();
-    // Without listeners nothing is known to be accepted, which costs the list its order only.
+    // Without listeners no connection is known to be accepted. That changes only the order of the list.
     let known = listeners.as_deref().unwrap_or_default();
     let asked = ConnectionsWanted { clients, counting: counting.as_ref() };
     let found = watch.on_each(&readers, || reader.connections(asked, known));
@@ -382,8 +383,8 @@ fn connections(
     }
 }
 
-/// The ports that the kernel chooses from. Without the listeners what was accepted cannot be distinguished from what was
-/// opened.
+/// The ports from which the kernel chooses. Without the listeners, accepted connections cannot be distinguished from
+/// outgoing connections.
 fn ephemeral_ports(sysctls: &Sysctls, listeners: &Result<Vec<Socket>, Gap>) -> Result<PortSet, Gap> {
     let (range, reserved) = (sysctls.ip_local_port_range.get()?, sysctls.ip_local_reserved_ports.get()?);
     listeners.as_ref().map_err(Gap::clone)?;
@@ -396,26 +397,26 @@ mod tests {
     use portreeve_facts::Snapshot;
 
     #[test]
-    fn sockets_that_are_bound_alone_are_told_since_linux_6_8() {
+    fn bound_sockets_are_reported_since_linux_6_8() {
         assert!(["6.8.0-41-generic", "6.18.44", "7.0", "10.0-rc1"].into_iter().all(lists_bound));
         assert!(!["6.7.12", "5.15.0-105", "unknown", "", "6"].into_iter().any(lists_bound));
     }
 
     #[test]
-    fn clients_are_passed_over_where_there_are_many_connections_and_none_of_them_was_given_a_port_that_matters() {
+    fn clients_are_not_walked_if_connections_are_many_and_the_kernel_chooses_no_port_that_matters() {
         let KernelFacts { mut sysctls, .. } = Snapshot::healthy().kernel;
         let stat = |tcp_everywhere| Reading::Seen(SockStat { tcp: 9, tcp_time_wait: 1, udp: 0, tcp_everywhere });
         let many = stat(FEW_CONNECTIONS);
         let node_ports = NodeQuery { client_ports: PortRange::DEFAULT_NODE_PORTS.into(), ..NodeQuery::default() };
         assert!(can_pass_over(&node_ports, &sysctls, &many));
-        assert!(!can_pass_over(&node_ports, &sysctls, &stat(FEW_CONNECTIONS - 1)), "they are few");
+        assert!(!can_pass_over(&node_ports, &sysctls, &stat(FEW_CONNECTIONS - 1)), "there are few connections");
         let unknown = Reading::Gap(not_needed(Source::Sockstat));
         assert!(!can_pass_over(&node_ports, &sysctls, &unknown), "their number is unknown");
         let every = NodeQuery { bound_on_purpose: true, ..node_ports.clone() };
-        assert!(!can_pass_over(&every, &sysctls, &many), "whatever it costs");
+        assert!(!can_pass_over(&every, &sysctls, &many), "bound ports are wanted at any cost");
         sysctls.ip_local_port_range = Reading::Seen(PortRange { first: 1024, last: 65535 });
         assert!(!can_pass_over(&node_ports, &sysctls, &many), "the kernel gives NodePorts to connections");
         sysctls.ip_local_reserved_ports = Reading::Seen(PortRange::DEFAULT_NODE_PORTS.into());
-        assert!(can_pass_over(&node_ports, &sysctls, &many), "they are reserved");
+        assert!(can_pass_over(&node_ports, &sysctls, &many), "NodePorts are reserved");
     }
 }

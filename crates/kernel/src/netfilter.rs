@@ -17,21 +17,21 @@ use names::{
     NFTA_TABLE_NAME, attribute, family,
 };
 
-/// Chains that exist once a Service or an endpoint: thousands that show no more than `KUBE-SERVICES` does
-/// (kubernetes pkg/proxy/iptables/proxier.go); and once a pod or a network policy, which show nothing of a proxy
-/// (kube-router pkg/controllers/netpol).
+/// Chains that exist once for each Service, endpoint, pod or network policy. Thousands of chains of Services and
+/// endpoints show no more than `KUBE-SERVICES` does (kubernetes pkg/proxy/iptables/proxier.go). Chains of pods and
+/// network policies show nothing about a proxy (kube-router pkg/controllers/netpol).
 const ONE_AN_OBJECT: [&str; 8] =
     ["KUBE-SVC-", "KUBE-SVL-", "KUBE-SEP-", "KUBE-EXT-", "KUBE-FW-", "KUBE-XLB-", "KUBE-POD-FW-", "KUBE-NWPLCY-"];
 
-/// The tables that the legacy iptables made, which only root can read.
+/// The files with the tables of the legacy iptables. Only root can read them.
 const LEGACY: [&str; 2] = ["ip_tables_names", "ip6_tables_names"];
 
-/// Reads tables, chains whose name begins with `KUBE-`, those of single objects left out, where hostPorts are
-/// redirected, and which ports are kept from conntrack.
+/// Reads four things: tables; chains whose name begins with `KUBE-`, without chains of single objects; redirections of
+/// hostPorts; ports that are not tracked by conntrack.
 ///
 /// # Errors
-/// `NotPermitted` without the capability. A kernel without nf_tables, or without the legacy iptables, has none of
-/// their tables, which is no gap.
+/// `NotPermitted` without the capability. A kernel without nf_tables, or without the legacy iptables, has none of their
+/// tables, which is no error.
 pub(crate) fn read(root: &Root) -> Result<Netfilter, Gap> {
     require_net_admin(Source::Netfilter, "nft tables and chains")?;
     let mut connection = connection(Family::Netfilter, false);
@@ -57,7 +57,7 @@ pub(crate) fn read(root: &Root) -> Result<Netfilter, Gap> {
     Ok(Netfilter { tables: existing(tables)?, chains, legacy_tables, redirections, untracked })
 }
 
-/// What the kernel does not have is empty.
+/// A part that the kernel does not have is empty.
 fn existing<T: Default>(read: Result<T, Gap>) -> Result<T, Gap> {
     match read {
         Err(gap) if gap.why == Why::NotSupported => Ok(T::default()),
@@ -65,12 +65,12 @@ fn existing<T: Default>(read: Result<T, Gap>) -> Result<T, Gap> {
     }
 }
 
-/// `struct nfgenmsg` of every family and version 0.
+/// `struct nfgenmsg` for all families, version 0.
 fn request(what: &'static str, kind: u16) -> Request<'static> {
     Request { source: Source::Netfilter, what, kind, body: &[0; 4], absent: None }
 }
 
-/// The family and the name of a table, of a message that is about one.
+/// The family and the name of the table in a message about a table.
 ///
 /// # Errors
 /// Attributes that are cut or missing.
@@ -81,7 +81,7 @@ pub fn table(message: &Message<'_>) -> Result<Option<String>, Malformed> {
     Ok(Some(format!("{} {}", family(message)?, attribute(message, NFTA_TABLE_NAME)?)))
 }
 
-/// The name of a chain, of a message that is about one.
+/// The name of the chain in a message about a chain.
 ///
 /// # Errors
 /// Attributes that are cut or missing.
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn chains_of_a_proxy_are_kept_and_those_of_single_objects_are_not() {
+    fn chains_of_a_proxy_are_kept_without_chains_of_single_objects() {
         assert_eq!(chain_of("nat", "KUBE-NODEPORTS").as_deref(), Some("ip nat KUBE-NODEPORTS"));
         for single in ["KUBE-SVC-NPX46M4PTMTKRN6Y", "KUBE-POD-FW-NPX46M4PTMTKRN6Y", "KUBE-NWPLCY-NPX46M4PTMTKRN6Y"] {
             assert_eq!(chain_of("nat", single), None, "{single}");

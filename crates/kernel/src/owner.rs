@@ -13,7 +13,7 @@ use crate::{
 };
 use portreeve_facts::{Cgroup, Gap, Holder, Owner, PortSet, Process, Protocol, Reading, Socket, Source, State, Why};
 
-/// What a socket shows of its owner.
+/// The facts about a socket that lead to its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claim {
     /// Its protocol.
@@ -22,7 +22,7 @@ pub struct Claim {
     pub state: State,
     /// Its local port.
     pub local_port: u16,
-    /// Its inode, 0 for none.
+    /// Its inode; 0 if it has none.
     pub inode: u64,
     /// Its cgroup id.
     pub cgroup: Option<u64>,
@@ -55,14 +55,15 @@ pub struct Owners {
 }
 
 impl Owners {
-    /// For the live host whose root directory is mounted at `root`. `tunnels` are the links that are up, with the UDP port of
-    /// each: nobody else can have that one; `command_lines` says whether command lines, which may hold secrets, are kept.
+    /// For the live host whose root directory is mounted at `root`. `tunnels` are the links that are up, with their UDP
+    /// ports: no process can have these ports. `command_lines` decides whether command lines are kept, which may hold
+    /// secrets.
     pub fn live(root: &Path, tunnels: Vec<(u16, String)>, command_lines: bool) -> Self {
         Self { proc: root.join("proc"), cgroups: Cgroups::find(root), tunnels, command_lines }
     }
 
-    /// The owner of each claim, in their order. One pass over the cgroups and one over the processes, however many
-    /// claims there are, so look for all at once.
+    /// The owner of each claim, in the order of the claims. One pass over the cgroups and one over the processes serve
+    /// all claims, so search for all at once.
     pub fn of(&self, claims: &[Claim]) -> Vec<Owner> {
         let asked: Vec<_> =
             claims.iter().filter(|claim| self.known_without_reading(claim).is_none()).copied().collect();
@@ -78,11 +79,13 @@ impl Owners {
                     }
                     Some(Held::ByNoProcess) => Err(Gap::new(Source::Processes, Why::NotSupported, NO_DESCRIPTOR)),
                     Some(Held::Unknown(gap)) => Err(gap.clone()),
-                    None => {
-                        Err(Gap::new(Source::Processes, Why::Stale, "its process closed it; the kernel winds it up"))
-                    }
+                    None => Err(Gap::new(
+                        Source::Processes,
+                        Why::Stale,
+                        "its process closed it; the kernel finishes the connection",
+                    )),
                 };
-                let unknown = || Gap::new(Source::Cgroups, Why::NotSupported, "no cgroup is told of this socket");
+                let unknown = || Gap::new(Source::Cgroups, Why::NotSupported, "no cgroup is reported for this socket");
                 let cgroup = told.cloned().unwrap_or_else(|| Err(unknown()));
                 let cgroup = self.completed(cgroup, &process);
                 Owner::Held(Holder { cgroup: cgroup.into(), process: process.into() })
@@ -91,8 +94,8 @@ impl Owners {
         claims.iter().map(owner).collect()
     }
 
-    /// What a socket tells of its cgroup, with what its process tells where that says more. A socket knows its cgroup2
-    /// alone: where the hierarchies of version 1 hold the pods, that is the container runtime's, or there is none.
+    /// The cgroup of a socket, or its process' cgroup if that shows more. A socket shows only its cgroup2. If the
+    /// hierarchies of version 1 hold the pods, a socket has the cgroup2 of the container runtime, or none.
     fn completed(&self, told: Result<Cgroup, Gap>, process: &Result<Process, Gap>) -> Result<Cgroup, Gap> {
         let has_no_cgroup2 = match &told {
             Ok(cgroup) if cgroup.pod.is_some() => return told,
@@ -106,9 +109,9 @@ impl Owners {
         of_process.filter(says_more).map_or(told, Ok)
     }
 
-    /// The owner, where the claim alone shows it.
+    /// The owner, if the claim alone shows it.
     fn known_without_reading(&self, claim: &Claim) -> Option<Owner> {
-        // FIN_WAIT2 without an inode is TIME_WAIT already, waiting for the peer's FIN.
+        // FIN_WAIT2 without an inode is already in TIME_WAIT: it waits for the peer's FIN.
         if claim.inode == 0 && matches!(claim.state, State::TimeWait | State::FinWait2) {
             return Some(Owner::TimeWait);
         }
@@ -117,13 +120,13 @@ impl Owners {
         tunnel.filter(|_| of_kernel).map(|(_, link)| Owner::Kernel { link: link.clone() })
     }
 
-    /// The owners of all inodes claimed.
+    /// The owners of all claimed inodes.
     fn processes_of(&self, claims: &[Claim], cgroups: &HashMap<u64, Result<Cgroup, Gap>>) -> HashMap<u64, Held> {
         let mut missing: HashSet<u64> = claims.iter().map(|claim| claim.inode).filter(|inode| *inode != 0).collect();
         if missing.is_empty() {
             return HashMap::new();
         }
-        // The root cgroup names no owner, so its processes are no more likely than any others.
+        // The root cgroup names no owner, so its processes are no better a hint than others.
         let with_name = cgroups.values().flatten().filter(|cgroup| !cgroup.is_root());
         let likely: Vec<u32> = with_name.flat_map(|cgroup| self.cgroups.processes(cgroup)).collect();
         let mut processes = Processes::new(&self.proc, self.command_lines);
@@ -152,15 +155,15 @@ impl Owners {
         held
     }
 
-    /// Separates sockets of the kernel from those that were closed while their owners were looked for: the former are
-    /// still there.
+    /// Separates the kernel's sockets from sockets that were closed during the search for owners: the kernel's sockets
+    /// still exist.
     fn without_process(&self, claims: &[Claim], missing: &HashSet<u64>) -> Vec<(u64, Held)> {
         let claims: Vec<_> = claims.iter().filter(|claim| missing.contains(&claim.inode)).collect();
         let still_there = self.still_there(&claims);
         let holding = |claim: &&Claim| match &still_there {
             Ok(inodes) if inodes.contains(&claim.inode) => Held::ByNoProcess,
             Ok(_) => {
-                Held::Unknown(Gap::new(Source::Processes, Why::Stale, "it was closed while its holder was looked for"))
+                Held::Unknown(Gap::new(Source::Processes, Why::Stale, "it was closed during the search for its holder"))
             }
             Err(gap) => Held::Unknown(Gap { source: Source::Processes, ..gap.clone() }),
         };
@@ -186,23 +189,25 @@ impl Owners {
     }
 }
 
-/// Of a socket that is there, and that no process shows: it can be passed on without being received (unix(7) `SCM_RIGHTS`), or
-/// be held by io_uring alone.
-const NO_DESCRIPTOR: &str = "no process shows a descriptor of it: it is on its way between two, or in io_uring";
+/// For a socket that exists and that no process shows. A process can pass it on before it is received (unix(7)
+/// `SCM_RIGHTS`), or only io_uring holds it.
+const NO_DESCRIPTOR: &str =
+    "no process shows a descriptor of it: it is being passed between two processes, or io_uring holds it";
 
-/// Whether a socket that no process shows may be one of the kernel's own, which are root's. Of whom made it the cgroup tells more.
+/// Whether a socket that no process shows may be the kernel's own. The kernel's sockets belong to root. The cgroup
+/// shows more about the maker.
 fn may_be_the_kernels(claim: &Claim, cgroup: Option<&Result<Cgroup, Gap>>) -> bool {
     claim.uid == 0 && cgroup.is_none_or(|cgroup| cgroup.as_ref().map_or(true, Cgroup::is_root))
 }
 
-/// What is known of an inode's owner.
+/// The known owner of an inode.
 enum Held {
     By(Process),
     ByNoProcess,
     Unknown(Gap),
 }
 
-/// The owner of a socket that is not of this machine: nothing can be read of it.
+/// The owner of a socket of another machine: no fact about it can be read.
 pub(super) fn unread(why: Why, detail: &str) -> Owner {
     let gap = |source| Gap::new(source, why, detail);
     Owner::Held(Holder { cgroup: Reading::Gap(gap(Source::Cgroups)), process: Reading::Gap(gap(Source::Processes)) })
@@ -225,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_can_be_read_both_ways_are_gaps() {
+    fn cgroup_and_process_are_unread_if_nothing_can_be_read() {
         let owners = Owners::live(Path::new("/nonexistent"), vec![(8472, "flannel.1".to_owned())], false);
         for claim in [claim(Protocol::Tcp, State::Listen, 8472, 5), claim(Protocol::Tcp, State::LastAck, 8472, 0)] {
             let [Owner::Held(holder)] = &owners.of(&[claim])[..] else { panic!("not held") };

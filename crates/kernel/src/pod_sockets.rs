@@ -1,4 +1,4 @@
-//! The sockets of one pod on the ports that its servers need, and who holds them.
+//! The sockets of one pod on the ports that its servers need, and their holders.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -14,19 +14,21 @@ use crate::{
 };
 use portreeve_facts::{Gap, Holder, Owner, PortSet, Process, Protocol, Socket, Source, State, Why};
 
-/// The most sockets of one pod that are listed.
+/// The greatest number of sockets of one pod that are listed.
 const LISTED: usize = 256;
 
-/// The tables of a pod, each with its listeners and whatever has a peer.
+/// The tables of a pod, each with the states of its listeners and of its sockets with a peer.
 const TABLES: [(Protocol, States); 2] =
     [(Protocol::Tcp, States::WITH_PEER.with(State::Listen)), (Protocol::Udp, States::ESTABLISHED.with(State::Close))];
 
-/// Each socket with one of these local ports in the network namespace whose `/proc/PID/net` is at `net`, with its holder among
-/// `pids`. Behind them comes, for a peer of such a connection, another connection that leads there from a port on which nothing
-/// listens: who connects to a server has no two connections from one port, so this peer is a server itself.
+/// Each socket with one of these local ports in the network namespace whose `/proc/PID/net` is at `net`, with its
+/// holder among `pids`. After them comes, for the peer of such a connection, another connection to the same peer from a
+/// port on which no process listens. Two connections share the peer's port, and a client has one port for each
+/// connection: so the peer is a server.
 ///
 /// # Errors
-/// A [`Gap`] of [`Source::PodNamespaces`] or [`Source::Sockstat`], where a table cannot be read or has too many such sockets.
+/// A [`Gap`] of [`Source::PodNamespaces`] or [`Source::Sockstat`], if a table cannot be read or has too many such
+/// sockets.
 pub(super) fn sockets_on(proc: &Path, net: &Path, ports: &PortSet, pids: &[u32]) -> Result<Vec<Socket>, Gap> {
     if sockstat::at_most(net, 1)? == 0 {
         return Ok(Vec::new());
@@ -54,7 +56,7 @@ fn peer(record: &Record) -> Peer {
     (record.protocol, record.remote.to_canonical(), record.remote_port)
 }
 
-/// For each of these peers a connection from another port on which nothing listens, where there is one.
+/// For each of these peers, a connection from another port on which no process listens, if there is one.
 fn beside(tables: &Sockets, ports: &PortSet, peers: &HashSet<Peer>) -> Result<Vec<Record>, Gap> {
     let seen =
         walk(tables, None, |it| it.remote_port == 0 || peers.contains(&peer(it)) && !ports.contains(it.local_port))?;
@@ -63,7 +65,7 @@ fn beside(tables: &Sockets, ports: &PortSet, peers: &HashSet<Peer>) -> Result<Ve
     Ok(opened.map(|it| (peer(it), *it)).collect::<BTreeMap<_, _>>().into_values().collect())
 }
 
-/// The sockets of both tables that are wanted; a few more than [`LISTED`] of these where there are more.
+/// The wanted sockets of both tables. If there are more than [`LISTED`], a few more than that are returned.
 fn walk(tables: &Sockets, ports: Option<&PortSet>, wanted: impl Fn(&Record) -> bool) -> Result<Vec<Record>, Gap> {
     let mut found = Vec::new();
     for (protocol, states) in TABLES {
@@ -77,7 +79,7 @@ fn walk(tables: &Sockets, ports: Option<&PortSet>, wanted: impl Fn(&Record) -> b
     Ok(found)
 }
 
-/// Looks for the holders among the processes of the pod, and nowhere else.
+/// Searches for the holders among the processes of the pod only.
 fn name_owners(proc: &Path, pids: &[u32], sockets: &mut [Socket]) {
     let mut missing: HashSet<u64> = sockets.iter().map(|it| it.inode).filter(|inode| *inode != 0).collect();
     let mut processes = Processes::new(proc, false);
@@ -125,7 +127,7 @@ mod tests {
         Ok(found.iter().map(|it| (it.local_port, it.remote_port)).collect())
     }
 
-    // 46580 is B5F4, 46581 is B5F5.
+    // B5F4 is 46580, and B5F5 is 46581.
     const BLOCKS: (&str, &str, &str, u64) = ("0100000A:B5F4", "0200000A:1F90", "01", 7);
 
     #[test]
@@ -135,19 +137,23 @@ mod tests {
         assert_eq!(seen(&namespace(&[BLOCKS, other, elsewhere]), "46580"), Ok(vec![(46580, 8080), (46582, 8080)]));
         assert_eq!(seen(&namespace(&[BLOCKS, elsewhere]), "46580"), Ok(vec![(46580, 8080)]));
         let listener = ("00000000:B5F6", "00000000:0000", "0A", 10);
-        assert_eq!(seen(&namespace(&[BLOCKS, other, listener]), "46580"), Ok(vec![(46580, 8080)]), "it was accepted");
+        assert_eq!(
+            seen(&namespace(&[BLOCKS, other, listener]), "46580"),
+            Ok(vec![(46580, 8080)]),
+            "the connection was accepted"
+        );
         assert_eq!(seen(&namespace(&[BLOCKS, other]), "46581"), Ok(vec![]));
     }
 
     #[test]
-    fn where_a_server_listens_nothing_more_is_looked_for() {
+    fn no_second_connection_is_searched_if_a_server_listens() {
         let listener = ("00000000:B5F4", "00000000:0000", "0A", 10);
         let other = ("0100000A:B5F6", "0200000A:1F90", "01", 8);
         assert_eq!(seen(&namespace(&[listener, BLOCKS, other]), "46580"), Ok(vec![(46580, 0), (46580, 8080)]));
     }
 
     #[test]
-    fn a_pod_without_sockets_is_not_walked_and_one_with_too_many_is_a_gap() {
+    fn a_pod_without_sockets_is_not_walked_and_a_pod_with_too_many_is_unread() {
         let none = namespace(&[]);
         std::fs::remove_file(none.path().join("tcp")).expect("removed");
         assert_eq!(seen(&none, "46580"), Ok(vec![]));
@@ -158,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn who_holds_a_socket_is_looked_for_among_the_processes_of_the_pod_only() {
+    fn the_holder_of_a_socket_is_searched_among_the_processes_of_the_pod_only() {
         let proc = tempfile::tempdir().expect("a directory");
         for (pid, inode) in [("7", 70), ("8", 80)] {
             let process = proc.path().join(pid);

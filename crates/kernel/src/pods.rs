@@ -25,32 +25,34 @@ use portreeve_facts::{
     Source, Why,
 };
 
-/// `net.ipv4.tcp_tw_reuse` as every network namespace begins: a pod's own cannot be seen from outside.
+/// `net.ipv4.tcp_tw_reuse` in a new network namespace: a pod's own value cannot be read from outside.
 const TCP_TW_REUSE: Option<u8> = Some(2);
 
-/// As long as `/proc/PID/cgroup` usually is, in bytes, with a line for each hierarchy of version 1.
+/// The usual length of `/proc/PID/cgroup` in bytes, with a line for each hierarchy of version 1.
 const CGROUP: usize = 4096;
-/// As long as it may be: a dozen lines, each with a path.
+/// The greatest length: a dozen lines, each with a path.
 const LONGEST: u64 = 65_536;
-/// A pod with fewer sockets of any kind than this part of what is worth walking is far from it, and not asked twice.
+/// A pod with fewer sockets of any kind than `worth_walking` divided by this number is far from a problem. It is not
+/// read a second time.
 const FAR: u32 = 8;
 
-/// So many pods are asked for the sockets on ports that their servers need: each takes as long as there are connections on the node.
+/// The sockets on needed ports are listed for this number of pods: each list takes a time that grows with the
+/// connections on the node.
 const MOST_ASKED: usize = 8;
-/// A pod with fewer sockets than this part of what is worth a walk is not walked, whatever its range: who writes a pod chooses that, and a
-/// walk takes as long as the node has connections.
+/// A pod with fewer sockets than `worth_walking` divided by this number is not walked, whatever its range is. The
+/// author of the pod chooses the range, and a walk takes a time that grows with the connections on the node.
 const FEWEST: u32 = 64;
 
-/// The use of ephemeral ports in each pod with a network namespace of its own, by pod uid. A pod whose sockstat shows
-/// fewer sockets of one protocol than half of its own ports is not walked. To see these takes CAP_SYS_ADMIN and a thread in
-/// the namespace. So they are those of `pods`, from the pod's specification. Else it is a pod with as many as `worth_walking`
-/// sockets that is walked, and every local port counts that no listener of its own covers. Of the first eight of `pods` that need
-/// ports, their sockets on these are listed. `proc` is where the host's `/proc` is mounted, and `known` what earlier looks at it
-/// learned.
+/// The use of ephemeral ports in each pod with a network namespace of its own, by pod uid. A pod's own range and its
+/// listeners can be read only with CAP_SYS_ADMIN and a thread in the namespace. So the ports of a pod in `pods` come
+/// from its specification. Such a pod is not walked if its sockstat shows fewer sockets of one protocol than half of
+/// its ports. Any other pod is walked if it has at least `worth_walking` sockets; each local port without a listener
+/// counts. For the first eight of `pods` that need ports, the sockets on these ports are listed. `proc` is the place
+/// where the host's `/proc` is mounted. `known` has the facts from earlier scans.
 ///
 /// # Errors
-/// A [`Gap`] of [`Source::PodNamespaces`]: `NotPermitted` where not every process of the node, or not its namespaces,
-/// are to be seen. A pod that could not be read carries its own gap.
+/// A [`Gap`] of [`Source::PodNamespaces`]: `NotPermitted` if the processes of the node, or their namespaces, are not
+/// all visible. A pod that could not be read has its own `Gap`.
 pub fn pod_namespaces(
     proc: &Path,
     worth_walking: u32,
@@ -58,13 +60,13 @@ pub fn pod_namespaces(
     known: &mut Known,
 ) -> Result<Vec<PodNamespace>, Gap> {
     if !sees_the_node(proc) {
-        let detail = "only processes of this pid namespace are to be seen (no hostPID)";
+        let detail = "only processes of this pid namespace are visible (no hostPID)";
         return Err(Gap::new(Source::PodNamespaces, Why::NotPermitted, detail));
     }
     let Found { namespaces, hidden, refused, mut members } = find(proc, pods, known)?;
-    // Not only when a pod happens to be hidden: without the privilege it is luck what is to be seen.
+    // Even if no pod happens to be hidden: without the privilege the visible part depends on luck.
     if let Some(gap) = refused.filter(|_| !privileges::read().iter().any(|held| held == "CAP_SYS_PTRACE")) {
-        return Err(Gap { detail: format!("{}: that takes CAP_SYS_PTRACE", gap.detail), ..gap });
+        return Err(Gap { detail: format!("{}: this needs CAP_SYS_PTRACE", gap.detail), ..gap });
     }
     let unseen = hidden.into_iter().filter(|(uid, _)| namespaces.iter().all(|namespace| namespace.pod_uid != *uid));
     let unseen: Vec<_> = unseen.map(|(pod_uid, gap)| PodNamespace::with_use(pod_uid, Err(gap))).collect();
@@ -82,12 +84,12 @@ pub fn pod_namespaces(
                     sockets_on(proc, &net, &asked.needed, &pids)
                 }
                 None => {
-                    let detail = format!("more than {MOST_ASKED} pods fail: no more are looked at");
+                    let detail = format!("more than {MOST_ASKED} pods fail: the sockets of the others are not read");
                     Err(Gap::new(Source::PodNamespaces, Why::TooMuch, detail))
                 }
             };
             if needed.is_err() && !net.exists() {
-                // It ended meanwhile.
+                // The pod ended meanwhile.
                 return None;
             }
             read.needed = needed.map_err(|gap| Gap { source: Source::PodNamespaces, ..gap }).into();
@@ -100,19 +102,19 @@ pub fn pod_namespaces(
     Ok(reported)
 }
 
-/// What the processes of the node tell of pods' namespaces.
+/// The pods' namespaces, as far as the processes of the node show them.
 #[derive(Default)]
 struct Found {
     namespaces: Vec<Namespace>,
     /// Pods with a process that does not show its namespace.
     hidden: BTreeMap<String, Gap>,
-    /// The first process of all that does not.
+    /// The first process that does not show its namespace.
     refused: Option<Gap>,
-    /// The processes in each namespace of a pod of which sockets are asked, by the inode of the namespace.
+    /// The processes in each namespace of a pod whose sockets are requested, by the inode of the namespace.
     members: HashMap<u64, Vec<u32>>,
 }
 
-/// A network namespace of a pod: one process to look through, and the cgroup that names the pod.
+/// A network namespace of a pod: a process through which it is read, and the cgroup that names the pod.
 struct Namespace {
     inode: u64,
     net: PathBuf,
@@ -120,11 +122,11 @@ struct Namespace {
     cgroup: Arc<Cgroup>,
 }
 
-/// Every network namespace that a process of a pod is in, but ours and the node's own.
+/// Every network namespace of a process of a pod, without our own and the node's.
 fn find(proc: &Path, pods: &BTreeMap<String, PodQuery>, known: &mut Known) -> Result<Found, Gap> {
     let own = proc.join("thread-self");
     let own = network(&own).map_err(|error| unread(&own.join(NETWORK), &error))?;
-    // Of init and of the first thread of the kernel, of which some hosts show only one.
+    // The namespace of init and of the kernel's first thread: some hosts show only one of them.
     let node = ["1", "2"].into_iter().filter_map(|pid| network(&proc.join(pid)).ok());
     let mut passed: HashSet<u64> = [own].into_iter().chain(node).collect();
     let mut found = Found::default();
@@ -132,9 +134,9 @@ fn find(proc: &Path, pods: &BTreeMap<String, PodQuery>, known: &mut Known) -> Re
     let mut before = known.processes.take();
     for (pid, inode) in pids(proc).map_err(|error| unread(proc, &error))? {
         let mut process = before.process(pid, inode);
-        match found.look(&proc.join(pid.to_string()), &mut process, &mut passed, &mut text) {
+        match found.scan(&proc.join(pid.to_string()), &mut process, &mut passed, &mut text) {
             Ok(new) => {
-                // The first process of a namespace says whose it is.
+                // The first process of a namespace shows whose it is.
                 let asked = new.and_then(|pod_uid| pods.get(pod_uid)).filter(|asked| !asked.needed.is_empty());
                 if let (Some(network), Some(_)) = (process.network, asked) {
                     found.members.insert(network, Vec::new());
@@ -151,9 +153,9 @@ fn find(proc: &Path, pods: &BTreeMap<String, PodQuery>, known: &mut Known) -> Re
 }
 
 impl Found {
-    /// Asks a process what it has not reported yet, and takes its namespace unless it is among those that `passed`. Returns the uid
-    /// of the pod whose namespace it took.
-    fn look(
+    /// Reads the facts of a process that are not yet known, and takes its namespace unless that is in `passed`. Returns
+    /// the uid of the pod whose namespace it took.
+    fn scan(
         &mut self,
         directory: &Path,
         process: &mut KnownProcess,
@@ -173,7 +175,7 @@ impl Found {
         if process.cgroup.is_none() {
             process.cgroup = Some(cgroup(directory, text)?);
         }
-        // A process that merely entered the namespace does not name its pod; the next one may.
+        // A process that only entered the namespace does not name its pod; the next process may.
         let Some(cgroup) = process.cgroup.iter().flatten().next() else { return Ok(None) };
         let Some(pod_uid) = cgroup.pod.as_ref().map(|pod| pod.pod_uid.clone()) else { return Ok(None) };
         match network {
@@ -191,7 +193,7 @@ impl Found {
     }
 }
 
-/// The link below a process' directory that names its network namespace.
+/// The link in a process' directory that names its network namespace.
 const NETWORK: &str = "ns/net";
 
 /// The inode of a process' network namespace, from a link such as `net:[4026531840]`.
@@ -204,7 +206,7 @@ fn network(process: &Path) -> io::Result<u64> {
 /// The control group of a process, if it names a pod.
 fn cgroup(process: &Path, text: &mut Vec<u8>) -> io::Result<Option<Arc<Cgroup>>> {
     text.clear();
-    // Without asking how long it is, and into one buffer for all.
+    // Reads without a query of the length, and into one buffer for all.
     open_file(&process.join("cgroup")).and_then(|file| file.take(LONGEST).read_to_end(text))?;
     Ok(cgroup_of_process(&String::from_utf8_lossy(text)).filter(|cgroup| cgroup.pod.is_some()).map(Arc::new))
 }
@@ -214,7 +216,7 @@ fn unread(path: &Path, error: &io::Error) -> Gap {
 }
 
 impl Namespace {
-    /// Nothing when the pod ended.
+    /// None if the pod ended.
     fn read(self, own: Option<&PortSet>, worth_walking: u32) -> Option<PodNamespace> {
         let mut listening = None;
         let ephemeral = self.ephemeral_use(own, worth_walking, &mut listening);
@@ -237,14 +239,13 @@ impl Namespace {
         let listeners = sockets.listeners()?.sockets;
         let every_port = PortSet::from(PortRange { first: 1, last: u16::MAX });
         let chosen = own.cloned().unwrap_or_else(|| PortRange::DEFAULT_EPHEMERAL.into());
-        // An unconnected socket of UDP with a port that the kernel chooses is a client more often than not.
+        // An unconnected UDP socket with a port that the kernel chooses is usually a client.
         let serves = |it: &&Socket| it.protocol != Protocol::Udp || !chosen.contains(it.local_port);
         *listening = Some(listeners.iter().filter(serves).map(|socket| socket.local_port).collect());
         let ports = own.unwrap_or(&every_port);
         let counting = Counting { ports, at_most: Some(at_most), worth_walking, tcp_tw_reuse: TCP_TW_REUSE };
         let mut used = sockets.ephemeral_use(&counting, &listeners)?.ephemeral;
-        let not_asked =
-            Gap::new(Source::Processes, Why::NotAsked, "the pod is known, its processes are not looked for");
+        let not_asked = Gap::new(Source::Processes, Why::NotAsked, "the pod is known; its processes are not searched");
         for destination in &mut used.busiest {
             destination.owner = Owner::Held(Holder {
                 cgroup: Reading::Seen(Cgroup::clone(&self.cgroup)),
@@ -263,7 +264,7 @@ mod tests {
 
     const UID: &str = "0e6a3a0c-5a0b-4b1e-8d6e-3f2b1c0d9e8f";
 
-    /// A made-up `/proc` of a node: ourselves, init, and a process in a namespace.
+    /// A made-up `/proc` of a node: this process, init, and a process in a namespace.
     fn node(namespace: &str, cgroup: &str) -> tempfile::TempDir {
         let proc = tempfile::tempdir().expect("a directory");
         for (pid, namespace, cgroup) in
@@ -291,7 +292,7 @@ mod tests {
         proc
     }
 
-    fn look(proc: &tempfile::TempDir, worth_walking: u32) -> Result<Vec<PodNamespace>, Gap> {
+    fn scan(proc: &tempfile::TempDir, worth_walking: u32) -> Result<Vec<PodNamespace>, Gap> {
         pod_namespaces(proc.path(), worth_walking, &BTreeMap::new(), &mut Known::default())
     }
 
@@ -300,9 +301,9 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_pod_is_walked_and_what_it_accepted_does_not_count() {
+    fn a_busy_pod_is_walked_and_accepted_connections_do_not_count() {
         let proc = node("net:[2]", &of_pod());
-        let namespaces = look(&proc, 4).expect("seen");
+        let namespaces = scan(&proc, 4).expect("seen");
         assert_eq!(namespaces.len(), 1);
         let used = namespaces[0].ephemeral.seen().expect("read");
         let reported: Vec<_> = used.busiest.iter().map(|one| (one.port, one.used, one.time_wait)).collect();
@@ -314,14 +315,14 @@ mod tests {
     fn a_quiet_pod_is_not_walked() {
         let proc = node("net:[2]", &of_pod());
         fs::remove_file(proc.path().join("7/net/tcp")).expect("removed");
-        let namespaces = look(&proc, 5).expect("seen");
+        let namespaces = scan(&proc, 5).expect("seen");
         assert_eq!(namespaces[0].ephemeral, Reading::Seen(EphemeralUse { at_most: 4, busiest: vec![] }));
-        let walked = look(&proc, 4).expect("seen");
+        let walked = scan(&proc, 4).expect("seen");
         assert_eq!(walked[0].ephemeral.gap().expect("no table").source, Source::PodNamespaces);
     }
 
     #[test]
-    fn a_pod_with_a_range_of_its_own_is_walked_by_half_of_it_and_only_its_ports_count() {
+    fn a_pod_with_its_own_range_is_walked_from_half_of_it_and_only_its_ports_count() {
         let proc = node("net:[2]", &of_pod());
         let used_of = |worth_walking: u32, uid: &str, ports: &str| {
             let query = PodQuery { ephemeral: Some(ports.parse().expect("ports")), ..PodQuery::default() };
@@ -338,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sockets_of_no_more_than_eight_pods_are_listed_and_one_that_cannot_be_read_has_a_gap() {
+    fn the_sockets_of_at_most_eight_pods_are_listed_and_an_unreadable_pod_is_unread() {
         let proc = node("net:[2]", &of_pod());
         let uid = |index: u8| format!("0e6a3a0c-5a0b-4b1e-8d6e-3f2b1c0d9e{index:02}");
         for index in 10..19 {
@@ -349,23 +350,23 @@ mod tests {
             symlink("../7/net", process.join("net")).expect("linked");
         }
         let query = |needed: &str| PodQuery { needed: needed.parse().expect("ports"), ..PodQuery::default() };
-        let look = |pods: Vec<String>| {
+        let scan = |pods: Vec<String>| {
             let pods = pods.into_iter().map(|uid| (uid, query("40000"))).collect();
             pod_namespaces(proc.path(), 14_116, &pods, &mut Known::default()).expect("seen")
         };
         let count =
             |seen: &[PodNamespace], why| seen.iter().filter(|it| it.needed.gap().map(|gap| gap.why) == why).count();
-        let all = look((10..19).map(uid).collect());
+        let all = scan((10..19).map(uid).collect());
         assert_eq!((count(&all, None), count(&all, Some(Why::TooMuch)), count(&all, Some(Why::NotAsked))), (8, 1, 1));
         let ports = all.iter().filter_map(|it| it.needed.seen()).flatten().map(|socket| socket.local_port);
         assert!(ports.clone().count() > 0 && ports.clone().filter(|port| *port == 40000).count() == 8);
         fs::remove_file(proc.path().join("7/net/udp")).expect("removed");
-        let unread = look(vec![uid(10)]);
+        let unread = scan(vec![uid(10)]);
         assert_eq!((unread.len(), count(&unread, Some(Why::NotSupported))), (10, 1));
     }
 
     #[test]
-    fn who_told_twice_is_believed_for_a_while() {
+    fn a_process_read_twice_is_not_read_again_for_some_scans() {
         let proc = node("net:[2]", &of_pod());
         let mut known = Known::default();
         let mut pods = || pod_namespaces(proc.path(), 5, &BTreeMap::new(), &mut known).expect("seen").len();
@@ -374,28 +375,28 @@ mod tests {
         fs::remove_file(&link).expect("removed");
         symlink("net:[1]", &link).expect("linked");
         fs::remove_file(proc.path().join("7/cgroup")).expect("removed");
-        assert_eq!(pods(), 1, "it went to the node's namespace, and was not asked");
-        assert!((0..20).any(|_| pods() == 0), "it is asked in the end");
+        assert_eq!(pods(), 1, "it moved to the node's namespace, and was not read");
+        assert!((0..20).any(|_| pods() == 0), "it is read again in the end");
     }
 
     #[test]
-    fn our_own_namespace_and_those_of_no_pod_are_left_out() {
-        assert_eq!(look(&node("net:[1]", &of_pod()), 0), Ok(vec![]));
-        assert_eq!(look(&node("net:[2]", "0::/user.slice\n"), 0), Ok(vec![]));
+    fn our_own_namespace_and_namespaces_without_a_pod_are_left_out() {
+        assert_eq!(scan(&node("net:[1]", &of_pod()), 0), Ok(vec![]));
+        assert_eq!(scan(&node("net:[2]", "0::/user.slice\n"), 0), Ok(vec![]));
         let elsewhere = node("net:[1]", &of_pod());
         let own = elsewhere.path().join("thread-self/ns/net");
         fs::remove_file(&own).expect("removed");
         symlink("net:[3]", own).expect("linked");
-        assert_eq!(look(&elsewhere, 0), Ok(vec![]), "the node's, where a pod has hostNetwork");
+        assert_eq!(scan(&elsewhere, 0), Ok(vec![]), "the node's namespace, if a pod has hostNetwork");
     }
 
     #[test]
-    fn without_the_nodes_processes_it_is_a_gap() {
+    fn pods_are_unread_without_the_nodes_processes() {
         let proc = node("net:[2]", &of_pod());
         let own = proc.path().join("thread-self/ns/pid");
         fs::remove_file(&own).expect("removed");
         symlink("pid:[4026532000]", own).expect("linked");
         fs::write(proc.path().join("1/cgroup"), "0::/\n").expect("written");
-        assert_eq!(look(&proc, 0).expect_err("blind").why, Why::NotPermitted);
+        assert_eq!(scan(&proc, 0).expect_err("blind").why, Why::NotPermitted);
     }
 }

@@ -1,27 +1,27 @@
-//! What this process may see.
+//! The privileges of this process.
 
 use super::root::read_text;
 use portreeve_facts::{Gap, Source, Why};
 
-/// The capabilities a reader uses, by number (include/uapi/linux/capability.h).
+/// The capabilities that a reader uses, by number (include/uapi/linux/capability.h).
 const USED: [(u32, &str); 5] =
     [(2, "CAP_DAC_READ_SEARCH"), (12, "CAP_NET_ADMIN"), (19, "CAP_SYS_PTRACE"), (21, "CAP_SYS_ADMIN"), (39, "CAP_BPF")];
 
-/// The names of those of [`USED`] that the calling thread has; none where they cannot be told, since what a reader
-/// may not do is then named by its own gap.
+/// The names of those capabilities of [`USED`] that the calling thread has. The list is empty if they cannot be read:
+/// the `Gap` of each reader then names the missing right.
 pub(super) fn read() -> Vec<String> {
     status().map(|status| effective(&status)).unwrap_or_default()
 }
 
-/// Refuses what the kernel would refuse without `CAP_NET_ADMIN`, before it loads modules in order to do so. Where this
-/// thread's capabilities cannot be read, the kernel decides.
+/// Refuses a request that the kernel would refuse without `CAP_NET_ADMIN`, because the kernel would first load modules
+/// for it. If this thread's capabilities cannot be read, the kernel decides.
 ///
 /// # Errors
-/// `NotPermitted`, of the given source.
+/// `NotPermitted`, with the given source.
 pub(super) fn require_net_admin(source: Source, what: &str) -> Result<(), Gap> {
     match status() {
         Ok(status) if !effective(&status).iter().any(|held| held == "CAP_NET_ADMIN") => {
-            Err(Gap::new(source, Why::NotPermitted, format!("dump of {what}: that takes CAP_NET_ADMIN")))
+            Err(Gap::new(source, Why::NotPermitted, format!("dump of {what}: this needs CAP_NET_ADMIN")))
         }
         _ => Ok(()),
     }

@@ -1,5 +1,5 @@
-//! Socket tables as text, `/proc/net/{tcp,tcp6,udp,udp6,sctp}`: for kernels without the diag modules, for other processes'
-//! namespaces and for recorded trees. Slower, and without v6only and cgroup.
+//! Socket tables as text, `/proc/net/{tcp,tcp6,udp,udp6,sctp}`: for kernels without the diag modules, for other
+//! processes' namespaces and for recorded trees. Slower than sock_diag, and without v6only and cgroup.
 
 use std::{
     io::{self, BufRead, BufReader, Read},
@@ -14,24 +14,23 @@ use crate::{
 };
 use portreeve_facts::{Family, Gap, Protocol, State, Why};
 
-/// The longest line that is read: the kernel pads them to 150 bytes, 180 for IPv6.
+/// The longest line that is read. The kernel pads lines to 150 bytes, and to 180 bytes for IPv6.
 const LINE: u64 = 512;
 
-/// The longest table that is read, in bytes: of some three million sockets. A longer one is cut, which is malformed.
+/// The longest table that is read, in bytes: some three million sockets. A longer table is cut, and so malformed.
 const LONGEST: u64 = 512 * 1024 * 1024;
 
-/// What the first line of a table has. The kernel writes it even where there is no socket: without it a file was not
-/// recorded whole.
+/// The first line of a table. The kernel writes it even without sockets: a file without it was not recorded completely.
 const HEADING: &str = "local_address";
 
-/// What a kernel with IPv6 has beside its tables.
+/// Files that a kernel with IPv6 has beside its tables.
 const OF_IPV6: [&str; 2] = ["if_inet6", "sockstat6"];
 
-/// Adds every socket asked for to what was `collected` before, from the tables in the directory `net`. A table
-/// of IPv6 that is not there has no sockets where nothing else is of IPv6: the kernel may do without.
+/// Adds every requested socket to `collected`, from the tables in the directory `net`. A missing IPv6 table means no
+/// sockets if no other file of IPv6 exists: the kernel may have no IPv6.
 ///
 /// # Errors
-/// `NotSupported` for a table that is not there, `NotPermitted`, or `Malformed` with file and line.
+/// `NotSupported` if a table is missing, `NotPermitted`, or `Malformed` with file and line.
 pub fn walk<T>(net: &Path, ask: &Ask<'_>, mut collected: T, mut each: impl FnMut(&mut T, &Record)) -> Result<T, Gap> {
     let mut take = |record: &Record| {
         if ask.wants(record) {
@@ -62,7 +61,7 @@ pub fn walk<T>(net: &Path, ask: &Ask<'_>, mut collected: T, mut each: impl FnMut
     Ok(collected)
 }
 
-/// What an error of the file system means for a reader below `/proc`. A process that went away takes its files along.
+/// The meaning of a file system error for a reader below `/proc`. The files of a process vanish with the process.
 pub fn why(error: &io::Error) -> Why {
     match error.kind() {
         io::ErrorKind::NotFound => Why::NotSupported,
@@ -71,7 +70,7 @@ pub fn why(error: &io::Error) -> Why {
     }
 }
 
-/// Reads one table, its first line being the heading.
+/// Reads one table. Its first line is the heading.
 pub fn read(
     mut table: impl BufRead,
     protocol: Protocol,
@@ -96,7 +95,7 @@ pub fn read(
         let record = text.and_then(|text| parse(text, protocol, family));
         let malformed = || (Why::Malformed, format!("line {number} is not a socket as /proc/net writes it"));
         let record = record.ok_or_else(malformed)?;
-        // Without an inode it is no socket yet, but a request that waits at its listener.
+        // A socket without an inode is a request that waits at its listener, not a socket yet.
         if record.state != State::SynRecv || record.inode != 0 {
             each(&record);
         }
@@ -134,7 +133,7 @@ fn parse(line: &str, protocol: Protocol, family: Family) -> Option<Record> {
     })
 }
 
-/// `ADDRESS:PORT`, the address as 32-bit words in the host's byte order, the port in ours.
+/// `ADDRESS:PORT`. The address is written as 32-bit words in the host's byte order, the port as a number.
 fn end(text: &str, family: Family) -> Option<(IpAddr, u16)> {
     let (address, port) = text.split_once(':')?;
     let word = |index: usize| {
@@ -205,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_without_the_heading_was_not_recorded_and_is_never_no_sockets() {
+    fn a_file_without_the_heading_is_malformed_and_never_no_sockets() {
         for not_a_table in ["", "\n", "0: 0100007F:7580\n", "  sl  local_address"] {
             let (why, detail) = all(not_a_table, Family::V4).expect_err("no table");
             assert_eq!((why, detail.contains("heading")), (Why::Malformed, true), "{not_a_table:?}: {detail}");
@@ -213,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_table_is_a_gap_for_ipv4_and_empty_for_ipv6() {
+    fn a_missing_table_is_unread_for_ipv4_and_empty_for_ipv6() {
         let net = tempfile::tempdir().expect("a directory");
         let ask = Ask {
             source: Source::Listeners,

@@ -1,5 +1,5 @@
-//! SCTP sockets as text, `/proc/net/sctp/{eps,assocs}` (net/sctp/proc.c): for kernels that have SCTP loaded and no module
-//! to ask it with.
+//! SCTP sockets as text, `/proc/net/sctp/{eps,assocs}` (net/sctp/proc.c): for kernels that have SCTP loaded, but no
+//! module that reports its sockets.
 
 use std::{io::BufRead, net::IpAddr, path::Path};
 
@@ -10,13 +10,14 @@ use crate::{
 };
 use portreeve_facts::{Family, Gap, Protocol, Source, State, Why};
 
-/// What the first line of a table has.
+/// The first line of a table.
 const HEADING: &str = "LPORT";
 
-/// Hands over every socket of the tables in the directory `net` that can be one of the states asked for.
+/// Passes on every socket of the tables in the directory `net` that can have a requested state.
 ///
 /// # Errors
-/// `NotSupported` where the tables are absent, because no SCTP is loaded; `NotPermitted`, or `Malformed` with file and line.
+/// `NotSupported` if the tables are absent, because SCTP is not loaded; `NotPermitted`, or `Malformed` with file and
+/// line.
 pub fn walk(net: &Path, ask: &Ask<'_>, mut take: impl FnMut(&Record)) -> Result<(), Gap> {
     if ask.states.contains(State::Listen) {
         let path = net.join("sctp/eps");
@@ -29,7 +30,7 @@ pub fn walk(net: &Path, ask: &Ask<'_>, mut take: impl FnMut(&Record)) -> Result<
     Ok(())
 }
 
-/// Reads one table, its first line being the heading.
+/// Reads one table. Its first line is the heading.
 fn read(
     source: Source,
     name: &Path,
@@ -47,11 +48,12 @@ fn read(
         }
         Some(())
     })?;
-    // The kernel writes it even where there is no socket.
+    // The kernel writes the heading even without sockets.
     if heading { Err(Gap::new(source, Why::Malformed, format!("{}: empty", name.display()))) } else { Ok(()) }
 }
 
-/// `ENDPT SOCK STY SST HBKT LPORT UID INODE LADDRS`; no record for what does not listen, and has no peer here either.
+/// `ENDPT SOCK STY SST HBKT LPORT UID INODE LADDRS`. No record for an endpoint that does not listen: it has no peer
+/// here either.
 pub fn endpoint(fields: &[&str]) -> Option<Option<Record>> {
     let [_, _, _, state, _, port, uid, inode, locals @ ..] = fields else { return None };
     if State::from_number(state.parse().ok()?) != Some(State::Listen) {
@@ -62,8 +64,8 @@ pub fn endpoint(fields: &[&str]) -> Option<Option<Record>> {
     Some(Some(record(State::Listen, (local, port.parse().ok()?), (nowhere, 0), uid.parse().ok()?, inode.parse().ok()?)))
 }
 
-/// `ASSOC SOCK STY SST ST HBKT ASSOC-ID TX_QUEUE RX_QUEUE UID INODE LPORT RPORT LADDRS <-> RADDRS ...`, a star before the
-/// address that is in use; no record for a state that is none of ours.
+/// `ASSOC SOCK STY SST ST HBKT ASSOC-ID TX_QUEUE RX_QUEUE UID INODE LPORT RPORT LADDRS <-> RADDRS ...`, with a star
+/// before the address in use. No record for a state that we do not have.
 pub fn association(fields: &[&str]) -> Option<Option<Record>> {
     let [_, _, _, _, state, _, _, _, _, uid, inode, local_port, remote_port, addresses @ ..] = fields else {
         return None;
@@ -131,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn listeners_are_told_by_the_first_address_they_were_bound_to() {
+    fn listeners_have_the_first_address_that_they_were_bound_to() {
         let listener = |local: &str, remote: &str, inode| (local.to_owned(), remote.to_owned(), State::Listen, inode);
         assert_eq!(
             reported(States::LISTENING).expect("sound"),
@@ -140,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn associations_have_the_address_of_the_peer_that_is_in_use() {
+    fn associations_have_the_peer_address_in_use() {
         let with = |local: &str, remote: &str, state, inode| (local.to_owned(), remote.to_owned(), state, inode);
         assert_eq!(
             reported(States::WITH_PEER).expect("sound"),
@@ -152,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_line_is_a_gap_and_never_no_socket() {
+    fn a_broken_line_is_unread_and_never_no_socket() {
         for broken in [EPS.replace("30132", "310132"), EPS.replace("0.0.0.0", ""), EPS.replace("10  55", "x 55")] {
             let gap = read(Source::Listeners, Path::new("eps"), broken.as_bytes(), |_| {}, endpoint);
             let gap = gap.expect_err("malformed");
@@ -165,13 +167,13 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_table_is_a_gap_and_never_no_socket() {
+    fn an_empty_table_is_unread_and_never_no_socket() {
         let gap = read(Source::Listeners, Path::new("eps"), &b""[..], |_| {}, endpoint).expect_err("no heading");
         assert_eq!((gap.why, gap.detail.as_str()), (Why::Malformed, "eps: empty"));
     }
 
     #[test]
-    fn without_tables_there_is_no_sctp() {
+    fn there_is_no_sctp_without_tables() {
         let net = tempfile::tempdir().expect("a directory");
         for states in [States::LISTENING, States::WITH_PEER] {
             let ask = Ask { source: Source::Listeners, protocol: Protocol::Sctp, states, ports: None, peers: None };

@@ -1,4 +1,5 @@
-//! Processes below `/proc`: which of them own a socket, distinguished from later ones of the same pid.
+//! Processes below `/proc`, and the sockets that they own. A later process with the same pid is not mistaken for an
+//! earlier process.
 
 use std::{
     cell::Cell,
@@ -21,23 +22,23 @@ use crate::{
 };
 use portreeve_facts::{Cgroup, FdUse, Gap, Process, Source, Why, text};
 
-/// The longest command, in bytes; the kernel keeps 15 of a process, 63 of a kernel thread.
+/// The longest command, in bytes. The kernel keeps 15 bytes for a process, 63 for a kernel thread.
 const COMMAND: usize = 64;
 /// The longest command line that is kept, in bytes.
 const COMMAND_LINE: usize = 512;
-/// What is read of a file of one line, and of one of many, at most, in bytes.
+/// The greatest number of bytes that are read of a file with one line, and of a file with many lines.
 const ONE_LINE: u64 = 4096;
 const ONE_FILE: u64 = 64 * 1024;
-/// The clock that counts from boot. The plugin of kubectl compiles for macOS, whose clock has another name.
+/// The clock that counts from boot. The kubectl plugin compiles for macOS, whose clock has another name.
 #[cfg(target_os = "linux")]
 const SINCE_BOOT: ClockId = ClockId::CLOCK_BOOTTIME;
 #[cfg(not(target_os = "linux"))]
 const SINCE_BOOT: ClockId = ClockId::CLOCK_MONOTONIC;
-/// The most descriptors that are looked at for owners in one look, and of one process: readlink(2) takes about a microsecond,
-/// and a process may have a million of them for nothing.
+/// The greatest number of descriptors that one scan reads to find owners, and the greatest number for one process.
+/// readlink(2) takes about a microsecond, and a process may have a million useless descriptors.
 const DESCRIPTORS: usize = 1_000_000;
 const DESCRIPTORS_OF_ONE: usize = 250_000;
-/// How long command lines are waited for, of all processes together.
+/// The longest wait for command lines, for all processes together.
 const SLOW_MEMORY: Duration = Duration::from_secs(2);
 /// The inode of the initial pid namespace (include/linux/proc_ns.h `PROC_PID_INIT_INO`).
 const INITIAL_PID_NAMESPACE: &str = "pid:[4026531836]";
@@ -46,19 +47,19 @@ const INITIAL_PID_NAMESPACE: &str = "pid:[4026531836]";
 pub struct Processes<'a> {
     proc: &'a Path,
     command_lines: bool,
-    /// Processes whose descriptors were searched, or could not be.
+    /// Processes whose descriptors were read, or could not be read.
     searched: HashSet<u32>,
     denied: u32,
-    /// So many descriptors may still be looked at.
+    /// The number of descriptors that may still be read.
     left: Cell<usize>,
-    /// Processes of which some were not.
+    /// Processes with descriptors that were not read.
     cut: Cell<u32>,
-    /// So long command lines may still be waited for.
+    /// The time for which command lines may still be waited for.
     patience: Cell<Duration>,
 }
 
 impl<'a> Processes<'a> {
-    /// Those of a `/proc`; their command lines are read on request.
+    /// The processes of a `/proc`. Command lines are read on request.
     pub fn new(proc: &'a Path, command_lines: bool) -> Self {
         Self {
             proc,
@@ -71,15 +72,15 @@ impl<'a> Processes<'a> {
         }
     }
 
-    /// Every pid that is to be seen.
+    /// Every visible pid.
     pub fn every_pid(&self) -> Result<Vec<u32>, Gap> {
         pids(self.proc)
             .map(|pids| pids.into_iter().map(|(pid, _)| pid).collect())
             .map_err(|error| Gap::new(Source::Processes, why(&error), format!("{}: {error}", self.proc.display())))
     }
 
-    /// The owners among `pids` of the sockets that are `missing`; the oldest process where there are several. What is found
-    /// is removed from `missing`.
+    /// The owners of the `missing` sockets among `pids`. If a socket has several owners, the oldest process is its
+    /// owner. Sockets that were found are removed from `missing`.
     pub fn owners(&mut self, mut pids: Vec<u32>, missing: &mut HashSet<u64>) -> HashMap<u64, Process> {
         pids.retain(|pid| self.searched.insert(*pid));
         let mut by_age = Vec::with_capacity(pids.len());
@@ -116,16 +117,16 @@ impl<'a> Processes<'a> {
         found
     }
 
-    /// Why an owner may have been overlooked, if one may have been.
+    /// The reason why an owner may not have been found, if there is one.
     pub fn overlooked(&self) -> Option<Gap> {
-        let cut = || format!("{} processes have more descriptors than are looked at", self.cut.get());
+        let cut = || format!("{} processes have too many descriptors to read all of them", self.cut.get());
         let detail = if self.denied > 0 {
             let also = if self.cut.get() > 0 { format!("; {}", cut()) } else { String::new() };
-            format!("{} processes do not show their descriptors: that takes CAP_SYS_PTRACE{also}", self.denied)
+            format!("{} processes do not show their descriptors: this needs CAP_SYS_PTRACE{also}", self.denied)
         } else if self.cut.get() > 0 {
             return Some(Gap::new(Source::Processes, Why::TooMuch, cut()));
         } else if !sees_the_node(self.proc) {
-            "only processes of this pid namespace are to be seen (no hostPID)".to_owned()
+            "only processes of this pid namespace are visible (no hostPID)".to_owned()
         } else {
             return None;
         };
@@ -136,19 +137,19 @@ impl<'a> Processes<'a> {
         self.proc.join(pid.to_string()).join(file)
     }
 
-    /// When a process started, in clock ticks since boot.
+    /// The start of a process, in clock ticks since boot.
     fn started(&self, pid: u32) -> io::Result<u64> {
         let stat = read_unsized_text(&self.path(pid, "stat"), ONE_LINE)?;
         started(&stat).ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
-    /// Those of the wanted inodes that a process holds.
+    /// The wanted inodes that a process holds.
     fn sockets(&self, pid: u32, wanted: &HashSet<u64>) -> io::Result<HashSet<u64>> {
         let fds = self.path(pid, "fd");
         // A process may listen on one port at tens of thousands of addresses.
         let mut held = HashSet::new();
         let mut of_process = DESCRIPTORS_OF_ONE.min(self.left.get());
-        let mut look = |fd: &Path| -> io::Result<bool> {
+        let mut scan = |fd: &Path| -> io::Result<bool> {
             let Some(fewer) = of_process.checked_sub(1) else {
                 self.cut.set(self.cut.get() + 1);
                 return Ok(true);
@@ -160,13 +161,13 @@ impl<'a> Processes<'a> {
             held.extend(inode);
             Ok(held.len() == wanted.len())
         };
-        // Listeners have low numbers, and thousands of connections may follow, which take the kernel long to list.
+        // Listeners have low numbers. Thousands of connections may follow, and the kernel takes long to list them.
         let mut next = 0_u32;
         loop {
-            match look(next.to_string().as_ref()) {
+            match scan(next.to_string().as_ref()) {
                 Ok(true) => return Ok(held),
                 Ok(false) => next += 1,
-                // A number that is free.
+                // A free number.
                 Err(error) if is_gone(&error) => break,
                 Err(error) => return Err(error),
             }
@@ -176,10 +177,10 @@ impl<'a> Processes<'a> {
             if fd.to_str().and_then(|fd| fd.parse().ok()).is_some_and(|fd: u32| fd < next) {
                 continue;
             }
-            match look(fd.as_ref()) {
+            match scan(fd.as_ref()) {
                 Ok(true) => break,
                 Ok(false) => {}
-                // A descriptor that was closed meanwhile holds nothing.
+                // A descriptor that was closed meanwhile holds no socket.
                 Err(error) if is_gone(&error) => {}
                 Err(error) => return Err(error),
             }
@@ -187,7 +188,7 @@ impl<'a> Processes<'a> {
         Ok(held)
     }
 
-    /// Nothing when the process ended, or the pid has become another one.
+    /// None if the process ended, or the pid now belongs to another process.
     fn describe(&self, pid: u32, started: u64) -> io::Result<Option<Process>> {
         let command = read_unsized(&self.path(pid, "comm"), ONE_LINE)?;
         let command_line = if self.command_lines { self.command_line(pid)? } else { None };
@@ -199,9 +200,10 @@ impl<'a> Processes<'a> {
         }))
     }
 
-    /// The command line of a process; nothing where it does not come in time: it is read from the memory of the process, which
-    /// may be a file of a file system of its own that never answers. It may also be made terabytes long (prctl(2)
-    /// `PR_SET_MM`). Who makes many such processes is waited for no longer, and keeps one thread.
+    /// The command line of a process; none if it does not arrive in time. It is read from the memory of the process.
+    /// That memory may be a file on the process' own file system, which never answers. Or the process makes the command
+    /// line terabytes long (prctl(2) `PR_SET_MM`). The wait for all such processes together is limited, and only one
+    /// thread is left behind.
     fn command_line(&self, pid: u32) -> io::Result<Option<Vec<u8>>> {
         let path = self.path(pid, "cmdline");
         let patience = self.patience.get();
@@ -218,12 +220,12 @@ impl<'a> Processes<'a> {
     }
 }
 
-/// The answer of `read`, where it comes within `limit`. What another process can keep from ending is done on a thread that may
-/// be left behind.
+/// The answer of `read`, if it arrives within `limit`. Another process may delay the answer forever, so a thread of its
+/// own reads and may be left behind.
 ///
 /// # Errors
-/// Those of `read`, and that it panicked; [`io::ErrorKind::TimedOut`], and then the thread stays until the kernel lets it go,
-/// or there is none for it.
+/// An error of `read`, or a panic of `read`. [`io::ErrorKind::TimedOut`] if there was no answer: the thread then stays
+/// until the kernel releases it. The same error if no thread could be made.
 fn in_time<T: Send + 'static>(limit: Duration, read: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
     let (answer, answered) = mpsc::sync_channel(1);
     let never = || Err(io::ErrorKind::TimedOut.into());
@@ -237,7 +239,7 @@ fn in_time<T: Send + 'static>(limit: Duration, read: impl FnOnce() -> io::Result
     }
 }
 
-/// The cgroup of a process that was described, where it can be read and is still that of this process.
+/// The cgroup of a process that was described, if it can be read and still belongs to this process.
 pub fn cgroup_of(proc: &Path, process: &Process) -> Option<Cgroup> {
     let directory = proc.join(process.pid.to_string());
     let text = read_unsized_text(&directory.join("cgroup"), ONE_FILE).ok()?;
@@ -245,7 +247,7 @@ pub fn cgroup_of(proc: &Path, process: &Process) -> Option<Cgroup> {
     cgroup_of_process(&text).filter(|_| started(&stat) == Some(process.started))
 }
 
-/// The open descriptors of a process and its soft limit; `proc` is where the host's `/proc` is mounted.
+/// The open descriptors of a process and its soft limit. `proc` is the place where the host's `/proc` is mounted.
 ///
 /// # Errors
 /// A [`Gap`] of [`Source::ProxyProcess`] with the file that could not be read.
@@ -275,24 +277,25 @@ pub fn pids(proc: &Path) -> io::Result<Vec<(u32, u64)>> {
     Ok(pids)
 }
 
-/// Whether a `/proc` shows every process that can hold a socket of the node: it is that of the initial pid namespace,
-/// or of one outside this process' own, or of a node that is itself a container and runs systemd (kind).
+/// Whether a `/proc` shows every process that can hold a socket of the node. There are three such cases: the `/proc` is
+/// of the initial pid namespace; it is of a namespace outside this process' own; or the node is itself a container that
+/// runs systemd (kind).
 pub fn sees_the_node(proc: &Path) -> bool {
     let own = proc.join("thread-self");
     let read = |path: PathBuf| read_unsized_text(&path, ONE_FILE).unwrap_or_default();
     let (first, ours) = (read(proc.join("1/cgroup")), read(own.join("cgroup")));
     let initial = fs::read_link(own.join("ns/pid")).is_ok_and(|link| link.as_os_str() == INITIAL_PID_NAMESPACE);
-    // With the mount option hidepid not even the first process is to be seen.
+    // With the mount option hidepid even the first process is hidden.
     !first.is_empty()
         && (initial
             || is_outside(&read(own.join("status")))
             || first != ours && first.lines().any(|line| line.starts_with("0::") && line.ends_with("/init.scope")))
 }
 
-/// Whether a `/proc` is of a pid namespace outside this process' own. `NSpid` begins with the pid in the namespace of that
-/// `/proc`: two numbers are two namespaces.
+/// Whether a `/proc` belongs to a pid namespace outside this process' own. `NSpid` begins with the pid in the namespace
+/// of that `/proc`: two numbers mean two namespaces.
 pub fn is_outside(status: &str) -> bool {
-    // Not `procfs_core`'s `Status`, which needs a dozen other lines too: a sandbox that leaves one out would hide this one.
+    // This is not `procfs_core`'s `Status`: that needs a dozen other lines, and a sandbox may leave one of them out.
     let pids = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
     pids.is_some_and(|pids| pids.split_ascii_whitespace().count() > 1)
 }
@@ -307,28 +310,30 @@ pub fn socket_inode(link: &str) -> Option<u64> {
     link.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
 }
 
-/// Field 22 of `/proc/<pid>/stat`; field 2, the command, may hold anything, parentheses too. Not `procfs_core`'s `Stat`:
-/// it panics on a line whose parentheses are not where they should be, and this is read of every process of a node.
+/// Field 22 of `/proc/<pid>/stat`. Field 2, the command, may contain anything, also parentheses. This is not
+/// `procfs_core`'s `Stat`: it panics on a line with misplaced parentheses, and this line is read for every process of a
+/// node.
 pub fn started(stat: &str) -> Option<u64> {
     let (_, behind_command) = stat.rsplit_once(')')?;
     behind_command.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
-/// When this node booted, by the clock of now. `/proc/stat` tells the same, at the price of counting all interrupts.
+/// The boot time of this node, by the present clock. `/proc/stat` has the same time, but the kernel counts all
+/// interrupts for each read.
 pub fn booted() -> Option<Timestamp> {
     let since_boot = clock_gettime(SINCE_BOOT).ok()?;
     Timestamp::now().checked_sub(Duration::from(since_boot)).ok()
 }
 
-/// A command line with its arguments joined by spaces; only the part that can be kept is looked at.
+/// A command line with its arguments joined by spaces. Only the part that can be kept is processed.
 pub fn arguments(line: &[u8]) -> String {
     let line = line.get(..COMMAND_LINE * 4).unwrap_or(line);
     let arguments: Vec<_> = line.split(|byte| *byte == 0).map(String::from_utf8_lossy).collect();
     arguments.join(" ").trim_end().to_owned()
 }
 
-/// The soft limit in `Max open files  1024  524288  files`. Not `procfs_core`'s `Limits`: it takes the end of what could be
-/// read for the end of the file, needs all sixteen limits for this one, and can overflow on a line with fewer words.
+/// The soft limit in `Max open files  1024  524288  files`. This is not `procfs_core`'s `Limits`. That takes the end of
+/// a partial read for the end of the file, needs all sixteen limits, and can overflow on a line with fewer words.
 pub fn open_files_limit(limits: &str) -> Option<u64> {
     let numbers = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
     match numbers.split_ascii_whitespace().next()? {

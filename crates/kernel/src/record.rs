@@ -1,10 +1,11 @@
-//! One socket as any reader tells it, before anybody asked who holds it; small, and `Copy`, since there may be a million.
+//! One socket, as any reader reports it, before its holder is known. The type is small and `Copy`, because there may be
+//! a million.
 
 use std::net::IpAddr;
 
 use portreeve_facts::{Family, Gap, Owner, PortSet, Protocol, Socket, Source, State, Why};
 
-/// What a socket table says of one socket; the fields are those of [`Socket`].
+/// The facts of one socket in a socket table. The fields are the fields of [`Socket`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Record {
     /// Its protocol.
@@ -27,7 +28,7 @@ impl From<Record> for Socket {
     fn from(record: Record) -> Self {
         let Record { protocol, local_port, local, remote, remote_port, family, state, inode, .. } = record;
         let Record { v6only, uid, cgroup, device, retransmits, .. } = record;
-        // A socket of IPv6 that is bound to addresses of IPv4 serves those: everybody else compares it with them.
+        // An IPv6 socket that is bound to IPv4 addresses serves IPv4. All other code compares it with IPv4 addresses.
         let local = if remote.is_unspecified() { local.to_canonical() } else { local };
         Self {
             protocol,
@@ -53,13 +54,13 @@ impl From<Record> for Socket {
 pub struct States(pub u32);
 
 impl States {
-    /// TCP and SCTP listeners. Alone in a request, the kernel walks the listening hash only.
+    /// TCP and SCTP listeners. If a request has this state alone, the kernel walks only the hash of listeners.
     pub const LISTENING: Self = Self::of(&[State::Listen]);
     /// UDP sockets that were never connected.
     pub const UNCONNECTED: Self = Self::of(&[State::Close]);
     /// Connected UDP sockets.
     pub const ESTABLISHED: Self = Self::of(&[State::Established]);
-    /// Whatever has a peer. NEW_SYN_RECV is a listener's own request and no socket yet.
+    /// Sockets that have a peer. NEW_SYN_RECV is a request at a listener, and not yet a socket.
     pub const WITH_PEER: Self = Self::of(&[
         State::Established,
         State::SynSent,
@@ -72,8 +73,9 @@ impl States {
         State::Closing,
     ]);
 
-    /// TCP sockets that are bound and neither listen nor connect: a pseudo-state of requests (`TCP_BOUND_INACTIVE`, include/net/tcp_states.h,
-    /// Linux 6.8). The answers say CLOSE. An older kernel has none of it.
+    /// TCP sockets that are bound and neither listen nor connect. The state exists only in requests
+    /// (`TCP_BOUND_INACTIVE`, include/net/tcp_states.h, Linux 6.8); answers have the state CLOSE. An older kernel
+    /// reports none.
     pub const BOUND: Self = Self(1 << 13);
 
     const fn of(states: &[State]) -> Self {
@@ -97,22 +99,22 @@ impl States {
     }
 }
 
-/// Which sockets to read.
+/// A request for sockets.
 pub struct Ask<'a> {
-    /// Whose fact it is.
+    /// The source of the fact.
     pub source: Source,
-    /// One table.
+    /// The protocol, which selects the table.
     pub protocol: Protocol,
-    /// The states wanted.
+    /// The wanted states.
     pub states: States,
-    /// The local ports wanted; all but 0 where nothing is said.
+    /// The wanted local ports; if not given, all ports but 0.
     pub ports: Option<&'a PortSet>,
-    /// The ports of peers wanted, where no local ports are.
+    /// The wanted ports of peers, if no local ports are given.
     pub peers: Option<&'a PortSet>,
 }
 
 impl Ask<'_> {
-    /// Whether a socket was asked for; readers may filter more coarsely before.
+    /// Whether a socket was requested. Readers may filter more coarsely before.
     pub fn wants(&self, record: &Record) -> bool {
         self.states.contains(record.state)
             && record.local_port != 0
@@ -120,17 +122,17 @@ impl Ask<'_> {
             && self.peers.is_none_or(|ports| ports.contains(record.remote_port))
     }
 
-    /// A gap of this request's source.
+    /// A `Gap` of this request's source.
     pub fn gap(&self, why: Why, detail: String) -> Gap {
         Gap::new(self.source, why, detail)
     }
 }
 
-/// The listeners that can have accepted a connection: sock_diag knows no direction, but a connection whose local end
-/// a listener covers was accepted.
+/// The listeners that can have accepted a connection. sock_diag does not report the direction of a connection. If a
+/// listener covers the local end of a connection, the connection was accepted.
 pub struct Accepting<'a> {
     by_port: Vec<&'a Socket>,
-    /// A bit for each port: of a million connections, most are on none of these.
+    /// A bit for each port. Most of a million connections are on none of these ports.
     ports: Vec<u64>,
 }
 
@@ -147,8 +149,8 @@ impl<'a> Accepting<'a> {
         Self { by_port: accepting, ports }
     }
 
-    /// Whether a listener covers the local port, address and family of a connection. `[::]` counts for IPv4 where
-    /// v6only is not known, which is the kernel's default.
+    /// Whether a listener covers the local port, address and family of a connection. If v6only is not known, `[::]`
+    /// covers IPv4: that is the kernel's default.
     pub fn covers(&self, record: &Record) -> bool {
         let (word, bit) = place_of(record.local_port);
         if self.ports[word] & bit == 0 {
@@ -164,12 +166,12 @@ impl<'a> Accepting<'a> {
     }
 }
 
-/// Where the bit of a port is.
+/// The position of a port's bit.
 fn place_of(port: u16) -> (usize, u64) {
     (usize::from(port >> 6), 1 << (port & 63))
 }
 
-/// Sorted, and each socket once: a table that changes under the walk shows some twice.
+/// Sorted, and each socket once: a table that changes during the walk shows some sockets twice.
 pub fn in_order(mut records: Vec<Record>) -> Vec<Socket> {
     records.sort_unstable();
     records.dedup();
@@ -223,7 +225,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_ipv6_wildcard_accepts_ipv4_unless_it_said_otherwise() {
+    fn the_ipv6_wildcard_accepts_ipv4_unless_it_is_v6only() {
         let mapped = connection("[::ffff:10.0.0.1]:80");
         for (v6only, accepted) in [(Some(false), true), (None, true), (Some(true), false)] {
             let listeners = [listener("[::]:80", v6only)];
@@ -234,7 +236,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_listener_of_ipv6_may_be_one_of_ipv4_alone() {
+    fn an_ipv6_listener_may_serve_ipv4_only() {
         for (bound, serves) in [("[::ffff:0.0.0.0]:80", "0.0.0.0"), ("[::ffff:10.0.0.1]:80", "10.0.0.1")] {
             let socket = listener(bound, Some(false));
             assert_eq!(socket.local.to_string(), serves);

@@ -1,19 +1,19 @@
-//! The nameservers a host really asks.
+//! The nameservers that a host really uses.
 
 use std::net::{IpAddr, Ipv4Addr};
 
 use super::root::{Root, read_text};
 use portreeve_facts::{Gap, Source};
 
-/// Where systemd-resolved listens when it stands before the real nameservers (systemd-resolved.service(8)).
+/// The address of systemd-resolved, if it stands before the real nameservers (systemd-resolved.service(8)).
 const STUBS: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::new(127, 0, 0, 53)), IpAddr::V4(Ipv4Addr::new(127, 0, 0, 54))];
 
 const LONGEST: usize = 64 * 1024;
 
-/// Reads `/etc/resolv.conf`, and where that names only systemd-resolved's stub, the list behind the stub.
+/// Reads `/etc/resolv.conf`. If that names only systemd-resolved's stub, reads the list of the real nameservers.
 ///
 /// # Errors
-/// A gap naming the file.
+/// A `Gap` that names the file.
 pub(crate) fn read(root: &Root) -> Result<Vec<IpAddr>, Gap> {
     let of = |below| read_text(Source::ResolvConf, &root.file(below), LONGEST).map(|content| nameservers(&content));
     let named = of("etc/resolv.conf")?;
@@ -21,8 +21,8 @@ pub(crate) fn read(root: &Root) -> Result<Vec<IpAddr>, Gap> {
     if only_stub { of("run/systemd/resolve/resolv.conf") } else { Ok(named) }
 }
 
-/// The addresses of `nameserver` lines without zones; what is no address there is ignored, as libc does
-/// (glibc resolv/res_init.c).
+/// The addresses of `nameserver` lines without zones. A word that is not an address is ignored, as in libc (glibc
+/// resolv/res_init.c).
 pub fn nameservers(content: &str) -> Vec<IpAddr> {
     let address = |line: &str| {
         let mut words = line.split_ascii_whitespace();
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn behind_the_stub_stand_the_real_ones() {
+    fn the_real_nameservers_replace_the_stub() {
         let stub = ("etc/resolv.conf", "nameserver 127.0.0.53\noptions edns0 trust-ad\n");
         let real = ("run/systemd/resolve/resolv.conf", "nameserver 192.0.2.1\n");
         assert_eq!(recorded(&[stub, real]).unwrap(), ["192.0.2.1".parse::<IpAddr>().unwrap()]);
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn no_file_is_a_gap_and_no_nameserver_is_none() {
+    fn a_missing_file_is_unread_and_a_file_without_nameservers_is_empty() {
         assert_eq!(recorded(&[]).unwrap_err().why, Why::NotSupported);
         assert_eq!(recorded(&[("etc/resolv.conf", "options rotate\n")]), Ok(Vec::new()));
     }

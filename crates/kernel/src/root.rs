@@ -1,4 +1,4 @@
-//! Where files come from: the live host, a mount of it, or a recorded tree.
+//! The origin of files: the live host, a mount of it, or a recorded tree.
 
 use std::{
     collections::VecDeque,
@@ -13,25 +13,26 @@ use nix::fcntl::OFlag;
 
 use portreeve_facts::{Gap, Source, Why};
 
-/// Changes with every boot, so equal ids mean the same running kernel (Documentation/admin-guide/sysctl/kernel.rst).
+/// The id changes with every boot, so equal ids mean the same running kernel
+/// (Documentation/admin-guide/sysctl/kernel.rst).
 const BOOT_ID: &str = "proc/sys/kernel/random/boot_id";
 
-/// More than the id has.
+/// The id is shorter.
 const BOOT_ID_LENGTH: u64 = 64;
 
-/// No line of a file that is read here comes near it; a longer one is no such file.
+/// No line of a file that is read here comes near this length. A file with a longer line is not the expected file.
 const LONGEST_LINE: u64 = 4096;
 
-/// No table that is read here comes near it: a million sockets take 150 MB.
+/// No table that is read here comes near this size: a million sockets take 150 MB.
 const LONGEST_FILE: u64 = if cfg!(test) { 16 } else { 512 } * 1024 * 1024;
 
-/// As many links as the kernel follows (fs/namei.c `MAXSYMLINKS`).
+/// The greatest number of links that the kernel follows (fs/namei.c `MAXSYMLINKS`).
 const MOST_LINKS: usize = 40;
 
-/// What is enough for most files that are read at once.
+/// Enough for most files that are read in one piece.
 const PAGE: usize = 4096;
 
-/// A directory that is, mounts or records a host's `/`.
+/// The `/` of a host: the directory itself, a mount of it, or a recording.
 #[derive(Clone, Debug)]
 pub(super) struct Root {
     path: PathBuf,
@@ -39,24 +40,25 @@ pub(super) struct Root {
 }
 
 impl Root {
-    /// A root; it is live when it is `/`, or shows this kernel's own boot id.
+    /// A root. It is live if it is `/`, or has this kernel's own boot id.
     pub(super) fn at(path: PathBuf) -> Self {
         let boot_id = |root: &Path| read_unsized(&below(root, BOOT_ID), BOOT_ID_LENGTH).ok();
         let live = path == Path::new("/") || boot_id(&path).is_some_and(|id| Some(id) == boot_id(Path::new("/")));
         Self { path, live }
     }
 
-    /// Whether the running kernel can be asked about it.
+    /// Whether the running kernel can be queried about this host.
     pub(super) fn is_live(&self) -> bool {
         self.live
     }
 
-    /// The root itself.
+    /// The directory of the root.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// A file by its path below the root. No link leads out of the root: absolute ones begin there, and none climbs above it.
+    /// A file by its path below the root. No link leads out of the root: absolute links begin at the root, and none
+    /// climbs above it.
     pub(super) fn file(&self, path: &str) -> PathBuf {
         below(&self.path, path)
     }
@@ -67,8 +69,8 @@ impl Root {
     }
 }
 
-/// A path below a root, without links. It is for trees that nobody changes meanwhile; [`open_file`] does not follow a link
-/// that came since. Not openat2(2), which kernels have since 5.6 only.
+/// A path below a root, without links. It is for trees that do not change meanwhile: [`open_file`] does not follow a
+/// link that was made later. openat2(2) is not used, because it needs kernel 5.6.
 fn below(root: &Path, path: &str) -> PathBuf {
     let names = |path: &Path| -> Vec<OsString> {
         let named = |component: Component<'_>| match component {
@@ -98,20 +100,20 @@ fn below(root: &Path, path: &str) -> PathBuf {
     root.join(taken)
 }
 
-/// Opens a file of a tree that others write, or of `/proc`. A FIFO, a device or a directory is refused, without waiting for
-/// anybody, and so is a link.
+/// Opens a file of a tree that other programs write, or of `/proc`. A FIFO, a device, a directory or a link is refused
+/// at once.
 pub(super) fn open_file(path: &Path) -> io::Result<File> {
     let flags = OFlag::O_NONBLOCK | OFlag::O_NOFOLLOW | OFlag::O_NOCTTY;
     let file = OpenOptions::new().read(true).custom_flags(flags.bits()).open(path)?;
     if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::new(io::ErrorKind::InvalidInput, "not a file")) }
 }
 
-/// The gap of a fact that only a running kernel can tell.
+/// The `Gap` of a fact that only a running kernel has.
 pub(super) fn recorded(source: Source) -> Gap {
-    Gap::new(source, Why::NotSupported, "a recorded tree: only a running kernel can be asked")
+    Gap::new(source, Why::NotSupported, "only a running kernel has this fact, and this is a recorded tree")
 }
 
-/// The gap of a file that could not be opened or read.
+/// The `Gap` of a file that could not be opened or read.
 pub(super) fn unread(source: Source, path: &Path, error: &io::Error) -> Gap {
     let why = match error.kind() {
         io::ErrorKind::PermissionDenied => Why::NotPermitted,
@@ -123,13 +125,13 @@ pub(super) fn unread(source: Source, path: &Path, error: &io::Error) -> Gap {
 
 /// The text of a file of at most `limit` bytes, taken in one read.
 ///
-/// One read is what makes it right for `/proc/sys`: a list such as `ip_local_reserved_ports` answers the first read
-/// only, cut to its size (kernel/sysctl.c `proc_do_large_bitmap`), and `std::fs::read` begins with 32 bytes. Most are
-/// short, and the kernel makes as many bytes empty as it is asked for (fs/proc/proc_sysctl.c `proc_sys_call_handler`):
-/// only one that fills a page is read again, as long as it may be.
+/// One read is needed for `/proc/sys`: a list such as `ip_local_reserved_ports` answers only the first read, cut to its
+/// size (kernel/sysctl.c `proc_do_large_bitmap`), and `std::fs::read` begins with 32 bytes. Most values are short, and
+/// the kernel clears as many bytes as are requested (fs/proc/proc_sysctl.c `proc_sys_call_handler`). So only a value
+/// that fills a page is read again, with the full limit.
 ///
 /// # Errors
-/// A gap naming the path when it cannot be read, is longer, or is not UTF-8.
+/// A `Gap` with the path if the file cannot be read, is longer, or is not UTF-8.
 pub(super) fn read_text(source: Source, path: &Path, limit: usize) -> Result<String, Gap> {
     let answer = |buffer: &mut [u8]| {
         let read = open_file(path).and_then(|mut file| file.read(buffer));
@@ -152,15 +154,15 @@ pub(super) fn read_text(source: Source, path: &Path, limit: usize) -> Result<Str
     String::from_utf8(bytes).map_err(|_| wrong(Why::Malformed, "not UTF-8"))
 }
 
-/// The first bytes of a file whose size nobody tells, as most below `/proc`; no more than `limit`, however many a process
-/// pretends to have. `std::fs::read` takes these 32 bytes at a time, then 64, and so on.
+/// The first bytes of a file of unknown size, as most files below `/proc` are. No more than `limit` bytes are read,
+/// even if a process pretends to have more. `std::fs::read` would read 32 bytes at first, then 64, and so on.
 pub(super) fn read_unsized(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(PAGE);
     open_file(path)?.take(limit).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
-/// The same as text; what is not UTF-8 in it is replaced.
+/// The same as text. Bytes that are not UTF-8 are replaced.
 pub(super) fn read_unsized_text(path: &Path, limit: u64) -> io::Result<String> {
     read_unsized(path, limit).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
@@ -168,15 +170,15 @@ pub(super) fn read_unsized_text(path: &Path, limit: u64) -> io::Result<String> {
 /// Opens a file for [`each_line`].
 ///
 /// # Errors
-/// A gap naming the path.
+/// A `Gap` with the path.
 pub(super) fn open(source: Source, path: &Path) -> Result<BufReader<File>, Gap> {
     open_file(path).map(BufReader::new).map_err(|error| unread(source, path, &error))
 }
 
-/// Hands each line to `take`, which answers `None` to a line that is not what it must be.
+/// Passes each line to `take`. `take` returns `None` for a line of a wrong form.
 ///
 /// # Errors
-/// A gap naming `name`, the line's number and what was `wanted`.
+/// A `Gap` with `name`, the line's number and the `wanted` form.
 pub(super) fn each_line(
     source: Source,
     name: &Path,
@@ -242,13 +244,13 @@ mod tests {
             symlink(target, root.join(link)).unwrap();
             assert_eq!(file(link), root.join(wanted), "{link}");
         }
-        assert_eq!(file("proc/absolute/../x"), root.join("run/x"), "a directory on the way is a link too");
+        assert_eq!(file("proc/absolute/../x"), root.join("run/x"), "a directory in the path may be a link");
         symlink("loop", root.join("etc/loop")).unwrap();
         assert!(open_file(&file("etc/loop")).is_err());
     }
 
     #[test]
-    fn what_is_no_file_is_refused_at_once() {
+    fn an_object_that_is_not_a_file_is_refused_at_once() {
         let tree = tempfile::tempdir().unwrap();
         let fifo = tree.path().join("fifo");
         mkfifo(&fifo, Mode::S_IRWXU).unwrap();
@@ -261,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_file_without_end_only_the_beginning_is_read() {
+    fn only_the_beginning_of_an_endless_file_is_read() {
         let tree = tempfile::tempdir().unwrap();
         let path = tree.path().join("file");
         File::create(&path).unwrap().set_len(1 << 40).unwrap();

@@ -1,9 +1,9 @@
 //! Links, addresses and default gateways over rtnetlink (rtnetlink(7)).
 //!
-//! `netlink-packet-route` knows the messages and their attributes. Of its parsers we call those of single attributes: its
-//! `LinkMessage`, `AddressMessage` and `RouteMessage` fail as a whole when one attribute is not as this version of the
-//! crate expects it. We parse only the attributes that we use. So one that a later kernel adds or changes cannot cost us
-//! the addresses of the node.
+//! `netlink-packet-route` knows the messages and their attributes. This reader uses only its parsers of single
+//! attributes. The parsers of `LinkMessage`, `AddressMessage` and `RouteMessage` fail completely if one attribute is
+//! not as this version of the crate expects. So an attribute that a later kernel adds or changes would cost the
+//! addresses of the node. We parse only the attributes that we use.
 
 use std::{
     collections::BTreeMap,
@@ -36,23 +36,23 @@ use portreeve_facts::{Address, Family as IpFamily, Gap, Interfaces, Link, Source
 /// The longest name of a link or a kind, in bytes (include/uapi/linux/if.h `IFNAMSIZ`).
 const NAME: usize = 15;
 
-/// The address in attributes whose kind alone is of interest.
+/// Stands for the address in attributes of which only the kind matters.
 const UNSPECIFIED: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
-/// What is read of the main table's default routes.
+/// The default routes of the main table.
 #[derive(Debug, Default)]
 pub struct DefaultRoutes {
-    /// Where they lead.
+    /// The gateways.
     pub gateways: Vec<IpAddr>,
-    /// The indexes of links.
+    /// The indexes of the links.
     pub links: Vec<u32>,
 }
 
 /// Reads every link and address, and the main table's default routes.
 ///
 /// # Errors
-/// The gap of the links or the addresses: an address cannot be judged without its link. A gap of the routes costs the
-/// gateways alone.
+/// The `Gap` of the links or of the addresses: an address cannot be judged without its link. A `Gap` of the routes affects
+/// only the gateways.
 pub fn read() -> Result<Interfaces, Gap> {
     read_over(&mut connection(Family::Route, true))
 }
@@ -85,13 +85,13 @@ where
     let mut routes = DefaultRoutes::default();
     for family in [AddressFamily::Inet, AddressFamily::Inet6] {
         let (kind, body) = encoded(&routes_of(family));
-        // There is no such table as long as there is no route.
+        // The table does not exist while there is no route.
         let request = Request { absent: Some(Errno::ENOENT), ..request("routes", kind, &body) };
         let of_family = connection.dump(&request, DefaultRoutes::default, default_route)?;
         routes.gateways.extend(of_family.gateways);
         routes.links.extend(of_family.links);
     }
-    // A kernel without IPv6 answers its request with the routes it has.
+    // A kernel without IPv6 answers its request with the IPv4 routes.
     routes.gateways.sort_unstable();
     routes.gateways.dedup();
     routes.links.sort_unstable();
@@ -99,7 +99,8 @@ where
     Ok(routes)
 }
 
-/// The request for every link, without counters: they cost the kernel most of a link's dump, and are not used here.
+/// The request for every link, without counters: the counters take most of the kernel's time for a link, and are not
+/// used here.
 fn every_link() -> RouteNetlinkMessage {
     let mut message = LinkMessage::default();
     message.attributes = vec![LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats])];
@@ -111,8 +112,8 @@ fn every_address() -> RouteNetlinkMessage {
     RouteNetlinkMessage::GetAddress(AddressMessage::default())
 }
 
-/// The request for the unicast routes of the main table. So the kernel does not walk the table `local`, which has a
-/// route for every address. Before Linux 4.20 it sends those of all tables.
+/// The request for the unicast routes of the main table. It keeps the kernel from a walk of the table `local`, which
+/// has a route for every address. Before Linux 4.20 the kernel sends the routes of all tables.
 fn routes_of(family: AddressFamily) -> RouteNetlinkMessage {
     let mut message = RouteMessage::default();
     message.header.address_family = family;
@@ -132,7 +133,7 @@ fn request<'a>(what: &'static str, kind: u16, body: &'a [u8]) -> Request<'a> {
     Request { source: Source::Addresses, what, kind, body, absent: None }
 }
 
-/// A link, if that is what the message is about.
+/// A link, if the message is about one.
 pub fn link(message: &Message<'_>) -> Result<Option<Link>, Malformed> {
     if message.kind != RouteNetlinkMessage::NewLink(LinkMessage::default()).message_type() {
         return Ok(None);
@@ -150,7 +151,8 @@ pub fn link(message: &Message<'_>) -> Result<Option<Link>, Malformed> {
     let (mut tunnel, mut is_of_another) = (None, false);
     for attribute in attributes_behind::<LinkMessageBuffer>(message.body) {
         let attribute = attribute?;
-        // Names are read as bytes: the crate's `IfName` refuses, with the whole dump, what is not UTF-8.
+        // Names are read as bytes: the crate's `IfName` would fail on a name that is not UTF-8, and with it the whole
+        // dump.
         if is(&attribute, &LinkAttribute::IfName(String::new())) {
             link.name = name(attribute.value(), NAME);
         } else if is(&attribute, &LinkAttribute::LinkInfo(Vec::new())) {
@@ -164,7 +166,7 @@ pub fn link(message: &Message<'_>) -> Result<Option<Link>, Malformed> {
             }
         }
     }
-    // A tunnel that was made in another network namespace has its port there, wherever it is moved to.
+    // A tunnel that was made in another network namespace has its port there, even after a move.
     (link.udp_port, link.tunnel) = tunnel.filter(|_| !is_of_another).unzip();
     Ok(Some(link))
 }
@@ -172,8 +174,8 @@ pub fn link(message: &Message<'_>) -> Result<Option<Link>, Malformed> {
 /// A UDP port, and how the kernel opens it.
 type Opened = (u16, Tunnel);
 
-/// `IFLA_LINKINFO`: the kind, and the UDP port where links of this kind listen on one in the kernel. WireGuard reports its
-/// port over a netlink family of its own, and to CAP_NET_ADMIN only.
+/// `IFLA_LINKINFO`: the kind, and the UDP port, if the kernel listens on a port for links of this kind. WireGuard
+/// reports its port over its own netlink family, and only with CAP_NET_ADMIN.
 fn kind(info: &[u8]) -> Result<(Option<String>, Option<Opened>), Malformed> {
     let (mut kind, mut data) = (None, None);
     for attribute in attributes(info) {
@@ -207,7 +209,7 @@ fn tunnel(kind: &InfoKind, data: &[u8]) -> Result<Option<Opened>, Malformed> {
     let (mut port, mut tunnel, mut families) = (None, Tunnel::default(), &[IpFamily::V4][..]);
     for attribute in attributes(data) {
         let attribute = attribute?;
-        // A flag is there or not. Of the others each is there, with 0 or 1.
+        // A flag is present or absent. Every other attribute is present, with 0 or 1.
         let (number, is_set) = (Some(attribute.kind()), attribute.value().first() != Some(&0));
         if number == its_port {
             port = Some(parse_u16_be(attribute.value()).map_err(|_| Malformed("the port of a tunnel"))?);
@@ -224,13 +226,15 @@ fn tunnel(kind: &InfoKind, data: &[u8]) -> Result<Option<Opened>, Malformed> {
     tunnel.options.sort();
     tunnel.options.dedup();
     tunnel.id = tunnel.id.filter(|_| !tunnel.external);
-    // An external device has a socket of each family (vxlan_sock_add, geneve_open), bareudp one for both (bareudp_create_sock).
+    // An external device has a socket of each family (vxlan_sock_add, geneve_open). bareudp has one socket for both
+    // families (bareudp_create_sock).
     let both = tunnel.external || *kind == InfoKind::BareUdp;
     tunnel.families = if both { IpFamily::BOTH.to_vec() } else { families.to_vec() };
     Ok(port.map(|port| (port, tunnel)))
 }
 
-/// The name in ip-link(8) of an option that VXLAN devices with one socket have all, or none. `external` is another.
+/// The ip-link(8) name of an option that all VXLAN devices on one socket must have, or none of them. `external` is
+/// another such option.
 fn receiving(attribute: &NlaBuffer<&[u8]>) -> Option<&'static str> {
     let options = [
         (InfoVxlan::Gbp, "gbp"),
@@ -243,13 +247,13 @@ fn receiving(attribute: &NlaBuffer<&[u8]>) -> Option<&'static str> {
     options.into_iter().find(|(option, _)| is(attribute, option)).map(|(_, name)| name)
 }
 
-/// An address, if that is what the message is about.
+/// An address, if the message is about one.
 pub fn address(message: &Message<'_>, names: &BTreeMap<u32, Arc<str>>) -> Result<Option<Address>, Malformed> {
     if message.kind != RouteNetlinkMessage::NewAddress(AddressMessage::default()).message_type() {
         return Ok(None);
     }
     let header = AddressHeader::parse(message.body).map_err(|_| Malformed("an address with its header"))?;
-    // Others are in the same dump, for example those of MCTP, which have one byte.
+    // Other families are in the same dump, for example MCTP, whose addresses have one byte.
     if !matches!(header.family, AddressFamily::Inet | AddressFamily::Inet6) {
         return Ok(None);
     }
@@ -265,16 +269,16 @@ pub fn address(message: &Message<'_>, names: &BTreeMap<u32, Arc<str>>) -> Result
             }
         }
     }
-    // IFA_ADDRESS is the peer where there is one; IFA_LOCAL then is ours.
+    // If there is a peer, IFA_ADDRESS is the peer's address, and IFA_LOCAL is ours.
     Ok(local.or(either).map(|ip| Address {
         ip,
         prefix: header.prefix_len,
-        // A link that came after the links were listed.
+        // The link appeared after the dump of links.
         link: names.get(&header.index).map_or_else(|| format!("#{}", header.index).into(), Arc::clone),
     }))
 }
 
-/// What one route says, if it is a default route of the main table.
+/// The facts of one route, if it is a default route of the main table.
 pub fn default_route(routes: &mut DefaultRoutes, message: &Message<'_>) -> Result<(), Malformed> {
     let header = RouteHeader::parse(message.body).map_err(|_| Malformed("a route with its header"))?;
     let is_default = header.destination_prefix_length == 0 && header.kind == RouteType::Unicast;
@@ -302,8 +306,8 @@ pub fn default_route(routes: &mut DefaultRoutes, message: &Message<'_>) -> Resul
     Ok(())
 }
 
-/// `RTA_MULTIPATH`: a `struct rtnexthop` before the attributes of each hop. The crate's parser takes all attributes of all
-/// hops, or none.
+/// `RTA_MULTIPATH`: a `struct rtnexthop` before the attributes of each hop. The crate's parser fails on all hops if it
+/// cannot parse one attribute.
 fn multipath(gateways: &mut Vec<IpAddr>, family: AddressFamily, mut hops: &[u8]) -> Result<(), Malformed> {
     while !hops.is_empty() {
         let length = usize::from(u16::from_ne_bytes(bytes_at(hops, 0)?));
@@ -316,7 +320,7 @@ fn multipath(gateways: &mut Vec<IpAddr>, family: AddressFamily, mut hops: &[u8])
     Ok(())
 }
 
-/// `RTA_GATEWAY`, or `RTA_VIA` where the gateway is of another family than the route.
+/// `RTA_GATEWAY`, or `RTA_VIA` if the gateway is of another family than the route.
 fn gateway(family: AddressFamily, attribute: &NlaBuffer<&[u8]>) -> Result<Option<IpAddr>, Malformed> {
     let here = RouteAttribute::Gateway(UNSPECIFIED.into());
     if !is(attribute, &here) && !is(attribute, &RouteAttribute::Via(UNSPECIFIED.into())) {
@@ -334,17 +338,17 @@ fn gateway(family: AddressFamily, attribute: &NlaBuffer<&[u8]>) -> Result<Option
     }
 }
 
-/// The attributes behind a header, none of them parsed yet.
+/// The attributes after a header, not yet parsed.
 fn attributes_behind<Header>(message: &[u8]) -> impl Iterator<Item = Result<NlaBuffer<&[u8]>, Malformed>> {
     attributes(message.get(size_of::<Header>()..).unwrap_or_default())
 }
 
-/// Attributes, none of them parsed yet.
+/// Attributes, not yet parsed.
 fn attributes(bytes: &[u8]) -> impl Iterator<Item = Result<NlaBuffer<&[u8]>, Malformed>> {
     NlasIterator::new(bytes).map(|attribute| attribute.map_err(|_| Malformed("an attribute within its message")))
 }
 
-/// Whether an attribute is of the same kind as `example`.
+/// Whether an attribute has the same kind as `example`.
 fn is(attribute: &NlaBuffer<&[u8]>, example: &impl Nla) -> bool {
     attribute.kind() == example.kind()
 }

@@ -1,4 +1,5 @@
-//! Socket tables over `NETLINK_SOCK_DIAG` (include/uapi/linux/inet_diag.h): no privilege, no text, filtered in the kernel.
+//! Socket tables over `NETLINK_SOCK_DIAG` (include/uapi/linux/inet_diag.h). It needs no privilege, parses no text, and
+//! filters in the kernel.
 
 use std::{cmp::Reverse, net::IpAddr};
 
@@ -22,23 +23,23 @@ const INET_DIAG_BC_D_GE: u8 = 4;
 const INET_DIAG_BC_D_LE: u8 = 5;
 const AF_INET: u8 = 2;
 const AF_INET6: u8 = 10;
-/// The bytes of a test, of a jump, and of the tests of a range with the jump behind them.
+/// The bytes of a test, of a jump, and of the two tests of a range with the jump after them.
 const TEST: usize = 8;
 const JUMP: usize = 4;
 const RANGE: usize = 2 * TEST + JUMP;
-/// The most ranges of ports that the kernel compares a socket with.
+/// The greatest number of port ranges with which the kernel compares a socket.
 const RANGES: usize = 8;
 /// `sizeof(struct inet_diag_msg)`.
 const MESSAGE: usize = 72;
 /// `idiag_timer`: a segment is being retransmitted.
 const TIMER_RETRANSMIT: u8 = 1;
 
-/// Adds every socket asked for to what was `collected` before, in the network namespace of the calling thread. Only TCP
-/// has one table for both families.
-/// A table that changes under the walk may show a socket twice.
+/// Adds every requested socket to `collected`, in the network namespace of the calling thread. Only TCP has one table
+/// for both families. A table that changes during the walk may show a socket twice.
 ///
 /// # Errors
-/// As the dump of a connection, in `netlink/connection.rs`; `NotSupported` when the kernel has no diag module for the protocol.
+/// As for the dump of a connection, in `netlink/connection.rs`. `NotSupported` if the kernel has no diag module for the
+/// protocol.
 pub fn walk<T: Clone>(
     connection: &mut SockDiagConnection,
     ask: &Ask<'_>,
@@ -58,7 +59,7 @@ pub fn walk<T: Clone>(
             body: &body,
             absent: None,
         };
-        // Each dump starts from a copy, so that a torn one takes only its own with it.
+        // Each dump starts from a copy, so a torn dump loses only its own sockets.
         collected = connection.dump(
             &request,
             || collected.clone(),
@@ -75,16 +76,16 @@ pub fn walk<T: Clone>(
     Ok(collected)
 }
 
-/// The requests that make a walk: one for TCP in both families, one for each of the wanted families for the others.
+/// The requests of a walk: one for TCP in both families, and one for each wanted family of the other protocols.
 fn requests(ask: &Ask<'_>, families: &[Family]) -> Vec<(u16, Vec<u8>)> {
     let of = |ports: Option<&PortSet>, tests| {
         ports.map(hull).filter(|ranges| !ranges.is_empty()).map(|ranges| bytecode(&ranges, tests))
     };
-    // One program is enough: what is asked by peers has no local ports.
+    // One program is enough: a request by ports of peers has no local ports.
     let filter = of(ask.ports, (INET_DIAG_BC_S_GE, INET_DIAG_BC_S_LE))
         .or_else(|| of(ask.peers, (INET_DIAG_BC_D_GE, INET_DIAG_BC_D_LE)));
     let id = [0; 48];
-    // SCTP numbers the states of associations in its own way; the kernel matches none of them but LISTEN.
+    // SCTP numbers the states of associations differently. The kernel matches only LISTEN.
     let states = ask.states.0.to_ne_bytes();
     let finish = |mut body: Vec<u8>| {
         body.extend(filter.iter().flatten());
@@ -103,8 +104,8 @@ fn requests(ask: &Ask<'_>, families: &[Family]) -> Vec<(u16, Vec<u8>)> {
     }
 }
 
-/// At most [`RANGES`] that have all of these ports: the widest gaps between them are kept. What is left out in the kernel
-/// is neither reported nor parsed, which takes longer than a few comparisons.
+/// At most [`RANGES`] ranges that contain all these ports. The widest spaces between ports stay outside. A socket that
+/// the kernel filters out is neither sent nor parsed, and both take longer than a few comparisons.
 fn hull(ports: &PortSet) -> Vec<PortRange> {
     let ranges = ports.ranges();
     let gap = |at: &usize| ranges[*at].first - ranges[at - 1].last;
@@ -123,9 +124,10 @@ fn hull(ports: &PortSet) -> Vec<PortRange> {
         .collect()
 }
 
-/// The attribute with a filter program for ascending ranges of ports (net/ipv4/inet_diag.c `inet_diag_bc_run`): of local ones, or of
-/// peers', by the two tests of at least and at most. Each test is an operation with its jumps, and a second word whose jump is the port. The end means yes, and beyond it no.
-/// `inet_diag_bc_audit` demands that what is done after a yes stands in one row: so a jump leads from a range to the end.
+/// The attribute with a filter program for ascending ranges of ports (net/ipv4/inet_diag.c `inet_diag_bc_run`). The two
+/// given tests, *at least* and *at most*, are for local ports or for ports of peers. Each test is an operation with its
+/// jumps, and a second word whose jump is the port. To reach the end means yes, and to jump beyond the end means no.
+/// `inet_diag_bc_audit` demands one straight path after each yes, so a jump leads from a range to the end.
 fn bytecode(ranges: &[PortRange], (at_least, at_most): (u8, u8)) -> Vec<u8> {
     let length = ranges.len() * RANGE - JUMP;
     let mut program = Vec::with_capacity(length);
@@ -137,7 +139,7 @@ fn bytecode(ranges: &[PortRange], (at_least, at_most): (u8, u8)) -> Vec<u8> {
     for (index, range) in ranges.iter().enumerate() {
         let left = length - index * RANGE;
         let is_last = index + 1 == ranges.len();
-        // Ranges ascend: a port below this one is in none of those that follow.
+        // Ranges ascend: a port below this range is in none of the ranges after it.
         program.extend([operation(at_least, TEST, left + 4), port(range.first)].concat());
         let next = if is_last { left - TEST + 4 } else { TEST + JUMP };
         program.extend([operation(at_most, TEST, next), port(range.last)].concat());
@@ -149,7 +151,7 @@ fn bytecode(ranges: &[PortRange], (at_least, at_most): (u8, u8)) -> Vec<u8> {
     [&whole.to_ne_bytes()[..], &INET_DIAG_REQ_BYTECODE.to_ne_bytes(), &program].concat()
 }
 
-/// Reads `struct inet_diag_msg` and its attributes; nothing for a family or a state that is none of ours.
+/// Reads `struct inet_diag_msg` and its attributes; none for a family or a state that we do not have.
 pub fn parse(protocol: Protocol, body: &[u8]) -> Result<Option<Record>, Malformed> {
     let [family, state, timer, retransmits] = bytes_at(body, 0)?;
     let family = match family {
@@ -177,7 +179,7 @@ pub fn parse(protocol: Protocol, body: &[u8]) -> Result<Option<Record>, Malforme
     };
     for attribute in attributes(body.get(MESSAGE..).unwrap_or_default()) {
         match attribute? {
-            // The message itself has the address that the last association of a listener came to.
+            // The message itself has the address at which the last association of a listener arrived.
             (INET_DIAG_LOCALS, payload) if !payload.is_empty() => {
                 record.local = sockaddr(payload)?.unwrap_or(record.local);
             }
@@ -189,7 +191,7 @@ pub fn parse(protocol: Protocol, body: &[u8]) -> Result<Option<Record>, Malforme
     Ok(Some(record))
 }
 
-/// The first address of a list of `struct sockaddr_storage`; nothing for a family that is none of ours.
+/// The first address in a list of `struct sockaddr_storage`; none for a family that we do not have.
 fn sockaddr(bytes: &[u8]) -> Result<Option<IpAddr>, Malformed> {
     let family = u16::from_ne_bytes(bytes_at(bytes, 0)?);
     Ok(match u8::try_from(family) {
@@ -206,7 +208,7 @@ fn address(family: Family, body: &[u8], offset: usize) -> Result<IpAddr, Malform
     })
 }
 
-/// An endpoint has a TCP state and no peer, an association a state of its own (include/net/sctp/constants.h).
+/// An endpoint has a TCP state and no peer. An association has a state of its own (include/net/sctp/constants.h).
 pub fn sctp_state(number: u8, remote_port: u16) -> Option<State> {
     match number {
         _ if remote_port == 0 => State::from_number(number),
@@ -239,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listener_tells_its_v6only_uid_inode_and_cgroup() {
+    fn a_listener_has_its_v6only_uid_inode_and_cgroup() {
         let record = parse(Protocol::Tcp, &listening()).expect("sound").expect("ours");
         assert_eq!((record.local.to_string(), record.local_port), ("::".to_owned(), 30080));
         assert_eq!((record.v6only, record.uid, record.inode, record.cgroup), (Some(false), 1000, 4711, Some(1)));
@@ -266,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn an_sctp_association_is_told_from_its_endpoint() {
+    fn an_sctp_association_is_not_its_endpoint() {
         let mut bytes = listening();
         assert_eq!(parse(Protocol::Sctp, &bytes).expect("sound").expect("ours").state, State::Listen);
         bytes[1] = 3;
@@ -275,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn an_sctp_listener_tells_the_address_it_was_bound_to_and_not_that_of_its_last_association() {
+    fn an_sctp_listener_has_its_bound_address_and_not_the_address_of_its_last_association() {
         let mut bytes = listening();
         bytes[0] = AF_INET;
         bytes[8..12].copy_from_slice(&[192, 0, 2, 1]);
@@ -285,7 +287,7 @@ mod tests {
         assert_eq!(parse(Protocol::Sctp, &bytes).expect("sound").expect("ours").local.to_string(), "0.0.0.0");
     }
 
-    /// What the kernel does with a program (`inet_diag_bc_run`).
+    /// The kernel's evaluation of a program (`inet_diag_bc_run`).
     fn admits(program: &[u8], port: u16) -> bool {
         let word = |at: usize| u16::from_ne_bytes([program[at + 2], program[at + 3]]);
         let (mut at, mut left) = (0, i64::try_from(program.len()).unwrap());
@@ -305,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn the_filter_admits_the_ports_and_of_others_only_those_in_the_narrowest_gaps() {
+    fn the_filter_passes_the_ports_and_otherwise_only_ports_in_the_narrowest_spaces() {
         let program = |ports: &str| {
             bytecode(&hull(&ports.parse().expect("ports")), (INET_DIAG_BC_S_GE, INET_DIAG_BC_S_LE))[4..].to_vec()
         };

@@ -1,4 +1,4 @@
-//! The sockets of one network namespace, from the best place that tells them.
+//! The sockets of one network namespace, from the best reader that this kernel has.
 
 use std::{
     cell::RefCell,
@@ -13,7 +13,7 @@ use crate::{
 };
 use portreeve_facts::{Family, Gap, Protocol, Socket, Source, Why};
 
-/// Reads sockets over sock_diag, or from the text tables where there is no sock_diag.
+/// Reads sockets over sock_diag, or from the text tables if there is no sock_diag.
 #[derive(Debug)]
 pub struct Sockets {
     net: PathBuf,
@@ -23,42 +23,43 @@ pub struct Sockets {
 /// Every listener, and how listeners were read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listeners {
-    /// By protocol, port and address.
+    /// Sorted by protocol, port and address.
     pub sockets: Vec<Socket>,
-    /// `sock_diag`, or which protocols came from elsewhere and what that cannot tell, for people.
+    /// For messages: `sock_diag`, or the protocols that were read elsewhere and the facts that are missing there.
     pub read_from: String,
-    /// Why those of UDP are not among them.
+    /// The reason why UDP sockets are not among them.
     pub no_udp: Option<Gap>,
 }
 
-/// The most listeners that are kept, of all protocols together, so that nobody fills the memory of an agent with them: its pod
-/// has 128 MiB, and one takes some 300 bytes, twice while the next look is taken. The largest nodes have a few thousand.
+/// The greatest number of listeners that are kept, of all protocols together, so that a program cannot fill the agent's
+/// memory with them. The agent's pod has 128 MiB. A listener takes some 300 bytes, and twice that during the next scan.
+/// The largest nodes have a few thousand listeners.
 const MOST_LISTENERS: usize = 65_536;
 
 impl Sockets {
-    /// The live sockets in the network namespace of the calling thread, which must be the same at every walk; `proc` is
-    /// where the host's `/proc` is mounted.
+    /// The live sockets in the network namespace of the calling thread, which must be the same for every walk. `proc`
+    /// is the place where the host's `/proc` is mounted.
     pub fn live(proc: &Path) -> Self {
         Self { net: proc.join("thread-self/net"), sock_diag: Some(RefCell::new(sock_diag_connection())) }
     }
 
-    /// What the text tables in the directory `net` recorded.
+    /// The sockets in the recorded text tables of the directory `net`.
     pub fn recorded(net: &Path) -> Self {
         Self { net: net.to_owned(), sock_diag: None }
     }
 
-    /// Every listening TCP and SCTP socket, and every unconnected UDP socket with a local port. The cost depends on
-    /// these alone, however many connections the host has.
+    /// Every listening TCP and SCTP socket, and every unconnected UDP socket with a local port. The cost depends only
+    /// on their number, not on the number of connections.
     ///
     /// # Errors
-    /// A [`Gap`] of [`Source::Listeners`] when one of them cannot be read, or there are too many to be kept. Where UDP alone has too
-    /// many, the others are known. A kernel that has no SCTP loaded has no gap.
+    /// A [`Gap`] of [`Source::Listeners`] if one protocol cannot be read, or if there are too many sockets to keep. If
+    /// only UDP has too many, the other protocols are known. A kernel without SCTP is no error.
     pub fn listeners(&self) -> Result<Listeners, Gap> {
         self.at_most(MOST_LISTENERS)
     }
 
-    /// All of a protocol or none: of which some are missing, nobody can say what is free. Whoever may make sockets of UDP, which
-    /// takes no privilege, may make too many: they come last.
+    /// All sockets of a protocol are kept, or none: with some missing, no port is known to be free. Any user can make too many
+    /// UDP sockets, which needs no privilege. So UDP comes last.
     fn at_most(&self, most: usize) -> Result<Listeners, Gap> {
         let mut records = Vec::new();
         let mut from_text = Vec::new();
@@ -91,7 +92,7 @@ impl Sockets {
         }
         let mut read_from = match from_text.as_slice() {
             [] => "sock_diag".to_owned(),
-            protocols => format!("/proc/net for {}, which tells neither v6only nor cgroup", protocols.join(" and ")),
+            protocols => format!("/proc/net for {}, which has neither v6only nor cgroup", protocols.join(" and ")),
         };
         if !sctp {
             read_from.push_str("; no SCTP");
@@ -99,19 +100,19 @@ impl Sockets {
         Ok(Listeners { sockets: in_order(records), read_from, no_udp })
     }
 
-    /// One walk, by sock_diag where this kernel has it for the protocol and this process may ask. `/proc/net` shows the
-    /// same sockets to a process whose filter of system calls refuses netlink.
+    /// One walk. It uses sock_diag if this kernel has it for the protocol and this process may use it. `/proc/net`
+    /// shows the same sockets to a process whose filter of system calls refuses netlink.
     pub(super) fn walk<T: Clone>(
         &self,
         ask: &Ask<'_>,
         collected: T,
         mut each: impl FnMut(&mut T, &Record),
     ) -> Result<(T, ReadFrom), Gap> {
-        // Without tables no SCTP is loaded: to be asked, the kernel would look for a module.
+        // Without its tables SCTP is not loaded. A request to sock_diag would make the kernel search for a module.
         let connection =
             self.sock_diag.as_ref().filter(|_| ask.protocol != Protocol::Sctp || self.net.join("sctp").exists());
         if let Some(connection) = connection {
-            // UDP has tens of thousands of buckets, which are walked once for each family.
+            // UDP has tens of thousands of buckets. Each family walks all of them.
             let only_v4 = ask.protocol == Protocol::Udp && sockstat::has_no_udp6(&self.net);
             let families = if only_v4 { &[Family::V4][..] } else { &Family::BOTH };
             match sock_diag::walk(&mut connection.borrow_mut(), ask, families, collected.clone(), &mut each) {
@@ -120,7 +121,8 @@ impl Sockets {
                     let read = proc_net::walk(&self.net, ask, collected, each);
                     return match read {
                         Ok(seen) => Ok((seen, ReadFrom::Text)),
-                        // No SCTP is loaded, or the table is as closed as netlink, which is the better way.
+                        // SCTP is not loaded, or the process may read neither its table nor netlink. Netlink is the
+                        // better reader.
                         Err(gap) if ask.protocol == Protocol::Sctp => Err(gap),
                         Err(gap) => Err(Gap { detail: format!("{}; {}", refused.detail, gap.detail), ..refused }),
                     };
@@ -132,7 +134,7 @@ impl Sockets {
     }
 }
 
-/// Where a walk went.
+/// The reader of a walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReadFrom {
     SockDiag,
@@ -157,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_of_all_protocols_together_are_too_much_and_those_of_udp_hide_no_others() {
+    fn the_limit_is_for_all_protocols_together_and_udp_sockets_hide_no_others() {
         let net = tempfile::tempdir().expect("a directory");
         let write = |table: &str, ports: &[u16], state: &str| {
             let line = |port: &u16| {

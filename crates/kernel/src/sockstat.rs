@@ -1,5 +1,5 @@
-//! `/proc/net/sockstat` and `/proc/net/sockstat6`: how many sockets there are, without walking them
-//! (net/ipv4/proc.c, net/ipv6/proc.c).
+//! `/proc/net/sockstat` and `/proc/net/sockstat6`: the numbers of sockets, without a walk over them (net/ipv4/proc.c,
+//! net/ipv6/proc.c).
 
 use std::{
     io::{BufRead, Read},
@@ -9,18 +9,18 @@ use std::{
 use super::root::{Root, each_line, open_file, unread};
 use portreeve_facts::{Gap, SockStat, Source, Why};
 
-/// Three times as much as either file has; read for every pod of a node, so that no heap is asked for it.
+/// Three times the size of either file. The files of every pod of a node are read, so the buffer is not on the heap.
 const LONGEST: usize = 1024;
 
-/// Reads and sums both families of the host.
+/// Reads both families of the host and adds them up.
 ///
 /// # Errors
-/// A gap naming the file. Without `sockstat6` the kernel has no IPv6, which is no gap.
+/// A `Gap` that names the file. Without `sockstat6` the kernel has no IPv6, which is no error.
 pub(crate) fn read(root: &Root) -> Result<SockStat, Gap> {
     of(&root.net(""))
 }
 
-/// The same of the network namespace whose `/proc/<pid>/net` is at `net`.
+/// The same for the network namespace whose `/proc/<pid>/net` is at `net`.
 ///
 /// # Errors
 /// As `read`.
@@ -30,15 +30,16 @@ pub fn of(net: &Path) -> Result<SockStat, Gap> {
     sums.finish(net)
 }
 
-/// The most sockets of one protocol, TIME_WAIT included, that the network namespace whose `/proc/<pid>/net` is at `net`
-/// can have. Where it has fewer than `few` of any kind, they are returned instead: one file is enough for that.
+/// The greatest number of sockets of one protocol, TIME_WAIT included, that the network namespace whose
+/// `/proc/<pid>/net` is at `net` can have. If it has fewer than `few` sockets of any kind, that number is returned: one
+/// file is enough then.
 ///
 /// # Errors
 /// As `read`.
 pub fn at_most(net: &Path, few: u32) -> Result<u32, Gap> {
     let mut sums = Sums::of_v4(net)?;
     let stat = sums.finish(net)?;
-    // Before Linux 4.16 all namespaces were counted in one, without sockets that no process holds.
+    // Before Linux 4.16 the counts of all namespaces were added up, without sockets that no process holds.
     let of_any_kind = sums.used.unwrap_or(u32::MAX).max(stat.tcp).saturating_add(stat.tcp_time_wait);
     if of_any_kind < few {
         return Ok(of_any_kind);
@@ -48,7 +49,7 @@ pub fn at_most(net: &Path, few: u32) -> Result<u32, Gap> {
     Ok(tcp.saturating_add(tcp_time_wait).max(udp))
 }
 
-/// Whether the network namespace whose `/proc/<pid>/net` is at `net` has no UDP socket of IPv6, as far as the file shows.
+/// Whether the network namespace whose `/proc/<pid>/net` is at `net` has no IPv6 UDP socket, as far as the file shows.
 pub fn has_no_udp6(net: &Path) -> bool {
     let (path, mut buffer) = (net.join("sockstat6"), [0; LONGEST]);
     content(&path, &mut buffer).is_ok_and(|text| text.split(|byte| *byte == b'\n').any(|line| line == b"UDP6: inuse 0"))
@@ -72,7 +73,7 @@ pub struct Sums {
 }
 
 impl Sums {
-    /// The counts in `sockstat`, which are of both families where it does not separate them.
+    /// The counts in `sockstat`. Counts without a family are of both families.
     fn of_v4(net: &Path) -> Result<Self, Gap> {
         let path = net.join("sockstat");
         let mut sums = Self::default();
@@ -92,7 +93,7 @@ impl Sums {
     /// Adds the counts of one file.
     ///
     /// # Errors
-    /// A line that is of another form, by its number.
+    /// A line of another form, with its number.
     pub fn add(&mut self, name: &Path, reader: impl BufRead) -> Result<(), Gap> {
         each_line(Source::Sockstat, name, "PROTOCOL: NAME COUNT ...", reader, |line| {
             let (protocol, counts) = line.split_once(':')?;
@@ -106,7 +107,7 @@ impl Sums {
                 _ => return Some(()),
             };
             *sum = Some(sum.unwrap_or(0).saturating_add(count(counts, "inuse")?));
-            // Given once, for both families together.
+            // This count is present once, for both families.
             if let (Some(wait), "TCP") = (wait, protocol) {
                 *wait = Some(count(counts, "tw")?);
                 self.tcp_everywhere = Some(count(counts, "alloc")?);
@@ -118,7 +119,7 @@ impl Sums {
     /// The sums.
     ///
     /// # Errors
-    /// When a count is missing.
+    /// If a count is missing.
     pub fn finish(&self, net: &Path) -> Result<SockStat, Gap> {
         match *self {
             Self {
@@ -175,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_with_few_sockets_is_asked_once() {
+    fn a_namespace_with_few_sockets_is_read_once() {
         let tree = tempfile::tempdir().unwrap();
         std::fs::write(tree.path().join("sockstat"), V4).unwrap();
         assert_eq!(at_most(tree.path(), 56), Ok(55), "fifty-three of any kind, and two that wait");
@@ -188,9 +189,9 @@ mod tests {
     }
 
     #[test]
-    fn no_udp_of_ipv6_is_told_by_its_count_alone() {
+    fn only_a_count_of_zero_means_no_udp_sockets_of_ipv6() {
         let tree = tempfile::tempdir().unwrap();
-        assert!(!has_no_udp6(tree.path()), "nobody knows");
+        assert!(!has_no_udp6(tree.path()), "the file is missing");
         for (text, expected) in
             [(V6, false), ("UDP6: inuse 0\nUDPLITE6: inuse 0\n", true), ("UDPLITE6: inuse 0\n", false)]
         {

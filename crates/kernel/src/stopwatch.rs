@@ -1,4 +1,4 @@
-//! What each reader takes of the time and of the processor.
+//! The time and the processor time that each reader takes.
 
 use std::{
     cell::RefCell,
@@ -9,29 +9,30 @@ use std::{
 use nix::time::{ClockId, clock_gettime};
 use portreeve_facts::Source;
 
-/// What the readers of one look took, each by itself; readers that wait may have done so at the same time.
+/// The time of each reader of one scan. Readers that wait may do so at the same time.
 pub type Took = BTreeMap<Source, Spent>;
 
-/// What a reader took.
+/// The time of one reader.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spent {
     /// From its beginning to its end.
     pub wall: Duration,
-    /// Processor time of its thread. Zero where it waits for an answer, and others read meanwhile.
+    /// Processor time of its thread. Zero if the reader waits for an answer and other readers run meanwhile.
     pub processor: Duration,
 }
 
-/// Times the readers of one look.
+/// Measures the readers of one scan.
 #[derive(Debug, Default)]
 pub(super) struct Stopwatch(RefCell<Took>);
 
 impl Stopwatch {
-    /// What `reader` returns.
+    /// Runs `reader` and returns its result.
     pub(super) fn on<T>(&self, source: Source, reader: impl FnOnce() -> T) -> T {
         self.on_each(&[source], reader)
     }
 
-    /// What `reader` returns, which reads for several sources at once: each has an equal part of its time.
+    /// Runs `reader`, which reads for several sources at once: each source has an equal part of the time. Returns its
+    /// result.
     pub(super) fn on_each<T>(&self, sources: &[Source], reader: impl FnOnce() -> T) -> T {
         let (begun, processor) = (Instant::now(), thread_cpu_time());
         let read = reader();
@@ -42,7 +43,7 @@ impl Stopwatch {
         read
     }
 
-    /// What `reader` returns in the end.
+    /// Awaits `reader` and returns its result.
     pub(super) async fn awaiting<T>(&self, source: Source, reader: impl Future<Output = T>) -> T {
         let begun = Instant::now();
         let read = reader.await;
@@ -58,16 +59,16 @@ impl Stopwatch {
         sum.processor += spent.processor;
     }
 
-    /// What each reader took.
+    /// The time of each reader.
     pub(super) fn stop(self) -> Took {
         self.0.into_inner()
     }
 }
 
-/// Processor time of the calling thread. Not by `getrusage`, which many kernels bring up to date at a tick only: of short
-/// pieces of work it sees next to nothing.
+/// Processor time of the calling thread. `getrusage` is not used: many kernels update it only at a tick, so it misses
+/// short work.
 pub fn thread_cpu_time() -> Duration {
-    // Only on Linux does an agent run.
+    // An agent runs on Linux only.
     #[cfg(not(target_os = "linux"))]
     let clock = ClockId::CLOCK_PROCESS_CPUTIME_ID;
     #[cfg(target_os = "linux")]
@@ -84,7 +85,7 @@ mod tests {
     const SOME: Duration = Duration::from_millis(20);
 
     #[test]
-    fn a_reader_that_waits_takes_time_and_next_to_nothing_of_the_processor() {
+    fn a_waiting_reader_takes_time_and_almost_no_processor_time() {
         let watch = Stopwatch::default();
         watch.on(Source::Netfilter, || sleep(SOME));
         watch.on_each(&[Source::Clients, Source::EphemeralUse], || {

@@ -5,10 +5,10 @@ use std::str::FromStr;
 use super::root::{Root, read_text};
 use portreeve_facts::{Gap, PortRange, PortSet, Reading, Source, Sysctls, Why, text};
 
-/// More than the longest port list the kernel can print: 32,768 ports that do not touch, 6 bytes each.
+/// More than the longest port list that the kernel can print: 32,768 ports that do not touch, 6 bytes each.
 const LONGEST: usize = 256 * 1024;
 
-/// Reads every setting, each with its own gap.
+/// Reads every setting. Each has its own reason if it is unread.
 pub(super) fn read(root: &Root) -> Sysctls {
     Sysctls {
         ip_local_port_range: value::<PortRange>(root, "net/ipv4/ip_local_port_range", "two ports"),
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_malformed_and_says_what_was_wanted() {
+    fn a_wrong_value_is_malformed_with_the_wanted_form() {
         let (_tree, root) = recorded(&[("net/ipv4/ip_local_port_range", "\u{1b}[31m<html>")]);
         let sysctls = read(&root);
         let gap = sysctls.ip_local_port_range.gap().unwrap();

@@ -10,7 +10,7 @@ use schemars::{JsonSchema, Schema, schema_for};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    CheckResult, LookAge, Open, Report, ReportedGap,
+    CheckResult, Open, Report, ReportedGap, ScanAge,
     fleet::{Incident, Partial},
     indented_json::write_indented_json,
     remedies::{joined, lines},
@@ -245,7 +245,7 @@ pub fn write_json(report: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
 /// When the writer fails.
 pub fn write_json_with_age(
     report: &Report<'_>,
-    LookAge { age, old_after }: LookAge,
+    ScanAge { age, old_after }: ScanAge,
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let node = Node {
@@ -461,7 +461,7 @@ mod tests {
 
     #[test]
     fn findings_of_an_agent_tell_how_old_the_look_and_its_connections_are() {
-        let age = LookAge::new(Duration::from_secs(3), Duration::from_secs(60));
+        let age = ScanAge::new(Duration::from_secs(3), Duration::from_secs(60));
         let told = |world: &Snapshot| {
             let mut out = Vec::new();
             write_json_with_age(&Report::of(world, &Board::default()), age, &mut out).expect("a document");

@@ -1,108 +1,235 @@
-//! The page for people: what is wrong on a node, since when, what could not be seen, and the NodePort range as a picture. To
-//! anybody it tells no more than metrics do. No script, nothing from elsewhere.
+//! The agent's page for people: the findings of a node, the unread input, and the NodePort range as a picture. Also a page for
+//! each rule. Without a token, a client reads no more there than in the metrics.
+//!
+//! No script, and nothing from another server: the page shows names from the cluster, so the browser must not run any script on it.
+//! One click selects a whole command, which needs only CSS.
 
 use std::io::{self, Write};
 
 use jiff::{SignedDuration, Timestamp};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use super::{CheckResult, Report, map::svg, remedies::lines, table, terminal::tidy, topic::reason_words};
+use super::{
+    CheckResult, Report, ScanAge,
+    map::{COLOURS, blocks, legend},
+    remedies::lines,
+    rule_pages::{Part, documentation, parts},
+    table,
+    terminal::tidy,
+    topic::reason_words,
+};
+use portreeve_facts::{Snapshot, Unread, VERSION};
 use portreeve_rules::{
+    PortUsage,
     findings::{Finding, Severity, StepKind},
+    ids::Id,
     port_usage,
 };
 
 const STYLE: &str = include_str!("html_page.css");
 
-/// How many findings it explains, the worst; what follows is in the document.
+/// The greatest number of findings on the page, the worst first. The document `/findings` has all.
 const EXPLAINED: usize = 50;
 
-/// How much the page tells.
+/// The detail of the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageDetail {
-    /// What metrics tell anyway, for anybody: rule, severity, Service or Node, port, since when.
+    /// As in the metrics, for any client: rule, severity, Service or Node, port, since when.
     AsMetrics,
-    /// All that is known, for who may know it.
+    /// Everything, for a client with the right to read it.
     Everything,
 }
 
-/// Writes the page about a look; nothing has been looked at before the first look.
+/// Writes the page about a scan of this age. Before the first scan there is neither.
 ///
 /// # Errors
 /// When the writer fails.
-pub fn write_html_page(report: Option<&Report<'_>>, detail: PageDetail, out: &mut dyn Write) -> io::Result<()> {
-    let heading = report.map_or_else(|| "Portreeve".to_owned(), |it| format!("Node {}", tidy(it.snapshot.node_name())));
-    let state = report.map_or_else(|| "nothing has been looked at yet".to_owned(), state);
-    let page = html! {
-        (DOCTYPE)
-        html lang="en" {
-            meta charset="utf-8";
-            meta name="viewport" content="width=device-width, initial-scale=1";
-            title { (heading) ": " (state) " - Portreeve" }
-            style { (PreEscaped(STYLE)) }
-            header {
-                h1 { (heading) }
-                @match report {
-                    None => p { "Nothing has been looked at yet." },
-                    Some(report) => {
-                        p { (state) ". " span.faint { "Looked at " (time_element(report.snapshot.at)) "." } }
+pub fn write_html_page(
+    report: Option<&Report<'_>>,
+    detail: PageDetail,
+    age: Option<ScanAge>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let title = report.map_or_else(|| "Node".to_owned(), |it| format!("Node {}", tidy(it.snapshot.node_name())));
+    let state = report.map_or_else(|| "not scanned yet".to_owned(), state);
+    let content = html! {
+        header {
+            p.faint { "Portreeve " (VERSION) }
+            h1 { (title) }
+            p { (state) "." }
+            @if let Some(report) = report { (scan(report.snapshot, detail, age)) }
+        }
+        @if let Some(report) = report {
+            main {
+                (findings(report, detail))
+                @if detail == PageDetail::Everything { (not_read(report)) (ports(report)) }
+            }
+        }
+        footer {
+            p {
+                @match detail {
+                    PageDetail::Everything => {
+                        "For programs: " a href="/findings" { "findings" } ", " a href="/metrics" { "metrics" } ", "
+                        a href="/snapshot" { "snapshot" } "."
                     }
-                }
-            }
-            @if let Some(report) = report {
-                main {
-                    (findings(report, detail))
-                    @if detail == PageDetail::Everything { (gaps(report)) (ports(report)) }
-                }
-            }
-            footer {
-                p {
-                    @match detail {
-                        PageDetail::Everything => {
-                            "The same for programs: " a href="/findings" { "findings" } ", " a href="/metrics" { "metrics" } ", "
-                            a href="/snapshot" { "snapshot" } "."
-                        }
-                        PageDetail::AsMetrics => {
-                            "Evidence, remedies, and what could not be seen: " code { "kubectl portreeve check" }
-                            ". For programs: " a href="/metrics" { "metrics" } "."
-                        }
+                    PageDetail::AsMetrics => {
+                        "Evidence, remedies and unread input: " code { "kubectl portreeve check" } ". For programs: "
+                        a href="/metrics" { "metrics" } "."
                     }
                 }
             }
         }
     };
+    write_document(&format!("{title}: {state}"), &content, out)
+}
+
+/// Writes the page of a rule. It has no fact about the node.
+///
+/// # Errors
+/// When the writer fails.
+pub fn write_html_rule_page(id: &Id, out: &mut dyn Write) -> io::Result<()> {
+    let parts = parts(&documentation(id));
+    let belong = |one: &Part, next: &Part| {
+        matches!((one, next), (Part::Item(_), Part::Item(_)) | (Part::Verbatim(_), Part::Verbatim(_)))
+    };
+    let content = html! {
+        header { p.faint { "Portreeve " (VERSION) ", " a href="/" { "findings of this node" } } h1 { (id.name) } }
+        main {
+            @for run in parts.chunk_by(belong) {
+                @match &run[0] {
+                    Part::Heading(heading) => h2 { (heading) },
+                    Part::Paragraph(text) => p { (inline(text)) },
+                    Part::Item(_) => ul { @for item in run { @if let Part::Item(text) = item { li { (inline(text)) } } } },
+                    Part::Verbatim(first) if first.trim_start().starts_with('|') => (cells(run)),
+                    Part::Verbatim(_) => {
+                        pre { code { @for line in run { @if let Part::Verbatim(text) = line { (text) "\n" } } } }
+                    }
+                    Part::Blank => {}
+                }
+            }
+        }
+    };
+    write_document(id.name.0, &content, out)
+}
+
+fn write_document(title: &str, content: &Markup, out: &mut dyn Write) -> io::Result<()> {
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            meta charset="utf-8";
+            meta name="viewport" content="width=device-width, initial-scale=1";
+            title { (title) " - Portreeve" }
+            style { (PreEscaped(STYLE)) (PreEscaped(COLOURS)) }
+            (content)
+        }
+    };
     writeln!(out, "{}", page.into_string())
 }
 
-/// In a few words, for the title and the head.
+/// Text of a rule's page: code in backquotes, emphasis in asterisks, and the words of links.
+fn inline(text: &str) -> Markup {
+    html! {
+        @for (index, part) in text.split('`').enumerate() {
+            @if index % 2 == 1 { code { (part) } } @else { (emphasized(part)) }
+        }
+    }
+}
+
+fn emphasized(text: &str) -> Markup {
+    html! {
+        @for (index, part) in text.split('*').filter(|part| !part.is_empty()).enumerate() {
+            @if (index % 2 == 1) != text.starts_with('*') { em { (without_links(part)) } } @else { (without_links(part)) }
+        }
+    }
+}
+
+/// `[words](address)` becomes `words`: the addresses are of files in the documentation, which the agent does not have.
+fn without_links(text: &str) -> String {
+    let mut words = String::new();
+    let mut rest = text;
+    while let Some((before, link)) = rest.split_once('[')
+        && let Some((name, address)) = link.split_once("](")
+        && let Some((_, after)) = address.split_once(')')
+    {
+        words.push_str(before);
+        words.push_str(name);
+        rest = after;
+    }
+    words + rest
+}
+
+/// A table in Markdown.
+fn cells(run: &[Part]) -> Markup {
+    let rows = run.iter().filter_map(|part| match part {
+        Part::Verbatim(line) => Some(line.trim().trim_matches('|').split('|').map(str::trim).collect::<Vec<_>>()),
+        _ => None,
+    });
+    let rows: Vec<_> = rows.filter(|row| !row.iter().all(|cell| cell.trim_matches('-').is_empty())).collect();
+    html! {
+        table {
+            @if let Some((heads, rows)) = rows.split_first() {
+                thead { tr { @for head in heads { th scope="col" { (inline(head)) } } } }
+                tbody { @for row in rows { tr { @for cell in row { td { (inline(cell)) } } } } }
+            }
+        }
+    }
+}
+
+/// The result in a few words, for the title and the head.
 fn state(report: &Report<'_>) -> String {
     let count = |severity| Some((report.count(severity), severity)).filter(|(count, _)| *count > 0);
     let counts = Severity::ALL.into_iter().rev().filter_map(count);
     let reported: Vec<String> = counts.map(|(count, severity)| format!("{count} {severity}")).collect();
     match (reported.is_empty(), report.result()) {
         (false, _) if report.failures().is_empty() => reported.join(", "),
-        (false, _) => format!("{}; not all was judged", reported.join(", ")),
+        (false, _) => format!("{}; not everything was judged", reported.join(", ")),
         (true, CheckResult::NotChecked) => "not checked".to_owned(),
-        (true, _) if report.gaps().is_empty() => "nothing is wrong".to_owned(),
-        (true, _) => "nothing is wrong in what could be seen".to_owned(),
+        (true, _) if report.gaps().is_empty() => "no port conflicts".to_owned(),
+        (true, _) => "no port conflicts in what was read".to_owned(),
+    }
+}
+
+/// The age of the scan, and the settings of the node that explain the findings.
+fn scan(snapshot: &Snapshot, detail: PageDetail, age: Option<ScanAge>) -> Markup {
+    const UNKNOWN: Unread = Unread::Said("unknown");
+    let everything = detail == PageDetail::Everything;
+    let mode = snapshot.proxy_mode().ok().map(|mode| format!("{} ({})", mode.value, mode.place));
+    let mode = if everything { table::proxy(snapshot) } else { mode };
+    let range = snapshot.cluster.node_port_range.known(UNKNOWN).map(|range| range.range.to_string());
+    let range = if everything { table::range(snapshot) } else { range };
+    html! {
+        dl {
+            dt { "Last scan" }
+            dd {
+                @if let Some(age) = age {
+                    @if age.is_old() { b.critical { (age.age.as_secs()) " s ago, which is too old" } } @else { (age.age.as_secs()) " s ago" }
+                    ", at "
+                }
+                (time_element(snapshot.at))
+            }
+            @for (name, value) in [("Proxy mode", mode), ("NodePort range", range)] {
+                dt { (name) }
+                dd { (tidy(value.as_deref().unwrap_or("unknown"))) }
+            }
+        }
     }
 }
 
 fn findings(report: &Report<'_>, detail: PageDetail) -> Markup {
     let all = report.findings().count();
     html! {
-        section aria-labelledby="wrong" {
-            h2 #wrong { "What is wrong" }
+        section aria-labelledby="findings" {
+            h2 #findings { "Findings" }
             @for it in report.findings().take(EXPLAINED) { (finding(it, detail, report.snapshot.at)) }
             @if all == 0 && report.result() == CheckResult::NotChecked {
                 p { b.critical { "Not checked" } ": " (tidy(&report.not_judged().unwrap_or_default())) "." }
             } @else if all == 0 {
                 p.well {
-                    "Nothing that could be seen."
+                    "No port conflicts in what was read."
                     @if let Some(rules) = report.rules_not_judged() { " " (tidy(&rules)) "." }
                 }
             } @else if all > EXPLAINED {
-                p { (all - EXPLAINED) " more are not on this page." }
+                p { (all - EXPLAINED) " more findings are not on this page." }
             }
         }
     }
@@ -112,14 +239,15 @@ fn finding(Finding { key, evidence, since }: &Finding, detail: PageDetail, now: 
     let severity = evidence.severity.to_string();
     let port = table::port(key.port, key.protocol).map_or_else(String::new, |port| format!(", port {port}"));
     let everything = detail == PageDetail::Everything;
-    let who: Vec<String> = evidence.affects.iter().map(ToString::to_string).collect();
+    let clients: Vec<String> = evidence.affects.iter().map(ToString::to_string).collect();
     html! {
         article class=(severity) {
             h3 { b { (severity) } " " (tidy(&key.subject.to_string())) (port) }
             @if everything { p { (tidy(&evidence.summary)) } }
             p.faint {
-                (key.name()) " since " (time_element(*since)) ", " (duration_in_words(now.duration_since(*since))) "."
-                @if everything && !who.is_empty() { " Affects " (who.join(", ")) "." }
+                a href={ "/rules/" (key.rule) } { (key.name()) }
+                " since " (time_element(*since)) ", " (duration_in_words(now.duration_since(*since))) "."
+                @if everything && !clients.is_empty() { " Affects " (clients.join(", ")) "." }
             }
             @if everything && !evidence.remedies.is_empty() {
                 ul {
@@ -127,7 +255,7 @@ fn finding(Finding { key, evidence, since }: &Finding, detail: PageDetail, now: 
                         li {
                             (word) @if !word.is_empty() { " " }
                             @match step.kind {
-                                StepKind::Command => code { (tidy(&step.text)) },
+                                StepKind::Command => code.command title="A click selects the whole command" { (tidy(&step.text)) },
                                 StepKind::Advice => span { (tidy(&step.text)) },
                             }
                         }
@@ -148,16 +276,16 @@ fn finding(Finding { key, evidence, since }: &Finding, detail: PageDetail, now: 
     }
 }
 
-fn gaps(report: &Report<'_>) -> Markup {
+fn not_read(report: &Report<'_>) -> Markup {
     let groups = table::gap_groups(&report.gaps(), &report.failures());
     html! {
-        section aria-labelledby="unseen" {
-            h2 #unseen { "What could not be seen" }
+        section aria-labelledby="unread" {
+            h2 #unread { "Not read" }
             @if groups.is_empty() {
-                p.well { "Everything that was looked for was there." }
+                p.well { "All input was read." }
             } @else {
                 table {
-                    thead { tr { th scope="col" { "What" } th scope="col" { "Why" } } }
+                    thead { tr { th scope="col" { "Input" } th scope="col" { "Reason" } } }
                     tbody {
                         @for ((topic, why, _), group) in &groups {
                             tr {
@@ -181,11 +309,24 @@ fn gaps(report: &Report<'_>) -> Markup {
 fn ports(report: &Report<'_>) -> Markup {
     html! {
         section aria-labelledby="ports" {
-            h2 #ports { "The NodePort range" }
+            h2 #ports { "NodePort range" }
             @match port_usage(report.snapshot) {
-                Ok(census) => div.map role="region" aria-label="Its ports" tabindex="0" { (svg(&census)) },
-                Err(gap) => p { "It is not known: " (tidy(&gap.detail)) "." },
+                Ok(usage) => (map(&usage)),
+                Err(gap) => p { "Unknown: " (tidy(&gap.detail)) "." },
             }
+        }
+    }
+}
+
+/// The map in blocks, as many beside each other as the window has space for.
+fn map(usage: &PortUsage) -> Markup {
+    let legend = legend(usage);
+    html! {
+        p { "Each square is a port. Each block has 100 ports and the number of the first." }
+        div.map role="img" aria-label=(format!("The ports {}", usage.range.range)) { (blocks(usage)) }
+        ul.legend {
+            @for (swatch, words) in legend.states { li { (swatch) " " (words) } }
+            @for remark in legend.remarks { li { (tidy(&remark)) } }
         }
     }
 }
@@ -195,7 +336,7 @@ fn time_element(at: Timestamp) -> Markup {
     html! { time datetime=(format!("{at:.0}")) { (at.strftime("%Y-%m-%d %H:%M:%S UTC").to_string()) } }
 }
 
-/// For how long, as a person says it.
+/// A duration as a person writes it.
 fn duration_in_words(time: SignedDuration) -> String {
     let minutes = time.as_secs() / 60;
     let (count, unit) = match minutes {
@@ -209,17 +350,19 @@ fn duration_in_words(time: SignedDuration) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
-    use portreeve_facts::{Protocol, Snapshot};
+    use portreeve_facts::Protocol;
     use portreeve_rules::{
         findings::{Evidence, Key, Remedy, RuleId, Step, Subject},
         ledger::Board,
     };
 
     #[test]
-    fn to_anybody_it_tells_no_more_than_metrics() {
-        let world = Snapshot::healthy().service("web", |it| it.node_port(30080));
-        let subject = Subject::service(&world.cluster.services.seen().expect("Services")[0]);
+    fn without_a_token_it_has_no_more_than_the_metrics() {
+        let snapshot = Snapshot::healthy().service("web", |it| it.node_port(30080));
+        let subject = Subject::service(&snapshot.cluster.services.seen().expect("Services")[0]);
         let key = Key {
             rule: RuleId("listener-on-node-port"),
             variant: "loses",
@@ -230,25 +373,32 @@ mod tests {
         let evidence = Evidence::new(Severity::Critical, "perl <b>listens</b>")
             .value("process", "perl")
             .remedy(Remedy::from(vec![Step::command("kill 4242")]));
-        let board = Board { findings: vec![Finding { key, evidence, since: world.at }], ..Board::default() };
+        let board = Board { findings: vec![Finding { key, evidence, since: snapshot.at }], ..Board::default() };
         let page = |detail| {
             let mut html = Vec::new();
-            write_html_page(Some(&Report::of(&world, &board)), detail, &mut html).expect("memory takes everything");
+            write_html_page(Some(&Report::of(&snapshot, &board)), detail, Some(age(12)), &mut html)
+                .expect("memory accepts all text");
             String::from_utf8(html).expect("UTF-8")
         };
         let (brief, whole) = (page(PageDetail::AsMetrics), page(PageDetail::Everything));
-        for part in
-            ["Node n1: 1 critical", "Service default/web, port 30080/tcp", "listener-on-node-port/loses since <time"]
-        {
+        for part in [
+            "Node n1: 1 critical",
+            "Service default/web, port 30080/tcp",
+            "listener-on-node-port/loses</a> since <time",
+            "<a href=\"/rules/listener-on-node-port\">",
+            "<dd>12 s ago, at <time",
+            "<dt>Proxy mode</dt><dd>iptables",
+            VERSION,
+        ] {
             assert!(brief.contains(part) && whole.contains(part), "{part}: {brief}");
         }
-        for part in ["perl", "kill", "<svg", "/findings", "/snapshot"] {
+        for part in ["perl", "kill", "<svg", "/findings", "/snapshot", "nodePortAddresses"] {
             assert!(!brief.contains(part) && whole.contains(part), "{part}: {brief}");
         }
     }
 
     #[test]
-    fn a_time_is_told_in_the_unit_that_a_person_would_use() {
+    fn a_duration_is_in_the_unit_that_a_person_would_use() {
         for (seconds, words) in [
             (59, "for less than a minute"),
             (60, "for 1 minute"),
@@ -258,6 +408,38 @@ mod tests {
             (172_800, "for 2 days"),
         ] {
             assert_eq!(duration_in_words(SignedDuration::from_secs(seconds)), words);
+        }
+    }
+
+    /// The age of a scan by an agent that scans every two minutes at least.
+    fn age(seconds: u64) -> ScanAge {
+        ScanAge::new(Duration::from_secs(seconds), Duration::from_secs(120))
+    }
+
+    #[test]
+    fn an_old_scan_is_marked() {
+        let snapshot = Snapshot::healthy();
+        let page = |age| scan(&snapshot, PageDetail::Everything, Some(age)).into_string();
+        assert!(page(age(239)).contains("<dd>239 s ago, at <time"));
+        assert!(page(age(240)).contains("<b class=\"critical\">240 s ago, which is too old</b>"));
+    }
+
+    #[test]
+    fn the_page_of_each_rule_has_no_markup_of_markdown_left() {
+        for id in portreeve_rules::ids::IDS {
+            let mut html = Vec::new();
+            write_html_rule_page(id, &mut html).expect("memory accepts all text");
+            let html = String::from_utf8(html).expect("UTF-8");
+            assert!(html.contains(&format!("<h1>{}</h1>", id.name)) && html.contains("<h2>Fix</h2>"), "{html}");
+            let words = html.split("</style>").nth(1).expect("content");
+            let code = |text: &str| {
+                text.split("<code>")
+                    .map(|it| it.split("</code>").last().unwrap_or_default().to_owned())
+                    .collect::<String>()
+            };
+            for markup in ["](", "`", "**", "|--"] {
+                assert!(!code(words).contains(markup), "{}: {markup}: {words}", id.name);
+            }
         }
     }
 }

@@ -14,7 +14,6 @@ mod junit;
 mod junit_suite;
 mod likeness;
 mod lint;
-mod look_age;
 mod map;
 mod names;
 mod npd;
@@ -30,6 +29,7 @@ mod reported_gaps;
 mod reservation;
 mod rule_pages;
 mod sarif;
+mod scan_age;
 mod setting;
 mod table;
 mod terminal;
@@ -39,14 +39,13 @@ mod what_if;
 pub use declared::{DeclaredReport, look_once, write_declared, write_declared_json};
 pub use findings_document::{findings_schema, write_json, write_json_with_age, write_yaml};
 pub use fleet::{AgentAnswer, Fleet, Gathering, Stopped, Wanted, listed};
-pub use html_page::{PageDetail, write_html_page};
+pub use html_page::{PageDetail, write_html_page, write_html_rule_page};
 pub use junit::write_junit;
 pub use likeness::gaps_alike;
 pub use lint::{
     is_undecided, lint_result, lint_schema, without_commands, write_annotations, write_lint_json, write_lint_junit,
     write_lint_sarif, write_lint_yaml,
 };
-pub use look_age::LookAge;
 pub use map::{map_result, write_map, write_svg};
 pub use names::first_names;
 pub use npd::{NPD_LINE, npd_line};
@@ -63,6 +62,7 @@ pub use reservation::{
 };
 pub use rule_pages::{rule_page_markdown, rule_page_text, rules_table};
 pub use sarif::write_sarif;
+pub use scan_age::ScanAge;
 pub use setting::{KEYS, Setting};
 pub use table::{
     nothing_judged, write_fleet_rows, write_fleet_table, write_fleet_wide, write_lint_rows, write_lint_table,

@@ -81,12 +81,12 @@ pub fn rule_page_markdown(id: &Id) -> String {
 }
 
 /// The page that is written by hand, and what is known of each variant.
-fn documentation(id: &Id) -> String {
+pub(super) fn documentation(id: &Id) -> String {
     format!("{}\n## Severity\n{}\nEvent reason: {}.\n", id.page, variants(id), id.name.reason())
 }
 
 /// A piece of a page.
-enum Part {
+pub(super) enum Part {
     Heading(String),
     Paragraph(String),
     Item(String),
@@ -95,7 +95,7 @@ enum Part {
 }
 
 /// Reads the little Markdown that pages use: headings, paragraphs, lists, tables and fenced code.
-fn parts(markdown: &str) -> Vec<Part> {
+pub(super) fn parts(markdown: &str) -> Vec<Part> {
     let mut parts: Vec<Part> = Vec::new();
     let mut fenced = false;
     let mut open = false;

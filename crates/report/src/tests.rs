@@ -148,7 +148,7 @@ fn every_form(report: &Report<'_>) -> Vec<(&'static str, String)> {
         ("junit", written(|out| write_junit(report, out))),
         ("sarif", written(|out| write_sarif(report, out))),
         ("npd", npd_line(report)),
-        ("page", written(|out| write_html_page(Some(report), PageDetail::Everything, out))),
+        ("page", written(|out| write_html_page(Some(report), PageDetail::Everything, None, out))),
     ]
 }
 
@@ -232,39 +232,40 @@ fn hostile_text_breaks_no_line_of_any_form() {
 
 /// The page, and for messages its words without the picture.
 fn page_of(world: &(Snapshot, Board)) -> (String, String) {
-    let page = written(|out| write_html_page(Some(&report(world)), PageDetail::Everything, out));
+    let page = written(|out| write_html_page(Some(&report(world)), PageDetail::Everything, None, out));
     let words = page.split("<svg").next().unwrap_or_default().to_owned();
     (page, words)
 }
 
 #[test]
-fn the_page_says_what_since_when_what_to_do_and_what_could_not_be_seen() {
+fn the_page_has_findings_remedies_unread_input_and_the_map() {
     let (page, words) = page_of(&rich());
     for part in [
-        "<title>Node n1: 1 critical, 1 warning, 1 info; not all was judged - Portreeve</title>",
+        "<title>Node n1: 1 critical, 1 warning, 1 info; not everything was judged - Portreeve</title>",
         "<h3><b>critical</b> Service default/web, port 30080/tcp</h3>",
-        "listener-on-node-port/loses since <time datetime=\"2027-01-15T08:00:00Z\">2027-01-15 08:00:00 UTC</time>, for less than",
+        "listener-on-node-port/loses</a> since <time datetime=\"2027-01-15T08:00:00Z\">2027-01-15 08:00:00 UTC</time>, for less than",
         "Affects remote clients, its pods.",
-        "<li><code>sysctl -w net.ipv4.ip_local_reserved_ports=30000-32767</code></li>",
+        "<li><code class=\"command\" title=\"A click selects the whole command\">sysctl -w net.ipv4.ip_local_reserved_ports=30000-32767</code></li>",
         "<tr><th scope=\"row\">listener</th><td>tcp LISTEN 0.0.0.0:30080</td></tr>",
         "<th scope=\"row\">nft, iptables rules</th><td><b class=\"plain\">not permitted</b>",
         "not judged: stale-redirection/proxy",
-        "<title id=\"title\">NodePorts 30000-32767 (",
+        "aria-label=\"The ports 30000-32767\"",
+        "<dt>NodePort range</dt><dd>30000-32767 (",
     ] {
         assert!(page.contains(part), "{part}: {words}");
     }
 }
 
 #[test]
-fn the_page_of_a_node_that_could_not_be_checked_never_says_that_all_is_well() {
+fn the_page_of_a_node_that_could_not_be_checked_never_reports_that_nothing_is_wrong() {
     let (page, words) = page_of(&blind());
     assert!(page.contains("<title>Node n1: not checked - Portreeve</title>"), "{words}");
     assert!(page.contains("no answer</b><br>https://192.0.2.7:6443: connection refused"), "{words}");
     assert!(!page.contains("class=\"well\""), "{words}");
     let (calm, words) = page_of(&healthy());
-    assert!(calm.contains("<p class=\"well\">Nothing that could be seen.</p>"), "{words}");
-    let early = written(|out| write_html_page(None, PageDetail::Everything, out));
-    assert!(early.contains("Nothing has been looked at yet.") && !early.contains("class=\"well\""), "{early}");
+    assert!(calm.contains("<p class=\"well\">No port conflicts in what was read.</p>"), "{words}");
+    let early = written(|out| write_html_page(None, PageDetail::Everything, None, out));
+    assert!(early.contains("<p>not scanned yet.</p>") && !early.contains("class=\"well\""), "{early}");
 }
 
 #[test]

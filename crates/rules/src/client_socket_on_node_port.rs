@@ -17,7 +17,7 @@ use super::{
 };
 use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_dataplane::{
-    Addressed, ByPort, Candidate, ExternalAddress, Judged, LocalAddress, Loss, Part, Stratum, is_everywhere,
+    Addressed, Assumption, ByPort, ExternalAddress, Judged, LocalAddress, Loss, Part, Stratum, is_everywhere,
     owner_name, place, service_port,
 };
 use portreeve_facts::{
@@ -195,11 +195,11 @@ impl<'a> Node<'_, 'a> {
         claim: Option<Claim<'_>>,
     ) -> (Result<Option<Severity>, Gap>, Stratum) {
         // If the mode is not known, one mode is harmless anyway, whether or not a list has the address.
-        let everywhere = is_everywhere(socket) || self.addressed.candidates.mode.is_err();
-        let (judged, stratum) = self.addressed.over(everywhere, |candidate, case| {
-            let Some(severity) = self.severity_in(candidate, socket, claim) else { return Ok(None) };
+        let everywhere = is_everywhere(socket) || self.addressed.assumptions.mode.is_err();
+        let (judged, stratum) = self.addressed.over(everywhere, |assumption, case| {
+            let Some(severity) = self.severity_in(assumption, socket, claim) else { return Ok(None) };
             if let Some(claim) = claim
-                && !case.is_served(self.round, candidate, (claim.service, claim.part))
+                && !case.is_served(self.round, assumption, (claim.service, claim.part))
             {
                 return Ok(None);
             }
@@ -222,12 +222,12 @@ impl<'a> Node<'_, 'a> {
         (severity, stratum)
     }
 
-    fn severity_in(&self, candidate: &Candidate, socket: &Socket, claim: Option<Claim<'_>>) -> Option<Severity> {
-        if !self.takes(candidate, socket, claim) {
+    fn severity_in(&self, assumption: &Assumption, socket: &Socket, claim: Option<Claim<'_>>) -> Option<Severity> {
+        if !self.takes(assumption, socket, claim) {
             return None;
         }
         let asked_again = socket.retransmits > 0;
-        Some(match candidate.mode() {
+        Some(match assumption.mode() {
             Mode::Iptables | Mode::Nftables => Severity::Info,
             // Not proven until something was sent again: the peer may be a pod on this node.
             Mode::Cilium if asked_again => Severity::Critical,
@@ -242,9 +242,9 @@ impl<'a> Node<'_, 'a> {
     }
 
     /// Whether the proxy redirects packets to a socket's local address and port that belong to no known connection.
-    fn takes(&self, candidate: &Candidate, socket: &Socket, claim: Option<Claim<'_>>) -> bool {
+    fn takes(&self, assumption: &Assumption, socket: &Socket, claim: Option<Claim<'_>>) -> bool {
         let mut bound = self.bound(socket).iter().filter(|local| socket.serves(Family::of(local.ip)) == Some(true));
-        match (candidate.mode(), claim, &self.virtual_servers) {
+        match (assumption.mode(), claim, &self.virtual_servers) {
             (Mode::Ipvs, _, Ok(servers)) => {
                 bound.any(|local| servers.contains(&(socket.protocol, local.ip, socket.local_port)))
             }
@@ -254,8 +254,8 @@ impl<'a> Node<'_, 'a> {
             (_, Some(Claim { part: Part::Address(_), .. }), _) => true,
             (mode, Some(Claim { service, .. }), _) => {
                 bound.filter(|local| service.families.contains(&Family::of(local.ip))).any(|local| match mode {
-                    Mode::Cilium => candidate.may_take_from((*local, socket.protocol), Vantage::Remote),
-                    _ => candidate.may_take(*local, socket.protocol),
+                    Mode::Cilium => assumption.may_take_from((*local, socket.protocol), Vantage::Remote),
+                    _ => assumption.may_take(*local, socket.protocol),
                 })
             }
         }
@@ -311,7 +311,7 @@ impl<'a> Node<'_, 'a> {
             (Severity::Warning, true, Protocol::Udp, _) => "if it waits for answers, ipvs sends them to a pod",
             (Severity::Warning, true, ..) => "ipvs will treat the answer as a new client and send it to a pod",
             (Severity::Warning, ..) => "the proxy may treat its answers as new clients",
-            (Severity::Info, ..) if self.addressed.candidates.mode.is_err() => {
+            (Severity::Info, ..) if self.addressed.assumptions.mode.is_err() => {
                 "in iptables and nftables mode it works while conntrack remembers it, in other modes it may hang"
             }
             (Severity::Info, true, ..) => "it works until it has to reconnect",
@@ -343,9 +343,9 @@ impl<'a> Node<'_, 'a> {
             );
             evidence = evidence.value("service", words);
         }
-        evidence = evidence.value("proxy mode", self.addressed.candidates.mode_in_words());
+        evidence = evidence.value("proxy mode", self.addressed.assumptions.mode_in_words());
         evidence.values.extend(ranges_in_words(self.snapshot));
-        if !self.addressed.candidates.iter().any(|candidate| candidate.mode() == Mode::Ipvs) {
+        if !self.addressed.assumptions.iter().any(|assumption| assumption.mode() == Mode::Ipvs) {
             return evidence;
         }
         evidence = match &self.virtual_servers {

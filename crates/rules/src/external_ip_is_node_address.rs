@@ -19,7 +19,7 @@ use super::{
 };
 use crate::findings::{Affected, Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_dataplane::{
-    ByPort, Candidate, Case, Claim, Contest, ExternalAddress, Field, Judged, mode_in_words, owner_name,
+    Assumption, ByPort, Case, Claim, Contest, ExternalAddress, Field, Judged, mode_in_words, owner_name,
 };
 use portreeve_facts::{
     Family, Gap, Learned, Mode, Node, NodeAddressKind, Service, ServicePort, Snapshot, Socket, Source, Why,
@@ -298,7 +298,7 @@ impl Here<'_, '_> {
         let addressed = self.round.addressed()?;
         let claims = [Claim::External(*claim, port), Claim::Listener(socket, 1)];
         let contest = Contest::of(self.round, addressed, (port.protocol, port.port), claims).at(claim.ip);
-        let lost = |candidate: &Candidate, case: &mut Case| contest.lost((candidate, case), &Ok(false), |_, _| true);
+        let lost = |assumption: &Assumption, case: &mut Case| contest.lost((assumption, case), &Ok(false), |_, _| true);
         let (judged, stratum) = addressed.over(false, lost);
         match judged {
             Judged::Never => Ok(None),

@@ -12,8 +12,8 @@ use super::{
 };
 use crate::findings::{Affected, Evidence, Judgement, Judgements, Severity, Subject, Vantage, Verdict};
 use portreeve_dataplane::{
-    Addressed, Backing, Candidate, Case, ClaimKind, ExternalAddress, Judged, LocalAddress, Outcome, Part, service_port,
-    vantage_points,
+    Addressed, Assumption, Backing, Case, ClaimKind, ExternalAddress, Judged, LocalAddress, Outcome, Part,
+    service_port, vantage_points,
 };
 use portreeve_facts::{Family, Protocol, Service, ServicePort, Source};
 
@@ -89,7 +89,7 @@ struct Node<'r, 'a> {
 impl Node<'_, '_> {
     fn judge(&self, service: &Service, port: &ServicePort, taker: &Taker<'_>) -> Vec<Judgement> {
         let (judged, stratum) =
-            self.addressed.over(false, |candidate, case| Ok(self.lost(candidate, case, (service, port), taker)));
+            self.addressed.over(false, |assumption, case| Ok(self.lost(assumption, case, (service, port), taker)));
         // Connections that are lost in every case, with a note that more may be lost.
         let (certain, gap) = match judged {
             Judged::Never => return Vec::new(),
@@ -113,23 +113,23 @@ impl Node<'_, '_> {
     /// The vantage points that lose the NodePort on the address; none if no NodePort is served there.
     fn lost(
         &self,
-        candidate: &Candidate,
+        assumption: &Assumption,
         case: &mut Case,
         (service, port): (&Service, &ServicePort),
         taker: &Taker<'_>,
     ) -> Option<Affected> {
         let Taker { claim, port: taking, local } = taker;
         let family = Family::of(local.ip);
-        if !service.families.contains(&family) || !candidate.captures(*local) {
+        if !service.families.contains(&family) || !assumption.captures(*local) {
             return None;
         }
         let parts = [(service, Part::NodePorts), (claim.service, claim.part())];
-        if !parts.iter().all(|part| case.is_served(self.round, candidate, *part)) {
+        if !parts.iter().all(|part| case.is_served(self.round, assumption, *part)) {
             return None;
         }
         let taken = case.backing_of(self.round, (claim.service, taking), family);
         let own = case.backing_of(self.round, (service, port), family);
-        Some(affected(candidate, (*local, port.protocol), taken, own))
+        Some(affected(assumption, (*local, port.protocol), taken, own))
     }
 
     fn evidence(&self, service: &Service, port: &ServicePort, taker: &Taker<'_>, affected: &Affected) -> Evidence {
@@ -153,18 +153,18 @@ impl Node<'_, '_> {
             .value("its endpoints", self.round.endpoints().in_words(taker.claim.service, taker.port, family))
             .value("taken from", format!("{}, nodePort {number}/{protocol}", service_in_words(service)))
             .value("other addresses", "of this node keep going to the NodePort's Service")
-            .value("proxy mode", self.addressed.candidates.mode_in_words())
+            .value("proxy mode", self.addressed.assumptions.mode_in_words())
             .remedy(move_service(self.alternatives.for_port(service, Some(port)), service, port))
             .remedy(release(&taker.claim))
     }
 }
 
 /// The vantage points that lose the NodePort on an address.
-fn affected(candidate: &Candidate, to: (LocalAddress, Protocol), taking: Backing, losing: Backing) -> Affected {
+fn affected(assumption: &Assumption, to: (LocalAddress, Protocol), taking: Backing, losing: Backing) -> Affected {
     let is_lost = |vantage: &Vantage| {
         let (taken, own) =
-            (candidate.outcome_of_external_ip(to, *vantage, taking), candidate.outcome(to, *vantage, losing));
-        candidate.external_ip_or_node_port(taken, own) == Some(ClaimKind::ExternalIp)
+            (assumption.outcome_of_external_ip(to, *vantage, taking), assumption.outcome(to, *vantage, losing));
+        assumption.external_ip_or_node_port(taken, own) == Some(ClaimKind::ExternalIp)
             && [taken, own].contains(&Outcome::Pod)
     };
     vantage_points(to.0.ip).iter().copied().filter(is_lost).collect()

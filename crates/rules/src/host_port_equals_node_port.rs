@@ -13,7 +13,7 @@ use super::{
 };
 use crate::findings::{Affected, Evidence, Judgement, Judgements, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_dataplane::{
-    Addressed, Candidate, Case, Judged, LocalAddress, Loss, Part, covers, may_have, sent_to_node_port, service_port,
+    Addressed, Assumption, Case, Judged, LocalAddress, Loss, Part, covers, may_have, sent_to_node_port, service_port,
 };
 use portreeve_facts::{ClaimOf, ContainerPort, Family, Gap, Pod, Service, ServicePort, Snapshot, Source, Unread};
 
@@ -86,7 +86,7 @@ impl Loss for Lost {
 impl Node<'_, '_> {
     fn judge(&self, clash: &Clash<'_>) -> Option<Judgement> {
         let everywhere = clash.host.host_ip.is_none_or(|ip| ip.is_unspecified());
-        let lost = |candidate: &Candidate, case: &mut Case| Ok(self.lost(candidate, case, clash));
+        let lost = |assumption: &Assumption, case: &mut Case| Ok(self.lost(assumption, case, clash));
         let (judged, stratum) = self.addressed.over(everywhere, lost);
         let verdict = match (judged, self.is_an_endpoint(clash)) {
             (Judged::Never, _) => return None,
@@ -112,18 +112,18 @@ impl Node<'_, '_> {
     }
 
     /// The loss in one case; none if the two do not meet.
-    fn lost(&self, candidate: &Candidate, case: &mut Case, clash: &Clash<'_>) -> Option<Lost> {
+    fn lost(&self, assumption: &Assumption, case: &mut Case, clash: &Clash<'_>) -> Option<Lost> {
         let Clash { service, port, pod, host } = *clash;
         let meet = |local: &LocalAddress| {
             let family = Family::of(local.ip);
             let has_pod = covers(host, local.ip) && may_have(pod, family);
-            service.families.contains(&family) && has_pod && candidate.captures(*local)
+            service.families.contains(&family) && has_pod && assumption.captures(*local)
         };
         let meeting: Vec<LocalAddress> = self.addressed.locals.iter().copied().filter(meet).collect();
-        if meeting.is_empty() || !case.is_served(self.round, candidate, (service, Part::NodePorts)) {
+        if meeting.is_empty() || !case.is_served(self.round, assumption, (service, Part::NodePorts)) {
             return None;
         }
-        let (winner, affected) = winner(self.round, (candidate, case), (service, port), &meeting);
+        let (winner, affected) = winner(self.round, (assumption, case), (service, port), &meeting);
         let severity = if affected.contains(&Vantage::Remote) { Severity::Critical } else { Severity::Warning };
         Some(Lost { severity, winner: Some(winner), affected })
     }
@@ -167,7 +167,7 @@ impl Node<'_, '_> {
         let words =
             |port| format!("port {port}/{} of this node, which ServiceLB sends to this NodePort", host.protocol);
         evidence.values.extend(lost.map(|port| ("lost too", words(port))));
-        evidence = evidence.value("proxy mode", self.addressed.candidates.mode_in_words());
+        evidence = evidence.value("proxy mode", self.addressed.assumptions.mode_in_words());
         if let Some(range) = self.snapshot.cluster.node_port_range.known(Unread::Adds) {
             evidence = evidence.value("NodePort range", range_in_words(range));
         }

@@ -201,10 +201,10 @@ impl Node<'_, '_> {
         let addressed = self.round.addressed()?;
         let is_redirected =
             |local: &&LocalAddress| Family::of(local.ip) == family && redirection.ip.is_none_or(|ip| ip == local.ip);
-        let (judged, stratum) = addressed.over(redirection.ip.is_none(), |candidate, case| {
+        let (judged, stratum) = addressed.over(redirection.ip.is_none(), |assumption, case| {
             let locals = addressed.locals.iter().filter(is_redirected);
-            let meeting: Vec<LocalAddress> = locals.filter(|local| candidate.captures(**local)).copied().collect();
-            Ok(match winner(self.round, (candidate, case), (service, port), &meeting) {
+            let meeting: Vec<LocalAddress> = locals.filter(|local| assumption.captures(**local)).copied().collect();
+            Ok(match winner(self.round, (assumption, case), (service, port), &meeting) {
                 (Winner::Pod, from) => Some(Taken { is_certain: true, from }),
                 (Winner::Undefined, from) => Some(Taken { is_certain: false, from }),
                 (Winner::Both | Winner::PodForNow | Winner::Service, _) => None,

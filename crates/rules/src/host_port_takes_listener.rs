@@ -87,8 +87,8 @@ impl Node<'_, '_> {
         let contest = Contest::of(self.round, self.addressed, (port.protocol, socket.local_port), claims);
         let excuse = self.ephemeral.may_be_client(socket);
         let everywhere = is_everywhere(socket);
-        let (judged, stratum) = self.addressed.over(everywhere, |candidate, case| {
-            Ok(contest.lost((candidate, case), &excuse, |_, _| true)?.map(|it| it.affected()))
+        let (judged, stratum) = self.addressed.over(everywhere, |assumption, case| {
+            Ok(contest.lost((assumption, case), &excuse, |_, _| true)?.map(|it| it.affected()))
         });
         let verdict = match judged {
             Judged::Never => return None,

@@ -174,7 +174,7 @@ pub const SELDOM: [Source; 9] = [
 
 /// The facts that need not be read if only these rules run.
 pub fn skipped(rules: &[&Rule]) -> BTreeSet<Source> {
-    SELDOM.into_iter().filter(|source| !rules.iter().any(|rule| rule.looks_at(*source))).collect()
+    SELDOM.into_iter().filter(|source| !rules.iter().any(|rule| rule.reads(*source))).collect()
 }
 
 /// The result of one rule in a round, or that the rule panicked.
@@ -190,7 +190,7 @@ impl Opinion {
     /// Runs one rule, and catches its panic.
     fn of(rule: &'static Rule, round: &Round<'_>, limits: &Limits) -> Self {
         let judgements = catch_unwind(AssertUnwindSafe(|| rule.judge(round, limits))).ok();
-        let no_udp = round.now.kernel.no_udp.as_ref().filter(|_| rule.looks_at(Source::Listeners));
+        let no_udp = round.now.kernel.no_udp.as_ref().filter(|_| rule.reads(Source::Listeners));
         let judgements = judgements.map(|it| match no_udp {
             Some(gap) => it.map(|judged| without_udp(round.now, judged, gap)),
             None => it,

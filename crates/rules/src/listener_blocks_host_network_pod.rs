@@ -171,7 +171,7 @@ impl Blocked<'_, '_> {
         let Some(local) = addressed.locals.iter().find(|local| local.ip == ip) else {
             return Ok(false);
         };
-        addressed.candidates.agree(|it| it.captures(*local)).ok_or_else(|| addressed.candidates.ambiguity())
+        addressed.assumptions.agree(|it| it.captures(*local)).ok_or_else(|| addressed.assumptions.ambiguity())
     }
 
     /// The families of a Service in which Cilium refuses `bind` on its NodePort.

@@ -114,9 +114,9 @@ impl Node<'_, '_> {
     fn judge(&self, socket: &Socket) -> Option<Judgement> {
         let excuse = self.excuse(socket);
         let everywhere = is_everywhere(socket);
-        let (judged, stratum) = self.addressed.over(everywhere, |candidate, case| {
+        let (judged, stratum) = self.addressed.over(everywhere, |assumption, case| {
             let mut bound = self.bound(socket).filter(|local| takes(case, socket, Family::of(local.ip)));
-            match (bound.any(|local| candidate.may_take(local, socket.protocol)), &excuse) {
+            match (bound.any(|local| assumption.may_take(local, socket.protocol)), &excuse) {
                 (false, _) | (true, Ok(true)) => Ok(None),
                 (true, Ok(false)) => Ok(Some(Loses)),
                 (true, Err(gap)) => Err(gap.clone()),
@@ -177,7 +177,7 @@ impl Node<'_, '_> {
             evidence =
                 evidence.value("services", format!("not read, so one may have this port already: {}", gap.detail));
         }
-        evidence = evidence.value("proxy mode", self.addressed.candidates.mode_in_words());
+        evidence = evidence.value("proxy mode", self.addressed.assumptions.mode_in_words());
         evidence.values.extend(ranges_in_words(self.snapshot));
         let mut remedy = move_off(self.snapshot, socket);
         if by_kernel {

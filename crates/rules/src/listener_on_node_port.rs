@@ -17,7 +17,7 @@ use super::{
 };
 use crate::findings::{Evidence, Judgement, Judgements, Severity, Subject, Vantage, Verdict};
 use portreeve_dataplane::{
-    Addressed, Candidate, Claim, Contest, Judged, LocalAddress, Lost, Outcome, Part, Stratum, covers, is_everywhere,
+    Addressed, Assumption, Claim, Contest, Judged, LocalAddress, Lost, Outcome, Part, Stratum, covers, is_everywhere,
     owner_name, place, refuses_bind_of, service_port, workers,
 };
 use portreeve_facts::{ClaimOf, Family, Gap, Mode, Service, ServicePort, Snapshot, Socket, Source, Unread, Why};
@@ -118,8 +118,8 @@ impl<'a> Node<'_, 'a> {
     ) -> (Judged<Lost>, Stratum) {
         let claims = [Claim::NodePort(service, port), Claim::Listener(socket, 1)];
         let contest = Contest::of(self.round, self.addressed, (port.protocol, socket.local_port), claims);
-        self.addressed.over(is_everywhere(socket), |candidate, case| {
-            contest.lost((candidate, case), excuse, |to, outcome| {
+        self.addressed.over(is_everywhere(socket), |assumption, case| {
+            contest.lost((assumption, case), excuse, |to, outcome| {
                 !is_endpoint || to.ip.is_loopback() && outcome == Outcome::Refused
             })
         })
@@ -140,7 +140,7 @@ impl<'a> Node<'_, 'a> {
     /// Whether `bind` would be refused after a restart of the listener. Here `::` is IPv6 only.
     fn cannot_return(&self, service: &Service, socket: &Socket) -> bool {
         let ip = socket.local.to_canonical();
-        let captured = |local: &LocalAddress| self.addressed.candidates.agree(|it| it.captures(*local)) == Some(true);
+        let captured = |local: &LocalAddress| self.addressed.assumptions.agree(|it| it.captures(*local)) == Some(true);
         let served = || self.addressed.locals.iter().any(|local| local.ip == ip && captured(local));
         let family = Family::of(ip);
         let refused = refuses_bind_of(self.snapshot, service, socket.protocol, family);
@@ -175,7 +175,7 @@ impl<'a> Node<'_, 'a> {
         let severity = if affects.contains(&Vantage::Remote) { Severity::Critical } else { Severity::Warning };
         let name = service_port(service, &port.name);
         let gate = affects == [Vantage::Loopback].into()
-            && self.addressed.candidates.iter().any(Candidate::refuses_on_loopback);
+            && self.addressed.assumptions.iter().any(Assumption::refuses_on_loopback);
         let (outcome, ends) = words::outcome(lost.values().flatten().copied(), service.external_local, gate);
         let mut evidence = self.with_facts(
             Evidence::new(
@@ -270,8 +270,8 @@ impl<'a> Node<'_, 'a> {
             let words = self.round.endpoints().in_words(service, port, *family);
             evidence = evidence.value("endpoints", format!("{family}: {words}"));
         }
-        evidence = evidence.value("proxy mode", self.addressed.candidates.mode_in_words());
-        evidence = evidence.value("nodePortAddresses", self.addressed.candidates.node_port_addresses_in_words());
+        evidence = evidence.value("proxy mode", self.addressed.assumptions.mode_in_words());
+        evidence = evidence.value("nodePortAddresses", self.addressed.assumptions.node_port_addresses_in_words());
         if self.cannot_return(service, socket) {
             evidence = evidence.value("after a restart", "its bind() fails with EADDRINUSE: Cilium protects NodePorts");
         }

@@ -1,7 +1,7 @@
 //! Decides who gets the connections to a NodePort if a redirection of the CNI for a hostPort takes it too.
 
 use crate::findings::Affected;
-use portreeve_dataplane::{Candidate, Case, ClaimKind, LocalAddress, Outcome, Round, is_link_local, vantage_points};
+use portreeve_dataplane::{Assumption, Case, ClaimKind, LocalAddress, Outcome, Round, is_link_local, vantage_points};
 use portreeve_facts::{Family, Service, ServicePort};
 
 /// Who answers on a port that a Service and a pod claim.
@@ -22,7 +22,7 @@ pub(super) enum Winner {
 /// The winner on these addresses, if both could answer, and the vantage points that lose the other one.
 pub(super) fn winner(
     round: &Round<'_>,
-    (candidate, case): (&Candidate, &mut Case),
+    (assumption, case): (&Assumption, &mut Case),
     (service, port): (&Service, &ServicePort),
     meeting: &[LocalAddress],
 ) -> (Winner, Affected) {
@@ -33,8 +33,8 @@ pub(super) fn winner(
     // Nothing answers on link-local addresses.
     for (local, vantage) in places.filter(|(local, _)| !is_link_local(local.ip)) {
         let backing = case.backing_of(round, (service, port), Family::of(local.ip));
-        let outcome = candidate.outcome((local, port.protocol), vantage, backing);
-        let (wins, lost) = match (candidate.node_port_or_host_port(outcome), outcome) {
+        let outcome = assumption.outcome((local, port.protocol), vantage, backing);
+        let (wins, lost) = match (assumption.node_port_or_host_port(outcome), outcome) {
             (Some(ClaimKind::NodePort), _) => (Winner::Service, true),
             (Some(_), Outcome::Pod) => (Winner::Pod, true),
             (Some(_), _) => (Winner::PodForNow, false),

@@ -30,7 +30,7 @@ pub struct Rule {
 
 impl Rule {
     /// Whether it uses these facts, if they belong to [`super::SELDOM`].
-    pub fn looks_at(&self, source: Source) -> bool {
+    pub fn reads(&self, source: Source) -> bool {
         self.needs.contains(&source) || self.uses.contains(&source)
     }
 

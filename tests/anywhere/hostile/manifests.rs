@@ -130,7 +130,7 @@ fn broken() -> Vec<(&'static str, Vec<u8>, &'static str)> {
         (
             "a long text",
             format!("kind: Service\nx: {}\n", "x".repeat(5 << 20)).into_bytes(),
-            "4 MiB without a whole object",
+            "4 MiB without a complete object",
         ),
         ("a long JSON text", format!("{{\"x\": \"{}\"}}", "x".repeat(5 << 20)).into_bytes(), "4 MiB without"),
         ("spaces without end", " ".repeat(5 << 20).into_bytes(), ""),

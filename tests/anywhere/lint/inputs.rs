@@ -376,7 +376,7 @@ fn an_object_without_a_namespace_goes_where_it_is_sent() {
 fn a_template_that_happens_to_be_yaml_is_told_to_be_one() {
     let template = service("web", "nodePort: {{ .Values.port }}");
     let (code, _, stderr) = lint(&[("a.yaml", &template)], &["a.yaml", "--no-headers"]);
-    let hint = "error: a.yaml: has {{ }} in the place of a value, wanted Kubernetes objects in YAML or JSON; \
+    let hint = "error: a.yaml: has {{ }} as a value, wanted Kubernetes objects in YAML or JSON; \
                 a chart has to be rendered first: helm template . | portreeve lint -\n";
     assert!(code == 2 && stderr.matches(hint).count() == 1, "{stderr}");
     let (_, _, stderr) = lint(&[("a.yaml", &service("web", "nodePort: {a: b}"))], &["a.yaml", "--no-headers"]);

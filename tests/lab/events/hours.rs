@@ -40,8 +40,8 @@ fn what_lasts_is_told_each_hour_over_restarts_again_if_it_comes_back_and_its_end
     second.until(Counters { written: 3, ..found });
     let [resolved] = &stage.events("Normal")[..] else { panic!("one Event") };
     assert_eq!(resolved["reason"], "ListenerOnNodePortResolved");
-    let note = "On node n1 this was so, and is over: It is wrong. `kubectl portreeve check -n default \
-                --rule listener-on-node-port/loses -o wide` names the nodes that are still affected, if any.";
+    let note = "Resolved on node n1: It is wrong. Nodes that are still affected: `kubectl portreeve check -n default \
+                --rule listener-on-node-port/loses -o wide`";
     assert_eq!(resolved["note"], note);
     assert_eq!(resolved["regarding"], event["regarding"]);
 

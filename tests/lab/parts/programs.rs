@@ -46,7 +46,7 @@ fn row(program: &str) -> Option<Vec<&'static str>> {
 
 /// The folder that `tools/install` makes for what it builds of Go: below the place of its row, the version of the module there.
 fn built(program: &str) -> Option<PathBuf> {
-    let row = row(program).filter(|row| row[1] == "go")?;
+    let row = row(program).filter(|row| ["go", "file"].contains(&row[1]))?;
     let (place, module) = row[5].split_once('/').expect("a place, and a module");
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(row[3]).join("go.mod");
     let modules = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));

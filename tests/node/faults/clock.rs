@@ -1,12 +1,13 @@
-//! The node's clock is set while the agent runs: by a person, by NTP after a boot without a battery, by a broken host.
+//! The node's clock is set while the agent runs: by a person, by NTP after a boot without a battery, or by a broken
+//! host.
 //!
-//! A time namespace does not move the time of day, and the machine's own clock is not a test's to set. So the program
-//! is given another one, by a library that the dynamic linker puts before the system's. It moves the time of day alone;
-//! the clock since boot goes on, as it does where a real clock is set.
+//! A time namespace does not change the time of day, and a test must not set the machine's own clock. So a library that
+//! the dynamic linker loads before the system's libraries gives the program another clock. It changes the time of day
+//! only. The clock since boot continues, as on a machine whose clock is set.
 
 use std::{fs, process::Command};
 
-use super::{Incident, MODE, SQUATTED, after_looks, finds_it, is_alive, web};
+use super::{Incident, MODE, SQUATTED, after_scans, finds_it, is_alive, web};
 use crate::{
     agent::{Agent, wait_for},
     stage::Stage,
@@ -30,21 +31,21 @@ fn with_clock(stage: &Stage, offset: &str) -> Agent {
     Agent::of(agent, stage, &MODE)
 }
 
-/// Sets the clock of agents that run and of those to come: `+3600` is an hour ahead, `@1970-01-01 00:00:10` a time.
+/// Sets the clock of running and future agents: `+3600` is an hour ahead, `@1970-01-01 00:00:10` is a time.
 fn set(stage: &Stage, clock: &str) {
     let next = stage.path("clock.next");
     fs::write(&next, format!("{clock}\n")).expect("a file");
     fs::rename(&next, stage.path("clock")).expect("a swap");
 }
 
-/// When the last look ended, by the agent's clock, in seconds since 1970.
+/// The end of the last scan, by the agent's clock, in seconds since 1970.
 fn told(metrics: &str) -> f64 {
     let line = metrics.lines().find_map(|line| line.strip_prefix("portreeve_last_scan_timestamp_seconds "));
     line.and_then(|time| time.parse().ok()).expect("a time")
 }
 
-/// An agent whose clock is set to `clock` holds its finding, looks on and sees a change. `is_there` says of times
-/// before and after that the clock was really set.
+/// Sets the agent's clock to `clock`: the agent keeps its finding, continues to scan, and reports a change. `is_there` compares
+/// the times before and after, and shows that the clock was really set.
 #[track_caller]
 fn survives(clock: &str, is_there: fn(f64, f64) -> bool) {
     let stage = web();
@@ -53,32 +54,32 @@ fn survives(clock: &str, is_there: fn(f64, f64) -> bool) {
     let before = told(&wait_for("/metrics", |_| true));
     set(&stage, clock);
     let metrics = wait_for("/metrics", |text| is_there(before, told(text)));
-    assert!(metrics.contains(SQUATTED), "what was found stays found: {metrics}");
-    assert!(finds_it(), "and is found by later looks");
+    assert!(metrics.contains(SQUATTED), "a known finding stays: {metrics}");
+    assert!(finds_it(), "later scans find it too");
     drop(squatter);
-    let metrics = after_looks(4);
-    assert!(!metrics.contains(SQUATTED), "its end is seen: {metrics}");
+    let metrics = after_scans(4);
+    assert!(!metrics.contains(SQUATTED), "the finding ends: {metrics}");
     let next = Incident::with(agent, stage);
     assert!(is_alive());
-    // Back to where it was.
+    // Back to the former time.
     set(&next.stage, "+0");
     wait_for("/metrics", |text| !is_there(before, told(text)));
     drop(next.squatter);
-    assert!(!after_looks(4).contains(SQUATTED));
+    assert!(!after_scans(4).contains(SQUATTED));
 }
 
 /// Fault (clock): it is set an hour ahead, and back
-/// Does: looks as often as before; every finding stays
-/// Right again: a change is seen within four looks, whatever the clock says
+/// Does: scans as often as before; every finding stays
+/// Right again: a change is found within four scans, at any time of the clock
 /// Lost: nothing
 #[test]
 fn an_hour_ahead_and_back_changes_no_finding_and_delays_none() {
     survives("+3600", |before, now| now > before + 3500.0);
 }
 
-/// Fault (clock): it is set an hour back, and forth
-/// Does: looks as often as before; every finding stays
-/// Right again: a change is seen within four looks, whatever the clock says
+/// Fault (clock): it is set an hour back, and forward again
+/// Does: scans as often as before; every finding stays
+/// Right again: a change is found within four scans, at any time of the clock
 /// Lost: nothing
 #[test]
 fn an_hour_back_and_forth_changes_no_finding_and_delays_none() {
@@ -86,17 +87,17 @@ fn an_hour_back_and_forth_changes_no_finding_and_delays_none() {
 }
 
 /// Fault (clock): it is set to 1970
-/// Does: looks as often as before; every finding stays
-/// Right again: a change is seen within four looks, whatever the clock says
+/// Does: scans as often as before; every finding stays
+/// Right again: a change is found within four scans, at any time of the clock
 /// Lost: nothing
 #[test]
-fn the_beginning_of_time_changes_no_finding_and_delays_none() {
+fn the_year_1970_changes_no_finding_and_delays_none() {
     survives("@1970-01-01 00:00:10", |_, now| now < 1e6);
 }
 
 /// Fault (clock): it is set 150 years ahead
-/// Does: looks as often as before; every finding stays
-/// Right again: a change is seen within four looks, whatever the clock says
+/// Does: scans as often as before; every finding stays
+/// Right again: a change is found within four scans, at any time of the clock
 /// Lost: nothing
 #[test]
 fn a_clock_far_ahead_changes_no_finding_and_delays_none() {

@@ -1,4 +1,4 @@
-//! A control group with limits, in a hierarchy of version 1 or 2, whichever this machine has.
+//! A control group with limits, in a hierarchy of version 1 or 2: the version that this machine has.
 
 use std::{
     fs,
@@ -9,10 +9,10 @@ use std::{
 
 use crate::agent::until;
 
-/// Where version 2 is, and where version 1 has a controller.
+/// The mount of version 2, and the mounts of version 1 with one controller each.
 const ROOT: &str = "/sys/fs/cgroup";
 
-/// A control group of one controller, which is empty when it is dropped.
+/// A control group of one controller. It must be empty when this value is dropped.
 pub(super) struct ControlGroup {
     path: PathBuf,
     is_v1: bool,
@@ -34,7 +34,7 @@ impl ControlGroup {
         Self { path, is_v1 }
     }
 
-    /// The same program with the same arguments, in this group from its first moment.
+    /// The same program with the same arguments, in this group from its start.
     pub(super) fn within(&self, command: &Command) -> Command {
         let mut within = Command::new("sh");
         within.args(["-c", "echo $$ > \"$0/cgroup.procs\" && exec \"$@\""]).arg(&self.path);
@@ -48,7 +48,7 @@ impl ControlGroup {
         within
     }
 
-    /// Gives it so many hundredths of a core.
+    /// Sets the processor limit, in hundredths of a core.
     pub(super) fn limit_processor(&self, percent: u32) {
         let (quota, period) = (percent * 1000, 100_000);
         if self.is_v1 {
@@ -59,13 +59,13 @@ impl ControlGroup {
         }
     }
 
-    /// Gives it so much memory, in MiB.
+    /// Sets the memory limit, in MiB.
     pub(super) fn limit_memory(&self, mebibytes: u64) {
         let name = if self.is_v1 { "memory.limit_in_bytes" } else { "memory.max" };
         self.write(name, &(mebibytes << 20).to_string());
     }
 
-    /// Lets it have so many processes and threads.
+    /// Sets the limit of processes and threads.
     pub(super) fn limit_threads(&self, threads: u64) {
         self.write("pids.max", &threads.to_string());
     }
@@ -78,7 +78,7 @@ impl ControlGroup {
 }
 
 impl Drop for ControlGroup {
-    /// A process that was killed leaves a moment later.
+    /// A killed process leaves a moment later.
     fn drop(&mut self) {
         assert!(until(|| fs::remove_dir(&self.path).ok()).is_some(), "{} is not empty", self.path.display());
     }

@@ -1,4 +1,4 @@
-//! The files that an agent is given are broken, gone, or swapped as kubelet swaps those of a ConfigMap.
+//! The files of an agent are broken, missing, or replaced as kubelet replaces the files of a ConfigMap.
 
 use std::{
     fs,
@@ -12,12 +12,13 @@ use crate::{
     stage::{Stage, portreeve},
 };
 
-/// A Service that has the squatter's port.
+/// A Service with the squatter's port.
 fn manifest() -> String {
     fs::read_to_string(super::web().manifest()).expect("a manifest")
 }
 
-/// A volume of a ConfigMap, as kubelet makes it: what is in it is a link into `..data`, and that a link to a version.
+/// A volume of a ConfigMap, as kubelet makes it: each file is a link into `..data`, and `..data` is a link to a
+/// version.
 struct ConfigMap {
     path: PathBuf,
     versions: u32,
@@ -32,7 +33,7 @@ impl ConfigMap {
         made
     }
 
-    /// Another version takes the place of the one before, which is removed.
+    /// Replaces the former version, which is removed.
     fn set(&mut self, file: &str, text: &str) {
         let version = |number: u32| format!("..version-{number}");
         let before = self.path.join(version(self.versions));
@@ -58,7 +59,7 @@ fn incident(services: &Path) -> Incident {
     Incident::with(agent, stage)
 }
 
-/// The cluster's file becomes `text` in place, or is removed, and comes back: what was found is held all the time.
+/// The cluster's file gets the content `text`, or is removed, and then comes back. The finding is held all the time.
 #[track_caller]
 fn is_held_through(text: Option<&str>) {
     let directory = tempfile::TempDir::new().expect("a directory");
@@ -68,11 +69,11 @@ fn is_held_through(text: Option<&str>) {
     let incident = incident(&path);
     match text {
         Some(text) => fs::write(&path, text).expect("a file"),
-        None => fs::remove_file(&path).expect("it is there"),
+        None => fs::remove_file(&path).expect("the file exists"),
     }
     let down = "portreeve_source_up{source=\"services\"} 0";
     wait_for("/metrics", |text| text.contains(down));
-    assert!(finds_it(), "what was found stays found");
+    assert!(finds_it(), "a known finding stays");
     fs::write(&path, &good).expect("a file");
     wait_for("/metrics", |text| !text.contains(down));
     assert!(finds_it());
@@ -81,39 +82,39 @@ fn is_held_through(text: Option<&str>) {
 }
 
 /// Fault (disk): the file with the Services is cut off in the middle
-/// Does: `portreeve_source_up` is 0; what was found is held
-/// Right again: once the file is whole
+/// Does: `portreeve_source_up` is 0; known findings are held
+/// Right again: when the file is complete
 /// Lost: nothing
 #[test]
-fn a_file_of_services_that_is_cut_off_holds_what_was_found() {
+fn a_file_of_services_that_is_cut_off_keeps_known_findings() {
     let good = manifest();
     is_held_through(Some(good.split_at(good.find("nodePort").expect("a port")).0));
 }
 
-/// Fault (disk): the file with the Services holds something else
-/// Does: `portreeve_source_up` is 0; what was found is held
-/// Right again: once it holds Services
+/// Fault (disk): the file with the Services has other content
+/// Does: `portreeve_source_up` is 0; known findings are held
+/// Right again: when it has Services
 /// Lost: nothing
 #[test]
-fn a_file_of_services_that_holds_something_else_holds_what_was_found() {
+fn a_file_of_services_with_other_content_keeps_known_findings() {
     is_held_through(Some("\u{1}\u{2}[: not YAML"));
 }
 
 /// Fault (disk): the file with the Services is removed
-/// Does: `portreeve_source_up` is 0; what was found is held
-/// Right again: once it is back
+/// Does: `portreeve_source_up` is 0; known findings are held
+/// Right again: when it is back
 /// Lost: nothing
 #[test]
-fn a_file_of_services_that_is_gone_holds_what_was_found() {
+fn a_missing_file_of_services_keeps_known_findings() {
     is_held_through(None);
 }
 
-/// Fault (disk): the Services come from a ConfigMap, whose links kubelet swaps
+/// Fault (disk): the Services come from a ConfigMap, whose links kubelet replaces
 /// Does: reads the new version
-/// Right again: with the look that the change brings on
+/// Right again: with the scan that the change starts
 /// Lost: nothing
 #[test]
-fn services_in_a_config_map_are_read_anew_when_its_links_are_swapped() {
+fn services_in_a_config_map_are_read_anew_when_its_links_are_replaced() {
     let directory = tempfile::TempDir::new().expect("a directory");
     let good = manifest();
     let mut volume = ConfigMap::with(directory.path().join("volume"), "cluster.yaml", &good);
@@ -124,12 +125,12 @@ fn services_in_a_config_map_are_read_anew_when_its_links_are_swapped() {
     wait_for("/metrics", |text| text.contains(SQUATTED));
 }
 
-/// Fault (disk): its configuration is a ConfigMap that is broken, and mended, by swapped links
-/// Does: logs what is wrong, and keeps the configuration before it
-/// Right again: once a version is valid, without a signal
+/// Fault (disk): its configuration is a ConfigMap that is broken and repaired, by replaced links
+/// Does: logs the error, and keeps the last valid configuration
+/// Right again: when a version is valid, without a signal
 /// Lost: nothing
 #[test]
-fn a_config_map_that_is_broken_and_mended_is_read_without_a_signal() {
+fn a_repaired_config_map_is_read_without_a_signal() {
     let directory = tempfile::TempDir::new().expect("a directory");
     let mut volume = ConfigMap::with(directory.path().join("volume"), "agent.yaml", "interval: 200ms\n");
     let path = volume.path.join("agent.yaml");
@@ -139,13 +140,13 @@ fn a_config_map_that_is_broken_and_mended_is_read_without_a_signal() {
     agent.says("cannot be used");
     assert!(finds_it());
     volume.set("agent.yaml", "limits: {band_warning_percent: 60}\n");
-    agent.says("the configuration was read anew");
+    agent.says("the configuration changed");
     assert!(finds_it());
 }
 
 /// Fault (disk): its configuration is removed while it runs, and comes back
-/// Does: logs that it cannot be read, and keeps what it said
-/// Right again: once it is back
+/// Does: logs that the file cannot be read, and keeps its settings
+/// Right again: when it is back
 /// Lost: nothing
 #[test]
 fn a_configuration_that_is_gone_stays_in_force_until_it_is_back() {
@@ -154,7 +155,7 @@ fn a_configuration_that_is_gone_stays_in_force_until_it_is_back() {
     fs::write(&path, "limits: {band_warning_percent: 70}\n").expect("a file");
     let Incident { mut agent, squatter: _squatter, stage: _stage } =
         Incident::start(&["--config", path.to_str().expect("a path")]);
-    fs::remove_file(&path).expect("it is there");
+    fs::remove_file(&path).expect("the file exists");
     agent.says("cannot be used");
     assert!(finds_it());
     fs::write(&path, "limits: {band_warning_percent: 70}\n").expect("a file");

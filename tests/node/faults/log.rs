@@ -1,39 +1,39 @@
-//! Whoever reads the agent's log goes away, or stops reading.
+//! The reader of the agent's log ends, or stops reading.
 
 use nix::sys::signal::Signal;
 
-use super::{Incident, SQUATTED, after_looks, finds_it, is_alive};
+use super::{Incident, SQUATTED, after_scans, finds_it, is_alive};
 use crate::agent::wait_for;
 
-/// Fault (disk): whoever read its log is gone
-/// Does: goes on without a log
-/// Right again: all the time
+/// Fault (disk): the reader of its log is gone
+/// Does: runs without a log
+/// Right again: always
 /// Lost: the log
 #[test]
-fn a_log_that_nobody_reads_any_more_ends_nothing() {
+fn a_log_without_a_reader_does_not_end_the_agent() {
     let Incident { mut agent, squatter, stage: _stage } = Incident::start(&[]);
     agent.hang_up();
     drop(squatter);
-    // Its end is a line of the log.
+    // The end of the agent is a line of the log.
     wait_for("/metrics", |text| !text.contains(SQUATTED));
     assert!(!finds_it() && is_alive());
 }
 
-/// Fault (disk): nobody reads its log, and the pipe is full
-/// Does: looks and answers on; leaves when it is told to
-/// Right again: all the time
+/// Fault (disk): no program reads its log, and the pipe is full
+/// Does: scans and answers; ends when it gets a signal
+/// Right again: always
 /// Lost: lines of the log
 #[test]
-fn a_log_that_is_full_delays_no_look_and_no_end() {
+fn a_full_log_delays_no_scan_and_no_end() {
     let Incident { mut agent, squatter, stage: _stage } = Incident::start(&[]);
     agent.narrow_log();
-    // Each is at least a line of more than a hundred bytes.
+    // Each signal writes a line of more than a hundred bytes.
     for _ in 0..10 {
         for _ in 0..20 {
             agent.signal(Signal::SIGUSR1);
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
-        after_looks(0);
+        after_scans(0);
     }
     drop(squatter);
     wait_for("/metrics", |text| !text.contains(SQUATTED));

@@ -1,4 +1,4 @@
-//! Memory that runs out, for a neighbour or for the agent.
+//! Memory runs out, for a neighbour or for the agent.
 
 use std::{
     os::unix::process::ExitStatusExt as _,
@@ -7,15 +7,15 @@ use std::{
 
 use nix::sys::signal::Signal;
 
-use super::{Incident, MODE, SQUATTED, after_looks, control_group::ControlGroup, finds_it, is_alive, web};
+use super::{Incident, MODE, SQUATTED, after_scans, control_group::ControlGroup, finds_it, is_alive, web};
 use crate::agent::{Agent, wait_for};
 
 /// A program that takes memory until there is no more.
 const GREEDY: &str = "my @all; push @all, 'x' x (1 << 20) while 1";
 
 /// Fault (node): a neighbour in its control group takes all memory, and is killed by the kernel
-/// Does: goes on
-/// Right again: all the time
+/// Does: continues
+/// Right again: always
 /// Lost: nothing
 #[test]
 fn a_neighbour_that_takes_all_memory_is_killed_and_the_agent_goes_on() {
@@ -34,12 +34,12 @@ fn a_neighbour_that_takes_all_memory_is_killed_and_the_agent_goes_on() {
     drop(incident.agent);
 }
 
-/// Fault (node): it reaches its own limit of memory, and is killed by the kernel
-/// Does: ends; nothing of it stays, and a new one finds the same
-/// Right again: within two looks of the next start
-/// Lost: the age of what is open
+/// Fault (node): it reaches its own memory limit, and the kernel kills it
+/// Does: ends; leaves nothing behind, and a new agent finds the same
+/// Right again: within two scans of the next start
+/// Lost: the age of open findings
 #[test]
-fn killed_for_its_memory_it_leaves_nothing_and_the_next_one_finds_the_same() {
+fn an_agent_killed_for_its_memory_leaves_nothing_behind_and_the_next_finds_the_same() {
     let group = ControlGroup::of("memory");
     let Incident { agent, squatter: _squatter, stage } = {
         let stage = web();
@@ -53,6 +53,6 @@ fn killed_for_its_memory_it_leaves_nothing_and_the_next_one_finds_the_same() {
     assert_eq!(ended.signal(), Some(Signal::SIGKILL as i32), "{ended:?}");
     group.limit_memory(192);
     let _next = Agent::of(group.within(&stage.command("agent")), &stage, &MODE);
-    let metrics = after_looks(2);
+    let metrics = after_scans(2);
     assert!(metrics.contains(SQUATTED), "{metrics}");
 }

@@ -1,4 +1,4 @@
-//! Faults of a node, and of what people do to its agent: each comment is an entry of `docs/faults.md`.
+//! Faults of a node, and human errors with its agent. Each comment is an entry of `docs/faults.md`.
 
 mod clock;
 mod control_group;
@@ -18,7 +18,7 @@ use crate::{
     stage::Stage,
 };
 
-/// What the agents of these tests are started with: nobody tells them the mode.
+/// The settings of the agents of these tests: the proxy mode is not set.
 const MODE: [&str; 2] = ["--proxy-mode", "iptables"];
 
 /// A node with an agent that has found a squatter.
@@ -44,40 +44,40 @@ impl Incident {
     }
 }
 
-/// Waits until it says that the squatter is there: on a busy machine the first looks may know less.
+/// Waits until the agent reports the squatter: on a busy machine the first scans may be incomplete.
 #[track_caller]
 fn until_it_finds_it() {
     wait_for("/metrics", |text| text.contains(SQUATTED));
 }
 
-/// How often an agent has looked by what it exposes.
+/// The number of scans in the metrics of an agent.
 #[track_caller]
-fn looks_in(metrics: &str) -> u64 {
+fn scans_in(metrics: &str) -> u64 {
     let count = metrics.lines().find_map(|line| line.strip_prefix("portreeve_scans_total ")?.strip_suffix(".0"));
-    count.and_then(|count| count.parse().ok()).expect("a count of looks")
+    count.and_then(|count| count.parse().ok()).expect("a number of scans")
 }
 
-/// How often it has looked.
+/// The number of its scans.
 #[track_caller]
-fn looks() -> u64 {
-    looks_in(&wait_for("/metrics", |_| true))
+fn scans() -> u64 {
+    scans_in(&wait_for("/metrics", |_| true))
 }
 
-/// What it exposes once it has begun and ended so many looks from now on.
+/// The metrics after the agent has started and ended this number of further scans.
 #[track_caller]
-fn after_looks(more: u64) -> String {
-    // The one that may be under way does not count.
-    let enough = looks() + 1 + more;
-    wait_for("/metrics", |text| looks_in(text) >= enough)
+fn after_scans(more: u64) -> String {
+    // A scan that may be running now does not count.
+    let enough = scans() + 1 + more;
+    wait_for("/metrics", |text| scans_in(text) >= enough)
 }
 
-/// Whether it says that the squatter is there, after two more looks.
+/// Whether the agent reports the squatter, after two more scans.
 #[track_caller]
 fn finds_it() -> bool {
-    after_looks(2).contains(SQUATTED)
+    after_scans(2).contains(SQUATTED)
 }
 
-/// Whether it answers that it is alive, at its port and to kubelet's probe.
+/// Whether the agent answers that it is alive, at its port and to kubelet's probe.
 fn is_alive() -> bool {
     ask("/livez", "").is_some_and(|(status, _)| status == 200) && probe(&socket()) == Some(0)
 }

@@ -1,4 +1,4 @@
-//! What people and their tools do to an agent: signals, a second one, a wrong name.
+//! Actions of people and their tools on an agent: signals, a second agent, a wrong name.
 
 use nix::sys::signal::Signal;
 
@@ -8,12 +8,12 @@ use crate::{
     proxy::Squatter,
 };
 
-/// Fault (operator): SIGTERM while a look hangs
-/// Does: leaves, with exit code 0, and does not wait for the look
+/// Fault (operator): SIGTERM while a scan hangs
+/// Does: ends with exit code 0, without waiting for the scan
 /// Right again: at once
-/// Lost: that look
+/// Lost: that scan
 #[test]
-fn it_leaves_in_the_middle_of_a_look() {
+fn it_ends_in_the_middle_of_a_scan() {
     let Incident { mut agent, squatter: _squatter, stage: _stage } = Incident::start(&[]);
     let scanner = Stopped::at_work("scanner", agent.pid());
     agent.signal(Signal::SIGTERM);
@@ -24,8 +24,8 @@ fn it_leaves_in_the_middle_of_a_look() {
 }
 
 /// Fault (operator): SIGHUP and SIGUSR1, a thousand times
-/// Does: goes on as before
-/// Right again: all the time
+/// Does: runs as before
+/// Right again: always
 /// Lost: nothing
 #[test]
 fn a_thousand_signals_change_nothing() {
@@ -38,17 +38,17 @@ fn a_thousand_signals_change_nothing() {
 }
 
 /// Fault (operator): two agents on one node at one address
-/// Does: the second says whose its port is (`host-network-port-taken/agent`), and both look on
-/// Right again: once the first is gone, the second answers
+/// Does: the second names the owner of its port (`host-network-port-taken/agent`), and both continue to scan
+/// Right again: when the first ended, the second answers
 /// Lost: scrapes of the second
 #[test]
-fn a_second_agent_says_who_has_its_port_and_takes_it_over() {
+fn a_second_agent_names_the_owner_of_its_port_and_uses_the_port_later() {
     let Incident { agent: first, squatter: _squatter, stage } = Incident::start(&[]);
     let arguments = [&MODE[..], &["--log-level", "info"]].concat();
     let mut second = Agent::of(stage.command("agent"), &stage, &arguments);
-    second.says("cannot answer here");
+    second.says("cannot listen here");
     second.says("host-network-port-taken/agent");
-    assert!(finds_it(), "the first goes on");
+    assert!(finds_it(), "the first continues");
     drop(first);
     wait_for("/metrics", |text| {
         text.contains(SQUATTED) && !text.contains("finding_info{rule=\"host-network-port-taken\"")
@@ -57,10 +57,10 @@ fn a_second_agent_says_who_has_its_port_and_takes_it_over() {
 
 /// Fault (operator): two agents on one node at two addresses
 /// Does: each finds the same
-/// Right again: all the time
+/// Right again: always
 /// Lost: nothing
 #[test]
-fn two_agents_that_answer_at_two_places_find_the_same() {
+fn two_agents_at_two_addresses_find_the_same() {
     const OTHER: &str = "127.0.0.1:29518";
     let Incident { agent: _first, squatter: _squatter, stage } = Incident::start(&[]);
     let arguments = [&MODE[..], &["--listen", OTHER]].concat();
@@ -70,12 +70,12 @@ fn two_agents_that_answer_at_two_places_find_the_same() {
     assert!(finds_it());
 }
 
-/// Fault (operator): it is given the name of a Node that does not exist
-/// Does: finds listeners, which hang on no Node
-/// Right again: with the next start under the right name
-/// Lost: what hangs on the Node
+/// Fault (operator): its configured Node name does not exist
+/// Does: finds listeners, which do not depend on a Node
+/// Right again: with the next start with the right name
+/// Lost: facts that depend on the Node
 #[test]
-fn under_a_wrong_node_name_listeners_are_found_all_the_same() {
+fn listeners_are_found_even_with_a_wrong_node_name() {
     let stage = web();
     let mut command = crate::stage::portreeve();
     command.arg("agent").arg("--services").arg(stage.manifest_with(&MODE)).args(["--node", "n9"]);

@@ -5,32 +5,35 @@ use std::{thread::sleep, time::Duration};
 use nix::sys::signal::Signal;
 
 use super::{
-    Incident, MODE, SQUATTED, after_looks, control_group::ControlGroup, finds_it, is_alive, looks, looks_in,
+    Incident, MODE, SQUATTED, after_scans, control_group::ControlGroup, finds_it, is_alive, scans, scans_in,
     threads::Stopped, web,
 };
 use crate::agent::{Agent, ask, probe, socket, until, wait_for};
 
-/// Fault (node): it is stopped for a while (SIGSTOP), and goes on
-/// Does: looks once, and not as often as it was due meanwhile
-/// Right again: within two looks
-/// Lost: what came and went meanwhile
+/// Fault (node): it is stopped for a while (SIGSTOP), and continued
+/// Does: scans once, and not once for each missed interval
+/// Right again: within two scans
+/// Lost: changes that began and ended meanwhile
 #[test]
-fn after_a_pause_it_is_right_within_two_looks_and_catches_none_up() {
+fn it_is_right_within_two_scans_after_a_pause_and_repeats_no_missed_scan() {
     let Incident { agent, squatter, stage: _stage } = Incident::start(&["--interval", "1s"]);
-    let before = looks();
+    let before = scans();
     agent.signal(Signal::SIGSTOP);
     drop(squatter);
-    // Eight looks are due meanwhile.
+    // Eight scans are due meanwhile.
     sleep(Duration::from_secs(8));
     agent.signal(Signal::SIGCONT);
     let metrics = wait_for("/metrics", |text| !text.contains(SQUATTED));
-    assert!(looks_in(&metrics) <= before + 4, "one may have been under way, and one due: {before}, {metrics}");
+    assert!(
+        scans_in(&metrics) <= before + 4,
+        "one scan may have been running, and one may have been due: {before}, {metrics}"
+    );
     assert!(is_alive());
 }
 
-/// Fault (node): others leave it a twentieth of a core
-/// Does: looks on, as often as it can
-/// Right again: within two looks
+/// Fault (node): other processes leave it a twentieth of a core
+/// Does: continues to scan, as often as it can
+/// Right again: within two scans
 /// Lost: nothing
 #[test]
 fn with_a_twentieth_of_a_core_it_finds_and_clears() {
@@ -41,31 +44,31 @@ fn with_a_twentieth_of_a_core_it_finds_and_clears() {
     let incident = Incident::with(agent, stage);
     assert!(finds_it());
     drop(incident.squatter);
-    let metrics = after_looks(2);
-    assert!(!metrics.contains(SQUATTED), "its end is seen: {metrics}");
+    let metrics = after_scans(2);
+    assert!(!metrics.contains(SQUATTED), "the finding ends: {metrics}");
     drop(incident.agent);
 }
 
 /// Fault (node): the thread that reads the node hangs, as in a read that never returns
-/// Does: answers on; after a minute it counts as dead (`/livez`, the probe), so that kubelet restarts it
-/// Right again: within two looks, where the thread goes on by itself
-/// Lost: looks meanwhile
+/// Does: continues to answer; after a minute it counts as dead (`/livez`, the probe), so that kubelet restarts it
+/// Right again: within two scans, if the thread continues by itself
+/// Lost: scans meanwhile
 #[test]
-fn a_reader_that_hangs_counts_as_dead_and_is_right_when_it_goes_on() {
+fn a_reader_that_hangs_counts_as_dead_and_is_right_when_it_continues() {
     let Incident { agent, squatter, stage: _stage } = Incident::start(&[]);
-    // One that is stopped inside the allocator stops everybody, which no hanging reader does.
+    // A thread that is stopped inside the allocator stops all threads. A hanging reader does not do that.
     let scanner = until(|| Some(Stopped::at_work("scanner", agent.pid())).filter(|_| ask("/livez", "").is_some()));
-    let scanner = scanner.expect("it is stopped, and the others go on");
-    let before = looks();
+    let scanner = scanner.expect("the thread is stopped, and the others run");
+    let before = scans();
     drop(squatter);
     let dead = || ask("/livez", "").filter(|(status, _)| *status == 503).map(drop);
-    // It is believed for a minute, about as long as one wait takes; on a busy machine it takes longer to be asked.
-    until(dead).or_else(|| until(dead)).or_else(|| until(dead)).expect("it counts as dead");
+    // The agent counts as alive for a minute, about as long as one wait takes. On a busy machine requests take longer.
+    until(dead).or_else(|| until(dead)).or_else(|| until(dead)).expect("the agent counts as dead");
     assert_eq!(probe(&socket()), Some(2));
     let metrics = wait_for("/metrics", |_| true);
-    assert!(metrics.contains(SQUATTED) && looks_in(&metrics) <= before + 1, "what was found is told on: {metrics}");
+    assert!(metrics.contains(SQUATTED) && scans_in(&metrics) <= before + 1, "a known finding stays: {metrics}");
     drop(scanner);
-    let metrics = after_looks(2);
-    assert!(!metrics.contains(SQUATTED), "its end is seen: {metrics}");
+    let metrics = after_scans(2);
+    assert!(!metrics.contains(SQUATTED), "the finding ends: {metrics}");
     assert!(is_alive());
 }

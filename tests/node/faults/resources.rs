@@ -1,27 +1,27 @@
-//! Descriptors and threads that run out.
+//! Descriptors and threads run out.
 
 use std::{process::Command, time::Duration};
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use super::{Incident, MODE, SQUATTED, after_looks, control_group::ControlGroup, finds_it, is_alive, looks, web};
+use super::{Incident, MODE, SQUATTED, after_scans, control_group::ControlGroup, finds_it, is_alive, scans, web};
 use crate::agent::{Agent, wait_for};
 
-/// As many descriptors as an agent has by default.
+/// The usual number of descriptors of an agent.
 const USUAL: u64 = 1024;
 
-/// Within this a thread that has nothing to do ends by default: ten seconds, in tokio.
+/// An idle thread ends within this time: ten seconds by default, in tokio.
 const UNTIL_IDLE_THREADS_END: Duration = Duration::from_secs(12);
 
-/// Lets an agent that runs have so many descriptors.
+/// Sets the limit of descriptors of a running agent.
 fn limit_descriptors(agent: &Agent, number: u64) {
     let limit = format!("--nofile={number}:{USUAL}");
     let prlimit = Command::new("prlimit").args(["--pid", &agent.pid().to_string(), &limit]).status();
     assert!(prlimit.expect("prlimit of util-linux is installed").success());
 }
 
-/// What an agent that cannot answer says of itself.
+/// The state in the log of an agent that cannot answer.
 #[track_caller]
 fn state(agent: &mut Agent) -> Value {
     agent.signal(Signal::SIGUSR1);
@@ -29,14 +29,14 @@ fn state(agent: &mut Agent) -> Value {
 }
 
 /// Fault (node): it runs out of file descriptors
-/// Does: nothing can be read or answered; each source is a gap, and what was found is held
-/// Right again: within two looks of the first free descriptor
+/// Does: cannot read or answer; each source is unread, and known findings are held
+/// Right again: within two scans of the first free descriptor
 /// Lost: scrapes, and probes
 #[test]
-fn without_a_descriptor_what_was_found_is_held() {
+fn known_findings_are_held_without_a_descriptor() {
     let Incident { mut agent, squatter, stage: _stage } = Incident::start(&[]);
-    let before = looks();
-    // Less than it has open: not one more.
+    let before = scans();
+    // Less than the number of open descriptors: no further descriptor can be opened.
     limit_descriptors(&agent, 4);
     let during = loop {
         let state = state(&mut agent);
@@ -49,23 +49,24 @@ fn without_a_descriptor_what_was_found_is_held() {
     assert!(during["unknown"].as_u64() > Some(0), "{during}");
     drop(squatter);
     limit_descriptors(&agent, USUAL);
-    // One that was under way may have read nothing.
-    let metrics = after_looks(2);
-    assert!(!metrics.contains(SQUATTED) && is_alive(), "its end is seen: {metrics}");
+    // A scan that was running may have read nothing.
+    let metrics = after_scans(2);
+    assert!(!metrics.contains(SQUATTED) && is_alive(), "the finding ends: {metrics}");
 }
 
 /// Fault (node): no further thread or process may be started
-/// Does: goes on with those it has
-/// Right again: all the time
+/// Does: continues with its threads
+/// Right again: always
 /// Lost: nothing
 #[test]
-fn without_another_thread_it_finds_and_clears() {
+fn it_finds_and_clears_without_another_thread() {
     let stage = web();
     let group = ControlGroup::of("pids");
     let agent = Agent::of(group.within(&stage.command("agent")), &stage, &MODE);
     let incident = Incident::with(agent, stage);
     assert!(finds_it());
-    // None, not even in the place of one that ends: a neighbour took all. Whoever ends for want of work has ended by then.
+    // No thread at all, not even one to replace a thread that ends: a neighbour took all. Idle threads have ended by
+    // then.
     group.limit_threads(1);
     std::thread::sleep(UNTIL_IDLE_THREADS_END);
     assert!(finds_it());
@@ -76,11 +77,11 @@ fn without_another_thread_it_finds_and_clears() {
 }
 
 /// Fault (node): it may not start a single thread
-/// Does: ends, and says what it lacked
-/// Right again: with the next start that may
-/// Lost: looks meanwhile
+/// Does: ends, and names the missing resource
+/// Right again: with the next start that may start threads
+/// Lost: scans meanwhile
 #[test]
-fn where_it_may_not_start_a_thread_it_says_so_and_ends() {
+fn it_reports_and_ends_if_it_may_not_start_a_thread() {
     let stage = web();
     let group = ControlGroup::of("pids");
     group.limit_threads(1);

@@ -1,4 +1,4 @@
-//! One thread of a program, stopped as a read that never returns would stop it.
+//! One thread of a program, stopped like a read that never returns.
 
 use std::{cell::Cell, fs, path::Path, thread::sleep, time::Duration};
 
@@ -13,15 +13,15 @@ use nix::{
 
 use crate::agent::until;
 
-/// A thread that does not go on until this is dropped; the other ones of its program do. The thread that made this has
-/// to be the one that drops it.
+/// A thread that is stopped until this value is dropped. The other threads of its program run. The thread that made
+/// this value must drop it.
 pub(super) struct Stopped {
     thread: Pid,
     has_ended: Cell<bool>,
 }
 
 impl Stopped {
-    /// The thread of this name in a program, stopped while it works and not while it waits for work.
+    /// The thread with this name in a program, stopped while it works and not while it waits for work.
     #[track_caller]
     pub(super) fn at_work(name: &str, program: Pid) -> Self {
         let caught = until(|| {
@@ -43,16 +43,17 @@ impl Stopped {
         let id = path.file_name().and_then(|id| id.to_str()?.parse().ok()).expect("a thread id");
         let thread = Pid::from_raw(id);
         ptrace::seize(thread, ptrace::Options::empty()).expect("root may trace");
-        ptrace::interrupt(thread).expect("it is traced");
-        waitpid(thread, Some(WaitPidFlag::__WALL)).expect("it stops");
+        ptrace::interrupt(thread).expect("the thread is traced");
+        waitpid(thread, Some(WaitPidFlag::__WALL)).expect("the thread stops");
         Self { thread, has_ended: Cell::new(false) }
     }
 
-    /// Waits until its program has ended, and takes it with it: before that, nobody is told of that end.
+    /// Waits until the program has ended, and removes its entry. Before that the parent does not learn of the end.
     #[track_caller]
     pub(super) fn until_it_ends(&self) {
         let ended = until(|| {
-            let status = waitpid(self.thread, Some(WaitPidFlag::__WALL | WaitPidFlag::WNOHANG)).expect("it is traced");
+            let status =
+                waitpid(self.thread, Some(WaitPidFlag::__WALL | WaitPidFlag::WNOHANG)).expect("the thread is traced");
             matches!(status, WaitStatus::Exited(..) | WaitStatus::Signaled(..)).then_some(())
         });
         ended.expect("its program ends");
@@ -63,10 +64,10 @@ impl Stopped {
 impl Drop for Stopped {
     fn drop(&mut self) {
         if !self.has_ended.get() && ptrace::detach(self.thread, None).is_err() {
-            // It was killed with its program, and somebody has to take note.
+            // The thread was killed with its program, and a wait must remove its entry.
             waitpid(self.thread, Some(WaitPidFlag::__WALL)).ok();
         }
-        // The next one that is looked for may be the same, which has to get on in between.
+        // The next search may find the same thread, which must run a little in between.
         sleep(Duration::from_millis(1));
     }
 }

@@ -1,10 +1,10 @@
-// What a panel's JSON leaves out: Grafana's panels add it, and none of that is in the packages.
+// Defaults that a panel's JSON leaves out. Grafana's panels add them, and the packages do not have them.
 
 import { fieldMatchers, Registry, standardTransformers, standardTransformersRegistry } from '@grafana/data';
 
 const STANDARD = ['unit', 'min', 'max', 'decimals', 'displayName', 'color', 'thresholds', 'mappings', 'noValue', 'links'];
 const CUSTOM = [
-  'align', 'cellOptions', 'drawStyle', 'fillBelowTo', 'fillOpacity', 'filterable', 'lineStyle', 'lineWidth', 'minWidth',
+  'align', 'axisLabel', 'cellOptions', 'drawStyle', 'fillBelowTo', 'fillOpacity', 'filterable', 'lineStyle', 'lineWidth', 'minWidth',
   'showPoints', 'stacking', 'thresholdsStyle', 'width',
 ];
 const PALETTE = { mode: 'palette-classic' };
@@ -28,7 +28,7 @@ export const properties = new Registry(() => [
   ...CUSTOM.map((name) => property(`custom.${name}`, name, true)),
 ]);
 
-/** A panel's field configuration with the defaults of its type; a property that is not known here fails. */
+/** A panel's field configuration with the defaults of its type. An unknown property is an error. */
 export function fieldConfig(panel) {
   const { defaults, overrides } = panel.fieldConfig;
   const used = [

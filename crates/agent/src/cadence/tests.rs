@@ -1,4 +1,4 @@
-//! Hours of an agent in a moment: its looks cost what a test says, and the cluster changes when a test says.
+//! Hours of an agent in a moment. Each test sets the cost of a scan, and when the cluster changes.
 
 use super::*;
 
@@ -8,30 +8,30 @@ const SECOND: Duration = Duration::from_secs(1);
 const MILLISECOND: Duration = Duration::from_millis(1);
 const LASTS: Duration = Duration::from_secs(3600);
 
-/// What a look costs, and reading connections; from one change of the cluster to the next.
+/// The cost of a scan, the cost of reading connections, and the time from one change of the cluster to the next.
 #[derive(Clone, Copy)]
-struct World {
-    look: Duration,
+struct Load {
+    scan: Duration,
     connections: Duration,
     changes: Option<Duration>,
 }
 
-/// The looks that were taken: when, and whether they read connections.
-struct Looks {
-    world: World,
+/// The scans: when each began, and whether it read connections.
+struct Scans {
+    load: Load,
     all: Vec<(Duration, bool)>,
 }
 
-impl World {
-    fn quiet(look: Duration, connections: Duration) -> Self {
-        Self { look, connections, changes: None }
+impl Load {
+    fn quiet(scan: Duration, connections: Duration) -> Self {
+        Self { scan, connections, changes: None }
     }
 
-    fn run(self) -> Looks {
+    fn run(self) -> Scans {
         let start = Instant::now();
         let mut cadence = Cadence::new(INTERVAL, 100.0 * SHARE);
         let (mut now, mut next_change) = (start, self.changes.map(|every| start + every));
-        let mut looks = Looks { world: self, all: Vec::new() };
+        let mut scans = Scans { load: self, all: Vec::new() };
         while now < start + LASTS {
             if let (Some(at), Some(every)) = (next_change, self.changes)
                 && at <= now
@@ -42,9 +42,9 @@ impl World {
             match cadence.next(now) {
                 Ok(_) => {
                     let (began, reads) = (now, cadence.reads_connections(now));
-                    now += self.look + if reads { self.connections } else { Duration::ZERO };
-                    cadence.looked(began, self.look, reads.then_some(self.connections));
-                    looks.all.push((began - start, reads));
+                    now += self.scan + if reads { self.connections } else { Duration::ZERO };
+                    cadence.scanned(began, self.scan, reads.then_some(self.connections));
+                    scans.all.push((began - start, reads));
                 }
                 Err(wait) => {
                     assert!(wait > Duration::ZERO, "a wait of nothing is a loop without end");
@@ -52,78 +52,78 @@ impl World {
                 }
             }
         }
-        looks
+        scans
     }
 }
 
-impl Looks {
-    /// The longest time between two looks, or between two that read connections.
+impl Scans {
+    /// The longest time between two scans, or between two scans that read connections.
     fn longest_gap(&self, with_connections: bool) -> Duration {
         let times: Vec<_> = self.all.iter().filter(|(_, reads)| *reads || !with_connections).map(|it| it.0).collect();
-        times.windows(2).map(|pair| pair[1] - pair[0]).max().expect("two looks at least")
+        times.windows(2).map(|pair| pair[1] - pair[0]).max().expect("two scans at least")
     }
 
-    /// The parts of a core that looks took, and that reading connections took; the first of each apart.
+    /// The share of a core for scans, and for reading connections. The first of each does not count.
     fn shares(&self) -> (f64, f64) {
         let part = |count: usize, cost: Duration| (count as f64 - 1.0) * cost.as_secs_f64() / LASTS.as_secs_f64();
         let reading = self.all.iter().filter(|(_, reads)| *reads).count();
-        (part(self.all.len(), self.world.look), part(reading, self.world.connections))
+        (part(self.all.len(), self.load.scan), part(reading, self.load.connections))
     }
 }
 
 #[test]
 fn on_an_ordinary_node_every_tick_reads_connections() {
-    let looks = World::quiet(MILLISECOND, 6 * MILLISECOND).run();
-    assert!(looks.all.iter().all(|(_, reads)| *reads));
-    assert!(looks.longest_gap(true) <= INTERVAL + SECOND, "{:?}", looks.longest_gap(true));
+    let scans = Load::quiet(MILLISECOND, 6 * MILLISECOND).run();
+    assert!(scans.all.iter().all(|(_, reads)| *reads));
+    assert!(scans.longest_gap(true) <= INTERVAL + SECOND, "{:?}", scans.longest_gap(true));
 }
 
 #[test]
 fn however_long_connections_take_ticks_keep_their_time_and_connections_are_read_as_the_share_allows() {
     for connections in [MILLISECOND, 70 * MILLISECOND, 400 * MILLISECOND, 5 * SECOND] {
-        let looks = World::quiet(3 * MILLISECOND, connections).run();
-        // A look waits while one before it reads connections.
-        assert!(looks.longest_gap(false) <= INTERVAL.max(connections) + SECOND, "{connections:?}");
+        let scans = Load::quiet(3 * MILLISECOND, connections).run();
+        // A scan waits while an earlier scan reads connections.
+        assert!(scans.longest_gap(false) <= INTERVAL.max(connections) + SECOND, "{connections:?}");
         let wanted = connections.div_f64(SHARE).min(LONGEST).max(INTERVAL);
-        assert!(looks.longest_gap(true) <= wanted + INTERVAL.max(connections) + SECOND, "{connections:?}");
+        assert!(scans.longest_gap(true) <= wanted + INTERVAL.max(connections) + SECOND, "{connections:?}");
         if connections.div_f64(SHARE) <= LONGEST {
-            assert!(looks.shares().1 <= SHARE, "{connections:?}: {:?}", looks.shares());
+            assert!(scans.shares().1 <= SHARE, "{connections:?}: {:?}", scans.shares());
         }
     }
 }
 
 #[test]
 fn no_storm_of_changes_costs_more_than_the_share_and_none_keeps_ticks_or_connections_away() {
-    for look in [1, 5, 22, 80] {
+    for scan in [1, 5, 22, 80] {
         for connections in [1, 50, 400] {
             for every in [20, 300, 2000] {
-                let (look, connections, every) = (look * MILLISECOND, connections * MILLISECOND, every * MILLISECOND);
-                let looks = World { look, connections, changes: Some(every) }.run();
-                let case = format!("a look {look:?}, connections {connections:?}, a change every {every:?}");
-                let (of_looks, of_connections) = looks.shares();
-                assert!(of_looks <= 1.01 * SHARE && of_connections <= 1.01 * SHARE, "{case}: {:?}", looks.shares());
-                assert!(looks.longest_gap(false) <= INTERVAL.max(look.div_f64(SHARE)) + 2 * SECOND, "{case}");
-                let wanted = INTERVAL.max(look.div_f64(SHARE)) + connections.div_f64(SHARE);
-                assert!(looks.longest_gap(true) <= wanted + 2 * SECOND, "{case}");
+                let (scan, connections, every) = (scan * MILLISECOND, connections * MILLISECOND, every * MILLISECOND);
+                let scans = Load { scan, connections, changes: Some(every) }.run();
+                let case = format!("a scan {scan:?}, connections {connections:?}, a change every {every:?}");
+                let (of_scans, of_connections) = scans.shares();
+                assert!(of_scans <= 1.01 * SHARE && of_connections <= 1.01 * SHARE, "{case}: {:?}", scans.shares());
+                assert!(scans.longest_gap(false) <= INTERVAL.max(scan.div_f64(SHARE)) + 2 * SECOND, "{case}");
+                let wanted = INTERVAL.max(scan.div_f64(SHARE)) + connections.div_f64(SHARE);
+                assert!(scans.longest_gap(true) <= wanted + 2 * SECOND, "{case}");
             }
         }
     }
 }
 
 #[test]
-fn a_look_that_costs_more_than_the_share_comes_less_often_and_every_two_minutes_at_least() {
-    let looks = World::quiet(80 * MILLISECOND, MILLISECOND).run();
-    assert!(looks.shares().0 <= SHARE && looks.longest_gap(false) <= 41 * SECOND, "{:?}", looks.longest_gap(false));
-    let looks = World::quiet(10 * SECOND, MILLISECOND).run();
-    assert!(looks.longest_gap(false) <= LONGEST_TICK + SECOND, "{:?}", looks.longest_gap(false));
+fn a_scan_that_costs_more_than_the_share_comes_less_often_and_every_two_minutes_at_least() {
+    let scans = Load::quiet(80 * MILLISECOND, MILLISECOND).run();
+    assert!(scans.shares().0 <= SHARE && scans.longest_gap(false) <= 41 * SECOND, "{:?}", scans.longest_gap(false));
+    let scans = Load::quiet(10 * SECOND, MILLISECOND).run();
+    assert!(scans.longest_gap(false) <= LONGEST_TICK + SECOND, "{:?}", scans.longest_gap(false));
 }
 
 #[test]
 fn a_change_is_judged_once_the_cluster_is_quiet_and_after_a_second_at_the_latest() {
     let start = Instant::now();
     let mut cadence = Cadence::new(INTERVAL, 100.0 * SHARE);
-    // However much the tick before it cost.
-    cadence.looked(start, 20 * MILLISECOND, Some(SECOND));
+    // The cost of the last tick does not matter.
+    cadence.scanned(start, 20 * MILLISECOND, Some(SECOND));
     let changed = start + 3 * SECOND;
     cadence.changed(changed);
     assert_eq!(cadence.next(changed), Err(QUIET));
@@ -134,23 +134,23 @@ fn a_change_is_judged_once_the_cluster_is_quiet_and_after_a_second_at_the_latest
         let quiet_at_last = changed + LONGEST_QUIET_WAIT <= now;
         assert_eq!(cadence.next(now).is_ok(), quiet_at_last, "step {step}");
     }
-    // The next one waits until this one is paid for.
-    let looked = changed + 2 * SECOND;
-    cadence.looked(looked, 20 * MILLISECOND, None);
-    cadence.changed(looked + MILLISECOND);
-    assert_eq!(cadence.next(looked + 9 * SECOND), Err(SECOND));
-    assert_eq!(cadence.next(looked + 10 * SECOND), Ok(Cause::Change));
+    // The next scan waits until the time has paid for this one.
+    let scanned = changed + 2 * SECOND;
+    cadence.scanned(scanned, 20 * MILLISECOND, None);
+    cadence.changed(scanned + MILLISECOND);
+    assert_eq!(cadence.next(scanned + 9 * SECOND), Err(SECOND));
+    assert_eq!(cadence.next(scanned + 10 * SECOND), Ok(Cause::Change));
 }
 
 #[test]
-fn a_change_during_a_look_is_judged_by_the_next_one() {
+fn a_change_during_a_scan_is_judged_by_the_next_one() {
     let start = Instant::now();
     let mut cadence = Cadence::new(INTERVAL, 100.0 * SHARE);
     cadence.changed(start);
     cadence.changed(start + 2 * MILLISECOND);
-    cadence.looked(start + MILLISECOND, MILLISECOND / 10, None);
+    cadence.scanned(start + MILLISECOND, MILLISECOND / 10, None);
     assert_eq!(cadence.next(start + QUIET + 2 * MILLISECOND), Ok(Cause::Change));
-    cadence.looked(start + QUIET + 3 * MILLISECOND, MILLISECOND / 10, None);
+    cadence.scanned(start + QUIET + 3 * MILLISECOND, MILLISECOND / 10, None);
     assert!(cadence.next(start + 2 * SECOND).is_err(), "it was judged");
 }
 
@@ -158,7 +158,7 @@ fn a_change_during_a_look_is_judged_by_the_next_one() {
 fn another_interval_and_another_share_count_from_now_on() {
     let start = Instant::now();
     let mut cadence = Cadence::new(600 * SECOND, 100.0 * SHARE);
-    cadence.looked(start, MILLISECOND, Some(400 * MILLISECOND));
+    cadence.scanned(start, MILLISECOND, Some(400 * MILLISECOND));
     cadence.configure(INTERVAL, 100.0 * SHARE);
     assert_eq!(cadence.next(start), Err(INTERVAL));
     assert!(!cadence.reads_connections(start + INTERVAL));
@@ -170,7 +170,7 @@ fn another_interval_and_another_share_count_from_now_on() {
 fn a_cost_that_was_measured_wrongly_ends_nothing() {
     let start = Instant::now();
     let mut cadence = Cadence::new(INTERVAL, 0.001);
-    cadence.looked(start, Duration::MAX, Some(Duration::MAX));
+    cadence.scanned(start, Duration::MAX, Some(Duration::MAX));
     assert_eq!(cadence.next(start), Err(LONGEST_TICK));
     assert!(!cadence.reads_connections(start) && cadence.reads_connections(start + LONGEST));
 }

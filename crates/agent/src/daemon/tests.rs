@@ -8,23 +8,23 @@ use portreeve_rules::{
     {Limits, RULES},
 };
 
-/// What reading connections costs where it costs much: more than any test may take, until it is done again.
+/// A high cost of reading connections. It has to be paid for longer than any test takes.
 const MUCH: Duration = Duration::from_secs(2);
 
-/// The same without a wait.
+/// This cost, without a wait.
 const COSTLY: Spent = Spent { wall: MUCH, processor: MUCH };
 
-/// A node whose ephemeral range covers the NodePorts: a warning, for which no cluster is needed.
+/// A node whose ephemeral range covers the NodePorts. This warning needs no cluster.
 fn trapped() -> KernelFacts {
     Snapshot::healthy().ephemeral("1024-65535", "").kernel
 }
 
-/// An agent without a cluster, whose node is what `read` says.
+/// An agent without a cluster. `read` makes the facts of its node.
 async fn agent(read: impl Fn(&NodeQuery) -> KernelFacts + Send + 'static) -> Agent {
     agent_of_costly(Spent::default(), read).await
 }
 
-/// The same where it takes this much to read connections.
+/// Such an agent, with this cost of reading connections.
 async fn agent_of_costly(connections: Spent, read: impl Fn(&NodeQuery) -> KernelFacts + Send + 'static) -> Agent {
     let config = Config {
         cluster: ClusterSource::None,
@@ -63,14 +63,14 @@ async fn a_reader_that_panics_is_counted_and_every_finding_is_held() {
         trapped()
     })
     .await;
-    agent.look(Cause::Tick).await;
+    agent.scan(Cause::Tick).await;
     let found = open(&agent);
     assert!(!found.is_empty(), "the trap is found");
     let last = agent.published.borrow().work.last;
 
     panics.store(true, Ordering::Relaxed);
-    agent.look(Cause::Tick).await;
-    agent.look(Cause::Tick).await;
+    agent.scan(Cause::Tick).await;
+    agent.scan(Cause::Tick).await;
     {
         let work = &agent.published.borrow().work;
         assert_eq!((work.panics.as_slice(), work.scans), ([("reader", 2)].as_slice(), 1));
@@ -79,32 +79,32 @@ async fn a_reader_that_panics_is_counted_and_every_finding_is_held() {
     assert_eq!(open(&agent), found);
 
     panics.store(false, Ordering::Relaxed);
-    agent.look(Cause::Tick).await;
+    agent.scan(Cause::Tick).await;
     assert_eq!((open(&agent), agent.published.borrow().work.scans), (found, 2));
 }
 
 #[tokio::test]
-async fn an_agent_that_lost_a_task_ends_and_says_which() {
+async fn an_agent_that_lost_a_task_ends_and_names_the_task() {
     let mut agent = agent(|_| trapped()).await;
     agent.tasks.spawn("watching the cluster", async { panic!("a bug of a watch") });
-    let ended = agent.run_until_stopped().await.expect_err("it must not go on blind").to_string();
+    let ended = agent.run_until_stopped().await.expect_err("it must not go on without its task").to_string();
     assert!(ended.starts_with("watching the cluster ended: ") && ended.contains("a bug of a watch"), "{ended}");
 }
 
 #[tokio::test]
 async fn a_rule_that_panics_is_counted_and_named_and_its_findings_are_held() {
     let mut agent = agent(|_| trapped()).await;
-    agent.look(Cause::Tick).await;
+    agent.scan(Cause::Tick).await;
     let found = open(&agent);
     let rule = found.first().expect("the trap is found").key.rule;
-    let snapshot = agent.before.clone().expect("a look");
+    let snapshot = agent.before.clone().expect("a scan");
     let opinions = RULES.iter().map(|it| Opinion { rule: it, judgements: (it.name() != rule).then(|| Ok(Vec::new())) });
     agent.record(RoundTime::first(snapshot.at), &snapshot, opinions);
     let named = u64::try_from(RULES.iter().filter(|it| it.name() == rule).count()).expect("a few");
     assert_eq!(agent.published.borrow().work.panics, [(rule.0, named)]);
     let of_rule = |findings: Vec<Finding>| findings.into_iter().filter(|it| it.key.rule == rule).collect::<Vec<_>>();
     assert_eq!(of_rule(open(&agent)), of_rule(found));
-    let last = agent.published.borrow().last.clone().expect("a look");
+    let last = agent.published.borrow().last.clone().expect("a scan");
     assert!(
         last.1.unknown.iter().any(|it| it.rows.rule == rule && it.gap.detail.contains(rule.0)),
         "{:?}",
@@ -113,13 +113,13 @@ async fn a_rule_that_panics_is_counted_and_named_and_its_findings_are_held() {
 }
 
 #[tokio::test]
-async fn where_connections_cost_much_looks_go_on_without_them_and_keep_what_they_showed() {
+async fn if_connections_cost_much_scans_go_on_without_them_and_keep_the_last_ones() {
     let skipped = Arc::new(std::sync::Mutex::new(Vec::new()));
     let queries = Arc::clone(&skipped);
     let mut agent = agent_of_costly(COSTLY, move |wanted| {
         queries.lock().expect("no panic").push(wanted.skipped.iter().copied().collect::<Vec<_>>());
         let mut facts = trapped();
-        facts.hostname = format!("look {}", queries.lock().expect("no panic").len());
+        facts.hostname = format!("scan {}", queries.lock().expect("no panic").len());
         if wanted.skipped.contains(&Source::Clients) {
             facts.clients =
                 Reading::Gap(portreeve_facts::Gap::new(Source::Clients, portreeve_facts::Why::NotAsked, "skipped"));
@@ -127,38 +127,38 @@ async fn where_connections_cost_much_looks_go_on_without_them_and_keep_what_they
         facts
     })
     .await;
-    agent.look(Cause::Tick).await;
+    agent.scan(Cause::Tick).await;
     let found = open(&agent);
-    let read = agent.before.clone().expect("a look");
+    let read = agent.before.clone().expect("a scan");
     assert_eq!(read.connections_at, None);
-    agent.look(Cause::Change).await;
-    agent.look(Cause::Tick).await;
-    let seen = agent.before.clone().expect("a look");
-    assert_eq!(seen.connections_at, Some(read.at), "and since when is told");
-    assert!(seen.kernel.clients.seen().is_some(), "they are as they were seen");
-    assert_eq!(seen.kernel.hostname, "look 3", "the rest was read again");
+    agent.scan(Cause::Change).await;
+    agent.scan(Cause::Tick).await;
+    let seen = agent.before.clone().expect("a scan");
+    assert_eq!(seen.connections_at, Some(read.at), "with the time of the connections");
+    assert!(seen.kernel.clients.seen().is_some(), "the connections stay");
+    assert_eq!(seen.kernel.hostname, "scan 3", "the rest was read again");
     assert_eq!(open(&agent), found);
-    let looks = skipped.lock().expect("no panic").clone();
+    let scans = skipped.lock().expect("no panic").clone();
     let costly: Vec<Source> = connections().collect::<BTreeSet<_>>().into_iter().collect();
-    assert_eq!(looks, [Vec::new(), costly.clone(), costly]);
+    assert_eq!(scans, [Vec::new(), costly.clone(), costly]);
     let now = Instant::now();
     assert!(!agent.cadence.reads_connections(now) && agent.cadence.reads_connections(now + MUCH.mul_f64(500.0)));
     assert!(agent.cadence.next(now + agent.config.interval).is_ok(), "no tick waits for them");
 }
 
 #[tokio::test]
-async fn that_connections_are_waited_for_makes_no_look_cheaper() {
+async fn a_wait_for_connections_makes_no_scan_cheaper() {
     let mut agent = agent_of_costly(Spent { wall: MUCH, processor: Duration::ZERO }, |_| {
         let begun = thread_cpu_time();
         while thread_cpu_time() - begun < MUCH / 20 {}
         trapped()
     })
     .await;
-    agent.look(Cause::Tick).await;
+    agent.scan(Cause::Tick).await;
     assert!(agent.last_cost >= MUCH / 20);
     let now = Instant::now();
-    assert!(agent.cadence.next(now + agent.config.interval).is_err(), "a look costs more than an interval pays for");
-    assert!(agent.cadence.reads_connections(now), "they cost nothing");
+    assert!(agent.cadence.next(now + agent.config.interval).is_err(), "a scan costs more than an interval pays for");
+    assert!(agent.cadence.reads_connections(now), "reading connections cost no processor time");
 }
 
 #[tokio::test]
@@ -170,21 +170,21 @@ async fn facts_that_the_cluster_never_had_before_are_compared_with_connections_o
         trapped()
     })
     .await;
-    agent.look(Cause::Tick).await;
+    agent.scan(Cause::Tick).await;
     let none = agent.cluster.facts();
     let all = Arc::new(Snapshot::healthy().cluster);
     for facts in [&none, &all, &none, &all] {
         let (_cluster, last) = watch::channel(LastReading::of(ClusterFacts::clone(facts)));
         agent.cluster = ClusterState::Read(last);
-        agent.look(Cause::Change).await;
+        agent.scan(Cause::Change).await;
     }
     assert_eq!(*read.lock().expect("no panic"), [true, false, true, false, false]);
 }
 
 #[tokio::test]
-async fn the_holder_of_the_port_that_was_tried_is_looked_for_whatever_the_configuration_says_now() {
-    let looked_for = Arc::new(std::sync::Mutex::new(PortSet::default()));
-    let queries = Arc::clone(&looked_for);
+async fn the_owner_of_the_port_that_was_tried_is_searched_even_if_the_configuration_has_another_port_now() {
+    let searched = Arc::new(std::sync::Mutex::new(PortSet::default()));
+    let queries = Arc::clone(&searched);
     let mut agent = agent(move |wanted| {
         queries.lock().expect("no panic").clone_from(&wanted.owner_ports);
         trapped()
@@ -193,13 +193,13 @@ async fn the_holder_of_the_port_that_was_tried_is_looked_for_whatever_the_config
     let tried = OwnPort { address: "127.0.0.1:4711".parse().expect("an address"), taken: true };
     agent.own_port = watch::channel(Reading::Seen(tried)).1;
     agent.config.listen = "127.0.0.1:4712".parse().expect("an address");
-    agent.look(Cause::Tick).await;
-    let looked_for = looked_for.lock().expect("no panic");
-    assert!(looked_for.contains(4711) && !looked_for.contains(4712), "{looked_for:?}");
+    agent.scan(Cause::Tick).await;
+    let searched = searched.lock().expect("no panic");
+    assert!(searched.contains(4711) && !searched.contains(4712), "{searched:?}");
 }
 
 #[tokio::test]
-async fn clients_that_bound_their_port_on_purpose_are_looked_for_now_and_then_and_as_long_as_there_are_any() {
+async fn clients_that_bound_their_port_on_purpose_are_read_now_and_then_and_as_long_as_there_are_any() {
     let outgoing = Arc::new(AtomicBool::new(false));
     let (there, every_client) = (Arc::clone(&outgoing), Arc::new(AtomicBool::new(false)));
     let requested = Arc::clone(&every_client);
@@ -214,12 +214,12 @@ async fn clients_that_bound_their_port_on_purpose_are_looked_for_now_and_then_an
         facts
     })
     .await;
-    let mut looks = Vec::new();
+    let mut scans = Vec::new();
     for number in 0..2 * EVERY_CLIENT + 4 {
-        // One is there for two of the looks that find it.
+        // A client is there in two of the scans that can find it.
         outgoing.store((EVERY_CLIENT..EVERY_CLIENT + 2).contains(&number), Ordering::Relaxed);
-        agent.look(Cause::Tick).await;
-        looks.extend(every_client.load(Ordering::Relaxed).then_some(number));
+        agent.scan(Cause::Tick).await;
+        scans.extend(every_client.load(Ordering::Relaxed).then_some(number));
     }
-    assert_eq!(looks, [0, EVERY_CLIENT, EVERY_CLIENT + 1, EVERY_CLIENT + 2, 2 * EVERY_CLIENT]);
+    assert_eq!(scans, [0, EVERY_CLIENT, EVERY_CLIENT + 1, EVERY_CLIENT + 2, 2 * EVERY_CLIENT]);
 }

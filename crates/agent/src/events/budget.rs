@@ -1,8 +1,8 @@
-//! How often this agent may ask anything of the API server about Events.
+//! Limits this agent's requests to the API server about Events.
 
 use jiff::{SignedDuration, Timestamp};
 
-/// So many requests at once, and then one each interval.
+/// The requests of a burst. After it, one request each interval.
 const BURST: i32 = 10;
 const INTERVAL: SignedDuration = SignedDuration::from_secs(10);
 
@@ -17,18 +17,18 @@ impl Budget {
         Self { full: Timestamp::MIN }
     }
 
-    /// From when on a request may be made: `at`, or later.
+    /// The earliest time of the next request: `at`, or later.
     pub(super) fn ready(&self, at: Timestamp) -> Timestamp {
         (self.full_after(at) - INTERVAL * (BURST - 1)).max(at)
     }
 
-    /// A request is made.
+    /// Counts a request.
     pub(super) fn take(&mut self, at: Timestamp) {
         self.full = self.full_after(at) + INTERVAL;
     }
 
-    /// When it is full again, if nothing is taken from `at` on. Further away than an empty bucket's is a time from before
-    /// the clock was set back.
+    /// When the bucket is full again, if no request comes after `at`. A time that is too far away even for an empty bucket is from
+    /// before the clock was set back.
     fn full_after(&self, at: Timestamp) -> Timestamp {
         if self.full > at + INTERVAL * BURST { at } else { self.full.max(at) }
     }

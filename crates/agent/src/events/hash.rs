@@ -1,4 +1,4 @@
-//! The hash of which the names of Events are made.
+//! The hash in the names of Events.
 
 /// FNV-1a of 128 bits: the same in every build, on every node and after every restart.
 pub(super) fn hash(parts: &[&str]) -> u128 {

@@ -1,10 +1,11 @@
-//! Events: what `kubectl get events` and `kubectl describe` show of a finding.
+//! Events: `kubectl get events` and `kubectl describe` show them.
 //!
-//! `plan` decides, purely, what is to be written and when; [`Recorder`] writes it. An Event's name (`name`) is a hash of what the
-//! finding is, the hour, and a slot of the node. Who creates it has told; who is answered that it is there is silent for that
-//! hour. So nothing has to be remembered or agreed upon.
+//! `plan` decides which requests are due, purely. [`Recorder`] sends them. The name of an Event (`name`) is a hash of the finding's
+//! identity, the hour, and a slot of the node. If a create succeeds, this node has reported the finding. If the Event exists
+//! already, this node is silent for that hour. So agents need no memory of Events and no agreement.
 
 mod budget;
+mod finding_events;
 mod hash;
 mod name;
 mod object;
@@ -14,7 +15,6 @@ mod plan;
 mod recorder;
 mod request;
 mod spread;
-mod telling;
 
 pub use object::{AGENT_NAMESPACE, NOTE};
 pub use place::Place;

@@ -1,28 +1,28 @@
-//! The names of the Events of one finding: what it is, the hour, and the slot of the node that tells.
+//! The names of the Events of one finding: its identity, the hour, and the slot of the reporting node.
 
 use jiff::{SignedDuration, Timestamp};
 
 use super::{hash::hash, place::Place};
 use portreeve_rules::findings::{Finding, Impact, Key, Scope, SubjectKind};
 
-/// So many nodes tell of one incident of an object that nodes share, each hour.
+/// The greatest number of nodes that report one incident of a shared object in an hour.
 pub(super) const SLOTS: u8 = 5;
-/// How long a name holds. kube-apiserver keeps an Event for as long (`--event-ttl` by default).
+/// How long a name is valid. kube-apiserver keeps an Event for as long (`--event-ttl` by default).
 pub(super) const HOUR: SignedDuration = SignedDuration::from_hours(1);
 
-/// Which of those who find the same may tell of it in one hour: one of each slot.
+/// Many nodes can find the same. One node of each slot reports it in an hour.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Slot {
-    /// One for all nodes: it is about the cluster.
+    /// One for all nodes: the finding is about the cluster.
     Cluster,
-    /// One for this node: it is about its Node.
+    /// One for this node: the finding is about its Node.
     Own(String),
     /// One of [`SLOTS`], by a hash of the node's name.
     Shared(u8),
 }
 
-/// What the Events of one finding are named by, on one node: data alone, so that a name stays the same while nothing but a
-/// word, a counter or a free port changes.
+/// Makes the names of the Events of one finding on one node. No word, counter or free port is part of a name, so these can change
+/// and the name stays.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Names {
     incident: u128,
@@ -30,7 +30,7 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// Those of a finding about the object with this uid.
+    /// The names for a finding about the object with this uid.
     pub(super) fn of(finding: &Finding, uid: &str, place: &Place) -> Self {
         let Key { rule, variant, subject, port, protocol } = &finding.key;
         let Impact { severity, scope, outcome } = finding.evidence.impact();
@@ -47,18 +47,18 @@ impl Names {
         Self { incident, slot }
     }
 
-    /// Whether other nodes may tell the same of themselves.
+    /// Whether other nodes may report the same about themselves.
     pub(super) fn is_shared(&self) -> bool {
         matches!(self.slot, Slot::Shared(_))
     }
 
-    /// Whether any node tells it for all.
+    /// Whether one node reports it for all nodes.
     pub(super) fn is_of_cluster(&self) -> bool {
         matches!(self.slot, Slot::Cluster)
     }
 
-    /// When the hour began that it is now. Each incident has hours of its own, and each slot begins a fifth of an hour after
-    /// the one before it, so that not everything turns at once.
+    /// The beginning of the current hour. Each incident has its own hours. Each slot begins a fifth of an hour after the last slot, so
+    /// that not all Events are written at the same time.
     pub(super) fn hour(&self, at: Timestamp) -> Timestamp {
         let after = match self.slot {
             Slot::Cluster | Slot::Own(_) => 0,
@@ -67,11 +67,11 @@ impl Names {
         let point = (self.incident % u128::from(HOUR.as_secs().unsigned_abs())) as i64 + after;
         let now = at.as_second();
         let begun = now - (now - point).rem_euclid(HOUR.as_secs());
-        // None is only an hour before the first year that there is.
+        // No timestamp only before the first year that a timestamp can hold.
         Timestamp::from_second(begun).unwrap_or(at)
     }
 
-    /// The name of the Event of the hour that began then.
+    /// The name of the Event in the hour that began at this time.
     pub(super) fn in_hour(&self, hour: Timestamp) -> String {
         let slot = match &self.slot {
             Slot::Cluster => String::new(),
@@ -81,7 +81,7 @@ impl Names {
         format!("portreeve.{:032x}", hash(&[&self.incident(), &hour.as_second().to_string(), &slot]))
     }
 
-    /// A word for the incident, the same on every node.
+    /// A key of the incident, the same on every node.
     pub(super) fn incident(&self) -> String {
         format!("{:032x}", self.incident)
     }
@@ -141,10 +141,10 @@ mod tests {
         }
     }
 
-    /// Nodes that come and go for a day. Each asks once an hour while it is affected, after its own wait; whoever is first
-    /// creates the Event, and the server keeps it for an hour.
+    /// Nodes that come and go for a day. Each affected node sends one request an hour, after its own wait. The first node creates the
+    /// Event, and the server keeps it for an hour.
     #[test]
-    fn on_up_to_fifty_thousand_nodes_that_come_and_go_five_an_hour_tell_and_one_event_is_always_there() {
+    fn on_up_to_fifty_thousand_nodes_that_come_and_go_five_an_hour_report_and_one_event_is_always_there() {
         const DAY: i64 = 24 * 3600;
         for nodes in [1, 2, 5, 120, 5_000, 50_000] {
             let spread = Spread::default().over(Some(nodes));
@@ -154,7 +154,7 @@ mod tests {
                 (random >> 33) as i64 % most
             };
             let mut affected = Vec::new();
-            // The hour and the creation of each Event.
+            // The hour of each Event, and the time of its creation.
             let mut events: BTreeMap<String, (Timestamp, Timestamp)> = BTreeMap::new();
             for node in (0..nodes).map(|number| format!("node-{number}")) {
                 let names = names("uid", &node);
@@ -178,14 +178,14 @@ mod tests {
 
             for now in (0..DAY).step_by(60).map(second) {
                 let is_now = |(hour, _): &&(Timestamp, Timestamp)| (*hour..*hour + HOUR).contains(&now);
-                let told = events.values().filter(is_now).count();
-                assert!(told <= usize::from(SLOTS), "{told} Events in an hour, of {nodes} nodes");
+                let reports = events.values().filter(is_now).count();
+                assert!(reports <= usize::from(SLOTS), "{reports} Events in an hour, of {nodes} nodes");
             }
             let mut created: Vec<Timestamp> = events.into_values().map(|(_, created)| created).collect();
             created.sort_unstable();
             let mut alive = second(0);
             for from in created.into_iter().chain([second(2 * DAY)]) {
-                // A node that is affected meanwhile asks within its wait.
+                // An affected node sends its request within its wait.
                 let without = |(start, end): &(Timestamp, Timestamp)| from.min(*end).duration_since(alive.max(*start));
                 let longest = affected.iter().map(without).max().unwrap_or_default();
                 assert!(longest <= spread.longest(), "{longest:#} without an Event, of {nodes} nodes");

@@ -1,4 +1,4 @@
-//! What a finding makes of an Event of events.k8s.io/v1.
+//! Makes an Event of events.k8s.io/v1 from a finding.
 
 use jiff::Timestamp;
 use k8s_openapi::{
@@ -14,32 +14,32 @@ use portreeve_rules::findings::{Finding, Key, Scope, Severity, Step, Subject, Su
 pub const NOTE: usize = 1024;
 /// The longest reason, action and reporting instance, in bytes.
 const WORD: usize = 128;
-/// What was done when it was found.
+/// The action that found it.
 const ACTION: &str = "CheckPorts";
 const CONTROLLER: &str = "portreeve";
 
-/// What follows the name of an Event in that of its end.
+/// The suffix of the name of an Event's end.
 const END: &str = ".resolved";
-/// Where the plugin looks for agents, unless it is told otherwise.
+/// The namespace in which the plugin expects agents by default.
 pub const AGENT_NAMESPACE: &str = "portreeve";
 
-/// The Events of a finding on this node, but for their hour and their times.
+/// The Events of a finding on this node, without their hour and times.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct PlannedEvent {
-    /// That of the object, or `default`.
+    /// The namespace of the object, or `default`.
     pub(super) namespace: String,
     pub(super) names: Names,
-    /// Who reports it: `portreeve-<node>`.
+    /// The reporting instance: `portreeve-<node>`.
     pub(super) reporter: String,
     /// The node that reports it.
     pub(super) node: String,
-    /// What the end says: what is over, and where.
+    /// The note of the end.
     over: String,
-    /// All of it but its name and its time.
+    /// The Event without its name and time.
     event: Event,
 }
 
-/// The object of a finding has no uid, so that no Event can be found by it.
+/// The object of a finding has no uid, and `kubectl describe` finds Events by the uid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct NoUid;
 
@@ -56,15 +56,15 @@ impl PlannedEvent {
             Scope::Node => Some(reference("Node", None, &place.node, place.node_uid.as_deref())),
             Scope::Cluster => None,
         };
-        // What is repeated later, or by another node, must not depend on what this look chose.
+        // Another node, or a later scan, may repeat the note. So it must not depend on choices of this scan.
         let first_step = evidence.remedies.first().and_then(|remedy| remedy.steps.first());
         let remedy = first_step.map(Step::in_lasting_words);
         let summary = &evidence.summary;
         let (says, over) = if names.is_shared() {
             let (node, all) = (&place.node, how_to_see_all(key, place));
-            let every = format!(" `{all}` names every affected node, of which at most five tell in an hour.");
-            let still = format!(" `{all}` names the nodes that are still affected, if any.");
-            let over = with(&format!("On node {node} this was so, and is over: {summary}"), &still);
+            let every = format!(" All affected nodes: `{all}` (at most five nodes write an Event in an hour).");
+            let still = format!(" Nodes that are still affected: `{all}`");
+            let over = with(&format!("Resolved on node {node}: {summary}"), &still);
             (note(&with(&format!("On node {node}: {summary}"), &every), remedy), over)
         } else {
             (note(summary, remedy), note(&format!("Resolved: {summary}"), None))
@@ -84,19 +84,19 @@ impl PlannedEvent {
         Ok(Self { namespace, names, reporter, node: place.node.clone(), over, event })
     }
 
-    /// Whether both are one on the server.
+    /// Whether both are one Event on the server.
     pub(super) fn is_same_as(&self, other: &Self) -> bool {
         (&self.namespace, &self.names) == (&other.namespace, &other.names)
     }
 
-    /// As the API server takes it under this name, created at this time.
+    /// The Event with this name, created at this time.
     pub(super) fn open(&self, name: &str, at: Timestamp) -> Event {
         let mut event = Event { event_time: Some(MicroTime(at)), ..self.event.clone() };
         event.metadata.name = Some(name.to_owned());
         event
     }
 
-    /// That it is over: the end of the Event of this name.
+    /// The end of the Event with this name.
     pub(super) fn over(&self, name: &str, at: Timestamp) -> Event {
         let reason = self.event.reason.as_ref().map(|reason| clean(&format!("{reason}Resolved"), WORD));
         let (note, kind) = (Some(self.over.clone()), Some("Normal".to_owned()));
@@ -109,7 +109,7 @@ pub(super) fn name_of_end(name: &str) -> String {
     format!("{name}{END}")
 }
 
-/// What to type to see every node of an incident.
+/// The command that lists every node of an incident.
 fn how_to_see_all(key: &Key, place: &Place) -> String {
     let of = key.subject.namespace.as_ref().map(|namespace| format!(" -n {namespace}")).unwrap_or_default();
     let elsewhere = place.agents.as_deref().filter(|namespace| *namespace != AGENT_NAMESPACE);
@@ -117,7 +117,7 @@ fn how_to_see_all(key: &Key, place: &Place) -> String {
     format!("kubectl portreeve check{of} --rule {} -o wide{agents}", key.name())
 }
 
-/// Whether a finding is worth an Event.
+/// Whether a finding has Events.
 pub(super) fn is_worth_an_event(severity: Severity) -> bool {
     match severity {
         Severity::Info => false,
@@ -131,18 +131,18 @@ pub(super) fn note(summary: &str, remedy: Option<&str>) -> String {
         Some(remedy) => format!("{summary} Remedy: {remedy}"),
         None => summary.to_owned(),
     };
-    // Lines are joined by a space; as control characters they would vanish, and words run together.
+    // Lines are joined by a space. The cleaning would remove the line ends and join the words.
     clean(&text.replace(['\n', '\t'], " "), NOTE)
 }
 
-/// A text that ends with these words whole, in one line of at most [`NOTE`] bytes.
+/// The text, cut if needed, and the whole end: one line of at most [`NOTE`] bytes.
 fn with(text: &str, end: &str) -> String {
     let end = note(end, None);
     let text = clean(&text.replace(['\n', '\t'], " "), NOTE.saturating_sub(end.len()));
     format!("{text}{end}")
 }
 
-/// The object an Event hangs on. No object stands for the cluster but the Service that its API server is reached by.
+/// The object of an Event. For the cluster this is the Service of its API server.
 fn regarding(subject: &Subject, place: &Place) -> ObjectReference {
     let Subject { kind, namespace, name, uid } = subject;
     match kind {
@@ -153,7 +153,7 @@ fn regarding(subject: &Subject, place: &Place) -> ObjectReference {
     }
 }
 
-/// An object of the core API group. `kubectl describe` looks for Events by its uid alone.
+/// An object of the core API group. `kubectl describe` finds Events by its uid alone.
 fn reference(kind: &str, namespace: Option<&str>, name: &str, uid: Option<&str>) -> ObjectReference {
     ObjectReference {
         api_version: Some("v1".to_owned()),

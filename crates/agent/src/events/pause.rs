@@ -1,20 +1,20 @@
-//! How long the API server is left alone when it does not answer.
+//! The pause after which the agent sends requests again, if the API server does not answer.
 
 use jiff::{SignedDuration, Timestamp};
 
 use super::request::Reply;
 
-/// The waits while the API server does not answer double from the first to the second: what was missed is written within
-/// two looks after it is back.
+/// The waits double from the first to the second while the API server does not answer. Missed Events are written within two scans
+/// after it answers again.
 const WAITS: (SignedDuration, SignedDuration) = (SignedDuration::from_secs(2), SignedDuration::from_secs(20));
-/// The longest wait that a server may ask for.
+/// The longest wait that a server can request.
 pub(super) const LONGEST: SignedDuration = SignedDuration::from_mins(5);
 
-/// Until when nothing is sent.
+/// The time until which no request is sent.
 #[derive(Debug)]
 pub(super) struct Pause {
     until: Timestamp,
-    /// Requests in a row without an answer.
+    /// The number of requests in a row without an answer.
     unanswered: u32,
 }
 
@@ -23,8 +23,8 @@ impl Pause {
         Self { until: Timestamp::MIN, unanswered: 0 }
     }
 
-    /// Takes in a reply. Agents that wait so long before they write wait as long as that for a server too: as far apart as
-    /// they came, they come again.
+    /// Takes a reply. In a large cluster each agent delays its requests by up to `spread`. After a failure they keep at least this
+    /// delay, so that they do not come back together.
     pub(super) fn after(&mut self, at: Timestamp, reply: &Reply, spread: SignedDuration) {
         let Reply::Unavailable(wanted) = reply else {
             self.unanswered = 0;
@@ -36,7 +36,7 @@ impl Pause {
         self.until = at + wanted.map_or(own, |wanted| wanted.clamp(own, LONGEST));
     }
 
-    /// When it ends. An end further away than any pause is from a clock that was set back.
+    /// The end of the pause. An end that is too far away is from before the clock was set back.
     pub(super) fn end(&self, at: Timestamp) -> Timestamp {
         if self.until > at + LONGEST { at } else { self.until }
     }

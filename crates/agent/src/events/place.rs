@@ -1,24 +1,24 @@
-//! Where an agent reports from.
+//! The place of an agent: its node and its cluster.
 
 use portreeve_facts::{Snapshot, Unread};
 
-/// Where an agent reports from.
+/// The place of an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// This node's name.
     pub node: String,
-    /// The uid of its Node, where that was seen.
+    /// The uid of its Node, if it was read.
     pub node_uid: Option<String>,
-    /// The uid of the Service `default/kubernetes`, which stands for the cluster, where it was seen.
+    /// The uid of the Service `default/kubernetes`, if it was read. Events about the cluster are about this Service.
     pub kubernetes_uid: Option<String>,
-    /// How many Nodes the cluster has, where they were read.
+    /// The number of Nodes of the cluster, if they were read.
     pub nodes: Option<usize>,
-    /// The namespace that agents run in, where it is known.
+    /// The namespace of the agents, if it is known.
     pub agents: Option<String>,
 }
 
 impl Place {
-    /// The place of a look by one of the agents in this namespace.
+    /// The place of a snapshot by one of the agents in this namespace.
     pub fn of(snapshot: &Snapshot, agents: Option<&str>) -> Self {
         let mut services = snapshot.cluster.services.known_part(Unread::Adds).iter();
         let kubernetes = services.find(|service| service.namespace == "default" && service.name == "kubernetes");

@@ -1,11 +1,11 @@
-//! Writes Events through the API server: one request at a time, in a task of its own.
+//! Writes Events through the API server, one request at a time, in a task of its own.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
-use http::{Request as HttpRequest, Response, StatusCode, header};
+use http::{Request as HttpRequest, StatusCode, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::{api::events::v1::EventSeries, apimachinery::pkg::apis::meta::v1::MicroTime};
@@ -25,36 +25,37 @@ use super::{
     plan::{Counters, Plan},
     request::{Reply, Request, Write},
 };
+use portreeve_cluster::retry_after;
 use portreeve_facts::{Snapshot, text::clean};
 use portreeve_rules::ledger::Change;
 
-/// What RBAC has to grant on `events` of `events.k8s.io`.
+/// The verbs on `events` of `events.k8s.io` that RBAC has to grant.
 pub const VERBS: [&str; 2] = ["create", "patch"];
 
 /// The longest answer that is read, in bytes.
 const ANSWER: usize = 256 << 10;
-/// The longest message of a server that is passed on, in bytes.
+/// The longest message of a server in a log line, in bytes.
 const MESSAGE: usize = 256;
-/// How far those who failed at the same moment come back apart from each other, at least.
+/// Agents that failed at the same moment spread their next requests over at least this time.
 const APART: Duration = Duration::from_secs(2);
-/// The longest sleep: the clock may be set meanwhile.
+/// The longest sleep, because the clock may be set meanwhile.
 const NAP: Duration = Duration::from_secs(60);
 
-/// The writer of Events. It ends when it is dropped; what was not written yet is written by the next one.
+/// The writer of Events. It ends when it is dropped. The next writer writes what is left.
 #[derive(Debug)]
 pub struct Recorder {
     shared: Arc<Shared>,
     task: AbortHandle,
-    /// The namespace that agents run in, where it is known.
+    /// The namespace of the agents, if it is known.
     agents: Option<String>,
 }
 
-/// What the loop hands over, and the writer works off. It is bounded by itself, and locked for moments only.
+/// The plan, which the loop fills and the writer empties. Its size is bounded, and it is locked for moments only.
 #[derive(Debug, Default)]
 struct Shared {
     plan: Mutex<Plan>,
     changed: Notify,
-    /// Whether nothing can be written now: all is written, or has to wait.
+    /// Whether no request is due now.
     idle: watch::Sender<bool>,
 }
 
@@ -63,7 +64,7 @@ impl Shared {
         self.plan.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is to be written now.
+    /// The request that is due now.
     fn next(&self, at: Timestamp) -> Option<Write> {
         let mut plan = self.plan();
         let write = plan.next(at);
@@ -73,8 +74,8 @@ impl Shared {
 }
 
 impl Recorder {
-    /// Starts to write through `client`, with `limit` for each request. `chance` throws numbers from 0 to 1. Needs a tokio
-    /// runtime. The task that writes ends only if this is dropped, or by a bug.
+    /// Starts to write through `client`, with the time limit `limit` for each request. `chance` returns random numbers from 0 to 1. Needs
+    /// a tokio runtime. The task ends when this is dropped, or by a bug.
     pub fn start(
         client: Client,
         limit: Duration,
@@ -89,13 +90,13 @@ impl Recorder {
         (Self { shared, task: task.abort_handle(), agents: None }, task)
     }
 
-    /// The same, of agents in this namespace.
+    /// Sets the namespace of the agents.
     pub fn of_agents_in(mut self, agents: Option<String>) -> Self {
         self.agents = agents;
         self
     }
 
-    /// Takes in what a look changed.
+    /// Takes the changes of a scan.
     pub fn round(&self, snapshot: &Snapshot, changes: &[Change]) {
         let counts_nodes = snapshot.cluster.nodes.gap().is_none() && !self.shared.plan().knows_nodes();
         if counts_nodes || !changes.is_empty() {
@@ -103,7 +104,7 @@ impl Recorder {
         }
     }
 
-    /// Takes in what a round changed. Never waits for the API server.
+    /// Takes the changes of a round. Never waits for the API server.
     pub fn offer(&self, at: Timestamp, changes: &[Change], place: &Place) {
         let mut plan = self.shared.plan();
         plan.know(place);
@@ -115,13 +116,13 @@ impl Recorder {
         self.shared.changed.notify_one();
     }
 
-    /// Waits until everything is written that can be written now.
+    /// Waits until no request is due.
     pub async fn idle(&self) {
         // The sender lives as long as this value.
         self.shared.idle.subscribe().wait_for(|idle| *idle).await.ok();
     }
 
-    /// What became of Events since the start.
+    /// The results of requests since the start.
     pub fn counters(&self) -> Counters {
         self.shared.plan().counters()
     }
@@ -147,9 +148,9 @@ async fn work(shared: Arc<Shared>, mut writer: Writer, clock: impl Fn() -> Times
             None => {
                 let now = clock();
                 let due = shared.plan().due(now).map(|due| due.duration_since(now).unsigned_abs());
-                // Nothing is due now, so a due time of now waits for what the next moment brings.
+                // A due time of now is not yet past, so wait for a moment.
                 let nap = due.unwrap_or(NAP).clamp(Duration::from_millis(10), NAP);
-                // Either way the next thing is to look at the plan.
+                // After either, the plan may have a request.
                 tokio::select! {
                     () = shared.changed.notified() => {}
                     () = time::sleep(nap) => {}
@@ -159,8 +160,7 @@ async fn work(shared: Arc<Shared>, mut writer: Writer, clock: impl Fn() -> Times
     }
 }
 
-/// What those who failed at the same moment, and were named the same time, wait on top of that: each by chance another
-/// time, up to as much again.
+/// An extra random wait for agents that failed at the same moment. It is at most as long as the wait that the server wanted.
 pub(super) fn apart(wanted: Option<SignedDuration>, chance: f64) -> Duration {
     let most = wanted.map_or(APART, SignedDuration::unsigned_abs).clamp(APART, LONGEST.unsigned_abs());
     most.mul_f64(chance.clamp(0.0, 1.0))
@@ -170,22 +170,22 @@ pub(super) fn apart(wanted: Option<SignedDuration>, chance: f64) -> Duration {
 struct Writer {
     client: Client,
     limit: Duration,
-    /// The failure that was logged last: one that lasts is logged once.
+    /// The last logged failure. A failure that lasts is logged once.
     failure: Option<String>,
 }
 
-/// As much of an Event as is read. Who may write Events may leave anything out.
+/// The part of an Event that is read. A program that writes Events may leave out any field.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Seen {
     reporting_instance: Option<String>,
 }
 
-/// What the API server says instead of an Event.
+/// The answer of the API server instead of an Event.
 #[derive(Deserialize)]
 struct Status {
     message: String,
-    /// Several causes share one status code.
+    /// Distinguishes causes with the same status code.
     reason: Option<String>,
 }
 
@@ -203,7 +203,7 @@ impl Writer {
         };
         if failure != self.failure {
             match &failure {
-                Some(failure) => warn!(%failure, "an Event cannot be written"),
+                Some(failure) => warn!(%failure, "cannot write an Event"),
                 None => info!("Events can be written again"),
             }
             self.failure = failure;
@@ -213,10 +213,11 @@ impl Writer {
 
     async fn exchange(&self, write: &Write) -> Result<Answer, Failed> {
         let response = self.client.send(request(write)?).await?;
-        let (status, wait) = (response.status(), retry_after(&response));
+        let wait = retry_after(&response).and_then(|wait| SignedDuration::try_from(wait).ok());
+        let status = response.status();
         let body = match Limited::new(response.into_body(), ANSWER).collect().await {
             Ok(body) => body.to_bytes(),
-            // What is so long is somebody else's: no reason to leave the server alone.
+            // An answer of this length is about an Event of another program. The server itself works.
             Err(failed) if failed.is::<LengthLimitError>() => Default::default(),
             Err(failed) => return Err(failed),
         };
@@ -233,7 +234,7 @@ impl Writer {
             (StatusCode::FORBIDDEN, _) => Reply::Forbidden,
             (StatusCode::UNPROCESSABLE_ENTITY, Request::Create(_)) => Reply::Refused,
             (StatusCode::UNAUTHORIZED | StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS, _)
-            // Such as that of two who write to one quota.
+            // For example two writers to one quota.
             | (StatusCode::CONFLICT, _) => Reply::Unavailable(wait),
             (status, _) if status.is_client_error() => Reply::Stuck,
             (_, _) => Reply::Unavailable(wait),
@@ -271,7 +272,7 @@ fn request(write: &Write) -> Result<HttpRequest<Body>, Failed> {
             let series = EventSeries { count: *count, last_observed_time: MicroTime(*last) };
             ("PATCH", one, MERGE, serde_json::to_vec(&json!({ "series": series }))?)
         }
-        // A patch that changes nothing is answered with the Event, and writes nothing: no right to read is needed.
+        // An empty patch returns the Event and changes nothing. So the agent needs no right to read Events.
         Request::Read => ("PATCH", one, MERGE, b"{}".to_vec()),
     };
     let request = HttpRequest::builder().method(method).uri(uri);
@@ -281,17 +282,12 @@ fn request(write: &Write) -> Result<HttpRequest<Body>, Failed> {
 
 const MERGE: &str = "application/merge-patch+json";
 
-fn retry_after(response: &Response<Body>) -> Option<SignedDuration> {
-    let value = response.headers().get(header::RETRY_AFTER)?.to_str().ok()?;
-    value.trim().parse().ok().map(|seconds: u32| SignedDuration::from_secs(seconds.into()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn those_who_were_named_the_same_time_come_back_apart() {
+    fn agents_with_the_same_wait_come_back_at_different_times() {
         let waits = |wanted| [0.0, 0.5, 1.0].map(|chance| apart(wanted, chance).as_secs());
         assert_eq!(waits(None), [0, 1, 2]);
         assert_eq!(waits(Some(SignedDuration::from_secs(60))), [0, 30, 60]);

@@ -1,4 +1,4 @@
-//! What is sent to the API server about an Event, and what it answers.
+//! A request to the API server about an Event, and the answer.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::events::v1::Event;
@@ -7,60 +7,59 @@ use portreeve_rules::findings::Key;
 /// One request to the API server.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Write {
-    /// The finding that it is about.
+    /// The finding.
     pub(super) key: Key,
-    /// Why it is made.
+    /// The reason of the request.
     pub(super) step: Step,
     /// The namespace of the Event.
     pub(super) namespace: String,
     /// The name of the Event.
     pub(super) name: String,
-    /// What to do with it.
+    /// The action.
     pub(super) request: Request,
 }
 
-/// What is done next about a finding.
+/// The next step about a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// The Event of this hour is created, unless it is there.
-    Tell,
-    /// What this node told is told again: somebody has read that it is over.
-    TellAgain,
-    /// It is over: an Event that may be from this node is read.
-    Look,
-    /// It is over, and this node has told of it.
+    /// Create the Event of this hour, unless it exists.
+    Report,
+    /// Count up this node's Event, because its end was reported and the finding is back.
+    ReportAgain,
+    /// The finding is over. Read an Event that may be from this node.
+    Read,
+    /// The finding is over, and this node reported it. Write its end.
     End,
 }
 
-/// What is to be done with an Event.
+/// The action on an Event.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Request {
     /// Create it.
     Create(Box<Event>),
-    /// Write into its series that it is so for this many times, the last one now.
+    /// Set the count and the last time of its series.
     Repeat(i32, Timestamp),
-    /// Read who reports it; nothing is written.
+    /// Read the reporting instance. Changes nothing.
     Read,
 }
 
-/// What the API server answers.
+/// The answer of the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Reply {
     /// It is written.
     Written,
-    /// There is one of that name already.
+    /// An Event of this name exists.
     Exists,
-    /// It is there, and this is who reports it, where it says so.
+    /// It exists. Its reporting instance, if it has one.
     Current(Option<String>),
-    /// There is none of that name, or no such namespace.
+    /// No Event of this name exists, or no such namespace.
     Missing,
-    /// It may not be written there, as long as nobody changes that.
+    /// The agent has no right to write it there. This lasts until a person changes it.
     Forbidden,
-    /// Nothing can be done about this one Event, as long as nobody changes that: what the server has cannot be read, or it
-    /// declines for another reason.
+    /// This one Event cannot be read, or the server refuses for another reason. This lasts until a person changes it.
     Stuck,
-    /// It will never be accepted.
+    /// The server refuses it for good.
     Refused,
-    /// No answer now; how long the server wants to be left alone, where it says so.
+    /// No answer now. The wait that the server wants, if it gives one.
     Unavailable(Option<SignedDuration>),
 }

@@ -1,42 +1,42 @@
-//! How agents that learn something at one moment come apart, without knowing of each other.
+//! Spreads the requests of many agents over time, although the agents do not know each other.
 
 use jiff::SignedDuration;
 
 use super::hash::hash;
 
-/// So many Nodes can write at once.
+/// The greatest number of Nodes that may write at once.
 const FEW: usize = 200;
-/// Of more Nodes, so many write in a second.
+/// In a larger cluster, the number of Nodes that write in a second.
 const A_SECOND: usize = 200;
-/// The longest wait, in milliseconds, however many there are.
+/// The longest wait, in milliseconds.
 const LONGEST: usize = 30_000;
 
-/// How many Nodes there are, as far as was ever known.
+/// The number of Nodes, if it was ever known.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Spread {
     nodes: Option<usize>,
 }
 
 impl Spread {
-    /// Of so many Nodes. Where they were not read the last number stays.
+    /// Sets the number of Nodes. If they were not read, the last number stays.
     pub(super) fn over(self, nodes: Option<usize>) -> Self {
         Self { nodes: nodes.or(self.nodes) }
     }
 
-    /// Whether a number was ever known.
+    /// Whether the number was ever known.
     pub(super) fn is_known(self) -> bool {
         self.nodes.is_some()
     }
 
-    /// How long this node waits before it asks about this incident what all nodes ask.
+    /// The wait of this node before a request about this incident. All affected nodes send this request.
     pub(super) fn wait(self, node: &str, incident: &str) -> SignedDuration {
         let most = self.longest().as_millis().unsigned_abs();
-        // The middle of the hash: its end decides about slots.
+        // The middle of the hash, because its end selects the slot.
         let milliseconds = (hash(&["wait", node, incident]) >> 40) % (most + 1);
         SignedDuration::from_millis(milliseconds as i64)
     }
 
-    /// The longest wait of any node: of unknown many, as if there were most.
+    /// The longest wait of any node. An unknown number of Nodes counts as very many.
     pub(super) fn longest(self) -> SignedDuration {
         let most = match self.nodes {
             None => LONGEST,

@@ -13,7 +13,7 @@ pub(crate) struct Metric {
 }
 
 impl Metric {
-    /// Its name in two, as the library wants it: the last word may be a base unit.
+    /// The two parts of its name that the library needs. The last word may be a base unit.
     pub(super) fn stem_and_unit(&self) -> (&'static str, Option<Unit>) {
         [("_seconds", Unit::Seconds), ("_bytes", Unit::Bytes)]
             .into_iter()
@@ -48,14 +48,14 @@ pub(crate) const fn counter(name: &'static str, labels: &'static [&'static str],
     Metric { name, kind: Kind::Counter, labels, help }
 }
 
-/// The metric of a name; the families are made of these only.
+/// The metric of this name. Families use only these.
 pub(super) fn metric(name: &str) -> &'static Metric {
     METRICS.iter().find(|metric| metric.name == name).expect("a family names a metric of the catalogue")
 }
 
 /// Every metric, in the order in which they are reported.
 pub(super) static METRICS: &[Metric] = &[
-    gauge("portreeve_findings", &["rule", "variant", "severity"], "Findings that are open now"),
+    gauge("portreeve_findings", &["rule", "variant", "severity"], "Open findings"),
     gauge(
         "portreeve_finding_info",
         &[
@@ -69,46 +69,46 @@ pub(super) static METRICS: &[Metric] = &[
             "port",
             "protocol",
         ],
-        "1 for each open finding, worst first: at most 100, fewer where all series would be more than 300; the scope is node, or cluster where every node reports the same",
+        "1 for each open finding, worst first. At most 100, or fewer to keep all series of the agent at 300. The scope is node, or cluster if every node reports the same",
     ),
-    gauge("portreeve_findings_truncated", &[], "Open findings beyond those of portreeve_finding_info"),
-    gauge("portreeve_unknown", &["rule", "source", "why"], "What a rule could not tell, and why"),
+    gauge("portreeve_findings_truncated", &[], "Open findings that portreeve_finding_info leaves out"),
+    gauge(
+        "portreeve_unknown",
+        &["rule", "source", "why"],
+        "Verdicts that a rule could not give, by the unread source and the reason",
+    ),
     gauge(
         "portreeve_source_up",
         &["source"],
-        "Whether the last reading of a source succeeded; nothing is told of what is not there",
+        "1 if the last reading of the source succeeded, otherwise 0. A source that the node does not have has no series",
     ),
     gauge(
         "portreeve_source_duration_seconds",
         &["source"],
-        "What the last reading of a source of the node took; that of processes includes their control groups",
+        "Duration of the last reading of a source of the node. The reading of processes includes their control groups",
     ),
     Metric {
         name: "portreeve_scan_duration_seconds",
         kind: Kind::Histogram,
         labels: &[],
-        help: "How long looks took, from the first socket to the last verdict",
+        help: "Duration of scans, from the first socket to the last verdict",
     },
-    gauge("portreeve_last_scan_timestamp_seconds", &[], "When the last look ended"),
+    gauge("portreeve_last_scan_timestamp_seconds", &[], "End of the last scan"),
     gauge(
         "portreeve_last_connections_timestamp_seconds",
         &[],
-        "When the last look began that read connections; others come in between where that costs much",
+        "Beginning of the last scan that read connections. If that costs much, scans without connections come in between",
     ),
-    counter("portreeve_scans", &[], "Looks that were judged"),
-    counter("portreeve_panics", &["part"], "Panics of rules and of the reader that were contained"),
+    counter("portreeve_scans", &[], "Judged scans"),
+    counter("portreeve_panics", &["part"], "Caught panics of rules and of the reader"),
     gauge(
         "portreeve_node_ports",
         &["state", "band"],
-        "Ports of the NodePort range by state and band; free: no Service that could be read has it; unknown: allocated, and the object does not tell who chose it",
+        "Ports of the NodePort range by state and band. fixed: a person chose it. automatic: the API server chose it. unknown: allocated, but the object does not show who chose it. free: no Service that was read has it",
     ),
     gauge("portreeve_node_port_range_first", &[], "The lowest port of the NodePort range"),
     gauge("portreeve_node_port_range_last", &[], "The highest port of the NodePort range"),
-    gauge(
-        "portreeve_node_port_range_info",
-        &["source"],
-        "1, with the kind of place where the NodePort range was learned",
-    ),
+    gauge("portreeve_node_port_range_info", &["source"], "1, with the kind of source of the NodePort range"),
     gauge("portreeve_ephemeral_port_first", &[], "The lowest port of the ephemeral range"),
     gauge("portreeve_ephemeral_port_last", &[], "The highest port of the ephemeral range"),
     gauge("portreeve_ephemeral_ports_overlapping_node_ports", &[], "Ports in both ranges"),
@@ -116,42 +116,50 @@ pub(super) static METRICS: &[Metric] = &[
     gauge(
         "portreeve_ephemeral_ports_used_max",
         &["scope"],
-        "Ephemeral ports in use towards the busiest destination, counted; absent where it uses less than half of them",
+        "Ephemeral ports that the busiest destination uses, counted. Absent if it uses less than half of the ports",
     ),
     gauge(
         "portreeve_ephemeral_ports_used_at_most",
         &["scope"],
-        "No destination uses more ephemeral ports than this; far from the limit they are not counted one by one",
+        "Upper bound of the ephemeral ports that a destination uses. Far from the limit the ports are not counted one by one",
     ),
     gauge(
         "portreeve_ephemeral_ports_capacity",
         &["scope"],
-        "Ephemeral ports that may be used; for pods that of the kernel's default range",
+        "Usable ephemeral ports. For pods, the kernel's default range",
     ),
     gauge("portreeve_listeners_on_node_ports", &["protocol"], "Listening sockets on allocated NodePorts"),
     gauge("portreeve_client_sockets_on_node_ports", &["protocol"], "Client sockets on allocated NodePorts"),
     gauge(
         "portreeve_masqueraded_flows_in_node_port_range",
         &[],
-        "Flows that left under an address of this node and a port of the NodePort range; needs NET_ADMIN, and is counted in every twentieth look, not in a table of more than 25,000 flows",
+        "Masqueraded flows with an address of this node and a source port in the NodePort range. Needs NET_ADMIN. Counted in each twentieth scan, and not in a table of more than 25,000 flows",
     ),
     gauge("portreeve_proxy_open_fds", &[], "Open file descriptors of the proxy"),
-    gauge("portreeve_proxy_max_fds", &[], "How many file descriptors the proxy may open"),
-    gauge("portreeve_proxy_info", &["mode", "source"], "1, with the proxy mode and where it was learned"),
-    gauge("portreeve_kube_ipvs_addresses", &["state"], "Addresses that an ipvs proxy holds on its own link"),
-    counter("portreeve_events", &["result"], "Events by what became of them"),
+    gauge("portreeve_proxy_max_fds", &[], "Limit of open file descriptors of the proxy"),
+    gauge("portreeve_proxy_info", &["mode", "source"], "1, with the proxy mode and its source"),
+    gauge(
+        "portreeve_kube_ipvs_addresses",
+        &["state"],
+        "Addresses on the link of an ipvs proxy. service: of a Service. foreign: of another node. stale: of neither",
+    ),
+    counter(
+        "portreeve_events",
+        &["result"],
+        "Events by result. written: created or counted up. deduplicated: existed already. dropped: too many or too late. failed: the request failed",
+    ),
     gauge(
         "portreeve_watch_age_seconds",
         &["resource"],
-        "Since when the view of the cluster has not been confirmed; Nodes and settings are read every ten minutes, waiting Pods every minute or, with many Nodes, less often",
+        "Age of the facts about the cluster: time since the API server last confirmed them. Nodes and settings are read every ten minutes. Waiting Pods are read every minute, or less often with many Nodes",
     ),
-    counter("portreeve_watch_errors", &["resource", "code"], "Failures to read the cluster"),
-    gauge("portreeve_capability", &["capability"], "Whether this agent has a capability: 1 or 0"),
+    counter("portreeve_watch_errors", &["resource", "code"], "Failed readings of the cluster"),
+    gauge("portreeve_capability", &["capability"], "1 if the agent has the capability, otherwise 0"),
     gauge("portreeve_build_info", &["version"], "1, with the version"),
     counter("process_cpu_seconds", &[], "User and system time of this process"),
     gauge("process_resident_memory_bytes", &[], "Resident memory of this process"),
     gauge("process_virtual_memory_bytes", &[], "Virtual memory of this process"),
     gauge("process_open_fds", &[], "Open file descriptors of this process"),
-    gauge("process_max_fds", &[], "How many file descriptors this process may open"),
-    gauge("process_start_time_seconds", &[], "When this process started"),
+    gauge("process_max_fds", &[], "Limit of open file descriptors of this process"),
+    gauge("process_start_time_seconds", &[], "Start of this process"),
 ];

@@ -1,4 +1,4 @@
-//! The samples of each metric, from the board, the last look and the crank's own counts.
+//! Makes the samples of each metric from the board, the last scan and the agent's own counts.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,7 +9,7 @@ use std::{
 use serde::Serialize;
 
 use super::{
-    BUCKETS, Telling,
+    BUCKETS, Scrape,
     catalogue::{Kind, METRICS, Metric, metric},
     sources::sources,
 };
@@ -24,15 +24,15 @@ use portreeve_rules::{
     {Choice, RULES, port_usage},
 };
 
-/// How many findings are reported one by one, where everything else leaves room for them.
+/// The greatest number of findings with a series of their own, as far as [`SERIES`] allows.
 const SINGLE_FINDINGS: usize = 100;
-/// How many series there may be.
+/// The greatest number of series.
 const SERIES: usize = 300;
 
-/// The capabilities whose absence takes something away (profiles attribution and guard).
+/// The capabilities that the profiles attribution and guard add.
 const CAPABILITIES: [&str; 5] = ["CAP_DAC_READ_SEARCH", "CAP_NET_ADMIN", "CAP_SYS_PTRACE", "CAP_SYS_ADMIN", "CAP_BPF"];
 
-/// What was not read has no sample, and another family says so.
+/// An unread value has no sample. Another family reports the unread source.
 const ABSENT: Unread = Unread::Said("portreeve_source_up");
 const PROTOCOLS: [Protocol; 3] = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp];
 
@@ -43,7 +43,7 @@ pub(crate) struct Family {
 }
 
 impl Family {
-    /// How many series it is; a histogram has one for each bucket, the sum and the count.
+    /// The number of its series. A histogram has one for each bucket, one for the sum and one for the count.
     fn series(&self) -> usize {
         match self.metric.kind {
             Kind::Histogram => BUCKETS.len() + 3,
@@ -52,14 +52,14 @@ impl Family {
     }
 }
 
-/// Every family that has something to tell.
-pub(super) fn families(telling: &Telling) -> Vec<Family> {
+/// Every family that has samples.
+pub(super) fn families(scrape: &Scrape) -> Vec<Family> {
     let mut all = Families(Vec::new());
-    let nothing = Arc::new(Board::default());
-    let board = telling.look.as_ref().map_or(&nothing, |(_, board)| board);
+    let empty = Arc::new(Board::default());
+    let board = scrape.scan.as_ref().map_or(&empty, |(_, board)| board);
     all.board(board);
-    if let Some((snapshot, _)) = &telling.look {
-        all.sources(snapshot, &telling.work.took);
+    if let Some((snapshot, _)) = &scrape.scan {
+        all.sources(snapshot, &scrape.work.took);
         all.ranges(snapshot);
         all.sockets(snapshot);
         all.proxy(snapshot);
@@ -67,7 +67,7 @@ pub(super) fn families(telling: &Telling) -> Vec<Family> {
         let has = |name: &str| f64::from(u8::from(capabilities.iter().any(|it| it == name)));
         all.add("portreeve_capability", CAPABILITIES.map(|name| (words([name]), has(name))));
     }
-    all.work(telling);
+    all.work(scrape);
     all.single(board);
     all.0.sort_by_key(|family| METRICS.iter().position(|metric| metric.name == family.metric.name));
     all.0
@@ -83,13 +83,13 @@ impl Families {
         }
     }
 
-    /// One sample without labels, where there is one.
+    /// Adds one sample without labels, if there is a value.
     fn one(&mut self, name: &str, value: Option<f64>) {
         self.add(name, value.map(|value| (Vec::new(), value)));
     }
 
     fn board(&mut self, board: &Board) {
-        // What a variant can be, and no more: of every variant and severity there would be twice as many series.
+        // Only the severities that a variant can have. All pairs would be twice as many series.
         let possible = RULES.iter().flat_map(|rule| {
             let variants = rule.variants.iter().filter_map(|name| rule.id.variant(name));
             let severities = variants.flat_map(|it| it.severities.iter().map(move |severity| (it.name, *severity)));
@@ -110,12 +110,12 @@ impl Families {
         self.add("portreeve_unknown", unknown);
     }
 
-    /// Findings one by one, as far as there is room.
+    /// Adds a series for each finding, up to the limits.
     fn single(&mut self, board: &Board) {
         let taken: usize = self.0.iter().map(Family::series).sum();
-        let room = SERIES.saturating_sub(taken + 1).min(SINGLE_FINDINGS);
-        // Two names may be one once they are cleaned, and a series may be reported but once.
-        let single: BTreeSet<Vec<String>> = board.findings.iter().take(room).map(labels).collect();
+        let most = SERIES.saturating_sub(taken + 1).min(SINGLE_FINDINGS);
+        // Two names may be equal after cleaning, and an exposition has each series only once.
+        let single: BTreeSet<Vec<String>> = board.findings.iter().take(most).map(labels).collect();
         let reported = single.len();
         self.add("portreeve_finding_info", single.into_iter().map(|labels| (labels, 1.0)));
         self.one("portreeve_findings_truncated", Some(count(board.findings.len() - reported)));
@@ -167,7 +167,7 @@ impl Families {
         let unreserved = both.zip(reserved).map(|(both, reserved)| f64::from(both.minus(reserved).len()));
         self.one("portreeve_ephemeral_node_ports_unreserved", unreserved);
 
-        // A bound is no measurement: under one name, a forecast would take the step between them for growth.
+        // A bound is no measurement. With one name for both, a forecast would take the step between them for growth.
         let host: Vec<_> = snapshot.kernel.ephemeral.known(ABSENT).into_iter().collect();
         let pods = snapshot.kernel.pod_namespaces.known_part(ABSENT).iter();
         let pods: Vec<_> = pods.filter_map(|pod| pod.ephemeral.known(ABSENT)).collect();
@@ -223,11 +223,11 @@ impl Families {
         }
     }
 
-    fn work(&mut self, telling: &Telling) {
-        let Telling { look, work, views, events, process } = telling;
+    fn work(&mut self, scrape: &Scrape) {
+        let Scrape { scan, work, views, events, process } = scrape;
         self.add("portreeve_scan_duration_seconds", []);
         self.one("portreeve_last_scan_timestamp_seconds", work.last.map(|at| at.as_duration().as_secs_f64()));
-        let connections = look.as_ref().map(|(snapshot, _)| snapshot.connections_at.unwrap_or(snapshot.at));
+        let connections = scan.as_ref().map(|(snapshot, _)| snapshot.connections_at.unwrap_or(snapshot.at));
         self.one("portreeve_last_connections_timestamp_seconds", connections.map(|at| at.as_duration().as_secs_f64()));
         self.one("portreeve_scans", Some(large(work.scans)));
         let mut panics: BTreeMap<&str, u64> = BTreeMap::from([("reader", 0)]);
@@ -271,7 +271,7 @@ fn labels(finding: &Finding) -> Vec<String> {
     ]
 }
 
-/// Whose the addresses on the link of an ipvs proxy are, where all of it can be reported.
+/// The addresses on the link of an ipvs proxy by their owner. None if a source for this was not read.
 fn ipvs_addresses(kernel: &KernelFacts, cluster: &ClusterFacts) -> Option<[(&'static str, usize); 3]> {
     let (interfaces, services, nodes) =
         (kernel.interfaces.known(ABSENT)?, cluster.services.known(ABSENT)?, cluster.nodes.known(ABSENT)?);
@@ -294,7 +294,7 @@ fn ipvs_addresses(kernel: &KernelFacts, cluster: &ClusterFacts) -> Option<[(&'st
     Some(states)
 }
 
-/// The kernel gives every link such an address.
+/// Whether this is a link-local address, which the kernel gives every link.
 fn is_link_local(ip: std::net::IpAddr) -> bool {
     matches!((IpFamily::of(ip), ip), (IpFamily::V6, std::net::IpAddr::V6(ip)) if ip.is_unicast_link_local())
 }
@@ -311,12 +311,12 @@ fn words<const N: usize>(words: [&str; N]) -> Vec<String> {
     words.map(str::to_owned).into()
 }
 
-/// A count as a sample; exact up to 2^53.
+/// A count as a sample. Exact up to 2^53.
 fn count(count: usize) -> f64 {
     count as f64
 }
 
-/// The same of a 64-bit number.
+/// A 64-bit number as a sample.
 fn large(number: u64) -> f64 {
     number as f64
 }

@@ -1,4 +1,4 @@
-//! The metrics of an agent: one collector over what it tells, made anew for each scrape, so that no series goes stale.
+//! The metrics of an agent. One collector makes all series anew for each scrape, so that no series goes stale.
 
 mod catalogue;
 mod families;
@@ -37,50 +37,50 @@ pub enum Exposition {
 /// Upper bounds of the buckets of `portreeve_scan_duration_seconds`: few, because each is a series of every node.
 pub const BUCKETS: [f64; 3] = [0.005, 0.05, 0.5];
 
-/// Everything that a scrape tells.
+/// The input of one scrape.
 #[derive(Clone, Debug)]
-pub struct Telling {
-    /// The last look; nothing before the first.
-    pub look: Option<(Arc<Snapshot>, Arc<Board>)>,
-    /// The crank's own work.
+pub struct Scrape {
+    /// The last scan. None before the first.
+    pub scan: Option<(Arc<Snapshot>, Arc<Board>)>,
+    /// The agent's own work.
     pub work: Work,
-    /// How old the view of each kind of object is.
+    /// The age of the facts about each kind of object.
     pub views: Vec<ViewAge>,
-    /// What became of Events; nothing where none are written.
+    /// The results of requests about Events. None if the agent writes no Events.
     pub events: Option<Counters>,
-    /// What this process uses.
+    /// The resources of this process.
     pub process: ProcessUse,
 }
 
-/// The crank's own work since the start.
+/// The agent's own work since the start.
 #[derive(Clone, Debug, Default)]
 pub struct Work {
-    /// Looks that were judged.
+    /// Judged scans.
     pub scans: u64,
-    /// Looks by duration; the last is above all of [`BUCKETS`].
+    /// Scans by duration. The last number counts the scans above all of [`BUCKETS`].
     pub buckets: [u64; BUCKETS.len() + 1],
-    /// What all looks took together, in seconds.
+    /// The duration of all scans together, in seconds.
     pub seconds: f64,
-    /// When the last look ended.
+    /// When the last scan ended.
     pub last: Option<Timestamp>,
-    /// What each reader of the node took in the last look.
+    /// The time of each reader of the node in the last scan.
     pub took: BTreeMap<Source, Duration>,
-    /// Panics that were contained, by the rule's name or `reader`.
+    /// Caught panics, by the rule's name or `reader`.
     pub panics: Vec<(&'static str, u64)>,
 }
 
-/// How old the view of one kind of object is.
+/// The age of the facts about one kind of object.
 #[derive(Clone, Debug)]
 pub struct ViewAge {
     /// The plural, e.g. `services`.
     pub resource: &'static str,
-    /// Since it was last seen whole; nothing where it never was.
+    /// The time since all objects were last read. None if they never were.
     pub age: Option<Duration>,
     /// Failures by their code, a closed set of words or numbers.
     pub errors: Vec<(String, u64)>,
 }
 
-/// What the agent's process uses; what could not be read is not reported.
+/// The resources of the agent's process. A value that could not be read is None.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ProcessUse {
     /// User and system time in seconds.
@@ -91,14 +91,14 @@ pub struct ProcessUse {
     pub virtual_bytes: Option<u64>,
     /// Open file descriptors.
     pub open_fds: Option<u64>,
-    /// How many may be open.
+    /// The limit of open file descriptors.
     pub max_fds: Option<u64>,
     /// When it started.
     pub started: Option<Timestamp>,
 }
 
 impl Work {
-    /// Counts a look that took this long and ended at `at`.
+    /// Counts a scan of this duration that ended at `at`.
     pub fn scanned(&mut self, took: Duration, at: Timestamp) {
         let seconds = took.as_secs_f64();
         let bucket = BUCKETS.iter().position(|bound| seconds <= *bound).unwrap_or(BUCKETS.len());
@@ -118,7 +118,7 @@ impl Work {
 }
 
 impl Exposition {
-    /// What the header `Accept` asks for: OpenMetrics where it is named, the text format otherwise.
+    /// The form for this header `Accept`: OpenMetrics if the header names it, otherwise the text format.
     pub fn accepted(accept: &str) -> Self {
         let mut wanted = accept.split(',').map(|part| part.split(';').next().unwrap_or("").trim());
         if wanted.any(|kind| kind == "application/openmetrics-text") { Self::OpenMetrics } else { Self::Text }
@@ -136,12 +136,12 @@ impl Exposition {
 /// The metrics in one of the two forms.
 ///
 /// # Errors
-/// When they cannot be written, which a string never refuses.
-pub fn metrics(telling: Telling, form: Exposition) -> Result<String, fmt::Error> {
-    exposed(telling, form)
+/// When the text cannot be written. A string accepts all text.
+pub fn metrics(scrape: Scrape, form: Exposition) -> Result<String, fmt::Error> {
+    exposed(scrape, form)
 }
 
-/// What a collector tells, in one of the two forms.
+/// The metrics of a collector in one of the two forms.
 pub(crate) fn exposed(collector: impl Collector, form: Exposition) -> Result<String, fmt::Error> {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(collector));
@@ -155,8 +155,8 @@ pub(crate) fn exposed(collector: impl Collector, form: Exposition) -> Result<Str
 
 /// The page `docs/metrics.md`.
 pub fn metrics_page() -> String {
-    let agents = "# Metrics\n\nWhat `portreeve agent` tells at `/metrics`, in OpenMetrics or in the text format 0.0.4, by the \
-                  header `Accept`.\n\n";
+    let agents = "# Metrics\n\nThe metrics of `portreeve agent` at `/metrics`, in OpenMetrics or in the text format 0.0.4. The \
+                  header `Accept` selects the form.\n\n";
     let guards = "\n## Metrics of the guard\n\n`portreeve guard` has these at `/metrics`, in the same forms.\n\n";
     format!("{agents}{}{guards}{}", table(METRICS), table(&GUARD_METRICS))
 }
@@ -167,12 +167,12 @@ fn table(metrics: &[Metric]) -> String {
         let total = if *kind == Kind::Counter { "_total" } else { "" };
         let labels: Vec<_> = labels.iter().map(|label| format!("`{label}`")).collect();
         writeln!(text, "| `{name}{total}` | {} | {} | {help} |", kind.name(), labels.join(", "))
-            .expect("a string takes everything");
+            .expect("a string accepts all text");
     }
     text
 }
 
-impl Collector for Telling {
+impl Collector for Scrape {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         for Family { metric, samples } in families(self) {
             let (stem, unit) = metric.stem_and_unit();
@@ -194,8 +194,8 @@ impl Metric {
                 self.labels.iter().copied().zip(values.iter().map(String::as_str)).collect();
             // An empty set of labels would be reported as `{}`.
             match labels.is_empty() {
-                true => self.kind.tell(*value, family)?,
-                false => self.kind.tell(*value, &mut family.encode_family(&labels)?)?,
+                true => self.kind.write(*value, family)?,
+                false => self.kind.write(*value, &mut family.encode_family(&labels)?)?,
             }
         }
         Ok(())
@@ -213,7 +213,7 @@ impl Family {
 }
 
 impl Kind {
-    fn tell(self, value: f64, sample: &mut MetricEncoder<'_>) -> fmt::Result {
+    fn write(self, value: f64, sample: &mut MetricEncoder<'_>) -> fmt::Result {
         match self {
             Self::Counter => sample.encode_counter::<NoLabelSet, f64, f64>(&value, None),
             Self::Gauge | Self::Histogram => sample.encode_gauge(&value),
@@ -229,8 +229,8 @@ impl Kind {
     }
 }
 
-/// From OpenMetrics to the text format 0.0.4: a counter's `_total` belongs to its family's name, and there are neither
-/// units nor an end.
+/// From OpenMetrics to the text format 0.0.4. There `_total` is part of the name of a counter's family, and there are no units
+/// and no end mark.
 fn plain(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     let counters: Vec<&str> =

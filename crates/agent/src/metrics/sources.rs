@@ -1,11 +1,11 @@
-//! Which readers of the last look succeeded.
+//! The success of each reader in the last scan.
 
 use std::collections::BTreeMap;
 
 use portreeve_facts::{Gap, Owner, Reading, Snapshot, Source, Unread, Why};
 use portreeve_report::is_indispensable;
 
-/// Every reader that was asked for something that is there, and whether it could tell.
+/// Every source that was read and exists on this node, and whether its reading succeeded.
 pub(super) fn sources(snapshot: &Snapshot) -> BTreeMap<Source, bool> {
     let reported = readings(snapshot).into_iter().chain(holders(snapshot));
     let is_up = |source, gap: Option<&Gap>| match gap.map(|gap| gap.why) {
@@ -18,7 +18,7 @@ pub(super) fn sources(snapshot: &Snapshot) -> BTreeMap<Source, bool> {
     reported.filter_map(|(source, gap)| Some((source, is_up(source, gap)?))).collect()
 }
 
-/// Each reader of a fact of its own, and why it failed, if it did.
+/// Each reader with a fact of its own, and the reason if it failed.
 fn readings(snapshot: &Snapshot) -> Vec<(Source, Option<&Gap>)> {
     fn of<T>(source: Source, reading: &Reading<T>) -> (Source, Option<&Gap>) {
         (source, reading.gap())
@@ -55,8 +55,7 @@ fn readings(snapshot: &Snapshot) -> Vec<(Source, Option<&Gap>)> {
     ]
 }
 
-/// The two readers of sockets' holders. One holder that is not known is enough to have failed; a process that is
-/// gone is not.
+/// The two readers of sockets' holders. One unknown holder counts as a failure. A process that has ended does not.
 fn holders(snapshot: &Snapshot) -> [(Source, Option<&Gap>); 2] {
     let said = Unread::Said("readings");
     let clients = snapshot.kernel.clients.known(said).map(|clients| &clients.sockets);
@@ -77,12 +76,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_read_is_up_what_was_refused_is_down_and_what_is_not_there_is_not_told() {
+    fn a_source_is_up_if_read_down_if_refused_and_absent_if_the_node_does_not_have_it() {
         let gap = |source, why| Gap::new(source, why, "");
-        let mut world = Snapshot::healthy();
-        world.kernel.netfilter = Reading::Gap(gap(Source::Netfilter, Why::NotPermitted));
-        world.kernel.ip_vs = Reading::Gap(gap(Source::IpVs, Why::NotSupported));
-        let sources = sources(&world);
+        let mut snapshot = Snapshot::healthy();
+        snapshot.kernel.netfilter = Reading::Gap(gap(Source::Netfilter, Why::NotPermitted));
+        snapshot.kernel.ip_vs = Reading::Gap(gap(Source::IpVs, Why::NotSupported));
+        let sources = sources(&snapshot);
         assert_eq!(sources.get(&Source::Listeners), Some(&true));
         assert_eq!(sources.get(&Source::Netfilter), Some(&false));
         assert_eq!(sources.get(&Source::IpVs), None);
@@ -90,26 +89,26 @@ mod tests {
 
     #[test]
     fn no_kernel_is_without_addresses_so_a_reader_that_finds_none_is_down() {
-        let mut world = Snapshot::healthy();
-        world.kernel.interfaces = Reading::Gap(Gap::new(Source::Addresses, Why::NotSupported, ""));
-        assert_eq!(sources(&world).get(&Source::Addresses), Some(&false));
+        let mut snapshot = Snapshot::healthy();
+        snapshot.kernel.interfaces = Reading::Gap(Gap::new(Source::Addresses, Why::NotSupported, ""));
+        assert_eq!(sources(&snapshot).get(&Source::Addresses), Some(&false));
     }
 
     #[test]
-    fn one_holder_that_may_not_be_seen_takes_its_reader_down() {
+    fn one_holder_that_the_agent_must_not_read_takes_its_reader_down() {
         let up = |why| {
-            let mut world = Snapshot::healthy().listens("0.0.0.0:30080");
-            let Reading::Seen(listeners) = &mut world.kernel.listeners else { panic!("there are listeners") };
+            let mut snapshot = Snapshot::healthy().listens("0.0.0.0:30080");
+            let Reading::Seen(listeners) = &mut snapshot.kernel.listeners else { panic!("there are listeners") };
             for socket in listeners {
                 if let Owner::Held(holder) = &mut socket.owner {
                     holder.process = Reading::Gap(Gap::new(Source::Processes, why, ""));
                 }
             }
-            let sources = sources(&world);
+            let sources = sources(&snapshot);
             assert_eq!(sources.get(&Source::Cgroups), Some(&true));
             sources[&Source::Processes]
         };
         assert!(!up(Why::NotPermitted));
-        assert!(up(Why::Stale), "its process is gone");
+        assert!(up(Why::Stale), "its process has ended");
     }
 }

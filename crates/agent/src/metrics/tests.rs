@@ -15,13 +15,13 @@ use portreeve_rules::{
     ledger::{Ledger, RoundTime, Turn},
 };
 
-fn telling(snapshot: Snapshot, board: Board) -> Telling {
+fn scrape(snapshot: Snapshot, board: Board) -> Scrape {
     let mut work = Work::default();
     work.scanned(Duration::from_millis(7), snapshot.at);
     let services = ViewAge { resource: "services", age: Some(Duration::from_secs(3)), errors: Vec::new() };
     let process = ProcessUse { cpu_seconds: Some(1.5), resident_bytes: Some(9_000_000), ..ProcessUse::default() };
-    Telling {
-        look: Some((Arc::new(snapshot), Arc::new(board))),
+    Scrape {
+        scan: Some((Arc::new(snapshot), Arc::new(board))),
         work,
         views: vec![services],
         events: Some(Counters::default()),
@@ -47,8 +47,8 @@ fn judged(snapshot: &Snapshot) -> Board {
 
 /// Each series with its value.
 #[track_caller]
-fn expose(telling: &Telling, form: Exposition) -> Vec<(String, f64)> {
-    let text = metrics(telling.clone(), form).expect("a string");
+fn expose(scrape: &Scrape, form: Exposition) -> Vec<(String, f64)> {
+    let text = metrics(scrape.clone(), form).expect("a string");
     let samples = strict::parse(&text, form).unwrap_or_else(|offence| panic!("{offence}\n{text}"));
     samples.into_iter().map(|sample| (sample.series, sample.value)).collect()
 }
@@ -57,9 +57,9 @@ fn expose(telling: &Telling, form: Exposition) -> Vec<(String, f64)> {
 fn both_forms_tell_the_same_and_are_well_formed() {
     let world = Snapshot::healthy().service("web", |it| it.node_port(30080)).listens("0.0.0.0:30080");
     let board = judged(&world);
-    let telling = telling(world, board);
-    let text = expose(&telling, Exposition::Text);
-    assert_eq!(text, expose(&telling, Exposition::OpenMetrics));
+    let scrape = scrape(world, board);
+    let text = expose(&scrape, Exposition::Text);
+    assert_eq!(text, expose(&scrape, Exposition::OpenMetrics));
     let value = |name: &str| text.iter().find(|(series, _)| series == name).map(|(_, value)| *value);
     assert_eq!(
         value(r#"portreeve_findings{rule="listener-on-node-port",variant="loses",severity="critical"}"#),
@@ -74,10 +74,10 @@ fn both_forms_tell_the_same_and_are_well_formed() {
     assert_eq!(value(r#"portreeve_node_ports{state="free",band="dynamic"}"#).map(|free| free > 2000.0), Some(true));
 }
 
-/// The value of a series of a world; nothing where there is no such series.
+/// The value of a series of an example node. None if the node has no such series.
 fn series(world: Snapshot, name: &str) -> Option<f64> {
-    let telling = telling(world, Board::default());
-    let all = expose(&telling, Exposition::Text);
+    let scrape = scrape(world, Board::default());
+    let all = expose(&scrape, Exposition::Text);
     all.iter().find(|(series, _)| series == name).map(|(_, value)| *value)
 }
 
@@ -124,7 +124,7 @@ fn a_capability_is_there_or_not() {
     assert_eq!((has("CAP_NET_ADMIN"), has("CAP_BPF")), (Some(1.0), Some(0.0)));
 }
 
-/// Every reader of the node took its time.
+/// A time for each reader of the node.
 fn every_reader() -> BTreeMap<Source, Duration> {
     [
         Source::Listeners,
@@ -160,11 +160,11 @@ fn views(errors: &[(String, u64)]) -> Vec<ViewAge> {
 fn a_healthy_node_has_at_most_200_series() {
     let world = Snapshot::healthy().service("web", |it| it.node_port(30080));
     let board = judged(&world);
-    let mut telling = telling(world, board);
-    (telling.work.took, telling.views) = (every_reader(), views(&[]));
+    let mut scrape = scrape(world, board);
+    (scrape.work.took, scrape.views) = (every_reader(), views(&[]));
     let started = Some(Timestamp::UNIX_EPOCH);
-    telling.process = ProcessUse { cpu_seconds: Some(1.0), started, ..all_of_process() };
-    let series = expose(&telling, Exposition::OpenMetrics);
+    scrape.process = ProcessUse { cpu_seconds: Some(1.0), started, ..all_of_process() };
+    let series = expose(&scrape, Exposition::OpenMetrics);
     assert!(series.len() <= 200, "{} series", series.len());
 }
 
@@ -184,14 +184,14 @@ fn at_the_very_worst_there_are_300_series_and_the_worst_findings_are_among_them(
             .map(|gap| portreeve_rules::findings::Unknown { rows: rule.rows(), subject: None, claims: 0, gap })
     });
     let board = Board { findings: (0..1000).map(problem).collect(), unknown: unknown.collect() };
-    let mut telling = telling(world, board);
+    let mut scrape = scrape(world, board);
     let codes = ["400", "401", "403", "404", "410", "429", "500", "503", "timed-out", "unreachable"];
-    (telling.work.took, telling.views) = (every_reader(), views(&codes.map(|code| (code.to_owned(), 1))));
-    telling.process = ProcessUse { started: Some(Timestamp::UNIX_EPOCH), ..all_of_process() };
+    (scrape.work.took, scrape.views) = (every_reader(), views(&codes.map(|code| (code.to_owned(), 1))));
+    scrape.process = ProcessUse { started: Some(Timestamp::UNIX_EPOCH), ..all_of_process() };
     for rule in RULES {
-        telling.work.panicked(rule.name().0);
+        scrape.work.panicked(rule.name().0);
     }
-    let series = expose(&telling, Exposition::OpenMetrics);
+    let series = expose(&scrape, Exposition::OpenMetrics);
     assert!(series.len() <= 300, "{} series", series.len());
     let reported = |severity: &str| {
         let of = |(name, _): &&(String, f64)| {
@@ -207,7 +207,7 @@ fn at_the_very_worst_there_are_300_series_and_the_worst_findings_are_among_them(
 #[test]
 fn every_rule_and_severity_is_there_from_the_start_and_a_look_adds_nothing_stale() {
     let nothing =
-        Telling { look: None, work: Work::default(), views: Vec::new(), events: None, process: ProcessUse::default() };
+        Scrape { scan: None, work: Work::default(), views: Vec::new(), events: None, process: ProcessUse::default() };
     let zero = |rule: &str, variant: &str, severity: Severity| {
         (format!("portreeve_findings{{rule=\"{rule}\",variant=\"{variant}\",severity=\"{severity}\"}}"), 0.0)
     };
@@ -236,9 +236,9 @@ fn a_thousand_hostile_findings_stay_bounded_and_break_nothing() {
     let hostile =
         |n: usize| finding(&world, &format!("n{n}\"}} 1\n# EOF\n\\evil{{a=\"b\u{202e}\u{0}"), Severity::Critical);
     let board = Board { findings: (0..1000).map(hostile).collect(), ..Board::default() };
-    let telling = telling(world, board);
+    let scrape = scrape(world, board);
     for form in [Exposition::OpenMetrics, Exposition::Text] {
-        let series = expose(&telling, form);
+        let series = expose(&scrape, form);
         assert!(series.len() <= 300, "{} series", series.len());
         assert!(series.contains(&("portreeve_findings_truncated".to_owned(), 900.0)));
     }
@@ -256,7 +256,7 @@ fn the_form_is_chosen_by_the_header() {
 fn when_connections_were_read_is_told_however_many_looks_came_since() {
     const NAME: &str = "portreeve_last_connections_timestamp_seconds";
     let told = |world: &Snapshot| {
-        let series = expose(&telling(world.clone(), Board::default()), Exposition::Text);
+        let series = expose(&scrape(world.clone(), Board::default()), Exposition::Text);
         series.into_iter().find(|(series, _)| series == NAME).map(|(_, seconds)| seconds)
     };
     let mut world = Snapshot::healthy();

@@ -1,5 +1,5 @@
-//! From an object to a manifest: which of its fields claim a port or an address, where each is written, and which of them the
-//! API server does not take (Kubernetes 1.36 `pkg/apis/core/validation/validation.go`).
+//! From an object to a manifest: the fields that claim a port or an address, the place of each field, and the fields
+//! that the API server refuses (Kubernetes 1.36 `pkg/apis/core/validation/validation.go`).
 
 use std::collections::HashSet;
 
@@ -11,7 +11,7 @@ use portreeve_facts::{
     ACCEPT, Accepts, Claim, Claimed, FileName, Place, Protocol, Refusal, Refused, WorkloadKind, text,
 };
 
-/// The longest name of a rule that is kept, in bytes, and how many names of one object.
+/// The longest name of a rule that is kept, in bytes, and the greatest number of names of one object.
 const RULE: usize = 64;
 const MOST_RULES: usize = 64;
 
@@ -31,13 +31,13 @@ impl Fields {
     }
 }
 
-/// Where a document is written.
+/// The place of a document.
 #[derive(Clone, Copy)]
 pub(super) struct Lines<'a> {
     pub(super) file: &'a FileName,
-    /// The line on which it begins.
+    /// The first line of the document.
     pub(super) first: u64,
-    /// The template that helm rendered it from.
+    /// The template from which helm rendered it.
     pub(super) template: Option<&'a FileName>,
 }
 
@@ -49,7 +49,7 @@ impl Lines<'_> {
     }
 }
 
-/// An object as it is written.
+/// An object with the places of its fields.
 #[derive(Clone, Copy)]
 pub(super) struct Written<'a> {
     pub(super) object: &'a Node,
@@ -57,7 +57,8 @@ pub(super) struct Written<'a> {
 }
 
 impl Written<'_> {
-    /// The place of the field at the end of a path, as far as the path is there.
+    /// The place of the field at the end of a path. If the field is absent, the place of the last field that is
+    /// present.
     pub(super) fn place(self, path: &str) -> Place {
         self.lines.place(self.object.at_field(path))
     }
@@ -74,7 +75,7 @@ pub(super) fn accepts(metadata: &Metadata, written: Written<'_>) -> Option<Accep
     Some(Accepts { rules, place: written.place(&format!("metadata.annotations.{ACCEPT}")) })
 }
 
-/// Those of a Service.
+/// The claims of a Service.
 pub(super) fn of_service(service: &Service, written: Written<'_>) -> Fields {
     let mut fields = Fields::default();
     let Some(spec) = &service.spec else { return fields };
@@ -114,16 +115,16 @@ pub(super) fn of_service(service: &Service, written: Written<'_>) -> Fields {
     fields
 }
 
-/// Those of the pods of a workload.
+/// The claims of the pods of a workload.
 pub(super) fn of_pods(kind: WorkloadKind, pods: &PodSpec, written: Written<'_>) -> Fields {
     let mut fields = Fields::default();
     let host_network = pods.host_network == Some(true);
     for (list, containers) in [("containers", &pods.containers), ("initContainers", &pods.init_containers)] {
-        // Containers run together. Those that begin are compared with nobody.
+        // Containers run at the same time. Init containers that end do not, so they are not compared with others.
         let mut together = HashSet::new();
         for (index, container) in containers.iter().flatten().enumerate() {
             if list == "initContainers" {
-                // Of these, those that run beside the others have ports, too.
+                // Init containers that run beside the others have ports too.
                 if container.restart_policy.as_deref() != Some("Always") {
                     continue;
                 }
@@ -142,7 +143,7 @@ pub(super) fn of_pods(kind: WorkloadKind, pods: &PodSpec, written: Written<'_>) 
     fields
 }
 
-/// What an entry of `ports` wants of the node, with the field that says so.
+/// The claim of an entry of `ports` on the node, with the field that makes the claim.
 fn of_port(port: &ContainerPortSpec, host_network: bool) -> Option<(&'static str, Claimed)> {
     let (protocol, host_ip) = (protocol(port.protocol.as_ref()), port.host_ip());
     match (port.host_port, port.container_port) {

@@ -8,24 +8,24 @@ use std::{
 use crate::input::{Accepted, Input};
 use portreeve_facts::FileName;
 
-/// How files of manifests end.
+/// The endings of manifest file names.
 const ENDINGS: [&str; 3] = ["yaml", "yml", "json"];
-/// The most files of one folder, with those below it.
+/// The greatest number of files of one folder and the folders below it.
 const MOST: usize = 100_000;
-/// The deepest folder that is looked into, counted from the one that a person named.
+/// The deepest folder that is read, counted from the folder that a person named.
 const DEEPEST: usize = 64;
 
-/// Who meant a file to be read.
+/// The reason why a file is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Origin {
-    /// A person named it.
+    /// A person named the file.
     Named,
-    /// A folder happens to hold it.
+    /// A folder contains the file.
     Folder,
 }
 
 impl Origin {
-    /// What a person named may be a pipe. What lies in a folder may not: nobody may write into it.
+    /// A path that a person named may be a pipe. A pipe in a folder is refused: it may have no writer.
     pub(super) fn accepted(self) -> Accepted {
         match self {
             Self::Named => Accepted::Anything,
@@ -34,16 +34,16 @@ impl Origin {
     }
 }
 
-/// What a path leads to.
+/// The files of a path.
 pub(super) struct Found {
     pub(super) files: Vec<Input>,
-    /// What could not be listed, or is too much.
+    /// The errors: a path that could not be listed, or too many files.
     pub(super) failures: Vec<String>,
     pub(super) origin: Origin,
 }
 
-/// The files of a path: itself, or those below a folder by their names. Links to folders are not followed, and what begins
-/// with a dot was not meant. A folder that cannot be listed loses nothing of the others.
+/// The files of a path: the path itself, or the files below a folder, sorted by name. Links to folders are not
+/// followed, and names that begin with a dot are ignored. A folder that cannot be listed does not affect the others.
 pub(super) fn files(path: &Path) -> Found {
     let input = Input::from(path.to_owned());
     let mut found = Found { files: Vec::new(), failures: Vec::new(), origin: Origin::Named };
@@ -77,7 +77,7 @@ impl Found {
                 },
                 Ok(it) if !is_manifest(&path) || (it.is_symlink() && path.is_dir()) => {}
                 Ok(_) if self.files.len() == MOST => {
-                    self.fail(&path, format_args!("is not read, nor what follows: {MOST} files come before it"));
+                    self.fail(&path, format_args!("is not read, like all later files: {MOST} files come before it"));
                 }
                 Ok(_) => self.files.push(Input::File(short(&path))),
                 Err(error) => self.fail(&path, format_args!("cannot be read: {error}")),
@@ -94,7 +94,7 @@ fn is_manifest(path: &Path) -> bool {
     path.extension().is_some_and(|ending| ENDINGS.iter().any(|it| ending.eq_ignore_ascii_case(it)))
 }
 
-/// Of the folder that a person is in, the names alone say where files are.
+/// For the working directory the file names alone are enough.
 fn short(path: &Path) -> PathBuf {
     match path.strip_prefix(".") {
         Ok(rest) if !rest.as_os_str().is_empty() => rest.to_owned(),
@@ -102,8 +102,8 @@ fn short(path: &Path) -> PathBuf {
     }
 }
 
-/// The name of a file and its path as other programs find it: from the folder that a person is in, or the whole one of what
-/// lies outside of it.
+/// The name of a file, and its path for other programs: relative to the working directory, or absolute if the file is
+/// outside it.
 pub(super) fn name(input: &Input) -> FileName {
     let name = input.to_string();
     let Input::File(path) = input else { return FileName::new(name.clone(), name.into()) };

@@ -1,21 +1,22 @@
-//! Cuts a stream of JSON into its documents: the next one begins where one ends, and nothing has to stand between them.
+//! Splits a stream of JSON into its documents. The next document begins at the end of the last one, with or without a
+//! separator.
 
 use std::ops::RangeInclusive;
 
 use serde::de::IgnoredAny;
 use serde_json::Deserializer;
 
-/// Several documents with their lines, from 1, where each begins on a line of its own. A single one is YAML, too, and so is
-/// whatever is no JSON.
+/// Several documents with their first lines, counted from 1, if each begins on a line of its own. A single document is
+/// also YAML, and so is text that is not JSON.
 pub(super) fn json_documents(bytes: &[u8]) -> Option<impl Iterator<Item = (RangeInclusive<u64>, &[u8])>> {
     let is_mapping = bytes.trim_ascii_start().starts_with(b"{");
-    // A file may hold millions of them, so they are cut twice, and not kept.
+    // A file may have millions of documents, so it is split twice and the documents are not kept.
     let several =
         is_mapping && cut(bytes).try_fold(0_usize, |count, it| it.map(|_| count + 1)).is_some_and(|it| it > 1);
     several.then(|| cut(bytes).flatten())
 }
 
-/// The documents up to the first that is none, or begins on the line of another.
+/// The documents up to the first malformed one, or the first that begins on the line of another.
 fn cut(bytes: &[u8]) -> impl Iterator<Item = Option<(RangeInclusive<u64>, &[u8])>> {
     let mut stream = Deserializer::from_slice(bytes).into_iter::<IgnoredAny>();
     let (mut begin, mut line) = (0, 1);
@@ -36,7 +37,7 @@ mod tests {
     use super::json_documents;
 
     #[test]
-    fn documents_have_the_lines_on_which_they_are_read() {
+    fn documents_have_their_first_lines() {
         let cut = |text: &'static str| {
             let documents = json_documents(text.as_bytes())?;
             Some(

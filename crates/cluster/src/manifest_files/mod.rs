@@ -1,7 +1,7 @@
-//! Manifests as somebody wrote them: files, folders and standard input, with the place of every field that claims a port.
+//! Manifests from a person: files, folders and standard input, with the place of every field that claims a port.
 //!
-//! The objects become the same facts as those of any other file. Each document is held as a tree while it is read, within
-//! bounds; one that is broken loses nothing of the others.
+//! The objects become the same facts as objects of any other file. While a document is read, it is kept as a tree of
+//! limited size. A broken document does not affect the others.
 
 mod claims;
 mod folder;
@@ -40,39 +40,39 @@ use portreeve_facts::{
 
 /// The longest file that is read, in bytes.
 const LONGEST: u64 = 32 << 20;
-/// How deep Lists may stand in Lists.
+/// The greatest depth of Lists in Lists.
 const DEEPEST: usize = 8;
-/// Broken documents of one file that are named; where they are broken without end, the first ones tell enough.
+/// The greatest number of broken documents of one file that are named.
 const MOST_ERRORS: usize = 16;
-/// The kinds that are skipped are counted by name, so many of them.
+/// The greatest number of kinds whose skipped objects are counted by name.
 const MOST_KINDS: usize = 1_000;
-/// What a file is for.
+/// The wanted content of a file.
 const WANTED: &str =
     "Kubernetes objects in YAML or JSON; a chart has to be rendered first: helm template . | portreeve lint -";
 
-/// What was found in files.
+/// The result of reading files.
 #[derive(Clone, Debug)]
 pub struct ManifestFiles {
     /// The objects as facts.
     pub facts: ClusterFacts,
-    /// The objects as they are written, in their order.
+    /// The objects with their places, in their order.
     pub manifests: Vec<Manifest>,
-    /// What could not be read, and where it is written.
+    /// The errors, each with its place.
     pub failures: Vec<(Gap, Option<Place>)>,
-    /// How many objects there were, of whatever kind, read or not; a document without a kind is one.
+    /// The number of objects of all kinds, read or not. A document without a kind counts as one object.
     pub objects: usize,
-    /// How many of them were read whole.
+    /// The number of objects that were read completely.
     pub whole: usize,
-    /// How many objects had the name of one that was there already. They may be meant for several namespaces.
+    /// The number of objects with the name of an earlier object. They may be meant for several namespaces.
     pub again: usize,
-    /// How many files were read.
+    /// The number of files that were read.
     pub files: usize,
-    /// How many objects of other kinds there were, by kind; a document without one has the empty kind.
+    /// The number of skipped objects by kind. A document without a kind has the empty kind.
     pub skipped: BTreeMap<String, usize>,
 }
 
-/// Reads files and folders. An object without a namespace goes to `namespace`. One that fails is named, and loses nothing of
-/// the others.
+/// Reads files and folders. An object without a namespace belongs to `namespace`. A file that fails is named, and does
+/// not affect the others.
 pub fn read_manifests(paths: &[PathBuf], namespace: Option<&str>) -> ManifestFiles {
     let mut reader = Reader { namespace, ..Reader::default() };
     for path in paths {
@@ -90,21 +90,21 @@ pub fn read_manifests(paths: &[PathBuf], namespace: Option<&str>) -> ManifestFil
     if let Reading::Seen(services) = &mut facts.services {
         services.iter_mut().map(Arc::make_mut).for_each(as_created);
     }
-    // How many more there were comes last, and has no place.
+    // The number of further errors comes last, without a place.
     let failures = facts.rejected.iter().cloned().zip(places.into_iter().chain(iter::repeat(None))).collect();
     ManifestFiles { facts, manifests, failures, objects, whole, again, files, skipped }
 }
 
-/// What of a Service is there once it is created.
+/// The state of a Service after its creation.
 fn as_created(service: &mut facts::Service) {
-    // What the API server refuses takes no number from others.
+    // A Service that the API server refuses takes no number from others.
     if service.kind == ServiceKind::ClusterIp {
         service.ports.iter_mut().for_each(|port| port.node_port = None);
     }
     if service.kind != ServiceKind::LoadBalancer || !service.external_local {
         service.health_check_node_port = None;
     }
-    // Whoever writes a manifest writes its nodePort. What came from a cluster says itself who chose it.
+    // In a manifest, the author chose each nodePort. An object from a cluster has its own record of the choice.
     if service.uid.is_none() {
         service.ports.iter_mut().for_each(|port| port.fixed = Some(port.node_port.is_some()));
     }
@@ -115,16 +115,16 @@ struct Reader<'a> {
     namespace: Option<&'a str>,
     facts: FactsBuilder,
     manifests: Vec<Manifest>,
-    /// Kind, namespace and name of each object that has a name of its own.
+    /// Kind, namespace and name of each object with a name of its own.
     names: HashSet<(&'static str, String, String)>,
     objects: usize,
     whole: usize,
     again: usize,
     files: usize,
     skipped: BTreeMap<String, usize>,
-    /// Where that is written which the facts reject, in the same order.
+    /// The places of the items that the facts reject, in the same order.
     places: Vec<Option<Place>>,
-    /// How many of them are fields that hold a mapping.
+    /// The number of rejected fields that contain a mapping.
     mappings: usize,
 }
 
@@ -152,7 +152,7 @@ impl Reader<'_> {
             [0xef, 0xbb, 0xbf, bytes @ ..] => bytes,
             bytes => bytes,
         };
-        // A file that was rendered before has lines of its own.
+        // A file that helm rendered before has its own line numbers.
         let mut templates = Templates::new(if *input == Input::Stdin { bytes } else { &[] });
         let (mut found, mut errors, before) = (0_usize, 0_usize, self.mappings);
         let mut take = |node, lines: RangeInclusive<u64>| match node {
@@ -175,7 +175,7 @@ impl Reader<'_> {
             documents.for_each(|(lines, text)| take(tree(Cursor::new(text)), lines));
         } else {
             let mut documents = Documents::new(BufReader::new(Cursor::new(bytes)));
-            // Bytes in memory do not fail.
+            // A read of bytes in memory cannot fail.
             while let Ok(true) = documents.advance() {
                 let first = documents.line();
                 let node = tree(&mut documents);
@@ -185,12 +185,12 @@ impl Reader<'_> {
         if errors > MOST_ERRORS {
             self.fail(format!("{file}: {} more documents are broken", errors - MOST_ERRORS));
         }
-        // So YAML reads `nodePort: {{ .Values.port }}`.
+        // YAML reads `nodePort: {{ .Values.port }}` as a mapping.
         if bytes.windows(2).any(|two| two == b"{{") && self.mappings > before {
-            self.fail(format!("{file}: has {{{{ }}}} in the place of a value, wanted {WANTED}"));
+            self.fail(format!("{file}: has {{{{ }}}} as a value, wanted {WANTED}"));
         }
         if found == 0 && origin == Origin::Folder {
-            // As kubectl does: a file in which everything is commented out is there on purpose.
+            // As in kubectl: a file in which all lines are comments is there on purpose.
             self.skip("empty file");
         } else if found == 0 {
             self.fail(format!("{file}: holds nothing, wanted {WANTED}"));
@@ -202,7 +202,7 @@ impl Reader<'_> {
         self.refuse(Source::Services, format!("{place}: {what}; wanted {WANTED}"), Some(place));
     }
 
-    /// Takes a document, an item of a List or a List, and returns how many objects were found.
+    /// Adds a document, an item of a List or a List, and returns the number of its objects.
     fn document(&mut self, node: Node, inherited: Option<&str>, depth: usize, lines: &Lines<'_>) -> usize {
         let written = node.field("kind").and_then(Node::text);
         let kind = written.or(inherited).unwrap_or_default().to_owned();
@@ -213,7 +213,7 @@ impl Reader<'_> {
             }
             Value::List(_) if inherited.is_none() => self.skip(""),
             Value::Mapping(mut fields) if kind.is_empty() || kind.ends_with("List") => {
-                // Of keys that are there twice the last is what kubectl reads.
+                // If a key is there twice, kubectl reads the last one.
                 let items =
                     fields.iter_mut().rfind(|(key, node)| key == "items" && matches!(node.value, Value::List(_)));
                 match items.map(|(_, node)| &mut node.value) {
@@ -240,10 +240,10 @@ impl Reader<'_> {
 
     fn items(&mut self, items: Vec<Node>, kind: Option<&str>, depth: usize, lines: &Lines<'_>) -> usize {
         let Some(depth) = depth.checked_sub(1) else {
-            self.fail(format!("{}: Lists stand too deep in Lists", lines.file));
+            self.fail(format!("{}: too many Lists inside Lists", lines.file));
             return 1;
         };
-        // An empty List is an answer.
+        // An empty List is a valid answer.
         items.into_iter().map(|item| self.document(item, kind, depth, lines)).sum::<usize>().max(1)
     }
 
@@ -273,7 +273,7 @@ impl Reader<'_> {
         };
         let manifest = match read {
             Ok(Some(manifest)) => manifest,
-            // What a workload made is told of the workload.
+            // The claims of a pod that a workload made are reported for the workload.
             Ok(None) => return self.skip(&format!("{kind} of a controller")),
             Err(error) => {
                 let title = Identity::of(node).title;
@@ -304,7 +304,7 @@ impl Reader<'_> {
         Ok(Some(self.noted(manifest, is_named, fields)))
     }
 
-    /// Nothing where another workload made it.
+    /// None if another workload made the object.
     fn workload(&mut self, kind: WorkloadKind, written: Written<'_>) -> Result<Option<Manifest>, FieldError> {
         let mut workload = Workload::read(kind, written.object)?;
         let metadata = workload.metadata.get_or_insert_default();
@@ -314,13 +314,13 @@ impl Reader<'_> {
         let is_named = metadata.complete(self.namespace, self.objects)?;
         let manifest = manifest(kind.name(), metadata, written)?;
         let mut fields = workload.pods().map(|pods| claims::of_pods(kind, pods, written)).unwrap_or_default();
-        // Without pods nobody wants their ports.
+        // A workload without pods wants no ports.
         fields.claims.retain(|_| workload.replicas() != Some(0));
         self.facts.workloads.extend(workload.facts(kind)?.map(Arc::new));
         Ok(Some(self.noted(manifest, is_named, fields)))
     }
 
-    /// The object with its fields. One whose name is its own may be there again.
+    /// The object with its fields. An object with a name of its own may be a repetition.
     fn noted(&mut self, manifest: Manifest, is_named: bool, Fields { claims, refused }: Fields) -> Manifest {
         let Manifest { kind, namespace, name, .. } = &manifest;
         let is_new = !is_named || self.names.insert((kind, namespace.clone(), name.clone()));
@@ -329,14 +329,14 @@ impl Reader<'_> {
     }
 }
 
-/// An object without its fields.
+/// The object without its fields.
 fn manifest(kind: &'static str, metadata: &Metadata, written: Written<'_>) -> Result<Manifest, FieldError> {
     let (namespace, name) = (metadata.namespace()?, metadata.name()?);
     let accepts = claims::accepts(metadata, written);
     Ok(Manifest { kind, namespace, name, accepts, claims: Vec::new(), refused: Vec::new() })
 }
 
-/// Whether a list without a kind may be one of objects, and not that of somebody's values.
+/// Whether a list without a kind may be a list of objects, and not of values.
 fn may_be_objects(items: &[Node]) -> bool {
     items.is_empty() || items.iter().any(|item| matches!(item.value, Value::Mapping(_)))
 }

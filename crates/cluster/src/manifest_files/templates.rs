@@ -1,4 +1,5 @@
-//! The templates that helm rendered a stream from: it writes `# Source: shop/templates/web.yaml` before each document.
+//! The templates from which helm rendered a stream: helm writes `# Source: shop/templates/web.yaml` before each
+//! document.
 
 use std::ops::RangeInclusive;
 
@@ -8,9 +9,9 @@ const MARK: &[u8] = b"# Source: ";
 
 /// The comments of a stream, in its order.
 pub(super) struct Templates<'a> {
-    /// Comments that are ahead, each with its line from 1.
+    /// The next comments, each with its line, counted from 1.
     ahead: Box<dyn Iterator<Item = (u64, &'a [u8])> + 'a>,
-    /// The one at hand.
+    /// The present comment.
     next: Option<(u64, &'a [u8])>,
 }
 
@@ -23,11 +24,11 @@ impl<'a> Templates<'a> {
         Self { ahead, next }
     }
 
-    /// The template of a document on these lines, which lies behind those that were asked for before.
+    /// The template of the document on these lines. Calls must be in the order of the lines.
     pub(super) fn of(&mut self, lines: RangeInclusive<u64>) -> Option<FileName> {
         let mut found = None;
         while let Some((line, path)) = self.next.filter(|(line, _)| line <= lines.end()) {
-            // The first one is helm's; others are comments of whoever wrote the template.
+            // helm wrote the first comment. Other comments are the template author's.
             if lines.contains(&line) && found.is_none() {
                 found = Some(path);
             }
@@ -43,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_document_has_the_first_comment_of_its_lines_and_none_of_another() {
+    fn a_document_has_the_first_comment_of_its_own_lines() {
         let text =
             b"---\n# Source: a/b.yaml\nx: 1\n# Source: not this\n---\ny: |\n  # Source: no\n---\n# Source: c\r\n";
         let mut templates = Templates::new(text);

@@ -1,8 +1,8 @@
-//! Who chose a nodePort, from `metadata.managedFields`.
+//! Who chose a nodePort: a client or the API server. The source is `metadata.managedFields`.
 //!
-//! The API server records the fields of a create before it allocates, so `f:nodePort` below
-//! `f:spec/f:ports/k:{"port":80,"protocol":"TCP"}` is there exactly when a client set it. `operation` says `Update` for
-//! a create too, and a write that changes nothing owns nothing, so the presence in any entry is the whole answer.
+//! The API server records the fields of a create before it allocates numbers. So `f:nodePort` below
+//! `f:spec/f:ports/k:{"port":80,"protocol":"TCP"}` is there exactly if a client set it. `operation` is `Update` for a
+//! create too, and a write without a change owns no field. So its presence in any entry is the whole answer.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +29,7 @@ struct Fields {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Spec {
-    /// By `k:{"port":80,"protocol":"TCP"}`; `.` and anything else is no port.
+    /// By `k:{"port":80,"protocol":"TCP"}`. The key `.` and all others are not ports.
     #[serde(rename = "f:ports")]
     ports: Option<BTreeMap<String, OwnedPort>>,
 }
@@ -42,7 +42,7 @@ struct OwnedPort {
 }
 
 impl ManagedFields {
-    /// Whether a client chose the nodePort of this entry; `None` when managedFields do not have the entry.
+    /// Whether a client chose the nodePort of this entry; `None` if managedFields do not have the entry.
     pub(super) fn chose_node_port(&self, port: u16, protocol: &str) -> Option<bool> {
         #[derive(Deserialize)]
         struct Key<'a> {

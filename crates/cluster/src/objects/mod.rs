@@ -1,11 +1,11 @@
-//! Objects of Kubernetes: one derived struct a kind, with the fields that are used. Other keys are skipped.
+//! Objects of Kubernetes: one derived struct for each kind, with the used fields. Other keys are skipped.
 //!
-//! An object is read as the API server reads one: null is absent, and a value of the wrong type or without meaning refuses
-//! the object as a whole. The refusal names the field, what is there and what was wanted. What an API server takes is kept,
-//! though a part of it may be of no use; that part is one of [`Notes`]. Upstream names: k8s.io/api `core/v1`,
-//! `discovery/v1`.
+//! An object is read as the API server reads it. Null means absent. A value of the wrong type, or without meaning,
+//! refuses the object as a whole. The refusal names the field, its value and the wanted value. An object that an API
+//! server accepts is kept, even if a part of it is of no use; that part becomes one of [`Notes`]. Upstream names:
+//! k8s.io/api `core/v1`, `discovery/v1`.
 //!
-//! Each file has a kind: its struct, and the facts that follow from it.
+//! Each file has one kind: its struct, and the facts that follow from it.
 
 mod endpoint_slice;
 mod managed_fields;
@@ -31,33 +31,33 @@ pub(crate) use self::{
 use super::facts_builder::FactsBuilder;
 use portreeve_facts::{Source, WorkloadKind, names};
 
-/// A kind of object, from which facts are made.
+/// A kind of object that gives facts.
 pub trait Object: DeserializeOwned {
     /// Its name.
     const KIND: &'static str;
-    /// The path of its group, e.g. `/api/v1`.
+    /// The path of its group, for example `/api/v1`.
     const GROUP: &'static str;
-    /// Its name in a path, e.g. `pods`.
+    /// Its name in a path, for example `pods`.
     const PLURAL: &'static str;
-    /// What a refused one may be missing from.
+    /// The fact that is incomplete if an object of this kind is refused.
     const SOURCE: Source;
 
-    /// What every object has.
+    /// The metadata of every object.
     fn metadata(&self) -> Option<&Metadata>;
 
-    /// Adds what follows from it.
+    /// Adds the facts of the object.
     ///
     /// # Errors
-    /// When the API server would take no such object: what is wrong.
+    /// If the API server would refuse such an object: the error.
     fn add_to(self, facts: &mut FactsBuilder, notes: &mut Notes) -> Result<(), FieldError>;
 }
 
-/// Reads an object, or a part of one.
+/// Reads an object, or a part of an object.
 ///
 /// # Errors
-/// When it is no such object: which field is wrong, what is there, and what was wanted.
+/// If the object is malformed: the field, its value, and the wanted value.
 pub(crate) fn decode<'de, T: Deserialize<'de>>(document: impl Deserializer<'de> + Copy) -> Result<T, FieldError> {
-    // To know the way to each field takes a copy of each key. Only an object that is wrong is worth it.
+    // To know the path of each field, each key must be copied. Only a wrong object is worth that.
     T::deserialize(document).or_else(|_| {
         serde_path_to_error::deserialize(document).map_err(|error| {
             let path = error.path().to_string();
@@ -66,27 +66,27 @@ pub(crate) fn decode<'de, T: Deserialize<'de>>(document: impl Deserializer<'de> 
     })
 }
 
-/// Why the API server would not take an object: the first field that is wrong.
+/// The reason why the API server would refuse an object: the first wrong field.
 #[derive(Debug)]
 pub struct FieldError {
     /// The path of the field, `spec.ports[0].nodePort`; empty for the object as a whole.
     pub(crate) path: String,
-    /// What is there, and what was wanted: `70000, wanted 1 to 65535`.
+    /// The value and the wanted value: `70000, wanted 1 to 65535`.
     is: String,
 }
 
 impl FieldError {
-    /// The field at `path` holds `is` where `wanted` should be.
+    /// The field at `path` has the value `is`, and `wanted` was expected.
     pub(crate) fn new(path: impl fmt::Display, is: impl fmt::Display, wanted: impl fmt::Display) -> Self {
         Self { path: path.to_string(), is: format!("{is}, wanted {wanted}") }
     }
 
-    /// A key that has another value at the same time.
+    /// A key that is there twice.
     pub(crate) fn twice(key: &str) -> Self {
         Self::new(key, "there twice", "every key once")
     }
 
-    /// What serde says, in the words of this crate.
+    /// A message of serde, in the words of this crate.
     fn said(path: String, said: &str) -> Self {
         let said = without_place(said);
         if let Some(key) = said.strip_prefix("duplicate field `").and_then(|key| key.strip_suffix('`')) {
@@ -112,17 +112,17 @@ impl fmt::Display for FieldError {
     }
 }
 
-/// Which object it is, whatever else it holds.
+/// The identity of an object, whatever else the object contains.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Identity {
-    /// `namespace/name`, or `name`; empty without one. What is no name is in quotes.
+    /// `namespace/name`, or `name`; empty without a name. A text that is not a valid name is in quotes.
     pub(crate) title: String,
     /// Its resource version.
     pub(crate) version: Option<String>,
 }
 
 impl Identity {
-    /// That of an object that may be a wrong one.
+    /// The identity of an object that may be malformed.
     pub(crate) fn of<'de>(document: impl Deserializer<'de>) -> Self {
         let object = serde_json::Value::deserialize(document).unwrap_or_default();
         let word = |key: &str| object.get("metadata")?.get(key)?.as_str();
@@ -134,13 +134,13 @@ impl Identity {
         }
     }
 
-    /// That of an object that was read.
+    /// The identity of an object that was read.
     pub(crate) fn of_metadata(metadata: &Metadata) -> Self {
         Self { title: metadata.title(), version: metadata.resource_version.as_deref().map(str::to_owned) }
     }
 }
 
-/// The group of an `apiVersion`; empty for that of the core.
+/// The group of an `apiVersion`; empty for the core group.
 pub(crate) fn group(version: &str) -> &str {
     version.split_once('/').map_or("", |(group, _)| group)
 }
@@ -149,7 +149,7 @@ fn titled(namespace: Option<&str>, name: &str) -> String {
     namespace.map_or_else(|| name.to_owned(), |namespace| [namespace, "/", name].concat())
 }
 
-/// A message without the line and the column with which `serde_json` ends it: they count within one object.
+/// A message without the line and the column at its end, where `serde_json` writes them: they count within one object.
 fn without_place(said: &str) -> &str {
     let is_place = |place: &str| place.bytes().all(|byte| byte.is_ascii_digit() || b" column".contains(&byte));
     said.rsplit_once(" at line ").filter(|(_, place)| is_place(place)).map_or(said, |(said, _)| said)
@@ -184,20 +184,20 @@ fn what_was_wanted(wanted: &str) -> &str {
     }
 }
 
-/// What an API server takes and nobody can use, field by field.
+/// Parts that an API server accepts and that are of no use, field by field.
 #[derive(Debug, Default)]
 pub struct Notes(Vec<String>);
 
 impl Notes {
-    /// More of one object are not named.
+    /// The greatest number of notes of one object that are named.
     const MOST: usize = 16;
 
-    /// Notes that the field at `path` holds `is` where `wanted` should be.
+    /// Adds a note that the field at `path` has the value `is`, and `wanted` was expected.
     pub fn note(&mut self, path: impl fmt::Display, is: impl fmt::Display, wanted: impl fmt::Display) {
         self.add(format!("{path} is {is}, wanted {wanted}"));
     }
 
-    /// Notes something else.
+    /// Adds another note.
     pub fn add(&mut self, what: String) {
         if self.0.len() < Self::MOST {
             self.0.push(what);
@@ -244,12 +244,12 @@ impl Metadata {
         as_label(&self.name()?, "metadata.name")
     }
 
-    /// Writes into it what the API server would: the namespace that it goes to, and a name for one that it generates. The API server
-    /// draws five letters and digits; a number is none that it draws (apimachinery `util/rand`, without 0 and 1), and each is another.
-    /// Returns whether it had a name.
+    /// Adds the values that the API server would add: the namespace, and a name if the API server generates it. The API
+    /// server draws five letters and digits. Here a number replaces them that the API server never draws (apimachinery
+    /// `util/rand`, without 0 and 1), and each number is different. Returns whether the object had a name.
     ///
     /// # Errors
-    /// When it makes no name.
+    /// If the API server would refuse the name.
     pub(crate) fn complete(&mut self, namespace: Option<&str>, number: usize) -> Result<bool, FieldError> {
         let is_named = self.name.is_some();
         if let Some(generated) = self.generate_name.as_deref().filter(|_| !is_named) {
@@ -262,8 +262,8 @@ impl Metadata {
         Ok(is_named)
     }
 
-    /// Whether a workload made it, as the policies in deploy/policies ask. What an operator made is told nowhere else: the ports
-    /// of its resource are not known.
+    /// Whether a workload made the object, by the same test as the policies in deploy/policies. The ports of an
+    /// operator's resource are not known, so an object that an operator made is reported itself.
     pub(crate) fn is_of_a_workload(&self) -> bool {
         let owners = self.owner_references.iter().flatten().filter(|owner| owner.controller == Some(true));
         owners.into_iter().any(|owner| {
@@ -276,7 +276,7 @@ impl Metadata {
         })
     }
 
-    /// A manifest without a namespace goes to `default`, as `kubectl apply` would have it.
+    /// A manifest without a namespace belongs to `default`, as for `kubectl apply`.
     pub(crate) fn namespace(&self) -> Result<String, FieldError> {
         let namespace = self.namespace.as_ref().map_or("default", |Name(name)| name);
         as_label(namespace, "metadata.namespace")
@@ -286,7 +286,7 @@ impl Metadata {
         self.uid.as_ref().map(|Text(uid)| uid.clone())
     }
 
-    /// `namespace/name`, or `name`; empty without one.
+    /// `namespace/name`, or `name`; empty without a name.
     pub(crate) fn title(&self) -> String {
         let name = self.name.as_ref().map_or("", |Name(name)| name);
         titled(self.namespace.as_ref().map(|Name(namespace)| namespace.as_str()), name)
@@ -301,7 +301,7 @@ fn as_label(name: &str, path: &str) -> Result<String, FieldError> {
     }
 }
 
-/// Labels that are read, of any kind.
+/// The labels that are read, of any kind.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Labels {
@@ -328,7 +328,7 @@ pub(crate) struct Labels {
     pub(crate) rke2_namespace: Option<Text>,
 }
 
-/// Annotations that are read, of any kind.
+/// The annotations that are read, of any kind.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Annotations {
@@ -365,7 +365,7 @@ pub(crate) struct Annotations {
     pub(crate) accept: Option<String>,
 }
 
-/// Who made an object.
+/// The owner of an object.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct OwnerReference {
@@ -382,16 +382,16 @@ mod tests {
     use super::*;
 
     fn refusal<T: DeserializeOwned + fmt::Debug>(document: &serde_json::Value) -> String {
-        let from_value = decode::<T>(document).expect_err("it is refused");
+        let from_value = decode::<T>(document).expect_err("the object is refused");
         let text = document.to_string();
         let raw: &RawValue = serde_json::from_str(&text).expect("JSON");
-        let from_text = decode::<T>(raw).expect_err("it is refused");
+        let from_text = decode::<T>(raw).expect_err("the object is refused");
         assert_eq!(from_text.to_string(), from_value.to_string(), "{text}");
         from_value.to_string()
     }
 
     #[test]
-    fn a_refusal_names_the_field_what_is_there_and_what_was_wanted() {
+    fn a_refusal_names_the_field_its_value_and_the_wanted_value() {
         let of_ports = |port: serde_json::Value| refusal::<Service>(&json!({"spec": {"ports": [{"port": 80}, port]}}));
         for (port, wanted) in [
             (json!({"port": 70000}), "spec.ports[1].port is 70000, wanted 1 to 65535"),
@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn null_is_absent_and_a_key_that_is_there_twice_is_no_object() {
+    fn null_is_absent_and_a_key_that_is_there_twice_is_refused() {
         let null = json!({"metadata": null, "spec": {"ports": null, "type": null, "clusterIP": null}});
         decode::<Service>(&null).expect("null is absent");
         let twice = |text: &str| {
@@ -428,7 +428,7 @@ mod tests {
 
     /// Kubernetes `SetDefaults_Service` and `SetDefaults_Deployment` fill in what is empty.
     #[test]
-    fn a_type_that_is_empty_is_absent() {
+    fn an_empty_type_is_absent() {
         let metadata = json!({"name": "web"});
         let mut facts = FactsBuilder::default();
         facts.add::<Service>("here", &json!({"metadata": metadata, "spec": {"type": ""}}));
@@ -448,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn a_title_is_told_of_what_is_refused() {
+    fn a_refused_object_has_a_title() {
         let of = |metadata: serde_json::Value| Identity::of(json!({"metadata": metadata})).title;
         assert_eq!(of(json!({"name": "a", "namespace": "d"})), "d/a");
         assert_eq!(of(json!({"name": "a"})), "a");

@@ -75,7 +75,7 @@ impl Object for Node {
                 addresses: addresses(status.addresses.as_deref().unwrap_or_default(), notes),
                 excluded_from_load_balancers: metadata.labels.is_some_and(|labels| labels.excluded.is_some()),
                 kubelet_version: info.map(|info| text(&info.kubelet_version).unwrap_or_default()),
-                // An absent one is an empty text.
+                // An absent runtime is an empty text.
                 container_runtime: info
                     .and_then(|info| text(&info.container_runtime_version))
                     .filter(|it| !it.is_empty()),
@@ -88,7 +88,7 @@ impl Object for Node {
 }
 
 impl Node {
-    /// The host name of a Node where it is not also the Node's name.
+    /// The host name of a Node, if it differs from the Node's name.
     fn other_hostname(&self, name: &str) -> Option<&str> {
         let addresses = self.status.as_ref()?.addresses.iter().flatten();
         let mut hostnames =
@@ -97,7 +97,7 @@ impl Node {
     }
 }
 
-/// The API server takes any text for an address, so that one that is none loses nothing else.
+/// The API server accepts any text as an address. So a text that is not an address must not affect the others.
 fn addresses(list: &[NodeAddress], notes: &mut Notes) -> Vec<facts::NodeAddress> {
     let convert = |(index, address): (usize, &NodeAddress)| {
         let kind = match address.kind.as_deref()? {
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_api_server_takes_and_nobody_can_use_is_named_and_the_node_is_kept() {
+    fn an_unusable_value_that_the_api_server_accepts_is_named_and_the_node_is_kept() {
         let mut facts = FactsBuilder::default();
         let addresses = json!([{"type": "InternalIP", "address": "x"}, {"type": "Hostname", "address": "N1.example"}]);
         let spec = json!({"podCIDRs": ["010.0.0.0/8", "fd00::/64"]});
@@ -137,6 +137,6 @@ mod tests {
         assert_eq!(said.len(), paths.len(), "{said:?}");
         assert!(paths.iter().all(|path| said.iter().any(|said| said.contains(path))), "{said:?}");
         facts.add::<Node>("here", &json!({"metadata": {"name": "n2"}, "spec": {"podCIDRs": [5]}}));
-        assert_eq!(facts.nodes.len(), 1, "the API server takes no such Node");
+        assert_eq!(facts.nodes.len(), 1, "the API server refuses such a Node");
     }
 }

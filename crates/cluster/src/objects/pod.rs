@@ -1,4 +1,4 @@
-//! A Pod: one that runs on a Node, or one that waits because its ports are taken on every Node.
+//! A Pod that runs on a Node, or that waits because its ports are taken on every Node.
 
 use std::{
     collections::BTreeMap,
@@ -24,19 +24,19 @@ use portreeve_facts::{
     WaitingPod, names, text,
 };
 
-/// What the scheduler says of a Node on which a port of the Pod is taken (kubernetes
+/// The scheduler's message about a Node on which a port of the Pod is taken (kubernetes
 /// pkg/scheduler/framework/plugins/nodeports/node_ports.go).
 const NO_FREE_PORTS: &str = "didn't have free ports for the requested pod ports";
-/// The reason of a Pod that was given to a Node by name, and that its kubelet refuses for its ports (kubernetes
+/// The reason of a Pod that names its Node, if the kubelet refuses the Pod because of its ports (kubernetes
 /// pkg/kubelet/lifecycle/predicate.go).
 const REFUSED: &str = "NodePorts";
-/// The label with the host name of a Node, which is the Node's name unless a cloud provider chose that.
+/// The label with the host name of a Node. It is the Node's name, unless a cloud provider chose another name.
 const HOSTNAME: &str = "kubernetes.io/hostname";
-/// So many ports of one pod are kept that nothing but probes names, and of one with its own network.
+/// The greatest number of ports of one pod that are kept, if only probes name them, or if the pod has its own network.
 const MOST_PROBED: usize = 16;
-/// So many addresses are kept of which containers of one pod said that they are in use.
+/// The greatest number of addresses of one pod that are kept because its containers reported them as in use.
 const MOST_SAID: usize = 4;
-/// So much of a container's last message is looked at, in bytes: the kubelet keeps no more of one container
+/// The greatest number of bytes of a container's last message that are read. The kubelet keeps no more of one container
 /// (kubernetes pkg/kubelet/container/runtime.go `MaxContainerTerminationMessageLength`).
 const LONGEST_MESSAGE: usize = 4096;
 
@@ -233,16 +233,16 @@ impl Object for Pod {
     }
 }
 
-/// A Pod, by where it is.
+/// A Pod, by its state.
 enum PodFacts {
-    /// On a Node; or in a file that names none, and then it may be on any.
+    /// The Pod is on a Node. A Pod of a file that names no Node may be on any Node.
     Placed(Arc<facts::Pod>),
-    /// On no Node, for want of free ports.
+    /// The Pod is on no Node, because no Node has its ports free.
     Waiting(Arc<WaitingPod>),
 }
 
 impl Pod {
-    /// `None` for one that waits for a Node for other reasons.
+    /// `None` for a Pod that waits for a Node for other reasons.
     fn facts(self, notes: &mut Notes) -> Result<Option<PodFacts>, FieldError> {
         let metadata = self.metadata.unwrap_or_default();
         let spec = self.spec.ok_or_else(|| FieldError::new("spec", "absent", "a mapping"))?;
@@ -285,7 +285,7 @@ impl Pod {
             if refused.is_none() && !rejected {
                 return Ok(None);
             }
-            // The pods that it is to take the place of are ending on the Node for which it is nominated.
+            // The Pods that it preempts are ending on its nominated Node.
             let nominated = status.nominated_node_name.map(|Text(node)| node).filter(|node| !node.is_empty());
             let selected = || spec.node_selector.as_ref()?.get(HOSTNAME).map(|Text(host)| host.clone());
             let only = || spec.affinity.as_ref().and_then(only_node);
@@ -296,11 +296,11 @@ impl Pod {
                 name,
                 uid: metadata.uid(),
                 controller,
-                // A label and a nomination may be what no Node is called.
+                // A label or a nomination may be text that is not the name of a Node.
                 meant_for: meant_for.filter(|node| names::is_subdomain(node)),
                 everywhere: is_on_every_node(message),
                 rejected,
-                // On the host's network each port is one of the host.
+                // On the host's network, each container port is a port of the host.
                 ports: ports
                     .into_iter()
                     .map(|port| ContainerPort { host_port: port.host_port.or(Some(port.port)), ..port })
@@ -311,7 +311,7 @@ impl Pod {
                     .map(|Time(at)| *at),
             }))));
         }
-        // Anybody may annotate a pod of his own; the kubelet deletes mirrors that it did not make.
+        // Any user can annotate their own pod. The kubelet deletes mirror pods that it did not make.
         let is_mirror = annotations.is_some_and(|annotations| annotations.config_mirror.is_some())
             && controller.as_ref().is_some_and(Controller::is_node);
         let config_hash = annotations.and_then(|annotations| annotations.config_hash.as_ref());
@@ -353,15 +353,15 @@ impl Pod {
 }
 
 impl PodSpec {
-    /// Ports of containers that a proxy, a CNI plugin or the host's own stack has to serve.
+    /// Ports of containers that a proxy, a CNI plugin or the host's own stack must serve.
     pub(super) fn ports_of_the_node(&self, path: &str) -> Result<Vec<ContainerPort>, FieldError> {
         let (mut ports, _) = self.ports(path)?;
         ports.retain(|port| self.host_network == Some(true) || port.host_port.is_some());
         Ok(ports)
     }
 
-    /// The ports that containers declare, and those that their probes ask. Of the init containers, those that run beside the
-    /// others have ports, too (KEP-753, Kubernetes 1.29).
+    /// The ports that containers declare, and the ports of their probes. Of the init containers, only those that run
+    /// beside the others have ports (KEP-753, Kubernetes 1.29).
     fn ports(&self, path: &str) -> Result<(Vec<ContainerPort>, Vec<ContainerPort>), FieldError> {
         let (mut ports, mut probed) = (Vec::new(), Vec::new());
         for (list, containers) in [("containers", &self.containers), ("initContainers", &self.init_containers)] {
@@ -378,8 +378,8 @@ impl PodSpec {
         Ok((ports, probed))
     }
 
-    /// The containers that have an id, each with the ports that it declares and that its probes ask by number, if there are
-    /// several.
+    /// The containers with an id, if there are several. Each has the ports that it declares, and the ports that its
+    /// probes name by number.
     fn containers_with_ids(&self, statuses: &[ContainerStatus]) -> Vec<ContainerPorts> {
         if statuses.len() < 2 {
             return Vec::new();
@@ -396,15 +396,15 @@ impl PodSpec {
         statuses.iter().filter_map(of).collect()
     }
 
-    /// The range from which the kernel chooses ports in the Pod's own network, and those that it does not choose, where these are
-    /// set.
+    /// The range from which the kernel chooses ports in the Pod's own network, and the ports that the kernel does not
+    /// choose, if they are set.
     fn ephemeral_sysctls(&self, notes: &mut Notes) -> (Option<PortRange>, Option<PortSet>) {
         let (mut range, mut reserved) = (None, None);
         let sysctls = self.security_context.as_ref().and_then(|context| context.sysctls.as_ref());
         for (index, sysctl) in sysctls.into_iter().flatten().enumerate() {
             let (Some(name), Some(value)) = (sysctl.name.as_deref(), sysctl.value.as_deref()) else { continue };
             let path = format_args!("spec.securityContext.sysctls[{index}].value");
-            // Kubernetes takes a name with slashes, too.
+            // Kubernetes also accepts a name with slashes.
             match name.replace('/', ".").as_str() {
                 "net.ipv4.ip_local_port_range" => range = parsed(value, path, "two ports", notes),
                 "net.ipv4.ip_local_reserved_ports" => reserved = parsed(value, path, "a list of ports", notes),
@@ -416,7 +416,8 @@ impl PodSpec {
 }
 
 impl ContainerPortSpec {
-    /// The address of the node. The API server takes any text; one that is no address is taken for every address of the node.
+    /// The address of the node. The API server accepts any text; a text that is not an address counts as all addresses
+    /// of the node.
     pub(crate) fn host_ip(&self) -> Option<IpAddr> {
         self.host_ip.as_deref().and_then(lenient_ip)
     }
@@ -433,15 +434,16 @@ impl ContainerPortSpec {
     }
 }
 
-/// The ports of a pod's own network that its containers declare or its probes ask, each once. A hostIP is an address of the node.
+/// The ports of a pod's own network that its containers declare or that its probes use, each once. A hostIP is an
+/// address of the node.
 fn each_once(declared: &[ContainerPort], probed: &[ContainerPort]) -> Vec<ContainerPort> {
     let declared = declared.iter().map(|port| ContainerPort { host_port: None, host_ip: None, ..port.clone() });
     undeclared(declared.chain(probed.iter().cloned()).collect(), &[])
 }
 
-/// The ports that the probes of a container ask: on these a pod of the host's network has to listen, though no container
-/// declares them. A name is one that a container declares, and is left out; so is what may be
-/// another's: a host that is neither loopback nor one that the kubelet fills in.
+/// The ports of a container's probes: a pod on the host's network must listen on them, even if no container declares
+/// them. A port by name is left out, because a container declares it. A port is also left out if its host is neither
+/// loopback nor filled in by the kubelet: it may belong to another server.
 fn probed_ports(container: &Container) -> impl Iterator<Item = ContainerPort> {
     let probes = [&container.startup_probe, &container.liveness_probe, &container.readiness_probe];
     let probed = probes.into_iter().flatten().flat_map(|probe| [&probe.http_get, &probe.tcp_socket, &probe.grpc]);
@@ -453,12 +455,12 @@ fn probed_port(Probed { host, port }: &Probed) -> Option<ContainerPort> {
         "" | "localhost" => None,
         host => Some(host.parse().ok().filter(IpAddr::is_loopback)?),
     };
-    // A number in quotes is one, too (kubernetes pkg/probe/util.go).
+    // A number in quotes is also a number (kubernetes pkg/probe/util.go).
     let port = port.as_ref()?.0.parse().ok().filter(|port| *port > 0)?;
     Some(ContainerPort { port, host_port: None, host_ip, protocol: Protocol::Tcp })
 }
 
-/// Those that no container declares, each once.
+/// The ports that no container declares, each once.
 fn undeclared(probed: Vec<ContainerPort>, declared: &[ContainerPort]) -> Vec<ContainerPort> {
     let mut kept: Vec<ContainerPort> = Vec::new();
     for it in probed {
@@ -475,7 +477,8 @@ fn is(condition: &Condition, kind: &str, status: &str) -> bool {
     condition.kind.as_deref() == Some(kind) && condition.status.as_deref() == Some(status)
 }
 
-/// Whether the scheduler says that the ports are taken on each Node: `0/3 nodes are available: 3 node(s) didn't ...`.
+/// Whether the scheduler reports that the ports are taken on each Node: `0/3 nodes are available: 3 node(s) didn't
+/// ...`.
 fn is_on_every_node(message: &str) -> bool {
     let all = message.strip_prefix("0/").and_then(|rest| rest.split_once(' ')).map(|(all, _)| all);
     all.is_some_and(|all| message.contains(&format!(" {all} node(s) {NO_FREE_PORTS}")))
@@ -486,7 +489,7 @@ fn is_refused_for_its_ports(condition: &Condition) -> bool {
         && condition.message.as_ref().is_some_and(|message| message.contains(NO_FREE_PORTS))
 }
 
-/// The addresses of which containers that failed said, when they ended, that they are in use.
+/// The addresses that failed containers reported as in use when they ended.
 fn said_in_use(statuses: &[ContainerStatus]) -> Vec<ContainerPort> {
     let states = statuses.iter().filter(|it| failed(it)).flat_map(|it| [&it.state, &it.last_state]);
     let messages = states.filter_map(|state| state.as_ref()?.terminated.as_ref()?.message.as_deref());
@@ -499,8 +502,9 @@ fn said_in_use(statuses: &[ContainerStatus]) -> Vec<ContainerPort> {
     said
 }
 
-/// The addresses that a program says are in use, one a line: `listen tcp 127.0.0.1:50052: bind: address already in use`, `bind() to
-/// 0.0.0.0:80 failed (98: Address already in use)`, `listen EADDRINUSE: address already in use :::3000`.
+/// The addresses that a program reports as in use, one for each line: `listen tcp 127.0.0.1:50052: bind: address
+/// already in use`, `bind() to 0.0.0.0:80 failed (98: Address already in use)`, `listen EADDRINUSE: address already in
+/// use :::3000`.
 fn in_use(message: &str) -> impl Iterator<Item = ContainerPort> {
     let end = message.floor_char_boundary(LONGEST_MESSAGE);
     message[..end].lines().filter_map(|line| {
@@ -516,7 +520,8 @@ fn in_use(message: &str) -> impl Iterator<Item = ContainerPort> {
     })
 }
 
-/// `127.0.0.1:80`, `[::1]:80`, `:::80`, `:80`, `*:80`, `localhost:80`, with what stands around it. Every address is none.
+/// `127.0.0.1:80`, `[::1]:80`, `:::80`, `:80`, `*:80`, `localhost:80`, with the characters around it. No address means
+/// all addresses.
 fn address_in_use(word: &str) -> Option<(Option<IpAddr>, u16)> {
     let word = word
         .trim_start_matches(['\'', '"', '`', '('])
@@ -535,28 +540,29 @@ fn runs(container: &ContainerStatus) -> bool {
     container.state.as_ref().is_some_and(|state| state.running.is_some())
 }
 
-/// Whether a container that is not ready ended with an error, now or when it last ran.
+/// Whether a container that is not ready ended with an error, now or in its last run.
 fn failed(container: &ContainerStatus) -> bool {
     let states = [&container.state, &container.last_state].into_iter().flatten();
     let mut codes = states.filter_map(|state| state.terminated.as_ref()?.exit_code);
     container.ready != Some(true) && codes.any(|code| code != 0)
 }
 
-/// Since when the containers run again that are not ready and ended with an error, where each of them does.
+/// The time since which the failed containers run again. It is known only if every container that is not ready and
+/// ended with an error runs again.
 fn restarted(containers: &[ContainerStatus]) -> Option<jiff::Timestamp> {
     let failed = containers.iter().filter(|container| failed(container));
     let starts = failed.map(|container| Some(container.state.as_ref()?.running.as_ref()?.started_at.as_ref()?.0));
     starts.collect::<Option<Vec<_>>>()?.into_iter().max()
 }
 
-/// An owner may have any name; one that is none could be an option of a command.
+/// An owner may have any name. A text that is not a valid name could be an option of a command.
 fn controller(owner: &OwnerReference) -> Option<Controller> {
     let name = owner.name.as_deref().filter(|name| owner.controller == Some(true) && names::is_subdomain(name))?;
     Some(Controller { kind: owner.kind.as_deref()?.to_owned(), name: name.to_owned() })
 }
 
-/// By the labels that ServiceLB gives its pods (k3s pkg/cloudprovider/servicelb.go), in the namespace that they have unless
-/// `--servicelb-namespace` says otherwise: anybody may label a pod of his own.
+/// By the labels that ServiceLB gives its pods (k3s pkg/cloudprovider/servicelb.go). They count only in ServiceLB's
+/// namespace, the default of `--servicelb-namespace`: any user can label their own pods.
 fn service_lb_of(namespace: &str, labels: &Labels) -> Option<ServiceName> {
     if namespace != "kube-system" {
         return None;
@@ -566,7 +572,8 @@ fn service_lb_of(namespace: &str, labels: &Labels) -> Option<ServiceName> {
     of(&labels.k3s_namespace, &labels.k3s_service).or_else(|| of(&labels.rke2_namespace, &labels.rke2_service))
 }
 
-/// The Node that every term of a node affinity names: the controller of DaemonSets writes it so, and people name the host.
+/// The Node that every term of a node affinity names. The controller of DaemonSets writes such terms; people write the
+/// host name.
 fn only_node(affinity: &Affinity) -> Option<String> {
     fn named<'a>(requirement: &'a Requirement, key: &str) -> Option<&'a str> {
         let mut values = requirement.values.iter().flatten();
@@ -586,7 +593,7 @@ fn only_node(affinity: &Affinity) -> Option<String> {
 }
 
 fn parsed<T: FromStr>(value: &str, path: impl fmt::Display, wanted: &str, notes: &mut Notes) -> Option<T> {
-    // A longer one is no value that anybody sets, and takes time.
+    // A longer value is never set in practice, and takes time.
     let parsed = value.parse().ok().filter(|_| value.len() < text::NAME);
     if parsed.is_none() {
         notes.note(path, quoted(value), wanted);
@@ -599,7 +606,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_that_is_in_use_is_found_in_what_programs_say() {
+    fn an_address_in_use_is_found_in_messages_of_programs() {
         let of = |message: &str| {
             let all = in_use(message).map(|it| (it.host_ip.map(|ip| ip.to_string()), it.port, it.protocol));
             all.collect::<Vec<_>>()
@@ -621,7 +628,7 @@ mod tests {
     }
 
     #[test]
-    fn what_says_no_address_or_not_that_it_is_in_use_is_no_hint() {
+    fn a_message_without_an_address_or_without_in_use_is_no_hint() {
         for message in [
             "dial tcp 10.96.0.1:443: connect: connection refused",
             "bind: address already in use",
@@ -635,6 +642,6 @@ mod tests {
         let late = format!("{}\nlisten tcp :80: bind: address already in use", "x".repeat(LONGEST_MESSAGE));
         assert_eq!(in_use(&late).count(), 0, "a longer one is cut");
         let cut = format!("{}ü", "x".repeat(LONGEST_MESSAGE - 1));
-        assert_eq!(in_use(&cut).count(), 0, "within a letter");
+        assert_eq!(in_use(&cut).count(), 0, "cut inside a letter");
     }
 }

@@ -89,10 +89,10 @@ impl Object for Service {
 }
 
 impl Service {
-    /// `None` for ExternalName and headless ones, which no proxy serves.
+    /// `None` for ExternalName and headless Services, which no proxy serves.
     fn facts(self) -> Result<Option<facts::Service>, FieldError> {
         let metadata = self.metadata.unwrap_or_default();
-        // Without its spec it would be a Service that captures nothing, and nobody would know.
+        // Without its spec the Service would seem to capture nothing, and the error would stay hidden.
         let spec = self.spec.ok_or_else(|| FieldError::new("spec", "absent", "a mapping"))?;
         let (namespace, name) = (metadata.namespace()?, metadata.label()?);
         let kind = match spec.kind.as_deref() {
@@ -118,7 +118,8 @@ impl Service {
         let headless = labels.is_some_and(|labels| labels.headless.is_some());
         let is_local = |policy: &Option<Text>| policy.as_deref() == Some("Local");
         let managed = metadata.managed_fields.as_ref();
-        // The list keeps the room of the longer structs of which it was made, and a cluster has many Services.
+        // The list would keep the capacity of the longer structs from which it was made, and a cluster has many
+        // Services.
         let mut ports = ports(spec.ports.unwrap_or_default(), spec.selector.is_some(), managed)?;
         ports.shrink_to_fit();
         cluster_ips.shrink_to_fit();
@@ -133,7 +134,8 @@ impl Service {
             ports,
             for_cilium: for_cilium(metadata.annotations.as_ref(), labels),
             announced: metadata.annotations.as_ref().and_then(announced),
-            // With the label of headless ones no proxy serves it, whatever it has (kubernetes cmd/kube-proxy/app/server.go).
+            // With the label of headless Services no proxy serves it, whatever else it has (kubernetes
+            // cmd/kube-proxy/app/server.go).
             proxy_name: match labels.and_then(|labels| labels.proxy_name.clone()) {
                 _ if headless => Some(facts::Service::OF_NO_PROXY.to_owned()),
                 name => name.map(|Text(name)| name),
@@ -154,8 +156,8 @@ pub(super) fn addresses(list: &[Text], path: impl std::fmt::Display) -> Result<V
     list.iter().enumerate().map(|(index, text)| address(text, format_args!("{path}[{index}]"))).collect()
 }
 
-/// The addresses of a list in their order, each once: nothing keeps the author of a Service from writing one a thousand times,
-/// and rules compare each of a list with each port.
+/// The addresses of a list in their order, each once. An author could write one address a thousand times, and rules
+/// compare each address with each port.
 fn distinct(mut addresses: Vec<IpAddr>) -> Vec<IpAddr> {
     let mut seen = HashSet::new();
     addresses.retain(|ip| seen.insert(*ip));
@@ -170,8 +172,9 @@ fn families(listed: Vec<IpFamily>, cluster_ips: &[IpAddr]) -> Vec<Family> {
     if families.is_empty() { vec![Family::V4] } else { families }
 }
 
-/// As Cilium reads it: the newer name of an annotation comes first (cilium `pkg/annotation/clustermesh.go`), and a type that is
-/// none counts as absent. Its operator labels the Services of its Ingresses and Gateways (`operator/pkg/model/translation`).
+/// As Cilium reads it: the newer name of an annotation comes first (cilium `pkg/annotation/clustermesh.go`), and an
+/// unknown type counts as absent. Cilium's operator labels the Services of its Ingresses and Gateways
+/// (`operator/pkg/model/translation`).
 fn for_cilium(annotations: Option<&Annotations>, labels: Option<&Labels>) -> ForCilium {
     let of_operator =
         labels.is_some_and(|labels| labels.cilium_ingress.as_ref().or(labels.cilium_gateway.as_ref()).is_some());
@@ -185,7 +188,7 @@ fn for_cilium(annotations: Option<&Annotations>, labels: Option<&Labels>) -> For
     }
 }
 
-/// A text that is none counts as absent, as no API server has one.
+/// A text that is not a valid name counts as absent: no API server has such an object.
 fn announced(annotations: &Annotations) -> Option<Box<Announced>> {
     let text = |field: &Option<Text>| field.clone().map(|Text(text)| text).filter(|text| !text.is_empty());
     let pool = text(&annotations.pool).or_else(|| text(&annotations.old_pool));
@@ -216,7 +219,7 @@ fn ports(
             protocol,
             port,
             target: match entry.target_port {
-                // Who writes such a Service's EndpointSlices chooses their ports.
+                // The author of such a Service's EndpointSlices chooses their ports.
                 _ if !selects => None,
                 None => Some(port),
                 Some(NumberOrText(target)) => target.parse().ok(),
@@ -232,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_service_keeps_no_room_for_more_ports_than_it_has() {
+    fn a_service_keeps_no_memory_for_more_ports_than_it_has() {
         let text = r#"{"metadata":{"name":"web","namespace":"shop"},
             "spec":{"clusterIP":"10.96.0.7","clusterIPs":["10.96.0.7"],"ports":[{"name":"http","port":80}]}}"#;
         let service: Service = serde_json::from_str(text).expect("a Service");

@@ -1,4 +1,4 @@
-//! Objects that hold settings: ConfigMaps, and those of Cilium, Calico and OpenShift.
+//! Objects with settings: ConfigMaps, and objects of Cilium, Calico and OpenShift.
 
 use std::collections::BTreeMap;
 
@@ -106,7 +106,7 @@ impl Object for Network {
     }
 }
 
-/// What is put over Cilium's ConfigMap on some nodes.
+/// The settings that override Cilium's ConfigMap on some nodes.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct CiliumNodeConfig {

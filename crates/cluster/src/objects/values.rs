@@ -1,5 +1,5 @@
-//! Values with a meaning of their own in Kubernetes. Each is checked where it is read, so that an object with a wrong one is
-//! refused as a whole.
+//! Values with a meaning of their own in Kubernetes. Each is checked when it is read, so an object with a wrong value
+//! is refused as a whole.
 
 use std::{
     fmt,
@@ -15,11 +15,11 @@ use serde::{
 
 use portreeve_facts::{Family, Protocol, names, text};
 
-/// How much of a wrong value is shown, in bytes.
+/// The greatest number of bytes of a wrong value that are shown.
 const SHOWN: usize = 64;
-/// What a port must be.
+/// The wanted form of a port.
 pub(crate) const PORT: &str = "1 to 65535";
-/// What a port must be that may be left out.
+/// The wanted form of a port that may be left out.
 const OPTIONAL_PORT: &str = "0 to 65535";
 
 /// Makes types that are read from a text.
@@ -42,7 +42,7 @@ macro_rules! texts {
 }
 
 texts! {
-    /// The name of an object, a DNS subdomain. One that is none could be an option of a command that is to be typed.
+    /// The name of an object, a DNS subdomain. Another text could be an option of a command that a person types.
     Name(String), names::SUBDOMAIN, |text| names::is_subdomain(text).then(|| text.to_owned());
     /// An IP address.
     Ip(IpAddr), "an IP address", lenient_ip;
@@ -50,7 +50,7 @@ texts! {
     Cidr(IpNet), "a range of addresses", |text| text.parse().ok();
     /// A moment.
     Time(Timestamp), "a time", |text| text.parse().ok();
-    /// The protocol of a port; TCP where it is empty.
+    /// The protocol of a port; TCP if empty.
     PortProtocol(Protocol), "TCP, UDP or SCTP", |text| match text {
         "TCP" | "" => Some(Protocol::Tcp),
         "UDP" => Some(Protocol::Udp),
@@ -65,7 +65,8 @@ texts! {
     };
 }
 
-/// A short text that somebody may see: cleaned, and cut at [`text::NAME`]. In a list or a mapping, null is an empty one, as for the API server.
+/// A short text that a person may see: cleaned, and cut at [`text::NAME`]. In a list or a mapping, null is an empty
+/// text, as for the API server.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(from = "Option<String>")]
 pub(crate) struct Text(pub(crate) String);
@@ -84,7 +85,7 @@ impl TryFrom<String> for Text {
     }
 }
 
-/// A word of a command line, as it is; null is an empty one.
+/// A word of a command line, unchanged; null is an empty word.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(from = "Option<String>")]
 pub(crate) struct Word(pub(crate) String);
@@ -103,10 +104,10 @@ impl std::ops::Deref for Text {
     }
 }
 
-/// A value that is absent where its text is empty.
+/// A value that is absent if its text is empty.
 ///
 /// # Errors
-/// When it is no text, or a wrong one.
+/// If the value is not a text, or a wrong text.
 pub(crate) fn unless_empty<'de, T, D>(deserializer: D) -> Result<Option<T>, D::Error>
 where
     T: TryFrom<String, Error = String>,
@@ -116,7 +117,7 @@ where
     text.map(T::try_from).transpose().map_err(D::Error::custom)
 }
 
-/// A whole number, however it is written: 30080.0 and 3e4 of YAML are 30080 and 30000 where they go to the API server.
+/// A whole number in any notation: YAML's 30080.0 and 3e4 are 30080 and 30000 when they reach the API server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Whole(pub(crate) i64);
 
@@ -148,9 +149,9 @@ impl<'de> Deserialize<'de> for Whole {
     }
 }
 
-/// The whole number that a float is.
+/// The whole number that equals a float.
 pub(crate) fn whole(number: f64) -> Option<i64> {
-    // Beyond, floats are not exact.
+    // Larger floats are not exact.
     (number.fract() == 0.0 && number.abs() < 9e15).then_some(number as i64)
 }
 
@@ -168,7 +169,7 @@ impl TryFrom<Whole> for Port {
     }
 }
 
-/// A port that may be left out; 0 means the same.
+/// A port that may be left out; 0 also means left out.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(try_from = "Whole")]
 pub(crate) struct OptionalPort(pub(crate) Option<u16>);
@@ -182,7 +183,7 @@ impl TryFrom<Whole> for OptionalPort {
     }
 }
 
-/// A number or a text, as an `IntOrString`; cleaned as a name is.
+/// A number or a text, as an `IntOrString`; cleaned like a name.
 #[derive(Clone, Debug)]
 pub(crate) struct NumberOrText(pub(crate) String);
 
@@ -219,11 +220,11 @@ impl<'de> Deserialize<'de> for NumberOrText {
     }
 }
 
-/// An IP address as Kubernetes reads it: it forgives leading zeros in IPv4, and takes them for decimal
-/// (k8s.io/utils/net `ParseIPSloppy`).
+/// An IP address as Kubernetes reads it: leading zeros in IPv4 are allowed, and the number is decimal (k8s.io/utils/net
+/// `ParseIPSloppy`).
 pub(crate) fn lenient_ip(text: &str) -> Option<IpAddr> {
     if let Ok(ip) = text.parse::<IpAddr>() {
-        // Go takes the IPv4 address within an IPv6 one for the same.
+        // Go reads an IPv4 address inside an IPv6 address as the IPv4 address.
         return Some(ip.to_canonical());
     }
     let decimal = |part: &str| {

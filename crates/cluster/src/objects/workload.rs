@@ -1,4 +1,4 @@
-//! A workload: the ports that its pods will want of a node.
+//! A workload: the ports of the node that its pods will want.
 
 use serde::{Deserialize, Deserializer};
 
@@ -9,7 +9,7 @@ use super::{
 };
 use portreeve_facts::{self as facts, WorkloadKind};
 
-/// Labels by which nodes say that they run Linux, as all do that Portreeve runs on.
+/// Labels of nodes that run Linux. Portreeve runs on Linux only.
 const OS: [&str; 2] = ["kubernetes.io/os", "beta.kubernetes.io/os"];
 
 /// A Deployment, a Job or another kind with a template of pods.
@@ -32,7 +32,7 @@ pub(crate) struct WorkloadSpec {
     pub(crate) job_template: Option<JobTemplate>,
 }
 
-/// How a Deployment is rolled out.
+/// The rollout of a Deployment.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Strategy {
@@ -48,7 +48,7 @@ pub(crate) struct RollingUpdate {
     pub(crate) max_surge: Option<NumberOrText>,
 }
 
-/// What a CronJob makes.
+/// The Job of a CronJob.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct JobTemplate {
@@ -77,7 +77,7 @@ pub(crate) struct Toleration {
 }
 
 impl WorkloadSpec {
-    /// How many pods it wants at a time: of a Job no more than are to end.
+    /// The number of pods that run at a time; of a Job, at most the number that must complete.
     fn replicas(&self) -> Option<i64> {
         let of_job = || {
             let Whole(parallelism) = self.parallelism?;
@@ -86,8 +86,9 @@ impl WorkloadSpec {
         self.replicas.map(|Whole(replicas)| replicas).or_else(of_job)
     }
 
-    /// Whether a Deployment keeps the old pods until new ones are ready (kubernetes pkg/controller/deployment/util
-    /// `ResolveFenceposts`: percentages of `maxSurge` are rounded up, and of `maxUnavailable` down, to one where both are nothing).
+    /// Whether a Deployment keeps the old pods until new pods are ready (kubernetes pkg/controller/deployment/util
+    /// `ResolveFenceposts`). Percentages of `maxSurge` are rounded up, and of `maxUnavailable` down. If both are zero,
+    /// `maxUnavailable` is one.
     fn keeps_old_pods(&self) -> bool {
         let replicas = self.replicas().unwrap_or(1);
         let strategy = self.strategy.as_ref();
@@ -108,7 +109,7 @@ impl WorkloadSpec {
 }
 
 impl Workload {
-    /// Reads one. A Pod has no template, and is the only one of its kind that there will be.
+    /// Reads a workload. A Pod has no template: it is its own single pod.
     ///
     /// # Errors
     /// As [`decode`].
@@ -121,24 +122,24 @@ impl Workload {
         Ok(Self { metadata, spec: Some(spec), status: None })
     }
 
-    /// The spec with the template of pods: of a CronJob that of its Jobs.
+    /// The spec with the pod template; for a CronJob, the spec of its Jobs.
     fn spec(&self) -> Option<&WorkloadSpec> {
         let spec = self.spec.as_ref()?;
         spec.job_template.as_ref().map_or(Some(spec), |job| job.spec.as_deref())
     }
 
-    /// How many pods it wants at a time.
+    /// The number of pods that run at a time.
     pub(crate) fn replicas(&self) -> Option<i64> {
         self.spec()?.replicas()
     }
 
-    /// What its pods are.
+    /// The spec of its pods.
     pub(crate) fn pods(&self) -> Option<&PodSpec> {
         self.spec()?.template.as_ref()?.spec.as_ref()
     }
 
-    /// `None` where its pods want no port of a Linux node, and where it has none: no replicas, or a DaemonSet that the cluster
-    /// found no node for.
+    /// `None` if its pods want no port of a Linux node, or if it has no pods: no replicas, or a DaemonSet for which the
+    /// cluster found no node.
     pub(crate) fn facts(&self, kind: WorkloadKind) -> Result<Option<facts::Workload>, FieldError> {
         let metadata = self.metadata.as_ref().ok_or_else(|| FieldError::new("metadata.name", "absent", "a name"))?;
         let (namespace, name) = (metadata.namespace()?, metadata.name()?);
@@ -154,7 +155,7 @@ impl Workload {
     }
 }
 
-/// What is known of the pods of a workload.
+/// The facts about the pods of a workload.
 fn of_pods(
     kind: WorkloadKind,
     replicas: Option<i64>,
@@ -163,7 +164,7 @@ fn of_pods(
 ) -> Result<Option<facts::Workload>, FieldError> {
     let affinity = pods.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());
     let (mut selects, mut avoids) = affinity.and_then(|node| node.required.as_ref()).map(demands).unwrap_or_default();
-    // What a node selector demands beyond Linux.
+    // The demands of a node selector, without the demand for Linux.
     let selector = pods.node_selector.iter().flatten();
     let beyond = selector.filter(|(label, value)| !(OS.contains(&label.as_str()) && &***value == "linux"));
     selects.extend(beyond.map(|(label, value)| format!("{} In {}", super::short(label), &**value)));
@@ -196,7 +197,8 @@ fn of_pods(
     }))
 }
 
-/// What a required affinity demands of a node beyond Linux, and what it must not be.
+/// The demands of a required affinity on a node, without the demand for Linux, and the values that a node must not
+/// have.
 fn demands(required: &NodeSelector) -> (Vec<String>, Vec<String>) {
     let text = |it: &Requirement| {
         let [label, operator] = [&it.key, &it.operator].map(|word| word.as_deref().unwrap_or("?"));
@@ -205,7 +207,7 @@ fn demands(required: &NodeSelector) -> (Vec<String>, Vec<String>) {
         let is_os = OS.contains(&label) && operator == "In" && values.contains(&"linux");
         (!is_os).then(|| format!("{label} {operator} {}", values.join(",")))
     };
-    // One of the terms is enough.
+    // One matching term is enough.
     let of_term = |term: &NodeSelectorTerm| {
         let requirements = term.match_fields.iter().chain(&term.match_expressions).flatten();
         requirements.filter_map(text).collect::<Vec<_>>()

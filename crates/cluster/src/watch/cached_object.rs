@@ -1,4 +1,4 @@
-//! One object of the index: what [`FactsBuilder`] makes of it, without the room for everything else.
+//! One object of the index: the result of [`FactsBuilder`] for it, in the smallest form.
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
@@ -12,23 +12,23 @@ use crate::{
 };
 use portreeve_facts::{EndpointSlice, Node, Pod, Service};
 
-/// The facts of one object. It is converted as an object of a file is.
+/// The facts of one object. It is converted like an object of a file.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CachedObject {
-    /// Nothing but a Service.
+    /// A Service alone.
     Service(Arc<Service>),
-    /// Nothing but an EndpointSlice.
+    /// An EndpointSlice alone.
     EndpointSlice(Arc<EndpointSlice>),
-    /// Nothing but a Pod.
+    /// A Pod alone.
     Pod(Arc<Pod>),
-    /// Nothing but a Node.
+    /// A Node alone.
     Node(Arc<Node>),
-    /// Something rare: settings, or rejected fields.
+    /// A rare case: settings, or rejected fields.
     More(Arc<FactsBuilder>),
 }
 
 impl CachedObject {
-    /// Reads one object, which was found at `place`. `None` for one that no rule uses, such as a headless Service.
+    /// Reads one object from `place`. `None` for an object that no rule uses, such as a headless Service.
     pub(crate) fn read<K: Object>(place: &str, object: &RawValue) -> (Identity, Option<Self>) {
         let mut facts = FactsBuilder::default();
         (facts.add::<K>(place, object), Self::new(facts))
@@ -48,7 +48,7 @@ impl CachedObject {
             .or_else(|| nodes.pop().map(Self::Node))
     }
 
-    /// Adds it as an object of a file is added.
+    /// Adds the object like an object of a file.
     pub fn add_to(&self, facts: &mut FactsBuilder) {
         match self {
             Self::Service(service) => facts.services.push(Arc::clone(service)),
@@ -59,7 +59,7 @@ impl CachedObject {
         }
     }
 
-    /// Whether it belongs to a selection: an answer may hold more than was selected.
+    /// Whether the object belongs to a selection: an answer may contain more objects.
     pub fn is_within(&self, selection: &Selection) -> bool {
         let slice = match self {
             Self::EndpointSlice(slice) => Some(slice),
@@ -70,15 +70,15 @@ impl CachedObject {
     }
 }
 
-/// Finds the known object of a name, if it is the same.
+/// Returns the known object with a name, if it is equal.
 type Find = dyn Fn(&str, &CachedObject) -> Option<CachedObject> + Send + Sync;
 
-/// What is known of one resource, for whoever reads it again.
+/// The known objects of one resource, for its next complete read.
 #[derive(Clone)]
 pub struct KnownObjects(Arc<Find>);
 
 impl KnownObjects {
-    /// What this finds.
+    /// Returns the known object with this title, if it is equal.
     pub fn found_by(find: impl Fn(&str, &CachedObject) -> Option<CachedObject> + Send + Sync + 'static) -> Self {
         Self(Arc::new(find))
     }
@@ -94,14 +94,15 @@ impl fmt::Debug for KnownObjects {
 #[derive(Debug, Default)]
 pub struct ObjectBatch {
     pub(crate) objects: BTreeMap<String, CachedObject>,
-    /// What is outside of it is dropped as soon as it is read, as a cluster has far more EndpointSlices than are needed.
+    /// Objects outside the selection are dropped as soon as they are read: a cluster has far more EndpointSlices than
+    /// are needed.
     selection: Selection,
-    /// What is known already: an object that is as it was is not held twice.
+    /// The known objects: an unchanged object is not kept twice.
     known: Option<KnownObjects>,
 }
 
 impl ObjectBatch {
-    /// No object yet of all of a selection.
+    /// An empty batch for a whole selection.
     pub fn within(selection: Selection, known: Option<KnownObjects>) -> Self {
         Self { objects: BTreeMap::new(), selection, known }
     }
@@ -111,7 +112,7 @@ impl ObjectBatch {
         Self { objects: [(String::new(), object)].into(), ..Self::default() }
     }
 
-    /// Adds an object, or what it has become.
+    /// Adds an object, or its new state.
     pub fn put(&mut self, title: String, object: Option<CachedObject>) {
         match object.filter(|object| object.is_within(&self.selection)) {
             None => drop(self.objects.remove(&title)),

@@ -1,4 +1,5 @@
-//! Everything that is known, and what follows from it. Pure: updates and the time go in, facts and selections come out.
+//! Everything that is known about the cluster, and the facts that follow. Pure: updates and the time go in, facts and
+//! selections come out.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -34,26 +35,26 @@ pub struct Index {
 #[derive(Debug, Default)]
 struct ResourceCache {
     objects: BTreeMap<String, CachedObject>,
-    /// What was read as a whole; `None` until anything was.
+    /// The objects of the last complete read; `None` before the first.
     selection: Option<Selection>,
     status: ResourceStatus,
 }
 
 impl Index {
-    /// An empty index. `configured_node` is this node's name where it is known from outside the cluster.
+    /// An empty index. `configured_node` is this node's name, if it is known from outside the cluster.
     pub fn new(configured_node: Option<String>, hostname: String, endpoints_of: Arc<BTreeSet<String>>) -> Self {
         let caches = Resource::ALL.into_iter().map(|resource| (resource, ResourceCache::default())).collect();
         let node = configured_node.clone();
         Self { origin: "the API server".to_owned(), configured_node, hostname, node, endpoints_of, caches }
     }
 
-    /// The known object of this name, if it is the same.
+    /// The known object with this name, if it is equal.
     pub fn same(&self, resource: Resource, title: &str, object: &CachedObject) -> Option<CachedObject> {
         self.caches[&resource].objects.get(title).filter(|known| *known == object).cloned()
     }
 
-    /// Applies an update that shows how it was at `at`, in a time that grows with the update and not with what is known. True if
-    /// facts may have changed.
+    /// Applies an update that shows the state at `at`. The time for it grows with the update, not with the index. True
+    /// if facts may have changed.
     pub fn apply(&mut self, resource: Resource, update: Update, at: Instant) -> bool {
         let changed = self.apply_to_cache(resource, update, at);
         if changed && resource == Resource::Nodes && self.configured_node.is_none() {
@@ -97,7 +98,7 @@ impl Index {
         }
     }
 
-    /// The facts, built as those of files and of single LISTs are.
+    /// The facts, built like the facts of files and of single LISTs.
     pub fn facts(&self) -> ClusterFacts {
         let mut all = FactsBuilder::default();
         let node = self.node.clone();
@@ -105,7 +106,7 @@ impl Index {
             let source = resource.source();
             match (resource, &node) {
                 (Resource::Pods, None) if self.caches[&Resource::Nodes].selection.is_some() => {
-                    let detail = format!("no Node is called {}; say which one this is with --node", self.hostname);
+                    let detail = format!("no Node is called {}; set the name of this node with --node", self.hostname);
                     all.mark_missing(Gap::new(source, Why::NotAsked, detail));
                     continue;
                 }
@@ -128,14 +129,14 @@ impl Index {
             facts.endpoints_of = Some(Arc::clone(names));
         }
         if settings.selection.is_none() {
-            // Nothing was read yet, so the default range must not be assumed.
+            // Before the first read, the default range must not be assumed.
             let Gap { why, detail, .. } = settings.absence(Resource::Settings);
             facts.node_port_range = Reading::Gap(Gap::new(Source::NodePortRange, why, detail));
         }
         facts
     }
 
-    /// How fresh the knowledge of each resource is.
+    /// The freshness of each resource.
     pub fn statuses(&self) -> BTreeMap<Resource, ResourceStatus> {
         self.caches.iter().map(|(resource, cache)| (*resource, cache.status.clone())).collect()
     }
@@ -145,7 +146,8 @@ impl Index {
         self.caches[&resource].status.failure.as_ref()
     }
 
-    /// What has to be read of a resource; `None` where that is not known yet, as for Pods before the own Node is.
+    /// The selection of a resource that must be read; `None` if it is not yet known, as for Pods before the own Node is
+    /// known.
     pub fn needed(&self, resource: Resource) -> Option<Selection> {
         match resource {
             Resource::Services => Some(Selection::Served),
@@ -155,13 +157,13 @@ impl Index {
         }
     }
 
-    /// Whether all was read that has to be.
+    /// Whether everything that must be read was read.
     fn is_whole(&self, resource: Resource) -> bool {
         let covers = |selection: &Selection| self.needed(resource).is_none_or(|needed| selection.covers(&needed));
         self.caches[&resource].selection.as_ref().is_some_and(covers)
     }
 
-    /// Whether something was neither read nor refused yet. Pods of a node that no Node is are not waited for.
+    /// Whether a resource was neither read nor refused yet. Pods do not count if this node's Node does not exist.
     pub fn is_awaited(&self) -> bool {
         self.caches.iter().any(|(resource, cache)| {
             let unread = match (&cache.selection, self.needed(*resource)) {
@@ -172,8 +174,8 @@ impl Index {
         })
     }
 
-    /// Whether the endpoints of all Services of these names are known, or why they cannot be: what the facts say of it,
-    /// without making them.
+    /// Whether the endpoints of all Services with these names are known, or the reason why not. The facts would give
+    /// the same answer, but are not made for it.
     pub fn holds_endpoints_of(&self, names: &BTreeSet<String>) -> bool {
         let slices = &self.caches[&Resource::EndpointSlices];
         let covers = |selection: &Selection| match selection {
@@ -186,7 +188,7 @@ impl Index {
         }
     }
 
-    /// This node's name, where it is configured or comes from the downward API.
+    /// This node's name, if it is configured or comes from the downward API.
     pub fn configured_node(&self) -> Option<&str> {
         self.configured_node.as_deref()
     }
@@ -199,15 +201,15 @@ impl Index {
 }
 
 impl ResourceCache {
-    /// The server has confirmed what is known. False: no fact changes by that.
+    /// The server confirmed the known state. False: no fact changes by that.
     fn confirm(&mut self, at: Instant) -> bool {
         self.status.confirmed = self.status.confirmed.max(Some(at));
         self.status.failure = None;
         false
     }
 
-    /// Stores these objects instead of those before. True if any is different. One that is as it was stays the same
-    /// object, so that it is held once.
+    /// Stores these objects in place of the former ones. True if any is different. An unchanged object stays the same
+    /// allocation, so it is kept once.
     fn replace(&mut self, new: ObjectBatch) -> bool {
         let mut before = mem::take(&mut self.objects);
         let mut changed = false;
@@ -219,7 +221,7 @@ impl ResourceCache {
         changed || !before.is_empty()
     }
 
-    /// Stores an object as it is now, or removes it. True if it was different before.
+    /// Stores the new state of an object, or removes the object. True if it was different before.
     fn put(&mut self, title: String, object: Option<CachedObject>) -> bool {
         let within =
             |object: &CachedObject| self.selection.as_ref().is_none_or(|selection| object.is_within(selection));
@@ -234,7 +236,7 @@ impl ResourceCache {
         true
     }
 
-    /// The gap of a resource that was never read as a whole.
+    /// The `Gap` of a resource before its first complete read.
     fn absence(&self, resource: Resource) -> Gap {
         let yet = || Gap::new(resource.source(), Why::NotYet, format!("{} were not read yet", resource.name()));
         self.status.failure.clone().unwrap_or_else(yet)

@@ -1,27 +1,28 @@
-//! A live view of the cluster, kept up to date by watches and polls. A watch begins with the present state where the server
-//! can send it so, object by object; otherwise a LIST comes first.
+//! A live view of the cluster, kept up to date by watches and polls. If the server supports it, a watch begins with the
+//! present state, object by object. Otherwise a LIST comes first.
 //!
 //! ```text
 //! watcher (Services) ───────┐
 //! watcher (EndpointSlices) ─┤                        selections: which Pods, which EndpointSlices
 //! watcher (Pods) ───────────┼─ Update ─> Index ─┬──────────────────────────────> watchers
-//! poll (Nodes, settings) ───┤                   └─> ClusterView: facts, when they are asked for
+//! poll (Nodes, settings) ───┤                   └─> ClusterView: facts, on request
 //! EndpointsOf ──────────────┘
 //! ```
 //!
-//! A resource is known as a whole or not at all. Once it is known, no failure removes it. It grows old, which
-//! [`ResourceStatus`] shows, until its watcher has recovered.
+//! A resource is known completely or not at all. After the first complete read, no failure removes it. Until its
+//! watcher recovers, its knowledge becomes old, and [`ResourceStatus`] shows the age.
 //!
 //! Services and the Pods of this node are always watched: Pods name the owner of every socket, and hostPorts.
-//! EndpointSlices change with every pod of the cluster, and rules need those of few Services. Only these are read, and
-//! watched as long as they are needed.
+//! EndpointSlices change with every pod of the cluster, and rules need the slices of few Services. Only these are
+//! read, and watched while they are needed.
 //!
 //! The addresses of all Nodes are needed too, but Nodes are not watched. A kubelet changes its Node every five minutes,
-//! although it sends its heartbeats to a Lease. 5,000 agents that watch 5,000 Nodes would be sent 80,000 changes a
-//! second (`docs/performance.md`). So Nodes are polled, and so are Pods that wait for free ports: every new Pod of the
-//! cluster is without a Node for a moment.
+//! although its heartbeats go to a Lease. If 5,000 agents watched 5,000 Nodes, the server would send 80,000 changes a
+//! second (`docs/performance.md`). So Nodes are polled. Pods that wait for free ports are polled too: every new Pod of
+//! the cluster has no Node for a moment.
 
 pub mod cached_object;
+pub(crate) mod event_lines;
 pub mod index;
 mod patience;
 mod poll;
@@ -55,13 +56,13 @@ use super::connect::Access;
 pub struct Watch(JoinHandle<()>);
 
 impl Watch {
-    /// Watches the API server. `node` is this node's name where it is configured or comes from the downward API;
+    /// Watches the API server. `node` is this node's name, if it is configured or comes from the downward API;
     /// otherwise `hostname` finds it among the Nodes.
     ///
-    /// Endpoints are read of the Services whose names `endpoints_of` holds. The facts name the Services whose endpoints
-    /// they hold.
+    /// Endpoints are read for the Services whose names are in `endpoints_of`. The facts name the Services whose
+    /// endpoints they have.
     ///
-    /// The view is notified of changes. It ends only if the watches do, which is a bug.
+    /// Changes are reported to the readers of the view. The view ends only if the watches end, which is a bug.
     pub fn start(
         access: Access,
         node: Option<String>,
@@ -84,7 +85,7 @@ impl Watch {
         (Self(tokio::spawn(run::run(access, timing, endpoints_of, writer))), view)
     }
 
-    /// Waits for the end of the watches, which is a bug; says what happened.
+    /// Waits for the end of the watches, which is a bug. Returns its cause.
     pub async fn ended(&mut self) -> String {
         (&mut self.0).await.map_or_else(|panicked| panicked.to_string(), |()| "they returned".to_owned())
     }

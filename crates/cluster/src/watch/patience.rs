@@ -1,4 +1,4 @@
-//! How many failures in succession count for the back-off of a watcher.
+//! The number of failures in succession that decide the back-off of a watcher.
 
 use std::{mem, time::Duration};
 
@@ -8,29 +8,30 @@ use crate::error::Error;
 
 /// Failures in succession.
 ///
-/// They count from 1 again when what was read has lasted, so that no server makes an agent come back all the time that
-/// gives a little before it fails. They also do so once when a server that was unreachable answers with a refusal: it has
-/// just started, and will know the client and its versions soon.
+/// The count begins again at 1 after a successful read that lasted. So a server that answers a little and then fails
+/// does not cause constant requests. The count also begins again once if a server that was unreachable answers with a
+/// refusal: it has just started, and will soon know the client and its versions.
 #[derive(Debug, Default)]
 pub(super) struct Patience {
     failures: u32,
-    /// Since when all is well.
+    /// The time since which all requests succeed.
     well_since: Option<Instant>,
     /// The last failure was a refusal.
     refused: bool,
-    /// A refusal has counted as that of a server that has just started.
+    /// A refusal was already counted as the refusal of a server that just started.
     has_started: bool,
-    /// Watches in succession that ended in order, but soon, and brought nothing.
+    /// Watches in succession that ended normally, but soon and without a change.
     empty: u32,
 }
 
 impl Patience {
-    /// All is well.
+    /// A request succeeded.
     pub(super) fn succeeded(&mut self, now: Instant) {
         self.well_since.get_or_insert(now);
     }
 
-    /// A failure; returns how many there were in succession. What went well for `lasting` before it ends their series.
+    /// A failure. Returns the number of failures in succession. A success that lasted for `lasting` before it ends the
+    /// series.
     pub(super) fn failed(&mut self, error: &Error, lasting: Duration, now: Instant) -> u32 {
         if self.well_since.take().is_some_and(|since| now.saturating_duration_since(since) >= lasting) {
             *self = Self::default();
@@ -44,8 +45,8 @@ impl Patience {
         self.failures
     }
 
-    /// A watch has ended in order after this time. Returns how many in succession did so that were of no use, and no less
-    /// than 1: those that bring nothing and do not last count.
+    /// A watch ended normally after this time. Returns the number of useless watches in succession, at least 1. A watch
+    /// is useless if it was short and had no change.
     pub(super) fn ended(&mut self, brought: bool, lived: Duration, lasting: Duration) -> u32 {
         self.empty = if brought || lived >= lasting { 0 } else { self.empty.saturating_add(1) };
         self.empty.max(1)
@@ -67,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_has_just_started_is_asked_again_soon_but_only_once() {
+    fn a_server_that_just_started_is_retried_soon_but_only_once() {
         let (mut patience, now) = (Patience::default(), Instant::now());
         let mut failed = |error: Error| patience.failed(&error, LASTING, now);
         assert_eq!([silence(), silence(), silence()].map(&mut failed), [1, 2, 3]);
@@ -76,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn watches_that_end_at_once_and_bring_nothing_are_counted_until_one_lasts_or_brings_something() {
+    fn short_watches_without_a_change_are_counted_until_one_lasts_or_has_a_change() {
         let mut patience = Patience::default();
         let soon = Duration::from_millis(1);
         let ends = [(false, soon), (false, soon), (false, LASTING), (false, soon), (false, soon), (true, soon)];
@@ -85,13 +86,13 @@ mod tests {
     }
 
     #[test]
-    fn only_what_lasted_ends_a_series_of_failures() {
+    fn only_a_success_that_lasted_ends_a_series_of_failures() {
         let (mut patience, mut now) = (Patience::default(), Instant::now());
         let mut failures = Vec::new();
         for lasted in [0, 1, 9, 10, 0] {
             patience.succeeded(now);
             now += Duration::from_secs(lasted);
-            // A later success is the same one.
+            // A later success is the same success.
             patience.succeeded(now);
             failures.push(patience.failed(&silence(), LASTING, now));
         }

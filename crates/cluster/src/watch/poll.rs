@@ -1,4 +1,5 @@
-//! What is polled instead of watched: Nodes, Pods that wait for free ports, and the settings of the cluster.
+//! Polls of three resources that are not watched: Nodes, Pods that wait for free ports, and the settings of the
+//! cluster.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -13,19 +14,19 @@ use crate::{
 };
 use portreeve_facts::Why;
 
-/// A place that held settings before and is absent now counts as gone after so many polls in succession, about ten
-/// seconds: a server that has just started does not know all its resources yet, and without these settings the NodePort
-/// range would be another one.
+/// If a place with settings is absent in this many polls in succession, about ten seconds, its settings are gone. A
+/// server that just started does not yet know all its resources, and without these settings the NodePort range would be
+/// different.
 const POLLS_UNTIL_GONE: u32 = 5;
-/// Up to so many Nodes, each agent looks for waiting Pods as often as for Nodes.
+/// Up to this number of Nodes, each agent polls waiting Pods as often as Nodes.
 const FEW_NODES: usize = 500;
 
-/// Polls the settings: RBAC by name permits no watch, and they hardly ever change.
+/// Polls the settings: RBAC by name permits no watch, and settings almost never change.
 pub(super) async fn poll_settings(feed: ResourceFeed, own: Option<&str>) {
     let mut failures = 0;
-    // The places that held something when the settings were last read as a whole.
+    // The places with settings at the last complete read.
     let mut known: Option<BTreeSet<SettingsPlace>> = None;
-    // In how many polls in succession one of them was absent.
+    // For each of them, the number of polls in succession in which it was absent.
     let mut polls_absent = 0;
     loop {
         let read = async { Ok(settings_places::read(&feed.connect().await?, own).await) };
@@ -36,7 +37,7 @@ pub(super) async fn poll_settings(feed: ResourceFeed, own: Option<&str>) {
                 let mut lost: Vec<Error> =
                     absent.into_iter().filter(|(place, _)| was_found(place)).map(|(_, error)| error).collect();
                 polls_absent = if lost.is_empty() { 0 } else { polls_absent + 1 };
-                // A place that is forbidden now is not a place that is gone.
+                // A place that is now forbidden is not absent.
                 lost.retain(|error| error.why() == Why::NotPermitted || polls_absent < POLLS_UNTIL_GONE);
                 // Before the first complete read, some settings are better than none.
                 let first_part = known.is_none() && failed.len() < settings_places::COUNT;
@@ -53,8 +54,8 @@ pub(super) async fn poll_settings(feed: ResourceFeed, own: Option<&str>) {
     }
 }
 
-/// Polls Nodes: a kubelet changes its Node every five minutes, and watching thousands of them would cost more than
-/// everything else. What rules need of a Node hardly ever changes.
+/// Polls Nodes. A kubelet changes its Node every five minutes, and watching thousands of Nodes would cost more than
+/// everything else. The parts that rules need almost never change.
 pub(super) async fn poll_nodes(feed: ResourceFeed, own: Option<&str>, count: watch::Sender<usize>) {
     let mut failures = 0;
     loop {
@@ -71,8 +72,8 @@ pub(super) async fn poll_nodes(feed: ResourceFeed, own: Option<&str>, count: wat
     }
 }
 
-/// Polls Pods that wait for free ports, more often while there are any. Watched, every new Pod of the cluster would be
-/// sent to every agent on its way to a Node.
+/// Polls Pods that wait for free ports, more often while there are any. With a watch, the server would send every new
+/// Pod of the cluster to every agent, until the Pod has a Node.
 pub(super) async fn poll_waiting_pods(feed: ResourceFeed, nodes: watch::Receiver<usize>) {
     let mut failures = 0;
     loop {
@@ -90,7 +91,7 @@ pub(super) async fn poll_waiting_pods(feed: ResourceFeed, nodes: watch::Receiver
     }
 }
 
-/// The more agents there are, the less often each asks: all together ask as often as those of a cluster of
+/// With more agents, each polls less often: all agents together poll as often as the agents of a cluster of
 /// [`FEW_NODES`].
 fn waiting_interval(poll_interval: Duration, nodes: usize, any: bool) -> Duration {
     let share = nodes.max(FEW_NODES) as f64 / FEW_NODES as f64;
@@ -102,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn many_agents_ask_no_more_often_than_few() {
+    fn many_agents_together_poll_no_more_often_than_few() {
         let interval = |nodes, any| waiting_interval(Duration::from_secs(600), nodes, any).as_secs();
         assert_eq!([interval(0, false), interval(3, true)], [600, 60]);
         assert_eq!([interval(5000, false), interval(5000, true)], [6000, 600]);

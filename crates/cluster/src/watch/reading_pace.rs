@@ -1,30 +1,31 @@
-//! How often a watch may wake the process: what costs most about a change is to wake up for it alone.
+//! How often a watch may wake the process: to wake up is the greatest cost of a single change.
 //!
-//! Pure: the time is an argument. Changes that come now and then are read at once. Where they go on and on, reading pauses,
-//! and what came meanwhile is read in one go; the kernel keeps it.
+//! Pure: the time is an argument. Rare changes are read at once. If changes do not stop, reading pauses, and the
+//! changes of the pause are read together; the kernel keeps them until then.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// What comes within this time of the frame before it belongs to the same batch.
+/// A frame within this time after the last frame belongs to the same batch.
 pub(super) const TOGETHER: Duration = Duration::from_millis(10);
-/// The longest pause. A server ends a watch that is not read for long: the pause is shorter where much comes.
+/// The longest pause. A server ends a watch that is not read for long. With many changes the pause is shorter.
 const LONGEST: Duration = Duration::from_secs(5);
-/// The shortest one, however much comes.
+/// The shortest pause, for any number of changes.
 const SHORTEST: Duration = Duration::from_millis(100);
-/// So many frames are wanted in one batch.
+/// The wanted number of frames in one batch.
 const WANTED: u32 = 64;
-/// The most frames and bytes in one batch. Only a server that sends all the time, and more than any cluster changes, fills one.
+/// The greatest number of frames and bytes in one batch. Only a server that sends constantly, and more than any cluster
+/// changes, fills a batch.
 const MOST_FRAMES: u32 = 1024;
 const MOST_BYTES: usize = 1 << 20;
-/// So many batches are read at once before there is a pause; one more is saved up in every [`LONGEST`].
+/// The greatest number of batches that are read at once before a pause. In each [`LONGEST`] one more may be read.
 const SAVED: f64 = 32.0;
 
-/// The pace of the watches of one resource, one after the other.
+/// The pace of the watches of one resource, one after another.
 #[derive(Debug)]
 pub(crate) struct ReadingPace {
-    /// Batches that may be read without a pause; below zero it is one that was read after a pause.
+    /// The number of batches that may be read without a pause. Below zero, the last batch was read after a pause.
     saved: f64,
     at: Instant,
     /// The frames of the last batch, and their bytes.
@@ -38,7 +39,7 @@ impl ReadingPace {
         Self { saved: SAVED, at: now, frames: 0, bytes: 0 }
     }
 
-    /// How long to leave what comes next unread. It begins a batch.
+    /// The pause before the next read, which begins a batch.
     pub(super) fn pause(&mut self, now: Instant) -> Duration {
         let passed = now.saturating_duration_since(self.at);
         self.saved = (self.saved + passed.div_duration_f64(LONGEST)).min(SAVED);
@@ -51,10 +52,10 @@ impl ReadingPace {
             return Duration::ZERO;
         }
         if is_full {
-            // The last pause and what the batch took: it grows until the work is a small part of it.
+            // The last pause and the time of the batch: the pause grows until the work is a small part of it.
             return passed.clamp(SHORTEST, LONGEST);
         }
-        // As long as it took so many to come lately.
+        // The time in which the wanted number of frames lately arrived.
         (passed * WANTED / frames.max(1)).clamp(SHORTEST, LONGEST)
     }
 
@@ -64,7 +65,7 @@ impl ReadingPace {
         self.bytes = self.bytes.saturating_add(bytes);
     }
 
-    /// Whether the batch ends here, though more may be there already.
+    /// Whether the batch ends here, even if more frames are available.
     pub(super) fn is_full(&self) -> bool {
         self.frames >= MOST_FRAMES || self.bytes >= MOST_BYTES
     }
@@ -74,7 +75,7 @@ impl ReadingPace {
 mod tests {
     use super::*;
 
-    /// How many batches are read within `lasts` where a frame comes `every` so often, and how long the last pause was.
+    /// The number of batches within `lasts` if a frame arrives `every` so often, and the last pause.
     fn storm(lasts: Duration, every: Duration) -> (u32, Duration) {
         let begun = Instant::now();
         let (mut now, mut pace, mut batches, mut last) = (begun, ReadingPace::new(begun), 0, begun);
@@ -92,22 +93,22 @@ mod tests {
     }
 
     #[test]
-    fn changes_now_and_then_are_read_at_once() {
+    fn rare_changes_are_read_at_once() {
         let (batches, pause) = storm(Duration::from_secs(3600), Duration::from_secs(6));
         assert_eq!(pause, Duration::ZERO);
-        assert_eq!(batches, 600, "each is read by itself");
+        assert_eq!(batches, 600, "each change is read by itself");
     }
 
     #[test]
-    fn changes_without_an_end_wake_the_process_every_few_seconds() {
+    fn endless_changes_wake_the_process_every_few_seconds() {
         let (batches, pause) = storm(Duration::from_secs(3600), Duration::from_millis(300));
         assert_eq!(pause, LONGEST);
-        // What was saved up, and then one in each pause.
+        // The saved batches, and then one batch in each pause.
         assert!(batches <= 33 + 3600 / 5, "{batches}");
     }
 
     #[test]
-    fn where_much_comes_pauses_are_shorter_and_have_a_shortest() {
+    fn pauses_are_shorter_with_many_changes_down_to_a_minimum() {
         let (_, pause) = storm(Duration::from_secs(600), Duration::from_millis(5));
         assert!(pause.abs_diff(Duration::from_millis(5) * WANTED) < Duration::from_millis(50), "{pause:?}");
         let (_, pause) = storm(Duration::from_secs(60), Duration::from_micros(50));
@@ -115,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_sends_all_the_time_is_read_for_a_small_part_of_it() {
+    fn a_server_that_sends_constantly_is_read_for_a_small_part_of_the_time() {
         const WORK: Duration = Duration::from_millis(30);
         for (frames, bytes) in [(1, MOST_BYTES), (MOST_FRAMES, 1)] {
             let begun = Instant::now();
@@ -135,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_quiet_time_changes_are_read_at_once_again() {
+    fn changes_are_read_at_once_again_after_a_quiet_time() {
         let begun = Instant::now();
         let mut pace = ReadingPace::new(begun);
         let pauses = (0..40).filter(|_| !pace.pause(begun).is_zero()).count();

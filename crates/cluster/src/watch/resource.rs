@@ -1,4 +1,4 @@
-//! The resources that are kept up to date, and how fresh the knowledge of each is.
+//! The resources that are kept up to date, and the freshness of each.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use portreeve_facts::{Gap, Source};
 
-/// What is read from the API server, each with a [`ResourceStatus`] of its own.
+/// A resource that is read from the API server. Each has its own [`ResourceStatus`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Resource {
     /// Services that a proxy serves.
@@ -15,7 +15,7 @@ pub enum Resource {
     EndpointSlices,
     /// Pods of this node.
     Pods,
-    /// Pods without a Node, for want of free ports: polled, not watched.
+    /// Pods without a Node because no Node has free ports: polled, not watched.
     WaitingPods,
     /// Nodes: polled, not watched.
     Nodes,
@@ -28,7 +28,7 @@ impl Resource {
     pub const ALL: [Self; 6] =
         [Self::Services, Self::EndpointSlices, Self::Pods, Self::WaitingPods, Self::Nodes, Self::Settings];
 
-    /// Its name in metrics and logs, e.g. `endpointslices`.
+    /// Its name in metrics and logs, for example `endpointslices`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Services => "services",
@@ -40,7 +40,7 @@ impl Resource {
         }
     }
 
-    /// The source that a gap about it names.
+    /// The source that a `Gap` of the resource names.
     pub fn source(self) -> Source {
         match self {
             Self::Services => Source::Services,
@@ -53,20 +53,20 @@ impl Resource {
     }
 }
 
-/// How fresh the knowledge of one resource is.
+/// The freshness of one resource.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResourceStatus {
-    /// When the server last confirmed what is known; `None` until the resource was read as a whole.
+    /// The time at which the server last confirmed the known state; `None` until the first complete read.
     pub confirmed: Option<Instant>,
-    /// What has failed since then; `None` while all is well.
+    /// The failure since then; `None` if all requests succeed.
     pub failure: Option<Gap>,
-    /// Failures so far by code: a status like `410`, or `timed-out`, `unreachable`, `malformed`, `too-much`,
+    /// The number of failures by code: a status like `410`, or `timed-out`, `unreachable`, `malformed`, `too-much`,
     /// `credentials`.
     pub errors: BTreeMap<String, u64>,
 }
 
 impl ResourceStatus {
-    /// How old the knowledge is; `None` until there is any.
+    /// The age of the known state; `None` before the first complete read.
     pub fn age(&self, now: Instant) -> Option<Duration> {
         self.confirmed.map(|confirmed| now.saturating_duration_since(confirmed))
     }

@@ -22,16 +22,16 @@ use crate::{
     requests::Server,
 };
 
-/// How often a watcher with nothing to watch confirms that, so that its knowledge does not grow old.
+/// The interval at which a watcher without objects to watch confirms its state, so that the state does not become old.
 const CONFIRM_EVERY: Duration = Duration::from_secs(10);
 
-/// What a watcher or a poller of one resource needs.
+/// The parts that a watcher or a poller of one resource needs.
 pub(super) struct ResourceFeed {
     pub(super) resource: Resource,
     pub(super) access: Access,
     pub(super) timing: WatchTiming,
     pub(super) updates: mpsc::Sender<(Resource, Update, Instant)>,
-    /// What is known of it already.
+    /// The known objects of the resource.
     pub(super) known: KnownObjects,
 }
 
@@ -41,13 +41,13 @@ impl ResourceFeed {
         self.send_as_of(Instant::now(), update).await;
     }
 
-    /// Sends an update that shows how it was at a time.
+    /// Sends an update that shows the state at a time.
     pub(super) async fn send_as_of(&self, at: Instant, update: Update) {
         self.updates.send((self.resource, update, at)).await.expect("the index lives as long as the watchers");
     }
 
-    /// A connection of its own, with the credentials as they are now. It is made again after every failure, so that a
-    /// rotated token or certificate authority is taken up.
+    /// A connection of its own with the present credentials. It is made again after every failure, so that a rotated
+    /// token or certificate authority is used.
     pub(super) async fn connect(&self) -> Result<Server, Error> {
         let (client, address) = connect(&self.access).await?;
         Ok(Server::new(client, address, self.access.request_timeout).without_retry())
@@ -58,14 +58,14 @@ impl ResourceFeed {
         ObjectBatch::within(selection.clone(), Some(self.known.clone()))
     }
 
-    /// Reports a failure and waits; `failures` is how many there were in succession.
+    /// Reports a failure and waits. `failures` is the number of failures in succession.
     pub(super) async fn back_off(&self, error: Error, failures: u32) {
         let wait = self.timing.backoff(failures, error.retry_after(), jitter());
         self.send(Update::Failed(error)).await;
         sleep(wait).await;
     }
 
-    /// Makes no request for a selection that can hold no object.
+    /// Makes no request for a selection that can have no object.
     pub(super) async fn idle(&self, selection: &Selection) -> Infallible {
         self.send(Update::Replaced(selection.clone(), ObjectBatch::default())).await;
         loop {
@@ -74,7 +74,7 @@ impl ResourceFeed {
         }
     }
 
-    /// Sends the whole of a resource that is polled.
+    /// Sends all objects of a resource that is polled.
     pub(super) async fn replace(&self, facts: FactsBuilder) {
         let object = CachedObject::More(Arc::new(facts));
         self.send(Update::Replaced(Selection::All, ObjectBatch::of_one(object))).await;

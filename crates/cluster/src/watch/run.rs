@@ -28,16 +28,16 @@ use crate::{
     objects::{EndpointSlice, Pod, Service},
 };
 
-/// Updates that may wait to be applied.
+/// The greatest number of updates that wait to be applied.
 const QUEUE: usize = 256;
 
-/// The names of the Services whose endpoints are needed. To need all, name all.
+/// The names of the Services whose endpoints are needed. If all are needed, it has all names.
 pub type EndpointsOf = watch::Receiver<Arc<BTreeSet<String>>>;
 
 /// The selections of the resources whose selection changes.
 type Selections = BTreeMap<Resource, watch::Sender<Option<Selection>>>;
 
-/// All of it is one task: if a part panics, everything ends, and the view with it.
+/// Everything is one task: if a part panics, everything ends, and the view with it.
 pub(super) async fn run(access: Access, timing: WatchTiming, mut endpoints_of: EndpointsOf, view: ViewWriter) {
     let (updates, mut incoming) = mpsc::channel(QUEUE);
     let (pods, pod_selections) = watch::channel(None);
@@ -75,16 +75,16 @@ pub(super) async fn run(access: Access, timing: WatchTiming, mut endpoints_of: E
     );
 }
 
-/// Applies one update; a failure is logged when it begins and when it ends.
+/// Applies one update. A failure is logged when it begins and when it ends.
 fn apply(view: &ViewWriter, resource: Resource, (update, at): (Update, Instant), selections: &Selections) {
-    // Nothing else changes what has to be read.
+    // Only these updates change the needed selections.
     let steers = resource == Resource::Nodes || matches!(update, Update::EndpointsNeeded(_));
     let failure = |index: &Index| index.failure(resource).map(|gap| (gap.why, gap.detail.clone()));
     let before = view.index(failure);
     let changed = view.update(|index| index.apply(resource, update, at));
     match (before, view.index(failure)) {
         (was, Some((why, detail))) if was.as_ref().is_none_or(|(was, _)| *was != why) => {
-            warn!(resource = resource.name(), detail, "cannot read the cluster; what is known is kept");
+            warn!(resource = resource.name(), detail, "cannot read the cluster; the last known state is kept");
         }
         (Some(_), None) => info!(resource = resource.name(), "the cluster can be read again"),
         _ => {}
@@ -94,7 +94,7 @@ fn apply(view: &ViewWriter, resource: Resource, (update, at): (Update, Instant),
     }
 }
 
-/// Sends the selections that follow from what is known. A selection that still serves stays as it is.
+/// Sends the selections that follow from the known state. A selection that is still sufficient stays unchanged.
 fn send_selections(index: &Index, selections: &Selections) {
     for (resource, sender) in selections {
         let Some(needed) = index.needed(*resource) else { continue };

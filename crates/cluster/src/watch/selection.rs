@@ -1,10 +1,10 @@
-//! Which objects of a resource are selected, and how a request says so.
+//! The selected objects of a resource, and the query that selects them.
 
 use std::{collections::BTreeSet, sync::Arc};
 
 use crate::{collection::SERVED, requests::encoded};
 
-/// The longest list of names in a request, in bytes: proxies on the way take URLs of 8 KiB.
+/// The longest list of names in a request, in bytes: proxies accept URLs of 8 KiB.
 const LONGEST: usize = 6 << 10;
 
 /// The selected part of a resource.
@@ -15,15 +15,15 @@ pub enum Selection {
     All,
     /// Services that a proxy serves.
     Served,
-    /// Pods of the Node of this name.
+    /// Pods of the Node with this name.
     Node(String),
-    /// EndpointSlices of the Services of these names, in every namespace: a label selector cannot name a namespace.
-    /// More names than fit into a request select everything.
+    /// EndpointSlices of the Services with these names, in every namespace: a label selector cannot name a namespace.
+    /// Too many names for a request select everything.
     EndpointsOf(Arc<BTreeSet<String>>),
 }
 
 impl Selection {
-    /// The parameter of the query, with its `&`; empty where everything is selected.
+    /// The parameter of the query, with its `&`; empty if everything is selected.
     pub fn query(&self) -> String {
         match self {
             Self::All => String::new(),
@@ -37,7 +37,7 @@ impl Selection {
         }
     }
 
-    /// Whether it holds the endpoints of the Services of a name.
+    /// Whether the selection includes the endpoints of the Services with a name.
     pub fn holds_endpoints_of(&self, service: &str) -> bool {
         match self {
             Self::EndpointsOf(names) => names.contains(service),
@@ -45,12 +45,12 @@ impl Selection {
         }
     }
 
-    /// Whether it is empty, whatever the cluster holds.
+    /// Whether the selection is empty in any cluster.
     pub fn is_nothing(&self) -> bool {
         matches!(self, Self::EndpointsOf(names) if names.is_empty())
     }
 
-    /// Whether it may stay while `needed` is needed: it may hold a little more than that, but not much.
+    /// Whether the selection may stay while `needed` is needed: it may be a little larger, but not much.
     pub fn serves(&self, needed: &Self) -> bool {
         match (self, needed) {
             (Self::EndpointsOf(own), Self::EndpointsOf(others)) if own.len() > 2 * others.len() => false,
@@ -58,7 +58,7 @@ impl Selection {
         }
     }
 
-    /// Whether it holds everything that `other` holds.
+    /// Whether the selection includes everything in `other`.
     pub fn covers(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::All, _) => true,
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_wanted_any_more_ends_but_not_at_every_change() {
+    fn an_unneeded_selection_ends_but_not_at_every_change() {
         assert!(names(&["a", "b"]).serves(&names(&["b"])) && !names(&["a", "b", "c"]).serves(&names(&["b"])));
         assert!(
             names(&[]).serves(&names(&[])) && names(&["a"]).covers(&names(&[])) && !names(&["a"]).serves(&names(&[]))
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn all_covers_a_part_and_a_part_no_other() {
+    fn everything_covers_a_part_and_a_part_covers_no_other_part() {
         assert!(!Selection::Node("n1".to_owned()).covers(&Selection::Node("n2".to_owned())));
     }
 

@@ -7,18 +7,19 @@ use crate::jitter::spread;
 /// The times of watches and polls. Tests set shorter ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WatchTiming {
-    /// `timeoutSeconds` of a watch, in whole seconds; up to twice as long by chance, so that the watches of many agents
-    /// do not end at once.
+    /// `timeoutSeconds` of a watch, in whole seconds. A random factor makes it up to twice as long, so that the watches
+    /// of many agents do not end at the same time.
     pub watch_duration: Duration,
-    /// A watch without a line for so long is requested again; bookmarks come every minute.
+    /// The longest time without a line; then the watch is requested again. Bookmarks arrive every minute.
     pub idle_timeout: Duration,
-    /// Who sends more than is read, for so long, is asked for the present state instead: it skips what was changed again meanwhile.
+    /// If a server sends more than is read for this time, the present state is requested: it skips changes that later
+    /// changes replaced.
     pub behind: Duration,
-    /// How often Nodes and settings are polled, and Pods that wait for free ports where there are few Nodes.
+    /// The interval of polls of Nodes and settings, and, in a cluster with few Nodes, of Pods that wait for free ports.
     pub poll_interval: Duration,
-    /// The longest wait after the first failure; it doubles with each.
+    /// The longest wait after the first failure; it doubles with each failure.
     pub first_backoff: Duration,
-    /// The longest wait after a failure: a server that is back is found within two looks of the agent.
+    /// The longest wait after a failure: a server that is back is found within two scans of the agent.
     pub max_backoff: Duration,
 }
 
@@ -39,18 +40,18 @@ impl Default for WatchTiming {
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(300);
 
 impl WatchTiming {
-    /// How long a watch is to last; `jitter` is from 0 to 1.
+    /// The wanted duration of a watch; `jitter` is from 0 to 1.
     pub(super) fn spread_watch_duration(&self, jitter: f64) -> Duration {
         self.watch_duration.mul_f64(1.0 + jitter)
     }
 
-    /// How long a watch has to last to end a series of failures.
+    /// The duration of a watch that ends a series of failures.
     pub(super) fn lasting(&self) -> Duration {
         10 * self.first_backoff
     }
 
-    /// The wait after so many failures in succession, of which `jitter`, from 0 to 1, decides half. `retry_after` comes
-    /// on top, spread over twice its time.
+    /// The wait after this number of failures in succession. `jitter`, from 0 to 1, decides half of it. `retry_after`
+    /// is added, spread over twice its time.
     pub(super) fn backoff(&self, failures: u32, retry_after: Option<Duration>, jitter: f64) -> Duration {
         let longest = 2_u32.saturating_pow(failures.saturating_sub(1));
         let longest = self.first_backoff.saturating_mul(longest).min(self.max_backoff);
@@ -72,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_asks_for_more_gets_it_within_reason_and_never_from_all_at_once() {
+    fn retry_after_is_obeyed_up_to_a_limit_and_spread_over_all_clients() {
         let timing = WatchTiming::default();
         let waits = [0.0, 1.0].map(|jitter| timing.backoff(1, Some(Duration::from_secs(30)), jitter));
         assert_eq!(waits, [Duration::from_millis(30_500), Duration::from_secs(61)]);

@@ -1,4 +1,4 @@
-//! What watchers and pollers send to the index.
+//! The messages of watchers and pollers to the index.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -8,18 +8,18 @@ use super::{
 };
 use crate::error::Error;
 
-/// One update of what is known of a resource.
+/// One update of the known state of a resource.
 #[derive(Debug)]
 pub enum Update {
-    /// The address of the server that was connected to.
+    /// The address of the connected server.
     Connected(String),
     /// Every object of a selection.
     Replaced(Selection, ObjectBatch),
-    /// The object of a title as it is now; `None` where no rule uses it, or it was deleted.
+    /// The new state of the object with a title; `None` if no rule uses the object, or it was deleted.
     Applied(String, Option<CachedObject>),
     /// The names of the Services whose endpoints are needed from now on.
     EndpointsNeeded(Arc<BTreeSet<String>>),
-    /// The server is there, and nothing has changed.
+    /// The server answered, and nothing has changed.
     Confirmed,
     /// The resource could not be read.
     Failed(Error),

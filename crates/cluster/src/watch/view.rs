@@ -1,7 +1,7 @@
-//! What is known of the cluster, between the watches, which change it, and its readers, who ask for facts.
+//! The known state of the cluster, between the watches, which change it, and its readers, which request facts.
 //!
-//! Facts are made when they are asked for, not at every change: a Service that somebody edits all the time costs what its
-//! own conversion costs, and readers decide when they can afford more.
+//! Facts are made on request, not at every change. A Service that changes all the time costs only its own conversion,
+//! and readers decide when they can afford more.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,14 +17,15 @@ use super::{
 };
 use portreeve_facts::ClusterFacts;
 
-/// What is known of the cluster now. Clones see the same, and each is notified of changes by itself.
+/// The present state of the cluster. All clones see the same state. Each clone receives its own notifications of
+/// changes.
 #[derive(Clone, Debug)]
 pub struct ClusterView {
     known: Arc<Mutex<Known>>,
     changes: watch::Receiver<()>,
 }
 
-/// The watches ended, which is a bug: what is known grows old from now on.
+/// The watches ended, which is a bug: the known state becomes old from now on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the watches of the cluster ended")]
 pub struct WatchesEnded;
@@ -32,39 +33,39 @@ pub struct WatchesEnded;
 #[derive(Debug)]
 struct Known {
     index: Index,
-    /// The facts that were made last.
+    /// The last facts that were made.
     facts: Arc<ClusterFacts>,
-    /// Something has changed since then.
+    /// The state changed after these facts were made.
     outdated: bool,
 }
 
 impl ClusterView {
-    /// Waits until something has changed since the last call of this or of [`Self::facts`]. Many changes are one.
+    /// Waits for a change since the last call of this or of [`Self::facts`]. Many changes count as one.
     ///
     /// # Errors
-    /// When nothing can change any more.
+    /// If nothing can change any more.
     pub async fn changed(&mut self) -> Result<(), WatchesEnded> {
         self.changes.changed().await.map_err(|_| WatchesEnded)
     }
 
-    /// The facts; each resource that was never read as a whole is a gap. They are made now, in a time that grows with
-    /// the cluster, unless nothing has changed since they were made.
+    /// The facts. Each resource is unread before its first complete read. If the state changed, the facts are made now,
+    /// in a time that grows with the cluster.
     pub fn facts(&mut self) -> Arc<ClusterFacts> {
         self.changes.mark_unchanged();
         locked(&self.known).facts()
     }
 
-    /// Whether something is still being read for the first time.
+    /// Whether a resource is still being read for the first time.
     pub fn is_awaited(&self) -> bool {
         locked(&self.known).index.is_awaited()
     }
 
-    /// Whether the endpoints of all Services of these names are known, or why they cannot be.
+    /// Whether the endpoints of all Services with these names are known, or the reason why not.
     pub fn holds_endpoints_of(&self, names: &BTreeSet<String>) -> bool {
         locked(&self.known).index.holds_endpoints_of(names)
     }
 
-    /// How fresh the knowledge of each resource is. It changes without a notification.
+    /// The freshness of each resource. It changes without a notification.
     pub fn statuses(&self) -> BTreeMap<Resource, ResourceStatus> {
         locked(&self.known).index.statuses()
     }
@@ -74,7 +75,7 @@ impl Known {
     fn facts(&mut self) -> Arc<ClusterFacts> {
         if std::mem::take(&mut self.outdated) {
             let fresh = self.index.facts();
-            // What changed may have changed back.
+            // A change may have been undone by a later change.
             if fresh != *self.facts {
                 self.facts = Arc::new(fresh);
             }
@@ -83,7 +84,7 @@ impl Known {
     }
 }
 
-/// The side of a [`ClusterView`] that changes it; when it is dropped, the view has ended.
+/// The writer of a [`ClusterView`]. When it is dropped, the view ends.
 #[derive(Debug)]
 pub(super) struct ViewWriter {
     known: Arc<Mutex<Known>>,
@@ -99,19 +100,18 @@ impl ViewWriter {
         (Self { known: Arc::clone(&known), changes }, ClusterView { known, changes: receiver })
     }
 
-    /// What is known of a resource, now and later.
+    /// The known state of a resource, now and later.
     pub(super) fn known(&self, resource: Resource) -> KnownObjects {
         let known = Arc::clone(&self.known);
         KnownObjects::found_by(move |title, object| locked(&known).index.same(resource, title, object))
     }
 
-    /// Looks at the index.
+    /// Reads the index.
     pub(super) fn index<T>(&self, look: impl FnOnce(&Index) -> T) -> T {
         look(&locked(&self.known).index)
     }
 
-    /// Changes the index; `change` returns whether facts may differ now, of which readers are then notified. Returns
-    /// the same.
+    /// Changes the index. `change` returns whether facts may differ now; readers are then notified. Returns the same.
     pub(super) fn update(&self, change: impl FnOnce(&mut Index) -> bool) -> bool {
         let mut known = locked(&self.known);
         let changed = change(&mut known.index);
@@ -154,26 +154,26 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn facts_are_made_when_they_are_asked_for_and_once_for_many_changes() {
+    async fn facts_are_made_on_request_and_once_for_many_changes() {
         let (writer, mut view) = view();
         let first = view.facts();
         assert!(Arc::ptr_eq(&first, &view.facts()), "nothing has changed");
         assert!(writer.update(empty(Resource::Services)) && writer.update(empty(Resource::Nodes)));
-        assert!(Arc::ptr_eq(&first, &locked(&view.known).facts), "nobody has asked");
-        view.changed().await.expect("it is alive");
+        assert!(Arc::ptr_eq(&first, &locked(&view.known).facts), "no reader requested facts");
+        view.changed().await.expect("the view is alive");
         let second = view.facts();
         assert!(second.services.seen().is_some() && second.nodes.seen().is_some());
-        assert!(!view.changes.has_changed().expect("it is alive"), "both are in these facts");
+        assert!(!view.changes.has_changed().expect("the view is alive"), "these facts have both changes");
 
         assert!(!writer.update(|index| index.apply(Resource::Nodes, Update::Confirmed, Instant::now())));
-        assert!(!view.changes.has_changed().expect("it is alive"), "no fact differs");
+        assert!(!view.changes.has_changed().expect("the view is alive"), "no fact differs");
         assert!(Arc::ptr_eq(&second, &view.facts()));
         drop(writer);
         assert_eq!(view.changed().await, Err(WatchesEnded));
     }
 
     #[test]
-    fn what_changed_and_changed_back_is_the_same_facts() {
+    fn a_change_that_was_undone_gives_the_same_facts() {
         let (writer, mut view) = view();
         let first = view.facts();
         for origin in ["elsewhere", "the API server"] {
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_that_is_read_again_as_it_was_is_held_once() {
+    fn an_unchanged_object_that_is_read_again_is_kept_once() {
         let (writer, _view) = view();
         let batch = || {
             let mut batch = ObjectBatch::within(Selection::Served, Some(writer.known(Resource::Services)));

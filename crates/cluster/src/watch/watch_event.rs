@@ -1,4 +1,5 @@
-//! One line of a watch: `{"type":"ADDED","object":{...}}` (apimachinery `meta/v1` WatchEvent), and what it changes.
+//! One line of a watch, `{"type":"ADDED","object":{...}}` (apimachinery `meta/v1` WatchEvent), and the change that it
+//! describes.
 
 use std::borrow::Cow;
 
@@ -8,14 +9,14 @@ use serde_json::value::RawValue;
 use super::cached_object::CachedObject;
 use crate::objects::{Identity, Object};
 
-/// What a line brings. Each has the version that is known then.
+/// The meaning of a line. Each variant has the version that is then known.
 #[derive(Debug, PartialEq)]
 pub enum WatchEvent {
-    /// The object of a title as it is now; `None` where no rule uses it.
+    /// The new state of the object with a title; `None` if no rule uses the object.
     Applied(String, Option<CachedObject>, Option<String>),
-    /// The object of a title was deleted.
+    /// The object with a title was deleted.
     Deleted(String, Option<String>),
-    /// Nothing else has changed. True where this ends the state with which a watch began.
+    /// No other change. True if this line ends the state with which a watch began.
     Bookmark(bool, Option<String>),
     /// The end of the watch: the code and the message of a Status.
     Refused(u16, String),
@@ -58,10 +59,10 @@ struct Status {
 }
 
 impl WatchEvent {
-    /// Reads a line, which was found at `place`. An object that is refused is applied too: it is one that is rejected.
+    /// Reads a line from `place`. A refused object is applied too: as a rejected one.
     ///
     /// # Errors
-    /// When it is no line of a watch, for people.
+    /// A message, if it is not a line of a watch.
     pub fn read<K: Object>(place: &str, line: &str) -> Result<Self, String> {
         let Line { word, object } = serde_json::from_str(line).map_err(|error| error.to_string())?;
         match &*word {
@@ -82,7 +83,7 @@ impl WatchEvent {
                 let Status { code, message } = serde_json::from_str(object.get()).map_err(|error| error.to_string())?;
                 Ok(Self::Refused(code, message.unwrap_or_default()))
             }
-            _ => Err("it is no event of a watch".to_owned()),
+            _ => Err("it is not an event of a watch".to_owned()),
         }
     }
 }
@@ -93,7 +94,7 @@ mod tests {
     use crate::objects::Service;
 
     #[test]
-    fn each_kind_of_line_is_recognized_whatever_comes_first() {
+    fn each_kind_of_line_is_recognized_with_its_fields_in_any_order() {
         let metadata =
             r#"{"name":"a","namespace":"d","resourceVersion":"7","annotations":{"k8s.io/initial-events-end":"true"}}"#;
         let read = |word: &str, spec: &str| {
@@ -110,7 +111,7 @@ mod tests {
             };
             assert_eq!((of, at), (title.clone(), version.clone()));
             let WatchEvent::Applied(of, Some(CachedObject::More(rejected)), at) = read(word, "5") else {
-                panic!("what is no Service is one that is rejected")
+                panic!("a value that is no Service must be rejected")
             };
             assert_eq!((of, at, rejected.rejected().len()), (title.clone(), version.clone(), 1));
         }

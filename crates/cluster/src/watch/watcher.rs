@@ -1,16 +1,16 @@
-//! One resource: its state by a watch that begins with it, or by LIST; then WATCH from its resource version, until the task
-//! ends.
+//! One resource. Its state comes from the beginning of a watch, or from a LIST. Then a WATCH from its resource version
+//! follows, until the task ends.
 
 use std::{convert::Infallible, mem, time::Duration};
 
 use tokio::{
-    io::{AsyncBufRead, Lines},
     select,
     sync::watch,
     time::{Instant, sleep, sleep_until, timeout},
 };
 
 use super::{
+    event_lines::EventLines,
     position::WatchPosition,
     reading_pace::{ReadingPace, TOGETHER},
     resource_feed::ResourceFeed,
@@ -19,7 +19,7 @@ use super::{
     watch_event::WatchEvent,
 };
 use crate::{
-    answer::{OBJECTS, too_many, wrong},
+    answer::{LONGEST_OBJECT, OBJECTS, too_many, wrong},
     collection::Collection,
     error::Error,
     jitter::jitter,
@@ -29,22 +29,23 @@ use crate::{
 };
 use portreeve_facts::text;
 
-/// A server that cannot go on from a version accepts the watch all the same, and refuses in its first line. Only after
-/// so long without a line does the watch confirm that nothing has changed.
+/// A server that cannot continue from a version accepts the watch anyway, and refuses in its first line. Only after
+/// this time without a line does the watch confirm that nothing has changed.
 const REFUSAL_WINDOW: Duration = Duration::from_secs(1);
-/// So many lines of a watch are read at once, whatever came before it: a server that refuses it says so in the first.
+/// The first lines of a watch, up to this number, are read at once: a server refuses a watch in the first line.
 const FIRST: u32 = 4;
-/// What one watch may bring, in bytes: a hundred times what ten minutes bring in a large cluster. Beyond it the present
-/// state is read anew, within the bounds of a list: what is known must not grow without an end.
+/// The greatest number of bytes of one watch: a hundred times the bytes of ten minutes in a large cluster. Beyond it
+/// the present state is read anew, within the limits of a list: the known state must not grow endlessly.
 const LONGEST: usize = 64 << 20;
-/// Where a watch lags behind, the state is not read anew before it has brought so much, and so much for each object of the
-/// state, in bytes: both together take no more than twice what the watch alone takes.
+/// If a watch is behind, the state is read anew only after this number of bytes, and this number for each object of the
+/// state. Both together take at most twice the bytes of the watch alone.
 const STATE: usize = 4 << 20;
 const OBJECT: usize = 2 << 10;
 /// The longest message of a server that is passed on, in bytes.
 const MESSAGE: usize = 256;
 
-/// Watches the objects of a kind within a selection, which may change; `None` means that it is not known yet.
+/// Watches the objects of a kind within a selection, which may change. `None` means that the selection is not yet
+/// known.
 pub(super) async fn watcher<K: Object>(feed: ResourceFeed, mut selections: watch::Receiver<Option<Selection>>) {
     let mut position = WatchPosition::new();
     loop {
@@ -70,7 +71,7 @@ pub(super) async fn watcher<K: Object>(feed: ResourceFeed, mut selections: watch
         };
         position.failed(&error, &selection);
         let failures = position.patience.failed(&error, feed.timing.lasting(), Instant::now());
-        // Nothing shortens this: another selection is no reason to come back to a server that wants to be left alone.
+        // A new selection does not shorten this wait: the server wants no requests.
         feed.back_off(error, failures).await;
         if selections.borrow().as_ref() != Some(&selection) {
             position.version = None;
@@ -78,7 +79,7 @@ pub(super) async fn watcher<K: Object>(feed: ResourceFeed, mut selections: watch
     }
 }
 
-/// From connecting to the first failure.
+/// From the connection to the first failure.
 async fn session<K: Object>(
     feed: &ResourceFeed,
     selection: &Selection,
@@ -90,7 +91,7 @@ async fn session<K: Object>(
     feed.send(Update::Connected(server.address().to_owned())).await;
     if let Some(path) = position.doubt(&collection) {
         match server.text(&path).await {
-            // A server that does not understand the question is asked nothing else.
+            // A server that does not understand this request gets no other request of its kind.
             Ok(_) | Err(Error::Status { code: 400 | 404 | 422, .. }) => position.doubted = false,
             Err(error) => return Err(error),
         }
@@ -107,7 +108,7 @@ async fn session<K: Object>(
         let bounds = format!("watch=1&allowWatchBookmarks=true&timeoutSeconds={seconds}");
         let path = format!("{}?{bounds}{}{query}", collection.path, position.beginning());
         let lines = match server.watch(&path).await {
-            // Servers before 1.32, and some after it, know no streamed lists.
+            // Servers before 1.32, and some later ones, do not support streamed lists.
             Err(Error::Status { code: 400 | 422, .. }) if position.version.is_none() => {
                 position.streams = false;
                 continue;
@@ -120,28 +121,29 @@ async fn session<K: Object>(
             continue;
         }
         let brought = watch.follow::<K>(position).await?;
-        // A server that ends every watch at once gets a pause between them, and a longer one each time.
+        // If a server ends every watch at once, there is a pause between watches, and it grows.
         let ends = position.patience.ended(brought, began.elapsed(), feed.timing.lasting());
         sleep_until(began + feed.timing.backoff(ends, None, jitter())).await;
     }
 }
 
-/// One watch that a server has answered, from its beginning to its end.
+/// One watch that a server answered, from its beginning to its end.
 struct OpenWatch<'a> {
     feed: &'a ResourceFeed,
     server: &'a Server,
-    /// The request, for people.
+    /// The request, for messages.
     request: String,
-    lines: Lines<Box<dyn AsyncBufRead + Send + Unpin>>,
+    lines: EventLines,
     /// Lines of changes that were read, up to [`FIRST`].
     read: u32,
-    /// Since when batches have ended although more may have been there.
+    /// The time since which batches have ended with more lines available.
     behind: Option<Instant>,
 }
 
 impl OpenWatch<'_> {
-    /// Reads the present state, with which a watch begins that has no version to begin at. Its end is marked: before that
-    /// it is not whole. False where the server does not come to it: it knows no such beginning.
+    /// Reads the present state at the beginning of a watch without a version. The server marks the end of the state;
+    /// before that the state is incomplete. False if the mark does not arrive: the server does not support this
+    /// beginning.
     async fn read_state<K: Object>(
         &mut self,
         selection: &Selection,
@@ -171,8 +173,8 @@ impl OpenWatch<'_> {
         Err(Error::TooMuch { request: self.request.clone(), what: too_many() })
     }
 
-    /// Follows what changes, until the orderly end of the watch, and says whether it brought anything. It also ends after
-    /// `idle_timeout` without a line: the next watch shows whether the server is there.
+    /// Follows the changes until the normal end of the watch, and returns whether there were any. It also ends after
+    /// `idle_timeout` without a line: the next watch shows whether the server answers.
     async fn follow<K: Object>(&mut self, position: &mut WatchPosition) -> Result<bool, Error> {
         let (mut accepted, mut brought, mut in_batch) = (false, 0_usize, false);
         loop {
@@ -187,7 +189,7 @@ impl OpenWatch<'_> {
                 }
             };
             accepted = true;
-            // What was left unread, nobody confirms.
+            // A state with unread lines is not confirmed.
             let as_of = self.behind.unwrap_or_else(Instant::now);
             let Some(line) = next else {
                 self.feed.send_as_of(as_of, Update::Confirmed).await;
@@ -213,14 +215,18 @@ impl OpenWatch<'_> {
         }
     }
 
-    /// The next line; `None` at the end. Whoever stops waiting for it loses nothing.
+    /// The next line; `None` at the end. A caller that stops waiting loses nothing.
     async fn line(&mut self) -> Result<Option<String>, Error> {
         loop {
-            match self.lines.next_line().await {
+            match self.lines.next().await {
                 Ok(Some(line)) if line.trim_ascii().is_empty() => {}
                 Ok(line) => return Ok(line),
                 Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
-                    return Err(self.wrong("it is no text"));
+                    return Err(self.wrong("it is not text"));
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::FileTooLarge => {
+                    let what = format!("one event is longer than {} MiB", LONGEST_OBJECT >> 20);
+                    return Err(Error::TooMuch { request: self.request.clone(), what });
                 }
                 Err(error) => {
                     return Err(Error::Unreachable {
@@ -232,7 +238,8 @@ impl OpenWatch<'_> {
         }
     }
 
-    /// The next line, as the pace allows: lines that never end are read in batches, so that not each of them wakes the process.
+    /// The next line, as the pace allows. Endless lines are read in batches, so that not each of them wakes the
+    /// process.
     async fn paced_line(&mut self, pace: &mut ReadingPace, in_batch: &mut bool) -> Result<Option<String>, Error> {
         let was_in_batch = mem::take(in_batch);
         let goes_on = was_in_batch && !pace.is_full();
@@ -257,7 +264,7 @@ impl OpenWatch<'_> {
         line
     }
 
-    /// What a line brings. One that is none, such as half of one, ends the watch.
+    /// The change of a line. A malformed line, such as half of one, ends the watch.
     fn event<K: Object>(&self, line: &str) -> Result<WatchEvent, Error> {
         WatchEvent::read::<K>(self.server.address(), line).map_err(|what| self.wrong(&what))
     }

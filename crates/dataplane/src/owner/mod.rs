@@ -58,7 +58,7 @@ pub fn owner(round: &Round<'_>, protocol: Protocol, port: u16) -> Result<Ownersh
         cluster.rejected.iter().filter(|it| matches!(it.source, Source::Services | Source::Pods | Source::Nodes));
     let unread = [cluster.services.gap(), cluster.pods.gap()].into_iter().flatten().chain(left_out).cloned().collect();
     let proxy_mode = snapshot.proxy_mode().ok().map(|mode| mode.value);
-    let mode = addressed.candidates.mode_in_words();
+    let mode = addressed.assumptions.mode_in_words();
     let beside = beside(round, (protocol, port));
     let redirections = round.missed_redirections();
     Ok(Ownership { protocol, port, proxy_mode, claimants, beside, answers, mode, unread, redirections })
@@ -87,8 +87,8 @@ impl Loss for Told {
 
 /// What every case agrees on.
 fn answered(contest: &Contest<'_, '_, '_>, addressed: &Addressed<'_>, (from, to): (Vantage, LocalAddress)) -> Answered {
-    let (told, assumed) = addressed.over(true, |candidate, case| {
-        Ok(Some(match contest.who(candidate, case, (from, to)) {
+    let (told, assumed) = addressed.over(true, |assumption, case| {
+        Ok(Some(match contest.who(assumption, case, (from, to)) {
             Ok(answer) => Told { loser: answer.loser(), answer: Ok(Some((answer.outcome, answer.by))) },
             Err(Undecided { gap, loser: None }) => return Err(gap),
             Err(Undecided { gap, loser }) => Told { answer: Err(gap), loser },
@@ -99,7 +99,7 @@ fn answered(contest: &Contest<'_, '_, '_>, addressed: &Addressed<'_>, (from, to)
         Judged::Depends { on, .. } => (Told { answer: Err(on), loser: None }, None),
         Judged::Never => unreachable!("each case tells something"),
     };
-    let differs = || gap.unwrap_or_else(|| addressed.candidates.ambiguity());
+    let differs = || gap.unwrap_or_else(|| addressed.assumptions.ambiguity());
     let (outcome, by) = match answer.and_then(|it| it.ok_or_else(differs)) {
         Ok((outcome, by)) => (Ok(outcome), by),
         Err(gap) => (Err(gap), None),

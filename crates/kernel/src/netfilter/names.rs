@@ -2,8 +2,8 @@
 
 use crate::netlink::{Malformed, Message, attributes, bytes_at, name};
 
-// libc has the lower bytes only, and for Linux only.
-/// `NFNL_SUBSYS_NFTABLES << 8`, with the number of each message in the low byte.
+// libc has only the lower bytes, and only for Linux.
+/// `NFNL_SUBSYS_NFTABLES << 8`. The low byte is the number of the message.
 pub(crate) const NFT_MSG_NEWTABLE: u16 = 0x0a00;
 pub(crate) const NFT_MSG_GETTABLE: u16 = 0x0a01;
 pub(crate) const NFT_MSG_NEWCHAIN: u16 = 0x0a03;
@@ -17,7 +17,7 @@ pub(crate) const NFTA_CHAIN_NAME: u16 = 3;
 pub(crate) const NFTA_RULE_TABLE: u16 = 1;
 pub(crate) const NFTA_RULE_CHAIN: u16 = 2;
 
-/// The longest name nf_tables takes (`NFT_NAME_MAXLEN`).
+/// The longest name that nf_tables accepts (`NFT_NAME_MAXLEN`).
 pub(crate) const NAME: usize = 256;
 
 // include/uapi/linux/netfilter.h

@@ -1,5 +1,6 @@
-//! Where the CNI plugin `portmap` redirects hostPorts: the rules of its own chains, of iptables-nft and of nftables
-//! (containernetworking/plugins plugins/meta/portmap). And which ports the rules of tables `raw` keep from conntrack.
+//! The redirections of hostPorts by the CNI plugin `portmap`: the rules of its chains in iptables-nft and in nftables
+//! (containernetworking/plugins plugins/meta/portmap). And the ports that rules of the tables `raw` exclude from
+//! conntrack.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -16,16 +17,16 @@ use super::{
 use crate::netlink::{Connection, Malformed, Message, Request, Transport, bytes_at};
 use portreeve_facts::{Gap, Protocol, Redirection, Source, Why};
 
-/// Chains that are read at most: each is asked for by itself. A node has fewer pods.
+/// The greatest number of chains that are read, each with its own request. A node has fewer pods.
 const MOST_CHAINS: usize = 512;
-/// Redirections that are kept at most.
+/// The greatest number of redirections that are kept.
 const MOST_REDIRECTIONS: usize = 8192;
 
-/// The chain of iptables that leads to one chain for each pod.
+/// The chain of iptables that jumps to one chain for each pod.
 const ALL_PODS: &str = "CNI-HOSTPORT-DNAT";
-/// What the name of such a chain begins with.
+/// The prefix of the name of a pod's chain.
 const ONE_POD: &str = "CNI-DN-";
-/// The table of nftables, and its chains in the order in which they are asked.
+/// The table of nftables, and its chains in the order in which the kernel evaluates them.
 const TABLE: &str = "cni_hostport";
 const CHAINS: [&str; 2] = ["hostip_hostports", "hostports"];
 
@@ -37,10 +38,10 @@ pub(crate) struct Chain {
     name: String,
 }
 
-/// The table of iptables in which packets are kept from conntrack.
+/// The table of iptables whose rules exclude packets from conntrack.
 const RAW: &str = "raw";
 
-/// A chain that `portmap` makes, or of a table `raw`.
+/// A chain of `portmap`, or of a table `raw`.
 pub(crate) fn chain(message: &Message<'_>) -> Result<Option<Chain>, Malformed> {
     if message.kind != NFT_MSG_NEWCHAIN {
         return Ok(None);
@@ -53,10 +54,10 @@ pub(crate) fn chain(message: &Message<'_>) -> Result<Option<Chain>, Malformed> {
     Ok(wanted.then_some(Chain { family, table, name }))
 }
 
-/// The ports of the chains of tables `raw` that are kept from conntrack, each once; these chains are taken out.
+/// The ports that the chains of tables `raw` exclude from conntrack, each once. These chains are removed from the list.
 ///
 /// # Errors
-/// A gap where a dump of rules failed, and where there are more chains than are read.
+/// A `Gap` if a dump of rules failed, or if there are too many chains to read.
 pub(crate) fn untracked<S: Transport, O: FnMut() -> io::Result<S>>(
     connection: &mut Connection<S, O>,
     chains: &mut Vec<Chain>,
@@ -70,11 +71,11 @@ pub(crate) fn untracked<S: Transport, O: FnMut() -> io::Result<S>>(
     Ok(found.into_iter().collect())
 }
 
-/// What these chains redirect, in the order in which the kernel asks them.
+/// The redirections of these chains, in the order in which the kernel evaluates them.
 ///
 /// # Errors
-/// A gap where a dump of rules failed, and where there is more than is read: without the last ones, which are of the pods
-/// that came last, nobody can say who loses connections.
+/// A `Gap` if a dump of rules failed, or if there is too much to read. The last redirections are of the newest pods:
+/// without them the losers of connections are not known.
 pub(crate) fn read<S: Transport, O: FnMut() -> io::Result<S>>(
     connection: &mut Connection<S, O>,
     mut chains: Vec<Chain>,
@@ -90,7 +91,7 @@ pub(crate) fn read<S: Transport, O: FnMut() -> io::Result<S>>(
     }
     let place = |chain: &Chain| match CHAINS.iter().position(|name| *name == chain.name) {
         Some(place) => Some(place),
-        // A chain to which nothing leads redirects nothing.
+        // A chain to which no rule jumps redirects nothing.
         None => order.get(&(chain.family, chain.name.clone())).copied(),
     };
     let mut placed: Vec<(usize, Chain)> =
@@ -118,7 +119,7 @@ fn rules<S: Transport, O: FnMut() -> io::Result<S>>(
 ) -> Result<Vec<Rule>, Gap> {
     let mut body = vec![chain.family, 0, 0, 0];
     for (kind, name) in [(NFTA_RULE_TABLE, &chain.table), (NFTA_RULE_CHAIN, &chain.name)] {
-        // A name ends with a zero, and the next attribute begins at a multiple of four.
+        // A name ends with a zero byte, and the next attribute begins at a multiple of four.
         let length = u16::try_from(name.len() + 5).unwrap_or(u16::MAX);
         body.extend(length.to_ne_bytes().into_iter().chain(kind.to_ne_bytes()).chain(name.bytes()).chain([0]));
         body.resize(body.len().next_multiple_of(4), 0);
@@ -126,7 +127,7 @@ fn rules<S: Transport, O: FnMut() -> io::Result<S>>(
     let request =
         Request { source: Source::Netfilter, what: "nft rules", kind: NFT_MSG_GETRULE, body: &body, absent: None };
     connection.dump(&request, Vec::new, |found, message| {
-        // Linux before 4.10 does not know the filter by chain.
+        // Linux before 4.10 ignores the filter by chain.
         if message.kind == NFT_MSG_NEWRULE && attribute(message, NFTA_RULE_CHAIN)? == chain.name {
             found.push(rule(message)?);
         }
@@ -140,15 +141,15 @@ mod tests {
     use crate::netlink::{Family, script};
 
     #[test]
-    fn more_than_is_read_is_too_much_and_not_nothing() {
+    fn too_many_chains_are_too_much_and_never_none() {
         let of_chains = |count: usize| {
             let chain = Chain { family: 2, table: TABLE.to_owned(), name: CHAINS[0].to_owned() };
             let silent = (0..8).map(|_| Vec::new()).collect();
             let read = read(&mut script::connection(Family::Netfilter, silent), vec![chain; count]);
-            read.expect_err("a kernel that says nothing").why
+            read.expect_err("a kernel without an answer").why
         };
         assert_eq!(of_chains(MOST_CHAINS + 1), Why::TooMuch);
-        assert_ne!(of_chains(MOST_CHAINS), Why::TooMuch, "the first one is asked for");
+        assert_ne!(of_chains(MOST_CHAINS), Why::TooMuch, "the first chain is requested");
         assert_eq!(at_most(2, "things", 2), Ok(()));
         assert_eq!(at_most(2, "things", 3).expect_err("too many").detail, "more than 2 things");
     }

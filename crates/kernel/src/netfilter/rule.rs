@@ -1,4 +1,4 @@
-//! What a rule of nf_tables says of a port, and of where it leads, as `nft` and iptables-nft write it
+//! The port in a rule of nf_tables, and the target of the rule, as `nft` and iptables-nft write them
 //! (include/uapi/linux/netfilter/nf_tables.h, nf_tables_compat.h).
 
 use std::{
@@ -12,23 +12,23 @@ use portreeve_facts::{Protocol, Redirection};
 
 const NFTA_RULE_HANDLE: u16 = 3;
 const NFTA_RULE_EXPRESSIONS: u16 = 4;
-/// Of every expression: its name, and what is in it.
+/// The parts of every expression: its name and its data.
 const NFTA_EXPR_NAME: u16 = 1;
 const NFTA_EXPR_DATA: u16 = 2;
 
-/// What one rule says, as far as it is understood.
+/// The meaning of one rule, as far as it is understood.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Rule {
-    /// The chain that it jumps to.
+    /// The chain to which the rule jumps.
     pub jump: Option<String>,
-    /// Where it redirects a port to.
+    /// The target of a redirected port.
     pub redirection: Option<Redirection>,
-    /// The destination port whose packets it keeps from conntrack, whatever their addresses are.
+    /// The destination port whose packets the rule excludes from conntrack, for any addresses.
     pub untracked: Option<(Protocol, u16)>,
 }
 
 impl Rule {
-    /// The names in it, which somebody else chose.
+    /// The names in a rule. Another program chose them.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.jump.iter().chain(self.redirection.as_ref().map(|it| &it.chain)).map(String::as_str)
     }
@@ -64,18 +64,18 @@ pub fn rule(message: &Message<'_>) -> Result<Rule, Malformed> {
     Ok(Rule { jump: said.jump, redirection, untracked })
 }
 
-/// What a register holds.
+/// The content of a register.
 #[derive(Clone, Copy)]
 enum Held<'a> {
     Protocol,
     Port,
     Destination,
     Bytes(&'a [u8]),
-    /// Something that no redirection of a hostPort asks for.
+    /// A value that no redirection of a hostPort uses.
     Other,
 }
 
-/// What the expressions of a rule have said so far.
+/// The meaning of the expressions so far.
 struct Said<'a> {
     family: u8,
     registers: HashMap<u32, Held<'a>>,
@@ -85,7 +85,8 @@ struct Said<'a> {
     jump: Option<String>,
     to: Option<(IpAddr, u16)>,
     untracked: bool,
-    /// A condition that is not understood, such as a network or what a port is not: whom the rule redirects is not known.
+    /// A condition that is not understood, such as a network or an excluded port. The clients that the rule redirects
+    /// are then not known.
     unclear: bool,
 }
 
@@ -138,7 +139,8 @@ impl<'a> Said<'a> {
         const NETWORK: u32 = 1;
         const TRANSPORT: u32 = 2;
         let field = |kind| data.number(kind).unwrap_or(u32::MAX);
-        // Base, offset and length: the destination port; protocol and destination of IPv4; destination of IPv6.
+        // Base, offset and length of three fields: the destination port; protocol and destination of IPv4; destination
+        // of IPv6.
         let held = match (field(NFTA_PAYLOAD_BASE), field(NFTA_PAYLOAD_OFFSET), field(NFTA_PAYLOAD_LEN), self.family) {
             (TRANSPORT, 2, 2, _) => Held::Port,
             (NETWORK, 9, 1, NFPROTO_IPV4) => Held::Protocol,
@@ -199,10 +201,10 @@ impl<'a> Said<'a> {
         }
     }
 
-    /// A match of iptables: which destination port (include/uapi/linux/netfilter/xt_tcpudp.h, xt_sctp.h).
+    /// A match of iptables: its destination port (include/uapi/linux/netfilter/xt_tcpudp.h, xt_sctp.h).
     fn xt_match(&mut self, data: &Parts<'a>) -> Result<(), Malformed> {
         let Some((kind, info)) = data.xt() else { return Ok(()) };
-        // Two source ports come first, and with SCTP last. Each in the order of this machine.
+        // Two source ports come first; with SCTP they come last. Each port is in the byte order of this machine.
         let (protocol, at, flags) = match kind.as_str() {
             "tcp" => (Protocol::Tcp, 4, Some(11)),
             "udp" => (Protocol::Udp, 4, Some(8)),
@@ -217,8 +219,9 @@ impl<'a> Said<'a> {
         Ok(())
     }
 
-    /// The target DNAT of iptables: where to (`struct nf_nat_range2`, include/uapi/linux/netfilter/nf_nat.h); and those that keep
-    /// packets from conntrack (`struct xt_ct_target_info`, include/uapi/linux/netfilter/xt_CT.h).
+    /// The target DNAT of iptables with its destination (`struct nf_nat_range2`,
+    /// include/uapi/linux/netfilter/nf_nat.h), and the targets that exclude packets from conntrack (`struct
+    /// xt_ct_target_info`, include/uapi/linux/netfilter/xt_CT.h).
     fn xt_target(&mut self, data: &Parts<'a>) -> Result<(), Malformed> {
         const NFTA_TARGET_REV: u16 = 2;
         const NF_NAT_RANGE_MAP_IPS: u32 = 1;
@@ -237,7 +240,7 @@ impl<'a> Said<'a> {
             }
             _ => return Ok(()),
         }
-        // The oldest form has a count before, and IPv4 addresses of four bytes each.
+        // The oldest form begins with a count, and has IPv4 addresses of four bytes each.
         let (flags, address, port) = match data.number(NFTA_TARGET_REV) {
             Some(0) => (4, 8, 16),
             _ => (0, 4, 36),
@@ -275,13 +278,13 @@ fn protocol(number: u8) -> Option<Protocol> {
     }
 }
 
-/// `NFTA_DATA_VALUE` of nested data.
+/// `NFTA_DATA_VALUE` in nested data.
 fn value(data: &[u8]) -> Result<Option<&[u8]>, Malformed> {
     const NFTA_DATA_VALUE: u16 = 1;
     Ok(Parts::of(data)?.get(NFTA_DATA_VALUE))
 }
 
-/// The few attributes of one thing.
+/// The few attributes of one object.
 struct Parts<'a>(Vec<(u16, &'a [u8])>);
 
 impl<'a> Parts<'a> {
@@ -293,7 +296,7 @@ impl<'a> Parts<'a> {
         self.0.iter().find(|(found, _)| *found == kind).map(|(_, payload)| *payload)
     }
 
-    /// A number, which nf_tables writes in network order.
+    /// A number in network byte order, as nf_tables writes it.
     fn number(&self, kind: u16) -> Option<u32> {
         self.get(kind)?.first_chunk().map(|bytes| u32::from_be_bytes(*bytes))
     }
@@ -330,7 +333,7 @@ mod tests {
         xt("match", "tcp", 0, &[&ports[..], &[0; 4]].concat())
     }
 
-    /// The oldest form of the target, and one of those that hold both families.
+    /// The oldest form of the target, and a form that holds both families.
     fn dnat(revision: u32, flags: u32) -> Vec<u8> {
         let (ip, port) = ([10, 1, 0, 8], 8080_u16.to_be_bytes());
         let flags = flags.to_ne_bytes();
@@ -355,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_redirection_of_one_port_is_none() {
+    fn a_rule_that_does_not_redirect_one_port_is_no_redirection() {
         let none = Ok(Rule::default());
         assert_eq!(rule_of(2, &[tcp(80, 81), dnat(2, 3)]), none, "a range");
         assert_eq!(rule_of(2, &[tcp(80, 80)]), none, "without a target");
@@ -365,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_whose_packets_are_not_tracked_is_read_of_each_form_of_the_target() {
+    fn an_untracked_port_is_read_from_each_form_of_the_target() {
         let udp = |first: u16, last: u16| {
             let ports = [0_u16, u16::MAX, first, last].map(u16::to_ne_bytes).concat();
             xt("match", "udp", 0, &[&ports[..], &[0; 2]].concat())
@@ -384,7 +387,7 @@ mod tests {
         assert_eq!(untracked(&[destination, of_one, udp(8472, 8472), ct(1)]), None, "one address alone");
     }
 
-    /// An expression of nftables, of numbers and of one value.
+    /// An expression of nftables with these numbers and one value.
     fn nft(name: &str, numbers: &[(u16, u32)], value: Option<(u16, &[u8])>) -> Vec<u8> {
         let numbers = numbers.iter().flat_map(|(kind, number)| nested(*kind, &number.to_be_bytes()));
         let value = value.map(|(kind, bytes)| nested(kind, &nested(1, bytes))).unwrap_or_default();

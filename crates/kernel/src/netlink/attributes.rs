@@ -1,13 +1,13 @@
 //! The attributes of netlink messages (`struct nlattr`, include/uapi/linux/netlink.h), for sockets, flows and nf_tables.
 //!
-//! A walk over sockets calls this a million times. That is why it borrows from the receive buffer, allocates nothing, and
-//! skips every attribute that is not used.
+//! A walk over sockets calls this code a million times. That is why it borrows from the receive buffer, allocates
+//! nothing, and skips every unused attribute.
 
 use netlink_packet_core::NLA_TYPE_MASK;
 
 use portreeve_facts::text;
 
-/// Bytes that do not have the expected form, with the form that was expected.
+/// Bytes of a wrong form, with the form that was expected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed(pub &'static str);
 
@@ -29,19 +29,19 @@ pub fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = Result<(u16, &[u8]),
 /// `N` bytes at an offset.
 ///
 /// # Errors
-/// [`Malformed`] when there are fewer.
+/// [`Malformed`] if there are fewer bytes.
 pub fn bytes_at<const N: usize>(bytes: &[u8], offset: usize) -> Result<[u8; N], Malformed> {
     let found = bytes.get(offset..).and_then(|rest| rest.first_chunk::<N>());
     found.copied().ok_or(Malformed("a message as long as its kind demands"))
 }
 
-/// A zero-terminated name, cleaned: a link, a table or a chain can be named with escape codes.
+/// A zero-terminated name, cleaned: the name of a link, a table or a chain may contain escape codes.
 pub fn name(payload: &[u8], limit: usize) -> String {
     let bytes = payload.split(|byte| *byte == 0).next().unwrap_or_default();
     text::clean(&String::from_utf8_lossy(bytes), limit)
 }
 
-/// An attribute, padded, for the tests of readers.
+/// An attribute with padding, for the tests of readers.
 #[cfg(test)]
 pub fn attribute(kind: u16, payload: &[u8]) -> Vec<u8> {
     let length = u16::try_from(4 + payload.len()).unwrap();
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn attributes_are_cut_where_they_say() {
+    fn attributes_end_at_their_own_length() {
         let bytes = [&[5, 0, 11, 0x80, 1, 0, 0, 0][..], &[8, 0, 1, 0, 9, 9, 9, 9]].concat();
         let found: Result<Vec<_>, _> = attributes(&bytes).collect();
         assert_eq!(found, Ok(vec![(11, &[1][..]), (1, &[9, 9, 9, 9][..])]));

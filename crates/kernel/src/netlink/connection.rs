@@ -1,8 +1,8 @@
-//! One netlink dump, from the request to its last message, or the reason why it cannot be had.
+//! One netlink dump, from the request to its last message, or the reason why it failed.
 //!
-//! The kernel marks a dump during which the dumped changed (`NLM_F_DUMP_INTR`), and drops messages when the receive
-//! buffer is full (`ENOBUFS`). Neither result is used: the dump is requested again, on a new socket. A dump that
-//! succeeded leaves its socket to the next one.
+//! The kernel marks a dump if its data changed meanwhile (`NLM_F_DUMP_INTR`), and drops messages if the receive buffer
+//! is full (`ENOBUFS`). Neither result is used: the dump is requested again, on a new socket. A dump that succeeded
+//! leaves its socket to the next dump.
 
 use std::{cell::Cell, io};
 
@@ -17,15 +17,16 @@ use super::{
 };
 use portreeve_facts::{Gap, Why};
 
-/// How often a torn dump is requested.
+/// The greatest number of attempts at a dump that is torn.
 const ATTEMPTS: u32 = 3;
-/// What the kernel fills at most in one go (net/netlink/af_netlink.c `netlink_recvmsg`).
+/// The greatest number of bytes that the kernel sends in one message buffer (net/netlink/af_netlink.c
+/// `netlink_recvmsg`).
 const BUFFER: usize = 32 * 1024;
-/// The largest single message that is still waited for.
+/// The largest single message that is accepted.
 const LARGEST_MESSAGE: usize = 1024 * 1024;
 
 /// A connection to one family of netlink, for the dumps of one reader, all in the network namespace of the calling
-/// thread. Its socket is opened for the first dump.
+/// thread. The first dump opens its socket.
 #[derive(Debug)]
 pub struct Connection<S, O> {
     open: O,
@@ -33,7 +34,7 @@ pub struct Connection<S, O> {
     sequence: u32,
 }
 
-/// A connection to a family. `strict`: the kernel has to honour or refuse every field of a request
+/// A connection to a family. With `strict`, the kernel must honour or refuse every field of a request
 /// (`NETLINK_GET_STRICT_CHK`, Linux 4.20).
 pub fn connection(
     family: Family,
@@ -55,7 +56,7 @@ thread_local! {
     static IDLE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// Why one attempt came to nothing.
+/// The reason why one attempt failed.
 enum Stop {
     /// Another request may help.
     Torn(&'static str),
@@ -66,24 +67,25 @@ enum Stop {
 }
 
 impl<S: Transport, O: FnMut() -> io::Result<S>> Connection<S, O> {
-    /// One over sockets that `open` makes; the first is made with the first dump.
+    /// A connection over sockets that `open` makes. The first dump makes the first socket.
     pub fn over(open: O) -> Self {
         Self { open, idle: None, sequence: 0 }
     }
 
-    /// Dumps into what `start` makes: `each` gets every message of one consistent dump. A torn dump is thrown away with
-    /// what it filled and requested again, three times in all.
+    /// Dumps into the value that `start` makes: `each` gets every message of one consistent dump. A torn dump is
+    /// discarded with its value and requested again. There are three attempts.
     ///
     /// # Errors
-    /// A [`Gap`] of the request's source when the kernel refused, does not know the request, took too long, tore every
-    /// attempt, or sent what `each` or this reader cannot read.
+    /// A [`Gap`] of the request's source in five cases: the kernel refused, does not know the request, took too long,
+    /// tore every attempt, or sent a message that `each` or this reader cannot read.
     pub fn dump<T>(
         &mut self,
         request: &Request<'_>,
         mut start: impl FnMut() -> T,
         mut each: impl FnMut(&mut T, &Message<'_>) -> Result<(), Malformed>,
     ) -> Result<T, Gap> {
-        // One buffer a thread: a look has a dozen dumps. What no answer fills of it is never touched.
+        // One buffer serves all dumps of a thread: a scan has a dozen. Pages of it that no answer fills are never
+        // touched.
         let mut buffer = IDLE.take();
         buffer.reserve_exact(BUFFER);
         let dumped = self.attempts(request, &mut start, &mut each, &mut buffer);
@@ -129,7 +131,7 @@ impl<S: Transport, O: FnMut() -> io::Result<S>> Connection<S, O> {
     }
 }
 
-/// Reads the answers of one attempt until the kernel says that it is done.
+/// Reads the answers of one attempt until the kernel sends the end.
 fn receive(
     socket: &mut impl Transport,
     request: &Request<'_>,
@@ -175,13 +177,13 @@ fn receive(
     }
 }
 
-/// What an error of the system means for an attempt.
+/// The meaning of a system error for an attempt.
 fn stopped(request: &Request<'_>, error: &io::Error) -> Stop {
     let errno = error.raw_os_error().map(Errno::from_raw);
     errno.and_then(torn).unwrap_or_else(|| Stop::Final(failed(request, "dump", error)))
 }
 
-/// The errors after which another request may help.
+/// The errors after which another request may succeed.
 fn torn(errno: Errno) -> Option<Stop> {
     match errno {
         Errno::ENOBUFS => Some(Stop::Torn("overrun")),
@@ -206,7 +208,7 @@ mod tests {
     const REQUEST: Request<'static> =
         Request { source: Source::Listeners, what: "TCP sockets", kind: 20, body: &[1, 2, 3, 4], absent: None };
 
-    /// Dumps over one script per attempt; what comes back is the first byte of each message.
+    /// Dumps over one script for each attempt. The result is the first byte of each message.
     fn play<const N: usize>(attempts: [Vec<io::Result<Vec<u8>>>; N]) -> Result<Vec<u8>, Gap> {
         first_bytes(&mut script::connection(Family::SockDiag, attempts.into()))
     }
@@ -223,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dump_over_several_datagrams_is_one() {
+    fn several_datagrams_make_one_dump() {
         let first = [message(20, 0, 1, b"a"), message(20, 0, 1, b"bcdef")].concat();
         assert_eq!(play([vec![Ok(first), Ok(message(20, 0, 1, b"g")), Ok(done(1, 0))]]), Ok(b"abg".to_vec()));
     }
@@ -247,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dump_torn_every_time_is_a_gap() {
+    fn a_dump_torn_every_time_is_unread() {
         let torn = |sequence| vec![Ok(message(NLMSG_DONE, NLM_F_DUMP_INTR, sequence, &[0; 4]))];
         assert_eq!(why(play([torn(1), torn(2), torn(3)])), Why::Torn);
     }
@@ -259,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interrupted_call_goes_on_where_it_was() {
+    fn an_interrupted_call_continues_its_dump() {
         let script = vec![Ok(message(20, 0, 1, b"a")), Err(Errno::EINTR.into()), Ok(done(1, 0))];
         assert_eq!(play([script]), Ok(b"a".to_vec()));
     }
@@ -272,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_to_an_earlier_request_are_passed_over() {
+    fn answers_to_an_earlier_request_are_ignored() {
         let script = vec![Ok(message(20, 0, 7, b"x")), Ok(done(7, 0)), Ok(message(20, 0, 1, b"a")), Ok(done(1, 0))];
         assert_eq!(play([script]), Ok(b"a".to_vec()));
     }
@@ -284,14 +286,14 @@ mod tests {
         assert_eq!(by(Errno::EACCES), Why::NotPermitted);
         assert_eq!(by(Errno::ENOENT), Why::NotSupported, "there is no module for the protocol");
         assert_eq!(by(Errno::EOPNOTSUPP), Why::NotSupported);
-        assert_eq!(by(Errno::EINVAL), Why::Malformed, "it was our request");
+        assert_eq!(by(Errno::EINVAL), Why::Malformed, "the request was wrong");
         assert_eq!(by(Errno::ENOMEM), Why::Unreachable);
         assert_eq!(why(play([vec![Ok(done(1, -(Errno::EPROTONOSUPPORT as i32)))]])), Why::NotSupported);
         assert_eq!(why(play([vec![]])), Why::TimedOut);
     }
 
     #[test]
-    fn the_one_refusal_that_means_none_of_it_is_an_empty_dump_and_no_other() {
+    fn only_the_refusal_that_means_absent_is_an_empty_dump() {
         let request = Request { absent: Some(Errno::ENOENT), ..REQUEST };
         let dumped = |errno| {
             let mut connection = script::connection(Family::Route, vec![vec![Ok(refused(1, errno))]]);
@@ -316,14 +318,14 @@ mod tests {
         fn no_bytes_panic(datagrams in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..80), 0..4)) {
             let script = || datagrams.iter().cloned().map(Ok).collect::<Vec<_>>();
             let outcome = play([script(), script(), script()]);
-            prop_assert!(outcome.is_err() || !datagrams.is_empty(), "the kernel has to say that it is done");
+            prop_assert!(outcome.is_err() || !datagrams.is_empty(), "the kernel must send the end");
         }
 
         #[test]
         fn no_body_behind_a_sound_header_panics(kind in 0u16..30, flags: u16, body in proptest::collection::vec(any::<u8>(), 0..40)) {
             let script = |sequence| vec![Ok(message(kind, flags, sequence, &body))];
             let outcome = play([script(1), script(2), script(3)]);
-            prop_assert!(outcome.is_err() || outcome == Ok(vec![]), "one that is cut short is no dump");
+            prop_assert!(outcome.is_err() || outcome == Ok(vec![]), "a dump without its end is refused");
         }
     }
 }

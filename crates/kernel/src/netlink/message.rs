@@ -9,17 +9,17 @@ use portreeve_facts::{Gap, Source, Why};
 /// `sizeof(struct nlmsghdr)`.
 pub(crate) const HEADER: usize = 16;
 
-/// What to dump.
+/// The object of a dump.
 pub struct Request<'a> {
-    /// Whose fact it is: the source of every gap.
+    /// The source of the fact, and so of every `Gap`.
     pub source: Source,
-    /// What is dumped, for people: `TCP sockets`.
+    /// The dumped objects, for messages: `TCP sockets`.
     pub what: &'static str,
     /// `nlmsg_type`.
     pub kind: u16,
-    /// Everything behind the `nlmsghdr`.
+    /// All bytes after the `nlmsghdr`.
     pub body: &'a [u8],
-    /// How the kernel refuses where there is none of it, so that the dump is empty.
+    /// The error by which the kernel refuses if it has no such objects: the dump is then empty.
     pub absent: Option<Errno>,
 }
 
@@ -27,12 +27,12 @@ pub struct Request<'a> {
 pub struct Message<'a> {
     /// `nlmsg_type`.
     pub kind: u16,
-    /// Everything behind the `nlmsghdr`.
+    /// All bytes after the `nlmsghdr`.
     pub body: &'a [u8],
 }
 
 impl Request<'_> {
-    /// The message as it is sent.
+    /// The message in the form in which it is sent.
     pub fn encode(&self, sequence: u32) -> Vec<u8> {
         let length = HEADER + self.body.len();
         let mut bytes = Vec::with_capacity(length);
@@ -45,7 +45,7 @@ impl Request<'_> {
         bytes
     }
 
-    /// The gap of an answer that does not have the expected form.
+    /// The `Gap` of an answer of a wrong form.
     pub fn malformed(&self, wanted: &str) -> Gap {
         Gap::new(self.source, Why::Malformed, format!("dump of {}: wanted {wanted}", self.what))
     }
@@ -59,7 +59,7 @@ pub(crate) struct Answer<'a> {
 }
 
 impl<'a> Answer<'a> {
-    /// Takes the first message off `bytes`.
+    /// Takes the first message from `bytes`.
     pub(crate) fn split(bytes: &mut &'a [u8]) -> Result<Self, Malformed> {
         let length = usize::try_from(u32::from_ne_bytes(bytes_at(bytes, 0)?)).unwrap_or(usize::MAX);
         let answer = Self {

@@ -1,7 +1,7 @@
-//! What it means that the kernel refused a request.
+//! The meaning of a refusal by the kernel.
 //!
-//! Only an error that can mean nothing else says that the kernel does not have what was requested: a refusal of our own
-//! mistake would otherwise read as an empty table.
+//! Only an error with exactly one meaning counts as *the kernel does not have it*. Otherwise the refusal of a wrong
+//! request of ours would read as an empty table.
 
 use std::io;
 
@@ -15,14 +15,14 @@ use super::{
 };
 use portreeve_facts::{Gap, Why};
 
-/// The longest words of the kernel that are kept, in bytes.
+/// The longest message of the kernel that is kept, in bytes.
 const WORDS: usize = 160;
 
 // include/uapi/linux/netlink.h `enum nlmsgerr_attrs`
 const NLMSGERR_ATTR_MSG: u16 = 1;
 const NLMSGERR_ATTR_OFFS: u16 = 2;
 
-/// An error with which the kernel answered, and its own words about it (`NETLINK_EXT_ACK`, Linux 4.12).
+/// An error from the kernel, with the kernel's message about it (`NETLINK_EXT_ACK`, Linux 4.12).
 #[derive(Debug)]
 pub(crate) struct Refusal {
     pub errno: Errno,
@@ -30,8 +30,8 @@ pub(crate) struct Refusal {
 }
 
 impl Refusal {
-    /// The refusal in a message of the kind `NLMSG_ERROR` or `NLMSG_DONE`; nothing where it is a success. `DONE` has the
-    /// dump's own result; very old kernels left it out.
+    /// The refusal in a message of the kind `NLMSG_ERROR` or `NLMSG_DONE`; none if it reports success. `DONE` has the
+    /// result of the dump; very old kernels do not send it.
     pub(crate) fn of(answer: &Answer<'_>) -> Option<Self> {
         let body = answer.message.body;
         let code = bytes_at(body, 0).map_or(0, i32::from_ne_bytes);
@@ -42,13 +42,13 @@ impl Refusal {
         })
     }
 
-    /// The gap of a request that was refused. `explained`: the kernel was told to give its reasons.
+    /// The `Gap` of a refused request. `explained`: the socket has the option for reasons.
     pub(crate) fn gap(&self, request: &Request<'_>, family: Family, explained: bool) -> Gap {
         let why = match self.errno {
             Errno::EPERM | Errno::EACCES => Why::NotPermitted,
             Errno::ENOENT | Errno::EOPNOTSUPP | Errno::EPROTONOSUPPORT => Why::NotSupported,
-            // nfnetlink answers so, and without words, where it has no such subsystem (net/netfilter/nfnetlink.c
-            // `nfnetlink_rcv_msg`). A request that it cannot read it refuses with words.
+            // nfnetlink answers with this error and without a message if it does not have the subsystem
+            // (net/netfilter/nfnetlink.c `nfnetlink_rcv_msg`). If it cannot read a request, it refuses with a message.
             Errno::EINVAL if explained && self.words.is_none() && family == Family::Netfilter => Why::NotSupported,
             Errno::EINVAL => Why::Malformed,
             _ => Why::Unreachable,
@@ -59,7 +59,7 @@ impl Refusal {
     }
 }
 
-/// Where the attributes of a refusal begin: behind its code, and in `NLMSG_ERROR` behind the request or its header.
+/// The start of the attributes of a refusal: after its code, and in `NLMSG_ERROR` after the request or its header.
 fn behind_request(answer: &Answer<'_>) -> usize {
     let quoted = match answer.message.kind {
         NLMSG_ERROR if answer.flags & NLM_F_CAPPED != 0 => HEADER,
@@ -82,10 +82,11 @@ fn words(bytes: &[u8]) -> Option<String> {
     place.map(|place| format!("at byte {place} of the request"))
 }
 
-/// The gap of a system call that failed.
+/// The `Gap` of a system call that failed.
 pub(crate) fn failed(request: &Request<'_>, operation: &str, error: &io::Error) -> Gap {
     let why = match error.raw_os_error().map(Errno::from_raw) {
-        // Every kernel with a network has netlink and these calls: what refuses them is a filter of system calls.
+        // Every kernel with a network has netlink and these calls. If they are refused, a filter of system calls
+        // refuses them.
         Some(Errno::EPERM | Errno::EACCES | Errno::EAFNOSUPPORT | Errno::ENOSYS) => Why::NotPermitted,
         Some(Errno::EAGAIN) => Why::TimedOut,
         Some(Errno::EPROTONOSUPPORT) => Why::NotSupported,
@@ -105,7 +106,7 @@ mod tests {
     const REQUEST: Request<'static> =
         Request { source: Source::Netfilter, what: "nft tables", kind: 0x0a01, body: &[0; 4], absent: None };
 
-    /// What comes of an answer of this kind and body, on a socket of a family.
+    /// The result of an answer with this kind and body, on a socket of a family.
     fn gap(kind: u16, flags: u16, body: &[u8], family: Family, explained: bool) -> Gap {
         let bytes = script::message(kind, flags, 1, body);
         let answer = Answer::split(&mut &bytes[..]).expect("a whole message");
@@ -116,7 +117,7 @@ mod tests {
         (-(errno as i32)).to_ne_bytes()
     }
 
-    /// A refusal with the kernel's words, behind the header of the request or all of it.
+    /// A refusal with the kernel's message, after the header of the request or after all of it.
     fn explained(quoted: &[u8]) -> Vec<u8> {
         let mut header = [0; HEADER];
         header[0] = u8::try_from(HEADER + quoted.len()).unwrap();
@@ -125,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_of_our_own_mistake_has_the_words_of_the_kernel_and_is_never_nothing() {
+    fn a_refusal_of_a_wrong_request_has_the_kernel_s_message_and_is_never_an_empty_dump() {
         let told = [
             gap(NLMSG_ERROR, NLM_F_ACK_TLVS | NLM_F_CAPPED, &explained(&[]), Family::Netfilter, true),
             gap(NLMSG_ERROR, NLM_F_ACK_TLVS, &explained(&[7; 8]), Family::Netfilter, true),
@@ -141,10 +142,10 @@ mod tests {
     }
 
     #[test]
-    fn only_netfilter_says_by_an_error_without_words_that_it_does_not_have_it() {
+    fn only_netfilter_reports_a_missing_subsystem_without_a_message() {
         let bare = |family, explained| gap(NLMSG_ERROR, 0, &code(Errno::EINVAL), family, explained).why;
         assert_eq!(bare(Family::Netfilter, true), Why::NotSupported);
-        assert_eq!(bare(Family::Netfilter, false), Why::Malformed, "it was not told to give reasons");
+        assert_eq!(bare(Family::Netfilter, false), Why::Malformed, "no reasons were requested");
         for family in [Family::Route, Family::SockDiag] {
             assert_eq!(bare(family, true), Why::Malformed);
         }

@@ -1,4 +1,4 @@
-//! A netlink socket, where the kernel is Linux.
+//! A netlink socket on Linux, and a stand-in on other systems.
 
 use std::io;
 
@@ -13,36 +13,37 @@ pub enum Family {
     Netfilter,
 }
 
-/// What a request is sent to, and its answers are received from.
+/// Sends requests and receives their answers.
 pub trait Transport {
     /// Sends one request.
     fn send(&mut self, request: &[u8]) -> io::Result<()>;
 
-    /// Receives one datagram into the capacity of an empty buffer. Returns its true length, which may exceed that.
+    /// Receives one datagram into the capacity of an empty buffer. Returns the true length, which may be larger.
     fn receive(&mut self, buffer: &mut Vec<u8>) -> io::Result<usize>;
 
-    /// The family that is asked.
+    /// The family of the socket.
     fn family(&self) -> Family;
 
     /// Whether the kernel gives its reasons with a refusal.
     fn explains(&self) -> bool;
 }
 
-/// Options that came with later kernels than the oldest that is supported. A socket does without one that it is refused.
+/// Options that are newer than the oldest supported kernel. If the kernel refuses an option, the socket works without
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LaterOption {
-    /// `NETLINK_EXT_ACK`, Linux 4.12: a refusal has words.
+    /// `NETLINK_EXT_ACK`, Linux 4.12: a refusal has a message.
     Explain,
-    /// `NETLINK_GET_STRICT_CHK`, Linux 4.20: the kernel honours every field of a request. Without it a dump has more
-    /// than was requested, which its reader leaves out.
+    /// `NETLINK_GET_STRICT_CHK`, Linux 4.20: the kernel honours every field of a request. Without it a dump contains
+    /// more than was requested, and its reader drops the rest.
     Strict,
 }
 
-/// Sets what can be set, and returns whether the kernel will give its reasons.
+/// Sets the options that the kernel accepts, and returns whether the kernel will give its reasons.
 fn set_options(strict: bool, mut set: impl FnMut(LaterOption) -> io::Result<()>) -> bool {
     let explains = set(LaterOption::Explain).is_ok();
     if strict {
-        // Refused or not, the answers are read in the same way.
+        // With or without the option, answers are read in the same way.
         drop(set(LaterOption::Strict));
     }
     explains
@@ -69,7 +70,7 @@ mod kernel {
 
     use super::{Family, LaterOption, Transport, set_options};
 
-    /// How long the kernel may take for one answer; a walk over a million sockets takes it 0.2 s.
+    /// The longest time that the kernel may take for one answer. A walk over a million sockets takes the kernel 0.2 s.
     const PATIENCE: Duration = Duration::from_secs(5);
 
     /// A netlink socket in the network namespace of the calling thread.
@@ -81,7 +82,7 @@ mod kernel {
     }
 
     impl NetlinkSocket {
-        /// `strict`: the kernel should honour or refuse every field of a request.
+        /// With `strict`, the kernel should honour or refuse every field of a request.
         pub fn open(family: Family, strict: bool) -> io::Result<Self> {
             let mut socket = Socket::new(match family {
                 Family::Route => NETLINK_ROUTE,
@@ -108,7 +109,7 @@ mod kernel {
             loop {
                 buffer.clear();
                 let (length, sender) = self.socket.recv_from(buffer, MsgFlags::MSG_TRUNC.bits())?;
-                // Port 0 is the kernel; any other process can write to this socket, too.
+                // Port 0 is the kernel. Any process can write to this socket.
                 if sender.port_number() == 0 {
                     return Ok(length);
                 }
@@ -124,10 +125,10 @@ mod kernel {
         }
     }
 
-    /// The most notifications that are received at once; more than a receive buffer holds.
+    /// The greatest number of notifications that are received at once; more than a receive buffer holds.
     const MOST: usize = 4096;
 
-    /// The groups of links, addresses and routes. Joining them takes no privilege.
+    /// The groups of links, addresses and routes. Joining them needs no privilege.
     const GROUPS: [u32; 5] =
         [RTNLGRP_LINK, RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV4_ROUTE, RTNLGRP_IPV6_IFADDR, RTNLGRP_IPV6_ROUTE];
 
@@ -140,7 +141,7 @@ mod kernel {
         /// Subscribes to changes of links and addresses in the namespace of the calling thread.
         ///
         /// # Errors
-        /// When the kernel refuses the socket.
+        /// If the kernel refuses the socket.
         pub fn subscribe() -> io::Result<Self> {
             let mut socket = Socket::new(NETLINK_ROUTE)?;
             socket.bind_auto()?;
@@ -167,7 +168,7 @@ mod kernel {
 
     use super::{Family, Transport};
 
-    /// There is none: every fact of such a host is a gap, and only recorded nodes can be read.
+    /// There is no netlink here: every fact of such a host is unread, and only recorded nodes can be read.
     #[derive(Debug)]
     pub struct NetlinkSocket(Infallible);
 
@@ -217,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kernel_that_has_none_of_the_later_options_is_asked_all_the_same() {
+    fn a_kernel_without_the_later_options_is_queried_anyway() {
         let old = |refused: &[LaterOption]| {
             let refused = refused.to_vec();
             move |option| if refused.contains(&option) { Err(Errno::ENOPROTOOPT.into()) } else { Ok(()) }
@@ -226,7 +227,7 @@ mod tests {
         assert!(set_options(true, old(&[LaterOption::Strict])), "Linux 4.18 and 4.19");
         assert!(!set_options(true, old(&[LaterOption::Explain, LaterOption::Strict])));
         assert!(set_options(false, |option| {
-            assert_eq!(option, LaterOption::Explain, "nobody asked for the other");
+            assert_eq!(option, LaterOption::Explain, "the other option was not requested");
             Ok(())
         }));
     }

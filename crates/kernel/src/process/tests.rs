@@ -24,7 +24,7 @@ fn owner(proc: &Path, pids: &[u32], inode: u64) -> Option<Process> {
 }
 
 #[test]
-fn the_oldest_owner_is_named_whatever_its_pid() {
+fn the_oldest_owner_is_named_and_not_the_lowest_pid() {
     let proc = tempfile::tempdir().expect("a directory");
     process(proc.path(), 10, 900, 4711);
     process(proc.path(), 11, 100, 4711);
@@ -34,7 +34,7 @@ fn the_oldest_owner_is_named_whatever_its_pid() {
 }
 
 #[test]
-fn who_holds_more_descriptors_than_are_looked_at_may_be_the_owner() {
+fn a_process_with_too_many_descriptors_may_be_the_owner() {
     let proc = tempfile::tempdir().expect("a directory");
     process(proc.path(), 10, 900, 4711);
     let mut processes = Processes::new(proc.path(), false);
@@ -43,7 +43,7 @@ fn who_holds_more_descriptors_than_are_looked_at_may_be_the_owner() {
     assert_eq!(processes.overlooked().map(|gap| gap.why), Some(Why::TooMuch));
     processes.denied = 1;
     let both = processes.overlooked().expect("a gap").detail;
-    assert!(both.contains("CAP_SYS_PTRACE") && both.ends_with("more descriptors than are looked at"), "{both}");
+    assert!(both.contains("CAP_SYS_PTRACE") && both.ends_with("too many descriptors to read all of them"), "{both}");
 }
 
 #[test]
@@ -78,17 +78,17 @@ fn command_lines_are_not_read_unless_wanted() {
 }
 
 #[test]
-fn command_lines_are_waited_for_together_and_not_each_anew() {
+fn all_command_lines_share_one_wait() {
     let proc = tempfile::tempdir().expect("a directory");
     (10..13).for_each(|pid| process(proc.path(), pid, 900, 4700 + u64::from(pid)));
     let mut processes = Processes::new(proc.path(), true);
     let read = processes.owners(vec![10], &mut HashSet::from([4710]));
     assert!(read[&4710].command_line.is_some());
-    assert!(processes.patience.get() < SLOW_MEMORY, "what it took counts");
-    // As after one that never came.
+    assert!(processes.patience.get() < SLOW_MEMORY, "the time that was used counts");
+    // The state after a command line that never arrived.
     processes.patience.set(Duration::ZERO);
     let found = processes.owners(vec![11, 12], &mut HashSet::from([4711, 4712]));
-    assert_eq!(found.len(), 2, "they are named all the same");
+    assert_eq!(found.len(), 2, "they are named anyway");
     assert!(found.values().all(|process| process.command_line.is_none()));
     assert!(processes.overlooked().is_none_or(|gap| !gap.detail.contains("CAP_SYS_PTRACE")));
 }
@@ -133,7 +133,7 @@ fn fd_use_has_the_soft_limit() {
 }
 
 #[test]
-fn who_never_answers_is_waited_for_no_longer_than_the_limit() {
+fn a_read_that_never_ends_is_abandoned_at_the_limit() {
     let answer = in_time(Duration::from_millis(10), || {
         loop {
             thread::park();

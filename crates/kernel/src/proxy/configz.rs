@@ -5,9 +5,9 @@ use serde_json::Value;
 use crate::http::Answer;
 use portreeve_facts::{Gap, NFTABLES_LOCALHOST_GATE, ProxyConfig, Source, text};
 
-/// The object `kubeproxy.config.k8s.io`. kube-proxy shows its internal type, whose fields have Go's names and moved
-/// between releases (cmd/kube-proxy/app/server.go `cz.Set(config)`, pkg/proxy/apis/config/types.go); so names are
-/// compared without case, and the cluster's CIDRs looked for in both places.
+/// The object `kubeproxy.config.k8s.io`. kube-proxy shows its internal type: the fields have Go's names, and moved
+/// between releases (cmd/kube-proxy/app/server.go `cz.Set(config)`, pkg/proxy/apis/config/types.go). So names are
+/// compared without case, and both places of the cluster's CIDRs are read.
 pub fn settings(answer: &Answer) -> Result<ProxyConfig, Gap> {
     let malformed = |wanted| answer.malformed(Source::ProxyConfig, wanted);
     let document: Value = serde_json::from_str(&answer.body).map_err(|_| malformed("JSON"))?;
@@ -63,7 +63,8 @@ mod tests {
         Answer { place: "127.0.0.1:10249/configz".to_owned(), status: StatusCode::OK, body: body.to_owned() }
     }
 
-    // The shape of pkg/proxy/apis/config/types.go in kube-proxy 1.36: Go's names, since the internal type has no tags.
+    // The form of pkg/proxy/apis/config/types.go in kube-proxy 1.36. The names are Go's, because the internal type has
+    // no tags.
     const CONFIGZ: &str = r#"{"kubeproxy.config.k8s.io":{"Linux":{"MasqueradeAll":false,"OOMScoreAdj":-999},
         "FeatureGates":{},"HostnameOverride":"n1","BindAddress":"0.0.0.0","HealthzBindAddress":"0.0.0.0:10256",
         "MetricsBindAddress":"127.0.0.1:10249","Mode":"nftables",
@@ -105,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_are_something_else_are_malformed() {
+    fn settings_of_a_wrong_type_are_malformed() {
         for wrong in [
             "<html>",
             "{}",

@@ -1,4 +1,4 @@
-//! What rules use of kube-proxy's `/metrics`.
+//! The parts of kube-proxy's `/metrics` that rules use.
 
 use std::collections::BTreeMap;
 
@@ -7,13 +7,13 @@ use jiff::Timestamp;
 use crate::http::Answer;
 use portreeve_facts::{Gap, ProxyMetrics, Source, text};
 
-/// The label sets of one metric that are distinguished; kube-proxy has one an address family.
+/// The label sets of one metric that are distinguished. kube-proxy has one for each address family.
 const LABEL_SETS: usize = 8;
 
 /// The few series of `/metrics` that rules use (Prometheus text format 0.0.4).
 pub fn measures(answer: &Answer) -> Result<ProxyMetrics, Gap> {
     let mut metrics = ProxyMetrics::default();
-    // kube-proxy of 1.33 and later tells the families apart.
+    // kube-proxy 1.33 and later has a series for each family.
     let mut syncs: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
     for line in answer.body.lines().filter(|line| !line.starts_with('#')) {
         let Some((name, labels, rest)) = series(line) else { continue };
@@ -37,7 +37,7 @@ pub fn measures(answer: &Answer) -> Result<ProxyMetrics, Gap> {
             _ => {}
         }
     }
-    // The family that lags most speaks for the proxy.
+    // The family with the greatest lag counts for the proxy.
     let lag = |(synced, queued): &(f64, f64)| queued - synced;
     if let Some((synced, queued)) = syncs.into_values().max_by(|one, other| lag(one).total_cmp(&lag(other))) {
         (metrics.last_sync, metrics.last_queued) = (moment(synced), moment(queued));
@@ -64,13 +64,20 @@ fn label(labels: &str, name: &str) -> Option<String> {
     Some(text::clean(&value[..value.find('"')?], 64))
 }
 
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "not negative, and a float saturates")]
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "not negative, and a cast of a float saturates"
+)]
 fn whole(value: f64) -> u64 {
     value as u64
 }
 
 /// Seconds since 1970; the gauge is 0 until it is first set.
-#[allow(clippy::cast_possible_truncation, reason = "a float saturates, and Timestamp refuses what is out of range")]
+#[allow(
+    clippy::cast_possible_truncation,
+    reason = "a cast of a float saturates, and Timestamp refuses a value out of range"
+)]
 fn moment(seconds: f64) -> Option<Timestamp> {
     (seconds > 0.0).then(|| Timestamp::from_millisecond((seconds * 1000.0) as i64).ok())?
 }
@@ -87,7 +94,7 @@ mod tests {
         Answer { place: "127.0.0.1:10249/metrics".to_owned(), status: StatusCode::OK, body: body.to_owned() }
     }
 
-    // The series of kube-proxy 1.36 (pkg/proxy/metrics/metrics.go), the family that hangs second.
+    // The series of kube-proxy 1.36 (pkg/proxy/metrics/metrics.go). The second family hangs.
     const SERIES: &str = r#"# HELP process_max_fds Maximum number of open file descriptors.
 # TYPE process_max_fds gauge
 process_max_fds 1.048576e+06
@@ -114,13 +121,13 @@ kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds{ip_family="IPv6"} 1.700
     }
 
     #[test]
-    fn a_proxy_that_never_synced_has_no_moment_of_it() {
+    fn a_proxy_that_never_synced_has_no_sync_time() {
         let never = "process_open_fds 9\nkubeproxy_sync_proxy_rules_last_timestamp_seconds 0\n";
         assert_eq!(measures(&answer(never)).unwrap().last_sync, None);
     }
 
     #[test]
-    fn a_page_without_these_metrics_or_with_nonsense_in_them_is_malformed() {
+    fn a_page_with_missing_or_wrong_metrics_is_malformed() {
         for wrong in ["<html></html>", "", "up 1", "process_max_fds many", "process_max_fds NaN", "process_open_fds -1"]
         {
             assert_eq!(measures(&answer(wrong)).unwrap_err().why, Why::Malformed, "{wrong:?}");

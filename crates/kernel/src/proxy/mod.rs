@@ -1,4 +1,4 @@
-//! kube-proxy as it answers on loopback: its mode, its settings, its metrics, and who answers.
+//! The answers of kube-proxy on loopback: its mode, its settings, its metrics, and the process that answers.
 
 pub mod configz;
 pub mod metrics;
@@ -19,12 +19,12 @@ use portreeve_facts::{
 /// `/proxyMode` and `/configz` are short; `/metrics` of a busy kube-proxy is about 200 KiB.
 const SHORT: usize = 64 * 1024;
 const METRICS: usize = 1024 * 1024;
-/// At most so many other addresses of this node are asked.
+/// The greatest number of other addresses of this node that are tried.
 const MOST_PLACES: usize = 4;
 
-/// What kube-proxy answered, and where.
+/// The answers of kube-proxy, with their place.
 pub struct Answers {
-    /// The place that named a mode. Somebody else who holds the port is not the proxy.
+    /// The place that named a mode. Another program that holds the port is not the proxy.
     pub place: Option<SocketAddr>,
     pub(crate) mode: Reading<Learned<Mode>>,
     pub(crate) config: Reading<ProxyConfig>,
@@ -32,7 +32,7 @@ pub struct Answers {
 }
 
 impl Answers {
-    /// The same gap for each fact, under each fact's own source.
+    /// The same `Gap` for each fact, each under its own source.
     pub fn none(gap: &Gap) -> Self {
         let of = |source| Gap { source, ..gap.clone() };
         Self {
@@ -44,12 +44,12 @@ impl Answers {
     }
 }
 
-/// The places to ask, and why there is none where there is none. An answer changes verdicts, and on a node without
-/// kube-proxy every process can listen there. So only a place is asked whose listeners all belong to root, which
-/// kube-proxy runs as. The kernel translates their uid into the user namespace of the reader.
+/// The places where kube-proxy may be queried, or the reason why there is none. An answer changes verdicts, and on a
+/// node without kube-proxy any process can listen there. So a place is queried only if all its listeners belong to
+/// root, as kube-proxy does. The kernel translates their uid into the user namespace of the reader.
 ///
 /// # Errors
-/// A gap of [`Source::ProxyMode`] where nobody, or somebody else, listens, or where listeners were not read.
+/// A `Gap` of [`Source::ProxyMode`] if no process listens, if a listener is not root's, or if listeners were not read.
 pub fn believed(places: &[SocketAddr], listeners: &Reading<Vec<Socket>>) -> Result<Vec<SocketAddr>, Gap> {
     let listeners = listeners.get().map_err(|gap| Gap { source: Source::ProxyMode, ..gap })?;
     let (mut asked, mut doubted) = of_root(places, listeners);
@@ -61,11 +61,11 @@ pub fn believed(places: &[SocketAddr], listeners: &Reading<Vec<Socket>>) -> Resu
     }
     Err(doubted.unwrap_or_else(|| {
         let places = places.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ");
-        Gap::new(Source::ProxyMode, Why::Unreachable, format!("nobody listens on {places}"))
+        Gap::new(Source::ProxyMode, Why::Unreachable, format!("no process listens on {places}"))
     }))
 }
 
-/// The places on which root alone listens, and why another one is none of them.
+/// The places with listeners of root only, and the reason why another place is not among them.
 fn of_root(places: &[SocketAddr], listeners: &[Socket]) -> (Vec<SocketAddr>, Option<Gap>) {
     let (mut asked, mut doubted) = (Vec::new(), None);
     for place in places {
@@ -79,7 +79,7 @@ fn of_root(places: &[SocketAddr], listeners: &[Socket]) -> (Vec<SocketAddr>, Opt
     (asked, doubted)
 }
 
-/// Addresses of this node with a listener of root on the same port: `metricsBindAddress` may be one.
+/// Addresses of this node with a listener of root on the same port: one of them may be `metricsBindAddress`.
 fn elsewhere(places: &[SocketAddr], listeners: &[Socket]) -> Vec<SocketAddr> {
     let ports: Vec<u16> = places.iter().map(SocketAddr::port).collect();
     let listens = |socket: &&Socket| {
@@ -89,14 +89,16 @@ fn elsewhere(places: &[SocketAddr], listeners: &[Socket]) -> Vec<SocketAddr> {
     all.map(|socket| SocketAddr::new(socket.local.to_canonical(), socket.local_port)).take(MOST_PLACES).collect()
 }
 
-/// Somebody listens there who cannot be the proxy.
+/// A listener at this place cannot be the proxy.
 fn of_stranger(place: SocketAddr, stranger: &Socket) -> Gap {
     let process = match &stranger.owner {
         Owner::Held(Holder { process: Reading::Seen(process), .. }) => format!(", process {}", process.command),
         _ => String::new(),
     };
-    let detail =
-        format!("uid {} listens on {place}{process}: kube-proxy runs as root, so it was not asked", stranger.uid);
+    let detail = format!(
+        "uid {} listens on {place}{process}: kube-proxy runs as root, so this port was not queried",
+        stranger.uid
+    );
     Gap::new(Source::ProxyMode, Why::Ambiguous, detail)
 }
 
@@ -108,8 +110,8 @@ fn serves(socket: &Socket, place: SocketAddr) -> bool {
             || socket.local.is_unspecified() && socket.serves(Family::of(place.ip())) != Some(false))
 }
 
-/// Asks each place in turn for `/proxyMode`, and the first that names a mode for the rest. Where none does, the first
-/// at which somebody listens is asked: a proxy may be too old, or not kube-proxy at all.
+/// Requests `/proxyMode` from each place in turn. The first place that names a mode is queried for the rest. If no
+/// place does, the first place with a listener is queried: the proxy may be too old, or another program.
 pub(crate) async fn read(places: &[SocketAddr], watch: &Stopwatch) -> Answers {
     let mut somebody = None;
     let mut refused = Vec::new();
@@ -144,7 +146,7 @@ pub(crate) async fn read(places: &[SocketAddr], watch: &Stopwatch) -> Answers {
     }
 }
 
-/// The answers with who gave them: the holder of the listener at their place.
+/// The answers, with the process that gave them: the holder of the listener at their place.
 pub fn facts(answers: Answers, listeners: &Reading<Vec<Socket>>, proc: &Path) -> ProxyFacts {
     let Answers { place, mode, config, metrics } = answers;
     let (cgroup, process) = match holder(place, &mode, listeners) {
@@ -164,16 +166,16 @@ fn holder(
 ) -> Result<Holder, Gap> {
     let gap = |why, detail: &str| Gap::new(Source::ProxyProcess, why, detail);
     let Some(place) = place else {
-        let Gap { why, detail, .. } = mode.get().err().unwrap_or_else(|| gap(Why::NotAsked, "nobody was asked"));
+        let Gap { why, detail, .. } = mode.get().err().unwrap_or_else(|| gap(Why::NotAsked, "no place was queried"));
         return Err(gap(why, &detail));
     };
     let listeners = listeners.get().map_err(|listeners| gap(listeners.why, &listeners.detail))?;
     let listens = |socket: &&Socket| serves(socket, place);
-    // The kernel prefers the listener on the very address.
+    // The kernel prefers the listener on exactly this address.
     let listener = listeners.iter().filter(listens).min_by_key(|socket| socket.local.is_unspecified());
     match listener.map(|listener| &listener.owner) {
         Some(Owner::Held(holder)) => Ok(holder.clone()),
-        Some(_) => Err(gap(Why::NotAsked, &format!("nobody asked who listens at {place}"))),
+        Some(_) => Err(gap(Why::NotAsked, &format!("the owner of the listener at {place} was not read"))),
         None => Err(gap(Why::Ambiguous, &format!("{place} answered, but no listener was seen there"))),
     }
 }
@@ -181,7 +183,7 @@ fn holder(
 /// The mode that kube-proxy answers at `/proxyMode`.
 ///
 /// # Errors
-/// A word that is no mode of kube-proxy.
+/// A word that is not a mode of kube-proxy.
 pub fn mode(answer: &Answer) -> Result<Learned<Mode>, Gap> {
     let word = answer.body.trim();
     let value = Mode::KUBE_PROXY
@@ -239,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_listens_at_the_place_is_the_proxy_the_closest_first() {
+    fn the_listener_at_the_place_is_the_proxy_and_an_exact_address_comes_first() {
         let answers = || Answers {
             place: Some("127.0.0.1:10249".parse().unwrap()),
             ..Answers::none(&Gap::new(Source::ProxyMode, Why::Malformed, ""))
@@ -259,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_place_that_root_alone_listens_on_is_asked() {
+    fn only_a_place_with_listeners_of_root_alone_is_queried() {
         let places = ["127.0.0.1:10249", "[::1]:10249"].map(|place| place.parse().unwrap());
         let asked = |listeners: &[Socket]| believed(&places, &Reading::Seen(listeners.to_vec()));
         let of = |uid, local: &str| Socket { uid, ..listener(local, 10249, None, 7) };
@@ -279,9 +281,9 @@ mod tests {
         let other = Socket { local_port: 10250, ..of(0, "192.0.2.1") };
         assert_eq!(asked(&[other]).expect_err("another port").why, Why::Unreachable);
         let told = believed(&["192.0.2.9:10249".parse().unwrap()], &Reading::Seen(vec![of(0, "192.0.2.1")]));
-        assert_eq!(told.expect_err("a person said where").why, Why::Unreachable);
+        assert_eq!(told.expect_err("the place was configured").why, Why::Unreachable);
         let unread = Reading::Gap(Gap::new(Source::Listeners, Why::Torn, ""));
-        assert_eq!(believed(&places, &unread).expect_err("whose it is is not known").source, Source::ProxyMode);
+        assert_eq!(believed(&places, &unread).expect_err("its owner is not known").source, Source::ProxyMode);
     }
 
     #[test]

@@ -56,8 +56,8 @@ fn gateways_of_route(to: u8, attributes: &[Vec<u8>]) -> Result<Vec<IpAddr>, Malf
     default_routes_of(to, attributes).map(|routes| routes.gateways)
 }
 
-// Linux 6.18, little endian: `strace -e trace=recvmsg -e read=all ip addr show dev lo`, the IPv4 message
-// behind its nlmsghdr: 127.0.0.1/8 with IFA_ADDRESS, IFA_LOCAL, IFA_LABEL, IFA_FLAGS.
+// Linux 6.18, little endian: `strace -e trace=recvmsg -e read=all ip addr show dev lo`, the IPv4 message without its
+// nlmsghdr: 127.0.0.1/8 with IFA_ADDRESS, IFA_LOCAL, IFA_LABEL, IFA_FLAGS.
 const LOOPBACK: [u8; 44] = [
     2, 8, 128, 254, 1, 0, 0, 0, 8, 0, 1, 0, 127, 0, 0, 1, 8, 0, 2, 0, 127, 0, 0, 1, 7, 0, 3, 0, b'l', b'o', 0, 0, 8, 0,
     8, 0, 128, 0, 0, 0, 4, 0, 99, 0,
@@ -76,7 +76,7 @@ fn requests_set_the_fields_that_a_strict_kernel_allows_and_no_others() {
     }
 }
 
-/// What comes of these answers to the requests for links, addresses, and routes of both families.
+/// The result of these answers to the requests for links, addresses, and routes of both families.
 fn read_from(answers: [Vec<u8>; 4]) -> Result<Interfaces, Gap> {
     read_over(&mut script::connection(Family::Route, vec![answers.map(Ok).into()]))
 }
@@ -91,7 +91,7 @@ fn loopback() -> [Vec<u8>; 2] {
 }
 
 #[test]
-fn routes_that_are_refused_cost_the_gateways_and_no_address() {
+fn refused_routes_cost_the_gateways_and_no_address() {
     let [links, addresses] = loopback();
     for (errno, why) in [(Errno::EINVAL, Why::Malformed), (Errno::EPERM, Why::NotPermitted)] {
         let seen = read_from([links.clone(), addresses.clone(), refused(3, errno), done(4, 0)]).expect("addresses");
@@ -100,14 +100,14 @@ fn routes_that_are_refused_cost_the_gateways_and_no_address() {
     }
     let no_route = refused(3, Errno::ENOENT);
     let seen = read_from([links.clone(), addresses, no_route, refused(4, Errno::ENOENT)]).expect("addresses");
-    assert_eq!(seen.gateways_gap, None, "there is no table without a route");
+    assert_eq!(seen.gateways_gap, None, "the table does not exist without a route");
     let refused_addresses = read_from([links, refused(2, Errno::EINVAL), done(3, 0), done(4, 0)]);
-    assert_eq!(refused_addresses.expect_err("never no addresses").why, Why::Malformed);
+    assert_eq!(refused_addresses.expect_err("a refusal is never an empty list").why, Why::Malformed);
 }
 
-/// Before Linux 4.20 the kernel ignores what the request says of tables and kinds.
+/// Before Linux 4.20 the kernel ignores the table and the kind in a request.
 #[test]
-fn of_the_routes_of_every_table_only_the_default_ones_of_main_count() {
+fn only_default_routes_of_the_main_table_count() {
     let route = |table: u8, kind: u8, to: u8, gateway: u8| {
         let header = [2, to, 0, 0, table, 3, 0, kind, 0, 0, 0, 0];
         let body = [&header[..], &attribute(RTA_GATEWAY, &[192, 0, 2, gateway])].concat();
@@ -128,7 +128,7 @@ fn of_the_routes_of_every_table_only_the_default_ones_of_main_count() {
 }
 
 #[test]
-fn an_address_bears_the_name_of_its_link() {
+fn an_address_has_the_name_of_its_link() {
     let found = address_of(&LOOPBACK).unwrap().unwrap();
     assert_eq!(found, Address { ip: Ipv4Addr::LOCALHOST.into(), prefix: 8, link: "lo".into() });
     let unnamed = address(&Message { kind: RTM_NEWADDR, body: &LOOPBACK }, &BTreeMap::new()).unwrap().unwrap();
@@ -148,7 +148,7 @@ fn an_attribute_that_the_crate_cannot_parse_does_not_cost_the_address() {
     let mut body = LOOPBACK.to_vec();
     body.extend(attribute(IFA_CACHEINFO, &[1, 2, 3]));
     body.extend(attribute(LATER, &[1]));
-    assert!(AddressMessage::parse(&body).is_err(), "or this reader could be simpler");
+    assert!(AddressMessage::parse(&body).is_err(), "the crate's parser fails, otherwise this reader could be simpler");
     assert_eq!(address_of(&body), address_of(&LOOPBACK));
     let broken = attribute(IFLA_AF_SPEC, &[1, 2, 3, 4, 5]);
     let sound = [attribute(IFLA_IFNAME, b"eth0\0"), attribute(IFLA_MASTER, &9u32.to_ne_bytes())];
@@ -161,7 +161,7 @@ fn an_attribute_that_the_crate_cannot_parse_does_not_cost_the_gateway() {
     let one = attribute(RTA_GATEWAY, &[192, 0, 2, 1]);
     let broken = [attribute(RTA_CACHEINFO, &[1]), attribute(RTA_ENCAP, &[9; 3]), one.clone()];
     let body = [&route_header(AF_INET, 0)[..], &broken.concat()].concat();
-    assert!(RouteMessage::parse(&body).is_err(), "or this reader could be simpler");
+    assert!(RouteMessage::parse(&body).is_err(), "the crate's parser fails, otherwise this reader could be simpler");
     assert_eq!(gateways_of_route(0, &broken).unwrap(), [IpAddr::from([192, 0, 2, 1])]);
     let attributes = broken.concat();
     let length = u16::try_from(8 + attributes.len()).unwrap().to_ne_bytes();
@@ -177,7 +177,7 @@ fn an_address_of_another_length_is_malformed_and_one_of_another_family_is_left_o
     assert!(gateways_of_route(0, &[attribute(RTA_GATEWAY, &[192, 0, 2])]).is_err());
 }
 
-/// A link of this kind, which has these attributes behind `IFLA_INFO_DATA`, and others.
+/// A link of this kind, with the first attributes in `IFLA_INFO_DATA` and the others beside it.
 fn tunnel_of(kind: &str, data: &[Vec<u8>], others: &[Vec<u8>]) -> Link {
     let kind = attribute(IFLA_INFO_KIND, format!("{kind}\0").as_bytes());
     let info = [kind, attribute(IFLA_INFO_DATA, &data.concat())].concat();
@@ -185,7 +185,7 @@ fn tunnel_of(kind: &str, data: &[Vec<u8>], others: &[Vec<u8>]) -> Link {
 }
 
 #[test]
-fn tunnels_tell_their_udp_port() {
+fn tunnels_have_their_udp_port() {
     for (kind, number) in TUNNELS {
         let link = tunnel_of(kind, &[attribute(number, &8472u16.to_be_bytes())], &[]);
         assert_eq!((link.name.as_str(), link.kind.as_deref()), ("flannel.1", Some(kind)));
@@ -198,7 +198,7 @@ fn tunnels_tell_their_udp_port() {
 
 /// include/uapi/linux/if_link.h: `IFLA_GENEVE_ID`, `IFLA_GENEVE_COLLECT_METADATA`, a flag, `IFLA_GENEVE_REMOTE6`.
 #[test]
-fn geneve_tells_its_vni_its_family_and_whether_it_is_external() {
+fn geneve_has_its_vni_its_family_and_its_external_flag() {
     let port = attribute(5, &6081u16.to_be_bytes());
     let tunnel =
         |more: &[Vec<u8>]| tunnel_of("geneve", &[std::slice::from_ref(&port), more].concat(), &[]).tunnel.unwrap();
@@ -210,7 +210,7 @@ fn geneve_tells_its_vni_its_family_and_whether_it_is_external() {
 
 /// include/uapi/linux/if_link.h: `IFLA_VXLAN_ID`, `IFLA_VXLAN_GROUP6`, `IFLA_VXLAN_UDP_ZERO_CSUM6_RX`, `IFLA_VXLAN_GBP`, a flag.
 #[test]
-fn vxlan_tells_each_option_of_receiving_once_and_a_vni_of_another_length_is_malformed() {
+fn vxlan_has_each_receive_option_once_and_a_vni_of_another_length_is_malformed() {
     let port = attribute(15, &8472u16.to_be_bytes());
     let tunnel =
         |more: &[Vec<u8>]| tunnel_of("vxlan", &[std::slice::from_ref(&port), more].concat(), &[]).tunnel.unwrap();
@@ -222,7 +222,7 @@ fn vxlan_tells_each_option_of_receiving_once_and_a_vni_of_another_length_is_malf
     assert!(super::tunnel(&InfoKind::Vxlan, &attribute(1, &[1])).is_err());
 }
 
-/// `IFLA_LINK_NETNSID`: the kernel tells it where the port is in another namespace than the link.
+/// `IFLA_LINK_NETNSID`: the kernel sends it if the port is in another namespace than the link.
 #[test]
 fn a_tunnel_whose_port_is_in_another_namespace_has_none_here() {
     const IFLA_LINK_NETNSID: u16 = 37;
@@ -243,7 +243,7 @@ fn a_dummy_has_no_port_and_a_hostile_name_is_cleaned() {
 }
 
 #[test]
-fn gateways_of_one_hop_of_many_and_of_another_family_are_read() {
+fn gateways_of_one_hop_of_several_hops_and_of_another_family_are_read() {
     let route = |attributes: &[Vec<u8>], to| gateways_of_route(to, attributes).unwrap();
     let one = attribute(RTA_GATEWAY, &[192, 0, 2, 1]);
     assert_eq!(route(std::slice::from_ref(&one), 0), [IpAddr::from([192, 0, 2, 1])]);
@@ -258,10 +258,10 @@ fn gateways_of_one_hop_of_many_and_of_another_family_are_read() {
 }
 
 #[test]
-fn the_link_of_a_default_route_is_read_and_none_of_several() {
+fn the_link_of_a_default_route_is_read_and_no_link_of_several_hops() {
     let links = |attributes: &[Vec<u8>], to| default_routes_of(to, attributes).map(|routes| routes.links);
     let over = |link: u32| attribute(RTA_OIF, &link.to_ne_bytes());
-    assert_eq!(links(&[over(2)], 0), Ok(vec![2]), "without a gateway too");
+    assert_eq!(links(&[over(2)], 0), Ok(vec![2]), "also without a gateway");
     assert_eq!(links(&[over(2)], 24), Ok(vec![]));
     assert_eq!(links(&[over(2), attribute(RTA_TABLE, &100u32.to_ne_bytes())], 0), Ok(vec![]));
     let hop = [&[16, 0, 0, 0, 2, 0, 0, 0], &attribute(RTA_GATEWAY, &[192, 0, 2, 1])[..]].concat();

@@ -5,6 +5,7 @@ mod document;
 mod gathering;
 mod incident;
 mod node_report;
+mod open_reports;
 #[cfg(test)]
 mod tests;
 mod unknowns;

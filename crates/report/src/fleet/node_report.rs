@@ -9,7 +9,7 @@ use serde::{
 };
 
 use crate::{
-    LookAge,
+    ScanAge,
     findings_document::{Problem, SCHEMA, Unknown},
 };
 use portreeve_facts::{Gap, Source, Why, text};
@@ -95,11 +95,11 @@ impl NodeReport {
         for (count, what) in remarks.into_iter().filter(|(count, _)| *count > 0) {
             unknown.push(Unknown::of(&Gap::new(Source::Agent, Why::Malformed, format!("{count} {what}"))));
         }
-        let age = wire.age_seconds.zip(wire.old_after_seconds).map(|(age, old_after)| LookAge {
+        let age = wire.age_seconds.zip(wire.old_after_seconds).map(|(age, old_after)| ScanAge {
             age: Duration::from_secs(age),
             old_after: Duration::from_secs(old_after),
         });
-        unknown.extend(LookAge::gap(wire.looked_at, age, now).map(|gap| Unknown::of(&gap)));
+        unknown.extend(ScanAge::gap(wire.looked_at, age, now).map(|gap| Unknown::of(&gap)));
         let by_clocks = u64::try_from(now.duration_since(wire.looked_at).as_secs()).unwrap_or(0);
         let version = wire.version.map(|it| text::clean(&it, text::NAME));
         Ok(Self { version, at: wire.looked_at, age: wire.age_seconds.unwrap_or(by_clocks), findings, unknown })

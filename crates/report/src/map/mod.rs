@@ -3,8 +3,8 @@
 mod svg;
 mod text;
 
-pub(crate) use svg::svg;
 pub use svg::write_svg;
+pub(crate) use svg::{COLOURS, blocks, legend};
 pub use text::write_map;
 
 use schemars::JsonSchema;

@@ -1,4 +1,4 @@
-//! The picture as one self-contained SVG, for documents: light and dark, with a title and a description.
+//! The picture as one self-contained SVG for documents, and in blocks for the agent's page. Light and dark.
 
 use std::io::{self, Write};
 
@@ -7,31 +7,36 @@ use maud::{Markup, PreEscaped, html};
 use super::{super::terminal::tidy, PortState, counts, remarks, rows};
 use portreeve_rules::PortUsage;
 
-/// Ports a row.
+/// The number of ports in a row, or in a block of the page.
 const ROW: u16 = 100;
-/// Pixels of a port's square, with the space around it.
+/// The number of ports in a line of a block.
+const BLOCK: u16 = 20;
+/// Pixels from one square to the next.
 const PITCH: usize = 10;
-/// Pixels left of the first column, for the row's first port.
+/// Pixels left of the first column. The number of the row's first port is there.
 const LEFT: usize = 56;
-/// Pixels above the first row, for the title.
+/// Pixels above the first row. The title is there.
 const TOP: usize = 44;
 /// Pixels of a line of text.
 const LINE: usize = 18;
 
-const CSS: &str = "
-  svg { background: #fff; color: #1f2328; font: 12px system-ui, sans-serif }
-  text { fill: currentColor } .title { font-size: 15px; font-weight: 600 } .row { text-anchor: end; font-size: 9px }
+/// The colours of ports, light and dark.
+pub(crate) const COLOURS: &str = "
   .contested { fill: #d1242f } .listener { fill: #a333c8 } .fixed { fill: #0550ae } .automatic { fill: #54aeff }
   .allocated { fill: #218bff } .ephemeral { fill: #eac54f } .reserved { fill: #7cc98f } .free-static { fill: #afb8c1 }
-  .free { fill: #e1e5ea } .band { stroke: currentColor; stroke-width: 1.5; fill: none }
-  .risk { stroke: #bf8700; stroke-width: 1.5 }
+  .free { fill: #e1e5ea } .risk { stroke: #bf8700; stroke-width: 1.5 }
   @media (prefers-color-scheme: dark) {
-    svg { background: #0d1117; color: #e6edf3 }
     .fixed { fill: #a5d6ff } .automatic { fill: #388bfd } .reserved { fill: #2ea043 } .ephemeral { fill: #bb8009 }
     .free-static { fill: #57606a } .free { fill: #262c36 } .contested { fill: #ff6a69 } .listener { fill: #d2a8ff }
   }";
 
-/// Writes the map as SVG; each used port has a tooltip.
+const FRAME: &str = "
+  svg { background: #fff; color: #1f2328; font: 12px system-ui, sans-serif }
+  text { fill: currentColor } .title { font-size: 15px; font-weight: 600 } .row { text-anchor: end; font-size: 9px }
+  .band { stroke: currentColor; stroke-width: 1.5; fill: none }
+  @media (prefers-color-scheme: dark) { svg { background: #0d1117; color: #e6edf3 } }";
+
+/// Writes the map as SVG. Each used port has a tooltip.
 ///
 /// # Errors
 /// When the writer fails.
@@ -39,7 +44,7 @@ pub fn write_svg(census: &PortUsage, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "{}", svg(census).into_string())
 }
 
-pub(crate) fn svg(census: &PortUsage) -> Markup {
+fn svg(census: &PortUsage) -> Markup {
     let range = census.range.range;
     let remarks = remarks(census);
     let counts = counts(census);
@@ -54,12 +59,12 @@ pub(crate) fn svg(census: &PortUsage) -> Markup {
             role="img" aria-labelledby="title description" {
             title #title { (title) }
             desc #description { (reported.join("; ")) "." }
-            style { (PreEscaped(CSS)) }
+            style { (PreEscaped(FRAME)) (PreEscaped(COLOURS)) }
             text.title x="16" y="26" { (title) }
             @for (index, first) in rows(census, ROW).enumerate() {
                 @let y = TOP + index * PITCH;
                 text.row x=(LEFT - 8) y=(y + PITCH - 1) { (first) }
-                (row(census, first, y))
+                (squares(census, first, ROW, (LEFT, y)))
             }
             @if let Some(band) = band(census) { (band) }
             @for (index, (state, count)) in counts.iter().enumerate() {
@@ -74,12 +79,45 @@ pub(crate) fn svg(census: &PortUsage) -> Markup {
     }
 }
 
-/// Free ports that look alike are one path, used ones a square each.
-fn row(census: &PortUsage, first: u16, y: usize) -> Markup {
+/// The map in blocks of [`ROW`] ports, for a page that arranges them.
+pub(crate) fn blocks(census: &PortUsage) -> Markup {
+    let lines = ROW / BLOCK;
+    let (width, height) = (usize::from(BLOCK) * PITCH, usize::from(lines) * PITCH);
+    html! {
+        @for first in rows(census, ROW) {
+            div {
+                (first)
+                svg viewBox=(format!("0 0 {width} {height}")) {
+                    @for (line, first) in (0..lines).filter_map(|line| Some((line, first.checked_add(line * BLOCK)?))) {
+                        (squares(census, first, BLOCK, (0, usize::from(line) * PITCH)))
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The meaning of the colours of a map.
+pub(crate) struct Legend {
+    /// A square in the colour of a state, and its words.
+    pub(crate) states: Vec<(Markup, String)>,
+    pub(crate) remarks: Vec<String>,
+}
+
+pub(crate) fn legend(census: &PortUsage) -> Legend {
+    let state = |(state, count): (PortState, usize)| {
+        let swatch = html! { svg viewBox="0 0 10 10" { rect class=(class(state)) width="10" height="10" {} } };
+        (swatch, format!("{count} {}", state.legend()))
+    };
+    Legend { states: counts(census).into_iter().map(state).collect(), remarks: remarks(census) }
+}
+
+/// A line of squares. Free ports of one state are one path. Each used port is a square of its own, with a tooltip.
+fn squares(census: &PortUsage, first: u16, length: u16, (left, y): (usize, usize)) -> Markup {
     let range = census.range.range;
     let size = PITCH - 1;
-    let place = |port: u16| LEFT + usize::from(port - first) * PITCH;
-    let ports = (first..=first.saturating_add(ROW - 1)).filter(|port| range.contains(*port));
+    let place = |port: u16| left + usize::from(port - first) * PITCH;
+    let ports = (first..=first.saturating_add(length - 1)).filter(|port| range.contains(*port));
     let mut free: Vec<(PortState, String)> = Vec::new();
     for port in ports.clone().filter(|port| !census.used.contains_key(port)) {
         let (state, square) = (PortState::of(census, port), format!("M{} {y}h{size}v{size}h-{size}z", place(port)));

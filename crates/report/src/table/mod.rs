@@ -16,5 +16,6 @@ pub use self::{
 };
 pub(super) use self::{
     not_read::{gap_groups, not_judged},
+    one_node::{proxy, range},
     rows::port,
 };

@@ -118,7 +118,7 @@ impl Page<'_> {
 /// The words for what was not read.
 const NOT_KNOWN: Unread = Unread::Said("not known");
 
-fn proxy(snapshot: &Snapshot) -> Option<String> {
+pub(crate) fn proxy(snapshot: &Snapshot) -> Option<String> {
     let mode = snapshot.proxy_mode().ok()?;
     let config = snapshot.proxy_config().ok();
     let addresses = match config.map(|config| config.node_port_addresses.join(",")) {
@@ -132,7 +132,7 @@ fn proxy(snapshot: &Snapshot) -> Option<String> {
     Some(format!("{} ({}), {addresses}", mode.value, mode.place))
 }
 
-fn range(snapshot: &Snapshot) -> Option<String> {
+pub(crate) fn range(snapshot: &Snapshot) -> Option<String> {
     let range = snapshot.cluster.node_port_range.known(NOT_KNOWN)?;
     let allocated = match &snapshot.cluster.services {
         Reading::Gap(_) => String::new(),

@@ -118,10 +118,10 @@ fn listed(world: &Snapshot, cidrs: &[&str]) -> Snapshot {
 
 /// The sockets that the proxy needs for NodePorts.
 fn demanded(world: &Snapshot) -> u64 {
-    let candidate = Proxy::of(world);
-    let descriptors = Descriptors::of(world, &candidate).expect("a limit");
+    let proxy = Proxy::of(world);
+    let descriptors = Descriptors::of(world, &proxy).expect("a limit");
     let services = world.cluster.services.seen().expect("services");
-    let holding = Holding::of(world, &candidate, &node_ports(world, services));
+    let holding = Holding::of(world, &proxy, &node_ports(world, services));
     Demand::of(world, services, &descriptors, &holding).expect("a demand").sockets
 }
 

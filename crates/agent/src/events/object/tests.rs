@@ -36,12 +36,12 @@ fn event(finding: &Finding) -> PlannedEvent {
     PlannedEvent::of(finding, &place()).expect("a uid")
 }
 
-/// Its name in one hour.
+/// The name of its Event in one hour.
 fn name(finding: &Finding) -> String {
     event(finding).names.in_hour(Timestamp::UNIX_EPOCH)
 }
 
-/// As it is sent when it is created at once.
+/// The Event as JSON, as it is sent.
 fn json(event: &PlannedEvent) -> serde_json::Value {
     serde_json::to_value(event.open("portreeve.7", web().since)).expect("JSON")
 }
@@ -54,8 +54,8 @@ fn a_service_has_its_event_in_its_namespace_and_the_node_beside_it() {
         "eventTime": "2023-11-14T22:13:20.000001Z",
         "reportingController": "portreeve", "reportingInstance": "portreeve-n1",
         "action": "CheckPorts", "reason": "ListenerOnNodePort", "type": "Warning",
-        "note": "On node n1: nginx listens on 30080. `kubectl portreeve check -n shop --rule listener-on-node-port/loses \
-                 -o wide` names every affected node, of which at most five tell in an hour. Remedy: stop nginx",
+        "note": "On node n1: nginx listens on 30080. All affected nodes: `kubectl portreeve check -n shop --rule \
+                 listener-on-node-port/loses -o wide` (at most five nodes write an Event in an hour). Remedy: stop nginx",
         "regarding": {"apiVersion": "v1", "kind": "Service", "namespace": "shop", "name": "web", "uid": "uid-web"},
         "related": {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "uid-n1"},
     });
@@ -91,7 +91,7 @@ fn crowded(subject: Subject) -> Finding {
 }
 
 #[test]
-fn a_fact_of_the_cluster_hangs_on_the_kubernetes_service_without_a_node() {
+fn a_fact_of_the_cluster_is_about_the_kubernetes_service_without_a_node() {
     let expected = json!({
         "apiVersion": "events.k8s.io/v1", "kind": "Event",
         "metadata": {"name": "portreeve.7", "namespace": "default"},
@@ -112,8 +112,8 @@ fn the_end_is_a_normal_event_of_its_own() {
         "eventTime": "2023-11-14T22:13:20.000001Z",
         "reportingController": "portreeve", "reportingInstance": "portreeve-n1",
         "action": "CheckPorts", "reason": "ListenerOnNodePortResolved", "type": "Normal",
-        "note": "On node n1 this was so, and is over: nginx listens on 30080. `kubectl portreeve check -n shop \
-                 --rule listener-on-node-port/loses -o wide` names the nodes that are still affected, if any.",
+        "note": "Resolved on node n1: nginx listens on 30080. Nodes that are still affected: `kubectl portreeve check \
+                 -n shop --rule listener-on-node-port/loses -o wide`",
         "regarding": {"apiVersion": "v1", "kind": "Service", "namespace": "shop", "name": "web", "uid": "uid-web"},
         "related": {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "uid-n1"},
     });
@@ -179,7 +179,7 @@ fn a_fact_of_the_cluster_has_one_name_a_node_its_own_and_what_nodes_share_five()
 }
 
 #[test]
-fn the_command_names_the_agents_namespace_where_it_is_another() {
+fn the_command_names_the_agents_namespace_if_it_is_another() {
     let place = |agents: Option<&str>| Place { agents: agents.map(str::to_owned), ..place() };
     let usual = "kubectl portreeve check -n shop --rule listener-on-node-port/loses -o wide";
     assert_eq!(how_to_see_all(&web().key, &place(None)), usual);
@@ -218,7 +218,7 @@ fn lines_of_a_note_are_joined_by_a_space() {
 }
 
 #[test]
-fn a_port_that_is_free_in_this_look_is_in_no_note_and_no_name() {
+fn a_port_that_is_free_in_this_scan_is_in_no_note_and_no_name() {
     let of = |free: u16| {
         let patch = Step::command(format!("kubectl patch {free}")).lasting("give Service shop/web another nodePort");
         let mut finding = web();
@@ -263,7 +263,7 @@ proptest! {
     }
 }
 
-/// Long ones, with everything that hides, reorders or takes four bytes.
+/// Long texts, with characters that hide, reorder or need four bytes.
 fn any_text() -> impl Strategy<Value = String> {
     prop_oneof![".{0,40}", "[a-zäß日🦀\n\t\u{202e}\u{200b}\u{feff}\u{2066}\u{1b}]{0,1500}"]
 }

@@ -42,18 +42,18 @@ fn of_the_cluster(object: usize) -> Finding {
     about(object, Evidence::new(Severity::Critical, "it is wrong everywhere.").in_cluster())
 }
 
-/// When the hour of this finding turns for this node, in seconds from the beginning.
+/// When the next hour of this finding begins for this node, in seconds from the start.
 fn turn(finding: &Finding, node: &str) -> i64 {
     let event = PlannedEvent::of(finding, &place(node)).expect("a uid");
     (event.names.hour(second(0)) + HOUR).duration_since(second(0)).as_secs()
 }
 
-/// A finding whose hour does not turn for an hour but some minutes.
+/// A finding whose hour has only just begun.
 fn fresh(severity: Severity) -> Finding {
     (0..).map(|object| finding(object, severity)).find(|finding| turn(finding, "n1") > 50 * 60).expect("one of many")
 }
 
-/// So many nodes of the slot of `n0`.
+/// This number of nodes in the slot of `n0`.
 fn of_one_slot(finding: &Finding, count: usize) -> Vec<String> {
     let name = |node: &str| PlannedEvent::of(finding, &place(node)).expect("a uid").names.in_hour(second(0));
     (0..).map(|number| format!("n{number}")).filter(|node| name(node) == name("n0")).take(count).collect()
@@ -67,7 +67,7 @@ fn clear(plan: &mut Plan, at: Timestamp, finding: &Finding) {
     plan.offer(at, &Change::Cleared(finding.clone(), Clearance::Repaired), &place("n1"));
 }
 
-/// Why requests were made.
+/// The reasons of requests.
 fn steps(writes: &[Write]) -> Vec<Step> {
     writes.iter().map(|write| write.step).collect()
 }
@@ -77,7 +77,7 @@ fn written(written: u64) -> Counters {
 }
 
 #[test]
-fn what_lasts_is_told_once_each_hour_of_its_own() {
+fn a_finding_that_lasts_is_reported_once_in_each_of_its_hours() {
     let (mut server, mut plan) = (Server::default(), Plan::default());
     let finding = finding(1, Severity::Warning);
     raise(&mut plan, second(0), &finding);
@@ -87,34 +87,34 @@ fn what_lasts_is_told_once_each_hour_of_its_own() {
         let turn = turn + hour * 3600;
         assert_eq!(plan.due(second(turn - 1)), Some(second(turn)));
         assert!(server.serve(&mut plan, second(turn - 1)).is_empty());
-        assert_eq!(steps(&server.serve(&mut plan, second(turn))), [Step::Tell]);
+        assert_eq!(steps(&server.serve(&mut plan, second(turn))), [Step::Report]);
     }
     assert_eq!((server.events.len(), plan.counters()), (4, written(4)));
 }
 
 #[test]
-fn one_node_of_a_slot_tells_and_ends_and_the_others_follow_with_the_next_hour() {
+fn one_node_of_a_slot_reports_and_ends_and_the_others_follow_in_the_next_hour() {
     let finding = finding(1, Severity::Critical);
     let mut server = Server::default();
     let nodes = of_one_slot(&finding, 3);
     let mut agents: Vec<(&String, Plan)> = nodes.iter().map(|node| (node, Plan::default())).collect();
     for (node, plan) in &mut agents {
         plan.offer(second(0), &Change::Raised(finding.clone()), &place(node));
-        assert_eq!(steps(&server.serve(plan, second(0))), [Step::Tell]);
+        assert_eq!(steps(&server.serve(plan, second(0))), [Step::Report]);
     }
     assert_eq!(server.events.len(), 1);
     assert_eq!(agents[0].1.counters(), written(1));
     let silent = Counters { deduplicated: 1, ..Counters::default() };
     assert_eq!((agents[1].1.counters(), agents[2].1.counters()), (silent, silent));
 
-    // Who may have told before a restart reads whether it has; who has not writes no end.
+    // An agent that restarted reads whether the Event is its own. An agent that did not report writes no end.
     let cleared = Change::Cleared(finding.clone(), Clearance::Repaired);
     let mut over = |server: &mut Server, agent: usize| {
         let (node, plan) = &mut agents[agent];
         plan.offer(second(60), &cleared, &place(node));
         steps(&server.serve(plan, second(60)))
     };
-    assert_eq!((over(&mut server, 1), over(&mut server, 0)), (vec![Step::Look], vec![Step::End]));
+    assert_eq!((over(&mut server, 1), over(&mut server, 0)), (vec![Step::Read], vec![Step::End]));
     assert_eq!((server.openings().count(), server.events.len()), (1, 2));
 
     let turn = second(turn(&finding, "n0"));
@@ -123,14 +123,14 @@ fn one_node_of_a_slot_tells_and_ends_and_the_others_follow_with_the_next_hour() 
     }
     let reporters: BTreeSet<&str> = server.openings().map(|kept| kept.reporter.as_str()).collect();
     assert_eq!(reporters, BTreeSet::from(["portreeve-n0", &*format!("portreeve-{}", nodes[2])]));
-    // In the hour before it was silent; now it knows that it has told.
+    // In the hour before it was silent; now it knows that it has reported.
     let (node, plan) = &mut agents[2];
     plan.offer(turn, &cleared, &place(node));
     assert_eq!(steps(&server.serve(plan, turn)), [Step::End]);
 }
 
 #[test]
-fn who_is_silent_in_the_next_hour_still_ends_what_it_has_told_and_never_what_has_expired() {
+fn a_node_that_is_silent_in_the_next_hour_still_ends_its_event_unless_it_has_expired() {
     let finding = finding(1, Severity::Critical);
     let nodes = of_one_slot(&finding, 2);
     let turn = turn(&finding, "n0");
@@ -144,16 +144,16 @@ fn who_is_silent_in_the_next_hour_still_ends_what_it_has_told_and_never_what_has
         assert_eq!(plan.counters(), Counters { written: 1, deduplicated: 1, ..Counters::default() });
         let at = second(turn + minutes * 60 - 60);
         plan.offer(at, &Change::Cleared(finding.clone(), Clearance::Repaired), &place(&nodes[0]));
-        assert_eq!(steps(&server.serve(&mut plan, at)), expected, "{minutes} minutes after it told");
+        assert_eq!(steps(&server.serve(&mut plan, at)), expected, "{minutes} minutes after its report");
     }
 }
 
-/// Fault (operator): the node that tells of an incident is removed, or its agent is restarted while the node is repaired
-/// Does: nothing, and its Event has no end; another affected node of its slot tells of itself
+/// Fault (operator): the node that reports an incident is removed, or its agent restarts while the node is repaired
+/// Does: nothing, and its Event has no end; another affected node of its slot reports itself
 /// Right again: with the next hour of the incident
-/// Lost: that it is over on the node that has gone
+/// Lost: the end of the incident on the removed node
 #[test]
-fn a_node_that_has_gone_without_a_word_is_followed_with_the_next_hour() {
+fn a_node_that_has_gone_is_followed_by_another_in_the_next_hour() {
     let finding = finding(1, Severity::Critical);
     let nodes = of_one_slot(&finding, 2);
     let (mut server, mut gone, mut plan) = (Server::default(), Plan::default(), Plan::default());
@@ -164,28 +164,28 @@ fn a_node_that_has_gone_without_a_word_is_followed_with_the_next_hour() {
     assert_eq!(plan.counters(), Counters { deduplicated: 1, ..Counters::default() });
     let turn = turn(&finding, "n0");
     assert!(server.serve(&mut plan, second(turn - 1)).is_empty());
-    assert_eq!(steps(&server.serve(&mut plan, second(turn))), [Step::Tell]);
+    assert_eq!(steps(&server.serve(&mut plan, second(turn))), [Step::Report]);
     assert_eq!(plan.counters(), Counters { written: 1, deduplicated: 1, ..Counters::default() });
     assert_eq!(server.events.len(), 2);
 }
 
 #[test]
-fn a_restarted_agent_writes_nothing_and_ends_what_the_one_before_it_told() {
+fn a_restarted_agent_writes_no_event_and_ends_the_event_of_the_one_before() {
     let finding = fresh(Severity::Critical);
     let (mut server, mut before) = (Server::default(), Plan::default());
     raise(&mut before, second(0), &finding);
     server.serve(&mut before, second(0));
     let mut plan = Plan::default();
     raise(&mut plan, minute(1), &finding);
-    assert_eq!(steps(&server.serve(&mut plan, minute(1))), [Step::Tell]);
+    assert_eq!(steps(&server.serve(&mut plan, minute(1))), [Step::Report]);
     assert_eq!(plan.counters(), Counters { deduplicated: 1, ..Counters::default() });
     clear(&mut plan, minute(2), &finding);
-    assert_eq!(steps(&server.serve(&mut plan, minute(2))), [Step::Look, Step::End]);
+    assert_eq!(steps(&server.serve(&mut plan, minute(2))), [Step::Read, Step::End]);
     assert_eq!(server.events.len(), 2);
 }
 
 #[test]
-fn a_restarted_agent_ends_again_what_came_back_after_the_one_before_it_had_ended_it() {
+fn a_restarted_agent_ends_again_a_finding_that_came_back_before_the_restart() {
     let finding = fresh(Severity::Critical);
     let (mut server, mut before) = (Server::default(), Plan::default());
     raise(&mut before, second(0), &finding);
@@ -193,17 +193,17 @@ fn a_restarted_agent_ends_again_what_came_back_after_the_one_before_it_had_ended
     clear(&mut before, minute(1), &finding);
     server.serve(&mut before, minute(1));
     raise(&mut before, minute(2), &finding);
-    assert_eq!(steps(&server.serve(&mut before, minute(2))), [Step::TellAgain]);
+    assert_eq!(steps(&server.serve(&mut before, minute(2))), [Step::ReportAgain]);
     let mut plan = Plan::default();
     raise(&mut plan, minute(3), &finding);
-    assert_eq!(steps(&server.serve(&mut plan, minute(3))), [Step::Tell]);
+    assert_eq!(steps(&server.serve(&mut plan, minute(3))), [Step::Report]);
     clear(&mut plan, minute(4), &finding);
-    assert_eq!(steps(&server.serve(&mut plan, minute(4))), [Step::Look, Step::End, Step::End]);
+    assert_eq!(steps(&server.serve(&mut plan, minute(4))), [Step::Read, Step::End, Step::End]);
     assert_eq!(server.events.values().map(|kept| kept.count).collect::<Vec<_>>(), [2, 2]);
 }
 
 #[test]
-fn an_answer_that_was_lost_is_no_end_that_is_lost() {
+fn a_lost_answer_does_not_lose_the_end() {
     let finding = fresh(Severity::Critical);
     for retried in [false, true] {
         let (mut server, mut plan) = (Server::default(), Plan::default());
@@ -212,15 +212,15 @@ fn an_answer_that_was_lost_is_no_end_that_is_lost() {
         server.reply(second(0), &write);
         plan.answer(second(0), &write, Reply::Unavailable(None));
         if retried {
-            assert_eq!(steps(&server.serve(&mut plan, minute(1))), [Step::Tell]);
+            assert_eq!(steps(&server.serve(&mut plan, minute(1))), [Step::Report]);
         }
         clear(&mut plan, minute(1), &finding);
-        assert_eq!(steps(&server.serve(&mut plan, minute(1))), [Step::Look, Step::End], "retried: {retried}");
+        assert_eq!(steps(&server.serve(&mut plan, minute(1))), [Step::Read, Step::End], "retried: {retried}");
     }
 }
 
 #[test]
-fn what_one_rule_says_of_a_node_is_written_by_each_node_and_what_it_says_of_the_cluster_once() {
+fn findings_about_nodes_are_written_by_each_node_and_findings_about_the_cluster_once() {
     let (mut server, mut written) = (Server::default(), 0);
     for node in ["n1", "n2"] {
         let mut plan = Plan::default();
@@ -236,7 +236,7 @@ fn what_one_rule_says_of_a_node_is_written_by_each_node_and_what_it_says_of_the_
 }
 
 #[test]
-fn a_fact_of_the_cluster_is_told_by_another_agent_when_the_first_is_gone_and_ends_once() {
+fn a_fact_of_the_cluster_is_reported_by_another_agent_when_the_first_is_gone_and_ends_once() {
     let mut server = Server::default();
     let mut agents = ["n1", "n2", "n3"].map(|node| (node, Plan::default()));
     let finding = of_the_cluster(1);
@@ -256,7 +256,7 @@ fn a_fact_of_the_cluster_is_told_by_another_agent_when_the_first_is_gone_and_end
 }
 
 #[test]
-fn what_became_another_variant_has_a_new_event_and_no_end_of_the_old_one() {
+fn a_finding_that_became_another_variant_has_a_new_event_and_no_end_of_the_old_one() {
     let (mut server, mut plan) = (Server::default(), Plan::default());
     let was = of_the_cluster(1);
     raise(&mut plan, second(0), &was);
@@ -265,7 +265,7 @@ fn what_became_another_variant_has_a_new_event_and_no_end_of_the_old_one() {
     worse.key.variant = "no-return";
     let change = |was: &Finding, is: &Finding| Change::Became(was.key.clone(), is.clone());
     plan.offer(second(10), &change(&was, &worse), &place("n1"));
-    assert_eq!(steps(&server.serve(&mut plan, second(10))), [Step::Tell]);
+    assert_eq!(steps(&server.serve(&mut plan, second(10))), [Step::Report]);
     let mut mild = worse.clone();
     (mild.key.variant, mild.evidence.severity) = ("trap", Severity::Info);
     plan.offer(second(20), &change(&worse, &mild), &place("n1"));
@@ -273,7 +273,7 @@ fn what_became_another_variant_has_a_new_event_and_no_end_of_the_old_one() {
 }
 
 #[test]
-fn info_has_no_event_and_what_becomes_info_is_over() {
+fn info_has_no_event_and_a_finding_that_becomes_info_is_over() {
     let (mut server, mut plan) = (Server::default(), Plan::default());
     raise(&mut plan, second(0), &finding(1, Severity::Info));
     assert_eq!(plan.next(second(0)), None);
@@ -289,7 +289,7 @@ fn a_finding_that_gets_worse_has_a_new_event_and_evidence_that_is_not_in_the_not
     raise(&mut plan, second(0), &finding(1, Severity::Warning));
     server.serve(&mut plan, second(0));
     plan.offer(second(1), &Change::Changed(finding(1, Severity::Critical)), &place("n1"));
-    assert_eq!(steps(&server.serve(&mut plan, second(1))), [Step::Tell]);
+    assert_eq!(steps(&server.serve(&mut plan, second(1))), [Step::Report]);
     let mut same = finding(1, Severity::Critical);
     same.evidence.values.push(("uid", "7".to_owned()));
     plan.offer(second(2), &Change::Changed(same), &place("n1"));
@@ -311,13 +311,13 @@ fn other_words_write_nothing_and_are_in_the_event_of_the_next_hour() {
     assert_eq!(plan.next(second(1)), None);
     let writes = server.serve(&mut plan, second(turn(&first, "n1")));
     let [Write { request: Request::Create(event), .. }] = &writes[..] else { panic!("{writes:?}") };
-    let note = "On node n1: it is wrong in other words. `kubectl portreeve check -n d --rule listener-on-node-port/loses -o wide` \
-                names every affected node, of which at most five tell in an hour. Remedy: take 30002";
+    let note = "On node n1: it is wrong in other words. All affected nodes: `kubectl portreeve check -n d --rule listener-on-node-port/loses -o wide` \
+                (at most five nodes write an Event in an hour). Remedy: take 30002";
     assert_eq!(event.note.as_deref(), Some(note));
 }
 
 #[test]
-fn the_end_is_written_once_and_only_where_the_beginning_was() {
+fn the_end_is_written_once_and_only_if_the_beginning_was() {
     let (mut server, mut plan) = (Server::default(), Plan::default());
     let (early, late) = (fresh(Severity::Warning), finding(1000, Severity::Warning));
     raise(&mut plan, minute(0), &early);
@@ -329,12 +329,12 @@ fn the_end_is_written_once_and_only_where_the_beginning_was() {
     for now in 2..200 {
         assert_eq!(plan.next(minute(now)), None);
     }
-    assert!(plan.findings.is_empty(), "what is over is forgotten when its Event has expired");
+    assert!(plan.findings.is_empty(), "an ended finding is forgotten when its Event has expired");
     assert_eq!(plan.counters(), written(2));
 }
 
 #[test]
-fn the_end_is_that_of_the_event_that_was_written_where_a_worse_one_came_too_late() {
+fn the_end_belongs_to_the_written_event_if_a_worse_one_came_too_late() {
     let (mut server, mut plan) = (Server::default(), Plan::default());
     raise(&mut plan, second(0), &finding(1, Severity::Warning));
     let opening = server.serve(&mut plan, second(0)).remove(0);
@@ -346,7 +346,7 @@ fn the_end_is_that_of_the_event_that_was_written_where_a_worse_one_came_too_late
 }
 
 #[test]
-fn what_another_node_tells_of_is_not_told_again_as_what_it_was_before() {
+fn an_event_of_another_node_is_not_reported_again_as_its_milder_form() {
     let [mild, worse] = [Severity::Warning, Severity::Critical].map(|severity| finding(1, severity));
     let nodes = of_one_slot(&worse, 2);
     let (mut server, mut other, mut plan) = (Server::default(), Plan::default(), Plan::default());
@@ -356,14 +356,14 @@ fn what_another_node_tells_of_is_not_told_again_as_what_it_was_before() {
         plan.offer(second(at), &change, &place(&nodes[1]));
         steps(&server.serve(&mut plan, second(at)))
     };
-    assert_eq!(asked(0, Change::Raised(mild)), [Step::Tell]);
-    assert_eq!(asked(1, Change::Changed(worse.clone())), [Step::Tell]);
-    assert_eq!(asked(2, Change::Cleared(worse.clone(), Clearance::Repaired)), [Step::Look, Step::End]);
+    assert_eq!(asked(0, Change::Raised(mild)), [Step::Report]);
+    assert_eq!(asked(1, Change::Changed(worse.clone())), [Step::Report]);
+    assert_eq!(asked(2, Change::Cleared(worse.clone(), Clearance::Repaired)), [Step::Read, Step::End]);
     assert_eq!(asked(3, Change::Raised(worse)), []);
 }
 
 #[test]
-fn a_finding_that_comes_back_within_the_hour_is_told_again_in_its_series_and_so_is_its_end() {
+fn a_finding_that_comes_back_within_the_hour_is_counted_in_its_series_and_so_is_its_end() {
     let (mut server, mut plan) = (Server::default(), Plan::default());
     let finding = fresh(Severity::Warning);
     for round in 0..3 {
@@ -373,10 +373,10 @@ fn a_finding_that_comes_back_within_the_hour_is_told_again_in_its_series_and_so_
         server.serve(&mut plan, minute(10 * round + 4));
     }
     assert_eq!(server.events.values().map(|kept| kept.count).collect::<Vec<_>>(), [3, 3]);
-    // What somebody has deleted is created anew.
+    // An Event that was deleted is created anew.
     server.events.clear();
     raise(&mut plan, minute(30), &finding);
-    assert_eq!(steps(&server.serve(&mut plan, minute(30))), [Step::TellAgain, Step::Tell]);
+    assert_eq!(steps(&server.serve(&mut plan, minute(30))), [Step::ReportAgain, Step::Report]);
     clear(&mut plan, minute(31), &finding);
     server.serve(&mut plan, minute(31));
     raise(&mut plan, minute(32), &finding);
@@ -388,7 +388,7 @@ fn a_finding_that_comes_back_within_the_hour_is_told_again_in_its_series_and_so_
 }
 
 #[test]
-fn who_was_silent_asks_nothing_however_often_its_finding_comes_back_in_the_hour() {
+fn a_silent_node_sends_nothing_if_its_finding_comes_back_in_the_hour() {
     let finding = fresh(Severity::Critical);
     let (mut server, mut first, mut plan) = (Server::default(), Plan::default(), Plan::default());
     let nodes = of_one_slot(&finding, 2);
@@ -403,15 +403,15 @@ fn who_was_silent_asks_nothing_however_often_its_finding_comes_back_in_the_hour(
         plan.offer(second(round * 60 + 30), &cleared, &place(&nodes[1]));
         asked.extend(server.serve(&mut plan, second(round * 60 + 30)));
     }
-    assert_eq!((turned, steps(&asked)), (false, vec![Step::Tell, Step::Look]));
+    assert_eq!((turned, steps(&asked)), (false, vec![Step::Report, Step::Read]));
 }
 
 #[test]
-fn a_finding_that_ends_or_comes_back_while_it_is_being_written_is_told_as_it_is() {
+fn a_finding_that_ends_or_comes_back_while_it_is_being_written_is_reported_as_it_is() {
     let (mut server, mut plan) = (Server::default(), Plan::default());
     let finding = fresh(Severity::Warning);
     raise(&mut plan, second(0), &finding);
-    for expected in [Step::Tell, Step::End, Step::TellAgain, Step::End] {
+    for expected in [Step::Report, Step::End, Step::ReportAgain, Step::End] {
         let write = plan.next(second(0)).expect("a request");
         assert_eq!(write.step, expected);
         let change = if matches!(expected, Step::End) { raise } else { clear };
@@ -439,12 +439,12 @@ fn a_thousand_findings_at_once_are_written_within_budget_the_worst_first() {
 }
 
 #[test]
-fn where_there_is_no_room_what_is_over_gives_way_and_then_the_mildest_are_dropped_and_counted() {
+fn of_too_many_findings_ended_ones_give_way_first_and_then_the_mildest_are_dropped_and_counted() {
     let mut plan = Plan::default();
     let over = finding(OPEN, Severity::Critical);
     raise(&mut plan, second(0), &over);
     clear(&mut plan, second(0), &over);
-    assert!(plan.findings.is_empty(), "nobody has read of it");
+    assert!(plan.findings.is_empty(), "no reader saw it");
     raise(&mut plan, second(0), &over);
     Server::default().serve(&mut plan, second(0));
     clear(&mut plan, second(0), &over);
@@ -495,7 +495,7 @@ fn nodes_that_are_not_read_yet_delay_an_event_by_half_a_minute_at_most_and_only_
 }
 
 #[test]
-fn of_the_cluster_only_who_told_last_says_that_it_is_over() {
+fn of_the_cluster_only_the_last_reporter_writes_the_end() {
     let mut server = Server::default();
     let mut agents = ["n1", "n2"].map(|node| (node, Plan::default()));
     let with = |severity: Severity| about(1, Evidence::new(severity, "it is wrong everywhere.").in_cluster());
@@ -504,7 +504,7 @@ fn of_the_cluster_only_who_told_last_says_that_it_is_over() {
         plan.offer(second(0), &Change::Raised(mild.clone()), &place(node));
         server.serve(plan, second(0));
     }
-    // The other one is the first to tell that it is worse.
+    // The other agent is the first to report that it is worse.
     for (node, plan) in agents.iter_mut().rev() {
         plan.offer(second(60), &Change::Changed(bad.clone()), &place(node));
         server.serve(plan, second(60));

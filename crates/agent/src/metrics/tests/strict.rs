@@ -7,14 +7,14 @@ use super::super::Exposition;
 /// One sample.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Sample {
-    /// Name and labels as they are written.
+    /// Name and labels as written.
     pub(super) series: String,
     name: String,
     labels: Vec<(String, String)>,
     pub(super) value: f64,
 }
 
-/// What is said of the family to which the samples that follow belong.
+/// The description of the family of the next samples.
 #[derive(Default)]
 struct Family {
     name: String,
@@ -23,7 +23,7 @@ struct Family {
     samples: Vec<Sample>,
 }
 
-/// Every sample, or the first offence.
+/// All samples, or the first error.
 pub(super) fn parse(text: &str, form: Exposition) -> Result<Vec<Sample>, String> {
     let body = match form {
         Exposition::OpenMetrics => text.strip_suffix("# EOF\n").ok_or("does not end with # EOF")?,
@@ -49,7 +49,7 @@ pub(super) fn parse(text: &str, form: Exposition) -> Result<Vec<Sample>, String>
     Ok(families.into_iter().flat_map(|family| family.samples).collect())
 }
 
-/// HELP opens a family, TYPE follows, then in OpenMetrics UNIT where there is one, then the samples.
+/// A family begins with HELP. TYPE follows, then UNIT in OpenMetrics if there is one, then the samples.
 fn read(families: &mut Vec<Family>, line: &str, form: Exposition) -> Result<(), String> {
     let Some(words) = line.strip_prefix("# ") else {
         let family = families.last_mut().filter(|family| family.kind.is_some()).ok_or("a sample without a TYPE")?;
@@ -84,7 +84,7 @@ impl Family {
         }
     }
 
-    /// Every name that its samples may have, and its own.
+    /// The names that its samples can have, and its own name.
     fn names(&self, form: Exposition) -> BTreeSet<String> {
         let with = |suffix: &&str| format!("{}{suffix}", self.name);
         self.suffixes(form).iter().chain(&[""]).map(with).collect()
@@ -117,7 +117,7 @@ impl Family {
         if kind == "histogram" { self.check_histogram() } else { Ok(()) }
     }
 
-    /// Without labels of its own: rising bounds, counts that never fall, and the last of each is everything.
+    /// A histogram without other labels: rising bounds, counts that never fall, and a last bucket with the full count.
     fn check_histogram(&self) -> Result<(), String> {
         let of = |suffix: &str| self.samples.iter().filter(move |it| it.name.ends_with(suffix)).collect::<Vec<_>>();
         let (buckets, sums, counts) = (of("_bucket"), of("_sum"), of("_count"));
@@ -186,7 +186,7 @@ fn closing_quote(text: &str) -> Option<usize> {
     })
 }
 
-/// The text behind its escapes, of which there are these.
+/// The text without escapes. These are all escapes.
 fn unescaped(text: &str, escapes: &str) -> Result<String, String> {
     let mut plain = String::new();
     let mut letters = text.chars();
@@ -203,7 +203,7 @@ fn unescaped(text: &str, escapes: &str) -> Result<String, String> {
     Ok(plain)
 }
 
-/// A number as OpenMetrics writes it: Rust would take `infinity` and `nan` too.
+/// A number as OpenMetrics writes it. Rust would also accept `infinity` and `nan`.
 fn number(text: &str) -> Option<f64> {
     let plain = text.bytes().all(|byte| byte.is_ascii_digit() || b"+-.eE".contains(&byte));
     (plain || matches!(text, "+Inf" | "-Inf" | "NaN")).then(|| text.parse().ok()).flatten()

@@ -72,11 +72,11 @@ fn index() -> (Index, Instant) {
 }
 
 #[test]
-fn nothing_is_known_before_it_was_read_as_a_whole() {
+fn nothing_is_known_before_a_complete_read() {
     let facts = Index::new(None, "n1".to_owned(), Arc::default()).facts();
     let gaps = [facts.services.gap(), facts.endpoint_slices.gap(), facts.pods.gap(), facts.nodes.gap()];
     assert!(gaps.iter().all(|gap| gap.is_some_and(|gap| gap.why == Why::NotYet)), "{gaps:?}");
-    let gap = facts.node_port_range.gap().expect("no range is assumed before anybody was asked");
+    let gap = facts.node_port_range.gap().expect("no range is assumed before a read");
     assert_eq!((gap.source, gap.why), (Source::NodePortRange, Why::NotYet));
     assert_eq!(facts.proxy_config.gap().map(|gap| gap.why), Some(Why::NotYet));
 }
@@ -94,11 +94,14 @@ fn objects_are_applied_replaced_and_deleted() {
     assert_eq!(ports(&index), [Some(30081)]);
     assert!(index.apply(Resource::Services, Update::Applied("d/web".to_owned(), None), now));
     assert_eq!(ports(&index), []);
-    assert!(!index.apply(Resource::Services, Update::Applied("d/web".to_owned(), None), now), "it was not there");
+    assert!(
+        !index.apply(Resource::Services, Update::Applied("d/web".to_owned(), None), now),
+        "there was no such Service"
+    );
 }
 
 #[test]
-fn an_object_that_has_not_changed_changes_nothing() {
+fn an_unchanged_object_changes_nothing() {
     let (mut index, now) = index();
     assert!(!index.apply(Resource::Services, applied("Service", &web(30080)), now));
     assert!(!index.apply(
@@ -132,7 +135,7 @@ fn a_rejected_field_is_named_as_long_as_its_object_exists() {
 }
 
 #[test]
-fn a_service_with_a_key_twice_is_one_that_was_not_read() {
+fn a_service_with_a_key_twice_counts_as_unread() {
     let (mut index, now) = index();
     let twice = web(30080).replacen('{', r#"{"spec":{},"#, 1);
     index.apply(Resource::Services, applied("Service", &twice), now);
@@ -142,7 +145,7 @@ fn a_service_with_a_key_twice_is_one_that_was_not_read() {
 }
 
 #[test]
-fn a_failure_takes_nothing_away_that_was_known() {
+fn a_failure_removes_no_known_object() {
     let (mut index, now) = index();
     let later = now + Duration::from_secs(600);
     assert!(!index.apply(Resource::Services, Update::Failed(expired()), later));
@@ -159,7 +162,7 @@ fn a_failure_takes_nothing_away_that_was_known() {
 }
 
 #[test]
-fn a_failure_is_the_reason_why_nothing_is_known() {
+fn a_failure_is_the_reason_of_an_unread_resource() {
     let mut index = Index::new(None, "n1".to_owned(), Arc::default());
     assert!(index.apply(Resource::Services, Update::Failed(expired()), Instant::now()));
     let facts = index.facts();
@@ -181,13 +184,13 @@ fn the_host_name_finds_the_node_and_the_node_its_pods() {
 }
 
 #[test]
-fn endpoints_are_known_only_of_the_services_they_were_read_for() {
+fn endpoints_are_known_only_for_the_services_that_were_read() {
     let (mut index, now) = index();
-    assert_eq!(index.needed(Resource::EndpointSlices), Some(names(&[])), "a NodePort alone is no reason to ask");
+    assert_eq!(index.needed(Resource::EndpointSlices), Some(names(&[])), "a NodePort alone needs no endpoints");
     let Selection::EndpointsOf(web) = names(&["web"]) else { unreachable!("names are names") };
     let needed = Arc::clone(&web);
     assert!(index.apply(Resource::EndpointSlices, Update::EndpointsNeeded(Arc::clone(&web)), now));
-    assert!(!index.apply(Resource::EndpointSlices, Update::EndpointsNeeded(web), now), "the same again");
+    assert!(!index.apply(Resource::EndpointSlices, Update::EndpointsNeeded(web), now), "the same names");
     assert_eq!(index.needed(Resource::EndpointSlices), Some(names(&["web"])));
     assert!(!index.holds_endpoints_of(&needed));
     index.apply(
@@ -199,7 +202,11 @@ fn endpoints_are_known_only_of_the_services_they_were_read_for() {
     let facts = index.facts();
     let slices = facts.endpoint_slices_with("web").expect("slices");
     assert_eq!(slices.iter().map(|slice| slice.service.as_str()).collect::<Vec<_>>(), ["web"]);
-    assert_eq!(facts.endpoint_slices_with("other").map_err(|gap| gap.why), Err(Why::NotAsked), "not asked is not none");
+    assert_eq!(
+        facts.endpoint_slices_with("other").map_err(|gap| gap.why),
+        Err(Why::NotAsked),
+        "not requested is not none"
+    );
 
     let Selection::EndpointsOf(both) = names(&["other", "web"]) else { unreachable!("names are names") };
     index.apply(Resource::EndpointSlices, Update::EndpointsNeeded(Arc::clone(&both)), now);
@@ -207,19 +214,22 @@ fn endpoints_are_known_only_of_the_services_they_were_read_for() {
     assert_eq!(index.facts().endpoint_slices.gap().map(|gap| gap.why), Some(Why::NotYet));
 
     index.apply(Resource::EndpointSlices, Update::EndpointsNeeded(Arc::default()), now);
-    assert!(index.holds_endpoints_of(&needed) && index.facts().endpoint_slices.seen().is_some(), "fewer are covered");
+    assert!(
+        index.holds_endpoints_of(&needed) && index.facts().endpoint_slices.seen().is_some(),
+        "fewer names are covered"
+    );
 }
 
 #[test]
-fn a_failure_is_news_where_less_is_known_than_needed() {
+fn a_failure_is_a_change_if_needed_endpoints_are_unknown() {
     let (mut index, now) = index();
     let none = Update::Replaced(names(&[]), ObjectBatch::default());
     index.apply(Resource::EndpointSlices, none, now);
-    assert!(!index.apply(Resource::EndpointSlices, Update::Failed(expired()), now), "nothing more is needed");
+    assert!(!index.apply(Resource::EndpointSlices, Update::Failed(expired()), now), "all needed endpoints are known");
     index.apply(Resource::EndpointSlices, Update::Confirmed, now);
     let Selection::EndpointsOf(web) = names(&["web"]) else { unreachable!("names are names") };
     index.apply(Resource::EndpointSlices, Update::EndpointsNeeded(Arc::clone(&web)), now);
-    assert!(index.apply(Resource::EndpointSlices, Update::Failed(expired()), now), "the facts say why");
+    assert!(index.apply(Resource::EndpointSlices, Update::Failed(expired()), now), "the facts have the reason");
     assert!(index.holds_endpoints_of(&web));
     assert!(!index.apply(Resource::EndpointSlices, Update::Failed(expired()), now), "once");
 }
@@ -235,15 +245,18 @@ fn endpoint_slices_outside_of_the_selection_are_not_kept() {
         |index: &mut Index, slice: &str| index.apply(Resource::EndpointSlices, applied("EndpointSlice", slice), now);
     assert!(!apply(&mut index, &slice("quiet")));
     assert!(apply(&mut index, &slice("web").replace("IPv4", "IPv6")));
-    assert!(apply(&mut index, &slice("web").replace(r#"e":"web""#, r#"e":"quiet""#)), "it was theirs and is not now");
+    assert!(
+        apply(&mut index, &slice("web").replace(r#"e":"web""#, r#"e":"quiet""#)),
+        "the slice belonged to the Service before"
+    );
     assert_eq!(index.facts().endpoint_slices.get().expect("slices").len(), 0);
 }
 
 #[test]
-fn what_is_too_much_is_a_failure_like_any_other() {
+fn an_answer_that_is_too_large_is_a_failure_like_any_other() {
     let (mut index, now) = index();
     let too_much = || Update::Failed(Error::TooMuch { request: "GET x".to_owned(), what: "it is large".to_owned() });
-    assert!(!index.apply(Resource::Services, too_much(), now), "what is known is kept");
+    assert!(!index.apply(Resource::Services, too_much(), now), "the known objects are kept");
     assert!(index.facts().services.seen().is_some());
     assert!(index.apply(Resource::Pods, too_much(), now));
     assert_eq!(

@@ -342,3 +342,48 @@ fn a_port_that_an_agent_could_not_judge_is_a_doubt_where_its_finding_would_be_wa
         assert_eq!(result(asked.clone()), wanted, "{asked:?}");
     }
 }
+
+#[test]
+fn an_open_report_has_each_finding_and_each_unread_input_and_counts_both() {
+    let cluster = json!({"kind": "Cluster", "name": "cluster"});
+    let answers = vec![
+        reporting("n1", &[listener("critical"), finding("ephemeral-range-overlap/workload", "info", &cluster)]),
+        reporting("n2", &[listener("critical")]),
+        without_answer("n3"),
+    ];
+    let report: Value = serde_json::from_str(&text(|out| fleet(answers).write_open_reports(out))).expect("JSON");
+    assert_eq!((&report["kind"], &report["apiVersion"]), (&json!("ClusterReport"), &json!("openreports.io/v1alpha1")));
+    assert_eq!(report["summary"], json!({"pass": 0, "fail": 1, "warn": 1, "error": 1, "skip": 0}));
+    let results = report["results"].as_array().expect("results");
+    let brief = |it: &Value| format!("{} {} {} {}", it["policy"], it["rule"], it["result"], it["properties"]["nodes"]);
+    assert_eq!(
+        results.iter().map(brief).collect::<Vec<_>>(),
+        [
+            r#""not-read" null "error" "n3""#,
+            r#""listener-on-node-port" "loses" "fail" "n1, n2""#,
+            r#""ephemeral-range-overlap" "workload" "warn" "n1""#,
+        ]
+    );
+    let object = json!([{"apiVersion": "v1", "kind": "Service", "namespace": "shop", "name": "web", "uid": "u"}]);
+    assert_eq!((&results[1]["resources"], &results[2]["resources"]), (&object, &Value::Null));
+    assert_eq!(results[1]["timestamp"], json!({"seconds": 1_795_262_400, "nanos": 0}));
+    assert_eq!(results[1]["properties"]["port"], "30080/tcp");
+}
+
+#[test]
+fn an_open_report_is_as_long_as_the_api_server_takes_and_counts_the_rest() {
+    let of = |number: usize| {
+        let subject = json!({"kind": "Service", "namespace": "shop", "name": format!("web-{number}")});
+        finding("listener-on-node-port/loses", "critical", &subject)
+    };
+    let findings: Vec<Value> = (0..5_000).map(of).collect();
+    let report = text(|out| fleet(vec![reporting("n1", &findings)]).write_open_reports(out));
+    let report: Value = serde_json::from_str(&report).expect("JSON");
+    let left_out: usize = report["metadata"]["annotations"]["portreeve/results-left-out"]
+        .as_str()
+        .and_then(|it| it.parse().ok())
+        .expect("a number");
+    assert_eq!(report["summary"]["fail"], 5_000);
+    assert_eq!(report["results"].as_array().map(Vec::len), Some(5_000 - left_out));
+    assert!(report.to_string().len() < 3 << 19, "etcd takes 1.5 MiB");
+}

@@ -1,10 +1,10 @@
-//! Any order of changes and answers.
+//! Changes and answers in any order.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// What happens to the planner: time passes, a change about an object, or everything due is answered in this way.
+/// A step of a test: time passes, an object changes, or all due requests get this answer.
 #[derive(Clone, Debug)]
 enum Do {
     Pass(i64),

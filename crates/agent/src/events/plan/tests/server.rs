@@ -1,18 +1,18 @@
-//! An API server that knows Events only, and one that does not answer, refuses, or has just come up.
+//! An API server that knows only Events, and one that does not answer, refuses, or has just started.
 
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::events::{pause, telling::REFUSED};
+use crate::events::{finding_events::REFUSED, pause};
 
-/// An Event, as the server keeps it.
+/// An Event on the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Kept {
     pub(super) reporter: String,
     pub(super) count: i32,
 }
 
-/// The Events by name. None expires.
+/// The Events by name. They do not expire.
 #[derive(Default)]
 pub(super) struct Server {
     pub(super) events: BTreeMap<String, Kept>,
@@ -37,7 +37,7 @@ impl Server {
         Reply::Written
     }
 
-    /// Everything that is due at this time, done.
+    /// Answers all requests that are due at this time.
     pub(super) fn serve(&mut self, plan: &mut Plan, at: Timestamp) -> Vec<Write> {
         std::iter::from_fn(|| {
             let write = plan.next(at)?;
@@ -48,14 +48,14 @@ impl Server {
         .collect()
     }
 
-    /// Those that say that something is wrong.
+    /// The Events of open findings.
     pub(super) fn openings(&self) -> impl Iterator<Item = &Kept> {
         self.events.iter().filter(|(name, _)| !name.ends_with(".resolved")).map(|(_, kept)| kept)
     }
 }
 
 #[test]
-fn a_server_that_does_not_answer_is_left_alone_for_longer_and_longer() {
+fn the_pause_grows_while_the_server_does_not_answer() {
     let mut plan = Plan::default();
     raise(&mut plan, second(0), &finding(1, Severity::Critical));
     let mut now = second(0);
@@ -70,7 +70,7 @@ fn a_server_that_does_not_answer_is_left_alone_for_longer_and_longer() {
     assert_eq!(pauses, [2, 4, 8, 16, 20, 20, 20, 20, 20]);
     let write = plan.next(now).expect("a request");
     plan.answer(now, &write, Reply::Unavailable(Some(SignedDuration::from_hours(9))));
-    assert_eq!(plan.due(now), Some(now + pause::LONGEST), "no server may silence us for a day");
+    assert_eq!(plan.due(now), Some(now + pause::LONGEST), "no server can silence the agent for a day");
 }
 
 #[test]
@@ -183,7 +183,7 @@ fn what_the_server_will_never_take_is_not_sent_again() {
     let write = plan.next(second(0)).expect("a request");
     plan.answer(second(0), &write, Reply::Refused);
     assert_eq!(plan.due(second(0)), None);
-    // As something else it may be taken.
+    // The server may accept it in another form.
     raise(&mut plan, second(1), &finding(1, Severity::Warning));
     assert_eq!(Server::default().serve(&mut plan, second(1)).len(), 1);
 }
@@ -198,7 +198,7 @@ fn a_clock_that_is_set_back_does_not_silence_anything() {
     for now in 0..120 {
         server.serve(&mut plan, second(now));
     }
-    assert_eq!(server.events.len(), 3, "the first is told by the new clock too");
+    assert_eq!(server.events.len(), 3, "the first is reported by the new clock too");
     clear(&mut plan, minute(3), &finding(1, Severity::Critical));
     assert_eq!(server.serve(&mut plan, minute(4)).len(), 1);
 }

@@ -7,11 +7,11 @@ use portreeve_facts::{CiliumConfig, WithoutBackend};
 /// Who answers under Cilium with a usable, no, and only remote endpoints: from outside, on the node and in its pods.
 /// `?` where that is not known.
 fn under_cilium(world: &Snapshot, address: &str) -> String {
-    let candidates = candidates(world);
+    let assumptions = assumptions(world);
     let to = LocalAddress { ip: ip(address), vrf: false };
     let ask = |from, backing| {
-        let mut outcomes = candidates.iter().map(|candidate| candidate.outcome((to, Protocol::Tcp), from, backing));
-        let first = outcomes.next().expect("a candidate");
+        let mut outcomes = assumptions.iter().map(|assumption| assumption.outcome((to, Protocol::Tcp), from, backing));
+        let first = outcomes.next().expect("an assumption");
         let letter = ["L", "P", "R", "T", "N", "U"][first as usize];
         if outcomes.all(|outcome| outcome == first) { letter } else { "?" }
     };
@@ -40,7 +40,7 @@ fn cilium_serves_one_address_to_outsiders_and_all_of_its_devices_to_the_node() {
     }
     assert_eq!(under_cilium(&world, "198.51.100.1"), "??? ??? ???", "whether the device is Cilium's is not known");
     assert_eq!(captured(&world, "127.0.0.1"), Some(true));
-    assert!(candidates(&world).ambiguity().detail.starts_with("which devices cilium serves is not known"));
+    assert!(assumptions(&world).ambiguity().detail.starts_with("which devices cilium serves is not known"));
     // A person who says the mode says no more.
     let said = Snapshot::healthy().said_mode(Mode::Cilium);
     assert_eq!(under_cilium(&said, PRIMARY[0]), "PRR PUP PUP");
@@ -83,7 +83,7 @@ fn before_1_20_cilium_serves_pods_whose_sockets_it_leaves_alone_where_it_serves_
     assert_eq!(seconds, ["LLL PUP PRP", "LLL PUP LLL", "LLL PUP ???"]);
     let unclear = [Some(true), Some(false), None].map(|wildcard_entries| {
         let config = CiliumConfig { host_namespace_only: true, wildcard_entries, ..CiliumConfig::default() };
-        candidates(&cilium(|it| it.cilium = Some(config))).ambiguity().detail
+        assumptions(&cilium(|it| it.cilium = Some(config))).ambiguity().detail
     });
     assert_eq!(unclear.map(|it| it.contains("whether its version serves pods")), [false, false, true]);
 }
@@ -92,11 +92,11 @@ fn before_1_20_cilium_serves_pods_whose_sockets_it_leaves_alone_where_it_serves_
 fn what_is_local_inside_is_so_for_the_node_and_its_pods_under_cilium() {
     let ask = |without_backend, host_namespace_only, backing| {
         let config = CiliumConfig { without_backend, host_namespace_only, ..CiliumConfig::default() };
-        let candidates = candidates(&cilium(|it| it.cilium = Some(config)));
+        let assumptions = assumptions(&cilium(|it| it.cilium = Some(config)));
         let to = LocalAddress { ip: ip(PRIMARY[0]), vrf: false };
-        let candidate = candidates.iter().next().expect("a candidate");
+        let assumption = assumptions.iter().next().expect("an assumption");
         [Vantage::Remote, Vantage::Node, Vantage::Pods]
-            .map(|from| candidate.outcome((to, Protocol::Tcp), from, backing))
+            .map(|from| assumption.outcome((to, Protocol::Tcp), from, backing))
     };
     let (pod, refused, unreachable) = (Outcome::Pod, Outcome::Refused, Outcome::Unreachable);
     let (reject, pass) = (WithoutBackend::Reject, WithoutBackend::Pass);
@@ -136,12 +136,12 @@ fn where_cilium_chooses_among_several_addresses_of_a_device_it_is_not_known_whic
 #[test]
 fn cilium_serves_sctp_only_where_it_is_told_to_and_not_as_the_node_connects() {
     let ask = |change: &dyn Fn(&mut ProxyConfig)| {
-        let candidates = candidates(&cilium(|it| change(it)));
+        let assumptions = assumptions(&cilium(|it| change(it)));
         let to = LocalAddress { ip: ip(PRIMARY[0]), vrf: false };
         [Vantage::Remote, Vantage::Node, Vantage::Pods].map(|from| {
-            let outcomes = candidates.iter().map(|it| it.outcome((to, Protocol::Sctp), from, Backing::Ready));
+            let outcomes = assumptions.iter().map(|it| it.outcome((to, Protocol::Sctp), from, Backing::Ready));
             outcomes.collect::<Vec<_>>().windows(2).all(|pair| pair[0] == pair[1]).then(|| {
-                candidates.iter().next().expect("a candidate").outcome((to, Protocol::Sctp), from, Backing::Ready)
+                assumptions.iter().next().expect("an assumption").outcome((to, Protocol::Sctp), from, Backing::Ready)
             })
         })
     };
@@ -164,14 +164,14 @@ fn cilium_leaves_a_family_alone_that_is_turned_off() {
 fn where_cilium_has_its_link_and_nobody_tells_the_mode_what_it_shares_with_kube_proxy_is_known() {
     let unknown = Snapshot::healthy().without_proxy();
     let with_link = unknown.clone().address("cilium_host", "10.244.0.1");
-    assert_eq!(candidates(&unknown).mode_in_words(), "unknown: this holds in iptables, ipvs and nftables mode");
-    assert!(candidates(&with_link).mode_in_words().ends_with("mode, and with Cilium in kube-proxy's place"));
+    assert_eq!(assumptions(&unknown).mode_in_words(), "unknown: this holds in iptables, ipvs and nftables mode");
+    assert!(assumptions(&with_link).mode_in_words().ends_with("mode, and with Cilium in kube-proxy's place"));
     let primary = LocalAddress { ip: ip(PRIMARY[0]), vrf: false };
     for world in [&unknown, &with_link] {
-        assert!(candidates(world).at(true).iter().all(|it| it.captures(primary)));
+        assert!(assumptions(world).at(true).iter().all(|it| it.captures(primary)));
     }
     let known = Snapshot::healthy().address("cilium_host", "10.244.0.1");
-    assert!(candidates(&known).iter().all(|it| it.mode() == Mode::Iptables), "it is there beside kube-proxy too");
+    assert!(assumptions(&known).iter().all(|it| it.mode() == Mode::Iptables), "it is there beside kube-proxy too");
 }
 
 /// Its list, and whether it serves a family.
@@ -183,8 +183,8 @@ fn settings_of_cilium_that_were_not_read_may_leave_an_address_or_a_family_out() 
         portreeve_facts::Reading::Seen(Learned { value: Mode::Cilium, place: "a test".to_owned() });
     let of = |family: usize, everywhere: bool| -> Vec<Outcome> {
         let to = LocalAddress { ip: ip(PRIMARY[family]), vrf: false };
-        let candidates = candidates(&world);
-        let outcomes = candidates.at(everywhere).iter();
+        let assumptions = assumptions(&world);
+        let outcomes = assumptions.at(everywhere).iter();
         let mut outcomes: Vec<_> =
             outcomes.map(|it| it.outcome((to, Protocol::Tcp), Vantage::Remote, Backing::Ready)).collect();
         outcomes.sort();
@@ -197,8 +197,8 @@ fn settings_of_cilium_that_were_not_read_may_leave_an_address_or_a_family_out() 
     }
     let node = |off: Family| {
         let to = LocalAddress { ip: ip(PRIMARY[off.index()]), vrf: false };
-        let candidates = candidates(&world);
-        let mut off = candidates.iter().filter(|it| it.settings.families_off == [off]);
+        let assumptions = assumptions(&world);
+        let mut off = assumptions.iter().filter(|it| it.settings.families_off == [off]);
         off.all(|it| it.outcome((to, Protocol::Tcp), Vantage::Node, Backing::Ready) == Outcome::Listener)
     };
     assert!(Family::BOTH.into_iter().all(node), "where a family is off, the node is not served either");
@@ -216,7 +216,7 @@ fn a_kube_proxy_beside_cilium_leaves_only_what_both_share() {
         ..of_cilium
     });
     assert_eq!(world.proxy_mode().map_err(|gap| gap.why), Err(Why::Ambiguous));
-    let both = candidates(&world);
+    let both = assumptions(&world);
     let modes: std::collections::BTreeSet<_> = both.iter().map(|it| it.plane.mode.name()).collect();
     assert_eq!(modes.into_iter().collect::<Vec<_>>(), ["cilium", "iptables"]);
     assert!(both.mode_in_words().contains("by ConfigMap kube-system/cilium-config Cilium is in its place; this holds"));
@@ -224,13 +224,13 @@ fn a_kube_proxy_beside_cilium_leaves_only_what_both_share() {
     let said = |mode: Mode| {
         let mut world = world.clone();
         world.overrides.proxy_mode = Some(Learned { value: mode, place: "--proxy-mode".to_owned() });
-        candidates(&world).node_port_addresses
+        assumptions(&world).node_port_addresses
     };
     assert_eq!(said(Mode::Cilium), Some(vec![format!("{}/32", SECOND[0])]));
     assert_ne!(said(Mode::Iptables), said(Mode::Cilium));
     world.cluster.proxy_config = gap(Source::ConfigMaps, Why::NotAsked);
     world.overrides.proxy_mode = Some(Learned { value: Mode::Cilium, place: "--proxy-mode".to_owned() });
-    assert_eq!(candidates(&world).settings, "the mode's defaults", "those of kube-proxy are none of Cilium's");
+    assert_eq!(assumptions(&world).settings, "the mode's defaults", "those of kube-proxy are none of Cilium's");
 }
 
 #[test]
@@ -256,8 +256,8 @@ fn what_cilium_takes_for_certain_is_taken_whatever_else_is_not_known() {
         let world = world.clone().service("web", |it| it.with(change));
         let service = &world.cluster.services.seen().expect("services")[0];
         let claim = ExternalAddress::of(&world, service).next().expect("an address");
-        let candidates = candidates(&world);
-        let is_taken = |from: &Vantage| candidates.iter().all(|it| it.captures_external(&claim, *from) == Ok(true));
+        let assumptions = assumptions(&world);
+        let is_taken = |from: &Vantage| assumptions.iter().all(|it| it.captures_external(&claim, *from) == Ok(true));
         [Vantage::Remote, Vantage::Node].into_iter().filter(is_taken).collect::<Vec<_>>()
     };
     assert_eq!(claim(|it| it.external_ips = vec![ip(SECOND[0])]), [Vantage::Remote, Vantage::Node]);

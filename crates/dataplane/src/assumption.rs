@@ -18,14 +18,14 @@ use portreeve_facts::{ContainerPort, Family, Gap, Mode, Pod, Protocol, Source, V
 
 /// One complete assumption about this node's data plane.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Candidate {
+pub struct Assumption {
     /// The data plane.
     pub(super) plane: &'static DataPlane,
     /// Its settings.
     pub(super) settings: Settings,
 }
 
-impl Candidate {
+impl Assumption {
     /// The mode.
     pub fn mode(&self) -> Mode {
         self.plane.mode

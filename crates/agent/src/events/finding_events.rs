@@ -1,4 +1,4 @@
-//! What this agent tells of one finding: that it is open, once an hour, and that it is over.
+//! The Events of one finding from this agent: one in each hour in which it is open, and one when it is over.
 
 use std::{cmp::Reverse, sync::Arc};
 
@@ -12,35 +12,35 @@ use super::{
 };
 use portreeve_rules::findings::{Key, Severity};
 
-/// The waits after refusals in a row that may be lifted double from the first to the second. A server that has just come
-/// back empty gets its roles and its namespaces one after the other.
+/// The waits after refusals in a row double from the first to the second. A server that has come back empty gets its roles and
+/// namespaces one after the other, so a refusal may end soon.
 const REFUSED_ONCE: SignedDuration = SignedDuration::from_secs(20);
 pub(super) const REFUSED: SignedDuration = SignedDuration::from_mins(10);
 
-/// One finding, and what the server has of it.
+/// One finding, and its Events on the server.
 #[derive(Debug)]
-pub(super) struct Telling {
+pub(super) struct FindingEvents {
     pub(super) severity: Severity,
     event: Arc<PlannedEvent>,
-    /// Since when it is open, or over.
+    /// Since when the finding is open, or over.
     since: Timestamp,
     is_over: bool,
-    /// The hour of which the server has an Event, from whichever node.
+    /// The hour in which the server has an Event, from any node.
     hour: Option<Timestamp>,
-    /// What was sent last, unless it is known to be there from this node or from another.
+    /// The Event that was sent last. None if the server is known to have it, from this node or another.
     maybe: Option<Sent>,
-    /// Whether one that is there may be from this node: nothing was answered yet, or the last answer was lost.
+    /// Whether an Event on the server may be from this node: no answer has come yet, or the last answer was lost.
     may_be_own: bool,
-    told: Option<Told>,
-    /// The server will never take it.
+    reported: Option<Reported>,
+    /// Whether the server refuses it for good.
     is_refused: bool,
-    /// When a request about it failed last, unless one has succeeded since.
+    /// When a request about it failed last. None after a success.
     failed: Option<Timestamp>,
     /// Refusals in a row.
     refusals: u32,
 }
 
-/// An Event that was sent, of one hour.
+/// An Event that was sent in one hour.
 #[derive(Clone, Debug)]
 struct Sent {
     event: Arc<PlannedEvent>,
@@ -48,19 +48,19 @@ struct Sent {
     name: String,
 }
 
-/// An Event of this node that the server has.
+/// An Event of this node on the server.
 #[derive(Debug)]
-struct Told {
+struct Reported {
     sent: Sent,
     at: Timestamp,
-    /// How often it was told.
+    /// How often this node reported it.
     times: i32,
-    /// Whether it was told as often that it is over.
+    /// Whether this node reported its end as often.
     is_over: bool,
 }
 
-impl Telling {
-    /// Of a finding that is open from now on.
+impl FindingEvents {
+    /// A finding that is open from now on.
     pub(super) fn new(severity: Severity, event: PlannedEvent, at: Timestamp) -> Self {
         Self {
             severity,
@@ -70,20 +70,20 @@ impl Telling {
             hour: None,
             maybe: None,
             may_be_own: true,
-            told: None,
+            reported: None,
             is_refused: false,
             failed: None,
             refusals: 0,
         }
     }
 
-    /// It is open, as before or again. Its words may be others: what the server has stays as it is, what is created from now
-    /// on has the new ones.
+    /// The finding is open, as before or again, perhaps in new words. An Event on the server keeps its words. A new Event gets the new
+    /// words.
     pub(super) fn open(&mut self, severity: Severity, event: PlannedEvent, at: Timestamp) {
         if !self.event.is_same_as(&event) {
-            // What was told of it before stays to be ended, until this one is told.
-            let (told, maybe) = (self.told.take(), self.maybe.take());
-            *self = Self { told, maybe, ..Self::new(severity, event, at) };
+            // The last Event still needs its end, until the new one is reported.
+            let (reported, maybe) = (self.reported.take(), self.maybe.take());
+            *self = Self { reported, maybe, ..Self::new(severity, event, at) };
             return;
         }
         self.event = Arc::new(event);
@@ -92,99 +92,99 @@ impl Telling {
         }
     }
 
-    /// It is over. False if the server was never asked about it, so that there is nothing to remember.
+    /// The finding is over. False if no request about it was ever sent, so that nothing has to be kept.
     pub(super) fn close(&mut self, at: Timestamp) -> bool {
         if !self.is_over {
             (self.is_over, self.since) = (true, at);
         }
-        self.hour.is_some() || self.maybe.is_some() || self.told.is_some()
+        self.hour.is_some() || self.maybe.is_some() || self.reported.is_some()
     }
 
-    /// Since when it is over, and whether somebody has read that it is open and never that it is over.
+    /// Since when the finding is over, and whether a reader saw its Event but not its end.
     pub(super) fn over_since(&self) -> Option<(Timestamp, bool)> {
-        let lacks_end = |told: &Told| !told.is_over && told.at + HOUR > self.since;
-        let is_untold = self.maybe.is_some() || self.told.as_ref().is_some_and(lacks_end);
-        self.is_over.then_some((self.since, is_untold))
+        let is_open = |reported: &Reported| !reported.is_over && reported.at + HOUR > self.since;
+        let lacks_end = self.maybe.is_some() || self.reported.as_ref().is_some_and(is_open);
+        self.is_over.then_some((self.since, lacks_end))
     }
 
-    /// Whether nothing is to be told of it any more.
+    /// Whether no Event about it is left to write.
     pub(super) fn is_done(&self, at: Timestamp) -> bool {
         self.is_over && self.step(at).is_none()
     }
 
-    /// What it would be a loss to forget, least first.
+    /// The loss if this were forgotten. The least comes first.
     pub(super) fn worth(&self, at: Timestamp) -> (bool, bool, Severity, bool) {
         (!self.is_done(at), !self.is_over, self.severity, self.hour.is_some())
     }
 
-    /// When the next request is due; nothing if none is needed.
+    /// When the next request is due. None if no request is needed.
     pub(super) fn due(&self, at: Timestamp, spread: Spread) -> Option<Timestamp> {
         let wait = spread.wait(&self.event.node, &self.event.names.incident());
         let (_, due) = self.step(at)?;
-        // A failure in the future was before the clock was set back.
+        // A failure in the future is from before the clock was set back.
         let refused = self.failed.filter(|failed| *failed <= at).map(|failed| failed + refused(self.refusals));
         Some((due + wait).max(refused.unwrap_or(at)).max(at))
     }
 
-    /// What has failed comes last, the longest ago of that first. What is new before what is over, that before what is told in the
-    /// next hour; the worst first, then what waits longest.
+    /// The order of requests. Failed ones come last, the oldest failure first. Before them come new findings, then ended ones, then
+    /// the Event of the next hour. Within each, the worst first, then the longest wait.
     pub(super) fn rank(&self, at: Timestamp) -> impl Ord + use<> {
         let step = self.step(at);
         let kind = match step {
-            Some((Step::Tell, _)) if self.hour.is_none() => 0,
-            Some((Step::Look | Step::End | Step::TellAgain, _)) => 1,
-            Some((Step::Tell, _)) | None => 2,
+            Some((Step::Report, _)) if self.hour.is_none() => 0,
+            Some((Step::Read | Step::End | Step::ReportAgain, _)) => 1,
+            Some((Step::Report, _)) | None => 2,
         };
         (self.failed, kind, Reverse(self.severity), step.map(|(_, due)| due))
     }
 
-    /// The next request, which is on its way from now on.
+    /// The next request. From now on it counts as sent.
     pub(super) fn send(&mut self, key: &Key, at: Timestamp) -> Option<Write> {
         let (step, _) = self.step(at)?;
-        let (event, name, request) = match (step, &self.maybe, &self.told) {
-            (Step::Tell, ..) => {
+        let (event, name, request) = match (step, &self.maybe, &self.reported) {
+            (Step::Report, ..) => {
                 let hour = self.event.names.hour(at);
                 let sent = Sent { event: Arc::clone(&self.event), hour, name: self.event.names.in_hour(hour) };
                 let request = Request::Create(Box::new(sent.event.open(&sent.name, at)));
                 let Sent { event, name, .. } = self.maybe.insert(sent);
                 (&*event, name.clone(), request)
             }
-            (Step::Look, Some(Sent { event, name, .. }), _) => (event, name.clone(), Request::Read),
-            (Step::TellAgain, _, Some(Told { sent, times, .. })) => {
+            (Step::Read, Some(Sent { event, name, .. }), _) => (event, name.clone(), Request::Read),
+            (Step::ReportAgain, _, Some(Reported { sent, times, .. })) => {
                 (&sent.event, sent.name.clone(), Request::Repeat(times.saturating_add(1), at))
             }
-            (Step::End, _, Some(Told { sent, times: 1, .. })) => {
+            (Step::End, _, Some(Reported { sent, times: 1, .. })) => {
                 let request = Request::Create(Box::new(sent.event.over(&sent.name, at)));
                 (&sent.event, name_of_end(&sent.name), request)
             }
-            (Step::End, _, Some(Told { sent, times, .. })) => {
+            (Step::End, _, Some(Reported { sent, times, .. })) => {
                 (&sent.event, name_of_end(&sent.name), Request::Repeat(*times, at))
             }
-            (Step::Look | Step::TellAgain | Step::End, ..) => return None,
+            (Step::Read | Step::ReportAgain | Step::End, ..) => return None,
         };
         Some(Write { key: key.clone(), step, namespace: event.namespace.clone(), name, request })
     }
 
-    /// Takes in the answer. What it is about may have been replaced meanwhile.
+    /// Takes the answer. The Event may have been replaced meanwhile.
     pub(super) fn answer(&mut self, at: Timestamp, write: &Write, reply: Reply) {
         self.count_failures(at, write, &reply);
         match write.step {
-            Step::Tell => self.answer_tell(at, &write.name, &reply),
-            Step::Look => self.answer_look(at, &write.name, reply),
-            Step::TellAgain | Step::End => self.answer_again(at, write, &reply),
+            Step::Report => self.answer_report(at, &write.name, &reply),
+            Step::Read => self.answer_read(at, &write.name, reply),
+            Step::ReportAgain | Step::End => self.answer_again(at, write, &reply),
         }
     }
 
-    /// What is to be done next, and from when on but for the wait of this node.
+    /// The next step and its time, without the wait of this node.
     fn step(&self, at: Timestamp) -> Option<(Step, Timestamp)> {
         let hour = self.event.names.hour(at);
-        // In the future, it was before the clock was set back.
+        // A time in the future is from before the clock was set back.
         let since = if self.since > at { hour } else { self.since };
-        let told = self.told.as_ref().filter(|told| told.at + HOUR > at);
+        let reported = self.reported.as_ref().filter(|reported| reported.at + HOUR > at);
         if self.is_over {
-            let is_open = told.is_some_and(|told| !told.is_over);
+            let is_open = reported.is_some_and(|reported| !reported.is_over);
             return match self.maybe {
-                Some(_) => Some((Step::Look, since)),
+                Some(_) => Some((Step::Read, since)),
                 None => is_open.then_some((Step::End, since)),
             };
         }
@@ -192,10 +192,10 @@ impl Telling {
             return None;
         }
         if self.hour != Some(hour) {
-            return Some((Step::Tell, since.max(hour)));
+            return Some((Step::Report, since.max(hour)));
         }
-        let is_read = told.is_some_and(|told| told.is_over && told.sent.event.is_same_as(&self.event));
-        Some(if is_read { (Step::TellAgain, since) } else { (Step::Tell, hour + HOUR) })
+        let is_read = reported.is_some_and(|reported| reported.is_over && reported.sent.event.is_same_as(&self.event));
+        Some(if is_read { (Step::ReportAgain, since) } else { (Step::Report, hour + HOUR) })
     }
 
     fn count_failures(&mut self, at: Timestamp, write: &Write, reply: &Reply) {
@@ -210,7 +210,7 @@ impl Telling {
         self.failed = is_failure.then_some(at);
     }
 
-    fn answer_tell(&mut self, at: Timestamp, name: &str, reply: &Reply) {
+    fn answer_report(&mut self, at: Timestamp, name: &str, reply: &Reply) {
         let Some(sent) = self.maybe.take_if(|sent| sent.name == name) else { return };
         let is_same = sent.event.is_same_as(&self.event);
         match reply {
@@ -218,12 +218,12 @@ impl Telling {
                 if is_same {
                     self.hour = Some(sent.hour);
                 }
-                // Another node has told it of the cluster, and says when it is over.
+                // Another node reported this about the cluster. That node also reports the end.
                 if is_same && *reply == Reply::Exists && sent.event.names.is_of_cluster() {
-                    self.told = None;
+                    self.reported = None;
                 }
                 if *reply == Reply::Written {
-                    self.told = Some(Told { sent, at, times: 1, is_over: false });
+                    self.reported = Some(Reported { sent, at, times: 1, is_over: false });
                 } else if self.may_be_own {
                     self.maybe = Some(sent);
                 }
@@ -235,14 +235,14 @@ impl Telling {
         }
     }
 
-    fn answer_look(&mut self, at: Timestamp, name: &str, reply: Reply) {
+    fn answer_read(&mut self, at: Timestamp, name: &str, reply: Reply) {
         let Some(sent) = self.maybe.take_if(|sent| sent.name == name) else { return };
         match reply {
             Reply::Current(reporter) if reporter.as_ref() == Some(&sent.event.reporter) => {
-                self.told = Some(Told { sent, at, times: 1, is_over: false });
+                self.reported = Some(Reported { sent, at, times: 1, is_over: false });
             }
             Reply::Unavailable(_) => self.maybe = Some(sent),
-            // Whoever told, nothing can be said of this one.
+            // The Event is not known to be of this node.
             Reply::Written | Reply::Exists | Reply::Current(_) | Reply::Missing => {}
             Reply::Forbidden | Reply::Stuck | Reply::Refused => {}
         }
@@ -253,23 +253,23 @@ impl Telling {
         let is_about = |sent: &Sent| {
             if is_end { write.name == name_of_end(&sent.name) } else { write.name == sent.name }
         };
-        let Some(told) = self.told.as_mut().filter(|told| is_about(&told.sent)) else { return };
+        let Some(reported) = self.reported.as_mut().filter(|reported| is_about(&reported.sent)) else { return };
         match (reply, &write.request) {
             (Reply::Written, Request::Repeat(times, _)) if !is_end => {
-                (told.times, told.at, told.is_over) = (*times, at, false);
+                (reported.times, reported.at, reported.is_over) = (*times, at, false);
             }
-            // It has expired, or somebody has deleted it: it is created anew.
-            (Reply::Missing, Request::Repeat(..)) if is_end => told.times = 1,
-            // From before a restart, or the answer was lost: it may be older than what was told since, and is counted up.
-            (Reply::Exists, Request::Create(_)) if is_end => told.times = 2,
-            (Reply::Missing, Request::Repeat(..)) => (self.told, self.hour) = (None, None),
-            (Reply::Written | Reply::Exists | Reply::Current(_) | Reply::Refused, _) => told.is_over = is_end,
+            // It has expired or was deleted, so it is created anew.
+            (Reply::Missing, Request::Repeat(..)) if is_end => reported.times = 1,
+            // From before a restart, or of a lost answer. It may be older than the last report, so its count goes up.
+            (Reply::Exists, Request::Create(_)) if is_end => reported.times = 2,
+            (Reply::Missing, Request::Repeat(..)) => (self.reported, self.hour) = (None, None),
+            (Reply::Written | Reply::Exists | Reply::Current(_) | Reply::Refused, _) => reported.is_over = is_end,
             (Reply::Missing | Reply::Forbidden | Reply::Stuck | Reply::Unavailable(_), _) => {}
         }
     }
 }
 
-/// The wait after so many refusals in a row.
+/// The wait after this number of refusals in a row.
 fn refused(times: u32) -> SignedDuration {
     match times.checked_sub(1) {
         Some(before) => (REFUSED_ONCE * 2_i32.pow(before.min(8))).min(REFUSED),

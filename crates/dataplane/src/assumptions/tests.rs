@@ -11,12 +11,12 @@ use portreeve_facts::{
 
 mod cilium;
 
-fn candidates(world: &Snapshot) -> Candidates {
-    Candidates::of(world, world.kernel.interfaces.seen().expect("interfaces"), 60)
+fn assumptions(world: &Snapshot) -> Assumptions {
+    Assumptions::of(world, world.kernel.interfaces.seen().expect("interfaces"), 60)
 }
 
 fn captured(world: &Snapshot, address: &str) -> Option<bool> {
-    candidates(world).agree(|candidate| candidate.captures(LocalAddress { ip: ip(address), vrf: false }))
+    assumptions(world).agree(|assumption| assumption.captures(LocalAddress { ip: ip(address), vrf: false }))
 }
 
 #[test]
@@ -36,13 +36,13 @@ fn each_mode_captures_what_it_captures_by_default() {
 #[test]
 fn a_proxy_that_stopped_programming_is_said_to_be_behind() {
     let mut world = Snapshot::healthy();
-    assert!(!candidates(&world).mode_in_words().contains("queued"));
+    assert!(!assumptions(&world).mode_in_words().contains("queued"));
     let (at, metrics) = (world.at, seen(&mut world.kernel.proxy.metrics));
     metrics.last_queued = Some(at - jiff::SignedDuration::from_secs(30));
     metrics.last_sync = Some(at - jiff::SignedDuration::from_secs(300));
-    assert!(!candidates(&world).mode_in_words().contains("queued"), "it may be at it");
+    assert!(!assumptions(&world).mode_in_words().contains("queued"), "it may be at it");
     world.at = at + jiff::SignedDuration::from_secs(60);
-    assert!(candidates(&world).mode_in_words().contains("queued"));
+    assert!(assumptions(&world).mode_in_words().contains("queued"));
 }
 
 #[test]
@@ -57,19 +57,19 @@ fn a_family_without_a_cidr_is_served_on_all_its_addresses() {
 #[test]
 fn an_unknown_mode_leaves_only_what_all_modes_share() {
     let world = Snapshot::healthy().without_proxy();
-    let candidates = candidates(&world);
+    let assumptions = assumptions(&world);
     for address in [PRIMARY[0], SECOND[0]] {
         assert_eq!(captured(&world, address), None, "a list may have it or not");
     }
     assert_eq!(captured(&world, "fe80::1"), None);
-    assert_eq!(candidates.ambiguity().source, Source::ProxyMode);
+    assert_eq!(assumptions.ambiguity().source, Source::ProxyMode);
     // A socket at every address also meets a served address.
     let primary = LocalAddress { ip: ip(PRIMARY[0]), vrf: false };
-    assert!(candidates.at(true).iter().all(|it| it.captures(primary)));
-    assert!(candidates.at(false).len() > candidates.at(true).len());
+    assert!(assumptions.at(true).iter().all(|it| it.captures(primary)));
+    assert!(assumptions.at(false).len() > assumptions.at(true).len());
     let mut bare = Snapshot::healthy().without_proxy();
     Arc::make_mut(seen(&mut bare.kernel.interfaces)).addresses.clear();
-    let bare = self::candidates(&bare);
+    let bare = self::assumptions(&bare);
     assert_eq!(bare.at(true).len(), bare.at(false).len(), "none has an address: all of them");
 }
 
@@ -79,7 +79,7 @@ fn without_a_node_object_any_address_may_be_the_primary_one() {
     seen(&mut world.cluster.nodes).clear();
     assert_eq!(captured(&world, PRIMARY[0]), None);
     world.cluster.nodes = gap(Source::Nodes, Why::NotAsked);
-    assert_eq!(candidates(&world).ambiguity().source, Source::Nodes);
+    assert_eq!(assumptions(&world).ambiguity().source, Source::Nodes);
 }
 
 #[test]
@@ -102,9 +102,9 @@ fn asking_about_iptables_on_an_nftables_node_does_not_keep_the_nftables_default(
 #[test]
 fn settings_nobody_could_read_are_the_modes_own_only_where_somebody_said_the_mode() {
     let world = Snapshot::healthy().without_proxy();
-    assert!(candidates(&world).settings.starts_with("unknown"));
+    assert!(assumptions(&world).settings.starts_with("unknown"));
     let world = world.said_mode(Mode::Nftables);
-    assert_eq!(candidates(&world).settings, "the mode's defaults");
+    assert_eq!(assumptions(&world).settings, "the mode's defaults");
     assert_eq!(captured(&world, SECOND[0]), Some(false));
 }
 
@@ -113,14 +113,14 @@ fn settings_nobody_could_read_are_the_modes_own_only_where_somebody_said_the_mod
 fn a_sysctl_and_a_version_that_are_not_known_may_be_either() {
     let to = LocalAddress { ip: ip("127.0.0.1"), vrf: false };
     let outcomes = |world: &Snapshot| -> Vec<Outcome> {
-        let ask = |it: &Candidate| it.outcome((to, Protocol::Tcp), Vantage::Loopback, Backing::Ready);
-        candidates(world).iter().map(ask).collect()
+        let ask = |it: &Assumption| it.outcome((to, Protocol::Tcp), Vantage::Loopback, Backing::Ready);
+        assumptions(world).iter().map(ask).collect()
     };
     let mut world = Snapshot::healthy();
     assert_eq!(outcomes(&world), [Outcome::Pod]);
     world.kernel.sysctls.route_localnet = gap(Source::Sysctls, Why::NotPermitted);
     assert_eq!(outcomes(&world), [Outcome::Pod, Outcome::TimedOut]);
-    assert_eq!(candidates(&world).ambiguity().source, Source::Sysctls);
+    assert_eq!(assumptions(&world).ambiguity().source, Source::Sysctls);
 
     let mut world = Snapshot::healthy();
     assert_eq!(captured(&world, "::1"), Some(false));
@@ -128,7 +128,7 @@ fn a_sysctl_and_a_version_that_are_not_known_may_be_either() {
     assert_eq!(captured(&world, "::1"), Some(false), "beside this kubelet there is no old one");
     objects(&mut world.cluster.nodes)[0].kubelet_version = Some("v1.28.9".to_owned());
     assert_eq!(captured(&world, "::1"), None);
-    assert_eq!(candidates(&world).ambiguity().source, Source::ProxyMetrics);
+    assert_eq!(assumptions(&world).ambiguity().source, Source::ProxyMetrics);
     objects(&mut world.cluster.nodes)[0].kubelet_version = Some("v1.29.0".to_owned());
     assert_eq!(captured(&world, "::1"), Some(false));
 }
@@ -143,7 +143,7 @@ fn the_gate_for_loopback_may_be_on_where_kube_proxy_may_have_it() {
             None => world.kernel.proxy.metrics = gap(Source::ProxyMetrics, Why::Unreachable),
         }
         objects(&mut world.cluster.nodes)[0].kubelet_version = Some(kubelet.to_owned());
-        candidates(&world).iter().any(Candidate::refuses_on_loopback)
+        assumptions(&world).iter().any(Assumption::refuses_on_loopback)
     };
     assert_eq!(["v1.36.9", "v1.37.0"].map(|version| refuses(Some(version), "v1.36.0")), [false, true]);
     assert_eq!(["v1.33.9", "v1.34.0"].map(|kubelet| refuses(None, kubelet)), [false, true]);
@@ -167,7 +167,7 @@ fn localhost_is_served_where_a_list_has_it_or_there_is_none() {
 #[test]
 fn an_address_in_a_vrf_is_served_where_it_is_listed() {
     let ask = |world: &Snapshot| {
-        candidates(world).agree(|candidate| candidate.captures(LocalAddress { ip: ip(SECOND[0]), vrf: true }))
+        assumptions(world).agree(|assumption| assumption.captures(LocalAddress { ip: ip(SECOND[0]), vrf: true }))
     };
     let world = Snapshot::healthy();
     assert_eq!(ask(&world), Some(false));
@@ -179,9 +179,9 @@ fn a_proxy_that_does_not_tell_its_times_is_not_behind() {
     let mut world = Snapshot::healthy();
     let metrics = seen(&mut world.kernel.proxy.metrics);
     (metrics.last_sync, metrics.last_queued) = (None, None);
-    assert!(!candidates(&world).mode_in_words().contains("queued"));
+    assert!(!assumptions(&world).mode_in_words().contains("queued"));
     world.kernel.proxy.metrics = gap(Source::ProxyMetrics, Why::NotAsked);
-    assert!(!candidates(&world).mode_in_words().contains("queued"));
+    assert!(!assumptions(&world).mode_in_words().contains("queued"));
 }
 
 #[test]
@@ -210,11 +210,11 @@ fn without_a_node_object_no_loopback_and_no_link_local_address_is_the_primary_on
     seen(&mut world.cluster.nodes).clear();
     for (address, primary) in [(PRIMARY[0], None), (SECOND[1], None), ("fe80::1", Some(false)), ("::1", Some(false))] {
         let local = LocalAddress { ip: ip(address), vrf: false };
-        let listed = |candidate: &Candidate| {
-            let networks = &candidate.settings.networks[Family::of(local.ip).index()];
+        let listed = |assumption: &Assumption| {
+            let networks = &assumption.settings.networks[Family::of(local.ip).index()];
             networks.as_ref().is_some_and(|networks| networks.contains(&local.ip.into()))
         };
-        assert_eq!(candidates(&world).agree(listed), primary, "{address}");
+        assert_eq!(assumptions(&world).agree(listed), primary, "{address}");
     }
 }
 
@@ -225,7 +225,7 @@ fn pods_are_told_apart_in_families_with_a_cidr_and_in_every_other_mode_of_detect
             config.detect_local_mode = mode.map(str::to_owned);
             config.cluster_cidr = cidr.map(str::to_owned);
         });
-        Family::BOTH.map(|family| candidates(&world).at(false)[0].settings.detects_pods(family))
+        Family::BOTH.map(|family| assumptions(&world).at(false)[0].settings.detects_pods(family))
     };
     assert_eq!(detects(None, Some("10.244.0.0/16")), [true, false]);
     assert_eq!(detects(Some("ClusterCIDR"), Some("fd00:244::/48")), [false, true]);
@@ -236,7 +236,7 @@ fn pods_are_told_apart_in_families_with_a_cidr_and_in_every_other_mode_of_detect
 fn pods_are_told_apart_by_the_cidrs_of_their_node_where_the_proxy_goes_by_them() {
     let mut world = Snapshot::healthy().with_config(|config| config.detect_local_mode = Some("NodeCIDR".to_owned()));
     let detects = |world: &Snapshot| {
-        Family::BOTH.map(|family| candidates(world).agree(|candidate| candidate.settings.detects_pods(family)))
+        Family::BOTH.map(|family| assumptions(world).agree(|assumption| assumption.settings.detects_pods(family)))
     };
     for (families, detected) in [
         (&[Family::V4][..], [Some(true), Some(false)]),
@@ -247,16 +247,16 @@ fn pods_are_told_apart_by_the_cidrs_of_their_node_where_the_proxy_goes_by_them()
         objects(&mut world.cluster.nodes)[0].pod_families = families.to_vec();
         assert_eq!(detects(&world), detected, "{families:?}");
     }
-    assert_eq!(candidates(&world).ambiguity().source, Source::Nodes);
+    assert_eq!(assumptions(&world).ambiguity().source, Source::Nodes);
     assert_eq!(captured(&world, PRIMARY[0]), Some(true), "which addresses are served is known all the same");
     world.cluster.nodes = gap(Source::Nodes, Why::Unreachable);
-    assert_eq!((detects(&world), candidates(&world).ambiguity().why), ([None; 2], Why::Unreachable));
+    assert_eq!((detects(&world), assumptions(&world).ambiguity().why), ([None; 2], Why::Unreachable));
 }
 
 #[test]
 fn whether_pods_are_told_apart_is_not_known_without_the_settings() {
     let mut world = Snapshot::healthy();
     world.kernel.proxy.config = gap(Source::ProxyConfig, Why::Unreachable);
-    assert_eq!(candidates(&world).agree(|candidate| candidate.settings.detects_pods(Family::V4)), None);
-    assert_eq!(candidates(&world).ambiguity().source, Source::ProxyConfig);
+    assert_eq!(assumptions(&world).agree(|assumption| assumption.settings.detects_pods(Family::V4)), None);
+    assert_eq!(assumptions(&world).ambiguity().source, Source::ProxyConfig);
 }

@@ -14,14 +14,14 @@ const UNTOLD: SignedDuration = SignedDuration::from_mins(20);
 
 /// The age of a scan, by the monotonic clock of the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LookAge {
+pub struct ScanAge {
     /// Since it was judged.
     pub age: Duration,
     /// From which age on it is too old: the agent should have looked several times since.
     pub old_after: Duration,
 }
 
-impl LookAge {
+impl ScanAge {
     /// The age of a scan that was judged so long ago, by an agent that scans again after at most `longest`.
     pub fn new(age: Duration, longest: Duration) -> Self {
         // A scan is missing, and there was time for it.
@@ -63,22 +63,22 @@ mod tests {
 
     #[test]
     fn a_look_is_old_once_one_more_should_have_come_for_sure() {
-        let of = |age| LookAge::new(Duration::from_secs(age), Duration::from_secs(15));
+        let of = |age| ScanAge::new(Duration::from_secs(age), Duration::from_secs(15));
         assert!(!of(0).is_old() && !of(29).is_old() && of(30).is_old());
-        assert!(!LookAge::new(Duration::MAX / 2, Duration::MAX).is_old());
+        assert!(!ScanAge::new(Duration::MAX / 2, Duration::MAX).is_old());
     }
 
     #[test]
     fn a_look_of_another_time_is_not_believed_whatever_its_agent_says() {
         let now = at("2026-11-21T12:00:00Z");
-        let fresh = Some(LookAge::new(Duration::from_secs(3), Duration::from_secs(15)));
+        let fresh = Some(ScanAge::new(Duration::from_secs(3), Duration::from_secs(15)));
         for sound in ["2026-11-21T11:59:57Z", "2026-11-21T12:04:00Z", "2026-11-21T11:55:00Z"] {
-            assert_eq!(LookAge::gap(at(sound), fresh, now), None, "{sound}");
-            assert_eq!(LookAge::gap(at(sound), None, now), None, "{sound}");
+            assert_eq!(ScanAge::gap(at(sound), fresh, now), None, "{sound}");
+            assert_eq!(ScanAge::gap(at(sound), None, now), None, "{sound}");
         }
         for wrong in ["1970-01-01T00:00:00Z", "2026-11-21T11:00:00Z", "2026-11-21T13:00:00Z", "9999-12-30T00:00:00Z"] {
             for told in [fresh, None] {
-                assert_eq!(LookAge::gap(at(wrong), told, now).map(|gap| gap.why), Some(Why::Stale), "{wrong}");
+                assert_eq!(ScanAge::gap(at(wrong), told, now).map(|gap| gap.why), Some(Why::Stale), "{wrong}");
             }
         }
     }
@@ -86,10 +86,10 @@ mod tests {
     #[test]
     fn a_look_that_its_agent_calls_old_is_old_and_one_of_a_slow_agent_is_not() {
         let now = at("2026-11-21T12:00:00Z");
-        let told = |age, interval| Some(LookAge::new(Duration::from_secs(age), Duration::from_secs(interval)));
-        let gap = LookAge::gap(at("2026-11-21T11:58:00Z"), told(120, 15), now).expect("it is old");
+        let told = |age, interval| Some(ScanAge::new(Duration::from_secs(age), Duration::from_secs(interval)));
+        let gap = ScanAge::gap(at("2026-11-21T11:58:00Z"), told(120, 15), now).expect("it is old");
         assert!(gap.why == Why::Stale && gap.detail.contains("2026-11-21T11:58:00Z"), "{gap:?}");
-        assert_eq!(LookAge::gap(at("2026-11-21T11:00:00Z"), told(3600, 3600), now), None);
-        assert_eq!(LookAge::gap(at("2026-11-21T11:45:00Z"), None, now), None, "it may look every ten minutes");
+        assert_eq!(ScanAge::gap(at("2026-11-21T11:00:00Z"), told(3600, 3600), now), None);
+        assert_eq!(ScanAge::gap(at("2026-11-21T11:45:00Z"), None, now), None, "it may look every ten minutes");
     }
 }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 
 use super::{
-    candidate::Candidate,
+    assumption::Assumption,
     kube_proxy,
     local_address::{is_link_local, local_addresses},
     plane::{DATA_PLANES, DataPlane},
@@ -16,7 +16,7 @@ use portreeve_facts::{Family, Gap, Interfaces, Learned, Mode, NodeAddressKind, P
 
 /// All possible assumptions about the data plane. A verdict counts if it holds in all of them.
 #[derive(Debug)]
-pub struct Candidates {
+pub struct Assumptions {
     possible: Possible,
     /// All that is possible without the assumption that the settings are at their defaults.
     unassumed: Option<Possible>,
@@ -34,7 +34,7 @@ pub struct Candidates {
     unmeasured: Option<&'static str>,
 }
 
-impl Candidates {
+impl Assumptions {
     /// What a snapshot leaves possible. A proxy whose last sync is this many seconds late counts as behind.
     pub fn of(snapshot: &Snapshot, interfaces: &Interfaces, lag_seconds: i64) -> Self {
         let mode = snapshot.proxy_mode();
@@ -64,19 +64,19 @@ impl Candidates {
     }
 
     /// Each of them: at least one.
-    pub fn iter(&self) -> impl Iterator<Item = &Candidate> {
+    pub fn iter(&self) -> impl Iterator<Item = &Assumption> {
         self.possible.list.iter()
     }
 
     /// The assumptions for a socket at every address of this node, or at some addresses. A socket at every address meets a
     /// served address, whatever `nodePortAddresses` lists. A list without an address of this node, or a disabled family
     /// that Services use, counts as a mistake, not as an intention.
-    pub fn at(&self, everywhere: bool) -> &[Candidate] {
+    pub fn at(&self, everywhere: bool) -> &[Assumption] {
         self.possible.at(everywhere)
     }
 
     /// The same with any settings, where those are assumed.
-    pub fn unassumed_at(&self, everywhere: bool) -> Option<&[Candidate]> {
+    pub fn unassumed_at(&self, everywhere: bool) -> Option<&[Assumption]> {
         self.unassumed.as_ref().map(|possible| possible.at(everywhere))
     }
 
@@ -124,7 +124,7 @@ impl Candidates {
     }
 
     /// Whether something holds in every assumption, in none, or in some only.
-    pub fn agree(&self, holds: impl Fn(&Candidate) -> bool) -> Option<bool> {
+    pub fn agree(&self, holds: impl Fn(&Assumption) -> bool) -> Option<bool> {
         let holds: Vec<bool> = self.possible.list.iter().map(holds).collect();
         (holds.contains(&true) != holds.contains(&false)).then(|| holds[0])
     }
@@ -134,7 +134,7 @@ impl Candidates {
 #[derive(Debug)]
 struct Possible {
     /// At least one. Last come the assumptions about unread settings that exclude all addresses of this node, or a family.
-    list: Vec<Candidate>,
+    list: Vec<Assumption>,
     /// How many come before these.
     serving: usize,
 }
@@ -152,14 +152,14 @@ impl Possible {
         for plane in planes {
             let known = || Config::of(snapshot, Some(plane.mode)).possible(plane, snapshot);
             for assumed in config.map_or_else(known, |config| config.possible(plane, snapshot)) {
-                let (candidates, gap) = candidates(plane, &assumed, snapshot, interfaces);
+                let (assumptions, gap) = assumptions(plane, &assumed, snapshot, interfaces);
                 missing = missing.or(gap);
-                for candidate in candidates {
-                    let serves = || locals.iter().any(|local| candidate.captures_from_outside(*local));
-                    let leaves_out = assumed.is == Known::Unread && !(candidate.serves_both_families() && serves());
+                for assumption in assumptions {
+                    let serves = || locals.iter().any(|local| assumption.captures_from_outside(*local));
+                    let leaves_out = assumed.is == Known::Unread && !(assumption.serves_both_families() && serves());
                     let kept = if leaves_out { &mut nowhere } else { &mut list };
-                    if !kept.contains(&candidate) {
-                        kept.push(candidate);
+                    if !kept.contains(&assumption) {
+                        kept.push(assumption);
                     }
                 }
             }
@@ -169,7 +169,7 @@ impl Possible {
         (Self { list, serving }, missing)
     }
 
-    fn at(&self, everywhere: bool) -> &[Candidate] {
+    fn at(&self, everywhere: bool) -> &[Assumption] {
         if everywhere && self.serving > 0 { &self.list[..self.serving] } else { &self.list }
     }
 }
@@ -263,12 +263,12 @@ enum Known {
 }
 
 /// A data plane with each value that its settings may have under one configuration, and the input that would show which.
-fn candidates(
+fn assumptions(
     plane: &'static DataPlane,
     Assumed { config, is }: &Assumed,
     snapshot: &Snapshot,
     interfaces: &Interfaces,
-) -> (Vec<Candidate>, Option<Gap>) {
+) -> (Vec<Assumption>, Option<Gap>) {
     let needs = |setting| plane.settings.contains(&setting);
     let node_port_addresses = (plane.node_port_addresses)(config);
     let by_device = needs(Setting::Devices);
@@ -299,7 +299,7 @@ fn candidates(
         settings.host_namespace_only = cilium.host_namespace_only;
         settings.pods_by_list = cilium.host_namespace_only && cilium.wildcard_entries == Some(false);
     }
-    let mut candidates = Vec::new();
+    let mut assumptions = Vec::new();
     // Cilium may have decided either way about an address of a device.
     let ways: &[bool] = if by_device { &[false, true] } else { &[false] };
     for (primary, otherwise) in primaries.into_iter().flat_map(|primary| ways.iter().map(move |way| (primary, *way))) {
@@ -321,12 +321,12 @@ fn candidates(
             for route_localnet in localnets.iter().copied() {
                 for before_1_26 in ages.iter().copied() {
                     let settings = Settings { local_detector, route_localnet, before_1_26, ..settings.clone() };
-                    candidates.push(Candidate { plane, settings });
+                    assumptions.push(Assumption { plane, settings });
                 }
             }
         }
     }
-    (candidates, unknown_primary.or(unknown_detector).or(unknown_localnet).or(unknown_age))
+    (assumptions, unknown_primary.or(unknown_detector).or(unknown_localnet).or(unknown_age))
 }
 
 /// All possible values of an input if it is needed, and the reason; else the value that changes nothing.

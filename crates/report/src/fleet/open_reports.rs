@@ -1,0 +1,152 @@
+//! Many nodes as one `ClusterReport` of OpenReports (openreports.io/v1alpha1 of github.com/openreports/reports-api 0.2.1), which
+//! dashboards of policy engines show.
+
+use std::{
+    collections::BTreeMap,
+    io::{self, Write},
+    slice,
+    sync::Arc,
+};
+
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::{Reason, incident::Incident, view::Fleet};
+use portreeve_rules::findings::{Severity, Subject, SubjectKind};
+
+/// The longest results, in bytes of JSON. etcd takes requests of at most 1.5 MiB.
+const LONGEST: usize = 1 << 20;
+/// The most names of nodes, and the most objects, in one result.
+const NAMES: usize = 100;
+
+/// One finding, or one input that a node could not read.
+#[derive(Serialize)]
+struct ReportResult<'a> {
+    policy: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    rule: &'a str,
+    category: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    severity: Option<&'static str>,
+    result: Outcome,
+    scored: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    timestamp: Option<Value>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    resources: Vec<Value>,
+    message: &'a str,
+    properties: BTreeMap<&'static str, String>,
+}
+
+/// The result of a policy, and its count in the summary.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Outcome {
+    Fail,
+    Warn,
+    Error,
+}
+
+impl Fleet {
+    /// Writes the findings as one `ClusterReport` in JSON, worst first. The report counts all findings, and has as many of them
+    /// as the API server takes. An input that could hide a finding is a result `error`.
+    ///
+    /// # Errors
+    /// When the writer fails.
+    pub fn write_open_reports(&self, out: &mut dyn Write) -> io::Result<()> {
+        let unread = self.silent.iter().chain(self.unseen.iter().filter(|reason| reason.is_failure));
+        let all = unread.map(not_read).chain(self.incidents.iter().map(found));
+        let (mut counts, mut results, mut length, mut left_out) = (BTreeMap::new(), Vec::new(), 0, 0);
+        for result in all {
+            *counts.entry(result.result).or_insert(0) += 1;
+            let result = serde_json::to_value(result)?;
+            length += result.to_string().len();
+            if length > LONGEST { left_out += 1 } else { results.push(result) }
+        }
+        let count = |outcome| counts.get(&outcome).copied().unwrap_or(0);
+        let mut report = json!({
+            "apiVersion": "openreports.io/v1alpha1",
+            "kind": "ClusterReport",
+            "metadata": {"name": "portreeve", "labels": {"app.kubernetes.io/managed-by": "portreeve"}},
+            "source": "portreeve",
+            "summary": {
+                "pass": 0, "fail": count(Outcome::Fail), "warn": count(Outcome::Warn), "error": count(Outcome::Error), "skip": 0,
+            },
+            "results": results,
+        });
+        if left_out > 0 {
+            report["metadata"]["annotations"] = json!({"portreeve/results-left-out": left_out.to_string()});
+        }
+        serde_json::to_writer_pretty(&mut *out, &report)?;
+        writeln!(out)
+    }
+}
+
+fn found(incident: &Incident) -> ReportResult<'_> {
+    let Incident { problem, nodes, subjects, .. } = incident;
+    let subjects = if subjects.is_empty() { slice::from_ref(&problem.subject) } else { subjects };
+    let (severity, result) = match problem.severity {
+        Severity::Critical => ("critical", Outcome::Fail),
+        Severity::Warning => ("medium", Outcome::Fail),
+        Severity::Info => ("info", Outcome::Warn),
+    };
+    let port = problem.port.map(|port| {
+        let protocol = problem.protocol.map(|protocol| format!("/{protocol}")).unwrap_or_default();
+        ("port", format!("{port}{protocol}"))
+    });
+    let remedy = Some(("remedy", problem.remedy.join("\n"))).filter(|(_, text)| !text.is_empty());
+    ReportResult {
+        policy: &problem.rule,
+        rule: &problem.variant,
+        category: "ports",
+        severity: Some(severity),
+        result,
+        scored: result == Outcome::Fail,
+        timestamp: problem.since.parse().ok().map(timestamp),
+        resources: subjects.iter().filter_map(reference).take(NAMES).collect(),
+        message: &problem.summary,
+        properties: port.into_iter().chain(remedy).chain([("nodes", names(nodes))]).collect(),
+    }
+}
+
+fn not_read(reason: &Reason) -> ReportResult<'_> {
+    ReportResult {
+        policy: "not-read",
+        rule: "",
+        category: "ports",
+        severity: None,
+        result: Outcome::Error,
+        scored: false,
+        timestamp: None,
+        resources: Vec::new(),
+        message: &reason.detail,
+        properties: [("nodes", names(&reason.nodes))].into(),
+    }
+}
+
+/// The object of the API server. A finding about the whole cluster has none.
+fn reference(subject: &Subject) -> Option<Value> {
+    let Subject { kind, namespace, name, uid } = subject;
+    (*kind != SubjectKind::Cluster).then(|| {
+        let mut object = json!({"apiVersion": "v1", "kind": kind.name(), "name": name});
+        for (field, value) in [("namespace", namespace), ("uid", uid)] {
+            if let Some(value) = value {
+                object[field] = json!(value);
+            }
+        }
+        object
+    })
+}
+
+fn names(nodes: &[Arc<str>]) -> String {
+    let named = nodes.iter().take(NAMES).map(|node| &**node).collect::<Vec<_>>().join(", ");
+    match nodes.len().saturating_sub(NAMES) {
+        0 => named,
+        more => format!("{named} and {more} more"),
+    }
+}
+
+fn timestamp(at: Timestamp) -> Value {
+    json!({"seconds": at.as_second(), "nanos": at.subsec_nanosecond()})
+}
