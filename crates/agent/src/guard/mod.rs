@@ -27,7 +27,12 @@ use tracing::{error, info, warn};
 
 use self::events::Reporter;
 use super::{
-    clock::now, cluster_state::ClusterState, cluster_updates, own_node::no_own_node, scanner::Scanner, tasks::Tasks,
+    clock::now,
+    cluster_state::ClusterState,
+    cluster_updates::{self, EndpointsRequest},
+    own_node::no_own_node,
+    scanner::Scanner,
+    tasks::Tasks,
     threads,
 };
 use portreeve_cluster::{self as cluster, ClusterSource};
@@ -232,6 +237,8 @@ struct Guard {
     keeper: NodeKeeper,
     scanner: Scanner,
     cluster: ClusterState,
+    /// Requests nothing: a watch without a sender of requests would end.
+    _endpoints: EndpointsRequest,
     hostname: String,
     tasks: Tasks,
     state: watch::Sender<GuardState>,
@@ -255,7 +262,7 @@ impl Guard {
         let scanner = Scanner::start(move |wanted: &NodeQuery| host.read_again(wanted, &mut known))?;
         let mut tasks = Tasks::default();
         let (source, node) = (config.cluster.clone(), config.node.clone());
-        let (cluster, _) = cluster_updates::start(source, node, hostname.clone(), &mut tasks).await;
+        let (cluster, endpoints) = cluster_updates::start(source, node, hostname.clone(), &mut tasks).await;
         let (state, receiver) = watch::channel(GuardState::default());
         // Without an answer kubelet starts the guard again; until then the reservation matters more.
         if let Some(address) = config.listen
@@ -273,6 +280,7 @@ impl Guard {
             keeper,
             scanner,
             cluster,
+            _endpoints: endpoints,
             hostname,
             tasks,
             state,
