@@ -287,6 +287,7 @@ impl Guard {
             reporter,
             kernel,
             read_at,
+            wanted: Wanted::default(),
             searched,
             logged,
         })
