@@ -26,6 +26,7 @@
 //! | Another program writes between the two calls of a removal. | Its new entries get lost: some microseconds, in which the list was read and not yet written. Removals are therefore at most one a minute. |
 //! | The guard ends between the record and the write. | The record has the state before and after. The list shows which one is true; another list is a list of other programs. |
 //! | The guard ends after the write. | The same. |
+//! | The guard ends between the two, and another program adds the same ports in that moment. | Nothing shows this: the ports count as ours. |
 //! | The guard is killed while it writes the record. | The record is a new file that takes the place of the old one: one of both is there, as a whole. |
 //! | The node boots. | The list is empty or has what the boot wrote. The record is of another boot, and counts for nothing. |
 //! | A second guard starts. | The first one holds a lock; the second one ends with an error. |
