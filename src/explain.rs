@@ -12,13 +12,15 @@ use portreeve_report::{rule_page_text, rules_table};
 use portreeve_rules::ids::{IDS, Named};
 
 /// The alerts of the chart. The page of an alert is its runbook.
-const ALERTS: [&str; 10] = [
+const ALERTS: [&str; 12] = [
     "PortreeveAgentAbsent",
     "PortreeveAgentBlind",
     "PortreeveAgentStuck",
     "PortreeveClusterViewStale",
     "PortreeveCriticalFinding",
     "PortreeveEphemeralPortsRunOut",
+    "PortreeveGuardPortsNotReserved",
+    "PortreeveGuardStuck",
     "PortreeveInfoFinding",
     "PortreeveNodePortRangeFilling",
     "PortreeveProxyFdsNearLimit",
