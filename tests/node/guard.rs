@@ -272,7 +272,8 @@ fn a_list_that_another_program_overwrites_is_put_back_and_counted() {
     wait_for_list("2703,27000,30080");
     set_list("2703,9999");
     // A change of the cluster is a reason to read the list at once.
-    stage.service("new", "TCP", 30090, "").manifest();
+    let stage = stage.service("new", "TCP", 30090, "");
+    stage.manifest();
     wait_for_list("2703,9999,27000,30080,30090");
     until(|| (metric("portreeve_guard_overwritten_total")? >= 1.0).then_some(())).expect("it is counted");
 }
