@@ -21,7 +21,7 @@ IMAGE := target/portreeve-$(RELEASE).tar
 PRIVATE := --config 'target."cfg(unix)".runner = "tests/in-private-namespaces"'
 NEXTEST := $(CARGO) nextest run --locked $(PRIVATE)
 
-.PHONY: help check build test lab nightly lint advisories fmt docs chart mutants fuzz bench pictures image release publish root shipped static
+.PHONY: help check build test lab nightly lint advisories fmt docs chart mutants fuzz bench pictures image release publish root shipped site static words comments
 
 help: ## List the verbs
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -46,10 +46,23 @@ lab: root ## Run the tests that need the real parts, check the words, and that t
 	@grep -qx $(MACOS) <(rustup target list --installed) || rustup target add $(MACOS)
 	@CC_aarch64_apple_darwin=true AR_aarch64_apple_darwin=true SDKROOT=/ tools/timed macos $(CARGO) check --locked --target $(MACOS)
 
-# The words of documents, help and comments: docs/style has the rules.
-words: ## Check that documents, help and comments keep to plain words
+# The rules are in docs/style. The help of every verb stands in blocks of docs/cli.md, which are no prose there.
+words: ## Check that documents, help and recorded output keep to plain words
 	@tools/install words
-	@tools/timed words "$$(tools/install --find vale)" --no-wrap README.md CHANGELOG.md examples docs
+	@mkdir -p target/words
+	@awk '/^```/ { inside = !inside; next } inside' docs/cli.md > target/words/help.txt
+	@tools/timed words "$$(tools/install --find vale)" --no-wrap README.md CHANGELOG.md examples docs target/words/help.txt \
+	    $$(git ls-files '*_table.snap' '*_wide.snap' '*commands.snap')
+
+comments: ## Print the comments of Rust that do not keep to plain words
+	@tools/install words
+	@"$$(tools/install --find vale)" --no-wrap --no-exit --output=line src crates tests
+
+# mdBook is compiled here alone. Links inside of the site are checked, and none to elsewhere.
+site: ## Make the site of the documents below target/site, and check its links
+	@tools/install site
+	@tools/timed site mdbook build
+	@tools/timed 'links of the site' lychee --offline --no-progress --include-fragments --root-dir '$(CURDIR)/target/site' 'target/site/**/*.html'
 
 nightly: root ## Run what takes hours, in shards; those that passed at this commit are not run again; SHARD=cilium for one; needs root
 	@tests/nightly $(SHARD)
@@ -71,6 +84,8 @@ lint: ## Check formatting, lints, documentation and dependencies
 	@RUSTDOCFLAGS='-D warnings' tools/timed doc $(CARGO) doc --workspace --no-deps --document-private-items --locked
 	@tools/timed deny cargo-deny --locked --workspace check -D warnings bans licenses sources
 	@tools/timed shear cargo-shear
+	@tools/timed rumdl rumdl check --quiet .
+	@tools/timed links lychee --offline --no-progress --include-fragments '*.md' 'docs/**/*.md' 'deploy/**/*.md' examples/README.md
 
 # Advisories change while the code does not: a release runs this, and no other verb needs GitHub.
 advisories: ## Look for dependencies with known vulnerabilities, in the RustSec database of GitHub

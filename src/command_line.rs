@@ -37,12 +37,12 @@ const FAILED: u8 = 2;
 /// The exit codes, for the help text.
 const EXIT_CODES: &str = "\
 Exit codes:
-  0   everything that had to be judged was judged, and nothing that counts was found
+  0   all necessary inputs were judged, and no finding counts
   1   findings of at least --min-severity (warning, unless chosen)
-  2   no findings, but something was not read or not judged that could hide one: sockets,
-      addresses, settings, the Services of a cluster, a port whose verdict depends on what
-      is not known. A right that this process does not have is a reason for Services only;
-      an input that nobody asked for, where the verdict about a port depends on it
+  2   no findings, but an input was not read or not judged and could hide one: sockets,
+      addresses, settings, the Services of a cluster, a port whose verdict depends on an
+      unknown. A missing right counts for Services only. An input that was not requested
+      counts if the verdict about a port depends on it
   64  the command line was not understood";
 
 /// What to type first, for the help text.

@@ -47,7 +47,9 @@ fn command_reference() -> String {
         let shown = |it: &&Command| it.get_name() != "help";
         command.get_subcommands().filter(shown).cloned().collect()
     };
-    for command in [&node, &nodes] {
+    // Both names have the same verbs, which are listed once.
+    let nodes_alone = nodes.clone().mut_subcommands(|verb| verb.hide(true));
+    for command in [&node, &nodes_alone] {
         text.push_str(&help(command.clone(), &[]));
     }
     // A flag that several verbs explain in the same words is one of theirs together.

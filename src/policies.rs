@@ -31,7 +31,7 @@ struct Chosen {
     /// The action on a violation
     #[arg(long, value_enum, value_name = "ACTION", help_heading = "Policies", default_value_t = Action::Warn)]
     action: Action,
-    /// Keep external IPs out of this network too, like the one of Services; may be given several times
+    /// Keep external IPs out of this network too, such as the network of Services; may be given several times
     #[arg(long, value_name = "CIDR", help_heading = "Policies")]
     keep_free: Vec<IpNet>,
     /// Which nodePorts may be chosen, in all namespaces or in one, like shop=30010-30019,30050; may be given several times

@@ -31,18 +31,18 @@ use super::{
 /// The exit codes, for the help text.
 const EXIT_CODES: &str = "\
 Exit codes:
-  0   nothing that counts was found
+  0   no finding counts
   1   findings of at least --min-severity (warning, unless chosen); of reserve --check:
       a node does not keep its NodePorts from outgoing connections
-  2   no findings, but not every agent could be asked, or an agent could not read or judge
-      something that could hide one; so it is after Ctrl-C, and when the time is over,
-      unless something was found (1)
+  2   no findings, but an agent could not be queried, or could not read or judge an input
+      that could hide one. The same after Ctrl-C and after --time-limit, unless there are
+      findings (1)
   64  the command line was not understood";
 
 /// What to type first, for the help text.
 const EXAMPLES: &str = "\
 Examples:
-  kubectl portreeve check                      # what is wrong on all nodes
+  kubectl portreeve check                      # the findings of all nodes
   kubectl portreeve owner 30080                # who answers on a port of each node, who loses
   kubectl portreeve check --snapshot n1.json   # the node of a file that `snapshot` wrote
 
@@ -69,7 +69,7 @@ pub(super) struct Cli {
 #[derive(Debug, Subcommand)]
 #[command(defer = true)]
 pub(super) enum Action {
-    /// List what is wrong on all nodes, and set the exit code
+    /// List the findings of all nodes, and set the exit code
     Check(Box<check::Args>),
     /// Show who answers on a port of each node, who loses, and what to do
     Owner(owner::Args),

@@ -4,7 +4,7 @@ use std::{fs, path::Path};
 
 use crate::cli::{binary, ended};
 
-const PAGES: [&str; 2] = ["README.md", "examples/README.md"];
+const PAGES: [&str; 3] = ["README.md", "docs/start.md", "examples/README.md"];
 
 /// The commands of a page that read a file of `examples/`, each with the lines below it.
 fn shown(page: &str) -> Vec<(Vec<&str>, Vec<&str>)> {

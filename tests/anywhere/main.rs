@@ -24,6 +24,7 @@ mod named;
 mod order;
 mod promises;
 mod remedies;
+mod site;
 mod snapshots;
 mod threads;
 mod unread;

@@ -113,7 +113,7 @@ fn a_list_whose_next_page_is_refused_or_malformed_is_unknown() {
     for remaining in ["3", "-1"] {
         let metadata = format!(r#"{{"resourceVersion":"1","remainingItemCount":{remaining}}}"#);
         let body = format!(r#"{{"kind":"ServiceList","metadata":{metadata},"items":[{A}]}}"#);
-        is_malformed(services(move |_| Reply::Json(body.clone())), &format!("{remaining} more items remain"));
+        is_malformed(services(move |_| Reply::Json(body.clone())), &format!("{remaining} more items on the server"));
     }
     let wrong = format!(r#"{{"kind":"ServiceList","metadata":{{"remainingItemCount":"3"}},"items":[{A}]}}"#);
     is_malformed(services(move |_| Reply::Json(wrong.clone())), "invalid type");

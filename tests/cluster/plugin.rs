@@ -421,7 +421,7 @@ fn kubectl_gets_the_completions() {
         assert_eq!((code, stderr.as_str()), (0, ""));
         stdout
     };
-    assert_eq!(complete(&["che"]), "check\tList what is wrong on all nodes, and set the exit code\n:4\n");
+    assert_eq!(complete(&["che"]), "check\tList the findings of all nodes, and set the exit code\n:4\n");
     assert_eq!(complete(&["check", "--agent-n"]), "--agent-namespace\tThe namespace the agents run in\n:4\n");
     assert!(complete(&["check", "-o", "j"]).starts_with("json\t"));
     assert_eq!(complete(&["snapshot", ""]), "n1\nn2\nodd\n:4\n");

@@ -136,7 +136,7 @@ async fn a_silent_watch_is_requested_again() {
 }
 
 /// Fault (API server): a long Service changes all the time, faster than an agent may read
-/// Does: reads the present state anew, but not more often than the bytes of the watch allow; the age of the view is the age of the last state
+/// Does: reads the present state anew, but not more often than the bytes of the watch allow. The age of the view is the age of the last state
 /// Right again: with each state that is read
 /// Lost: changes that were replaced before they were read
 #[tokio::test]

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::helm::{object, objects, render, run, try_render};
 
-const PROFILES: [&str; 3] = [r#"profile="minimal""#, r#"profile="attribution""#, r#"profile="guard""#];
+const PROFILES: [&str; 3] = [r#"profile="minimal""#, r#"profile="attribution""#, r#"profile="netfilter""#];
 
 fn file(name: &str) -> Value {
     let path = format!("{}/deploy/chart/{name}", env!("CARGO_MANIFEST_DIR"));
@@ -60,9 +60,9 @@ fn each_profile_takes_what_it_says_and_no_more() {
         })
     };
     let attribution = root(json!(["SYS_PTRACE", "DAC_READ_SEARCH"]));
-    let guard = root(json!(["SYS_PTRACE", "DAC_READ_SEARCH", "NET_ADMIN"]));
+    let netfilter = root(json!(["SYS_PTRACE", "DAC_READ_SEARCH", "NET_ADMIN"]));
     for ((profile, context), host_pid) in
-        PROFILES.into_iter().zip([minimal, attribution, guard]).zip([false, true, true])
+        PROFILES.into_iter().zip([minimal, attribution, netfilter]).zip([false, true, true])
     {
         let pod = pod(&[profile]);
         assert_eq!(pod["containers"][0]["securityContext"], context, "{profile}");
@@ -193,6 +193,7 @@ fn policies_are_made_when_asked_for_and_are_those_that_the_plugin_prints() {
 fn a_value_that_cannot_be_is_refused_by_name() {
     for (setting, named) in [
         (r#"profile="root""#, "/profile"),
+        (r#"profile="guard""#, "'netfilter'"),
         (r#"image.tga="x""#, "tga"),
         ("port=70000", "/port"),
         (r#"maxUnavailable="all""#, "/maxUnavailable"),

@@ -14,7 +14,8 @@ use tempfile::TempDir;
 use crate::programs;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
-const NAMES: &str = "REPOSITORY=https://forge.test/portreeve/portreeve\nREGISTRY=registry.test/portreeve\n";
+const NAMES: &str =
+    "REPOSITORY=https://forge.test/portreeve/portreeve\nREGISTRY=registry.test/portreeve\nSITE=https://site.test/\n";
 /// Two signatures of one file differ. Every other file of a release is the same.
 const SIGNED: [&str; 2] = ["SHA256SUMS.sigstore.json", "SHA256SUMS.provenance.json"];
 
@@ -135,6 +136,7 @@ fn a_release_needs_its_version_keys_and_real_names() {
     let examples = [
         "REPOSITORY=https://forge.example/portreeve\nREGISTRY=registry.test/portreeve\n",
         "REPOSITORY=https://forge.test/portreeve\nREGISTRY=portreeve\n",
+        "REPOSITORY=https://forge.test/portreeve\nREGISTRY=registry.test/portreeve\nSITE=https://site.example/\n",
         "",
     ];
     for names in examples {

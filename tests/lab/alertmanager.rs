@@ -10,7 +10,7 @@ use crate::parts::{
 };
 
 /// The address of this installation's documentation.
-const DOCUMENTATION: &str = "https://git.example/portreeve/";
+const DOCUMENTATION: &str = "https://docs.example/portreeve/";
 
 /// The chart's alerts, in a hurry: a wait of a minute takes a second. Their expressions and texts stay.
 fn hurried_alerts(cluster: &ControlPlane) -> Value {
@@ -95,12 +95,13 @@ fn a_listener_on_a_node_port_is_one_call_that_says_it_all_and_its_end_is_another
     for part in [
         "Service default/web, port 30080/tcp, on 1 of 1 nodes (n1): ",
         "kubectl get events -A --field-selector reportingComponent=portreeve.",
-        "https://git.example/portreeve/docs/rules/listener-on-node-port.md",
+        "https://docs.example/portreeve/rules/listener-on-node-port.html",
     ] {
         assert!(description.contains(part), "{part}: {description}");
     }
     let page = runbook.strip_prefix(DOCUMENTATION).expect("an address of the documentation");
-    assert!(Path::new(env!("CARGO_MANIFEST_DIR")).join(page).is_file(), "{runbook}");
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs").join(page).with_extension("md");
+    assert!(page.is_file(), "{runbook}");
 
     drop(squatter);
     until("end of the finding", || agent.found("listener-on-node-port/loses").is_empty().then_some(()));

@@ -135,10 +135,10 @@ fn the_squatting_pod_is_named_without_a_capability_and_its_process_with_the_attr
     });
     assert_eq!(not_permitted(&with_attribution), BTreeSet::from(["netfilter"]));
 
-    person.types(&format!("{UPGRADE} --set profile=guard"));
+    person.types(&format!("{UPGRADE} --set profile=netfilter"));
     roll_out(&person);
-    let with_guard = until("finding", || told(&node).filter(|told| told["findings"][0].is_object()));
-    assert_eq!(with_guard["unknown"], json!([]), "this profile sees everything");
+    let with_netfilter = until("finding", || told(&node).filter(|told| told["findings"][0].is_object()));
+    assert_eq!(with_netfilter["unknown"], json!([]), "this profile sees everything");
 }
 
 /// Every object of the cluster but Events, and the lease that the kubelet renews.

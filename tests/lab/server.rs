@@ -183,8 +183,8 @@ fn the_roles_of_the_chart_see_everything_and_nobody_else_anything() {
     assert!(services[0]["detail"].as_str().is_some_and(|it| it.contains("forbidden")), "{services:#?}");
 }
 
-/// Fault (API server): it is gone before `check` asks
-/// Does: prints one gap, and exits with 2
+/// Fault (API server): it is gone before `check` requests anything
+/// Does: reports one unread source, and exits with 2
 /// Right again: with the next `check`
 /// Lost: the look
 #[test]

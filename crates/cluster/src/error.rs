@@ -33,7 +33,7 @@ pub enum Error {
     #[error("{place}: ends before the kind of its List: it was cut, and its last item was left out; wanted {WANTED}")]
     Cut { place: String },
     /// A List whose metadata name a next page.
-    #[error("{place}: has one page of a longer List, and not the others; wanted {WANTED}")]
+    #[error("{place}: has a page of a longer List, without the other pages; wanted {WANTED}")]
     Page { place: String },
     /// A List without items, or without a kind.
     #[error("{place}: has a List without items or without a kind, like a file that was cut; wanted {WANTED}")]

@@ -81,7 +81,7 @@ pub(super) fn help(source: Source, why: Why) -> Option<&'static str> {
             "run as root, or use the attribution profile"
         }
         (Source::Netfilter | Source::IpVs | Source::IpVsConn | Source::Conntrack, Why::NotPermitted) => {
-            "run as root, or use the guard profile"
+            "run as root, or use the netfilter profile"
         }
         (Source::Services, Why::NotAsked) => {
             "--kubeconfig FILE, or --services FILE with the output of\nkubectl get services,endpointslices,pods,nodes -A -o yaml --show-managed-fields"

@@ -66,12 +66,16 @@ capabilities:
   drop: [ALL]
 {{- if eq $profile "attribution" }}
   add: [SYS_PTRACE, DAC_READ_SEARCH]
-{{- else if eq $profile "guard" }}
+{{- else if eq $profile "netfilter" }}
   add: [SYS_PTRACE, DAC_READ_SEARCH, NET_ADMIN]
 {{- end }}
 {{- end -}}
 
-{{/* A file of alerts or a dashboard, with links to where this documentation is read. */}}
+{{/* A file of alerts or a dashboard. With the address of the site, its pages are links: `docs/rules/README.md` is `rules/index.html`. */}}
 {{- define "portreeve.seen" -}}
-{{- .root.Files.Get .file | replace "docs/" (printf "%sdocs/" .root.Values.documentation) | trim -}}
+{{- $text := .root.Files.Get .file -}}
+{{- with .root.Values.documentation -}}
+{{- $text = regexReplaceAll `docs/([^"\s]*?(?:\{\{[^}]*\}\}[^"\s]*?)?)\.md` $text (printf "%s${1}.html" .) | replace "README.html" "index.html" -}}
+{{- end -}}
+{{- $text | trim -}}
 {{- end -}}

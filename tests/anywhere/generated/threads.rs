@@ -31,7 +31,8 @@ const HEAD: &str = "# Threads
 
 Public threads about port conflicts. A thread is *served* if Portreeve names the conflict or the claim, its owner and a
 remedy, on that node or with those manifests. For each served thread a test makes the conflict, with other names and
-addresses, and cannot pass without all three. Each other thread has its reason here.
+addresses, and cannot pass without all three. The test has the number of the thread in its name, and the symptom in its
+comment: `tests/anywhere/threads`. Each other thread has its symptom and its reason here.
 
 The threads are search results, and no statistical sample: people report failed installations more often than silent
 conflicts.
@@ -73,11 +74,7 @@ fn thread(path: &str, item: &Commented<'_>, entry: &[String]) -> Result<Served, 
         return Err(format!("the test of {thread} is not named by its number"));
     }
     if !item.line().ends_with("() -> Served {") {
-        return Err(format!(
-            "the test of {thread} does not return that it is served: with its owner and a
-remedy, on that node or with those manifests. For each served thread a test makes the conflict, with other names and
-addresses, and cannot pass without all three. Each other thread has its reason here. remedy"
-        ));
+        return Err(format!("the test of {thread} does not return `Served`"));
     }
     let body = item.rest.split("\n}\n").next().unwrap_or_default();
     let quoted: Vec<&str> = says.split('`').skip(1).step_by(2).collect();
@@ -121,12 +118,18 @@ fn page(served: &[Served]) -> String {
     let (all, served_of_all) = count(&names());
     write(format!("| all | {all} | {served_of_all} |\n"));
     for (title, about, threads) in CLASSES {
-        write(format!(
-            "\n## {title}\n\n{about}\n\n| thread | what people see | what Portreeve says | test |\n|---|---|---|---|\n"
-        ));
+        write(format!("\n## {title}\n\n{about}\n\n| threads | Portreeve names |\n|---|---|\n"));
+        // Threads with the same answer are one row.
+        let mut rows: Vec<(Vec<String>, String)> = Vec::new();
         for name in threads {
-            let [symptom, says, test] = row(served, name).map(|cell| cell.replace('|', "\\|"));
-            write(format!("| [{name}]({}) | {symptom} | {says} | {test} |\n", address(name)));
+            let (link, answer) = (format!("[{name}]({})", address(name)), answer(served, name).replace('|', "\\|"));
+            match rows.iter_mut().find(|(_, other)| *other == answer) {
+                Some((links, _)) => links.push(link),
+                None => rows.push((vec![link], answer)),
+            }
+        }
+        for (links, answer) in rows {
+            write(format!("| {} | {answer} |\n", links.join(", ")));
         }
     }
     page
@@ -137,31 +140,28 @@ fn names() -> Vec<&'static str> {
     CLASSES.iter().flat_map(|(.., threads)| threads.iter().copied()).collect()
 }
 
-/// The symptom, the program's answer, and the test.
+/// The program's answer, or the reason why there is none.
 #[track_caller]
-fn row(served: &[Served], name: &str) -> [String; 3] {
-    if let Some(Served { symptom, says, path, test, .. }) = served.iter().find(|it| it.thread == name) {
-        return [symptom.clone(), linked(says), format!("[`{test}`](../{path})")];
+fn answer(served: &[Served], name: &str) -> String {
+    if let Some(Served { says, .. }) = served.iter().find(|it| it.thread == name) {
+        return named(says);
     }
     let unserved =
         UNSERVED.iter().find(|it| it.threads.contains(&name)).unwrap_or_else(|| panic!("{name} has no reason"));
     let reason = match unserved.reason {
-        Reason::NotRead(what) => format!("*not read:* {what}"),
-        Reason::OutOfReach(why) => format!("*out of reach:* {why}"),
+        Reason::NotRead(what) => format!("*Not read:* {what}"),
+        Reason::OutOfReach(why) => format!("*Out of reach:* {why}"),
     };
-    [unserved.symptom.to_owned(), reason, String::new()]
+    format!("{}. {reason}", unserved.symptom)
 }
 
-/// Names of rules become links to their pages.
-fn linked(says: &str) -> String {
-    let words = says.split('`').enumerate().map(|(index, words)| match index % 2 {
-        0 => words.to_owned(),
-        _ => match Named::parse(words) {
-            Some(named) => format!("[`{words}`](rules/{}.md)", named.id.name),
-            None => format!("`{words}`"),
-        },
+/// The rules and commands of an answer. Names of rules are links to their pages.
+fn named(says: &str) -> String {
+    let named = says.split('`').skip(1).step_by(2).map(|words| match Named::parse(words) {
+        Some(named) => format!("[`{words}`](rules/{}.md)", named.id.name),
+        None => format!("`{words}`"),
     });
-    words.collect()
+    named.collect::<Vec<_>>().join(", ")
 }
 
 fn address(name: &str) -> String {

@@ -4,28 +4,28 @@ use super::{Reason, Unserved};
 
 /// Since portmap 0.7.5 the proxy's rules come before the CNI's (containernetworking/plugins#269).
 const OLD_PORTMAP: Reason =
-    Reason::OutOfReach("ended with the portmap plugin 0.7.5 of 2019: since then the proxy's rules come first");
+    Reason::OutOfReach("ended with the portmap plugin 0.7.5 of 2019. Since then the proxy's rules come first");
 
 pub(crate) const UNSERVED: &[Unserved] = &[
     Unserved {
         threads: &["ovn-kubernetes/ovn-kubernetes#5034", "kubernetes/kubernetes#120536"],
         symptom: "a nodePort is refused as already allocated, and no Service has it",
         reason: Reason::NotRead(
-            "the API server's list of allocated numbers, which names no owner: `owner PORT --refused` reports that no Service has the number, and when the API server releases the number",
+            "the API server's list of allocated numbers, which names no owner. `owner PORT --refused` reports that no Service has the number, and when the API server releases it",
         ),
     },
     Unserved {
         threads: &["antrea-io/antrea#2381"],
         symptom: "a pod's port of the node (NodePortLocal) redirects the port on which containerd answers `kubectl exec`",
         reason: Reason::OutOfReach(
-            "ended with antrea-io/antrea#2385 of 2021: since then Antrea takes free ports only, and listens on them",
+            "ended with antrea-io/antrea#2385 of 2021. Since then Antrea takes free ports only, and listens on them",
         ),
     },
     Unserved {
         threads: &["projectcalico/calico#8112"],
         symptom: "a health check of an earlier proxy still answers, with an old count of endpoints",
         reason: Reason::NotRead(
-            "the count in a health check's answer: the count follows the endpoints with a delay, so one scan cannot prove that it is wrong",
+            "the count in a health check's answer. The count follows the endpoints with a delay, so one scan cannot prove that it is wrong",
         ),
     },
     Unserved {
@@ -39,7 +39,7 @@ pub(crate) const UNSERVED: &[Unserved] = &[
         threads: &["kubernetes/kubernetes#142183"],
         symptom: "kube-proxy 1.37 still refuses NodePorts at 127.0.0.1 after its setting was changed to serve them",
         reason: Reason::NotRead(
-            "the entries of kube-proxy's verdict maps: by its settings it serves 127.0.0.1, but an old entry refuses",
+            "the entries of kube-proxy's verdict maps. By its settings it serves 127.0.0.1, but an old entry refuses",
         ),
     },
     Unserved {

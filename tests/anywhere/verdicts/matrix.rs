@@ -76,7 +76,10 @@ fn the_behaviour_matrix_is_up_to_date() {
     for (data_plane, words) in DATA_PLANES {
         let settings = of(data_plane);
         let (tables, count) = tables(&settings);
-        let text = format!("# Who answers: {words}\n\n[The words of these tables](../who-answers.md#words).\n{tables}");
+        let text = format!(
+            "# Who answers: {words}\n\n[The words of these tables](../who-answers.md#words). The first table has the default settings. Another table with \
+             the same columns has only the rows that differ from the first.\n{tables}"
+        );
         pages.push((format!("who-answers/{data_plane}.md"), text));
         links.push_str(&format!(
             "- [{words}](who-answers/{data_plane}.md): {} sets of settings, {count} different tables\n",
@@ -159,6 +162,10 @@ fn tables(settings: &[&Setting]) -> (String, usize) {
             None => folded.push((table, vec![setting])),
         }
     }
+    // All rows of the defaults; of other settings those that differ.
+    let is_default = |same: &[&Setting]| same.iter().any(|it| it.name.ends_with("-default"));
+    folded.sort_by_key(|(_, same)| !is_default(same));
+    let default = folded.first().map_or("", |(table, _)| table).to_owned();
     let mut text = String::new();
     for (table, same) in &folded {
         let names: Vec<&str> = same.iter().map(|it| it.name.as_str()).collect();
@@ -166,7 +173,10 @@ fn tables(settings: &[&Setting]) -> (String, usize) {
         for setting in same {
             text.push_str(&format!("- {}: {}\n", setting.name, setting.words));
         }
-        text.push_str(&format!("\n{table}"));
+        let is_alike = default.lines().next() == table.lines().next() && !is_default(same);
+        let differs = |row: &&str| !is_alike || !default.lines().skip(2).any(|it| it == *row);
+        let rows: Vec<&str> = table.lines().filter(differs).collect();
+        text.push_str(&format!("\n{}\n", rows.join("\n")));
     }
     (text, folded.len())
 }
@@ -214,12 +224,23 @@ fn summary(defaults: &[Answers]) -> String {
 /// One row for all addresses of a client that fare alike.
 fn table(recording: &Recording) -> String {
     let is_apart = recording.listeners.iter().any(|row| row.shape == APART[0].0);
-    let columns = if is_apart { &APART[..] } else { &COLUMNS };
-    let head: Vec<&str> = columns.iter().map(|(_, words)| *words).collect();
-    let mut text = format!("| from | to | {} |\n|{}\n", head.join(" | "), "---|".repeat(head.len() + 2));
+    let all = if is_apart { &APART[..] } else { &COLUMNS };
     let answers = answers(recording);
     let mut rows: Vec<(usize, String, Vec<usize>)> = Vec::new();
     let asked: BTreeSet<(usize, usize)> = answers.keys().map(|(from, place, _)| (*from, *place)).collect();
+    // Services that fare alike everywhere are one column.
+    let column = |shape: &str| -> Vec<String> {
+        asked.iter().map(|(from, place)| in_words(&answers, *from, *place, shape)).collect()
+    };
+    let mut columns: Vec<(&str, String)> = Vec::new();
+    for (shape, words) in all {
+        match columns.iter_mut().find(|(other, _)| column(other) == column(shape)) {
+            Some((_, head)) => *head += &format!("; {words}"),
+            None => columns.push((shape, (*words).to_owned())),
+        }
+    }
+    let head: Vec<&str> = columns.iter().map(|(_, words)| words.as_str()).collect();
+    let mut text = format!("| from | to | {} |\n|{}\n", head.join(" | "), "---|".repeat(head.len() + 2));
     for (from, place) in asked {
         let cells: Vec<String> = columns.iter().map(|(shape, _)| in_words(&answers, from, place, shape)).collect();
         let cells = cells.join(" | ");
@@ -228,8 +249,17 @@ fn table(recording: &Recording) -> String {
             None => rows.push((from, cells, vec![place])),
         }
     }
+    // Clients that fare alike at the same addresses are one row.
+    let mut folded: Vec<(Vec<String>, String)> = Vec::new();
     for (from, cells, places) in rows {
-        text.push_str(&format!("| {} | {} | {cells} |\n", client_in_words(from), places_in_words(&places)));
+        let rest = format!("{} | {cells}", places_in_words(&places));
+        match folded.iter_mut().find(|(_, other)| *other == rest) {
+            Some((clients, _)) => clients.push(client_in_words(from)),
+            None => folded.push((vec![client_in_words(from)], rest)),
+        }
+    }
+    for (clients, rest) in folded {
+        text.push_str(&format!("| {} | {rest} |\n", clients.join(", ")));
     }
     text
 }

@@ -56,6 +56,17 @@ fn every_verdict_is_what_packets_showed() {
 }
 
 #[test]
+fn the_readme_has_the_number_of_compared_answers() {
+    let readme = include_str!("../../../README.md").split_whitespace().collect::<Vec<_>>().join(" ");
+    for (is_ipvs, words) in [(false, "cases in iptables and nftables mode"), (true, "cases in ipvs mode")] {
+        let recordings = recordings().into_iter().filter(|(name, ..)| name.starts_with("ipvs") == is_ipvs);
+        let count: usize = recordings.map(|(_, recording, _)| recording.count()).sum();
+        let count = format!("{},{:03} {words}", count / 1000, count % 1000);
+        assert!(readme.contains(&count), "README.md has another number than {count}");
+    }
+}
+
+#[test]
 fn a_verdict_of_another_configuration_is_told_apart() {
     let recordings = recordings();
     let (iptables, nftables) = (&recordings[0], &recordings[recordings.len() - 1]);

@@ -48,8 +48,8 @@ fn two_agents_on_the_same_fact_of_the_cluster_leave_one_event_an_hour_and_one_en
     assert_eq!(over.iter().map(|event| &event["reason"]).collect::<Vec<_>>(), ["ExternalIpConflictResolved"; 2]);
 }
 
-/// Fault (operator): the agent that has told of a fact of the cluster is gone
-/// Does: another one tells, and from then on it is the one that says when it is over
+/// Fault (operator): the agent that reported a fact of the cluster is gone
+/// Does: another agent reports the fact, and later its end
 /// Right again: with the next hour
 /// Lost: nothing
 #[test]

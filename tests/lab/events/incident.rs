@@ -11,8 +11,8 @@ const RULE: &str = "listener-on-node-port/loses";
 /// Nodes of one slot, by the hash of their names.
 const NODES: [&str; 2] = ["n0", "n4"];
 
-/// Fault (operator): the node that tells of an incident is repaired, and its Event expires
-/// Does: another affected node of its slot tells of itself
+/// Fault (operator): the node that reports an incident is repaired, and its Event expires
+/// Does: another affected node of its slot reports itself
 /// Right again: with the next hour of the incident
 /// Lost: nothing
 #[test]

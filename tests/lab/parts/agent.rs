@@ -55,7 +55,7 @@ pub struct Agent {
 
 impl Agent {
     /// One of node `n1` with the rights of `observer` that has looked once, with further arguments. It may do
-    /// everything on the node, as with the guard profile.
+    /// everything on the node, as with the netfilter profile.
     #[track_caller]
     pub fn start(cluster: &ControlPlane, arguments: &[&str]) -> Self {
         Self::of(cluster, "n1", PLACE, arguments)

@@ -29,7 +29,7 @@ const SINGLE_FINDINGS: usize = 100;
 /// The greatest number of series.
 const SERIES: usize = 300;
 
-/// The capabilities that the profiles attribution and guard add.
+/// The capabilities that the profiles attribution and netfilter add.
 const CAPABILITIES: [&str; 5] = ["CAP_DAC_READ_SEARCH", "CAP_NET_ADMIN", "CAP_SYS_PTRACE", "CAP_SYS_ADMIN", "CAP_BPF"];
 
 /// An unread value has no sample. Another family reports the unread source.

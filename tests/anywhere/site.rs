@@ -1,0 +1,226 @@
+//! The site of the documents: its tree in `docs/SUMMARY.md`, its length, and the commands that it has users type.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use tempfile::TempDir;
+
+use crate::cli::ended;
+
+/// The most words of all pages, as `wc -w` counts. The tables behind `who-answers.md` do not count: a reader looks up one row.
+const WORDS: usize = 45_000;
+const TABLES: &str = "who-answers/";
+/// The most words through which a new user is led. An alert leads to its runbook.
+const WORDS_OF_A_NEW_USER: usize = 15_000;
+const RUNBOOKS: &str = "runbooks/";
+
+/// The parts for a new user.
+const FOR_A_NEW_USER: [&str; 4] = ["Start", "Fix an incident", "Run it on every node", "Prevent"];
+
+/// Commands of other programs, by their beginning. Beside each, the file that has a test type it, or the reason why no test does.
+const TYPED: [(&str, &str); 20] = [
+    ("kubectl create namespace portreeve", "tests/lab/chart.rs"),
+    ("kubectl label namespace portreeve pod-security.kubernetes.io/enforce=privileged", "tests/lab/chart.rs"),
+    (
+        "helm install portreeve deploy/chart -n portreeve --set image.repository=registry.example/portreeve",
+        "tests/lab/chart.rs",
+    ),
+    ("helm uninstall portreeve -n portreeve", "tests/lab/chart.rs"),
+    ("helm upgrade portreeve deploy/chart -n portreeve --reuse-values", "tests/lab/chart.rs"),
+    ("kubectl -n portreeve rollout status daemonset/portreeve", "tests/lab/chart.rs"),
+    ("kubectl get events -A --field-selector reportingComponent=portreeve", "docs/runbooks/PortreeveWarningFinding.md"),
+    ("kubectl apply -f deploy/policies/policies.yaml", "tests/lab/policies.rs creates the same objects"),
+    ("kubectl delete -f deploy/policies/policies.yaml", "it deletes what the command before created"),
+    ("kubectl delete namespace portreeve", "it is kubectl's own"),
+    ("helm upgrade portreeve deploy/chart -n portreeve --reset-then-reuse-values", "it needs a release of before"),
+    ("helm upgrade ... --set policies.enabled=false", "it is a part of the user's own command"),
+    ("kubectl get services,endpointslices,pods,nodes -A -o yaml", "kubectl debug needs a node's kubelet and an image"),
+    ("ln -s \"$(command -v portreeve)\" ~/.local/bin/kubectl", "tests/lab/plugin.rs makes the same links"),
+    ("cargo build --release --locked", "this test is built by it"),
+    ("cargo run --release --locked -- check", "tests run the same binary"),
+    ("set -o pipefail; helm template my-chart", "tests/anywhere/lint/examples.rs types the pipes of docs/lint.md"),
+    (
+        concat!("skopeo copy docker-archive:target/portreeve-", env!("CARGO_PKG_VERSION"), ".tar "),
+        "it needs a registry",
+    ),
+    ("cosign verify-blob ", "tests/delivery/release.rs verifies a release with it"),
+    ("sha256sum --check ", "tests/delivery/release.rs checks a release with it"),
+];
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn text(path: impl AsRef<Path>) -> String {
+    let path = root().join(path);
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Every page below a folder, relative to `docs`.
+fn below(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    let paths: Vec<PathBuf> = entries.map(|entry| entry.expect("an entry").path()).collect();
+    let mut pages = Vec::new();
+    for path in paths {
+        if path.is_dir() {
+            pages.extend(below(&path));
+        } else if path.extension().is_some_and(|it| it == "md") {
+            let page = path.strip_prefix(root().join("docs")).expect("it lies below docs");
+            pages.push(page.display().to_string());
+        }
+    }
+    pages
+}
+
+/// The parts of the tree and their pages, in their order.
+fn tree(summary: &str) -> Vec<(String, Vec<String>)> {
+    let mut parts: Vec<(String, Vec<String>)> = Vec::new();
+    for line in summary.lines() {
+        if let Some(part) = line.strip_prefix("# ") {
+            parts.push((part.to_owned(), Vec::new()));
+        } else if let Some((_, rest)) = line.split_once("](") {
+            let page = rest.split(')').next().expect("a link ends");
+            parts.last_mut().expect("a part comes first").1.push(page.to_owned());
+        }
+    }
+    parts
+}
+
+fn words(pages: &[String]) -> usize {
+    pages.iter().map(|page| text(Path::new("docs").join(page)).split_whitespace().count()).sum()
+}
+
+#[test]
+fn every_page_is_once_in_the_tree_of_the_site() {
+    let listed: Vec<String> = tree(&text("docs/SUMMARY.md")).into_iter().flat_map(|(_, pages)| pages).collect();
+    let mut there = below(&root().join("docs"));
+    there.retain(|page| page != "SUMMARY.md");
+    let [once, there] = [listed.clone(), there].map(BTreeSet::from_iter);
+    let missing: Vec<_> = there.difference(&once).collect();
+    assert!(missing.is_empty(), "add to docs/SUMMARY.md: {missing:?}");
+    let gone: Vec<_> = once.difference(&there).collect();
+    assert!(gone.is_empty(), "docs/SUMMARY.md names pages that do not exist: {gone:?}");
+    assert_eq!(listed.len(), once.len(), "docs/SUMMARY.md names a page twice");
+}
+
+#[test]
+fn the_site_is_short_enough_to_read() {
+    let parts = tree(&text("docs/SUMMARY.md"));
+    let first: Vec<String> = parts
+        .iter()
+        .filter(|(part, _)| FOR_A_NEW_USER.contains(&part.as_str()))
+        .flat_map(|(_, pages)| pages.clone())
+        .filter(|page| !page.starts_with(RUNBOOKS))
+        .collect();
+    assert!(first.len() > 20, "{FOR_A_NEW_USER:?} are parts of docs/SUMMARY.md");
+    let mut all: Vec<String> = parts.into_iter().flat_map(|(_, pages)| pages).collect();
+    all.retain(|page| !page.starts_with(TABLES));
+    for (pages, most) in [(all, WORDS), (first, WORDS_OF_A_NEW_USER)] {
+        let counted = words(&pages);
+        assert!(counted <= most, "{} pages have {counted} words, {most} are the most: cut", pages.len());
+    }
+}
+
+#[test]
+fn a_page_that_is_not_in_the_tree_is_caught() {
+    let parts = tree("# Start\n\n[One](a.md)\n\n- [Two](b/c.md)\n  - [Three](d.md)\n\n# More\n\n- [Four](e.md)\n");
+    let pages = |index: usize| parts[index].1.join(" ");
+    assert_eq!(
+        (parts.len(), parts[0].0.as_str(), pages(0), pages(1)),
+        (2, "Start", "a.md b/c.md d.md".into(), "e.md".into())
+    );
+}
+
+/// The commands in the console blocks of a page, each in one line. In a block with a prompt the other lines are output.
+fn commands(page: &str) -> Vec<String> {
+    let mut commands: Vec<String> = Vec::new();
+    for block in page.split("```console\n").skip(1).filter_map(|rest| rest.split("```").next()) {
+        let prompts = block.lines().any(|line| line.starts_with("$ "));
+        let mut continued = false;
+        for line in block.lines().filter(|line| !line.trim().is_empty()) {
+            let typed = line.strip_prefix("$ ").or((!prompts).then_some(line));
+            match (typed, commands.last_mut()) {
+                (_, Some(last)) if continued => {
+                    *last = format!("{} {}", last.trim_end_matches('\\').trim(), line.trim());
+                }
+                (Some(typed), _) => commands.push(typed.split("  #").next().unwrap_or(typed).trim().to_owned()),
+                (None, _) => {}
+            }
+            continued = (continued || typed.is_some()) && line.ends_with('\\');
+        }
+    }
+    commands.iter_mut().for_each(|command| *command = command.split(" # ").next().unwrap_or(command).trim().to_owned());
+    commands
+}
+
+/// The words behind a name of the program in a command: whether they are kubectl's, and the words.
+fn ours(command: &str) -> Option<(bool, &str)> {
+    let command = command.trim_start_matches("sudo ");
+    if let Some((_, words)) = command.split_once("/portreeve ") {
+        return Some((false, words)).filter(|_| command.starts_with("kubectl "));
+    }
+    let plugin = command.strip_prefix("kubectl portreeve ").map(|words| (true, words));
+    plugin.or_else(|| command.strip_prefix("portreeve ").map(|words| (false, words)))
+}
+
+#[test]
+fn every_command_of_the_readme_and_the_site_is_one_that_works() {
+    let folder = TempDir::new().expect("a folder");
+    for name in ["portreeve", "kubectl-portreeve"] {
+        symlink(env!("CARGO_BIN_EXE_portreeve"), folder.path().join(name)).expect("a link");
+    }
+    let makefile = text("Makefile");
+    let (mut accepted, mut elsewhere) = (0, BTreeSet::new());
+    // Those of runbooks are typed in `tests/lab/runbooks.rs`.
+    let mut pages: Vec<String> = below(&root().join("docs")).into_iter().map(|page| format!("docs/{page}")).collect();
+    pages.retain(|page| !page.starts_with("docs/runbooks/"));
+    pages.extend(["README.md", "examples/README.md"].map(str::to_owned));
+    for page in &pages {
+        for command in commands(&text(page)) {
+            let command = command.as_str();
+            let verb =
+                command.trim_start_matches("UPDATE=1 ").strip_prefix("make ").and_then(|it| it.split(' ').next());
+            if let Some(verb) = verb {
+                assert!(makefile.contains(&format!("\n{verb}:")), "{page}: make has no verb {verb}");
+                continue;
+            }
+            let mut is_known = false;
+            if let Some((begin, typed)) = TYPED.iter().find(|(begin, _)| command.starts_with(begin)) {
+                is_known = true;
+                elsewhere.insert(*begin);
+                if root().join(typed).is_file() {
+                    assert!(text(typed).contains(begin), "{typed} does not type {begin}");
+                }
+            }
+            // `--help` at the end has the program read all words before it, and do nothing.
+            for (is_plugin, words) in command.split([';', '|']).filter_map(|part| ours(part.trim())) {
+                is_known = true;
+                let words = words.split(" > ").next().unwrap_or(words);
+                let name = if is_plugin { "kubectl-portreeve" } else { "portreeve" };
+                let script = format!("{}/{name} {words} --help", folder.path().display());
+                let (code, _, errors) = ended(Command::new("bash").args(["-c", &script]).env("node", "n1"));
+                assert_eq!(code, 0, "{page}: {command}: {errors}");
+                accepted += 1;
+            }
+            assert!(is_known, "{page}: {command}: no test types it; add it to TYPED, with the test or the reason");
+        }
+    }
+    assert!(accepted > 40, "documents show commands: {accepted}");
+    let left: Vec<_> = TYPED.iter().map(|(begin, _)| *begin).filter(|begin| !elsewhere.contains(begin)).collect();
+    assert!(left.is_empty(), "no document has {left:?}");
+}
+
+#[test]
+fn a_command_is_read_as_a_page_shows_it() {
+    let page = "```console\n$ portreeve check --x  # why\nout\n$ sudo portreeve demo\n```\n```console\nkubectl get a \\\n    | b\nmake x\n```\n";
+    assert_eq!(commands(page), ["portreeve check --x", "sudo portreeve demo", "kubectl get a | b", "make x"]);
+    assert_eq!(ours("sudo portreeve demo"), Some((false, "demo")));
+    assert_eq!(ours("kubectl portreeve check -n a"), Some((true, "check -n a")));
+    assert_eq!(ours("kubectl debug node/n1 -- /portreeve check"), Some((false, "check")));
+    assert_eq!(ours("helm install portreeve deploy/chart"), None);
+}
