@@ -227,7 +227,8 @@ mod tests {
 
     #[test]
     fn unread_input_is_reported_and_what_is_known_stays() {
-        let sources: [(Source, fn(&mut Snapshot)); 4] = [
+        type Lose = fn(&mut Snapshot);
+        let sources: [(Source, Lose); 4] = [
             (Source::Services, |world| world.cluster.services = gap(Source::Services, Why::Unreachable)),
             (Source::Pods, |world| world.cluster.pods = gap(Source::Pods, Why::NotAsked)),
             (Source::Listeners, |world| world.kernel.listeners = gap(Source::Listeners, Why::Torn)),
