@@ -4,13 +4,15 @@ use std::{
     env,
     path::{Path, PathBuf},
     process::ExitCode,
+    sync::Arc,
 };
 
 use anyhow::Context as _;
 
 use crate::{command_line::UsageError, console::Console, sources::environment};
 use portreeve_agent::{
-    self as agent, log,
+    self as agent,
+    log::Log,
     settings::{self, Settings},
 };
 
@@ -49,8 +51,8 @@ pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
     let node_name = of_environment("NODE_NAME")?;
     let together = move || Ok::<_, String>(merged(&settings, config.as_deref())?.within(host_ip, node_name.clone()));
     let first = together().map_err(anyhow::Error::msg)?;
-    let log = log::start(first.log_format(), first.log_level(), console.style.colour).context("starting to log")?;
-    let ended = agent::run(Box::new(move || Ok(together()?.into_config(&environment()))));
+    let log = Arc::new(Log::start(first.log(), console.style.colour).context("starting to log")?);
+    let ended = agent::run(Box::new(move || Ok(together()?.into_config(&environment()))), Arc::clone(&log));
     log.flush();
     ended.map(|()| ExitCode::SUCCESS)
 }

@@ -120,6 +120,10 @@ pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
     for failure in errors(&report.failures, are_rows) {
         console.print_error(&anyhow::Error::msg(in_log(failure)));
     }
+    for chart in &report.charts {
+        let rendered = format!("helm template {chart} | portreeve lint -");
+        console.print_note(&in_log(format!("{chart} is a chart, and was not read: {rendered}")));
+    }
     // Documents and tables say it themselves.
     if are_rows || matches!(output, Form::Github) {
         notes(&report).for_each(|note| console.print_note(&in_log(note)));
@@ -163,7 +167,7 @@ impl Args {
         }
         let here = env::current_dir().unwrap_or_default();
         let paths: Vec<PathBuf> = paths.into_iter().map(|path| relative(path, &here)).collect();
-        let ManifestFiles { facts, manifests, mut failures, objects, whole: judged, again, files, skipped } =
+        let ManifestFiles { facts, manifests, mut failures, objects, whole: judged, again, files, charts, skipped } =
             read_manifests(&paths, namespace.as_deref());
         let source = if against.is_some() { Source::Cluster } else { Source::Nowhere };
         let options = SourceOptions {
@@ -204,6 +208,7 @@ impl Args {
             not_asked,
             accepted,
             files,
+            charts: charts.iter().map(|path| path.display().to_string()).collect(),
             objects,
             judged,
             allow_empty: self.allow_empty,

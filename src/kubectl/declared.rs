@@ -11,8 +11,8 @@ use portreeve_dataplane::{Declaration, declarations};
 use portreeve_facts::{Gap, Unread};
 use portreeve_report::{DeclaredReport, PortArgument, look_once, write_declared, write_declared_json};
 
-/// The image of this version, as the chart names it.
-const IMAGE: &str = concat!("portreeve:", env!("CARGO_PKG_VERSION"));
+/// The registry's name for the image. Without it each node would choose the registry.
+const NAMES: &str = include_str!("../../deploy/names");
 /// Stands for a node that is not known.
 const NODE: &str = "NODE";
 
@@ -24,7 +24,7 @@ pub(super) struct NoAgentFlags {
     /// This needs `list` of services and of pods, in all namespaces.
     #[arg(long, help_heading = "Agents")]
     pub(super) no_agent: bool,
-    /// The image of that command, instead of portreeve with this version
+    /// The image of that command, with its registry, instead of the image of this release
     #[arg(long, value_name = "IMAGE", help_heading = "Agents", requires = "no_agent")]
     image: Option<String>,
 }
@@ -51,9 +51,9 @@ impl NoAgentFlags {
         let is_asked = |node: &String| nodes.is_empty() || nodes.contains(node);
         claims.retain(|it| port.is_about(it.protocol) && it.node.as_ref().is_none_or(is_asked));
         let node = nodes.first().or_else(|| claims.iter().find_map(|it| it.node.as_ref()));
-        let image = self.image.as_deref().unwrap_or(IMAGE);
+        let image = self.image.clone().unwrap_or_else(released);
         let command =
-            look_once(&port.to_string(), node.map_or(NODE, String::as_str), agent_flags.agent_namespace(), image);
+            look_once(&port.to_string(), node.map_or(NODE, String::as_str), agent_flags.agent_namespace(), &image);
         let report = DeclaredReport { port: port.number, claims: &claims, unread: &unread, command: &command };
         console.write(|out| match json {
             true => write_declared_json(&report, out),
@@ -69,11 +69,24 @@ impl NoAgentFlags {
             console.print_note(&format!("{NODE} in the command stands for a node's name: --node writes it there"));
         }
         if self.image.is_none() {
-            console.print_note(&format!("the node has to know an image {IMAGE}: --image names yours"));
+            console.print_note(&format!("the node has to get the image {}: --image names yours", released()));
         }
         let namespace = agent_flags.agent_namespace();
         console.print_note(&format!(
             "namespace {namespace} has to be there, and to admit pods on the host's network: --agent-namespace names another"
         ));
     }
+}
+
+/// The image of this release, with its registry.
+fn released() -> String {
+    let registry = NAMES.lines().find_map(|line| line.strip_prefix("REGISTRY=")).unwrap_or_default();
+    format!("{registry}:{}", env!("CARGO_PKG_VERSION"))
+}
+
+#[test]
+fn an_image_has_a_registry() {
+    let image = released();
+    let (registry, name) = image.split_once('/').expect("a registry");
+    assert!(registry.contains('.') && name.ends_with(concat!(":", env!("CARGO_PKG_VERSION"))), "{image}");
 }

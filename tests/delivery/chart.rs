@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::helm::{object, objects, render, run, try_render};
+use crate::helm::{image, object, objects, render, run, try_render};
 
 const PROFILES: [&str; 3] = [r#"profile="minimal""#, r#"profile="attribution""#, r#"profile="netfilter""#];
 
@@ -25,7 +25,8 @@ fn container(settings: &[&str]) -> Value {
 #[test]
 fn helm_finds_nothing_to_object_to() {
     for profile in PROFILES {
-        let said = run(["lint", "--strict", "--quiet", "deploy/chart", "--set-json", profile].into_iter());
+        let values = ["--set-json", profile, "--set-json", &image()];
+        let said = run(["lint", "--strict", "--quiet", "deploy/chart"].into_iter().chain(values));
         assert_eq!(said, Ok(String::new()));
     }
 }
@@ -34,7 +35,27 @@ fn helm_finds_nothing_to_object_to() {
 fn the_chart_is_of_the_version_of_the_program() {
     let chart = file("Chart.yaml");
     assert_eq!([&chart["version"], &chart["appVersion"]], [env!("CARGO_PKG_VERSION"); 2]);
-    assert_eq!(container(&[])["image"], concat!("portreeve:", env!("CARGO_PKG_VERSION")));
+    let image = container(&[r#"image.repository="r.example/x""#])["image"].take();
+    assert_eq!(image, concat!("r.example/x:", env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
+fn an_image_without_a_registry_is_never_pulled() {
+    for (name, is_whole) in [
+        ("", false),
+        ("portreeve", false),
+        ("someone/portreeve", false),
+        ("registry.example/", false),
+        ("registry.example/portreeve", true),
+        ("registry:5000/portreeve", true),
+        ("localhost/portreeve", true),
+    ] {
+        let rendered = try_render(&[&format!("image.repository={name:?}")]);
+        assert_eq!(rendered.is_ok(), is_whole, "{name}");
+        if let Err(refused) = rendered {
+            assert!(refused.contains(&format!("image.repository is {name:?}, wanted")), "{refused}");
+        }
+    }
 }
 
 #[test]
@@ -66,7 +87,9 @@ fn each_profile_takes_what_it_says_and_no_more() {
     {
         let pod = pod(&[profile]);
         assert_eq!(pod["containers"][0]["securityContext"], context, "{profile}");
-        assert_eq!((&pod["hostNetwork"], &pod["hostPID"]), (&json!(true), &json!(host_pid)), "{profile}");
+        // Where it is false it is absent, as the API server keeps it: `kubectl apply` would change it for ever.
+        let host_pid = if host_pid { json!(true) } else { Value::Null };
+        assert_eq!((&pod["hostNetwork"], &pod["hostPID"]), (&json!(true), &host_pid), "{profile}");
         assert_eq!(pod["securityContext"], Value::Null, "{profile}");
         let mounts = pod["containers"][0]["volumeMounts"].as_array().expect("mounts").iter();
         let mounts: Vec<_> = mounts.map(|it| (it["mountPath"].as_str().expect("a path"), &it["readOnly"])).collect();
@@ -74,10 +97,16 @@ fn each_profile_takes_what_it_says_and_no_more() {
     }
 }
 
+/// The manifest for a cluster of this version.
+fn at(version: &str, settings: &[&str]) -> Result<String, String> {
+    let (version, image) = (format!("--kube-version={version}"), image());
+    let values = settings.iter().copied().chain([image.as_str()]).flat_map(|setting| ["--set-json", setting]);
+    run(["template", "portreeve", "deploy/chart", &version].into_iter().chain(values))
+}
+
 #[test]
 fn app_armor_is_told_by_annotation_where_there_is_no_field() {
-    let old = run(["template", "portreeve", "deploy/chart", "--kube-version=v1.29.7-eks-1", "--set-json", PROFILES[1]]
-        .into_iter());
+    let old = at("v1.29.7-eks-1", &[PROFILES[1]]);
     let objects = objects(&old.expect("the chart is for old clusters, too"));
     let set = objects.iter().find(|object| object["kind"] == "DaemonSet").expect("a DaemonSet");
     let template = &set["spec"]["template"];
@@ -110,7 +139,7 @@ fn life_is_asked_of_the_binary_and_readiness_at_the_port() {
 #[test]
 fn the_node_tells_its_name_and_its_address() {
     let env = container(&[r#"env=[{"name":"MORE","value":"1"}]"#])["env"].take();
-    let from = |path: &str| json!({"fieldRef": {"fieldPath": path}});
+    let from = |path: &str| json!({"fieldRef": {"apiVersion": "v1", "fieldPath": path}});
     let wanted = json!([
         {"name": "NODE_NAME", "valueFrom": from("spec.nodeName")},
         {"name": "HOST_IP", "valueFrom": from("status.hostIP")},
@@ -123,7 +152,7 @@ fn the_node_tells_its_name_and_its_address() {
 
 #[test]
 fn the_configuration_file_is_what_was_set() {
-    let set = json!({"some": {"key": ["a: b", 1]}});
+    let set = json!({"node": "a: b", "cpu-percent": 1, "services": ["/x", "/y"], "limits": {"fds_warning_percent": 7}});
     let map = object("ConfigMap", &[&format!("config={set}")]);
     let text = map["data"]["agent.yaml"].as_str().expect("a file");
     assert_eq!(serde_saphyr::from_str::<Value>(text).expect("YAML"), set);
@@ -164,7 +193,9 @@ fn policies_are_made_when_asked_for_and_are_those_that_the_plugin_prints() {
         objects.into_iter().filter(|object| object["kind"].as_str().is_some_and(|it| it.starts_with(kind))).collect()
     };
     assert!(of_kind(objects(&render(&[])), "Validating").is_empty());
+    let image = image();
     let settings = [
+        image.as_str(),
         "policies.enabled=true",
         r#"policies.action="Deny""#,
         r#"policies.parameters.keptFreeOfExternalIPs="10.96.0.0/16""#,
@@ -190,6 +221,130 @@ fn policies_are_made_when_asked_for_and_are_those_that_the_plugin_prints() {
 }
 
 #[test]
+fn policies_are_refused_for_a_cluster_that_does_not_have_them() {
+    let refused = at("v1.30.9", &["policies.enabled=true"]).expect_err("Kubernetes 1.31 has them first");
+    assert!(
+        refused.contains("policies.enabled needs Kubernetes 1.31 or later, and the cluster has v1.30.9"),
+        "{refused}"
+    );
+    assert!(at("v1.31.0", &["policies.enabled=true"]).is_ok_and(|made| made.contains("ValidatingAdmissionPolicy")));
+}
+
+#[test]
+fn a_chart_that_lost_a_file_makes_nothing_of_it_and_says_so() {
+    for (file, settings) in [
+        ("policies/policies.yaml", "policies={\"enabled\":true,\"action\":\"Deny\"}"),
+        ("files/alerts.yaml", "prometheusRule.enabled=true"),
+        ("files/alerts-without-agent.yaml", "prometheusRule={\"enabled\":true,\"withoutAgent\":true}"),
+        ("files/node.json", "dashboards.configMaps.enabled=true"),
+        ("files/node.json", "dashboards.grafanaDashboard.enabled=true"),
+    ] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let copy = std::process::Command::new("cp").arg("-r").arg("deploy/chart").arg(folder.path()).status();
+        assert!(copy.expect("cp runs").success());
+        let chart = folder.path().join("chart");
+        let chart = chart.to_str().expect("UTF-8");
+        let render =
+            || run(["template", "portreeve", chart, "--set-json", &image(), "--set-json", settings].into_iter());
+        render().unwrap_or_else(|error| panic!("{file}: {error}"));
+        std::fs::remove_file(format!("{chart}/{file}")).expect("the file is there");
+        let refused = render().expect_err(file);
+        assert!(refused.contains(&format!("{file} is missing in the chart or empty")), "{refused}");
+    }
+}
+
+#[test]
+fn no_pod_waits_for_a_node_on_which_no_agent_can_run() {
+    let required = &pod(&[])["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
+    let [term] = required["nodeSelectorTerms"].as_array().expect("terms").as_slice() else { panic!("{required}") };
+    let expressions = term["matchExpressions"].as_array().expect("expressions").iter();
+    let left_out: Vec<(&Value, &Value)> = expressions
+        .map(|it| {
+            assert_eq!(it["operator"], "NotIn");
+            (&it["key"], &it["values"][0])
+        })
+        .collect();
+    let word = |word: &'static str| Value::from(word);
+    let wanted = [("eks.amazonaws.com/compute-type", "fargate"), ("type", "virtual-kubelet")];
+    assert_eq!(
+        left_out,
+        wanted.map(|(key, value)| (word(key), word(value))).each_ref().map(|(key, value)| (key, value))
+    );
+}
+
+#[test]
+fn no_object_says_that_helm_manages_it_before_helm_does() {
+    let manifest = render(&["namespace.create=true"]);
+    assert!(!manifest.contains("managed-by"), "kubectl apply takes it, too");
+}
+
+#[test]
+fn labels_for_everything_are_on_every_object_and_on_the_pods_and_select_nothing() {
+    let set = [r#"commonLabels={"team":"net"}"#, r#"podLabels={"team":"pods","more":"1"}"#, "namespace.create=true"];
+    for object in objects(&render(&set)) {
+        assert_eq!(object["metadata"]["labels"]["team"], "net", "{object}");
+        if object["kind"] == "DaemonSet" {
+            let labels = &object["spec"]["template"]["metadata"]["labels"];
+            assert_eq!((&labels["team"], &labels["more"]), (&json!("pods"), &json!("1")), "those of pods are stronger");
+            assert_eq!(object["spec"]["selector"]["matchLabels"].as_object().map(serde_json::Map::len), Some(2));
+            assert_eq!(object["spec"]["revisionHistoryLimit"], 10);
+        }
+    }
+    assert!(try_render(&[r#"commonLabels={"app.kubernetes.io/name":"x"}"#]).is_err(), "pods would not be found");
+}
+
+#[test]
+fn more_objects_are_made_as_they_are_written_and_their_templates_are_rendered() {
+    let more = r#"[{"apiVersion":"v1","kind":"One","metadata":{"name":"{{ .Release.Name }}"}},"kind: Two\nport: {{ .Values.port }}"]"#;
+    let objects = objects(&render(&[&format!("extraObjects={more}")]));
+    let of_kind = |kind: &str| objects.iter().find(|it| it["kind"] == kind).unwrap_or_else(|| panic!("no {kind}"));
+    assert_eq!(of_kind("One")["metadata"]["name"], "portreeve");
+    assert_eq!(of_kind("Two")["port"], 29517);
+}
+
+#[test]
+fn both_monitors_scrape_as_they_are_told_and_always_name_the_node() {
+    let more = r#"{"enabled":true,"interval":"9s","scrapeTimeout":"3s","relabelings":[{"targetLabel":"zone"}],"metricRelabelings":[{"action":"drop"}]}"#;
+    let node = json!({"sourceLabels": ["__meta_kubernetes_pod_node_name"], "targetLabel": "node"});
+    for (kind, key, list) in
+        [("PodMonitor", "podMonitor", "podMetricsEndpoints"), ("ServiceMonitor", "serviceMonitor", "endpoints")]
+    {
+        let scraped = |settings: &str| object(kind, &[&format!("{key}={settings}")])["spec"][list].take();
+        assert_eq!(scraped(r#"{"enabled":true}"#), json!([{"port": "http", "interval": "30s", "relabelings": [node]}]));
+        let wanted = json!([{"port": "http", "interval": "9s", "scrapeTimeout": "3s",
+            "relabelings": [node, {"targetLabel": "zone"}], "metricRelabelings": [{"action": "drop"}]}]);
+        assert_eq!(scraped(more), wanted);
+    }
+}
+
+#[test]
+fn on_openshift_the_pods_are_admitted_with_what_they_take_and_no_more() {
+    for profile in PROFILES {
+        let objects = objects(&render(&[profile, "openshift.enabled=true"]));
+        let of_kind = |kind: &str| objects.iter().find(|it| it["kind"] == kind).unwrap_or_else(|| panic!("no {kind}"));
+        let (allowed, pod) = (of_kind("SecurityContextConstraints"), &of_kind("DaemonSet")["spec"]["template"]["spec"]);
+        let context = &pod["containers"][0]["securityContext"];
+        assert_eq!(allowed["users"], json!(["system:serviceaccount:portreeve:portreeve"]));
+        assert_eq!(allowed["allowHostPID"], pod["hostPID"].as_bool().unwrap_or_default());
+        assert_eq!(allowed["runAsUser"], json!({"type": "MustRunAs", "uid": context["runAsUser"]}));
+        let added = context["capabilities"]["add"].as_array().cloned().unwrap_or_default();
+        assert_eq!(
+            (&allowed["allowedCapabilities"], &allowed["requiredDropCapabilities"]),
+            (&json!(added), &json!(["ALL"]))
+        );
+        let volumes =
+            pod["volumes"].as_array().expect("volumes").iter().flat_map(|it| it.as_object().expect("one").keys());
+        let kinds: BTreeSet<&str> =
+            volumes.map(String::as_str).filter(|key| *key != "name").chain(["projected"]).collect();
+        assert_eq!(allowed["volumes"], json!(kinds), "and the token of the ServiceAccount");
+        for never in ["allowPrivilegedContainer", "allowPrivilegeEscalation", "allowHostIPC"] {
+            assert_eq!(allowed[never], false, "{never}");
+        }
+    }
+    assert!(!render(&[]).contains("SecurityContextConstraints"));
+}
+
+#[test]
 fn a_value_that_cannot_be_is_refused_by_name() {
     for (setting, named) in [
         (r#"profile="root""#, "/profile"),
@@ -201,6 +356,11 @@ fn a_value_that_cannot_be_is_refused_by_name() {
         ("policies.parameters.nodePortFirst=30000", "/policies/parameters/nodePortFirst"),
         (r#"image.digest="sha256:1""#, "/image/digest"),
         (r#"rbac.optional.flagz="no""#, "/rbac/optional/flagz"),
+        (r#"env=[{"name":"A","value":1}]"#, "/env/0/value"),
+        (r#"resources.limit={"memory":"1Gi"}"#, "limit"),
+        (r#"tolerations=[{"operator":"Exist"}]"#, "/tolerations/0/operator"),
+        (r#"affinity.nodeAfinity={}"#, "nodeAfinity"),
+        (r#"podMonitor.scrapeTimeout="3""#, "/podMonitor/scrapeTimeout"),
     ] {
         let refused = try_render(&[setting]).expect_err(setting);
         assert!(refused.contains(named), "{setting}: {refused}");
@@ -212,8 +372,11 @@ fn the_schema_knows_every_value_and_no_other() {
     same_keys("values", &file("values.yaml"), &file("values.schema.json"));
 }
 
-/// Compares keys as deep as the schema names them. `global` is helm's own.
+/// Compares keys as deep as the schema names them. `global` is helm's own. What is empty has only keys that users choose.
 fn same_keys(place: &str, values: &Value, schema: &Value) {
+    if *values == json!({}) {
+        return;
+    }
     let Some(known) = schema["properties"].as_object() else { return };
     assert_eq!(schema["additionalProperties"], false, "{place} takes anything");
     let values = values.as_object().unwrap_or_else(|| panic!("{place} is no object"));

@@ -1,16 +1,28 @@
 //! What is made of the chart is what is committed. `make chart` writes it anew.
 
-use std::{env, fs, path::PathBuf};
+use std::{collections::BTreeSet, env, fs, path::PathBuf};
 
-use crate::{helm, readme};
+use crate::{config, helm, readme};
 
 const MANIFEST: &str = "deploy/install.yaml";
 const README: &str = "deploy/chart/README.md";
 
 const HEAD: &str = "\
 # Portreeve with the minimal profile, for `kubectl apply -f`. Made from deploy/chart by `make chart`.
-# The image has to be put where your nodes find it: see deploy/chart/README.md.
+# It names the image of deploy/names. If your nodes pull from another registry, write that name here.
 ";
+
+/// Files of the chart that are made elsewhere. They are copies: Flux and Windows lose links.
+const COPIES: [(&str, &str); 7] = [
+    ("dashboards", "files/agent.json"),
+    ("dashboards", "files/fleet.json"),
+    ("dashboards", "files/incident.json"),
+    ("dashboards", "files/node.json"),
+    ("dashboards", "files/alerts.yaml"),
+    ("dashboards", "files/alerts-without-agent.yaml"),
+    ("deploy/policies", "policies/policies.yaml"),
+];
+const SCHEMA: &str = "deploy/chart/values.schema.json";
 
 /// Between these the README is made.
 const MARKS: [&str; 2] = ["<!-- values.yaml, by `make chart` -->\n", "<!-- end -->\n"];
@@ -29,6 +41,32 @@ fn compare(name: &str, wanted: &str) {
         fs::write(path(name), wanted).expect("the file can be written");
     }
     assert!(text(name) == wanted, "{name} is old: run `make chart`");
+}
+
+#[test]
+fn the_chart_has_the_files_themselves_and_no_others() {
+    for (folder, copy) in COPIES {
+        let name = copy.rsplit('/').next().expect("a name");
+        compare(&format!("deploy/chart/{copy}"), &text(&format!("{folder}/{name}")));
+    }
+    let copies: BTreeSet<PathBuf> = COPIES.iter().map(|(_, copy)| path("deploy/chart").join(copy)).collect();
+    for folder in [".", "files", "policies", "templates"] {
+        for entry in fs::read_dir(path("deploy/chart").join(folder)).expect("a folder of the chart") {
+            let entry = entry.expect("an entry");
+            let is_made = ["files", "policies"].contains(&folder);
+            let is_link = entry.file_type().expect("a type").is_symlink();
+            assert!(!is_link && (!is_made || copies.contains(&entry.path())), "{}", entry.path().display());
+        }
+    }
+}
+
+#[test]
+fn the_schema_has_every_key_of_the_agents_configuration() {
+    let schema = text(SCHEMA);
+    let (before, rest) = schema.split_once("\n    \"config\": ").expect("the key");
+    let (_, after) = rest.split_once("\n    },\n").expect("its end");
+    let made = format!("{:#}", config::schema()).replace('\n', "\n    ");
+    compare(SCHEMA, &format!("{before}\n    \"config\": {made},\n{after}"));
 }
 
 #[test]

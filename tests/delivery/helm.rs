@@ -4,16 +4,23 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::programs;
+use crate::{names::name, programs};
 
 /// What `make lab` builds for, and what the committed manifest says.
 const KUBERNETES: &str = "--kube-version=1.36.3";
 
 /// The manifest that `helm template` makes of the chart for the namespace `portreeve`, or what helm says against it.
 pub(crate) fn try_render(settings: &[&str]) -> Result<String, String> {
-    let values = settings.iter().flat_map(|setting| ["--set-json", setting]);
+    let image = image();
+    let values =
+        [image.as_str()].into_iter().chain(settings.iter().copied()).flat_map(|setting| ["--set-json", setting]);
     let fixed = ["template", "portreeve", "deploy/chart", "--namespace=portreeve", KUBERNETES];
     run(fixed.into_iter().chain(values))
+}
+
+/// The value that the chart of the repository lacks.
+pub(crate) fn image() -> String {
+    format!("image.repository={:?}", name("REGISTRY"))
 }
 
 /// The same, where it has to work.

@@ -4,6 +4,7 @@
 #![allow(clippy::disallowed_methods, reason = "tests read the package's own files and run helm and buildah")]
 
 mod chart;
+mod config;
 mod forge;
 mod generated;
 mod guard;
@@ -11,6 +12,7 @@ mod helm;
 mod image;
 mod lint;
 mod monitoring;
+mod names;
 #[path = "../lab/parts/programs.rs"]
 #[allow(unreachable_pub, reason = "the lab's own")]
 mod programs;

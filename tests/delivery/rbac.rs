@@ -101,6 +101,17 @@ fn a_reader_is_granted_three_things_in_the_agents_namespace() {
 }
 
 #[test]
+fn the_readers_account_is_there_whoever_makes_that_of_the_pods() {
+    let accounts = |settings: &[&str]| -> Vec<String> {
+        let objects = objects(&render(settings)).into_iter().filter(|object| object["kind"] == "ServiceAccount");
+        objects.map(|account| account["metadata"]["name"].as_str().expect("a name").to_owned()).collect()
+    };
+    let own = r#"serviceAccount={"create":false,"name":"ours"}"#;
+    assert_eq!(accounts(&[own]), ["portreeve-reader"]);
+    assert_eq!(accounts(&[own, "reader.enabled=false"]), Vec::<String>::new());
+}
+
+#[test]
 fn without_roles_nothing_is_granted_and_nothing_is_bound() {
     let objects = objects(&render(&["rbac.create=false"]));
     assert!(granted(&objects).is_empty());

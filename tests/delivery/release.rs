@@ -11,7 +11,7 @@ use std::{
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::programs;
+use crate::{names::name, programs};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 const NAMES: &str =
@@ -132,7 +132,7 @@ fn a_release_needs_its_version_keys_and_real_names() {
     assert!(refused(VERSION, &[("COSIGN_KEY", "")]).contains("COSIGN_KEY and MINISIGN_KEY must name the keys"));
     assert!(refused(VERSION, &[]).contains("COSIGN_KEY and MINISIGN_KEY must name the keys"));
     maker.write("minisign.key", "a key");
-    assert!(refused("99.0.0", &[]).contains(&format!("Cargo.toml has version {VERSION}, and not 99.0.0")));
+    assert!(refused("99.0.0", &[]).contains(&format!("Cargo.toml has version {VERSION}, not 99.0.0")));
     let examples = [
         "REPOSITORY=https://forge.example/portreeve\nREGISTRY=registry.test/portreeve\n",
         "REPOSITORY=https://forge.test/portreeve\nREGISTRY=portreeve\n",
@@ -151,9 +151,8 @@ fn a_release_needs_its_version_keys_and_real_names() {
 
 #[test]
 fn the_package_has_the_name_of_the_repository_and_no_tests_or_pictures() {
-    let names = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/names")).expect("names");
-    let repository = names.lines().find_map(|line| line.strip_prefix("REPOSITORY=")).expect("a repository");
-    assert_eq!([env!("CARGO_PKG_REPOSITORY"), env!("CARGO_PKG_HOMEPAGE")], [repository; 2]);
+    let repository = name("REPOSITORY");
+    assert_eq!([env!("CARGO_PKG_REPOSITORY"), env!("CARGO_PKG_HOMEPAGE")], [repository.as_str(); 2]);
     let listed = command(
         env!("CARGO"),
         &["package", "--list", "--allow-dirty", "--offline"],

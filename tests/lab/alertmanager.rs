@@ -14,7 +14,8 @@ const DOCUMENTATION: &str = "https://docs.example/portreeve/";
 
 /// The chart's alerts, in a hurry: a wait of a minute takes a second. Their expressions and texts stay.
 fn hurried_alerts(cluster: &ControlPlane) -> Value {
-    let template = "helm template portreeve deploy/chart --set prometheusRule.enabled=true --set documentation=";
+    let template = "helm template portreeve deploy/chart --set image.repository=registry.example/portreeve \
+                    --set prometheusRule.enabled=true --set documentation=";
     let manifest = Person::of(cluster).types(&format!("{template}{DOCUMENTATION}"));
     let objects: Vec<Value> = serde_saphyr::from_multiple(&manifest).expect("YAML");
     let rule = objects.into_iter().find(|object| object["kind"] == "PrometheusRule").expect("a PrometheusRule");

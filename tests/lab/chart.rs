@@ -10,7 +10,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::parts::{Answer, Person, WholeNode, ask, events, reasons, until};
+use crate::parts::{Answer, ControlPlane, Person, WholeNode, ask, enter_alone, events, reasons, until};
 
 /// What the chart's README says.
 const PREPARE: [&str; 2] = [
@@ -20,7 +20,9 @@ const PREPARE: [&str; 2] = [
 pub const INSTALL: &str =
     "helm install portreeve deploy/chart -n portreeve --set image.repository=registry.example/portreeve";
 const UNINSTALL: &str = "helm uninstall portreeve -n portreeve";
-const UPGRADE: &str = "helm upgrade portreeve deploy/chart -n portreeve --reuse-values";
+const UPGRADE: &str = "helm upgrade portreeve deploy/chart -n portreeve --reset-then-reuse-values";
+/// An old release, as values.yaml there says.
+const INSTALL_BEFORE: &str = "helm install portreeve tests/lab/chart-before -n portreeve";
 
 /// The address of the agent.
 const PLACE: &str = "192.0.2.1:29517";
@@ -160,7 +162,6 @@ fn an_upgrade_never_runs_two_agents_and_uninstalling_leaves_nothing_behind() {
     let person = node.person();
     prepare(&person);
     until("authority for pods", || node.read("/api/v1/namespaces/portreeve/configmaps/kube-root-ca.crt"));
-    person.types("kubectl apply --dry-run=server -f deploy/install.yaml");
     let objects_before = objects(&person);
 
     person.types(INSTALL);
@@ -191,6 +192,81 @@ fn an_upgrade_never_runs_two_agents_and_uninstalling_leaves_nothing_behind() {
     assert_eq!(fs::read_dir(node.machine.file("/dev/shm")).expect("shared memory").count(), 0);
     let volumes = || fs::read_dir(node.machine.file("/var/lib/kubelet/pods")).expect("pods").count();
     until("end of its volumes", || (volumes() == 0).then_some(()));
+}
+
+/// The DaemonSet as it is in the API server, without what the server counts.
+fn daemon_set(person: &Person<'_>) -> Value {
+    let text = person.types("kubectl -n portreeve get daemonset portreeve -o json");
+    let mut object: Value = serde_json::from_str(&text).expect("JSON");
+    let labels = object["metadata"]["labels"].take();
+    json!({"labels": labels, "spec": object["spec"].take()})
+}
+
+/// Fault (operator): an upgrade from an old chart, a rollback and an uninstallation
+/// Does: keeps the values that were set, takes the new defaults, and leaves no object behind
+/// Right again: with the command
+/// Lost: nothing
+#[test]
+fn an_old_release_is_upgraded_with_its_values_and_rolled_back_and_leaves_nothing() {
+    enter_alone();
+    let cluster = ControlPlane::start();
+    let person = Person::of(&cluster);
+    prepare(&person);
+    let objects_before = objects(&person);
+    person.types(&format!(
+        "{INSTALL_BEFORE} --set image.repository=registry.example/portreeve --set port=29600 --set profile=guard"
+    ));
+    let (set_before, all_before) = (daemon_set(&person), objects(&person));
+    assert_eq!(set_before["spec"]["template"]["spec"]["affinity"], Value::Null, "it is the old one");
+
+    let refused = person.tries(UPGRADE).expect_err("the profile has another name now");
+    assert!(refused.contains("/profile") && refused.contains("netfilter"), "{refused}");
+    let reused = UPGRADE.replace("--reset-then-reuse-values", "--reuse-values --set profile=netfilter");
+    person.tries(&reused).expect_err("old defaults lack the new values");
+    assert_eq!(daemon_set(&person), set_before, "what is refused changes nothing");
+
+    person.types(&format!("{UPGRADE} --set profile=netfilter"));
+    let set = daemon_set(&person);
+    let (pod, container) = (&set["spec"]["template"]["spec"], &set["spec"]["template"]["spec"]["containers"][0]);
+    assert_eq!(container["ports"][0]["containerPort"], 29600, "what was set is kept");
+    assert_eq!(container["image"], concat!("registry.example/portreeve:", env!("CARGO_PKG_VERSION")));
+    assert!(pod["affinity"]["nodeAffinity"].is_object(), "what is new has its default");
+    assert_eq!(set["labels"]["app.kubernetes.io/managed-by"], "Helm");
+    let values: Value =
+        serde_json::from_str(&person.types("helm get values portreeve -n portreeve -o json")).expect("JSON");
+    assert_eq!(
+        values,
+        json!({"image": {"repository": "registry.example/portreeve"}, "port": 29600, "profile": "netfilter"})
+    );
+
+    person.types("helm rollback portreeve -n portreeve");
+    assert_eq!(daemon_set(&person)["spec"]["template"]["spec"], set_before["spec"]["template"]["spec"]);
+    let others = |all: &BTreeSet<String>| -> BTreeSet<String> {
+        all.iter().filter(|name| !name.starts_with("Secret/portreeve/sh.helm.release")).cloned().collect()
+    };
+    assert_eq!(others(&objects(&person)), others(&all_before));
+    person.types(&format!("{UPGRADE} --set profile=netfilter"));
+    person.types(UNINSTALL);
+    until("end of its objects", || (objects(&person) == objects_before).then_some(()));
+}
+
+#[test]
+fn helm_takes_over_what_kubectl_applied() {
+    enter_alone();
+    let cluster = ControlPlane::start();
+    let person = Person::of(&cluster);
+    let objects_before = objects(&person);
+    person.types("kubectl apply -f deploy/install.yaml");
+    // Nothing is different the second time.
+    let again = person.types("kubectl apply -f deploy/install.yaml");
+    let changed: Vec<&str> = again.lines().filter(|line| !line.ends_with(" unchanged")).collect();
+    assert_eq!(changed, Vec::<&str>::new());
+    person.tries(INSTALL).expect_err("it is not of Helm");
+    person.types(&format!("{INSTALL} --take-ownership"));
+    assert_eq!(daemon_set(&person)["labels"]["app.kubernetes.io/managed-by"], "Helm");
+    person.types(UNINSTALL);
+    let left = || &objects(&person) - &objects_before;
+    until("end of its objects", || (left() == BTreeSet::from(["Namespace//portreeve".to_owned()])).then_some(()));
 }
 
 /// How often the kubelet found the agent alive.

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use crate::{
     chart::{INSTALL, prepare, roll_out},
     parts::{
-        AGENT, ControlPlane, Reader, WholeNode, Wired, enter_alone, named::is_of, objects, reasons, sysctl, until,
+        AGENT, ControlPlane, Reader, WholeNode, Wired, enter_alone, http_get, named::is_of, objects, reasons, sysctl,
+        until,
     },
 };
 
@@ -45,6 +46,10 @@ fn what_a_runbook_has_people_type_prints_what_it_says() {
     person.types(INSTALL);
     roll_out(&person);
     drop(person);
+    // A kubelet needs a minute or two for the file, and the agent keeps the configuration before it.
+    let wrong = json!({"data": {"agent.yaml": "intervall: 30s\n"}});
+    let map = "/api/v1/namespaces/portreeve/configmaps/portreeve";
+    node.cluster.api().send("PATCH", map, "application/merge-patch+json", &wrong).expect("a patch");
     let reader = |node: &WholeNode, page: &str| Reader::of(&node.cluster).follows(page);
     for page in
         ["PortreeveAgentAbsent", "PortreeveAgentStuck", "PortreeveClusterViewStale", "PortreeveProxyFdsNearLimit"]
@@ -88,6 +93,12 @@ fn what_a_runbook_has_people_type_prints_what_it_says() {
     node.stop_proxy();
     until_told(&node, "\"unreachable\"");
     reader(&node, "PortreeveAgentBlind");
+
+    until("word about the configuration", || {
+        let metrics = http_get("192.0.2.1:29517", "/metrics")?;
+        metrics.contains("portreeve_config_last_reload_successful 0").then_some(())
+    });
+    reader(&node, "PortreeveConfigInvalid");
 }
 
 #[test]

@@ -328,6 +328,9 @@ fn a_file_is_read_anew_and_an_invalid_one_changes_nothing() {
     fs::rename(&next, &path).expect("a swap");
     agent.says("the configuration changed");
     wait_for("/readyz", |_| true);
+    fs::write(&next, "log-level: debug\n").expect("a file");
+    fs::rename(&next, &path).expect("a swap");
+    agent.says("scanned");
 }
 
 /// Fault (operator): it is started with a broken configuration

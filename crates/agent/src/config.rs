@@ -2,6 +2,7 @@
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
+use crate::log::LogStyle;
 use portreeve_cluster::ClusterSource;
 use portreeve_facts::{NodePortRange, Overrides};
 use portreeve_rules::Limits;
@@ -27,6 +28,8 @@ pub struct Config {
     pub interval: Duration,
     /// The share of one core for scans, per cent. Reading connections has the same share again.
     pub cpu_percent: f64,
+    /// Form and level of the log.
+    pub log: LogStyle,
     /// Every threshold of every rule.
     pub limits: Limits,
 }

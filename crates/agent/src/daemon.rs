@@ -31,7 +31,7 @@ use super::{
     tasks::Tasks,
     threads,
 };
-use crate::events::Recorder;
+use crate::{events::Recorder, log::Log, metrics::Configuration};
 use portreeve_cluster::{self as cluster, ClusterSource, Reviewer};
 use portreeve_facts::{
     ClusterFacts, KernelFacts, NodeQuery, OwnPort, Reading, SNAPSHOT_SCHEMA, Snapshot, Source, Unread, VERSION,
@@ -59,7 +59,12 @@ const EVENTS_TIMEOUT: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 /// When it cannot start: without configuration, runtime, thread or signals.
-pub fn run(load: Box<Load>) -> anyhow::Result<()> {
+pub fn run(load: Box<Load>, log: Arc<Log>) -> anyhow::Result<()> {
+    let load: Box<Load> = Box::new(move || {
+        let config = load()?;
+        log.restyle(config.log);
+        Ok(config)
+    });
     let config = load().map_err(anyhow::Error::msg)?;
     let runtime = threads::runtime().context("starting the runtime")?;
     let ended = runtime.block_on(async { Agent::start(config, load).await?.run_until_stopped().await });
@@ -135,14 +140,18 @@ impl Agent {
         let started = Instant::now();
         let never_read = state.facts().lacks();
         let cadence = Cadence::new(config.interval, config.cpu_percent);
-        published.send_modify(|published| published.longest = cadence.longest());
+        let reloader = Reloader::new(load);
+        published.send_modify(|published| {
+            published.longest = cadence.longest();
+            published.work.configuration = reloader.last;
+        });
         Ok(Self {
             cadence,
             started,
             last_cost: Duration::ZERO,
             never_read,
             config,
-            reloader: Reloader::new(load),
+            reloader,
             scanner,
             tasks,
             cluster: state,
@@ -247,8 +256,11 @@ impl Agent {
     fn reload(&mut self, requested: bool) {
         self.reloader.reload(&mut self.config, requested);
         self.cadence.configure(self.config.interval, self.config.cpu_percent);
-        let longest = self.cadence.longest();
-        self.published.send_modify(|published| published.longest = longest);
+        let (longest, configuration) = (self.cadence.longest(), self.reloader.last);
+        self.published.send_modify(|published| {
+            published.longest = longest;
+            published.work.configuration = configuration;
+        });
     }
 
     /// The facts of the cluster now, and the query to the node that follows from them.
@@ -384,19 +396,26 @@ struct Reloader {
     load: Box<Load>,
     /// The error of the last attempt.
     last_error: Option<String>,
+    /// The state that metrics report.
+    last: Configuration,
 }
 
 impl Reloader {
     fn new(load: Box<Load>) -> Self {
-        Self { load, last_error: None }
+        Self { load, last_error: None, last: Configuration { is_valid: true, adopted: Some(now()) } }
     }
 
     /// Loads the configuration again. An invalid configuration changes nothing. Its error is logged once, and again after each signal
     /// from a person.
     fn reload(&mut self, config: &mut Config, requested: bool) {
-        match (self.load)() {
+        let loaded = (self.load)();
+        self.last.is_valid = loaded.is_ok();
+        match loaded {
             Ok(new) => {
                 let recovered = self.last_error.take().is_some();
+                if requested || recovered || new != *config {
+                    self.last.adopted = Some(now());
+                }
                 if new == *config {
                     if requested || recovered {
                         info!("the configuration is unchanged");

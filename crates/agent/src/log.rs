@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeSet,
+    fmt::{Debug, Error, Formatter},
     io::{self, Write, stderr},
     panic,
     sync::{
@@ -17,9 +18,11 @@ use clap::ValueEnum;
 use serde::Deserialize;
 use tracing::error;
 use tracing_subscriber::{
+    Registry,
     filter::{LevelFilter, Targets},
     fmt::{self, MakeWriter},
-    layer::{Layer as _, SubscriberExt as _},
+    layer::{Layer, SubscriberExt as _},
+    reload,
     util::SubscriberInitExt as _,
 };
 
@@ -49,28 +52,83 @@ pub enum LogLevel {
     Debug,
 }
 
-/// Starts logging. A thread writes the lines. The returned queue flushes them.
-///
-/// # Errors
-/// When the system has no thread left.
-pub fn start(format: LogFormat, level: LogLevel, colour: bool) -> io::Result<LogQueue> {
-    let queue = LogQueue::start()?;
-    // The agent itself logs a failed request, and once.
-    let quiet = |others| Targets::new().with_default(others).with_target("kube_client", LevelFilter::OFF);
-    let filter = match level {
-        LogLevel::Error => quiet(LevelFilter::ERROR),
-        LogLevel::Warn => quiet(LevelFilter::WARN),
-        LogLevel::Info => quiet(LevelFilter::WARN).with_target("portreeve", LevelFilter::INFO),
-        LogLevel::Debug => Targets::new().with_default(LevelFilter::INFO).with_target("portreeve", LevelFilter::DEBUG),
-    };
-    let lines = fmt::layer().with_writer(queue.clone());
-    let lines = match format {
-        LogFormat::Json => lines.json().flatten_event(true).boxed(),
-        LogFormat::Text => lines.compact().with_ansi(colour).boxed(),
-    };
-    tracing_subscriber::registry().with(lines).with(filter).init();
-    log_panics();
-    Ok(queue)
+/// Form and level of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogStyle {
+    /// The form of log lines.
+    pub format: LogFormat,
+    /// The lowest level of log lines.
+    pub level: LogLevel,
+}
+
+type Lines = Box<dyn Layer<Registry> + Send + Sync>;
+
+/// The agent's log. A thread writes the lines.
+pub struct Log {
+    queue: LogQueue,
+    lines: reload::Handle<Lines, Registry>,
+    style: Mutex<LogStyle>,
+    colour: bool,
+}
+
+impl Debug for Log {
+    fn fmt(&self, to: &mut Formatter<'_>) -> Result<(), Error> {
+        to.debug_struct("Log").field("style", &self.style).finish_non_exhaustive()
+    }
+}
+
+impl Log {
+    /// Starts logging to standard error.
+    ///
+    /// # Errors
+    /// When the system has no thread left.
+    pub fn start(style: LogStyle, colour: bool) -> io::Result<Self> {
+        let (log, lines) = Self::to(LogQueue::start()?, style, colour);
+        tracing_subscriber::registry().with(lines).init();
+        log_panics();
+        Ok(log)
+    }
+
+    fn to(queue: LogQueue, style: LogStyle, colour: bool) -> (Self, reload::Layer<Lines, Registry>) {
+        let (layer, lines) = reload::Layer::new(style.lines(&queue, colour));
+        (Self { queue, lines, style: Mutex::new(style), colour }, layer)
+    }
+
+    /// Changes form and level of the next lines.
+    pub fn restyle(&self, style: LogStyle) {
+        let mut before = self.style.lock().unwrap_or_else(PoisonError::into_inner);
+        if *before != style {
+            *before = style;
+            // This fails only after the end of the log.
+            self.lines.reload(style.lines(&self.queue, self.colour)).unwrap_or_default();
+        }
+    }
+
+    /// Waits a moment until all lines are written.
+    pub fn flush(&self) {
+        self.queue.flush();
+    }
+}
+
+impl LogStyle {
+    fn lines(self, queue: &LogQueue, colour: bool) -> Lines {
+        // The agent itself logs a failed request, and once.
+        let quiet = |others| Targets::new().with_default(others).with_target("kube_client", LevelFilter::OFF);
+        let filter = match self.level {
+            LogLevel::Error => quiet(LevelFilter::ERROR),
+            LogLevel::Warn => quiet(LevelFilter::WARN),
+            LogLevel::Info => quiet(LevelFilter::WARN).with_target("portreeve", LevelFilter::INFO),
+            LogLevel::Debug => {
+                Targets::new().with_default(LevelFilter::INFO).with_target("portreeve", LevelFilter::DEBUG)
+            }
+        };
+        let lines = fmt::layer().with_writer(queue.clone());
+        let lines: Lines = match self.format {
+            LogFormat::Json => lines.json().flatten_event(true).boxed(),
+            LogFormat::Text => lines.compact().with_ansi(colour).boxed(),
+        };
+        filter.and_then(lines).boxed()
+    }
 }
 
 /// Logs a panic as one line. A panic that repeats with every scan is logged once.
@@ -129,7 +187,7 @@ impl LogQueue {
         }
     }
 
-    /// Waits until what was logged is written, for a moment.
+    /// Waits a moment until all lines are written.
     pub fn flush(&self) {
         let (written, done) = sync_channel(1);
         if self.lines.try_send(Item::Written(written)).is_ok() {
@@ -198,6 +256,35 @@ mod tests {
 
     fn log(queue: &LogQueue, line: &str) {
         queue.make_writer().write_all(line.as_bytes()).expect("a line");
+    }
+
+    #[test]
+    fn form_and_level_change_while_it_runs() {
+        let (mut reader, writer) = pipe().expect("a pipe");
+        let text = LogStyle { format: LogFormat::Text, level: LogLevel::Info };
+        let (log, lines) = Log::to(LogQueue::to(writer).expect("a thread"), text, false);
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(lines), || {
+            let write = |words| {
+                tracing::debug!(target: "portreeve", "hidden {words}");
+                tracing::info!(target: "portreeve", "shown {words}");
+            };
+            write("first");
+            log.restyle(LogStyle { format: LogFormat::Json, ..text });
+            write("second");
+            log.restyle(LogStyle { format: LogFormat::Json, level: LogLevel::Warn });
+            write("third");
+            log.restyle(LogStyle { format: LogFormat::Text, level: LogLevel::Debug });
+            write("fourth");
+        });
+        log.flush();
+        drop(log);
+        let mut written = String::new();
+        reader.read_to_string(&mut written).expect("text");
+        let lines: Vec<&str> = written.lines().collect();
+        let [first, second, hidden, fourth] = lines[..] else { panic!("{written}") };
+        assert!(!first.starts_with('{') && first.ends_with("shown first"), "{written}");
+        assert!(second.starts_with('{') && second.contains(r#""message":"shown second""#), "{written}");
+        assert!(hidden.ends_with("hidden fourth") && fourth.ends_with("shown fourth"), "{written}");
     }
 
     #[test]

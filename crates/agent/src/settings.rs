@@ -15,7 +15,7 @@ use serde::{Deserialize, Deserializer, de};
 
 use crate::{
     config::Config,
-    log::{LogFormat, LogLevel},
+    log::{LogFormat, LogLevel, LogStyle},
 };
 use portreeve_cluster::{Accepted, ApiServer, ClusterSource, Environment, Input, SourceOptions};
 use portreeve_facts::{Learned, Mode, NodePortRange, Overrides, PortRange, text};
@@ -153,14 +153,9 @@ impl Settings {
         }
     }
 
-    /// The form of log lines.
-    pub fn log_format(&self) -> LogFormat {
-        self.log_format.unwrap_or(LogFormat::Text)
-    }
-
-    /// The mildest log lines to write.
-    pub fn log_level(&self) -> LogLevel {
-        self.log_level.unwrap_or(LogLevel::Info)
+    /// Form and level of the log.
+    pub fn log(&self) -> LogStyle {
+        LogStyle { format: self.log_format.unwrap_or(LogFormat::Text), level: self.log_level.unwrap_or(LogLevel::Info) }
     }
 
     /// The socket at which the agent answers, if that is set.
@@ -170,6 +165,7 @@ impl Settings {
 
     /// The configuration of the agent, with defaults for missing settings.
     pub fn into_config(self, environment: &Environment) -> Config {
+        let log = self.log();
         let choice = SourceOptions {
             services: self.services.into_iter().map(Input::from).collect(),
             kubeconfig: self.kubeconfig,
@@ -189,6 +185,7 @@ impl Settings {
             socket: self.socket,
             interval: self.interval.unwrap_or(INTERVAL),
             cpu_percent: self.cpu_percent.unwrap_or(CPU_PERCENT),
+            log,
             limits: self.limits.unwrap_or_default(),
         }
     }

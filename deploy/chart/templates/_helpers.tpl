@@ -26,15 +26,27 @@ app.kubernetes.io/name: portreeve
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 
+{{/* Helm adds `managed-by: Helm` itself: with that label, `kubectl apply` of the same text would make objects that lie. */}}
 {{- define "portreeve.labels" -}}
 {{ include "portreeve.selector" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
 {{- end -}}
 
+{{/* The same with labels that win over them. */}}
+{{- define "portreeve.labelsAnd" -}}
+{{- merge (dict) .labels (include "portreeve.labels" .root | fromYaml) | toYaml -}}
+{{- end -}}
+
+{{/* A name without a registry can be the image of another owner: each node may search it in other registries. */}}
 {{- define "portreeve.image" -}}
 {{- with .Values.image -}}
+{{- if not (regexMatch "^(localhost|[^/]*[.:][^/]*)/." .repository) -}}
+{{- fail (printf "image.repository is %q, wanted the image's name with its registry, like registry.example/portreeve" .repository) -}}
+{{- end -}}
 {{- if .digest -}}
 {{ .repository }}@{{ .digest }}
 {{- else -}}
@@ -71,9 +83,14 @@ capabilities:
 {{- end }}
 {{- end -}}
 
+{{/* A file of the chart. A chart from which files were lost must not install half of what was asked for. */}}
+{{- define "portreeve.file" -}}
+{{- .root.Files.Get .file | required (printf "%s is missing in the chart or empty: get the whole chart again" .file) -}}
+{{- end -}}
+
 {{/* A file of alerts or a dashboard. With the address of the site, its pages are links: `docs/rules/README.md` is `rules/index.html`. */}}
 {{- define "portreeve.seen" -}}
-{{- $text := .root.Files.Get .file -}}
+{{- $text := include "portreeve.file" . -}}
 {{- with .root.Values.documentation -}}
 {{- $text = regexReplaceAll `docs/([^"\s]*?(?:\{\{[^}]*\}\}[^"\s]*?)?)\.md` $text (printf "%s${1}.html" .) | replace "README.html" "index.html" -}}
 {{- end -}}

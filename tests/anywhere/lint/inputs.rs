@@ -467,3 +467,21 @@ fn objects_of_one_generated_name_are_two_and_none_is_an_update() {
         assert!(code == 1 && stdout.contains("node-port-claimed-twice/refused"), "{code}: {stdout}");
     }
 }
+
+#[test]
+fn a_chart_in_a_folder_is_named_and_not_read() {
+    let template = "kind: Service\nmetadata: {name: {{ .Values.name }}}\n";
+    let files = [
+        ("web.yaml", &*service("web", "nodePort: 30080")),
+        ("charts/shop/Chart.yaml", "name: shop\n"),
+        ("charts/shop/templates/web.yaml", template),
+    ];
+    // As the hook of pre-commit begins.
+    let (code, stdout, notes) = lint(&files, &["--no-headers", "--allow-empty", "."]);
+    assert_eq!((code, stdout.as_str()), (0, ""), "{notes}");
+    let said = "charts/shop is a chart, and was not read: helm template charts/shop | portreeve lint -";
+    assert!(notes.contains(said), "{notes}");
+    assert_eq!(lint(&files, &["charts"]).0, 2, "nothing was judged");
+    assert_eq!(lint(&files, &["charts/shop/templates"]).0, 2, "who names a template is told");
+    assert_eq!(lint(&files, &["--allow-empty", "charts"]).0, 0);
+}

@@ -1,6 +1,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::{super::cluster_state::LastReading, *};
+use crate::log::{LogFormat, LogLevel, LogStyle};
 use portreeve_facts::{KernelFacts, Overrides, PortSet};
 use portreeve_kernel::Spent;
 use portreeve_rules::{
@@ -26,18 +27,7 @@ async fn agent(read: impl Fn(&NodeQuery) -> KernelFacts + Send + 'static) -> Age
 
 /// Such an agent, with this cost of reading connections.
 async fn agent_of_costly(connections: Spent, read: impl Fn(&NodeQuery) -> KernelFacts + Send + 'static) -> Agent {
-    let config = Config {
-        cluster: ClusterSource::None,
-        node: Some("n1".to_owned()),
-        host_root: "/".into(),
-        overrides: Overrides::default(),
-        node_port_range: None,
-        listen: "127.0.0.1:0".parse().expect("an address"),
-        socket: None,
-        interval: Duration::from_secs(10),
-        cpu_percent: 0.2,
-        limits: Limits::default(),
-    };
+    let config = config_of_interval(10);
     let load = {
         let config = config.clone();
         Box::new(move || Ok(config.clone()))
@@ -48,6 +38,23 @@ async fn agent_of_costly(connections: Spent, read: impl Fn(&NodeQuery) -> Kernel
     };
     let scanner = Scanner::start(move |wanted: &NodeQuery| (read(wanted), took(wanted))).expect("a thread");
     Agent::with(config, load, scanner, "n1".to_owned()).await.expect("an agent")
+}
+
+/// A configuration without a cluster.
+fn config_of_interval(seconds: u64) -> Config {
+    Config {
+        cluster: ClusterSource::None,
+        node: Some("n1".to_owned()),
+        host_root: "/".into(),
+        overrides: Overrides::default(),
+        node_port_range: None,
+        listen: "127.0.0.1:0".parse().expect("an address"),
+        socket: None,
+        interval: Duration::from_secs(seconds),
+        cpu_percent: 0.2,
+        log: LogStyle { format: LogFormat::Text, level: LogLevel::Info },
+        limits: Limits::default(),
+    }
 }
 
 fn open(agent: &Agent) -> Vec<Finding> {
@@ -222,4 +229,27 @@ async fn clients_that_bound_their_port_on_purpose_are_read_now_and_then_and_as_l
         scans.extend(every_client.load(Ordering::Relaxed).then_some(number));
     }
     assert_eq!(scans, [0, EVERY_CLIENT, EVERY_CLIENT + 1, EVERY_CLIENT + 2, 2 * EVERY_CLIENT]);
+}
+
+#[test]
+fn a_configuration_that_cannot_be_used_is_reported_until_it_can_and_keeps_the_time_of_the_one_in_force() {
+    let mut config = config_of_interval(10);
+    let answer = Arc::new(std::sync::Mutex::new(Ok(config.clone())));
+    let loaded = Arc::clone(&answer);
+    let mut reloader = Reloader::new(Box::new(move || loaded.lock().expect("no panic").clone()));
+    let mut reload = |new: Result<Config, String>, requested| {
+        *answer.lock().expect("no panic") = new;
+        reloader.last.adopted = None;
+        reloader.reload(&mut config, requested);
+        (reloader.last.is_valid, reloader.last.adopted.is_some())
+    };
+    let same = config_of_interval(10);
+    assert_eq!(reload(Ok(same.clone()), false), (true, false), "it was read, and nothing is new");
+    assert_eq!(reload(Err("agent.yaml:1: unknown key".to_owned()), false), (false, false));
+    assert_eq!(reload(Err("agent.yaml:1: unknown key".to_owned()), false), (false, false));
+    assert_eq!(reload(Ok(same.clone()), false), (true, true), "it is valid again");
+    assert_eq!(reload(Ok(config_of_interval(20)), false), (true, true));
+    assert_eq!(reload(Ok(config_of_interval(20)), true), (true, true), "a signal requested it");
+    let louder = LogStyle { format: LogFormat::Text, level: LogLevel::Debug };
+    assert_eq!(reload(Ok(Config { log: louder, ..config_of_interval(20) }), false), (true, true), "the log is a part");
 }

@@ -155,6 +155,16 @@ pub(super) static METRICS: &[Metric] = &[
     ),
     counter("portreeve_watch_errors", &["resource", "code"], "Failed readings of the cluster"),
     gauge("portreeve_capability", &["capability"], "1 if the agent has the capability, otherwise 0"),
+    gauge(
+        "portreeve_config_last_reload_successful",
+        &[],
+        "1 if the last reading of the configuration was valid, otherwise 0: the earlier configuration stays in force",
+    ),
+    gauge(
+        "portreeve_config_last_reload_success_timestamp_seconds",
+        &[],
+        "Time at which the agent read the configuration in force: at the start, after a change, or on SIGHUP",
+    ),
     gauge("portreeve_build_info", &["version"], "1, with the version"),
     counter("process_cpu_seconds", &[], "User and system time of this process"),
     gauge("process_resident_memory_bytes", &[], "Resident memory of this process"),

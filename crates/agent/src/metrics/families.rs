@@ -9,7 +9,7 @@ use std::{
 use serde::Serialize;
 
 use super::{
-    BUCKETS, Scrape,
+    BUCKETS, Configuration, Scrape,
     catalogue::{Kind, METRICS, Metric, metric},
     sources::sources,
 };
@@ -244,6 +244,11 @@ impl Families {
             view.errors.iter().map(code)
         });
         self.add("portreeve_watch_errors", errors);
+        let Configuration { is_valid, adopted } = work.configuration;
+        let valid = adopted.map(|_| f64::from(u8::from(is_valid)));
+        self.one("portreeve_config_last_reload_successful", valid);
+        let adopted = adopted.map(|at| at.as_duration().as_secs_f64());
+        self.one("portreeve_config_last_reload_success_timestamp_seconds", adopted);
         self.add("portreeve_build_info", [(words([portreeve_facts::VERSION]), 1.0)]);
         self.one("process_cpu_seconds", process.cpu_seconds);
         self.one("process_resident_memory_bytes", process.resident_bytes.map(large));

@@ -67,6 +67,17 @@ pub struct Work {
     pub took: BTreeMap<Source, Duration>,
     /// Caught panics, by the rule's name or `reader`.
     pub panics: Vec<(&'static str, u64)>,
+    /// The last readings of the configuration.
+    pub configuration: Configuration,
+}
+
+/// The last readings of the configuration.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Configuration {
+    /// Whether the last reading was valid.
+    pub is_valid: bool,
+    /// The time at which the configuration in force was read, if there was one.
+    pub adopted: Option<Timestamp>,
 }
 
 /// The age of the facts about one kind of object.

@@ -18,6 +18,7 @@ use portreeve_rules::{
 fn scrape(snapshot: Snapshot, board: Board) -> Scrape {
     let mut work = Work::default();
     work.scanned(Duration::from_millis(7), snapshot.at);
+    work.configuration = Configuration { is_valid: false, adopted: Some(snapshot.at) };
     let services = ViewAge { resource: "services", age: Some(Duration::from_secs(3)), errors: Vec::new() };
     let process = ProcessUse { cpu_seconds: Some(1.5), resident_bytes: Some(9_000_000), ..ProcessUse::default() };
     Scrape {
@@ -70,6 +71,8 @@ fn both_forms_tell_the_same_and_are_well_formed() {
     assert!(text.iter().any(|(series, _)| series.starts_with(single)), "{text:?}");
     assert_eq!(value(r#"portreeve_listeners_on_node_ports{protocol="tcp"}"#), Some(1.0));
     assert_eq!(value("portreeve_scans_total"), Some(1.0));
+    assert_eq!(value("portreeve_config_last_reload_successful"), Some(0.0));
+    assert!(value("portreeve_config_last_reload_success_timestamp_seconds").is_some_and(|at| at > 0.0));
     assert_eq!(value(r#"portreeve_scan_duration_seconds_bucket{le="+Inf"}"#), Some(1.0));
     assert_eq!(value(r#"portreeve_node_ports{state="free",band="dynamic"}"#).map(|free| free > 2000.0), Some(true));
 }

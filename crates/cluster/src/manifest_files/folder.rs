@@ -39,6 +39,8 @@ pub(super) struct Found {
     pub(super) files: Vec<Input>,
     /// The errors: a path that could not be listed, or too many files.
     pub(super) failures: Vec<String>,
+    /// Folders of Helm charts. Their templates are manifests only after rendering.
+    pub(super) charts: Vec<PathBuf>,
     pub(super) origin: Origin,
 }
 
@@ -46,7 +48,7 @@ pub(super) struct Found {
 /// followed, and names that begin with a dot are ignored. A folder that cannot be listed does not affect the others.
 pub(super) fn files(path: &Path) -> Found {
     let input = Input::from(path.to_owned());
-    let mut found = Found { files: Vec::new(), failures: Vec::new(), origin: Origin::Named };
+    let mut found = Found { files: Vec::new(), failures: Vec::new(), charts: Vec::new(), origin: Origin::Named };
     match fs::metadata(path) {
         _ if input == Input::Stdin => found.files.push(input),
         Ok(metadata) if !metadata.is_dir() => found.files.push(input),
@@ -66,6 +68,9 @@ impl Found {
             Ok(entries) => entries,
             Err(error) => return self.fail(folder, format_args!("cannot be read: {error}")),
         };
+        if entries.iter().any(|entry| entry.file_name() == "Chart.yaml") {
+            return self.charts.push(short(folder));
+        }
         entries.sort_by_key(fs::DirEntry::file_name);
         for entry in entries.iter().filter(|it| !it.file_name().as_encoded_bytes().starts_with(b".")) {
             let path = entry.path();

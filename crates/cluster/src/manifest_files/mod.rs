@@ -67,6 +67,8 @@ pub struct ManifestFiles {
     pub again: usize,
     /// The number of files that were read.
     pub files: usize,
+    /// Folders of Helm charts, which are not read: they have to be rendered first.
+    pub charts: Vec<PathBuf>,
     /// The number of skipped objects by kind. A document without a kind has the empty kind.
     pub skipped: BTreeMap<String, usize>,
 }
@@ -75,14 +77,16 @@ pub struct ManifestFiles {
 /// not affect the others.
 pub fn read_manifests(paths: &[PathBuf], namespace: Option<&str>) -> ManifestFiles {
     let mut reader = Reader { namespace, ..Reader::default() };
+    let mut charts = Vec::new();
     for path in paths {
         let named = Input::from(path.clone()).to_string();
-        let Found { files, failures, origin } = folder::files(path);
-        if files.is_empty() && failures.is_empty() {
+        let Found { files, failures, charts: found, origin } = folder::files(path);
+        if files.is_empty() && failures.is_empty() && found.is_empty() {
             reader.fail(format!("{named}: holds no file *.yaml, *.yml or *.json"));
         }
         failures.into_iter().for_each(|failure| reader.fail(failure));
         files.iter().for_each(|file| reader.read(file, origin));
+        charts.extend(found);
     }
     let Reader { facts, manifests, places, objects, whole, again, files, skipped, .. } = reader;
     let origin = paths.iter().map(|path| Input::from(path.clone()).to_string()).collect::<Vec<_>>().join(", ");
@@ -92,7 +96,7 @@ pub fn read_manifests(paths: &[PathBuf], namespace: Option<&str>) -> ManifestFil
     }
     // The number of further errors comes last, without a place.
     let failures = facts.rejected.iter().cloned().zip(places.into_iter().chain(iter::repeat(None))).collect();
-    ManifestFiles { facts, manifests, failures, objects, whole, again, files, skipped }
+    ManifestFiles { facts, manifests, failures, objects, whole, again, files, charts, skipped }
 }
 
 /// The state of a Service after its creation.

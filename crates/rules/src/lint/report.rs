@@ -27,6 +27,8 @@ pub struct LintReport {
     pub accepted: usize,
     /// How many files were read.
     pub files: usize,
+    /// Folders of Helm charts, which were not read.
+    pub charts: Vec<String>,
     /// How many objects there were, of all kinds, read or not.
     pub objects: usize,
     /// How many objects were judged.

@@ -1,0 +1,66 @@
+//! What is delivered names one repository and one registry: those of `deploy/names`.
+
+use std::{collections::BTreeSet, fs};
+
+use serde_json::Value;
+
+/// A name of `deploy/names`.
+pub(crate) fn name(which: &str) -> String {
+    let names = text("deploy/names");
+    let found = names.lines().find_map(|line| line.strip_prefix(which)?.strip_prefix('='));
+    found.unwrap_or_else(|| panic!("deploy/names has no {which}")).to_owned()
+}
+
+fn text(path: &str) -> String {
+    fs::read_to_string(format!("{}/{path}", env!("CARGO_MANIFEST_DIR")))
+        .unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// The targets of links, and other addresses, in a text.
+fn addresses(text: &str) -> impl Iterator<Item = &str> {
+    let ends = |it: char| it.is_whitespace() || matches!(it, ')' | '"' | '`' | '>');
+    text.match_indices("://").map(move |(at, _)| {
+        let begin = text[..at].rfind(|it: char| !it.is_ascii_alphabetic()).map_or(0, |before| before + 1);
+        text[begin..].split(ends).next().expect("an address")
+    })
+}
+
+#[test]
+fn the_chart_leads_to_the_repository_and_the_registry_from_wherever_it_is_read() {
+    let (repository, registry) = (name("REPOSITORY"), name("REGISTRY"));
+    let ours = [format!("{repository}/"), repository.clone(), format!("oci://{registry}/charts/portreeve")];
+    for file in ["deploy/chart/Chart.yaml", "deploy/chart/README.md"] {
+        let text = text(file);
+        let strange: BTreeSet<&str> = addresses(&text)
+            .filter(|it| !it.starts_with(&ours[0]) && *it != ours[1] && *it != ours[2])
+            .filter(|it| !["https://www.apache.org/", "https://..."].iter().any(|other| it.starts_with(other)))
+            .collect();
+        assert_eq!(strange, BTreeSet::new(), "{file}: deploy/names has other names");
+        // The package has this file alone.
+        let relative: Vec<&str> =
+            text.split("](").skip(1).filter(|it| !it.starts_with("https://") && !it.starts_with('#')).collect();
+        assert_eq!(relative, Vec::<&str>::new(), "{file}: a link to a file that the package does not have");
+        for path in addresses(&text).filter_map(|it| it.strip_prefix(&format!("{repository}/blob/main/"))) {
+            let path = path.split('#').next().expect("a path");
+            assert!(fs::exists(format!("{}/{path}", env!("CARGO_MANIFEST_DIR"))).expect("a tree"), "{file}: no {path}");
+        }
+    }
+}
+
+#[test]
+fn the_chart_says_what_artifact_hub_shows() {
+    let (repository, registry) = (name("REPOSITORY"), name("REGISTRY"));
+    let chart: Value = serde_saphyr::from_str(&text("deploy/chart/Chart.yaml")).expect("YAML");
+    assert_eq!((&chart["home"], &chart["sources"][0]), (&Value::from(repository.clone()), &Value::from(repository)));
+    for key in ["icon", "maintainers", "keywords", "description", "kubeVersion"] {
+        assert!(!chart[key].is_null(), "no {key}");
+    }
+    let annotation = |name: &str| -> Value {
+        let text =
+            chart["annotations"][format!("artifacthub.io/{name}")].as_str().unwrap_or_else(|| panic!("no {name}"));
+        serde_saphyr::from_str(text).expect("YAML")
+    };
+    assert_eq!(annotation("images")[0]["image"], format!("{registry}:{}", env!("CARGO_PKG_VERSION")));
+    assert_eq!(annotation("license"), "Apache-2.0");
+    assert!(annotation("links").as_array().is_some_and(|links| links.len() > 2));
+}
