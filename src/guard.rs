@@ -12,7 +12,7 @@ use anyhow::{Context as _, bail};
 use super::{command_line::UsageError, console::Console, sources::Sources};
 use portreeve_agent::{
     GuardConfig, SnapshotSources, among, connections_on,
-    log::{self, LogFormat, LogLevel},
+    log::{Log, LogFormat, LogLevel, LogStyle},
     named, run_guard,
 };
 use portreeve_facts::PortSet;
@@ -61,7 +61,8 @@ pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
     let host_root = sources.host_root().to_owned();
     let SnapshotSources { cluster, node, overrides, .. } = sources.gathering((None, None), [].into(), false);
     let config = GuardConfig { cluster, node, host_root, overrides, sysctls, record: state, leave, listen };
-    let log = log::start(log_format, LogLevel::Info, console.style.colour).context("starting to log")?;
+    let log = Log::start(LogStyle { format: log_format, level: LogLevel::Info }, console.style.colour)
+        .context("starting to log")?;
     let ended = match (once, dry_run, release) {
         (true, ..) => reserve_once(&config, console),
         (_, true, _) => print_plan(&config, console),
