@@ -12,11 +12,12 @@ use portreeve_report::{rule_page_text, rules_table};
 use portreeve_rules::ids::{IDS, Named};
 
 /// The alerts of the chart. The page of an alert is its runbook.
-const ALERTS: [&str; 12] = [
+const ALERTS: [&str; 13] = [
     "PortreeveAgentAbsent",
     "PortreeveAgentBlind",
     "PortreeveAgentStuck",
     "PortreeveClusterViewStale",
+    "PortreeveConfigInvalid",
     "PortreeveCriticalFinding",
     "PortreeveEphemeralPortsRunOut",
     "PortreeveGuardPortsNotReserved",
