@@ -23,19 +23,22 @@
 //! | Another program copies the list and adds to it. | The same: a copy and a wish look alike. |
 //! | Another program writes a list that the record expects: the same list again, or the list after an unfinished write. | Nothing shows this: ours stay ours. |
 //! | Another program writes a list without ours. | The guard adds ours again: at once the first time, then at most once a minute. It reports this. |
-//! | Another program writes between the two calls of a removal. | Its new entries get lost: some microseconds, in which the list was read and not yet written. Removals are therefore at most one a minute. |
+//! | Another program writes between the two calls of a removal. | Its new entries get lost: some microseconds, in which the list was read and not yet written. Removals are therefore at most one a minute, or one in ten seconds if a needed port does not fit otherwise. |
+//! | The guard ends in a long write, which has more than one part. | The record has both states. Entries of both are added again; ours stay ours. |
+//! | The same, and another program writes before the next run. | Entries of other programs that the guard took out are added again. All entries then belong to other programs. A list without other entries than those of the record shows nothing. |
 //! | The guard ends between the record and the write. | The record has the state before and after. The list shows which one is true; another list is a list of other programs. |
 //! | The guard ends after the write. | The same. |
 //! | The guard ends between the two, and another program adds the same ports in that moment. | Nothing shows this: the ports count as ours. |
 //! | The guard is killed while it writes the record. | The record is a new file that takes the place of the old one: one of both is there, as a whole. |
 //! | The node boots. | The list is empty or has what the boot wrote. The record is of another boot, and counts for nothing. |
-//! | A second guard starts. | The first one holds a lock; the second one ends with an error. |
+//! | A second guard starts with the same record. | The first one holds a lock; the second one ends with an error. |
 //! | The record cannot be parsed. | All present entries belong to other programs. |
 //! | The record cannot be read. | The guard ends with an error: *not read* is not *empty*. |
 //!
-//! Input that was not read never shrinks the reservation: then the guard only adds.
+//! A port that is no longer needed stays for five minutes more ([`GRACE`]), and a port of a daemon until the boot: a daemon
+//! needs its port when it starts again. Input that was not read removes no port that may be in it.
 //!
-//! Never: reads a cluster, or decides who needs a port; `portreeve-dataplane` does.
+//! Never: reads a cluster. Needs are from `portreeve-dataplane`; `Wanted` takes those that lose to an outgoing connection.
 
 #![allow(clippy::disallowed_methods, reason = "reads and writes the kernel's list and the record")]
 
@@ -45,7 +48,7 @@ mod plan;
 mod record;
 mod wanted;
 
-pub use keeper::{Keeper, Kept, PUT_BACK_PAUSE, REMOVAL_PAUSE};
+pub use keeper::{EARLY_REMOVAL_PAUSE, GRACE, Keeper, Kept, PUT_BACK_PAUSE, REMOVAL_PAUSE};
 pub use list::{KernelList, List};
 pub use plan::{Bound, Plan};
 pub use record::{Files, Record, Store, read_record};
@@ -61,7 +64,7 @@ pub enum GuardError {
     NoList(PathBuf),
     #[error("cannot read {path}: {error}", path = .path.display())]
     Read { path: PathBuf, error: io::Error },
-    #[error("cannot write {path}: {error}; wanted a writable file and the capability NET_ADMIN", path = .path.display())]
+    #[error("cannot write {path}: {error}; wanted a writable file and the user root", path = .path.display())]
     Write { path: PathBuf, error: io::Error },
     #[error("{path} has {text:?}, wanted ports like 2703,30000-32767", path = .path.display())]
     Malformed { path: PathBuf, text: String },

@@ -37,11 +37,15 @@ pub trait List {
     /// If the list cannot be read or written.
     fn add(&mut self, expected: &PortSet, ports: &PortSet) -> Result<bool, GuardError>;
 
-    /// Replaces the list if it is `expected`, and returns whether it was.
+    /// Replaces the list by two sets together if it is `expected`, and returns whether it was. A long list is written in
+    /// parts, with the parts of `first` first.
     ///
     /// # Errors
     /// If the list cannot be read or written.
-    fn replace(&mut self, expected: &PortSet, new: &PortSet) -> Result<bool, GuardError>;
+    fn replace(&mut self, expected: &PortSet, first: &PortSet, then: &PortSet) -> Result<bool, GuardError>;
+
+    /// Whether one write takes these ports: then no list is between the lists before and after the write.
+    fn is_written_at_once(&self, ports: &PortSet) -> bool;
 }
 
 /// `/proc/sys/net/ipv4/ip_local_reserved_ports`, of the network namespace of the thread that opens the file.
@@ -66,17 +70,17 @@ impl KernelList {
     }
 
     /// Reads, compares, and writes at once.
-    fn write_over(&mut self, expected: &PortSet, ports: &PortSet, offset: u64) -> Result<bool, GuardError> {
+    fn write_over(&mut self, expected: &PortSet, parts: &[String], offset: u64) -> Result<bool, GuardError> {
         let file = self.open()?;
         if self.read()? != *expected {
             return Ok(false);
         }
-        self.write(&file, ports, offset).map(|()| true)
+        self.write(&file, parts, offset).map(|()| true)
     }
 
     /// Writes at an offset. The parts after the first one are added to the list.
-    fn write(&self, file: &File, ports: &PortSet, offset: u64) -> Result<(), GuardError> {
-        for (index, part) in parts(ports).into_iter().enumerate() {
+    fn write(&self, file: &File, parts: &[String], offset: u64) -> Result<(), GuardError> {
+        for (index, part) in parts.iter().enumerate() {
             let offset = if index == 0 { offset } else { ADDS };
             let written = file.write_at(part.as_bytes(), offset).map_err(|error| self.not_written(error))?;
             if written != part.len() {
@@ -136,11 +140,20 @@ impl List for KernelList {
     }
 
     fn add(&mut self, expected: &PortSet, ports: &PortSet) -> Result<bool, GuardError> {
-        self.write_over(expected, ports, ADDS)
+        self.write_over(expected, &parts(ports), ADDS)
     }
 
-    fn replace(&mut self, expected: &PortSet, new: &PortSet) -> Result<bool, GuardError> {
-        self.write_over(expected, new, REPLACES)
+    fn replace(&mut self, expected: &PortSet, first: &PortSet, then: &PortSet) -> Result<bool, GuardError> {
+        let all = first.union(then);
+        let parts = match self.is_written_at_once(&all) {
+            true => parts(&all),
+            false => [first, then].into_iter().filter(|ports| !ports.is_empty()).flat_map(parts).collect(),
+        };
+        self.write_over(expected, &parts, REPLACES)
+    }
+
+    fn is_written_at_once(&self, ports: &PortSet) -> bool {
+        parts(ports).len() == 1
     }
 }
 

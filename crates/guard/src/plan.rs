@@ -41,14 +41,15 @@ pub struct Plan {
 impl Plan {
     /// The change that a run would make now, all removals included.
     pub fn preview(wanted: &Wanted, bound: Bound, list: &PortSet, ours: &PortSet) -> Self {
-        Self::of(wanted, bound, list, ours, wanted.unread.is_empty())
+        let removable = if wanted.unread.is_empty() { ours.clone() } else { PortSet::default() };
+        Self::of(wanted, bound, list, &removable)
     }
 
-    /// `list` is the kernel's list, and `ours` our part of it. Without `may_remove`, nothing is removed.
-    pub(super) fn of(wanted: &Wanted, bound: Bound, list: &PortSet, ours: &PortSet, may_remove: bool) -> Self {
+    /// `list` is the kernel's list, and `removable` the part of ours that may be removed.
+    pub(super) fn of(wanted: &Wanted, bound: Bound, list: &PortSet, removable: &PortSet) -> Self {
         let range = PortSet::from(bound.range);
         // What stays in the list whatever is wanted.
-        let fixed = if may_remove { list.minus(ours) } else { list.clone() };
+        let fixed = list.minus(removable);
         let mut room = bound.most().saturating_sub(fixed.intersection(&range).len());
         let mut in_range: Vec<_> = wanted.ports.iter().filter(|(number, _)| bound.range.contains(**number)).collect();
         // Within a class, ports that are reserved already stay reserved.
@@ -62,7 +63,7 @@ impl Plan {
             if has_room { &mut reserved } else { &mut left_out }.insert(*number, reason.clone());
         }
         let kept: PortSet = reserved.keys().copied().collect();
-        let remove = if may_remove { ours.minus(&kept) } else { PortSet::default() };
+        let remove = removable.minus(&kept);
         Self { add: kept.minus(list), remove, left_out, reserved }
     }
 }
@@ -99,15 +100,15 @@ pub(super) mod tests {
 
     #[test]
     fn ports_outside_the_range_need_no_reservation_and_others_entries_stay() {
-        let plan = Plan::of(&wanted("30080,40080", ""), bound("32768-60999", 4096), &ports("2703"), &ports(""), true);
+        let plan = Plan::of(&wanted("30080,40080", ""), bound("32768-60999", 4096), &ports("2703"), &ports(""));
         assert_eq!((plan.add, plan.remove), (ports("40080"), ports("")));
     }
 
     #[test]
     fn ours_leave_when_they_are_no_longer_wanted_and_all_was_read() {
         let of = |may_remove| {
-            let (list, ours) = (ports("2703,40080-40082"), ports("40080-40081"));
-            Plan::of(&wanted("40080", ""), bound("32768-60999", 4096), &list, &ours, may_remove)
+            let (list, ours) = (ports("2703,40080-40082"), ports(if may_remove { "40080-40081" } else { "" }));
+            Plan::of(&wanted("40080", ""), bound("32768-60999", 4096), &list, &ours)
         };
         assert_eq!(of(true).remove, ports("40081"), "40082 is of another program");
         assert_eq!(of(false).remove, ports(""));
@@ -116,7 +117,7 @@ pub(super) mod tests {
     #[test]
     fn node_ports_come_first_and_what_does_not_fit_is_named() {
         let of = |list: &str, ours: &str| {
-            Plan::of(&wanted("40005-40009", "40000-40004"), bound("40000-40015", 8), &ports(list), &ports(ours), true)
+            Plan::of(&wanted("40005-40009", "40000-40004"), bound("40000-40015", 8), &ports(list), &ports(ours))
         };
         let plan = of("", "");
         assert_eq!(plan.add, ports("40000-40002,40005-40009"));
@@ -143,8 +144,8 @@ pub(super) mod tests {
             let wanted = Wanted { ports: all.collect(), unread: Vec::new() };
             let list: PortSet = list.into_iter().collect();
             let ours = list.intersection(&mine.into_iter().collect());
-            let bound = bound("10-49", leave);
-            let plan = Plan::of(&wanted, bound, &list, &ours, may_remove);
+            let (bound, none) = (bound("10-49", leave), PortSet::default());
+            let plan = Plan::of(&wanted, bound, &list, if may_remove { &ours } else { &none });
             let after = list.union(&plan.add).minus(&plan.remove);
             let in_range = |set: &PortSet| set.intersection(&bound.range.into()).len();
             let others = list.minus(&ours);

@@ -7,6 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use nix::fcntl::OFlag;
 use serde::{Deserialize, Serialize};
 
 use super::GuardError;
@@ -25,6 +26,9 @@ pub struct Record {
     pub ours: PortSet,
     /// The whole list.
     pub list: PortSet,
+    /// Ports of daemons, ours or not. A daemon that does not listen now may start again.
+    #[serde(default, skip_serializing_if = "PortSet::is_empty")]
+    pub daemons: PortSet,
     /// The state before a write that was not confirmed yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) before: Option<Before>,
@@ -48,6 +52,39 @@ impl Record {
             Some(before) if before.list == *list => before.ours.clone(),
             _ => PortSet::default(),
         }
+    }
+}
+
+/// A list between the states before and after a write in parts: the guard ended in between.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Unfinished {
+    /// Entries that are in both states, and not in the list. If another program wrote too, without entries of ours.
+    pub(super) missing: PortSet,
+    /// Ours, of both states. If another program wrote too, none.
+    pub(super) ours: PortSet,
+    /// The list has entries of the two states alone.
+    is_of_the_guard: bool,
+}
+
+#[cfg(test)]
+impl Unfinished {
+    /// Nothing shows whether another program wrote too.
+    pub(super) fn is_half_of_ours(&self) -> bool {
+        self.is_of_the_guard
+    }
+}
+
+impl Record {
+    /// A list that is not one of the two lists of an unconfirmed write.
+    pub(super) fn unfinished(&self, list: &PortSet) -> Option<Unfinished> {
+        let before = self.before.as_ref().filter(|before| before.list != *list && self.list != *list)?;
+        let (both, ours) = (self.list.intersection(&before.list), self.ours.union(&before.ours));
+        let missing = both.minus(list);
+        let is_of_the_guard = list.minus(&self.list.union(&before.list)).is_empty();
+        Some(match is_of_the_guard {
+            true => Unfinished { missing, ours, is_of_the_guard },
+            false => Unfinished { missing: missing.minus(&ours), ours: PortSet::default(), is_of_the_guard },
+        })
     }
 }
 
@@ -86,12 +123,12 @@ impl Files {
     /// # Errors
     /// If another guard has the lock, or the lock cannot be made.
     pub fn lock(path: PathBuf) -> Result<Self, GuardError> {
-        let lock_path = path.with_extension("lock");
+        let lock_path = beside(&path, ".lock");
         let failed = |error| GuardError::Lock { path: lock_path.clone(), error };
         if let Some(directory) = path.parent() {
             DirBuilder::new().recursive(true).mode(0o755).create(directory).map_err(failed)?;
         }
-        let lock = OpenOptions::new().create(true).append(true).mode(0o600).open(&lock_path).map_err(failed)?;
+        let lock = open(OpenOptions::new().create(true).append(true).mode(0o600), &lock_path).map_err(failed)?;
         match lock.try_lock() {
             Ok(()) => Ok(Self { path, _lock: lock }),
             Err(TryLockError::WouldBlock) => Err(GuardError::Locked(lock_path)),
@@ -100,13 +137,28 @@ impl Files {
     }
 }
 
+/// The path with an ending after the whole name, so that no name of a record is the name of another file of the guard.
+fn beside(path: &Path, ending: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(ending);
+    name.into()
+}
+
+/// Opens a regular file: it follows no symbolic link, and waits for no writer of a pipe.
+fn open(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
+    let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
+    let file = options.custom_flags(flags.bits()).open(path)?;
+    let is_file = file.metadata()?.is_file();
+    if is_file { Ok(file) } else { Err(io::Error::other("wanted a regular file")) }
+}
+
 /// Reads a record; nothing if there is no file. If it cannot be parsed: why.
 ///
 /// # Errors
 /// If it cannot be read.
 pub fn read_record(path: &Path) -> Result<Option<Result<Record, String>>, GuardError> {
     let failed = |error| GuardError::ReadRecord { path: path.to_owned(), error };
-    let file = match File::open(path) {
+    let file = match open(OpenOptions::new().read(true), path) {
         Ok(file) => file,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(failed(error)),
@@ -125,8 +177,9 @@ impl Store for Files {
         let save = || {
             let directory = self.path.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new("."));
             // The lock makes this the only writer, so that a killed guard leaves one such file at most.
-            let new = self.path.with_extension("new");
-            let mut file = OpenOptions::new().create(true).write(true).truncate(true).mode(0o644).open(&new)?;
+            let new = beside(&self.path, ".new");
+            let mut file = open(OpenOptions::new().create(true).write(true).mode(0o644), &new)?;
+            file.set_len(0)?;
             file.write_all(&serde_json::to_vec(record)?)?;
             file.write_all(b"\n")?;
             file.sync_all()?;
@@ -152,7 +205,7 @@ mod tests {
     #[test]
     fn ours_are_known_by_the_list_of_before_or_after_a_write_and_by_no_other_list() {
         let before = Before { ours: ports("1"), list: ports("1,9") };
-        let record = Record { boot_id: "b".to_owned(), ours: ports("1-2"), list: ports("1-2,9"), before: Some(before) };
+        let record = Record { boot_id: "b".to_owned(), ours: ports("1-2"), list: ports("1-2,9"), before: Some(before), ..Record::default() };
         assert_eq!(record.ours_in(&ports("1-2,9"), "b"), ports("1-2"));
         assert_eq!(record.ours_in(&ports("1,9"), "b"), ports("1"), "the write was not made");
         for other in ["1-2,8-9", "1-2", "9", ""] {
@@ -162,13 +215,40 @@ mod tests {
     }
 
     #[test]
+    fn a_write_in_parts_that_did_not_end_is_known_by_entries_of_before_and_after_alone() {
+        let before = Before { ours: ports("1-3"), list: ports("1-3,8-9") };
+        let record = Record { ours: ports("1-2"), list: ports("1-2,8-9"), before: Some(before), ..Record::default() };
+        let half = record.unfinished(&ports("1,8")).expect("a half-done write");
+        assert_eq!((half.missing, half.ours), (ports("2,9"), ports("1-3")));
+        let doubt = record.unfinished(&ports("1,7-8")).expect("another program wrote too");
+        assert_eq!((doubt.missing, doubt.ours), (ports("9"), ports("")));
+        assert_eq!(record.unfinished(&ports("1-2,8-9")), None);
+        assert_eq!(record.unfinished(&ports("1-3,8-9")), None);
+    }
+
+    #[test]
+    fn no_link_is_followed_and_no_pipe_waited_for() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("guard.lock");
+        let mut files = Files::lock(path.clone()).expect("a lock beside the record");
+        assert_eq!(files.load().expect("read"), None, "the lock is not the record");
+        let other = directory.path().join("other");
+        fs::write(&other, "x").expect("written");
+        std::os::unix::fs::symlink(&other, directory.path().join("guard.lock.new")).expect("a link");
+        assert!(matches!(files.save(&Record::default()), Err(GuardError::WriteRecord { .. })));
+        assert_eq!(fs::read_to_string(&other).expect("read"), "x");
+        nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
+        assert!(matches!(files.load(), Err(GuardError::ReadRecord { .. })));
+    }
+
+    #[test]
     fn a_record_is_read_as_it_was_written_and_a_second_guard_gets_no_lock() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("run/portreeve/guard.json");
         let mut files = Files::lock(path.clone()).expect("a lock");
         assert!(matches!(Files::lock(path.clone()), Err(GuardError::Locked(_))));
         assert_eq!(files.load().expect("read"), None);
-        let record = Record { boot_id: "b".to_owned(), ours: ports("1-2"), list: ports("1-2,9"), before: None };
+        let record = Record { boot_id: "b".to_owned(), ours: ports("1-2"), list: ports("1-2,9"), ..Record::default() };
         files.save(&record).expect("written");
         assert_eq!(files.load().expect("read"), Some(Ok(record)));
         std::fs::write(&path, "{\"bootId\": 7").expect("written");

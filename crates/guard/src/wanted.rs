@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt};
 
-use portreeve_dataplane::{Need, Round};
+use portreeve_dataplane::{Need, Role, Round, usual_ports};
 use portreeve_facts::{Gap, PortRange, PortSet, Source};
 
 /// Kinds of reasons. If not all ports fit, ports of the first kinds are reserved.
@@ -58,6 +58,16 @@ impl fmt::Display for Reason {
     }
 }
 
+impl Reason {
+    /// A port of the record. The record has no names.
+    pub(super) fn daemon_of_the_record() -> Self {
+        Self { class: Class::Daemon, whose: "a daemon that listened there".to_owned() }
+    }
+}
+
+/// A field of a pod that has no port of the node. A tenant can write a value there that no kernel takes.
+const NO_PORT: &str = ": spec.securityContext.sysctls[";
+
 /// The ports that a node needs, wherever they are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
@@ -92,7 +102,9 @@ impl Wanted {
         unread.extend(round.needs().with(&[Source::Listeners]).err());
         unread.extend(round.now.kernel.no_udp.clone());
         // An object that could not be used may have any port. A wrong node name hides the pods of this node.
-        let hides = |gap: &&Gap| matches!(gap.source, Source::Services | Source::Pods | Source::Nodes);
+        let hides = |gap: &&Gap| {
+            matches!(gap.source, Source::Services | Source::Pods | Source::Nodes) && !gap.detail.contains(NO_PORT)
+        };
         unread.extend(round.now.cluster.rejected.iter().filter(hides).cloned());
         let mut ports: BTreeMap<u16, Reason> = BTreeMap::new();
         for (number, class, whose) in all {
@@ -106,11 +118,32 @@ impl Wanted {
         Self { ports, unread }
     }
 
-    /// If input was not read, with the ports of the last run as well: it is unknown whether they are still needed.
+    /// Whether input was not read that may have ports of a class; of an unknown class, whether any input was not read.
+    pub fn is_unread(&self, class: Option<Class>) -> bool {
+        self.unread.iter().any(|gap| {
+            class.is_none_or(|class| match gap.source {
+                Source::Services => matches!(class, Class::NodePort | Class::HealthCheck),
+                Source::Pods | Source::Nodes => matches!(class, Class::HostNetworkPod | Class::HostPort),
+                Source::Listeners => class == Class::Daemon,
+                _ => true,
+            })
+        })
+    }
+
+    /// With the ports of daemons of a record: a daemon that does not listen now may start again.
+    #[must_use]
+    pub fn with_daemons(mut self, recorded: &PortSet) -> Self {
+        for number in recorded.iter() {
+            self.ports.entry(number).or_insert_with(Reason::daemon_of_the_record);
+        }
+        self
+    }
+
+    /// With the ports of the last run whose input was not read now: it is unknown whether they are still needed.
     #[must_use]
     pub fn after(mut self, last: &Self) -> Self {
-        if !self.unread.is_empty() {
-            for (number, reason) in &last.ports {
+        for (number, reason) in &last.ports {
+            if self.is_unread(Some(reason.class)) {
                 self.ports.entry(*number).or_insert_with(|| reason.clone());
             }
         }
@@ -131,7 +164,7 @@ fn of_need(number: u16, need: Need<'_>) -> Option<(u16, Class, String)> {
         }
         // In the default range the kernel may have chosen the port for a listener by chance.
         Need::Daemon(_) if PortRange::DEFAULT_EPHEMERAL.contains(number) => None,
-        Need::Daemon(_) => daemon("a daemon that listens there"),
+        Need::Daemon(_) => daemon(daemon_on(number)),
         Need::ProxyMetrics | Need::ProxyHealth(_) => daemon("kube-proxy"),
         Need::Agent(_) => daemon("the agent"),
         // A text of a tenant must not reserve a port.
@@ -141,6 +174,11 @@ fn of_need(number: u16, need: Need<'_>) -> Option<(u16, Class, String)> {
         // Both are read as a whole above.
         Need::HealthCheck(_) | Need::HostPort(..) => None,
     }
+}
+
+fn daemon_on(number: u16) -> &'static str {
+    let mut usual = [Role::Daemon, Role::MicroK8s].into_iter().flat_map(usual_ports);
+    usual.find(|port| port.number == number).map_or("a daemon that listens there", |port| port.of)
 }
 
 #[cfg(test)]
@@ -188,8 +226,8 @@ mod tests {
             "7000 port of hostNetwork pod default/storage",
             "7001 port of hostNetwork pod default/storage",
             "8080 hostPort of pod default/edge",
-            "10249 port of a daemon that listens there",
-            "16443 port of a daemon that listens there",
+            "10249 port of kube-proxy",
+            "16443 port of the API server of MicroK8s",
             "30080 NodePort of Service default/lb",
             "30999 healthCheckNodePort of Service default/lb",
         ] {
@@ -222,7 +260,8 @@ mod tests {
         assert!(!wanted(&lost).after(&last).ports.contains_key(&7000), "the pod is finished");
         lost.cluster.services = gap(Source::Services, Why::Unreachable);
         let after = wanted(&lost).after(&last);
-        assert_eq!((after.ports[&30080].class, after.ports[&7000].class), (Class::NodePort, Class::HostNetworkPod));
+        assert_eq!(after.ports[&30080].class, Class::NodePort);
+        assert!(!after.ports.contains_key(&7000), "all pods were read");
     }
 
     #[test]
@@ -243,6 +282,10 @@ mod tests {
         }
         let malformed = wanted(&world(|_| ()).rejects(Source::Services));
         assert_eq!(malformed.unread.len(), 1);
+        let mut sysctl = world(|_| ());
+        let detail = "pods: Pod default/x: spec.securityContext.sysctls[0].value: \"zzz\"";
+        sysctl.cluster.rejected.push(Gap::new(Source::Pods, Why::Malformed, detail));
+        assert_eq!(wanted(&sysctl).unread, [], "this field has no port");
         let mut empty = world(|_| ());
         empty.cluster.services = Reading::Seen(Vec::new());
         assert_eq!(wanted(&empty).unread, [], "no Service is not unread");
