@@ -11,12 +11,12 @@ use anyhow::{Context as _, bail};
 
 use super::{command_line::UsageError, console::Console, sources::Sources};
 use portreeve_agent::{
-    GuardConfig, SnapshotSources, among, connections_on,
+    GuardConfig, SnapshotSources, among, connections_on, count_of_ours,
     log::{Log, LogFormat, LogLevel, LogStyle},
     named, run_guard,
 };
 use portreeve_facts::PortSet;
-use portreeve_guard::{Bound, Kept, read_record};
+use portreeve_guard::{Bound, Kept};
 
 /// The most connections that a note names.
 const NAMED: usize = 10;
@@ -39,7 +39,7 @@ pub(super) struct Args {
     /// The fewest ports of ip_local_port_range that stay for outgoing connections. Half of the range stays in any case
     #[arg(long, value_name = "PORTS", default_value_t = Bound::LEAVE)]
     leave: u32,
-    /// The guard's record of its own ports. A node has one guard: it holds a lock beside this file
+    /// The guard's record of its own ports. It holds a lock beside this file, so that each file has one guard
     #[arg(long, value_name = "FILE", default_value = RECORD)]
     state: PathBuf,
     /// The directory of the kernel's network settings. In a container, /proc/sys is read-only: mount the node's here
@@ -74,13 +74,13 @@ pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
 }
 
 fn reserve_once(config: &GuardConfig, console: &Console) -> anyhow::Result<ExitCode> {
-    let mut keeper = config.keeper()?;
+    let mut keeper = config.keeper()?.once();
     let (wanted, bound) = config.wanted(&config.read()?)?;
     let first = keeper.keep(&wanted, bound, Instant::now())?;
     // Another program may have written in the same moment: then the list is put back once.
     let kept = match first.missing.is_empty() {
         true => first,
-        false => Kept { added: first.added, ..keeper.keep(&wanted, bound, Instant::now())? },
+        false => first.and(keeper.keep(&wanted, bound, Instant::now())?),
     };
     notes_about(&kept, console);
     let total = kept.reserved.len();
@@ -133,8 +133,12 @@ fn print_plan(config: &GuardConfig, console: &Console) -> anyhow::Result<ExitCod
         for (number, reason) in among(&plan.add, &plan.reserved) {
             writeln!(out, "add     {number:<5}  {reason}")?;
         }
-        for range in plan.remove.ranges() {
+        let bounded: PortSet = plan.left_out.keys().copied().collect();
+        for range in plan.remove.minus(&bounded).ranges() {
             writeln!(out, "remove  {range:<5}  this node no longer needs it")?;
+        }
+        for range in plan.remove.intersection(&bounded).ranges() {
+            writeln!(out, "remove  {range:<5}  more important ports need the room")?;
         }
         for (number, reason) in &plan.left_out {
             writeln!(out, "no room {number:<5}  {reason}")?;
@@ -168,14 +172,9 @@ fn or_none(ports: &str) -> String {
 /// A sentence about the guard of this node; nothing if there is no record of one.
 pub(super) fn sentence(path: &Path) -> Option<String> {
     let path_in_words = path.display();
-    Some(match read_record(path) {
+    Some(match count_of_ours(path) {
         Ok(None) => return None,
-        Ok(Some(Ok(record))) => {
-            let count = record.ours.len();
-            format!(
-                "a guard keeps ports of this node reserved while Services come and go: {count} ports are in its record, {path_in_words}"
-            )
-        }
+        Ok(Some(Ok(count))) => format!("a guard reserved {count} of the ports in this node's list: record {path_in_words}"),
         Ok(Some(Err(why))) => format!("the record of this node's guard is malformed: {path_in_words}: {why}"),
         Err(error) => error.to_string(),
     })
@@ -198,7 +197,7 @@ mod tests {
         let ours = r#"[{"first":30080,"last":30081}]"#;
         let record = format!(r#"{{"bootId":"b","ours":{ours},"list":{ours}}}"#);
         std::fs::write(&path, record).expect("a file");
-        assert!(sentence(&path).is_some_and(|it| it.contains(": 2 ports are in its record")), "{:?}", sentence(&path));
+        assert!(sentence(&path).is_some_and(|it| it.starts_with("a guard reserved 0 of the ports")), "{:?}", sentence(&path));
         std::fs::write(&path, "{").expect("a file");
         assert!(sentence(&path).is_some_and(|it| it.contains("is malformed")));
         std::fs::remove_file(&path).expect("removed");

@@ -16,9 +16,6 @@ fn of<'a>(objects: &'a [Value], kind: &str) -> &'a Value {
     objects.iter().find(|object| object["kind"] == kind).unwrap_or_else(|| panic!("no {kind}"))
 }
 
-fn added_with_events_off() -> Value {
-    of(&added(&[ON, r#"rbac={"events":false}"#]), "ClusterRole").clone()
-}
 
 #[test]
 fn without_it_the_chart_is_as_before() {
@@ -30,17 +27,21 @@ fn without_it_the_chart_is_as_before() {
 fn the_guard_has_an_account_of_its_own_that_reads_three_kinds_of_objects_and_has_no_capability() {
     let added = added(&[ON]);
     let kinds: Vec<&str> = added.iter().filter_map(|object| object["kind"].as_str()).collect();
-    assert_eq!(kinds, ["ServiceAccount", "ClusterRole", "ClusterRoleBinding", "DaemonSet"]);
+    assert_eq!(kinds, ["ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "DaemonSet"]);
     let rules = json!([
         {"apiGroups": [""], "resources": ["services", "pods"], "verbs": ["list", "watch"]},
         {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]},
-        {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create"]},
     ]);
     assert_eq!(of(&added, "ClusterRole")["rules"], rules);
-    let silent = added_with_events_off();
-    assert_eq!(silent["rules"].as_array().map(Vec::len), Some(2), "Events can be switched off");
+    let events = json!([{"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create"]}]);
+    let role = of(&added, "Role");
+    assert_eq!((&role["rules"], &role["metadata"]["namespace"]), (&events, &json!("default")));
+    assert_eq!(of(&added, "RoleBinding")["metadata"]["namespace"], "default");
+    let silent = self::added(&[ON, r#"rbac={"events":false}"#]);
+    assert!(!silent.iter().any(|object| object["kind"] == "Role"), "Events can be switched off");
     let account = json!([{"kind": "ServiceAccount", "name": "portreeve-guard", "namespace": "portreeve"}]);
     assert_eq!(of(&added, "ClusterRoleBinding")["subjects"], account);
+    assert_eq!(of(&added, "RoleBinding")["subjects"], account);
     let pod = &of(&added, "DaemonSet")["spec"]["template"]["spec"];
     assert_eq!(pod["serviceAccountName"], "portreeve-guard");
     assert_eq!((&pod["hostNetwork"], &pod["hostPID"]), (&json!(true), &Value::Null));
@@ -56,14 +57,17 @@ fn the_guard_has_an_account_of_its_own_that_reads_three_kinds_of_objects_and_has
 }
 
 #[test]
-fn it_writes_the_settings_of_the_network_and_its_record_and_nothing_else_of_the_node() {
+fn it_writes_the_list_and_its_record_and_nothing_else_of_the_node() {
     let added = added(&[ON]);
     let pod = &of(&added, "DaemonSet")["spec"]["template"]["spec"];
+    let list = "/proc/sys/net/ipv4/ip_local_reserved_ports";
     let volumes = json!([
-        {"name": "sysctls", "hostPath": {"path": "/proc/sys/net", "type": "Directory"}},
+        {"name": "list", "hostPath": {"path": list, "type": "File"}},
         {"name": "state", "hostPath": {"path": "/run/portreeve", "type": "DirectoryOrCreate"}},
     ]);
     assert_eq!(pod["volumes"], volumes);
+    assert_eq!(pod["containers"][0]["volumeMounts"][0]["mountPath"], format!("/host{list}"));
+    assert_eq!(pod["containers"][0]["livenessProbe"], Value::Null, "another program may own the port");
     let arguments = pod["containers"][0]["args"].as_array().expect("arguments");
     for argument in ["guard", "--sysctls=/host/proc/sys/net", "--state=/run/portreeve/guard.json", "--leave=4096"] {
         assert!(arguments.contains(&argument.into()), "{argument}");
@@ -72,9 +76,15 @@ fn it_writes_the_settings_of_the_network_and_its_record_and_nothing_else_of_the_
 
 #[test]
 fn its_pods_are_not_taken_for_agents() {
-    let added = added(&[ON, r#"podMonitor={"enabled":true}"#]);
+    let added = added(&[ON, r#"podMonitor={"enabled":true}"#, r#"serviceMonitor={"enabled":true}"#]);
     let labels = json!({"app.kubernetes.io/name": "portreeve-guard", "app.kubernetes.io/instance": "portreeve"});
-    for (kind, place) in [("DaemonSet", "/spec/selector/matchLabels"), ("PodMonitor", "/spec/selector/matchLabels")] {
+    let selectors = [
+        ("DaemonSet", "/spec/selector/matchLabels"),
+        ("PodMonitor", "/spec/selector/matchLabels"),
+        ("Service", "/spec/selector"),
+        ("ServiceMonitor", "/spec/selector/matchLabels"),
+    ];
+    for (kind, place) in selectors {
         assert_eq!(of(&added, kind).pointer(place), Some(&labels), "{kind}");
     }
     let pods = &of(&added, "DaemonSet")["spec"]["template"]["metadata"]["labels"];

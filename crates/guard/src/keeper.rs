@@ -292,7 +292,7 @@ impl<L: List, S: Store> Keeper<L, S> {
 
     /// Adds the entries that an unfinished write took out.
     fn repair(&mut self, list: PortSet, unfinished: Unfinished) -> Result<State, GuardError> {
-        let Unfinished { missing, ours } = unfinished;
+        let Unfinished { missing, ours, .. } = unfinished;
         let whole = list.union(&missing);
         if missing.is_empty() || (self.list.add(&list, &missing)? && self.list.read()? == whole) {
             return Ok(State { ours: ours.intersection(&whole), list: whole });

@@ -38,8 +38,8 @@ use super::{
 use portreeve_cluster::{self as cluster, ClusterSource};
 use portreeve_dataplane::Round;
 use portreeve_facts::{
-    ClusterFacts, KernelFacts, NodeQuery, Overrides, OwnPort, PortSet, SNAPSHOT_SCHEMA, Snapshot, Socket, Source,
-    State, Unread, VERSION, text,
+    ClusterFacts, Gap, KernelFacts, NodeQuery, Overrides, OwnPort, PortSet, SNAPSHOT_SCHEMA, Snapshot, Socket, Source,
+    State, Unread, VERSION, Why, text,
 };
 use portreeve_guard::{
     Bound, Class, Files, GuardError, Keeper, Kept, KernelList, List as _, Plan, Reason, Wanted, read_record,
@@ -57,6 +57,8 @@ const FIRST_STATE_TIMEOUT: Duration = Duration::from_secs(5);
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(500);
 /// From one search for connections on reserved ports to the next: it walks over every connection of the node.
 const CONNECTIONS_PAUSE: Duration = Duration::from_secs(10);
+/// From this age on, a part of the cluster counts as unread. A watch is confirmed about once a minute.
+const OLD_VIEW: Duration = Duration::from_secs(300);
 /// The most ports that one log line names.
 const NAMED: usize = 10;
 
@@ -91,6 +93,9 @@ struct GuardState {
     left_out: u32,
     missing: u32,
     overwritten: u32,
+    is_unread: bool,
+    /// Entries that count as entries of other programs because another program wrote the list.
+    given_up: PortSet,
     last_success: Option<Timestamp>,
     /// When the last run ended, with or without an error.
     ran: Option<Instant>,
@@ -103,7 +108,7 @@ impl GuardConfig {
     /// If another guard runs, or the files cannot be made.
     pub fn keeper(&self) -> Result<NodeKeeper, GuardError> {
         let files = Files::lock(self.record.clone())?;
-        Ok(Keeper::new(KernelList::below(&self.sysctls), files, self.boot_id()?))
+        Ok(Keeper::new(KernelList::below(&self.sysctls), files, boot_id(&self.host_root)?))
     }
 
     /// The change that a run would make now. It takes no lock: a guard may run.
@@ -113,15 +118,11 @@ impl GuardConfig {
     pub fn preview(&self, wanted: &Wanted, bound: Bound) -> Result<Plan, GuardError> {
         let list = KernelList::below(&self.sysctls).read()?;
         // Without a record, or with a malformed one, nothing counts as ours.
-        let record = read_record(&self.record)?.and_then(Result::ok);
-        let ours = record.map(|record| Ok::<_, GuardError>(record.ours_in(&list, &self.boot_id()?))).transpose()?;
-        Ok(Plan::preview(wanted, bound, &list, &ours.unwrap_or_default()))
-    }
-
-    fn boot_id(&self) -> Result<String, GuardError> {
-        let path = self.host_root.join("proc/sys/kernel/random/boot_id");
-        let id = fs::read_to_string(&path).map_err(|error| GuardError::Read { path, error })?;
-        Ok(id.trim().to_owned())
+        let id = boot_id(&self.host_root)?;
+        let record = read_record(&self.record)?.and_then(Result::ok).filter(|record| record.boot_id == id);
+        let record = record.unwrap_or_default();
+        let wanted = wanted.clone().with_daemons(&record.daemons);
+        Ok(Plan::preview(&wanted, bound, &list, &record.ours_in(&list, &id)))
     }
 
     /// Reads the cluster and the node once.
@@ -162,8 +163,28 @@ impl GuardConfig {
     }
 }
 
+fn boot_id(host_root: &Path) -> Result<String, GuardError> {
+    let path = host_root.join("proc/sys/kernel/random/boot_id");
+    let id = fs::read_to_string(&path).map_err(|error| GuardError::Read { path, error })?;
+    Ok(id.trim().to_owned())
+}
+
+/// How many ports of this node's list a guard reserved in this boot; nothing if there is no record. If the record cannot be
+/// parsed: why.
+///
+/// # Errors
+/// If the record or the list cannot be read.
+pub fn count_of_ours(record: &Path) -> Result<Option<Result<u32, String>>, GuardError> {
+    let Some(record) = read_record(record)? else { return Ok(None) };
+    let list = KernelList::below(Path::new("/proc/sys/net")).read()?;
+    let id = boot_id(Path::new("/"))?;
+    Ok(Some(record.map(|record| record.ours_in(&list, &id).len())))
+}
+
 /// What the guard needs from the node. With `client_ports`, also the sockets of outgoing connections on these ports.
 fn query(client_ports: PortSet) -> NodeQuery {
+    // A search for connections needs nothing else.
+    let others = (!client_ports.is_empty()).then_some([Source::Listeners, Source::Processes]);
     let skipped = [
         Source::Sockstat,
         Source::EphemeralUse,
@@ -181,7 +202,7 @@ fn query(client_ports: PortSet) -> NodeQuery {
     NodeQuery {
         client_ports,
         bound_on_purpose,
-        skipped: skipped.into_iter().chain(clients).collect(),
+        skipped: skipped.into_iter().chain(clients).chain(others.into_iter().flatten()).collect(),
         ..NodeQuery::default()
     }
 }
@@ -248,6 +269,8 @@ struct Guard {
     read_at: Option<Instant>,
     /// The wanted ports of the last run.
     wanted: Wanted,
+    /// Ports that were reserved after the last search for connections.
+    unsearched: PortSet,
     /// When connections on reserved ports were searched for.
     searched: Option<Instant>,
     /// The last text of each kind of log line: a state that lasts is logged once.
@@ -264,7 +287,7 @@ impl Guard {
         let (source, node) = (config.cluster.clone(), config.node.clone());
         let (cluster, endpoints) = cluster_updates::start(source, node, hostname.clone(), &mut tasks).await;
         let (state, receiver) = watch::channel(GuardState::default());
-        // Without an answer kubelet starts the guard again; until then the reservation matters more.
+        // The reservation matters more.
         if let Some(address) = config.listen
             && let Err(error) = server::start(address, receiver, cluster.clone(), &mut tasks)
         {
@@ -288,6 +311,7 @@ impl Guard {
             kernel,
             read_at,
             wanted: Wanted::default(),
+            unsearched: PortSet::default(),
             searched,
             logged,
         })
@@ -331,13 +355,17 @@ impl Guard {
         let Some(kernel) = self.kernel.clone() else { return };
         let mut cluster = (*self.cluster.facts()).clone();
         cluster.rejected.extend(no_own_node(&cluster, &self.hostname));
+        // A watch keeps its last objects as long as the server does not answer.
+        cluster.rejected.extend(self.old_views());
         let snapshot = self.config.snapshot(cluster, kernel);
         let kept = self.config.wanted(&snapshot).and_then(|(wanted, bound)| {
             let wanted = wanted.after(&self.wanted);
             self.wanted.clone_from(&wanted);
             let unread = wanted.unread.first().map(|gap| gap.detail.clone()).unwrap_or_default();
+            self.state.send_modify(|state| state.is_unread = !unread.is_empty());
+            // The detail of an old view has no age: the line is logged once.
             self.log_once("unread", unread, |unread| {
-                info!(unread, "the guard only adds ports until this can be read");
+                warn!(unread, "the guard removes no ports that this may need, until it can be read");
             });
             Ok(self.keeper.keep(&wanted, bound, Instant::now())?)
         });
@@ -362,6 +390,17 @@ impl Guard {
         self.state.send_modify(|state| state.ran = Some(Instant::now()));
     }
 
+    /// Parts of the cluster that the API server has not confirmed for a long time.
+    fn old_views(&self) -> Vec<Gap> {
+        let ages = self.cluster.ages(Instant::now());
+        let is_old = |name: &str| ages.iter().any(|it| it.resource == name && it.age.is_some_and(|age| age > OLD_VIEW));
+        let gap = |(name, source)| {
+            let detail = format!("the API server has not confirmed the {name} for {} seconds", OLD_VIEW.as_secs());
+            is_old(name).then(|| Gap::new(source, Why::Unreachable, detail))
+        };
+        [("services", Source::Services), ("pods", Source::Pods)].into_iter().filter_map(gap).collect()
+    }
+
     fn publish(&self, kept: &Kept) {
         self.state.send_modify(|state| {
             let count = |class| {
@@ -372,6 +411,7 @@ impl Guard {
             state.left_out = kept.left_out.keys().copied().collect::<PortSet>().len();
             state.missing = kept.missing.len();
             state.overwritten += u32::from(!kept.lost.is_empty());
+            state.given_up = state.given_up.union(&kept.given_up).intersection(&kept.list).minus(&kept.ours);
             state.last_success = Some(now());
         });
     }
@@ -390,18 +430,20 @@ impl Guard {
             warn!(ports = %kept.lost, held = %kept.missing, "another program removed reserved ports from net.ipv4.ip_local_reserved_ports");
         }
         if !kept.given_up.is_empty() {
-            info!(ports = %kept.given_up, "another program wrote the list; these ports stay reserved until the next boot");
+            warn!(ports = %kept.given_up, "another program wrote the list; these ports stay reserved until the next boot");
         }
         self.log_once("left out", named(&kept.left_out), |ports| {
             warn!(ports, "not reserved: too few ports would stay for outgoing connections");
         });
+        self.unsearched = self.unsearched.union(&kept.added).intersection(&kept.list);
         let is_due = self.searched.is_none_or(|at| at.elapsed() >= CONNECTIONS_PAUSE);
-        if !kept.added.is_empty()
+        if !self.unsearched.is_empty()
             && is_due
-            && let Ok((kernel, _)) = self.scanner.scan(query(kept.added.clone())).await.seen
+            && let Ok((kernel, _)) = self.scanner.scan(query(self.unsearched.clone())).await.seen
         {
             self.searched = Some(Instant::now());
-            for connection in connections_in(&kernel, &kept.added).iter().take(NAMED) {
+            let ports = std::mem::take(&mut self.unsearched);
+            for connection in connections_in(&kernel, &ports).iter().take(NAMED) {
                 warn!(
                     connection,
                     "an outgoing connection has a port that was just reserved, and keeps it until it ends"

@@ -1,4 +1,4 @@
-//! The guard's answers over HTTP: `/metrics`, and `/healthz` for kubelet.
+//! The guard's answers over HTTP: `/metrics`, and `/healthz`.
 
 use std::{
     net::SocketAddr,
@@ -57,8 +57,8 @@ async fn metrics_text(State(shared): State<Shared>, headers: HeaderMap) -> Respo
     let form = Exposition::accepted(headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or(""));
     let ages = shared.cluster.ages(Instant::now());
     let of = |name: &str| ages.iter().find(|it| it.resource == name).and_then(|it| it.age);
-    // A part that was never read has no age.
-    let view_age = of("services").zip(of("pods")).map(|(services, pods)| services.max(pods));
+    // A part that was never read is as old as the guard.
+    let view_age = of("services").zip(of("pods")).map_or(shared.started.elapsed(), |(services, pods)| services.max(pods));
     let state = shared.state.borrow().clone();
     match metrics(Exported { state, view_age }, form) {
         Ok(text) => ([(header::CONTENT_TYPE, form.content_type())], text).into_response(),
