@@ -565,8 +565,7 @@ mod tests {
         assert_eq!(after("1003-1005", 1), (ports("1000"), ports("1005"), 0));
         assert_eq!(after("1003-1006", 2), (ports(""), ports(""), 1));
         assert_eq!(after("1003-1006", 11), (ports("1001"), ports("1006"), 0));
-        assert_eq!(after("1000-1009", 31), (ports("1002"), ports("1000"), 5), "what is reserved stays");
-        assert_eq!(after("1000-1009", 51), (ports(""), ports(""), 5), "nothing makes room");
+        assert_eq!(after("1000-1009", 31), (ports(""), ports(""), 5), "what is needed and reserved stays");
     }
 
     #[test]
@@ -711,7 +710,11 @@ mod tests {
                     Ok(kept) => {
                         prop_assert!(!is_unread || !quiet || before.minus(&kept.list).is_empty(), "unread input shrank it");
                     }
-                    Err(_) => guard = keeper(&node),
+                    // The next run repairs a write that did not end.
+                    Err(_) => {
+                        guard = keeper(&node);
+                        continue;
+                    }
                 }
                 check("keep")?;
             }
