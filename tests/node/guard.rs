@@ -172,7 +172,7 @@ fn other_programs_lose_no_entry_while_the_guard_adds() {
 /// Everything that the guard changes.
 fn changed(stage: &Stage) -> (String, Option<Vec<u8>>, Option<Vec<u8>>) {
     let state = state(stage);
-    (list(), fs::read(&state).ok(), fs::read(state.with_extension("new")).ok())
+    (list(), fs::read(&state).ok(), fs::read(format!("{}.new", state.display())).ok())
 }
 
 /// Runs a guard and kills it when it has made so many changes. Returns whether it made as many.
@@ -246,6 +246,47 @@ fn a_guard_that_is_killed_at_any_step_leaves_the_entries_of_others_and_its_own_g
 }
 
 #[test]
+fn a_long_removal_that_is_killed_in_the_middle_loses_no_entry() {
+    let stage = Stage::new();
+    sysctl("net.ipv4.ip_local_port_range", "20000 60999");
+    set_list("64999");
+    let many = (0..2000u16).map(|index| 22000 + 2 * index);
+    let stage = many.fold(stage, |stage, port| stage.service(&format!("s{port}"), "TCP", port, ""));
+    let (code, out, err) = guard(&stage, &["--once"]);
+    assert_eq!(code, 0, "{out}{err}");
+    let whole = list();
+    let mut halves = 0;
+    for changes in 1.. {
+        if !killed_after(&stage, changes, "--release") {
+            break;
+        }
+        let left = list();
+        assert!(left.contains("64999"), "after {changes} changes: {left}");
+        halves += usize::from(left != whole && left != "64999");
+        guard(&stage, &["--once"]);
+        assert_eq!(list(), whole, "after {changes} changes");
+    }
+    set_list("64999");
+    let others: String = (0..1500u16).map(|index| format!("{},", 50001 + 2 * index)).collect();
+    let others = others.trim_end_matches(',');
+    let file = File::options().write(true).open(LIST).expect("the list");
+    for part in others.as_bytes().chunks(600 * 6) {
+        file.write_at(part, 1).expect("the kernel takes it");
+    }
+    let before = list();
+    for changes in 1.. {
+        guard(&stage, &["--once"]);
+        if !killed_after(&stage, changes, "--release") {
+            break;
+        }
+        halves += usize::from(list().parse::<portreeve_facts::PortSet>().expect("ports").len() < 1501);
+        guard(&stage, &["--release"]);
+        assert_eq!(list(), before, "after {changes} changes");
+    }
+    assert!(halves > 0, "it was killed within a write");
+}
+
+#[test]
 fn a_service_that_appears_is_reserved_and_a_stopped_guard_leaves_the_reservation() {
     let stage = overlapping();
     let mut running = Running::start(&stage);
@@ -299,7 +340,7 @@ fn what_the_guard_cannot_do_is_one_clear_line_and_changes_nothing() {
     };
     mount(&["--bind", "/proc/sys/net"]);
     mount(&["-o", "remount,bind,ro"]);
-    line(&["--once", "--sysctls", &at], "wanted a writable file and the capability NET_ADMIN");
+    line(&["--once", "--sysctls", &at], "wanted a writable file and the user root");
     assert!(Command::new("umount").arg(&at).status().expect("umount runs").success());
     fs::write(state(&stage), "{").expect("a file");
     let (code, _, err) = guard(&stage, &["--release"]);
