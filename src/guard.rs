@@ -174,7 +174,9 @@ pub(super) fn sentence(path: &Path) -> Option<String> {
     let path_in_words = path.display();
     Some(match count_of_ours(path) {
         Ok(None) => return None,
-        Ok(Some(Ok(count))) => format!("a guard reserved {count} of the ports in this node's list: record {path_in_words}"),
+        Ok(Some(Ok(count))) => {
+            format!("a guard reserved {count} of the ports in this node's list: record {path_in_words}")
+        }
         Ok(Some(Err(why))) => format!("the record of this node's guard is malformed: {path_in_words}: {why}"),
         Err(error) => error.to_string(),
     })
@@ -197,7 +199,11 @@ mod tests {
         let ours = r#"[{"first":30080,"last":30081}]"#;
         let record = format!(r#"{{"bootId":"b","ours":{ours},"list":{ours}}}"#);
         std::fs::write(&path, record).expect("a file");
-        assert!(sentence(&path).is_some_and(|it| it.starts_with("a guard reserved 0 of the ports")), "{:?}", sentence(&path));
+        assert!(
+            sentence(&path).is_some_and(|it| it.starts_with("a guard reserved 0 of the ports")),
+            "{:?}",
+            sentence(&path)
+        );
         std::fs::write(&path, "{").expect("a file");
         assert!(sentence(&path).is_some_and(|it| it.contains("is malformed")));
         std::fs::remove_file(&path).expect("removed");

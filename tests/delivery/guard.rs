@@ -16,7 +16,6 @@ fn of<'a>(objects: &'a [Value], kind: &str) -> &'a Value {
     objects.iter().find(|object| object["kind"] == kind).unwrap_or_else(|| panic!("no {kind}"))
 }
 
-
 #[test]
 fn without_it_the_chart_is_as_before() {
     let manifest = render(&[]);

@@ -205,7 +205,13 @@ mod tests {
     #[test]
     fn ours_are_known_by_the_list_of_before_or_after_a_write_and_by_no_other_list() {
         let before = Before { ours: ports("1"), list: ports("1,9") };
-        let record = Record { boot_id: "b".to_owned(), ours: ports("1-2"), list: ports("1-2,9"), before: Some(before), ..Record::default() };
+        let record = Record {
+            boot_id: "b".to_owned(),
+            ours: ports("1-2"),
+            list: ports("1-2,9"),
+            before: Some(before),
+            ..Record::default()
+        };
         assert_eq!(record.ours_in(&ports("1-2,9"), "b"), ports("1-2"));
         assert_eq!(record.ours_in(&ports("1,9"), "b"), ports("1"), "the write was not made");
         for other in ["1-2,8-9", "1-2", "9", ""] {

@@ -17,12 +17,8 @@ pub(crate) static GUARD_METRICS: [Metric; 8] = [
         "Ports that another program removed from the list; the guard adds such ports at most once a minute",
     ),
     counter("portreeve_guard_overwritten", &[], "Runs that found ports removed from the list by another program"),
-    gauge("portreeve_guard_unread", &[], "Whether input was not read, so that the guard removes no port that may be in it"),
-    gauge(
-        "portreeve_guard_given_up_ports",
-        &[],
-        "Ports of the guard that another program wrote too: these ports stay reserved until the next boot",
-    ),
+    gauge("portreeve_guard_unread", &[], "Whether input was not read"),
+    gauge("portreeve_guard_given_up_ports", &[], "Ports of the guard that another program wrote too"),
     gauge(
         "portreeve_guard_last_success_timestamp_seconds",
         &[],
@@ -79,7 +75,8 @@ mod tests {
     fn each_metric_is_in_both_forms_before_the_first_success_too() {
         let state = GuardState { overwritten: 3, left_out: 2, ..GuardState::default() };
         let state = GuardState { reserved: [("node_port", 7)].into(), ..state };
-        let text = metrics(Exported { state: state.clone(), view_age: Duration::from_secs(5) }, Exposition::Text).expect("metrics");
+        let text = metrics(Exported { state: state.clone(), view_age: Duration::from_secs(5) }, Exposition::Text)
+            .expect("metrics");
         for line in [
             "portreeve_guard_reserved_ports{reason=\"node_port\"} 7",
             "portreeve_guard_overwritten_total 3",

@@ -58,7 +58,8 @@ async fn metrics_text(State(shared): State<Shared>, headers: HeaderMap) -> Respo
     let ages = shared.cluster.ages(Instant::now());
     let of = |name: &str| ages.iter().find(|it| it.resource == name).and_then(|it| it.age);
     // A part that was never read is as old as the guard.
-    let view_age = of("services").zip(of("pods")).map_or(shared.started.elapsed(), |(services, pods)| services.max(pods));
+    let view_age =
+        of("services").zip(of("pods")).map_or(shared.started.elapsed(), |(services, pods)| services.max(pods));
     let state = shared.state.borrow().clone();
     match metrics(Exported { state, view_age }, form) {
         Ok(text) => ([(header::CONTENT_TYPE, form.content_type())], text).into_response(),
