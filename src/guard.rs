@@ -39,7 +39,7 @@ pub(super) struct Args {
     /// The fewest ports of ip_local_port_range that stay for outgoing connections. Half of the range stays in any case
     #[arg(long, value_name = "PORTS", default_value_t = Bound::LEAVE)]
     leave: u32,
-    /// The guard's record of its own ports. It holds a lock beside this file, so that each file has one guard
+    /// The guard's record of its own ports. A lock beside it allows one guard for each file
     #[arg(long, value_name = "FILE", default_value = RECORD)]
     state: PathBuf,
     /// The directory of the kernel's network settings. In a container, /proc/sys is read-only: mount the node's here
