@@ -283,7 +283,7 @@ impl<L: List, S: Store> Keeper<L, S> {
         };
         let last = record.before.as_ref().map_or(&record.list, |before| &before.list).clone();
         let state = match record.unfinished(&list).filter(|_| !self.list.is_written_at_once(&record.list)) {
-            Some(unfinished) => self.repair(list, unfinished)?,
+            Some(unfinished) => self.repair(&list, unfinished)?,
             None => State { ours: record.ours_in(&list, &self.boot_id), list },
         };
         let given_up = record.ours.intersection(&state.list).minus(&state.ours);
@@ -291,10 +291,10 @@ impl<L: List, S: Store> Keeper<L, S> {
     }
 
     /// Adds the entries that an unfinished write took out.
-    fn repair(&mut self, list: PortSet, unfinished: Unfinished) -> Result<State, GuardError> {
+    fn repair(&mut self, list: &PortSet, unfinished: Unfinished) -> Result<State, GuardError> {
         let Unfinished { missing, ours, .. } = unfinished;
         let whole = list.union(&missing);
-        if missing.is_empty() || (self.list.add(&list, &missing)? && self.list.read()? == whole) {
+        if missing.is_empty() || (self.list.add(list, &missing)? && self.list.read()? == whole) {
             return Ok(State { ours: ours.intersection(&whole), list: whole });
         }
         // Another program wrote just now.
