@@ -23,7 +23,7 @@ use super::demo;
 use super::{
     agent, check, completion,
     console::{Colour, Console, ConsoleFlags},
-    explain, kubectl, lint, man, map, owner, policies, reserve, snapshot,
+    explain, guard, kubectl, lint, man, map, owner, policies, reserve, snapshot,
     sources::Sources,
     suggest, version, what_if,
 };
@@ -61,7 +61,7 @@ nodes that have an agent. With --snapshot FILE a verb is about the node of that 
 ///
 /// Reads what this node really does: its sockets, kernel settings and addresses, and the settings of kube-proxy. Compares
 /// this with the Services of the cluster. Reports which NodePorts are in trouble, why, for whom, and what to type next.
-/// It changes nothing.
+/// It changes nothing, except `guard`, which reserves ports.
 #[derive(Debug, Parser)]
 #[command(name = "portreeve", version, before_help = EXAMPLES, after_help = EXIT_CODES, arg_required_else_help = true)]
 pub(super) struct Cli {
@@ -101,6 +101,8 @@ enum Action {
     Demo(demo::DemoArgs),
     /// Scan this node again and again, and report over HTTP and in Events: the process of a DaemonSet
     Agent(Box<agent::Args>),
+    /// Keep the ports that this node needs reserved: the only verb that changes a node
+    Guard(Box<guard::Args>),
     /// Print the version
     Version,
     /// Print a completion script for a shell
@@ -119,8 +121,8 @@ pub(crate) fn run(words: Vec<OsString>) -> ExitCode {
                 |ended| ended,
                 |Cli { action, console_flags }| {
                     let console = Console::new(typed, console_flags.color);
-                    // An agent logs as its settings say.
-                    if !matches!(action, Action::Agent(_)) {
+                    // An agent logs as its settings say, and a guard that runs on as an agent does.
+                    if !matches!(action, Action::Agent(_) | Action::Guard(_)) {
                         log(console_flags.verbose, console.style.colour);
                     }
                     end(require_descriptors().and_then(|()| action.run(&console)), &console)
@@ -172,6 +174,7 @@ impl Action {
             #[cfg(target_os = "linux")]
             Self::Demo(args) => demo::run(args, console),
             Self::Agent(args) => agent::run(*args, console),
+            Self::Guard(args) => guard::run(*args, console),
             Self::Version => version::run(console),
             Self::Completion(args) => completion::run(args, command::<Cli>("portreeve"), console),
             Self::Man(args) => man::run(args, command::<Cli>("portreeve"), console),

@@ -12,7 +12,7 @@ use portreeve_report::{rule_page_text, rules_table};
 use portreeve_rules::ids::{IDS, Named};
 
 /// The alerts of the chart. The page of an alert is its runbook.
-const ALERTS: [&str; 11] = [
+const ALERTS: [&str; 13] = [
     "PortreeveAgentAbsent",
     "PortreeveAgentBlind",
     "PortreeveAgentStuck",
@@ -20,6 +20,8 @@ const ALERTS: [&str; 11] = [
     "PortreeveConfigInvalid",
     "PortreeveCriticalFinding",
     "PortreeveEphemeralPortsRunOut",
+    "PortreeveGuardPortsNotReserved",
+    "PortreeveGuardStuck",
     "PortreeveInfoFinding",
     "PortreeveNodePortRangeFilling",
     "PortreeveProxyFdsNearLimit",

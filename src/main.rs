@@ -14,6 +14,7 @@ mod demo;
 #[cfg(test)]
 mod documents;
 mod explain;
+mod guard;
 mod kubectl;
 mod lint;
 mod man;

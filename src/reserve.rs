@@ -8,6 +8,7 @@ use clap::{ValueEnum, builder::PossibleValue};
 use super::{
     command_line::UsageError,
     console::Console,
+    guard,
     scope::{NodeResult, NodeResults, Scope, Wanted},
     words::{Words, wanted},
 };
@@ -103,6 +104,7 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
     if args.platform.is_some() && args.output == Form::Json {
         return Err(UsageError("--for prints its own format: remove --output json".to_owned()).into());
     }
+    let guard = if args.scope.is_this_node() { guard::about_this_node() } else { None };
     let NodeResults { results, partial, oldest, scope } =
         args.scope.judge(&Wanted::default(), console, NodeReservation::of)?;
     let (mut fleet, mut unread) = (FleetReservation::default(), Vec::new());
@@ -141,7 +143,7 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
             "only NodePorts that Services have are reserved: all would leave too few ports to outgoing connections",
         );
     }
-    partial.iter().chain(&oldest).for_each(|note| console.print_note(note));
+    partial.iter().chain(&oldest).chain(&guard).for_each(|note| console.print_note(note));
     console.print_note(&format!("this is about {scope}"));
     Ok(ExitCode::from(result as u8))
 }

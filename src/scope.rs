@@ -7,6 +7,11 @@ use portreeve_facts::{Gap, Snapshot, Source};
 
 /// The flags that choose the nodes. A verb that judges one snapshot at a time is the same for each choice.
 pub(super) trait Scope: clap::Args {
+    /// Whether it is this node, as it is now.
+    fn is_this_node(&self) -> bool {
+        false
+    }
+
     /// Gives `judge` the snapshot of each node.
     ///
     /// # Errors

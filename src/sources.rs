@@ -1,6 +1,11 @@
 //! Flags that say where the facts come from, and the snapshot that is taken with them.
 
-use std::{collections::BTreeSet, env, path::PathBuf, time::Duration};
+use std::{
+    collections::BTreeSet,
+    env,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use anyhow::{Context, anyhow, bail};
 use clap::builder::PossibleValue;
@@ -101,6 +106,11 @@ impl Sources {
         self.snapshots.is_empty()
     }
 
+    /// The directory of the node's root.
+    pub(super) fn host_root(&self) -> &Path {
+        &self.host_root
+    }
+
     /// Takes a snapshot without what is skipped. Command lines are kept only for a person at this node.
     pub(super) fn one_snapshot(
         self,
@@ -136,6 +146,21 @@ impl Sources {
                 return Err(UsageError("this verb takes only one --snapshot FILE".to_owned()).into());
             }
         }
+        let sources = self.gathering((port, pod), skipped, command_lines);
+        let progress = Progress::start();
+        let snapshot = sources.gather(now(), |step| progress.show(step)).context("starting the runtime")?;
+        drop(progress);
+        complain(&sources.cluster, &snapshot, console);
+        Ok(snapshot)
+    }
+
+    /// The sources of this node and of the cluster, as the flags choose them.
+    pub(super) fn gathering(
+        self,
+        (port, pod): (Option<u16>, Option<String>),
+        skipped: BTreeSet<Source>,
+        command_lines: bool,
+    ) -> SnapshotSources {
         let Self {
             snapshots: _,
             services,
@@ -155,7 +180,7 @@ impl Sources {
             api_server,
             request_timeout: Some(request_timeout),
         };
-        let sources = SnapshotSources {
+        SnapshotSources {
             cluster: ClusterSource::discover(choice, &environment()),
             // A variable that is set to nothing names no node.
             node: node.filter(|node| !node.is_empty()),
@@ -168,16 +193,15 @@ impl Sources {
             pod,
             skipped,
             command_lines,
-        };
-        let progress = Progress::start();
-        let snapshot = sources.gather(now(), |step| progress.show(step)).context("starting the runtime")?;
-        drop(progress);
-        complain(&sources.cluster, &snapshot, console);
-        Ok(snapshot)
+        }
     }
 }
 
 impl Scope for Sources {
+    fn is_this_node(&self) -> bool {
+        self.is_live()
+    }
+
     fn judge<T>(
         self,
         wanted: &Wanted,

@@ -94,6 +94,8 @@ pub(super) enum Action {
     Demo(demo::DemoArgs),
     /// Not a verb of this plugin: the DaemonSet runs `portreeve agent` on each node
     Agent(Elsewhere),
+    /// Keep the ports that a node needs reserved: `portreeve guard`, on a node
+    Guard(Elsewhere),
     /// Print the version of this program, and the versions of the agents by count
     Version(version::Args),
     /// Not a verb of this plugin: `portreeve completion` prints completion scripts
@@ -133,6 +135,7 @@ impl Action {
             #[cfg(target_os = "linux")]
             Self::Demo(args) => demo::run(args, console),
             Self::Agent(elsewhere) => elsewhere.run("agent", "the chart installs it on every node"),
+            Self::Guard(elsewhere) => elsewhere.run("guard", "the chart installs it with guard.enabled"),
             Self::Version(args) => version::run(&args, console),
             Self::Completion(elsewhere) => {
                 elsewhere.run("completion", "kubectl itself runs kubectl_complete-portreeve, a link to this file")

@@ -7,6 +7,7 @@ mod chart;
 mod config;
 mod forge;
 mod generated;
+mod guard;
 mod helm;
 mod image;
 mod lint;

@@ -18,6 +18,7 @@ mod churn;
 mod claimed_twice;
 mod events;
 mod faults;
+mod guard;
 mod health_port;
 mod healthy;
 mod ipvs;

@@ -14,6 +14,7 @@ mod command_lines;
 mod corpus;
 mod faults;
 mod filtered;
+mod guard;
 mod healthy;
 mod host_network;
 mod hostile;

@@ -254,7 +254,7 @@ fn address_in_words<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option
 }
 
 /// An address and a port. An IPv6 address needs no brackets, because a manifest cannot know whether its variable holds one.
-fn address(text: &str) -> Result<SocketAddr, String> {
+pub fn address(text: &str) -> Result<SocketAddr, String> {
     let bare = || {
         let (ip, port) = text.rsplit_once(':')?;
         Some(SocketAddr::new(ip.parse().ok()?, port.parse().ok()?))

@@ -4,9 +4,9 @@ use prometheus_client::registry::Unit;
 
 /// One metric family.
 #[derive(Debug)]
-pub(super) struct Metric {
+pub(crate) struct Metric {
     /// Its name, without the `_total` of counters.
-    pub(super) name: &'static str,
+    pub(crate) name: &'static str,
     pub(super) kind: Kind,
     pub(super) labels: &'static [&'static str],
     pub(super) help: &'static str,
@@ -24,7 +24,7 @@ impl Metric {
 
 /// The types in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     Counter,
     Gauge,
     Histogram,
@@ -40,11 +40,11 @@ impl Kind {
     }
 }
 
-const fn gauge(name: &'static str, labels: &'static [&'static str], help: &'static str) -> Metric {
+pub(crate) const fn gauge(name: &'static str, labels: &'static [&'static str], help: &'static str) -> Metric {
     Metric { name, kind: Kind::Gauge, labels, help }
 }
 
-const fn counter(name: &'static str, labels: &'static [&'static str], help: &'static str) -> Metric {
+pub(crate) const fn counter(name: &'static str, labels: &'static [&'static str], help: &'static str) -> Metric {
     Metric { name, kind: Kind::Counter, labels, help }
 }
 

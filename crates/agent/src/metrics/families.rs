@@ -37,9 +37,9 @@ const ABSENT: Unread = Unread::Said("portreeve_source_up");
 const PROTOCOLS: [Protocol; 3] = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp];
 
 /// A metric with its samples: values of its labels, in their order, and a number.
-pub(super) struct Family {
-    pub(super) metric: &'static Metric,
-    pub(super) samples: Vec<(Vec<String>, f64)>,
+pub(crate) struct Family {
+    pub(crate) metric: &'static Metric,
+    pub(crate) samples: Vec<(Vec<String>, f64)>,
 }
 
 impl Family {

@@ -14,13 +14,14 @@ use prometheus_client::{
     registry::Registry,
 };
 
-pub(crate) use families::word;
+pub(crate) use catalogue::{Metric, counter, gauge};
+pub(crate) use families::{Family, word};
 
 use self::{
-    catalogue::{Kind, METRICS, Metric},
-    families::{Family, families},
+    catalogue::{Kind, METRICS},
+    families::families,
 };
-use crate::events::Counters;
+use crate::{events::Counters, guard::GUARD_METRICS};
 use portreeve_facts::{Snapshot, Source};
 use portreeve_rules::ledger::Board;
 
@@ -148,8 +149,13 @@ impl Exposition {
 /// # Errors
 /// When the text cannot be written. A string accepts all text.
 pub fn metrics(scrape: Scrape, form: Exposition) -> Result<String, fmt::Error> {
+    exposed(scrape, form)
+}
+
+/// The metrics of a collector in one of the two forms.
+pub(crate) fn exposed(collector: impl Collector, form: Exposition) -> Result<String, fmt::Error> {
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(scrape));
+    registry.register_collector(Box::new(collector));
     let mut text = String::new();
     encode(&mut text, &registry)?;
     Ok(match form {
@@ -160,11 +166,15 @@ pub fn metrics(scrape: Scrape, form: Exposition) -> Result<String, fmt::Error> {
 
 /// The page `docs/metrics.md`.
 pub fn metrics_page() -> String {
-    let mut text = String::from(
-        "# Metrics\n\nThe metrics of `portreeve agent` at `/metrics`, in OpenMetrics or in the text format 0.0.4. The \
-         header `Accept` selects the form.\n\n| metric | type | labels | meaning |\n|---|---|---|---|\n",
-    );
-    for Metric { name, kind, labels, help } in METRICS {
+    let agents = "# Metrics\n\nThe metrics of `portreeve agent` at `/metrics`, in OpenMetrics or in the text format 0.0.4. The \
+                  header `Accept` selects the form.\n\n";
+    let guards = "\n## Metrics of the guard\n\n`portreeve guard` has these at `/metrics`, in the same forms.\n\n";
+    format!("{agents}{}{guards}{}", table(METRICS), table(&GUARD_METRICS))
+}
+
+fn table(metrics: &[Metric]) -> String {
+    let mut text = String::from("| metric | type | labels | meaning |\n|---|---|---|---|\n");
+    for Metric { name, kind, labels, help } in metrics {
         let total = if *kind == Kind::Counter { "_total" } else { "" };
         let labels: Vec<_> = labels.iter().map(|label| format!("`{label}`")).collect();
         writeln!(text, "| `{name}{total}` | {} | {} | {help} |", kind.name(), labels.join(", "))
@@ -182,17 +192,34 @@ impl Collector for Scrape {
                 let buckets: Vec<_> = BUCKETS.into_iter().chain([f64::INFINITY]).zip(self.work.buckets).collect();
                 family.encode_histogram::<NoLabelSet>(self.work.seconds, self.work.scans, &buckets, None)?;
             }
-            for (values, value) in samples {
-                let labels: Vec<(&str, &str)> =
-                    metric.labels.iter().copied().zip(values.iter().map(String::as_str)).collect();
-                // An empty set of labels would be reported as `{}`.
-                match labels.is_empty() {
-                    true => metric.kind.write(value, &mut family)?,
-                    false => metric.kind.write(value, &mut family.encode_family(&labels)?)?,
-                }
+            metric.encode(&samples, &mut family)?;
+        }
+        Ok(())
+    }
+}
+
+impl Metric {
+    fn encode(&self, samples: &[(Vec<String>, f64)], family: &mut MetricEncoder<'_>) -> fmt::Result {
+        for (values, value) in samples {
+            let labels: Vec<(&str, &str)> =
+                self.labels.iter().copied().zip(values.iter().map(String::as_str)).collect();
+            // An empty set of labels would be reported as `{}`.
+            match labels.is_empty() {
+                true => self.kind.write(*value, family)?,
+                false => self.kind.write(*value, &mut family.encode_family(&labels)?)?,
             }
         }
         Ok(())
+    }
+}
+
+impl Family {
+    /// Writes counters and gauges.
+    pub(crate) fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let Self { metric, samples } = self;
+        let (stem, unit) = metric.stem_and_unit();
+        let mut family = encoder.encode_descriptor(stem, metric.help, unit.as_ref(), metric.kind.of_library())?;
+        metric.encode(samples, &mut family)
     }
 }
 

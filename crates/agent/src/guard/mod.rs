@@ -1,0 +1,464 @@
+//! The loop of the guard: read the cluster and the node, keep the reservation, report.
+//!
+//! A change of the cluster is reserved with what was last read of the node. So it costs little and takes little time.
+
+mod events;
+mod metrics;
+mod server;
+
+pub(crate) use metrics::GUARD_METRICS;
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, bail};
+use jiff::Timestamp;
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    sync::watch,
+    time::{sleep, timeout},
+};
+use tracing::{error, info, warn};
+
+use self::events::Reporter;
+use super::{
+    clock::now,
+    cluster_state::ClusterState,
+    cluster_updates::{self, EndpointsRequest},
+    own_node::no_own_node,
+    scanner::Scanner,
+    tasks::Tasks,
+    threads,
+};
+use portreeve_cluster::{self as cluster, ClusterSource};
+use portreeve_dataplane::Round;
+use portreeve_facts::{
+    ClusterFacts, Gap, KernelFacts, NodeQuery, Overrides, OwnPort, PortSet, SNAPSHOT_SCHEMA, Snapshot, Socket, Source,
+    State, Unread, VERSION, Why, text,
+};
+use portreeve_guard::{
+    Bound, Class, Files, GuardError, Keeper, Kept, KernelList, List as _, Plan, Reason, Wanted, read_record,
+};
+use portreeve_kernel::{Host, Known};
+use portreeve_rules::Limits;
+
+/// From one reading of the node to the next.
+const READ_INTERVAL: Duration = Duration::from_secs(30);
+/// How long changes of the cluster are collected: a roll-out makes many.
+const DEBOUNCE: Duration = Duration::from_millis(200);
+/// How long the first run waits for the cluster.
+const FIRST_STATE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long work that is under way may delay the end of the process.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(500);
+/// From one search for connections on reserved ports to the next: it walks over every connection of the node.
+const CONNECTIONS_PAUSE: Duration = Duration::from_secs(10);
+/// From this age on, a part of the cluster counts as unread. A watch is confirmed about once a minute.
+const OLD_VIEW: Duration = Duration::from_secs(300);
+/// The most ports that one log line names.
+const NAMED: usize = 10;
+
+/// What the guard reads, and what it writes.
+#[derive(Clone, Debug)]
+pub struct GuardConfig {
+    /// The source of facts about the cluster.
+    pub cluster: ClusterSource,
+    /// This node's name in the cluster.
+    pub node: Option<String>,
+    /// The directory of the node's root.
+    pub host_root: PathBuf,
+    /// What a person configured about the node.
+    pub overrides: Overrides,
+    /// The directory with the kernel's settings, like `/proc/sys/net`.
+    pub sysctls: PathBuf,
+    /// The guard's record.
+    pub record: PathBuf,
+    /// The fewest ports that stay for outgoing connections.
+    pub leave: u32,
+    /// The address for answers over HTTP.
+    pub listen: Option<SocketAddr>,
+}
+
+/// The keeper of this node's list.
+type NodeKeeper = Keeper<KernelList, Files>;
+
+/// The last state, for metrics and health.
+#[derive(Clone, Debug, Default)]
+struct GuardState {
+    reserved: BTreeMap<&'static str, u32>,
+    left_out: u32,
+    missing: u32,
+    overwritten: u32,
+    is_unread: bool,
+    /// Entries that count as entries of other programs because another program wrote the list.
+    given_up: PortSet,
+    last_success: Option<Timestamp>,
+    /// When the last run ended, with or without an error.
+    ran: Option<Instant>,
+}
+
+impl GuardConfig {
+    /// Takes the lock. There is one guard on a node.
+    ///
+    /// # Errors
+    /// If another guard runs, or the files cannot be made.
+    pub fn keeper(&self) -> Result<NodeKeeper, GuardError> {
+        let files = Files::lock(self.record.clone())?;
+        Ok(Keeper::new(KernelList::below(&self.sysctls), files, boot_id(&self.host_root)?))
+    }
+
+    /// The change that a run would make now. It takes no lock: a guard may run.
+    ///
+    /// # Errors
+    /// If the list or the record cannot be read.
+    pub fn preview(&self, wanted: &Wanted, bound: Bound) -> Result<Plan, GuardError> {
+        let list = KernelList::below(&self.sysctls).read()?;
+        // Without a record, or with a malformed one, nothing counts as ours.
+        let id = boot_id(&self.host_root)?;
+        let record = read_record(&self.record)?.and_then(Result::ok).filter(|record| record.boot_id == id);
+        let record = record.unwrap_or_default();
+        let wanted = wanted.clone().with_daemons(&record.daemons);
+        Ok(Plan::preview(&wanted, bound, &list, &record.ours_in(&list, &id)))
+    }
+
+    /// Reads the cluster and the node once.
+    ///
+    /// # Errors
+    /// If there is no runtime for it.
+    pub fn read(&self) -> anyhow::Result<Snapshot> {
+        let host = Host::at(&self.host_root);
+        let hostname = host.hostname();
+        let mut cluster =
+            cluster::read_now(&self.cluster, self.node.as_deref(), &hostname).context("starting the runtime")?;
+        cluster.rejected.extend(no_own_node(&cluster, &hostname));
+        Ok(self.snapshot(cluster, host.read(&query(PortSet::default()))))
+    }
+
+    fn snapshot(&self, cluster: ClusterFacts, kernel: KernelFacts) -> Snapshot {
+        Snapshot {
+            schema: SNAPSHOT_SCHEMA.to_owned(),
+            version: Some(VERSION.to_owned()),
+            at: now(),
+            connections_at: None,
+            pods_at: None,
+            overrides: self.overrides.clone(),
+            kernel,
+            cluster,
+            own_port: OwnPort::not_asked(),
+        }
+    }
+
+    /// What a snapshot wants, and the bound.
+    ///
+    /// # Errors
+    /// If the range of ports was not read: then it is unknown which ports need a reservation.
+    pub fn wanted(&self, snapshot: &Snapshot) -> anyhow::Result<(Wanted, Bound)> {
+        let range = *snapshot.kernel.sysctls.ip_local_port_range.get().map_err(|gap| anyhow::anyhow!(gap.detail))?;
+        let round: Round<'_> = Limits::default().round(snapshot, None);
+        Ok((Wanted::of(&round), Bound { range, leave: self.leave }))
+    }
+}
+
+fn boot_id(host_root: &Path) -> Result<String, GuardError> {
+    let path = host_root.join("proc/sys/kernel/random/boot_id");
+    let id = fs::read_to_string(&path).map_err(|error| GuardError::Read { path, error })?;
+    Ok(id.trim().to_owned())
+}
+
+/// How many ports of this node's list a guard reserved in this boot; nothing if there is no record. If the record cannot be
+/// parsed: why.
+///
+/// # Errors
+/// If the record or the list cannot be read.
+pub fn count_of_ours(record: &Path) -> Result<Option<Result<u32, String>>, GuardError> {
+    let Some(record) = read_record(record)? else { return Ok(None) };
+    let list = KernelList::below(Path::new("/proc/sys/net")).read()?;
+    let id = boot_id(Path::new("/"))?;
+    Ok(Some(record.map(|record| record.ours_in(&list, &id).len())))
+}
+
+/// What the guard needs from the node. With `client_ports`, also the sockets of outgoing connections on these ports.
+fn query(client_ports: PortSet) -> NodeQuery {
+    // A search for connections needs nothing else.
+    let others = (!client_ports.is_empty()).then_some([Source::Listeners, Source::Processes]);
+    let skipped = [
+        Source::Sockstat,
+        Source::EphemeralUse,
+        Source::IpVs,
+        Source::IpVsConn,
+        Source::Conntrack,
+        Source::Netfilter,
+        Source::PodNamespaces,
+        Source::ResolvConf,
+        Source::HealthChecks,
+    ];
+    let clients = client_ports.is_empty().then_some(Source::Clients);
+    // The ports are reserved now, so that the kernel no longer chooses them: only this flag makes the walk happen.
+    let bound_on_purpose = clients.is_none();
+    NodeQuery {
+        client_ports,
+        bound_on_purpose,
+        skipped: skipped.into_iter().chain(clients).chain(others.into_iter().flatten()).collect(),
+        ..NodeQuery::default()
+    }
+}
+
+/// The outgoing connections on ports that were just reserved: they keep their ports until they end.
+pub fn connections_on(host_root: &Path, ports: &PortSet) -> Vec<String> {
+    connections_in(&Host::at(host_root).read(&query(ports.clone())), ports)
+}
+
+fn connections_in(kernel: &KernelFacts, ports: &PortSet) -> Vec<String> {
+    let Some(clients) = kernel.clients.known(Unread::Said("the log line names none then")) else { return Vec::new() };
+    // A closed connection holds its port for a minute at most.
+    let is_open = |socket: &&Socket| socket.state != State::TimeWait;
+    let on = clients.sockets.iter().filter(is_open).filter(|socket| ports.contains(socket.local_port));
+    let words = |socket: &Socket| {
+        format!("{}/{} to {}", socket.local_port, socket.protocol, SocketAddr::new(socket.remote, socket.remote_port))
+    };
+    on.map(words).collect()
+}
+
+/// Ports with their reasons, a few of them: `30080 (NodePort of Service shop/web), and 3 more`.
+pub fn named(ports: &BTreeMap<u16, Reason>) -> String {
+    let mut words: Vec<String> =
+        ports.iter().take(NAMED).map(|(number, reason)| format!("{number} ({reason})")).collect();
+    if ports.len() > NAMED {
+        words.push(format!("and {} more", ports.len() - NAMED));
+    }
+    text::clean(&words.join(", "), 2048)
+}
+
+/// The ports of a set, with their reasons.
+pub fn among(ports: &PortSet, all: &BTreeMap<u16, Reason>) -> BTreeMap<u16, Reason> {
+    all.iter()
+        .filter(|(number, _)| ports.contains(**number))
+        .map(|(number, reason)| (*number, reason.clone()))
+        .collect()
+}
+
+/// Runs until SIGTERM or SIGINT. The reservation then stays: a restart must not open a hole.
+///
+/// # Errors
+/// When it cannot start: another guard runs; no runtime, no thread, no signals.
+pub fn run_guard(config: GuardConfig) -> anyhow::Result<()> {
+    let keeper = config.keeper()?;
+    let runtime = threads::runtime().context("starting the runtime")?;
+    let ended = runtime.block_on(async { Guard::start(config, keeper).await?.run_until_stopped().await });
+    runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
+    ended
+}
+
+struct Guard {
+    config: GuardConfig,
+    keeper: NodeKeeper,
+    scanner: Scanner,
+    cluster: ClusterState,
+    /// Requests nothing: a watch without a sender of requests would end.
+    _endpoints: EndpointsRequest,
+    hostname: String,
+    tasks: Tasks,
+    state: watch::Sender<GuardState>,
+    /// Writes Events, if there is an API server.
+    reporter: Option<Reporter>,
+    kernel: Option<KernelFacts>,
+    read_at: Option<Instant>,
+    /// The wanted ports of the last run.
+    wanted: Wanted,
+    /// Ports that were reserved after the last search for connections.
+    unsearched: PortSet,
+    /// When connections on reserved ports were searched for.
+    searched: Option<Instant>,
+    /// The last text of each kind of log line: a state that lasts is logged once.
+    logged: BTreeMap<&'static str, String>,
+}
+
+impl Guard {
+    async fn start(config: GuardConfig, keeper: NodeKeeper) -> anyhow::Result<Self> {
+        let host = Host::at(&config.host_root);
+        let hostname = host.hostname();
+        let mut known = Known::default();
+        let scanner = Scanner::start(move |wanted: &NodeQuery| host.read_again(wanted, &mut known))?;
+        let mut tasks = Tasks::default();
+        let (source, node) = (config.cluster.clone(), config.node.clone());
+        let (cluster, endpoints) = cluster_updates::start(source, node, hostname.clone(), &mut tasks).await;
+        let (state, receiver) = watch::channel(GuardState::default());
+        // The reservation matters more.
+        if let Some(address) = config.listen
+            && let Err(error) = server::start(address, receiver, cluster.clone(), &mut tasks)
+        {
+            warn!(error = format!("{error:#}"), "no answers over HTTP");
+        }
+        let reporter = match &config.cluster {
+            ClusterSource::Api(access) => Some(Reporter::new(cluster::client(access.clone()), access.request_timeout)),
+            ClusterSource::Files(_) | ClusterSource::None => None,
+        };
+        let (kernel, read_at, searched, logged) = (None, None, None, BTreeMap::new());
+        Ok(Self {
+            config,
+            keeper,
+            scanner,
+            cluster,
+            _endpoints: endpoints,
+            hostname,
+            tasks,
+            state,
+            reporter,
+            kernel,
+            read_at,
+            wanted: Wanted::default(),
+            unsearched: PortSet::default(),
+            searched,
+            logged,
+        })
+    }
+
+    async fn run_until_stopped(mut self) -> anyhow::Result<()> {
+        let mut terminate = signal(SignalKind::terminate()).context("listening for signals")?;
+        let mut interrupt = signal(SignalKind::interrupt()).context("listening for signals")?;
+        info!(version = VERSION, record = %self.config.record.display(), "started");
+        let mut tasks = std::mem::take(&mut self.tasks);
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+            () = self.run_forever() => {}
+            ended = tasks.ended() => bail!("{ended}"),
+        }
+        info!("stopped; the reserved ports stay reserved");
+        Ok(())
+    }
+
+    async fn run_forever(&mut self) {
+        drop(timeout(FIRST_STATE_TIMEOUT, self.cluster.answered()).await);
+        loop {
+            self.run().await;
+            let read_in = self.read_at.map_or(READ_INTERVAL, |at| READ_INTERVAL.saturating_sub(at.elapsed()));
+            tokio::select! {
+                () = self.cluster.changed() => sleep(DEBOUNCE).await,
+                () = sleep(read_in) => {}
+            }
+        }
+    }
+
+    async fn run(&mut self) {
+        if self.read_at.is_none_or(|at| at.elapsed() >= READ_INTERVAL) {
+            match self.scanner.scan(query(PortSet::default())).await.seen {
+                Ok((kernel, _)) => self.kernel = Some(kernel),
+                Err(panic) => warn!(panic, "reading the node panicked; the guard uses the last reading"),
+            }
+            self.read_at = Some(Instant::now());
+        }
+        let Some(kernel) = self.kernel.clone() else { return };
+        let mut cluster = (*self.cluster.facts()).clone();
+        cluster.rejected.extend(no_own_node(&cluster, &self.hostname));
+        // A watch keeps its last objects as long as the server does not answer.
+        cluster.rejected.extend(self.old_views());
+        let snapshot = self.config.snapshot(cluster, kernel);
+        let kept = self.config.wanted(&snapshot).and_then(|(wanted, bound)| {
+            let wanted = wanted.after(&self.wanted);
+            self.wanted.clone_from(&wanted);
+            let unread = wanted.unread.first().map(|gap| gap.detail.clone()).unwrap_or_default();
+            self.state.send_modify(|state| state.is_unread = !unread.is_empty());
+            // The detail of an old view has no age: the line is logged once.
+            self.log_once("unread", unread, |unread| {
+                warn!(unread, "the guard removes no ports that this may need, until it can be read");
+            });
+            Ok(self.keeper.keep(&wanted, bound, Instant::now())?)
+        });
+        match kept {
+            Ok(kept) => {
+                self.log_once("error", String::new(), |_| ());
+                self.publish(&kept);
+                if let (Some(reporter), Some(node), false) =
+                    (&mut self.reporter, snapshot.own_node(), kept.lost.is_empty())
+                {
+                    let note = format!(
+                        "Another program removed reserved ports from net.ipv4.ip_local_reserved_ports: {}. The guard adds \
+                         them at most once a minute.",
+                        kept.lost
+                    );
+                    reporter.overwritten(node, &note);
+                }
+                self.log(&kept).await;
+            }
+            Err(error) => self.log_once("error", format!("{error:#}"), |error| error!("{error}")),
+        }
+        self.state.send_modify(|state| state.ran = Some(Instant::now()));
+    }
+
+    /// Parts of the cluster that the API server has not confirmed for a long time.
+    fn old_views(&self) -> Vec<Gap> {
+        let ages = self.cluster.ages(Instant::now());
+        let is_old = |name: &str| ages.iter().any(|it| it.resource == name && it.age.is_some_and(|age| age > OLD_VIEW));
+        let gap = |(name, source)| {
+            let detail = format!("the API server has not confirmed the {name} for {} seconds", OLD_VIEW.as_secs());
+            is_old(name).then(|| Gap::new(source, Why::Unreachable, detail))
+        };
+        [("services", Source::Services), ("pods", Source::Pods)].into_iter().filter_map(gap).collect()
+    }
+
+    fn publish(&self, kept: &Kept) {
+        self.state.send_modify(|state| {
+            let count = |class| {
+                let of_class = kept.reserved.iter().filter(|(_, reason)| reason.class == class);
+                of_class.map(|(number, _)| *number).collect::<PortSet>().len()
+            };
+            state.reserved = Class::ALL.into_iter().map(|class| (class.name(), count(class))).collect();
+            state.left_out = kept.left_out.keys().copied().collect::<PortSet>().len();
+            state.missing = kept.missing.len();
+            state.overwritten += u32::from(!kept.lost.is_empty());
+            state.given_up = state.given_up.union(&kept.given_up).intersection(&kept.list).minus(&kept.ours);
+            state.last_success = Some(now());
+        });
+    }
+
+    async fn log(&mut self, kept: &Kept) {
+        if let Some(why) = &kept.bad_record {
+            warn!(why, "the guard's record is malformed; all reserved ports count as ports of other programs");
+        }
+        if !kept.added.is_empty() {
+            info!(ports = named(&among(&kept.added, &kept.reserved)), "reserved");
+        }
+        if !kept.removed.is_empty() {
+            info!(ports = %kept.removed, "no longer reserved");
+        }
+        if !kept.lost.is_empty() {
+            warn!(ports = %kept.lost, held = %kept.missing, "another program removed reserved ports from net.ipv4.ip_local_reserved_ports");
+        }
+        if !kept.given_up.is_empty() {
+            warn!(ports = %kept.given_up, "another program wrote the list; these ports stay reserved until the next boot");
+        }
+        self.log_once("left out", named(&kept.left_out), |ports| {
+            warn!(ports, "not reserved: too few ports would stay for outgoing connections");
+        });
+        self.unsearched = self.unsearched.union(&kept.added).intersection(&kept.list);
+        let is_due = self.searched.is_none_or(|at| at.elapsed() >= CONNECTIONS_PAUSE);
+        if !self.unsearched.is_empty()
+            && is_due
+            && let Ok((kernel, _)) = self.scanner.scan(query(self.unsearched.clone())).await.seen
+        {
+            self.searched = Some(Instant::now());
+            let ports = std::mem::take(&mut self.unsearched);
+            for connection in connections_in(&kernel, &ports).iter().take(NAMED) {
+                warn!(
+                    connection,
+                    "an outgoing connection has a port that was just reserved, and keeps it until it ends"
+                );
+            }
+        }
+    }
+
+    /// Logs a text when it is new, and forgets it when it is empty.
+    fn log_once(&mut self, kind: &'static str, text: String, log: impl FnOnce(&str)) {
+        if text.is_empty() {
+            self.logged.remove(kind);
+        } else if self.logged.get(kind) != Some(&text) {
+            log(&text);
+            self.logged.insert(kind, text);
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! The guard's answers over HTTP: `/metrics`, and `/healthz`.
+
+use std::{
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
+
+use anyhow::Context as _;
+use axum::{
+    Router,
+    extract::State,
+    http::{HeaderMap, StatusCode, header},
+    response::{IntoResponse as _, Response},
+    routing::get,
+};
+use tokio::{net::TcpListener, sync::watch::Receiver};
+
+use super::{
+    GuardState, READ_INTERVAL,
+    metrics::{Exported, metrics},
+};
+use crate::{cluster_state::ClusterState, connections, metrics::Exposition, tasks::Tasks, threads};
+
+/// How long the guard may be without a run.
+const STUCK: Duration = READ_INTERVAL.saturating_mul(4);
+
+#[derive(Clone)]
+struct Shared {
+    state: Receiver<GuardState>,
+    cluster: ClusterState,
+    started: Instant,
+}
+
+/// Listens at `address`.
+///
+/// # Errors
+/// If the port is taken, or there is no thread.
+pub(super) fn start(
+    address: SocketAddr,
+    state: Receiver<GuardState>,
+    cluster: ClusterState,
+    tasks: &mut Tasks,
+) -> anyhow::Result<()> {
+    let listener = connections::listen(address).with_context(|| format!("listening on {address}"))?;
+    let router = Router::new()
+        .route("/metrics", get(metrics_text))
+        .route("/healthz", get(healthz))
+        .with_state(Shared { state, cluster, started: Instant::now() });
+    threads::start("answering over HTTP", tasks, move || async move {
+        if let Ok(listener) = TcpListener::from_std(listener) {
+            connections::serve(listener, router).await;
+        }
+    })
+}
+
+async fn metrics_text(State(shared): State<Shared>, headers: HeaderMap) -> Response {
+    let form = Exposition::accepted(headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or(""));
+    let ages = shared.cluster.ages(Instant::now());
+    let of = |name: &str| ages.iter().find(|it| it.resource == name).and_then(|it| it.age);
+    // A part that was never read is as old as the guard.
+    let view_age =
+        of("services").zip(of("pods")).map_or(shared.started.elapsed(), |(services, pods)| services.max(pods));
+    let state = shared.state.borrow().clone();
+    match metrics(Exported { state, view_age }, form) {
+        Ok(text) => ([(header::CONTENT_TYPE, form.content_type())], text).into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
+    }
+}
+
+async fn healthz(State(shared): State<Shared>) -> Response {
+    let since = shared.state.borrow().ran.unwrap_or(shared.started).elapsed();
+    if since < STUCK {
+        return "ok\n".into_response();
+    }
+    (StatusCode::SERVICE_UNAVAILABLE, format!("the last run was {} s ago\n", since.as_secs())).into_response()
+}

@@ -1,0 +1,769 @@
+//! Makes the kernel's list have what is wanted, one run after the other.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use super::{
+    Bound, Class, GuardError, List, Reason, Record, Store, Wanted,
+    plan::Plan,
+    record::{Before, Unfinished},
+};
+use portreeve_facts::PortSet;
+
+/// The shortest time from one put-back to the next: the guard does not fight with another program.
+pub const PUT_BACK_PAUSE: Duration = Duration::from_secs(60);
+/// The shortest time from one removal to the next. A removal replaces the whole list.
+pub const REMOVAL_PAUSE: Duration = Duration::from_secs(60);
+/// The same, if the removal makes room for a port that is needed.
+pub const EARLY_REMOVAL_PAUSE: Duration = Duration::from_secs(10);
+/// How long a port stays reserved that is no longer needed: a pod or a Service may come back.
+pub const GRACE: Duration = Duration::from_secs(300);
+
+/// How often the guard tries to add, if another program writes in the same moment.
+const ATTEMPTS: usize = 3;
+
+/// Keeps the reservation. One process has it, by the lock of its store.
+#[derive(Debug)]
+pub struct Keeper<L, S> {
+    list: L,
+    store: S,
+    boot_id: String,
+    /// How long a port stays that is no longer wanted.
+    grace: Duration,
+    /// The record as it is in the store; nothing before the first run.
+    record: Option<Record>,
+    /// The last class of each port of ours that was wanted.
+    classes: BTreeMap<u16, Class>,
+    /// Since when ports of ours are not wanted.
+    unwanted_since: BTreeMap<u16, Instant>,
+    /// Ports of daemons. A daemon that does not listen now may start again, so that these ports stay.
+    daemons: BTreeMap<u16, Reason>,
+    /// Wanted ports that another program took out, and that wait until they are put back.
+    held: PortSet,
+    /// When ports were put back.
+    put_back: Option<Instant>,
+    /// When ports were removed.
+    removed: Option<Instant>,
+}
+
+/// The result of one run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Kept {
+    /// The list after the run.
+    pub list: PortSet,
+    /// Our part of it.
+    pub ours: PortSet,
+    /// The wanted ports that are in the list now, with their reasons.
+    pub reserved: BTreeMap<u16, Reason>,
+    /// Ports that this run added.
+    pub added: PortSet,
+    /// Ports that this run removed.
+    pub removed: PortSet,
+    /// Wanted ports that do not fit.
+    pub left_out: BTreeMap<u16, Reason>,
+    /// Wanted ports that another program took out of the list since the last run.
+    pub lost: PortSet,
+    /// Wanted ports that are not in the list now: another program took them out again and again, or just now.
+    pub missing: PortSet,
+    /// Our entries that count as entries of another program from now on, because another program wrote the list.
+    pub given_up: PortSet,
+    /// Why the record could not be used. All present entries then count as entries of other programs.
+    pub bad_record: Option<String>,
+}
+
+impl Kept {
+    /// The report of two runs, one after the other.
+    #[must_use]
+    pub fn and(self, later: Self) -> Self {
+        Self {
+            added: self.added.union(&later.added).intersection(&later.list),
+            removed: self.removed.union(&later.removed).minus(&later.list),
+            lost: self.lost.union(&later.lost),
+            given_up: self.given_up.union(&later.given_up),
+            bad_record: self.bad_record.or(later.bad_record),
+            ..later
+        }
+    }
+}
+
+/// What the list and the record show together.
+struct Seen {
+    state: State,
+    /// The list after the last run of this boot.
+    last: PortSet,
+    given_up: PortSet,
+    bad_record: Option<String>,
+}
+
+/// A list, and our part of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct State {
+    list: PortSet,
+    ours: PortSet,
+}
+
+impl State {
+    fn with(&self, ports: &PortSet) -> Self {
+        Self { list: self.list.union(ports), ours: self.ours.union(ports) }
+    }
+
+    fn without(&self, ports: &PortSet) -> Self {
+        Self { list: self.list.minus(ports), ours: self.ours.minus(ports) }
+    }
+}
+
+fn is_over(since: Option<Instant>, pause: Duration, now: Instant) -> bool {
+    since.is_none_or(|since| now.saturating_duration_since(since) >= pause)
+}
+
+impl<L: List, S: Store> Keeper<L, S> {
+    /// Over a list and a store, for the boot with this id.
+    pub fn new(list: L, store: S, boot_id: String) -> Self {
+        Self {
+            list,
+            store,
+            boot_id,
+            grace: GRACE,
+            record: None,
+            classes: BTreeMap::new(),
+            unwanted_since: BTreeMap::new(),
+            daemons: BTreeMap::new(),
+            held: PortSet::default(),
+            put_back: None,
+            removed: None,
+        }
+    }
+
+    /// For a process of one run: a port that is not wanted goes at once, except a port of a daemon.
+    #[must_use]
+    pub fn once(self) -> Self {
+        Self { grace: Duration::ZERO, ..self }
+    }
+
+    /// Adds what is missing, and removes what is no longer wanted when a removal is due.
+    ///
+    /// # Errors
+    /// If a file cannot be read or written. The record and the list then have the state before or after one of the changes.
+    pub fn keep(&mut self, wanted: &Wanted, bound: Bound, now: Instant) -> Result<Kept, GuardError> {
+        let Seen { mut state, last, given_up, bad_record } = self.see()?;
+        let mut kept = Kept { given_up, bad_record, ..Kept::default() };
+        let wanted = self.remembered(wanted, &state.ours, now);
+        let mut plan = Plan::of(&wanted, bound, &state.list, &PortSet::default());
+        kept.lost = last.intersection(&plan.add);
+        let lost = kept.lost.union(&self.held.intersection(&plan.add));
+        let is_held = !lost.is_empty() && !is_over(self.put_back, PUT_BACK_PAUSE, now);
+        let remove = self.removable(&wanted, bound, &state, &plan, now);
+        if !remove.is_empty() {
+            let less = state.without(&remove);
+            if let Some(after) = self.replace(&state, less, &mut kept)? {
+                (state, self.removed) = (after, Some(now));
+                kept.removed = remove;
+            } else {
+                // Another program wrote just now: nothing is removed, and its list counts.
+                state = self.settle(state, &mut kept)?;
+            }
+        }
+        for _ in 0..ATTEMPTS {
+            // Another program may have written since the last plan: its entries take room.
+            plan = Plan::of(&wanted, bound, &state.list, &PortSet::default());
+            let add = if is_held { plan.add.minus(&lost) } else { plan.add.clone() };
+            if add.is_empty() {
+                break;
+            }
+            self.list.require_writable()?;
+            let more = state.with(&add);
+            self.announce(&more, &state)?;
+            if self.list.add(&state.list, &add)? {
+                state = self.settle(more, &mut kept)?;
+                kept.added = add.intersection(&state.list);
+                break;
+            }
+            state = self.settle(state, &mut kept)?;
+        }
+        self.save(&state, None)?;
+        if !is_held && !lost.is_empty() {
+            self.put_back = Some(now);
+        }
+        self.held = if is_held { lost } else { PortSet::default() };
+        plan = Plan::of(&wanted, bound, &state.list, &PortSet::default());
+        let (reserved, missing): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            plan.reserved.into_iter().partition(|(number, _)| state.list.contains(*number));
+        kept.missing = missing.into_keys().collect();
+        (kept.reserved, kept.left_out) = (reserved, plan.left_out);
+        (kept.list, kept.ours) = (state.list, state.ours);
+        Ok(kept)
+    }
+
+    /// What is wanted, with the ports of daemons of earlier runs. It notes since when the other ports of ours are not wanted.
+    fn remembered(&mut self, wanted: &Wanted, ours: &PortSet, now: Instant) -> Wanted {
+        let recorded = self.record.as_ref().map(|record| record.daemons.clone()).unwrap_or_default();
+        for number in recorded.iter() {
+            self.daemons.entry(number).or_insert_with(Reason::daemon_of_the_record);
+        }
+        let daemons = wanted.ports.iter().filter(|(_, reason)| reason.class == Class::Daemon);
+        self.daemons.extend(daemons.map(|(number, reason)| (*number, reason.clone())));
+        let mut wanted = wanted.clone();
+        for (number, reason) in &self.daemons {
+            wanted.ports.entry(*number).or_insert_with(|| reason.clone());
+        }
+        self.classes.extend(wanted.ports.iter().map(|(number, reason)| (*number, reason.class)));
+        self.classes.retain(|number, _| wanted.ports.contains_key(number) || ours.contains(*number));
+        self.unwanted_since.retain(|number, _| ours.contains(*number) && !wanted.ports.contains_key(number));
+        for number in ours.iter().filter(|number| !wanted.ports.contains_key(number)) {
+            self.unwanted_since.entry(number).or_insert(now);
+        }
+        wanted
+    }
+
+    /// The ports that are removed now: the ports whose time is over, and as few others as make room for a needed port.
+    fn removable(&self, wanted: &Wanted, bound: Bound, state: &State, plan: &Plan, now: Instant) -> PortSet {
+        // Input that was not read may have the port.
+        let may_go = |number: &u16| !wanted.is_unread(self.classes.get(number).copied());
+        let mut remove = PortSet::default();
+        if is_over(self.removed, REMOVAL_PAUSE, now) {
+            let due = self.unwanted_since.iter().filter(|(_, since)| is_over(Some(**since), self.grace, now));
+            remove = due.map(|(number, _)| *number).filter(may_go).collect();
+        }
+        if !plan.left_out.is_empty() && is_over(self.removed, EARLY_REMOVAL_PAUSE, now) {
+            let spare: PortSet = state.ours.iter().filter(may_go).collect();
+            let full = Plan::of(wanted, bound, &state.list, &spare);
+            if !full.add.minus(&plan.add).is_empty() {
+                let in_range = |ports: &PortSet| ports.intersection(&bound.range.into());
+                let after = in_range(&state.list.union(&full.add).minus(&remove)).len();
+                let excess = after.saturating_sub(bound.most()) as usize;
+                let mut early: Vec<u16> = in_range(&full.remove.minus(&remove)).iter().collect();
+                // The longest unwanted first, and at last wanted ones, for which more important ports come.
+                let since = |number: &u16| self.unwanted_since.get(number).copied();
+                early.sort_by_key(|number| (since(number).is_none(), since(number), *number));
+                remove = remove.union(&early.into_iter().take(excess).collect());
+            }
+        }
+        remove
+    }
+
+    /// Removes our entries, and the record.
+    ///
+    /// # Errors
+    /// If a file cannot be read or written, as [`Self::keep`].
+    pub fn release(&mut self) -> Result<Kept, GuardError> {
+        let Seen { mut state, given_up, bad_record, .. } = self.see()?;
+        let mut kept = Kept { given_up, bad_record, ..Kept::default() };
+        if !state.ours.is_empty() {
+            let removed = state.ours.clone();
+            if let Some(after) = self.replace(&state, state.without(&removed), &mut kept)? {
+                kept.removed = removed;
+                state = after;
+            } else {
+                state = self.settle(state, &mut kept)?;
+            }
+        }
+        self.store.clear()?;
+        kept.list = state.list;
+        Ok(kept)
+    }
+
+    fn see(&mut self) -> Result<Seen, GuardError> {
+        let mut bad_record = None;
+        if self.record.is_none() {
+            self.record = match self.store.load()? {
+                Some(Ok(record)) => Some(record).filter(|it| it.boot_id == self.boot_id),
+                Some(Err(why)) => {
+                    bad_record = Some(why);
+                    None
+                }
+                None => None,
+            };
+        }
+        let list = self.list.read()?;
+        let Some(record) = self.record.clone() else {
+            let state = State { list, ours: PortSet::default() };
+            return Ok(Seen { state, last: PortSet::default(), given_up: PortSet::default(), bad_record });
+        };
+        let last = record.before.as_ref().map_or(&record.list, |before| &before.list).clone();
+        let state = match record.unfinished(&list).filter(|_| !self.list.is_written_at_once(&record.list)) {
+            Some(unfinished) => self.repair(&list, unfinished)?,
+            None => State { ours: record.ours_in(&list, &self.boot_id), list },
+        };
+        let given_up = record.ours.intersection(&state.list).minus(&state.ours);
+        Ok(Seen { state, last, given_up, bad_record })
+    }
+
+    /// Adds the entries that an unfinished write took out.
+    fn repair(&mut self, list: &PortSet, unfinished: Unfinished) -> Result<State, GuardError> {
+        let Unfinished { missing, ours, .. } = unfinished;
+        let whole = list.union(&missing);
+        if missing.is_empty() || (self.list.add(list, &missing)? && self.list.read()? == whole) {
+            return Ok(State { ours: ours.intersection(&whole), list: whole });
+        }
+        // Another program wrote just now.
+        Ok(State { list: self.list.read()?, ours: PortSet::default() })
+    }
+
+    /// Replaces the list, if it still is the list of `state`. Returns the state after that.
+    fn replace(&mut self, state: &State, new: State, kept: &mut Kept) -> Result<Option<State>, GuardError> {
+        self.list.require_writable()?;
+        self.announce(&new, state)?;
+        match self.list.replace(&state.list, &new.list.minus(&new.ours), &new.ours)? {
+            true => self.settle(new, kept).map(Some),
+            false => Ok(None),
+        }
+    }
+
+    /// Records what the next write makes, before the write.
+    fn announce(&mut self, after: &State, before: &State) -> Result<(), GuardError> {
+        self.save(after, Some(Before { ours: before.ours.clone(), list: before.list.clone() }))
+    }
+
+    /// Reads the list again, and records its state. If it is not the expected list, another program wrote it.
+    fn settle(&mut self, expected: State, kept: &mut Kept) -> Result<State, GuardError> {
+        let list = self.list.read()?;
+        let state = if list == expected.list {
+            expected
+        } else {
+            kept.given_up = kept.given_up.union(&expected.ours.intersection(&list));
+            State { list, ours: PortSet::default() }
+        };
+        self.save(&state, None)?;
+        Ok(state)
+    }
+
+    fn save(&mut self, state: &State, before: Option<Before>) -> Result<(), GuardError> {
+        let State { list, ours } = state.clone();
+        let daemons = self.daemons.keys().copied().collect();
+        let record = Record { boot_id: self.boot_id.clone(), ours, list, daemons, before };
+        if self.record.as_ref() != Some(&record) {
+            self.store.save(&record)?;
+            self.record = Some(record);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{cell::RefCell, io, rc::Rc};
+
+    use super::*;
+    use crate::plan::tests::{ports, wanted};
+    use proptest::prelude::*;
+
+    /// A node: its list, the stored record, and what other programs do at which of the guard's calls.
+    #[derive(Debug, Default)]
+    struct Node {
+        list: PortSet,
+        stored: Option<Record>,
+        /// The entries of other programs.
+        others: PortSet,
+        /// Calls of the guard until each event.
+        events: Vec<(usize, Event)>,
+        calls: usize,
+        /// Entries beyond the bound at most: another program wrote in the middle of a write of the guard.
+        beyond: u32,
+    }
+
+    #[derive(Clone, Debug)]
+    enum Event {
+        /// Another program adds to the list that it reads.
+        Adds(PortSet),
+        /// Another program writes its own list.
+        Writes(PortSet),
+        /// The guard is killed.
+        Kill,
+    }
+
+    impl Node {
+        /// A call of the guard: events that are due come first. An error is the end of the guard.
+        fn call(&mut self) -> Result<(), GuardError> {
+            self.calls += 1;
+            let (due, later): (Vec<_>, Vec<_>) =
+                std::mem::take(&mut self.events).into_iter().partition(|(at, _)| *at <= self.calls);
+            self.events = later;
+            let mut killed = false;
+            for (_, event) in due {
+                match event {
+                    Event::Adds(ports) => self.another_writes(&self.list.union(&ports)),
+                    Event::Writes(ports) => self.another_writes(&ports),
+                    Event::Kill => killed = true,
+                }
+            }
+            let end = || GuardError::Read { path: "killed".into(), error: io::ErrorKind::Interrupted.into() };
+            if killed { Err(end()) } else { Ok(()) }
+        }
+
+        /// Each entry that a program writes may be one that it wants. Nothing shows a write after which the list is one
+        /// that the record expects.
+        fn another_writes(&mut self, list: &PortSet) {
+            let is_expected = self
+                .stored
+                .as_ref()
+                .is_some_and(|it| it.list == *list || it.unfinished(list).is_some_and(|it| it.is_half_of_ours()));
+            if self.list != *list && !is_expected {
+                (self.list, self.others) = (list.clone(), list.clone());
+                // If the guard is killed now, the next run repairs this list.
+                let unfinished = self.stored.as_ref().and_then(|it| it.unfinished(list));
+                self.beyond += unfinished.map_or(0, |it| it.missing.len());
+            }
+        }
+
+        /// Writes a list in parts, as the kernel's list is written. Events come between the parts.
+        fn write(&mut self, replaces: bool, parts: &[PortSet]) -> Result<(), GuardError> {
+            let mut replaces = replaces;
+            let mut expected = None;
+            for part in parts.iter().filter(|part| !part.is_empty()) {
+                if expected.is_some() {
+                    self.call()?;
+                }
+                if expected.is_some_and(|expected| expected != self.list) {
+                    self.beyond += part.len();
+                }
+                self.list = if replaces { part.clone() } else { self.list.union(part) };
+                replaces = false;
+                expected = Some(self.list.clone());
+            }
+            if replaces {
+                self.list = PortSet::default();
+            }
+            Ok(())
+        }
+    }
+
+    type Shared = Rc<RefCell<Node>>;
+
+    #[derive(Clone, Debug)]
+    struct FakeList(Shared);
+    #[derive(Clone, Debug)]
+    struct FakeStore(Shared);
+
+    impl List for FakeList {
+        fn read(&mut self) -> Result<PortSet, GuardError> {
+            self.0.borrow_mut().call()?;
+            Ok(self.0.borrow().list.clone())
+        }
+
+        fn require_writable(&mut self) -> Result<(), GuardError> {
+            self.0.borrow_mut().call()
+        }
+
+        fn is_written_at_once(&self, _: &PortSet) -> bool {
+            false
+        }
+
+        fn add(&mut self, expected: &PortSet, ports: &PortSet) -> Result<bool, GuardError> {
+            let mut node = self.0.borrow_mut();
+            node.call()?;
+            let is_expected = node.list == *expected;
+            if is_expected {
+                node.write(false, &halves(ports))?;
+            }
+            Ok(is_expected)
+        }
+
+        fn replace(&mut self, expected: &PortSet, first: &PortSet, then: &PortSet) -> Result<bool, GuardError> {
+            let mut node = self.0.borrow_mut();
+            node.call()?;
+            let is_expected = node.list == *expected;
+            if is_expected {
+                node.write(true, &[halves(first), halves(then)].concat())?;
+            }
+            Ok(is_expected)
+        }
+    }
+
+    fn halves(ports: &PortSet) -> [PortSet; 2] {
+        let (first, second): (Vec<_>, Vec<_>) = ports.iter().enumerate().partition(|(index, _)| index % 2 == 0);
+        [first, second].map(|half| half.into_iter().map(|(_, number)| number).collect())
+    }
+
+    impl Store for FakeStore {
+        fn load(&mut self) -> Result<Option<Result<Record, String>>, GuardError> {
+            let mut node = self.0.borrow_mut();
+            node.call()?;
+            let stored = node.stored.clone();
+            // Another program wrote what a killed guard was about to write: nothing shows this.
+            if let Some(unfinished) = stored.as_ref().and_then(|it| it.unfinished(&node.list)) {
+                if unfinished.is_half_of_ours() {
+                    node.others = node.others.minus(&unfinished.ours);
+                }
+                node.beyond += unfinished.missing.len();
+            } else if let Some(Record { ours, list, before: Some(before), .. }) = &stored
+                && *list == node.list
+            {
+                node.others = node.others.minus(&ours.minus(&before.ours));
+            }
+            Ok(stored.map(Ok))
+        }
+
+        fn save(&mut self, record: &Record) -> Result<(), GuardError> {
+            let mut node = self.0.borrow_mut();
+            node.call()?;
+            node.stored = Some(record.clone());
+            Ok(())
+        }
+
+        fn clear(&mut self) -> Result<(), GuardError> {
+            let mut node = self.0.borrow_mut();
+            node.call()?;
+            node.stored = None;
+            Ok(())
+        }
+    }
+
+    fn keeper(node: &Shared) -> Keeper<FakeList, FakeStore> {
+        Keeper::new(FakeList(node.clone()), FakeStore(node.clone()), "boot".to_owned())
+    }
+
+    /// Four ports of twelve may be reserved.
+    const TIGHT: Bound = Bound { range: portreeve_facts::PortRange { first: 1000, last: 1011 }, leave: 8 };
+    const BOUND: Bound = Bound { range: portreeve_facts::PortRange { first: 1000, last: 1099 }, leave: 10 };
+
+    fn node(list: &str) -> Shared {
+        Rc::new(RefCell::new(Node { list: ports(list), others: ports(list), ..Node::default() }))
+    }
+
+    #[test]
+    fn ours_come_and_go_and_the_entries_of_others_stay() {
+        let (node, start) = (node("7,1001"), Instant::now());
+        let mut keeper = keeper(&node);
+        let kept = keeper.keep(&wanted("1001-1003", "1009"), BOUND, start).expect("kept");
+        assert_eq!((kept.added, kept.ours), (ports("1002-1003,1009"), ports("1002-1003,1009")));
+        assert_eq!(node.borrow().list, ports("7,1001-1003,1009"));
+        let mut after = |node_ports: &str, seconds| {
+            let now = start + Duration::from_secs(seconds);
+            keeper.keep(&wanted(node_ports, ""), BOUND, now).expect("kept").removed
+        };
+        assert_eq!(after("1002", 0), ports(""), "a Service may come back");
+        assert_eq!(after("1002", 299), ports(""));
+        assert_eq!(after("1002", 300), ports("1003"), "the daemon may start again");
+        assert_eq!(after("1003", 301), ports(""));
+        assert_eq!(after("", 302), ports(""));
+        assert_eq!(after("", 601), ports("1002"));
+        assert_eq!(after("", 602), ports(""), "from one removal to the next is a minute");
+        assert_eq!(after("", 661), ports("1003"));
+        assert_eq!(node.borrow().list, ports("7,1001,1009"));
+    }
+
+    #[test]
+    fn a_guard_that_starts_again_keeps_the_ports_of_daemons_and_one_run_removes_others_at_once() {
+        let (node, start) = (node(""), Instant::now());
+        keeper(&node).keep(&wanted("1002", "1009"), BOUND, start).expect("kept");
+        let kept = keeper(&node).once().keep(&wanted("", ""), BOUND, start).expect("kept");
+        assert_eq!((kept.removed, kept.list), (ports("1002"), ports("1009")));
+        keeper(&node).release().expect("released");
+        assert_eq!(node.borrow().list, ports(""));
+    }
+
+    #[test]
+    fn as_few_ports_as_make_room_are_removed_early_and_every_ten_seconds_at_most() {
+        let (node, start) = (node(""), Instant::now());
+        let tight = Bound { range: "1000-1009".parse().expect("a range"), leave: 5 };
+        let mut keeper = keeper(&node);
+        let mut after = |node_ports: &str, seconds| {
+            let now = start + Duration::from_secs(seconds);
+            let kept = keeper.keep(&wanted(node_ports, ""), tight, now).expect("kept");
+            (kept.removed, kept.added, kept.left_out.len())
+        };
+        assert_eq!(after("1000-1004", 0), (ports(""), ports("1000-1004"), 0));
+        assert_eq!(after("1003-1005", 1), (ports("1000"), ports("1005"), 0));
+        assert_eq!(after("1003-1006", 2), (ports(""), ports(""), 1));
+        assert_eq!(after("1003-1006", 11), (ports("1001"), ports("1006"), 0));
+        assert_eq!(after("1000-1009", 31), (ports(""), ports(""), 5), "what is needed and reserved stays");
+    }
+
+    #[test]
+    fn only_ports_of_the_kind_that_was_not_read_stay() {
+        let (node, start) = (node(""), Instant::now());
+        let mut keeper = keeper(&node);
+        keeper.keep(&wanted("1002", ""), BOUND, start).expect("kept");
+        let mut none = wanted("", "");
+        none.unread.push(portreeve_facts::Gap::new(portreeve_facts::Source::Pods, portreeve_facts::Why::Malformed, ""));
+        for seconds in [1, 301] {
+            keeper.keep(&none, BOUND, start + Duration::from_secs(seconds)).expect("kept");
+        }
+        assert_eq!(node.borrow().list, ports(""), "all Services were read");
+    }
+
+    #[test]
+    fn unread_input_removes_nothing() {
+        let (node, start) = (node(""), Instant::now());
+        let mut keeper = keeper(&node);
+        keeper.keep(&wanted("1002", ""), BOUND, start).expect("kept");
+        let mut unread = wanted("1003", "");
+        unread.unread.push(portreeve_facts::Gap::new(
+            portreeve_facts::Source::Services,
+            portreeve_facts::Why::Unreachable,
+            "",
+        ));
+        keeper.keep(&unread, BOUND, start).expect("kept");
+        let kept = keeper.keep(&unread, BOUND, start + GRACE).expect("kept");
+        assert_eq!(kept.list, ports("1002-1003"));
+    }
+
+    #[test]
+    fn an_entry_that_another_program_writes_too_is_given_up_and_stays() {
+        let (node, start) = (node(""), Instant::now());
+        let mut keeper = keeper(&node);
+        keeper.keep(&wanted("1002-1003", ""), BOUND, start).expect("kept");
+        node.borrow_mut().another_writes(&ports("7,1002"));
+        let kept = keeper.keep(&wanted("1002-1003", ""), BOUND, start).expect("kept");
+        assert_eq!((kept.given_up, kept.lost, kept.added), (ports("1002"), ports("1003"), ports("1003")));
+        let kept = keeper.release().expect("released");
+        assert_eq!((kept.removed, kept.list), (ports("1003"), ports("7,1002")));
+    }
+
+    #[test]
+    fn a_list_that_is_overwritten_again_and_again_is_put_back_once_a_minute() {
+        let (node, start) = (node("7"), Instant::now());
+        let mut keeper = keeper(&node);
+        let all = wanted("1002", "");
+        let mut after = |second: u64| {
+            node.borrow_mut().another_writes(&ports("7"));
+            let kept = keeper.keep(&all, BOUND, start + Duration::from_secs(second)).expect("kept");
+            (kept.added.len(), kept.lost.len(), kept.missing.len())
+        };
+        assert_eq!(after(0), (1, 0, 0));
+        assert_eq!(after(1), (1, 1, 0), "at once the first time");
+        assert_eq!(after(2), (0, 1, 1), "the second time within a minute it waits");
+        assert_eq!(after(30), (0, 0, 1), "it was lost once");
+        assert_eq!(after(61), (1, 0, 0));
+        let kept = keeper.keep(&wanted("1002,1005", ""), BOUND, start + Duration::from_secs(62)).expect("kept");
+        assert_eq!(kept.added, ports("1005"));
+    }
+
+    #[test]
+    fn a_new_port_is_added_while_a_lost_one_waits() {
+        let (node, start) = (node("7"), Instant::now());
+        let mut keeper = keeper(&node);
+        for _ in 0..2 {
+            keeper.keep(&wanted("1002", ""), BOUND, start).expect("kept");
+            node.borrow_mut().another_writes(&ports("7"));
+        }
+        let kept = keeper.keep(&wanted("1002,1005", ""), BOUND, start).expect("kept");
+        assert_eq!((kept.added, kept.missing), (ports("1005"), ports("1002")));
+    }
+
+    #[test]
+    fn a_record_of_another_boot_and_a_bad_one_make_everything_an_entry_of_others() {
+        let stale = Record { boot_id: "old".to_owned(), ours: ports("1002"), list: ports("1002"), ..Record::default() };
+        let node = node("1002");
+        node.borrow_mut().stored = Some(stale);
+        let kept = keeper(&node).keep(&wanted("", ""), BOUND, Instant::now()).expect("kept");
+        assert_eq!((kept.list, kept.removed), (ports("1002"), ports("")));
+        assert_eq!(node.borrow().stored.as_ref().map(|it| it.boot_id.clone()), Some("boot".to_owned()));
+    }
+
+    #[test]
+    fn nothing_is_written_where_nothing_changes() {
+        let (node, start) = (node("7"), Instant::now());
+        let mut keeper = keeper(&node);
+        keeper.keep(&wanted("1002", ""), BOUND, start).expect("kept");
+        let calls = node.borrow().calls;
+        keeper.keep(&wanted("1002", ""), BOUND, start).expect("kept");
+        assert_eq!(node.borrow().calls, calls + 1, "one read of the list");
+    }
+
+    fn some_ports() -> impl Strategy<Value = PortSet> {
+        proptest::collection::btree_set(1000..1012u16, 0..6).prop_map(|all| all.into_iter().collect())
+    }
+
+    fn event() -> impl Strategy<Value = Event> {
+        prop_oneof![some_ports().prop_map(Event::Adds), some_ports().prop_map(Event::Writes), Just(Event::Kill)]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
+
+        /// Other programs write, and the guard is killed, at any call of the guard. Between a read and the write
+        /// that follows at once, no program writes: the kernel has no compare-and-swap.
+        #[test]
+        fn no_interleaving_loses_an_entry_of_another_program_and_the_wanted_ports_are_reserved_in_the_end(
+            at_first in some_ports(),
+            events in proptest::collection::vec((0..80usize, event()), 0..12),
+            runs in proptest::collection::vec((some_ports(), 0..400u64, any::<bool>()), 1..12),
+            last in some_ports(),
+        ) {
+            let node: Shared = Rc::default();
+            {
+                let mut node = node.borrow_mut();
+                (node.list, node.others, node.events) = (at_first.clone(), at_first, events);
+            }
+            let check = |step: &str| {
+                let node = node.borrow();
+                let gone = node.others.minus(&node.list);
+                prop_assert!(gone.is_empty(), "{step}: {gone} of others are gone: {node:?}");
+                let in_range = |ports: &PortSet| ports.intersection(&TIGHT.range.into()).len();
+                let most = TIGHT.most().max(in_range(&node.others)) + node.beyond;
+                prop_assert!(in_range(&node.list) <= most, "{step}: more than {most}: {node:?}");
+                Ok(())
+            };
+            let mut now = Instant::now();
+            let mut guard = keeper(&node);
+            for (ports, seconds, is_unread) in runs {
+                now += Duration::from_secs(seconds);
+                let mut all = wanted(&ports.to_string(), "");
+                if is_unread {
+                    all.unread.push(portreeve_facts::Gap::new(
+                        portreeve_facts::Source::Services, portreeve_facts::Why::Torn, "",
+                    ));
+                }
+                let before = node.borrow().list.clone();
+                let quiet = node.borrow().events.is_empty();
+                match guard.keep(&all, TIGHT, now) {
+                    Ok(kept) => {
+                        prop_assert!(!is_unread || !quiet || before.minus(&kept.list).is_empty(), "unread input shrank it");
+                    }
+                    // The next run repairs a write that did not end.
+                    Err(_) => {
+                        guard = keeper(&node);
+                        continue;
+                    }
+                }
+                check("keep")?;
+            }
+            node.borrow_mut().events.clear();
+            now += PUT_BACK_PAUSE + REMOVAL_PAUSE;
+            // The first run may repair, and count entries of ours as entries of other programs.
+            if guard.keep(&wanted(&last.to_string(), ""), TIGHT, now).is_err() {
+                guard = keeper(&node);
+            }
+            now += PUT_BACK_PAUSE + REMOVAL_PAUSE;
+            let kept = guard.keep(&wanted(&last.to_string(), ""), TIGHT, now).expect("nothing interferes");
+            check("the last run")?;
+            let left_out = kept.left_out.keys().copied().collect();
+            prop_assert!(last.minus(&kept.list).minus(&left_out).is_empty(), "{last} is reserved: {kept:?}");
+            prop_assert!(kept.missing.is_empty());
+            let others = node.borrow().others.clone();
+            prop_assert!(kept.ours.intersection(&others).is_empty() , "{kept:?}, others {others}");
+            guard.release().expect("nothing interferes");
+            check("release")?;
+        }
+
+        /// If no other program ever writes, a release leaves the list as it was, whenever the guard was killed.
+        #[test]
+        fn a_release_leaves_the_list_as_it_was(
+            at_first in some_ports(),
+            kills in proptest::collection::vec(0..60usize, 0..8),
+            runs in proptest::collection::vec((some_ports(), 0..100u64), 1..10),
+        ) {
+            let node: Shared = Rc::default();
+            {
+                let mut node = node.borrow_mut();
+                node.events = kills.into_iter().map(|at| (at, Event::Kill)).collect();
+                (node.list, node.others) = (at_first.clone(), at_first.clone());
+            }
+            let mut now = Instant::now();
+            let mut guard = keeper(&node);
+            for (ports, seconds) in runs {
+                now += Duration::from_secs(seconds);
+                if guard.keep(&wanted(&ports.to_string(), ""), BOUND, now).is_err() {
+                    guard = keeper(&node);
+                }
+            }
+            node.borrow_mut().events.clear();
+            guard.release().expect("nothing interferes");
+            prop_assert_eq!(&node.borrow().list, &at_first);
+            prop_assert_eq!(&node.borrow().stored, &None);
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Reserves the ports that this node needs in `net.ipv4.ip_local_reserved_ports`, and keeps the entries of other programs.
+//!
+//! The kernel's list is a set of ports without owners. The guard keeps a record of the ports that it added ("ours") and of
+//! the whole list as the guard last saw it. Every other entry belongs to another program, and the guard never removes it.
+//! **In doubt an entry belongs to another program**: the guard then leaves it until the next boot. The price is a port that
+//! outgoing connections cannot use. The other mistake would open another program's port without a word.
+//!
+//! Two properties of the kernel (kernel/sysctl.c, `proc_do_large_bitmap`; measured on Linux 6.18):
+//!
+//! - A write at offset 0 replaces the list. A write at another offset adds to the list (`bitmap_or`). So an addition cannot
+//!   lose an entry of another program. `O_APPEND` does not do this: procfs
+//!   ignores it, and the write replaces the list.
+//! - The kernel has no lock and no compare-and-swap for the list. So a removal is a read, a comparison and a replacing write.
+//!
+//! Other programs, a kill and a boot can come in between:
+//!
+//! | event | result |
+//! |---|---|
+//! | Another program adds an entry while the guard adds. | Both entries stay: the guard's write only adds. |
+//! | Another program adds the same port between the guard's read and its write, some microseconds later. | Nothing shows this: the port counts as ours. |
+//! | Another program adds an entry between any two runs. | The list differs from the record: all present entries now belong to other programs. |
+//! | Another program writes a list that has a port of ours. | The same: the port stays when the guard no longer needs it. |
+//! | Another program copies the list and adds to it. | The same: a copy and a wish look alike. |
+//! | Another program writes a list that the record expects: the same list again, or the list after an unfinished write. | Nothing shows this: ours stay ours. |
+//! | Another program writes a list without ours. | The guard adds ours again: at once the first time, then at most once a minute. It reports this. |
+//! | Another program writes between the two calls of a removal. | Its new entries get lost: some microseconds, in which the list was read and not yet written. Removals are therefore at most one a minute, or one in ten seconds if a needed port does not fit otherwise. |
+//! | The guard ends in a long write, which has more than one part. | The record has both states. Entries of both are added again; ours stay ours. |
+//! | The same, and another program writes before the next run. | Entries of other programs that the guard took out are added again. All entries then belong to other programs. A list without other entries than those of the record shows nothing. |
+//! | The guard ends between the record and the write. | The record has the state before and after. The list shows which one is true; another list is a list of other programs. |
+//! | The guard ends after the write. | The same. |
+//! | The guard ends between the two, and another program adds the same ports in that moment. | Nothing shows this: the ports count as ours. |
+//! | The guard is killed while it writes the record. | The record is a new file that takes the place of the old one: one of both is there, as a whole. |
+//! | The node boots. | The list is empty or has what the boot wrote. The record is of another boot, and counts for nothing. |
+//! | A second guard starts with the same record. | The first one holds a lock; the second one ends with an error. |
+//! | The record cannot be parsed. | All present entries belong to other programs. |
+//! | The record cannot be read. | The guard ends with an error: *not read* is not *empty*. |
+//!
+//! A port that is no longer needed stays for five minutes more ([`GRACE`]), and a port of a daemon until the boot: a daemon
+//! needs its port when it starts again. Input that was not read removes no port that may be in it.
+//!
+//! Never: reads a cluster. Needs are from `portreeve-dataplane`; `Wanted` takes those that lose to an outgoing connection.
+
+#![allow(clippy::disallowed_methods, reason = "reads and writes the kernel's list and the record")]
+
+mod keeper;
+mod list;
+mod plan;
+mod record;
+mod wanted;
+
+pub use keeper::{EARLY_REMOVAL_PAUSE, GRACE, Keeper, Kept, PUT_BACK_PAUSE, REMOVAL_PAUSE};
+pub use list::{KernelList, List};
+pub use plan::{Bound, Plan};
+pub use record::{Files, Record, Store, read_record};
+pub use wanted::{Class, Reason, Wanted};
+
+use std::{io, path::PathBuf};
+
+/// Why the guard could not keep the reservation. Each is one line for people.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the texts say it")]
+pub enum GuardError {
+    #[error("this kernel has no {path}: it cannot reserve ports", path = .0.display())]
+    NoList(PathBuf),
+    #[error("cannot read {path}: {error}", path = .path.display())]
+    Read { path: PathBuf, error: io::Error },
+    #[error("cannot write {path}: {error}; wanted a writable file and the user root", path = .path.display())]
+    Write { path: PathBuf, error: io::Error },
+    #[error("{path} has {text:?}, wanted ports like 2703,30000-32767", path = .path.display())]
+    Malformed { path: PathBuf, text: String },
+    #[error("cannot read the guard's record {path}: {error}", path = .path.display())]
+    ReadRecord { path: PathBuf, error: io::Error },
+    #[error("cannot write the guard's record {path}: {error}; the reserved ports did not change", path = .path.display())]
+    WriteRecord { path: PathBuf, error: io::Error },
+    #[error("another guard runs on this node: it holds {path}", path = .0.display())]
+    Locked(PathBuf),
+    #[error("cannot lock {path}: {error}", path = .path.display())]
+    Lock { path: PathBuf, error: io::Error },
+}

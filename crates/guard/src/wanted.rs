@@ -1,0 +1,293 @@
+//! The ports that a node needs, each with its reason.
+
+use std::{collections::BTreeMap, fmt};
+
+use portreeve_dataplane::{Need, Role, Round, usual_ports};
+use portreeve_facts::{Gap, PortRange, PortSet, Source};
+
+/// Kinds of reasons. If not all ports fit, ports of the first kinds are reserved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Class {
+    /// A NodePort of a Service.
+    NodePort,
+    /// The healthCheckNodePort of a Service.
+    HealthCheck,
+    /// A port that a pod on the host's network declares, or that its probe connects to.
+    HostNetworkPod,
+    /// A hostPort of a pod.
+    HostPort,
+    /// A port of a daemon of the node.
+    Daemon,
+}
+
+impl Class {
+    /// Every one, in order.
+    pub const ALL: [Self; 5] = [Self::NodePort, Self::HealthCheck, Self::HostNetworkPod, Self::HostPort, Self::Daemon];
+
+    /// The name in metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::NodePort => "node_port",
+            Self::HealthCheck => "health_check_node_port",
+            Self::HostNetworkPod => "host_network_pod",
+            Self::HostPort => "host_port",
+            Self::Daemon => "daemon",
+        }
+    }
+}
+
+/// Why a port is reserved.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Reason {
+    /// Its kind.
+    pub class: Class,
+    /// The Service or pod, `namespace/name`; or the daemon.
+    pub whose: String,
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { class, whose } = self;
+        match class {
+            Class::NodePort => write!(f, "NodePort of Service {whose}"),
+            Class::HealthCheck => write!(f, "healthCheckNodePort of Service {whose}"),
+            Class::HostNetworkPod => write!(f, "port of hostNetwork pod {whose}"),
+            Class::HostPort => write!(f, "hostPort of pod {whose}"),
+            Class::Daemon => write!(f, "port of {whose}"),
+        }
+    }
+}
+
+impl Reason {
+    /// A port of the record. The record has no names.
+    pub(super) fn daemon_of_the_record() -> Self {
+        Self { class: Class::Daemon, whose: "a daemon that listened there".to_owned() }
+    }
+}
+
+/// A field of a pod that has no port of the node. A tenant can write a value there that no kernel takes.
+const NO_PORT: &str = ": spec.securityContext.sysctls[";
+
+/// The ports that a node needs, wherever they are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// Each port with the first of its reasons.
+    pub ports: BTreeMap<u16, Reason>,
+    /// Unread input: there may be more ports.
+    pub unread: Vec<Gap>,
+}
+
+impl Wanted {
+    /// The needs of a snapshot.
+    pub fn of(round: &Round<'_>) -> Self {
+        let (mut all, mut unread) = (Vec::new(), Vec::new());
+        match round.allocated() {
+            Ok(allocated) => all.extend(allocated.iter().map(|(number, (service, port))| {
+                let class = if port.is_some() { Class::NodePort } else { Class::HealthCheck };
+                (*number, class, format!("{}/{}", service.namespace, service.name))
+            })),
+            Err(gap) => unread.push(gap),
+        }
+        // All of them, not only those with a socket: a runtime that holds a hostPort with a socket binds it at the start of
+        // the pod, and the port must be free then.
+        match round.host_ports() {
+            Ok(host_ports) => all.extend(host_ports.ports().flat_map(|((_, number), pods)| {
+                pods.iter().map(move |(pod, _)| (number, Class::HostPort, format!("{}/{}", pod.namespace, pod.name)))
+            })),
+            Err(gap) => unread.push(gap),
+        }
+        for ((_, number), needs) in round.needs().known().ports() {
+            all.extend(needs.iter().filter_map(|need| of_need(number, *need)));
+        }
+        unread.extend(round.needs().with(&[Source::Listeners]).err());
+        unread.extend(round.now.kernel.no_udp.clone());
+        // An object that could not be used may have any port. A wrong node name hides the pods of this node.
+        let hides = |gap: &&Gap| {
+            matches!(gap.source, Source::Services | Source::Pods | Source::Nodes) && !gap.detail.contains(NO_PORT)
+        };
+        unread.extend(round.now.cluster.rejected.iter().filter(hides).cloned());
+        let mut ports: BTreeMap<u16, Reason> = BTreeMap::new();
+        for (number, class, whose) in all {
+            let reason = Reason { class, whose };
+            // The same reason in every run, in any order of objects.
+            let known = ports.entry(number).or_insert_with(|| reason.clone());
+            if reason < *known {
+                *known = reason;
+            }
+        }
+        Self { ports, unread }
+    }
+
+    /// Whether input was not read that may have ports of a class; of an unknown class, whether any input was not read.
+    pub fn is_unread(&self, class: Option<Class>) -> bool {
+        self.unread.iter().any(|gap| {
+            class.is_none_or(|class| match gap.source {
+                Source::Services => matches!(class, Class::NodePort | Class::HealthCheck),
+                Source::Pods | Source::Nodes => matches!(class, Class::HostNetworkPod | Class::HostPort),
+                Source::Listeners => class == Class::Daemon,
+                _ => true,
+            })
+        })
+    }
+
+    /// With the ports of daemons of a record: a daemon that does not listen now may start again.
+    #[must_use]
+    pub fn with_daemons(mut self, recorded: &PortSet) -> Self {
+        for number in recorded.iter() {
+            self.ports.entry(number).or_insert_with(Reason::daemon_of_the_record);
+        }
+        self
+    }
+
+    /// With the ports of the last run whose input was not read now: it is unknown whether they are still needed.
+    #[must_use]
+    pub fn after(mut self, last: &Self) -> Self {
+        for (number, reason) in &last.ports {
+            if self.is_unread(Some(reason.class)) {
+                self.ports.entry(*number).or_insert_with(|| reason.clone());
+            }
+        }
+        self
+    }
+
+    /// The numbers alone.
+    pub fn numbers(&self) -> PortSet {
+        self.ports.keys().copied().collect()
+    }
+}
+
+fn of_need(number: u16, need: Need<'_>) -> Option<(u16, Class, String)> {
+    let daemon = |name: &str| Some((number, Class::Daemon, name.to_owned()));
+    match need {
+        Need::Declared(pod, _) | Need::Probe(pod, _) => {
+            Some((number, Class::HostNetworkPod, format!("{}/{}", pod.namespace, pod.name)))
+        }
+        // In the default range the kernel may have chosen the port for a listener by chance.
+        Need::Daemon(_) if PortRange::DEFAULT_EPHEMERAL.contains(number) => None,
+        Need::Daemon(_) => daemon(daemon_on(number)),
+        Need::ProxyMetrics | Need::ProxyHealth(_) => daemon("kube-proxy"),
+        Need::Agent(_) => daemon("the agent"),
+        // A text of a tenant must not reserve a port.
+        Need::Said(..) => None,
+        // The scheduler may send the pod to another node.
+        Need::Waiting(..) => None,
+        // Both are read as a whole above.
+        Need::HealthCheck(_) | Need::HostPort(..) => None,
+    }
+}
+
+fn daemon_on(number: u16) -> &'static str {
+    let mut usual = [Role::Daemon, Role::MicroK8s].into_iter().flat_map(usual_ports);
+    usual.find(|port| port.number == number).map_or("a daemon that listens there", |port| port.of)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use portreeve_facts::{
+        ContainerPort, Pod, Protocol, Reading, ServiceKind, Snapshot, Why,
+        healthy::{daemon, gap},
+    };
+
+    const PORT: ContainerPort = ContainerPort { port: 7000, host_port: None, host_ip: None, protocol: Protocol::Tcp };
+
+    fn wanted(world: &Snapshot) -> Wanted {
+        Wanted::of(&Round::of(world, None, 60))
+    }
+
+    fn lines(world: &Snapshot) -> Vec<String> {
+        wanted(world).ports.iter().map(|(number, reason)| format!("{number} {reason}")).collect()
+    }
+
+    /// One of each kind.
+    fn world(change: impl FnOnce(&mut Pod)) -> Snapshot {
+        Snapshot::healthy()
+            .service("lb", |it| {
+                it.node_port(30080).local().with(|service| {
+                    service.kind = ServiceKind::LoadBalancer;
+                    service.health_check_node_port = Some(30999);
+                })
+            })
+            .pod("edge", |pod| pod.host_port(80, 8080))
+            .listens_as("0.0.0.0:16443", daemon("kubelite", 9))
+            .pod("storage", |pod| {
+                pod.host_network = true;
+                pod.ports = vec![PORT];
+                pod.probed = vec![ContainerPort { port: 7001, ..PORT }];
+                pod.said_in_use = vec![ContainerPort { port: 7002, ..PORT }];
+                change(pod);
+            })
+    }
+
+    #[test]
+    fn each_port_has_its_reason() {
+        let all = lines(&world(|_| ()));
+        for line in [
+            "7000 port of hostNetwork pod default/storage",
+            "7001 port of hostNetwork pod default/storage",
+            "8080 hostPort of pod default/edge",
+            "10249 port of kube-proxy",
+            "16443 port of the API server of MicroK8s",
+            "30080 NodePort of Service default/lb",
+            "30999 healthCheckNodePort of Service default/lb",
+        ] {
+            assert!(all.contains(&line.to_owned()), "{line} in {all:#?}");
+        }
+        assert!(!all.iter().any(|line| line.starts_with("7002")), "the last words of a container reserve nothing");
+        assert_eq!(wanted(&world(|_| ())).unread, []);
+    }
+
+    #[test]
+    fn pods_of_other_nodes_and_finished_pods_need_nothing() {
+        for change in [
+            (|pod: &mut Pod| pod.finished = true) as fn(&mut Pod),
+            |pod| pod.node = Some("n2".to_owned()),
+            |pod| pod.host_network = false,
+        ] {
+            assert!(!wanted(&world(change)).ports.contains_key(&7000));
+        }
+    }
+
+    #[test]
+    fn the_most_important_reason_counts_whatever_the_order() {
+        let both = world(|pod| pod.ports.push(ContainerPort { port: 30080, ..PORT }));
+        assert_eq!(wanted(&both).ports[&30080].class, Class::NodePort);
+    }
+
+    #[test]
+    fn ports_of_the_last_run_are_needed_until_all_input_is_read_again() {
+        let (last, mut lost) = (wanted(&world(|_| ())), world(|pod| pod.finished = true));
+        assert!(!wanted(&lost).after(&last).ports.contains_key(&7000), "the pod is finished");
+        lost.cluster.services = gap(Source::Services, Why::Unreachable);
+        let after = wanted(&lost).after(&last);
+        assert_eq!(after.ports[&30080].class, Class::NodePort);
+        assert!(!after.ports.contains_key(&7000), "all pods were read");
+    }
+
+    #[test]
+    fn unread_input_is_reported_and_what_is_known_stays() {
+        type Lose = fn(&mut Snapshot);
+        let sources: [(Source, Lose); 4] = [
+            (Source::Services, |world| world.cluster.services = gap(Source::Services, Why::Unreachable)),
+            (Source::Pods, |world| world.cluster.pods = gap(Source::Pods, Why::NotAsked)),
+            (Source::Listeners, |world| world.kernel.listeners = gap(Source::Listeners, Why::Torn)),
+            (Source::Nodes, |world| world.cluster.rejected.push(Gap::new(Source::Nodes, Why::Ambiguous, ""))),
+        ];
+        for (source, lose) in sources {
+            let mut world = world(|_| ());
+            lose(&mut world);
+            let wanted = wanted(&world);
+            assert!(wanted.unread.iter().any(|gap| gap.source == source), "{source:?}: {:?}", wanted.unread);
+            assert!(!wanted.ports.is_empty());
+        }
+        let malformed = wanted(&world(|_| ()).rejects(Source::Services));
+        assert_eq!(malformed.unread.len(), 1);
+        let mut sysctl = world(|_| ());
+        let detail = "pods: Pod default/x: spec.securityContext.sysctls[0].value: \"zzz\"";
+        sysctl.cluster.rejected.push(Gap::new(Source::Pods, Why::Malformed, detail));
+        assert_eq!(wanted(&sysctl).unread, [], "this field has no port");
+        let mut empty = world(|_| ());
+        empty.cluster.services = Reading::Seen(Vec::new());
+        assert_eq!(wanted(&empty).unread, [], "no Service is not unread");
+    }
+}

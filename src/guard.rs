@@ -1,0 +1,213 @@
+//! `guard`: keeps the ports that this node needs reserved. The only verb that changes a node.
+
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Instant,
+};
+
+use anyhow::{Context as _, bail};
+
+use super::{command_line::UsageError, console::Console, sources::Sources};
+use portreeve_agent::{
+    GuardConfig, SnapshotSources, among, connections_on, count_of_ours,
+    log::{Log, LogFormat, LogLevel, LogStyle},
+    named, run_guard,
+};
+use portreeve_facts::PortSet;
+use portreeve_guard::{Bound, Kept};
+
+/// The most connections that a note names.
+const NAMED: usize = 10;
+/// The guard's record.
+const RECORD: &str = "/run/portreeve/guard.json";
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    sources: Sources,
+    /// Reserve once and end, for images and for the boot of a node
+    #[arg(long, conflicts_with_all = ["dry_run", "release"])]
+    once: bool,
+    /// Change nothing, and print the ports that would be added or removed, each with its reason
+    #[arg(long, conflicts_with = "release")]
+    dry_run: bool,
+    /// Remove the ports that the guard reserved, and end
+    #[arg(long)]
+    release: bool,
+    /// The fewest ports of ip_local_port_range that stay for outgoing connections. Half of the range stays in any case
+    #[arg(long, value_name = "PORTS", default_value_t = Bound::LEAVE)]
+    leave: u32,
+    /// The guard's record of its own ports. A lock beside it allows one guard for each file
+    #[arg(long, value_name = "FILE", default_value = RECORD)]
+    state: PathBuf,
+    /// The directory of the kernel's network settings. In a container, /proc/sys is read-only: mount the node's here
+    #[arg(long, value_name = "DIR", default_value = "/proc/sys/net")]
+    sysctls: PathBuf,
+    /// Answer over HTTP with /metrics and /healthz
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = portreeve_agent::settings::address)]
+    listen: Option<SocketAddr>,
+    /// The form of log lines
+    #[arg(long, value_enum, value_name = "FORM", default_value_t = LogFormat::Text)]
+    log_format: LogFormat,
+}
+
+pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
+    let Args { sources, once, dry_run, release, leave, state, sysctls, listen, log_format } = args;
+    if !sources.is_live() {
+        return Err(UsageError("guard is about this node, wanted it without --snapshot".to_owned()).into());
+    }
+    let host_root = sources.host_root().to_owned();
+    let SnapshotSources { cluster, node, overrides, .. } = sources.gathering((None, None), [].into(), false);
+    let config = GuardConfig { cluster, node, host_root, overrides, sysctls, record: state, leave, listen };
+    let log = Log::start(LogStyle { format: log_format, level: LogLevel::Info }, console.style.colour)
+        .context("starting to log")?;
+    let ended = match (once, dry_run, release) {
+        (true, ..) => reserve_once(&config, console),
+        (_, true, _) => print_plan(&config, console),
+        (.., true) => give_back(&config, console),
+        _ => run_guard(config).map(|()| ExitCode::SUCCESS),
+    };
+    log.flush();
+    ended
+}
+
+fn reserve_once(config: &GuardConfig, console: &Console) -> anyhow::Result<ExitCode> {
+    let mut keeper = config.keeper()?.once();
+    let (wanted, bound) = config.wanted(&config.read()?)?;
+    let first = keeper.keep(&wanted, bound, Instant::now())?;
+    // Another program may have written in the same moment: then the list is put back once.
+    let kept = match first.missing.is_empty() {
+        true => first,
+        false => first.and(keeper.keep(&wanted, bound, Instant::now())?),
+    };
+    notes_about(&kept, console);
+    let total = kept.reserved.len();
+    console.write(|out| {
+        writeln!(out, "reserved: {total} ports that this node needs; added {}", or_none(&kept.added.to_string()))?;
+        writeln!(out, "net.ipv4.ip_local_reserved_ports = {}", kept.list)
+    })?;
+    let added = among(&kept.added, &kept.reserved);
+    if !added.is_empty() {
+        console.print_note(&format!("added: {}", named(&added)));
+        let connections = connections_on(&config.host_root, &kept.added);
+        if !connections.is_empty() {
+            let (count, first) =
+                (connections.len(), connections.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", "));
+            console.print_note(&format!("outgoing connections keep {count} of these ports until they end: {first}"));
+        }
+    }
+    if !kept.missing.is_empty() {
+        bail!("another program removes these ports again: {}", kept.missing);
+    }
+    if let Some(gap) = wanted.unread.first() {
+        bail!("not all input was read, so there may be more ports: {}", gap.detail);
+    }
+    if !kept.left_out.is_empty() {
+        bail!("not reserved, because too few ports would stay for outgoing connections: {}", named(&kept.left_out));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn notes_about(kept: &Kept, console: &Console) {
+    if let Some(why) = &kept.bad_record {
+        console.print_note(&format!(
+            "the guard's record is malformed ({why}): all reserved ports count as ports of other programs, and stay"
+        ));
+    }
+    if !kept.given_up.is_empty() {
+        let ports = &kept.given_up;
+        console
+            .print_note(&format!("another program wrote the list, so these ports stay until the next boot: {ports}"));
+    }
+    if !kept.removed.is_empty() {
+        console.print_note(&format!("removed: {}", kept.removed));
+    }
+}
+
+fn print_plan(config: &GuardConfig, console: &Console) -> anyhow::Result<ExitCode> {
+    let (wanted, bound) = config.wanted(&config.read()?)?;
+    let plan = config.preview(&wanted, bound)?;
+    console.write(|out| {
+        for (number, reason) in among(&plan.add, &plan.reserved) {
+            writeln!(out, "add     {number:<5}  {reason}")?;
+        }
+        let bounded: PortSet = plan.left_out.keys().copied().collect();
+        for range in plan.remove.minus(&bounded).ranges() {
+            writeln!(out, "remove  {range:<5}  this node no longer needs it")?;
+        }
+        for range in plan.remove.intersection(&bounded).ranges() {
+            writeln!(out, "remove  {range:<5}  more important ports need the room")?;
+        }
+        for (number, reason) in &plan.left_out {
+            writeln!(out, "no room {number:<5}  {reason}")?;
+        }
+        if plan.add.is_empty() && plan.remove.is_empty() {
+            writeln!(out, "nothing to change: {} ports that this node needs are reserved", plan.reserved.len())?;
+        }
+        Ok(())
+    })?;
+    if let Some(gap) = wanted.unread.first() {
+        bail!("not all input was read, so there may be more ports: {}", gap.detail);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn give_back(config: &GuardConfig, console: &Console) -> anyhow::Result<ExitCode> {
+    let kept = config.keeper()?.release()?;
+    let removed = or_none(&kept.removed.to_string());
+    notes_about(&Kept { removed: PortSet::default(), ..kept.clone() }, console);
+    console.write(|out| {
+        writeln!(out, "removed: {removed}")?;
+        writeln!(out, "net.ipv4.ip_local_reserved_ports = {}", kept.list)
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn or_none(ports: &str) -> String {
+    if ports.is_empty() { "none".to_owned() } else { ports.to_owned() }
+}
+
+/// A sentence about the guard of this node; nothing if there is no record of one.
+pub(super) fn sentence(path: &Path) -> Option<String> {
+    let path_in_words = path.display();
+    Some(match count_of_ours(path) {
+        Ok(None) => return None,
+        Ok(Some(Ok(count))) => {
+            format!("a guard reserved {count} of the ports in this node's list: record {path_in_words}")
+        }
+        Ok(Some(Err(why))) => format!("the record of this node's guard is malformed: {path_in_words}: {why}"),
+        Err(error) => error.to_string(),
+    })
+}
+
+/// The same, where the guard of the chart has its record.
+pub(super) fn about_this_node() -> Option<String> {
+    sentence(Path::new(RECORD))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_that_is_absent_is_no_guard_and_one_that_cannot_be_read_is_not_absent() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("guard.json");
+        assert_eq!(sentence(&path), None);
+        let ours = r#"[{"first":30080,"last":30081}]"#;
+        let record = format!(r#"{{"bootId":"b","ours":{ours},"list":{ours}}}"#);
+        std::fs::write(&path, record).expect("a file");
+        assert!(
+            sentence(&path).is_some_and(|it| it.starts_with("a guard reserved 0 of the ports")),
+            "{:?}",
+            sentence(&path)
+        );
+        std::fs::write(&path, "{").expect("a file");
+        assert!(sentence(&path).is_some_and(|it| it.contains("is malformed")));
+        std::fs::remove_file(&path).expect("removed");
+        std::fs::create_dir(&path).expect("a directory");
+        assert!(sentence(&path).is_some_and(|it| it.starts_with("cannot read the guard's record")));
+    }
+}

@@ -1,0 +1,100 @@
+//! The guard's part of the chart.
+
+use serde_json::{Value, json};
+
+use crate::helm::{objects, render, try_render};
+
+const ON: &str = r#"guard={"enabled":true}"#;
+
+/// The objects that the guard adds to the chart.
+fn added(settings: &[&str]) -> Vec<Value> {
+    let without = objects(&render(&settings[1..]));
+    objects(&render(settings)).into_iter().filter(|object| !without.contains(object)).collect()
+}
+
+fn of<'a>(objects: &'a [Value], kind: &str) -> &'a Value {
+    objects.iter().find(|object| object["kind"] == kind).unwrap_or_else(|| panic!("no {kind}"))
+}
+
+#[test]
+fn without_it_the_chart_is_as_before() {
+    let manifest = render(&[]);
+    assert!(!manifest.contains("portreeve-guard") && !manifest.contains("/proc/sys/net"), "it is off by default");
+}
+
+#[test]
+fn the_guard_has_an_account_of_its_own_that_reads_three_kinds_of_objects_and_has_no_capability() {
+    let added = added(&[ON]);
+    let kinds: Vec<&str> = added.iter().filter_map(|object| object["kind"].as_str()).collect();
+    assert_eq!(kinds, ["ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "DaemonSet"]);
+    let rules = json!([
+        {"apiGroups": [""], "resources": ["services", "pods"], "verbs": ["list", "watch"]},
+        {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]},
+    ]);
+    assert_eq!(of(&added, "ClusterRole")["rules"], rules);
+    let events = json!([{"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create"]}]);
+    let role = of(&added, "Role");
+    assert_eq!((&role["rules"], &role["metadata"]["namespace"]), (&events, &json!("default")));
+    assert_eq!(of(&added, "RoleBinding")["metadata"]["namespace"], "default");
+    let silent = self::added(&[ON, r#"rbac={"events":false}"#]);
+    assert!(!silent.iter().any(|object| object["kind"] == "Role"), "Events can be switched off");
+    let account = json!([{"kind": "ServiceAccount", "name": "portreeve-guard", "namespace": "portreeve"}]);
+    assert_eq!(of(&added, "ClusterRoleBinding")["subjects"], account);
+    assert_eq!(of(&added, "RoleBinding")["subjects"], account);
+    let pod = &of(&added, "DaemonSet")["spec"]["template"]["spec"];
+    assert_eq!(pod["serviceAccountName"], "portreeve-guard");
+    assert_eq!((&pod["hostNetwork"], &pod["hostPID"]), (&json!(true), &Value::Null));
+    let context = json!({
+        "allowPrivilegeEscalation": false,
+        "readOnlyRootFilesystem": true,
+        "runAsUser": 0,
+        "runAsGroup": 0,
+        "seccompProfile": {"type": "RuntimeDefault"},
+        "capabilities": {"drop": ["ALL"]},
+    });
+    assert_eq!(pod["containers"][0]["securityContext"], context);
+}
+
+#[test]
+fn it_writes_the_list_and_its_record_and_nothing_else_of_the_node() {
+    let added = added(&[ON]);
+    let pod = &of(&added, "DaemonSet")["spec"]["template"]["spec"];
+    let list = "/proc/sys/net/ipv4/ip_local_reserved_ports";
+    let volumes = json!([
+        {"name": "list", "hostPath": {"path": list, "type": "File"}},
+        {"name": "state", "hostPath": {"path": "/run/portreeve", "type": "DirectoryOrCreate"}},
+    ]);
+    assert_eq!(pod["volumes"], volumes);
+    assert_eq!(pod["containers"][0]["volumeMounts"][0]["mountPath"], format!("/host{list}"));
+    assert_eq!(pod["containers"][0]["livenessProbe"], Value::Null, "another program may own the port");
+    let arguments = pod["containers"][0]["args"].as_array().expect("arguments");
+    for argument in ["guard", "--sysctls=/host/proc/sys/net", "--state=/run/portreeve/guard.json", "--leave=4096"] {
+        assert!(arguments.contains(&argument.into()), "{argument}");
+    }
+}
+
+#[test]
+fn its_pods_are_not_taken_for_agents() {
+    let added = added(&[ON, r#"podMonitor={"enabled":true}"#, r#"serviceMonitor={"enabled":true}"#]);
+    let labels = json!({"app.kubernetes.io/name": "portreeve-guard", "app.kubernetes.io/instance": "portreeve"});
+    let selectors = [
+        ("DaemonSet", "/spec/selector/matchLabels"),
+        ("PodMonitor", "/spec/selector/matchLabels"),
+        ("Service", "/spec/selector"),
+        ("ServiceMonitor", "/spec/selector/matchLabels"),
+    ];
+    for (kind, place) in selectors {
+        assert_eq!(of(&added, kind).pointer(place), Some(&labels), "{kind}");
+    }
+    let pods = &of(&added, "DaemonSet")["spec"]["template"]["metadata"]["labels"];
+    assert_eq!(pods["app.kubernetes.io/name"], "portreeve-guard");
+}
+
+#[test]
+fn its_values_are_checked() {
+    for wrong in
+        [r#"guard={"enabled":1}"#, r#"guard={"leave":-1}"#, r#"guard={"port":0}"#, r#"guard={"bind":"refuse"}"#]
+    {
+        try_render(&[wrong]).expect_err(wrong);
+    }
+}

@@ -1,0 +1,379 @@
+//! `portreeve guard` on the kernel's own list, in network namespaces of their own.
+
+use std::{
+    collections::BTreeSet,
+    fs::{self, File},
+    io::{Read as _, Write as _},
+    net::{TcpListener, TcpStream},
+    os::unix::fs::FileExt as _,
+    path::{Path, PathBuf},
+    process::{Child, Command, Output, Stdio},
+};
+
+use nix::{
+    sys::{
+        ptrace,
+        signal::{Signal, kill},
+        wait::{WaitPidFlag, WaitStatus, waitpid},
+    },
+    unistd::Pid,
+};
+
+use crate::{
+    agent::{exchange_with, until},
+    stage::{Stage, portreeve, sysctl},
+};
+
+const LIST: &str = "/proc/sys/net/ipv4/ip_local_reserved_ports";
+const PLACE: &str = "127.0.0.1:29518";
+
+/// The kernel prints the list into the first read alone.
+fn list() -> String {
+    let mut bytes = vec![0; 1 << 18];
+    let length = File::open(LIST).and_then(|mut file| file.read(&mut bytes)).expect("a list");
+    String::from_utf8_lossy(&bytes[..length]).trim().to_owned()
+}
+
+fn set_list(ports: &str) {
+    sysctl("net.ipv4.ip_local_reserved_ports", ports);
+}
+
+/// A node whose range covers the NodePorts, and that has reserved 2703 for another program.
+fn overlapping() -> Stage {
+    sysctl_range(Stage::new().service("web", "TCP", 30080, "").document(POD))
+}
+
+fn sysctl_range(stage: Stage) -> Stage {
+    sysctl("net.ipv4.ip_local_port_range", "20000 60999");
+    set_list("2703");
+    stage
+}
+
+const POD: &str = "apiVersion: v1\nkind: Pod\nmetadata: {name: storage, namespace: default, uid: uid-storage}\nspec:\n  \
+                   nodeName: n1\n  hostNetwork: true\n  containers:\n  - name: storage\n    ports: [{containerPort: 27000}]";
+
+fn command(stage: &Stage, arguments: &[&str]) -> Command {
+    let mut command = stage.command("guard");
+    command.arg("--state").arg(state(stage)).args(arguments);
+    command
+}
+
+fn state(stage: &Stage) -> PathBuf {
+    stage.path("run/guard.json")
+}
+
+/// The exit code, and what it printed on both outputs.
+fn guard(stage: &Stage, arguments: &[&str]) -> (i32, String, String) {
+    output(&mut command(stage, arguments))
+}
+
+fn output(command: &mut Command) -> (i32, String, String) {
+    let Output { status, stdout, stderr } = command.stdin(Stdio::null()).output().expect("portreeve runs");
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
+    (status.code().unwrap_or(-1), text(stdout), text(stderr))
+}
+
+/// A guard that runs on; it ends with this value.
+struct Running(Child);
+
+impl Running {
+    fn start(stage: &Stage) -> Self {
+        let mut command = command(stage, &["--listen", PLACE]);
+        Self(command.stderr(Stdio::null()).spawn().expect("portreeve runs"))
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(i32::try_from(self.0.id()).expect("a pid")), signal).expect("it is ours");
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
+#[track_caller]
+fn wait_for_list(wanted: &str) {
+    until(|| (list() == wanted).then_some(())).unwrap_or_else(|| panic!("{} is not {wanted}", list()));
+}
+
+fn metric(name: &str) -> Option<f64> {
+    let (_, text) = exchange_with(PLACE, "GET", "/metrics", "")?;
+    text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
+}
+
+#[test]
+fn what_the_node_needs_is_reserved_with_its_reason_and_given_back() {
+    let stage = overlapping();
+    let (code, plan, _) = guard(&stage, &["--dry-run"]);
+    assert_eq!(code, 0, "{plan}");
+    assert!(plan.contains("add     27000  port of hostNetwork pod default/storage"), "{plan}");
+    assert!(plan.contains("add     30080  NodePort of Service default/web"), "{plan}");
+    assert_eq!(list(), "2703", "a dry run changes nothing");
+    assert!(!state(&stage).exists(), "a dry run writes no file");
+    let (code, out, err) = guard(&stage, &["--once"]);
+    assert_eq!((code, list().as_str()), (0, "2703,27000,30080"), "{out}{err}");
+    let (code, out, _) = guard(&stage, &["--once"]);
+    assert_eq!(code, 0);
+    assert!(out.starts_with("reserved: 2 ports that this node needs; added none"), "{out}");
+    let (code, out, _) = guard(&stage, &["--release"]);
+    assert_eq!((code, list().as_str()), (0, "2703"), "{out}");
+    assert!(out.starts_with("removed: 27000,30080\n"), "{out}");
+    let (code, out, _) = guard(&stage, &["--release"]);
+    assert_eq!((code, list().as_str()), (0, "2703"), "{out}");
+}
+
+#[test]
+fn an_entry_that_was_there_before_or_that_another_program_writes_too_stays() {
+    let stage = overlapping();
+    set_list("2703,30080");
+    guard(&stage, &["--once"]);
+    guard(&stage, &["--release"]);
+    assert_eq!(list(), "2703,30080", "it was there before");
+    set_list("2703");
+    guard(&stage, &["--once"]);
+    set_list("2703,30000-30100");
+    let (_, _, err) = guard(&stage, &["--once"]);
+    assert!(err.contains("these ports stay until the next boot: 30080"), "{err}");
+    guard(&stage, &["--release"]);
+    assert_eq!(list(), "2703,30000-30100", "no hole in the list of another program");
+}
+
+#[test]
+fn other_programs_lose_no_entry_while_the_guard_adds() {
+    let stage = overlapping();
+    // As many as a busy machine manages, each added beside the guard's own writes.
+    let others: BTreeSet<u16> = (40000..40400).step_by(2).collect();
+    let file = File::options().write(true).open(LIST).expect("the list");
+    let mut guards: Vec<Child> = Vec::new();
+    for (index, port) in others.iter().enumerate() {
+        if index % 50 == 0 {
+            let mut command = command(&stage, &["--once"]);
+            guards.push(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("portreeve runs"));
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+        file.write_at(format!("{port}\n").as_bytes(), 1).expect("the kernel takes it");
+    }
+    for guard in &mut guards {
+        // Of guards at the same time all but one end at the lock.
+        guard.wait().expect("it ends");
+    }
+    guard(&stage, &["--once"]);
+    let all: BTreeSet<u16> = list().parse::<portreeve_facts::PortSet>().expect("ports").iter().collect();
+    assert!(others.is_subset(&all), "{:?} are gone", others.difference(&all).collect::<Vec<_>>());
+    assert!([2703, 27000, 30080].iter().all(|port| all.contains(port)), "{all:?}");
+    guard(&stage, &["--release"]);
+    let all: BTreeSet<u16> = list().parse::<portreeve_facts::PortSet>().expect("ports").iter().collect();
+    assert!(others.is_subset(&all) && all.contains(&2703), "{all:?}");
+}
+
+/// Everything that the guard changes.
+fn changed(stage: &Stage) -> (String, Option<Vec<u8>>, Option<Vec<u8>>) {
+    let state = state(stage);
+    (list(), fs::read(&state).ok(), fs::read(format!("{}.new", state.display())).ok())
+}
+
+/// Runs a guard and kills it when it has made so many changes. Returns whether it made as many.
+#[allow(clippy::zombie_processes, reason = "waitpid sees its stops and its end")]
+fn killed_after(stage: &Stage, changes: usize, argument: &str) -> bool {
+    let guard = command(stage, &[argument]);
+    let mut waiting = Command::new("sh");
+    waiting.args(["-c", "read -r _; exec \"$@\"", "sh"]).arg(guard.get_program()).args(guard.get_args());
+    waiting.env_remove("KUBECONFIG").env_remove("KUBERNETES_SERVICE_HOST").env("HOME", "/nonexistent");
+    waiting.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = waiting.spawn().expect("sh runs");
+    let pid = Pid::from_raw(i32::try_from(child.id()).expect("a pid"));
+    ptrace::seize(pid, ptrace::Options::PTRACE_O_TRACESYSGOOD).expect("root may trace");
+    ptrace::interrupt(pid).expect("it is traced");
+    child.stdin.take().expect("a pipe").write_all(b"\n").expect("it reads");
+    let (mut seen, mut last) = (0, changed(stage));
+    loop {
+        match waitpid(pid, Some(WaitPidFlag::__WALL)).expect("a child") {
+            WaitStatus::Exited(..) | WaitStatus::Signaled(..) => return false,
+            WaitStatus::Stopped(_, signal) if signal != Signal::SIGTRAP => {
+                ptrace::syscall(pid, signal).expect("it is stopped");
+                continue;
+            }
+            _ => {}
+        }
+        let now = changed(stage);
+        if now != last {
+            (seen, last) = (seen + 1, now);
+            if seen == changes {
+                kill(pid, Signal::SIGKILL).expect("it is ours");
+                while !matches!(waitpid(pid, None).expect("a child"), WaitStatus::Signaled(..)) {}
+                return true;
+            }
+        }
+        ptrace::syscall(pid, None).expect("it is stopped");
+    }
+}
+
+#[test]
+fn a_guard_that_is_killed_at_any_step_leaves_the_entries_of_others_and_its_own_go_in_the_end() {
+    let stage = overlapping();
+    let mut steps = 0;
+    // A file is made, written and renamed; the list is written; the record is written again.
+    for changes in 1.. {
+        if !killed_after(&stage, changes, "--once") {
+            break;
+        }
+        steps = changes;
+        let all = list();
+        assert!(all == "2703" || all == "2703,27000,30080", "after {changes} changes: {all}");
+        if changes % 2 == 0 {
+            let (code, out, err) = guard(&stage, &["--once"]);
+            assert_eq!((code, list().as_str()), (0, "2703,27000,30080"), "{out}{err}");
+        }
+        guard(&stage, &["--release"]);
+        assert_eq!(list(), "2703", "killed after {changes} changes");
+    }
+    assert!(steps >= 6, "it was killed at {steps} steps only");
+    let mut steps = 0;
+    for changes in 1.. {
+        guard(&stage, &["--once"]);
+        assert_eq!(list(), "2703,27000,30080");
+        if !killed_after(&stage, changes, "--release") {
+            break;
+        }
+        steps = changes;
+        guard(&stage, &["--release"]);
+        assert_eq!(list(), "2703", "a release killed after {changes} changes");
+    }
+    assert!(steps >= 4, "a release was killed at {steps} steps only");
+}
+
+#[test]
+fn a_long_removal_that_is_killed_in_the_middle_loses_no_entry() {
+    let stage = sysctl_range(Stage::new().document(POD));
+    // Both parts are longer than one write takes.
+    let file = File::options().write(true).open(LIST).expect("the list");
+    for first in [50001u16, 51001, 52001] {
+        let part: Vec<String> = (0..500).map(|index| (first + 2 * index).to_string()).collect();
+        file.write_at(part.join(",").as_bytes(), 1).expect("the kernel takes it");
+    }
+    let before = list();
+    let many = (0..2000u16).map(|index| 22000 + 2 * index);
+    let stage = many.fold(stage, |stage, port| stage.service(&format!("s{port}"), "TCP", port, ""));
+    let (code, out, err) = guard(&stage, &["--once"]);
+    assert_eq!(code, 0, "{out}{err}");
+    let (whole, mut halves) = (list(), 0);
+    for changes in 1.. {
+        if !killed_after(&stage, changes, "--release") {
+            break;
+        }
+        let left = list();
+        halves += usize::from(left != whole && left != before);
+        guard(&stage, &["--once"]);
+        assert_eq!(list(), whole, "after {changes} changes");
+    }
+    assert!(halves > 0, "it was killed within a write");
+    guard(&stage, &["--release"]);
+    assert_eq!(list(), before);
+}
+
+#[test]
+fn a_service_that_appears_is_reserved_and_a_stopped_guard_leaves_the_reservation() {
+    let stage = overlapping();
+    let mut running = Running::start(&stage);
+    wait_for_list("2703,27000,30080");
+    let (code, _, err) = guard(&stage, &["--once"]);
+    assert_eq!(code, 2);
+    assert!(err.contains("another guard runs on this node") && err.lines().count() == 1, "{err}");
+    let stage = stage.service("new", "TCP", 30090, "");
+    stage.manifest();
+    wait_for_list("2703,27000,30080,30090");
+    // The list is written first, and the metric after that.
+    let two = || metric("portreeve_guard_reserved_ports{reason=\"node_port\"}").filter(|count| *count == 2.0);
+    until(two).expect("both NodePorts are counted");
+    assert_eq!(exchange_with(PLACE, "GET", "/healthz", "").map(|it| it.1), Some("ok\n".to_owned()));
+    running.signal(Signal::SIGTERM);
+    assert!(running.0.wait().expect("it ends").success());
+    assert_eq!(list(), "2703,27000,30080,30090", "a restart opens no hole");
+    let (code, ..) = guard(&stage, &["--release"]);
+    assert_eq!((code, list().as_str()), (0, "2703"));
+}
+
+#[test]
+fn a_list_that_another_program_overwrites_is_put_back_and_counted() {
+    let stage = overlapping();
+    let _running = Running::start(&stage);
+    wait_for_list("2703,27000,30080");
+    set_list("2703,9999");
+    // A change of the cluster is a reason to read the list at once.
+    let stage = stage.service("new", "TCP", 30090, "");
+    stage.manifest();
+    wait_for_list("2703,9999,27000,30080,30090");
+    until(|| (metric("portreeve_guard_overwritten_total")? >= 1.0).then_some(())).expect("it is counted");
+}
+
+#[test]
+fn what_the_guard_cannot_do_is_one_clear_line_and_changes_nothing() {
+    let stage = overlapping();
+    let line = |arguments: &[&str], wanted: &str| {
+        let (code, out, err) = guard(&stage, arguments);
+        let last = err.lines().last().unwrap_or_default();
+        assert!(code == 2 && last.starts_with("error: ") && last.contains(wanted), "{arguments:?}: {code} {out}{err}");
+        assert_eq!(list(), "2703", "{arguments:?}");
+    };
+    line(&["--once", "--sysctls", "/nonexistent"], "it cannot reserve ports");
+    line(&["--once", "--leave", "41000"], "too few ports would stay for outgoing connections: 27000");
+    let read_only = stage.path("sys");
+    fs::create_dir(&read_only).expect("a directory");
+    let at = read_only.to_str().expect("UTF-8").to_owned();
+    let mount = |arguments: &[&str]| {
+        assert!(Command::new("mount").args(arguments).arg(&at).status().expect("mount runs").success());
+    };
+    mount(&["--bind", "/proc/sys/net"]);
+    mount(&["-o", "remount,bind,ro"]);
+    line(&["--once", "--sysctls", &at], "wanted a writable file and the user root");
+    assert!(Command::new("umount").arg(&at).status().expect("umount runs").success());
+    fs::write(state(&stage), "{").expect("a file");
+    let (code, _, err) = guard(&stage, &["--release"]);
+    assert_eq!((code, list().as_str()), (0, "2703"));
+    assert!(err.contains("the guard's record is malformed"), "{err}");
+    let (code, _, err) = output(portreeve().args(["guard", "--dry-run", "--snapshot", "x.json"]));
+    assert_eq!(code, 64, "{err}");
+}
+
+#[test]
+fn unread_services_shrink_nothing() {
+    let stage = overlapping();
+    guard(&stage, &["--once"]);
+    assert_eq!(list(), "2703,27000,30080");
+    let mut without = portreeve();
+    without.args(["guard", "--once", "--node", "n1", "--services", "/nonexistent", "--state"]).arg(state(&stage));
+    let (code, _, err) = output(&mut without);
+    assert_eq!((code, list().as_str()), (2, "2703,27000,30080"), "{err}");
+    assert!(err.contains("not all input was read"), "{err}");
+}
+
+/// Connects so many times, one after the other, and counts connections whose port the kernel chose from `ports`.
+fn on(ports: &BTreeSet<u16>, connections: usize) -> usize {
+    let server = TcpListener::bind("127.0.0.1:19999").expect("the port is free");
+    let place = server.local_addr().expect("an address");
+    let held: Vec<_> = (0..connections)
+        .map(|_| {
+            let client = TcpStream::connect(place).expect("it listens");
+            let (accepted, _) = server.accept().expect("a connection");
+            (client, accepted)
+        })
+        .collect();
+    held.iter().filter(|(client, _)| ports.contains(&client.local_addr().expect("an address").port())).count()
+}
+
+#[test]
+fn no_connection_that_began_after_the_reservation_has_a_node_port() {
+    let stage = Stage::new().document(POD);
+    sysctl("net.ipv4.ip_local_port_range", "30000 30799");
+    let ports: BTreeSet<u16> = (0..200).map(|index| 30000 + 4 * index).collect();
+    let stage = ports.iter().fold(stage, |stage, port| stage.service(&format!("s{port}"), "TCP", *port, ""));
+    let without = on(&ports, 300);
+    assert!(without > 30, "{without} of 300: the range overlaps");
+    let (code, out, err) = guard(&stage, &["--once", "--leave", "100"]);
+    assert_eq!(code, 0, "{out}{err}");
+    assert_eq!(on(&ports, 300), 0);
+    assert!(Path::new(&state(&stage)).exists());
+}
