@@ -88,9 +88,12 @@ fn every_link_leads_to_where_the_documentation_is_read() {
         let links: Vec<&str> = text.split("https://docs.example/portreeve/").skip(1).collect();
         assert!(links.len() > 20 && !text.contains("docs/"), "{links:?}");
         for link in links {
-            // The page of a rule, with a name that Prometheus or Grafana fills in, is the page of a rule.
+            // Prometheus or Grafana fills in the name of a rule or of a runbook.
             let page = link.split(".html").next().expect("a page").replace("index", "README");
-            let page = if page.starts_with("rules/") { "rules/README".to_owned() } else { page };
+            let page = match page.split_once('/') {
+                Some((folder, name)) if folder == "rules" || name.contains('$') => format!("{folder}/README"),
+                _ => page,
+            };
             let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("docs/{page}.md"));
             assert!(path.is_file(), "{}", path.display());
         }

@@ -10,7 +10,11 @@ use crate::metrics::{Exposition, Family, Metric, counter, exposed, gauge};
 /// Every metric of the guard.
 pub(crate) static GUARD_METRICS: [Metric; 8] = [
     gauge("portreeve_guard_reserved_ports", &["reason"], "Ports that this node needs and that are reserved"),
-    gauge("portreeve_guard_left_out_ports", &[], "Ports that this node needs and for which the bound leaves no room"),
+    gauge(
+        "portreeve_guard_left_out_ports",
+        &[],
+        "Ports that this node needs, and that the bound keeps out of the reservation",
+    ),
     gauge(
         "portreeve_guard_missing_ports",
         &[],
