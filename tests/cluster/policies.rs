@@ -83,10 +83,10 @@ fn a_fact_of_no_agent_is_no_parameter_and_is_reported() {
     assert!(notes.contains("without agents, apply deploy/policies/policies.yaml as it is"), "{notes}");
     let (code, text, notes) =
         plugin.run(&nobody, &["policies", "--fixed", "shop=30010", "--fixed", "shop=30011-30012"]);
-    assert!(code == 2 && notes.contains("no agent reported it"), "{notes}");
+    assert!(code == 2 && notes.contains("no agent reported the cluster"), "{notes}");
     assert_eq!(parameters(&text), json!({"fixedNodePorts.shop": "30010-30012"}));
     let (code, text, notes) = plugin.run(&nobody, &["policies", "--keep-free", "10.96.0.0/16"]);
-    assert!(code == 2 && notes.contains("no agent reported it"), "{notes}");
+    assert!(code == 2 && notes.contains("no agent reported the cluster"), "{notes}");
     assert_eq!(parameters(&text), json!({"keptFreeOfExternalIPs": "10.96.0.0/16"}));
     let (_, values, _) = plugin.run(&nobody, &["policies", "-o", "values", "--fixed", ""]);
     let unknown = json!({
