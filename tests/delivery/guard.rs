@@ -97,4 +97,6 @@ fn its_values_are_checked() {
     {
         try_render(&[wrong]).expect_err(wrong);
     }
+    let refused = try_render(&[r#"guard={"enabled":true,"port":29517}"#]).expect_err("the agents have this port");
+    assert!(refused.contains("set another guard.port"), "{refused}");
 }
