@@ -99,4 +99,6 @@ fn its_values_are_checked() {
     }
     let refused = try_render(&[r#"guard={"enabled":true,"port":29517}"#]).expect_err("the agents have this port");
     assert!(refused.contains("set another guard.port"), "{refused}");
+    let refused = try_render(&[ON, "openshift.enabled=true"]).expect_err("no pod would be admitted");
+    assert!(refused.contains("no SecurityContextConstraints for the guard"), "{refused}");
 }
