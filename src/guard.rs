@@ -27,7 +27,7 @@ const RECORD: &str = "/run/portreeve/guard.json";
 pub(super) struct Args {
     #[command(flatten)]
     sources: Sources,
-    /// Reserve once and end, for images and for the boot of a node
+    /// Reserve once and end, as a unit at the boot of a node does
     #[arg(long, conflicts_with_all = ["dry_run", "release"])]
     once: bool,
     /// Change nothing, and print the ports that would be added or removed, each with its reason

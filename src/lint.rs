@@ -28,7 +28,7 @@ use portreeve_cluster::{
 };
 use portreeve_facts::{
     Gap, KernelFacts, NodePortRange, Overrides, OwnPort, Place, PortRange, Reading, SNAPSHOT_SCHEMA, Snapshot, Why,
-    names,
+    names, text::shell_word,
 };
 use portreeve_report as report;
 use portreeve_rules::ids::{Named, Rows};
@@ -121,8 +121,8 @@ pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
         console.print_error(&anyhow::Error::msg(in_log(failure)));
     }
     for chart in &report.charts {
-        let rendered = format!("helm template {chart} | portreeve lint -");
-        console.print_note(&in_log(format!("{chart} is a chart, and was not read: {rendered}")));
+        let rendered = format!("helm template {} | portreeve lint -", shell_word(chart));
+        console.print_note(&in_log(format!("the templates of the chart {chart} were not read: {rendered}")));
     }
     // Documents and tables say it themselves.
     if are_rows || matches!(output, Form::Github) {

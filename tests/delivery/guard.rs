@@ -97,4 +97,8 @@ fn its_values_are_checked() {
     {
         try_render(&[wrong]).expect_err(wrong);
     }
+    let refused = try_render(&[r#"guard={"enabled":true,"port":29517}"#]).expect_err("the agents have this port");
+    assert!(refused.contains("set another guard.port"), "{refused}");
+    let refused = try_render(&[ON, "openshift.enabled=true"]).expect_err("no pod would be admitted");
+    assert!(refused.contains("no SecurityContextConstraints for the guard"), "{refused}");
 }

@@ -141,7 +141,7 @@ pub enum NotAttached {
         error: std::io::Error,
     },
     /// The folder is of no control group of version 2.
-    #[error("{}: is no control group of version 2: name one below a mount of type cgroup2 with --cgroup", .0.display())]
+    #[error("{}: is no control group of version 2: wanted one below a mount of type cgroup2", .0.display())]
     NoCgroup(PathBuf),
     /// The kernel permits no program.
     #[error("the kernel does not permit the bind hook: it needs the capabilities BPF and NET_ADMIN")]

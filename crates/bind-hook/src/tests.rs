@@ -425,7 +425,7 @@ fn what_keeps_a_hook_off_is_named_in_one_line() {
     );
     assert_eq!(
         message(Path::new("/proc")),
-        "/proc: is no control group of version 2: name one below a mount of type cgroup2 with --cgroup"
+        "/proc: is no control group of version 2: wanted one below a mount of type cgroup2"
     );
     assert_eq!(
         message(&group.path),

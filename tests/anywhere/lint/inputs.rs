@@ -469,7 +469,7 @@ fn objects_of_one_generated_name_are_two_and_none_is_an_update() {
 }
 
 #[test]
-fn a_chart_in_a_folder_is_named_and_not_read() {
+fn the_templates_of_a_chart_are_named_and_not_read_and_other_manifests_beside_them_are() {
     let template = "kind: Service\nmetadata: {name: {{ .Values.name }}}\n";
     let files = [
         ("web.yaml", &*service("web", "nodePort: 30080")),
@@ -479,9 +479,15 @@ fn a_chart_in_a_folder_is_named_and_not_read() {
     // As the hook of pre-commit begins.
     let (code, stdout, notes) = lint(&files, &["--no-headers", "--allow-empty", "."]);
     assert_eq!((code, stdout.as_str()), (0, ""), "{notes}");
-    let said = "charts/shop is a chart, and was not read: helm template charts/shop | portreeve lint -";
+    let said = "the templates of the chart charts/shop were not read: helm template charts/shop | portreeve lint -";
     assert!(notes.contains(said), "{notes}");
     assert_eq!(lint(&files, &["charts"]).0, 2, "nothing was judged");
     assert_eq!(lint(&files, &["charts/shop/templates"]).0, 2, "who names a template is told");
     assert_eq!(lint(&files, &["--allow-empty", "charts"]).0, 0);
+    let twice = [files[1], files[2], ("charts/shop/crds/a.yaml", &*service("a", "nodePort: 30080")), files[0]];
+    let (code, stdout, _) = lint(&twice, &["."]);
+    assert!(code == 1 && stdout.contains("node-port-claimed-twice/refused"), "{code}: {stdout}");
+    let strange = [("a; b/Chart.yaml", "name: shop\n"), ("a; b/templates/web.yaml", template)];
+    let (_, _, notes) = lint(&strange, &["--allow-empty", "."]);
+    assert!(notes.contains("helm template 'a; b' | portreeve lint -"), "{notes}");
 }

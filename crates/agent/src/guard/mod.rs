@@ -51,6 +51,8 @@ use portreeve_rules::Limits;
 const READ_INTERVAL: Duration = Duration::from_secs(30);
 /// How long changes of the cluster are collected: a roll-out makes many.
 const DEBOUNCE: Duration = Duration::from_millis(200);
+/// After a run, changes wait for so many times its length: a tenant may change a Service without end.
+const PAUSE: u32 = 20;
 /// How long the first run waits for the cluster.
 const FIRST_STATE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long work that is under way may delay the end of the process.
@@ -335,10 +337,12 @@ impl Guard {
     async fn run_forever(&mut self) {
         drop(timeout(FIRST_STATE_TIMEOUT, self.cluster.answered()).await);
         loop {
+            let began = Instant::now();
             self.run().await;
+            let pause = DEBOUNCE.max(began.elapsed() * PAUSE).min(READ_INTERVAL);
             let read_in = self.read_at.map_or(READ_INTERVAL, |at| READ_INTERVAL.saturating_sub(at.elapsed()));
             tokio::select! {
-                () = self.cluster.changed() => sleep(DEBOUNCE).await,
+                () = self.cluster.changed() => sleep(pause).await,
                 () = sleep(read_in) => {}
             }
         }

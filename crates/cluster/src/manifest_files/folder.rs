@@ -39,7 +39,7 @@ pub(super) struct Found {
     pub(super) files: Vec<Input>,
     /// The errors: a path that could not be listed, or too many files.
     pub(super) failures: Vec<String>,
-    /// Folders of Helm charts. Their templates are manifests only after rendering.
+    /// Folders of Helm charts, whose `templates` are not read: they are manifests only after rendering.
     pub(super) charts: Vec<PathBuf>,
     pub(super) origin: Origin,
 }
@@ -68,8 +68,14 @@ impl Found {
             Ok(entries) => entries,
             Err(error) => return self.fail(folder, format_args!("cannot be read: {error}")),
         };
+        // Only its templates need rendering: other manifests may stand beside a `Chart.yaml`.
         if entries.iter().any(|entry| entry.file_name() == "Chart.yaml") {
-            return self.charts.push(short(folder));
+            let (templates, others): (Vec<_>, Vec<_>) =
+                entries.into_iter().partition(|entry| entry.file_name() == "templates");
+            entries = others;
+            if !templates.is_empty() {
+                self.charts.push(short(folder));
+            }
         }
         entries.sort_by_key(fs::DirEntry::file_name);
         for entry in entries.iter().filter(|it| !it.file_name().as_encoded_bytes().starts_with(b".")) {

@@ -49,14 +49,15 @@ enum Outcome {
 }
 
 impl Fleet {
-    /// Writes the findings as one `ClusterReport` in JSON, worst first. The report counts all findings, and has as many of them
-    /// as the API server takes. An input that could hide a finding is a result `error`.
+    /// Writes the findings as one `ClusterReport` in JSON, worst first, and then the inputs that could hide a finding as results
+    /// `error`. The report counts all of them, and has as many as the API server takes.
     ///
     /// # Errors
     /// When the writer fails.
     pub fn write_open_reports(&self, out: &mut dyn Write) -> io::Result<()> {
         let unread = self.silent.iter().chain(self.unseen.iter().filter(|reason| reason.is_failure));
-        let all = unread.map(not_read).chain(self.incidents.iter().map(found));
+        // A hostile agent can report unread inputs without end.
+        let all = self.incidents.iter().map(found).chain(unread.map(not_read));
         let (mut counts, mut results, mut length, mut left_out) = (BTreeMap::new(), Vec::new(), 0, 0);
         for result in all {
             *counts.entry(result.result).or_insert(0) += 1;

@@ -360,15 +360,15 @@ fn an_open_report_has_each_finding_and_each_unread_input_and_counts_both() {
     assert_eq!(
         results.iter().map(brief).collect::<Vec<_>>(),
         [
-            r#""not-read" null "error" "n3""#,
             r#""listener-on-node-port" "loses" "fail" "n1, n2""#,
             r#""ephemeral-range-overlap" "workload" "warn" "n1""#,
+            r#""not-read" null "error" "n3""#,
         ]
     );
     let object = json!([{"apiVersion": "v1", "kind": "Service", "namespace": "shop", "name": "web", "uid": "u"}]);
-    assert_eq!((&results[1]["resources"], &results[2]["resources"]), (&object, &Value::Null));
-    assert_eq!(results[1]["timestamp"], json!({"seconds": 1_795_262_400, "nanos": 0}));
-    assert_eq!(results[1]["properties"]["port"], "30080/tcp");
+    assert_eq!((&results[0]["resources"], &results[1]["resources"]), (&object, &Value::Null));
+    assert_eq!(results[0]["timestamp"], json!({"seconds": 1_795_262_400, "nanos": 0}));
+    assert_eq!(results[0]["properties"]["port"], "30080/tcp");
 }
 
 #[test]
