@@ -17,7 +17,7 @@ use nix::{
     sys::{
         socket::{self, AddressFamily, SockFlag, SockType, UnixAddr, sockopt::SendTimeout},
         stat::{Mode, fchmod},
-        time::TimeVal,
+        time::{TimeVal, TimeValLike as _},
     },
     unistd::geteuid,
 };
@@ -90,16 +90,22 @@ fn in_the_way(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::AlreadyExists, format!("there is {what}"))
 }
 
+// On macOS, on which only the plugin runs, there is no such flag.
+#[cfg(target_os = "linux")]
+const CLOSE_ON_EXEC: SockFlag = SockFlag::SOCK_CLOEXEC;
+#[cfg(not(target_os = "linux"))]
+const CLOSE_ON_EXEC: SockFlag = SockFlag::empty();
+
 /// Connects to the socket `path`. A plain `connect` waits forever if the listener's queue is full, as the queue of a stopped
 /// agent can be.
 ///
 /// # Errors
 /// As `connect`; [`io::ErrorKind::TimedOut`] if the queue stays full for this time.
 pub(super) fn connect(path: &Path, patience: Duration) -> io::Result<UnixStream> {
-    let socket = socket::socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
+    let socket = socket::socket(AddressFamily::Unix, SockType::Stream, CLOSE_ON_EXEC, None)?;
     // The kernel applies this time to the wait for the queue, too. A time of nothing would be no limit.
     let microseconds = i64::try_from(patience.as_micros()).unwrap_or(i64::MAX).max(1);
-    socket::setsockopt(&socket, SendTimeout, &TimeVal::new(microseconds / 1_000_000, microseconds % 1_000_000))?;
+    socket::setsockopt(&socket, SendTimeout, &TimeVal::microseconds(microseconds))?;
     match socket::connect(socket.as_raw_fd(), &UnixAddr::new(path)?) {
         Ok(()) => Ok(socket.into()),
         Err(nix::Error::EAGAIN) => {
