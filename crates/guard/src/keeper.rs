@@ -164,10 +164,9 @@ impl<L: List, S: Store> Keeper<L, S> {
                 // Another program wrote just now: nothing is removed, and its list counts.
                 state = self.settle(state, &mut kept)?;
             }
+            plan = Plan::of(&wanted, bound, &state.list, &PortSet::default());
         }
         for _ in 0..ATTEMPTS {
-            // Another program may have written since the last plan: its entries take room.
-            plan = Plan::of(&wanted, bound, &state.list, &PortSet::default());
             let add = if is_held { plan.add.minus(&lost) } else { plan.add.clone() };
             if add.is_empty() {
                 break;
@@ -175,19 +174,20 @@ impl<L: List, S: Store> Keeper<L, S> {
             self.list.require_writable()?;
             let more = state.with(&add);
             self.announce(&more, &state)?;
-            if self.list.add(&state.list, &add)? {
-                state = self.settle(more, &mut kept)?;
+            let is_added = self.list.add(&state.list, &add)?;
+            state = self.settle(if is_added { more } else { state }, &mut kept)?;
+            // Another program may have written: its entries take room.
+            plan = Plan::of(&wanted, bound, &state.list, &PortSet::default());
+            if is_added {
                 kept.added = add.intersection(&state.list);
                 break;
             }
-            state = self.settle(state, &mut kept)?;
         }
         self.save(&state, None)?;
         if !is_held && !lost.is_empty() {
             self.put_back = Some(now);
         }
         self.held = if is_held { lost } else { PortSet::default() };
-        plan = Plan::of(&wanted, bound, &state.list, &PortSet::default());
         let (reserved, missing): (BTreeMap<_, _>, BTreeMap<_, _>) =
             plan.reserved.into_iter().partition(|(number, _)| state.list.contains(*number));
         kept.missing = missing.into_keys().collect();
