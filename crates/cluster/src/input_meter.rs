@@ -8,7 +8,7 @@ use std::{
 use portreeve_facts::Why;
 
 /// The longest input, in bytes.
-const WHOLE: usize = 1 << 30;
+pub(crate) const WHOLE: usize = 1 << 30;
 /// The most objects in an input.
 const OBJECTS: u64 = 500_000;
 

@@ -4,10 +4,8 @@ use std::io::{self, ErrorKind};
 
 use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncReadExt as _, Lines, Take};
 
-use crate::answer::LONGEST_OBJECT;
+use crate::{answer::LONGEST_OBJECT, input_meter::WHOLE};
 
-/// The longest watch, in bytes.
-const WHOLE: u64 = 1 << 30;
 /// The longest line, in bytes: an object and the words around it.
 const LINE: u64 = LONGEST_OBJECT as u64;
 
@@ -20,7 +18,7 @@ pub(crate) struct EventLines {
 impl EventLines {
     /// The lines of `body`.
     pub(crate) fn new(body: impl AsyncBufRead + Send + Unpin + 'static) -> Self {
-        let body: Box<dyn AsyncBufRead + Send + Unpin> = Box::new(body.take(WHOLE));
+        let body: Box<dyn AsyncBufRead + Send + Unpin> = Box::new(body.take(WHOLE as u64));
         Self { lines: body.take(LINE).lines() }
     }
 

@@ -5,7 +5,6 @@ use std::{
     collections::BTreeMap,
     io::{self, Write},
     slice,
-    sync::Arc,
 };
 
 use jiff::Timestamp;
@@ -13,6 +12,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{Reason, incident::Incident, view::Fleet};
+use crate::names::first_names;
 use portreeve_rules::findings::{Severity, Subject, SubjectKind};
 
 /// The longest results, in bytes of JSON. etcd takes requests of at most 1.5 MiB.
@@ -107,7 +107,7 @@ fn found(incident: &Incident) -> ReportResult<'_> {
         timestamp: problem.since.parse().ok().map(timestamp),
         resources: subjects.iter().filter_map(reference).take(NAMES).collect(),
         message: &problem.summary,
-        properties: port.into_iter().chain(remedy).chain([("nodes", names(nodes))]).collect(),
+        properties: port.into_iter().chain(remedy).chain([("nodes", first_names(nodes, NAMES))]).collect(),
     }
 }
 
@@ -122,7 +122,7 @@ fn not_read(reason: &Reason) -> ReportResult<'_> {
         timestamp: None,
         resources: Vec::new(),
         message: &reason.detail,
-        properties: [("nodes", names(&reason.nodes))].into(),
+        properties: [("nodes", first_names(&reason.nodes, NAMES))].into(),
     }
 }
 
@@ -138,14 +138,6 @@ fn reference(subject: &Subject) -> Option<Value> {
         }
         object
     })
-}
-
-fn names(nodes: &[Arc<str>]) -> String {
-    let named = nodes.iter().take(NAMES).map(|node| &**node).collect::<Vec<_>>().join(", ");
-    match nodes.len().saturating_sub(NAMES) {
-        0 => named,
-        more => format!("{named} and {more} more"),
-    }
 }
 
 fn timestamp(at: Timestamp) -> Value {
