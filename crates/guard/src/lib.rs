@@ -21,7 +21,7 @@
 //! | Another program adds an entry between any two runs. | The list differs from the record: all present entries now belong to other programs. |
 //! | Another program writes a list that has a port of ours. | The same: the port stays when the guard no longer needs it. |
 //! | Another program copies the list and adds to it. | The same: a copy and a wish look alike. |
-//! | Another program writes a list that the record expects: the same list again, or the list after an unfinished write. | Nothing shows this: ours stay ours. |
+//! | Another program writes a list that the record expects: the same list again, or the list before or after an unfinished write. | Nothing shows this: ours stay ours. |
 //! | Another program writes a list without ours. | The guard adds ours again: at once the first time, then at most once a minute. It reports this. |
 //! | Another program writes between the two calls of a removal. | Its new entries get lost: some microseconds, in which the list was read and not yet written. Removals are therefore at most one a minute, or one in ten seconds if a needed port does not fit otherwise. |
 //! | The guard ends in a long write, which has more than one part. | The record has both states. Entries of both are added again; ours stay ours. |
