@@ -117,7 +117,7 @@ fn every_form_is_read_by_its_own_parser_and_no_line_is_broken() {
     world.cluster.origin = HOSTILE.to_owned();
     world.kernel.release = HOSTILE.to_owned();
     if let Reading::Seen(services) = &mut world.cluster.services {
-        Arc::make_mut(&mut services[0]).uid = Some(HOSTILE.to_owned());
+        Arc::make_mut(&mut services[0]).uid = Some(HOSTILE.to_owned().into());
     }
     let schema = fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/schema/findings.schema.json"));
     let schema: Value = serde_json::from_slice(&schema.expect("the committed schema")).expect("JSON");

@@ -51,7 +51,7 @@ fn services_endpoints_nodes_and_the_range_are_what_the_server_has() {
     assert_eq!(services.keys().copied().collect::<Vec<_>>(), ["automatic", "high", "kubernetes", "low"]);
     for (service, fixed) in made.iter().zip([true, true, false]) {
         let read = services[service["metadata"]["name"].as_str().expect("a name")];
-        assert_eq!(read.uid.as_deref(), service["metadata"]["uid"].as_str());
+        assert_eq!(serde_json::to_value(&read.uid).expect("JSON"), service["metadata"]["uid"]);
         assert_eq!(read.ports.iter().filter_map(|port| port.node_port).collect::<Vec<_>>(), node_ports(service));
         assert_eq!(read.ports[0].fixed, Some(fixed), "{service:#}");
         assert_eq!(read.families, Family::BOTH);

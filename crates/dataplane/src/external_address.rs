@@ -73,7 +73,7 @@ mod tests {
         let claims: Vec<_> = ExternalAddress::of(&world, &service).map(|claim| (claim.ip, claim.field)).collect();
         assert_eq!(claims, [(ip(PEER), Field::ExternalIps(0)), (ip("198.51.100.7"), Field::LoadBalancer)]);
         assert_eq!(service.families, Family::BOTH);
-        service.families = vec![Family::V6];
+        service.families = &[Family::V6];
         let served = |mode| ExternalAddress::served(&world, &service, mode).count();
         assert_eq!([served(None), served(Some(Mode::Ipvs)), served(Some(Mode::Cilium))], [0, 0, 2]);
         service.external_ips.push(ip("198.51.100.9"));

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::{
-    Family, Gap, Learned, Pod, PortRange, Protocol, ProxyConfig, Reading, Source, Unread, WaitingPod, Why, Workload,
+    Family, Gap, Learned, Pod, PortRange, Protocol, ProxyConfig, Reading, Source, Uid, Unread, WaitingPod, Why, Workload,
 };
 
 /// The Service of the API server, `namespace/name`. It has no NodePort, but a rule needs its endpoints.
@@ -145,14 +145,14 @@ pub struct Service {
     /// `metadata.name`.
     pub name: String,
     /// `metadata.uid`; files written by hand have none.
-    pub uid: Option<String>,
+    pub uid: Option<Uid>,
     /// `spec.type`.
     pub kind: ServiceKind,
     /// `spec.clusterIPs`, or `spec.clusterIP`.
     pub cluster_ips: Vec<IpAddr>,
     /// `spec.ipFamilies`, each once. If absent: the families of the cluster IPs, else IPv4.
     #[serde(deserialize_with = "families")]
-    pub families: Vec<Family>,
+    pub families: &'static [Family],
     /// `spec.externalIPs`.
     pub external_ips: Vec<IpAddr>,
     /// `status.loadBalancer.ingress[].ip` whose `ipMode` is not `Proxy`.
@@ -215,8 +215,8 @@ pub struct Announced {
 }
 
 /// A file may name a family a hundred times: rules try each combination.
-fn families<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Family>, D::Error> {
-    Vec::deserialize(deserializer).map(Family::each_once)
+fn families<'de, D: Deserializer<'de>>(deserializer: D) -> Result<&'static [Family], D::Error> {
+    Vec::<Family>::deserialize(deserializer).map(Family::each_once)
 }
 
 impl Service {

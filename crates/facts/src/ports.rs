@@ -52,14 +52,15 @@ impl Family {
     }
 
     /// Families in their order, each once: there are two, and a file may repeat them.
-    pub fn each_once(families: impl IntoIterator<Item = Self>) -> Vec<Self> {
-        let mut each = Vec::new();
-        for family in families {
-            if !each.contains(&family) {
-                each.push(family);
-            }
+    pub fn each_once(families: impl IntoIterator<Item = Self>) -> &'static [Self] {
+        let mut families = families.into_iter();
+        match families.next().map(|first| (first, families.any(|it| it != first))) {
+            None => &[],
+            Some((Self::V4, false)) => &[Self::V4],
+            Some((Self::V6, false)) => &[Self::V6],
+            Some((Self::V4, true)) => &Self::BOTH,
+            Some((Self::V6, true)) => &[Self::V6, Self::V4],
         }
-        each
     }
 
     /// Its place in a pair that has IPv4 first.

@@ -418,7 +418,7 @@ mod tests {
     #[test]
     fn a_shared_address_with_another_port_or_protocol_and_another_address_are_silent() {
         let changes: [fn(&mut Service); 5] = [
-            |service| service.families = vec![Family::V6],
+            |service| service.families = &[Family::V6],
             |service| service.ports[0].port = 81,
             |service| service.ports[0].protocol = Protocol::Udp,
             |service| service.load_balancer_ips = vec![ip("198.51.100.8")],

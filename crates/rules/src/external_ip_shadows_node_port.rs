@@ -265,7 +265,7 @@ mod tests {
         let port = |it: World| it.with(|service| service.ports[0].port = 30081);
         expect_healthy(&RULE, &world(PRIMARY[0], port), &loser());
         expect_healthy(&RULE, &world(PRIMARY[0], |it| it.protocol(Protocol::Udp)), &loser());
-        let v6 = |it: World| it.with(|service| service.families = vec![Family::V6]);
+        let v6 = |it: World| it.with(|service| service.families = &[Family::V6]);
         expect_healthy(&RULE, &world(PRIMARY[0], v6), &loser());
         let another = |it: World| it.with(|service| service.proxy_name = Some("other".to_owned()));
         expect_healthy(&RULE, &world(PRIMARY[0], another), &loser());

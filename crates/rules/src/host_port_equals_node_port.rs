@@ -157,7 +157,7 @@ impl Node<'_, '_> {
                 ),
             )
             .value("service", format!("{name} type {}, nodePort {number}/{}", service.kind.name(), port.protocol));
-        for family in &service.families {
+        for family in service.families {
             let words = self.round.endpoints().in_words(service, port, *family);
             evidence = evidence.value("endpoints", format!("{family}: {words}"));
         }

@@ -266,7 +266,7 @@ impl<'a> Node<'_, 'a> {
                 if service.external_local { "Local" } else { "Cluster" },
             ),
         );
-        for family in &service.families {
+        for family in service.families {
             let words = self.round.endpoints().in_words(service, port, *family);
             evidence = evidence.value("endpoints", format!("{family}: {words}"));
         }

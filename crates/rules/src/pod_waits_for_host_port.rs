@@ -226,7 +226,7 @@ fn subject(snapshot: &Snapshot, waiting: &WaitingPod) -> Subject {
         Some(ServiceName { namespace, name }) => {
             let mut services = snapshot.cluster.services.known_part(Unread::Adds).iter();
             let service = services.find(|it| (&it.namespace, &it.name) == (namespace, name));
-            (SubjectKind::Service, namespace, name, service.and_then(|service| service.uid.clone()))
+            (SubjectKind::Service, namespace, name, service.and_then(|it| it.uid.as_ref().map(ToString::to_string)))
         }
     };
     Subject { kind, namespace: Some(namespace.clone()), name: name.clone(), uid }

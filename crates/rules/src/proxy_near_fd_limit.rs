@@ -190,7 +190,7 @@ impl Demand {
                 Protocol::Udp => !localhost_only,
                 Protocol::Sctp => false,
             })
-            .flat_map(|(service, ..)| &service.families)
+            .flat_map(|(service, ..)| service.families)
             .map(|family| per_family[usize::from(*family == Family::V6)])
             .sum();
         let otherwise = descriptors.open.unwrap_or(0).saturating_sub(holding.sockets);

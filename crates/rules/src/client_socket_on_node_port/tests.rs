@@ -187,7 +187,7 @@ fn loopback_other_families_protocols_and_finished_connections_are_silent() {
     expect_healthy(&RULE, &connects("192.0.2.1:30081", REMOTE).with_mode(Mode::Ipvs), &subject());
     let mut v4_only = connects("[2001:db8::1]:30080", "[2001:db8::9]:8080").with_mode(Mode::Ipvs);
     assert_eq!(severity(&v4_only), Severity::Warning);
-    objects(&mut v4_only.cluster.services)[0].families = vec![Family::V4];
+    objects(&mut v4_only.cluster.services)[0].families = &[Family::V4];
     expect_healthy(&RULE, &v4_only, &subject());
 }
 
@@ -269,7 +269,7 @@ fn a_load_balancers_address_is_an_external_one_too() {
 #[test]
 fn a_wildcard_client_meets_a_service_of_either_family() {
     let v4 =
-        |it: World| it.node_port(30080).protocol(Protocol::Udp).with(|service| service.families = vec![Family::V4]);
+        |it: World| it.node_port(30080).protocol(Protocol::Udp).with(|service| service.families = &[Family::V4]);
     let world = Snapshot::healthy().service("web", v4).ephemeral("1024 65535", "");
     assert_eq!(severity(&world.listens_udp("[::]:30080")), Severity::Info);
 }

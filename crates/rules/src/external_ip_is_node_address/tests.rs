@@ -142,7 +142,7 @@ fn without_the_nodes_addresses_it_is_unknown_who_loses_and_who_holds_an_address(
 #[test]
 fn an_address_of_a_family_that_the_service_has_not_is_left_out_by_kube_proxy() {
     let single = |mode| {
-        let it = |it: World| it.external_ip(PRIMARY[1]).with(|service| service.families = vec![Family::V4]);
+        let it = |it: World| it.external_ip(PRIMARY[1]).with(|service| service.families = &[Family::V4]);
         Snapshot::healthy().service("trap", it).listens("[::]:6666").with_mode(mode)
     };
     for mode in Mode::KUBE_PROXY {

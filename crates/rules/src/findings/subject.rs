@@ -61,7 +61,7 @@ impl Subject {
             kind: SubjectKind::Service,
             namespace: Some(service.namespace.clone()),
             name: service.name.clone(),
-            uid: service.uid.clone(),
+            uid: service.uid.as_ref().map(ToString::to_string),
         }
     }
 

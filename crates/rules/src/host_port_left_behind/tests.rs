@@ -369,7 +369,7 @@ fn a_node_port_is_lost_as_the_proxy_has_it() {
         assert_eq!((kept.severity, kept.summary.contains("Service")), (Severity::Warning, false), "{mode}");
     }
     let changes: [fn(World) -> World; 2] =
-        [|it| it.protocol(Protocol::Udp), |it| it.with(|web| web.families = vec![Family::V6])];
+        [|it| it.protocol(Protocol::Udp), |it| it.with(|web| web.families = &[Family::V6])];
     for change in changes {
         assert!(!judge(Mode::Ipvs, change).summary.contains("Service"));
     }

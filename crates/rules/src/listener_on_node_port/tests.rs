@@ -92,7 +92,7 @@ fn a_dual_stack_wildcard_loses_in_both_families_and_v6only_in_one() {
 
 #[test]
 fn a_service_of_the_other_family_or_protocol_is_no_conflict() {
-    let v6 = |it: World| it.node_port(30080).with(|service| service.families = vec![Family::V6]);
+    let v6 = |it: World| it.node_port(30080).with(|service| service.families = &[Family::V6]);
     expect_healthy(&RULE, &Snapshot::healthy().service("web", v6).listens("0.0.0.0:30080"), &subject());
     let udp = |it: World| it.node_port(30080).protocol(Protocol::Udp);
     expect_healthy(&RULE, &Snapshot::healthy().service("web", udp).listens("0.0.0.0:30080"), &subject());
@@ -344,7 +344,7 @@ fn where_cilium_refuses_bind_a_listener_is_told_that_it_cannot_return() {
         assert!(after(&cilium).is_some_and(|words| words.contains("EADDRINUSE")), "{local}");
         assert_eq!((after(&world), after(&allowed(&cilium))), (None, None), "{local}");
     }
-    let single = |it: World| it.node_port(30080).with(|service| service.families = vec![Family::V4]);
+    let single = |it: World| it.node_port(30080).with(|service| service.families = &[Family::V4]);
     let single = Snapshot::healthy().service("web", single).listens("[::]:30080").with_mode(Mode::Cilium);
     assert_eq!(after(&single), None, "of a Service of IPv4 it refuses 0.0.0.0, and not ::");
     let both = web(30080).listens("[::]:30080").with_mode(Mode::Cilium);
@@ -391,15 +391,15 @@ fn where_cilium_refuses_bind_a_listener_is_told_that_it_cannot_return() {
 /// `/proc/net` does not show it, and every Go server listens in this way.
 #[test]
 fn a_listener_of_which_nobody_told_whether_it_takes_ipv4_is_not_passed_over() {
-    let with = |families: Vec<Family>, v6only| {
+    let with = |families: &'static [Family], v6only| {
         let single = |it: World| it.node_port(30080).with(move |service| service.families = families);
         let mut world = Snapshot::healthy().service("web", single).listens("[::]:30080").with_mode(Mode::Nftables);
         let listeners = seen(&mut world.kernel.listeners);
         listeners.iter_mut().filter(|it| it.local_port == 30080).for_each(|it| it.v6only = v6only);
         world
     };
-    assert_eq!(expect_unknown(&RULE, &with(vec![Family::V4], None), &subject()).source, Source::Listeners);
-    expect_problem(&RULE, &with(vec![Family::V4], Some(false)), &subject());
-    expect_healthy(&RULE, &with(vec![Family::V4], Some(true)), &subject());
-    expect_problem(&RULE, &with(Family::BOTH.to_vec(), None), &subject());
+    assert_eq!(expect_unknown(&RULE, &with(&[Family::V4], None), &subject()).source, Source::Listeners);
+    expect_problem(&RULE, &with(&[Family::V4], Some(false)), &subject());
+    expect_healthy(&RULE, &with(&[Family::V4], Some(true)), &subject());
+    expect_problem(&RULE, &with(&Family::BOTH, None), &subject());
 }

@@ -39,7 +39,7 @@ fn ports(world: World, count: u16) -> World {
 }
 
 fn ipv4(service: &mut Service) {
-    service.families = vec![Family::V4];
+    service.families = &[Family::V4];
 }
 
 fn each(service: &mut Service, protocol: Protocol) {
@@ -127,7 +127,7 @@ fn demanded(world: &Snapshot) -> u64 {
 
 #[test]
 fn both_families_and_every_listed_address_cost_a_socket() {
-    let both = |it: World| ports(it, 100).with(|service| service.families = Family::BOTH.to_vec());
+    let both = |it: World| ports(it, 100).with(|service| service.families = &Family::BOTH);
     let world = proxy(Snapshot::healthy().service("many", both), "v1.23.6", 1024);
     let demand = |cidrs: &[&str]| demanded(&listed(&world, cidrs));
     assert_eq!(demand(&[]), 200);

@@ -120,7 +120,7 @@ fn behind_cilium_an_external_ip_of_a_family_that_the_service_has_not_leads_nowhe
         it.external_ip(PRIMARY[1])
             .with(|service| {
                 service.ports[0].port = 30080;
-                service.families = vec![Family::V4];
+                service.families = &[Family::V4];
             })
             .each_slice(|slice| {
                 if slice.family == Family::V6 {
