@@ -30,7 +30,7 @@ pub(super) struct Args {
 
 /// The form of the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Form {
+pub(super) enum Form {
     /// For people
     Text,
     /// One JSON document, `portreeve.owner/v1`

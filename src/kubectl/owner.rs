@@ -2,15 +2,13 @@
 
 use std::{process::ExitCode, sync::Arc};
 
-use clap::ValueEnum;
-
 use super::{
     declared::NoAgentFlags,
     node_snapshots::{AgentScope, judge_node_snapshots},
 };
 use crate::{
     console::Console,
-    owner::pod_name,
+    owner::{Form, pod_name},
     scope::{Behind, NodeResult, NodeResults},
 };
 use portreeve_facts::{Pod, Snapshot};
@@ -36,15 +34,6 @@ pub(crate) struct Args {
     /// The form of the output
     #[arg(short, long, value_enum, value_name = "FORM", help_heading = "Output", default_value_t = Form::Text)]
     output: Form,
-}
-
-/// The form of the answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Form {
-    /// For people
-    Text,
-    /// One JSON document, `portreeve.owner/v1`
-    Json,
 }
 
 pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {

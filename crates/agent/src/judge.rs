@@ -114,15 +114,7 @@ mod tests {
     }
 
     static ID: Id = Id { name: RuleId("broken"), title: "panics", page: "", variants: &[] };
-    static BROKEN: Rule = Rule {
-        id: &ID,
-        variants: &["always"],
-        needs: &[],
-        uses: &[],
-        socket_needs: &[],
-        patience: Patience::One,
-        check: |_, _| panic!("as a rule with a bug does"),
-    };
+    static BROKEN: Rule = Rule::of(&ID, &["always"], &[], |_, _| panic!("as a rule with a bug does"));
 
     #[test]
     fn a_rule_that_failed_is_a_failure_even_if_it_was_the_only_one() {

@@ -7,7 +7,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::{
-    Family, Gap, Learned, Pod, PortRange, Protocol, ProxyConfig, Reading, Source, Uid, Unread, WaitingPod, Why, Workload,
+    Family, Gap, Learned, Pod, PortRange, Protocol, ProxyConfig, Reading, Source, Uid, Unread, WaitingPod, Why,
+    Workload,
 };
 
 /// The Service of the API server, `namespace/name`. It has no NodePort, but a rule needs its endpoints.

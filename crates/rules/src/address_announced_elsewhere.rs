@@ -9,7 +9,7 @@ use std::{
 use ipnet::IpNet;
 
 use super::{
-    Limits, Patience, Round, Rule, ids,
+    Limits, Round, Rule, ids,
     node_addresses::{is_configured, is_main, is_shared, reachable},
     remedies::delete_address,
     wording::{MOST_LISTED, listed, service_in_words},
@@ -17,16 +17,8 @@ use super::{
 use crate::findings::{Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_facts::{Address, Gap, Interfaces, Node, Service, Source, Why};
 
-pub(super) static RULE: Rule = Rule {
-    id: &ids::ADDRESS_HELD_TWICE,
-    variants: &["announced-elsewhere"],
-    needs: &[Source::Services],
-    uses: &[],
-    socket_needs: &[],
-    // A new leader writes its name before the former one has deleted the address, or after.
-    patience: Patience::TwoScans,
-    check,
-};
+/// A problem must last for two scans: a new leader writes its name before the former one has deleted the address, or after.
+pub(super) static RULE: Rule = Rule::of(&ids::ADDRESS_HELD_TWICE, &["announced-elsewhere"], &[Source::Services], check);
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;

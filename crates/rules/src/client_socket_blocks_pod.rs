@@ -1,7 +1,7 @@
 //! In a pod's own network, an outgoing connection has the port of a server that cannot start because of that.
 
 use super::{
-    Limits, Patience, Round, Rule, ids,
+    Limits, Round, Rule, ids,
     listener_blocks_host_network_pod::LONGEST_BACK_OFF,
     node_ports::ports_in_words,
     opener::{Clues, Opener, leads_to_service},
@@ -14,15 +14,8 @@ use portreeve_facts::{
     ContainerPort, Gap, Owner, Pod, PortRange, PortSet, Protocol, Reading, Snapshot, Socket, Source, State, Unread, Why,
 };
 
-pub(super) static RULE: Rule = Rule {
-    id: &ids::CONNECTION_ON_PORT,
-    variants: &["blocks-in-pod"],
-    needs: &[Source::Pods],
-    uses: &[Source::PodNamespaces, Source::Services],
-    socket_needs: &[],
-    patience: Patience::TwoScans,
-    check,
-};
+pub(super) static RULE: Rule = Rule::of(&ids::CONNECTION_ON_PORT, &["blocks-in-pod"], &[Source::Pods], check)
+    .uses(&[Source::PodNamespaces, Source::Services]);
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
@@ -87,7 +80,7 @@ impl Network<'_> {
             }
         };
         let subject = Subject::pod(self.pod);
-        Some(Judgement { subject, port: Some(port.port), protocol: Some(port.protocol), verdict })
+        Some(Judgement::on_port(subject, (port.protocol, port.port), verdict))
     }
 
     /// Whether the peer is a server: a Service, or one to which another connection of the pod leads.

@@ -1,7 +1,7 @@
 //! An outgoing connection has the port of a server, and the server cannot start.
 
 use super::{
-    Limits, Patience, Round, Rule,
+    Limits, Round, Rule,
     ephemeral::{EphemeralPorts, ranges_in_words},
     ids,
     opener::{Clues, Opener, leads_to_own_listener, leads_to_service},
@@ -14,19 +14,18 @@ use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, 
 use portreeve_dataplane::{Need, Port, by_port, is_bound, owner_name, pod_of};
 use portreeve_facts::{Gap, Owner, Pod, PodContainer, Socket, Source, Unread, Why};
 
-pub(super) static RULE: Rule = Rule {
-    id: &ids::CONNECTION_ON_PORT,
-    variants: &["blocks"],
-    needs: &[Source::Clients, Source::Listeners, Source::Services, Source::Pods],
-    uses: &[Source::Sockstat, Source::Addresses],
-    socket_needs: &[
-        SocketNeed::Clients(Ports::HealthCheckNodePorts),
-        SocketNeed::Clients(Ports::UnreadyHostNetworkPods),
-        SocketNeed::Clients(Ports::Proxy),
-    ],
-    patience: Patience::TwoScans,
+pub(super) static RULE: Rule = Rule::of(
+    &ids::CONNECTION_ON_PORT,
+    &["blocks"],
+    &[Source::Clients, Source::Listeners, Source::Services, Source::Pods],
     check,
-};
+)
+.uses(&[Source::Sockstat, Source::Addresses])
+.sockets(&[
+    SocketNeed::Clients(Ports::HealthCheckNodePorts),
+    SocketNeed::Clients(Ports::UnreadyHostNetworkPods),
+    SocketNeed::Clients(Ports::Proxy),
+]);
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let clients = round.now.kernel.clients.get()?;
@@ -103,7 +102,7 @@ impl<'r, 'a> Absent<'r, 'a> {
             }
         };
         let (protocol, port) = self.place;
-        Some(Judgement { subject: self.subject, port: Some(port), protocol: Some(protocol), verdict })
+        Some(Judgement::on_port(self.subject, (protocol, port), verdict))
     }
 
     /// Whether an outgoing connection blocks the server, given the listeners on the port.

@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{
-    Limits, Patience, Round, Rule,
+    Limits, Round, Rule,
     assumed::assuming,
     ephemeral::{EphemeralPorts, is_unconnected, ranges_in_words},
     ids,
@@ -24,20 +24,19 @@ use portreeve_facts::{
     Family, Gap, Mode, Protocol, Reading, Service, ServicePort, Snapshot, Socket, Source, State, Unread, Why,
 };
 
-pub(super) static RULE: Rule = Rule {
-    id: &ids::CONNECTION_ON_PORT,
-    variants: &["answers-taken"],
-    needs: &[Source::Clients, Source::Listeners, Source::Services, Source::Addresses],
-    uses: &[Source::Sockstat, Source::IpVs, Source::IpVsConn],
-    socket_needs: &[
-        SocketNeed::Clients(Ports::NodePorts),
-        SocketNeed::Clients(Ports::ExternalIps),
-        SocketNeed::Owners(Ports::NodePorts),
-        SocketNeed::Owners(Ports::ExternalIps),
-    ],
-    patience: Patience::TwoScans,
+pub(super) static RULE: Rule = Rule::of(
+    &ids::CONNECTION_ON_PORT,
+    &["answers-taken"],
+    &[Source::Clients, Source::Listeners, Source::Services, Source::Addresses],
     check,
-};
+)
+.uses(&[Source::Sockstat, Source::IpVs, Source::IpVsConn])
+.sockets(&[
+    SocketNeed::Clients(Ports::NodePorts),
+    SocketNeed::Clients(Ports::ExternalIps),
+    SocketNeed::Owners(Ports::NodePorts),
+    SocketNeed::Owners(Ports::ExternalIps),
+]);
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
@@ -165,7 +164,7 @@ impl<'a> Node<'_, 'a> {
         }
         let judgement = |((subject, protocol, port), hits)| {
             let verdict = self.verdict(hits);
-            Judgement { subject, port: Some(port), protocol: Some(protocol), verdict }
+            Judgement::on_port(subject, (protocol, port), verdict)
         };
         hits.into_iter().map(judgement).collect()
     }

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use super::{
-    Limits, Patience, Round, Rule,
+    Limits, Round, Rule,
     ephemeral::effective_ephemeral,
     ids,
     needed_ports::NeededPorts,
@@ -21,15 +21,9 @@ const REUSE: u8 = 1;
 /// The same towards loopback only: as every network namespace begins.
 const REUSE_ON_LOOPBACK: u8 = 2;
 
-pub(super) static RULE: Rule = Rule {
-    id: &ids::EPHEMERAL_PORTS_NEAR_EXHAUSTION,
-    variants: &["node", "pod"],
-    needs: &[Source::EphemeralUse, Source::Sysctls],
-    uses: &[Source::Sockstat, Source::PodNamespaces],
-    socket_needs: &[],
-    patience: Patience::TwoScans,
-    check,
-};
+pub(super) static RULE: Rule =
+    Rule::of(&ids::EPHEMERAL_PORTS_NEAR_EXHAUSTION, &["node", "pod"], &[Source::EphemeralUse, Source::Sysctls], check)
+        .uses(&[Source::Sockstat, Source::PodNamespaces]);
 
 fn check(round: &Round<'_>, limits: &Limits) -> Judgements {
     let snapshot = round.now;

@@ -1,7 +1,7 @@
 //! The kernel may choose a NodePort, or the port of a server, for an outgoing connection.
 
 use super::{
-    Limits, Patience, Round, Rule,
+    Limits, Round, Rule,
     ephemeral::{effective_ephemeral, range_above, ranges_in_words, share},
     ids,
     needed_ports::NeededPorts,
@@ -12,15 +12,13 @@ use super::{
 use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_facts::{Claimant, Gap, Learned, Mode, NodePortRange, PortRange, PortSet, Snapshot, Source, asked};
 
-pub(super) static RULE: Rule = Rule {
-    id: &ids::EPHEMERAL_RANGE_OVERLAP,
-    variants: &["node-ports", "servers", "no-start"],
-    needs: &[Source::Sysctls, Source::NodePortRange],
-    uses: &[],
-    socket_needs: &[],
-    patience: Patience::One,
+pub(super) static RULE: Rule = Rule::of(
+    &ids::EPHEMERAL_RANGE_OVERLAP,
+    &["node-ports", "servers", "no-start"],
+    &[Source::Sysctls, Source::NodePortRange],
     check,
-};
+)
+.at_once();
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;

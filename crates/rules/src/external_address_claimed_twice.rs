@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{
-    Limits, Patience, Round, Rule,
+    Limits, Round, Rule,
     capped::Capped,
     each_service::each_service,
     ids,
@@ -19,15 +19,8 @@ use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, 
 use portreeve_dataplane::{ExternalAddress, Field, is_left};
 use portreeve_facts::{ClaimOf, Mode, Protocol, Service, Snapshot, Source};
 
-pub(super) static RULE: Rule = Rule {
-    id: &ids::EXTERNAL_IP_CONFLICT,
-    variants: &["claimed-twice", "cluster-ip"],
-    needs: &[Source::Services],
-    uses: &[],
-    socket_needs: &[],
-    patience: Patience::TwoScans,
-    check,
-};
+pub(super) static RULE: Rule =
+    Rule::of(&ids::EXTERNAL_IP_CONFLICT, &["claimed-twice", "cluster-ip"], &[Source::Services], check);
 
 /// The largest number of ports of common addresses to compare; cluster IPs come first. The author of a Service decides how many
 /// addresses and ports it has.
@@ -157,7 +150,7 @@ fn judge(snapshot: &Snapshot, ip: IpAddr, claims: &[ExternalAddress<'_>], capped
             let verdict = Verdict::Problem(evidence((ip, port, protocol), claim, &claims));
             let verdict =
                 claims.iter().fold(verdict, |verdict, it| if_served(snapshot, it.service, it.part(), verdict));
-            capped.push(Judgement { subject, port: Some(port), protocol: Some(protocol), verdict });
+            capped.push(Judgement::on_port(subject, (protocol, port), verdict));
         }
     }
 }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{
-    Limits, Patience, Round, Rule,
+    Limits, Round, Rule,
     assumed::assuming,
     ephemeral::EphemeralPorts,
     external_address_claimed_twice::typed_in,
@@ -25,15 +25,10 @@ use portreeve_facts::{
     Family, Gap, Learned, Mode, Node, NodeAddressKind, Service, ServicePort, Snapshot, Socket, Source, Why,
 };
 
-pub(super) static RULE: Rule = Rule {
-    id: &ids::EXTERNAL_IP_CONFLICT,
-    variants: &["node-address", "takes-listener"],
-    needs: &[Source::Services],
-    uses: &[],
-    socket_needs: &[SocketNeed::Owners(Ports::ExternalIps), SocketNeed::Owners(Ports::Proxy)],
-    patience: Patience::One,
-    check,
-};
+pub(super) static RULE: Rule =
+    Rule::of(&ids::EXTERNAL_IP_CONFLICT, &["node-address", "takes-listener"], &[Source::Services], check)
+        .sockets(&[SocketNeed::Owners(Ports::ExternalIps), SocketNeed::Owners(Ports::Proxy)])
+        .at_once();
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;

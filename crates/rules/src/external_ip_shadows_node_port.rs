@@ -3,7 +3,7 @@
 use std::{cmp::Reverse, collections::BTreeMap, net::IpAddr};
 
 use super::{
-    Limits, Patience, Round, Rule,
+    Limits, Round, Rule,
     assumed::assuming,
     free_ports::Alternatives,
     ids,
@@ -20,15 +20,8 @@ use portreeve_facts::{Family, Protocol, Service, ServicePort, Source};
 /// More Services than this on one address and port add nothing to the finding.
 const MOST_CLAIMS: usize = 4;
 
-pub(super) static RULE: Rule = Rule {
-    id: &ids::EXTERNAL_IP_CONFLICT,
-    variants: &["takes-node-port"],
-    needs: &[Source::Services],
-    uses: &[],
-    socket_needs: &[],
-    patience: Patience::One,
-    check,
-};
+pub(super) static RULE: Rule =
+    Rule::of(&ids::EXTERNAL_IP_CONFLICT, &["takes-node-port"], &[Source::Services], check).at_once();
 
 fn check<'a>(round: &Round<'a>, _: &Limits) -> Judgements {
     let (external, node_ports) = (round.external()?, round.node_ports()?);

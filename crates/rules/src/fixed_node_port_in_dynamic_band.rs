@@ -1,7 +1,7 @@
 //! A NodePort that a person chose lies where the API server chooses its own.
 
 use super::{
-    Limits, Patience, Round, Rule,
+    Limits, Round, Rule,
     free_ports::Alternatives,
     ids,
     node_ports::{bands_here, range_in_words},
@@ -11,15 +11,8 @@ use crate::findings::{Evidence, Judgement, Judgements, Remedy, Severity, Step, S
 use portreeve_dataplane::service_port;
 use portreeve_facts::{ClaimOf, Gap, PortRange, Service, ServicePort, Source, Why};
 
-pub(super) static RULE: Rule = Rule {
-    id: &ids::NODE_PORT_RANGE_MISMATCH,
-    variants: &["band"],
-    needs: &[Source::Services, Source::NodePortRange],
-    uses: &[],
-    socket_needs: &[],
-    patience: Patience::One,
-    check,
-};
+pub(super) static RULE: Rule =
+    Rule::of(&ids::NODE_PORT_RANGE_MISMATCH, &["band"], &[Source::Services, Source::NodePortRange], check).at_once();
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
@@ -60,7 +53,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
                 None => Verdict::Unknown(no_managed_fields()),
             };
             let subject = Subject::service(service);
-            Some(Judgement { subject, port: Some(number), protocol: Some(port.protocol), verdict })
+            Some(Judgement::on_port(subject, (port.protocol, number), verdict))
         })
         .collect())
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::{
-    Limits, Patience, Round, Rule,
+    Limits, Round, Rule,
     ephemeral::ranges_in_words,
     ids,
     node_ports::if_served,
@@ -17,19 +17,17 @@ use portreeve_facts::{
     ClaimOf, Family, Gap, HealthCheckAnswer, Mode, Protocol, Reading, Service, Snapshot, Socket, Source, Unread, Why,
 };
 
-pub(super) static RULE: Rule = Rule {
-    id: &ids::HEALTH_CHECK_UNSERVED,
-    variants: &["nobody", "other", "one-family"],
-    needs: &[Source::Listeners, Source::Services],
-    uses: &[],
-    socket_needs: &[
-        SocketNeed::HealthCheckAnswers,
-        SocketNeed::Owners(Ports::HealthCheckNodePorts),
-        SocketNeed::Owners(Ports::Proxy),
-    ],
-    patience: Patience::TwoScans,
+pub(super) static RULE: Rule = Rule::of(
+    &ids::HEALTH_CHECK_UNSERVED,
+    &["nobody", "other", "one-family"],
+    &[Source::Listeners, Source::Services],
     check,
-};
+)
+.sockets(&[
+    SocketNeed::HealthCheckAnswers,
+    SocketNeed::Owners(Ports::HealthCheckNodePorts),
+    SocketNeed::Owners(Ports::Proxy),
+]);
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let by_port = round.listeners()?;
@@ -78,7 +76,7 @@ impl<'a> Node<'_, 'a> {
             Err(gap) => Verdict::Unknown(gap),
         };
         let verdict = if_served(self.snapshot, service, Part::HealthCheck, verdict);
-        Some(Judgement { subject: Subject::service(service), port: Some(port), protocol: Some(Protocol::Tcp), verdict })
+        Some(Judgement::on_port(Subject::service(service), (Protocol::Tcp, port), verdict))
     }
 
     /// Whether load balancers check this node at all.

@@ -6,22 +6,14 @@ use std::{
 };
 
 use super::{
-    Limits, Patience, Round, Rule, ids,
+    Limits, Round, Rule, ids,
     pods::{WithPods, is_everywhere, is_for_every_address},
     wording::{MOST_LISTED, listed},
 };
 use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Verdict};
 use portreeve_facts::{ClaimOf, ContainerPort, Gap, Protocol, Snapshot, Source, Why, Workload, WorkloadKind, asked};
 
-pub(super) static RULE: Rule = Rule {
-    id: &ids::POD_WAITS_FOR_PORT,
-    variants: &["workloads", "replicas"],
-    needs: &[Source::Pods],
-    uses: &[],
-    socket_needs: &[],
-    patience: Patience::TwoScans,
-    check,
-};
+pub(super) static RULE: Rule = Rule::of(&ids::POD_WAITS_FOR_PORT, &["workloads", "replicas"], &[Source::Pods], check);
 
 /// The largest number of pairs of workloads to compare, because the author of a file decides how many there are.
 const MOST_COMPARED: usize = 1 << 22;
@@ -61,7 +53,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
                 found(evidence(number, protocol, &in_conflict))
             }
         };
-        Some(Judgement { subject: Subject::cluster(), port: Some(number), protocol: Some(protocol), verdict })
+        Some(Judgement::on_port(Subject::cluster(), (protocol, number), verdict))
     };
     let alone = workloads().filter(|workload| !with_pods.has(workload));
     let alone = alone.filter_map(|it| against_itself(snapshot, it, found));
@@ -109,7 +101,7 @@ fn against_itself(snapshot: &Snapshot, workload: &Workload, found: impl Fn(Evide
         Err(gap) if replicas > 1 || !is_on_one => Verdict::Unknown(gap),
         _ => found(evidence),
     };
-    Some(Judgement { subject: Subject::cluster(), port: Some(number), protocol: Some(protocol), verdict })
+    Some(Judgement::on_port(Subject::cluster(), (protocol, number), verdict))
 }
 
 /// The beginning of a selector for one node in [`Workload::selects`].

@@ -1,7 +1,7 @@
 //! A pod's hostPort is the NodePort of a Service.
 
 use super::{
-    Limits, Patience, Round, Rule,
+    Limits, Round, Rule,
     assumed::assuming,
     capped::Capped,
     free_ports::Alternatives,
@@ -17,15 +17,8 @@ use portreeve_dataplane::{
 };
 use portreeve_facts::{ClaimOf, ContainerPort, Family, Gap, Pod, Service, ServicePort, Snapshot, Source, Unread};
 
-pub(super) static RULE: Rule = Rule {
-    id: &ids::HOST_PORT_CONFLICT,
-    variants: &["node-port"],
-    needs: &[Source::Pods, Source::Services, Source::Addresses],
-    uses: &[],
-    socket_needs: &[],
-    patience: Patience::TwoScans,
-    check,
-};
+pub(super) static RULE: Rule =
+    Rule::of(&ids::HOST_PORT_CONFLICT, &["node-port"], &[Source::Pods, Source::Services, Source::Addresses], check);
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::{
-    Limits, Patience, Round, Rule,
+    Limits, Round, Rule,
     capped::Capped,
     ids,
     node_ports::{ports_in_words, range_in_words},
@@ -13,15 +13,12 @@ use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, 
 use portreeve_dataplane::{ByPort, Need, cilium_range, host_ports, mode_in_words};
 use portreeve_facts::{ContainerPort, Gap, Mode, NodePortRange, PortSet, Protocol, Service, Snapshot, Source};
 
-pub(super) static RULE: Rule = Rule {
-    id: &ids::HOST_PORT_CONFLICT,
-    variants: &["latent", "ignored", "health-check"],
-    needs: &[Source::Pods, Source::Services, Source::NodePortRange],
-    uses: &[],
-    socket_needs: &[],
-    patience: Patience::TwoScans,
+pub(super) static RULE: Rule = Rule::of(
+    &ids::HOST_PORT_CONFLICT,
+    &["latent", "ignored", "health-check"],
+    &[Source::Pods, Source::Services, Source::NodePortRange],
     check,
-};
+);
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
@@ -92,12 +89,8 @@ impl Here<'_> {
                 latent.into_iter().chain([Verdict::Unknown(gap.clone())]).collect()
             }
         };
-        let judgement = |verdict| Judgement {
-            subject: of.subject_or(Subject::cluster()),
-            port: Some(number),
-            protocol: Some(host.protocol),
-            verdict,
-        };
+        let judgement =
+            |verdict| Judgement::on_port(of.subject_or(Subject::cluster()), (host.protocol, number), verdict);
         verdicts.into_iter().map(judgement).collect()
     }
 

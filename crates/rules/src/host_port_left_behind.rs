@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use super::{
-    Limits, Patience, Round, Rule, ids,
+    Limits, Round, Rule, ids,
     node_port_winner::{Winner, winner},
     remedies::delete_rule,
     wording::MOST_LISTED,
@@ -14,15 +14,12 @@ use portreeve_dataplane::{
 };
 use portreeve_facts::{Family, Gap, Pod, Redirection, Snapshot, Source, asked};
 
-pub(super) static RULE: Rule = Rule {
-    id: &ids::STALE_REDIRECTION,
-    variants: &["host-port"],
-    needs: &[Source::Pods],
-    uses: &[Source::Netfilter, Source::Listeners, Source::Addresses, Source::Services],
-    socket_needs: &[],
-    patience: Patience::TwoScans,
-    check,
-};
+pub(super) static RULE: Rule = Rule::of(&ids::STALE_REDIRECTION, &["host-port"], &[Source::Pods], check).uses(&[
+    Source::Netfilter,
+    Source::Listeners,
+    Source::Addresses,
+    Source::Services,
+]);
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
@@ -46,12 +43,12 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
         let all = problems.len();
         let reported = problems.into_iter().take(MOST_LISTED).map(|it| node.evidence(it)).reduce(Evidence::merge);
         let reported = reported.map(|evidence| Verdict::Problem(evidence.and_more("redirection", all, MOST_LISTED)));
-        judgements.extend(reported.into_iter().chain(doubt.map(Verdict::Unknown)).map(|verdict| Judgement {
-            subject: subject.clone(),
-            port: Some(port),
-            protocol: Some(protocol),
-            verdict,
-        }));
+        judgements.extend(
+            reported
+                .into_iter()
+                .chain(doubt.map(Verdict::Unknown))
+                .map(|verdict| Judgement::on_port(subject.clone(), (protocol, port), verdict)),
+        );
     }
     Ok(judgements)
 }

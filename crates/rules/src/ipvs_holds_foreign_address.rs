@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{
-    Limits, Patience, Round, Rule, ids,
+    Limits, Round, Rule, ids,
     node_addresses::{NodesByAddress, kind_in_words, nodes_by_address},
     remedies::{delete_address, release_all},
     wording::{MOST_LISTED, listed},
@@ -21,15 +21,8 @@ use portreeve_facts::{
 /// The port of nameservers.
 const DNS: u16 = 53;
 
-pub(super) static RULE: Rule = Rule {
-    id: &ids::ADDRESS_HELD_TWICE,
-    variants: &["ipvs"],
-    needs: &[Source::Addresses],
-    uses: &[Source::ResolvConf],
-    socket_needs: &[],
-    patience: Patience::One,
-    check,
-};
+pub(super) static RULE: Rule =
+    Rule::of(&ids::ADDRESS_HELD_TWICE, &["ipvs"], &[Source::Addresses], check).uses(&[Source::ResolvConf]).at_once();
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;

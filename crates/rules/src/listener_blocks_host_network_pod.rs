@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{
-    Limits, Patience, Round, Rule,
+    Limits, Round, Rule,
     ephemeral::{EphemeralPorts, ranges_in_words},
     free_ports::Alternatives,
     ids,
@@ -23,15 +23,9 @@ use portreeve_dataplane::{
 };
 use portreeve_facts::{ContainerPort, Family, Gap, Pod, Protocol, Service, ServicePort, Snapshot, Socket, Source, Why};
 
-pub(super) static RULE: Rule = Rule {
-    id: &ids::HOST_NETWORK_PORT_TAKEN,
-    variants: &["listener", "refused"],
-    needs: &[Source::Listeners, Source::Pods],
-    uses: &[],
-    socket_needs: &[SocketNeed::Owners(Ports::UnreadyHostNetworkPods)],
-    patience: Patience::TwoScans,
-    check,
-};
+pub(super) static RULE: Rule =
+    Rule::of(&ids::HOST_NETWORK_PORT_TAKEN, &["listener", "refused"], &[Source::Listeners, Source::Pods], check)
+        .sockets(&[SocketNeed::Owners(Ports::UnreadyHostNetworkPods)]);
 
 /// The longest pause, in seconds, before a failed container starts again: five minutes, and as long to fail.
 pub(super) const LONGEST_BACK_OFF: i64 = 600;
@@ -93,7 +87,7 @@ impl Blocked<'_, '_> {
         };
         let ContainerPort { port, protocol, .. } = *self.port;
         let subject = self.of.subject_or(Subject::this_node(self.snapshot));
-        Some(Judgement { subject, port: Some(port), protocol: Some(protocol), verdict })
+        Some(Judgement::on_port(subject, (protocol, port), verdict))
     }
 
     /// The judgement about the listeners on the port.

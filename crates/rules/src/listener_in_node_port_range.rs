@@ -1,7 +1,7 @@
 //! A process listens inside the NodePort range on a number without a Service, or a future pod in the host's network will.
 
 use super::{
-    Limits, Patience, Round, Rule,
+    Limits, Round, Rule,
     assumed::assuming,
     ephemeral::{EphemeralPorts, ranges_in_words},
     ids,
@@ -21,15 +21,13 @@ use portreeve_facts::{
     ContainerPort, Family, Gap, NodePortRange, PortSet, Protocol, Reading, Snapshot, Socket, Source, Why, Workload,
 };
 
-pub(super) static RULE: Rule = Rule {
-    id: &ids::LISTENER_ON_NODE_PORT,
-    variants: &["latent"],
-    needs: &[Source::Listeners, Source::Services, Source::NodePortRange, Source::Addresses],
-    uses: &[],
-    socket_needs: &[SocketNeed::Owners(Ports::NodePortRange), SocketNeed::Owners(Ports::Proxy)],
-    patience: Patience::TwoScans,
+pub(super) static RULE: Rule = Rule::of(
+    &ids::LISTENER_ON_NODE_PORT,
+    &["latent"],
+    &[Source::Listeners, Source::Services, Source::NodePortRange, Source::Addresses],
     check,
-};
+)
+.sockets(&[SocketNeed::Owners(Ports::NodePortRange), SocketNeed::Owners(Ports::Proxy)]);
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let mut judgements = match round.now.kernel.listeners.gap() {
@@ -59,7 +57,7 @@ fn judge_to_come(round: &Round<'_>) -> Judgements {
             Ok(false) => Verdict::Problem(evidence_to_come(range, workload, number, port.protocol)),
             Err(gap) => Verdict::Unknown(gap),
         };
-        Some(Judgement { subject: Subject::cluster(), port: Some(number), protocol: Some(port.protocol), verdict })
+        Some(Judgement::on_port(Subject::cluster(), (port.protocol, number), verdict))
     };
     Ok(ports.filter(|(_, number, _)| is_latent(*number)).filter_map(judgement).collect())
 }
@@ -127,12 +125,11 @@ impl Node<'_, '_> {
             Judged::Depends { on, .. } => Verdict::Unknown(on),
             Judged::Certain(..) => Verdict::Problem(self.evidence(socket, self.ephemeral.contain(socket.local_port))),
         };
-        Some(Judgement {
-            subject: Subject::this_node(self.snapshot),
-            port: Some(socket.local_port),
-            protocol: Some(socket.protocol),
-            verdict: assuming(stratum, everywhere, verdict),
-        })
+        Some(Judgement::on_port(
+            Subject::this_node(self.snapshot),
+            (socket.protocol, socket.local_port),
+            assuming(stratum, everywhere, verdict),
+        ))
     }
 
     /// Whether a Service with its port would be no conflict.

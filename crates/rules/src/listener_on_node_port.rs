@@ -5,7 +5,7 @@ mod words;
 use std::collections::BTreeSet;
 
 use super::{
-    Limits, Patience, Round, Rule,
+    Limits, Round, Rule,
     assumed::assuming,
     ephemeral::EphemeralPorts,
     free_ports::Alternatives,
@@ -22,19 +22,17 @@ use portreeve_dataplane::{
 };
 use portreeve_facts::{ClaimOf, Family, Gap, Mode, Service, ServicePort, Snapshot, Socket, Source, Unread, Why};
 
-pub(super) static RULE: Rule = Rule {
-    id: &ids::LISTENER_ON_NODE_PORT,
-    variants: &["loses", "trap", "no-return"],
-    needs: &[Source::Listeners, Source::Services, Source::Addresses],
-    uses: &[],
-    socket_needs: &[
-        SocketNeed::Owners(Ports::NodePorts),
-        SocketNeed::Owners(Ports::HostNetworkPods),
-        SocketNeed::Owners(Ports::Proxy),
-    ],
-    patience: Patience::TwoScans,
+pub(super) static RULE: Rule = Rule::of(
+    &ids::LISTENER_ON_NODE_PORT,
+    &["loses", "trap", "no-return"],
+    &[Source::Listeners, Source::Services, Source::Addresses],
     check,
-};
+)
+.sockets(&[
+    SocketNeed::Owners(Ports::NodePorts),
+    SocketNeed::Owners(Ports::HostNetworkPods),
+    SocketNeed::Owners(Ports::Proxy),
+]);
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;

@@ -2,20 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use super::{Limits, Patience, Round, Rule, ids, remedies::untracked, wording::listed};
+use super::{Limits, Round, Rule, ids, remedies::untracked, wording::listed};
 use crate::findings::{Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_dataplane::mode_in_words;
 use portreeve_facts::{Gap, Mode, Protocol, Snapshot, Source, Why};
 
-pub(super) static RULE: Rule = Rule {
-    id: &ids::MASQUERADE_SOURCE_PORTS,
-    variants: &["tunnel"],
-    needs: &[Source::Addresses],
-    uses: &[Source::Netfilter],
-    socket_needs: &[],
-    patience: Patience::TwoScans,
-    check,
-};
+pub(super) static RULE: Rule =
+    Rule::of(&ids::MASQUERADE_SOURCE_PORTS, &["tunnel"], &[Source::Addresses], check).uses(&[Source::Netfilter]);
 
 /// Masquerade chooses a port from here on, for connections with a port from here on (Linux net/netfilter/nf_nat_core.c).
 const FIRST_DRAWN: u16 = 1024;
@@ -46,7 +39,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
             Ok(false) => Verdict::Healthy,
             Err(gap) => Verdict::Unknown(gap),
         };
-        Judgement { subject: Subject::this_node(snapshot), port: Some(port), protocol: Some(Protocol::Udp), verdict }
+        Judgement::on_port(Subject::this_node(snapshot), (Protocol::Udp, port), verdict)
     };
     Ok(tunnels.into_iter().map(judgement).collect())
 }

@@ -2,19 +2,11 @@
 
 use std::net::SocketAddr;
 
-use super::{Limits, Patience, Round, Rule, ids};
+use super::{Limits, Round, Rule, ids};
 use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_facts::{MasqueradePool, PortRange, Reading, Snapshot, Source, Unread, Why};
 
-pub(super) static RULE: Rule = Rule {
-    id: &ids::MASQUERADE_SOURCE_PORTS,
-    variants: &["pool"],
-    needs: &[Source::Conntrack],
-    uses: &[],
-    socket_needs: &[],
-    patience: Patience::TwoScans,
-    check,
-};
+pub(super) static RULE: Rule = Rule::of(&ids::MASQUERADE_SOURCE_PORTS, &["pool"], &[Source::Conntrack], check);
 
 /// The source ports that masquerade may give a connection from an ephemeral port, unless its rule has `--to-ports`
 /// (net/netfilter/nf_nat_core.c, `nf_nat_l4proto_unique_tuple`).

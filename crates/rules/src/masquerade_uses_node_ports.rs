@@ -6,9 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use super::{
-    Limits, Patience, Round, Rule, ids, node_ports::range_in_words, remedies::untracked, wording::MOST_SOCKETS,
-};
+use super::{Limits, Round, Rule, ids, node_ports::range_in_words, remedies::untracked, wording::MOST_SOCKETS};
 use crate::findings::{Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_dataplane::{mode_in_words, served_node_ports, service_port};
 use portreeve_facts::{
@@ -16,15 +14,12 @@ use portreeve_facts::{
     VirtualServer, Why,
 };
 
-pub(super) static RULE: Rule = Rule {
-    id: &ids::MASQUERADE_SOURCE_PORTS,
-    variants: &["taken", "cilium"],
-    needs: &[Source::Services],
-    uses: &[Source::IpVs, Source::IpVsConn, Source::Conntrack],
-    socket_needs: &[],
-    patience: Patience::TwoScans,
-    check,
-};
+pub(super) static RULE: Rule =
+    Rule::of(&ids::MASQUERADE_SOURCE_PORTS, &["taken", "cilium"], &[Source::Services], check).uses(&[
+        Source::IpVs,
+        Source::IpVsConn,
+        Source::Conntrack,
+    ]);
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;

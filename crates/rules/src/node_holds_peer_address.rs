@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, net::IpAddr};
 
 use super::{
-    Limits, Patience, Round, Rule, ids,
+    Limits, Round, Rule, ids,
     node_addresses::{is_configured, is_main, is_shared, kind_in_words, nodes_by_address, reachable},
     remedies::{delete_address, release_all},
     wording::{MOST_LISTED, listed},
@@ -12,15 +12,8 @@ use crate::findings::{Evidence, Judgement, Judgements, Remedy, Severity, Step, S
 use portreeve_dataplane::{ExternalAddress, Field};
 use portreeve_facts::{Address, Gap, Node, NodeAddressKind, Snapshot, Source, Unread, Why, asked};
 
-pub(super) static RULE: Rule = Rule {
-    id: &ids::ADDRESS_HELD_TWICE,
-    variants: &["link"],
-    needs: &[Source::Addresses, Source::Nodes],
-    uses: &[],
-    socket_needs: &[],
-    patience: Patience::TwoScans,
-    check,
-};
+pub(super) static RULE: Rule =
+    Rule::of(&ids::ADDRESS_HELD_TWICE, &["link"], &[Source::Addresses, Source::Nodes], check);
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;

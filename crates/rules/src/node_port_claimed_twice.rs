@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::{
-    Limits, Patience, Round, Rule,
+    Limits, Round, Rule,
     capped::Capped,
     each_service::each_service,
     free_ports::Alternatives,
@@ -23,15 +23,9 @@ use portreeve_facts::{
     ClaimOf, ContainerPort, Pod, Protocol, Service, ServiceName, ServicePort, Snapshot, Source, Workload, asked,
 };
 
-pub(super) static RULE: Rule = Rule {
-    id: &ids::NODE_PORT_CLAIMED_TWICE,
-    variants: &["lost", "refused", "anew", "pods", "own"],
-    needs: &[Source::Services],
-    uses: &[Source::Pods],
-    socket_needs: &[],
-    patience: Patience::TwoScans,
-    check,
-};
+pub(super) static RULE: Rule =
+    Rule::of(&ids::NODE_PORT_CLAIMED_TWICE, &["lost", "refused", "anew", "pods", "own"], &[Source::Services], check)
+        .uses(&[Source::Pods]);
 
 /// The largest number of claims to compare with one claim: a file may hold one number a hundred thousand times.
 const MOST_COMPARED: usize = 256;
@@ -81,18 +75,17 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
                     capped.leave_out();
                     continue;
                 }
-                capped.push(Judgement {
+                capped.push(Judgement::on_port(
                     subject,
-                    port: Some(number),
-                    protocol: Some(claim.protocol()),
-                    verdict: Verdict::Problem(evidence(
+                    (claim.protocol(), number),
+                    Verdict::Problem(evidence(
                         number,
                         claim,
                         &others,
                         worst,
                         alternatives.for_port(claim.service, claim.port),
                     )),
-                });
+                ));
             }
         }
     }

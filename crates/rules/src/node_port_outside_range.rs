@@ -1,7 +1,7 @@
 //! A Service has a NodePort outside the range.
 
 use super::{
-    Limits, Patience, Round, Rule,
+    Limits, Round, Rule,
     free_ports::Alternatives,
     ids,
     node_ports::{known_range, range_in_words},
@@ -11,15 +11,8 @@ use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, 
 use portreeve_dataplane::service_port;
 use portreeve_facts::{ClaimOf, NodePortRange, Protocol, Service, ServicePort, Source};
 
-pub(super) static RULE: Rule = Rule {
-    id: &ids::NODE_PORT_RANGE_MISMATCH,
-    variants: &["outside"],
-    needs: &[Source::Services, Source::NodePortRange],
-    uses: &[],
-    socket_needs: &[],
-    patience: Patience::TwoScans,
-    check,
-};
+pub(super) static RULE: Rule =
+    Rule::of(&ids::NODE_PORT_RANGE_MISMATCH, &["outside"], &[Source::Services, Source::NodePortRange], check);
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
@@ -40,11 +33,12 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let alternatives = Alternatives::of(round);
     Ok(outside
         .into_iter()
-        .map(|(service, port, number)| Judgement {
-            subject: Subject::service(service),
-            port: Some(number),
-            protocol: Some(port.map_or(Protocol::Tcp, |port| port.protocol)),
-            verdict: Verdict::Problem(evidence(range, alternatives.for_port(service, port), service, port, number)),
+        .map(|(service, port, number)| {
+            Judgement::on_port(
+                Subject::service(service),
+                (port.map_or(Protocol::Tcp, |port| port.protocol), number),
+                Verdict::Problem(evidence(range, alternatives.for_port(service, port), service, port, number)),
+            )
         })
         .collect())
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{
-    Limits, Patience, Round, Rule, ids,
+    Limits, Round, Rule, ids,
     node_ports::{allocated_if_known, at_most, counted, range_in_words},
     socket_needs::{Ports, SocketNeed},
     wording::MOST_LISTED,
@@ -12,15 +12,13 @@ use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, 
 use portreeve_dataplane::{Need, Role, owner_name, place, usual_ports};
 use portreeve_facts::{NodePortRange, PortSet, Protocol, Snapshot, Socket, Source};
 
-pub(super) static RULE: Rule = Rule {
-    id: &ids::NODE_PORT_RANGE_MISMATCH,
-    variants: &["daemons"],
-    needs: &[Source::Listeners, Source::Services, Source::NodePortRange],
-    uses: &[],
-    socket_needs: &[SocketNeed::Owners(Ports::NodePortRange)],
-    patience: Patience::TwoScans,
+pub(super) static RULE: Rule = Rule::of(
+    &ids::NODE_PORT_RANGE_MISMATCH,
+    &["daemons"],
+    &[Source::Listeners, Source::Services, Source::NodePortRange],
     check,
-};
+)
+.sockets(&[SocketNeed::Owners(Ports::NodePortRange)]);
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;

@@ -1,7 +1,7 @@
 //! A setting names another NodePort range than the API server has.
 
 use super::{
-    Limits, Patience, Round, Rule,
+    Limits, Round, Rule,
     ephemeral::effective_ephemeral,
     ids,
     node_ports::{known_range, ports_in_words, range_in_words},
@@ -14,15 +14,8 @@ use portreeve_facts::{
     Claimant, Gap, Mode, NodePortRange, PortRange, PortSet, RangeClaim, Reading, Snapshot, Source, Unread,
 };
 
-pub(super) static RULE: Rule = Rule {
-    id: &ids::NODE_PORT_RANGE_MISMATCH,
-    variants: &["component", "reserved"],
-    needs: &[Source::NodePortRange],
-    uses: &[],
-    socket_needs: &[],
-    patience: Patience::TwoScans,
-    check,
-};
+pub(super) static RULE: Rule =
+    Rule::of(&ids::NODE_PORT_RANGE_MISMATCH, &["component", "reserved"], &[Source::NodePortRange], check);
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;

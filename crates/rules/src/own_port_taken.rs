@@ -2,20 +2,12 @@
 
 use std::net::SocketAddr;
 
-use super::{Limits, Patience, Round, Rule, ids, remedies::who_holds, wording::with_socket};
+use super::{Limits, Round, Rule, ids, remedies::who_holds, wording::with_socket};
 use crate::findings::{Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, Verdict};
 use portreeve_dataplane::{Addresses, Need, owner_name};
 use portreeve_facts::{Protocol, Source};
 
-pub(super) static RULE: Rule = Rule {
-    id: &ids::HOST_NETWORK_PORT_TAKEN,
-    variants: &["agent"],
-    needs: &[Source::OwnPort],
-    uses: &[],
-    socket_needs: &[],
-    patience: Patience::TwoScans,
-    check,
-};
+pub(super) static RULE: Rule = Rule::of(&ids::HOST_NETWORK_PORT_TAKEN, &["agent"], &[Source::OwnPort], check);
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
@@ -24,8 +16,8 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let own = needs.find_map(|need| if let Need::Agent(own) = need { Some((*own, need.at())) } else { None });
     let Some((own, at)) = own else { return Ok(Vec::new()) };
     let verdict = if own.taken { Verdict::Problem(evidence(round, own.address, at)) } else { Verdict::Healthy };
-    let port = Some(own.address.port());
-    Ok(vec![Judgement { subject: Subject::this_node(snapshot), port, protocol: Some(Protocol::Tcp), verdict }])
+    let port = (Protocol::Tcp, own.address.port());
+    Ok(vec![Judgement::on_port(Subject::this_node(snapshot), port, verdict)])
 }
 
 fn evidence(round: &Round<'_>, address: SocketAddr, at: Addresses<'_>) -> Evidence {

@@ -1,7 +1,7 @@
 //! A pod that does not exist yet wants a port of the node that the kernel may choose for outgoing connections.
 
 use super::{
-    Limits, Patience, Round, Rule,
+    Limits, Round, Rule,
     ephemeral::effective_ephemeral,
     ids,
     pods::{PortOf, to_come},
@@ -10,15 +10,7 @@ use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, 
 use portreeve_facts::{ContainerPort, Gap, Mode, PortRange, PortSet, Protocol, Snapshot, Why, Workload};
 
 /// It needs only workloads, which are read from files. Without a node it uses the default range.
-pub(super) static RULE: Rule = Rule {
-    id: &ids::EPHEMERAL_RANGE_OVERLAP,
-    variants: &["workload"],
-    needs: &[],
-    uses: &[],
-    socket_needs: &[],
-    patience: Patience::TwoScans,
-    check,
-};
+pub(super) static RULE: Rule = Rule::of(&ids::EPHEMERAL_RANGE_OVERLAP, &["workload"], &[], check);
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
@@ -50,7 +42,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
             .value("ephemeral port range", place)
             .remedy(Step::advice(advice));
         let verdict = Verdict::Problem(evidence);
-        Judgement { subject: Subject::cluster(), port: Some(number), protocol: Some(protocol), verdict }
+        Judgement::on_port(Subject::cluster(), (protocol, number), verdict)
     };
     Ok(wanted.filter(is_met).map(judgement).collect())
 }

@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use super::{
-    Limits, Patience, Round, Rule, ids,
+    Limits, Round, Rule, ids,
     pods::{PortOf, to_come},
 };
 use crate::findings::{
@@ -15,15 +15,7 @@ use portreeve_dataplane::{Role, is_usual, usual_ports};
 use portreeve_facts::Protocol;
 
 /// It needs nothing but workloads, which are read from files.
-pub(super) static RULE: Rule = Rule {
-    id: &ids::HOST_NETWORK_PORT_TAKEN,
-    variants: &["daemon"],
-    needs: &[],
-    uses: &[],
-    socket_needs: &[],
-    patience: Patience::TwoScans,
-    check,
-};
+pub(super) static RULE: Rule = Rule::of(&ids::HOST_NETWORK_PORT_TAKEN, &["daemon"], &[], check);
 
 /// Default ports of daemons. Without some of these daemons the node is lost.
 static DAEMONS: LazyLock<Vec<(u16, Protocol, &str, Severity)>> = LazyLock::new(|| {
@@ -46,12 +38,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
                 .in_cluster()
                 .value("daemon", name)
                 .remedy(Step::advice(format!("give {workload} another port of the node than {number}/{protocol}")));
-            judgements.push(Judgement {
-                subject: Subject::cluster(),
-                port: Some(*number),
-                protocol: Some(*protocol),
-                verdict: Verdict::Problem(evidence),
-            });
+            judgements.push(Judgement::on_port(Subject::cluster(), (*protocol, *number), Verdict::Problem(evidence)));
         }
     }
     Ok(judgements)

@@ -8,7 +8,7 @@ use std::{
 use jiff::Timestamp;
 
 use super::{
-    Limits, Patience, Round, Rule,
+    Limits, Round, Rule,
     capped::Capped,
     ids,
     pods::{WithPods, are_siblings, ends_in_time, is_everywhere, is_static, ports_conflict},
@@ -21,15 +21,8 @@ use portreeve_facts::{
     Workload,
 };
 
-pub(super) static RULE: Rule = Rule {
-    id: &ids::POD_WAITS_FOR_PORT,
-    variants: &["pod"],
-    needs: &[Source::WaitingPods, Source::Pods],
-    uses: &[],
-    socket_needs: &[],
-    patience: Patience::TwoScans,
-    check,
-};
+pub(super) static RULE: Rule =
+    Rule::of(&ids::POD_WAITS_FOR_PORT, &["pod"], &[Source::WaitingPods, Source::Pods], check);
 
 /// The time for a rollout, in seconds: the default that a Deployment waits.
 const ROLLOUT: i64 = 600;
@@ -104,12 +97,11 @@ fn judge_to_come(snapshot: &Snapshot, pods: &[Arc<Pod>], to_come: &[&Workload]) 
         for (number, wanted) in workload.node_ports() {
             let held = by_number.get(&(number, wanted.protocol)).into_iter().flatten();
             let Some((holder, _)) = held.clone().find(|(_, port)| ports_conflict(port, wanted)) else { continue };
-            judgements.push(Judgement {
-                subject: Subject::cluster(),
-                port: Some(number),
-                protocol: Some(wanted.protocol),
-                verdict: Verdict::Problem(evidence_to_come(workload, number, wanted.protocol, holder)),
-            });
+            judgements.push(Judgement::on_port(
+                Subject::cluster(),
+                (wanted.protocol, number),
+                Verdict::Problem(evidence_to_come(workload, number, wanted.protocol, holder)),
+            ));
         }
     }
     judgements
@@ -195,12 +187,11 @@ fn is_sibling(pod: &Pod, waiting: &WaitingPod) -> bool {
 
 fn judge(snapshot: &Snapshot, alike: &Alike<'_>, port: &ContainerPort, holders: &[&Pod]) -> Option<Judgement> {
     let first = holders.first()?;
-    Some(Judgement {
-        subject: subject(snapshot, alike.oldest),
-        port: Some(port.host_port?),
-        protocol: Some(port.protocol),
-        verdict: Verdict::Problem(evidence(alike, port, first, holders)),
-    })
+    Some(Judgement::on_port(
+        subject(snapshot, alike.oldest),
+        (port.protocol, port.host_port?),
+        Verdict::Problem(evidence(alike, port, first, holders)),
+    ))
 }
 
 /// The pods of this node that have the port and will not release it by themselves.

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use super::{
-    Limits, Patience, Round, Rule, ids,
+    Limits, Round, Rule, ids,
     remedies::move_off,
     socket_needs::{Ports, SocketNeed},
     wording::{capital, with_sockets},
@@ -12,15 +12,8 @@ use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, 
 use portreeve_dataplane::{Need, owner_name, share_owner};
 use portreeve_facts::{Gap, Owner, PROXY_METRICS, Protocol, Reading, Snapshot, Socket, Source, Why, asked};
 
-pub(super) static RULE: Rule = Rule {
-    id: &ids::HEALTH_CHECK_UNSERVED,
-    variants: &["proxy"],
-    needs: &[Source::Listeners],
-    uses: &[],
-    socket_needs: &[SocketNeed::Owners(Ports::Proxy)],
-    patience: Patience::TwoScans,
-    check,
-};
+pub(super) static RULE: Rule = Rule::of(&ids::HEALTH_CHECK_UNSERVED, &["proxy"], &[Source::Listeners], check)
+    .sockets(&[SocketNeed::Owners(Ports::Proxy)]);
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
@@ -57,8 +50,8 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
         }
         None => Verdict::Unknown(why_not_compared(&sockets).unwrap_or_else(|| unknown(address.port()))),
     };
-    let port = Some(address.port());
-    Ok(vec![Judgement { subject: Subject::this_node(snapshot), port, protocol: Some(Protocol::Tcp), verdict }])
+    let port = (Protocol::Tcp, address.port());
+    Ok(vec![Judgement::on_port(Subject::this_node(snapshot), port, verdict)])
 }
 
 /// Why the owner of a socket is not known: a missing right, or a kernel that does not show it.

@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{
-    Limits, Patience, Round, Rule, ids,
+    Limits, Round, Rule, ids,
     remedies::{clean_up, delete_address, remove_ipvs, remove_nftables},
     wording::{MOST_LISTED, listed},
 };
@@ -17,15 +17,8 @@ use portreeve_facts::{
     Why,
 };
 
-pub(super) static RULE: Rule = Rule {
-    id: &ids::STALE_REDIRECTION,
-    variants: &["proxy"],
-    needs: &[Source::Addresses],
-    uses: &[Source::IpVs, Source::Netfilter],
-    socket_needs: &[],
-    patience: Patience::TwoScans,
-    check,
-};
+pub(super) static RULE: Rule =
+    Rule::of(&ids::STALE_REDIRECTION, &["proxy"], &[Source::Addresses], check).uses(&[Source::IpVs, Source::Netfilter]);
 
 /// Chains that only kube-proxy in iptables mode makes (kubernetes pkg/proxy/iptables/proxier.go).
 const IPTABLES_CHAINS: [&str; 2] = ["KUBE-NODEPORTS", "KUBE-EXTERNAL-SERVICES"];

@@ -5,7 +5,7 @@ use std::{collections::HashSet, sync::Arc};
 use ipnet::IpNet;
 
 use super::{
-    Limits, Patience, Round, Rule, ids,
+    Limits, Round, Rule, ids,
     node_ports::most_ports_in_words,
     remedies::give_node_ports_back,
     socket_needs::{Ports, SocketNeed},
@@ -14,15 +14,8 @@ use crate::findings::{Evidence, Judgement, Judgements, Remedy, Severity, Step, S
 use portreeve_dataplane::{Own, Proxy, holds_ports, local_addresses, mode_in_words, owner_name, served_node_ports};
 use portreeve_facts::{Family, Gap, Mode, Protocol, Reading, Service, Snapshot, Socket, Source, Unread, Why};
 
-pub(super) static RULE: Rule = Rule {
-    id: &ids::PROXY_NEAR_FD_LIMIT,
-    variants: &["near"],
-    needs: &[Source::Services],
-    uses: &[],
-    socket_needs: &[SocketNeed::Owners(Ports::NodePorts), SocketNeed::Owners(Ports::Proxy)],
-    patience: Patience::TwoScans,
-    check,
-};
+pub(super) static RULE: Rule = Rule::of(&ids::PROXY_NEAR_FD_LIMIT, &["near"], &[Source::Services], check)
+    .sockets(&[SocketNeed::Owners(Ports::NodePorts), SocketNeed::Owners(Ports::Proxy)]);
 
 fn check(round: &Round<'_>, limits: &Limits) -> Judgements {
     let snapshot = round.now;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{
-    Limits, Patience, Round, Rule, ids,
+    Limits, Round, Rule, ids,
     remedies::move_off,
     wording::{capital, listed, with_sockets},
 };
@@ -11,16 +11,9 @@ use crate::findings::{Evidence, Judgement, Judgements, Remedy, Severity, Step, S
 use portreeve_dataplane::{Addresses, owner_name, place, v6only_untold};
 use portreeve_facts::{Gap, Link, Pod, Protocol, Reading, Snapshot, Socket, Source, Why};
 
-pub(super) static RULE: Rule = Rule {
-    id: &ids::TUNNEL_PORT_CONFLICT,
-    variants: &["devices", "listener"],
-    needs: &[Source::Addresses],
-    uses: &[],
-    // No ports are requested here: the kernel reader knows the ports of tunnels that are down.
-    socket_needs: &[],
-    patience: Patience::TwoScans,
-    check,
-};
+/// It requests no ports: the kernel reader knows the ports of tunnels that are down.
+pub(super) static RULE: Rule =
+    Rule::of(&ids::TUNNEL_PORT_CONFLICT, &["devices", "listener"], &[Source::Addresses], check);
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
@@ -34,11 +27,12 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
         contested.down.sort_by_key(|link| &link.name);
         contested.up.sort_by_key(|link| &link.name);
     }
-    let judgement = |(port, contested): (u16, Contested<'_>)| Judgement {
-        subject: Subject::this_node(snapshot),
-        port: Some(port),
-        protocol: Some(Protocol::Udp),
-        verdict: contested.verdict(round).unwrap_or_else(Verdict::Unknown),
+    let judgement = |(port, contested): (u16, Contested<'_>)| {
+        Judgement::on_port(
+            Subject::this_node(snapshot),
+            (Protocol::Udp, port),
+            contested.verdict(round).unwrap_or_else(Verdict::Unknown),
+        )
     };
     Ok(by_port.into_iter().map(judgement).collect())
 }

@@ -268,8 +268,7 @@ fn a_load_balancers_address_is_an_external_one_too() {
 
 #[test]
 fn a_wildcard_client_meets_a_service_of_either_family() {
-    let v4 =
-        |it: World| it.node_port(30080).protocol(Protocol::Udp).with(|service| service.families = &[Family::V4]);
+    let v4 = |it: World| it.node_port(30080).protocol(Protocol::Udp).with(|service| service.families = &[Family::V4]);
     let world = Snapshot::healthy().service("web", v4).ephemeral("1024 65535", "");
     assert_eq!(severity(&world.listens_udp("[::]:30080")), Severity::Info);
 }

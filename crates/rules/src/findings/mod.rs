@@ -68,6 +68,11 @@ impl Judgement {
     pub fn of(subject: Subject, verdict: Verdict) -> Self {
         Self { subject, port: None, protocol: None, verdict }
     }
+
+    /// A verdict about one port of a subject.
+    pub fn on_port(subject: Subject, (protocol, port): (Protocol, u16), verdict: Verdict) -> Self {
+        Self { subject, port: Some(port), protocol: Some(protocol), verdict }
+    }
 }
 
 /// Clear, raise or hold.
