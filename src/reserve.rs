@@ -24,7 +24,7 @@ pub(super) struct Args<S: Scope> {
     scope: S,
     /// The platform whose form the list has [default: sysctl]
     #[arg(long = "for", value_parser = PLATFORM, value_name = "PLATFORM", help_heading = "Output")]
-    platform: Option<Platform>,
+    platform: Option<ReservationForm>,
     /// Print no list, but the nodes that lack a part of it; exit with 1 if there is one
     #[arg(long, help_heading = "Output", conflicts_with = "platform")]
     check: bool,
@@ -42,34 +42,25 @@ enum Form {
     Json,
 }
 
-/// Whose form.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Platform {
-    /// A file of /etc/sysctl.d
-    Sysctl,
-    /// A patch of Talos' machine configuration
-    Talos,
-    /// A Tuned of OpenShift's Node Tuning Operator
-    Openshift,
-    /// Bottlerocket's settings, in TOML
-    Bottlerocket,
-    /// A part for cloud-init in the user data of EKS' Amazon Linux 2023
-    Al2023,
-    /// AKS' linuxosconfig.json, which moves the other range: it has no reserved ports
-    Aks,
-    /// A playbook to run after Kubespray's
-    Kubespray,
-    /// A part of kops' Cluster
-    Kops,
-}
+/// The platforms, with their help.
+const PLATFORMS: [(&str, ReservationForm, &str); 8] = [
+    ("sysctl", ReservationForm::Sysctl, "A file of /etc/sysctl.d"),
+    ("talos", ReservationForm::Talos, "A patch of Talos' machine configuration"),
+    ("openshift", ReservationForm::Openshift, "A Tuned of OpenShift's Node Tuning Operator"),
+    ("bottlerocket", ReservationForm::Bottlerocket, "Bottlerocket's settings, in TOML"),
+    ("al2023", ReservationForm::Al2023, "A part for cloud-init in the user data of EKS' Amazon Linux 2023"),
+    ("aks", ReservationForm::Aks, "AKS' linuxosconfig.json, which moves the other range: it has no reserved ports"),
+    ("kubespray", ReservationForm::Kubespray, "A playbook to run after Kubespray's"),
+    ("kops", ReservationForm::Kops, "A part of kops' Cluster"),
+];
 
-const PLATFORM: Words<Platform> = Words { words: platforms, parse: platform };
+const PLATFORM: Words<ReservationForm> = Words { words: platforms, parse: platform };
 
 fn platforms() -> Vec<PossibleValue> {
-    Platform::value_variants().iter().filter_map(Platform::to_possible_value).collect()
+    PLATFORMS.map(|(name, _, help)| PossibleValue::new(name).help(help)).into()
 }
 
-fn platform(typed: &str) -> Result<Platform, String> {
+fn platform(typed: &str) -> Result<ReservationForm, String> {
     // People name a platform by its provider too.
     let near = match typed.to_ascii_lowercase().as_str() {
         "eks" | "aws" => "for EKS, use --for al2023 or --for bottlerocket",
@@ -79,25 +70,11 @@ fn platform(typed: &str) -> Result<Platform, String> {
         "linux" | "kubeadm" | "k3s" | "rke2" => "for nodes with /etc/sysctl.d, use --for sysctl",
         _ => "",
     };
-    Platform::from_str(typed, false).map_err(|_| match near {
+    let known = PLATFORMS.iter().find(|(name, ..)| *name == typed);
+    known.map(|(_, form, _)| *form).ok_or_else(|| match near {
         "" => wanted("not a known platform", typed, &platforms()),
         near => near.to_owned(),
     })
-}
-
-impl From<Platform> for ReservationForm {
-    fn from(platform: Platform) -> Self {
-        match platform {
-            Platform::Sysctl => Self::Sysctl,
-            Platform::Talos => Self::Talos,
-            Platform::Openshift => Self::Openshift,
-            Platform::Bottlerocket => Self::Bottlerocket,
-            Platform::Al2023 => Self::Al2023,
-            Platform::Aks => Self::Aks,
-            Platform::Kubespray => Self::Kubespray,
-            Platform::Kops => Self::Kops,
-        }
-    }
 }
 
 pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<ExitCode> {
@@ -131,8 +108,8 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
         (Form::Json, _) => console.write(|out| write_reservation_json(result, &report, out))?,
         (Form::Text, true) => console.write(|out| write_reservation(&report, &console.style, out))?,
         (Form::Text, false) => {
-            let file = reservation_file(args.platform.unwrap_or(Platform::Sysctl).into(), &report)
-                .map_err(|why| anyhow!(why))?;
+            let form = args.platform.unwrap_or(ReservationForm::Sysctl);
+            let file = reservation_file(form, &report).map_err(|why| anyhow!(why))?;
             explain(&report, console)?;
             console.write(|out| out.write_all(file.as_bytes()))?;
         }

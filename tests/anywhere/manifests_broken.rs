@@ -100,7 +100,7 @@ fn a_pod_that_is_none_is_named_and_is_no_absence_of_pods() {
 fn a_family_counts_once_however_often_it_is_listed() {
     let of = |spec: &str| {
         let facts = facts_of(&[format!("kind: Service\nmetadata: {{name: a}}\nspec: {{{spec}}}")]);
-        facts.services.get().expect("services")[0].families.clone()
+        facts.services.get().expect("services")[0].families
     };
     assert_eq!(of("ipFamilies: [IPv6, IPv4, IPv6, IPv4]"), [Family::V6, Family::V4]);
     assert_eq!(of("clusterIPs: [10.0.0.1, 2001:db8::1, 10.0.0.2, 2001:db8::2]"), [Family::V4, Family::V6]);

@@ -99,6 +99,11 @@ impl<'a> Endpoints<'a> {
         }
     }
 
+    /// [`Self::in_words`] for each family of the Service.
+    pub fn each_in_words(&self, service: &Service, port: &ServicePort) -> impl Iterator<Item = String> {
+        service.families.iter().map(move |family| format!("{family}: {}", self.in_words(service, port, *family)))
+    }
+
     /// `2 usable, 1 on this node`, for evidence.
     pub fn in_words(&self, service: &Service, port: &ServicePort, family: Family) -> String {
         match self.endpoints(service, port, family) {

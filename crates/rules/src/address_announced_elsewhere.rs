@@ -153,12 +153,9 @@ fn evidence(interfaces: &Interfaces, held: &[Held<'_>]) -> Evidence {
     let mut steps = Vec::new();
     for it in held.iter().take(MOST_LISTED) {
         let Address { ip, prefix, link } = it.address;
-        evidence = evidence.value("address", format!("{ip}/{prefix} on {link}"));
-        for service in it.services.iter().take(MOST_LISTED) {
-            evidence = evidence.value("service", service_in_words(service));
-        }
         evidence = evidence
-            .and_more("service", it.services.len(), MOST_LISTED)
+            .value("address", format!("{ip}/{prefix} on {link}"))
+            .list("service", it.services.iter().map(|service| service_in_words(service)))
             .value("kube-vip.io/vipHost", it.on())
             .value("not known", format!("whether {} has {ip}: only the links of that node show", it.on()));
         steps.push(Step::advice(format!(

@@ -116,7 +116,9 @@ fn common_addresses<'a>(
     for claim in each_service(claiming).flat_map(|service| ExternalAddress::served(snapshot, service, mode)) {
         claims.entry(claim.ip).or_default().push(claim);
     }
-    for claim in each_service(all()).flat_map(|service| ExternalAddress::cluster_ips(snapshot, service)) {
+    // There may be tens of thousands of Services, and few of them share an address.
+    let sharing: Vec<_> = all().filter(|it| it.cluster_ips.iter().any(|ip| claims.contains_key(ip))).collect();
+    for claim in each_service(sharing.into_iter()).flat_map(|service| ExternalAddress::cluster_ips(snapshot, service)) {
         if let Some(claims) = claims.get_mut(&claim.ip) {
             claims.push(claim);
         }
@@ -177,16 +179,15 @@ fn evidence((ip, port, protocol): Destination, own: &ExternalAddress<'_>, all: &
         "Service {}/{} has {ip} port {port}/{protocol} as {}, and so has {names}: a connection reaches only one of them.",
         own.service.namespace, own.service.name, own.field
     );
-    let mut evidence = Evidence::new(Severity::Warning, summary)
+    let words = |claim: &ExternalAddress<'_>| format!("{} ({})", service_in_words(claim.service), claim.field);
+    let evidence = Evidence::new(Severity::Warning, summary)
         .in_cluster()
         .affects([Vantage::Remote, Vantage::Node, Vantage::Pods])
         .about(typed_in(own))
         .beside(others().filter_map(typed_in))
         .value("address", format!("{ip} ({})", own.field))
-        .value("service", service_in_words(own.service));
-    for claim in others() {
-        evidence = evidence.value("also has it", format!("{} ({})", service_in_words(claim.service), claim.field));
-    }
+        .value("service", service_in_words(own.service))
+        .each("also has it", others().map(words));
     // If users wrote several of the claims, each finding names the same Services: if all remedies are followed, one Service still
     // has the address.
     let typed: Vec<_> = all.iter().filter(|claim| is_typed(claim)).collect();

@@ -166,10 +166,9 @@ impl<'a> Node<'_, 'a> {
         }
         if let Wrong::Other(_, named) = wrong {
             // The port of a new Service is not served yet: its field is wrong only if another process has the port.
-            evidence = evidence.about([ClaimOf::node_port(service, None)]);
-            if let Some(named) = named {
-                evidence = evidence.value("answers for", format!("Service {named}"));
-            }
+            evidence = evidence
+                .about([ClaimOf::node_port(service, None)])
+                .each("answers for", named.as_ref().map(|named| format!("Service {named}")));
         }
         evidence = evidence
             .value(

@@ -8,7 +8,7 @@ use std::{
 use super::{
     Limits, Round, Rule, ids,
     pods::{WithPods, is_everywhere, is_for_every_address},
-    wording::{MOST_LISTED, listed},
+    wording::listed,
 };
 use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Verdict};
 use portreeve_facts::{ClaimOf, ContainerPort, Gap, Protocol, Snapshot, Source, Why, Workload, WorkloadKind, asked};
@@ -172,14 +172,14 @@ fn evidence(number: u16, protocol: Protocol, workloads: &[&Workload]) -> Evidenc
     let names = listed(workloads.iter());
     let sentence = format!("{names} want hostPort {number}/{protocol}: on one node, pods of only one of them run.");
     let fields = workloads.iter().map(|workload| ClaimOf::pod_port(workload, number, protocol));
-    let mut evidence = Evidence::new(Severity::Warning, sentence).in_cluster().about(fields);
-    for workload in workloads.iter().take(MOST_LISTED) {
-        let how = if workload.host_network { "in the host's network" } else { "as hostPort" };
-        evidence = evidence.value("wanted by", format!("{workload} {how}"));
-    }
-    evidence.and_more("wanted by", workloads.len(), MOST_LISTED).remedy(Step::advice(format!(
-        "give each of them another port of the node than {number}/{protocol}, or a nodeSelector that keeps them apart"
-    )))
+    let how = |it: &Workload| if it.host_network { "in the host's network" } else { "as hostPort" };
+    Evidence::new(Severity::Warning, sentence)
+        .in_cluster()
+        .about(fields)
+        .list("wanted by", workloads.iter().map(|workload| format!("{workload} {}", how(workload))))
+        .remedy(Step::advice(format!(
+            "give each of them another port of the node than {number}/{protocol}, or a nodeSelector that keeps them apart"
+        )))
 }
 
 #[cfg(test)]

@@ -137,7 +137,12 @@ impl Node<'_, '_> {
             "hostPort {number}/{} of pod {}/{} is the NodePort of {name}: {ends}.",
             host.protocol, pod.namespace, pod.name
         );
-        let mut evidence = Evidence::new(severity, sentence)
+        // ServiceLB's pods ask the node, as all pods do.
+        let sent = sent_to_node_port(self.snapshot, service, port).filter(|_| affected.contains(&Vantage::Pods));
+        let lost = sent.filter(|_| winner == Some(Winner::Pod));
+        let words =
+            |port| format!("port {port}/{} of this node, which ServiceLB sends to this NodePort", host.protocol);
+        Evidence::new(severity, sentence)
             .about([ClaimOf::node_port(service, Some(port))])
             .value("pod", format!("{}/{}", pod.namespace, pod.name))
             .value(
@@ -149,22 +154,11 @@ impl Node<'_, '_> {
                     host.port
                 ),
             )
-            .value("service", format!("{name} type {}, nodePort {number}/{}", service.kind.name(), port.protocol));
-        for family in service.families {
-            let words = self.round.endpoints().in_words(service, port, *family);
-            evidence = evidence.value("endpoints", format!("{family}: {words}"));
-        }
-        // ServiceLB's pods ask the node, as all pods do.
-        let sent = sent_to_node_port(self.snapshot, service, port).filter(|_| affected.contains(&Vantage::Pods));
-        let lost = sent.filter(|_| winner == Some(Winner::Pod));
-        let words =
-            |port| format!("port {port}/{} of this node, which ServiceLB sends to this NodePort", host.protocol);
-        evidence.values.extend(lost.map(|port| ("lost too", words(port))));
-        evidence = evidence.value("proxy mode", self.addressed.assumptions.mode_in_words());
-        if let Some(range) = self.snapshot.cluster.node_port_range.known(Unread::Adds) {
-            evidence = evidence.value("NodePort range", range_in_words(range));
-        }
-        evidence
+            .value("service", format!("{name} type {}, nodePort {number}/{}", service.kind.name(), port.protocol))
+            .each("endpoints", self.round.endpoints().each_in_words(service, port))
+            .each("lost too", lost.map(words))
+            .value("proxy mode", self.addressed.assumptions.mode_in_words())
+            .each("NodePort range", self.snapshot.cluster.node_port_range.known(Unread::Adds).map(range_in_words))
             .outcome(match winner {
                 Some(Winner::Service) => "service",
                 Some(Winner::Pod) => "pod",

@@ -212,16 +212,14 @@ fn evidence(snapshot: &Snapshot, known: &Known<'_>, foreign: &[(&Address, Vec<Ow
     let (mut claims, mut others) = (Vec::new(), Vec::new());
     for (address, owners) in foreign.iter().take(MOST_LISTED) {
         let Address { ip, prefix, link } = address;
+        let of_services = known.claims(*ip);
+        let claim = |it: &ExternalAddress<'_>| format!("{}/{} ({})", it.service.namespace, it.service.name, it.field);
         evidence = evidence
             .value("address", format!("{ip}/{prefix} on {link}"))
             .value("belongs to", words(owners))
             .value("kernel", format!("local {ip} dev {link}, `ip route get {ip}` shows it"))
-            .affects(owners.iter().flat_map(|owner| owner.affects().iter().copied()));
-        let of_services = known.claims(*ip);
-        for ExternalAddress { service, field, .. } in of_services.iter().take(MOST_LISTED) {
-            evidence = evidence.value("claimed by", format!("{}/{} ({field})", service.namespace, service.name));
-        }
-        evidence = evidence.and_more("claimed by", of_services.len(), MOST_LISTED);
+            .affects(owners.iter().flat_map(|owner| owner.affects().iter().copied()))
+            .list("claimed by", of_services.iter().map(claim));
         claims.extend(of_services.iter().take(MOST_LISTED));
         // A Service that was not fully read may have the address: deleting the address would stop that Service on this node.
         let is_unread = known.services.is_err() || snapshot.cluster.unread_service().is_some();

@@ -250,33 +250,24 @@ impl<'a> Node<'_, 'a> {
     }
 
     /// The evidence that people would ask for.
-    fn with_facts(&self, mut evidence: Evidence, service: &Service, port: &ServicePort, socket: &Socket) -> Evidence {
-        evidence = evidence.about([ClaimOf::node_port(service, Some(port))]);
-        evidence = with_socket(evidence, "listener", self.snapshot, socket);
-        evidence = evidence.value(
-            "service",
-            format!(
-                "{} type {}, nodePort {}/{}, externalTrafficPolicy {}",
-                service_port(service, &port.name),
-                service.kind.name(),
-                socket.local_port,
-                port.protocol,
-                if service.external_local { "Local" } else { "Cluster" },
-            ),
+    fn with_facts(&self, evidence: Evidence, service: &Service, port: &ServicePort, socket: &Socket) -> Evidence {
+        let evidence = evidence.about([ClaimOf::node_port(service, Some(port))]);
+        let words = format!(
+            "{} type {}, nodePort {}/{}, externalTrafficPolicy {}",
+            service_port(service, &port.name),
+            service.kind.name(),
+            socket.local_port,
+            port.protocol,
+            if service.external_local { "Local" } else { "Cluster" },
         );
-        for family in service.families {
-            let words = self.round.endpoints().in_words(service, port, *family);
-            evidence = evidence.value("endpoints", format!("{family}: {words}"));
-        }
-        evidence = evidence.value("proxy mode", self.addressed.assumptions.mode_in_words());
-        evidence = evidence.value("nodePortAddresses", self.addressed.assumptions.node_port_addresses_in_words());
-        if self.cannot_return(service, socket) {
-            evidence = evidence.value("after a restart", "its bind() fails with EADDRINUSE: Cilium protects NodePorts");
-        }
-        match self.snapshot.cluster.node_port_range.known(Unread::Adds) {
-            Some(range) => evidence.value("NodePort range", range_in_words(range)),
-            None => evidence,
-        }
+        let refused = "its bind() fails with EADDRINUSE: Cilium protects NodePorts";
+        with_socket(evidence, "listener", self.snapshot, socket)
+            .value("service", words)
+            .each("endpoints", self.round.endpoints().each_in_words(service, port))
+            .value("proxy mode", self.addressed.assumptions.mode_in_words())
+            .value("nodePortAddresses", self.addressed.assumptions.node_port_addresses_in_words())
+            .each("after a restart", self.cannot_return(service, socket).then_some(refused))
+            .each("NodePort range", self.snapshot.cluster.node_port_range.known(Unread::Adds).map(range_in_words))
     }
 }
 

@@ -63,17 +63,12 @@ fn evidence(snapshot: &Snapshot, pool: &MasqueradePool, range: PortRange) -> Evi
     );
     let whence =
         if is_known { "the range of masquerade" } else { "assumed: from the lowest to the highest port in use" };
-    let mut evidence = Evidence::new(severity, summary)
+    Evidence::new(severity, summary)
         .variant("pool")
         .value("connections", format!("{protocol} as {translated} -> {to}"))
-        .value("source ports used", format!("{used} of {} ({range}, {whence})", range.size()));
-    for (sender, flows) in senders {
-        evidence = evidence.value("used by", format!("{}: {flows}", whose(snapshot, *sender)));
-    }
-    if is_full {
-        evidence = evidence.affects([Vantage::Pods]);
-    }
-    evidence
+        .value("source ports used", format!("{used} of {} ({range}, {whence})", range.size()))
+        .each("used by", senders.iter().map(|(sender, flows)| format!("{}: {flows}", whose(snapshot, *sender))))
+        .affects(is_full.then_some(Vantage::Pods))
         .remedy(Step::advice("let the programs reuse connections: keep-alive, a connection pool, fewer retries"))
         .remedy(Step::advice(
             "spread the pods over more nodes, or give the node's outgoing connections more addresses: each address has its own source ports",

@@ -74,14 +74,11 @@ fn cilium(snapshot: &Snapshot, services: &[Arc<Service>]) -> Vec<Judgement> {
 fn by_iptables(snapshot: &Snapshot, severity: Severity, value: &str, place: &str) -> Evidence {
     let summary = "iptables masquerades connections of pods for Cilium, and may give them a NodePort as source port: Cilium \
                    sends their answers to a pod of the Service, and these connections time out.";
-    let mut evidence = Evidence::new(severity, summary)
+    Evidence::new(severity, summary)
         .in_cluster()
         .variant("cilium")
-        .value("enable-bpf-masquerade", format!("{value} (from {place})"));
-    if let Some(range) = snapshot.cluster.node_port_range.known(Unread::Adds) {
-        evidence = evidence.value("NodePort range", range_in_words(range));
-    }
-    evidence
+        .value("enable-bpf-masquerade", format!("{value} (from {place})"))
+        .each("NodePort range", snapshot.cluster.node_port_range.known(Unread::Adds).map(range_in_words))
         .value("proxy mode", mode_in_words(&snapshot.proxy_mode()))
         .remedy(Remedy::from(Step::advice(
             "let Cilium masquerade: set enable-bpf-masquerade to \"true\", in Helm's values bpf.masquerade",
@@ -163,16 +160,14 @@ fn evidence(snapshot: &Snapshot, services: &[Arc<Service>], taken: &[Taken<'_>])
             )
             .value("service", owner);
     }
-    evidence = evidence.and_more("connection", taken.len(), MOST_SOCKETS);
-    if let Some(range) = snapshot.cluster.node_port_range.known(Unread::Adds) {
-        evidence = evidence.value("NodePort range", range_in_words(range));
-    }
     // Without this node's addresses, the owner of the connections that hang is not known.
     let whose = |it: &Taken<'_>| {
         let is_own = is_own(it.flow.source.0, interfaces?);
         Some(if is_own { Vantage::Node } else { Vantage::Pods })
     };
     evidence
+        .and_more("connection", taken.len(), MOST_SOCKETS)
+        .each("NodePort range", snapshot.cluster.node_port_range.known(Unread::Adds).map(range_in_words))
         .value("proxy mode", mode_in_words(&snapshot.proxy_mode()))
         .affects(taken.iter().filter_map(whose))
         .remedy(Remedy::from(untracked()).then(Step::advice(

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Round, node_ports::counted, wording::MOST_LISTED};
+use super::{Round, node_ports::counted};
 use crate::findings::Evidence;
 use portreeve_dataplane::{Need, Role, usual_ports};
 use portreeve_facts::{Gap, PortRange, PortSet, Protocol, Source, Why};
@@ -76,15 +76,10 @@ impl NeededPorts {
     }
 
     /// The ports in words, with the pods and daemons that need them.
-    pub(super) fn add_to(&self, mut evidence: Evidence) -> Evidence {
-        for ((port, protocol), who) in self.declared.iter().take(MOST_LISTED) {
-            evidence = evidence.value("needed by a pod", format!("{port}/{protocol} of {who}"));
-        }
-        evidence = evidence.and_more("needed by a pod", self.declared.len(), MOST_LISTED);
-        match self.daemons.is_empty() {
-            true => evidence,
-            false => evidence.value("needed by daemons", counted(&self.daemons)),
-        }
+    pub(super) fn add_to(&self, evidence: Evidence) -> Evidence {
+        let declared = self.declared.iter().map(|((port, protocol), who)| format!("{port}/{protocol} of {who}"));
+        let daemons = (!self.daemons.is_empty()).then(|| counted(&self.daemons));
+        evidence.list("needed by a pod", declared).each("needed by daemons", daemons)
     }
 }
 

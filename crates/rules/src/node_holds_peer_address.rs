@@ -136,21 +136,19 @@ fn evidence(snapshot: &Snapshot, held: &[Held<'_>]) -> Evidence {
         let Address { ip, prefix, link } = it.address;
         evidence = evidence
             .value("address", format!("{ip}/{prefix} on {link}"))
-            .value("belongs to", format!("Node {} ({})", it.node.name, kind_in_words(it.kind)));
-        if it.may_have_moved() {
-            evidence = evidence.value("not known", format!("whether {ip} is a virtual address that has moved here"));
-        }
+            .value("belongs to", format!("Node {} ({})", it.node.name, kind_in_words(it.kind)))
+            .each(
+                "not known",
+                it.may_have_moved().then(|| format!("whether {ip} is a virtual address that has moved here")),
+            );
         if !is_balanced(*ip) && !interfaces.is_some_and(|interfaces| is_configured(interfaces, it.address)) {
             deleted.push(delete_address(it.address));
         }
     }
     deleted.dedup();
-    evidence = evidence.and_more("address", held.len(), MOST_LISTED);
-    for claim in claims.iter().take(MOST_LISTED) {
-        let ExternalAddress { service, ip, field } = claim;
-        evidence = evidence.value("claimed by", format!("{}/{} ({field} {ip})", service.namespace, service.name));
-    }
-    evidence = evidence.and_more("claimed by", claims.len(), MOST_LISTED);
+    let claim =
+        |it: &ExternalAddress<'_>| format!("{}/{} ({} {})", it.service.namespace, it.service.name, it.field, it.ip);
+    evidence = evidence.and_more("address", held.len(), MOST_LISTED).list("claimed by", claims.iter().map(claim));
     let cause = "if it is no virtual address that moves between nodes: find the program that put the address there, such as kube-vip, \
                  keepalived or a network configuration, and keep it from doing so";
     let mut peers: Vec<String> = held.iter().take(MOST_LISTED).map(Held::another_address).collect();

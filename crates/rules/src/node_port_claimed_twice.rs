@@ -295,19 +295,17 @@ fn evidence(
         _ => worst.words(),
     };
     let summary = format!("{what} of {name} is also {also}: {end}.");
-    let mut evidence = Evidence::new(worst.severity(), summary)
+    let lost = [Vantage::Remote, Vantage::Node, Vantage::Pods];
+    let words = |(other, _): &(Other<'_>, Clash)| format!("{}, {number}/{}", other.words(), other.protocol());
+    let evidence = Evidence::new(worst.severity(), summary)
         .in_cluster()
         .variant(worst.variant())
         .about([ClaimOf::node_port(claim.service, claim.port)])
         .beside(others.iter().filter_map(|(other, _)| other.field(number)))
-        .value("service", format!("{name} type {}, {what}", claim.service.kind.name()));
-    if worst == Clash::Lost {
-        evidence = evidence.affects([Vantage::Remote, Vantage::Node, Vantage::Pods]);
-    }
-    for (other, _) in others {
-        evidence = evidence.value("also claimed by", format!("{}, {number}/{}", other.words(), other.protocol()));
-    }
-    evidence = evidence.remedy(another_number(alternative, claim.service, claim.port));
+        .value("service", format!("{name} type {}, {what}", claim.service.kind.name()))
+        .affects(lost.into_iter().filter(|_| worst == Clash::Lost))
+        .each("also claimed by", others.iter().map(words))
+        .remedy(another_number(alternative, claim.service, claim.port));
     // If there are several, a move of one of them ends nothing.
     match others {
         [(Other::Workload(workload, _), _)] => evidence.remedy(Step::advice(format!(

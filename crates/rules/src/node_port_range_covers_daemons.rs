@@ -6,7 +6,6 @@ use super::{
     Limits, Round, Rule, ids,
     node_ports::{allocated_if_known, at_most, counted, range_in_words},
     socket_needs::{Ports, SocketNeed},
-    wording::MOST_LISTED,
 };
 use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Verdict};
 use portreeve_dataplane::{Need, Role, owner_name, place, usual_ports};
@@ -55,16 +54,14 @@ fn evidence(
         true => (Severity::Info, "well-known ports of a node's daemons".to_owned()),
     };
     let sentence = format!("The NodePort range {} holds {holds}: a Service may take them over.", range.range);
-    let mut evidence = Evidence::new(at_most(range, severity), sentence);
-    for socket in daemons.values().take(MOST_LISTED) {
-        evidence = evidence.value("daemon", format!("{} is {}", place(socket), owner_name(snapshot, &socket.owner)));
-    }
-    evidence = evidence.and_more("daemon", daemons.len(), MOST_LISTED);
-    evidence =
-        evidence.value("well-known ports inside", counted(well_known)).value("NodePort range", range_in_words(range));
+    let daemon = |socket: &Socket| format!("{} is {}", place(socket), owner_name(snapshot, &socket.owner));
     let leave_out =
         "start kube-apiserver with a --service-node-port-range that leaves these ports out, e.g. 30000-32767";
-    evidence.remedy(Step::advice(leave_out))
+    Evidence::new(at_most(range, severity), sentence)
+        .list("daemon", daemons.values().map(|socket| daemon(socket)))
+        .value("well-known ports inside", counted(well_known))
+        .value("NodePort range", range_in_words(range))
+        .remedy(Step::advice(leave_out))
 }
 
 #[cfg(test)]

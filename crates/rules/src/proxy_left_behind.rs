@@ -142,7 +142,9 @@ fn servers_of_services<'a>(snapshot: &'a Snapshot, interfaces: &Interfaces) -> O
     let servers = snapshot.kernel.ip_vs.known_part(Unread::Said("check"));
     let bound = interfaces.addresses.iter().filter(|address| address.is_ipvs()).map(|address| address.ip);
     let services = snapshot.cluster.services.known_part(Unread::Said("OfServices::unread")).iter();
-    let ours: HashSet<IpAddr> = bound.chain(services.flat_map(|service| service.cluster_ips.iter().copied())).collect();
+    let served: HashSet<IpAddr> = servers.iter().map(|server| server.ip).collect();
+    let ours = bound.chain(services.flat_map(|service| service.cluster_ips.iter().copied()));
+    let ours: HashSet<IpAddr> = ours.filter(|ip| served.contains(ip)).collect();
     let mut known: Vec<&VirtualServer> = servers.iter().filter(|server| ours.contains(&server.ip)).collect();
     known.sort_by_key(|server| (server.ip, server.port, server.protocol));
     let unread = snapshot.cluster.services.gap().filter(|_| known.len() < servers.len()).cloned();
@@ -206,11 +208,10 @@ fn addresses_of(snapshot: &Snapshot, service: &Service) -> impl Iterator<Item = 
 fn stale_addresses(stale: &[&Address]) -> Evidence {
     let addresses = listed(stale.iter().map(|address| address.ip));
     let summary = format!("{} holds {addresses}, which no Service explains.", stale[0].link);
-    let mut evidence = Evidence::new(Severity::Warning, summary);
-    for Address { ip, prefix, link } in stale.iter().take(MOST_LISTED) {
-        evidence = evidence.value("address", format!("{ip}/{prefix} on {link}, of no Service"));
-    }
-    evidence.remedy(stale.iter().take(MOST_LISTED).map(|address| delete_address(address)).collect::<Vec<_>>())
+    let first = || stale.iter().take(MOST_LISTED);
+    Evidence::new(Severity::Warning, summary)
+        .each("address", first().map(|it| format!("{}/{} on {}, of no Service", it.ip, it.prefix, it.link)))
+        .remedy(first().map(|address| delete_address(address)).collect::<Vec<_>>())
 }
 
 /// The proxy reports ipvs mode and there are Services, but the kernel has no virtual server.

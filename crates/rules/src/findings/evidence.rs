@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::{Remedy, Scope, Severity, remedy};
+use crate::wording::MOST_LISTED;
 use portreeve_facts::{Affected, ClaimOf, Vantage};
 
 /// One problem, ready to be reported. The Event note, the JSON, the table and the tests all read this one value.
@@ -96,6 +97,20 @@ impl Evidence {
     pub fn value(mut self, name: &'static str, value: impl fmt::Display) -> Self {
         self.values.push((name, value.to_string()));
         self
+    }
+
+    /// Adds each of these values.
+    #[must_use]
+    pub fn each(mut self, name: &'static str, values: impl IntoIterator<Item = impl fmt::Display>) -> Self {
+        self.values.extend(values.into_iter().map(|value| (name, value.to_string())));
+        self
+    }
+
+    /// Adds the first values of a list that may be long, and counts the rest.
+    #[must_use]
+    pub fn list(self, name: &'static str, values: impl ExactSizeIterator<Item = impl fmt::Display>) -> Self {
+        let all = values.len();
+        self.each(name, values.take(MOST_LISTED)).and_more(name, all, MOST_LISTED)
     }
 
     /// Counts the rest of a shortened list: `and 3 more`. Adds nothing if the list is complete.
