@@ -395,7 +395,8 @@ fn a_hook_ends_with_its_process_however_that_ends() {
     let group = Group::new();
     let mut guard = group.copy(&[], "tests::a_guard_that_refuses_until_it_is_killed");
     let mut lines = BufReader::new(guard.stdout.take().expect("a pipe")).lines();
-    assert!(lines.any(|line| line.expect("a line") == "refuses"));
+    // On one processor the name of the test is in the same line.
+    assert!(lines.any(|line| line.expect("a line").ends_with("refuses")));
     bind_claimed().expect_err("refused");
     guard.kill().expect("killed");
     assert_eq!(guard.wait().expect("ended").signal(), Some(9));
@@ -444,7 +445,7 @@ fn what_keeps_a_hook_off_is_named_in_one_line() {
     let output = group.copy(&without, "tests::a_guard_without_a_capability").wait_with_output().expect("ended");
     let output = String::from_utf8_lossy(&output.stdout);
     let expected = "the kernel does not permit the bind hook: it needs the capabilities BPF and NET_ADMIN";
-    assert!(output.lines().any(|line| line == expected), "{output}");
+    assert!(output.lines().any(|line| line.ends_with(expected)), "{output}");
 }
 
 #[test]
