@@ -80,7 +80,7 @@ impl<'a> Need<'a> {
             | Self::Said(_, port)
             | Self::HostPort(_, port)
             | Self::Waiting(_, port) => Addresses::of_pod(port),
-            Self::HealthCheck(service) => Addresses::Families(&service.families),
+            Self::HealthCheck(service) => Addresses::Families(service.families),
             Self::ProxyMetrics => Addresses::Every,
             Self::ProxyHealth(address) => Addresses::of_server(address.ip()),
             Self::Agent(own) => Addresses::of_server(own.address.ip()),
