@@ -8,13 +8,13 @@
 ARG BASE=docker.io/library/rust:1.95-alpine
 ARG BINARY=build
 
-# Runs on the builder's own architecture; clang and lld make code for the other one.
+# Runs on the builder's own architecture; clang and lld make code for the other one, and clang the bind hook's program.
 # hadolint ignore=DL3006
 FROM --platform=$BUILDPLATFORM ${BASE} AS build
 ARG TARGETARCH=amd64
 # cargo-auditable writes the list of dependencies into the binary, where scanners find it.
 # hadolint ignore=DL3018
-RUN apk add --no-cache clang lld && cargo install cargo-auditable --version 0.7.7 --locked
+RUN apk add --no-cache clang linux-headers lld && cargo install cargo-auditable --version 0.7.7 --locked
 WORKDIR /src
 COPY Cargo.toml Cargo.lock ./
 COPY .cargo ./.cargo
@@ -32,7 +32,7 @@ RUN case "$TARGETARCH" in \
         export "CC_${cpu}_unknown_linux_musl=clang"; \
         export "CARGO_TARGET_${CPU}_UNKNOWN_LINUX_MUSL_RUSTFLAGS=-Clinker=clang -Clink-self-contained=yes -Clink-arg=--target=$cpu-linux-musl -Clink-arg=-fuse-ld=lld"; \
     fi \
-    && cargo auditable build --release --locked --target "$target" \
+    && cargo auditable build --release --locked --target "$target" --features bind-hook \
     && mv "target/$target/release/portreeve" /portreeve
 
 FROM scratch AS prebuilt

@@ -164,4 +164,4 @@ publish: ## Push what is below dist, and make nothing: make publish COSIGN_KEY=F
 shipped:
 	tools/install image shipped
 	rustup target add $(MUSL)
-	tools/shipped build --release --locked --target $(MUSL)
+	tools/shipped build --release --locked --target $(MUSL) --features '$(FEATURES)'

@@ -4,14 +4,14 @@ use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
     process::ExitCode,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, bail};
 
 use super::{command_line::UsageError, console::Console, sources::Sources};
 use portreeve_agent::{
-    GuardConfig, SnapshotSources, among, connections_on, count_of_ours,
+    BindConfig, BindMode, GuardConfig, SnapshotSources, among, connections_on, count_of_ours,
     log::{Log, LogFormat, LogLevel, LogStyle},
     named, run_guard,
 };
@@ -48,19 +48,49 @@ pub(super) struct Args {
     /// Answer over HTTP with /metrics and /healthz
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = portreeve_agent::settings::address)]
     listen: Option<SocketAddr>,
+    /// What to do when another process binds a NodePort. Needs a build with the feature bind-hook
+    #[arg(long, value_enum, value_name = "WHAT", default_value_t = OnBind::Off, conflicts_with_all = ["once", "dry_run", "release"], help_heading = "Binds")]
+    bind: OnBind,
+    /// The control group whose binds count; by default all
+    #[arg(long, value_name = "FOLDER", help_heading = "Binds")]
+    cgroup: Option<PathBuf>,
+    /// Refuse nothing while the facts about the cluster are older
+    #[arg(long, value_name = "SECONDS", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..=3600), help_heading = "Binds")]
+    stale: u64,
+    /// A control group that may bind each port, like system.slice; repeatable
+    #[arg(long, value_name = "FOLDER", help_heading = "Binds")]
+    allow: Vec<PathBuf>,
     /// The form of log lines
     #[arg(long, value_enum, value_name = "FORM", default_value_t = LogFormat::Text)]
     log_format: LogFormat,
 }
 
+/// What to do about a bind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum OnBind {
+    /// Nothing
+    Off,
+    /// Write an Event
+    Report,
+    /// Let a bind of a NodePort fail, and write an Event
+    Refuse,
+}
+
 pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
-    let Args { sources, once, dry_run, release, leave, state, sysctls, listen, log_format } = args;
+    let Args { sources, once, dry_run, release, leave, state, sysctls, listen, log_format, .. } = args;
+    let mode = match args.bind {
+        OnBind::Off => None,
+        OnBind::Report => Some(BindMode::Report),
+        OnBind::Refuse => Some(BindMode::Refuse),
+    };
+    let (cgroup, stale, allow) = (args.cgroup, Duration::from_secs(args.stale), args.allow);
+    let bind = mode.map(|mode| BindConfig { mode, cgroup, stale, allow });
     if !sources.is_live() {
         return Err(UsageError("guard is about this node, wanted it without --snapshot".to_owned()).into());
     }
     let host_root = sources.host_root().to_owned();
     let SnapshotSources { cluster, node, overrides, .. } = sources.gathering((None, None), [].into(), false);
-    let config = GuardConfig { cluster, node, host_root, overrides, sysctls, record: state, leave, listen };
+    let config = GuardConfig { cluster, node, host_root, overrides, sysctls, record: state, leave, listen, bind };
     let log = Log::start(LogStyle { format: log_format, level: LogLevel::Info }, console.style.colour)
         .context("starting to log")?;
     let ended = match (once, dry_run, release) {

@@ -74,6 +74,33 @@ fn it_writes_the_list_and_its_record_and_nothing_else_of_the_node() {
 }
 
 #[test]
+fn the_bind_hook_adds_two_capabilities_the_control_groups_and_events_everywhere() {
+    let without = added(&[ON]);
+    let pod = &of(&without, "DaemonSet")["spec"]["template"]["spec"];
+    assert!(!pod.to_string().contains("cgroup") && !pod.to_string().contains("--bind"), "{pod:#}");
+    for mode in ["report", "refuse"] {
+        let on = format!(r#"guard={{"enabled":true,"bind":"{mode}","allow":["system.slice","a b"]}}"#);
+        let added = self::added(&[&on]);
+        let pod = &of(&added, "DaemonSet")["spec"]["template"]["spec"];
+        let container = &pod["containers"][0];
+        let capabilities = json!({"drop": ["ALL"], "add": ["BPF", "NET_ADMIN"]});
+        assert_eq!(container["securityContext"]["capabilities"], capabilities);
+        let arguments = container["args"].as_array().expect("arguments");
+        for argument in [format!("--bind={mode}"), "--allow=system.slice".to_owned(), "--allow=a b".to_owned()] {
+            assert!(arguments.contains(&argument.clone().into()), "{argument} in {arguments:?}");
+        }
+        let mount = json!({"name": "cgroup", "mountPath": "/host/sys/fs/cgroup", "readOnly": true});
+        assert_eq!(container["volumeMounts"][2], mount);
+        let volume = json!({"name": "cgroup", "hostPath": {"path": "/sys/fs/cgroup", "type": "Directory"}});
+        assert_eq!(pod["volumes"][2], volume);
+        let events = json!({"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create"]});
+        assert_eq!(of(&added, "ClusterRole")["rules"][2], events);
+        let silent = self::added(&[&on, r#"rbac={"events":false}"#]);
+        assert_eq!(of(&silent, "ClusterRole")["rules"].as_array().expect("rules").len(), 2);
+    }
+}
+
+#[test]
 fn its_pods_are_not_taken_for_agents() {
     let added = added(&[ON, r#"podMonitor={"enabled":true}"#, r#"serviceMonitor={"enabled":true}"#]);
     let labels = json!({"app.kubernetes.io/name": "portreeve-guard", "app.kubernetes.io/instance": "portreeve"});
@@ -92,9 +119,13 @@ fn its_pods_are_not_taken_for_agents() {
 
 #[test]
 fn its_values_are_checked() {
-    for wrong in
-        [r#"guard={"enabled":1}"#, r#"guard={"leave":-1}"#, r#"guard={"port":0}"#, r#"guard={"bind":"refuse"}"#]
-    {
+    for wrong in [
+        r#"guard={"enabled":1}"#,
+        r#"guard={"leave":-1}"#,
+        r#"guard={"port":0}"#,
+        r#"guard={"bind":"on"}"#,
+        r#"guard={"allow":[""]}"#,
+    ] {
         try_render(&[wrong]).expect_err(wrong);
     }
     let refused = try_render(&[r#"guard={"enabled":true,"port":29517}"#]).expect_err("the agents have this port");

@@ -338,6 +338,24 @@ fn what_the_guard_cannot_do_is_one_clear_line_and_changes_nothing() {
     assert_eq!(code, 64, "{err}");
 }
 
+#[cfg(not(feature = "bind-hook"))]
+#[test]
+fn a_build_without_the_bind_hook_names_the_build_that_has_one_and_reserves() {
+    let stage = overlapping();
+    let log = File::create(stage.path("log")).expect("a log");
+    let mut command = command(&stage, &["--listen", PLACE, "--bind=refuse"]);
+    let _running = Running(command.stderr(log).spawn().expect("portreeve runs"));
+    wait_for_list("2703,27000,30080");
+    let log = fs::read_to_string(stage.path("log")).expect("a log");
+    let lines: Vec<&str> = log.lines().filter(|line| line.contains("bind hook")).collect();
+    assert!(lines.len() == 1 && lines[0].contains("build portreeve with --features bind-hook"), "{log}");
+    assert_eq!(metric("portreeve_guard_bind_hook{mode=\"refuse\"}"), Some(0.0));
+    for other in ["--once", "--dry-run", "--release"] {
+        let (code, _, err) = guard(&stage, &["--bind=report", other]);
+        assert!(code == 64 && err.contains("cannot be used with"), "{other}: {code} {err}");
+    }
+}
+
 #[test]
 fn unread_services_shrink_nothing() {
     let stage = overlapping();

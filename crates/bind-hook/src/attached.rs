@@ -41,6 +41,9 @@ const REFUSES: u32 = 3;
 const GENERATION: u32 = 4;
 const LOST: u32 = 5;
 
+/// This bit of a claim's number means that its binds are never refused.
+const NEVER_REFUSED: u32 = 1 << 31;
+
 /// Two programs, and the error with which they refuse.
 pub(crate) type Variant = (Refusal, [&'static str; 2]);
 /// The best comes first.
@@ -139,23 +142,24 @@ impl Hook {
         self.refusal
     }
 
-    /// Replaces all claims. Each `bind` meets those before or these, and never a part of them.
+    /// Replaces all claims. Each `bind` meets those before or these, and never a part of them. The first of two claims of one address
+    /// counts.
     pub fn claims(&mut self, claims: &[Claim]) -> Result<(), MapFailed> {
         let mut wanted = BTreeMap::new();
         for claim in claims {
-            if claim.id == ClaimId(0) {
-                return Err(MapFailed {
-                    map: "claims",
-                    error: format!("{} has the id 0, which stands for no claim", claim.at),
-                });
+            let ClaimId(id) = claim.id;
+            if id == 0 || id >= NEVER_REFUSED {
+                let error = format!("{} has the id {id}, wanted 1 to {}", claim.at, NEVER_REFUSED - 1);
+                return Err(MapFailed { map: "claims", error });
             }
+            let id = if claim.is_refused { id } else { id | NEVER_REFUSED };
             let wildcard = match claim.at.ip() {
                 IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
                 IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
             };
-            wanted.insert(claim_key(claim, false, claim.at.ip()), claim.id.0);
+            wanted.entry(claim_key(claim, false, claim.at.ip())).or_insert(id);
             // What a socket of every address meets.
-            wanted.entry(claim_key(claim, true, wildcard)).or_insert(claim.id.0);
+            wanted.entry(claim_key(claim, true, wildcard)).or_insert(id);
         }
         if wanted == self.known {
             return Ok(());

@@ -5,6 +5,8 @@
 #define INLINE static inline __attribute__((always_inline))
 #define HELPER(type, name, ...) static type (*const bpf_##name)(__VA_ARGS__) = (void *)BPF_FUNC_##name
 #define EADDRINUSE 98
+// This bit of a claim's number means that its binds are never refused.
+#define NEVER_REFUSED (1U << 31)
 // ::ffff:0.0.0.0/96
 #define MAPPED __builtin_bswap32(0xffff)
 
@@ -115,16 +117,16 @@ INLINE int hook(struct bpf_sock_addr *bind, __u32 a, __u32 b, __u32 c, __u32 d, 
 		key.generation = now;
 		claim = claimed(&key, is_ipv6 && !was_mapped, &answer);
 	}
-	if (!claim || is_exempt(claim))
+	if (!claim || is_exempt(claim & ~NEVER_REFUSED))
 		return 1;
-	if (*refuses && answer == ALLOWED)
+	if (*refuses && answer == ALLOWED && !(claim & NEVER_REFUSED))
 		answer = bpf_ktime_get_boot_ns() < *until ? REFUSED : TOO_OLD;
 	struct record *record = bpf_ringbuf_reserve(&BINDS, sizeof(*record), 0);
 	if (record) {
 		record->cgroup = bpf_get_current_cgroup_id();
 		record->pid = bpf_get_current_pid_tgid() >> 32;
 		record->uid = bpf_get_current_uid_gid();
-		record->claim = claim;
+		record->claim = claim & ~NEVER_REFUSED;
 		record->port = key.port;
 		record->protocol = key.protocol;
 		record->answer = answer;

@@ -69,8 +69,10 @@ pub struct Claim {
     pub protocol: Protocol,
     /// Its address and port.
     pub at: SocketAddr,
-    /// The caller's number of it. Not 0.
+    /// The caller's number of it: 1 to 2,147,483,647.
     pub id: ClaimId,
+    /// Whether [`Mode::Refuse`] refuses its binds.
+    pub is_refused: bool,
 }
 
 /// A process, or all processes of a group, whose `bind` is neither reported nor refused.
@@ -116,7 +118,7 @@ pub struct Bind {
 /// What the hook did with a `bind`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// It passed, as the mode is [`Mode::Report`].
+    /// It passed, as the mode is [`Mode::Report`], or as binds of this claim are never refused.
     Allowed,
     /// It failed.
     Refused,
@@ -130,7 +132,7 @@ pub enum Answer {
 #[derive(Debug, thiserror::Error)]
 pub enum NotAttached {
     /// The feature `program` is off.
-    #[error("this build has no bind hook: build portreeve-bind-hook with the feature program")]
+    #[error("this build has no bind hook: build portreeve with --features bind-hook, which needs clang")]
     NotBuilt,
     /// The folder cannot be opened.
     #[error("{}: cannot open the control group: {error}", path.display())]
@@ -151,7 +153,7 @@ pub enum NotAttached {
         "this kernel takes no bind hook, which needs Linux 5.8 with BPF and control groups of version 2: {lacks}: {error}"
     )]
     Unsupported {
-        /// What it does not do.
+        /// The missing function of the kernel.
         lacks: &'static str,
         /// The error.
         error: String,

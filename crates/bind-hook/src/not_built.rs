@@ -61,7 +61,7 @@ mod tests {
         let error = Hook::attach(Path::new("/sys/fs/cgroup"), Mode::Report).expect_err("no program");
         assert_eq!(
             error.to_string(),
-            "this build has no bind hook: build portreeve-bind-hook with the feature program"
+            "this build has no bind hook: build portreeve with --features bind-hook, which needs clang"
         );
     }
 }

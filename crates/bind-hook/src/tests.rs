@@ -94,7 +94,12 @@ fn enter(group: &Path) {
 }
 
 fn claim(protocol: Protocol, address: &str, port: u16, id: u32) -> Claim {
-    Claim { protocol, at: SocketAddr::new(address.parse().expect("an address"), port), id: ClaimId(id) }
+    Claim {
+        protocol,
+        at: SocketAddr::new(address.parse().expect("an address"), port),
+        id: ClaimId(id),
+        is_refused: true,
+    }
 }
 
 /// A claimed address, and what happens to a bind of others.
@@ -196,6 +201,17 @@ fn nothing_is_refused_by_claims_that_are_old() {
     }
     let answers: Vec<Answer> = std::iter::from_fn(|| hook.next()).map(|bind| bind.answer).collect();
     assert_eq!(answers.last(), Some(&Answer::TooOld));
+}
+
+#[test]
+fn a_claim_whose_binds_are_never_refused_is_reported_with_its_own_number() {
+    let group = Group::new();
+    let mut hook = group.refuse(&[Claim { is_refused: false, ..claimed() }]);
+    bind_claimed().expect("it is reported only");
+    assert_eq!(hook.next().map(|bind| (bind.answer, bind.claim)), Some((Answer::Allowed, claimed().id)));
+    hook.exempt(&[Exempt { who: Who::Cgroup(group.id()), claim: Some(claimed().id) }]).expect("exemptions");
+    bind_claimed().expect("it is exempt");
+    assert_eq!(answer(&mut hook), None);
 }
 
 #[test]
@@ -377,6 +393,7 @@ fn too_many_claims_are_an_error_and_those_before_stay() {
     assert!(error.to_string().starts_with("the bind hook's map of claims: "), "{error}");
     bind_claimed().expect_err("claimed as before");
     hook.claims(&[claim(Protocol::Tcp, "0.0.0.0", PORT, 0)]).expect_err("0 stands for no claim");
+    hook.claims(&[claim(Protocol::Tcp, "0.0.0.0", PORT, 1 << 31)]).expect_err("a number that is too great");
     hook.claims(&[]).expect("there is room again");
     bind_claimed().expect("claimed no more");
 }

@@ -3,6 +3,7 @@
 use std::{
     collections::{HashMap, HashSet},
     fs, io,
+    ops::ControlFlow,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
@@ -64,8 +65,11 @@ impl Cgroups {
         };
         let mut missing = ids.clone();
         let mut found = HashMap::with_capacity(ids.len());
-        let outcome = search(mount, &mut missing, |id, path| {
-            found.insert(id, Ok(with_pod_of_root(mount, cgroup(path))));
+        let outcome = walk(mount, |id, path| {
+            if missing.remove(&id) {
+                found.insert(id, Ok(with_pod_of_root(mount, cgroup(&format!("/{}", path.to_string_lossy())))));
+            }
+            if missing.is_empty() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
         let unknown = match outcome {
             Err(error) => {
@@ -84,6 +88,39 @@ impl Cgroups {
         };
         found.extend(missing.into_iter().map(|id| (id, Err(unknown.clone()))));
         found
+    }
+
+    /// The directory at which it is mounted.
+    ///
+    /// # Errors
+    /// If no cgroup2 hierarchy is mounted.
+    pub fn mount(&self) -> Result<&Path, Gap> {
+        self.mount.as_deref().map_err(Clone::clone)
+    }
+
+    /// The id of the cgroup at this path, if there is one.
+    pub fn id(&self, path: &str) -> Option<u64> {
+        let directory = self.mount.as_ref().ok()?.join(path.trim_start_matches('/'));
+        fs::metadata(directory).ok().filter(fs::Metadata::is_dir).map(|directory| directory.ino())
+    }
+
+    /// The cgroup id of each pod, by the uid in the cgroup's name. Pods without a cgroup, and pods that this process cannot see, are
+    /// missing.
+    pub fn pods(&self) -> HashMap<String, u64> {
+        let mut pods = HashMap::new();
+        let Ok(mount) = &self.mount else { return pods };
+        // The directories before an error, or before there are too many, are known.
+        drop(walk(mount, |id, path| {
+            let cgroup = cgroup(&path.to_string_lossy());
+            // A directory above its containers is visited first.
+            if cgroup.pod.as_ref().is_some_and(|pod| pod.container.is_none())
+                && let Some(pod) = with_pod_of_root(mount, cgroup).pod
+            {
+                pods.entry(pod.pod_uid).or_insert(id);
+            }
+            ControlFlow::Continue(())
+        }));
+        pods
     }
 
     /// The processes in a cgroup, by their pids in this process' pid namespace. The list is empty if it cannot be read.
@@ -182,18 +219,15 @@ fn is_whole(place: &Path) -> bool {
     fs::metadata(place).is_ok_and(|directory| directory.ino() == ROOT)
 }
 
-/// Visits the directories below `mount` until no id is missing. Returns false if there are too many directories.
-fn search(mount: &Path, missing: &mut HashSet<u64>, mut found: impl FnMut(u64, &str)) -> io::Result<bool> {
-    let own = fs::metadata(mount)?.ino();
-    if missing.remove(&own) {
-        found(own, "/");
+/// Visits `mount` and the directories below it, each with its id and its path below `mount`, until a visit ends the walk. Returns false if there are
+/// too many directories.
+fn walk(mount: &Path, mut visit: impl FnMut(u64, &Path) -> ControlFlow<()>) -> io::Result<bool> {
+    if visit(fs::metadata(mount)?.ino(), Path::new("")).is_break() {
+        return Ok(true);
     }
     let mut pending = vec![PathBuf::new()];
     let mut seen = 0;
     while let Some(directory) = pending.pop() {
-        if missing.is_empty() {
-            break;
-        }
         let place = mount.join(&directory);
         // A kernfs directory has two links, and one for each subdirectory. A directory with two links needs no reading.
         if fs::symlink_metadata(&place).is_ok_and(|directory| directory.nlink() == 2) {
@@ -211,12 +245,8 @@ fn search(mount: &Path, missing: &mut HashSet<u64>, mut found: impl FnMut(u64, &
                 return Ok(false);
             }
             let path = directory.join(entry.file_name());
-            let id = std::os::unix::fs::DirEntryExt::ino(&entry);
-            if missing.remove(&id) {
-                found(id, &format!("/{}", path.to_string_lossy()));
-                if missing.is_empty() {
-                    return Ok(true);
-                }
+            if visit(std::os::unix::fs::DirEntryExt::ino(&entry), &path).is_break() {
+                return Ok(true);
             }
             pending.push(path);
         }
@@ -304,6 +334,11 @@ mod tests {
         assert_eq!(cgroup.pod.as_ref().expect("a pod").pod_uid, UID);
         assert_eq!(cgroups.processes(&cgroup), [12, 7]);
         assert_eq!(found[&3].clone().expect_err("unknown").why, Why::NotPermitted);
+        let container = deep.join(ID);
+        fs::create_dir(&container).expect("made");
+        assert_eq!(cgroups.pods(), HashMap::from([(UID.to_owned(), id)]), "the pod, and not its container");
+        assert_eq!(cgroups.id(&format!("/kubepods/burstable/pod{UID}")), Some(id));
+        assert_eq!((cgroups.id("/kubepods/other"), cgroups.id("cgroup.controllers")), (None, None));
     }
 
     #[test]

@@ -16,6 +16,8 @@ mod recorder;
 mod request;
 mod spread;
 
+pub(crate) use hash::hash;
+pub(crate) use object::reference;
 pub use object::{AGENT_NAMESPACE, NOTE};
 pub use place::Place;
 pub use plan::Counters;

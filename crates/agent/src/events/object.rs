@@ -154,7 +154,7 @@ fn regarding(subject: &Subject, place: &Place) -> ObjectReference {
 }
 
 /// An object of the core API group. `kubectl describe` finds Events by its uid alone.
-fn reference(kind: &str, namespace: Option<&str>, name: &str, uid: Option<&str>) -> ObjectReference {
+pub(crate) fn reference(kind: &str, namespace: Option<&str>, name: &str, uid: Option<&str>) -> ObjectReference {
     ObjectReference {
         api_version: Some("v1".to_owned()),
         kind: Some(kind.to_owned()),

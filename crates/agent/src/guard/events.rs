@@ -1,4 +1,4 @@
-//! Events of the guard on its Node.
+//! Events of the guard: on its Node, and on pods that bind claimed ports.
 
 use std::time::{Duration, Instant};
 
@@ -6,20 +6,22 @@ use k8s_openapi::{
     api::{core::v1::ObjectReference, events::v1::Event},
     apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta},
 };
-use kube::{Api, Client, api::PostParams};
+use kube::{Api, Client, Error, api::PostParams};
 use tokio::time::timeout;
 use tracing::warn;
 
-use super::now;
-use crate::events::NOTE;
+use super::{binds::Conflict, now};
+use crate::events::{NOTE, hash, reference};
+use portreeve_cluster::{self as cluster, ClusterSource};
 use portreeve_facts::{Node, text};
+use portreeve_rules::findings::Subject;
 
 /// From one Event to the next.
 const PAUSE: Duration = Duration::from_secs(3600);
 /// Events about a Node are here.
 const NAMESPACE: &str = "default";
 
-/// Writes an Event an hour, and never waits for the API server.
+/// Writes an Event an hour about the list, and never waits for the API server.
 pub(super) struct Reporter {
     client: Client,
     limit: Duration,
@@ -27,8 +29,14 @@ pub(super) struct Reporter {
 }
 
 impl Reporter {
-    pub(super) fn new(client: Client, limit: Duration) -> Self {
-        Self { client, limit, written: None }
+    /// A writer, if the cluster has an API server. Needs a tokio runtime.
+    pub(super) fn of(cluster: &ClusterSource) -> Option<Self> {
+        match cluster {
+            ClusterSource::Api(access) => {
+                Some(Self { client: cluster::client(access.clone()), limit: access.request_timeout, written: None })
+            }
+            ClusterSource::Files(_) | ClusterSource::None => None,
+        }
     }
 
     /// Another program removed ports from the list.
@@ -37,12 +45,47 @@ impl Reporter {
             return;
         }
         self.written = Some(Instant::now());
-        let event = event(node, note);
-        let (events, limit) = (Api::<Event>::namespaced(self.client.clone(), NAMESPACE), self.limit);
+        let name = format!("{}.guard.{:x}", node.name, now().as_microsecond());
+        let mut event = event(&name, &node.name, reference("Node", None, &node.name, node.uid.as_deref()));
+        event.action = Some("ReservePorts".to_owned());
+        event.reason = Some("ReservedPortsOverwritten".to_owned());
+        event.note = Some(text::clean(note, NOTE));
+        self.write(event);
+    }
+
+    /// A claimed port was bound, or a bind was refused. The same again has the same name for an hour.
+    pub(super) fn bound(&self, conflict: &Conflict, is_refused: bool, node: &str) {
+        let Conflict { key, maker, note } = conflict;
+        let number = |it: &dyn ToString| it.to_string();
+        let hour = now().as_second() / 3600;
+        let name = hash(&[
+            "bind",
+            key.rule.0,
+            key.variant,
+            &key.subject.to_string(),
+            &key.port.map(|port| number(&port)).unwrap_or_default(),
+            &key.protocol.map(|protocol| number(&protocol)).unwrap_or_default(),
+            &maker.to_string(),
+            node,
+            &number(&is_refused),
+            &number(&hour),
+        ]);
+        let mut event = event(&format!("portreeve.{name:032x}"), node, of(maker));
+        event.action = Some(if is_refused { "RefuseBind" } else { "ReportBind" }.to_owned());
+        event.reason = Some(key.rule.reason());
+        event.related = Some(of(&key.subject));
+        event.note = Some(text::clean(note, NOTE));
+        self.write(event);
+    }
+
+    fn write(&self, event: Event) {
+        let namespace = event.metadata.namespace.as_deref().unwrap_or(NAMESPACE);
+        let (events, limit) = (Api::<Event>::namespaced(self.client.clone(), namespace), self.limit);
         tokio::spawn(async move {
             let parameters = PostParams::default();
             match timeout(limit, events.create(&parameters, &event)).await {
                 Ok(Ok(_)) => {}
+                Ok(Err(Error::Api(status))) if status.reason == "AlreadyExists" => {}
                 Ok(Err(error)) => warn!(%error, "cannot write an Event"),
                 Err(_) => warn!("cannot write an Event: no answer in time"),
             }
@@ -50,25 +93,20 @@ impl Reporter {
     }
 }
 
-fn event(node: &Node, note: &str) -> Event {
-    let at = now();
-    let name = format!("{}.guard.{:x}", node.name, at.as_microsecond());
+fn of(subject: &Subject) -> ObjectReference {
+    reference(subject.kind.name(), subject.namespace.as_deref(), &subject.name, subject.uid.as_deref())
+}
+
+/// An Event of the guard on this node.
+fn event(name: &str, node: &str, regarding: ObjectReference) -> Event {
+    let namespace = regarding.namespace.clone().unwrap_or_else(|| NAMESPACE.to_owned());
     Event {
-        metadata: ObjectMeta { name: Some(name), namespace: Some(NAMESPACE.to_owned()), ..ObjectMeta::default() },
-        event_time: Some(MicroTime(at)),
+        metadata: ObjectMeta { name: Some(name.to_owned()), namespace: Some(namespace), ..ObjectMeta::default() },
+        event_time: Some(MicroTime(now())),
         reporting_controller: Some("portreeve-guard".to_owned()),
-        reporting_instance: Some(text::clean(&format!("portreeve-guard-{}", node.name), 128)),
-        action: Some("ReservePorts".to_owned()),
-        reason: Some("ReservedPortsOverwritten".to_owned()),
+        reporting_instance: Some(text::clean(&format!("portreeve-guard-{node}"), 128)),
         type_: Some("Warning".to_owned()),
-        note: Some(text::clean(note, NOTE)),
-        regarding: Some(ObjectReference {
-            api_version: Some("v1".to_owned()),
-            kind: Some("Node".to_owned()),
-            name: Some(node.name.clone()),
-            uid: node.uid.clone(),
-            ..ObjectReference::default()
-        }),
+        regarding: Some(regarding),
         ..Event::default()
     }
 }

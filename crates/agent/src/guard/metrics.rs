@@ -4,11 +4,14 @@ use std::{fmt, time::Duration};
 
 use prometheus_client::{collector::Collector, encoding::DescriptorEncoder};
 
-use super::GuardState;
+use super::{
+    GuardState,
+    hook::{ANSWERS, HookState, mode_in_words},
+};
 use crate::metrics::{Exposition, Family, Metric, counter, exposed, gauge};
 
 /// Every metric of the guard.
-pub(crate) static GUARD_METRICS: [Metric; 8] = [
+pub(crate) static GUARD_METRICS: [Metric; 11] = [
     gauge("portreeve_guard_reserved_ports", &["reason"], "Ports that this node needs and that are reserved"),
     gauge(
         "portreeve_guard_left_out_ports",
@@ -33,6 +36,13 @@ pub(crate) static GUARD_METRICS: [Metric; 8] = [
         &[],
         "Since when the API server has not confirmed the Services and the Pods of this node; at first, since the start",
     ),
+    gauge("portreeve_guard_bind_hook", &["mode"], "Whether the bind hook is attached; no series without `--bind`"),
+    counter("portreeve_guard_binds", &["answer"], "Binds of claimed ports that the bind hook reported"),
+    counter(
+        "portreeve_guard_unreported_binds",
+        &["reason"],
+        "Binds of claimed ports without an Event: too many for the kernel (`lost`), or in a minute (`limit`)",
+    ),
 ];
 
 /// The state, and the age of the older view.
@@ -54,7 +64,7 @@ impl Collector for Exported {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let Self { state, view_age } = self;
         let one = |value: f64| vec![(Vec::new(), value)];
-        let samples: [Vec<(Vec<String>, f64)>; 8] = [
+        let samples: [Vec<(Vec<String>, f64)>; 11] = [
             state.reserved.iter().map(|(class, count)| (vec![(*class).to_owned()], f64::from(*count))).collect(),
             one(f64::from(state.left_out)),
             one(f64::from(state.missing)),
@@ -63,6 +73,9 @@ impl Collector for Exported {
             one(f64::from(state.given_up.len())),
             one(state.last_success.map_or(0.0, |at| at.as_duration().as_secs_f64())),
             one(view_age.as_secs_f64()),
+            of_hook(state.hook, |hook| vec![(mode_in_words(hook.mode), u64::from(hook.is_attached))]),
+            of_hook(state.hook, |hook| ANSWERS.iter().map(|(_, name)| *name).zip(hook.binds).collect()),
+            of_hook(state.hook, |hook| vec![("lost", hook.lost), ("limit", hook.unreported)]),
         ];
         for (metric, samples) in GUARD_METRICS.iter().zip(samples) {
             Family { metric, samples }.encode(&mut encoder)?;
@@ -71,9 +84,19 @@ impl Collector for Exported {
     }
 }
 
+/// Samples of the bind hook, each with one label; none without a hook.
+fn of_hook(
+    hook: Option<HookState>,
+    samples: impl Fn(HookState) -> Vec<(&'static str, u64)>,
+) -> Vec<(Vec<String>, f64)> {
+    let samples = hook.map(samples).unwrap_or_default();
+    samples.into_iter().map(|(label, count)| (vec![label.to_owned()], count as f64)).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::BindMode;
 
     #[test]
     fn each_metric_is_in_both_forms_before_the_first_success_too() {
@@ -96,5 +119,21 @@ mod tests {
         let text = metrics(Exported { state, view_age }, Exposition::OpenMetrics).expect("metrics");
         assert!(text.contains("portreeve_guard_cluster_view_age_seconds 9"), "{text}");
         assert!(text.ends_with("# EOF\n"), "{text}");
+        assert!(!text.lines().any(|line| line.starts_with("portreeve_guard_bind")), "no hook was asked for: {text}");
+    }
+
+    #[test]
+    fn a_hook_that_is_not_attached_is_no_absent_series() {
+        let hook = HookState { binds: [1, 2, 3, 4], lost: 5, unreported: 6, ..HookState::of(BindMode::Refuse) };
+        let state = GuardState { hook: Some(hook), ..GuardState::default() };
+        let text = metrics(Exported { state, view_age: Duration::ZERO }, Exposition::Text).expect("metrics");
+        for line in [
+            "portreeve_guard_bind_hook{mode=\"refuse\"} 0",
+            "portreeve_guard_binds_total{answer=\"refused\"} 2",
+            "portreeve_guard_unreported_binds_total{reason=\"lost\"} 5",
+            "portreeve_guard_unreported_binds_total{reason=\"limit\"} 6",
+        ] {
+            assert!(text.lines().any(|it| it.starts_with(line)), "{line} in {text}");
+        }
     }
 }

@@ -2,17 +2,22 @@
 //!
 //! A change of the cluster is reserved with what was last read of the node. So it costs little and takes little time.
 
+mod binds;
 mod events;
+mod hook;
 mod metrics;
 mod server;
 
+pub use hook::BindConfig;
 pub(crate) use metrics::GUARD_METRICS;
+pub use portreeve_bind_hook::Mode as BindMode;
 
 use std::{
     collections::BTreeMap,
     fs,
     net::SocketAddr,
     path::{Path, PathBuf},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -25,7 +30,10 @@ use tokio::{
 };
 use tracing::{error, info, warn};
 
-use self::events::Reporter;
+use self::{
+    events::Reporter,
+    hook::{HookState, Inputs, Latest},
+};
 use super::{
     clock::now,
     cluster_state::ClusterState,
@@ -83,6 +91,8 @@ pub struct GuardConfig {
     pub leave: u32,
     /// The address for answers over HTTP.
     pub listen: Option<SocketAddr>,
+    /// What to do about binds of claimed ports, if anything.
+    pub bind: Option<BindConfig>,
 }
 
 /// The keeper of this node's list.
@@ -101,6 +111,8 @@ struct GuardState {
     last_success: Option<Timestamp>,
     /// When the last run ended, with or without an error.
     ran: Option<Instant>,
+    /// The bind hook, if `--bind` is set.
+    hook: Option<HookState>,
 }
 
 impl GuardConfig {
@@ -265,6 +277,8 @@ struct Guard {
     hostname: String,
     tasks: Tasks,
     state: watch::Sender<GuardState>,
+    /// For the bind hook.
+    latest: watch::Sender<Latest>,
     /// Writes Events, if there is an API server.
     reporter: Option<Reporter>,
     kernel: Option<KernelFacts>,
@@ -295,10 +309,20 @@ impl Guard {
         {
             warn!(error = format!("{error:#}"), "no answers over HTTP");
         }
-        let reporter = match &config.cluster {
-            ClusterSource::Api(access) => Some(Reporter::new(cluster::client(access.clone()), access.request_timeout)),
-            ClusterSource::Files(_) | ClusterSource::None => None,
-        };
+        let (latest, snapshots) = watch::channel(None);
+        if let Some(binds) = config.bind.clone() {
+            let source = config.cluster.clone();
+            let inputs = Inputs {
+                config: binds,
+                host_root: config.host_root.clone(),
+                cluster: cluster.clone(),
+                latest: snapshots,
+                state: state.clone(),
+                reporter: Box::new(move || Reporter::of(&source)),
+            };
+            hook::start(inputs, &mut tasks)?;
+        }
+        let reporter = Reporter::of(&config.cluster);
         let (kernel, read_at, searched, logged) = (None, None, None, BTreeMap::new());
         Ok(Self {
             config,
@@ -309,6 +333,7 @@ impl Guard {
             hostname,
             tasks,
             state,
+            latest,
             reporter,
             kernel,
             read_at,
@@ -361,7 +386,8 @@ impl Guard {
         cluster.rejected.extend(no_own_node(&cluster, &self.hostname));
         // A watch keeps its last objects as long as the server does not answer.
         cluster.rejected.extend(self.old_views());
-        let snapshot = self.config.snapshot(cluster, kernel);
+        let snapshot = Arc::new(self.config.snapshot(cluster, kernel));
+        self.latest.send_replace(Some((Arc::clone(&snapshot), Instant::now())));
         let kept = self.config.wanted(&snapshot).and_then(|(wanted, bound)| {
             let wanted = wanted.after(&self.wanted);
             self.wanted.clone_from(&wanted);

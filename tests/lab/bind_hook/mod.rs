@@ -1,4 +1,8 @@
-//! The bind hook in an older kernel than this machine's. `make nightly SHARD=hook` compiles its tests, and names them.
+//! The bind hook in an older kernel than this machine's, and in a guard. `make nightly SHARD=hook` compiles both, and names the tests
+//! of the crate.
+
+#[cfg(feature = "bind-hook")]
+mod of_guard;
 
 use crate::parts::guest::pass_in_a_guest;
 

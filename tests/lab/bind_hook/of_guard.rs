@@ -1,0 +1,263 @@
+//! `portreeve guard --bind`: Events about binds in a control group of the test's own, with a real API server.
+
+use std::{
+    fs::{self, File},
+    io::ErrorKind,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    thread::sleep,
+    time::Duration,
+};
+
+use serde_json::{Value, json};
+
+use crate::parts::{ControlPlane, PRIMARY, enter_alone, http_get, objects, until};
+
+const PLACE: &str = "127.0.0.1:29518";
+/// Perl, which binds the claimed port for 50 ms, and ends with the number of the error.
+const SQUATTER: &str = r#"
+    use Socket;
+    $0 = "squatter";
+    socket(my $socket, PF_INET, SOCK_STREAM, 0) or die "socket: $!";
+    bind($socket, sockaddr_in(30080, INADDR_ANY)) or exit($! + 0);
+    select(undef, undef, undef, 0.05);
+"#;
+const EADDRINUSE: i32 = 98;
+
+/// A control group with this process in it, and groups below it. All of them go when the test ends.
+struct Group {
+    path: PathBuf,
+    before: PathBuf,
+}
+
+impl Group {
+    fn new() -> Self {
+        let mounts = fs::read_to_string("/proc/self/mounts").expect("mounts");
+        let mut mounts = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+        let mount =
+            mounts.find(|mount| mount[2] == "cgroup2").expect("a mount of control groups of version 2")[1].to_owned();
+        let own = fs::read_to_string("/proc/self/cgroup").expect("own groups");
+        let own = own.lines().find_map(|line| line.strip_prefix("0::/")).expect("a group of version 2");
+        let path = Path::new(&mount).join(format!("portreeve-guard-{}", std::process::id()));
+        fs::create_dir(&path).expect("a new group");
+        enter(&path);
+        Self { path, before: Path::new(&mount).join(own) }
+    }
+
+    /// A group below this one.
+    fn below(&self, name: &str) -> PathBuf {
+        let path = self.path.join(name);
+        fs::create_dir_all(&path).expect("a new group");
+        path
+    }
+
+    /// The path below the mount, for `--allow`.
+    fn folder(group: &Path) -> String {
+        let parts: Vec<&str> = group.to_str().expect("UTF-8").rsplit('/').take(2).collect();
+        format!("{}/{}", parts[1], parts[0])
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        enter(&self.before);
+        remove(&self.path);
+    }
+}
+
+fn remove(group: &Path) {
+    let entries = fs::read_dir(group).expect("a group").flatten();
+    entries.filter(|entry| entry.file_type().is_ok_and(|it| it.is_dir())).for_each(|it| remove(&it.path()));
+    // A process that was killed is in its group for a moment.
+    while let Err(error) = fs::remove_dir(group) {
+        assert_eq!(error.kind(), ErrorKind::ResourceBusy, "{error}");
+        sleep(Duration::from_millis(10));
+    }
+}
+
+fn enter(group: &Path) {
+    fs::write(group.join("cgroup.procs"), std::process::id().to_string()).expect("the process moves");
+}
+
+/// The error with which a squatter of this group ends; 0 if its bind succeeded.
+fn squat(group: &Path) -> i32 {
+    let mut squatter = Command::new("sh");
+    squatter.args(["-c", "echo $$ > \"$0/cgroup.procs\" && exec perl -e \"$1\""]).arg(group).arg(SQUATTER);
+    squatter.status().expect("sh and perl").code().expect("an exit code")
+}
+
+/// The guard of `n1`. It ends with this value.
+struct Guard {
+    child: Child,
+    directory: tempfile::TempDir,
+}
+
+impl Guard {
+    fn start(arguments: &[&str]) -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        let log = File::create(directory.path().join("log")).expect("a log");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_portreeve"));
+        command.args(["guard", "--node", "n1", "--proxy-mode", "iptables", "--listen", PLACE, "--state"]);
+        command.arg(directory.path().join("guard.json")).args(arguments);
+        command.env_remove("KUBECONFIG").env("HOME", "/nonexistent").stdin(Stdio::null()).stderr(log);
+        Self { child: command.spawn().expect("portreeve runs"), directory }
+    }
+
+    /// The value of a series, once the guard answers.
+    fn value(series: &str) -> Option<f64> {
+        http_get(PLACE, "/metrics")?.lines().find_map(|line| line.strip_prefix(series)?.trim().parse().ok())
+    }
+
+    #[track_caller]
+    fn wait_for(&self, series: &str, least: f64) {
+        until(series, || (Self::value(series)? >= least).then_some(()));
+        assert!(self.is_attached(), "{}", self.log());
+    }
+
+    fn is_attached(&self) -> bool {
+        ["report", "refuse"]
+            .iter()
+            .any(|mode| Self::value(&format!("portreeve_guard_bind_hook{{mode=\"{mode}\"}}")) == Some(1.0))
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.directory.path().join("log")).expect("a log")
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+        eprintln!("{}", self.log());
+    }
+}
+
+/// The Events of the guard about binds, in a namespace.
+fn events(cluster: &ControlPlane, namespace: &str, action: &str) -> Vec<Value> {
+    let list = cluster.api().text(&format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events")).expect("a list");
+    let list: Value = serde_json::from_str(&list).expect("JSON");
+    let items = list["items"].as_array().expect("Events").clone();
+    items
+        .into_iter()
+        .filter(|event| event["reportingController"] == "portreeve-guard" && event["action"] == action)
+        .collect()
+}
+
+/// Node `n1`, and a Service with NodePort 30080.
+fn cluster() -> (ControlPlane, Value) {
+    enter_alone();
+    let cluster = ControlPlane::with(&[]);
+    cluster.api().create(&objects::node("n1", &PRIMARY));
+    let service = cluster.api().create(&objects::selecting_service("web", &[objects::port(80, Some(30080))]));
+    (cluster, service)
+}
+
+/// A pod of `n1` on the host's network, and its control group.
+fn pod(cluster: &ControlPlane, group: &Group) -> (Value, PathBuf) {
+    cluster.api().create(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}}));
+    cluster.api().create(
+        &json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": "shop"}}),
+    );
+    let pod = cluster.api().create(&json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "edge", "namespace": "shop"},
+        "spec": {
+            "nodeName": "n1",
+            "hostNetwork": true,
+            "automountServiceAccountToken": false,
+            "containers": [{"name": "edge", "image": "edge"}],
+        },
+    }));
+    let uid = pod["metadata"]["uid"].as_str().expect("a uid");
+    let container = group.below(&format!("kubepods/besteffort/pod{uid}/{}", "5f7bb1c1d5b0"));
+    (pod, container)
+}
+
+#[test]
+fn a_squatter_that_lives_50_ms_is_an_event_on_its_pod_or_on_the_node_with_its_name() {
+    let (cluster, service) = cluster();
+    let group = Group::new();
+    let (pod, container) = pod(&cluster, &group);
+    let own = group.path.to_str().expect("UTF-8").to_owned();
+    let kubeconfig = cluster.kubeconfig("admin");
+    let arguments = ["--bind=report", "--cgroup", &own, "--kubeconfig", kubeconfig.to_str().expect("UTF-8")];
+    let guard = Guard::start(&arguments);
+    // The first bind that is seen proves that the claims are in the kernel.
+    until("a claim", || {
+        assert_eq!(squat(&group.below("first")), 0, "a bind that is reported succeeds");
+        Guard::value("portreeve_guard_binds_total{answer=\"allowed\"}").filter(|count| *count >= 1.0)
+    });
+    assert!(guard.is_attached());
+    let on_node = until("an Event on the Node", || events(&cluster, "default", "ReportBind").into_iter().next());
+    assert_eq!(on_node["regarding"]["kind"], "Node");
+    assert_eq!(on_node["regarding"]["name"], "n1");
+    assert_eq!(on_node["reason"], "ListenerOnNodePort");
+    assert_eq!(on_node["related"]["uid"], service["metadata"]["uid"]);
+    let note = on_node["note"].as_str().expect("a note");
+    assert!(
+        note.starts_with("30080/tcp is the NodePort of Service default/web port p80, and process squatter"),
+        "{note}"
+    );
+
+    assert_eq!(squat(&container), 0);
+    let on_pod = until("an Event on the pod", || events(&cluster, "shop", "ReportBind").into_iter().next());
+    assert_eq!(on_pod["regarding"]["uid"], pod["metadata"]["uid"]);
+    let note = on_pod["note"].as_str().expect("a note");
+    assert!(note.contains("and process squatter of pod shop/edge bound 0.0.0.0:30080/tcp"), "{note}");
+    // Again the same: no second Event.
+    for _ in 0..5 {
+        assert_eq!(squat(&container), 0);
+    }
+    guard.wait_for("portreeve_guard_binds_total{answer=\"allowed\"}", 7.0);
+    assert_eq!(events(&cluster, "shop", "ReportBind").len(), 1);
+}
+
+#[test]
+fn a_refused_bind_fails_and_its_event_names_the_service_and_what_is_allowed_passes() {
+    let (cluster, _) = cluster();
+    let group = Group::new();
+    let (_, container) = pod(&cluster, &group);
+    let allowed = group.below("allowed");
+    let (own, folder) = (group.path.to_str().expect("UTF-8").to_owned(), Group::folder(&allowed));
+    let kubeconfig = cluster.kubeconfig("admin");
+    let arguments = ["--bind=refuse", "--stale=3600", "--cgroup", &own, "--allow", &folder, "--kubeconfig"];
+    let guard = Guard::start(&[&arguments[..], &[kubeconfig.to_str().expect("UTF-8")]].concat());
+    until("a refusal", || (squat(&container) == EADDRINUSE).then_some(()));
+    let event = until("an Event", || events(&cluster, "shop", "RefuseBind").into_iter().next());
+    assert_eq!((&event["regarding"]["name"], &event["reason"]), (&json!("edge"), &json!("ListenerOnNodePort")));
+    let note = event["note"].as_str().expect("a note");
+    let wanted = "30080/tcp is the NodePort of Service default/web port p80: the guard refused the bind of process squatter of \
+                  pod shop/edge to 0.0.0.0:30080/tcp. Remedy: ";
+    assert!(note.starts_with(wanted), "{note}");
+    assert_eq!(squat(&allowed), 0, "a person allowed this group");
+    guard.wait_for("portreeve_guard_binds_total{answer=\"refused\"}", 1.0);
+    assert_eq!(events(&cluster, "default", "RefuseBind"), [] as [Value; 0], "what is allowed has no Event");
+}
+
+#[test]
+fn facts_that_are_too_old_refuse_nothing_and_the_hook_ends_with_the_guard() {
+    enter_alone();
+    let group = Group::new();
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("cluster.json");
+    let mut service = objects::service("web", &[objects::port(80, Some(30080))]);
+    service["spec"]["clusterIP"] = json!("10.96.0.10");
+    service["spec"]["ipFamilies"] = json!(["IPv4"]);
+    // A file without a Pod does not show that the node has none.
+    let pod = objects::host_port_pod("edge", "TCP", 8080, None);
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": [objects::node("n1", &PRIMARY), service, pod]});
+    fs::write(&file, list.to_string()).expect("a file");
+    let own = group.path.to_str().expect("UTF-8").to_owned();
+    let path = file.to_str().expect("UTF-8");
+    let guard = Guard::start(&["--bind=refuse", "--stale=4", "--cgroup", &own, "--services", path]);
+    until("a refusal", || (squat(&group.path) == EADDRINUSE).then_some(()));
+    fs::remove_file(&file).expect("removed");
+    until("a bind that passes", || (squat(&group.path) == 0).then_some(()));
+    guard.wait_for("portreeve_guard_binds_total{answer=\"too_old\"}", 1.0);
+    fs::write(&file, list.to_string()).expect("a file");
+    until("a refusal", || (squat(&group.path) == EADDRINUSE).then_some(()));
+    drop(guard);
+    assert_eq!(squat(&group.path), 0, "nothing stays in the kernel");
+}
