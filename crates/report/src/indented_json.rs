@@ -9,14 +9,14 @@ use serde_json::ser::{Formatter, Serializer};
 
 /// Writes a value, and a line end.
 pub(super) fn write_indented_json(value: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
-    // It comes in thousands of small pieces: a writer that is known by its type takes them several times as fast.
+    // The output has thousands of small pieces: with a concrete type of writer, this is several times as fast.
     let mut out = BufWriter::new(out);
     value.serialize(&mut Serializer::with_formatter(&mut out, IndentedFormatter::default()))?;
     writeln!(out)?;
     out.flush()
 }
 
-/// What begins a line: a comma behind the value before, a line end, and the deepest indentation that is usual.
+/// The beginning of a line: a comma after the previous value, a line end, and the deepest usual indentation.
 const LINE: &[u8] = b",\n                                ";
 
 #[derive(Default)]
