@@ -173,12 +173,12 @@ fn of_recorded(name: &str, setting: &str) -> Value {
 }
 
 #[test]
-fn leftovers_of_a_switch_are_not_foretold_and_a_future_finding_has_no_start() {
+fn leftovers_of_a_switch_are_not_predicted_and_a_future_finding_has_no_start() {
     for (name, setting) in [("lab-iptables", "proxy_mode=nftables"), ("lab-ipvs", "proxy_mode=iptables")] {
         let document = of_recorded(name, setting);
         let is_left = |it: &Value| ["now", "then"].iter().any(|world| is_of(&it[world], "stale-redirection/proxy"));
         assert!(!findings(&document).any(is_left), "{name}: {document:#}");
-        assert!(document["notForetold"].as_str().is_some_and(|it| it.contains("conntrack")), "{document:#}");
+        assert!(document["notPredicted"].as_str().is_some_and(|it| it.contains("conntrack")), "{document:#}");
     }
     let document = of_recorded("lab-ipvs", "proxy_mode=iptables");
     assert!(findings(&document).any(|it| it["how"] == "begins"), "{document:#}");

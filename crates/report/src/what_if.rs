@@ -42,7 +42,7 @@ use portreeve_rules::{
 };
 
 /// The effects that no scan can predict.
-pub(crate) const NOT_FORETOLD: &str = "Not predicted: the effect on existing connections and their conntrack entries, and the leftovers that a switch of settings makes or removes.";
+pub(crate) const NOT_PREDICTED: &str = "Not predicted: the effect on existing connections and their conntrack entries, and the leftovers that a switch of settings makes or removes.";
 
 /// A claim: the user of a port, or a setting.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
@@ -150,7 +150,7 @@ pub struct WhatIfDocument {
     /// Unknown results of the nodes, before or after the change; their changes are not known either.
     pub(crate) unknown: Vec<NotKnownOn>,
     /// The effects that no scan can predict.
-    not_foretold: &'static str,
+    not_predicted: &'static str,
     /// The mode in which answers on other addresses of a node are lost, although `nodePortAddresses` could keep them.
     #[serde(skip)]
     #[schemars(skip)]
@@ -313,8 +313,8 @@ impl WhatIf {
             nodes: reason.nodes,
         });
         let unknown = of_ports.chain(of_nodes).collect();
-        let not_foretold = NOT_FORETOLD;
-        WhatIfDocument { supposed, agents, judged, claims, unknown, not_foretold, kept_by_addresses }
+        let not_predicted = NOT_PREDICTED;
+        WhatIfDocument { supposed, agents, judged, claims, unknown, not_predicted, kept_by_addresses }
     }
 }
 

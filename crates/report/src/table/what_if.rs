@@ -16,7 +16,7 @@ use crate::{
     terminal::{Ink, tidy},
     topic::topic,
     what_if::{
-        Answer, AnswerOn, Claim, ClaimChange, FindingChange, How, NOT_FORETOLD, NotKnown, NotKnownOn, Place,
+        Answer, AnswerOn, Claim, ClaimChange, FindingChange, How, NOT_PREDICTED, NotKnown, NotKnownOn, Place,
         WhatIfDocument,
     },
 };
@@ -93,7 +93,7 @@ impl Page<'_> {
         }
         self.not_known(document)?;
         self.blank()?;
-        for (ink, line) in self.wrapped(Ink::Faint, NOT_FORETOLD, 0) {
+        for (ink, line) in self.wrapped(Ink::Faint, NOT_PREDICTED, 0) {
             self.line(0, ink, &line)?;
         }
         Ok(())
