@@ -50,9 +50,9 @@ pub fn judge_both(rules: &[&'static Rule], snapshots: [&Snapshot; 2], limits: &L
 /// When a finding is reported.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Reporting {
-    /// At once, for a single snapshot.
+    /// A finding is reported at once, for a single snapshot.
     AtOnce,
-    /// With the patience of each rule. A finding that needs two snapshots must have lasted this long.
+    /// After the time that each rule needs. A finding that needs two snapshots must have lasted for this duration.
     WithPatience(Duration),
 }
 

@@ -1,6 +1,6 @@
 //! The facts that were read: plain, serializable data about one node and its cluster.
 //!
-//! Never: behaves. No I/O, no clock, no thresholds, no Kubernetes client types, and no knowledge of our other crates.
+//! Never: behaves. No I/O, no clock, no thresholds, no Kubernetes client types, and no dependency on the other crates of this tree.
 
 mod claim_of;
 mod cluster;

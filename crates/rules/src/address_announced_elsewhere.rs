@@ -17,7 +17,7 @@ use super::{
 use crate::findings::{Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_facts::{Address, Gap, Interfaces, Node, Service, Source, Why};
 
-/// A problem must last for two scans: a new leader writes its name before the former one has deleted the address, or after.
+/// A problem must last for two scans: a new leader may write its name before or after the old leader deletes the address.
 pub(super) static RULE: Rule = Rule::of(&ids::ADDRESS_HELD_TWICE, &["announced-elsewhere"], &[Source::Services], check);
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
@@ -35,11 +35,10 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     }
     here.sort_by_key(|(address, _)| (address.ip, &*address.link));
     let nodes = snapshot.cluster.nodes.get()?;
-    let own =
-        snapshot.own_node().ok_or_else(|| snapshot.own_node_gap("this node's own name is not among the Nodes"))?;
+    let own = snapshot.own_node().ok_or_else(|| snapshot.own_node_gap("no Node has this node's own name"))?;
     let (mut elsewhere, mut gap) = (Vec::new(), None);
     for (address, said) in here {
-        // Several Services share an address. If this node announces it for one of them, the address is rightly here.
+        // Several Services share an address. If this node announces the address for one of the Services, the address belongs here.
         let is_here = said.iter().any(|it| it.is(own) || it.host == snapshot.kernel.hostname);
         if is_here || nodes.iter().any(|node| is_main(node, address.ip)) {
             continue;
@@ -49,7 +48,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
             Err(unknown) => gap = gap.or(Some(unknown)),
         }
     }
-    // A Service that was not read may have the address, and be announced here.
+    // An unread Service may have the address, and this node may announce it.
     if let (false, Some(unread)) = (elsewhere.is_empty(), snapshot.cluster.unread_service()) {
         return Ok(vec![judgement(Verdict::Unknown(unread.clone()))]);
     }
@@ -75,7 +74,7 @@ impl<'a> Said<'a> {
         self.host == node.name || is_short(self.host, &node.name) || is_short(&node.name, self.host)
     }
 
-    /// The Node that it names.
+    /// The Node in the annotation.
     ///
     /// # Errors
     /// If no Node has this name: the Node may be gone, or its host may have another name.
@@ -117,7 +116,7 @@ fn on_the_network(interfaces: &Interfaces) -> impl Iterator<Item = &Address> {
 struct Held<'a> {
     address: &'a Address,
     services: Vec<&'a Service>,
-    /// The Nodes that announce it.
+    /// The Nodes that announce the address.
     on: BTreeSet<&'a str>,
 }
 
@@ -134,7 +133,7 @@ impl Held<'_> {
 fn evidence(interfaces: &Interfaces, held: &[Held<'_>]) -> Evidence {
     let summary = match held {
         [one] => format!(
-            "{} has {} of Service {}, and kube-vip announces the address on {}: clients reach either node.",
+            "{} has {} of Service {}, and kube-vip announces the address on {}: clients reach one of the two nodes.",
             one.address.link,
             one.address.ip,
             one.of(),
@@ -144,7 +143,7 @@ fn evidence(interfaces: &Interfaces, held: &[Held<'_>]) -> Evidence {
             let links: BTreeSet<&str> = held.iter().map(|it| &*it.address.link).collect();
             let addresses = listed(held.iter().map(|it| format!("{} on {}", it.address.ip, it.on())));
             format!(
-                "{} has addresses that kube-vip announces elsewhere, {addresses}: clients reach either node.",
+                "{} has addresses that kube-vip announces elsewhere, {addresses}: clients reach one of the two nodes.",
                 listed(links)
             )
         }
@@ -163,7 +162,7 @@ fn evidence(interfaces: &Interfaces, held: &[Held<'_>]) -> Evidence {
             it.on(),
             it.of()
         )));
-        // To delete the node's own address would disconnect the node.
+        // Without its own address, the node would be disconnected.
         steps.push(match is_configured(interfaces, it.address) {
             true => Step::advice(format!("give Service {} an address that this node does not have", it.of())),
             false => delete_address(it.address),

@@ -47,7 +47,7 @@ struct Absent<'r, 'a> {
     place: Port,
     need: Need<'a>,
     subject: Subject,
-    /// In words.
+    /// The server in words.
     whose: String,
 }
 
@@ -62,16 +62,16 @@ impl<'r, 'a> Absent<'r, 'a> {
                 let pod = need.unready_pod()?;
                 (Subject::pod(pod), format!("hostNetwork pod {}/{}", pod.namespace, pod.name))
             }
-            // A proxy that answers `/proxyMode` has its metrics port, perhaps another number.
+            // A proxy that answers `/proxyMode` has its metrics port, but perhaps with another number.
             Need::ProxyMetrics if round.now.kernel.proxy.mode.gap().is_none() => return None,
             Need::ProxyMetrics | Need::ProxyHealth(_) => (Subject::this_node(round.now), "kube-proxy".to_owned()),
             // The probe may be for another program.
             Need::Probe(..) => return None,
             // The scheduler does not place the pod here.
             Need::Waiting(..) => return None,
-            // A process listens there.
+            // A process listens on the port.
             Need::HostPort(..) | Need::Daemon(_) => return None,
-            // The container tries, and reports the error.
+            // The container tries to listen, and reports the error.
             Need::Agent(_) => return None,
         };
         Some(Self { round, place, need, subject, whose })
@@ -97,7 +97,7 @@ impl<'r, 'a> Absent<'r, 'a> {
             Ok(true) => Verdict::Problem(self.evidence(&sockets)),
             Err(gap) if matches!(self.need, Need::HealthCheck(_)) => Verdict::Unknown(gap),
             Err(gap) => {
-                let detail = "a connection is on a port of kube-proxy, if there is one";
+                let detail = "a connection uses a port that kube-proxy may need";
                 Verdict::Unknown(Gap::new(gap.source, Why::Ambiguous, detail))
             }
         };
@@ -131,8 +131,8 @@ impl<'r, 'a> Absent<'r, 'a> {
         clues.opener(socket)
     }
 
-    /// Whether the holder of a socket is the container that needs the port, if the holder belongs to the pod. A container that is
-    /// gone counts as yes.
+    /// Whether the holder of a socket is the container that needs the port, if the holder belongs to the pod. True for a container that no
+    /// longer exists.
     fn is_of_its_container(&self, socket: &Socket) -> Option<bool> {
         let pod = self.need.pod()?;
         let PodContainer { pod_uid, container } = pod_container(&socket.owner)?;
@@ -161,7 +161,7 @@ impl<'r, 'a> Absent<'r, 'a> {
         let (protocol, port) = self.place;
         let owner = sockets.first().map_or_else(String::new, |it| owner_name(self.round.now, &it.owner));
         let detail = format!(
-            "{owner} has a connection on port {port}/{protocol}: if it was opened here, {} cannot have the port; if an old server \
+            "{owner} has a connection on port {port}/{protocol}: if this node opened the connection, {} cannot listen; if an old server \
              accepted the connection and has ended, the port is free",
             self.whose
         );
@@ -175,11 +175,12 @@ impl<'r, 'a> Absent<'r, 'a> {
         let owner = owned.or(sockets.first()).map_or_else(String::new, |socket| owner_name(snapshot, &socket.owner));
         let has = match owned.or(sockets.first()) {
             Some(socket) if is_bound(socket) => format!("is bound to port {port}/{protocol}, and does not listen"),
+            _ if owned.is_none() => format!("has port {port}/{protocol}, on which no process listens"),
             _ => format!("has an outgoing connection from port {port}/{protocol}, on which no process listens"),
         };
         let lacks = match self.need {
             Need::Said(..) => format!("a container of {whose} reported at its end that the port is in use"),
-            _ => format!("{whose} cannot have it"),
+            _ => format!("{whose} cannot listen there"),
         };
         let sentence = format!("{} {has}: {lacks}.", capital(&owner));
         let evidence = Evidence::new(Severity::Warning, sentence).value("needed by", whose);
@@ -189,7 +190,7 @@ impl<'r, 'a> Absent<'r, 'a> {
         evidence.values.extend(ranges_in_words(snapshot));
         let ports = [port].into_iter().collect();
         evidence.remedy(reserve(self.round, &ports).then(Step::advice(match owned {
-            Some(_) => format!("restart {owner}, or let it reconnect"),
+            Some(_) => format!("restart {owner}, or make it reconnect"),
             None => "wait a minute: TIME_WAIT ends by itself".to_owned(),
         })))
     }

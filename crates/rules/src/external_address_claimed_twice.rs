@@ -53,7 +53,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(capped.all())
 }
 
-/// External IPs of new Services that the cluster uses as, or for, cluster IPs. For a Service that exists, no port is lost, or the
+/// External IPs of new Services that are cluster IPs, or are in the range of cluster IPs. For an existing Service, no port is lost, or the
 /// other Service has a finding too.
 fn judge_cluster_ips(snapshot: &Snapshot, services: &[Arc<Service>], capped: &mut Capped<'_>) {
     let written = || services.iter().filter(|service| service.uid.is_none());
@@ -80,11 +80,11 @@ fn judge_cluster_ips(snapshot: &Snapshot, services: &[Arc<Service>], capped: &mu
         };
         let Service { namespace, name, .. } = claim.service;
         let summary = format!(
-            "external IP {} of Service {namespace}/{name} is {whose}: the Service gets connections for other Services.",
+            "external IP {} of Service {namespace}/{name} is {whose}: the Service gets connections that are for other Services.",
             claim.ip
         );
         let load_balancer = format!(
-            "make Service {namespace}/{name} one of type LoadBalancer: external IPs are deprecated since Kubernetes 1.36"
+            "change Service {namespace}/{name} to type LoadBalancer: external IPs are deprecated since Kubernetes 1.36"
         );
         let evidence = Evidence::new(Severity::Warning, summary)
             .in_cluster()
@@ -161,8 +161,8 @@ fn title<'a>(claim: &ExternalAddress<'a>) -> (&'a str, &'a str) {
     (&claim.service.namespace, &claim.service.name)
 }
 
-/// Whether a user chose the address, and can choose any address. Other addresses come from the API server or a controller. A
-/// cluster IP cannot be given back.
+/// Whether a user chose the address, and can choose any address. Other addresses come from the API server or a controller. A Service cannot
+/// lose its cluster IP.
 fn is_typed(claim: &ExternalAddress<'_>) -> bool {
     matches!(claim.field, Field::ExternalIps(_))
 }
@@ -288,7 +288,7 @@ mod tests {
         expect_problem(&RULE, &world.service("second", balanced), &subject("second"));
     }
 
-    /// With 256 addresses, and so many ports.
+    /// 256 addresses, and the given number of ports.
     fn greedy(it: World, ports: u16) -> World {
         it.with(|service| {
             let port = service.ports[0].clone();
@@ -390,7 +390,7 @@ mod tests {
         assert_eq!((evidence.severity, evidence.variant), (Severity::Warning, "cluster-ip"));
         assert_eq!(
             evidence.summary,
-            "external IP 10.96.0.1 of Service default/trap is the cluster IP of Service default/api: the Service gets connections for other Services."
+            "external IP 10.96.0.1 of Service default/trap is the cluster IP of Service default/api: the Service gets connections that are for other Services."
         );
         expect_healthy(&RULE, &world(true, 80, &[]), &subject("api"));
         assert_eq!(expect_problem(&RULE, &world(true, 443, &[]), &subject("trap")).variant, "claimed-twice");

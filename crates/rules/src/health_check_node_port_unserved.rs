@@ -41,11 +41,11 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
 
 fn too_many() -> Gap {
     let detail =
-        "there are more healthCheckNodePorts than are queried, and whether the listener is the proxy is not known";
+        "Portreeve does not query so many healthCheckNodePorts, so it is not known whether the listener is the proxy";
     Gap::new(Source::HealthChecks, Why::TooMuch, detail)
 }
 
-/// The facts that every health check is compared with.
+/// The facts with which every health check is compared.
 struct Node<'r, 'a> {
     round: &'r Round<'a>,
     snapshot: &'a Snapshot,
@@ -53,13 +53,13 @@ struct Node<'r, 'a> {
     answers: HashMap<u16, &'a HealthCheckAnswer>,
 }
 
-/// The state of a healthCheckNodePort without the Service's health.
+/// The state of a healthCheckNodePort that does not serve the Service's health.
 enum Wrong<'a> {
-    /// No socket at all.
+    /// No process listens.
     Nobody,
-    /// A socket of another process, and the Service that it answered for.
+    /// A socket of another process, and the Service in its answer.
     Other(&'a Socket, Option<&'a str>),
-    /// The same in one family; the other family is served.
+    /// A socket of another process in one family; the proxy serves the other family.
     OfFamily(&'a Socket, Family),
 }
 
@@ -79,11 +79,11 @@ impl<'a> Node<'_, 'a> {
         Some(Judgement::on_port(Subject::service(service), (Protocol::Tcp, port), verdict))
     }
 
-    /// Whether load balancers check this node at all.
+    /// Whether load balancers check this node.
     fn is_asked(&self) -> Result<bool, Gap> {
         self.snapshot.cluster.nodes.get()?;
         let node = self.snapshot.own_node().ok_or_else(|| {
-            let detail = "this node's own Node object was not found, so it may be excluded from load balancers";
+            let detail = "the Node object of this node was not found, so this node may be excluded from load balancers";
             Gap::new(Source::Nodes, Why::Ambiguous, detail)
         })?;
         Ok(!node.excluded_from_load_balancers)
@@ -143,15 +143,15 @@ impl<'a> Node<'_, 'a> {
         let severity = if mode.is_ok() { Severity::Critical } else { Severity::Warning };
         let what = match wrong {
             Wrong::Nobody => {
-                "is not served on this node, because no process listens: its load balancer sends nothing to this node"
+                "is not served on this node, because no process listens: its load balancer sends no traffic to this node"
                     .to_owned()
             }
             Wrong::Other(socket, _) => format!(
-                "is not served on this node, because {} answers instead: its load balancer sends nothing to this node",
+                "is not served on this node, because {} answers instead: its load balancer sends no traffic to this node",
                 owner_name(self.snapshot, &socket.owner)
             ),
             Wrong::OfFamily(socket, family) => format!(
-                "is not served on this node over {family}, because {} keeps the proxy off the port: a load balancer that checks over {family} sends nothing to this node",
+                "is not served on this node over {family}, because {} has the port: a load balancer that checks over {family} sends no traffic to this node",
                 owner_name(self.snapshot, &socket.owner)
             ),
         };
@@ -179,7 +179,7 @@ impl<'a> Node<'_, 'a> {
                 "proxy mode",
                 match &mode {
                     Ok(mode) => mode.to_string(),
-                    Err(gap) => format!("unknown, perhaps there is no proxy: {}", gap.detail),
+                    Err(gap) => format!("unknown, this node may have no proxy: {}", gap.detail),
                 },
             );
         evidence.values.extend(ranges_in_words(self.snapshot));
@@ -316,7 +316,7 @@ mod tests {
         expect_healthy(&RULE, &both(own.clone()), &subject());
         let evidence = expect_problem(&RULE, &both(own.clone().listens("127.0.0.1:30999")), &subject());
         assert!(
-            evidence.summary.contains("not served on this node over IPv4, because process nginx keeps the proxy off"),
+            evidence.summary.contains("not served on this node over IPv4, because process nginx has the port"),
             "{evidence:?}"
         );
         let beside = own.listens("127.0.0.1:30999").listens_as("192.0.2.1:30999", proxy_holder());

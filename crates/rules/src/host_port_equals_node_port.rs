@@ -49,7 +49,7 @@ struct Clash<'a> {
     host: &'a ContainerPort,
 }
 
-/// The facts that every clash is compared with.
+/// The facts with which every pair is compared.
 struct Node<'r, 'a> {
     round: &'r Round<'a>,
     snapshot: &'a Snapshot,
@@ -58,7 +58,7 @@ struct Node<'r, 'a> {
     alternatives: Alternatives,
 }
 
-/// The severity, the winner if all cases agree, and the vantage points that lose the other one.
+/// The severity, the claim that gets the connections if all cases agree, and the vantage points that cannot reach the other claim.
 #[derive(Clone, PartialEq)]
 struct Lost {
     severity: Severity,
@@ -104,7 +104,7 @@ impl Node<'_, '_> {
         self.round.endpoints().includes(service, port, &pod.ips, host.port)
     }
 
-    /// The loss in one case; none if the two do not meet.
+    /// The loss in one case; none if the two claims have no common address.
     fn lost(&self, assumption: &Assumption, case: &mut Case, clash: &Clash<'_>) -> Option<Lost> {
         let Clash { service, port, pod, host } = *clash;
         let meet = |local: &LocalAddress| {
@@ -126,12 +126,12 @@ impl Node<'_, '_> {
         let name = service_port(service, &port.name);
         let number = port.node_port.unwrap_or_default();
         let ends = match winner {
-            Some(Winner::Service) => "the Service gets its connections while it has endpoints".to_owned(),
+            Some(Winner::Service) => "the Service gets the pod's connections while it has endpoints".to_owned(),
             Some(Winner::Pod) => "the pod gets the Service's connections".to_owned(),
-            Some(Winner::Both) => "the Service sends to the pod, too".to_owned(),
+            Some(Winner::Both) => "the Service also sends its connections to this pod".to_owned(),
             Some(Winner::PodForNow) => "the pod answers while the Service has no endpoints".to_owned(),
             Some(Winner::Undefined) => "a restart of the proxy changes which of the two gets connections".to_owned(),
-            None => "one of them loses its connections".to_owned(),
+            None => "either the pod or the Service gets no connections".to_owned(),
         };
         let sentence = format!(
             "hostPort {number}/{} of pod {}/{} is the NodePort of {name}: {ends}.",

@@ -50,7 +50,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(judgements)
 }
 
-/// The facts that every hostPort is compared with.
+/// The facts with which every hostPort is compared.
 struct Here<'a> {
     snapshot: &'a Snapshot,
     range: &'a NodePortRange,
@@ -64,7 +64,7 @@ struct Here<'a> {
 impl Here<'_> {
     fn judge(&self, of: PortOf<'_>, host: &ContainerPort, number: u16) -> Vec<Judgement> {
         let in_range = self.range.range.contains(number);
-        // The result with Cilium, and without.
+        // The results with Cilium and without it.
         let ignored = self.cilium.as_ref().map(|ranges| ranges.contains(number));
         let certain = in_range || ignored.as_ref().map_or(true, |ignored| *ignored);
         if !certain || self.allocated.contains(&(number, host.protocol)) {
@@ -103,7 +103,7 @@ impl Here<'_> {
             }
             Stakes::Latent(Some(Service { namespace, name, .. })) => {
                 let end = format!(
-                    "it is the healthCheckNodePort of Service {namespace}/{name}, and a load balancer's checks may reach the pod"
+                    "the number is the healthCheckNodePort of Service {namespace}/{name}, and a load balancer's checks may reach the pod"
                 );
                 (Severity::Warning, end, "health-check")
             }
@@ -135,7 +135,7 @@ impl Here<'_> {
 enum Stakes<'a> {
     /// Cilium does not serve it, because it lies in Cilium's own range.
     Ignored(PortSet),
-    /// It works; with the Service that has the number as healthCheckNodePort, if any.
+    /// The hostPort works. The value is the Service with this healthCheckNodePort, if any.
     Latent(Option<&'a Service>),
 }
 

@@ -1,4 +1,4 @@
-//! A pod's hostPort is the port of a process: the pod takes its connections, or gets no network.
+//! A pod's hostPort is the port of a process: the pod gets the connections of the process, or the pod gets no network.
 
 use super::{
     Limits, Round, Rule,
@@ -147,7 +147,7 @@ impl Node<'_, '_> {
         let is_in_the_way = |it: &&&Socket| Addresses::of_pod(port).meets(it) != Some(false);
         let socket = self.listening.at((port.protocol, number)).iter().find(is_in_the_way)?;
         let summary = format!(
-            "{} listens on {}, the hostPort of pod {}/{}, which gets no network: its runtime cannot open the port.",
+            "{} listens on {}, the hostPort of pod {}/{}: the pod gets no network, because the container runtime cannot open the port.",
             capital(&owner_name(self.snapshot, &socket.owner)),
             place(socket),
             pod.namespace,
@@ -194,18 +194,18 @@ impl Node<'_, '_> {
         );
         let mut evidence = self.about(Evidence::new(severity, sentence), port, socket);
         if is_runtimes {
-            let runtime = self.runtime.unwrap_or("not known, and the holder has a socket on each hostPort");
+            let runtime = self.runtime.unwrap_or("not known, but the listening process has a socket on each hostPort");
             evidence = evidence.value("container runtime", format!("{runtime}: it may keep the port for the pod"));
         }
         let moved = match is_runtimes {
             true => {
-                move_off_unless(self.snapshot, socket, "it is the container runtime, which keeps the port for the pod")
+                move_off_unless(self.snapshot, socket, "the container runtime listens, and keeps the port for the pod")
             }
             false => move_off(self.snapshot, socket),
         };
         evidence
             .about(of.field(socket.local_port, socket.protocol))
-            .value("established connections", "survive; only new ones are lost")
+            .value("established connections", "continue; only new connections are lost")
             .affects(affected.iter().copied())
             .remedy(moved)
             .remedy(another_host_port(of))

@@ -89,11 +89,11 @@ struct Known<'a> {
     own_name: &'a str,
     /// This node's addresses on other links: they are the node's own, even if its name is not known.
     own: HashSet<IpAddr>,
-    /// Cluster IPs, and claims of the held addresses.
+    /// Cluster IPs, and claims on the addresses of the device.
     services: Result<Claims<'a>, Gap>,
 }
 
-/// The claims of Services on the held addresses.
+/// The claims of Services on the addresses of the device.
 struct Claims<'a> {
     cluster_ips: HashSet<IpAddr>,
     /// Load balancer addresses at which a Service answers DNS.
@@ -182,7 +182,7 @@ impl<'a> Known<'a> {
         self.services.as_ref().ok().and_then(|services| services.by_address.get(&ip)).map_or(&[], Vec::as_slice)
     }
 
-    /// The unread input because of which an address without an owner may have one.
+    /// The unread input that may have the owner of an address.
     fn missing(&self) -> Option<Gap> {
         let nodes = self.nodes.as_ref().err();
         let missing = nodes.or(self.nameservers.gap()).or(self.api_servers.as_ref().err()).or(self.gateways_gap);
@@ -194,7 +194,7 @@ fn evidence(snapshot: &Snapshot, known: &Known<'_>, foreign: &[(&Address, Vec<Ow
     let words = |owners: &[Owner<'_>]| owners.iter().map(Owner::words).collect::<Vec<_>>().join(", ");
     let summary = match foreign {
         [(address, owners)] => format!(
-            "{} holds {}, {}: traffic from this node to it does not leave this node.",
+            "{} has {}, {}: traffic from this node to this address does not leave this node.",
             address.link,
             address.ip,
             words(owners)
@@ -203,7 +203,7 @@ fn evidence(snapshot: &Snapshot, known: &Known<'_>, foreign: &[(&Address, Vec<Ow
             let links: BTreeSet<&str> = foreign.iter().map(|(address, _)| &*address.link).collect();
             let addresses = listed(foreign.iter().map(|(address, _)| address.ip));
             format!(
-                "{} holds addresses of others, {addresses}: traffic from this node to them does not leave this node.",
+                "{} has addresses of other machines, {addresses}: traffic from this node to them does not leave this node.",
                 listed(links)
             )
         }
@@ -227,9 +227,9 @@ fn evidence(snapshot: &Snapshot, known: &Known<'_>, foreign: &[(&Address, Vec<Ow
             _ if !of_services.is_empty() => continue,
             true => {
                 let step = Step::advice(format!("find the Service that has {ip}: some Services could not be read"));
-                ("unknown, since a Service could not be read", step)
+                ("unknown, because a Service could not be read", step)
             }
-            false => ("no Service: it was left behind", delete_address(address)),
+            false => ("no Service: the address is a leftover", delete_address(address)),
         };
         evidence = evidence.value("claimed by", claimed_by);
         others.push(step);

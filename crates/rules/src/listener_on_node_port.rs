@@ -54,7 +54,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(judged.collect())
 }
 
-/// The facts that every socket is compared with.
+/// The facts with which every socket is compared.
 struct Node<'r, 'a> {
     round: &'r Round<'a>,
     snapshot: &'a Snapshot,
@@ -106,8 +106,8 @@ impl<'a> Node<'_, 'a> {
         }
     }
 
-    /// The vantage points from which the listener loses connections to the NodePort. A listener that is the Service's own
-    /// endpoint loses only connections that loopback refuses.
+    /// The vantage points from which the listener loses connections to the NodePort. If the listener is the Service's own endpoint, it
+    /// loses only the connections that are refused on loopback.
     fn lost(
         &self,
         (service, port): (&'a Service, &'a ServicePort),
@@ -145,7 +145,7 @@ impl<'a> Node<'_, 'a> {
         refused && (ip.is_unspecified() || ip.is_loopback() || served())
     }
 
-    /// A runtime may hold a pod's hostPort with a socket of its own; another rule reports that pod. If Pods were not requested,
+    /// A container runtime may keep a pod's hostPort with its own socket; another rule reports this pod. If Pods were not requested,
     /// there is no such pod. If Pods could not be read, there may be one.
     fn is_host_port(&self, socket: &Socket) -> Result<bool, Gap> {
         match self.round.host_ports() {
@@ -206,7 +206,7 @@ impl<'a> Node<'_, 'a> {
         }
         evidence
             .outcome(outcome)
-            .value("established connections", "survive; only new ones are lost")
+            .value("established connections", "continue; only new connections are lost")
             .affects(affects)
             .remedy(move_off(self.snapshot, socket))
             .remedy(another_number(self.alternatives.for_port(service, Some(port)), service, Some(port)))
@@ -226,7 +226,7 @@ impl<'a> Node<'_, 'a> {
             return None;
         }
         let sentence = format!(
-            "{} listens on {}, the NodePort of {}, on an address outside nodePortAddresses: it will be refused whenever the Service has no endpoints.",
+            "{} listens on {}, the NodePort of {}, on an address outside nodePortAddresses: new connections are refused whenever the Service has no endpoints.",
             capital(&owner_name(self.snapshot, &socket.owner)),
             place(socket),
             service_port(service, &port.name),
@@ -238,7 +238,7 @@ impl<'a> Node<'_, 'a> {
     /// The listener answers as long as it runs.
     fn no_return(&self, severity: Severity, service: &Service, port: &ServicePort, socket: &Socket) -> Evidence {
         let sentence = format!(
-            "{} listens on {}, the NodePort of {}, and answers there: Cilium refuses bind(), so it cannot listen again after a restart.",
+            "{} listens on {}, the NodePort of {}, and answers there: Cilium refuses bind(), so the process cannot listen again after a restart.",
             capital(&owner_name(self.snapshot, &socket.owner)),
             place(socket),
             service_port(service, &port.name),
@@ -249,7 +249,7 @@ impl<'a> Node<'_, 'a> {
             .remedy(move_off(self.snapshot, socket))
     }
 
-    /// The evidence that people would ask for.
+    /// The evidence that a reader needs.
     fn with_facts(&self, evidence: Evidence, service: &Service, port: &ServicePort, socket: &Socket) -> Evidence {
         let evidence = evidence.about([ClaimOf::node_port(service, Some(port))]);
         let words = format!(

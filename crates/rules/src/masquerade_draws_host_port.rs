@@ -69,7 +69,7 @@ fn evidence(snapshot: &Snapshot, drawn: &PortSet, pod: &Pod, port: &ContainerPor
         .value("proxy mode", mode_in_words(&snapshot.proxy_mode()))
         .affects([Vantage::Pods])
         .remedy(Step::advice(format!(
-            "give pod {namespace}/{name} a hostPort below {first}: to reserve the port on the node does not help, because a pod's own kernel settings choose it"
+            "give pod {namespace}/{name} a hostPort below {first}: a reservation on the node does not help, because the source port comes from a pod's own network settings"
         )))
 }
 

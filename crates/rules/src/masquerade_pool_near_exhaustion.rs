@@ -15,7 +15,7 @@ const CHOOSABLE: PortRange = PortRange { first: 1024, last: u16::MAX };
 /// another flow has each of them (the same function, `attempts`: 128, 64, 32 and 16 from random places). At 98 % that is one connection of
 /// a hundred, at 99 % one of ten, and at 95 % none of a hundred thousand.
 const FULL: u32 = 98;
-/// The same for an assumed range: ports that are close together by chance are fewer.
+/// The share for an assumed range: few ports are close together by chance.
 const DENSE: u32 = 95;
 
 fn check(round: &Round<'_>, limits: &Limits) -> Judgements {
@@ -69,7 +69,7 @@ fn evidence(snapshot: &Snapshot, pool: &MasqueradePool, range: PortRange) -> Evi
         .value("source ports used", format!("{used} of {} ({range}, {whence})", range.size()))
         .each("used by", senders.iter().map(|(sender, flows)| format!("{}: {flows}", whose(snapshot, *sender))))
         .affects(is_full.then_some(Vantage::Pods))
-        .remedy(Step::advice("let the programs reuse connections: keep-alive, a connection pool, fewer retries"))
+        .remedy(Step::advice("make the programs reuse connections: keep-alive, a connection pool, fewer retries"))
         .remedy(Step::advice(
             "spread the pods over more nodes, or give the node's outgoing connections more addresses: each address has its own source ports",
         ))
@@ -94,7 +94,7 @@ mod tests {
         healthy::{PRIMARY, gap, ip},
     };
 
-    /// One pool, of which so many ports are used.
+    /// One pool with this number of used ports.
     fn world(used: u32, ports: &str, moved: u32) -> Snapshot {
         let mut world = Snapshot::healthy().pod("app", |pod| pod.ips = vec![ip("10.244.1.7")]);
         let pool = MasqueradePool {

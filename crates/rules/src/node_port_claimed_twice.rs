@@ -62,7 +62,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
         for claim in &claims {
             let others = claims.iter().take(MOST_COMPARED);
             let others = others.filter_map(|other| Some((Other::Claim(*other), claim.clash(snapshot, other)?)));
-            // The nodePort of another proxy's Service is not served here.
+            // This node does not serve the nodePort of another proxy's Service.
             let of_pods = wanted.get(&(number, claim.protocol())).filter(|_| snapshot.proxy_serves(claim.service));
             let of_pods = of_pods.into_iter().flatten();
             let others = others.chain(of_pods.filter_map(|other| Some((*other, claim.clash_with(other)?))));
@@ -95,7 +95,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
 }
 
 /// The ports of nodes that pods have or will want, by number and protocol: of workloads without pods, and of pods on other nodes.
-/// `host-port-conflict/node-port` judges pods on this node. The first pod of a workload stands for all.
+/// `host-port-conflict/node-port` judges pods on this node. Only the first pod of a workload is listed.
 fn wanted<'a>(snapshot: &'a Snapshot, pods: &'a [Arc<Pod>]) -> HashMap<(u16, Protocol), Vec<Other<'a>>> {
     let of_workloads = to_come(snapshot).flat_map(|workload| {
         let of = (&*workload.namespace, workload.kind.name(), &*workload.name);
@@ -132,11 +132,11 @@ enum Clash {
     Own,
     /// A pod has the port or will want it.
     Pods,
-    /// Both work, but could not be created again.
+    /// Both Services work, but could not be created again.
     Anew,
-    /// One of them does not exist yet, and the API server will refuse it.
+    /// One Service does not exist yet, and the API server will refuse it.
     Refused,
-    /// Both exist and want the same connections.
+    /// Both Services exist and claim the same connections.
     Lost,
 }
 
@@ -152,11 +152,11 @@ impl Clash {
     /// The end of a sentence.
     fn words(self) -> &'static str {
         match self {
-            Self::Own => "nothing is lost if the Service sends to these pods only",
+            Self::Own => "no connection is lost if the Service sends only to these pods",
             Self::Pods => "on nodes with its pods, one of the two gets no connections",
-            Self::Anew => "the API server refuses to create that again",
-            Self::Refused => "the API server refuses to create that",
-            Self::Lost => "only one of them gets its connections",
+            Self::Anew => "the API server refuses to create this Service again",
+            Self::Refused => "the API server refuses to create this Service",
+            Self::Lost => "only one of the Services gets connections",
         }
     }
 
@@ -262,7 +262,7 @@ impl Other<'_> {
         }
     }
 
-    /// Whether pods want it on loopback only: no NodePort takes that from them.
+    /// Whether pods want the number on loopback only: no NodePort gets these connections.
     fn is_at_loopback(&self) -> bool {
         match self {
             Self::Claim(_) => false,
@@ -270,7 +270,7 @@ impl Other<'_> {
         }
     }
 
-    /// Its field, if manifests can have it: a pod that exists is in no manifest.
+    /// The field of the claim in manifests. None for an existing pod, which is in no manifest.
     fn field(&self, number: u16) -> Option<ClaimOf> {
         match self {
             Self::Claim(claim) => Some(ClaimOf::node_port(claim.service, claim.port)),
@@ -306,7 +306,7 @@ fn evidence(
         .affects(lost.into_iter().filter(|_| worst == Clash::Lost))
         .each("also claimed by", others.iter().map(words))
         .remedy(another_number(alternative, claim.service, claim.port));
-    // If there are several, a move of one of them ends nothing.
+    // If there are several claims, a move of one of them does not end the problem.
     match others {
         [(Other::Workload(workload, _), _)] => evidence.remedy(Step::advice(format!(
             "give {workload} another port of the node, outside the NodePort range, in its template"

@@ -56,8 +56,8 @@ fn evidence(
         None => format!("healthCheckNodePort {number}"),
     };
     let end = match service.uid.is_some() {
-        true => "it works only until the Service is created anew",
-        false => "the API server refuses to create that",
+        true => "it works, but the Service cannot be created again",
+        false => "the API server refuses to create this Service",
     };
     let summary = format!("{what} of {name} lies outside the NodePort range {}: {end}.", range.range);
     let evidence = Evidence::new(Severity::Warning, summary)
@@ -65,7 +65,7 @@ fn evidence(
         .about([ClaimOf::node_port(service, port)])
         .value("service", format!("{name} type {}, {what}", service.kind.name()))
         .value("NodePort range", range_in_words(range));
-    let extend = "extend --service-node-port-range of every kube-apiserver so that it holds the port";
+    let extend = "extend --service-node-port-range of every kube-apiserver so that the range has the port";
     evidence.remedy(another_number(alternative, service, port)).remedy(Step::advice(extend))
 }
 
@@ -103,8 +103,11 @@ mod tests {
         let mut world = world(40000);
         portreeve_facts::healthy::objects(&mut world.cluster.services)[0].uid = None;
         let evidence = expect_problem(&RULE, &world, &subject());
-        assert!(evidence.summary.ends_with("30000-32767: the API server refuses to create that."), "{evidence:?}");
-        assert!(evidence.remedies[0].steps[0].text.starts_with("write another nodePort into Service default/web"));
+        assert!(
+            evidence.summary.ends_with("30000-32767: the API server refuses to create this Service."),
+            "{evidence:?}"
+        );
+        assert!(evidence.remedies[0].steps[0].text.starts_with("give Service default/web another nodePort"));
     }
 
     #[test]

@@ -50,13 +50,12 @@ fn evidence(
     daemons: &BTreeMap<(u16, Protocol), &Socket>,
 ) -> Evidence {
     let (severity, holds) = match vital.is_empty() {
-        false => (Severity::Warning, format!("{vital}, without which this node is lost")),
+        false => (Severity::Warning, format!("{vital}, and this node is unreachable without them")),
         true => (Severity::Info, "well-known ports of a node's daemons".to_owned()),
     };
-    let sentence = format!("The NodePort range {} holds {holds}: a Service may take them over.", range.range);
+    let sentence = format!("The NodePort range {} has {holds}: a Service may get their connections.", range.range);
     let daemon = |socket: &Socket| format!("{} is {}", place(socket), owner_name(snapshot, &socket.owner));
-    let leave_out =
-        "start kube-apiserver with a --service-node-port-range that leaves these ports out, e.g. 30000-32767";
+    let leave_out = "start kube-apiserver with a --service-node-port-range without these ports, e.g. 30000-32767";
     Evidence::new(at_most(range, severity), sentence)
         .list("daemon", daemons.values().map(|socket| daemon(socket)))
         .value("well-known ports inside", counted(well_known))
@@ -80,7 +79,7 @@ mod tests {
         Subject::node("n1", None)
     }
 
-    /// A severity and everything else as text.
+    /// The severity, and the other evidence as text.
     fn found(world: &Snapshot) -> (Severity, String) {
         let evidence = expect_problem(&RULE, world, &subject());
         (evidence.severity, format!("{evidence:?}"))
@@ -90,7 +89,7 @@ mod tests {
     fn a_range_over_vital_ports_is_a_warning_that_lists_the_rest_too() {
         let (severity, found) = found(&Snapshot::healthy().node_port_range("1-32767"));
         assert_eq!(severity, Severity::Warning);
-        assert!(found.contains("holds 22,6443,10250"), "{found}");
+        assert!(found.contains("has 22,6443,10250"), "{found}");
         assert!(found.contains("[::]:10250/tcp is process kubelet"), "{found}");
         assert!(found.contains("(35 ports)") && found.contains("--service-node-port-range"), "{found}");
     }
@@ -99,7 +98,7 @@ mod tests {
     fn a_range_over_other_well_known_ports_is_worth_knowing_even_if_nobody_listens() {
         let (severity, found) = found(&Snapshot::healthy().node_port_range("9000-9999"));
         assert_eq!(severity, Severity::Info);
-        assert!(found.contains("holds well-known ports of a node's daemons"), "{found}");
+        assert!(found.contains("has well-known ports of a node's daemons"), "{found}");
         assert!(found.contains("9099-9100,9345,9808-9809 (5 ports)"), "{found}");
     }
 

@@ -44,9 +44,9 @@ struct Occupancy {
 enum Crowding {
     /// The dynamic band is nearly full.
     Near,
-    /// The dynamic band is full: automatic ports are taken from the static one.
+    /// The dynamic band is full: automatic ports are allocated from the static band.
     Spilled,
-    /// Every port is taken.
+    /// Every port is allocated.
     Full,
 }
 
@@ -122,7 +122,7 @@ fn evidence(
             "extend --service-node-port-range of every kube-apiserver upwards, and all settings that reserve or filter the old range",
         ))
         .remedy(give_node_ports_back())
-        .remedy(Step::advice("keep namespaces from taking nodePorts: a ResourceQuota with `services.nodeports: \"0\"`"))
+        .remedy(Step::advice("limit the nodePorts of namespaces: a ResourceQuota with `services.nodeports: \"0\"`"))
 }
 
 /// Ports of a band that the API server chose itself, according to managedFields.

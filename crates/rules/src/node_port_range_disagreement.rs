@@ -53,7 +53,7 @@ fn default_of_cilium(snapshot: &Snapshot) -> Option<RangeClaim> {
     (!named).then(|| RangeClaim {
         by: Claimant::Cilium,
         ranges: Reading::Seen(vec![PortRange::DEFAULT_NODE_PORTS]),
-        place: format!("{}, which leaves it at the default", config.place),
+        place: format!("{}, which keeps the default", config.place),
     })
 }
 
@@ -84,7 +84,7 @@ fn claimed(round: &Round<'_>, range: &NodePortRange, claim: &RangeClaim) -> Resu
         Claimant::Calico => ("Calico", "kubeNodePortRanges", "count as ports of the host in its policies"),
     };
     let summary = format!(
-        "{who} uses {} as the NodePort range, the API server {}: NodePorts {} {lost}.",
+        "{who} uses the NodePort range {}, but the API server uses {}: NodePorts {} {lost}.",
         ports_in_words(&theirs),
         range.range,
         ports_in_words(&lacking)
@@ -117,7 +117,7 @@ fn reserved(round: &Round<'_>, range: &NodePortRange) -> Result<Option<Evidence>
         return Ok(None);
     }
     let summary = format!(
-        "The reserved ports of this node cover {old}, the API server allocates from {}: the kernel may use NodePorts {} for outgoing connections.",
+        "The reserved ports of this node cover {old}, but the API server allocates from {}: the kernel may use NodePorts {} for outgoing connections.",
         range.range,
         ports_in_words(&open)
     );
@@ -179,7 +179,7 @@ mod tests {
         let evidence = expect_problem(&RULE, &world("20000-32767"), &cluster());
         assert!(evidence.summary.ends_with("NodePorts 20000-29999 are not served."), "{}", evidence.summary);
         let (_, words) = evidence.values.iter().find(|(name, _)| *name == "Cilium").expect("its range");
-        assert!(words.ends_with("which leaves it at the default)"), "{words}");
+        assert!(words.ends_with("which keeps the default)"), "{words}");
         expect_healthy(&RULE, &world("30000-32767"), &cluster());
         expect_healthy(&RULE, &world("20000-32767").with_mode(Mode::Nftables), &cluster());
     }
@@ -191,7 +191,7 @@ mod tests {
         assert_eq!((evidence.severity, evidence.scope), (Severity::Warning, Scope::Cluster));
         assert_eq!(
             evidence.summary,
-            "Cilium uses 30000-32767 as the NodePort range, the API server 30000-34095: NodePorts 32768-34095 are not served."
+            "Cilium uses the NodePort range 30000-32767, but the API server uses 30000-34095: NodePorts 32768-34095 are not served."
         );
         assert!(evidence.values.contains(&("allocated there", "33000 (default/web)".to_owned())), "{evidence:?}");
         assert!(

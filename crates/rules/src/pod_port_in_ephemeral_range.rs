@@ -25,8 +25,8 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let judgement = |(workload, (number, port)): (&Workload, (u16, &ContainerPort))| {
         let protocol = port.protocol;
         let consequence = match workload.host_network {
-            true => "while one has it, the pod cannot start",
-            false => "behind Cilium, a masqueraded connection that has it gets no answer",
+            true => "while a connection uses the port, the pod cannot start",
+            false => "behind Cilium, a masqueraded connection with this source port gets no answer",
         };
         let summary = format!(
             "{workload} wants port {number}/{protocol} of the node, which the kernel may give to an outgoing connection: {consequence}."
@@ -93,7 +93,10 @@ mod tests {
     fn a_port_that_the_kernel_may_choose_is_told_before_its_pod_is_there() {
         let evidence = expect_problem(&RULE, &of(40_317, |_| ()), &Subject::cluster());
         assert_eq!((evidence.severity, evidence.variant), (Severity::Info, "workload"));
-        assert!(evidence.summary.ends_with("a masqueraded connection that has it gets no answer."), "{evidence:?}");
+        assert!(
+            evidence.summary.ends_with("a masqueraded connection with this source port gets no answer."),
+            "{evidence:?}"
+        );
         assert!(!evidence.remedies[0].steps[0].text.contains("reserve"), "a pod's own kernel settings choose it");
         let host = expect_problem(&RULE, &of(0, in_hosts_network).with_mode(Mode::Iptables), &Subject::cluster());
         assert!(host.summary.ends_with("the pod cannot start."), "{host:?}");

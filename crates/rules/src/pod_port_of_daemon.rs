@@ -14,7 +14,7 @@ use crate::findings::{
 use portreeve_dataplane::{Role, is_usual, usual_ports};
 use portreeve_facts::Protocol;
 
-/// It needs nothing but workloads, which are read from files.
+/// This rule needs only workloads, which are read from files.
 pub(super) static RULE: Rule = Rule::of(&ids::HOST_NETWORK_PORT_TAKEN, &["daemon"], &[], check);
 
 /// Default ports of daemons. Without some of these daemons the node is lost.
@@ -31,8 +31,9 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
                 (*number, *protocol) == (wanted, port.protocol)
             };
             let Some((number, protocol, name, severity)) = DAEMONS.iter().find(is_it) else { continue };
-            let summary =
-                format!("{workload} wants port {number}/{protocol} of the node, which {name} has wherever it runs.");
+            let summary = format!(
+                "{workload} wants port {number}/{protocol} of the node, but {name} has this port on each node on which it runs."
+            );
             let evidence = PortOf::Workload(workload)
                 .named_in(Evidence::new(*severity, summary), *number, *protocol)
                 .in_cluster()
@@ -62,7 +63,7 @@ mod tests {
         assert_eq!(evidence.severity, Warning);
         assert_eq!(
             evidence.summary,
-            "DaemonSet default/agent wants port 10250/tcp of the node, which kubelet has wherever it runs."
+            "DaemonSet default/agent wants port 10250/tcp of the node, but kubelet has this port on each node on which it runs."
         );
         assert_eq!(expect_problem(&RULE, &of(9100, |_| ()), &Subject::cluster()).severity, Info);
         let in_the_hosts_network = |it: &mut Workload| {

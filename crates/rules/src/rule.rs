@@ -71,7 +71,7 @@ impl Rule {
         self.rows().ceiling()
     }
 
-    /// Its result in this round. Every problem names its variant.
+    /// The rule's result in this round. Every problem names its variant.
     pub fn judge(&self, round: &Round<'_>, limits: &Limits) -> Judgements {
         let mut judgements = (self.check)(round, limits)?;
         for judgement in &mut judgements {

@@ -1,4 +1,4 @@
-//! What must hold for every rule.
+//! Promises that every rule must keep.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -201,8 +201,12 @@ fn difference(one: &Link, other: &Link) -> String {
         return format!("{} is {}, {} is {}", one.name, kind(one), other.name, kind(other));
     }
     match (is_external(one), is_external(other)) {
-        (true, false) => format!("{} is external, and takes the packets of every VNI; {} is not", one.name, other.name),
-        (false, true) => format!("{} is external, and takes the packets of every VNI; {} is not", other.name, one.name),
+        (true, false) => {
+            format!("{} is external, and gets the packets of every VNI; {} is not external", one.name, other.name)
+        }
+        (false, true) => {
+            format!("{} is external, and gets the packets of every VNI; {} is not external", other.name, one.name)
+        }
         _ => "their receive options differ".to_owned(),
     }
 }
@@ -284,7 +288,7 @@ mod tests {
         for value in [
             ("down", "vxlan.calico: vxlan, external, IPv4, IPv6"),
             ("up", "swarm0: vxlan, id 4096, IPv4"),
-            ("not shared", "vxlan.calico is external, and takes the packets of every VNI; swarm0 is not"),
+            ("not shared", "vxlan.calico is external, and gets the packets of every VNI; swarm0 is not external"),
         ] {
             assert!(evidence.values.contains(&(value.0, value.1.to_owned())), "{value:?} {evidence:#?}");
         }

@@ -134,7 +134,7 @@ impl Service {
             ports,
             for_cilium: for_cilium(metadata.annotations.as_ref(), labels),
             announced: metadata.annotations.as_ref().and_then(announced),
-            // With the label of headless Services no proxy serves it, whatever else it has (kubernetes
+            // If a Service has the label of headless Services, no proxy serves it, regardless of its other fields (kubernetes
             // cmd/kube-proxy/app/server.go).
             proxy_name: match labels.and_then(|labels| labels.proxy_name.clone()) {
                 _ if headless => Some(facts::Service::OF_NO_PROXY.to_owned()),

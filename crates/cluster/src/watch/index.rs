@@ -106,7 +106,8 @@ impl Index {
             let source = resource.source();
             match (resource, &node) {
                 (Resource::Pods, None) if self.caches[&Resource::Nodes].selection.is_some() => {
-                    let detail = format!("no Node is called {}; set the name of this node with --node", self.hostname);
+                    let detail =
+                        format!("no Node has the name {}; set the name of this node with --node", self.hostname);
                     all.mark_missing(Gap::new(source, Why::NotAsked, detail));
                     continue;
                 }

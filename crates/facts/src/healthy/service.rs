@@ -5,11 +5,11 @@ use super::{
     ip,
 };
 
-/// A Service and its EndpointSlices, in the making.
+/// Builds a Service and its EndpointSlices.
 pub struct World {
     /// The Service.
     pub service: Service,
-    /// Its slices, one a family.
+    /// The slices, one for each family.
     pub slices: Vec<EndpointSlice>,
 }
 

@@ -204,6 +204,6 @@ fn a_pod_to_which_the_service_sends_loses_nothing() {
     let (target, _) = own(1);
     let evidence = expect_problem(&RULE, &own(target).1, &subject());
     assert_eq!((evidence.severity, evidence.affects.len()), (Severity::Info, 0));
-    assert!(evidence.summary.ends_with("the Service sends to the pod, too."), "{}", evidence.summary);
+    assert!(evidence.summary.ends_with("the Service also sends its connections to this pod."), "{}", evidence.summary);
     assert_eq!(severity(&own(target + 1).1), Severity::Critical, "to another of its ports");
 }

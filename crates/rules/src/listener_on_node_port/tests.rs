@@ -194,12 +194,12 @@ fn of_settings_that_are_assumed_an_address_is_a_warning_and_of_unread_ones_unkno
         assert_eq!(expect_unknown(&RULE, &unread(PRIMARY[0]), &subject()).source, Source::ProxyConfig, "{mode}");
         let evidence = expect_problem(&RULE, &unread("0.0.0.0"), &subject());
         assert_eq!(evidence.severity, Severity::Critical, "{mode}");
-        assert!(evidence.values.iter().any(|(_, value)| value.contains("addresses that are served may be others")));
+        assert!(evidence.values.iter().any(|(_, value)| value.contains("the proxy may serve other addresses")));
         assert!(evidence.values.iter().any(|(name, value)| *name == "assumed" && value.contains("has an address")));
     }
 }
 
-/// It loses connections on whichever address is served.
+/// The listener loses connections on every served address.
 #[test]
 fn without_its_node_a_listener_on_every_address_is_told_where_somebody_said_the_mode() {
     let mut world = web(30080).listens("0.0.0.0:30080").said_mode(Mode::Iptables);
@@ -221,7 +221,7 @@ fn what_holds_with_any_settings_is_told_as_if_they_were_read() {
     assert_eq!(evidence.severity, Severity::Critical);
     assert!(!evidence.values.iter().any(|(name, _)| *name == "assumed"), "{evidence:#?}");
     assert_eq!(expect_problem(&RULE, &world.said_mode(Mode::Ipvs), &subject()).severity, Severity::Warning);
-    // Clients reach it at the addresses of one device, not at every address.
+    // Clients reach the Service at the addresses of one device, not at every address.
     let of_device = |it: &mut Socket| it.device = 2;
     let device = web(30080).socket(Protocol::Tcp, State::Listen, "0.0.0.0:30080", "0.0.0.0:0", of_device);
     assert_eq!(expect_problem(&RULE, &device.said_mode(Mode::Ipvs), &subject()).severity, Severity::Warning);
@@ -362,7 +362,7 @@ fn where_cilium_refuses_bind_a_listener_is_told_that_it_cannot_return() {
     let evidence = expect_problem(&RULE, &own, &subject());
     assert_eq!((evidence.severity, evidence.affects.is_empty()), (Severity::Warning, true));
     assert_eq!(evidence.variant, "no-return");
-    assert!(evidence.summary.ends_with("it cannot listen again after a restart."), "{}", evidence.summary);
+    assert!(evidence.summary.ends_with("the process cannot listen again after a restart."), "{}", evidence.summary);
     expect_healthy(&RULE, &allowed(&own), &subject());
     let elsewhere = |it: World| {
         it.node_port(30080).each_slice(|slice| {
@@ -381,14 +381,14 @@ fn where_cilium_refuses_bind_a_listener_is_told_that_it_cannot_return() {
         }
     }
 
-    // Without endpoints it answers, for now.
+    // Without endpoints, the process answers for now.
     let pass = CiliumConfig { without_backend: WithoutBackend::Pass, ..CiliumConfig::default() };
     let empty = Snapshot::healthy().service("web", |it| it.node_port(30080).without_endpoints());
     let empty = empty.listens("0.0.0.0:30080").with_mode(Mode::Cilium).with_config(|it| it.cilium = Some(pass));
     assert_eq!(affects(&empty), (Severity::Info, vec![]));
 }
 
-/// `/proc/net` does not show it, and every Go server listens in this way.
+/// `/proc/net` does not show v6only, and every Go server listens in this way.
 #[test]
 fn a_listener_of_which_nobody_told_whether_it_takes_ipv4_is_not_passed_over() {
     let with = |families: &'static [Family], v6only| {
