@@ -212,7 +212,7 @@ fn the_table_names_the_place_the_field_and_what_to_write() {
         "Also      a.yaml:13:32  Service default/api",
         "Remedy    give Service shop/web another nodePort",
         "NodePort range   30000-32767 (assumed: the default of kube-apiserver)",
-        "compared with    nothing: --against",
+        "compared with    nothing; --against",
     ] {
         assert!(stdout.contains(wanted), "{wanted}: {stdout}");
     }
