@@ -11,6 +11,8 @@ mod guard;
 mod helm;
 mod image;
 mod lint;
+#[allow(unreachable_pub, reason = "the lab's, too")]
+mod maker;
 mod monitoring;
 mod names;
 #[path = "../lab/parts/programs.rs"]
