@@ -21,4 +21,5 @@ mod programs;
 mod rbac;
 mod readme;
 mod release;
+mod skew;
 mod tried;
